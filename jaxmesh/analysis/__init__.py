@@ -1,2 +1,2 @@
-"""Looks into programs: explains what they move, records their values, compares recordings, lists values to draw; judges
-them with the real ttnn."""
+"""Analyses of programs: data movement, recordings and their comparison, values to draw, and the verdict of the real
+ttnn."""

@@ -1,4 +1,4 @@
-"""The values of a program and their residencies, for `jaxmesh.visualize`: read from types and transfers."""
+"""Lists the values of a program with their residencies, for `jaxmesh.visualize`; reads types and transfers."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _WORDS: Mapping[Any, str] = {DEVICE: "the same on every device", FREE: "made whe
 def stage_values(title: str, jaxpr: Jaxpr, boundary: Boundary, residency: ResidencyMap) -> ProgramValues:
     """Lists the values of a traced or a lowered program.
 
-    The residencies of a traced program are those of the program whose `mesh_shard`s are replaced by transfers.
+    Replaces the `mesh_shard`s of a traced program by transfers to infer its residencies.
     """
-    walk = _Walk(boundary.mesh)
+    walk = _ValueCollector(boundary.mesh)
     opened, known = walk_.open_jaxpr(jaxpr), residency.values
     walk.residencies = {**known, **_results(opened, walk_.open_jaxpr(residency.program), known)}
     for var, path in zip(opened.invars, _paths(boundary.in_tree), strict=True):
@@ -49,11 +49,11 @@ def stage_values(title: str, jaxpr: Jaxpr, boundary: Boundary, residency: Reside
 def compiled_values(
     title: str, jaxpr: Jaxpr, boundary: Boundary, arguments: Sequence[Any], results: Any
 ) -> ProgramValues:
-    """Lists the arguments and results of a compiled program, where XLA places them.
+    """Lists the arguments and results of a compiled program, with XLA's placements.
 
-    Arguments that are not read have the sharding None; `results` is the tree of the shardings of the results.
+    Unread arguments have the sharding None; `results` is the tree of the results' shardings.
     """
-    walk = _Walk(boundary.mesh)
+    walk = _ValueCollector(boundary.mesh)
     avals = list(jaxpr.in_avals)
     for aval, sharding, path, place in zip(
         avals, arguments, _paths(boundary.in_tree), boundary.residencies, strict=True
@@ -66,33 +66,37 @@ def compiled_values(
 
 
 def _paths(tree: Any) -> list[str]:
-    # The first part tells arguments by position from those by name.
+    # The first entry only separates arguments by position from arguments by name.
     return [jax.tree_util.keystr(path[1:] if len(path) > 1 else path) for path in leaf_paths(tree)]
 
 
 def _results(opened: Jaxpr, lowered: Jaxpr, known: Mapping[Var, Residency]) -> dict[Var, Residency]:
-    """Returns the residencies of the results of `mesh_shard`s, which are other variables in the lowered program."""
+    """Returns the residencies of the results of `mesh_shard`s, which are different variables in the lowered program."""
     common = {v for e in opened.eqns for v in e.outvars}
     rest, residencies = list(lowered.eqns), dict[Var, Residency]()
-    stands: dict[Var, Atom] = {}
-    at = 0
+    replacements: dict[Var, Atom] = {}
+    position = 0
     for eqn in opened.eqns:
         if eqn.primitive is not mesh_shard_p:
-            at += 1
+            position += 1
             continue
         (operand,) = eqn.invars
-        last = stands.get(operand, operand) if isinstance(operand, Var) else operand
-        # One mesh_shard becomes a chain of equations, each reading the one before, or nothing at all.
-        while at < len(rest) and rest[at].invars[:1] == [last] and not common.intersection(rest[at].outvars):
-            (last,) = rest[at].outvars
-            at += 1
-        stands[eqn.outvars[0]] = last
+        last = replacements.get(operand, operand) if isinstance(operand, Var) else operand
+        # A mesh_shard becomes a chain of equations, each reading the previous result, or disappears.
+        while (
+            position < len(rest)
+            and rest[position].invars[:1] == [last]
+            and not common.intersection(rest[position].outvars)
+        ):
+            (last,) = rest[position].outvars
+            position += 1
+        replacements[eqn.outvars[0]] = last
         residencies[eqn.outvars[0]] = known[last] if isinstance(last, Var) else FREE
     return residencies
 
 
 @dataclass(slots=True)
-class _Walk:
+class _ValueCollector:
     """Collects the values of a program."""
 
     mesh: AnyMesh
@@ -103,13 +107,13 @@ class _Walk:
     residencies: dict[Var, Residency] = field(default_factory=dict[Var, Residency])
 
     def name(self, atom: Atom) -> str:
-        """Returns the name of a value in the list; of a literal its number."""
+        """Returns the name of a value in the list; for a literal, its value."""
         if isinstance(atom, compat.Literal):
             return str(atom.val) if np.size(atom.val) == 1 else "a constant"
         return self.names.get(atom, "a constant")
 
     def body(self, jaxpr: Jaxpr, depth: int) -> None:
-        """Adds the equations of a body, and those of the bodies in it."""
+        """Adds the equations of a body and of its inner bodies."""
         for eqn in walk_.open_jaxpr(jaxpr).eqns:
             if eqn.primitive.name in primitives.RETYPES:
                 self.names[eqn.outvars[0]] = self.name(eqn.invars[0])
@@ -136,20 +140,20 @@ class _Walk:
     def step(
         self, text: str, atom: Atom, line: str = "", depth: int = 0, moves: bool = False, cut: Placement | None = None
     ) -> None:
-        """Adds one value; `cut` is the placement of one that was cut out of a full tensor."""
+        """Adds one value; `cut` is its placement if the equation cut it out of a full tensor."""
         self.count += 1
         if self.count > MAX_VALUES or not compat.is_array_type(atom.aval):
             return
         varying = [a for a in self.mesh.axis_names if a in compat.varying_axes(atom.aval)]
         residency = self.residencies.get(atom) if isinstance(atom, Var) else FREE
         if varying:
-            where, holding = f"shards over {', '.join(varying)}", cut or self.shards(atom.aval, varying)
+            where, placement = f"shards over {', '.join(varying)}", cut or self.shards(atom.aval, varying)
         else:
             where = "on the host, full" if residency is None else _WORDS.get(residency, "on the host, full")
             if residency is None and depth:
                 where = "the same everywhere"
-            holding = self.shards(atom.aval, varying) if residency is DEVICE else None
-        self.steps.append(ProgramValue(text, _type(atom.aval), where, holding, line, depth, moves))
+            placement = self.shards(atom.aval, varying) if residency is DEVICE else None
+        self.steps.append(ProgramValue(text, _type(atom.aval), where, placement, line, depth, moves))
 
     def add_boundary_value(self, text: str, aval: Any, sharding: Any, stays: bool) -> None:
         """Adds an argument or a result of a compiled program: a tensor on the devices, or a full array."""
@@ -157,35 +161,35 @@ class _Walk:
         varying = [a for a in self.mesh.axis_names if a in compat.varying_axes(aval)]
         if varying or stays:
             where = f"shards over {', '.join(varying)}" if varying else _WORDS[DEVICE]
-            holding = self.shards(aval, varying)
+            placement = self.shards(aval, varying)
         elif sharding is None:
-            where, holding = "not read", None
+            where, placement = "not read", None
         else:
             mesh = self.mesh if isinstance(self.mesh, Mesh) else None
-            holding = sharding_placement(tuple(aval.shape), aval.dtype, sharding, mesh)
-            over = varying_axes(holding)
+            placement = sharding_placement(tuple(aval.shape), aval.dtype, sharding, mesh)
+            over = varying_axes(placement)
             where = f"cut over {', '.join(over)}" if over else _WORDS[DEVICE]
-        self.steps.append(ProgramValue(text, _type(aval), where, holding))
+        self.steps.append(ProgramValue(text, _type(aval), where, placement))
 
     def values(self, title: str, *notes: str) -> ProgramValues:
-        """Returns the first values."""
+        """Returns the first `MAX_VALUES` values, with a count of the rest."""
         return ProgramValues(title, tuple(self.steps[:MAX_VALUES]), max(0, self.count - MAX_VALUES), notes)
 
     # --- placements ---
 
     def shards(self, aval: Any, varying: Sequence[str]) -> Placement:
-        """Places shards that vary over some axes; their boxes in the full tensor are unknown."""
+        """Returns the placement of shards that vary over the given axes; their boxes in the full tensor are unknown."""
         axes = dict(self.mesh.shape)
-        wheres: list[Shard | None] = []
+        shards: list[Shard | None] = []
         shape = tuple(aval.shape)
-        for place in itertools.product(*map(range, axes.values())):
-            named = [(n, at) for n, at in zip(axes, place, strict=True) if n in varying]
+        for coordinate in itertools.product(*map(range, axes.values())):
+            named = [(n, i) for n, i in zip(axes, coordinate, strict=True) if n in varying]
             box: Box | None = None if varying else tuple((0, n) for n in shape)
-            wheres.append(Shard(box, ", ".join(f"{n}={at}" for n, at in named), shape, tuple(at for _, at in named)))
-        return self.placement(wheres, aval, None if varying else shape)
+            shards.append(Shard(box, ", ".join(f"{n}={i}" for n, i in named), shape, tuple(i for _, i in named)))
+        return self.placement(shards, aval, None if varying else shape)
 
     def cut(self, eqn: Eqn) -> Placement | None:
-        """Places the shards of an equation that splits a full tensor; None for any other equation."""
+        """Returns the placement of the shards of an equation that splits a full tensor; None for any other equation."""
         if eqn.primitive not in (mesh_shard_p, distribute_tensor_p):
             return None
         full: Any = eqn.invars[0].aval
@@ -193,23 +197,25 @@ class _Walk:
         if eqn.primitive is mesh_shard_p and compat.varying_axes(eqn.outvars[0].aval):
             dims = MeshShardAttributes(**{k: v for k, v in eqn.params.items() if k != "assume_replicated"})
             names = list(axes)
-            rows = [tuple(names[a] for a in row) for row in rows_of(dims.dims_on(len(axes)), len(full.shape))]
-            boxes = cut_boxes(tuple(full.shape), rows, axes)
-            wheres: list[Shard | None] = [Shard.of_box(b) for b in boxes]
-            return self.placement(wheres, full, tuple(full.shape), rows)
+            axes_of_dims = [
+                tuple(names[a] for a in dim_axes) for dim_axes in rows_of(dims.dims_on(len(axes)), len(full.shape))
+            ]
+            boxes = cut_boxes(tuple(full.shape), axes_of_dims, axes)
+            shards: list[Shard | None] = [Shard.of_box(b) for b in boxes]
+            return self.placement(shards, full, tuple(full.shape), axes_of_dims)
         if eqn.primitive is distribute_tensor_p:
             resolved = resolve_mapper(eqn.params["mapper_config"], tuple(axes.values()), full.shape)
             index = {c: tuple((s.start, s.stop) for s in resolved.index(p)) for c, p in resolved.shard_coordinates()}
             coordinates = itertools.product(*map(range, axes.values()))
-            wheres = [Shard.of_box(index[c]) if c in index else None for c in coordinates]
-            return self.placement(wheres, full, tuple(full.shape))
+            shards = [Shard.of_box(index[c]) if c in index else None for c in coordinates]
+            return self.placement(shards, full, tuple(full.shape))
         return None
 
-    def placement(self, wheres: Sequence[Shard | None], aval: Any, shape: Shape | None, over: Any = None) -> Placement:
+    def placement(self, shards: Sequence[Shard | None], aval: Any, shape: Shape | None, over: Any = None) -> Placement:
         """Returns a placement on this mesh."""
         ids = [d.id for d in self.mesh.devices.flat] if isinstance(self.mesh, Mesh) else None
         return make_placement(
-            dict(self.mesh.shape), wheres, dtype=aval.dtype, itemsize=aval.dtype.itemsize, shape=shape, how="",
+            dict(self.mesh.shape), shards, dtype=aval.dtype, itemsize=aval.dtype.itemsize, shape=shape, how="",
             ids=ids, over=over,
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Rules and inputs for runs on the reference executor, which knows neither TTIR nor MeshTensor."""
+"""Rules and inputs for runs on the reference executor, which depends on neither TTIR nor MeshTensor."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ RULES = {"ttir": {**TTNN_RULES, mesh_shard_p.name: mesh_shard}, "ttnn": TTNN_RUL
 
 
 def reference_input(x: Any) -> Any:
-    """An argument in the form that the reference executor takes: a MeshTensor as a dict from coordinate to shard."""
+    """Converts an argument for the reference executor: a MeshTensor to a dict from coordinate to shard."""
     if isinstance(x, MeshTensor):
         return all_shards(x)
-    # An array of several processes is gathered: the reference executor of each process needs all of it.
+    # Gather an array of several processes: the reference executor of each process needs all of it.
     return fetch_array(x) if isinstance(x, jax.Array) and not x.is_fully_addressable else x

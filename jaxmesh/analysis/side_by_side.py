@@ -1,7 +1,7 @@
 """The texts of a program in a notebook: TTIR, or TTIR and TTNN side by side with the changes of the pass highlighted.
 
-The lines are those of the printer. Rows are aligned by the source locations of operations. An operation counts as
-unchanged if the other side has one of its name in the same row.
+The printer writes the lines. Rows are aligned by the source locations of operations. An operation counts as unchanged
+if the row has an operation of the same name on the other side.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
-from jaxmesh.drawing.listing_html import Line, ListingRow, listing_html, plain_listing_html
+from jaxmesh.drawing.listing_html import ListingLine, ListingRow, listing_html, plain_listing_html
 from jaxmesh.drawing.text_layout import shorten
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.errors import JaxmeshError
@@ -33,33 +33,33 @@ def single_column(title: str, program: Make, jaxpr: Callable[[], str]) -> str:
     """Returns a program as HTML, with the transfers between host and devices highlighted."""
     try:
         flat = program()
-        side = _Side(flat, "ttnn" if any(op.name.startswith("ttnn.") for op in flat.ops) else "ttir")
+        side = _ProgramText(flat, "ttnn" if any(op.name.startswith("ttnn.") for op in flat.ops) else "ttir")
     except JaxmeshError as error:
         return _fallback(title, jaxpr, error)
-    rows = [ListingRow(*_source(r.line), ([Line(text, _state(op)) for op, text in r.ops],)) for r in side.runs]
+    rows = [ListingRow(*_source(r.line), ([ListingLine(text, _state(op)) for op, text in r.ops],)) for r in side.runs]
     return _listing(title, [side], rows)
 
 
 def two_columns(title: str, above: Make, below: Make, jaxpr: Callable[[], str]) -> str:
     """Returns a program before and after the pass as HTML, side by side, with the changes highlighted."""
     try:
-        left, right = _Side(above(), "ttir"), _Side(below(), "ttnn")
+        left, right = _ProgramText(above(), "ttir"), _ProgramText(below(), "ttnn")
     except JaxmeshError as error:
         return _fallback(title, jaxpr, error)
     rows = [ListingRow(*_source(line), _compare(*ops)) for line, *ops in _align(left.runs, right.runs)]
     return _listing(title, [left, right], rows)
 
 
-def _listing(title: str, sides: Sequence[_Side], rows: Sequence[ListingRow]) -> str:
+def _listing(title: str, sides: Sequence[_ProgramText], rows: Sequence[ListingRow]) -> str:
     """Returns rows as HTML, between the lines before and after the operations."""
-    head = ListingRow("", "", tuple([Line(text, "soft") for text in side.head] for side in sides))
-    end = ListingRow("", "", tuple([Line(text) for text in side.end] for side in sides))
+    head = ListingRow("", "", tuple([ListingLine(text, "soft") for text in side.head] for side in sides))
+    end = ListingRow("", "", tuple([ListingLine(text) for text in side.end] for side in sides))
     names = [side.name.upper() for side in sides]
     return listing_html(title, names, [head, *rows, end], [note for side in sides for note in side.notes])
 
 
 def _fallback(title: str, jaxpr: Callable[[], str], error: JaxmeshError) -> str:
-    """Returns the jaxpr of a program that its dialect cannot express, and the reason."""
+    """Returns the jaxpr of a program that its dialect cannot express, and the error."""
     return plain_listing_html(title, jaxpr(), [f"{type(error).__name__}: {error}"])
 
 
@@ -67,14 +67,14 @@ def _fallback(title: str, jaxpr: Callable[[], str], error: JaxmeshError) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _LineOperations:
     """Adjacent operations of one source line, each with its text."""
 
     line: str
     ops: list[tuple[Op, str]]
 
 
-class _Side:
+class _ProgramText:
     """A program's text, line by line."""
 
     def __init__(self, program: Program, name: str) -> None:
@@ -83,11 +83,11 @@ class _Side:
         self.name, self.head, self.end = name, lines[:2], lines[len(lines) - 3 : -2]
         texts = lines[2:-3]
         self.notes = [f"{name}: the first {MOST_OPS} of {len(texts)} operations."] if len(texts) > MOST_OPS else []
-        self.runs: list[_Run] = []
+        self.runs: list[_LineOperations] = []
         for op, text in list(zip(program.ops, texts, strict=True))[:MOST_OPS]:
             line = _without_column(op.line)
             if not self.runs or self.runs[-1].line != line:
-                self.runs.append(_Run(line, []))
+                self.runs.append(_LineOperations(line, []))
             self.runs[-1].ops.append((op, text))
 
 
@@ -102,7 +102,7 @@ def _state(op: Op) -> str:
 
 
 def _is_memory(op: Op) -> bool:
-    """Returns True for ops about devices, layouts and memory that transfer nothing."""
+    """Returns True for ops on devices, layouts and memory that transfer nothing."""
     return op.name.removeprefix("ttnn.") in MEMORY_OPS and not has_trait(op.name, Trait.TRANSFERS)
 
 
@@ -111,8 +111,8 @@ def _is_memory(op: Op) -> bool:
 Ops = Sequence[tuple[Op, str]]
 
 
-def _align(left: Sequence[_Run], right: Sequence[_Run]) -> list[tuple[str, Ops, Ops]]:
-    """Returns rows of both sides; runs of the same source line share a row."""
+def _align(left: Sequence[_LineOperations], right: Sequence[_LineOperations]) -> list[tuple[str, Ops, Ops]]:
+    """Aligns both sides in rows; runs of the same source line share a row."""
     rows: list[tuple[str, Ops, Ops]] = []
     matcher = SequenceMatcher(None, [r.line for r in left], [r.line for r in right], autojunk=False)
     for tag, a0, a1, b0, b1 in matcher.get_opcodes():
@@ -124,23 +124,23 @@ def _align(left: Sequence[_Run], right: Sequence[_Run]) -> list[tuple[str, Ops, 
     return rows
 
 
-def _compare(before: Ops, after: Ops) -> tuple[Sequence[Line], ...]:
-    """Returns the lines of a row: changed operations are highlighted, those that only manage memory are soft."""
+def _compare(before: Ops, after: Ops) -> tuple[Sequence[ListingLine], ...]:
+    """Returns the lines of a row: changed operations are highlighted, memory management is soft."""
     common = Counter(_name(op) for op, _ in before) & Counter(_name(op) for op, _ in after)
-    sides: list[list[Line]] = []
+    sides: list[list[ListingLine]] = []
     for ops in (before, after):
-        left, lines = Counter(common), list[Line]()
+        left, lines = Counter(common), list[ListingLine]()
         for op, text in ops:
             name = _name(op)
             unchanged = left[name] > 0
             left[name] -= unchanged
-            lines.append(Line(text, "kept" if unchanged else "soft" if _is_memory(op) else "lit"))
+            lines.append(ListingLine(text, "kept" if unchanged else "soft" if _is_memory(op) else "lit"))
         sides.append(lines)
     return tuple(sides)
 
 
 def _without_column(line: str) -> str:
-    """Returns a source location without its column: `file:line`; any other text unchanged."""
+    """Returns a source location without its column: `file:line`; returns any other text unchanged."""
     match = _LINE.fullmatch(line)
     return line if match is None else f"{match[1]}:{match[2]}"
 

@@ -1,4 +1,4 @@
-"""The command `jaxmesh estimate`: the least time of a file's functions on Tenstorrent's machines."""
+"""The command `jaxmesh estimate`: a lower bound of the time of a file's functions on Tenstorrent's machines."""
 
 from __future__ import annotations
 

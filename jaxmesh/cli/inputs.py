@@ -1,4 +1,4 @@
-"""The inputs of the commands: a file, the function that `--func` names, its mesh, and its arguments."""
+"""The inputs of the commands: a file, its function and mesh, and the function's arguments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_text(name: str) -> str:
         return read(Path(name))
     stdin: Any = sys.stdin
     if stdin is None:
-        raise jm.ParseError("there is no standard input to read; it is closed. Name a file.")
+        raise jm.ParseError("standard input is closed; name a file.")
     return decode_text(stdin.buffer.read())
 
 
@@ -44,7 +44,7 @@ def read_text(name: str) -> str:
 def read_file(arguments: argparse.Namespace) -> Generator[tuple[Source, tuple[int, ...] | None]]:
     """Reads the file of a command; yields it with the sizes of `--mesh`.
 
-    Enables 64-bit types if the file has them; prints warnings as lines on standard error.
+    Enables 64-bit types if the file contains them; prints warnings as lines on standard error.
     """
     sizes = None if arguments.mesh is None else parse_mesh(arguments.mesh)
     text = read_text(arguments.file)
@@ -64,7 +64,8 @@ def say(kind: str, text: str) -> None:
 
 
 def emulated_mesh(shape: tuple[int, ...]) -> Mesh:
-    """Returns a mesh of CPU devices, also beside an accelerator, whose arithmetic would need another tolerance."""
+    """Returns a mesh of CPU devices, even on a machine with an accelerator, whose arithmetic needs a different
+    tolerance."""
     return jm.make_mesh(shape, devices=jm.emulate(math.prod(shape)))
 
 
@@ -74,21 +75,21 @@ def abstract_mesh(sizes: tuple[int, ...] | None) -> AbstractMesh | None:
 
 
 def chosen_functions(file: Source, name: str | None) -> Sequence[Function]:
-    """Returns the function that `--func` names, else all public ones, else all."""
+    """Returns the function named by `--func`, else all public functions, else all functions."""
     if name is not None:
         return [choose(file, name)]
     return public_functions(file) or [f for f in file.functions if f.has_body] or [choose(file, None)]
 
 
 def import_function(file: Source, sizes: tuple[int, ...] | None, arguments: argparse.Namespace) -> jm.Traced:
-    """Returns the function that the options name, traced on emulated devices."""
+    """Returns the function named by the options, traced on emulated devices."""
     program = decode_function(file, choose(file, arguments.func))
     mesh = devices_of(sizes or mesh_sizes(file, program))
     return import_program(file, program, mesh, strict=arguments.strict)
 
 
 def devices_of(sizes: tuple[int, ...] | None) -> Mesh | None:
-    """Returns a mesh of emulated devices; for no sizes, None, and emulates one device."""
+    """Returns a mesh of emulated devices; for no sizes, emulates one device and returns None."""
     if sizes is None:
         jm.emulate(1)
         return None
@@ -101,34 +102,35 @@ def devices_of(sizes: tuple[int, ...] | None) -> Mesh | None:
 
 
 def inputs_of(traced: jm.Traced, arguments: argparse.Namespace) -> list[Any]:
-    """Returns the arguments of a program: those of the file that `--inputs` names, else random ones."""
+    """Returns the arguments of a program from the file `--inputs`, or random arguments."""
     mesh: Any = traced.mesh
-    rows = [(a, r is DEVICE) for a, r in zip(traced.in_avals, traced.residency.inputs, strict=True)]
-    kinds = [jax.ShapeDtypeStruct((mesh.size, *a.shape) if p else a.shape, a.dtype) for a, p in rows]
+    presharded = [(a, r is DEVICE) for a, r in zip(traced.in_avals, traced.residency.inputs, strict=True)]
+    types = [jax.ShapeDtypeStruct((mesh.size, *a.shape) if p else a.shape, a.dtype) for a, p in presharded]
     if arguments.inputs is not None:
         if arguments.make_inputs is not None:
-            raise jm.ArgumentTypeError("--inputs reads the arguments, and --make-inputs makes them; leave one out.")
-        found = npz.read_inputs(arguments.inputs, kinds)
+            raise jm.ArgumentTypeError("--inputs reads the arguments, and --make-inputs generates them; leave one out.")
+        arrays = npz.read_inputs(arguments.inputs, types)
     else:
         rng = np.random.default_rng(arguments.seed)
         zeros = arguments.make_inputs == "zeros"
-        found = [np.zeros(k.shape, k.dtype) if zeros else npz.random_array(rng, k) for k in kinds]
-    made = arguments.inputs is None
+        arrays = [np.zeros(t.shape, t.dtype) if zeros else npz.random_array(rng, t) for t in types]
+    generated = arguments.inputs is None
     return [
-        _load_presharded(x, mesh, varying_axes(a), made=made) if p else x for x, (a, p) in zip(found, rows, strict=True)
+        _load_presharded(x, mesh, varying_axes(a), generated=generated) if p else x
+        for x, (a, p) in zip(arrays, presharded, strict=True)
     ]
 
 
-def _load_presharded(stacked: npz.Array, mesh: Mesh, varying: Axes, *, made: bool) -> jm.MeshTensor:
-    """A tensor of what each device holds; over axes along which its type does not vary, all that is made is equal."""
+def _load_presharded(stacked: npz.Array, mesh: Mesh, varying: Axes, *, generated: bool) -> jm.MeshTensor:
+    """Returns a MeshTensor of stacked shards; generated shards are equal along replicated axes."""
     axes = tuple(a for a in mesh.axis_names if a in varying)
-    held = stacked.reshape(*mesh.devices.shape, *stacked.shape[1:])
+    shards = stacked.reshape(*mesh.devices.shape, *stacked.shape[1:])
     first = tuple(slice(None) if a in varying else slice(1) for a in mesh.axis_names)
-    same = np.broadcast_to(held[first], held.shape)
-    if not made and same.tobytes() != held.tobytes():
+    same = np.broadcast_to(shards[first], shards.shape)
+    if not generated and same.tobytes() != shards.tobytes():
         other = ", ".join(a for a in mesh.axis_names if a not in varying)
         raise jm.ArgumentValueError(
             f"an array of --inputs differs between devices along {other}, but its type varies over {axes or 'no axis'} "
             "only; give these devices equal arrays."
         )
-    return assemble({at: same[at] for at in np.ndindex(mesh.devices.shape)}, mesh, axes, None)
+    return assemble({c: same[c] for c in np.ndindex(mesh.devices.shape)}, mesh, axes, None)

@@ -1,4 +1,4 @@
-"""`jaxmesh lit`: runs the lit tests of a tt-mlir checkout with `jaxmesh opt` in the place of `ttmlir-opt`."""
+"""`jaxmesh lit`: runs the lit tests of a tt-mlir checkout with `jaxmesh opt` in place of `ttmlir-opt`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import jaxmesh as jm
 from jaxmesh.cli import opt
 from jaxmesh.cli.options import SYSTEM_ERRORS, add_command
-from jaxmesh.cli.run_lines import Failed, Outcome, Run, run_lines
+from jaxmesh.cli.run_lines import Failed, LitRun, Outcome, run_lines
 from jaxmesh.runtime.progress import progress
 
 LIT = """\
@@ -46,8 +46,8 @@ _PLAIN = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What came of one test."""
+class LitResult:
+    """The result of one lit test."""
 
     path: Path
     kind: str
@@ -76,15 +76,15 @@ def lit(arguments: argparse.Namespace) -> int:
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
-    found: list[Path] = []
+    tests: list[Path] = []
     for path in paths:
         if not path.exists():
-            raise jm.MissingFileError(f"there is no {str(path)!r}; give a folder of .mlir files, or such a file.")
-        found += sorted(path.rglob("*.mlir")) if path.is_dir() else [path]
-    return found
+            raise jm.MissingFileError(f"{str(path)!r} does not exist; give a folder of .mlir files, or such a file.")
+        tests += sorted(path.rglob("*.mlir")) if path.is_dir() else [path]
+    return tests
 
 
-def _verdicts(files: Sequence[Path], plain: bool) -> Iterator[Verdict]:
+def _verdicts(files: Sequence[Path], plain: bool) -> Iterator[LitResult]:
     with tempfile.TemporaryDirectory() as folder, progress("lit, files", len(files)) as done:
         for path in files:
             done.step(path.name)
@@ -99,19 +99,19 @@ def _is_plain(lines: Sequence[str]) -> bool:
     return bool(ours) and all(_PLAIN.match(line) for line in ours)
 
 
-def judge(path: Path, lines: Sequence[str], folder: Path, *, unsupported: bool = False) -> Verdict:
-    """Runs the RUN lines of a test in order, up to the first that fails; none of a test that upstream skips."""
-    run = Run(path, _opt, folder)
+def judge(path: Path, lines: Sequence[str], folder: Path, *, unsupported: bool = False) -> LitResult:
+    """Runs the RUN lines of a test until one fails; runs none of a test that upstream skips."""
+    run = LitRun(path, _opt, folder)
     if unsupported:
-        return Verdict(path, NOT_OURS, "UNSUPPORTED: true")
+        return LitResult(path, NOT_OURS, "UNSUPPORTED: true")
     try:
         for line in lines:
             run.line(line)
     except Failed as failed:
-        return Verdict(path, failed.kind, " ".join(str(failed).split()))
+        return LitResult(path, failed.kind, " ".join(str(failed).split()))
     if run.ran:
-        return Verdict(path, PASSED)
-    return Verdict(path, NOT_OURS, run.skipped[0] if run.skipped else "no RUN line")
+        return LitResult(path, PASSED)
+    return LitResult(path, NOT_OURS, run.skipped[0] if run.skipped else "no RUN line")
 
 
 def _opt(arguments: Sequence[str]) -> Outcome:

@@ -17,10 +17,10 @@ from jaxmesh.cli.pipelines import as_written_here
 from jaxmesh.runtime.progress import VARIABLE
 
 PASSED, FAILED, USAGE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
-"""Exit codes; the last two are the shell's for a program ended by SIGINT and by SIGPIPE."""
+"""Exit codes; the last two are the shell's codes for a program ended by SIGINT and by SIGPIPE."""
 
 MODULES = (demo, selftest, opt, lit, run, translate, explain, estimate, record, processes, ttnn_env)
-"""One module a command, in the order of `jaxmesh --help`."""
+"""One module per command, in the order of `jaxmesh --help`."""
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "demo": demo.demo,
@@ -74,14 +74,14 @@ def _complain(error: Exception) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit code; `--help` and wrong usage exit, as argparse does."""
+    """Runs the command line and returns the exit code; `--help` and wrong usage exit, as in argparse."""
     arguments = _parser().parse_args(as_written_here(sys.argv[1:] if argv is None else argv))
     try:
         return COMMANDS[arguments.command](arguments) or PASSED
     except jm.JaxmeshError as error:
         return _complain(error)
     except BrokenPipeError:
-        # A reader such as `head` is gone; Python would complain when it flushes stdout at exit.
+        # A reader such as `head` has exited; Python would fail when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NO_READER
     except SYSTEM_ERRORS as error:

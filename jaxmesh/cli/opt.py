@@ -58,7 +58,7 @@ def add_commands(commands: Any) -> None:
 
 
 def opt(arguments: argparse.Namespace) -> None:
-    """Verifies, and lowers where it is asked for."""
+    """Prints the verified program, lowered on request."""
     apply_pipelines(arguments)
     out: Path | None = None if str(arguments.out) == "-" else arguments.out
     if out is not None:
@@ -72,7 +72,7 @@ def opt(arguments: argparse.Namespace) -> None:
 
 
 def _texts(arguments: argparse.Namespace) -> Iterator[str]:
-    """Yields what is printed of each function."""
+    """Yields the printed text of each function."""
     emitted: list[Program] = []
     with read_file(arguments) as (file, sizes):
         functions = chosen_functions(file, arguments.func)
@@ -80,28 +80,28 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
             program = decode_function(file, function, promotes=arguments.promotes)
             if arguments.stablehlo_to_ttir and not isinstance(program, StablehloText):
                 raise jm.ParseError(
-                    f"line {function.line}: @{function.name} holds no op of StableHLO, which --stablehlo-to-ttir "
-                    "reads; leave the option out."
+                    f"line {function.line}: @{function.name} does not contain an op of StableHLO, which "
+                    "--stablehlo-to-ttir reads; leave the option out."
                 )
             mesh, upstream = abstract_mesh(sizes), arguments.upstream
             layouts = not isinstance(program, StablehloText) and has_layouts(program)
             traced = import_program(file, program, mesh, strict=arguments.strict, there=upstream)
             if arguments.language:
-                made = _program(traced, upstream, lowers=arguments.promotes)
+                flat = _program(traced, upstream, lowers=arguments.promotes)
                 if arguments.const_eval:
                     first = sum(op.name == HOST_CALL for p in emitted for f in p.functions() for op in f.ops)
-                    made = hoist_const_eval(made, on_host=arguments.on_host, first=first)
+                    flat = hoist_const_eval(flat, on_host=arguments.on_host, first=first)
                 elif not isinstance(program, StablehloText) and calls_once(program):
-                    # Reading has inlined the functions of the text.
-                    made = hoist_const_eval(made)
-                emitted.append(replace(made, ring=arguments.ring))
+                    # Importing has inlined the functions of the text.
+                    flat = hoist_const_eval(flat)
+                emitted.append(replace(flat, ring=arguments.ring))
                 continue
             lowers: bool = arguments.ttir_to_ttnn
-            shown = _lowered(traced, arguments, upstream) if lowers else _printed(traced, arguments, layouts)
-            # So that the text is read as several.
+            body = _lowered(traced, arguments, upstream) if lowers else _printed(traced, arguments, layouts)
+            # The separator keeps the functions apart when the text is imported again.
             between = "// -----\n\n" if function is not functions[0] else ""
             heading = f"{between}// @{function.name} (line {function.line})\n" if len(functions) > 1 else ""
-            yield f"{heading}{shown}"
+            yield f"{heading}{body}"
     if emitted:
         yield emit_module(
             arguments.language,
@@ -113,19 +113,19 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
 
 
 def _program(traced: jm.Traced, upstream: bool, *, lowers: bool) -> Program:
-    """The flat TTNN program of a function: of one that is TTNN already, as it is, unless it is to be lowered."""
-    there = None if lowers or traced.imported is None else traced.imported.read("ttnn")
-    return traced.lower().flat_program(upstream=upstream) if there is None else there
+    """Returns the flat TTNN program of a function; an imported TTNN program is unchanged unless it is to be lowered."""
+    imported = None if lowers or traced.imported is None else traced.imported.read("ttnn")
+    return traced.lower().flat_program(upstream=upstream) if imported is None else imported
 
 
 def _printed(traced: jm.Traced, arguments: argparse.Namespace, layouts: bool) -> str:
-    """The text of a program that is not lowered: of one that is TTNN already, as it is."""
-    there = None if traced.imported is None else traced.imported.read("ttnn")
+    """Returns the text of a program that is not lowered; an imported TTNN program is unchanged."""
+    imported = None if traced.imported is None else traced.imported.read("ttnn")
     converted = arguments.stablehlo_to_ttir_pipeline is not None
-    if arguments.canonicalize is None and there is None and not converted and not arguments.hoists:
+    if arguments.canonicalize is None and imported is None and not converted and not arguments.hoists:
         return traced.as_text()
-    program = there or traced.default_program()
-    if arguments.ttnn_to_ttir and there is not None:
+    program = imported or traced.default_program()
+    if arguments.ttnn_to_ttir and imported is not None:
         return mlir_text(convert_marked_ops(program), layouts=layouts, stored=False)
     if arguments.canonicalize is not None:
         program = canonicalize(program)
@@ -133,21 +133,21 @@ def _printed(traced: jm.Traced, arguments: argparse.Namespace, layouts: bool) ->
         program = group_constants(program)
     if converted:
         program = program.like([_as_constant(op, program) for op in program.ops], program.results)
-    return emit("ttir" if there is None else "ttnn", program, layouts=layouts or converted)
+    return emit("ttir" if imported is None else "ttnn", program, layouts=layouts or converted)
 
 
 def _as_constant(op: Op, program: Program) -> Op:
-    """Returns a `ttir.full` as the constant that upstream's conversion of StableHLO makes."""
+    """Returns a `ttir.full` as the constant that upstream's conversion of StableHLO creates."""
     if op.name != "ttir.full":
         return op
-    kind = program.types[op.results[0]]
-    number = np.asarray(op.attributes["fill_value"]).astype(kind.dtype)
-    return replace(op, name="ttir.constant", attributes={"value": np.broadcast_to(number, kind.shape)})
+    result_type = program.types[op.results[0]]
+    number = np.asarray(op.attributes["fill_value"]).astype(result_type.dtype)
+    return replace(op, name="ttir.constant", attributes={"value": np.broadcast_to(number, result_type.shape)})
 
 
 def _lowered(traced: jm.Traced, arguments: argparse.Namespace, upstream: bool) -> str:
     if not upstream:
         return traced.lower().as_text(strict=not arguments.for_emulation)
-    # Upstream's pipeline does not ask either what the library takes.
+    # Upstream's pipeline does not check what the library accepts.
     program = traced.lower().flat_program(upstream=True)
     return emit("ttnn", hoist_const_eval(program) if arguments.const_eval else program, layouts=True)

@@ -1,4 +1,4 @@
-"""Options that several commands take, and their valid values."""
+"""Options shared by several commands, and their valid values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import jaxmesh as jm
 from jaxmesh.emit.languages import MADE
 
 MAX_DEVICES = 256
-"""The most devices that commands emulate: they share this machine's cores, and each has threads and buffers.
+"""The maximum number of devices that commands emulate: they share this machine's cores, and each has threads and
+buffers.
 
 On two busy cores `run --check` of a matmul takes 4 seconds on 64 devices (0.4 GB) and on 1024 (0.7 GB), the `demo` 26
 seconds on 64 and 38 seconds on 256 (0.9 GB).
@@ -52,7 +53,7 @@ def common_options(parser: argparse.ArgumentParser) -> None:
 
 
 def emulation_option(parser: argparse.ArgumentParser) -> None:
-    """Adds the option to print what the real library cannot run."""
+    """Adds the option to print types and meshes that the real library cannot run."""
     parser.add_argument(
         "--for-emulation", action="store_true", help="print element types and meshes that the real ttnn lacks, too"
     )
@@ -85,7 +86,7 @@ def parse_mesh(text: str) -> tuple[int, ...]:
 
 
 def check_out(path: Path) -> None:
-    """Checks the path of a file to write, before the work, so that a wrong path is reported at once."""
+    """Checks the path of an output file before the run, so that a wrong path is reported at once."""
     if path.is_dir() or not path.parent.is_dir():
         raise jm.JaxmeshError(f"--out takes a file in a folder that exists, got {str(path)!r}; name another.")
 

@@ -1,8 +1,8 @@
-"""The options of `ttmlir-opt` that `jaxmesh opt` takes, so that one RUN line serves both.
+"""The options of `ttmlir-opt` that `jaxmesh opt` accepts, so that one RUN line serves both.
 
-A pass or pipeline of upstream is an option here if `jaxmesh opt` does the same work. Its own options, as in
-`--ttir-to-ttnn-backend-pipeline="mesh-shape=1,2 optimization-level=0"`, are taken with the values that say what is done
-here; another value is wrong usage and never dropped.
+A pass or pipeline of upstream is an option here if `jaxmesh opt` does the same work. Its sub-options, as in
+`--ttir-to-ttnn-backend-pipeline="mesh-shape=1,2 optimization-level=0"`, are accepted with the values that describe
+the behaviour here; any other value is wrong usage and never ignored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jaxmesh.cli.options import parse_mesh
 
 _WORD = re.compile(r"(?P<name>[\w-]+)(?:=(?P<value>\S+))?")
 _SYSTEM = {"mesh-shape": None, "system-desc-path": None}
-"""Options with any value: the mesh, and a description of chips that nothing here depends on."""
+"""Options with any value: the mesh, and a description of chips that jaxmesh ignores."""
 _BACKEND: Mapping[str, str | None] = _SYSTEM | {
     "optimization-level": "0",
     "enable-const-eval": None,
@@ -37,10 +37,10 @@ class Pipeline:
     """A pass or pipeline of upstream.
 
     Attributes:
-      does: the attribute of the parsed arguments that it sets; none if it changes nothing here.
-      options: its own options, each with the only value it may have; None for any.
-      help: what it does.
-      language: the language in which the program is printed; MLIR if it is empty.
+      does: the attribute of the parsed arguments that it sets; None if it changes nothing here.
+      options: its sub-options, each with its only valid value; None for any value.
+      help: a description for `--help`.
+      language: the language of the printed program; MLIR if empty.
     """
 
     does: str | None
@@ -50,10 +50,10 @@ class Pipeline:
 
 
 _ON_HOST: Mapping[str, str | None] = {"enable-cpu-hoisted-const-eval": None}
-"""Python has text for the host's processor."""
+"""Sub-options of the pipelines to Python, which has text for the host's processor."""
 _TOPOLOGY: Mapping[str, str | None] = {"mesh-topology": None}
 _EMIT: Mapping[str, str | None] = {"tuplify-input-if-empty": None}
-"""Options of the pipelines to Python and C++; every function takes its arguments as one list here."""
+"""Sub-options of the pipelines to Python and C++; every function takes its arguments as one list here."""
 _PYTHON = _EMIT | {
     "target-module": "true",
     "split-files": None,
@@ -100,7 +100,7 @@ FLAGS: Mapping[str, str] = {
     "--split-input-file": "the pieces of a file are always read one by one",
     "--mlir-print-local-scope": "no text has aliases",
 }
-"""Options that say what is done without them, too."""
+"""Options that describe the default behaviour."""
 
 
 def add_pipelines(parser: argparse.ArgumentParser) -> None:
@@ -125,32 +125,32 @@ def as_written_here(arguments: Sequence[str]) -> list[str]:
 
 
 def apply_pipelines(arguments: argparse.Namespace) -> None:
-    """Sets the options of this project that the options of `ttmlir-opt` stand for; they must name one mesh."""
+    """Sets the options of `jaxmesh opt` that correspond to the options of `ttmlir-opt`; all must name one mesh."""
     arguments.upstream = arguments.hoists = arguments.ttnn_to_ttir = arguments.target_module = arguments.ring = False
     arguments.promotes = arguments.const_eval = arguments.on_host = arguments.split_files = False
     arguments.load = ""
     arguments.language = ""
     for name, pipeline in PIPELINES.items():
-        given: Mapping[str, str] | None = getattr(arguments, name.lstrip("-").replace("-", "_"))
-        if given is None:
+        sub_options: Mapping[str, str] | None = getattr(arguments, name.lstrip("-").replace("-", "_"))
+        if sub_options is None:
             continue
         if pipeline.does is not None:
             setattr(arguments, pipeline.does, True)
         arguments.upstream |= pipeline.does == "ttir_to_ttnn"
         if pipeline.does == "ttir_to_ttnn":
-            arguments.const_eval = given.get("enable-const-eval", "true") == "true"
+            arguments.const_eval = sub_options.get("enable-const-eval", "true") == "true"
         arguments.language = pipeline.language or arguments.language
         if pipeline.language == "python":
-            arguments.split_files = given.get("split-files", "true") == "true"
-            arguments.on_host = given.get("enable-cpu-hoisted-const-eval", "true") == "true"
-            if given.get("load-input-tensors-from-disk") == "true":
-                folder = given.get("tensor-load-directory", "")
-                arguments.load = f"{folder}{'/' if folder else ''}{given.get('tensor-load-file-prefix', 'arg')}"
-        arguments.target_module |= "target-module" in given
-        arguments.promotes |= given.get("composite-resolution") == "force-promote"
-        arguments.ring |= "ring" in given.get("mesh-topology", "").split(",")
-        if "mesh-shape" in given:
-            sizes = given["mesh-shape"].replace(",", "x")
+            arguments.split_files = sub_options.get("split-files", "true") == "true"
+            arguments.on_host = sub_options.get("enable-cpu-hoisted-const-eval", "true") == "true"
+            if sub_options.get("load-input-tensors-from-disk") == "true":
+                folder = sub_options.get("tensor-load-directory", "")
+                arguments.load = f"{folder}{'/' if folder else ''}{sub_options.get('tensor-load-file-prefix', 'arg')}"
+        arguments.target_module |= "target-module" in sub_options
+        arguments.promotes |= sub_options.get("composite-resolution") == "force-promote"
+        arguments.ring |= "ring" in sub_options.get("mesh-topology", "").split(",")
+        if "mesh-shape" in sub_options:
+            sizes = sub_options["mesh-shape"].replace(",", "x")
             if arguments.mesh is not None and parse_mesh(arguments.mesh) != parse_mesh(sizes):
                 raise jm.MeshError(
                     f"{name} names the mesh {sizes}, but --mesh or another option {arguments.mesh}; name one mesh."
@@ -159,20 +159,20 @@ def apply_pipelines(arguments: argparse.Namespace) -> None:
 
 
 def _reader(name: str, allowed: Mapping[str, str | None]) -> Callable[[str], dict[str, str]]:
-    """Returns the function that reads the options of a pipeline."""
+    """Returns a function that parses the sub-options of a pipeline."""
 
     def read(text: str) -> dict[str, str]:
-        found: dict[str, str] = {}
+        values: dict[str, str] = {}
         for word in text.strip("'\"").split():
             part = _WORD.fullmatch(word)
             if part is None or part["name"] not in allowed:
                 raise argparse.ArgumentTypeError(
-                    f"{word!r} is none of {', '.join(allowed) or 'its options: it has none'}"
+                    f"{word!r} is not among {', '.join(allowed) or 'its options: it does not have any'}"
                 )
             value, only = part["value"] or "true", allowed[part["name"]]
             if only is not None and value != only:
                 raise argparse.ArgumentTypeError(f"{part['name']} is {only} here, got {value}; leave it out")
-            found[part["name"]] = value
-        return found
+            values[part["name"]] = value
+        return values
 
     return read

@@ -47,6 +47,6 @@ def processes(arguments: argparse.Namespace) -> int:
     for number, e in enumerate(ended):
         if e.stopped:
             print(f"[{number}] stopped: it did not end by itself.", file=sys.stderr)
-    # A process that the runner stopped is not the one that failed first.
+    # A process stopped by the runner did not fail first.
     codes = [e.code for e in sorted(ended, key=lambda e: e.stopped) if e.code]
     return 0 if not codes else codes[0] if codes[0] > 0 else 128 - codes[0]

@@ -51,7 +51,7 @@ exit codes: 0 done, 1 --check found a difference, also between copies, or the re
 (one line on standard error), or wrong usage"""
 
 _UNREADABLE = 2
-"""The exit code of an exported program that cannot read its files."""
+"""The exit code of an exported program with unreadable files."""
 
 
 def add_commands(commands: Any) -> None:
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _failed_line(error: Exception, script: str) -> int:
-    """Returns the last line of a program's own code that was running when it failed."""
+    """Returns the last line of a program's code in an error's traceback."""
     if isinstance(error, SyntaxError):
         return error.lineno or 1
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == script]
@@ -83,7 +83,7 @@ def _failed_line(error: Exception, script: str) -> int:
 
 
 def _run_program(folder: str, *options: str) -> int:
-    """Runs a program, which reports on standard error why it stopped; returns its exit code."""
+    """Runs a program, which reports errors on standard error; returns its exit code."""
     stderr = io.StringIO()
     try:
         with progress("run"), contextlib.redirect_stderr(stderr):
@@ -112,8 +112,8 @@ def _run_folder(arguments: argparse.Namespace) -> int:
     if unused:
         names = ", ".join(f"--{o.replace('_', '-')}" for o in unused)
         raise jm.ArgumentTypeError(
-            f"{arguments.file!r} is an exported folder, which has its mesh, inputs and results itself, so {names} has "
-            "no effect on it; leave it out."
+            f"{arguments.file!r} is an exported folder, which contains its mesh, inputs and results, so {names} does "
+            "not apply to it; leave it out."
         )
     if arguments.on == "ttnn":
         return run_on_ttnn.run_on_ttnn(arguments)
@@ -141,7 +141,7 @@ def _run_file(arguments: argparse.Namespace) -> bool:
         compiled, count = lowered.compile(check_replication=arguments.check or None), len(traced.out_avals)
         try:
             with progress("compiling and running"):
-                results = _row(compiled(*args), count)
+                results = _as_list(compiled(*args), count)
         except jm.ReplicationError as error:
             say("check", f"{error}: FAILED")
             return False
@@ -149,11 +149,11 @@ def _run_file(arguments: argparse.Namespace) -> bool:
         if not arguments.check:
             return True
         with progress("reference executor"):
-            wanted = _row(lowered.reference(*args, check_replication=True), count)
+            wanted = _as_list(lowered.reference(*args, check_replication=True), count)
         return _check(results, wanted)
 
 
-def _row(results: Any, count: int) -> list[Any]:
+def _as_list(results: Any, count: int) -> list[Any]:
     return [results] if count == 1 else list(results)
 
 
@@ -189,7 +189,7 @@ def _show(result: Any) -> None:
 
 
 def _stack(want: Any) -> npz.Array:
-    """Returns a result of the reference executor as an array; that of a tensor is a dict from coordinates to shards."""
+    """Returns a result of the reference executor as an array; a tensor's dict from coordinates to shards is stacked."""
     if not isinstance(want, dict):
         return np.asarray(want)
     shards = cast("dict[tuple[int, ...], Any]", want)

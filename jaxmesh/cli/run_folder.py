@@ -1,4 +1,4 @@
-"""Running an exported folder here: `import ttnn` there finds the emulated `jaxmesh.ttnn`."""
+"""Runs an exported folder with the emulated `jaxmesh.ttnn` as its `ttnn`."""
 
 from __future__ import annotations
 
@@ -25,25 +25,26 @@ _TYPES = re.compile(r"ttnn\.DataType\.([A-Z]\w*)")
 _SOLID = re.compile(r"get_device\(\(\d+, \d+, \d+")
 _enable_x64: Any = jax.enable_x64
 _process_wide = threading.RLock()
-"""The working directory, `sys.argv` and `sys.modules` are those of all threads: one folder runs at a time."""
+"""A lock: the working directory, `sys.argv` and `sys.modules` are shared by all threads, so one folder runs at a
+time."""
 
 
 def run_folder(directory: str | os.PathLike[str], arguments: Sequence[str] = ()) -> int:
     """Runs `main.py` of a folder with the emulated `ttnn`, as `python main.py ARGUMENTS` in that folder would.
 
-    Programs with 64-bit types run in JAX's 64-bit mode, whatever the mode is here.
-    Returns its exit code: 0, or 1 where a result is not as expected, or 2 for a file that cannot be read.
+    Programs with 64-bit types run in JAX's 64-bit mode, independent of the caller's mode.
+    Returns its exit code: 0, 1 if a result differs from the expected result, or 2 for an unreadable file.
 
     Raises:
-      MissingFileError: the folder has no `main.py` that can be read, or compared nothing for `--check`.
+      MissingFileError: `main.py` is missing or unreadable, or compared nothing for `--check`.
     """
     folder = Path(directory).resolve()
     script = folder / "main.py"
     if not script.is_file():
-        only = " (it holds a C++ program: compile main.cpp)" if (folder / "main.cpp").is_file() else ""
+        only = " (it contains a C++ program: compile main.cpp)" if (folder / "main.cpp").is_file() else ""
         raise MissingFileError(
-            f"{str(directory)!r} is no exported folder with a Python program: it has no main.py{only}; give a folder "
-            "that lowered.export wrote."
+            f"{str(directory)!r} is not an exported folder with a Python program: main.py is missing{only}; give a "
+            "folder that lowered.export wrote."
         )
     text = _text(script)
     wide = _enable_x64(True) if _WIDE.search(text) else contextlib.nullcontext()
@@ -62,7 +63,7 @@ def run_folder(directory: str | os.PathLike[str], arguments: Sequence[str] = ())
 
 
 def _is_beyond(text: str) -> bool:
-    """Returns True for a program of element types, or on a mesh, that the real `ttnn` does not have."""
+    """Returns True for a program with element types or a mesh that the real `ttnn` lacks."""
     return bool(set(_TYPES.findall(text)) - EVERY or _SOLID.search(text))
 
 
@@ -70,13 +71,11 @@ def _text(script: Path) -> str:
     try:
         return script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise MissingFileError(
-            f"{str(script)!r} is no text that can be read ({error}); export the program again."
-        ) from None
+        raise MissingFileError(f"{str(script)!r} cannot be read as text ({error}); export the program again.") from None
 
 
 def _exit_code(stop: SystemExit) -> int:
-    """Returns the exit code that Python itself would give: None is 0, and text goes to stderr."""
+    """Returns Python's exit code: 0 for None; text goes to stderr."""
     if stop.code is None or isinstance(stop.code, int):
         return int(stop.code or 0)
     print(stop.code, file=sys.stderr)
@@ -85,7 +84,8 @@ def _exit_code(stop: SystemExit) -> int:
 
 @contextlib.contextmanager
 def _process(folder: Path, script: Path, arguments: Sequence[str]) -> Generator[None]:
-    """The working directory, the command line and the import path of a script; no bytecode is left in the folder."""
+    """Sets the working directory, the command line and the import path of a script; writes no bytecode into the
+    folder."""
     before = sys.argv, sys.path, sys.dont_write_bytecode
     sys.argv, sys.path, sys.dont_write_bytecode = [str(script), *arguments], [str(folder), *sys.path], True
     try:
@@ -97,7 +97,7 @@ def _process(folder: Path, script: Path, arguments: Sequence[str]) -> Generator[
 
 @contextlib.contextmanager
 def _modules(folder: Path) -> Generator[None]:
-    """`ttnn` is the emulated one, and the folder's own modules are fresh and forgotten afterwards."""
+    """Replaces `ttnn` by the emulated `jaxmesh.ttnn`; removes the folder's modules afterwards."""
     own = {path.stem for path in folder.glob("*.py")} - {"main"}
     before = {name: sys.modules.pop(name, None) for name in own}
     before["ttnn"] = sys.modules.get("ttnn")

@@ -1,8 +1,8 @@
-"""RUN lines of lit tests: what they run, and which of it is this project's.
+"""RUN lines of lit tests: runs the commands that this project implements, and skips all others.
 
-A RUN line is a row of commands joined by `|` and `&&`. Those of `ttmlir-opt` become those of `jaxmesh opt`; `FileCheck`
-is the one of the `filecheck` package. Every other command, and an option of `ttmlir-opt` that `jaxmesh opt` lacks, is
-not ours: what reads its output is not run.
+A RUN line is a sequence of commands joined by `|` and `&&`. `jaxmesh opt` replaces `ttmlir-opt`, and the `filecheck`
+package replaces `FileCheck`. Every other command, and an option of `ttmlir-opt` that `jaxmesh opt` lacks, is
+skipped, with the commands that read its output.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _MERGED = "2>&1"
 _TAKEN = {*PIPELINES, *FLAGS}
 
 Outcome = tuple[bool | None, str, str]
-"""Whether `jaxmesh opt` succeeds, None for wrong usage; what it prints, and its error."""
+"""The success of `jaxmesh opt` (None for wrong usage), its output, and its error."""
 Opt = Callable[[Sequence[str]], Outcome]
-"""Runs `jaxmesh opt` with arguments."""
+"""A function that runs `jaxmesh opt` with arguments."""
 
 
 class NotOurs(Exception):
-    """A command or an option that is not this project's; the message names it."""
+    """A command or an option that this project does not implement; the message names it."""
 
 
 class Failed(Exception):
-    """A command fails or a check does; `kind` is the verdict about the file."""
+    """A failed command or check; `kind` is the verdict on the file."""
 
     def __init__(self, kind: str, why: str) -> None:
         super().__init__(why)
@@ -44,15 +44,15 @@ class Failed(Exception):
 
 
 @dataclass(slots=True)
-class Run:
+class LitRun:
     """The state of one lit test.
 
     Attributes:
       path: the file.
       opt: runs `jaxmesh opt`.
-      folder: for the texts that commands write.
-      ran: how many commands of ttmlir-opt and FileCheck passed.
-      skipped: commands and options that are not ours.
+      folder: the folder of the texts that commands write.
+      ran: the number of passed commands of ttmlir-opt and FileCheck.
+      skipped: skipped commands and options.
     """
 
     path: Path
@@ -64,10 +64,10 @@ class Run:
 
     def line(self, line: str) -> None:
         """Runs one RUN line; raises `Failed` for a refusal or a difference."""
-        for row in line.split("&&"):
+        for pipeline in line.split("&&"):
             text: str | None = None
             try:
-                for command in _commands(row):
+                for command in _commands(pipeline):
                     text = self._command(command, text)
             except NotOurs as error:
                 self.skipped.append(str(error))
@@ -75,25 +75,25 @@ class Run:
     def _command(self, command: str, text: str | None) -> str | None:
         words = shlex.split(command)
         words, source, target = _redirected(words)
-        given = text if source is None else self._read(source)
+        piped = text if source is None else self._read(source)
         match words[0] if words else "":
             case "ttmlir-opt":
-                made, target = self._opt(words[1:], given, target)
+                output, target = self._opt(words[1:], piped, target)
             case "not" if words[1:2] == ["ttmlir-opt"]:
-                made = self._refusal(words[2:], given)
+                output = self._refusal(words[2:], piped)
             case "FileCheck" | "filecheck":
-                made = self._check(words[1:], given)
+                output = self._check(words[1:], piped)
             case "cat" if len(words) == 2:
-                made = self._read(words[1])
+                output = self._read(words[1])
             case "ttmlir-translate":
-                made = self._translate(words[1:], given)
+                output = self._translate(words[1:], piped)
             case "rm" | "mkdir":
                 return None
             case name:
                 raise NotOurs(name or command.strip())
         if target is not None:
-            self._texts[target] = made
-        return made
+            self._texts[target] = output
+        return output
 
     def _read(self, name: str) -> str:
         if name == "%s":
@@ -102,7 +102,7 @@ class Run:
             raise NotOurs(f"reads {name}")
         return self._texts[name]
 
-    def _opt(self, words: Sequence[str], given: str | None, target: str | None) -> tuple[str, str | None]:
+    def _opt(self, words: Sequence[str], piped: str | None, target: str | None) -> tuple[str, str | None]:
         arguments: list[str] = []
         rest = iter(as_written_here(words))
         inputs: list[str] = []
@@ -124,7 +124,7 @@ class Run:
             file = next((model for model in known if model.exists()), self.folder / inputs[0][1:])
         elif inputs != ["%s"]:
             file = self.folder / "piped.mlir"
-            text = self._read(inputs[0]) if inputs else given
+            text = self._read(inputs[0]) if inputs else piped
             if text is None:
                 raise NotOurs("reads standard input")
             file.write_text(text)
@@ -136,16 +136,17 @@ class Run:
         self.ran += 1
         return printed, target
 
-    def _refusal(self, words: Sequence[str], given: str | None) -> str:
-        """Returns the error of a command that is to fail."""
+    def _refusal(self, words: Sequence[str], piped: str | None) -> str:
+        """Returns the error of a command that is expected to fail."""
         try:
-            self._opt([w for w in words if w != _MERGED], given, None)
+            self._opt([w for w in words if w != _MERGED], piped, None)
         except Failed as failed:
             return str(failed)
         raise Failed("differs", "it is taken, and upstream refuses it")
 
-    def _translate(self, words: Sequence[str], given: str | None) -> str:
-        """What the pipelines to Python and C++ print is translated already."""
+    def _translate(self, words: Sequence[str], piped: str | None) -> str:
+        """Returns the input of `ttmlir-translate`: the pipelines to Python and C++ already print the translated
+        text."""
         source, target = (word for word in ("-", "-"))
         rest = iter(words)
         options: list[str] = []
@@ -158,7 +159,7 @@ class Run:
                 source = word
         if not set(options) & {"--mlir-to-python", "--mlir-to-cpp"} or source == "%s":
             raise NotOurs(f"ttmlir-translate {' '.join(options)}")
-        text = given if source == "-" else self._read(source)
+        text = piped if source == "-" else self._read(source)
         if text is None:
             raise NotOurs("translates nothing")
         if target != "-":
@@ -166,9 +167,9 @@ class Run:
         self.ran += 1
         return text
 
-    def _check(self, words: Sequence[str], given: str | None) -> str:
+    def _check(self, words: Sequence[str], piped: str | None) -> str:
         options: list[str] = []
-        text = given
+        text = piped
         rest = iter(words)
         for word in rest:
             name, _, value = word.lstrip("-").partition("=")
@@ -189,14 +190,14 @@ class Run:
 
 
 def run_lines(text: str) -> Iterator[str]:
-    """Yields the RUN lines of a test, continued ones as one.
+    """Yields the RUN lines of a test; joins continued lines.
 
     >>> list(run_lines("// RUN: a %s \\\\\\n// RUN:   | b\\n// RUN: c"))
     ['a %s | b', 'c']
     """
     line = ""
-    for found in _RUN.finditer(text):
-        part = found[1].strip()
+    for match in _RUN.finditer(text):
+        part = match[1].strip()
         if part.endswith("\\"):
             line += part[:-1].rstrip() + " "
         else:
@@ -204,14 +205,14 @@ def run_lines(text: str) -> Iterator[str]:
             line = ""
 
 
-def _commands(row: str) -> list[str]:
+def _commands(line: str) -> list[str]:
     """Splits at `|` outside of quotes."""
-    parts = re.split(r"""((?:"[^"]*"|'[^']*'|[^|"'])*)\|?""", row)
+    parts = re.split(r"""((?:"[^"]*"|'[^']*'|[^|"'])*)\|?""", line)
     return [p for p in parts if p.strip()]
 
 
 def _redirected(words: Sequence[str]) -> tuple[list[str], str | None, str | None]:
-    """Returns the words without redirections, the file that is read, and the one that is written."""
+    """Returns the words without redirections, the source file, and the target file."""
     left: list[str] = []
     source = target = None
     rest = iter(words)
@@ -230,7 +231,7 @@ def _redirected(words: Sequence[str]) -> tuple[list[str], str | None, str | None
 
 
 def filecheck(options: Sequence[str], text: str, folder: Path) -> str:
-    """Checks a text by the CHECK lines of a file; returns the complaint, empty if it matches.
+    """Checks a text against the CHECK lines of a file; returns the complaint, empty if it matches.
 
     Raises:
       JaxmeshError: the `filecheck` package is not installed.

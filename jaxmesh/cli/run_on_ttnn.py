@@ -27,15 +27,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_options(arguments: argparse.Namespace, is_folder: bool) -> None:
-    """Checks that the real library is asked for where it can run.
+    """Checks that `--on ttnn` is given an exported folder, and its options `--on ttnn`.
 
     Raises:
-      ArgumentTypeError: of a file, or an option without the library.
+      ArgumentTypeError: `--on ttnn` with a file, or one of its options without it.
     """
     if arguments.on == "ttnn":
         if not is_folder:
             raise ArgumentTypeError(
-                f"--on ttnn runs an exported folder, and {arguments.file!r} is none; export it first: jaxmesh "
+                f"--on ttnn runs an exported folder, but {arguments.file!r} is not one; export it first: jaxmesh "
                 "translate FILE --to python --out DIR."
             )
         return

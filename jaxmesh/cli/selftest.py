@@ -1,4 +1,4 @@
-"""`jaxmesh selftest`: checks on this machine that sharded programs compute what unsharded ones do."""
+"""`jaxmesh selftest`: checks on this machine that sharded and unsharded programs compute the same results."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def add_commands(commands: Any) -> None:
 
 
 def product(x: Any, w: Any) -> Any:
-    """A matmul whose summed dim is split."""
+    """Returns a matmul over a split contracted dim."""
     x, w = jm.full_to_shard(x, P("y", "x")), jm.full_to_shard(w, P("x"))
     return jm.shard_to_full(_lax.psum(x @ w, "x"), P("y"))
 
 
 def softmax(x: Any, w: Any) -> Any:
-    """A softmax over a split dim."""
+    """Returns a softmax over a split dim."""
     e = jnp.exp(jm.full_to_shard(x @ w, P("y", "x")))
     return jm.shard_to_full(e / _lax.psum(e.sum(1, keepdims=True), "x"), P("y", "x"))
 
 
 def ring(x: Any, w: Any) -> Any:
-    """A sum over a mesh axis, in a loop of exchanges."""
+    """Returns a sum over a mesh axis, computed by a ring of exchanges."""
     shard, pairs = jm.full_to_shard(x @ w, P("y", "x")), [(0, 1), (1, 2), (2, 3), (3, 0)]
 
     def step(carry: Any, _: Any) -> tuple[Any, None]:

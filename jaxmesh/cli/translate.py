@@ -1,4 +1,4 @@
-"""The command line's way to other languages: `jaxmesh translate`, `jaxmesh include-dir`."""
+"""The commands `jaxmesh translate` and `jaxmesh include-dir`: programs in other languages."""
 
 from __future__ import annotations
 

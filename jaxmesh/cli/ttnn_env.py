@@ -1,4 +1,4 @@
-"""`jaxmesh ttnn-env`: makes an environment with the real ttnn, which judges programs without a board."""
+"""`jaxmesh ttnn-env`: creates an environment with the real ttnn, which judges programs without a board."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def add_commands(commands: Any) -> None:
 
 
 def ttnn_env(arguments: argparse.Namespace) -> None:
-    """Makes the environment, and prints how it is found."""
+    """Creates the environment, and prints the variable that selects it."""
     folder = (arguments.folder or default_folder()).absolute()
-    made = make_environment(folder, arguments.version, arguments.python)
-    print(f"ttnn {made.version} in {folder}")
+    environment = make_environment(folder, arguments.version, arguments.python)
+    print(f"ttnn {environment.version} in {folder}")
     if folder != default_folder():
-        print(f"export {VARIABLE}={made.python}")
+        print(f"export {VARIABLE}={environment.python}")

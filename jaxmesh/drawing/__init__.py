@@ -1,1 +1,1 @@
-"""Pictures of who holds what: SVG, HTML, and text, made of strings; no plotting library, no scripts."""
+"""Pictures of placements: SVG, HTML and text, built from strings, without a plotting library and without scripts."""

@@ -64,9 +64,9 @@ def piece_colors(count: int) -> Sequence[str]:
     return [_scale(i / (count - 1)) for i in range(count)]
 
 
-def _scale(at: float) -> str:
+def _scale(fraction: float) -> str:
     """Returns the colour at a position on the scale, 0 to 1."""
-    position = at * (len(_VIRIDIS) - 1)
+    position = fraction * (len(_VIRIDIS) - 1)
     left = min(int(position), len(_VIRIDIS) - 2)
     low, high = rgb(_VIRIDIS[left]), rgb(_VIRIDIS[left + 1])
     return "#" + "".join(f"{round(a + (b - a) * (position - left)):02x}" for a, b in zip(low, high, strict=True))

@@ -12,10 +12,10 @@ _CELL = 'style="border: 1px solid currentColor; padding: 0.2em 0.5em; text-align
 
 
 def fragment(style_of: Callable[[str], str], body: str, plain: str = "") -> str:
-    """Returns a part of a page whose styles affect nothing outside it.
+    """Returns a part of a page with styles that affect nothing outside it.
 
-    Colours are the page's own (`currentColor`, translucent fills), so it suits light and dark pages. `style_of` returns
-    the style sheet for a class name; `plain` is shown where a notebook is not trusted, and so loses its drawings.
+    It uses the page's colours (`currentColor`, translucent fills), so it suits light and dark pages. `style_of` returns
+    the style sheet for a class name; an untrusted notebook, which loses its drawings, shows `plain`.
     """
     name = unique_name(body)
     style = style_of(name)
@@ -27,12 +27,12 @@ def fragment(style_of: Callable[[str], str], body: str, plain: str = "") -> str:
 
 
 def unique_name(*content: str) -> str:
-    """Returns a class name that depends on the content alone."""
+    """Returns a class name that depends only on the content."""
     return "jm-" + hashlib.sha256("".join(content).encode()).hexdigest()[:10]
 
 
 def table(rows: Iterable[Iterable[str]], head: Iterable[str] = ()) -> str:
-    """Returns a table in the colours of the page around it, so that it suits a light and a dark one."""
+    """Returns a table in the colours of the surrounding page, which suit light and dark pages."""
     tagged = [("th", head), *(("td", row) for row in rows)]
     lines = ("".join(f"<{tag} {_CELL}>{escape(cell)}</{tag}>" for cell in row) for tag, row in tagged)
     return f"<table {_TABLE}>{''.join(f'<tr>{line}</tr>' for line in lines if line)}</table>"

@@ -1,4 +1,4 @@
-"""Texts of programs as HTML: one column, or two side by side, aligned by source line."""
+"""Texts of programs as HTML: one column, or two columns side by side, aligned by source line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ATTRIBUTES = re.compile(r"(?P<before>\([^)]*\))(?P<attributes> <\{.*\}>)?(?P<af
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ListingLine:
     """One operation as text; `state` is `kept`, `lit` (highlighted), or `soft` for memory management."""
 
     text: str
@@ -26,11 +26,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class ListingRow:
-    """Operations of one source line: its location, and its code."""
+    """The operations of one source line, with its location and its code."""
 
     source: str
     code: str
-    columns: tuple[Sequence[Line], ...]
+    columns: tuple[Sequence[ListingLine], ...]
 
 
 def listing_html(title: str, heads: Sequence[str], rows: Sequence[ListingRow], notes: Sequence[str] = ()) -> str:
@@ -55,7 +55,7 @@ def _heading(title: str, notes: Sequence[str]) -> str:
 
 def _style(name: str, columns: int) -> str:
     s = f".{name}"
-    # Side by side where there is room for two columns, else one below the other.
+    # Side by side if two columns fit, else one below the other.
     wide = "minmax(min(100%,27rem),1fr)"
     return (
         f"{s}{{font:12px/1.45 {FONT};color:inherit;text-align:left}}"
@@ -80,7 +80,7 @@ def _row(row: ListingRow, heads: Sequence[str]) -> str:
     return f'<div class="row">{source if row.source else ""}{cells}</div>'
 
 
-def _line(line: Line) -> str:
+def _line(line: ListingLine) -> str:
     text = make_safe(line.text.strip())
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST * 2 // 3]} ... {text[-_LONGEST // 3 :]}"

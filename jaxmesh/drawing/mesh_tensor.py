@@ -1,4 +1,4 @@
-"""The shards of a multi-device tensor, for pictures of it."""
+"""The shards of a multi-device tensor, for pictures."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ Shape = tuple[int, ...]
 
 
 def tensor_placement(tensor: Any) -> Placement:
-    """Returns the shard of each device of a `MeshTensor`: parts of the full tensor if a mapper distributed it."""
+    """Returns the placement of a `MeshTensor`: boxes of the full tensor if a mapper distributed it."""
     mesh = tensor.mesh
     axes, local = dict(mesh.shape), tuple(tensor.shape)
     coordinates = list(itertools.product(*map(range, axes.values())))
-    found = _of_topology(tensor, local)
+    distribution = _of_topology(tensor, local)
     notes: list[str] = []
-    if found is not None:
-        full, boxes, over = found
-        wheres = [Shard.of_box(boxes[c]) if c in boxes else None for c in coordinates]
+    if distribution is not None:
+        full, boxes, over = distribution
+        shards = [Shard.of_box(boxes[c]) if c in boxes else None for c in coordinates]
         how = str(list(tensor.topology.placements())).replace("Placement", "")
         shape: Shape | None = full
     else:
         holders = _holders(tensor, coordinates)
-        wheres = [_shard(tensor, axes, c, local) if holders is None or c in holders else None for c in coordinates]
+        shards = [_shard(tensor, axes, c, local) if holders is None or c in holders else None for c in coordinates]
         shape, over = (local, [()] * len(local)) if not tensor.varying else (None, None)
         how = f"varies over {', '.join(tensor.varying)}" if tensor.varying and not tensor.is_partial else "a MeshTensor"
         if not tensor.varying:
-            wheres, how = [Shard.of_box(tuple((0, n) for n in local))] * len(coordinates), "the same on every device"
+            shards, how = [Shard.of_box(tuple((0, n) for n in local))] * len(coordinates), "the same on every device"
         else:
             notes.append(
-                "it was computed by a program, whose types give the mesh axes over which its shards differ, not which "
-                "part of a full tensor each of them is."
+                "its shards were computed by a program. Types state the mesh axes over which shards vary, not the "
+                "part of the full tensor that each shard is."
             )
     if tensor.storage_type().name == "HOST":
         notes.append("it is in host memory, one shard per device.")
     devices = None if isinstance(mesh, AbstractMesh) else list(mesh.devices.flat)
     return make_placement(
-        axes, wheres, dtype=tensor.dtype, itemsize=tensor.element_size(), shape=shape, how=how, over=over, notes=notes,
+        axes, shards, dtype=tensor.dtype, itemsize=tensor.element_size(), shape=shape, how=how, over=over, notes=notes,
         ids=None if devices is None else [d.id for d in devices], device_notes=process_notes(devices),
     )  # fmt: skip
 
 
 def as_html(tensor: Any) -> str:
-    """Returns the picture of a `MeshTensor` as a part of a page; of a deallocated one its text."""
+    """Returns the picture of a `MeshTensor` as a part of a page; for a deallocated tensor, its text."""
     if not tensor.is_allocated():
         return f"<pre>{escape(repr(tensor))}</pre>"
     return tensor_html(tensor_placement(tensor))
@@ -70,18 +70,19 @@ def _shard(tensor: Any, axes: dict[str, int], coordinate: Shape, local: Shape) -
 
 
 def _holders(tensor: Any, coordinates: list[Shape]) -> set[Shape] | None:
-    """Returns the mesh coordinates with a shard of a partial tensor; None for a complete one."""
+    """Returns the mesh coordinates with a shard of a partial tensor; None for a complete tensor."""
     if not tensor.is_partial:
         return None
     occupied: set[Shape] | None = tensor.occupied_coordinates()
     if occupied is not None:
         return occupied
-    have: set[Any] = tensor.data.sharding.device_set
-    return {c for c in coordinates if tensor.mesh.devices[c] in have}
+    occupied_devices: set[Any] = tensor.data.sharding.device_set
+    return {c for c in coordinates if tensor.mesh.devices[c] in occupied_devices}
 
 
 def _of_topology(tensor: Any, local: Shape) -> tuple[Shape, dict[Shape, Box], list[list[str]] | None] | None:
-    """Returns full shape, box per mesh coordinate, and mesh axes per dim by the topology; None without one."""
+    """Returns the full shape, the box per mesh coordinate, and the mesh axes per dim by the topology; None without a
+    topology."""
     topology = tensor.topology
     if topology is None:
         return None
@@ -90,7 +91,7 @@ def _of_topology(tensor: Any, local: Shape) -> tuple[Shape, dict[Shape, Box], li
     if -1 in dims or len({d for d in dims if d is not None}) < sum(d is not None for d in dims):
         return None
     if len(sizes) == 1 and dims[0] is not None:
-        # Fewer shards than devices: the other devices have none.
+        # Fewer shards than devices: the other devices are empty.
         sizes = (len(coordinates),)
     full = list(local)
     for dim, size in zip(dims, sizes, strict=True):
@@ -107,14 +108,14 @@ def _of_topology(tensor: Any, local: Shape) -> tuple[Shape, dict[Shape, Box], li
 
 
 def _dim(placement: Any, rank: int) -> int | None:
-    """Returns the dim that a placement cuts; None for a copy, -1 for a dim out of range."""
+    """Returns the dim that a placement splits; None for a replicated placement, -1 for a dim out of range."""
     if not isinstance(placement, PlacementShard):
         return None
     return placement.dim % rank if -rank <= placement.dim < rank else -1
 
 
 def _over(tensor: Any, dims: list[int | None], sizes: Shape, rank: int) -> list[list[str]] | None:
-    """Returns the mesh axes that cut each dim, if the distribution has the shape of the mesh."""
+    """Returns the mesh axes that split each dim, if the distribution has the shape of the mesh."""
     axes = dict(tensor.mesh.shape)
     if sizes == tuple(axes.values()):
         return [[a for a, at in zip(axes, dims, strict=True) if at == d] for d in range(rank)]

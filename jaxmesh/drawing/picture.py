@@ -17,7 +17,7 @@ from jaxmesh.validate import as_bool, as_path as checked_path, quote
 class Picture:
     """A picture: HTML in a notebook, a coloured table or plain text in a terminal, or a file.
 
-    `print(picture)` and its `repr` are plain text; `rich.print(picture)` and `show()` in a terminal have colours.
+    `print(picture)` and its `repr` are plain text; `rich.print(picture)` and `show()` in a terminal use colours.
     """
 
     _title = "jaxmesh"
@@ -35,42 +35,42 @@ class Picture:
         raise NotImplementedError
 
     def _files(self) -> dict[str, Any]:
-        """Returns a function that writes the text of each kind of file, by its ending."""
+        """Returns by file ending a function that returns the text of the file."""
         return {".html": lambda: page(self._title, self._repr_html_()), ".txt": lambda: f"{self}\n"}
 
     def save(self, path: Any) -> Path:
         """Writes the picture to a file; its ending selects the format: `.html`, `.txt`, and `.svg` for a tensor.
 
         Raises:
-          ArgumentTypeError: `path` is no path.
-          ArgumentValueError: it has another ending.
-          FolderError: the file cannot be written there.
+          ArgumentTypeError: `path` is not a path.
+          ArgumentValueError: `path` has a different ending.
+          FolderError: the file cannot be written.
         """
         where, files = checked_path("save", path), self._files()
-        make = files.get(where.suffix.lower())
-        if make is None:
+        text_of = files.get(where.suffix.lower())
+        if text_of is None:
             raise ArgumentValueError(
                 f"this picture is saved as {', '.join(files)}, got {quote(str(where))}, which ends in "
-                f"{where.suffix or 'nothing'!r}; name a file that ends in one of them."
+                f"{where.suffix or 'nothing'!r}; choose an ending from this list."
             )
-        text = make()
+        text = text_of()
         try:
             where.write_text(text, encoding="utf-8")
         except OSError as error:
             raise FolderError(
-                f"the picture cannot be written to {quote(str(where))}: {error.strerror}; name a file in a folder "
-                "that is there and can be written to."
+                f"the picture cannot be written to {quote(str(where))}: {error.strerror}; name a file in an "
+                "existing, writable folder."
             ) from None
         return where
 
     def show(self, *, color: bool | None = None) -> None:
-        """Prints the picture: in colours where stdout is a terminal and `rich` is installed, else as plain text.
+        """Prints the picture: in colours if stdout is a terminal and `rich` is installed, else as plain text.
 
         Args:
-          color: True or False to print it with or without colours anywhere.
+          color: True for colours, False for plain text, on any stdout.
 
         Raises:
-          ArgumentTypeError: `color` is neither True, False nor None.
+          ArgumentTypeError: `color` is not True, False or None.
           UnsupportedError: `color` is True, and `rich` is not installed.
         """
         wanted = sys.stdout.isatty() if color is None else as_bool("show", "color", color)
@@ -93,27 +93,27 @@ class Picture:
 class TensorPicture(Picture):
     """The picture of one tensor on a mesh, or of a mesh alone."""
 
-    def __init__(self, holding: Placement) -> None:
-        self.holding = holding
-        self._title = f"{holding.title} {holding.how}"
+    def __init__(self, placement: Placement) -> None:
+        self.placement = placement
+        self._title = f"{placement.title} {placement.how}"
 
     def __str__(self) -> str:
-        return plain_text(self.holding)
+        return plain_text(self.placement)
 
     def _repr_svg_(self) -> str:
-        return draw_svg(self.holding)
+        return draw_svg(self.placement)
 
     def _repr_html_(self) -> str:
-        return tensor_html(self.holding)
+        return tensor_html(self.placement)
 
     def __rich__(self) -> Any:
-        return rich_group(self.holding)
+        return rich_group(self.placement)
 
     def _files(self) -> dict[str, Any]:
         return {".svg": lambda: f"{self._repr_svg_()}\n", **super()._files()}
 
 
-def tensor_html(holding: Placement) -> str:
+def tensor_html(placement: Placement) -> str:
     """Returns the picture of a placement as a part of a page."""
-    body = draw_svg(holding, alone=False)
-    return fragment(lambda name: f".{name}{{overflow-x:auto;color:inherit}}", body, plain_text(holding))
+    body = draw_svg(placement, alone=False)
+    return fragment(lambda name: f".{name}{{overflow-x:auto;color:inherit}}", body, plain_text(placement))

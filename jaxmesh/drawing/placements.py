@@ -22,11 +22,11 @@ from jaxmesh.validate import check_size, quote
 AnyMesh = Mesh | AbstractMesh
 Shape = tuple[int, ...]
 MOST_DEVICES = 4096
-"""The size of the largest mesh that is drawn."""
+"""The largest number of devices of a mesh that is drawn."""
 
 
 def mesh_placement(mesh: AnyMesh) -> Placement:
-    """Returns the placement of nothing on a mesh."""
+    """Returns a placement without pieces, of a mesh alone."""
     _check_count(math.prod(mesh.shape.values()))
     axes, (ids, notes) = dict(mesh.shape), _ids(mesh)
     return make_placement(
@@ -39,10 +39,10 @@ def spec_placement(shape: Shape, dtype: Any, spec: PartitionSpec, mesh: AnyMesh)
     axes = dict(mesh.shape)
     _check_count(math.prod(axes.values()))
     over = spec_axes(spec, len(shape), axes)
-    wheres = list(map(Shard.of_box, cut_boxes(shape, over, axes)))
+    shards = list(map(Shard.of_box, cut_boxes(shape, over, axes)))
     ids, device_notes = _ids(mesh)
     return make_placement(
-        axes, wheres, dtype=dtype, itemsize=dtype.itemsize, shape=shape, how=spec_text(spec), ids=ids, over=over,
+        axes, shards, dtype=dtype, itemsize=dtype.itemsize, shape=shape, how=spec_text(spec), ids=ids, over=over,
         notes=_uneven_dims(shape, over, axes), device_notes=device_notes,
     )  # fmt: skip
 
@@ -57,14 +57,14 @@ def array_placement(x: Any) -> Placement:
     check_alive(x, "visualize")
     if x.sharding is None:
         raise ArgumentTypeError(
-            f"visualize got {quote(x)}, a type without a sharding; give it one, or say the spec and the mesh: "
+            f"visualize got {quote(x)}, a type without a sharding; add one, or pass the spec and the mesh: "
             "jaxmesh.visualize(x, P(...), mesh=mesh)."
         )
     return sharding_placement(tuple(x.shape), x.dtype, x.sharding)
 
 
 def sharding_placement(shape: Shape, dtype: Any, sharding: Any, on: Mesh | None = None) -> Placement:
-    """Returns the placement of a type under a sharding; one without mesh axes is placed on the mesh `on`, if any."""
+    """Returns the placement of a type under a sharding; `on` is the mesh of a sharding without mesh axes."""
     named = sharding if isinstance(sharding, NamedSharding) else None
     if named is not None and isinstance(named.mesh, AbstractMesh):
         return spec_placement(shape, dtype, named.spec, named.mesh)
@@ -78,8 +78,8 @@ def sharding_placement(shape: Shape, dtype: Any, sharding: Any, on: Mesh | None 
         raise ArgumentValueError(
             f"visualize: the sharding {quote(sharding)} does not fit the shape {list(shape)}: {error}"
         ) from None
-    kind, usual = sharding.memory_kind, devices[0].default_memory().kind
-    notes = [f"it is in the memory {kind!r}."] if kind not in (None, "device", usual) else []
+    memory, default = sharding.memory_kind, devices[0].default_memory().kind
+    notes = [f"it is in the memory {memory!r}."] if memory not in (None, "device", default) else []
     how, over = f"on {devices[0]}" if len(devices) == 1 else type(sharding).__name__, None
     if named is not None:
         how, over = spec_text(named.spec), _entries(named.spec, len(shape))
@@ -92,17 +92,17 @@ def sharding_placement(shape: Shape, dtype: Any, sharding: Any, on: Mesh | None 
 
 
 def _arrange(sharding: Any, mesh: Mesh | None) -> tuple[list[Any], dict[str, int]]:
-    """Returns the devices of a sharding in the order of their mesh, and its axes; without a mesh in one row."""
-    own: list[Any] = sorted(sharding.device_set, key=lambda d: (d.process_index, d.id))
-    if mesh is None or set(mesh.devices.flat) != set(own):
-        return own, {"device": len(own)}
+    """Returns the devices of a sharding in mesh order, and its axes; without a mesh, the devices in one row."""
+    devices: list[Any] = sorted(sharding.device_set, key=lambda d: (d.process_index, d.id))
+    if mesh is None or set(mesh.devices.flat) != set(devices):
+        return devices, {"device": len(devices)}
     return list(mesh.devices.flat), dict(mesh.shape)
 
 
 def _entries(spec: PartitionSpec, rank: int) -> list[tuple[str, ...]]:
     """Returns the mesh axes on each dim."""
-    rows: list[Any] = [*spec, *[None] * (rank - len(spec))]
-    return [() if e is None else cast("tuple[str, ...]", e) if isinstance(e, tuple) else (e,) for e in rows]
+    entries: list[Any] = [*spec, *[None] * (rank - len(spec))]
+    return [() if e is None else cast("tuple[str, ...]", e) if isinstance(e, tuple) else (e,) for e in entries]
 
 
 def spec_text(spec: PartitionSpec) -> str:
@@ -119,17 +119,17 @@ def shape_and_dtype(x: Any, dtype: Any) -> tuple[Shape, Any]:
     shape = getattr(x, "shape", x)
     sizes = integers("the shape that visualize draws", (shape,) if isinstance(shape, int) else shape)
     if any(n < 0 for n in sizes):
-        raise ArgumentValueError(f"a shape has no negative sizes, got {list(sizes)}; say each size as 0 or more.")
-    given = dtype if dtype is not None else getattr(x, "dtype", np.float32)
+        raise ArgumentValueError(f"the sizes of a shape are not negative, got {list(sizes)}; pass sizes of 0 or more.")
+    requested = dtype if dtype is not None else getattr(x, "dtype", np.float32)
     try:
-        kind: Any = given if jax.dtypes.issubdtype(given, jax.dtypes.extended) else np.dtype(given)
-        known = any(jax.dtypes.issubdtype(kind, k) for k in (np.number, np.bool_, jax.dtypes.extended))
+        element_type: Any = requested if jax.dtypes.issubdtype(requested, jax.dtypes.extended) else np.dtype(requested)
+        known = any(jax.dtypes.issubdtype(element_type, k) for k in (np.number, np.bool_, jax.dtypes.extended))
     except Exception:
-        known, kind = False, None
+        known, element_type = False, None
     if not known:
-        raise ArgumentTypeError(f"visualize takes a dtype such as jnp.float32, got {quote(given)}.")
-    check_size(sizes, kind, "the tensor that visualize draws")
-    return sizes, kind
+        raise ArgumentTypeError(f"visualize takes a dtype such as jnp.float32, got {quote(requested)}.")
+    check_size(sizes, element_type, "the tensor that visualize draws")
+    return sizes, element_type
 
 
 def as_spec(spec: Any) -> PartitionSpec:
@@ -158,11 +158,11 @@ def _check_count(count: int) -> None:
 
 def _uneven_dims(shape: Shape, over: Sequence[Sequence[str]], axes: dict[str, int]) -> list[str]:
     notes: list[str] = []
-    for dim, (size, row) in enumerate(zip(shape, over, strict=True)):
-        count = math.prod(axes[a] for a in row)
+    for dim, (size, dim_axes) in enumerate(zip(shape, over, strict=True)):
+        count = math.prod(axes[a] for a in dim_axes)
         if size % count:
             notes.append(
-                f"{count} places do not divide dim {dim} of size {size}: drawn in chunks of {-(-size // count)}, but "
-                f"no array or program has it so; pad the dim to {-(-size // count) * count}."
+                f"{count} shards do not divide dim {dim} of size {size}: it is drawn in chunks of {-(-size // count)}, "
+                f"but arrays and programs need equal shards; pad the dim to {-(-size // count) * count}."
             )
     return notes

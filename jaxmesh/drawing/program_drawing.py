@@ -12,9 +12,9 @@ from jaxmesh.drawing.svg import FONT, draw_thumbnail
 from jaxmesh.drawing.text_layout import align_columns, escape, shorten
 
 MAX_VALUES = 400
-"""The number of values shown; of longer programs the number left out is stated."""
+"""The number of values shown; a note states how many more were left out."""
 _DRAWN = 64
-"""The size of the largest mesh on which values are drawn."""
+"""The size of the largest mesh with pictures of values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +23,17 @@ class ProgramValue:
 
     Attributes:
       text: its definition, such as `%3 = tanh(%2)`.
-      kind: its type; the local type of a shard.
-      where: a text that describes its residency.
-      holding: its placement, if it is on the devices.
+      type_text: its type; the local type of a shard.
+      where: a description of its residency.
+      placement: its placement, if it is on the devices.
       depth: the number of loops and calls around it.
       moves: True for a transfer or a collective.
     """
 
     text: str
-    kind: str
+    type_text: str
     where: str
-    holding: Placement | None = None
+    placement: Placement | None = None
     line: str = ""
     depth: int = 0
     moves: bool = False
@@ -41,7 +41,7 @@ class ProgramValue:
 
 @dataclass(frozen=True, slots=True)
 class ProgramValues:
-    """The values of a program, in order; `left_out` of them are not listed."""
+    """The values of a program, in order; `left_out` further values are not listed."""
 
     title: str
     steps: tuple[ProgramValue, ...]
@@ -50,7 +50,7 @@ class ProgramValues:
 
 
 class ProgramPicture(Picture):
-    """The picture of a program: its values and where they live."""
+    """The picture of a program: its values and their residencies."""
 
     def __init__(self, flow: ProgramValues) -> None:
         self.flow = flow
@@ -78,9 +78,9 @@ class ProgramPicture(Picture):
         for name in ("value", "type", "where", "source"):
             table.add_column(name, overflow="fold")
         for step in self.flow.steps:
-            text, kind, where, line = _columns(step)
+            text, type_text, where, line = _columns(step)
             style = "bold #e69f00" if step.moves else ""
-            table.add_row(Text(text, style), Text(kind), Text(where, "" if step.holding is None else "#56b4e9"),
+            table.add_row(Text(text, style), Text(type_text), Text(where, "" if step.placement is None else "#56b4e9"),
                           Text(line, "dim"))  # fmt: skip
         return Group(Text(self._heading, "bold"), table, *(Text(t, "italic") for t in self._endings()))
 
@@ -105,7 +105,7 @@ def without_folders(line: str) -> str:
 def _columns(step: ProgramValue) -> tuple[str, str, str, str]:
     return (
         "  " * min(step.depth, 12) + shorten(step.text, 72),
-        shorten(step.kind, 60),
+        shorten(step.type_text, 60),
         shorten(step.where, 60),
         without_folders(step.line),
     )
@@ -133,16 +133,16 @@ def _style(name: str) -> str:
 
 
 def _row(step: ProgramValue, drawn: dict[Placement, str]) -> str:
-    label, kind, where, line = _columns(step)
+    label, type_text, where, line = _columns(step)
     picture = ""
-    if step.holding is not None and len(step.holding.devices) <= _DRAWN:
-        if step.holding not in drawn:
-            drawn[step.holding] = draw_thumbnail(step.holding)
-        picture = drawn[step.holding]
+    if step.placement is not None and len(step.placement.devices) <= _DRAWN:
+        if step.placement not in drawn:
+            drawn[step.placement] = draw_thumbnail(step.placement)
+        picture = drawn[step.placement]
     pad = f' style="padding-left:{min(step.depth, 12) * 16}px"' if step.depth else ""
     return (
         f'<div class="row{" moves" if step.moves else ""}" role="row"><div class="label" role="cell"{pad}>'
         f'<b>{escape(label.strip())}</b><div class="soft">{escape(line)}</div></div>'
-        f'<div class="kind" role="cell">{escape(kind)}<div class="soft">{escape(where)}</div></div>'
+        f'<div class="kind" role="cell">{escape(type_text)}<div class="soft">{escape(where)}</div></div>'
         f'<div role="cell">{picture}</div></div>'
     )

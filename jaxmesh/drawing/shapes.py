@@ -1,4 +1,4 @@
-"""Parts of a drawing with coordinates: boxes that contain lines of text, and labels beside them."""
+"""Elements of a drawing with coordinates: boxes that contain lines of text, and labels beside them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from jaxmesh.drawing.text_layout import width
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A box of one piece, or of a device that holds nothing.
+    """A box of one piece, or of an empty device.
 
     Attributes:
       kind: `device`, `region`, or `swatch`.
-      piece: the number of the piece that gives the colour; None is no colour.
+      piece: the number of the piece, which selects the colour; None for no colour.
       lines: the lines of text, centred.
       size: the font size.
       hover: the lines of the tooltip.
@@ -44,7 +44,7 @@ class Label:
 
     @property
     def left(self) -> float:
-        """The x coordinate of its start."""
+        """The x coordinate of the left end."""
         share = {"start": 0.0, "middle": 0.5, "end": 1.0}[self.anchor]
         return self.x - share * width(self.text, self.size)
 
@@ -79,11 +79,11 @@ class Block:
 def arrange(
     blocks: Sequence[Block], wanted: int, most: float, gap: float, below: float | None = None, *, even: bool = False
 ) -> Block:
-    """Arranges blocks in rows of at most `wanted`, as many as fit into a width of `most`; with `even` a divisor.
+    """Places blocks in rows of at most `wanted`, as many as fit into a width of `most`; with `even`, a divisor.
 
     Columns are `gap` apart, rows too unless `below` is given.
     """
-    made, y, across = Block(), 0.0, wanted
+    arrangement, y, across = Block(), 0.0, wanted
     room = max(1, int((most + gap) // (max((b.w for b in blocks), default=1) + gap)))
     if wanted > room:
         across = next(n for n in range(room, 0, -1) if wanted % n == 0) if even else room
@@ -91,7 +91,7 @@ def arrange(
     for start in range(0, len(blocks), across):
         row, x = blocks[start : start + across], 0.0
         for block, column in zip(row, wide, strict=False):
-            made.place(block, x, y)
+            arrangement.place(block, x, y)
             x += column + gap
         y += max(b.h for b in row) + (gap if below is None else below)
-    return made
+    return arrangement

@@ -24,79 +24,79 @@ from jaxmesh.drawing.text_layout import ADVANCE, LINE, cells, escape, shorten, w
 WIDEST = 940.0
 _MARGIN = 10.0
 _LEGEND = 16
-"""The number of pieces listed below the picture."""
+"""The largest number of pieces that are listed below the picture."""
 _SHRUNK = 0.8
-"""The least scale of a picture on a narrow page; below it the page scrolls, so that texts stay legible."""
+"""The minimum scale of a picture on a narrow page; below it the page scrolls, so that texts stay legible."""
 _LINKED = 64
-"""The largest number of pieces for which hovering over one outlines all its holders."""
+"""The largest number of pieces with linked outlines: hovering over a piece outlines all its holders."""
 FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 
 
-def draw_svg(holding: Placement, *, alone: bool = True) -> str:
-    """Draws a placement: `alone` with a background, else in the colours of the page around it."""
-    return _write(holding, _compose(holding), alone, _MARGIN, 0.0 if alone else _SHRUNK)
+def draw_svg(placement: Placement, *, alone: bool = True) -> str:
+    """Draws a placement: with a background if `alone`, else in the colours of the surrounding page."""
+    return _write(placement, _compose(placement), alone, _MARGIN, 0.0 if alone else _SHRUNK)
 
 
-def draw_thumbnail(holding: Placement) -> str:
+def draw_thumbnail(placement: Placement) -> str:
     """Draws a small picture for a row of a table: the tensor's pieces and the devices, with little text."""
-    block, left = Block(), draw_tensor(holding, 150, small=True)
+    block, left = Block(), draw_tensor(placement, 150, small=True)
     block.place(left, 0, 0)
-    block.place(draw_devices(holding, 240, small=True), left.w + 14 if left.w else 0, 0)
-    return _write(holding, block, False, 1.0)
+    block.place(draw_devices(placement, 240, small=True), left.w + 14 if left.w else 0, 0)
+    return _write(placement, block, False, 1.0)
 
 
 # --- the arrangement -------------------------------------------------------------------------------------------------
 
 
-def _compose(holding: Placement) -> Block:
-    made = Block()
-    _heading(made, holding)
-    top = made.h + 14
-    devices = draw_devices(holding, WIDEST)
-    if holding.shape is None and not holding.pieces:
-        made.place(devices, 0, top)
+def _compose(placement: Placement) -> Block:
+    block = Block()
+    _heading(block, placement)
+    top = block.h + 14
+    devices = draw_devices(placement, WIDEST)
+    if placement.shape is None and not placement.pieces:
+        block.place(devices, 0, top)
     else:
-        drawing, name = draw_tensor(holding, WIDEST), "tensor" if holding.shape is not None else "shards"
+        drawing, name = draw_tensor(placement, WIDEST), "tensor" if placement.shape is not None else "shards"
         beside = drawing.w + 48 + devices.w <= WIDEST
-        made.label(Label(0, top + 9, name, 11, strong=True))
-        made.place(drawing, 0, top + 18)
-        x, y = (max(drawing.w + 48, width(name, 11) + 48), top) if beside else (0.0, made.h + 18)
-        made.label(Label(x, y + 9, "devices", 11, strong=True))
-        made.place(devices, x, y + 18)
-    if 0 < len(holding.pieces) <= _LEGEND:
-        made.place(_legend(holding, max(made.w, 760) if len(holding.pieces) <= 8 else WIDEST), 0, made.h + 16)
-    elif holding.pieces:
-        first, last = holding.pieces[0].label, holding.pieces[-1].label
-        known = holding.shape is not None
+        block.label(Label(0, top + 9, name, 11, strong=True))
+        block.place(drawing, 0, top + 18)
+        x, y = (max(drawing.w + 48, width(name, 11) + 48), top) if beside else (0.0, block.h + 18)
+        block.label(Label(x, y + 9, "devices", 11, strong=True))
+        block.place(devices, x, y + 18)
+    if 0 < len(placement.pieces) <= _LEGEND:
+        block.place(_legend(placement, max(block.w, 760) if len(placement.pieces) <= 8 else WIDEST), 0, block.h + 16)
+    elif placement.pieces:
+        first, last = placement.pieces[0].label, placement.pieces[-1].label
+        known = placement.shape is not None
         text = f"{first} to {last}: numbered along the tensor, row-major" if known else f"{first} to {last}: all differ"
-        made.label(Label(0, made.h + 24, text, 10.5))
-    for note in holding.notes:
-        for i, line in enumerate(wrap(f"note: {note}", int(max(made.w, 560) / (10.5 * ADVANCE)))):
-            made.label(Label(0, made.h + (17 if i else 22) - 3, line, 10.5))
-    return made
+        block.label(Label(0, block.h + 24, text, 10.5))
+    for note in placement.notes:
+        for i, line in enumerate(wrap(f"note: {note}", int(max(block.w, 560) / (10.5 * ADVANCE)))):
+            block.label(Label(0, block.h + (17 if i else 22) - 3, line, 10.5))
+    return block
 
 
-def _heading(made: Block, holding: Placement) -> None:
+def _heading(block: Block, placement: Placement) -> None:
     most = int(WIDEST / (14 * ADVANCE))
-    title = holding.title if holding.pieces else "mesh"
-    for i, line in enumerate(wrap(shorten(f"{title}  {holding.how}".strip(), 3 * most), most)):
-        made.label(Label(0, 13 + i * 14 * LINE, line, 14, strong=True))
-    for line in [f"{mesh_text(holding)}: {summarise(holding)}", *describe_dims(holding)]:
+    title = placement.title if placement.pieces else "mesh"
+    for i, line in enumerate(wrap(shorten(f"{title}  {placement.how}".strip(), 3 * most), most)):
+        block.label(Label(0, 13 + i * 14 * LINE, line, 14, strong=True))
+    for line in [f"{mesh_text(placement)}: {summarise(placement)}", *describe_dims(placement)]:
         for part in wrap(shorten(line, 400), int(WIDEST / (11 * ADVANCE))):
-            made.label(Label(0, made.h + 13, part, 11))
+            block.label(Label(0, block.h + 13, part, 11))
 
 
-def _legend(holding: Placement, most: float) -> Block:
+def _legend(placement: Placement, most: float) -> Block:
     entries: list[Block] = []
     # If all pieces have one size, the line above the picture states it.
-    alike = len({p.shape for p in holding.pieces}) == 1
-    for number, piece in enumerate(holding.pieces):
-        entry, where = Block(), axis_ranges(holding, piece)
-        text = f"{shorten(piece_text(piece), 60)}  on {holders_text(holding, piece)}"
+    alike = len({p.shape for p in placement.pieces}) == 1
+    for number, piece in enumerate(placement.pieces):
+        entry, where = Block(), axis_ranges(placement, piece)
+        text = f"{shorten(piece_text(piece), 60)}  on {holders_text(placement, piece)}"
         if where and where not in text:
             text += f" ({where})"
         if not alike:
-            text += f", {size_text(holding.bytes_of(piece))}"
+            text += f", {size_text(placement.bytes_of(piece))}"
         text = shorten(text, int((WIDEST - 40) / (10.5 * ADVANCE)))
         entry.mark(Mark("swatch", 0, 0, 22, 15, number, [piece.label], 10.5))
         entry.label(Label(29, 11.5, text, 10.5))
@@ -107,19 +107,19 @@ def _legend(holding: Placement, most: float) -> Block:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def _write(holding: Placement, block: Block, alone: bool, margin: float, shrunk: float = 0.0) -> str:
-    fills = piece_colors(len(holding.pieces))
+def _write(placement: Placement, block: Block, alone: bool, margin: float, shrunk: float = 0.0) -> str:
+    fills = piece_colors(len(placement.pieces))
     body = [_mark(m, fills) for m in block.marks]
     body += [_text(t.x, t.y, t.text, t.size, t.anchor, "currentColor", t.strong) for t in block.labels]
     w, h = block.w + 2 * margin, block.h + 2 * margin
     name = unique_name(*body, str(alone))
     back = f'<rect class="bg" x="0" y="0" width="{_n(w)}" height="{_n(h)}" fill="#ffffff"/>' if alone else ""
-    label = escape(shorten(f"{holding.title} {holding.how} on {mesh_text(holding)}", 300))
+    label = escape(shorten(f"{placement.title} {placement.how} on {mesh_text(placement)}", 300))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="{name}" role="img" aria-label="{label}" '
         f'viewBox="0 0 {_n(w)} {_n(h)}" width="{_n(w)}" height="{_n(h)}" color="{"#1b1f24" if alone else "inherit"}" '
         f'font-family="{FONT}"{"" if alone else " fill=" + chr(34) + "currentColor" + chr(34)}>'
-        f"<style>{_style(name, alone, len(holding.pieces), shrunk * w)}</style>{back}"
+        f"<style>{_style(name, alone, len(placement.pieces), shrunk * w)}</style>{back}"
         f'<g transform="translate({_n(margin)} {_n(margin)})">{"".join(body)}</g></svg>'
     )
 

@@ -13,7 +13,7 @@ LINE = 1.25
 
 
 def cells(text: str) -> int:
-    """Returns the columns of a text: East Asian wide characters take two, combining ones none.
+    """Returns the columns of a text: East Asian wide characters take two columns, combining characters none.
 
     >>> cells("ab"), cells("\u30e1")
     (2, 2)
@@ -30,7 +30,7 @@ def width(text: str, size: float) -> float:
 
 
 def make_safe(text: str) -> str:
-    """Escapes characters that XML forbids, that end lines, or that change the direction of text.
+    """Replaces characters that XML forbids, that end lines, or that change the direction of text, by escapes.
 
     >>> make_safe("a\\x00b\\u202e")
     'a\\\\x00b\\\\u202e'
@@ -43,12 +43,12 @@ def _plain(c: str) -> bool:
 
 
 def escape(text: str) -> str:
-    """Escapes a line of text for XML, also for attributes."""
+    """Returns a line of text escaped for XML, including attributes."""
     return html.escape(make_safe(text), quote=True)
 
 
 def shorten(text: str, most: int) -> str:
-    """Shortens a text to `most` columns; the rest becomes an ellipsis.
+    """Returns a text of at most `most` columns; an ellipsis replaces the rest.
 
     >>> shorten("abcdefghij", 5)
     'ab...'
@@ -77,7 +77,7 @@ def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """Returns a time in the unit that suits it.
+    """Returns a time with the largest fitting unit.
 
     >>> duration(0.0217), duration(3.2e-6), duration(0)
     ('21.7 ms', '3.2 µs', '0 ns')
@@ -93,7 +93,7 @@ def fit_texts(
 ) -> tuple[Sequence[Sequence[str]], float]:
     """Chooses lines that fit into boxes of one size, and one font size from `least` to `most`.
 
-    `choices` are for each box its possible lines, the longest first; rather fewer lines than a size below 9.
+    `choices` lists for each box its possible lines, the longest first. Fewer lines are preferred to a size below 9.
 
     >>> fit_texts([[["a long line", "A"], ["A"]], [["b", "B"], ["B"]]], 30, 20)
     ([['A'], ['B']], 12.0)
@@ -101,24 +101,24 @@ def fit_texts(
     levels = max(map(len, choices), default=0)
     for low in (max(least, min(most, 9.0)), least):
         for level in range(levels):
-            found = [rows[min(level, len(rows) - 1)] for rows in choices]
-            longest = max((cells(line) for lines in found for line in lines), default=0)
-            lines = max(map(len, found))
+            chosen = [rows[min(level, len(rows) - 1)] for rows in choices]
+            longest = max((cells(line) for lines in chosen for line in lines), default=0)
+            lines = max(map(len, chosen))
             if not longest:
                 continue
             size = min(most, (wide - 6) / (longest * ADVANCE), (high - 2) / (lines * LINE))
             if size >= low:
-                return found, int(size * 10) / 10
+                return chosen, int(size * 10) / 10
     return [[] for _ in choices], least
 
 
 def wrap(text: str, most: int) -> list[str]:
-    """Breaks a text into lines of at most `most` columns, between words where possible."""
+    """Returns the lines of a text, of at most `most` columns, split between words if possible."""
     lines: list[str] = []
     line = ""
     for word in make_safe(text).split(" "):
         while cells(word) > most:
-            # A word longer than a line is cut.
+            # Cut a word that is longer than a line.
             if line:
                 lines.append(line)
                 line = ""

@@ -1,4 +1,4 @@
-"""Bars over time as SVG: a row for each part of a device, with the bars of what keeps it busy."""
+"""Bars over time as SVG: a row for each part of a device, with the ops that keep it busy."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from jaxmesh.drawing.text_layout import duration, escape, shorten, width
 
 WIDE, HIGH, GAP, SIZE = 760.0, 22.0, 8.0, 11.0
 _LEAST = 1.0
-"""The narrowest bar; narrower ones become one with the next."""
+"""The minimum width of a bar; narrower bars are joined with the next."""
 _TICKS = 5
 _TITLES = 3
-"""The bars of one drawn bar that its tooltip names."""
+"""The maximum number of joined bars that a tooltip names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A part of a row: when it starts, how long it is, what it is, and whether it is what all others wait for."""
+    """A part of a row: its start, its length, its text, and True if all other rows wait for it."""
 
     start: float
     length: float
@@ -29,17 +29,17 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A row of bars, which do not overlap, in order."""
+class TimelineRow:
+    """A row of bars, in order, which do not overlap."""
 
     name: str
     bars: Sequence[Bar]
 
 
-def draw_timeline(heading: str, rows: Sequence[Row], end: float, notes: Sequence[str], plain: str) -> str:
+def draw_timeline(heading: str, rows: Sequence[TimelineRow], end: float, notes: Sequence[str], plain: str) -> str:
     """Draws rows of bars from 0 to `end`, in seconds, as a part of a page.
 
-    `plain` is shown where a notebook is not trusted.
+    An untrusted notebook shows `plain`.
     """
     left = max((width(row.name, SIZE) for row in rows), default=0) + 2 * GAP
     body: list[str] = []
@@ -71,7 +71,7 @@ def _style(name: str) -> str:
 
 
 def _drawn(bars: Iterable[Bar], end: float) -> Iterator[Sequence[Bar]]:
-    """Joins neighbours that would be narrower than a bar can be."""
+    """Joins neighbours that are narrower than the minimum width of a bar."""
     joined: list[Bar] = []
     for bar in bars:
         if joined and (bar.strong != joined[0].strong or bar.start - joined[0].start >= _LEAST * end / WIDE):
@@ -105,7 +105,7 @@ def _axis(end: float, left: float, base: float) -> Iterator[str]:
 
 
 def _step(end: float) -> float:
-    """Returns a round number of which about `_TICKS` lie below `end`.
+    """Returns a round step that fits about `_TICKS` times below `end`.
 
     >>> [_step(end) for end in (10, 23, 0)]
     [2.0, 5.0, 0.0]

@@ -1,1 +1,1 @@
-"""Text: MLIR, Python and C++, printed 1:1 from flat programs."""
+"""Printers of flat programs as text, one to one: MLIR, Python and C++."""

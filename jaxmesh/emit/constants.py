@@ -1,4 +1,4 @@
-"""The constants of a program that are too large to spell: texts name them, and their elements are stored beside."""
+"""The large constants of a program: the text names them, and files store their elements."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from jaxmesh.jaxprs.walk import Contents
 
 Array = np.ndarray[Any, Any]
 CONSTANT_LIMIT = 1024
-"""The default limit of elements of a constant that a text spells."""
+"""The default limit of a constant that the text spells, in elements."""
 _CONSTANTS = frozenset({"ttir.constant", "ttnn.constant"})
 
 
 class StoredConstants:
-    """The constants of a program with more elements than a limit, in order; equal ones have one name.
+    """The constants of a program with more elements than a limit, in order; equal constants share a name.
 
     Attributes:
-      arrays: by name: `constant0`, `constant1`, ...
+      arrays: the arrays by name: `constant0`, `constant1`, ...
     """
 
     def __init__(self, program: Program, limit: int = CONSTANT_LIMIT) -> None:
@@ -38,11 +38,11 @@ class StoredConstants:
         self.arrays: Mapping[str, Array] = arrays
 
     def name(self, op: Op) -> str | None:
-        """Returns the name of the constant that an op creates; None if it creates none, or one that is spelled."""
+        """Returns the name of the stored constant that an op creates; None for any other op."""
         return self._names.get(op.results[0]) if op.results else None
 
     def file(self, op: Op) -> str | None:
-        """Returns the file of the constant that an op creates, in an exported folder; None as of `name`."""
+        """Returns the file, in an exported folder, of the stored constant that an op creates; None for any other op."""
         name = self.name(op)
         return None if name is None else file_of(name)
 

@@ -1,4 +1,4 @@
-"""The exported folder: the programs as text, the tensors they load, and what they should give."""
+"""The exported folder: the programs as text, the tensors they load, and the expected results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jaxmesh.errors import ArgumentTypeError, FolderError
 Array = np.ndarray[Any, Any]
 LOCATIONS = "locations.json"
 MARK = "# Exported by jaxmesh."
-"""The first line of `utils.py`: a folder that has it is one of ours."""
+"""The first line of `utils.py`, which marks an exported folder."""
 
 
 def write_folder(
@@ -40,22 +40,23 @@ def write_folder(
 ) -> list[Path]:
     """Writes `main.py`, `utils.py`, `locations.json`, `tensors/*.npy` and the given texts.
 
-    A folder that was exported before is written anew; other files in it stay. All is written apart first, so
-    that a failure leaves what was there.
+    An exported folder is overwritten; other files in it are kept. All files are written to a temporary folder
+    first, so that a failure leaves the old files.
 
     Args:
-      directory: the folder; made if it is missing, with those above it.
-      program: a flat program of TTNN ops, which becomes `main.py`.
+      directory: the folder; created with its parents if missing.
+      program: a flat program of TTNN ops, printed as `main.py`.
       texts: other files by name, `main.cpp` for one.
-      inputs: one array per argument; of a presharded one the pieces of all devices, stacked row-major over the mesh.
+      inputs: one array per argument; for a presharded argument the shards of all devices, stacked row-major over the
+        mesh.
       expected: one array per result, likewise.
-      exact: whether results must be equal bit for bit, as those that data only moves to; one for
-        each, or for all.
-      bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
-      python: whether `main.py` is written, with its `utils.py` and `locations.json`.
-      constant_limit: the most elements of a constant that texts spell; others are files in `tensors`.
-      make_inputs: how the program makes its inputs, `"zeros"` or `"random"`; then the folder has neither inputs nor
-        expected results.
+      exact: True if results must be equal bit for bit, as after pure data movement; one value per
+        result, or one for all.
+      bits: for each result, the bits of the float type whose rounding is allowed; 0 for the result's type.
+      python: True to write `main.py`, with its `utils.py` and `locations.json`.
+      constant_limit: the largest constant that texts spell, in elements; others are files in `tensors`.
+      make_inputs: the values of inputs that the program creates, `"zeros"` or `"random"`; then the folder contains
+        neither inputs nor expected results.
     """
     target = Path(directory).absolute()
     try:
@@ -71,12 +72,12 @@ def write_folder(
         if python:
             files |= python_files(program, exact, bits, constants, make_inputs)
         target.parent.mkdir(parents=True, exist_ok=True)
-        # On the same file system as the folder, so that moving a file is one step.
+        # Use the same file system as the folder, so that moving a file is atomic.
         beside = target if target.exists() else target.parent
         with tempfile.TemporaryDirectory(dir=beside, prefix=".jaxmesh-") as stage:
-            made = Path(stage) / "folder"
-            names = _write(made, files, tensors)
-            _move(made, target, names)
+            stage_folder = Path(stage) / "folder"
+            names = _write(stage_folder, files, tensors)
+            _move(stage_folder, target, names)
         return sorted(target / name for name in names)
     except FolderError:
         raise
@@ -91,29 +92,31 @@ def python_files(
     constants: StoredConstants | None = None,
     make_inputs: str | None = None,
 ) -> dict[str, str]:
-    """Returns the texts of `main.py`, `utils.py` and `locations.json`: the source line of each line of `main.py`."""
-    main, places = python_source(program, constants, load=True, exact=exact, bits=bits, make_inputs=make_inputs)
-    return {"main.py": main, "utils.py": utils_text(), LOCATIONS: json.dumps(places, indent=0) + "\n"}
+    """Returns the texts of `main.py`, `utils.py` and `locations.json`: the source location of each line of
+    `main.py`."""
+    main, source_lines = python_source(program, constants, load=True, exact=exact, bits=bits, make_inputs=make_inputs)
+    return {"main.py": main, "utils.py": utils_text(), LOCATIONS: json.dumps(source_lines, indent=0) + "\n"}
 
 
 def utils_text() -> str:
-    """The text of `utils.py`, which emitted Python imports."""
+    """Returns the text of `utils.py`, which emitted Python imports."""
     return (resources.files("jaxmesh.emit") / "python" / "utils.py.txt").read_text(encoding="utf-8")
 
 
 def stored(array: Array) -> Array:
-    """An array as its file holds it: little-endian, row by row, types that NumPy does not know as raw bits."""
-    rows = np.asarray(array, order="C")
-    rows = rows.astype(rows.dtype.newbyteorder("="), copy=False)
-    if rows.dtype.isbuiltin != 1:
-        return rows.view(f"<u{rows.dtype.itemsize}")
-    return rows.astype(rows.dtype.newbyteorder("<"), copy=False)
+    """Returns an array as its file stores it: little-endian, row-major, with raw bits for types that NumPy does not
+    know."""
+    contiguous = np.asarray(array, order="C")
+    contiguous = contiguous.astype(contiguous.dtype.newbyteorder("="), copy=False)
+    if contiguous.dtype.isbuiltin != 1:
+        return contiguous.view(f"<u{contiguous.dtype.itemsize}")
+    return contiguous.astype(contiguous.dtype.newbyteorder("<"), copy=False)
 
 
 def _check_names(texts: Mapping[str, str]) -> None:
     for name in texts:
         if name in ("", "main.py", "utils.py", LOCATIONS, "tensors") or Path(name).name != name or name.startswith("."):
-            raise FolderError(f"an exported text has a file name of its own, such as main.cpp, got {name!r}.")
+            raise FolderError(f"an exported text needs a separate file name, such as main.cpp, got {name!r}.")
 
 
 def _check_target(target: Path) -> None:
@@ -129,7 +132,7 @@ def _check_target(target: Path) -> None:
 
 
 OURS = ("main.py", "utils.py", LOCATIONS, "main.cpp", "ttir.mlir", "ttnn.mlir")
-"""The files that an export may write beside `tensors`; one that is not written anew would not fit the new tensors."""
+"""The files that an export may write beside `tensors`; an old file would not fit the new tensors."""
 
 
 def _ours(target: Path) -> bool:
@@ -145,43 +148,43 @@ def _tensors(
     if len(ports) != len(arrays):
         raise ArgumentTypeError(f"the program has {len(ports)} {what}s, got {len(arrays)} arrays for them.")
     devices = int(np.prod(list(program.mesh.values()), dtype=int))
-    found: dict[str, Array] = {}
+    by_file: dict[str, Array] = {}
     for number, (port, array) in enumerate(zip(ports, arrays, strict=True)):
-        kind = program.types[port.value]
-        shape = (devices, *kind.shape) if port.presharded else kind.shape
-        if array.shape != shape or array.dtype != kind.dtype:
-            stacked = " (the pieces of all devices, stacked)" if port.presharded else ""
+        tensor_type = program.types[port.value]
+        shape, dtype = (devices, *tensor_type.shape) if port.presharded else tensor_type.shape, tensor_type.dtype
+        if array.shape != shape or array.dtype != dtype:
+            stacked = " (the shards of all devices, stacked)" if port.presharded else ""
             got = f"{array.dtype}{list(array.shape)}"
-            raise ArgumentTypeError(f"{what} {number} is {kind.dtype}{list(shape)}{stacked}, got an array {got}.")
-        found[f"{name}{number}.npy"] = array
-    return found
+            raise ArgumentTypeError(f"{what} {number} is {dtype}{list(shape)}{stacked}, got an array {got}.")
+        by_file[f"{name}{number}.npy"] = array
+    return by_file
 
 
-def _write(made: Path, files: Mapping[str, str], tensors: Mapping[str, Array]) -> list[str]:
-    """Writes everything into a new folder; gives the names in it."""
-    (made / "tensors").mkdir(parents=True)
+def _write(folder: Path, files: Mapping[str, str], tensors: Mapping[str, Array]) -> list[str]:
+    """Writes all files into a new folder; returns their names."""
+    (folder / "tensors").mkdir(parents=True)
     for name, text in files.items():
-        (made / name).write_text(text, encoding="utf-8", newline="\n")
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
     for name, array in tensors.items():
-        np.save(made / "tensors" / name, stored(array), allow_pickle=False)
+        np.save(folder / "tensors" / name, stored(array), allow_pickle=False)
     return [*files, *(f"tensors/{name}" for name in tensors)]
 
 
 _NUMBERED = re.compile(r"(arg|constant|expected)[0-9]+\.npy")
 
 
-def _move(made: Path, target: Path, names: Sequence[str]) -> None:
+def _move(stage_folder: Path, target: Path, names: Sequence[str]) -> None:
     if not target.exists():
-        made.rename(target)
+        stage_folder.rename(target)
         return
     if (target / "tensors").is_file():
         (target / "tensors").unlink()
     (target / "tensors").mkdir(exist_ok=True)
-    # The program in the other language still fits if it is the same program with the same numbers.
+    # The program in the other language is still valid if it is the same program with the same numbers.
     numbers = [n for n in names if n == "ttnn.mlir" or n.startswith("tensors/")]
-    same = all((target / n).is_file() and (made / n).read_bytes() == (target / n).read_bytes() for n in numbers)
+    same = all((target / n).is_file() and (stage_folder / n).read_bytes() == (target / n).read_bytes() for n in numbers)
     for name in names:
-        os.replace(made / name, target / name)
+        os.replace(stage_folder / name, target / name)
     for name in () if same else OURS:
         if name not in names:
             (target / name).unlink(missing_ok=True)

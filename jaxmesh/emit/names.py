@@ -1,4 +1,5 @@
-"""Making names from outside legal: function names, MLIR symbols and tree paths can say anything and inject nothing."""
+"""Legal names from arbitrary names: function names, MLIR symbols and tree paths may contain any text and inject
+nothing."""
 
 from __future__ import annotations
 
@@ -10,12 +11,13 @@ _ILLEGAL = re.compile(r"[^A-Za-z0-9]+")
 
 
 def identifier(text: str, taken: AbstractSet[str] = frozenset(), fallback: str = "f") -> str:
-    """A legal ASCII identifier like `text`, none of those taken: letters, digits and single underscores between.
+    """Returns a legal ASCII identifier like `text` that is not taken: letters, digits and single underscores between
+    them.
 
     >>> identifier("<lambda>"), identifier("a.b['c']"), identifier("1st"), identifier("for", {"for"})
     ('lambda', 'a_b_c', 'f_1st', 'for_0')
     """
-    # The start alone is read: a text may be of any length.
+    # Read only the start: a text may be of any length.
     plain = _ILLEGAL.sub("_", text[: 8 * LONGEST]).strip("_")[:LONGEST].rstrip("_") or fallback
     if plain[0].isdigit():
         plain = f"{fallback}_{plain}"
@@ -26,7 +28,8 @@ def identifier(text: str, taken: AbstractSet[str] = frozenset(), fallback: str =
 
 
 def comment(text: str) -> str:
-    """Text for one line of a comment: printable ASCII, no line breaks, no backslash at the end, no nested markers.
+    """Returns text for one line of a comment: printable ASCII, no line breaks, no backslash at the end, no nested
+    markers.
 
     >>> comment("a\\nb */ c")
     'a b * / c'
@@ -36,19 +39,19 @@ def comment(text: str) -> str:
 
 
 def unique(name: str, taken: AbstractSet[str]) -> str:
-    """A name, with a number behind it if it is taken.
+    """Returns a name, with a number appended if it is taken.
 
     >>> unique("_main", {"_main"}), unique("add", {"_main"})
     ('_main_0', 'add')
     """
-    made, number = name, 0
-    while made in taken:
-        made, number = f"{name}_{number}", number + 1
-    return made
+    candidate, number = name, 0
+    while candidate in taken:
+        candidate, number = f"{name}_{number}", number + 1
+    return candidate
 
 
 class Variables:
-    """Names of variables: what made the value, with a counter of its own over the whole text.
+    """Names of variables: the callee that produced the value, and a counter per callee over the whole text.
 
     >>> names = Variables({"ttnn_add_1"})
     >>> [names.fresh("ttnn.add") for _ in range(3)]
@@ -59,18 +62,18 @@ class Variables:
 
     def __init__(self, taken: Iterable[str] = (), before: Variables | None = None) -> None:
         self._taken = set(taken)
-        # The functions of one text count on; their names are their own.
+        # All functions of a text share the counters, but not the names.
         self._counts: dict[str, int] = {} if before is None else before._counts
 
     def fresh(self, callee: str) -> str:
-        """The next name for what `callee` gives."""
+        """Returns the next name for a result of `callee`."""
         base = callee.replace(".", "_").replace("::", "_")
         number = self._counts.get(base, 0)
         self._counts[base] = number + 1
         return self.take(f"{base}_{number}")
 
     def take(self, name: str) -> str:
-        """This name, with a suffix where it is another's."""
+        """Returns this name, with a suffix if it is taken."""
         while name in self._taken:
             name += "_0"
         self._taken.add(name)

@@ -1,4 +1,4 @@
-"""The targets: the languages in which a flat program is printed, by name."""
+"""The targets: the languages of printed programs, by name."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ TARGETS: Mapping[str, Callable[[Program, int, bool, bool], str]] = {
     "python": _python,
     "cpp": _cpp,
 }
-"""The printers, by the name that `as_text` takes. Their second argument is the limit of elements of a constant that is
-spelled; further ones add what MLIR alone has: locations, and upstream's form, with layouts and names of results."""
+"""The printers, by their names in `as_text`. The second argument is the limit of elements of a spelled constant. The
+others apply to MLIR only: locations, and upstream's form with layouts and result names."""
 
 
 def emit(

@@ -20,14 +20,14 @@ def check_alive(x: Any, op: str) -> None:
     """Checks that an array was neither donated nor deleted."""
     if is_deleted(x):
         raise DeletedError(
-            f"{op} got an array {x.dtype}{list(x.shape)} that was donated to a program (donate_argnums), which has "
-            "taken its memory, or was deleted; use what the program gave back, or do not donate it. "
+            f"{op} got an array {x.dtype}{list(x.shape)} that was donated to a program (donate_argnums) or "
+            "deleted, so its memory is gone; use the program's results, or do not donate it. "
             "Array has been deleted."
         )
 
 
 def view(stored: Any) -> Any:
-    """Returns another array of the same memory; donating or deleting one leaves the other intact."""
+    """Returns a second array that shares the memory; donating or deleting either array leaves the other intact."""
     if jax.dtypes.issubdtype(stored.dtype, jax.dtypes.extended):
         with jax.ensure_compile_time_eval():
             return jax.numpy.copy(stored)
@@ -38,7 +38,7 @@ def view(stored: Any) -> Any:
 def local_view(stored: Any, shape: tuple[int, ...]) -> Any:
     """Returns one device's stored shard in its local shape: the same memory, without a computation.
 
-    The result is a new array even if the shape is the same, because the caller may donate it.
+    The result is always a new array, because the caller may donate it.
     """
     # A traced program may close over the tensor.
     with jax.ensure_compile_time_eval():

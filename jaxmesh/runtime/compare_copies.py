@@ -15,9 +15,9 @@ Coordinate = tuple[int, ...]
 
 
 def first_difference(shards: Mapping[Coordinate, Any], claim: Claim) -> Difference | None:
-    """Returns the first shard, row-major over the mesh, that differs from its claimed copy, or None.
+    """Returns the first shard, row-major over the mesh, that differs from the copy it is claimed to equal, or None.
 
-    Coordinates may be missing from `shards`.
+    Skips coordinates that are missing from `shards`.
     """
     axes = list(claim.mesh)
     limits = {axes.index(a): n for a, n in claim.limits}
@@ -62,9 +62,9 @@ def reference_rule(
     shards: Mapping[Coordinate, Any], mesh: Mapping[str, int], params: Mapping[str, Any]
 ) -> dict[Coordinate, Any]:
     """Checks copies in the reference executor; returns the shards unchanged."""
-    found = first_difference(shards, params["claim"])
-    if found is not None:
-        raise error([found])
+    difference = first_difference(shards, params["claim"])
+    if difference is not None:
+        raise error([difference])
     return dict(shards)
 
 

@@ -1,9 +1,9 @@
 """Copies shards into a full array and back: one pass over the bytes, by all cores.
 
-The order of the copy decides its cost. Runs of a few bytes are copied as one element, because NumPy's loop costs more
-than the bytes. Arrays that share cache lines advance together, block by block. Arrays in the other order are transposed
-tile by tile. Each thread writes to its own range: two threads that first touch one page wait for each other while the
-system clears it.
+The order of the copy decides its cost. Runs of a few bytes are copied as one element, because NumPy's loop costs
+more than the bytes. Arrays that share cache lines advance together, block by block. Arrays in the other order are
+transposed tile by tile. Each thread writes to a separate range: two threads that first touch one page wait for each
+other while the system clears it.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ ALIGNED = 64
 _PAGE = 2 << 20
 """A large page, in bytes: the system clears memory aligned to it in the fewest steps."""
 _LARGE = 24 << 20
-"""The bytes from which large pages and several threads pay off. Smaller memory is reused and needs no clearing, which
-takes most of the time."""
+"""The number of bytes from which large pages and several threads pay off. Smaller memory is reused and needs no
+clearing, which takes most of the time."""
 _LINE = 128
-"""Bytes: shorter runs of neighbouring arrays share cache lines."""
+"""The length in bytes below which runs of neighbouring arrays share cache lines."""
 _SHORT = 1024
-"""Bytes: shorter runs are copied as one element each."""
+"""The length in bytes up to which a run is copied as one element."""
 _ALIASED = 1 << 11
-"""Bytes: addresses a multiple of them apart map to the same few cache lines."""
+"""The distance in bytes of addresses that map to the same few cache lines."""
 _TILE = 128
-"""Elements on a side of the tiles that are transposed."""
+"""The number of elements on a side of the transposed tiles."""
 _BLOCK = 1 << 20
-"""Bytes that all arrays together advance by, so that shared lines stay in the cache of a core."""
+"""The number of bytes that all arrays together advance by, so that shared lines stay in a core's cache."""
 
 
 def memory(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
@@ -59,7 +59,7 @@ def is_usable_by_xla(array: Array) -> bool:
 
 
 def copy_all(pairs: Sequence[Pair]) -> None:
-    """Copies all pairs; destinations must not overlap."""
+    """Fills the destination of each pair from its source; destinations must not overlap."""
     whole = sum(to.nbytes for to, _ in pairs)
     if whole <= _BLOCK:
         for to, of in pairs:
@@ -81,7 +81,7 @@ def cores() -> int:
 
 def _merge_runs(pair: Pair) -> tuple[Array, Array, int]:
     """Returns the pair with short runs as one element each, and the length of its runs in bytes."""
-    # Dims of size 1, such as mesh dims, would hide the strides of the others.
+    # Dims of size 1, such as mesh dims, would hide the strides of other dims.
     to, of = (x.squeeze() for x in pair)
     item, rank = to.dtype.itemsize, to.ndim
     run = item
@@ -98,15 +98,15 @@ def _as_void(array: Array, rank: int, run: int) -> Array:
     item = array.dtype.itemsize
     # As void elements: NumPy cannot parse the names of some extension types, such as float8_e5m2.
     raw = array.view(np.dtype((np.void, item)))
-    rows = as_strided(raw, (*array.shape[:rank], run // item), (*array.strides[:rank], item))
-    return cast(Array, rows.view(np.dtype((np.void, run)))[..., 0])
+    runs = as_strided(raw, (*array.shape[:rank], run // item), (*array.strides[:rank], item))
+    return cast(Array, runs.view(np.dtype((np.void, run)))[..., 0])
 
 
 def _in_order(pairs: list[tuple[Array, Array, int]], threads: int) -> list[Pair]:
     """Returns the parts in the order of the copy; each thread gets consecutive parts."""
     apart = all(to.flags.c_contiguous and run >= _LINE for to, _, run in pairs)
     if apart:
-        # Each array is written from start to end, one after the other.
+        # Write each array from start to end, one after the other.
         parts = -(-threads // len(pairs)) if len(pairs) % threads else 1
         return [part for to, of, _ in pairs for part in _cut(to, of, parts)]
     whole = all(to.flags.c_contiguous for to, _, _ in pairs)
@@ -116,7 +116,7 @@ def _in_order(pairs: list[tuple[Array, Array, int]], threads: int) -> list[Pair]
     for group in _neighbours([(to, of, of if whole else to) for to, of, _ in pairs]):
         step = max(1, block // len(group))
         walks = [_cut(to, of, -(-to.nbytes // step)) for to, of in group]
-        order += [part for row in itertools.zip_longest(*walks) for part in row if part is not None]
+        order += [part for step_parts in itertools.zip_longest(*walks) for part in step_parts if part is not None]
     return order
 
 
@@ -137,11 +137,11 @@ def _cut(to: Array, of: Array, parts: int) -> list[Pair]:
     """Returns about `parts` parts of a pair, along its first dims."""
     if parts <= 1 or not to.ndim:
         return [(to, of)]
-    rows = to.shape[0]
-    if rows < parts and to.ndim > 1:
-        return [part for i in range(rows) for part in _cut(to[i], of[i], -(-parts // rows))]
-    step = max(1, rows // parts)
-    return [(to[i : i + step], of[i : i + step]) for i in range(0, rows, step)]
+    length = to.shape[0]
+    if length < parts and to.ndim > 1:
+        return [part for i in range(length) for part in _cut(to[i], of[i], -(-parts // length))]
+    step = max(1, length // parts)
+    return [(to[i : i + step], of[i : i + step]) for i in range(0, length, step)]
 
 
 # --- threads ---------------------------------------------------------------------------------------------------------
@@ -152,39 +152,39 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(cores() - 1, thread_name_prefix="jaxmesh-copy")
 
 
-# A forked process has none of the threads.
+# Threads do not survive a fork.
 if sys.platform != "win32":
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def _run(parts: list[Pair], threads: int) -> None:
-    """Copies all parts; each thread gets consecutive parts of about as many bytes."""
-    rows = _shares(parts, threads)
+    """Runs the copies on threads; each thread gets consecutive parts of about equal bytes."""
+    shares = _shares(parts, threads)
     others: list[Future[None]] = []
     try:
-        for row in rows[1:]:
-            others.append(_pool().submit(_copy, row))
+        for share in shares[1:]:
+            others.append(_pool().submit(_copy, share))
     except RuntimeError:
-        # The interpreter is about to end and starts no more threads.
-        for row in rows[1 + len(others) :]:
-            _copy(row)
+        # The interpreter is shutting down and starts no more threads.
+        for share in shares[1 + len(others) :]:
+            _copy(share)
     try:
-        _copy(rows[0])
+        _copy(shares[0])
     finally:
-        # The copy is complete when this returns, also after an interrupt.
+        # Wait for all threads, even after an interrupt.
         for other in others:
             other.result()
 
 
 def _shares(parts: list[Pair], count: int) -> list[list[Pair]]:
-    """Returns the parts as `count` rows of consecutive parts of about as many bytes."""
+    """Splits the parts into `count` lists of consecutive parts with about equal bytes."""
     whole = sum(to.nbytes for to, _ in parts)
-    rows: list[list[Pair]] = [[] for _ in range(count)]
+    shares: list[list[Pair]] = [[] for _ in range(count)]
     done = 0
     for part in parts:
-        rows[min(count - 1, done * count // max(1, whole))].append(part)
+        shares[min(count - 1, done * count // max(1, whole))].append(part)
         done += part[0].nbytes
-    return rows
+    return shares
 
 
 def _copy(parts: list[Pair]) -> None:
@@ -197,7 +197,7 @@ def _copy(parts: list[Pair]) -> None:
 
 
 def _contiguous_axis(to: Array, of: Array) -> int | None:
-    """Returns the contiguous axis of a source that the copy would read across with few cache lines, or None."""
+    """Returns the contiguous axis of a source if copying across it would thrash the cache, else None."""
     if to.ndim < 2 or to.shape[-1] < _TILE or of.strides[-1] % _ALIASED:
         return None
     axis = next((i for i, n in enumerate(of.strides) if abs(n) == of.itemsize), None)
@@ -205,7 +205,7 @@ def _contiguous_axis(to: Array, of: Array) -> int | None:
 
 
 def _transpose(to: Array, of: Array) -> None:
-    """Copies a source whose second last dim is contiguous: tile by tile, through a small buffer."""
+    """Transposes a source with a contiguous second last dim: tile by tile, through a small buffer."""
     tile = np.empty((_TILE, _TILE), to.dtype).T
     rows, columns = to.shape[-2:]
     for outer in np.ndindex(*to.shape[:-2]):

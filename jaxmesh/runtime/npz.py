@@ -1,7 +1,7 @@
 """Arrays for programs: random inputs, `.npz` files in and out, and a summary of a result.
 
-NumPy's files have neither bfloat16 nor the 8-bit floats. Such an array is stored as its raw bits: as `np.savez` writes
-it, in void elements of the same width; on the way in, unsigned integers of that width are taken too. To read one:
+NumPy's files support neither bfloat16 nor the 8-bit floats. Such an array is stored as raw bits: in void elements of
+the same width, as by `np.savez`; unsigned integers of that width are read, too. To read an output:
 `np.load("out.npz")["result0"].view(jnp.bfloat16)`.
 """
 
@@ -23,10 +23,11 @@ Array = np.ndarray[Any, Any]
 _MAX_SHOWN = 64
 
 
-def random_array(rng: np.random.Generator, kind: jax.ShapeDtypeStruct) -> Array:
-    """Random numbers that suit a dtype: normal floats, small non-negative integers (which index any table), coins."""
-    made: Array = _random(rng, kind.shape, kind.dtype).astype(kind.dtype)
-    return made
+def random_array(rng: np.random.Generator, struct: jax.ShapeDtypeStruct) -> Array:
+    """Returns random numbers that suit a dtype: normal floats, small non-negative integers (valid indices), or
+    booleans."""
+    array: Array = _random(rng, struct.shape, struct.dtype).astype(struct.dtype)
+    return array
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -37,39 +38,41 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Arr
     values: Any = rng.standard_normal(shape, np.float32)
     if jnp.issubdtype(dtype, jnp.complexfloating):
         return values + 1j * rng.standard_normal(shape, np.float32)
-    # The exponent-only dtype has no sign.
+    # The exponent-only dtype is unsigned.
     return np.abs(values) if dtype.name == "float8_e8m0fnu" else values
 
 
 def raw(array: Array) -> Array:
-    """The array as an `.npz` file holds it."""
+    """Returns the array as stored in an `.npz` file."""
     return array if array.dtype.isbuiltin == 1 else array.view(np.dtype(f"V{array.dtype.itemsize}"))
 
 
-def read_inputs(path: Path, kinds: Sequence[jax.ShapeDtypeStruct]) -> list[Array]:
+def read_inputs(path: Path, structs: Sequence[jax.ShapeDtypeStruct]) -> list[Array]:
     """Returns the arguments in an `.npz` file: `arg0`, `arg1`, ... (or `0`, ..., or `arr_0`, ..., NumPy's names)."""
     try:
-        # Opened here: NumPy would leave a file that is no archive open.
+        # Opened here, since NumPy would not close a file that is not an archive.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            names, found = file.files, {_index(name): (name, file[name]) for name in file.files}
+            names, by_index = file.files, {_index(name): (name, file[name]) for name in file.files}
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        raise MissingFileError(f"--inputs {str(path)!r} is no .npz file ({error}); write one with np.savez.") from None
-    twice = [n for n in names if found[_index(n)][0] != n]
+        raise MissingFileError(
+            f"--inputs {str(path)!r} is not an .npz file ({error}); write one with np.savez."
+        ) from None
+    twice = [n for n in names if by_index[_index(n)][0] != n]
     if twice:
-        other = found[_index(twice[0])][0]
+        other = by_index[_index(twice[0])][0]
         raise ArgumentTypeError(f"--inputs has two arrays for one argument, {twice[0]!r} and {other!r}; leave one out.")
-    for number, (name, _) in found.items():
-        if number is None or number >= len(kinds):
-            wanted = ", ".join(f"arg{i}" for i in range(len(kinds))) or "none"
+    for number, (name, _) in by_index.items():
+        if number is None or number >= len(structs):
+            wanted = ", ".join(f"arg{i}" for i in range(len(structs))) or "none"
             raise ArgumentTypeError(f"--inputs has an array {name!r}, but the function's arguments are: {wanted}.")
-    missing = [f"arg{i}" for i in range(len(kinds)) if i not in found]
+    missing = [f"arg{i}" for i in range(len(structs)) if i not in by_index]
     if missing:
-        raise ArgumentTypeError(f"--inputs has no array {', '.join(missing)}; it has: {_names(found)}.")
-    return [_check(found[i][1], kind, f"--inputs: arg{i}") for i, kind in enumerate(kinds)]
+        raise ArgumentTypeError(f"--inputs lacks {', '.join(missing)}; its arrays are: {_names(by_index)}.")
+    return [_check(by_index[i][1], struct, f"--inputs: arg{i}") for i, struct in enumerate(structs)]
 
 
-def _names(found: dict[int | None, tuple[str, Array]]) -> str:
-    return ", ".join(name for name, _ in found.values()) or "none"
+def _names(by_index: dict[int | None, tuple[str, Array]]) -> str:
+    return ", ".join(name for name, _ in by_index.values()) or "none"
 
 
 def _index(name: str) -> int | None:
@@ -77,28 +80,28 @@ def _index(name: str) -> int | None:
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 6 else None
 
 
-def _check(array: Array, kind: jax.ShapeDtypeStruct, what: str) -> Array:
-    bits = array.dtype.kind in "Vu" and array.dtype.names is None and array.dtype.itemsize == kind.dtype.itemsize
-    if array.dtype != kind.dtype and bits and kind.dtype.isbuiltin != 1:
-        array = array.view(kind.dtype)
-    if array.dtype != kind.dtype or array.shape != kind.shape:
+def _check(array: Array, struct: jax.ShapeDtypeStruct, what: str) -> Array:
+    bits = array.dtype.kind in "Vu" and array.dtype.names is None and array.dtype.itemsize == struct.dtype.itemsize
+    if array.dtype != struct.dtype and bits and struct.dtype.isbuiltin != 1:
+        array = array.view(struct.dtype)
+    if array.dtype != struct.dtype or array.shape != struct.shape:
         raise ArgumentTypeError(
-            f"{what} is {array.dtype}{list(array.shape)}, but the function takes {kind.dtype}{list(kind.shape)} (of a "
-            "presharded argument the first dim counts the devices); convert it, or store raw bits of a dtype that "
-            "NumPy does not know."
+            f"{what} is {array.dtype}{list(array.shape)}, but the function takes {struct.dtype}{list(struct.shape)} "
+            "(the first dim of a presharded argument counts the devices); convert it, or store raw bits of a dtype "
+            "that NumPy does not know."
         )
     return array
 
 
 def numbers(array: Array) -> Array:
-    """Values to compute with: wide floats for narrow ones, integers as they are."""
+    """Returns values to compute with: narrow floats are widened, integers are unchanged."""
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         return array.astype(np.complex128)
     return array.astype(np.float64) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
 
 def summary(array: Array) -> str:
-    """A few numbers, and a checksum of the bytes."""
+    """Returns a few statistics, and a checksum of the bytes."""
     checksum = (
         f"crc32={zlib.crc32(np.ascontiguousarray(array).view(np.uint8).tobytes()):08x}" if array.size else "empty"
     )
@@ -109,5 +112,5 @@ def summary(array: Array) -> str:
 
 
 def show_values(array: Array, indent: str) -> str:
-    """The values, with the middle of large arrays left out."""
+    """Returns the values as text, with the middle of large arrays left out."""
     return np.array2string(numbers(array), threshold=_MAX_SHOWN, precision=6, prefix=indent)

@@ -1,8 +1,8 @@
 """Progress of work that takes over two seconds, on standard error.
 
-It is shown on a terminal, as a bar of tqdm where that is installed. `JAXMESH_PROGRESS=1` shows it also where standard
-error is no terminal, and `JAXMESH_PROGRESS=0` nowhere. A thread draws it, since most of the time is spent in calls that
-report nothing, such as XLA's compiler.
+A terminal shows it, as a bar if tqdm is installed. `JAXMESH_PROGRESS=1` shows it on any standard error, and
+`JAXMESH_PROGRESS=0` nowhere. A thread draws it, since most of the time is spent in calls that report nothing, such
+as XLA's compiler.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any, TextIO
 
 VARIABLE = "JAXMESH_PROGRESS"
 QUIET = 2.0
-"""Seconds in which nothing is shown."""
+"""The number of seconds before progress is shown."""
 _INTERVAL, _INTERVAL_IN_A_FILE = 0.5, 10.0
-"""Seconds between two pictures."""
+"""The number of seconds between two updates."""
 
 
 class Progress:
-    """How far some work is.
+    """The progress of some work.
 
     Attributes:
       what: the work.
@@ -48,12 +48,12 @@ class Progress:
         self._ended = threading.Event()
 
     def step(self, note: str = "") -> None:
-        """Records that a step is done, and what the next one is."""
+        """Records that a step is done, and the next step."""
         self._done += 1
         self.note = note
 
     def draw(self) -> None:
-        """Shows the progress, unless the work began a moment ago or it was shown a moment ago."""
+        """Shows the progress, unless the work or the last update began just now."""
         seconds, stream = self._clock() - self._begin, self._stream
         if stream is None or seconds < QUIET:
             return
@@ -66,7 +66,7 @@ class Progress:
             if self._bar is None:
                 number = "" if self._count is None else ", {n_fmt}"
                 form = None if self.total else f"{{desc}}{number} [{{elapsed}}{{postfix}}]"
-                # With a delay the bar is first drawn below, with the right time.
+                # With a delay, the bar is first drawn below, with the right time.
                 self._bar = tqdm(
                     desc=self.what, total=self.total, file=stream, leave=False, bar_format=form, delay=QUIET
                 )
@@ -76,12 +76,12 @@ class Progress:
             return
         steps = f"{done:,} of {self.total:,}" if self.total else f"{done:,}" if done else ""
         text = ", ".join(filter(None, [f"jaxmesh: {self.what}", steps, self.note, f"{seconds:.0f} s"]))
-        # A terminal's cursor goes back, so that whatever is printed next takes the place of the line.
+        # The cursor returns to the start of the line, so that later output overwrites it.
         stream.write(f"\r{text[:100]:<100}\r" if on_terminal else f"{text}\n")
         stream.flush()
 
     def draw_until_end(self) -> None:
-        """Shows the progress again and again."""
+        """Shows the progress repeatedly."""
         while not self._ended.wait(_INTERVAL):
             self.draw()
 
@@ -103,8 +103,8 @@ def _tqdm() -> Any:
 
 
 def _is_shown(stream: TextIO | None) -> bool:
-    asked = os.environ.get(VARIABLE, "")
-    return stream is not None and asked != "0" and (asked == "1" or stream.isatty())
+    setting = os.environ.get(VARIABLE, "")
+    return stream is not None and setting != "0" and (setting == "1" or stream.isatty())
 
 
 _outer: ContextVar[Progress | None] = ContextVar("progress", default=None)
@@ -112,26 +112,26 @@ _outer: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 @contextlib.contextmanager
 def progress(what: str, total: int | None = None, count: Callable[[], int] | None = None) -> Generator[Progress]:
-    """Shows how far the work of a block is; within another such block, as the step of that one.
+    """Shows the progress of a block; inside another such block, as the current step of the outer block.
 
     Args:
       what: the work.
       total: the number of its steps, if known.
-      count: gives the number of steps that are done, which are otherwise those that `step` recorded.
+      count: returns the number of steps done; by default, the steps that `step` recorded.
     """
     stream, outer = sys.stderr, _outer.get()
-    made = Progress(what, total, count, stream)
+    shown = Progress(what, total, count, stream)
     if outer is not None:
         outer.note = what
     if outer is not None or not _is_shown(stream):
-        yield made
+        yield shown
         return
-    token = _outer.set(made)
-    thread = threading.Thread(target=made.draw_until_end, name="jaxmesh progress", daemon=True)
+    token = _outer.set(shown)
+    thread = threading.Thread(target=shown.draw_until_end, name="jaxmesh progress", daemon=True)
     thread.start()
     try:
-        yield made
+        yield shown
     finally:
         _outer.reset(token)
-        made.end()
+        shown.end()
         thread.join()

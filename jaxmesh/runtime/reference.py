@@ -1,8 +1,8 @@
-"""The reference executor: the oracle that every faster executor is compared with.
+"""The reference executor: the oracle of every faster executor.
 
-A value is a host array or a dict from mesh coordinate to that device's array. Transfers are NumPy, in plain loops over
-mesh coordinates. Arithmetic evaluates each primitive eagerly, one device after the other; devices whose operands are
-the same objects share the results. It uses no JAX sharding.
+A value is a host array or a dict from mesh coordinate to that device's array. Transfers use NumPy, in plain loops
+over mesh coordinates. Arithmetic evaluates each primitive eagerly, one device after the other; devices whose
+operands are the same objects share the results. The executor does not use JAX's shardings.
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ class Shards(dict[Coordinate, Any]):
 
 
 Transfer = Callable[[Mapping[Coordinate, Any], Mapping[str, int], Mapping[str, Any]], Any]
-"""Evaluates a primitive of another dialect on one array per device; returns an array per device, or one full array."""
+"""A function that evaluates a primitive of another dialect on one array per device; returns an array per device, or
+one full array."""
 
 
 class Observer:
     """An observer of a run that does nothing; a subclass records values."""
 
     def observe(self, eqn: Eqn, results: Sequence[Value], active: Sequence[Coordinate]) -> None:
-        """Receives the results of an equation; only those of the active devices are meaningful."""
+        """Reports the results of an equation, which are meaningful only on the active devices."""
 
     def enter_body(self, eqn: Eqn, part: str, index: int) -> contextlib.AbstractContextManager[None]:
-        """Surrounds a body of an equation: its part (`body`, `cond`, `branch`) and the iteration or branch number."""
+        """Returns the context of a body: its part (`body`, `cond`, `branch`) and the iteration or branch number."""
         return contextlib.nullcontext()
 
 
@@ -60,7 +61,7 @@ def run_reference(
     rules: Mapping[str, Transfer] | None = None,
     observer: Observer | None = None,
 ) -> list[Value]:
-    """Runs a closed jaxpr: a TTNN-level one, or one with primitives of another dialect that come with their rules.
+    """Runs a closed jaxpr of TTNN-level primitives, and of primitives of another dialect with `rules`.
 
     Arguments and results are arrays, and dicts from mesh coordinate to array for tensors on the devices; `inputs` has
     the residency of each argument. The observer receives every value.
@@ -68,23 +69,23 @@ def run_reference(
     check_process()
     everywhere = list(itertools.product(*map(range, mesh.values())))
     values = [Shards(a) if p is DEVICE else a for a, p in zip(args, inputs, strict=True)]
-    outs = _Machine(mesh, rules or {}, observer or Observer()).body(program, values, everywhere)
+    outs = _MeshInterpreter(mesh, rules or {}, observer or Observer()).body(program, values, everywhere)
     return [{c: _own(v) for c, v in x.items()} if isinstance(x, Shards) else _own(x) for x in outs]
 
 
 def _own(x: Any) -> Any:
-    """Copies a result: one that was only moved may share the memory of an argument, or of another device."""
+    """Returns a copy of a result, which may share the memory of an argument or of another device."""
     value: Any = np_or_keys(jnp.asarray(x))
     array: Any = value
     return value.copy() if isinstance(array, np.ndarray) else value
 
 
 def np_or_keys(x: Any) -> Any:
-    """Converts an array to NumPy; random keys, which NumPy has no type for, stay JAX arrays."""
+    """Converts an array to NumPy; random keys, which NumPy does not support, stay JAX arrays."""
     return x if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended) else np.asarray(x)
 
 
-class _Machine:
+class _MeshInterpreter:
     def __init__(self, mesh: Mapping[str, int], rules: Mapping[str, Transfer], observer: Observer) -> None:
         self.mesh = mesh
         self.rules = rules
@@ -131,23 +132,23 @@ class _Machine:
         if name in COLLECTIVE_RULES:
             everywhere = self.to_shards(operands[0], active)
             shards = Shards({c: everywhere[c] for c in active})
-            # Devices overflow in silence.
+            # Integer overflow on devices is silent.
             with np.errstate(all="ignore"):
                 return [Shards(run_collective(name, shards, self.axis, self.sizes, eqn.params))]
         plain = strip_eqn(eqn)
         with evaluate.at_source_of(eqn):
             if not any(isinstance(x, Shards) for x in operands):
                 return evaluate.bind(plain, operands)
-            made: dict[Any, list[Any]] = {}
-            rows: dict[Coordinate, list[Any]] = {}
+            results: dict[Any, list[Any]] = {}
+            by_device: dict[Coordinate, list[Any]] = {}
             for c in active:
-                given = [self.at(x, c) for x in operands]
+                arguments = [self.at(x, c) for x in operands]
                 # A callback runs on each device.
-                key = (c, *map(id, given)) if eqn.effects else tuple(map(id, given))
-                if key not in made:
-                    made[key] = evaluate.bind(plain, given)
-                rows[c] = made[key]
-        return [Shards({c: row[i] for c, row in rows.items()}) for i in range(len(eqn.outvars))]
+                key = (c, *map(id, arguments)) if eqn.effects else tuple(map(id, arguments))
+                if key not in results:
+                    results[key] = evaluate.bind(plain, arguments)
+                by_device[c] = results[key]
+        return [Shards({c: outs[i] for c, outs in by_device.items()}) for i in range(len(eqn.outvars))]
 
     def at(self, x: Value, coordinate: Coordinate) -> Any:
         return x[coordinate] if isinstance(x, Shards) else x
@@ -176,11 +177,11 @@ class _Machine:
         self.check_all_active(eqn, active)
         shards = self.to_shards(operand, active)
         result = self.rules[eqn.primitive.name](shards, self.mesh, eqn.params)
-        # A transfer that does nothing leaves a host tensor on the host.
+        # A transfer that moves nothing leaves a host tensor on the host.
         if result is shards:
             return operand
-        rows: Any = result
-        return Shards(rows) if isinstance(result, dict) else result
+        moved: Any = result
+        return Shards(moved) if isinstance(result, dict) else result
 
     def distribute(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
         self.check_all_active(eqn, active)
@@ -189,7 +190,7 @@ class _Machine:
             full = next(iter(full.values()))
         resolved = resolve_mapper(eqn.params["mapper_config"], self.sizes, np.shape(full))
         array = np_or_keys(jnp.asarray(full))
-        # Devices with the same piece share it.
+        # Devices with equal pieces share them.
         pieces = {str(index): array[index] for _, p in resolved.shard_coordinates() for index in [resolved.index(p)]}
         return [Shards({c: pieces[str(resolved.index(p))] for c, p in resolved.shard_coordinates()})]
 
@@ -198,15 +199,14 @@ class _Machine:
         shards = self.to_shards(operands[0], active)
         first = next(iter(shards.values()))
         resolved = resolve_composer(eqn.params["composer_config"], self.sizes, np.shape(first))
-        places = list(itertools.product(*map(range, resolved.landing.shape)))
-        pieces: dict[Coordinate, Any] = {
-            p: np_or_keys(jnp.asarray(shards[c])) for p, c in zip(places, resolved.landing.coordinates(), strict=True)
-        }
-        # Join the last distribution axis first; what is left after each step has one axis fewer.
+        distributed = itertools.product(*map(range, resolved.landing.shape))
+        pairs = zip(distributed, resolved.landing.coordinates(), strict=True)
+        pieces: dict[Coordinate, Any] = {p: np_or_keys(jnp.asarray(shards[c])) for p, c in pairs}
+        # Join the last distribution axis first; each step removes one axis.
         for dim in reversed(resolved.dims):
             heads = dict.fromkeys(p[:-1] for p in pieces)
-            rows = {h: [x for p, x in pieces.items() if p[:-1] == h] for h in heads}
-            pieces = {h: row[0] if dim is None else _concatenate(row, dim) for h, row in rows.items()}
+            groups = {h: [x for p, x in pieces.items() if p[:-1] == h] for h in heads}
+            pieces = {h: group[0] if dim is None else _concatenate(group, dim) for h, group in groups.items()}
         return [pieces[()]]
 
     # --- control ---
@@ -214,13 +214,13 @@ class _Machine:
     def scan(self, eqn: Eqn, loop: Scan, operands: list[Value], active: list[Coordinate]) -> list[Value]:
         consts, carry, xs = loop.split(operands)
         length = loop.length
-        rows: dict[int, list[Value]] = {}
+        outputs: dict[int, list[Value]] = {}
         for i in range(length)[:: -1 if loop.reverse else 1]:
             inputs = [*consts, *carry, *[_slice(x, i) for x in xs]]
-            carry, rows[i] = loop.split_results(self.within(eqn, "body", i, loop.body, inputs, active))
+            carry, outputs[i] = loop.split_results(self.within(eqn, "body", i, loop.body, inputs, active))
         if not length:
             return [*carry, *[jnp.zeros(v.aval.shape, v.aval.dtype) for v in eqn.outvars[len(carry) :]]]
-        stacked = [_stack([rows[i][j] for i in range(length)]) for j in range(len(rows[0]))]
+        stacked = [_stack([outputs[i][j] for i in range(length)]) for j in range(len(outputs[0]))]
         return [*carry, *stacked]
 
     def while_loop(self, eqn: Eqn, loop: While, operands: list[Value], active: list[Coordinate]) -> list[Value]:
@@ -266,12 +266,12 @@ class _Machine:
         return [self.to_shards(operands[0], active)]
 
 
-_RULES: Mapping[str, Callable[[_Machine, Eqn, list[Value], list[Coordinate]], list[Value]]] = {
-    "distribute_tensor": _Machine.distribute,
-    "aggregate_tensor": _Machine.aggregate,
-    "axis_index": _Machine.axis_index,
-    "custom_linear_solve": _Machine.linear_solve,
-    **dict.fromkeys(RETYPES, _Machine.keep),
+_RULES: Mapping[str, Callable[[_MeshInterpreter, Eqn, list[Value], list[Coordinate]], list[Value]]] = {
+    "distribute_tensor": _MeshInterpreter.distribute,
+    "aggregate_tensor": _MeshInterpreter.aggregate,
+    "axis_index": _MeshInterpreter.axis_index,
+    "custom_linear_solve": _MeshInterpreter.linear_solve,
+    **dict.fromkeys(RETYPES, _MeshInterpreter.keep),
 }
 
 
@@ -285,13 +285,13 @@ def _slice(x: Value, i: int) -> Value:
     return Shards({c: v[i] for c, v in x.items()}) if isinstance(x, Shards) else x[i]
 
 
-def _stack(rows: list[Value]) -> Value:
+def _stack(values: list[Value]) -> Value:
     # Iterations may differ in residency: a carry may start on the host and continue on the devices.
-    sharded = next((r for r in rows if isinstance(r, Shards)), None)
+    sharded = next((r for r in values if isinstance(r, Shards)), None)
     if sharded is None:
-        return jnp.stack([jnp.asarray(r) for r in rows])
-    return Shards({c: jnp.stack([jnp.asarray(r[c] if isinstance(r, Shards) else r) for r in rows]) for c in sharded})
+        return jnp.stack([jnp.asarray(r) for r in values])
+    return Shards({c: jnp.stack([jnp.asarray(r[c] if isinstance(r, Shards) else r) for r in values]) for c in sharded})
 
 
-def _concatenate(row: list[Any], dim: int) -> Any:
-    return np.concatenate(row, dim) if isinstance(row[0], np.ndarray) else jnp.concatenate(row, dim)
+def _concatenate(pieces: list[Any], dim: int) -> Any:
+    return np.concatenate(pieces, dim) if isinstance(pieces[0], np.ndarray) else jnp.concatenate(pieces, dim)

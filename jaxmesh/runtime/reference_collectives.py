@@ -13,28 +13,28 @@ from jaxmesh.errors import UnsupportedError
 Coordinate = tuple[int, ...]
 Params = Mapping[str, Any]
 Rule = Callable[[list[Any], Params], Sequence[Any]]
-"""Returns the result of each device of a group for their arrays, both in row-major order of the named axes."""
+"""A function from the arrays of a group's devices to their results, both in row-major order of the named axes."""
 
 
 def run_collective(
     name: str, shards: Mapping[Coordinate, Any], axis: Mapping[str, int], sizes: Sequence[int], params: Params
 ) -> dict[Coordinate, Any]:
-    """Returns the results of a collective, by coordinate; in a branch that not all devices take, of the active ones.
+    """Returns the results of a collective by coordinate; in a branch, only of the active devices.
 
     Raises:
-      UnsupportedError: only a part of a group is active.
+      UnsupportedError: only some devices of a group are active.
     """
     value: Any = params.get("axes", params.get("axis_name"))
     names = list(cast("Iterable[str]", value)) if isinstance(value, (tuple, list, frozenset)) else [value]
     if name == "ppermute":
-        # Devices are numbered in mesh order, whatever the order of the names (JAX 0.12 accepts no other order).
+        # Devices are numbered in mesh order, independent of the order of the names (JAX 0.12 accepts only mesh order).
         names.sort(key=lambda n: axis[n])
     out: dict[Coordinate, Any] = {}
     for group in _groups([axis[n] for n in names], sizes, params):
         here = sum(c in shards for c in group)
         if here == len(group):
-            rows = [np.asarray(shards[c]) for c in group]
-            out.update(zip(group, COLLECTIVE_RULES[name](rows, params), strict=True))
+            arrays = [np.asarray(shards[c]) for c in group]
+            out.update(zip(group, COLLECTIVE_RULES[name](arrays, params), strict=True))
         elif here:
             raise UnsupportedError(
                 f"a collective over {', '.join(names)} is reached by {here} of the {len(group)} devices {group} only; "
@@ -53,51 +53,51 @@ def _groups(along: Sequence[int], sizes: Sequence[int], params: Params) -> Itera
             yield [tuple(members[i]) for i in part]
 
 
-def _reduce(combine: Callable[[Any, Any], Any], rows: list[Any]) -> Any:
-    total = rows[0]
-    for row in rows[1:]:
-        total = combine(total, row).astype(total.dtype)
+def _reduce(combine: Callable[[Any, Any], Any], arrays: list[Any]) -> Any:
+    total = arrays[0]
+    for array in arrays[1:]:
+        total = combine(total, array).astype(total.dtype)
     return total
 
 
-def _all_gather(rows: list[Any], params: Params) -> list[Any]:
+def _all_gather(arrays: list[Any], params: Params) -> list[Any]:
     join = np.concatenate if params["tiled"] else np.stack
-    return [join(rows, params["all_gather_dimension"])] * len(rows)
+    return [join(arrays, params["all_gather_dimension"])] * len(arrays)
 
 
-def _reduce_scatter(rows: list[Any], params: Params) -> list[Any]:
+def _reduce_scatter(arrays: list[Any], params: Params) -> list[Any]:
     dim = params["scatter_dimension"]
-    pieces = np.split(_reduce(np.add, rows), len(rows), dim)
+    pieces = np.split(_reduce(np.add, arrays), len(arrays), dim)
     return pieces if params["tiled"] else [p.squeeze(dim) for p in pieces]
 
 
-def _all_to_all(rows: list[Any], params: Params) -> list[Any]:
-    # JAX expresses the untiled form by this one and reshapes around it.
-    pieces = [np.split(row, len(rows), params["split_axis"]) for row in rows]
+def _all_to_all(arrays: list[Any], params: Params) -> list[Any]:
+    # JAX expresses the untiled form by this form and reshapes around it.
+    pieces = [np.split(array, len(arrays), params["split_axis"]) for array in arrays]
     return [np.concatenate(column, params["concat_axis"]) for column in zip(*pieces, strict=True)]
 
 
-def _ppermute(rows: list[Any], params: Params) -> list[Any]:
-    out = [np.zeros_like(row) for row in rows]
+def _ppermute(arrays: list[Any], params: Params) -> list[Any]:
+    out = [np.zeros_like(array) for array in arrays]
     for source, target in params["perm"]:
-        out[target] = rows[source]
+        out[target] = arrays[source]
     return out
 
 
 def _refuse_ragged(*_: Any) -> list[Any]:
-    raise UnsupportedError("the reference executor has no rule for ragged_all_to_all; use all_to_all.")
+    raise UnsupportedError("the reference executor does not support ragged_all_to_all; use all_to_all.")
 
 
 COLLECTIVE_RULES: Mapping[str, Rule] = {
-    "psum": lambda rows, _: [_reduce(np.add, rows)] * len(rows),
-    "psum_invariant": lambda rows, _: [_reduce(np.add, rows)] * len(rows),
-    "pmax": lambda rows, _: [_reduce(np.maximum, rows)] * len(rows),
-    "pmin": lambda rows, _: [_reduce(np.minimum, rows)] * len(rows),
+    "psum": lambda arrays, _: [_reduce(np.add, arrays)] * len(arrays),
+    "psum_invariant": lambda arrays, _: [_reduce(np.add, arrays)] * len(arrays),
+    "pmax": lambda arrays, _: [_reduce(np.maximum, arrays)] * len(arrays),
+    "pmin": lambda arrays, _: [_reduce(np.minimum, arrays)] * len(arrays),
     "all_gather": _all_gather,
     "all_gather_invariant": _all_gather,
     "reduce_scatter": _reduce_scatter,
     "all_to_all": _all_to_all,
     "ppermute": _ppermute,
-    "pbroadcast": lambda rows, params: [rows[params["source"]]] * len(rows),
+    "pbroadcast": lambda arrays, params: [arrays[params["source"]]] * len(arrays),
     "ragged_all_to_all": _refuse_ragged,
 }

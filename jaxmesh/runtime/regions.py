@@ -1,7 +1,7 @@
 """Divides a TTNN-level program into host work and mapped regions.
 
 Each equation gets a phase: even phases are full-shape work on the host, odd phases run on the devices. A transfer at
-the top level lies between two phases, where it is only a spec. So every such distribute and aggregate is hoisted to the
+the top level lies between two phases and is only a spec. So every such distribute and aggregate is hoisted to the
 boundary of its region, and full-shape work stays outside.
 """
 
@@ -27,9 +27,9 @@ class Region:
     Attributes:
       mapped: True if it runs on the devices.
       eqns: its equations.
-      exits: the aggregates that are performed where a mapped region ends.
-      reads: the values that it reads from outside.
-      writes: the values that are read outside of it.
+      exits: the aggregates at the end of a mapped region.
+      reads: the outside values that it reads.
+      writes: its values that are read outside.
     """
 
     mapped: bool
@@ -44,11 +44,11 @@ class Plan:
     """A program divided into regions.
 
     Attributes:
-      jaxpr: the program, its plain calls inlined.
+      jaxpr: the program, with plain calls inlined.
       regions: the regions, in order.
       residencies: the residency of every value.
-      entries: the distributes, by result; each region that reads such a result performs it where the region begins.
-      free: the equations that depend on no array, by result; every region repeats those that it reads.
+      entries: the distributes, by result; each region that reads such a result performs the distribute at its start.
+      free: the equations that depend on no array, by result; every region rematerialises the results it reads.
     """
 
     residency: ResidencyMap
@@ -58,7 +58,7 @@ class Plan:
 
     @property
     def jaxpr(self) -> Jaxpr:
-        """The program, its calls inlined."""
+        """The program, with plain calls inlined."""
         return self.residency.program
 
     @property
@@ -68,9 +68,10 @@ class Plan:
 
 
 HOSTED = LOOPS | REMAT | ON_HOST
-"""Primitives that can run on the host although their bodies move tensors; the bodies are then divided into regions.
+"""Primitives that can run on the host even if their bodies move tensors; the bodies are then divided into regions.
 
-So can custom functions, unless their derivative rules need a mesh around them."""
+Custom functions can, too, unless their derivative rules need a mesh around them.
+"""
 
 
 class _Kind(Enum):
@@ -78,7 +79,7 @@ class _Kind(Enum):
 
 
 def plan_regions(residency: ResidencyMap) -> Plan:
-    """Plans a lowered program; plain calls are inlined so that transfers inside them can be hoisted too."""
+    """Plans a lowered program; inlines plain calls so that transfers inside them can be hoisted, too."""
     program = residency.program if walk.is_closed(residency.program) else walk.close(residency.program, ())
     inlined = inline_calls(program)
     if inlined is not residency.program:
@@ -109,8 +110,8 @@ def _note(body: Jaxpr, kinds: Sequence[_Kind]) -> None:
 def _kinds(body: Jaxpr, residencies: Mapping[Var, Residency]) -> list[_Kind]:
     """Returns the kind of every equation.
 
-    One that depends on no array is made anew wherever it is read, unless it reads a result that is
-    not: a loop with shards in it may carry a table along, which leaves the loop where that ran.
+    An equation that depends on no array is rematerialised at each use, unless it reads a result that
+    is not: a loop over shards may carry a table along, which has the residency of the loop.
     """
     anywhere: set[Var] = {*body.constvars, *body.invars}
     kinds: list[_Kind] = []
@@ -139,7 +140,7 @@ def _kind(eqn: Eqn, residencies: Mapping[Var, Residency], moving: walk.Memo[bool
     if rules_move(eqn, frozenset({distribute_tensor_p, aggregate_tensor_p})):
         return _Kind.MAPPED
     if eqn.effects and not walk.is_ordered(eqn):
-        # It names a mesh axis, in a body whose results do not depend on it.
+        # The equation names a mesh axis, in a body whose results do not depend on the axis.
         return _Kind.MAPPED
     return _Kind.FREE if outs and all(p is FREE for p in outs) and not eqn.effects else _Kind.HOST
 
@@ -151,7 +152,7 @@ def _on_host(eqn: Eqn) -> bool:
 def _phases(
     body: Jaxpr, kinds: Sequence[_Kind], residencies: Mapping[Var, Residency]
 ) -> tuple[dict[int, Region], dict[Var, int]]:
-    """Assigns every equation to the first phase of its kind in which all its operands are available."""
+    """Assigns every equation to the first phase of its kind after its operands are available."""
     phase: dict[Var, int] = dict.fromkeys([*body.invars, *body.constvars], 0)
     regions: dict[int, Region] = {}
     done = 0
@@ -189,20 +190,20 @@ def _connect(
     wanted: set[Var] = set(results)
     for region in regions:
         region.eqns = with_free(region.eqns, [e.invars[0] for e in region.exits], free)
-        made = {v for e in region.eqns for v in e.outvars}
+        written = {v for e in region.eqns for v in e.outvars}
         atoms = [a for e in (*region.eqns, *region.exits) for a in e.invars]
-        reads = dict.fromkeys(a for a in (*atoms, *region.writes) if isinstance(a, Var) and a not in made)
+        reads = dict.fromkeys(a for a in (*atoms, *region.writes) if isinstance(a, Var) and a not in written)
         region.reads = tuple(reads)
         for var in reads:
             source = entries[var].invars[0] if var in entries else var
             wanted |= {source} if isinstance(source, Var) else set()
     for region in regions:
-        made = [v for e in region.eqns for v in e.outvars if v in wanted and v not in free]
-        region.writes = tuple(dict.fromkeys([*region.writes, *made]))
+        written = [v for e in region.eqns for v in e.outvars if v in wanted and v not in free]
+        region.writes = tuple(dict.fromkeys([*region.writes, *written]))
 
 
 def with_free(eqns: Sequence[Eqn], results: Iterable[Atom], free: Mapping[Var, Eqn]) -> list[Eqn]:
-    """Inserts, before each equation, the free equations whose results it reads and that do not precede it yet."""
+    """Inserts before each equation the free equations whose results it reads, unless they precede it already."""
     done: dict[int, Eqn] = {}
 
     def need(atoms: Iterable[Atom]) -> None:

@@ -1,7 +1,7 @@
 """The value classes of TTNN's distribution API: shapes, placements, mapper and composer configs.
 
 They are frozen and hashable, so the same objects serve as parameters of traced equations and as arguments of eager
-calls. Names, argument order and defaults are those of `ttnn` (tt-metal, `ttnn/core/distributed`).
+calls. Names, argument order and defaults equal `ttnn`'s (tt-metal, `ttnn/core/distributed`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def integers(what: str, values: Iterable[Any]) -> tuple[int, ...]:
     """
     if isinstance(values, (str, bytes)):
         raise ArgumentTypeError(f"{what} takes integers, got {values!r}.")
-    # Foreign code runs here: of a deleted array, or of a value of a finished trace.
+    # User code may run here, and fail: for a deleted array, or for a value of a finished trace.
     try:
         items = tuple(values)
         if any(isinstance(v, bool) for v in items):
@@ -35,7 +35,7 @@ def integers(what: str, values: Iterable[Any]) -> tuple[int, ...]:
 
 
 class _IntegerTuple(Sequence[int]):
-    """A hashable sequence of integers that takes `X(2, 4)` as well as `X([2, 4])`."""
+    """A hashable sequence of integers that accepts `X(2, 4)` and `X([2, 4])`."""
 
     __slots__ = ("_values",)
 
@@ -110,7 +110,7 @@ class MeshCoordinate(_IntegerTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlacementShard:
-    """A placement that cuts tensor dim `dim` along its mesh axis; a negative dim counts from the end."""
+    """A placement that shards tensor dim `dim` along its mesh axis; a negative dim counts from the end."""
 
     dim: int
 
@@ -124,7 +124,7 @@ class PlacementShard:
 
 @dataclass(frozen=True, slots=True)
 class PlacementReplicate:
-    """A placement that copies the tensor along its mesh axis."""
+    """A placement that replicates the tensor along its mesh axis."""
 
     def __repr__(self) -> str:
         return "PlacementReplicate()"
@@ -138,7 +138,7 @@ def _shape(value: MeshShape | Sequence[int] | None) -> MeshShape | None:
 
 
 def _row_and_column(what: str, listed: Any, named: dict[str, Any]) -> list[Any] | None:
-    """Returns the two dims of a config that are given by name; None if it has a list."""
+    """Returns the two dims that a config names, or None for a config with a list."""
     if not named:
         return None
     if listed is not None or sorted(named) != ["col_dim", "row_dim"]:
@@ -151,14 +151,14 @@ def _row_and_column(what: str, listed: Any, named: dict[str, Any]) -> list[Any] 
 
 @dataclass(frozen=True, slots=True, init=False)
 class MeshMapperConfig:
-    """The rule by which `distribute_tensor` splits a host tensor: one placement per axis of the distribution shape.
+    """The distribution of a host tensor by `distribute_tensor`: one placement per axis of the distribution shape.
 
     The distribution shape is `mesh_shape_override`, else the shape of the mesh.
 
     Raises:
       ArgumentTypeError: a placement is neither `PlacementShard` nor `PlacementReplicate`.
 
-    As in `ttnn`, for a mesh of two axes the dims may be named instead: `row_dim` and `col_dim`, None for a copy.
+    As in `ttnn`, for a mesh of two axes the dims may be named instead: `row_dim` and `col_dim`, None for replication.
 
     >>> MeshMapperConfig([PlacementShard(0), PlacementReplicate()], MeshShape(2, 4))
     MeshMapperConfig([PlacementShard(0), PlacementReplicate()], MeshShape([2, 4]))
@@ -175,16 +175,18 @@ class MeshMapperConfig:
         mesh_shape_override: MeshShape | Sequence[int] | None = None,
         **dims: int | None,
     ) -> None:
-        given: Any = placements
+        requested: Any = placements
         if (two := _row_and_column("MeshMapperConfig", placements, dims)) is not None:
-            given = [PlacementReplicate() if d is None else PlacementShard(d) for d in two]
-        rows = as_tuple("MeshMapperConfig", given, "a list of PlacementShard and PlacementReplicate as placements")
-        for p in rows:
+            requested = [PlacementReplicate() if d is None else PlacementShard(d) for d in two]
+        entries = as_tuple(
+            "MeshMapperConfig", requested, "a list of PlacementShard and PlacementReplicate as placements"
+        )
+        for p in entries:
             if not isinstance(p, (PlacementShard, PlacementReplicate)):
                 raise ArgumentTypeError(
                     f"MeshMapperConfig takes PlacementShard or PlacementReplicate as placements, got {quote(p)}."
                 )
-        object.__setattr__(self, "placements", rows)
+        object.__setattr__(self, "placements", entries)
         object.__setattr__(self, "mesh_shape_override", _shape(mesh_shape_override))
 
     def __repr__(self) -> str:
@@ -194,7 +196,7 @@ class MeshMapperConfig:
 
 @dataclass(frozen=True, slots=True, init=False)
 class MeshComposerConfig:
-    """The rule by which `aggregate_tensor` joins shards: one tensor dim per axis of the distribution shape.
+    """The aggregation of shards by `aggregate_tensor`: one tensor dim per axis of the distribution shape.
 
     Raises:
       ArgumentTypeError: a dim is not an integer.
@@ -215,8 +217,8 @@ class MeshComposerConfig:
         **named: int,
     ) -> None:
         two: Any = _row_and_column("MeshComposerConfig", dims, named)
-        given: Any = dims if two is None else two
-        object.__setattr__(self, "dims", integers("MeshComposerConfig", given))
+        requested: Any = dims if two is None else two
+        object.__setattr__(self, "dims", integers("MeshComposerConfig", requested))
         object.__setattr__(self, "mesh_shape_override", _shape(mesh_shape_override))
 
     def __repr__(self) -> str:

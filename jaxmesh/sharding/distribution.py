@@ -1,6 +1,6 @@
-"""Arithmetic of distributions: their mesh coordinates, their pieces, and what composers join.
+"""Arithmetic of distributions: mesh coordinates, boxes of shards, and the tensors that composers join.
 
-The rules are those of tt-metal's `ttnn/core/distributed/distributed_tensor.cpp`. It needs neither JAX nor devices.
+The rules follow tt-metal's `ttnn/core/distributed/distributed_tensor.cpp`. The module needs neither JAX nor devices.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """A distribution shape laid on a mesh."""
+    """A distribution shape placed on a mesh."""
 
     shape: Shape
     mesh: Shape
@@ -45,12 +45,12 @@ class Landing:
         [(0, 0), (0, 1), (1, 0)]
         """
         if self.mode is Mode.ROW_MAJOR:
-            # Does not list all coordinates: the mesh may be far larger than the distribution.
+            # Do not list all coordinates: the mesh may be much larger than the distribution.
             return [_coordinate(number, self.mesh) for number in range(self.size)]
         return list(itertools.product(*map(range, self.shape)))
 
     def axis_groups(self) -> tuple[tuple[int, ...], ...] | None:
-        """Returns the mesh axes that each distribution axis consists of; None when it cuts across mesh axes.
+        """Returns the mesh axes in each distribution axis; None if a distribution axis splits a mesh axis.
 
         >>> land((8,), (2, 4)).axis_groups(), land((4, 2), (2, 4)).axis_groups()
         (((0, 1),), None)
@@ -79,7 +79,7 @@ def _coordinate(number: int, shape: Shape) -> Shape:
 
 
 def land(distribution: Sequence[int], mesh: Sequence[int]) -> Landing:
-    """Lays a distribution shape on a mesh: same coordinates, row-major, or the leading corner.
+    """Places a distribution shape on a mesh: with equal coordinates, row-major, or in the leading corner.
 
     Raises:
       VerifyError: the distribution is larger than the mesh.
@@ -87,8 +87,8 @@ def land(distribution: Sequence[int], mesh: Sequence[int]) -> Landing:
     shape, mesh = tuple(distribution), tuple(mesh)
     if math.prod(shape) > math.prod(mesh):
         raise VerifyError(
-            f"the distribution shape {list(shape)} has {math.prod(shape)} places, but the mesh {list(mesh)} has only "
-            f"{math.prod(mesh)} devices; mesh_shape_override may not be larger than the mesh."
+            f"the distribution shape {list(shape)} has {math.prod(shape)} coordinates, but the mesh {list(mesh)} "
+            f"has only {math.prod(mesh)} devices; mesh_shape_override may not be larger than the mesh."
         )
     if shape == mesh:
         return Landing(shape, mesh, Mode.SAME)
@@ -98,14 +98,14 @@ def land(distribution: Sequence[int], mesh: Sequence[int]) -> Landing:
 
 
 def normalize_dim(dim: int, rank: int, what: str) -> int:
-    """Returns a tensor dim as a non-negative number; raises a VerifyError when it is out of range."""
+    """Returns a tensor dim as a non-negative number; raises a VerifyError if it is out of range."""
     if not -rank <= dim < rank:
         allowed = f"{-rank} to {rank - 1}" if rank else "none, the tensor has rank 0"
         raise VerifyError(f"{what} names dim {dim} of a tensor of rank {rank}; allowed dims: {allowed}.")
     return dim % rank
 
 
-def _unique(dims: Sequence[int | None], given: object, what: str) -> None:
+def _unique(dims: Sequence[int | None], config: object, what: str) -> None:
     seen: dict[int, int] = {}
     for axis, dim in enumerate(dims):
         if dim is None:
@@ -113,7 +113,7 @@ def _unique(dims: Sequence[int | None], given: object, what: str) -> None:
         if dim in seen:
             raise VerifyError(
                 f"{what}: dims must be unique, but axes {seen[dim]} and {axis} both name tensor dim {dim} "
-                f"(given {given}); merge the two axes with mesh_shape_override, or reshape the tensor."
+                f"(given {config}); merge the two axes with mesh_shape_override, or reshape the tensor."
             )
         seen[dim] = axis
 
@@ -122,7 +122,7 @@ def _unique(dims: Sequence[int | None], given: object, what: str) -> None:
 class Distribution:
     """A mapper config resolved against a mesh and a tensor shape.
 
-    `dims` holds, per axis of the landing, the tensor dim it cuts or None; `chunks` how many pieces there are.
+    Per axis of the landing, `dims` has the tensor dim that it shards, or None, and `chunks` the number of shards.
     """
 
     landing: Landing
@@ -133,23 +133,23 @@ class Distribution:
 
     @property
     def holders(self) -> list[Shape]:
-        """The mesh coordinates that hold a shard, in row-major order of the distribution."""
+        """The mesh coordinates with a shard, in row-major order of the distribution."""
         return [c for c, _ in self.shard_coordinates()]
 
     @property
     def distribution_shape(self) -> Shape:
-        """The shape in the tensor's topology; one axis that is cut has one place per shard."""
+        """The shape in the tensor's topology; a single sharded axis has one coordinate per shard."""
         cut = len(self.dims) == 1 and self.dims[0] is not None
         return self.chunks if cut else self.landing.shape
 
     def shard_coordinates(self) -> list[tuple[Shape, Shape]]:
-        """Returns the pair (mesh coordinate, distribution coordinate) of each shard that exists."""
+        """Returns the pair (mesh coordinate, distribution coordinate) of each existing shard."""
         distributed = itertools.product(*map(range, self.landing.shape))
         pairs = zip(self.landing.coordinates(), distributed, strict=True)
         return [(c, p) for c, p in pairs if all(i < n for i, n in zip(p, self.chunks, strict=True))]
 
     def index(self, coordinate: Shape) -> tuple[slice, ...]:
-        """Returns the piece of the full tensor at a distribution coordinate."""
+        """Returns the index of the full tensor at a distribution coordinate."""
         index = [slice(0, n) for n in self.full]
         for axis, dim in enumerate(self.dims):
             if dim is not None:
@@ -159,7 +159,7 @@ class Distribution:
 
 
 def resolve_mapper(config: MeshMapperConfig, mesh: Sequence[int], full: Sequence[int]) -> Distribution:
-    """Checks every rule of `distribute_tensor` and resolves the piece of each device.
+    """Checks every rule of `distribute_tensor` and resolves the shard of each device.
 
     Args:
       config: the mapper config.
@@ -167,7 +167,7 @@ def resolve_mapper(config: MeshMapperConfig, mesh: Sequence[int], full: Sequence
       full: the shape of the host tensor.
 
     Raises:
-      VerifyError: a rule of TTNN is broken; the message holds the rule and both values.
+      VerifyError: a rule of TTNN is broken; the message states the rule and both values.
 
     >>> from jaxmesh.sharding.configs import *
     >>> resolve_mapper(MeshMapperConfig([PlacementShard(0)], [8]), (2, 4), (16, 3)).local
@@ -201,16 +201,17 @@ def _cut(full: Shape, dim: int, landing: Landing, axis: int) -> tuple[int, int]:
         return 0, count
     chunk = -(-size // count)
     chunks = -(-size // chunk)
-    place = f"dim {dim} of size {size} over the {count} places of distribution axis {axis} ({list(landing.shape)})"
+    over = f"the {count} coordinates of distribution axis {axis} ({list(landing.shape)})"
+    location = f"dim {dim} of size {size} over {over}"
     remedy = f"pad the dim to {count * -(-size // count)} or choose another dim."
     if size % chunk:
         raise VerifyError(
-            f"distribute_tensor: all shards must have one shape, but {place} gives {chunks - 1} shards of {chunk} and "
-            f"one of {size - chunk * (chunks - 1)}; {remedy}"
+            f"distribute_tensor: all shards must have one shape, but {location} yields {chunks - 1} shards of "
+            f"{chunk} and a last shard of {size - chunk * (chunks - 1)}; {remedy}"
         )
     if chunks != count and len(landing.shape) > 1:
         raise VerifyError(
-            f"distribute_tensor: the number of chunks must equal the sharded mesh axis, but {place} gives "
+            f"distribute_tensor: the number of chunks must equal the sharded mesh axis, but {location} yields "
             f"{chunks} chunks of {chunk}; {remedy}"
         )
     return chunk, chunks
@@ -227,10 +228,10 @@ class Composition:
 
 
 def resolve_composer(config: MeshComposerConfig, mesh: Sequence[int], local: Sequence[int]) -> Composition:
-    """Checks every rule of `aggregate_tensor` and resolves the dims that it joins.
+    """Checks every rule of `aggregate_tensor` and resolves the joined dims.
 
     Raises:
-      VerifyError: a rule of TTNN is broken; the message holds the rule and both values.
+      VerifyError: a rule of TTNN is broken; the message states the rule and both values.
 
     >>> resolve_composer(MeshComposerConfig([0, 1], [2, 1]), (2, 4), (3, 5)).full
     (6, 5)
@@ -255,9 +256,9 @@ def resolve_composer(config: MeshComposerConfig, mesh: Sequence[int], local: Seq
 def read_existing(
     config: MeshComposerConfig, mesh: Sequence[int], holders: Collection[Shape]
 ) -> tuple[MeshComposerConfig, list[Shape]]:
-    """Returns the composer of the shards that exist, and their mesh coordinates, where some devices have no shard.
+    """Returns a composer for the existing shards, and their mesh coordinates, if some devices lack a shard.
 
-    A single shard is the result itself, and a composer of one axis joins the shards that there are.
+    A single shard is the result, and a composer of one axis joins the existing shards.
 
     Raises:
       VerifyError: a composer of several axes lacks a shard.
@@ -267,27 +268,27 @@ def read_existing(
     (MeshComposerConfig([0], MeshShape([2])), [(0, 0), (0, 1)])
     """
     landing = land(config.mesh_shape_override or mesh, mesh)
-    wanted = landing.coordinates()
-    found = [c for c in wanted if c in holders]
-    if len(found) == len(wanted):
-        return config, found
-    if len(found) == 1:
-        return MeshComposerConfig(config.dims, [1] * len(config.dims)), found
+    needed = landing.coordinates()
+    existing = [c for c in needed if c in holders]
+    if len(existing) == len(needed):
+        return config, existing
+    if len(existing) == 1:
+        return MeshComposerConfig(config.dims, [1] * len(config.dims)), existing
     if len(landing.shape) == 1:
-        return MeshComposerConfig(config.dims, [len(found)]), found
-    missing = next(c for c in wanted if c not in holders)
+        return MeshComposerConfig(config.dims, [len(existing)]), existing
+    missing = next(c for c in needed if c not in holders)
     raise VerifyError(
-        f"aggregate_tensor reads the shard at {list(missing)}, but that device holds nothing of this tensor; it is on "
-        f"{len(holders)} of {math.prod(mesh)} devices. Override the mesh shape to those that do. In ttnn: ND "
-        f"composition requires the number of tensors {len(found)} to match the mesh shape {list(landing.shape)}."
+        f"aggregate_tensor reads the shard at {list(missing)}, but that device stores no shard of this tensor, which "
+        f"is on {len(holders)} of {math.prod(mesh)} devices. Override the mesh shape to these devices. In ttnn: ND "
+        f"composition requires the number of tensors {len(existing)} to match the mesh shape {list(landing.shape)}."
     )
 
 
 def equality_claims(joined: Composition) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
-    """Returns the mesh axes along which a composer reads coordinate 0 for all; and (axis, count) of partly read axes.
+    """Returns the mesh axes where a composer reads only coordinate 0, and (axis, count) of partly read axes.
 
-    Devices that a distribution leaves out in another way (some of an axis, a part of a row-major order) count as
-    copies of no other device.
+    Other devices without a shard (a part of an axis, a part of a row-major order) do not count as
+    copies of any device.
 
     >>> from jaxmesh.sharding.configs import MeshComposerConfig
     >>> equality_claims(resolve_composer(MeshComposerConfig([0, 1], [2, 1]), (2, 4), (3, 5)))
@@ -303,10 +304,10 @@ def equality_claims(joined: Composition) -> tuple[tuple[int, ...], tuple[tuple[i
 
 
 def mesh_axis_dims(landing: Landing, dims: Sequence[int | None], drop_single: bool) -> tuple[int | None, ...] | None:
-    """Returns per mesh axis the tensor dim that it cuts or joins; None when the distribution cuts across mesh axes.
+    """Returns per mesh axis the tensor dim that it shards or joins; None if a distribution axis splits a mesh axis.
 
-    Axes of size 1 move nothing and count as None; with `drop_single` so do distribution axes of size 1 (a composer
-    reads coordinate 0 of those). A distribution that leaves devices out has no such description.
+    Axes of size 1 move nothing and count as None; with `drop_single`, so do distribution axes of size 1 (a composer
+    reads coordinate 0 of them). Returns None also for a distribution that leaves out devices.
     """
     if drop_single and landing.size == 1:
         return (None,) * len(landing.mesh)
@@ -326,20 +327,21 @@ def mesh_axis_dims(landing: Landing, dims: Sequence[int | None], drop_single: bo
 
 
 Factors = list[str | int]
-"""A full tensor in row-major order as a product: mesh axes, and runs of elements that lie together on a device."""
+"""The row-major order of a full tensor as a product: mesh axes, and runs of elements that are contiguous on a
+device."""
 
 
 def factors(axes: Sequence[Sequence[int]], local: Sequence[int]) -> Factors:
     """Returns the factors of a tensor with shards of shape `local`; `axes[d]` are the mesh axes on dim d, major first.
 
-    A reshape does not change them, so two transfers with the same factors undo each other across any reshapes.
+    A reshape does not change the factors, so two transfers with equal factors cancel across reshapes.
 
     >>> factors([(0,), (), (1,)], (3, 5, 1))
     ['axis 0', 15, 'axis 1']
     """
     out: Factors = []
-    for row, size in zip(axes, local, strict=True):
-        out += [f"axis {a}" for a in row]
+    for dim_axes, size in zip(axes, local, strict=True):
+        out += [f"axis {a}" for a in dim_axes]
         if size == 1:
             continue
         if out and isinstance(out[-1], int):

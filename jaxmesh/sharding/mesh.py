@@ -1,4 +1,4 @@
-"""Device meshes, and the host devices that stand in for Tenstorrent's."""
+"""Device meshes, and the emulated devices that stand in for Tenstorrent's."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def default_axis_names(rank: int) -> tuple[str, ...]:
 
 
 def _flag_count() -> int | None:
-    found = re.findall(rf"{FLAG}=(\d+)", os.environ.get("XLA_FLAGS", ""))
-    return int(found[-1]) if found else None
+    counts = re.findall(rf"{FLAG}=(\d+)", os.environ.get("XLA_FLAGS", ""))
+    return int(counts[-1]) if counts else None
 
 
 def _remedy(count: int) -> str:
@@ -60,7 +60,7 @@ def _cpu_devices() -> list[Any]:
 
 
 class _Emulated(Sequence[Any]):
-    """The first CPU devices of this process; reading one starts JAX's backend."""
+    """The first CPU devices of this process; reading a device starts JAX's backend."""
 
     __slots__ = ("_count",)
 
@@ -88,21 +88,21 @@ class _Emulated(Sequence[Any]):
         return repr(self._read())
 
 
-def _too_few(count: int, exist: int) -> DeviceCountError:
+def _too_few(count: int, existing: int) -> DeviceCountError:
     flagged, processes = _flag_count(), _processes()
     if flagged is not None and flagged < count:
-        why = f"XLA_FLAGS in the environment asks for {flagged}, and jaxmesh keeps a user's own flags"
+        why = f"XLA_FLAGS in the environment asks for {flagged}, and jaxmesh keeps a user's flags"
     else:
         why = "JAX's backend had already started with that many, and cannot be given more"
     where = "exist" if processes == 1 else f"exist in process {jax.process_index()} of {processes}"
-    # The count is of this process alone.
+    # The count is of this process only.
     remedy = _remedy(count * processes)
-    return DeviceCountError(f"{count} devices are wanted, but only {exist} {where}: {why}. {remedy}")
+    return DeviceCountError(f"{count} devices are wanted, but only {existing} {where}: {why}. {remedy}")
 
 
 _MOST = 2048
-"""The most devices of one process: XLA's CPU client takes a program over more devices for one of several processes, and
-does not run it (`cpu_topology.h`; jaxlib 0.10.2 and 0.12.0)."""
+"""The maximum number of devices of one process: XLA's CPU client treats a program over more devices as one of
+several processes, and does not run it (`cpu_topology.h`; jaxlib 0.10.2 and 0.12.0)."""
 
 
 def _check_most(count: int) -> None:
@@ -115,20 +115,20 @@ def _check_most(count: int) -> None:
 
 
 def emulate(count: int) -> Sequence[Any]:
-    """Makes this process have at least `count` CPU devices, which stand in for the devices of a mesh.
+    """Ensures that this process has at least `count` CPU devices, which stand in for the devices of a mesh.
 
-    Works until JAX's backend starts. A device count in the user's own XLA_FLAGS is kept. Of several processes
-    (`jax.distributed`) each has its own; `make_mesh` spans those of all, and this may be called before they meet.
+    Works until JAX's backend starts. A device count in the user's XLA_FLAGS is kept. With several processes
+    (`jax.distributed`), each has `count` devices; `make_mesh` spans all of them. May be called before they join.
 
     Args:
       count: the number of devices in this process.
 
     Returns:
-      The first `count` CPU devices of this process. Reading one starts JAX's backend.
+      The first `count` CPU devices of this process. Reading a device starts JAX's backend.
 
     Raises:
-      DeviceCountError: there are fewer and it is too late, or XLA_FLAGS asks for fewer; the message names their
-        number, the cause and the remedies. Or more than the 2,048 that XLA can run a program over in one process.
+      DeviceCountError: fewer devices exist and the backend has started, or XLA_FLAGS requests fewer; the message has
+        their number, the cause and the remedies. Or `count` exceeds the 2,048 devices of one process that XLA supports.
       ArgumentTypeError: `count` is not a positive integer.
 
     >>> import jaxmesh as jm
@@ -140,14 +140,14 @@ def emulate(count: int) -> Sequence[Any]:
     _check_most(int(count))
     with _starting:
         if backend_started():
-            exist = len(_cpu_devices())
+            existing = len(_cpu_devices())
         else:
             flagged, asked = _flag_count(), _config.jax_num_cpu_devices
             if flagged is None and asked < count:
                 _config.update("jax_num_cpu_devices", int(count))
-            exist = count if flagged is None else flagged
-    if exist < count:
-        raise _too_few(count, exist)
+            existing = count if flagged is None else flagged
+    if existing < count:
+        raise _too_few(count, existing)
     return _Emulated(int(count))
 
 
@@ -158,17 +158,18 @@ def make_mesh(
     axis_types: tuple[AxisType, ...] | None = None,
     devices: Sequence[Any] | None = None,
 ) -> Mesh:
-    """Returns a `jax.sharding.Mesh`, row-major over the devices, emulated on the CPU when the machine has too few.
+    """Returns a `jax.sharding.Mesh`, row-major over the devices; emulates devices on the CPU if the machine has too
+    few.
 
     Args:
       axis_shapes: the size of each axis.
       axis_names: their names; by default `("x",)`, `("y", "x")`, `("z", "y", "x")`, ...
       axis_types: `jax.sharding.AxisType` per axis; by default Auto.
-      devices: the devices to use, instead of the default backend's (or emulated ones), those of all processes.
+      devices: the devices, by default the default backend's (or emulated devices) of all processes.
 
     Raises:
-      MeshError: the shape or the names are invalid; or a process would have no device in the mesh.
-      DeviceCountError: too few devices, and too late to emulate them.
+      MeshError: the shape or the names are invalid, or a process lacks a device in the mesh.
+      DeviceCountError: too few devices, and JAX's backend has started.
 
     >>> import jaxmesh as jm
     >>> dict(jm.make_mesh((2, 4)).shape)
@@ -201,26 +202,26 @@ def make_mesh(
 
 
 def _check_devices(devices: Any) -> Sequence[Any]:
-    """Returns the devices that a caller names, checked; those of `emulate` are read only when the mesh is made."""
+    """Checks the devices that a caller passes; the devices of `emulate` are read only when the mesh is created."""
     if isinstance(devices, _Emulated):
         return devices
-    found = as_tuple("make_mesh", devices, "a row of jax.Device as devices")
-    wrong = [d for d in found if not isinstance(d, jax.Device)]
+    checked = as_tuple("make_mesh", devices, "a row of jax.Device as devices")
+    wrong = [d for d in checked if not isinstance(d, jax.Device)]
     if wrong:
         raise ArgumentTypeError(f"make_mesh takes a row of jax.Device as devices, got {quote(wrong[0])} in it.")
-    if len(set(found)) < len(found):
-        raise MeshError(f"a mesh has every device once, got the devices {[d.id for d in found]}.")
-    return found
+    if len(set(checked)) < len(checked):
+        raise MeshError(f"a mesh has every device once, got the devices {[d.id for d in checked]}.")
+    return checked
 
 
 def _default_devices(count: int) -> Sequence[Any]:
-    # With several processes this one's share is not known yet.
+    # With several processes, the share of this process is not known yet.
     if not jax.distributed.is_initialized():
         _check_most(count)
     with _starting:
         free = not backend_started() and not jax.distributed.is_initialized() and _flag_count() is None
         if free and _config.jax_num_cpu_devices < count:
-            # Harmless where the default backend is an accelerator: only its CPU side gets more devices.
+            # Harmless for an accelerator as the default backend: only its CPU side gets more devices.
             _config.update("jax_num_cpu_devices", count)
         devices = cast("list[Any]", jax.devices())
     if jax.process_count() > 1:
@@ -229,21 +230,21 @@ def _default_devices(count: int) -> Sequence[Any]:
 
 
 def _devices_of_all(count: int, devices: list[Any]) -> Sequence[Any]:
-    """Returns the devices of several processes, each of which must have a part in the mesh."""
+    """Returns the devices of several processes; raises an error if a process lacks a device in the mesh."""
     if len(devices) < count:
         devices = cast("list[Any]", jax.devices("cpu"))
     if len(devices) < count:
         local = jax.local_device_count()
         raise DeviceCountError(
             f"{count} devices are wanted, but only {len(devices)} exist in all {jax.process_count()} processes "
-            f"({local} of them in this one, process {jax.process_index()}), and none can be made once JAX's backend "
+            f"({local} of them in this one, process {jax.process_index()}), and the number is fixed once JAX's backend "
             f"has started. {_remedy(count)}"
         )
     left = sorted(set(range(jax.process_count())) - {d.process_index for d in devices[:count]})
     if left:
         raise MeshError(
-            f"a mesh of the first {count} of {len(devices)} devices has none of process {left[0]}, which could not "
-            f"take part in its programs; make it over all {len(devices)}, or say devices=..., for instance "
+            f"a mesh of the first {count} of {len(devices)} devices lacks a device of process {left[0]}, which could "
+            f"not take part in its programs; make it over all {len(devices)}, or pass devices=..., for instance "
             "jax.local_devices() for a mesh of this process alone."
         )
     return devices
@@ -265,17 +266,17 @@ def context_mesh() -> Mesh | AbstractMesh | None:
 
 
 def as_mesh(mesh: Any) -> Mesh | AbstractMesh:
-    """Returns a mesh given to a public function, or the context's.
+    """Returns the mesh passed to a public function, or the context's mesh.
 
     Raises:
-      MeshError: no mesh is given and none is set.
-      ArgumentTypeError: it is not a mesh.
+      MeshError: `mesh` is None, and the context has no mesh.
+      ArgumentTypeError: `mesh` is not a mesh.
     """
     if mesh is None:
         mesh = context_mesh()
         if mesh is None:
             raise MeshError(
-                "no mesh: give mesh=jaxmesh.make_mesh((2, 4)) (or an AbstractMesh), or set one with jax.set_mesh."
+                "no mesh: pass mesh=jaxmesh.make_mesh((2, 4)) (or an AbstractMesh), or set one with jax.set_mesh."
             )
     if not isinstance(mesh, (Mesh, AbstractMesh)):
         raise ArgumentTypeError(f"mesh is a jax.sharding.Mesh or AbstractMesh, got {quote(mesh)}.")
@@ -285,14 +286,14 @@ def as_mesh(mesh: Any) -> Mesh | AbstractMesh:
 
 
 def same_mesh(a: AnyMesh, b: AnyMesh) -> bool:
-    """Returns True if two meshes have the same axes and, where both have devices, the same devices in one order."""
+    """Returns True if two meshes have the same axes and, if both have devices, the same devices in the same order."""
     if a.axis_names != b.axis_names or dict(a.shape) != dict(b.shape):
         return False
     return not isinstance(a, Mesh) or not isinstance(b, Mesh) or bool((a.devices == b.devices).all())
 
 
 def show_mesh(mesh: AnyMesh) -> str:
-    """Returns a mesh as messages show it: axes, sizes and device ids."""
+    """Returns a mesh as text for messages: axes, sizes and device ids."""
     axes = ", ".join(f"{n}={s}" for n, s in mesh.shape.items())
     if isinstance(mesh, AbstractMesh):
         return f"({axes}) without devices"
@@ -313,7 +314,7 @@ def tracing_over(mesh: AnyMesh) -> Generator[None]:
 
 
 def check_surroundings(mesh: AnyMesh | None) -> None:
-    """Checks that the context has the devices of a program's mesh; JAX's cache ignores them.
+    """Checks that the context has the devices of a program's mesh, which JAX's cache ignores.
 
     Raises:
       MeshMismatchError: `jax.set_mesh`, or the program that calls this one, has other devices or another order.
@@ -330,10 +331,10 @@ def check_surroundings(mesh: AnyMesh | None) -> None:
 
 
 def check_inner_mesh(inner: AnyMesh, outer: AnyMesh) -> None:
-    """Checks that a function called inside a program has the program's mesh.
+    """Checks that a function called inside a program has the mesh of the program.
 
     Raises:
-      MeshMismatchError: it has another one.
+      MeshMismatchError: the function has a different mesh.
     """
     if not same_mesh(inner, outer):
         raise MeshMismatchError(
@@ -343,7 +344,7 @@ def check_inner_mesh(inner: AnyMesh, outer: AnyMesh) -> None:
 
 
 def program_mesh(given: AnyMesh | None) -> AnyMesh:
-    """Returns the mesh to trace over: the given one or the context's, with the axis types of the context."""
+    """Returns the mesh to trace over: `given` or the context's mesh, with the axis types of the context."""
     mesh = as_mesh(given)
     check_surroundings(mesh)
     context = jax.sharding.get_abstract_mesh()
@@ -362,10 +363,10 @@ def program_mesh(given: AnyMesh | None) -> AnyMesh:
 
 
 def with_devices(mesh: AnyMesh) -> AnyMesh:
-    """Returns the mesh to run on: the given one, or for an abstract one the context's of the same shape.
+    """Returns the mesh to run on: a concrete mesh, or the context's mesh of the same shape for an abstract mesh.
 
     Raises:
-      MeshError: the mesh is abstract and no such context is set.
+      MeshError: the mesh is abstract, and the context lacks a mesh of this shape.
     """
     if isinstance(mesh, Mesh):
         return mesh
@@ -373,7 +374,7 @@ def with_devices(mesh: AnyMesh) -> AnyMesh:
     if not context.empty and context.shape == mesh.shape:
         return context
     raise MeshError(
-        f"the mesh {show_mesh(mesh)} is abstract: a program over it can be traced and lowered, but not run. Give "
+        f"the mesh {show_mesh(mesh)} is abstract: a program over it can be traced and lowered, but not run. Pass "
         f"mesh=jaxmesh.make_mesh({tuple(mesh.shape.values())}, {tuple(mesh.axis_names)}), or set a mesh with "
         "jax.set_mesh."
     )

@@ -1,4 +1,4 @@
-"""Pure arithmetic between partition specs, shard attributes, and legal TTNN mapper and composer configs.
+"""Arithmetic between partition specs, shard attributes, and legal TTNN mapper and composer configs.
 
 This module reads no direction: the pass chooses the plan.
 """
@@ -31,7 +31,7 @@ Shape = tuple[int, ...]
 class ShardAttributes:
     """`shard_shape` and `shard_dims` of a `mesh_shard`, and the factors of dims that need a reshape first.
 
-    `factors[d]` is None, or the sizes that dim d is split into, most significant first, with what stays local (-1)
+    `factors[d]` is None, or the sizes that dim d is reshaped into, most significant first and the local size (-1)
     last; the attributes then describe the reshaped tensor. `dims` is the tensor dim per mesh axis before the reshape.
     """
 
@@ -42,11 +42,11 @@ class ShardAttributes:
 
     @property
     def replicated(self) -> bool:
-        """True if no dim is cut."""
+        """True if no dim is sharded."""
         return math.prod(self.shard_shape) == 1
 
     def factor_shape(self, shape: Sequence[int]) -> Shape:
-        """Returns `shape` with every factored dim cut into its factors; dims without factors stay.
+        """Returns `shape` with every factored dim replaced by its factors; other dims are unchanged.
 
         >>> attributes_from_spec(PartitionSpec(("x", "y")), 1, {"y": 2, "x": 4}).factor_shape((16,))
         (4, 2, 2)
@@ -71,7 +71,7 @@ def spec_axes(spec: PartitionSpec, rank: int, sizes: Mapping[str, int]) -> tuple
     """Returns the mesh axes on each tensor dim, in the spec's order.
 
     Raises:
-      SpecError: the spec is longer than the rank, names an unknown axis, or one axis twice.
+      SpecError: the spec is longer than the rank, or names an unknown axis, or an axis twice.
     """
     if spec.unreduced or spec.reduced:
         raise SpecError(
@@ -84,25 +84,25 @@ def spec_axes(spec: PartitionSpec, rank: int, sizes: Mapping[str, int]) -> tuple
             f"the spec {spec} has {len(entries)} entries, but the tensor has rank {rank}; a spec has at most one entry "
             "per tensor dim."
         )
-    rows: list[tuple[str, ...]] = []
+    axes_of_dims: list[tuple[str, ...]] = []
     for entry in entries:
         if entry is PartitionSpec.UNCONSTRAINED:
             raise SpecError(f"the spec {spec} has an UNCONSTRAINED entry; mesh_shard needs an axis, a tuple or None.")
-        rows.append(() if entry is None else tuple(entry) if isinstance(entry, tuple) else (entry,))
-    used = Counter(axis for row in rows for axis in row)
+        axes_of_dims.append(() if entry is None else tuple(entry) if isinstance(entry, tuple) else (entry,))
+    used = Counter(axis for dim_axes in axes_of_dims for axis in dim_axes)
     for axis, times in used.items():
         if axis not in sizes:
             raise SpecError(f"the spec {spec} names mesh axis {axis!r}, but the mesh has the axes {tuple(sizes)}.")
         if times > 1:
             raise SpecError(f"the spec {spec} names mesh axis {axis!r} {times} times; an axis may split one dim once.")
-    return tuple(rows) + ((),) * (rank - len(rows))
+    return tuple(axes_of_dims) + ((),) * (rank - len(axes_of_dims))
 
 
 def attributes_from_spec(spec: PartitionSpec, rank: int, sizes: Mapping[str, int]) -> ShardAttributes:
     """Returns the attributes of a partition spec, by upstream's rule (tt-mlir, `ShardyUtils.cpp`).
 
-    Axes of size 1 are written -1. Axes on one dim in mesh order are `[d, d]`, the lower axis the more significant; any
-    other order needs the dim reshaped into its factors, because TTIR cannot express it.
+    Axes of size 1 have dim -1. Axes on one dim in mesh order are `[d, d]`, the lower axis more significant. Any
+    other order needs a reshape of the dim into its factors, because TTIR cannot express it.
 
     Args:
       spec: the partition spec.
@@ -120,9 +120,9 @@ def attributes_from_spec(spec: PartitionSpec, rank: int, sizes: Mapping[str, int
     dims = [-1] * len(sizes)
     factors: list[tuple[int, ...] | None] = []
     original = [-1] * len(sizes)
-    for dim, row in enumerate(spec_axes(spec, rank, sizes)):
-        axes = [order[a] for a in row if sizes[a] > 1]
-        counts = [sizes[a] for a in row if sizes[a] > 1]
+    for dim, dim_axes in enumerate(spec_axes(spec, rank, sizes)):
+        axes = [order[a] for a in dim_axes if sizes[a] > 1]
+        counts = [sizes[a] for a in dim_axes if sizes[a] > 1]
         for axis in axes:
             original[axis] = dim
         if axes == sorted(axes):
@@ -140,7 +140,7 @@ def attributes_from_spec(spec: PartitionSpec, rank: int, sizes: Mapping[str, int
 
 
 def counts_per_dim(shard_dims: Sequence[int], mesh: Sequence[int], rank: int) -> Shape:
-    """Returns the number of pieces into which `shard_dims` cuts each tensor dim."""
+    """Returns the number of shards into which `shard_dims` splits each tensor dim."""
     counts = [1] * rank
     for dim, size in zip(shard_dims, mesh, strict=True):
         if dim >= 0:
@@ -149,8 +149,8 @@ def counts_per_dim(shard_dims: Sequence[int], mesh: Sequence[int], rank: int) ->
 
 
 @dataclass(frozen=True, slots=True)
-class DistributePlan:
-    """A distribute, with a reshape of the full tensor before it and one of the shards after it, or None."""
+class ReshapedDistribute:
+    """A distribute with optional reshapes: of the full tensor before it, and of the shards after it."""
 
     before: Shape | None
     config: MeshMapperConfig
@@ -158,8 +158,8 @@ class DistributePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class AggregatePlan:
-    """An aggregate, with a reshape of the shards before it and one of the full tensor after it, or None."""
+class ReshapedAggregate:
+    """An aggregate with optional reshapes: of the shards before it, and of the full tensor after it."""
 
     before: Shape | None
     config: MeshComposerConfig
@@ -167,7 +167,7 @@ class AggregatePlan:
 
 
 def replicate_mapper(mesh: Sequence[int]) -> MeshMapperConfig:
-    """Returns the mapper config of a replicating distribute, as upstream's lowering writes it.
+    """Returns the mapper config of a replicating distribute, as in upstream's lowering.
 
     >>> replicate_mapper((2, 4))
     MeshMapperConfig([PlacementReplicate(), PlacementReplicate()], MeshShape([2, 4]))
@@ -176,11 +176,11 @@ def replicate_mapper(mesh: Sequence[int]) -> MeshMapperConfig:
 
 
 FIRST_DEVICE = MeshComposerConfig([0], MeshShape(1))
-"""The composer config of a replicated value, as upstream's lowering writes it: the copy on device 0."""
+"""The composer config of a replicated value, as in upstream's lowering: the copy on device 0."""
 
 
 def _merge_axes(shard_dims: Sequence[int], mesh: Sequence[int]) -> tuple[list[int], list[int]] | None:
-    """Merges adjacent axes on one dim; returns None when some dim's axes are not adjacent."""
+    """Merges adjacent axes on one dim; returns None if the axes on a dim are not adjacent."""
     dims: list[int] = []
     sizes: list[int] = []
     for dim, size in zip(shard_dims, mesh, strict=True):
@@ -195,7 +195,7 @@ def _merge_axes(shard_dims: Sequence[int], mesh: Sequence[int]) -> tuple[list[in
 
 @dataclass(frozen=True, slots=True)
 class _Factored:
-    """The dims that several axes cut, each replaced by one dim per axis and the rest."""
+    """A tensor whose dims on several axes are each replaced by one dim per axis and the rest."""
 
     full: Shape
     local: Shape
@@ -225,8 +225,8 @@ def _factor(full: Shape, shard_dims: Sequence[int], mesh: Sequence[int]) -> _Fac
     return _Factored(tuple(out_full), tuple(out_local), tuple(out_dims))
 
 
-def plan_distribute(full: Sequence[int], shard_dims: Sequence[int], mesh: Sequence[int]) -> DistributePlan:
-    """Returns legal TTNN that cuts `full` by `shard_dims`: upstream's config where that is legal, else the same data.
+def plan_distribute(full: Sequence[int], shard_dims: Sequence[int], mesh: Sequence[int]) -> ReshapedDistribute:
+    """Returns legal TTNN that shards `full` by `shard_dims`: upstream's config if legal, else an equivalent.
 
     >>> plan_distribute((16, 4), (0, -1), (2, 4)).config
     MeshMapperConfig([PlacementShard(0), PlacementReplicate()], MeshShape([2, 4]))
@@ -237,25 +237,25 @@ def plan_distribute(full: Sequence[int], shard_dims: Sequence[int], mesh: Sequen
     merged = _merge_axes(shard_dims, mesh)
     if merged is not None:
         dims, sizes = merged
-        return DistributePlan(None, MeshMapperConfig(_placements(dims), MeshShape(sizes)), None)
+        return ReshapedDistribute(None, MeshMapperConfig(_placements(dims), MeshShape(sizes)), None)
     factored = _factor(full, shard_dims, mesh)
     config = MeshMapperConfig(_placements(factored.shard_dims), MeshShape(mesh))
     counts = counts_per_dim(shard_dims, mesh, len(full))
     local = tuple(n // c for n, c in zip(full, counts, strict=True))
-    return DistributePlan(factored.full, config, local)
+    return ReshapedDistribute(factored.full, config, local)
 
 
 def _placements(dims: Sequence[int]) -> list[Placement]:
     return [PlacementShard(d) if d >= 0 else PlacementReplicate() for d in dims]
 
 
-def plan_aggregate(local: Sequence[int], shard_dims: Sequence[int], mesh: Sequence[int]) -> AggregatePlan:
+def plan_aggregate(local: Sequence[int], shard_dims: Sequence[int], mesh: Sequence[int]) -> ReshapedAggregate:
     """Returns legal TTNN that joins shards by `shard_dims` and reads coordinate 0 of every other axis.
 
     >>> plan_aggregate((2, 4), (-1, 0), (2, 4)).config
     MeshComposerConfig([1, 0], MeshShape([1, 4]))
     >>> plan_aggregate((2,), (-1, 0), (2, 4))
-    AggregatePlan(before=(1, 2), config=MeshComposerConfig([0, 1], MeshShape([1, 4])), after=(8,))
+    ReshapedAggregate(before=(1, 2), config=MeshComposerConfig([0, 1], MeshShape([1, 4])), after=(8,))
     """
     local, mesh = tuple(local), tuple(mesh)
     counts = counts_per_dim(shard_dims, mesh, len(local))
@@ -264,7 +264,7 @@ def plan_aggregate(local: Sequence[int], shard_dims: Sequence[int], mesh: Sequen
     dropped = [a for a, d in enumerate(shard_dims) if d < 0]
     if merged is not None and not dropped:
         dims, sizes = merged
-        return AggregatePlan(None, MeshComposerConfig(dims, MeshShape(sizes)), None)
+        return ReshapedAggregate(None, MeshComposerConfig(dims, MeshShape(sizes)), None)
     several = any(n > 1 for n in Counter(d for d in shard_dims if d >= 0).values())
     new = _factor(full, shard_dims, mesh) if several else _Factored(full, local, tuple(shard_dims))
     missing = len(dropped) - (len(new.local) - (len(mesh) - len(dropped)))
@@ -276,15 +276,15 @@ def plan_aggregate(local: Sequence[int], shard_dims: Sequence[int], mesh: Sequen
         dims[axis], override[axis] = free.pop(), 1
     config = MeshComposerConfig(dims, MeshShape(override))
     if not lead and not several:
-        return AggregatePlan(None, config, None)
-    return AggregatePlan((1,) * lead + new.local, config, full)
+        return ReshapedAggregate(None, config, None)
+    return ReshapedAggregate((1,) * lead + new.local, config, full)
 
 
 def check_divisible(full: Sequence[int], shard_dims: Sequence[int], mesh: Mapping[str, int], what: str) -> Shape:
-    """Returns the local shape of `full` under `shard_dims`; every split dim must divide evenly.
+    """Returns the local shape of `full` under `shard_dims`; every sharded dim must divide evenly.
 
     Raises:
-      VerifyError: names the dim, its size, the axes and the count.
+      VerifyError: a dim does not divide; the message has the dim, its size, the axes and the count.
     """
     counts = counts_per_dim(shard_dims, tuple(mesh.values()), len(full))
     for dim, (size, count) in enumerate(zip(full, counts, strict=True)):

@@ -66,7 +66,7 @@ def test_opt_partitions_stablehlo(file: str, capsys: Any) -> None:
 
 
 def test_opt_takes_no_other_file_for_stablehlo(capsys: Any) -> None:
-    fails(["opt", MATMUL, "--stablehlo-to-ttir"], "holds no op of StableHLO", capsys)
+    fails(["opt", MATMUL, "--stablehlo-to-ttir"], "does not contain an op of StableHLO", capsys)
     fails(["opt", SDY, "--mesh", "4x2"], "sdy.mesh is 2x4, but the given mesh is 4x2", capsys)
 
 
@@ -241,13 +241,13 @@ def test_wide_types_need_no_flag(tmp_path: Path, capsys: Any) -> None:
 @pytest.mark.parametrize(
     ("arrays", "words"),
     [
-        ({}, "no array arg0, arg1; it has: none"),
-        ({"arg0": np.ones((16, 8), np.float32)}, "no array arg1; it has: arg0"),
+        ({}, "lacks arg0, arg1; its arrays are: none"),
+        ({"arg0": np.ones((16, 8), np.float32)}, "lacks arg1; its arrays are: arg0"),
         ({"arg0": np.ones((16, 8)), "arg1": np.ones((8, 12), np.float32)}, "arg0 is float64[16, 8], but"),
         ({"arg0": np.ones((8, 8), np.float32), "arg1": np.ones((8, 12), np.float32)}, "takes float32[16, 8]"),
         ({"arg0": np.ones(1), "x": np.ones(1)}, "an array 'x', but the function's arguments are: arg0, arg1"),
         ({"arg0": np.ones(1), "arg7": np.ones(1)}, "an array 'arg7'"),
-        ({"arg0": np.array([object()])}, "no .npz file"),
+        ({"arg0": np.array([object()])}, "not an .npz file"),
     ],
 )
 def test_wrong_inputs(arrays: dict[str, np.ndarray], words: str, tmp_path: Path, capsys: Any) -> None:
@@ -259,12 +259,12 @@ def test_wrong_inputs(arrays: dict[str, np.ndarray], words: str, tmp_path: Path,
 
 def test_files_that_are_no_npz(tmp_path: Path, capsys: Any) -> None:
     given = tmp_path / "in.npz"
-    fails(["run", MATMUL, "--inputs", str(given)], "no .npz file", capsys)
+    fails(["run", MATMUL, "--inputs", str(given)], "not an .npz file", capsys)
     for data in (b"", b"PK\x03\x04", b"hello", b"\x93NUMPY"):
         given.write_bytes(data)
-        fails(["run", MATMUL, "--inputs", str(given)], "no .npz file", capsys)
+        fails(["run", MATMUL, "--inputs", str(given)], "not an .npz file", capsys)
     np.save(tmp_path / "one.npy", np.ones(3))
-    fails(["run", MATMUL, "--inputs", str(tmp_path / "one.npy")], "no .npz file", capsys)
+    fails(["run", MATMUL, "--inputs", str(tmp_path / "one.npy")], "not an .npz file", capsys)
     assert main.main(["run", MATMUL, "--out", str(tmp_path / "no" / "folder.npz")]) == main.USAGE
     assert "jaxmesh: error:" in capsys.readouterr().err
 

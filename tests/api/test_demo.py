@@ -22,7 +22,7 @@ import jaxmesh as jm
 from jaxmesh.cli import main
 from jaxmesh.cli.demo import command as demo_command, model, placement, report
 from jaxmesh.cli.demo.checks import compare
-from jaxmesh.cli.demo.run import Outcome, run
+from jaxmesh.cli.demo.run import DemoOutcome, run
 from tests import ROOT
 from tests.generators.oracles import EVERY
 
@@ -35,7 +35,7 @@ def tiny(mesh: Any) -> model.Dims:
     return model.dims_for(mesh, TINY)
 
 
-def run_tiny(*shape: int) -> Outcome:
+def run_tiny(*shape: int) -> DemoOutcome:
     mesh = jm.make_mesh(shape)
     return run(mesh, tiny(mesh), lambda _: None)
 
@@ -266,12 +266,12 @@ def test_two_axes_on_one_dim_are_placed_first_axis_first() -> None:
 
 
 @pytest.fixture(scope="module")
-def outcome() -> Outcome:
+def outcome() -> DemoOutcome:
     return run_tiny(1, 2)
 
 
 @pytest.mark.slow
-def test_files_hold_no_colour_codes(outcome: Outcome, tmp_path: Path) -> None:
+def test_files_hold_no_colour_codes(outcome: DemoOutcome, tmp_path: Path) -> None:
     report.write(replace(outcome, ttir="{ \x1b[34;1mlambda \x1b[39;22m; a }", ttnn="\x1b[35m:f32[2]\x1b[39m"), tmp_path)
     assert (tmp_path / "ttir.mlir").read_text() == "{ lambda ; a }\n"
     assert (tmp_path / "ttnn.mlir").read_text() == ":f32[2]\n"
@@ -283,7 +283,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.slow
-def test_a_terminal_gets_a_rich_table(outcome: Outcome) -> None:
+def test_a_terminal_gets_a_rich_table(outcome: DemoOutcome) -> None:
     pytest.importorskip("rich")
     pipe, terminal = io.StringIO(), Terminal()
     report.show(outcome, pipe)
@@ -293,7 +293,7 @@ def test_a_terminal_gets_a_rich_table(outcome: Outcome) -> None:
     assert report.summary(outcome) in terminal.getvalue()
 
 
-def test_without_rich_a_terminal_gets_plain_text(outcome: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rich_a_terminal_gets_plain_text(outcome: DemoOutcome, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ImportError(name)
 

@@ -20,7 +20,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.analysis.record import Entry, Place, Step
+from jaxmesh.analysis.record import Entry, PathStep, Place
 from jaxmesh.cli import main
 from jaxmesh.jaxprs import source_locations, walk
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
@@ -595,7 +595,7 @@ def odd_values() -> list[np.ndarray]:
 
 def recording_of(values: list[np.ndarray], **more: Any) -> jm.Recording:
     places = [Place(SourceLocation(f"/a dir/ü{i}.py", i, 2, "f<'\"&>"), "op", i) for i in range(len(values))]
-    steps = (Step(places[0], "body", 3), Step(places[0], "branch", 0))
+    steps = (PathStep(places[0], "body", 3), PathStep(places[0], "branch", 0))
     entries = [Entry(p, steps[: i % 3], i % 2, None, v) for i, (p, v) in enumerate(zip(places, values, strict=True))]
     spread = Entry(places[0], (), 7, ((0, 1), (1, 3)), np.stack([values[0]] * 2))
     keys = Entry(places[0], (), 8, None, np.asarray(jax.random.key_data(jax.random.key(5))), "fry")
@@ -652,12 +652,12 @@ DAMAGE: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_files_are_refused(tmp_path: Path, damage: str) -> None:
     recording_of(odd_values()).save(tmp_path / "a.npz")
-    with pytest.raises(jm.RecordingError, match="no recording, or damaged"):
+    with pytest.raises(jm.RecordingError, match="is not a recording, or damaged"):
         jm.Recording.load(rewritten(tmp_path / "a.npz", DAMAGE[damage]))
 
 
 def test_foreign_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(jm.MissingFileError, match=r"no recording .*none\.npz"):
+    with pytest.raises(jm.MissingFileError, match=r"recording .*none\.npz.* does not exist"):
         jm.Recording.load(tmp_path / "none.npz")
     (tmp_path / "text.npz").write_text("no arrays")
     np.savez(tmp_path / "other.npz", arg0=X)
@@ -669,7 +669,7 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "zip.npz", "w") as file:
         file.writestr("recording.npy", b"\x93NUMPY")
     for name in ("text.npz", "other.npz", "one.npy", "objects.npz", "torn.npz", "zip.npz", "."):
-        with pytest.raises(jm.RecordingError, match="no recording, or damaged"):
+        with pytest.raises(jm.RecordingError, match="is not a recording, or damaged"):
             jm.Recording.load(tmp_path / name)
     rewritten(tmp_path / "whole.npz", lambda said, _: said.update(version=2))
     with pytest.raises(jm.RecordingError, match="version 2, but this jaxmesh reads version 1"):
@@ -844,8 +844,8 @@ def test_command_line(tmp_path: Path, capsys: Any) -> None:
         (["record", text, "--out", str(tmp_path)], "--out takes a file"),
         (["record", text, "--max-bytes", "9", "--out", paths[4]], "max_bytes=9"),
         (["record", str(tmp_path / "none.mlir"), "--out", paths[4]], "none.mlir"),
-        (["compare", paths[0], str(tmp_path / "none.npz")], "no recording"),
-        (["compare", paths[0], text], "no .npz file"),
+        (["compare", paths[0], str(tmp_path / "none.npz")], "does not exist"),
+        (["compare", paths[0], text], "not an .npz file"),
         (["compare", paths[0], paths[1], "--pcc", "3"], "from -1 to 1, got 3"),
     ]:
         assert main.main(arguments) == main.USAGE

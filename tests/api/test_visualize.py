@@ -289,7 +289,7 @@ def test_uneven_empty_and_long_shapes() -> None:
     uneven = jm.visualize((10,), P("x"), mesh=abstract([2, 4]))
     parts = [b.slices for b in read(uneven._repr_svg_()).of("region")]
     assert parts == [[(0, 3)], [(3, 6)], [(6, 9)], [(9, 10)]]
-    assert "4 places do not divide dim 0 of size 10" in str(uneven)
+    assert "4 shards do not divide dim 0 of size 10" in str(uneven)
     assert "pad the dim to 12" in str(uneven)
     short = jm.visualize((5,), P("x"), mesh=abstract([8]))
     assert len(read(short._repr_svg_()).of("region")) == 5
@@ -369,7 +369,7 @@ def test_a_computed_tensor_claims_no_slices() -> None:
     made = jm.jit(lambda x: lax.psum(jm.full_to_shard(x, P("y", "x")), "x"), mesh=mesh)(jnp.ones((8, 16)))
     picture = read(jm.visualize(made)._repr_svg_())
     assert {(b.named, b.hover[1]) for b in picture.of("device")} == {("A", "holds A: y=0"), ("B", "holds B: y=1")}
-    assert "not which part of a full tensor" in str(jm.visualize(made))
+    assert "not the part of the full tensor" in str(jm.visualize(made))
     check_layout(picture)
     same = jm.jit(lambda x: lax.psum(jm.full_to_shard(x, P("x")), ("x",)), mesh=mesh)(jnp.ones(8))
     assert "the same on every device" in str(jm.visualize(same))
@@ -638,9 +638,9 @@ def test_values_of_a_program() -> None:
     assert [s.where for s in compiled.flow.steps] == ["cut over y", "cut over x", "cut over x", "cut over y"]
     for made in (traced, jm.visualize(lowered), compiled):
         page = parse_html(made._repr_html_())
-        assert [t for t, _ in page.tags].count("svg") == sum(s.holding is not None for s in made.flow.steps)
+        assert [t for t, _ in page.tags].count("svg") == sum(s.placement is not None for s in made.flow.steps)
     # What a thumbnail says is what the mapper did.
-    cut = jm.visualize(lowered).flow.steps[4].holding
+    cut = jm.visualize(lowered).flow.steps[4].placement
     assert [p.box for p in cut.pieces] == [((0, 8), (i * 4, i * 4 + 4)) for i in range(4)]
 
 
@@ -669,7 +669,7 @@ def test_a_compiled_program_says_what_stays_and_what_is_not_read() -> None:
         "not read", "the same on every device",
         "the same on every device", "shards over x", steps[0].where, "the same on every device",
     ]  # fmt: skip
-    assert [s.holding is None for s in steps[1:]] == [True, False, False, False, False, False]
+    assert [s.placement is None for s in steps[1:]] == [True, False, False, False, False, False]
 
 
 def test_a_mesh_device_is_drawn_as_its_mesh(device: ttnn.MeshDevice) -> None:

@@ -175,7 +175,7 @@ def test_overrides_and_counts(sizes: list[int], override: list[int], data: st.Da
     ]
     for make in makers:
         if places > devices:
-            words = f"{override} has {places} places, but the mesh {sizes} has only {devices} devices"
+            words = f"{override} has {places} coordinates, but the mesh {sizes} has only {devices} devices"
         elif count != len(override):
             words = f"distribution shape {override}, got {count} for {len(override)} axes"
         else:

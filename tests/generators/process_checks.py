@@ -128,7 +128,10 @@ def host_arrays_are_distributed_and_joined() -> None:
             else:
                 holder = mesh.devices[c].process_index
                 raised(
-                    jm.NotAddressableError, lambda c=c: tensor.shard(c), f"held by process {holder}", f"process {me()}"
+                    jm.NotAddressableError,
+                    lambda c=c: tensor.shard(c),
+                    f"belongs to process {holder}",
+                    f"process {me()}",
                 )
         free = [d for d in range(3) if d not in dims]
         composer = ttnn.create_mesh_composer(
@@ -166,7 +169,7 @@ def some_devices_hold_nothing() -> None:
         assert same_bits(ttnn.aggregate_tensor(tensor, first), full)
         # The real composer joins the shards that exist.
         assert same_bits(ttnn.aggregate_tensor(tensor, every), full)
-        raised(jm.VerifyError, lambda: tensor.shard([n - 1 for n in tensor.mesh.devices.shape]), "holds nothing")
+        raised(jm.VerifyError, lambda: tensor.shard([n - 1 for n in tensor.mesh.devices.shape]), "stores no shard")
 
 
 @check
@@ -455,9 +458,9 @@ def unchecked_programs() -> None:
         jax.clear_caches()
     run(x, 3)
     other(x)
-    told_by_some(lambda: run(x, 10 + me()), "scaled(float32[8,8]) has other equations or constants")
+    told_by_some(lambda: run(x, 10 + me()), "scaled(float32[8,8]) differs in equations or constants")
     held = np.arange(8, dtype=np.float32) + me()
-    told_by_some(lambda: jm.jit(lambda v: scaled(v, held), mesh=mesh)(x), "other equations or constants")
+    told_by_some(lambda: jm.jit(lambda v: scaled(v, held), mesh=mesh)(x), "differs in equations or constants")
     told_by_some(lambda: run(whole_numbers(8 * (1 + me()), 8), 4), "starts scaled(float32[", "and process")
     specs = [P("y"), P("x")][me() % 2]
     turned = jm.jit(lambda v: jm.shard_to_full(jm.full_to_shard(v, specs) * 2, specs), mesh=mesh)
@@ -476,7 +479,7 @@ def other_programs_are_told() -> None:
     # Where replication is checked, so are the arguments of every call; all are told.
     for call in (jm.jit(negated, mesh=mesh, check_replication=True), negate.lower(x).compile(check_replication=True)):
         assert same_bits(jm.to_host(call(x)), -x)
-        raised(jm.ProcessMismatchError, lambda: call(x + me()), "argument[0][0]", "with other values")
+        raised(jm.ProcessMismatchError, lambda: call(x + me()), "argument[0][0]", "with different values")
         assert same_bits(jm.to_host(call(x + 1)), -(x + 1))
 
 

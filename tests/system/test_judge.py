@@ -347,7 +347,9 @@ def test_a_program_that_stops_on_its_way_is_not_accepted(exported: Path, tmp_pat
 def test_a_folder_without_a_program_that_loads(
     pattern: str, new: str, why: str, exported: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(MissingFileError, match=rf"holds no program that Python can load: {why}.*; export it again"):
+    with pytest.raises(
+        MissingFileError, match=rf"does not contain a program that Python can load: {why}.*; export it again"
+    ):
         judge_folder(planted(exported, tmp_path / "planted", rf"(?m)^{pattern}$", new))
 
 

@@ -1,4 +1,4 @@
-"""Estimates the least time of a program on Tenstorrent's machines, from published rates: a bound, no measurement."""
+"""Estimates a lower bound of a program's time on Tenstorrent's machines, from published rates; measures nothing."""
 
 from __future__ import annotations
 

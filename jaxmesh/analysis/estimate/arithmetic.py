@@ -1,4 +1,4 @@
-"""The arithmetic of one op of a flat TTNN program: operations of each kind that one device performs at least."""
+"""The arithmetic of one op of a flat TTNN program: a lower bound of the operations that one device performs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jaxmesh.dialects.program import Op, Program, Type, Value
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Operations by the part of the engine that does them.
+    """The operations of one op, by the unit of the device that performs them.
 
     Attributes:
       products: multiplications and additions of matrix products, two for each pair of elements.
-      reduced: elements that go into sums, maxima and the like.
+      reduced: the elements of reductions such as sums and maxima.
       elementwise: all other operations, one for each element.
     """
 
@@ -27,12 +27,15 @@ class Work:
 
     @property
     def flops(self) -> int:
-        """All operations together."""
+        """The operations of all three units."""
         return self.products + self.reduced + self.elementwise
 
 
 def work(op: Op, program: Program) -> Work:
-    """Returns the arithmetic of an op: that of its own rule, none if it only moves data, else one for each element."""
+    """Returns the arithmetic of an op.
+
+    An op without a rule in `_RULES` costs one operation per element of its result, and nothing if it only moves data.
+    """
     rule = _RULES.get(op.name.removeprefix("ttnn."))
     if rule is not None:
         return rule(op, program)
@@ -54,13 +57,13 @@ def _type(op: Op, program: Program, number: int) -> Type:
 def _matmul(op: Op, program: Program) -> Work:
     """Counts two operations for each element of the result and of the contracted dim, and one for a bias."""
     a, out = _type(op, program, 0).shape, size(program, op.results[0])
-    turned = bool(op.attributes.get("transpose_a")) and len(a) > 1
-    contracted = a[len(a) - 2 if turned else len(a) - 1]
+    transposed = bool(op.attributes.get("transpose_a")) and len(a) > 1
+    contracted = a[len(a) - 2 if transposed else len(a) - 1]
     return Work(products=2 * out * contracted, elementwise=out if len(op.used) > 2 else 0)
 
 
 def _conv(op: Op, program: Program) -> Work:
-    """Counts the products of a window with each place of the result, or of a transposed convolution of the input."""
+    """Counts the products of a window with each position of the result (of the input, for a transposed convolution)."""
     transposed = op.name == "ttnn.conv_transpose2d"
     places = size(program, op.used[0] if transposed else op.results[0])
     channels = op.attributes["out_channels" if transposed else "in_channels"] // op.attributes.get("groups", 1)
@@ -69,20 +72,21 @@ def _conv(op: Op, program: Program) -> Work:
 
 
 def _attention(op: Op, program: Program) -> Work:
-    """Counts the products of each pair of a query and a key that it sees, twice, and the softmax between them."""
+    """Counts two products for each query and each key that the query attends to, and the softmax over them."""
     queries, keys = _type(op, program, 0).shape, _type(op, program, 1).shape
-    rows, columns = queries[-2], keys[-2]
+    query_count, key_count = queries[-2], keys[-2]
     causal = op.attributes.get("is_causal", True)
-    seen = sum(min(i + 1, columns) for i in range(rows)) if causal else rows * columns
+    seen = sum(min(i + 1, key_count) for i in range(query_count)) if causal else query_count * key_count
     pairs = math.prod(queries[:-2]) * seen
     return Work(4 * pairs * queries[-1], 2 * pairs, 3 * pairs)
 
 
 def _norm(op: Op, program: Program) -> Work:
-    """Counts squares and their sum, the scaling, and what weight and bias add; a layer norm also takes the mean off."""
+    """Counts squares, their sum and the scaling, and one operation each for weight and bias; a layer norm also
+    subtracts the mean."""
     n, centred = size(program, op.used[0]), op.name == "ttnn.layer_norm"
-    each = 2 + centred + (len(op.used) - 1)
-    return Work(reduced=n * (1 + centred), elementwise=n * each)
+    per_element = 2 + centred + (len(op.used) - 1)
+    return Work(reduced=n * (1 + centred), elementwise=n * per_element)
 
 
 def _pool(op: Op, program: Program) -> Work:
@@ -100,19 +104,19 @@ def _each(reduced: int, elementwise: int, number: int = 0) -> Callable[[Op, Prog
 
 
 def _summed(op: Op, program: Program) -> Work:
-    """Counts the additions of a collective: each device adds up its own piece."""
+    """Counts the additions of a collective: each device adds up one piece of the result."""
     (count,) = [n for i, n in enumerate(program.mesh.values()) if i == op.attributes["cluster_axis"]]
     return Work(elementwise=(count - 1) * size(program, op.used[0]) // count)
 
 
 def _scattered(op: Op, program: Program) -> Work:
-    """Counts one operation for each update that is combined with what is there."""
+    """Counts one operation for each update that is combined with the element it replaces."""
     combined = op.attributes.get("scatter_reduce_type", "invalid") != "invalid"
     return Work(elementwise=size(program, op.used[2]) if combined else 0)
 
 
 def _nothing(op: Op, program: Program) -> Work:
-    """Counts nothing: data is moved, or converted on its way."""
+    """Counts nothing: the op moves data, or converts it on the way."""
     return Work()
 
 
@@ -130,4 +134,4 @@ _RULES: Mapping[str, Callable[[Op, Program], Work]] = {
     "typecast": _moved, "upsample": _moved, "fill_cache": _moved, "update_cache": _moved,
     "concatenate_heads": _moved, "split_query_key_value_and_split_heads": _moved,
 }  # fmt: skip
-"""By op, without the dialect, what is not one operation for each element of the result."""
+"""The rules of ops, by name without the dialect, that differ from one operation per element of the result."""

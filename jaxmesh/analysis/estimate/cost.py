@@ -1,4 +1,4 @@
-"""The cost of every op of a flat TTNN program on one device, and the least time that it can take."""
+"""The cost of every op of a flat TTNN program on one device, and a lower bound of its time."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ PARTS: Sequence[str] = (COMPUTE, DRAM, LINKS)
 
 @dataclass(frozen=True, slots=True)
 class OpCost:
-    """What one op costs on one device, and its least time.
+    """The cost of one op on one device, and the lower bound of its time.
 
     Attributes:
-      op: its name, without the dialect.
-      line: the user's source line; empty if there is none.
-      flops: the operations of its arithmetic; a multiplication and an addition are two.
-      dram_bytes: read from and written to DRAM.
-      link_bytes: sent to other devices, by mesh axis.
-      host_bytes: from and to the host, which no time is counted for.
-      fidelity: of a matrix product, the math fidelity.
-      times: the least seconds of `"compute"`, `"DRAM"` and `"links"`.
+      op: the name of the op, without the dialect.
+      line: the source location; empty if unknown.
+      flops: the arithmetic operations; a multiplication and an addition are two.
+      dram_bytes: the bytes read from and written to DRAM.
+      link_bytes: the bytes sent to other devices, by mesh axis.
+      host_bytes: the bytes from and to the host, which take no time in the estimate.
+      fidelity: the math fidelity of a matrix product; empty for other ops.
+      times: the lower bounds in seconds of `"compute"`, `"DRAM"` and `"links"`.
     """
 
     op: str
@@ -45,12 +45,12 @@ class OpCost:
 
     @property
     def seconds(self) -> float:
-        """The least time: that of the slowest part, while the others work beside it."""
+        """The lower bound: the time of the slowest part, while the other parts work at the same time."""
         return max(self.times.values())
 
     @property
     def bound_by(self) -> str:
-        """The part that bounds it: `"compute"`, `"DRAM"` or `"links"`; empty for an op that takes no time."""
+        """The part that bounds it: `"compute"`, `"DRAM"` or `"links"`; empty for an op that takes 0 seconds."""
         return max(self.times, key=lambda part: self.times[part]) if self.seconds else ""
 
 
@@ -66,15 +66,15 @@ def costs(program: Program, machine: Machine, stored: Mapping[str, str], fidelit
             continue
         _check_known(op)
         used = [traffic.memory(v).stored for v in op.used[:2] if program.types[v].kind == "tensor"]
-        moved, done = traffic.move(op), Work()
+        moved, arithmetic = traffic.move(op), Work()
         if not all(program.types[v].host for v in op.results):
-            done = work(op, program)
-        passes = fidelity or default_fidelity(used) if done.products else ""
-        yield _cost(op, done, moved, passes, machine, program)
+            arithmetic = work(op, program)
+        passes = fidelity or default_fidelity(used) if arithmetic.products else ""
+        yield _cost(op, arithmetic, moved, passes, machine, program)
 
 
 def default_fidelity(stored: list[str]) -> str:
-    """Returns the math fidelity that ttnn takes for products of these element types, unless it is told one.
+    """Returns ttnn's default math fidelity for products of these element types.
 
     >>> default_fidelity(["bfloat16", "bfloat8_b"]), default_fidelity(["bfloat8_b", "bfloat4_b"])
     ('HiFi2', 'LoFi')
@@ -90,17 +90,17 @@ def _check_known(op: Op) -> None:
         return
     where = f" at {op.line}" if op.line else ""
     raise MissingRuleError(
-        f"estimate knows the ops of jaxmesh/dialects/ttnn, got {quote(op.name)}{where}, of which neither "
-        "arithmetic nor bytes are known; define it there, or leave it out of the program."
+        f"estimate knows the ops of jaxmesh/dialects/ttnn, got {quote(op.name)}{where}; neither its "
+        "arithmetic nor its bytes are known. Define it there, or leave it out of the program."
     )
 
 
-def _cost(op: Op, done: Work, moved: Bytes, fidelity: str, machine: Machine, program: Program) -> OpCost:
-    # The parts of the engine may work at the same time.
+def _cost(op: Op, arithmetic: Work, moved: Bytes, fidelity: str, machine: Machine, program: Program) -> OpCost:
+    # The units of the engine may work at the same time.
     compute = max(
-        done.products * PHASES.get(fidelity, 1) / machine.per_second(PRODUCT),
-        done.reduced / machine.per_second(REDUCTION),
-        done.elementwise / machine.per_second(ELEMENTWISE),
+        arithmetic.products * PHASES.get(fidelity, 1) / machine.per_second(PRODUCT),
+        arithmetic.reduced / machine.per_second(REDUCTION),
+        arithmetic.elementwise / machine.per_second(ELEMENTWISE),
     )
     links = 0.0
     for axis, count in moved.busiest.items():
@@ -108,4 +108,4 @@ def _cost(op: Op, done: Work, moved: Bytes, fidelity: str, machine: Machine, pro
         links += count / (machine.wires(program.mesh[axis]) * machine.wire.value)
     times = {COMPUTE: compute, DRAM: moved.dram / machine.dram.value, LINKS: links}
     name = op.name.removeprefix("ttnn.")
-    return OpCost(name, op.line, done.flops, moved.dram, moved.links, moved.host, fidelity, times)
+    return OpCost(name, op.line, arithmetic.flops, moved.dram, moved.links, moved.host, fidelity, times)

@@ -1,4 +1,4 @@
-"""The estimate of a program: data, shown as text and as a picture in Jupyter."""
+"""The estimate of a program as data, text, and a picture in Jupyter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from jaxmesh.analysis.estimate.cost import PARTS, OpCost, costs
-from jaxmesh.analysis.estimate.lines import Line, amount, by_line, cells
+from jaxmesh.analysis.estimate.lines import LineCost, amount, by_line, cells
 from jaxmesh.analysis.estimate.picture import draw
 from jaxmesh.analysis.estimate.rates import PHASES, Machine, machine_for
 from jaxmesh.analysis.estimate.storage import check_stored
@@ -23,15 +23,15 @@ from jaxmesh.validate import quote
 
 @dataclass(frozen=True, eq=False)
 class Estimate(Picture):
-    """The least time of a program on a machine: a bound from published rates, and not a measurement.
+    """A lower bound of the time of a program on a machine, from published rates; not a measurement.
 
     It prints as a table; in Jupyter, and saved as `.html`, it is drawn as bars over time.
 
     Attributes:
-      name: of the function.
+      name: the name of the function.
       mesh: axis names and sizes.
-      machine: the rates.
-      ops: in order, on one device; all devices do the same at the same time.
+      machine: the machine, with its rates.
+      ops: the costs of the ops in order, on one device; all devices do the same at the same time.
     """
 
     name: str
@@ -41,17 +41,18 @@ class Estimate(Picture):
 
     @cached_property
     def seconds(self) -> float:
-        """The least time of one op after the other, as ttnn runs them."""
+        """The lower bound for ops that run one after the other, as ttnn runs them."""
         return sum(op.seconds for op in self.ops)
 
     @cached_property
     def overlapped_seconds(self) -> float:
-        """The least time in whatever order: that of the part which is busy the longest."""
+        """The lower bound for ops in any order: the time of the busiest part."""
         return max(sum(op.times[part] for op in self.ops) for part in PARTS)
 
     @cached_property
     def shares(self) -> dict[str, float]:
-        """The share of `seconds` that compute, DRAM and links bound; that of links is the time of the collectives."""
+        """The fractions of `seconds` bound by compute, DRAM and links; the fraction of the links is the time of the
+        collectives."""
         bound = dict.fromkeys(PARTS, 0.0)
         for op in self.ops:
             if op.bound_by:
@@ -68,8 +69,8 @@ class Estimate(Picture):
         return sent
 
     @cached_property
-    def lines(self) -> list[Line]:
-        """The costs by source line, or by op where there is none, in the order of the program."""
+    def lines(self) -> list[LineCost]:
+        """The costs by source line in program order; ops without a source line are grouped by name."""
         return by_line(self.ops)
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,7 +90,7 @@ class Estimate(Picture):
         return f"{self.name} on the mesh {shape} of {self.machine.name}: at least {duration(self.seconds)}"
 
     def notes(self) -> list[str]:
-        """Returns what the time is made of, and what it leaves out."""
+        """Returns the parts of the time, and the costs that it leaves out."""
         shares = ", ".join(f"{part} {share:.0%}" for part, share in self.shares.items())
         sent = ", ".join(f"{axis} {amount(n)}B" for axis, n in self.link_bytes.items() if n)
         host = sum(op.host_bytes for op in self.ops)
@@ -118,8 +119,8 @@ class Estimate(Picture):
     def to_html(self) -> str:
         """Returns the picture: the ops as bars over time, for each part of a device, as a part of a page."""
         count = math.prod(self.mesh.values())
-        which = "the device" if count == 1 else f"each of {count} devices"
-        return draw(f"{self.heading}, on {which}", self.ops, self.notes(), str(self))
+        devices = "the device" if count == 1 else f"each of {count} devices"
+        return draw(f"{self.heading}, on {devices}", self.ops, self.notes(), str(self))
 
 
 def estimate_program(
@@ -132,5 +133,5 @@ def estimate_program(
     machine = machine_for(cluster, list(program.mesh.values()))
     if fidelity is not None and (not isinstance(fidelity, str) or fidelity not in PHASES):
         raise ArgumentValueError(f"estimate takes a fidelity of {', '.join(PHASES)}, got {quote(fidelity)}.")
-    found = costs(program, machine, check_stored(stored), fidelity)
-    return Estimate(program.name, program.mesh, machine, list(found))
+    op_costs = costs(program, machine, check_stored(stored), fidelity)
+    return Estimate(program.name, program.mesh, machine, list(op_costs))

@@ -11,14 +11,14 @@ from jaxmesh.drawing.text_layout import duration, shorten
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LineCost:
     """The costs of all ops of one source line, loops unrolled.
 
     Attributes:
       line: the source line; an op in brackets for those without one.
-      ops: how many there are.
-      seconds: their least times, added up.
-      by_part: the same by what bounds each op.
+      ops: the number of ops.
+      seconds: the sum of their lower bounds.
+      by_part: the sum by the part that bounds each op.
     """
 
     line: str
@@ -31,11 +31,11 @@ class Line:
 
     @property
     def bound_by(self) -> str:
-        """The part that bounds most of the time; empty if there is none."""
+        """The part that bounds most of the time; empty if the line takes 0 seconds."""
         return max(self.by_part, key=lambda part: self.by_part[part]) if self.seconds else ""
 
 
-def by_line(ops: Iterable[OpCost]) -> list[Line]:
+def by_line(ops: Iterable[OpCost]) -> list[LineCost]:
     """Adds up the costs of ops by source line."""
     groups: dict[str, list[OpCost]] = {}
     for op in ops:
@@ -43,20 +43,20 @@ def by_line(ops: Iterable[OpCost]) -> list[Line]:
     return [_line(line, members) for line, members in groups.items()]
 
 
-def _line(line: str, ops: Sequence[OpCost]) -> Line:
+def _line(line: str, ops: Sequence[OpCost]) -> LineCost:
     by_part = {part: sum(op.seconds for op in ops if op.bound_by == part) for part in PARTS}
     sent = sum(sum(op.link_bytes.values()) for op in ops)
     flops, dram = sum(op.flops for op in ops), sum(op.dram_bytes for op in ops)
-    return Line(line, len(ops), flops, dram, sent, sum(by_part.values()), by_part)
+    return LineCost(line, len(ops), flops, dram, sent, sum(by_part.values()), by_part)
 
 
-def cells(lines: Sequence[Line]) -> list[tuple[str, ...]]:
+def cells(lines: Sequence[LineCost]) -> list[tuple[str, ...]]:
     """Returns a table of the lines that take time, with its head."""
     head = ("line", "ops", "flops", "DRAM bytes", "link bytes", "at least", "bound by")
     return [head, *(_cells(line) for line in lines if line.seconds)]
 
 
-def _cells(line: Line) -> tuple[str, ...]:
+def _cells(line: LineCost) -> tuple[str, ...]:
     counts = (amount(line.flops), amount(line.dram_bytes), amount(line.link_bytes))
     return (shorten(short_location(line.line), 72), str(line.ops), *counts, duration(line.seconds), line.bound_by)
 

@@ -1,15 +1,15 @@
-"""The picture of an estimate: the ops as bars over time, a row for each part of a device that is busy."""
+"""The picture of an estimate: the ops as bars over time, in one row per busy part of a device."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from jaxmesh.analysis.estimate.cost import LINKS, PARTS, OpCost
-from jaxmesh.drawing.timeline import Bar, Row, draw_timeline
+from jaxmesh.drawing.timeline import Bar, TimelineRow, draw_timeline
 
 
 def draw(heading: str, ops: Sequence[OpCost], notes: Sequence[str], plain: str) -> str:
-    """Draws ops one after the other as a part of a page; all devices do the same, so one stands for each."""
+    """Draws ops one after the other as part of a page; one device stands for all, since all do the same."""
     bars: dict[str, list[Bar]] = {}
     now = 0.0
     for op in ops:
@@ -19,7 +19,7 @@ def draw(heading: str, ops: Sequence[OpCost], notes: Sequence[str], plain: str) 
                 text = f"{op.op} {op.line}".strip()
                 bars.setdefault(name, []).append(Bar(now, seconds, text, strong=part == op.bound_by))
         now += op.seconds
-    rows: Sequence[Row] = [Row(name, found) for name, found in sorted(bars.items(), key=_place)]
+    rows: Sequence[TimelineRow] = [TimelineRow(name, part_bars) for name, part_bars in sorted(bars.items(), key=_place)]
     return draw_timeline(heading, rows, now, notes, plain)
 
 

@@ -1,4 +1,4 @@
-"""The element types in which arguments lie in DRAM."""
+"""The element types of arguments in DRAM."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def check_stored(stored: Any) -> Mapping[str, str]:
 
     Raises:
       ArgumentTypeError: neither an element type nor a dict of them.
-      ArgumentValueError: an unknown element type, or a pattern that is none.
+      ArgumentValueError: an unknown element type, or an invalid regular expression.
     """
-    given: Any = {} if stored is None else {"": stored} if isinstance(stored, str) else stored
-    if not isinstance(given, Mapping) or not all(isinstance(pattern, str) for pattern in cast("Any", given)):
+    requested: Any = {} if stored is None else {"": stored} if isinstance(stored, str) else stored
+    if not isinstance(requested, Mapping) or not all(isinstance(pattern, str) for pattern in cast("Any", requested)):
         raise ArgumentTypeError(
             f"estimate takes as stored an element type, or a dict of them by regular expressions, got {quote(stored)}."
         )
-    by_path = cast("Mapping[str, str]", given)
+    by_path = cast("Mapping[str, str]", requested)
     for pattern, name in by_path.items():
         if not is_hashable(name) or name not in WIDTHS:
             raise ArgumentValueError(f"estimate takes as stored {', '.join(WIDTHS)}, got {quote(name)}.")

@@ -1,8 +1,8 @@
-"""What the ops of a flat TTNN program move on one device: bytes to and from DRAM, over wires, and from the host.
+"""The bytes that the ops of a flat TTNN program move on one device: DRAM, Ethernet links, and host.
 
-Inputs and constants lie in DRAM, and whoever reads them first reads them there. What the program computes stays in L1,
-but for the part that is larger than all of it. A tensor is stored as its reader wants it: changes of layout and element
-type, and views, cost nothing by themselves.
+Inputs and constants lie in DRAM; the first op that reads one reads it there. Values that the program computes stay in
+L1, except for the part that exceeds its size. A tensor is stored in the layout and element type of its reader, so
+changes of layout and element type, and views, cost nothing.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
 
 
 @dataclass(slots=True)
-class Memory:
-    """The memory in which a tensor lies.
+class TensorStorage:
+    """The storage of a tensor.
 
     Attributes:
-      stored: the name of its element type.
+      stored: the name of the element type.
       width: bytes per element.
       unread: the bytes in DRAM that no op has read.
-      input: whether it came from outside of the program.
+      input: True for an argument or a constant of the program.
     """
 
     stored: str
@@ -42,19 +42,19 @@ class Memory:
     input: bool
 
     def bytes(self, elements: int) -> int:
-        """Returns the bytes of some elements."""
+        """Returns the bytes of a number of elements."""
         return math.ceil(elements * self.width)
 
 
 @dataclass(slots=True)
 class Bytes:
-    """What an op moves on one device.
+    """The bytes that an op moves on one device.
 
     Attributes:
-      dram: read and written.
-      links: sent to other devices, by mesh axis.
-      busiest: what the busiest direction of a neighbour's wires carries, by mesh axis, were it one neighbour.
-      host: from and to the host.
+      dram: the bytes read from and written to DRAM.
+      links: the bytes sent to other devices, by mesh axis.
+      busiest: by mesh axis, the bytes over the links to one neighbour, in the busier direction.
+      host: the bytes from and to the host.
     """
 
     dram: int = 0
@@ -69,44 +69,44 @@ class Traffic:
     def __init__(self, program: Program, machine: Machine, stored: Mapping[str, str]) -> None:
         self.program, self.machine, self.stored = program, machine, stored
         self._paths: dict[Value, str] = {port.value: port.path for port in program.arguments}
-        self._memories: dict[Value, Memory] = {}
+        self._memories: dict[Value, TensorStorage] = {}
 
-    def memory(self, value: Value) -> Memory:
-        """Returns the memory of a value; one that no op has written is an input."""
+    def memory(self, value: Value) -> TensorStorage:
+        """Returns the storage of a value; a value that no earlier op wrote is an input."""
         if value not in self._memories:
-            kind = self.program.types[value]
-            name = np.dtype(kind.dtype).name
+            tensor_type = self.program.types[value]
+            name = np.dtype(tensor_type.dtype).name
             if name in WIDTHS:
                 path = self._paths.get(value)
-                found = () if path is None else (n for p, n in self.stored.items() if re.search(p, path))
-                name = next(iter(found), name)
-            width = WIDTHS.get(name, float(np.dtype(kind.dtype).itemsize))
-            memory = self._memories[value] = Memory(name, width, 0, input=True)
+                overrides = () if path is None else (n for p, n in self.stored.items() if re.search(p, path))
+                name = next(iter(overrides), name)
+            width = WIDTHS.get(name, float(np.dtype(tensor_type.dtype).itemsize))
+            memory = self._memories[value] = TensorStorage(name, width, 0, input=True)
             memory.unread = memory.bytes(size(self.program, value))
         return self._memories[value]
 
     def move(self, op: Op) -> Bytes:
-        """Returns what the next op moves."""
-        types, done = self.program.types, Bytes()
-        given = [v for v in op.used if types[v].kind == "tensor"]
+        """Returns the bytes that the next op moves."""
+        types, moved = self.program.types, Bytes()
+        operands = [v for v in op.used if types[v].kind == "tensor"]
         to_host = all(types[v].host for v in op.results)
-        crossing = (v for v in given if types[v].host != to_host)
-        done.host = sum(self.memory(v).bytes(size(self.program, v)) for v in crossing)
+        crossing = (v for v in operands if types[v].host != to_host)
+        moved.host = sum(self.memory(v).bytes(size(self.program, v)) for v in crossing)
         if self._share(op) or to_host:
-            return done
-        into = _in_place(op)
-        for number, value in enumerate(given):
-            done.dram += self._read(op, value) if number != into else 0
-        self._send(op, done)
-        if into is not None and self.memory(given[into]).input:
-            # What lies in DRAM is written there.
-            memory = self.memory(given[into])
-            done.dram += memory.bytes(min(size(self.program, v) for v in given[:2]))
+            return moved
+        written = _in_place(op)
+        for number, value in enumerate(operands):
+            moved.dram += self._read(op, value) if number != written else 0
+        self._send(op, moved)
+        if written is not None and self.memory(operands[written]).input:
+            # An input lies in DRAM and is updated there.
+            memory = self.memory(operands[written])
+            moved.dram += memory.bytes(min(size(self.program, v) for v in operands[:2]))
             self._memories.update((v, memory) for v in op.results)
-            return done
+            return moved
         for value in op.results:
-            done.dram += self._write(op, value)
-        return done
+            moved.dram += self._write(op, value)
+        return moved
 
     def _share(self, op: Op) -> bool:
         """Gives the results of an op that computes nothing their operand's memory; returns False for any other op."""
@@ -117,17 +117,17 @@ class Traffic:
             self._paths[result] = self._paths[source]
         if not has_trait(op.name, Trait.TRANSFERS):
             memory = self.memory(source)
-            # A type changes where it is written: an input's by its reader, any other's by who computes it.
+            # An element type changes where it is written: an input's in its reader, a computed value's in its producer.
             same = memory.input or types[source].dtype == types[result].dtype
             self._memories[result] = memory if same else self._own(result)
         return True
 
-    def _own(self, value: Value) -> Memory:
-        kind = np.dtype(self.program.types[value].dtype)
-        return Memory(kind.name, float(kind.itemsize), 0, input=False)
+    def _own(self, value: Value) -> TensorStorage:
+        dtype = np.dtype(self.program.types[value].dtype)
+        return TensorStorage(dtype.name, float(dtype.itemsize), 0, input=False)
 
     def _read(self, op: Op, value: Value) -> int:
-        """Returns the bytes that an op reads from DRAM: those not read yet, else those that L1 cannot keep."""
+        """Returns the bytes that an op reads from DRAM: the unread bytes, and the bytes that exceed L1."""
         memory, elements = self.memory(value), size(self.program, value)
         if has_trait(op.name, Trait.MOVES):
             elements = min(elements, max((size(self.program, v) for v in op.results), default=0))
@@ -138,12 +138,12 @@ class Traffic:
 
     def _write(self, op: Op, value: Value) -> int:
         if op.name == "ttnn.constant":
-            # It lies in DRAM from the start.
+            # Constants lie in DRAM from the start.
             return 0
         memory = self._memories[value] = self._own(value)
         return max(0, memory.bytes(size(self.program, value)) - self.machine.l1_bytes)
 
-    def _send(self, op: Op, done: Bytes) -> None:
+    def _send(self, op: Op, moved: Bytes) -> None:
         for move in op_moves(op, self.program):
             axis = move.axes[0]
             itemsize = np.dtype(self.program.types[op.used[0]].dtype).itemsize
@@ -152,10 +152,10 @@ class Traffic:
             payload = math.ceil(move.bytes * scale)
             if move.kind == "point_to_point":
                 sent = payload
-            done.links[axis] = done.links.get(axis, 0) + sent
+            moved.links[axis] = moved.links.get(axis, 0) + sent
             # On a line, partial sums run one way while finished ones run the other.
             least = payload if move.kind == "all_reduce" and not self.machine.is_ring(self.program.mesh[axis]) else sent
-            done.busiest[axis] = done.busiest.get(axis, 0) + least
+            moved.busiest[axis] = moved.busiest.get(axis, 0) + least
 
 
 def _is_free(op: Op) -> bool:
@@ -165,7 +165,7 @@ def _is_free(op: Op) -> bool:
 
 
 def _in_place(op: Op) -> int | None:
-    """Returns the number of the operand that an op writes to, of which it reads nothing."""
-    row = ttnn.OPS.get(op.name.removeprefix("ttnn."))
-    number = None if row is None else row.in_place
+    """Returns the index of the operand that an op overwrites without reading it, or None."""
+    definition = ttnn.OPS.get(op.name.removeprefix("ttnn."))
+    number = None if definition is None else definition.in_place
     return number if number is not None and number < len(op.used) else None

@@ -1,4 +1,4 @@
-"""The bodies that an equation runs, with their residencies, and how often they run."""
+"""The bodies that an equation runs, with their residencies and numbers of iterations."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
-    """One body, by its name in a path, with the residencies of its values.
+class EquationBody:
+    """One body with its label in a path and the residencies of its values.
 
     Attributes:
-      times: how often it runs each time the equation does; None if that is not known statically.
+      times: the number of its executions per execution of the equation; None if not known statically.
       conditional: True if it may not run at all.
       inline: True if the equation means nothing but this body.
     """
@@ -33,23 +33,23 @@ class Body:
         return self.residency.program
 
 
-def bodies(eqn: Eqn, residency: ResidencyMap) -> Iterator[Body]:
-    """Yields the bodies of an equation of a program with these residencies."""
+def bodies(eqn: Eqn, residency: ResidencyMap) -> Iterator[EquationBody]:
+    """Yields the bodies of an equation of a program with the given residencies."""
     inner = residency.bodies(eqn)
     match control_flow.control_flow(eqn):
         case Call(kind=kind):
             called = eqn.params.get("name")
             label = f"{kind} {called}" if isinstance(called, str) else kind
-            yield Body(label, inner[0], inline=kind in control_flow.INLINE)
+            yield EquationBody(label, inner[0], inline=kind in control_flow.INLINE)
         case Scan() as scan:
-            yield Body(f"scan of {scan.length}", inner[0], int(scan.length))
+            yield EquationBody(f"scan of {scan.length}", inner[0], int(scan.length))
         case While():
-            yield Body("test of while", inner[0], None)
-            yield Body("while", inner[1], None)
+            yield EquationBody("test of while", inner[0], None)
+            yield EquationBody("while", inner[1], None)
         case Cond():
             for i, branch in enumerate(inner):
-                yield Body(f"branch {i} of {len(inner)}", branch, conditional=True)
+                yield EquationBody(f"branch {i} of {len(inner)}", branch, conditional=True)
         case None:
             for jaxpr in walk.sub_jaxprs(eqn):
                 inputs = (HOST,) * len(walk.open_jaxpr(jaxpr).invars)
-                yield Body(str(eqn.primitive.name), residency.body(jaxpr, inputs), None)
+                yield EquationBody(str(eqn.primitive.name), residency.body(jaxpr, inputs), None)

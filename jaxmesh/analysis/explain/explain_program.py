@@ -1,6 +1,6 @@
-"""Explains a lowered program: walks it and writes a row for every value and equation.
+"""Explains a lowered program: writes a row for every value and equation.
 
-Nothing is decided here: the passes run again, and their remarks are collected.
+The module decides nothing: it runs the passes again and collects their remarks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.analysis.explain import traffic as movement
-from jaxmesh.analysis.explain.bodies import Body, bodies
+from jaxmesh.analysis.explain.bodies import EquationBody, bodies
 from jaxmesh.analysis.explain.explanation import Explanation
 from jaxmesh.analysis.explain.records import Move, Row, Value
 from jaxmesh.analysis.explain.ttnn_traffic import ttnn_moves
@@ -34,7 +34,7 @@ Env = Mapping[Var, Residency]
 
 
 def _same_line(decided: str, line: str) -> bool:
-    """Returns True if two locations are the same line; one of them may have a column."""
+    """Returns True if two locations name the same line, whether or not they have a column."""
     return bool(decided) and line.startswith(decided.split(" (")[0].rstrip(")"))
 
 
@@ -46,7 +46,7 @@ def explain(
     assumptions: Sequence[str] = (),
     decisions: Sequence[Decision] = (),
 ) -> Explanation:
-    """Explains a lowered program; the pass runs on the traced one again, if there is one, for its remarks."""
+    """Explains a lowered program; runs the pass again on `traced`, if given, to collect its remarks."""
     with remarks.collect() as log:
         residency = lowered if traced is None else lower(traced, boundary.residencies, boundary.sizes)
     walker = _Walker(boundary.sizes, variable_names(residency.program), log, residency, decisions)
@@ -56,15 +56,15 @@ def explain(
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """The plan of a body on the host: the results that are computed on the devices, and notes by variable."""
+    """The plan of a body on the host: the results computed on the devices, and remarks by variable."""
 
     mapped: frozenset[Var]
     notes: Mapping[Var, Sequence[Remark]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """The context of a body, with the line of its caller; `facts` is None if all of it runs on one side."""
+class _BodyContext:
+    """The context of a body and the source line of its caller; `facts` is None if the whole body has one residency."""
 
     path: tuple[str, ...] = ()
     executions: int | None = 1
@@ -101,11 +101,11 @@ class _Walker:
         full = _full_shapes(body)
         for var, path in zip(body.invars, show_paths(boundary.in_tree), strict=True):
             self.row(Row("argument", (), (path,), (self.value(var, env, full),)), [var])
-        place = _Place(facts=_facts(self.residency))
+        place = _BodyContext(facts=_facts(self.residency))
         self.body(self.residency, place, list(body.outvars))
         for atom, path in zip(body.outvars, show_paths(out_tree), strict=True):
             self.row(Row("result", (), (path,), (self.value(atom, env, full),)), [])
-        # Equations that were removed beside values that were removed, too.
+        # Equations that were removed together with the values beside them.
         for gone in self.log.removed:
             self._add_removed(gone, ())
 
@@ -127,8 +127,8 @@ class _Walker:
 
     # --- bodies ---
 
-    def body(self, residency: ResidencyMap, place: _Place, results: Sequence[Atom]) -> None:
-        """Appends the rows of a body, of which only some results are read."""
+    def body(self, residency: ResidencyMap, place: _BodyContext, results: Sequence[Atom]) -> None:
+        """Appends the rows of a body, of whose results the caller reads `results`."""
         body, env = walk.open_jaxpr(residency.program), residency.values
         full, live = _full_shapes(body), _live(body, results)
         for var in body.constvars:
@@ -138,7 +138,7 @@ class _Walker:
             self.eqn(eqn, body, env, full, here)
             self._bodies(eqn, residency, here, [v for v in eqn.outvars if v in live.get(id(eqn), ())])
 
-    def _bodies(self, eqn: Eqn, residency: ResidencyMap, place: _Place, read: Sequence[Var]) -> None:
+    def _bodies(self, eqn: Eqn, residency: ResidencyMap, place: _BodyContext, read: Sequence[Var]) -> None:
         mapped = place.runs_mapped(eqn)
         for body in bodies(eqn, residency):
             inner = self._inside(body, eqn, place, mapped)
@@ -147,20 +147,20 @@ class _Walker:
                 results = [a for a, v in zip(results, eqn.outvars, strict=True) if v in read]
             self.body(body.residency, inner, results)
 
-    def _inside(self, body: Body, eqn: Eqn, place: _Place, mapped: bool) -> _Place:
+    def _inside(self, body: EquationBody, eqn: Eqn, place: _BodyContext, mapped: bool) -> _BodyContext:
         times = None if place.executions is None or body.times is None else place.executions * body.times
         times = 0 if place.executions == 0 else times
         branch, line = place.conditional or body.conditional, line_of(eqn) or place.line
-        inner = _Place((*place.path, body.label), times, branch, mapped, line=line)
+        inner = _BodyContext((*place.path, body.label), times, branch, mapped, line=line)
         if body.inline and not place.mapped:
-            # The planner has inlined it.
+            # The planner has inlined this body.
             return replace(inner, mapped=False, facts=place.facts)
         moves = not mapped and has_transfer(body.jaxpr)
         return replace(inner, facts=_facts(body.residency)) if moves else inner
 
     # --- equations ---
 
-    def eqn(self, eqn: Eqn, body: Jaxpr, env: Env, full: Mapping[Var, tuple[int, ...]], place: _Place) -> None:
+    def eqn(self, eqn: Eqn, body: Jaxpr, env: Env, full: Mapping[Var, tuple[int, ...]], place: _BodyContext) -> None:
         """Appends the row of one equation."""
         moves, below, own = self._moves(eqn, place)
         notes = [n for v in eqn.outvars for n in self.log.about(v)]
@@ -190,7 +190,8 @@ class _Walker:
         self.row(row, eqn.outvars)
 
     def _decision(self, moves: Sequence[Move], line: str) -> list[Remark]:
-        """Returns why the partitioner put a collective at a line; each of its decisions is one collective."""
+        """Returns the partitioner's reason for a collective at a line; each of its decisions explains one
+        collective."""
         for move in moves:
             for d in self.decisions:
                 if d.kind == move.kind and _same_line(d.line, line):
@@ -198,8 +199,8 @@ class _Walker:
                     return [Remark("partitioned", f"{d.op}: {d.text}", "Shardy's propagation and explicit reshards")]
         return []
 
-    def _moves(self, eqn: Eqn, place: _Place) -> tuple[list[Move], list[Move], list[Remark]]:
-        """Returns the moves of an equation, those of its transfer in TTNN where they differ, and notes."""
+    def _moves(self, eqn: Eqn, place: _BodyContext) -> tuple[list[Move], list[Move], list[Remark]]:
+        """Returns the moves of an equation, the moves of its TTNN transfer where they differ, and remarks."""
         if eqn.primitive is distribute_tensor_p:
             moves = movement.distribute(eqn, self.mesh)
             if not place.mapped:
@@ -234,7 +235,7 @@ class _Walker:
         return "_" if isinstance(atom, compat.DropVar) else self.names.get(atom, "?")
 
     def value(self, atom: Atom, env: Env, full: Mapping[Var, tuple[int, ...]]) -> Value:
-        """Describes a value."""
+        """Describes the residency, type and bytes of a value."""
         aval: Any = atom.aval
         place = _PLACES.get(of_atom(atom, env), "host")
         if not compat.is_array_type(aval):
@@ -254,7 +255,7 @@ def _reads_coordinate(eqn: Eqn, mesh: Mapping[str, int]) -> bool:
 
 
 def _facts(residency: ResidencyMap) -> _Facts:
-    """Plans a body."""
+    """Plans a body and collects the remarks of the planner."""
     with remarks.collect() as log:
         plan = plan_regions(residency)
     computed = [v for r in plan.regions if r.mapped for e in r.eqns for v in e.outvars]
@@ -273,7 +274,7 @@ def _full_shapes(body: Jaxpr) -> dict[Var, tuple[int, ...]]:
 
 
 def _live(body: Jaxpr, results: Sequence[Atom]) -> dict[int, frozenset[Var]]:
-    """Returns the equations whose results are read, by identity, with the results that are read."""
+    """Returns by identity the equations with results that are read, each with these results."""
     read: set[Var] = {a for a in results if isinstance(a, Var)}
     live: dict[int, frozenset[Var]] = {}
     for eqn in reversed(body.eqns):

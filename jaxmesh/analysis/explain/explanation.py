@@ -14,7 +14,7 @@ from jaxmesh.frontends.stablehlo.decisions import Decision
 
 
 class Explanation(Sequence[Row]):
-    """The movements of a program's data: rows, in the order of the program.
+    """The movement of a program's data: rows in program order.
 
     Shown as a table by `print`, by rich and in Jupyter.
 
@@ -22,12 +22,12 @@ class Explanation(Sequence[Row]):
       name: the name of the function.
       mesh: axis names and sizes.
       rows: all rows.
-      assumptions: those of `Traced.assumptions`: values that a specification without types, such as `check_vma=False`
-        or a file, takes to be equal on several devices. Every transfer that relies on one, or on `assume_replicated`,
-        has a note of the kind `assumed`.
-      decisions: of a program with shardings what the partitioner decided for each value, and why, in the order of the
-        program: what was asked for, propagated or dropped, and each reshard and collective with its op, dim and axis.
-      least: with an estimate, its least time in one line.
+      assumptions: the assumptions of `Traced.assumptions`: values that are taken to be replicated without a proof by
+        types, as with `check_vma=False` or in a file. Every transfer that relies on an assumption, or on
+        `assume_replicated`, has a remark of the kind `assumed`.
+      decisions: for a program with shardings, the partitioner's decisions in program order, with reasons: shardings
+        that were requested, propagated or dropped, and each reshard and collective with its op, dim and axis.
+      least: with an estimate, its lower bound in one line.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Explanation(Sequence[Row]):
 
     @property
     def moving(self) -> Explanation:
-        """An explanation of only the rows that move data or have a note of a pass."""
+        """The explanation of the rows that move data or carry a remark of a pass."""
         rows = [r for r in self.rows if r.moves or r.notes]
         return Explanation(self.name, self.mesh, rows, self.assumptions, self.decisions, self.least)
 
@@ -71,11 +71,11 @@ class Explanation(Sequence[Row]):
         return Explanation(self.name, self.mesh, rows, self.assumptions, self.decisions, least + note)
 
     def totals(self) -> list[Total]:
-        """The moves of all rows added up by kind and axes: first between host and devices, then among the devices."""
+        """Sums the moves of all rows by kind and axes: between host and devices first, then among the devices."""
         return totals(self.rows)
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """The rows as dicts of plain data, for JSON or a data frame."""
+        """Returns the rows as dicts of plain data, for JSON or a data frame."""
         return [dataclasses.asdict(row) for row in self.rows]
 
     def _table(self) -> tuple[str, Sequence[Row], Sequence[str]]:

@@ -1,4 +1,4 @@
-"""An explanation as a table for Jupyter."""
+"""An explanation as an HTML table for Jupyter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STYLE = """\
 .jaxmesh-explain td.note { padding-left: 28px; opacity: .85; font-style: italic; white-space: normal; }
 .jaxmesh-explain ol { margin: 4px 0; padding-left: 28px; }
 </style>""".replace(".jaxmesh-explain ", ".jaxmesh-explain" * 3 + " ")
-# Three times, so that the rule outweighs Jupyter's own rule for tables, which aligns texts to the right.
+# The class is repeated three times to outweigh Jupyter's rule for tables, which aligns texts to the right.
 
 
 _WIDE = frozenset({"op", "moves", "line", "remark"})
@@ -65,9 +65,9 @@ def _cells(line: Sequence[str], header: Sequence[str]) -> str:
 
 
 def _row(row: Row, rules: dict[str, int], columns: Sequence[str]) -> str:
-    kind = "" if not row.values else "shards" if row.values[0].varying else row.values[0].place
-    kind = " ".join(filter(None, (kind, "moves" if row.moves else "", "cancelled" if row.cancelled else "")))
+    css_class = "" if not row.values else "shards" if row.values[0].varying else row.values[0].place
+    css_class = " ".join(filter(None, (css_class, "moves" if row.moves else "", "cancelled" if row.cancelled else "")))
     title = html.escape(row.line, quote=True)
-    lines = "".join(f'<tr class="{kind}" title="{title}">{_cells(c, columns)}</tr>' for c in cells(row, columns))
+    lines = "".join(f'<tr class="{css_class}" title="{title}">{_cells(c, columns)}</tr>' for c in cells(row, columns))
     notes = [f'<tr><td class="note" colspan="{len(columns)}">{html.escape(t)}</td></tr>' for t in remarks(row, rules)]
     return lines + "".join(notes)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jaxmesh.jaxprs.remarks import Remark
 
 HOST_KINDS = ("distribute", "aggregate")
-"""Moves between the host and the devices; all others are among the devices."""
+"""The kinds of moves between the host and the devices; all other kinds are among the devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +16,11 @@ class Value:
     """One value.
 
     Attributes:
-      name: its name in the jaxpr's text (`as_text("jaxpr")` of the lowered program); `_` for a result that is dropped.
+      name: its name in the jaxpr's text (`as_text("jaxpr")` of the lowered program); `_` for a dropped result.
       place: `host` (one full tensor), `devices`, or `anywhere` (depends on no input; each use recomputes it).
       varying: the mesh axes over which its shards differ; empty for a full value, which on the devices is replicated.
       shape: the shape on one device, or on the host.
-      full_shape: the global shape; None for shards of which no distribute or aggregate states it.
+      full_shape: the global shape; None for shards without a distribute or an aggregate that states it.
       dtype: the element type.
       bytes: the bytes on one device, or on the host.
     """
@@ -41,21 +41,21 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One exchange of data, once.
+    """One exchange of data, executed once.
 
     Attributes:
       kind: `distribute`, `aggregate`; `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, `collective_permute`,
         `collective_broadcast`; in TTNN also `point_to_point`.
-      axes: the mesh axes along which it runs; of a distribute those it splits over, of an aggregate those it joins.
-      group_size: how many devices exchange data with each other.
-      groups: how many such groups there are.
+      axes: the mesh axes along which it runs; for a distribute or an aggregate, the sharded axes.
+      group_size: the number of devices in a group that exchanges data.
+      groups: the number of groups.
       bytes: the payload on one device: of its result for an all_gather, of its operand for all others, which is the
         larger side of every collective; of a distribute or aggregate the shard.
-      sent: what all devices send together if no byte is sent twice (a ring, for groups of n devices that each hold S
-        bytes): all_reduce 2(n-1)S, all_gather n(n-1)S, reduce_scatter and all_to_all (n-1)S per group,
-        collective_permute S for each pair of different devices. For a distribute what the host sends, a copy for each
-        device; for an aggregate what it receives.
-      distinct: of a distribute or aggregate the bytes of the whole tensor, copies not counted; else None.
+      sent: the bytes that all devices send together if no byte is sent twice (a ring, for groups of n devices with S
+        bytes each): all_reduce 2(n-1)S, all_gather n(n-1)S, reduce_scatter and all_to_all (n-1)S per group,
+        collective_permute S for each pair of different devices. For a distribute, the bytes that the host sends, one
+        copy for each device; for an aggregate, the bytes that it receives.
+      distinct: for a distribute or aggregate, the bytes of the global tensor without copies; else None.
     """
 
     kind: str
@@ -74,16 +74,16 @@ class Row:
     Attributes:
       op: the primitive; `argument`, `constant`, `result`.
       path: the bodies around it, outermost first, such as `scan of 3`.
-      operands: the names of what it reads; literals as numbers.
+      operands: the names of its operands; literals as numbers.
       values: its results.
-      moves: its moves, each time it runs.
-      ttnn: the moves of the flat TTNN program for it, where they differ.
+      moves: its moves in one execution.
+      ttnn: its moves in the flat TTNN program, if they differ.
       notes: the remarks of passes, with their rules.
-      executions: how often it runs in one run of the program; None inside a loop of unknown length.
+      executions: the number of its executions per launch; None inside a loop of unknown length.
       conditional: True inside a branch; `executions` is then an upper bound.
       cancelled: True if a pass removed it.
       line: the user's source line.
-      seconds: of the first equation of a source line, with an estimate: the least time of all ops of that line.
+      seconds: with an estimate, the lower bound of all ops of a source line, at its first equation; else None.
     """
 
     op: str
@@ -107,7 +107,7 @@ class Total:
     Attributes:
       count: the number of executions.
       bytes: the payloads on one device, all executions together.
-      sent: what all devices send, all executions together.
+      sent: the bytes that all devices send, all executions together.
       exact: False where some stand in a branch, which may not be taken, or in a loop of unknown length, which is
         counted as one iteration.
     """
@@ -121,7 +121,7 @@ class Total:
 
 
 def totals(rows: Iterable[Row]) -> list[Total]:
-    """Adds up the moves of rows by kind and axes: first those between host and devices, then those among devices."""
+    """Sums the moves of rows by kind and axes: between host and devices first, then among the devices."""
     added: dict[tuple[str, tuple[str, ...]], Total] = {}
     for row in rows:
         times = 1 if row.executions is None else row.executions

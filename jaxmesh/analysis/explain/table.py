@@ -22,7 +22,7 @@ _FILE = re.compile(r"^(.*?):(\d+)(?::\d+)?( \(.*\))?$")
 
 
 def lives(value: Value) -> str:
-    """Returns whether a value is full or sharded, and over which axes."""
+    """Describes a value as full or sharded, with its mesh axes."""
     if value.varying:
         return f"shards over {', '.join(value.varying)}"
     return {"devices": "full on each device", "host": "full on the host"}.get(value.place, value.place)
@@ -33,7 +33,7 @@ def _shape(shape: Sequence[int] | None) -> str:
 
 
 def move_text(move: Move) -> str:
-    """Describes a move."""
+    """Describes a move: kind, axes, groups and bytes."""
     over = f" over {', '.join(move.axes)}" if move.axes else ""
     if move.kind in HOST_KINDS:
         end = "to each device" if move.kind == "distribute" else f"from each of {move.group_size}"
@@ -43,7 +43,7 @@ def move_text(move: Move) -> str:
 
 
 def times(row: Row) -> str:
-    """Describes how often a row runs; empty for once."""
+    """Describes the number of executions of a row; empty for one execution."""
     if row.cancelled:
         return "cancelled"
     if row.executions is None:
@@ -63,7 +63,7 @@ def header(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def cells(row: Row, columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """The lines of a row, one per value and one per move."""
+    """Returns the lines of a row, one per value and one per move."""
     op = " > ".join((*row.path, row.op)) + (f"({', '.join(row.operands)})" if row.operands else "")
     values = [(v.name, lives(v), f"{v.dtype}{_shape(v.shape)}", _shape(v.full_shape), str(v.bytes)) for v in row.values]
     first = [(op, times(row), short_location(row.line))]
@@ -77,20 +77,20 @@ def cells(row: Row, columns: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def remarks(row: Row, rules: dict[str, int]) -> list[str]:
-    """Returns the notes of a row, one line each, with the numbers of their rules; adds new rules to `rules`."""
+    """Returns the remarks of a row, one line each, with the numbers of their rules; adds new rules to `rules`."""
     notes = [f"{n.kind}: {n.text} [{rules.setdefault(n.rule, len(rules) + 1)}]" for n in row.notes]
     return [*notes, *(f"in TTNN: {move_text(m)}" for m in row.ttnn)]
 
 
 def total_cells(total: Total) -> tuple[str, ...]:
-    """One line of the table of totals."""
+    """Returns one line of the table of totals."""
     numbers = (str(total.count), str(total.bytes), str(total.sent))
     doubt = "" if total.exact else "branches count as taken, loops of unknown length as one iteration"
     return (total.kind, ", ".join(total.axes), *numbers, doubt)
 
 
 def closing(rules: Mapping[str, int], assumptions: Sequence[str]) -> list[str]:
-    """Returns the rules by number, the assumptions, and what the partitioner decided."""
+    """Returns the rules by number, the assumptions, and the decisions of the partitioner."""
     lines = [f"[{number}] {rule}" for rule, number in rules.items()]
     return [*lines, *assumptions]
 
@@ -133,7 +133,7 @@ _STYLES = {"devices": "cyan", "anywhere": "dim"}
 
 
 def as_rich(heading: str, rows: Sequence[Row], assumptions: Sequence[str]) -> Any:
-    """Returns the table for rich, which is installed where this is called; four columns fit a terminal."""
+    """Returns the table for rich, which the caller has installed; four columns fit a terminal."""
     console, tables, text = (importlib.import_module(f"rich.{n}") for n in ("console", "table", "text"))
     rules: dict[str, int] = {}
     main = tables.Table(title=text.Text(heading), title_justify="left", show_lines=True, expand=True)
@@ -158,7 +158,7 @@ def _least(row: Row) -> str:
 
 
 def _values(row: Row) -> tuple[str, str]:
-    """Returns the values of a row, and where they live."""
+    """Returns the values of a row, and their residencies."""
     texts = [
         f"{v.name} {v.dtype}{_shape(v.shape)}, {v.bytes} B"
         + (f" of {_shape(v.full_shape)}" if v.full_shape is not None and v.full_shape != v.shape else "")

@@ -3,9 +3,9 @@
 Payloads and bytes sent are defined by `jaxmesh.analysis.explain.Move`. A collective over several axes is one exchange
 among all devices along them, as XLA runs it; an axis of one device moves nothing.
 
-These are the bytes of the collectives in XLA's optimized program, with what XLA is free to change left out: it joins
-equal collectives, drops more of what is dead, carries 16-bit floats as float32 between CPUs, and, having no host,
-reshards among the devices where a program goes through the host.
+The bytes equal the traffic of XLA's optimized program, except where XLA optimizes further. It merges equal collectives,
+removes more dead code, and carries 16-bit floats as float32 between CPUs. Without a host, it also reshards among the
+devices where a program goes through the host.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer, reso
 
 Mesh = Mapping[str, int]
 UNKNOWN = "unknown"
-"""The kind of a primitive that names mesh axes and has no rule here."""
+"""The kind of a primitive that names mesh axes and has no rule in this module."""
 
 
 def nbytes(avals: Iterable[Any]) -> int:
-    """The bytes of arrays; an element of less than a byte takes one, as it does when it travels."""
+    """Returns the bytes of arrays; an element narrower than a byte takes one byte in a transfer."""
     return sum(math.prod(a.shape) * int(a.dtype.itemsize) for a in avals if compat.is_array_type(a))
 
 
 # --- among the devices -----------------------------------------------------------------------------------------------
 
 _STILL = RETYPES | {"axis_index", "check_copies", "shard_map"}
-"""Primitives that name mesh axes and move nothing."""
+"""Primitives that name mesh axes but move no data."""
 
 
 def collective(eqn: Eqn, mesh: Mesh) -> list[Move]:
-    """The moves of an equation that stands on the devices."""
+    """Returns the moves of an equation on the devices."""
     name, params = eqn.primitive.name, eqn.params
     names: Any = params.get("axes", params.get("axis_name", ()))
     named: set[Any] = {names} if isinstance(names, str) or names is None else set(names)
@@ -55,7 +55,8 @@ def collective(eqn: Eqn, mesh: Mesh) -> list[Move]:
 def exchange(
     kind: str, axes: tuple[str, ...], size: int, groups: int, operand: int, result: int, pairs: int = 0
 ) -> list[Move]:
-    """A collective among groups of `size` devices; nothing without bytes or without another device in the group."""
+    """Returns a collective among groups of `size` devices; empty without bytes or without another device in the
+    group."""
     payload = result if kind == "all_gather" else operand
     if not payload or size < 2 or (kind == "collective_permute" and not pairs):
         return []
@@ -74,7 +75,7 @@ def exchange(
 
 
 def distribute(eqn: Eqn, mesh: Mesh) -> list[Move]:
-    """A distribute at the start of a region: a shard for each device."""
+    """Returns the moves of a distribute at the start of a region: one shard for each device."""
     (operand,), (out,) = eqn.invars, eqn.outvars
     axes = tuple(a for a in mesh if a in compat.varying_axes(out.aval) and mesh[a] > 1)
     holders = len(resolve_mapper(eqn.params["mapper_config"], tuple(mesh.values()), operand.aval.shape).holders)
@@ -83,7 +84,10 @@ def distribute(eqn: Eqn, mesh: Mesh) -> list[Move]:
 
 
 def aggregate(eqn: Eqn, mesh: Mesh) -> list[Move]:
-    """An aggregate at the end of a region: a shard from each device that is read.
+    """Returns the moves of an aggregate at the end of a region: one shard from each device that is read.
+
+    Copies that no type proves equal are exchanged among the devices first, so that every device has the copy at
+    coordinate 0.
 
     Where copies are read that no type proves equal, the devices exchange them first, so that every device has the one
     at coordinate 0.
@@ -103,7 +107,8 @@ def aggregate(eqn: Eqn, mesh: Mesh) -> list[Move]:
 
 
 def aggregate_inside(eqn: Eqn, mesh: Mesh) -> list[Move]:
-    """An aggregate in the midst of device work, as in a loop that runs there: gathers to every device."""
+    """Returns the moves of an aggregate inside device work, such as in a loop on the devices: gathers to every
+    device."""
     (operand,) = eqn.invars
     resolved = resolve_composer(eqn.params["composer_config"], tuple(mesh.values()), operand.aval.shape)
     dims, payload = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True), nbytes([operand.aval])

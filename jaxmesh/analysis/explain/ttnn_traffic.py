@@ -1,4 +1,4 @@
-"""The moves of the flat TTNN program for one collective: the pipeline runs on that equation alone."""
+"""The moves of the flat TTNN program for one collective: runs the pipeline on its equation alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jaxmesh.passes.pipeline import FUSE, run_passes, ttnn_pipeline
 
 
 def ttnn_moves(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Move], list[Remark]]:
-    """Returns the moves of the TTNN ops that one collective in `body` becomes, and the remarks of the passes."""
+    """Returns the moves of the TTNN ops of one collective in `body`, and the remarks of the passes."""
     with remarks.collect() as log:
         try:
             alone = walk.alone(eqn, body)
@@ -64,5 +64,5 @@ def op_moves(op: Op, program: Program) -> list[Move]:
 
 
 def _bytes(program: Program, value: int) -> int:
-    kind = program.types[value]
-    return math.prod(kind.shape) * np.dtype(kind.dtype).itemsize
+    tensor_type = program.types[value]
+    return math.prod(tensor_type.shape) * np.dtype(tensor_type.dtype).itemsize

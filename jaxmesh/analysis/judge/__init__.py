@@ -1,10 +1,10 @@
-"""The real ttnn as the judge of a program: accepted or refused and where, and what it takes on the devices."""
+"""Judges a program with the real ttnn: accepted, or refused and where, and the memory that it takes on the devices."""
 
 from jaxmesh.analysis.judge.judge import judge_folder as judge_folder
 from jaxmesh.analysis.judge.verdict import (
+    DeviceMemory as DeviceMemory,
     Leak as Leak,
-    Memory as Memory,
-    Place as Place,
     Refusal as Refusal,
+    ScriptLine as ScriptLine,
     Verdict as Verdict,
 )

@@ -1,4 +1,4 @@
-"""The Python that has ttnn: finding it, checking it, and making an environment for it from a package index."""
+"""The Python environment of ttnn: finds it, checks it, and creates it from a package index."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PYTHONS = ("3.12", "3.10")
 """The versions of Python for which ttnn is published, best first."""
 _COMPILER_FOLDER = Path("runtime", "sfpi", "compiler", "bin")
 _SECONDS = 120
-"""The limit of a question to another Python, in seconds; the first start after an installation reads a lot."""
+"""The time limit of a query to another Python, in seconds; its first start after an installation reads many files."""
 
 GET = (
     "make one with `jaxmesh ttnn-env` (it needs a package index, 700 MB, and Python "
@@ -32,23 +32,23 @@ _ASK = """
 import importlib.util, json, platform, sys
 from importlib.metadata import PackageNotFoundError, version
 try:
-    found = version("ttnn")
+    installed = version("ttnn")
 except PackageNotFoundError:
-    found = None
+    installed = None
 spec = importlib.util.find_spec("ttnn")
 folder = spec and spec.submodule_search_locations[0]
-print(json.dumps({"python": platform.python_version(), "ttnn": found, "folder": folder}))
+print(json.dumps({"python": platform.python_version(), "ttnn": installed, "folder": folder}))
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A Python that has ttnn.
+    """A Python with ttnn.
 
     Attributes:
-      python: its executable.
-      version: of ttnn.
-      stand_in: whether a stand-in is installed for the compiler of kernels: mock devices alone work.
+      python: the path of its executable.
+      version: the version of ttnn.
+      stand_in: True if a stand-in replaces the compiler of kernels: only mock devices work.
     """
 
     python: Path
@@ -57,37 +57,37 @@ class Environment:
 
 
 def cache_folder() -> Path:
-    """Returns the folder for what can be made again."""
+    """Returns the folder for files that can be generated again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxmesh"
 
 
 def default_folder() -> Path:
-    """Returns the folder in which `jaxmesh ttnn-env` makes an environment by default."""
+    """Returns the default folder of the environment that `jaxmesh ttnn-env` creates."""
     return cache_folder() / "ttnn"
 
 
 def find_environment(python: str | os.PathLike[str] | None = None) -> Environment:
-    """Returns the environment of the Python that is given, that the variable names, or that `ttnn-env` made.
+    """Returns the environment of `python`, else of the Python in `JAXMESH_TTNN_PYTHON`, else the one from `ttnn-env`.
 
     Raises:
-      TtnnError: there is none, or it cannot be started, or has no ttnn.
+      TtnnError: no Python was found, or it cannot be started, or ttnn is not installed in it.
     """
     named = os.environ.get(VARIABLE)
     if python is not None:
         return check_python(Path(python), "it was given")
     if named:
         return check_python(Path(named), f"{VARIABLE} names it")
-    made = default_folder() / "bin" / "python"
-    if not made.exists():
-        raise TtnnError(f"ttnn needs its own Python environment, and there is none at {str(made)!r}; {GET}.")
-    return check_python(made, "`jaxmesh ttnn-env` made it")
+    default_python = default_folder() / "bin" / "python"
+    if not default_python.exists():
+        raise TtnnError(f"ttnn needs its own Python environment, and {str(default_python)!r} does not exist; {GET}.")
+    return check_python(default_python, "`jaxmesh ttnn-env` made it")
 
 
 def check_python(python: Path, why: str) -> Environment:
-    """Returns the environment of a Python that has ttnn.
+    """Returns the environment of a Python with ttnn.
 
     Raises:
-      TtnnError: it cannot be started, or has no ttnn.
+      TtnnError: the Python cannot be started, or ttnn is not installed in it.
     """
     problem = f"the Python for ttnn is {str(python)!r} ({why}), but"
     try:
@@ -97,14 +97,14 @@ def check_python(python: Path, why: str) -> Environment:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise TtnnError(f"{problem} it cannot be started: {error}; {GET}.") from None
     try:
-        found = json.loads(done.stdout)
-        version, own, folder = found["ttnn"], found["python"], found["folder"]
+        answer = json.loads(done.stdout)
+        version, own, folder = answer["ttnn"], answer["python"], answer["folder"]
     except (ValueError, KeyError, TypeError):
         raise TtnnError(f"{problem} it does not run Python ({_last_line(done)}); {GET}.") from None
     if folder is None or version is None:
         fits = any(own.startswith(f"{p}.") for p in PYTHONS)
         wheels = "" if fits else f", which is published for Python {' and '.join(PYTHONS)} alone"
-        raise TtnnError(f"{problem} this Python {own} has no ttnn{wheels}; {GET}.")
+        raise TtnnError(f"{problem} ttnn is not installed in this Python {own}{wheels}; {GET}.")
     return Environment(python, str(version), (Path(folder) / _COMPILER_FOLDER / PROGRAM).exists())
 
 
@@ -114,15 +114,16 @@ def _last_line(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def clean_environment() -> dict[str, str]:
-    """Returns this process's environment variables without those that lead another Python to this one's packages."""
+    """Returns the environment variables of this process, except for the variables that add its packages to another
+    Python."""
     return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
 
 
-# --- making one ------------------------------------------------------------------------------------------------------
+# --- creating an environment --------------------------------------------------------------------------------------
 
 
 def _candidates() -> Iterator[Path]:
-    """Pythons of the versions that ttnn is published for: on the path, then those of pyenv, newest first."""
+    """Yields Pythons of the versions that ttnn supports: first on the path, then pyenv's, newest first."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     for version in PYTHONS:
         on_path = shutil.which(f"python{version}")
@@ -137,7 +138,7 @@ def _numbers(folder: Path) -> tuple[int, ...]:
 
 
 def _runs(python: Path) -> bool:
-    """Returns True for a Python of a fitting version; pyenv's links start whatever version is chosen, or none."""
+    """Returns True for a Python of a supported version; pyenv's links start the currently selected version, if any."""
     try:
         done = subprocess.run(
             [python, "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])"],
@@ -148,17 +149,17 @@ def _runs(python: Path) -> bool:
     return done.stdout.strip() in PYTHONS
 
 
-def base_python(given: str | os.PathLike[str] | None = None) -> Path:
-    """Returns a Python from which an environment for ttnn can be made.
+def base_python(requested: str | os.PathLike[str] | None = None) -> Path:
+    """Returns a Python that can create an environment for ttnn.
 
     Raises:
-      TtnnError: there is none here, or the one that is given does not fit.
+      TtnnError: no supported Python was found, or `requested` is of another version.
     """
     wanted = f"ttnn is published for Python {' and '.join(PYTHONS)} alone"
-    if given is not None:
-        if not _runs(Path(given)):
-            raise TtnnError(f"{wanted}, but {str(given)!r} is another one; give another with --python.")
-        return Path(given)
+    if requested is not None:
+        if not _runs(Path(requested)):
+            raise TtnnError(f"{wanted}, but {str(requested)!r} is another one; give another with --python.")
+        return Path(requested)
     for python in _candidates():
         if _runs(python):
             return python
@@ -166,12 +167,12 @@ def base_python(given: str | os.PathLike[str] | None = None) -> Path:
 
 
 def make_environment(folder: Path, version: str = TESTED, python: str | os.PathLike[str] | None = None) -> Environment:
-    """Makes a virtual environment with ttnn and a stand-in for the compiler of kernels.
+    """Creates a virtual environment with ttnn and a stand-in for the compiler of kernels.
 
-    An environment that is there already is completed. A compiler of kernels that came with ttnn stays.
+    An existing environment is completed. A compiler of kernels that came with ttnn is kept.
 
     Raises:
-      TtnnError: no fitting Python, or the package index does not give ttnn; the message has pip's reason.
+      TtnnError: no supported Python was found, or pip cannot install ttnn; the message has pip's reason.
     """
     own = folder / "bin" / "python"
     if not own.exists():

@@ -1,4 +1,4 @@
-"""Judges an exported folder: starts the Python that has ttnn, and makes a verdict of its report."""
+"""Judges an exported folder: starts the Python of ttnn, and builds a verdict from its report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jaxmesh.analysis.judge.environment import (
     find_environment,
 )
 from jaxmesh.analysis.judge.runner.refusal import describe
-from jaxmesh.analysis.judge.verdict import ACCEPTED, DIED, REFUSED, Leak, Memory, Place, Refusal, Verdict
+from jaxmesh.analysis.judge.verdict import ACCEPTED, DIED, REFUSED, DeviceMemory, Leak, Refusal, ScriptLine, Verdict
 from jaxmesh.dialects.program import Program
 from jaxmesh.emit.export_folder import LOCATIONS, python_files
 from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
@@ -33,9 +33,9 @@ RUNNER = Path(__file__).parent / "runner"
 BOARDS = Path("/dev/tenstorrent")
 """The folder in which the driver of Tenstorrent's boards lists them."""
 SECONDS = 600.0
-"""The time that a program may run by default, in seconds."""
+"""The default time limit of a program, in seconds."""
 UNREADABLE = 2
-"""The exit code of an exported program that cannot read its files."""
+"""The exit code of an exported program with unreadable files."""
 _MADE = re.compile(r"utils\.arguments\(make_inputs=")
 _MESH = re.compile(r"utils\.DeviceGetter\.get_device\(\(([0-9, ]+)\)")
 
@@ -49,27 +49,29 @@ def judge_folder(
     check: bool = False,
     timeout: float = SECONDS,
 ) -> Verdict:
-    """Runs an exported folder on the real ttnn: on the board if there is one, else on a described cluster.
+    """Runs an exported folder on the real ttnn: on the board if one is present, else on a described cluster.
 
     Args:
       folder: a folder that an export wrote.
-      python: the Python that has ttnn, otherwise that of `JAXMESH_TTNN_PYTHON`, or the one that `ttnn-env` made.
-      cluster: a described cluster, `"n300"`, `"t3000"` or `"galaxy"`; by default the board, or the smallest that has
-        the mesh.
-      shapes: whether inputs are made from their types: the files in `tensors/` are not read. So it is for a folder that
+      python: the Python of ttnn; by default `JAXMESH_TTNN_PYTHON`, or the environment that `ttnn-env` created.
+      cluster: a described cluster, `"n300"`, `"t3000"` or `"galaxy"`; by default the board, or the smallest cluster
+        that has the mesh.
+      shapes: True if inputs are created from their types, without the files in `tensors/`; implied for a folder that
         was exported with types.
-      check: whether results are compared with the expected ones; only a board computes any.
-      timeout: how many seconds it may take.
+      check: True if results are compared with the expected results; only a board computes them.
+      timeout: the time limit in seconds.
 
     Raises:
       MissingFileError: the folder has no program in Python.
-      TtnnError: there is no ttnn, or it does not start.
+      TtnnError: ttnn was not found, or does not start.
       MeshError: no cluster has the mesh.
       ArgumentValueError: no cluster has this name, or `check` without a board.
     """
     script = Path(folder) / "main.py"
     if not script.is_file():
-        raise MissingFileError(f"{str(folder)!r} has no main.py; give a folder that an export wrote for Python.")
+        raise MissingFileError(
+            f"{str(folder)!r} does not contain main.py; give a folder that an export wrote for Python."
+        )
     target = _target(script, cluster)
     if check and target is not None:
         raise ArgumentValueError(
@@ -92,7 +94,8 @@ def judge_folder(
 
 
 def judge_program(program: Program, **options: Any) -> Verdict:
-    """Judges a flat program of TTNN ops, whose inputs have types alone; options and errors are `judge_folder`'s."""
+    """Judges a flat program of TTNN ops, with inputs created from their types; see `judge_folder` for options and
+    errors."""
     with tempfile.TemporaryDirectory(prefix="jaxmesh-judge-") as folder:
         for name, text in python_files(program, [False] * len(program.results)).items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
@@ -100,14 +103,14 @@ def judge_program(program: Program, **options: Any) -> Verdict:
 
 
 def _target(script: Path, cluster: str | None) -> Cluster | None:
-    """Returns the cluster to describe; None for the board."""
+    """Returns the cluster to describe, or None for the board."""
     if cluster is not None:
         if cluster not in CLUSTERS:
             raise ArgumentValueError(f"the clusters are {', '.join(CLUSTERS)}, got {quote(cluster)}.")
         return CLUSTERS[cluster]
     if BOARDS.is_dir() and any(BOARDS.iterdir()):
         return None
-    # A program without a device runs on any.
+    # A program without a device runs on any cluster.
     mesh = _MESH.search(script.read_text(encoding="utf-8", errors="replace"))
     return smallest_cluster([int(n) for n in mesh[1].split(",") if n.strip()] if mesh else (1, 1))
 
@@ -128,7 +131,7 @@ def _start(
         kernels.mkdir(parents=True, exist_ok=True)
         variables |= {
             "TT_METAL_MOCK_CLUSTER_DESC_PATH": str(description),
-            # With fast dispatch a described cluster has fewer cores for work than a real one.
+            # With fast dispatch, a described cluster has fewer worker cores than a real one.
             "TT_METAL_SLOW_DISPATCH_MODE": "1",
             "TT_METAL_CACHE": str(kernels),
         }
@@ -149,37 +152,37 @@ def _start(
 
 
 def _progress(scratch: Path) -> int:
-    """Returns the line of `main.py` that was reached."""
+    """Returns the line of `main.py` that runs."""
     try:
         return int((scratch / "report.line").read_text() or 0)
     except (OSError, ValueError):
         return 0
 
 
-class _Places:
-    """The lines of a `main.py`, and the user's lines from which they came."""
+class _Script:
+    """The lines of a `main.py`, with their source locations in the user's code."""
 
     def __init__(self, folder: Path) -> None:
         self._lines = (folder / "main.py").read_text(encoding="utf-8", errors="replace").splitlines()
         self._sources: Mapping[str, str] = {}
         self.remarks: tuple[str, ...] = ()
-        places = folder / LOCATIONS
+        locations = folder / LOCATIONS
         try:
-            found: Any = json.loads(places.read_text(encoding="utf-8"))
-            self._sources = dict(found.items())
+            sources: Any = json.loads(locations.read_text(encoding="utf-8"))
+            self._sources = dict(sources.items())
         except FileNotFoundError:
             self.remarks = (f"the folder has no {LOCATIONS}: the user's lines are not known; export writes one",)
         except (OSError, ValueError, AttributeError) as error:
             self.remarks = (f"{LOCATIONS} cannot be read ({error}): the user's lines are not known; export it again",)
 
-    def __call__(self, line: int) -> Place:
+    def __call__(self, line: int) -> ScriptLine:
         text = self._lines[line - 1].strip() if 0 < line <= len(self._lines) else ""
-        return Place(line, text, str(self._sources.get(str(line), "")))
+        return ScriptLine(line, text, str(self._sources.get(str(line), "")))
 
-    def of_variable(self, name: str) -> Place:
-        """Returns the place at which a variable is set."""
-        made = (i for i, text in enumerate(self._lines, 1) if text.strip().startswith(f"{name} = "))
-        return self(next(made, 0))
+    def of_variable(self, name: str) -> ScriptLine:
+        """Returns the script line that sets a variable."""
+        line_numbers = (i for i, text in enumerate(self._lines, 1) if text.strip().startswith(f"{name} = "))
+        return self(next(line_numbers, 0))
 
 
 def _verdict(
@@ -189,7 +192,7 @@ def _verdict(
     scratch: Path,
     done: subprocess.CompletedProcess[str],
 ) -> Verdict:
-    places, report = _Places(folder), _read(scratch / "report.json")
+    places, report = _Script(folder), _read(scratch / "report.json")
     if "unusable" in report:
         raise TtnnError(
             f"ttnn {environment.version} of {str(environment.python)!r} cannot judge: {report['unusable']}; jaxmesh is "
@@ -197,7 +200,7 @@ def _verdict(
         )
     if "broken" in report:
         raise MissingFileError(
-            f"{str(folder)!r} holds no program that Python can load: {report['broken']}; export it again."
+            f"{str(folder)!r} does not contain a program that Python can load: {report['broken']}; export it again."
         )
     about: dict[str, Any] = {
         "version": environment.version,
@@ -209,7 +212,7 @@ def _verdict(
         return _dead(environment, places(_progress(scratch)), done, about)
     if report["code"] == UNREADABLE:
         raise MissingFileError(" ".join(done.stderr.split()) or f"{str(folder)!r} has files that cannot be read.")
-    found: dict[str, Any] = {
+    findings: dict[str, Any] = {
         "mesh": tuple(report.get("mesh", ())),
         "memories": tuple(_memory(name, m, report, places) for name, m in report.get("memories", {}).items()),
         "operations": {int(line): kinds for line, kinds in report["operations"].items()},
@@ -218,9 +221,9 @@ def _verdict(
     if report["code"] is None:
         refusal = report["refusal"]
         why = Refusal(places(refusal.pop("line")), **refusal)
-        return Verdict(REFUSED, refusal=why, **found, **about)
+        return Verdict(REFUSED, refusal=why, **findings, **about)
     leaks = tuple(Leak(places.of_variable(x["name"]), x["name"], tuple(x["shape"]), x["bytes"]) for x in report["left"])
-    return Verdict(ACCEPTED, leaks=leaks, exit_code=report["code"], **found, **about)
+    return Verdict(ACCEPTED, leaks=leaks, exit_code=report["code"], **findings, **about)
 
 
 def _read(report: Path) -> dict[str, Any]:
@@ -238,23 +241,23 @@ def _remarks(environment: Environment) -> tuple[str, ...]:
     )
 
 
-def _memory(name: str, found: Mapping[str, int], report: Mapping[str, Any], places: _Places) -> Memory:
+def _memory(name: str, measured: Mapping[str, int], report: Mapping[str, Any], places: _Script) -> DeviceMemory:
     kernels = {int(line): size for line, size in report.get("kernels", {}).items()} if name == "L1" else {}
     line = max(kernels, key=lambda n: kernels[n], default=0)
-    return Memory(
+    return DeviceMemory(
         name,
-        found["banks"],
-        found["bank_bytes"],
-        found["peak"],
-        places(found["peak_line"]),
-        found["end"],
+        measured["banks"],
+        measured["bank_bytes"],
+        measured["peak"],
+        places(measured["peak_line"]),
+        measured["end"],
         kernels.get(line),
         places(line),
     )
 
 
 def _dead(
-    environment: Environment, place: Place, done: subprocess.CompletedProcess[str], about: Mapping[str, Any]
+    environment: Environment, place: ScriptLine, done: subprocess.CompletedProcess[str], about: Mapping[str, Any]
 ) -> Verdict:
     """Returns the verdict on a program that ended the process.
 
@@ -264,12 +267,12 @@ def _dead(
     how = f"signal {signal.Signals(-done.returncode).name}" if done.returncode < 0 else f"exit code {done.returncode}"
     words = done.stderr.strip()
     if not place.line:
-        last = words.splitlines()[-1] if words else "it said nothing"
+        last = words.splitlines()[-1] if words else "it printed nothing"
         raise TtnnError(
             f"ttnn {environment.version} of {str(environment.python)!r} ended with {how} before the program began: "
             f"{last.strip()}; {GET}."
         )
-    # The form in which C++ reports an uncaught exception.
+    # C++ reports an uncaught exception after "what():".
     why = describe(RuntimeError(words.partition("what():")[2].strip())) if "what():" in words else {"reason": ""}
     reason = f"the process ended with {how}" + (f": {why['reason']}" if why["reason"] else "")
     return Verdict(DIED, refusal=Refusal(place, "died", reason, why.get("rule", ""), words), **about)

@@ -1,7 +1,7 @@
 """A stand-in for the compiler of kernels: mock devices run no kernel, but ttnn loads one for every op that it plans.
 
-The stand-in copies one small RISC-V program to wherever a compiled kernel is wanted. The program has what ttnn's loader
-looks for: a text segment at its address, a symbol table, and the relocations of the text.
+The stand-in copies one small RISC-V program to the path of each compiled kernel. The program has the parts that ttnn's
+loader reads: a text segment at its address, a symbol table, and the relocations of the text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ echo "$out:" > "${{out%.*}}.d"
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """A section of an ELF file: its name, and the fields of its header in their order."""
+    """A section of an ELF file: its name, and the fields of its header in order."""
 
     name: str
     kind: int
@@ -65,7 +65,7 @@ def _sections() -> list[_Section]:
 
 
 def stand_in_program() -> bytes:
-    """Returns the smallest 32-bit RISC-V executable that ttnn's loader takes."""
+    """Returns the smallest 32-bit RISC-V executable that ttnn's loader accepts."""
     sections = _sections()
     names = next(s.data for s in sections if s.name == ".shstrtab")
     offset, body, table = _HEADER + _SEGMENT, b"", bytes(40)
@@ -84,7 +84,7 @@ def stand_in_program() -> bytes:
 
 
 def install_stand_in(folder: Path) -> None:
-    """Writes the stand-in into the folder in which ttnn looks for its compiler."""
+    """Writes the stand-in into the compiler's folder of a ttnn installation."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PROGRAM).write_bytes(stand_in_program())
     script = folder / COMPILER

@@ -1,4 +1,4 @@
-"""The verdict of the real ttnn on a program: data, shown as text and as a table in Jupyter."""
+"""The verdict of the real ttnn on a program as data, text, and a table in Jupyter."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from jaxmesh.drawing.text_layout import align_columns, escape
 
 ACCEPTED, REFUSED, DIED = "accepted", "refused", "died"
 LAYOUT_CHANGES = ("Tilize", "Untilize")
-"""Prefixes of ttnn's device operations that change a layout between tiles and rows, and nothing else."""
+"""Prefixes of ttnn's device operations that only change the layout between tiles and rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A place in a program.
+class ScriptLine:
+    """A line of `main.py`, with its source location in the user's code.
 
     Attributes:
-      line: the line of `main.py`; 0 if none was reached.
-      text: the line.
-      source: the user's line from which its operation came, as `file:line:column (function)`; empty if there is none.
+      line: the line of `main.py`; 0 if the program did not start.
+      text: the text of the line.
+      source: the source location, as `file:line:column (function)`; empty if unknown.
     """
 
     line: int = 0
@@ -38,18 +38,18 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why and where the library refused.
+    """The reason and location of a refusal by the library.
 
     Attributes:
       place: the line.
       kind: `"arguments"` (an argument that the function does not have, or one of another type), `"DRAM"`, `"L1"` (the
         memory is too small), `"rule"` (a rule of the operation), `"other"`.
-      reason: the library's, in one line.
-      rule: the place in the library's own source, and the condition; empty if the message has none.
+      reason: the library's reason, in one line.
+      rule: the location in the library's source, and the condition; empty if the message has none.
       text: the library's whole message, without its backtrace.
     """
 
-    place: Place
+    place: ScriptLine
     kind: str
     reason: str
     rule: str = ""
@@ -57,32 +57,32 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class DeviceMemory:
     """A memory of each device; all sizes are bytes.
 
     Attributes:
       name: `"DRAM"` or `"L1"`.
-      banks: how many there are: of L1 the cores.
-      bank_bytes: the size of one.
-      peak: the most that tensors take on one bank.
-      peak_place: where that is.
-      end: what they take on one bank when the function ends, its results included.
-      kernel: of L1, the most that the buffers of one operation take on one core; None if ttnn did not report it.
-      kernel_place: where that is.
+      banks: the number of banks; for L1, the number of cores.
+      bank_bytes: the size of one bank.
+      peak: the largest total of the tensors on one bank.
+      peak_place: the line of the peak.
+      end: the total of the tensors on one bank when the function ends, including its results.
+      kernel: for L1, the largest total of one operation's buffers on one core; None if ttnn did not report it.
+      kernel_place: the line of `kernel`.
     """
 
     name: str
     banks: int
     bank_bytes: int
     peak: int
-    peak_place: Place
+    peak_place: ScriptLine
     end: int
     kernel: int | None = None
-    kernel_place: Place = field(default_factory=Place)
+    kernel_place: ScriptLine = field(default_factory=ScriptLine)
 
     @property
     def device_peak(self) -> int:
-        """The peak on one device: over all banks."""
+        """The peak on one device, over all banks."""
         return self.peak * self.banks
 
     @property
@@ -93,16 +93,16 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """A tensor that is left on the devices when the function ends, and is no result.
+    """A tensor that stays on the devices when the function ends, and is not a result.
 
     Attributes:
-      place: the line that made it.
+      place: the line that created it.
       name: its variable in `main.py`.
-      shape: on one device.
-      bytes: on one device.
+      shape: the local shape.
+      bytes: the bytes on one device.
     """
 
-    place: Place
+    place: ScriptLine
     name: str
     shape: tuple[int, ...]
     bytes: int
@@ -110,20 +110,20 @@ class Leak:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """The verdict of the real ttnn on a program; true if it is accepted.
+    """The verdict of the real ttnn on a program; true if the program is accepted.
 
     Attributes:
       outcome: `"accepted"` to its end, `"refused"`, or `"died"`: the library ended the process.
-      version: of ttnn.
+      version: the version of ttnn.
       target: `"board"`, or the name of the described cluster: `"n300"`, `"t3000"`, `"galaxy"`.
-      mesh: the sizes of the mesh; empty if none was opened.
-      refusal: why and where; None of an accepted program.
-      memories: DRAM and L1; empty if no mesh was opened, or the process died.
-      leaks: the tensors that are left.
-      operations: per line of `main.py` the device operations that it became, by kind.
-      places: per line of `main.py` its place.
-      exit_code: of an accepted program, what it ended with; 1 if its results are not as expected, on a board.
-      output: what the program printed.
+      mesh: the sizes of the mesh; empty if the program opened no mesh.
+      refusal: the reason and the line; None for an accepted program.
+      memories: DRAM and L1; empty if the program opened no mesh, or the process died.
+      leaks: the tensors that stay on the devices.
+      operations: per line of `main.py` the counts of device operations by name.
+      places: per line of `main.py` its text and source location.
+      exit_code: the exit code of an accepted program; 1 if results on a board differ from the expected results.
+      output: the standard output of the program.
       remarks: further notes, for example that this version of ttnn is not the tested one.
     """
 
@@ -132,10 +132,10 @@ class Verdict:
     target: str
     mesh: tuple[int, ...] = ()
     refusal: Refusal | None = None
-    memories: tuple[Memory, ...] = ()
+    memories: tuple[DeviceMemory, ...] = ()
     leaks: tuple[Leak, ...] = ()
     operations: Mapping[int, Mapping[str, int]] = field(default_factory=dict[int, Mapping[str, int]])
-    places: Mapping[int, Place] = field(default_factory=dict[int, Place])
+    places: Mapping[int, ScriptLine] = field(default_factory=dict[int, ScriptLine])
     exit_code: int = 0
     output: str = ""
     remarks: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ class Verdict:
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """The device operations by kind, the most frequent first."""
+        """The counts of device operations by name, the most frequent first."""
         counts: dict[str, int] = {}
         for kinds in self.operations.values():
             for kind, count in kinds.items():
@@ -157,8 +157,8 @@ class Verdict:
         """The number of device operations that only change a layout."""
         return sum(n for kind, n in self.counts.items() if kind.startswith(LAYOUT_CHANGES))
 
-    def memory(self, name: str) -> Memory | None:
-        """Returns the memory of a name, `"DRAM"` or `"L1"`; None if no mesh was opened."""
+    def memory(self, name: str) -> DeviceMemory | None:
+        """Returns the memory named `"DRAM"` or `"L1"`; None if the program opened no mesh."""
         return next((m for m in self.memories if m.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def _refusal_rows(refusal: Refusal) -> list[tuple[str, str]]:
     return rows + ([("rule", refusal.rule)] if refusal.rule else [])
 
 
-def _memory_rows(memory: Memory) -> Sequence[tuple[str, str]]:
+def _memory_rows(memory: DeviceMemory) -> Sequence[tuple[str, str]]:
     part = memory.peak / memory.bank_bytes if memory.bank_bytes else 0
     each = f"peak {_bytes(memory.device_peak)} of {_bytes(memory.device_bytes)} ({part:.1%}) on each device"
     place = f", at {memory.peak_place}" if memory.peak_place.line else ""
@@ -222,7 +222,7 @@ def _memory_rows(memory: Memory) -> Sequence[tuple[str, str]]:
 
 
 def _bytes(count: int) -> str:
-    """Returns a number of bytes in the unit that suits it.
+    """Returns a number of bytes with a binary unit.
 
     >>> _bytes(512), _bytes(65_536), _bytes(12 * 1_072_693_184)
     ('512 B', '64.0 KiB', '11.99 GiB')

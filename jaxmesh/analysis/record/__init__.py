@@ -1,7 +1,7 @@
-"""Recordings of every value of a program on every device, and the first difference between two of them."""
+"""Records every value of a program on every device, and finds the first difference between two recordings."""
 
 from jaxmesh.analysis.record.compare import compare as compare
-from jaxmesh.analysis.record.comparison import Comparison as Comparison, Row as Row
+from jaxmesh.analysis.record.comparison import ComparedValue as ComparedValue, Comparison as Comparison
 from jaxmesh.analysis.record.entry import Entry as Entry
 from jaxmesh.analysis.record.recording import Recording as Recording
-from jaxmesh.analysis.record.source_path import Place as Place, Step as Step
+from jaxmesh.analysis.record.source_path import PathStep as PathStep, Place as Place

@@ -1,4 +1,4 @@
-"""The buffers that an instrumented program returns: which values each holds, and the entries read from them."""
+"""The buffers that an instrumented program returns: the values in each buffer, and the entries read from them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Buffer:
 
     Attributes:
       on_devices: True if the value lives on the devices.
-      number: its index among the results of the body that is being traced, at the end among those of the program.
+      number: its index among the results of the traced body, finally among the results of the program.
       loops: the number of loops around the value. The dims are one per loop, then one per mesh axis if `on_devices`,
-        then those of the value.
+        then the dims of the value.
     """
 
     on_devices: bool
@@ -42,7 +42,7 @@ class ValueNode:
 
 @dataclass(frozen=True, slots=True)
 class ScanNode:
-    """The values of a scan's body; `order` lists the indices of the slices in the order in which they are read."""
+    """The values of a scan's body; `order` lists the indices of the slices in execution order."""
 
     place: Place
     order: tuple[int, ...]
@@ -51,7 +51,7 @@ class ScanNode:
 
 @dataclass(frozen=True, slots=True)
 class WhileNode:
-    """The values of a while loop; `iterations` counts how often its body ran, `capacity` is what its buffers hold."""
+    """The values of a while loop; `iterations` counts its iterations, `capacity` is the length of its buffers."""
 
     place: Place
     iterations: Buffer
@@ -62,7 +62,7 @@ class WhileNode:
 
 @dataclass(frozen=True, slots=True)
 class CondNode:
-    """The values of the branches of a conditional; `index` is the number of the branch that ran."""
+    """The values of the branches of a conditional; `index` is the number of the executed branch."""
 
     place: Place
     index: Buffer
@@ -77,7 +77,7 @@ Iteration = tuple[int, ...]
 
 @dataclass(slots=True)
 class Reader:
-    """Reads entries from buffers, in the order in which the reference executor records them.
+    """Reads entries from buffers, in the recording order of the reference executor.
 
     Attributes:
       arrays: the buffers.
@@ -126,7 +126,7 @@ class Reader:
                 self._body(node.body, walk.inside(node.place, "body", i), (*at, i), running)
 
     def _numbers(self, buffer: Buffer, at: Iteration, active: Active) -> dict[Coordinate, int]:
-        """One integer per device."""
+        """Returns one integer per device."""
         array = self.arrays[buffer.number][at]
         return {c: int(array[c] if buffer.on_devices else array) for c in active}
 

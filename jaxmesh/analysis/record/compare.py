@@ -1,4 +1,4 @@
-"""Comparing two recordings: the first equation and the first device where they differ."""
+"""Compares two recordings: finds the first equation and the first device that differ."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxmesh.analysis.record.align import TRANSFERS, align
-from jaxmesh.analysis.record.comparison import Comparison, Row, Thresholds, as_number
+from jaxmesh.analysis.record.comparison import ComparedValue, Comparison, Thresholds, as_number
 from jaxmesh.analysis.record.entry import Coordinate, Entry
 from jaxmesh.analysis.record.metrics import Apart, Array, apart, eps_of
 from jaxmesh.analysis.record.recording import Recording
@@ -23,7 +23,8 @@ PCC = 0.99
 """The default minimum correlation of Tenstorrent's tools (`comp_pcc` of tt-metal, ttrt of tt-mlir)."""
 
 _FINE, _COARSE = 16, 2
-"""Rounding units of the largest value that are no difference: for float32 and wider, and for narrower floats."""
+"""The difference that counts as equal, in rounding units of the largest value: for float32 and wider, and for narrower
+floats."""
 
 _FLOAT32 = 1e-6
 _CARRIED = 4
@@ -44,31 +45,31 @@ def compare(
 ) -> Comparison:
     """Finds where two recordings first differ: the equation, in program order, and the device, row-major.
 
-    Values are matched by source location, op, and the way through loops and branches; those that an edit has moved to
-    other lines or columns, in order, by function, way, op and type. A `mesh_shard` is matched with
-    the `distribute_tensor` or `aggregate_tensor` that it became. What only one recording has is listed, and is no
-    difference: the pass cancels, hoists and adds transfers. A full value is compared with the copy of every device.
+    Values are matched by source location, op, and the path through loops and branches. Values that an edit moved to
+    other lines or columns are matched in order, by function, path, op and type. A `mesh_shard` is matched with
+    its `distribute_tensor` or `aggregate_tensor`. Values in only one recording are listed, and are not a
+    difference: the pass cancels, hoists and inserts transfers. A full value is compared with every device's copy.
 
-    Integers, booleans and random keys have to be equal; so has what only moves data, as long as all before it is equal
-    to the bit. Computed floats pass if they are within rounding (16 units of rounding of the largest value, 2 of floats
-    of less than 32 bits), or else within `rtol` and with a correlation of at least `pcc`. The correlation is that of
-    tt-metal's `comp_pcc`; alone it would miss a wrong factor.
+    Integers, booleans and random keys have to be equal. So have results of data movement, while all earlier values are
+    equal to the bit. Computed floats pass within rounding: 16 units of rounding of the largest value, or 2 units for
+    floats of less than 32 bits. Beyond, they pass within `rtol` and with a correlation of at least `pcc`, as in
+    tt-metal's `comp_pcc`; the correlation alone would miss a wrong factor.
 
     Args:
-      a: the recording taken to be right.
-      b: the other.
-      pcc: the least correlation; -1 asks for none.
+      a: the reference recording.
+      b: the recording to compare with it.
+      pcc: the minimum correlation; -1 disables the check.
       rtol: the largest difference, relative to the largest magnitude in the value; by default the square root of the
-        dtype's unit of rounding (float32: 3.5e-4, bfloat16: 0.088), or 4 units of a narrower float made before;
+        dtype's unit of rounding (float32: 3.5e-4, bfloat16: 0.088), or 4 units of an earlier, narrower float;
         `math.inf` leaves it to `pcc` alone.
       atol: a difference that is always allowed.
-      exact: whether all bits have to be equal.
+      exact: True if all bits have to be equal.
 
     Returns:
       A comparison: true if nothing differs; `.first` is the first difference, `.rows` are all values.
 
     Raises:
-      ArgumentTypeError: `a` or `b` is no recording, or a threshold no number.
+      ArgumentTypeError: `a` or `b` is not a recording, or a threshold is not a number.
       ArgumentValueError: a threshold out of range.
       RecordingError: the recordings are of different meshes, or have no value in common.
 
@@ -119,30 +120,31 @@ def _threshold(name: str, value: Any, least: float, most: float) -> float:
 
 @dataclass(slots=True)
 class _Judge:
-    """Judges values in program order; `clean` is True as long as all were equal to the bit."""
+    """Judges values in program order; `clean` is True while all values are equal to the bit."""
 
     thresholds: Thresholds
     clean: bool
     narrowest: float = 0.0
-    """The largest unit of rounding of a float so far: XLA may keep more bits of such values, or fewer of later ones."""
+    """The largest rounding unit of a float so far: XLA may keep more bits of such values, or fewer bits of later
+    values."""
 
-    def row(self, a: Entry | None, b: Entry | None) -> Row:
+    def row(self, a: Entry | None, b: Entry | None) -> ComparedValue:
         if b is None:
             assert a is not None
-            return Row.of(a, a, "only in a")
+            return ComparedValue.of(a, a, "only in a")
         if a is None:
-            return Row.of(b, b, "only in b")
+            return ComparedValue.of(b, b, "only in b")
         self.narrowest = max(self.narrowest, eps_of(a.dtype))
         why = _types_differ(a, b)
-        result: Row = Row.of(a, b, "different", why=why) if why else self._values(a, b)
+        result: ComparedValue = ComparedValue.of(a, b, "different", why=why) if why else self._values(a, b)
         self.clean = self.clean and result.status == "equal"
         return result
 
-    def _values(self, a: Entry, b: Entry) -> Row:
+    def _values(self, a: Entry, b: Entry) -> ComparedValue:
         common, missing = _coordinates(a, b)
         pairs = [(a.at(c), b.at(c)) for c in common]
         copies = [(x, y.reshape(x.shape)) for x, y in pairs]
-        # Copies in the memory of one are compared once.
+        # Copies that share memory are compared once.
         shared = all(e.coordinates is None or not e.data.strides[0] for e in (a, b))
         metrics = [apart(x, y) for x, y in (copies[:1] if shared else copies)]
         metrics = metrics * len(copies) if shared else metrics
@@ -151,18 +153,18 @@ class _Judge:
         for coordinate, (x, y), result in zip(common, copies, metrics, strict=True):
             why, at = self._verdict(result, x, exact)
             if at is not None:
-                found: Any = {"index": at, "value": as_number(x[at]), "other": as_number(y[at])}
-                return Row.of(a, b, "different", coordinate=coordinate or None, why=why, **found, **numbers)
+                element: Any = {"index": at, "value": as_number(x[at]), "other": as_number(y[at])}
+                return ComparedValue.of(a, b, "different", coordinate=coordinate or None, why=why, **element, **numbers)
         if missing is not None:
             why = "only one of them made it on this device"
-            return Row.of(a, b, "different", coordinate=missing, why=why, **numbers)
-        return Row.of(a, b, "equal" if all(r.same for r in metrics) else "close", **numbers)
+            return ComparedValue.of(a, b, "different", coordinate=missing, why=why, **numbers)
+        return ComparedValue.of(a, b, "equal" if all(r.same for r in metrics) else "close", **numbers)
 
     def _verdict(self, metrics: Apart, x: Array, exact: bool) -> tuple[str, tuple[int, ...] | None]:
-        """Returns why two arrays differ and at which element; the element is None if they do not."""
+        """Returns the reason why two arrays differ and the element; the element is None if they agree."""
         limits = self.thresholds
         if metrics.same or (not limits.exact and metrics.largest == 0):
-            # 0.0 equals -0.0, and every NaN every other.
+            # 0.0 equals -0.0, and every NaN equals every NaN.
             return "", None
         if limits.exact or exact or not jnp.issubdtype(x.dtype, jnp.inexact):
             rule = "exact=True" if limits.exact else "data only moves" if exact else "no float"
@@ -185,12 +187,12 @@ def _types_differ(a: Entry, b: Entry) -> str:
     if a.dtype != b.dtype or a.key != b.key:
         return f"dtypes {a.key or a.dtype} and {b.key or b.dtype}"
     moved = a.place.op in TRANSFERS and b.place.op in TRANSFERS and math.prod(a.shape) == math.prod(b.shape)
-    # The pass reshapes around a transfer, which keeps the order of elements.
+    # The pass inserts reshapes around a transfer, which keep the order of elements.
     return "" if a.shape == b.shape or (moved and a.place.op != b.place.op) else f"shapes {a.shape} and {b.shape}"
 
 
 def _coordinates(a: Entry, b: Entry) -> tuple[Sequence[Coordinate], Coordinate | None]:
-    """Returns the devices to compare, and the first device that only one of the two has."""
+    """Returns the devices to compare, and the first device that only one entry contains."""
     if a.coordinates is None or b.coordinates is None:
         return a.coordinates or b.coordinates or ((),), None
     apart_at = sorted(set(a.coordinates) ^ set(b.coordinates))

@@ -21,7 +21,7 @@ SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The limits for two floats; `rtol=None` is the square root of each dtype's rounding unit."""
+    """The thresholds for two floats; `rtol=None` is the square root of each dtype's rounding unit."""
 
     pcc: float
     rtol: float | None
@@ -36,25 +36,26 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparedValue:
     """One value of the two recordings.
 
     Attributes:
       status: `"equal"` to the bit, `"close"` (floats that pass), `"different"`, `"only in a"`, `"only in b"`.
       line: `file.py:12 (function)`.
-      op: the op in `a`, and `other_op` that in `b`.
-      occurrence: the index among the values of this op on this line; of an argument its index.
+      op: the op in `a`; `other_op` is the op in `b`.
+      occurrence: the index among the values of this op on this line; for an argument, its index.
       path: the path through loops and branches, e.g. `scan[2]`.
-      name: all of these.
-      dtype: of the value in `a`; of random keys that of their words.
-      shape: in `a`, on a device the local one.
-      coordinate: the first device where they differ; None of a value that is full in both.
-      index: an element there: the first that differs where bits have to be equal, else the one furthest apart.
-      value: what `a` has there, and `other` what `b` has.
+      name: line, op, occurrence and path.
+      dtype: the dtype in `a`; for random keys, the dtype of their words.
+      shape: the shape in `a`; the local shape on a device.
+      coordinate: the first device where they differ; None for a value that is full in both.
+      index: an element there: the first that differs if bits have to be equal, else the one with the largest
+        difference.
+      value: the element in `a`; `other` is the element in `b`.
       pcc: the smallest correlation of all devices.
-      largest: the largest absolute difference on any device, and `relative` the largest relative one.
+      largest: the largest absolute difference on any device; `relative` is the largest relative difference.
       ulps: the largest difference in steps between neighbouring floats.
-      why: the limit that they exceed.
+      why: the threshold that they exceed.
     """
 
     status: str
@@ -77,25 +78,25 @@ class Row:
     why: str = ""
 
     @staticmethod
-    def of(a: Entry, b: Entry, status: str, **found: Any) -> Row:
-        """Returns the row of two values; `found` are the fields from `coordinate` on."""
-        where = (a.place.line, a.place.op, b.place.op, a.place.occurrence)
-        return Row(status, *where, describe_path(a.path), a.name, a.key or a.dtype.name, a.shape, **found)
+    def of(a: Entry, b: Entry, status: str, **fields: Any) -> ComparedValue:
+        """Returns the row of two values; `fields` are the fields from `coordinate` on."""
+        location = (a.place.line, a.place.op, b.place.op, a.place.occurrence)
+        return ComparedValue(status, *location, describe_path(a.path), a.name, a.key or a.dtype.name, a.shape, **fields)
 
 
 def as_number(value: Any) -> Any:
-    """Returns a plain Python number, of dtypes that have one."""
+    """Returns a plain Python number for dtypes that have one."""
     array = np.asarray(value)
     return array.item() if array.dtype.isbuiltin == 1 else array.astype(np.float64).item()
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """The differences between two recordings; true if there are none.
+    """The differences between two recordings; true if all common values agree.
 
     Attributes:
-      name: of the program.
-      level: of `a`, and `other_level` of `b`.
+      name: the name of the program.
+      level: the level of `a`; `other_level` is the level of `b`.
       mesh: the size of each mesh axis.
       thresholds: the limits.
       rows: every value, in program order.
@@ -106,42 +107,42 @@ class Comparison:
     other_level: str
     mesh: Mapping[str, int]
     thresholds: Thresholds
-    rows: tuple[Row, ...]
+    rows: tuple[ComparedValue, ...]
 
     def __bool__(self) -> bool:
         return self.first is None
 
     @cached_property
-    def first(self) -> Row | None:
-        """The first difference, in program order; None if there is none."""
+    def first(self) -> ComparedValue | None:
+        """The first difference in program order; None if all values agree."""
         return next(iter(self.different), None)
 
     @cached_property
-    def different(self) -> tuple[Row, ...]:
+    def different(self) -> tuple[ComparedValue, ...]:
         """The values that differ."""
         return tuple(r for r in self.rows if r.status == "different")
 
     @cached_property
-    def unmatched(self) -> tuple[Row, ...]:
-        """The values that only one recording has."""
+    def unmatched(self) -> tuple[ComparedValue, ...]:
+        """The values in only one recording."""
         return tuple(r for r in self.rows if r.status.startswith("only"))
 
     @cached_property
-    def strange(self) -> tuple[Row, ...]:
-        """The unmatched values that no pass adds or removes.
+    def strange(self) -> tuple[ComparedValue, ...]:
+        """The unmatched values that no pass inserts or removes.
 
-        A `mesh_shard` of a tensor that is already on the devices becomes slices on its line: these are no exception.
+        A `mesh_shard` of a tensor that is already on the devices becomes slices on its line: these are left out, too.
         """
         split = {(r.line, r.status) for r in self.unmatched if r.op == "mesh_shard"}
         other = {"only in a": "only in b", "only in b": "only in a"}
         return tuple(r for r in self.unmatched if r.op not in PLUMBING and (r.line, other[r.status]) not in split)
 
     @cached_property
-    def before(self) -> tuple[Row, ...]:
-        """Values that only one recording computes, nearest before the first difference: for example a missing op."""
+    def before(self) -> tuple[ComparedValue, ...]:
+        """Values that only one recording computes, just before the first difference: for example a missing op."""
         if self.first is None:
             return ()
-        only_one, strange = list[Row](), {*map(id, self.strange)}
+        only_one, strange = list[ComparedValue](), {*map(id, self.strange)}
         for row in reversed(self.rows[: self.rows.index(self.first)]):
             if id(row) in strange:
                 only_one.append(row)
@@ -164,8 +165,8 @@ class Comparison:
         ]
         if self.first is None:
             apart = {r.status for r in self.strange}
-            some = " in the values that both have; others have no partner" if len(apart) > 1 else ""
-            return [*lines, f"no difference{some}"]
+            scope = " in the values that both have; others have no partner" if len(apart) > 1 else ""
+            return [*lines, f"no difference{scope}"]
         return [
             *lines,
             f"first difference: {_sentence(self.first)}",
@@ -203,12 +204,12 @@ class Comparison:
 
 
 _HEAD = ("where", "op", "device", "index", "a", "b", "pcc", "largest", "relative", "ulps", "why")
-# The colours of the page around it, so that it suits a light and a dark one.
+# The page's own colours, which suit light and dark pages.
 _STYLE = "color: inherit; background: transparent; font-family: monospace; overflow-x: auto; white-space: nowrap"
 _FRAME = f'style="{_STYLE}"'
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: ComparedValue) -> tuple[str, ...]:
     where = f"{row.line} in {row.path}" if row.path else row.line
     op = row.op if row.op == row.other_op else f"{row.op} / {row.other_op}"
     if row.op == ARGUMENT:
@@ -226,7 +227,7 @@ def _show(value: Any) -> str:
     return f"{value:.9g}" if isinstance(value, (float, complex)) else str(value)
 
 
-def _sentence(row: Row) -> str:
+def _sentence(row: ComparedValue) -> str:
     at = f" on device {row.coordinate}" if row.coordinate is not None else ""
     other = f" (in b {row.other_op})" if row.other_op != row.op else ""
     if row.index is None:

@@ -1,4 +1,4 @@
-"""One recorded value: what one equation produced, once, under a name that other runs of the program give it too."""
+"""One recorded value: the result of one equation in one execution, with a name that is stable between runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 Coordinate = tuple[int, ...]
 
 LEVELS = ("ttir", "ttnn", "devices")
-"""The source of the values: the reference executor on the program before or after the pass, or the compiled program."""
+"""The source of the values: the reference executor before or after the pass, or the compiled program."""
 
 MAX_BYTES = 2**30
 """The default limit of a recording, in bytes."""
@@ -25,7 +25,7 @@ MAX_BYTES = 2**30
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """One value: one result of one equation, once.
+    """One value: one result of one equation in one execution.
 
     Attributes:
       place: the equation.
@@ -46,12 +46,12 @@ class Entry:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the value, on a device the local one."""
+        """The shape of the value; on a device, the local shape."""
         return self.data.shape if self.coordinates is None else self.data.shape[1:]
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype, of random keys that of their words."""
+        """The dtype; for random keys, the dtype of their words."""
         return self.data.dtype
 
     @property
@@ -62,10 +62,10 @@ class Entry:
         return f"{self.place}{result}{way}"
 
     def at(self, coordinate: Sequence[int]) -> Array:
-        """The value on one device; a full value is the same for all.
+        """Returns the value on one device; a full value is the same on all devices.
 
         Raises:
-          ArgumentValueError: that device did not compute it.
+          ArgumentValueError: the device did not compute the value.
         """
         if self.coordinates is None:
             return self.data
@@ -83,12 +83,12 @@ class Entry:
 
 
 def is_recorded(aval: Any) -> bool:
-    """Returns True for types whose values are recorded: arrays, but no references, tokens or `float0`."""
+    """Returns True for types with recorded values: arrays, but not references, tokens or `float0`."""
     return compat.is_array_type(aval) and aval.dtype != jax.dtypes.float0
 
 
 def key_kind(dtype: Any) -> str:
-    """The implementation of random keys; empty for numbers."""
+    """Returns the implementation of random keys; empty for numbers."""
     return str(dtype)[len("key<") : -1] if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) else ""
 
 

@@ -18,14 +18,14 @@ Only = str | Sequence[str] | Callable[[Place], bool] | None
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A filter of places, None for all of them, and the largest size of the recording in bytes."""
+    """A filter of equations (None records all), and the limit of the recording in bytes."""
 
     test: Callable[[Place], bool] | None
     max_bytes: int
 
     @staticmethod
     def of(only: Only, max_bytes: Any) -> Wanted:
-        """Reads the arguments of `record`."""
+        """Checks and converts the arguments of `record`."""
         limit = MAX_BYTES if max_bytes is None else as_index("record", "max_bytes", max_bytes)
         if only is None or (callable(only) and not isinstance(only, type)):
             return Wanted(only, limit)
@@ -41,7 +41,7 @@ class Wanted:
         return self.test is not None
 
     def __call__(self, place: Place) -> bool:
-        """Returns True if the values of a place are recorded."""
+        """Returns True if the values of an equation are recorded."""
         answer: Any = self.test is None or self.test(place)
         if not isinstance(answer, bool):
             raise ArgumentTypeError(f"the function given to record as only returns True or False, got {quote(answer)}.")

@@ -2,11 +2,11 @@
 
 The program is traced again, equation by equation, and every value becomes a result. A value on the devices leaves
 through an `aggregate_tensor` that joins all copies, one dim per mesh axis. So the planner and the executor see an
-ordinary program, and the copies leave a mapped region by its `out_specs`. In a loop inside a mapped region the copies
+ordinary program, and the copies leave a mapped region by its `out_specs`. In a loop inside a mapped region, the copies
 of all iterations are stacked first.
 
-Callbacks on the devices would be shorter, but they hang: with 1 MB shards a callback between two collectives waits for
-the thread that waits for the collective.
+Callbacks on the devices would be shorter, but they deadlock: with 1 MB shards, a callback between two collectives waits
+for the thread that waits for the collective.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INITIAL_CAPACITY = 16
 
 @dataclass(frozen=True, slots=True)
 class Instrumented:
-    """A program that returns every value it computes, and the meaning of its results."""
+    """A program that returns every value it computes, and the layout of its results."""
 
     jaxpr: Jaxpr
     nodes: Sequence[Node]
@@ -64,14 +64,14 @@ def instrument(
     """Traces a closed, lowered jaxpr whose results are the wanted values, each a full array.
 
     `varying` has, for each argument, the mesh axes it varies over; `capacities` has the number of iterations of a
-    while loop that its buffers hold, by default `INITIAL_CAPACITY`.
+    while loop that its buffers store, by default `INITIAL_CAPACITY`.
     """
-    scopes: list[_Scope] = []
+    scopes: list[_TracedBody] = []
     program, inputs = residency.program, residency.inputs
 
     def run(*args: Any) -> list[Any]:
         tracer = _Tracer(mesh, wanted, capacities, residency)
-        scope = _Scope(Walk())
+        scope = _TracedBody(Walk())
         for number, (x, each, aval) in enumerate(zip(args, inputs, program.in_avals, strict=True)):
             tracer.record(scope, Place(SourceLocation(function=name), ARGUMENT, number), 0, x, each, aval)
         tracer.body(scope, program, args, inputs)
@@ -83,11 +83,11 @@ def instrument(
 
 
 @dataclass(slots=True)
-class _Scope:
+class _TracedBody:
     """One body while it is traced: its nodes, and its buffers with the arrays that fill them.
 
-    `mapped` is a body that runs on the devices as a whole; there every array is one per device, with dims of size 1
-    for the axes of the mesh. Elsewhere every array is a full one.
+    A `mapped` body runs on the devices as a whole: each of its arrays has one copy per device, with dims of size 1
+    for the mesh axes. The arrays of any other body are full arrays.
     """
 
     walk: Walk
@@ -97,7 +97,7 @@ class _Scope:
     values: list[Any] = field(default_factory=list[Any])
 
     def add(self, buffer: Buffer, value: Any) -> Buffer:
-        """Makes an array a result of the body."""
+        """Adds an array to the results of the body."""
         buffer.number = len(self.values)
         self.buffers.append(buffer)
         self.values.append(value)
@@ -105,7 +105,7 @@ class _Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class _Site:
+class _LoopOrBranch:
     """A loop or a conditional: its equation, its operands, and the residencies of operands and results."""
 
     place: Place
@@ -124,14 +124,16 @@ class _Tracer:
 
     # --- one value ---
 
-    def record(self, scope: _Scope, place: Place, result: int, value: Any, residency: Residency, aval: Any) -> None:
-        """Makes a value a result of the body if it is wanted."""
+    def record(
+        self, scope: _TracedBody, place: Place, result: int, value: Any, residency: Residency, aval: Any
+    ) -> None:
+        """Adds a value to the results of the body if it is wanted."""
         if is_recorded(aval) and self.wanted(place):
             buffer = self.save(scope, value, residency is DEVICE)
             scope.nodes.append(ValueNode(buffer, place, result, key_kind(aval.dtype)))
 
-    def save(self, scope: _Scope, value: Any, on_devices: bool) -> Buffer:
-        """Makes a value a result of the body."""
+    def save(self, scope: _TracedBody, value: Any, on_devices: bool) -> Buffer:
+        """Adds a value to the results of the body."""
         value = words_of(jnp.asarray(value))
         if not scope.mapped and not on_devices:
             return scope.add(Buffer(False), value)
@@ -139,23 +141,23 @@ class _Tracer:
         return scope.add(Buffer(True), copies if scope.mapped else self.gather(copies, 0))
 
     def vary(self, value: Any) -> Any:
-        """Types a value as varying over every axis, so that every copy is read, also if types prove them equal."""
-        known = compat.varying_axes(jax.typeof(value))
-        missing = [a for a in self.names if a not in known]
+        """Marks a value as varying over every axis, so that every copy is read, even if types prove them equal."""
+        varying = compat.varying_axes(jax.typeof(value))
+        missing = [a for a in self.names if a not in varying]
         return compat.vary(value, missing) if missing else value
 
     def gather(self, value: Any, start: int) -> Any:
-        """Joins all copies into one full array; one dim per mesh axis, from dim `start` on."""
+        """Joins all copies into one full array, with one dim per mesh axis, from dim `start` on."""
         config = MeshComposerConfig(list(range(start, start + len(self.sizes))), self.sizes)
         return aggregate_tensor_p.bind(value, composer_config=config)
 
-    def zeros(self, inner: _Scope, struct: Any, *lead: int) -> Any:
-        """Zeros for an array of a body, with dims in front."""
+    def zeros(self, inner: _TracedBody, struct: Any, *lead: int) -> Any:
+        """Returns zeros for an array of a body, with leading dims `lead`."""
         zeros = jnp.zeros((*lead, *struct.shape), struct.dtype)
         return self.vary(zeros) if inner.mapped else zeros
 
-    def adopt(self, scope: _Scope, inner: _Scope, values: Sequence[Any], loops: int) -> list[Node]:
-        """Makes the buffers of a body those of the body around it, with `loops` more dims in front."""
+    def adopt(self, scope: _TracedBody, inner: _TracedBody, values: Sequence[Any], loops: int) -> list[Node]:
+        """Adds the buffers of a body to the body around it, with `loops` more leading dims."""
         for buffer, value in zip(inner.buffers, values, strict=True):
             buffer.loops += loops
             leaves = inner.mapped and not scope.mapped
@@ -164,8 +166,8 @@ class _Tracer:
 
     # --- bodies ---
 
-    def body(self, scope: _Scope, jaxpr: Jaxpr, args: Sequence[Any], inputs: Residencies) -> list[Any]:
-        """Traces a body, whose values become those of the scope."""
+    def body(self, scope: _TracedBody, jaxpr: Jaxpr, args: Sequence[Any], inputs: Residencies) -> list[Any]:
+        """Traces a body and adds its values to the scope."""
         known = self.residency.body(jaxpr, inputs)
 
         def trace(eqn: Eqn, operands: list[Any]) -> list[Any]:
@@ -176,14 +178,14 @@ class _Tracer:
         return evaluate.interpret(jaxpr, args, trace)
 
     def equation(
-        self, scope: _Scope, eqn: Eqn, operands: list[Any], inputs: Residencies, outputs: Residencies
+        self, scope: _TracedBody, eqn: Eqn, operands: list[Any], inputs: Residencies, outputs: Residencies
     ) -> list[Any]:
         flow = control_flow(eqn)
         if isinstance(flow, Call) and eqn.primitive.name in INLINED:
             with scope.walk.call(eqn):
                 return self.body(scope, flow.body, operands, inputs)
         place = scope.walk.place(eqn)
-        site = _Site(place, eqn, operands, inputs, outputs)
+        site = _LoopOrBranch(place, eqn, operands, inputs, outputs)
         match flow:
             case Scan():
                 results = self.scan(scope, site, flow)
@@ -198,24 +200,24 @@ class _Tracer:
             self.record(scope, place, number, value, residency, var.aval)
         return results
 
-    def inner(self, scope: _Scope, site: _Site, part: str, index: int = 0) -> _Scope:
-        """The scope of a body. A loop or a conditional with a tensor on the devices runs there as a whole."""
+    def inner(self, scope: _TracedBody, site: _LoopOrBranch, part: str, index: int = 0) -> _TracedBody:
+        """Returns the scope of a body; a loop or a conditional with a tensor on the devices runs there as a whole."""
         mapped = scope.mapped or DEVICE in (*site.inputs, *site.outputs)
-        return _Scope(scope.walk.inside(site.place, part, index), mapped)
+        return _TracedBody(scope.walk.inside(site.place, part, index), mapped)
 
     # --- loops and branches ---
 
-    def scan(self, scope: _Scope, site: _Site, flow: Scan) -> list[Any]:
+    def scan(self, scope: _TracedBody, site: _LoopOrBranch, flow: Scan) -> list[Any]:
         consts, carry, xs = flow.split(site.operands)
         const_inputs, _, x_inputs = flow.split(site.inputs)
-        # The carry lives where it leaves the loop.
+        # The residency of the carry is its residency after the loop.
         inputs = [*const_inputs, *flow.split_results(site.outputs)[0], *x_inputs]
-        scopes: list[_Scope] = []
+        scopes: list[_TracedBody] = []
 
         def step(carry: list[Any], x: list[Any]) -> tuple[list[Any], Any]:
             inner = self.inner(scope, site, "body")
             carry, y = flow.split_results(self.body(inner, flow.body, [*consts, *carry, *x], inputs))
-            # JAX may trace a body twice; the last trace is the one that counts.
+            # JAX may trace a body twice; the last trace counts.
             scopes.append(inner)
             return carry, (y, inner.values)
 
@@ -225,17 +227,17 @@ class _Tracer:
         scope.nodes.append(ScanNode(site.place, order[::-1] if flow.reverse else order, body))
         return [*last, *ys]
 
-    def while_loop(self, scope: _Scope, site: _Site, flow: While) -> list[Any]:
+    def while_loop(self, scope: _TracedBody, site: _LoopOrBranch, flow: While) -> list[Any]:
         capacity = self.capacities.get(site.place, INITIAL_CAPACITY)
         cond_consts, body_consts, carry = flow.split(site.operands)
         cond_inputs, body_inputs, _ = flow.split(site.inputs)
 
-        def test(carry: Sequence[Any]) -> tuple[Any, _Scope]:
+        def test(carry: Sequence[Any]) -> tuple[Any, _TracedBody]:
             inner = self.inner(scope, site, "cond")
             (more,) = self.body(inner, flow.cond, [*cond_consts, *carry], [*cond_inputs, *site.outputs])
             return more, inner
 
-        def iterate(carry: Sequence[Any]) -> tuple[list[Any], _Scope]:
+        def iterate(carry: Sequence[Any]) -> tuple[list[Any], _TracedBody]:
             inner = self.inner(scope, site, "body")
             return self.body(inner, flow.body, [*body_consts, *carry], [*body_inputs, *site.outputs]), inner
 
@@ -246,7 +248,7 @@ class _Tracer:
             computed = _write(computed, inner.values, count)
             return count + 1, more, carry, _write(tested, condition.values, count + 1), computed
 
-        # The condition is tested once before the first iteration and then at the end of each, where it can be recorded.
+        # Test the condition before the first iteration and at the end of each iteration, where it can be recorded.
         more, condition = test(carry)
         body, structs = _shapes(lambda: iterate(carry))
         count: Any = jnp.int32(0)
@@ -259,10 +261,10 @@ class _Tracer:
         scope.nodes.append(WhileNode(site.place, self.save(scope, count, body.mapped), capacity, *nodes))
         return list(last)
 
-    def cond(self, scope: _Scope, site: _Site, flow: Cond) -> list[Any]:
+    def cond(self, scope: _TracedBody, site: _LoopOrBranch, flow: Cond) -> list[Any]:
         index, operands = flow.split(site.operands)
 
-        def run(number: int) -> tuple[list[Any], _Scope]:
+        def run(number: int) -> tuple[list[Any], _TracedBody]:
             inner = self.inner(scope, site, "branch", number)
             return self.body(inner, flow.branches[number], operands, site.inputs[1:]), inner
 
@@ -271,12 +273,12 @@ class _Tracer:
 
         def branch(number: int) -> tuple[list[Any], list[list[Any]]]:
             results, inner = run(number)
-            empty = [[self.zeros(s, x) for x in structs] for s, structs in shapes]
-            return results, [inner.values if n == number else row for n, row in enumerate(empty)]
+            zeros = [[self.zeros(s, x) for x in structs] for s, structs in shapes]
+            return results, [inner.values if n == number else unused for n, unused in enumerate(zeros)]
 
         index = _lax.convert_element_type(index, jnp.int32)
-        results, rows = _lax.switch(index, [lambda n=n: branch(n) for n in numbers])
-        nodes = tuple(self.adopt(scope, s, row, 0) for (s, _), row in zip(shapes, rows, strict=True))
+        results, recorded = _lax.switch(index, [lambda n=n: branch(n) for n in numbers])
+        nodes = tuple(self.adopt(scope, s, values, 0) for (s, _), values in zip(shapes, recorded, strict=True))
         scope.nodes.append(CondNode(site.place, self.save(scope, index, shapes[0][0].mapped), nodes))
         return list(results)
 
@@ -286,13 +288,14 @@ def _is_running(state: Any) -> Any:
 
 
 def _write(buffers: Sequence[Any], values: Sequence[Any], iteration: Any) -> list[Any]:
-    """Writes the values of one iteration; one beyond the capacity overwrites the last, and the program is run again."""
+    """Writes the values of one iteration; an iteration beyond the capacity overwrites the last, and the program runs
+    again."""
     return [_lax.dynamic_update_index_in_dim(b, v, iteration, 0) for b, v in zip(buffers, values, strict=True)]
 
 
-def _shapes(run: Any) -> tuple[_Scope, list[Any]]:
-    """The scope of a body, and the types of its arrays."""
-    scopes: list[_Scope] = []
+def _shapes(run: Any) -> tuple[_TracedBody, list[Any]]:
+    """Returns the scope of a body, and the types of its arrays."""
+    scopes: list[_TracedBody] = []
 
     def values() -> list[Any]:
         scopes.append(run()[1])

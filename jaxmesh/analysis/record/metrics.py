@@ -1,8 +1,9 @@
 """Metrics of the difference between two arrays, as Tenstorrent's tools report them.
 
-The correlation is that of tt-metal's `comp_pcc` (`models/common/utility_functions.py`), case by case: all NaN in both
-is 1, in one 0; one that is all zero and one that is not is 0; NaNs and infinities count as zeros; equal arrays are 1;
-single elements and constant arrays that are not equal have none, for which it gives 0.
+The correlation follows tt-metal's `comp_pcc` (`models/common/utility_functions.py`) in every case. All NaN in both
+arrays gives 1, in one array 0. One array of zeros and one with other values gives 0. NaNs and infinities count as
+zeros, and equal arrays give 1. The correlation of single elements and of constant arrays that differ is undefined and
+given as 0.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ class Apart:
       same: True if all bits are equal.
       pcc: the correlation; 1 for empty arrays.
       defined: False where the correlation is undefined: for a single element or a constant.
-      largest: the largest absolute difference; NaN equals NaN, infinity itself, both are infinitely far from others.
-      relative: the largest of the differences, each relative to `a`'s element; infinite where that is 0.
+      largest: the largest absolute difference; NaN equals NaN, an infinity equals itself, both are infinitely far from
+        other values.
+      relative: the largest of the differences, each relative to `a`'s element; infinite if the element is 0.
       ulps: the largest difference in steps between neighbouring floats; 0 for dtypes other than real floats.
       scale: the largest finite magnitude in either.
-      index: the first element whose bits differ; None if there is none.
-      worst: the element that is furthest apart; None if all bits are equal.
+      index: the first element whose bits differ; None if all bits are equal.
+      worst: the element with the largest difference; None if all bits are equal.
     """
 
     same: bool
@@ -47,7 +49,7 @@ class Apart:
 
 
 def apart(a: Array, b: Array) -> Apart:
-    """Compares two arrays of one shape and dtype, of which `a` is the golden one.
+    """Compares an array with the golden array `a` of the same shape and dtype.
 
     >>> import numpy as np
     >>> metrics = apart(np.float32([1, 2, 4]), np.float32([1, 2, 5]))
@@ -60,11 +62,11 @@ def apart(a: Array, b: Array) -> Apart:
     index = tuple(int(i) for i in np.argwhere(differs)[0])
     gap = _gap(a, b)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # What is equal although its bits differ, as are 0.0 and -0.0, is not apart.
+        # Equal values with different bits, such as 0.0 and -0.0, have the difference 0.
         ratio = np.where(gap == 0, 0.0, gap / _magnitude(a))
     relative = float(np.max(np.where(np.isnan(ratio), np.inf, ratio)))
     value, defined = pcc(a, b)
-    # Where only signs of zero or the bits of NaNs differ, the first of them.
+    # If only the signs of zeros or the bits of NaNs differ, the first such element.
     worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(gap)), a.shape)) if gap.any() else index
     return Apart(
         False, value, defined, float(np.max(gap)), relative, _ulps(a, b), max(_scale(a), _scale(b)), index, worst
@@ -79,7 +81,7 @@ def same_bits(a: Array, b: Array) -> bool:
 
 
 def pcc(golden: Array, calculated: Array) -> tuple[float, bool]:
-    """The correlation as `comp_pcc` has it, and whether it is one.
+    """Returns the correlation as computed by `comp_pcc`, and True if it is defined.
 
     >>> import numpy as np
     >>> pcc(np.float32([1, 2, 3]), np.float32([2, 4, 6]))
@@ -100,7 +102,7 @@ def pcc(golden: Array, calculated: Array) -> tuple[float, bool]:
         return 1.0, True
     if a.size == 1 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return 0.0, False
-    # Scaled, so that no square overflows; a correlation does not depend on it.
+    # Scale the values so that no square overflows; the correlation does not change.
     a, b = (x / np.abs(x).max() for x in (a, b))
     a, b = a - a.mean(), b - b.mean()
     norm = math.sqrt(float(a @ a)) * math.sqrt(float(b @ b))
@@ -108,7 +110,8 @@ def pcc(golden: Array, calculated: Array) -> tuple[float, bool]:
 
 
 def tolerance(golden: Array) -> float:
-    """The largest difference allowed from a reference: 0 for integers, a few rounding units of the largest value.
+    """Returns the largest difference allowed from a reference: 0 for integers, a few rounding units of the largest
+    value.
 
     Both runs execute the same equations; only sums over devices and fused operations round differently.
 
@@ -123,7 +126,7 @@ def tolerance(golden: Array) -> float:
 
 
 def largest_difference(golden: Array, other: Array) -> float:
-    """The largest absolute difference; NaN equals NaN, an infinity equals itself.
+    """Returns the largest absolute difference; NaN equals NaN, an infinity equals itself.
 
     >>> import numpy as np
     >>> largest_difference(np.float32([1, np.nan]), np.float32([1.5, np.nan]))
@@ -133,28 +136,28 @@ def largest_difference(golden: Array, other: Array) -> float:
 
 
 def eps_of(dtype: Any) -> float:
-    """The unit of rounding of a float; 0 of other dtypes."""
-    kind: Any = jnp
-    return float(kind.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.inexact) else 0.0
+    """Returns the unit of rounding of a float; 0 for other dtypes."""
+    numpy: Any = jnp
+    return float(numpy.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.inexact) else 0.0
 
 
 def _flat(x: Array) -> Array:
-    """Real numbers, of complex ones both parts."""
+    """Returns real numbers; a complex number becomes its two parts."""
     wide = numbers(x).reshape(-1)
     return wide.view(np.float64) if np.iscomplexobj(wide) else wide.astype(np.float64)
 
 
 def _bits(x: Array) -> Array:
-    """The bytes of each element along a last dim."""
+    """Returns the bytes of each element along a last dim."""
     return np.ascontiguousarray(x).reshape(-1).view(np.uint8).reshape(x.size, -1) if x.size else np.zeros((0, 1))
 
 
 def _gap(a: Array, b: Array) -> Array:
-    """The absolute differences."""
+    """Returns the absolute differences."""
     if a.dtype == np.bool_:
         return (a != b).astype(np.float64)
     if not jnp.issubdtype(a.dtype, jnp.inexact):
-        # Exact also where a difference of 64-bit integers has no room in their dtype.
+        # Exact even if the difference of two 64-bit integers overflows their dtype.
         x, y = (v.astype(np.uint64 if v.dtype == np.uint64 else np.int64) for v in (a, b))
         return (np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)).astype(np.float64)
     x, y = numbers(a), numbers(b)
@@ -165,7 +168,7 @@ def _gap(a: Array, b: Array) -> Array:
 
 
 def _magnitude(x: Array) -> Array:
-    # The least integer has no positive one of its width.
+    # The minimum of an integer dtype overflows when negated.
     wide = numbers(x)
     return np.abs(wide if np.iscomplexobj(wide) else wide.astype(np.float64))
 
@@ -180,9 +183,9 @@ def _scale(x: Array) -> float:
 
 
 def _ulps(a: Array, b: Array) -> int:
-    """Floats in order are unsigned integers in order, once those of negative ones are turned round."""
-    kind: Any = jnp
-    if not jnp.issubdtype(a.dtype, jnp.floating) or a.dtype.itemsize * 8 != kind.finfo(a.dtype).bits:
+    """Returns the largest difference in steps between neighbouring floats."""
+    numpy: Any = jnp
+    if not jnp.issubdtype(a.dtype, jnp.floating) or a.dtype.itemsize * 8 != numpy.finfo(a.dtype).bits:
         return 0
     finite = np.isfinite(numbers(a)) & np.isfinite(numbers(b))
     x, y = (_order(v)[finite] for v in (a, b))
@@ -191,8 +194,8 @@ def _ulps(a: Array, b: Array) -> int:
 
 def _order(x: Array) -> Array:
     wide = np.dtype(f"u{x.dtype.itemsize}")
-    raw = np.ascontiguousarray(x).view(wide).reshape(x.shape)
+    bits = np.ascontiguousarray(x).view(wide).reshape(x.shape)
     if x.dtype.name == "float8_e8m0fnu":
-        return raw
+        return bits
     sign = wide.type(1 << (8 * wide.itemsize - 1))
-    return np.where(raw & sign, ~raw, raw | sign)
+    return np.where(bits & sign, ~bits, bits | sign)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.analysis.record.entry import LEVELS, Array, Entry
-from jaxmesh.analysis.record.source_path import Place, Step
+from jaxmesh.analysis.record.source_path import PathStep, Place
 from jaxmesh.errors import MissingFileError, RecordingError
 from jaxmesh.jaxprs.source_locations import SourceLocation
 
@@ -39,11 +39,11 @@ def write(fields: Fields, path: FilePath) -> None:
 def read(path: FilePath) -> Fields:
     """Reads the fields of a recording."""
     if not path.exists():
-        raise MissingFileError(f"there is no recording {str(path)!r}; record(...).save(path) writes one.")
+        raise MissingFileError(f"the recording {str(path)!r} does not exist; record(...).save(path) writes one.")
     try:
-        # Opened here: NumPy would leave a file that is no archive open.
+        # Opened here, since NumPy would not close a file that is not an archive.
         if not zipfile.is_zipfile(path):
-            _refuse(path, "it is no .npz file")
+            _refuse(path, "it is not an .npz file")
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             if _TEXT not in file.files:
                 _refuse(path, f"it has no array {_TEXT!r}")
@@ -59,7 +59,7 @@ def read(path: FilePath) -> Fields:
 
 def _refuse(path: FilePath, why: str) -> NoReturn:
     raise RecordingError(
-        f"{str(path)!r} is no recording, or damaged ({' '.join(why.split())}); record(...).save(path) writes one."
+        f"{str(path)!r} is not a recording, or damaged ({' '.join(why.split())}); record(...).save(path) writes one."
     )
 
 
@@ -108,7 +108,7 @@ def _encode_place(place: Place) -> list[Any]:
 
 
 def _plain(data: Array) -> Array:
-    """The array, or its raw bits where NumPy's files have no word for its dtype."""
+    """Returns the array, or its raw bits if NumPy cannot store its dtype."""
     return data if data.dtype.isbuiltin == 1 else data.view(np.dtype(f"u{data.dtype.itemsize}"))
 
 
@@ -116,38 +116,42 @@ def _fields(header: Mapping[str, Any], file: Any) -> Fields:
     mesh = {_text(a): _number(n, 1) for a, n in header["mesh"]}
     if header["level"] not in LEVELS or not isinstance(header["partial"], bool):
         raise ValueError(f"level {header['level']!r}")
-    entries = [_entry(row, file[f"v{i}"], tuple(mesh.values())) for i, row in enumerate(header["entries"])]
+    entries = [_entry(fields, file[f"v{i}"], tuple(mesh.values())) for i, fields in enumerate(header["entries"])]
     return tuple(entries), mesh, header["level"], _text(header["name"]), header["partial"]
 
 
-def _entry(row: Mapping[str, Any], data: Any, mesh: tuple[int, ...]) -> Entry:
-    dtype = np.dtype(jnp.dtype(_text(row["dtype"])))
+def _entry(fields: Mapping[str, Any], data: Any, mesh: tuple[int, ...]) -> Entry:
+    dtype = np.dtype(jnp.dtype(_text(fields["dtype"])))
     if dtype.isbuiltin != 1:
         data = data.view(dtype)
-    if data.dtype != dtype or list(data.shape) != row["shape"]:
-        raise ValueError(f"an array is {data.dtype}{list(data.shape)}, not {dtype}{row['shape']} as its text says")
-    coordinates = None if row["coordinates"] is None else tuple(tuple(map(_number, c)) for c in row["coordinates"])
+    if data.dtype != dtype or list(data.shape) != fields["shape"]:
+        raise ValueError(f"an array is {data.dtype}{list(data.shape)}, not {dtype}{fields['shape']} as its text says")
+    coordinates = (
+        None if fields["coordinates"] is None else tuple(tuple(map(_number, c)) for c in fields["coordinates"])
+    )
     if coordinates is not None:
         inside = all(len(c) == len(mesh) and all(i < n for i, n in zip(c, mesh, strict=True)) for c in coordinates)
         if not inside or data.shape[:1] != (len(coordinates),) or len(set(coordinates)) != len(coordinates):
-            raise ValueError(f"coordinates {row['coordinates']} on a mesh {list(mesh)}")
-    steps = tuple(Step(_read_place(p), _text(part), _number(index)) for p, part, index in row["path"])
-    return Entry(_read_place(row["place"]), steps, _number(row["result"]), coordinates, data, _text(row["key"]))
+            raise ValueError(f"coordinates {fields['coordinates']} on a mesh {list(mesh)}")
+    steps = tuple(PathStep(_read_place(p), _text(part), _number(index)) for p, part, index in fields["path"])
+    return Entry(
+        _read_place(fields["place"]), steps, _number(fields["result"]), coordinates, data, _text(fields["key"])
+    )
 
 
-def _read_place(row: Any) -> Place:
-    file, line, column, function, op, occurrence = row
+def _read_place(fields: Any) -> Place:
+    file, line, column, function, op, occurrence = fields
     at = SourceLocation(_text(file), _number(line), _number(column), _text(function))
     return Place(at, _text(op), _number(occurrence))
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not a text")
     return value
 
 
 def _number(value: Any, least: int = 0) -> int:
     if type(value) is not int or value < least:
-        raise TypeError(f"{value!r} is no number from {least} on")
+        raise TypeError(f"{value!r} is not an integer of at least {least}")
     return value

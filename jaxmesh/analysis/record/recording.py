@@ -13,16 +13,16 @@ from jaxmesh.validate import as_path
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
-    """Every value of one run of a program, in the order of the run.
+    """Every value of one run of a program, in execution order.
 
-    Made by `record` of `Traced` (the reference executor before the pass), `Lowered` (after it) and `Compiled` (the
+    Returned by `record` of `Traced` (the reference executor before the pass), `Lowered` (after it) and `Compiled` (the
     devices). `jaxmesh.compare` finds where two of them first differ.
 
     Attributes:
-      entries: the values; those of arguments first.
+      entries: the values, arguments first.
       mesh: the size of each mesh axis.
       level: `"ttir"`, `"ttnn"` or `"devices"`.
-      name: of the program.
+      name: the name of the program.
       partial: True if only some values were recorded.
 
     >>> import jax.numpy as jnp, jaxmesh as jm
@@ -55,7 +55,7 @@ class Recording:
         Values of dtypes that NumPy does not know are written as raw bits. The same recording gives the same bytes.
 
         Raises:
-          ArgumentTypeError: `path` is no path.
+          ArgumentTypeError: `path` is not a path.
           RecordingError: the file cannot be written.
         """
         fields = self.entries, self.mesh, self.level, self.name, self.partial
@@ -66,9 +66,9 @@ class Recording:
         """Reads a file that `save` wrote. It contains no pickle, so an untrusted file can do no harm.
 
         Raises:
-          ArgumentTypeError: `path` is no path.
-          MissingFileError: there is no such file.
-          RecordingError: it is no recording, of another version, or damaged.
+          ArgumentTypeError: `path` is not a path.
+          MissingFileError: the file does not exist.
+          RecordingError: the file is not a recording, of another version, or damaged.
         """
         return Recording(*npz.read(as_path("Recording.load", path)))
 

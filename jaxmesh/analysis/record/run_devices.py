@@ -1,8 +1,8 @@
 """Records a run on the devices: the instrumented program, compiled as one program.
 
 XLA compiles the program together with its recording, so it may fuse and round differently from the plain program. The
-buffers of a while loop hold a fixed number of iterations; if one runs longer, the program is compiled and run again
-with larger buffers, including its callbacks. Every copy is read from its device, also if types prove them equal.
+buffers of a while loop store a fixed number of iterations. If a loop runs longer, the program is compiled and run again
+with larger buffers, including its callbacks. Every copy is read from its device, even if types prove them equal.
 """
 
 from __future__ import annotations
@@ -28,17 +28,20 @@ from jaxmesh.runtime.regions import Plan, plan_regions
 from jaxmesh.runtime.sharded import execute
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
-Run = Callable[..., list[Any]]
-"""A function of the flat arguments of a program."""
+FlatFunction = Callable[..., list[Any]]
+"""A function of a program's flat arguments."""
 
 
 def record_devices(
-    residency: ResidencyMap, boundary: Boundary, wanted: Wanted, compile_and_call: Callable[[Run], Sequence[Any]]
+    residency: ResidencyMap,
+    boundary: Boundary,
+    wanted: Wanted,
+    compile_and_call: Callable[[FlatFunction], Sequence[Any]],
 ) -> Recording:
     """Runs a closed, lowered jaxpr on the devices and returns every value that it computes.
 
-    `compile_and_call` compiles a function of the flat arguments, calls it with those of the run, and returns its
-    results. More bytes than `wanted` allows are an error before anything is compiled.
+    `compile_and_call` compiles a function of the flat arguments, calls it with the run's arguments, and returns its
+    results. Raises an error before compilation if the values exceed `wanted.max_bytes`.
     """
     mesh = boundary.mesh
     abstract: Any = getattr(mesh, "abstract_mesh", mesh)
@@ -56,7 +59,7 @@ def record_devices(
             results: list[Any] = list(compile_and_call(run))
             values: list[Array] = []
             while results:
-                # A value leaves its devices before the next is copied.
+                # Free each value on its devices before the next is copied.
                 values.append(_array(results.pop()))
             values.reverse()
         reader = Reader(values, tuple(boundary.sizes.values()))
@@ -68,7 +71,7 @@ def record_devices(
 
 
 def _array(x: Any) -> Array:
-    """Returns a result in the memory of the host; equal copies of a value take the memory of one."""
+    """Copies a result to the host's memory; equal copies of a value share the memory of one."""
     array: Any = fetch_array(x) if isinstance(x, jax.Array) and not x.is_fully_addressable else x
     if isinstance(array, jax.Array) and not array.is_fully_replicated:
         first, *others = (np.asarray(s.data) for s in array.addressable_shards)

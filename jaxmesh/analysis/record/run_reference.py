@@ -1,4 +1,4 @@
-"""Records a run of the reference executor: a watch that copies every value."""
+"""Records a run of the reference executor: an observer copies every value."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _Recorder(Observer):
             self.keep(place, number, value, var.aval, active)
 
     def keep(self, place: Place, number: int, value: Any, aval: Any, active: Sequence[Coordinate]) -> None:
-        """Copies a value if it is wanted."""
+        """Appends a copy of a value if it is wanted."""
         if not is_recorded(aval) or not self._wanted(place):
             return
         coordinates = tuple(sorted(set(value) & set(active))) if isinstance(value, Shards) else None
@@ -65,21 +65,21 @@ class _Recorder(Observer):
         self.entries.append(Entry(place, self._walk.path, number, coordinates, data, key_kind(aval.dtype)))
 
     def _copied(self, value: Any) -> Array:
-        """Returns a value in memory that nobody writes to, as that of JAX's arrays; what only moves is copied once."""
+        """Returns a value in immutable memory, as JAX's arrays are; a value that ops only pass on is copied once."""
         words: Any = words_of(value)
         if isinstance(words, jax.Array):
             return np.asarray(words)
         if id(value) not in self._copies:
-            # The value is kept beside its copy, so that its id is not used again.
+            # The value is kept beside its copy, so that its id is not reused.
             self._copies[id(value)] = value, np.array(words)
         return self._copies[id(value)][1]
 
-    def _stacked(self, rows: Sequence[Any]) -> Array:
-        """Returns the copies of a value, stacked; one that all devices share takes the memory of one."""
-        if all(x is rows[0] for x in rows[1:]):
-            one = self._copied(rows[0])
-            return np.broadcast_to(one, (len(rows), *one.shape))
-        return np.stack([np.asarray(words_of(x)) for x in rows])
+    def _stacked(self, copies: Sequence[Any]) -> Array:
+        """Stacks the copies of a value; a value that all devices share takes the memory of one copy."""
+        if all(x is copies[0] for x in copies[1:]):
+            first = self._copied(copies[0])
+            return np.broadcast_to(first, (len(copies), *first.shape))
+        return np.stack([np.asarray(words_of(x)) for x in copies])
 
     @contextlib.contextmanager
     def enter_body(self, eqn: Eqn, part: str, index: int) -> Generator[None]:
@@ -97,7 +97,7 @@ class _Recorder(Observer):
 
 
 def _width(dtype: Any) -> int:
-    """Returns the bytes per element; for random keys those of their words."""
+    """Returns the bytes per element; for random keys, the bytes of their words."""
     if not key_kind(dtype):
         return int(dtype.itemsize)
     return jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), dtype)).size * 4

@@ -1,7 +1,7 @@
 """Names of the values of a program: the source location, and the path through loops and branches.
 
-The same walk gives the same names at every level of a program. Calls (`jit`, `checkpoint`, custom functions) are
-inlined and are not part of the path; loops and branches are.
+The walk gives the same names at every level of a program. Calls (`jit`, `checkpoint`, custom functions) are inlined and
+are not part of the path; loops and branches are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Place:
 
     @property
     def line(self) -> str:
-        """`file.py:12 (function)`; of an imported program `line 12`; of an argument the program's name."""
+        """`file.py:12 (function)`; for an imported program `line 12`; for an argument the program's name."""
         at = self.source
         if not at.file:
             return f"line {at.line}" if at.line else at.function or "unknown line"
@@ -48,11 +48,11 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PathStep:
     """One step into a loop or a branch.
 
     `part` is `"body"` or `"cond"` with the iteration as `index`, or `"branch"` with the branch's number; the iteration
-    of a scan is the index of the slice it reads, also of one that runs backwards.
+    of a scan, forwards or backwards, is the index of the slice it reads.
     """
 
     place: Place
@@ -64,11 +64,11 @@ class Step:
         return f"{self.place.op}{part}[{self.index}]"
 
 
-Path = tuple[Step, ...]
+Path = tuple[PathStep, ...]
 
 
-def describe_path(path: Sequence[Step]) -> str:
-    """The path into loops and branches, e.g. `scan[2] / cond branch[1]`; empty at the top."""
+def describe_path(path: Sequence[PathStep]) -> str:
+    """Describes the path into loops and branches, e.g. `scan[2] / cond branch[1]`; empty at the top."""
     return " / ".join(map(str, path))
 
 
@@ -76,7 +76,7 @@ def describe_path(path: Sequence[Step]) -> str:
 class Walk:
     """The walk through one body. It numbers the equations of one op on one line.
 
-    `around` is the source location of the call whose body is walked: equations inside JAX's own functions have none.
+    `around` is the source location of the call whose body is walked, for equations inside JAX's own functions.
     """
 
     path: Path = ()
@@ -91,17 +91,17 @@ class Walk:
         return Place(at, op, self._made[_line(at, op)])
 
     def source(self, eqn: Eqn) -> SourceLocation:
-        """Returns the source location of an equation, or else that of the call around it."""
+        """Returns the source location of an equation, or else the location of the call around it."""
         at = source_location(eqn)
         return self.around if at == SourceLocation() else at
 
     def advance(self, place: Place) -> None:
-        """Counts an equation, so that the next of its op on its line gets the next index."""
+        """Counts an equation, so that the next equation of its op on its line gets the next index."""
         self._made[_line(place.source, place.op)] += 1
 
     @contextlib.contextmanager
     def call(self, eqn: Eqn) -> Generator[None]:
-        """Context in which the body of a call is walked."""
+        """Enters the body of a call: its equations without a location take the location of the call."""
         before, self.around = self.around, self.source(eqn)
         try:
             yield
@@ -110,7 +110,7 @@ class Walk:
 
     def inside(self, place: Place, part: str, index: int) -> Walk:
         """Returns the walk through a body of a loop or a branch."""
-        return Walk((*self.path, Step(place, part, index)), place.source)
+        return Walk((*self.path, PathStep(place, part, index)), place.source)
 
 
 def _line(at: SourceLocation, op: str) -> tuple[Any, ...]:

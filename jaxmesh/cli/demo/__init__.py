@@ -1,4 +1,4 @@
-"""The main job as a command: a transformer block over an emulated mesh, checked against the unsharded one.
+"""A transformer block over an emulated mesh as a command, checked against the unsharded block.
 
-`python -m jaxmesh demo` runs it; `model.py` is what to read and copy.
+`python -m jaxmesh demo` runs it; read and copy `model.py`.
 """

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 TOLERANCE = 1e-5
-"""Largest difference allowed, relative to the largest magnitude.
+"""The largest difference allowed, relative to the largest magnitude.
 
-Shards add the same float32 numbers in another order: at these sizes that costs below 1e-6, a fault far more.
+Shards add the same float32 numbers in another order: at these sizes the error stays below 1e-6; a fault exceeds it.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One comparison: the largest difference relative to the largest magnitude, and why there is none."""
+    """One comparison: the largest difference relative to the largest magnitude, or the reason why it is undefined."""
 
     name: str
     error: float
@@ -26,7 +26,7 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Returns True if the difference is within the tolerance; not a number is not."""
+        """Returns True if the difference is within the tolerance; False for not a number."""
         return self.error <= self.tolerance
 
     @property
@@ -36,7 +36,7 @@ class Check:
 
 
 def compare(name: str, got: Any, expected: Any, tolerance: float = TOLERANCE) -> Check:
-    """Compares two arrays; another shape or dtype, or a value that is not finite, fails.
+    """Compares two arrays; a different shape or dtype, or a value that is not finite, fails.
 
     >>> compare("loss", np.float32(2.0), np.float32(2.0)).verdict
     'PASS'

@@ -41,11 +41,11 @@ def add_commands(commands: Any) -> None:
 
 
 def demo(arguments: argparse.Namespace) -> int:
-    """Runs the demo and prints its report; returns the exit code: 1 where a comparison fails."""
+    """Runs the demo and prints its report; returns the exit code: 1 if a comparison fails."""
     start = time.monotonic()
     shape, out = parse_mesh(arguments.mesh), arguments.out
     if out is not None:
-        # Before the work, so that a wrong folder is reported at once.
+        # Before the run, so that a wrong folder is reported at once.
         _make_folder(out)
     say_step(f"emulate {math.prod(shape)} devices", start)
     mesh = emulated_mesh(shape)

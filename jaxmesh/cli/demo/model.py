@@ -1,7 +1,7 @@
-"""The block and its loss twice: plain JAX, and over a mesh.
+"""The block and its loss twice: in plain JAX, and over a mesh.
 
-Both call the same `block`. The sharded model splits weights and input, gives the block what one device holds, and adds
-the all_reduces without which every device would keep a partial sum.
+Both models call the same `block`. The sharded model splits weights and input, calls the block on local shards, and
+adds the all_reduces of the partial sums.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Dims:
         return self.batch, self.sequence, self.width
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The full shape of every weight."""
+        """Returns the full shape of every weight."""
         keys = self.kv_heads * self.head
         queries = keys * self.queries_per_kv
         return {
@@ -57,17 +57,17 @@ class Dims:
 
 
 def data_axes(mesh: Mesh | AbstractMesh) -> tuple[str, ...]:
-    """The axes that split the batch: all but the last."""
+    """Returns the axes that split the batch: all but the last."""
     return tuple(mesh.axis_names[:-1])
 
 
 def model_axis(mesh: Mesh | AbstractMesh) -> str:
-    """The axis that splits heads and the MLP's hidden dim: the last."""
+    """Returns the axis that splits heads and the MLP's hidden dim: the last."""
     return mesh.axis_names[-1]
 
 
 def dims_for(mesh: Mesh | AbstractMesh, at_least: Dims | None = None) -> Dims:
-    """The smallest sizes, from `at_least` up, whose batch, heads and hidden dim divide by the mesh.
+    """Returns the smallest sizes, from `at_least` up, whose batch, heads and hidden dim divide by the mesh.
 
     >>> dims_for(AbstractMesh((2, 3), ("y", "x"))).kv_heads
     6
@@ -91,7 +91,7 @@ def _round_up(n: int, multiple: int) -> int:
 
 
 def make_inputs(dims: Dims, seed: int = 0) -> tuple[Weights, jax.Array, jax.Array]:
-    """Random float32 weights, input and target."""
+    """Returns random float32 weights, input and target."""
     random = np.random.default_rng(seed)
 
     def normal(shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -115,7 +115,7 @@ class Model:
 
 
 def unsharded_model(dims: Dims) -> Model:
-    """Plain JAX; the loss is the mean squared error."""
+    """Returns the model in plain JAX; the loss is the mean squared error."""
 
     def forward(weights: Weights, x: jax.Array) -> jax.Array:
         return block(weights, x, dims.head, lambda part: part)
@@ -149,14 +149,16 @@ def input_spec(mesh: Mesh | AbstractMesh) -> P:
 
 
 def all_reduce(x: jax.Array, mesh: Mesh | AbstractMesh, axes: Sequence[str]) -> jax.Array:
-    """The sum of a shard over mesh axes."""
-    # An axis of size 1 splits nothing, so no shard varies over it, and psum takes no mix of axes that vary and do not.
+    """Returns the sum of a shard over mesh axes."""
+    # An axis of size 1 splits nothing, so shards are replicated over it; psum rejects a mix of varying and replicated
+    # axes.
     split = tuple(a for a in axes if mesh.shape[a] > 1)
     return cast(jax.Array, jax.lax.psum(x, split)) if split else x
 
 
 def sharded_model(dims: Dims, mesh: Mesh | AbstractMesh) -> Model:
-    """The same over a mesh: tensor parallel over its last axis, data parallel over the others; for `jaxmesh.jit`."""
+    """Returns the model over a mesh for `jaxmesh.jit`: tensor parallel over its last axis, data parallel over the
+    others."""
     specs, batch = weight_specs(mesh), input_spec(mesh)
 
     def on_devices(weights: Weights, x: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""The shards on each device, read from the arrays themselves."""
+"""The shards on each device, read from the arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import jaxmesh as jm
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """One device's shard of one tensor; `exact` if it is, bit for bit, the slice `slices`."""
+    """One device's shard of one tensor; `exact` is True if it equals the slice `slices` bit for bit."""
 
     coordinate: tuple[int, ...]
     tensor: str
@@ -25,22 +25,22 @@ class Holding:
 
 
 def list_holdings(tensors: Mapping[str, jax.Array], specs: Mapping[str, PartitionSpec], mesh: Mesh) -> list[Holding]:
-    """Distributes full tensors and looks at every device's shard; device by device, row-major over the mesh."""
+    """Distributes full tensors and lists every device's shards, row-major over the mesh."""
 
     def distribute(full: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         return {name: jm.full_to_shard(x, specs[name]) for name, x in full.items()}
 
-    found: list[Holding] = []
+    holdings: list[Holding] = []
     for name, tensor in jm.jit(distribute, mesh=mesh)(dict(tensors)).items():
         full = np.asarray(tensors[name])
         for coordinate, shard in tensor.shards():
             slices = slices_of(full.shape, specs[name], mesh, tuple(coordinate))
             local = np.asarray(shard)
-            found.append(
+            holdings.append(
                 Holding(tuple(coordinate), name, local.shape, slices, local.nbytes, _same_bits(local, full[slices]))
             )
     # The sort is stable, so a device's tensors keep their order.
-    return sorted(found, key=lambda h: h.coordinate)
+    return sorted(holdings, key=lambda h: h.coordinate)
 
 
 def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
@@ -48,21 +48,21 @@ def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def slices_of(shape: Sequence[int], spec: PartitionSpec, mesh: Mesh, coordinate: Sequence[int]) -> tuple[slice, ...]:
-    """The slice of a full tensor that a spec gives the device at a coordinate."""
-    at = dict(zip(mesh.axis_names, coordinate, strict=True))
+    """Returns the slice of a full tensor that a spec assigns to the device at a coordinate."""
+    index_of_axis = dict(zip(mesh.axis_names, coordinate, strict=True))
     entries = [*spec, *[None] * (len(shape) - len(spec))]
     slices: list[slice] = []
     for size, entry in zip(shape, entries, strict=True):
         index, pieces = 0, 1
         for axis in () if entry is None else (entry,) if isinstance(entry, str) else entry:
-            index, pieces = index * mesh.shape[axis] + at[axis], pieces * mesh.shape[axis]
+            index, pieces = index * mesh.shape[axis] + index_of_axis[axis], pieces * mesh.shape[axis]
         length = size // pieces
         slices.append(slice(index * length, (index + 1) * length) if pieces > 1 else slice(None))
     return tuple(slices)
 
 
 def show_slices(slices: Sequence[slice]) -> str:
-    """A slice as it is written in Python.
+    """Returns a slice in Python's notation.
 
     >>> show_slices((slice(0, 2), slice(None)))
     '[0:2, :]'

@@ -11,12 +11,12 @@ from typing import Any, TextIO
 
 from jaxmesh.cli.demo.checks import Check
 from jaxmesh.cli.demo.placement import Holding, show_slices
-from jaxmesh.cli.demo.run import Outcome
+from jaxmesh.cli.demo.run import DemoOutcome
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A titled table of text; `right` names the columns that are numbers."""
+    """A titled table of text; `right` names the columns of numbers."""
 
     title: str
     columns: tuple[str, ...]
@@ -24,7 +24,7 @@ class Table:
     right: frozenset[str]
 
     def plain(self) -> str:
-        """The table in plain text."""
+        """Returns the table in plain text."""
         widths = [max(map(len, column)) for column in zip(self.columns, *self.rows, strict=True)]
 
         def line(cells: Iterable[str]) -> str:
@@ -38,8 +38,8 @@ class Table:
         return "\n".join([self.title, line(self.columns), rule, *map(line, self.rows)])
 
     def rich(self) -> Any:
-        """Returns the table as a `rich.table.Table`; an ImportError if rich is not installed."""
-        # Imported by name, as type checking must not depend on an optional package.
+        """Returns the table as a `rich.table.Table`; raises ImportError if rich is not installed."""
+        # Imported by name, so that type checking does not depend on an optional package.
         table = importlib.import_module("rich.table").Table(title=self.title, title_justify="left")
         escape = importlib.import_module("rich.markup").escape
         for name in self.columns:
@@ -50,7 +50,7 @@ class Table:
 
 
 def checks_table(checks: Sequence[Check]) -> Table:
-    """One row per comparison."""
+    """Returns a table with one row per comparison."""
     rows = tuple((c.name, f"{c.error:.1e}", f"{c.tolerance:.0e}", c.verdict + _note(c)) for c in checks)
     title = "Against the unsharded model: largest difference relative to the largest magnitude"
     return Table(title, ("comparison", "error", "tolerance", "result"), rows, frozenset({"error", "tolerance"}))
@@ -61,7 +61,7 @@ def _note(check: Check) -> str:
 
 
 def holdings_table(holdings: Sequence[Holding], axes: Sequence[str]) -> Table:
-    """One row per device and tensor."""
+    """Returns a table with one row per device and tensor."""
     device = f"device ({', '.join(axes)})"
     rows = tuple(
         (
@@ -78,8 +78,8 @@ def holdings_table(holdings: Sequence[Holding], axes: Sequence[str]) -> Table:
     return Table("What each device holds", columns, rows, frozenset({"bytes"}))
 
 
-def summary(outcome: Outcome) -> str:
-    """The mesh, the sizes, and the verdict with its numbers."""
+def summary(outcome: DemoOutcome) -> str:
+    """Returns the mesh, the sizes, and the verdict with its numbers."""
     checks, holdings = outcome.checks, outcome.holdings
     good, exact = sum(c.passed for c in checks), sum(h.exact for h in holdings)
     per_device = {c: sum(h.nbytes for h in holdings if h.coordinate == c) for c in {h.coordinate for h in holdings}}
@@ -92,18 +92,18 @@ def summary(outcome: Outcome) -> str:
     )
 
 
-def tables(outcome: Outcome) -> list[Table]:
-    """The comparisons, then what each device holds."""
+def tables(outcome: DemoOutcome) -> list[Table]:
+    """Returns the table of comparisons, then the table of shards per device."""
     return [checks_table(outcome.checks), holdings_table(outcome.holdings, outcome.mesh.axis_names)]
 
 
-def report_text(outcome: Outcome) -> str:
-    """Everything but the programs, in plain text."""
+def report_text(outcome: DemoOutcome) -> str:
+    """Returns the report in plain text, without the programs."""
     return "\n\n".join([*[t.plain() for t in tables(outcome)], summary(outcome)]) + "\n"
 
 
-def show(outcome: Outcome, out: TextIO) -> None:
-    """Prints programs, comparisons and table, with rich where it is installed and `out` is a terminal."""
+def show(outcome: DemoOutcome, out: TextIO) -> None:
+    """Prints programs and tables, with rich if it is installed and `out` is a terminal."""
     print(f"TTIR program\n{outcome.ttir}\n\nTTNN program\n{outcome.ttnn}\n", file=out)
     try:
         console = importlib.import_module("rich.console").Console(file=out) if out.isatty() else None
@@ -117,8 +117,8 @@ def show(outcome: Outcome, out: TextIO) -> None:
     print(summary(outcome), file=out, flush=True)
 
 
-def write(outcome: Outcome, folder: Path) -> list[Path]:
-    """Writes the programs and the report into a folder that exists."""
+def write(outcome: DemoOutcome, folder: Path) -> list[Path]:
+    """Writes the programs and the report into an existing folder."""
     texts = {
         "ttir.mlir": outcome.ttir + "\n",
         "ttnn.mlir": outcome.ttnn + "\n",
@@ -126,6 +126,6 @@ def write(outcome: Outcome, folder: Path) -> list[Path]:
         "report.txt": report_text(outcome),
     }
     for name, text in texts.items():
-        # JAX colours the text of a program when it runs in a terminal.
+        # JAX colours the text of a program if it runs in a terminal.
         (folder / name).write_text(re.sub(r"\x1b\[[0-9;]*m", "", text), encoding="utf-8")
     return [folder / name for name in texts]

@@ -1,4 +1,4 @@
-"""The steps of the demo: trace, lower, compile, run, differentiate, compare, and look at every device."""
+"""The steps of the demo: trace, lower, compile, run, differentiate, compare, and list the shards of every device."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from jaxmesh.cli.demo.placement import Holding, list_holdings
 
 Say = Callable[[str], None]
 BOTH = (0, 1)
-"""Gradients are taken of the weights and of the input, not of the target."""
+"""The differentiated arguments: weights and input, not the target."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The texts of the forward program at each level, the comparisons, and what each device holds."""
+class DemoOutcome:
+    """The texts of the forward program at each level, the comparisons, and the shards of each device."""
 
     mesh: Mesh
     dims: model.Dims
@@ -33,19 +33,19 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Returns True if every comparison is within its tolerance and every shard is the slice it should be."""
+        """Returns True if every comparison is within its tolerance and every shard equals its slice."""
         return all(c.passed for c in self.checks) and all(h.exact for h in self.holdings)
 
 
-def run(mesh: Mesh, dims: model.Dims, say: Say) -> Outcome:
-    """Runs the demo on a mesh with devices, the last axis tensor parallel; `say` receives every step as it starts."""
-    # The unsharded model runs on the same kind of device, else another's arithmetic would be compared too.
+def run(mesh: Mesh, dims: model.Dims, say: Say) -> DemoOutcome:
+    """Runs the demo on a mesh with devices, the last axis tensor parallel; calls `say` at the start of each step."""
+    # Run the unsharded model on the same platform: the arithmetic of another would be compared, too.
     with jax.default_device(mesh.devices.flat[0]):
         outcome = _forward(mesh, dims, say)
         return replace(outcome, checks=(*outcome.checks, *_gradients(mesh, dims, say)))
 
 
-def _forward(mesh: Mesh, dims: model.Dims, say: Say) -> Outcome:
+def _forward(mesh: Mesh, dims: model.Dims, say: Say) -> DemoOutcome:
     weights, x, _ = model.make_inputs(dims)
     say("run the unsharded model")
     expected = _jit(model.unsharded_model(dims).forward, weights, x)
@@ -68,7 +68,7 @@ def _forward(mesh: Mesh, dims: model.Dims, say: Say) -> Outcome:
     )
     # The demo takes meshes of any rank.
     ttnn = lowered.as_text(strict=False)
-    return Outcome(mesh, dims, traced.as_text(), ttnn, compiled.as_text(), checks, tuple(holdings))
+    return DemoOutcome(mesh, dims, traced.as_text(), ttnn, compiled.as_text(), checks, tuple(holdings))
 
 
 def _jit(fun: Callable[..., Any], *args: Any) -> Any:

@@ -1,1 +1,1 @@
-"""emit/cpp"""
+"""Prints flat TTNN programs as C++."""

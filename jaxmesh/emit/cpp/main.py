@@ -1,4 +1,4 @@
-"""The part of a C++ file around its program: where the inputs come from, and `main`."""
+"""The part of a C++ file around its program: the functions that return the inputs, and `main`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _inputs_name(name: str, load: bool) -> str:
 
 
 def inputs_text(program: Program, name: str, load: bool) -> str:
-    """The function that makes or loads the inputs."""
+    """Returns the function that creates or loads the inputs."""
     lines: list[str] = []
     device = NOTHING
     if any(not program.types[a.value].host for a in program.arguments):
@@ -30,31 +30,31 @@ def inputs_text(program: Program, name: str, load: bool) -> str:
     names: list[str] = []
     first = len(lines) + 1
     for i, argument in enumerate(program.arguments):
-        made = _load(program, argument, i, device) if load else _ones(program, argument, device)
+        tensor = _load(program, argument, i, device) if load else _ones(program, argument, device)
         names.append(f"v{first + i}")
-        lines.append(f"  {TENSOR} {names[-1]} = {made};{remark(argument.path)}")
+        lines.append(f"  {TENSOR} {names[-1]} = {tensor};{remark(argument.path)}")
     lines.append(f"  {TENSORS} v{first + len(names)} = util_create_vec({', '.join(names)});")
     lines.append(f"  return v{first + len(names)};")
     return f"{TENSORS} {_inputs_name(name, load)}() {{\n" + "\n".join(lines) + "\n}\n"
 
 
-def _held(program: Program, argument: Port, device: str) -> list[str]:
-    """Element type, layout, device and memory, as the calls that make tensors take them."""
-    kind = program.types[argument.value]
-    return [values.data_type(kind.dtype), values.layout(kind.tile), NOTHING if kind.host else device,
-            values.memory_config(kind)]  # fmt: skip
+def _placement(program: Program, argument: Port, device: str) -> list[str]:
+    """Returns element type, layout, device and memory, as arguments of the calls that create tensors."""
+    tensor_type = program.types[argument.value]
+    layout, memory = values.layout(tensor_type.tile), values.memory_config(tensor_type)
+    return [values.data_type(tensor_type.dtype), layout, NOTHING if tensor_type.host else device, memory]
 
 
 def _ones(program: Program, argument: Port, device: str) -> str:
     shape = values.attribute("shape", program.types[argument.value].shape)
-    return f"ttnn::ones({', '.join([shape, *_held(program, argument, device)])})"
+    return f"ttnn::ones({', '.join([shape, *_placement(program, argument, device)])})"
 
 
 def _load(program: Program, argument: Port, number: int, device: str) -> str:
-    dtype, layout, where, memory = _held(program, argument, device)
+    dtype, layout, where, memory = _placement(program, argument, device)
     shape = list(program.types[argument.value].shape)
     if argument.presharded:
-        # One row of the file per device.
+        # The file stacks the shards of all devices.
         shape = [math.prod(program.mesh.values()), *shape]
     text = values.attribute("shape", shape)
     return f'ttnn::load_tensor("tensors/arg{number}.npy", {text}, {layout}, {dtype}, {where}, {memory})'
@@ -68,14 +68,14 @@ def main_text(
     bits: Sequence[int],
     make_inputs: str | None = None,
 ) -> str:
-    """The function `main`."""
+    """Returns the function `main`."""
     call = f"::{name}({'v1' if program.arguments else ''})"
     inputs = f"{TENSORS} v1 = ::{_inputs_name(name, load)}();"
     if not load:
         lines = [inputs, f"{TENSORS} v2 = {call};", "int32_t v3 = 0;", "return v3;"]
         return _function("int32_t main()", lines)
     files = ", ".join(f'"tensors/expected{i}.npy"' for i in range(len(program.results)))
-    # Not its address: the C library may have functions of the name, too.
+    # A lambda instead of the function's address: the C library may have functions of the same name.
     run = f"[](const {TENSORS}&{' v1' if program.arguments else ''}) {{ return {call}; }}"
     each = [exact] * len(program.results) if isinstance(exact, bool) else list(exact)
     wanted = values.one(all(each)) if len(set(each)) < 2 else f"{{{', '.join(map(values.one, each))}}}"
@@ -91,14 +91,14 @@ def main_text(
 
 
 def main_of_all(programs: Sequence[Program], names: Sequence[str]) -> str:
-    """The function `main` that runs several programs on inputs of ones."""
+    """Returns the function `main` that runs several programs on inputs of ones."""
     lines: list[str] = []
     for program, name in zip(programs, names, strict=True):
-        given = ""
+        arguments = ""
         if program.arguments:
-            given = f"v{len(lines) + 1}"
-            lines.append(f"{TENSORS} {given} = ::{_inputs_name(name, load=False)}();")
-        lines.append(f"{TENSORS} v{len(lines) + 1} = ::{name}({given});")
+            arguments = f"v{len(lines) + 1}"
+            lines.append(f"{TENSORS} {arguments} = ::{_inputs_name(name, load=False)}();")
+        lines.append(f"{TENSORS} v{len(lines) + 1} = ::{name}({arguments});")
     number = len(lines) + 1
     return _function("int32_t main()", [*lines, f"int32_t v{number} = 0;", f"return v{number};"])
 

@@ -1,4 +1,4 @@
-"""Names that a C++ file can give its functions, made from names that come from outside."""
+"""Legal names for the functions of a C++ file, derived from arbitrary names."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ _HEADERS = frozenset({
     "pthread_cleanup_pop_restore_np", "pthread_cleanup_push", "pthread_cleanup_push_defer_np", "strdupa", "strndupa",
     "u_char", "u_int", "u_long", "u_short", "uint", "ulong", "ushort", "va_list",
 })  # fmt: skip
-"""Globals and macros of the standard headers under names that a function might have."""
+"""Globals and macros of the standard headers with names that a function could have."""
 
 _RISKY = re.compile(r".*_t|(SYS|[A-Z])_.*")
-"""Names of which the system's headers have too many to list: types, and macros such as `SYS_read` and `M_PIf`."""
+"""Name patterns that are too common in the system's headers to list: types, and macros such as `SYS_read` and
+`M_PIf`."""
 TAKEN = _KEYWORDS | _HEADERS
 
 
 def function_name(text: str) -> str:
-    """A name for a function of the file; `main` is the program's own, so that becomes `_main`.
+    """Returns a name for a function of the file; `main` is taken by the program, so it becomes `_main`.
 
-    Reserved names (leading or double underscores) and those that may be macros (`EOF`) or types (`x_t`) change.
+    Reserved names (leading or double underscores) and possible macros (`EOF`) or types (`x_t`) are changed.
 
     >>> function_name("main"), function_name("__f"), function_name("EOF"), function_name("size_t")
     ('_main', 'f', 'eof', 'size_t_0')
@@ -50,6 +51,6 @@ def function_name(text: str) -> str:
 
 
 def remark(text: str) -> str:
-    """A comment for the end of a line, or nothing."""
+    """Returns a comment for the end of a line; empty for an empty text."""
     escaped = comment(text).replace("??", "? ?")
     return f"  // {escaped}" if escaped else ""

@@ -1,7 +1,7 @@
-"""C++ text: a flat TTNN program as tt-mlir's EmitC prints it, one statement after the other.
+"""C++ text: prints a flat TTNN program as tt-mlir's EmitC does, one statement after the other.
 
-It compiles against the host emulation in `include/`. Comments name what EmitC loses:
-constants, the mesh, point to point.
+The text compiles against the host emulation in `include/`. Comments state what EmitC omits: constants, the mesh,
+point to point.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, MeshS
 
 _DISTRIBUTED = "::ttnn::distributed"
 _INLINE = 16
-"""Up to this many elements a constant stands in its call; larger ones are tables of their own."""
+"""The size, in elements, up to which a constant is spelled in its call; a larger constant becomes a table."""
 _PER_LINE = 12
 _CACHED = "g_cached_result_"
 
 
 def include_dir() -> Path:
-    """The folder of the headers, for the compiler's `-I`."""
+    """Returns the folder of the headers, for the compiler's `-I`."""
     return Path(__file__).parent / "include"
 
 
@@ -47,26 +47,26 @@ def cpp_text(
     constant_limit: int = CONSTANT_LIMIT,
     make_inputs: str | None = None,
 ) -> str:
-    """A flat TTNN program as a C++ file.
+    """Returns a flat TTNN program as a C++ file.
 
     Args:
-      program: the program, every op one of TTNN.
-      load: whether its inputs come from `tensors/arg0.npy` and so on, and `--check` compares the results with
-        `tensors/expected0.npy` and so on; else all inputs are ones.
-      exact: whether `--check` wants floats to be equal, too, else within rounding; one for each result, or for all.
-      bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
-      constant_limit: the most elements of a constant that the text spells; others are loaded from `tensors/`.
-      make_inputs: how the program makes the inputs that it does not load, `"zeros"` or `"random"`.
+      program: the program, of TTNN ops only.
+      load: True to load the inputs from `tensors/arg0.npy` and so on, and to compare the results with
+        `tensors/expected0.npy` and so on for `--check`; else all inputs are ones.
+      exact: True if `--check` requires equal floats, else within rounding; one value per result, or one for all.
+      bits: for each result, the bits of the float type whose rounding is allowed; 0 for the result's type.
+      constant_limit: the largest constant that the text spells, in elements; others are loaded from `tensors/`.
+      make_inputs: the values of inputs that the program creates instead of loading, `"zeros"` or `"random"`.
     """
     name = function_name(program.name)
-    writer = _Writer(program, StoredConstants(program, constant_limit))
+    writer = _CppWriter(program, StoredConstants(program, constant_limit))
     body = writer.function(name)
     inputs, main = inputs_text(program, name, load), main_text(program, name, load, exact, bits, make_inputs)
     return "\n".join(['#include "ttnn-precompiled.hpp"', body, inputs, main])
 
 
 def cpp_module(programs: Sequence[Program]) -> str:
-    """Several flat TTNN programs as one C++ file, which runs them one after the other on inputs of ones."""
+    """Returns several flat TTNN programs as one C++ file, which runs them in order on inputs of ones."""
     names: list[str] = []
     parts: list[str] = []
     taken: set[str] = set()
@@ -74,17 +74,17 @@ def cpp_module(programs: Sequence[Program]) -> str:
         names.append(unique(function_name(program.name), taken))
         taken.add(names[-1])
         constants = StoredConstants(program, CONSTANT_LIMIT)
-        writer = _Writer(program, constants)
+        writer = _CppWriter(program, constants)
         for function in program.functions():
             writer.once[function.name] = name = unique(function_name(function.name), taken)
             taken.add(name)
-            parts += [_Writer(function, constants).function(name), f"static {TENSORS} {_CACHED}{name};\n"]
+            parts += [_CppWriter(function, constants).function(name), f"static {TENSORS} {_CACHED}{name};\n"]
         parts += [writer.function(names[-1]), inputs_text(program, names[-1], load=False)]
     return "\n".join(['#include "ttnn-precompiled.hpp"', *parts, main_of_all(programs, names)])
 
 
 @dataclass(slots=True)
-class _Writer:
+class _CppWriter:
     """The text of one function while it is written."""
 
     program: Program
@@ -94,18 +94,18 @@ class _Writer:
     count: int = 0
     devices: dict[str, str] = field(default_factory=dict[str, str])
     once: dict[str, str] = field(default_factory=dict[str, str])
-    """The functions that are called once, by the names that the program has for them."""
+    """The functions that are called once: C++ names by the program's names."""
 
     def function(self, name: str) -> str:
         arguments = self.program.arguments
-        given = f"{TENSORS} {self.fresh()}" if arguments else ""
+        parameter = f"{TENSORS} {self.fresh()}" if arguments else ""
         for i, argument in enumerate(arguments):
             self.names[argument.value] = self.variable(TENSOR, f"v1[{i}]")
         for op in self.program.ops:
             self.op(op)
         results = ", ".join(self.names[r.value] for r in self.program.results)
-        made = self.variable(TENSORS, f"util_create_vec({results})")
-        return f"{TENSORS} {name}({given}) {{\n" + "\n".join(self.lines) + f"\n  return {made};\n}}\n"
+        results_vector = self.variable(TENSORS, f"util_create_vec({results})")
+        return f"{TENSORS} {name}({parameter}) {{\n" + "\n".join(self.lines) + f"\n  return {results_vector};\n}}\n"
 
     def fresh(self) -> str:
         self.count += 1
@@ -114,9 +114,9 @@ class _Writer:
     def statement(self, text: str) -> None:
         self.lines.append(f"  {text};")
 
-    def variable(self, kind: str, text: str) -> str:
+    def variable(self, type_name: str, text: str) -> str:
         name = self.fresh()
-        self.statement(f"{kind} {name} = {text}")
+        self.statement(f"{type_name} {name} = {text}")
         return name
 
     def op(self, op: Op) -> None:
@@ -125,53 +125,53 @@ class _Writer:
             self.load_cached(op)
         elif name in _SPECIAL:
             _SPECIAL[name](self, op)
-        elif op.name.startswith("ttnn.") and (row := ttnn.OPS.get(name) or CALLS.get(name)) is not None:
-            self.call(op, row)
+        elif op.name.startswith("ttnn.") and (definition := ttnn.OPS.get(name) or CALLS.get(name)) is not None:
+            self.call(op, definition)
         else:
             raise MissingRuleError(
-                f"no C++ call for {op.name} ({op.line or 'no line known'}); add a row to jaxmesh/dialects/ttnn/*.py."
+                f"no C++ call for {op.name} ({op.line or 'no line known'}); add one in jaxmesh/dialects/ttnn/."
             )
 
     def load_cached(self, op: Op) -> None:
-        """The results of a function that is called the first time."""
+        """Loads the cached results of a function, which is called the first time only."""
         name = self.once[op.attributes["callee"]]
-        kind = f"::std::function<{TENSORS}({TENSORS if op.operands else ''})>"
-        function = self.variable(kind, f"&{name}")
-        given = f"{self.variable(TENSORS, f'util_create_vec({self.listed(op)})')}, " if op.operands else ""
+        function_type = f"::std::function<{TENSORS}({TENSORS if op.operands else ''})>"
+        function = self.variable(function_type, f"&{name}")
+        operands = f"{self.variable(TENSORS, f'util_create_vec({self.listed(op)})')}, " if op.operands else ""
         cached = self.variable(f"{TENSORS}*", f"&{_CACHED}{name}")
         wrapper = "constEvalFuncWrapper" if op.operands else "constEvalFuncWrapperZeroArg"
-        self.statement(f"ttnn::{wrapper}({function}, {given}{cached})")
+        self.statement(f"ttnn::{wrapper}({function}, {operands}{cached})")
         for i, result in enumerate(op.results):
             self.names[result] = self.variable(TENSOR, f"(*{cached})[{i}]")
 
     def listed(self, op: Op) -> str:
         return ", ".join(self.names[v] for v in op.used)
 
-    def call(self, op: Op, row: TtnnOp) -> None:
-        arguments = ", ".join([self.argument(op, row, p) for p in row.cpp.params])
-        text = f"{row.cpp.callee}({arguments})"
+    def call(self, op: Op, definition: TtnnOp) -> None:
+        arguments = ", ".join([self.argument(op, definition, p) for p in definition.cpp.params])
+        text = f"{definition.cpp.callee}({arguments})"
         if not op.results:
             self.statement(text)
             return
-        if len(op.results) == 1 and row.cpp_results != "optionals":
+        if len(op.results) == 1 and definition.cpp_results != "optionals":
             self.result(op, text)
             return
-        kind, element = _SEVERAL[row.cpp_results](len(op.results))
-        made = self.variable(kind, text)
+        results_type, element = _SEVERAL[definition.cpp_results](len(op.results))
+        results = self.variable(results_type, text)
         for i, result in enumerate(op.results):
-            self.names[result] = self.variable(TENSOR, element.format(made, i))
+            self.names[result] = self.variable(TENSOR, element.format(results, i))
 
-    def argument(self, op: Op, row: TtnnOp, param: Param) -> str:
-        """One argument of a call, printed."""
+    def argument(self, op: Op, definition: TtnnOp, param: Param) -> str:
+        """Returns one argument of a call as text."""
         match param.source:
             case "operand":
                 tensors = self.tensors(op)
-                place = int(param.key)
-                return (tensors[place] if place < len(tensors) else None) or NOTHING
+                number = int(param.key)
+                return (tensors[number] if number < len(tensors) else None) or NOTHING
             case "operands":
                 return self.variable(TENSORS, f"util_create_vec({', '.join(t for t in self.tensors(op) if t)})")
             case "attribute":
-                return self.attribute(op, row, param)
+                return self.attribute(op, definition, param)
             case "device":
                 return self.device_option(op)
             case "text":
@@ -180,43 +180,43 @@ class _Writer:
                 return _OF_RESULT[param.source](self.program.types[op.results[0]])
 
     def tensors(self, op: Op) -> list[str | None]:
-        """The operands that are no device."""
+        """Returns the operands without device handles."""
         types = self.program.types
-        found = [v for v in op.operands if v is None or types[v].kind == "tensor"]
+        tensors = [v for v in op.operands if v is None or types[v].kind == "tensor"]
         sizes = op.attributes.get("operandSegmentSizes")
-        grouped = found if None in found else group_operands(sizes, [v for v in found if v is not None])
+        grouped = tensors if None in tensors else group_operands(sizes, [v for v in tensors if v is not None])
         return [None if v is None else self.names[v] for v in grouped]
 
-    def attribute(self, op: Op, row: TtnnOp, param: Param) -> str:
+    def attribute(self, op: Op, definition: TtnnOp, param: Param) -> str:
         name = str(param.key)
-        value: Any = op.attributes.get(name, row.definition.by_name[name].default)
+        value: Any = op.attributes.get(name, definition.definition.by_name[name].default)
         if param.form == "array":
             return self.loaded(op, file, value) if (file := self.constants.file(op)) else self.data(value)
         if param.form == "span":
-            kind = "::ttsl::SmallVector<int32_t>"
-            return f"ttsl::make_const_span({self.variable(kind, values.attribute('int32s', value))})"
+            span_type = "::ttsl::SmallVector<int32_t>"
+            return f"ttsl::make_const_span({self.variable(span_type, values.attribute('int32s', value))})"
         return values.attribute(param.form, value)
 
     def loaded(self, op: Op, file: str, array: Any) -> str:
-        """A row of elements in a file."""
-        kind = self.program.types[op.results[0]]
-        shape, dtype = values.attribute("shape", kind.shape), values.data_type(kind.dtype)
+        """Returns a vector of elements, loaded from a file."""
+        tensor_type = self.program.types[op.results[0]]
+        shape, dtype = values.attribute("shape", tensor_type.shape), values.data_type(tensor_type.dtype)
         return f'ttnn::load_elements<{values.table_type(array.dtype)}>("{file}", {shape}, {dtype})'
 
     def data(self, array: Any) -> str:
-        """A row of elements; a long one as a table of its own."""
-        kind, elements = values.table(array)
+        """Returns a vector of elements; a long vector is written as a table first."""
+        element_type, elements = values.table(array)
         if len(elements) <= _INLINE:
-            return f"::std::vector<{kind}>{{{', '.join(elements)}}}"
+            return f"::std::vector<{element_type}>{{{', '.join(elements)}}}"
         name = f"constant_{self.fresh()[1:]}"
-        rows = [", ".join(elements[i : i + _PER_LINE]) for i in range(0, len(elements), _PER_LINE)]
-        self.statement(f"static const {kind} {name}[] = {{\n    " + ",\n    ".join(rows) + "}")
-        return f"::std::vector<{kind}>(::std::begin({name}), ::std::end({name}))"
+        lines = [", ".join(elements[i : i + _PER_LINE]) for i in range(0, len(elements), _PER_LINE)]
+        self.statement(f"static const {element_type} {name}[] = {{\n    " + ",\n    ".join(lines) + "}")
+        return f"::std::vector<{element_type}>(::std::begin({name}), ::std::end({name}))"
 
     # --- the mesh, transfers, layouts, memory ---
 
     def device(self, op: Op) -> str | None:
-        """The variable of the device that is the op's last operand."""
+        """Returns the variable of the device that is the op's last operand, or None."""
         last = op.operands[-1] if op.operands else None
         return self.names[last] if last is not None and self.program.types[last].kind == "device" else None
 
@@ -225,8 +225,8 @@ class _Writer:
         if device is None:
             return NOTHING
         if device not in self.devices:
-            kind = f"::std::optional<::std::reference_wrapper<{_DISTRIBUTED}::MeshDevice>>"
-            self.devices[device] = self.variable(kind, f"*{device}")
+            reference_type = f"::std::optional<::std::reference_wrapper<{_DISTRIBUTED}::MeshDevice>>"
+            self.devices[device] = self.variable(reference_type, f"*{device}")
         return self.devices[device]
 
     def result(self, op: Op, text: str) -> None:
@@ -239,8 +239,8 @@ class _Writer:
 
     def get_device(self, op: Op) -> None:
         shape = mesh_shape(op.attributes["mesh_shape"])
-        made = self.variable(f"{_DISTRIBUTED}::MeshDevice*", f"ttnn::DeviceGetter::getInstance({shape})")
-        self.names[op.results[0]] = made
+        device = self.variable(f"{_DISTRIBUTED}::MeshDevice*", f"ttnn::DeviceGetter::getInstance({shape})")
+        self.names[op.results[0]] = device
 
     def distribute_tensor(self, op: Op) -> None:
         self.transfer(op, "mapper", "TensorToMesh", mapper(op.attributes["mapper_config"]))
@@ -248,13 +248,13 @@ class _Writer:
     def aggregate_tensor(self, op: Op) -> None:
         self.transfer(op, "composer", "MeshToTensor", composer(op.attributes["composer_config"]))
 
-    def transfer(self, op: Op, role: str, kind: str, text: str) -> None:
-        """The config, a reference to the mesh, the mapper or composer, and the call that takes it."""
+    def transfer(self, op: Op, role: str, pointee: str, text: str) -> None:
+        """Writes the config, a reference to the mesh, the mapper or composer, and the call that reads it."""
         config = f"{_DISTRIBUTED}::Mesh{role.capitalize()}Config"
-        made = self.variable(config, f"{config}{{{text}}}")
+        config_variable = self.variable(config, f"{config}{{{text}}}")
         mesh = self.variable(f"{_DISTRIBUTED}::MeshDevice&", f"*{self.device(op)}")
-        create = f"{_DISTRIBUTED}::create_mesh_{role}({mesh}, {made})"
-        owner = self.variable(f"::std::unique_ptr<{_DISTRIBUTED}::{kind}>", create)
+        create = f"{_DISTRIBUTED}::create_mesh_{role}({mesh}, {config_variable})"
+        owner = self.variable(f"::std::unique_ptr<{_DISTRIBUTED}::{pointee}>", create)
         reference = f"ref_{owner[1:]}"
         self.statement(f"auto& {reference} = *{owner}")
         callee = op.name.removeprefix("ttnn.")
@@ -265,9 +265,9 @@ class _Writer:
         self.result(op, f"ttnn::to_device({self.operand(op)}, {self.device(op)}, {memory})")
 
     def to_layout(self, op: Op) -> None:
-        kind = self.program.types[op.results[0]]
+        tensor_type = self.program.types[op.results[0]]
         layout = values.layout(op.attributes["layout"] == "tile")
-        memory = values.memory_config(kind)
+        memory = values.memory_config(tensor_type)
         self.result(op, f"ttnn::to_layout({self.operand(op)}, {layout}, {NOTHING}, {memory})")
 
     def to_memory_config(self, op: Op) -> None:
@@ -286,17 +286,17 @@ _SEVERAL: Mapping[str, Callable[[int], tuple[str, str]]] = {
     "tuple": lambda count: (f"::std::tuple<{', '.join([TENSOR] * count)}>", "::std::get<{1}>({0})"),
     "optionals": lambda _: (f"::std::vector<::std::optional<{TENSOR}>>", "util_get_optional_value({}[{}])"),
 }
-"""By what a function of several results gives: its type, and how an element is taken."""
-_SPECIAL: Mapping[str, Callable[[_Writer, Op], None]] = {
-    "get_device": _Writer.get_device,
-    "distribute_tensor": _Writer.distribute_tensor,
-    "aggregate_tensor": _Writer.aggregate_tensor,
-    "to_device": _Writer.to_device,
+"""Functions from the number of results to their C++ type and the access to a result, by the container."""
+_SPECIAL: Mapping[str, Callable[[_CppWriter, Op], None]] = {
+    "get_device": _CppWriter.get_device,
+    "distribute_tensor": _CppWriter.distribute_tensor,
+    "aggregate_tensor": _CppWriter.aggregate_tensor,
+    "to_device": _CppWriter.to_device,
     "from_device": lambda writer, op: writer.result(op, f"ttnn::from_device({writer.operand(op)})"),
-    "to_layout": _Writer.to_layout,
-    "to_memory_config": _Writer.to_memory_config,
-    "to_tensor_spec": _Writer.to_tensor_spec,
-    "deallocate": _Writer.deallocate,
+    "to_layout": _CppWriter.to_layout,
+    "to_memory_config": _CppWriter.to_memory_config,
+    "to_tensor_spec": _CppWriter.to_tensor_spec,
+    "deallocate": _CppWriter.deallocate,
 }
 """The ops of `MEMORY_OPS`."""
 
@@ -304,28 +304,28 @@ _OF_RESULT: Mapping[str, Callable[[Type], str]] = {
     "none": lambda _: NOTHING,
     "memory_config": values.memory_config,
     "compute_config": lambda _: values.COMPUTE_CONFIG,
-    "dtype": lambda kind: values.data_type(kind.dtype),
-    "layout": lambda kind: values.layout(kind.tile),
-    "shape": lambda kind: values.attribute("shape", kind.shape),
+    "dtype": lambda type_: values.data_type(type_.dtype),
+    "layout": lambda type_: values.layout(type_.tile),
+    "shape": lambda type_: values.attribute("shape", type_.shape),
 }
-"""Arguments that the type of the result implies."""
+"""Arguments that are derived from the type of the result."""
 
 
 def mesh_shape(shape: Iterable[int]) -> str:
-    """A mesh shape."""
+    """Returns a mesh shape."""
     return f"{_DISTRIBUTED}::MeshShape({{{', '.join(map(str, shape))}}})"
 
 
-def _config(rows: Sequence[str], override: MeshShape | None) -> str:
+def _config(entries: Sequence[str], override: MeshShape | None) -> str:
     tail = "" if override is None else f", {mesh_shape(override)}"
-    return f"{{{', '.join(rows)}}}{tail}"
+    return f"{{{', '.join(entries)}}}{tail}"
 
 
 def mapper(config: MeshMapperConfig) -> str:
     """Returns the text between the braces of a mapper config."""
     owner = f"{_DISTRIBUTED}::MeshMapperConfig"
-    kinds = (f"Shard{{{p.dim}}}" if isinstance(p, PlacementShard) else "Replicate{}" for p in config.placements)
-    return _config([f"{owner}::Placement{{{owner}::{kind}}}" for kind in kinds], config.mesh_shape_override)
+    placements = (f"Shard{{{p.dim}}}" if isinstance(p, PlacementShard) else "Replicate{}" for p in config.placements)
+    return _config([f"{owner}::Placement{{{owner}::{text}}}" for text in placements], config.mesh_shape_override)
 
 
 def composer(config: MeshComposerConfig) -> str:

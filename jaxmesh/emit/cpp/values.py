@@ -1,4 +1,4 @@
-"""Values as C++ writes them: numbers, rows of numbers, element types, tables of constants."""
+"""Values in C++ syntax: numbers, lists of numbers, element types, tables of constants."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ _ELEMENTS = frozenset({
     "float8_e4m3b11fnuz", "float8_e5m2", "float8_e5m2fnuz", "int64", "int32", "int16", "int8", "int4", "int2", "uint64",
     "uint32", "uint16", "uint8", "uint4", "uint2", "bool",
 })  # fmt: skip
-"""The element types of the header."""
+"""The element types that the header defines."""
 
 
 def data_type(dtype: np.dtype[Any]) -> str:
-    """An element type: `::ttnn::DataType::FLOAT32`."""
+    """Returns an element type: `::ttnn::DataType::FLOAT32`."""
     if dtype.name not in _ELEMENTS:
         raise UnsupportedError(
-            f"C++ programs hold no tensors of {dtype.name}; the element types are {', '.join(sorted(_ELEMENTS))}. "
-            "Convert to one of them (astype)."
+            f"C++ programs do not support tensors of {dtype.name}; the element types are "
+            f"{', '.join(sorted(_ELEMENTS))}. Convert to a listed element type (astype)."
         )
     return f"::ttnn::DataType::{dtype.name.upper()}"
 
 
 def layout(tile: bool) -> str:
-    """A page layout."""
+    """Returns a page layout."""
     return "::ttnn::Layout::TILE" if tile else "::ttnn::Layout::ROW_MAJOR"
 
 
-def memory_config(kind: Type) -> str:
+def memory_config(tensor_type: Type) -> str:
     """Returns the memory config of a tensor."""
-    buffer, cores = "SYSTEM_MEMORY" if kind.host else buffer_type(kind), spread(kind)
-    layout, held = ("INTERLEAVED", NOTHING) if cores is None else (cores.layout, _shard_spec(cores))
-    return f"::ttnn::MemoryConfig{{::ttnn::TensorMemoryLayout::{layout}, ::ttnn::BufferType::{buffer}, {held}}}"
+    buffer, cores = "SYSTEM_MEMORY" if tensor_type.host else buffer_type(tensor_type), spread(tensor_type)
+    layout, shard_spec = ("INTERLEAVED", NOTHING) if cores is None else (cores.layout, _shard_spec(cores))
+    return f"::ttnn::MemoryConfig{{::ttnn::TensorMemoryLayout::{layout}, ::ttnn::BufferType::{buffer}, {shard_spec}}}"
 
 
-def _coordinate(place: tuple[int, ...]) -> str:
-    return f"::ttnn::CoreCoord{{{', '.join(map(str, place))}}}"
+def _coordinate(coordinate: tuple[int, ...]) -> str:
+    return f"::ttnn::CoreCoord{{{', '.join(map(str, coordinate))}}}"
 
 
 def _shard_spec(cores: Spread) -> str:
     ranges = ", ".join(f"::ttnn::CoreRange{{{_coordinate(a)}, {_coordinate(b)}}}" for a, b in cores.cores)
-    rows = ", ".join(map(str, cores.shape))
+    shape = ", ".join(map(str, cores.shape))
     return (
         f"::ttnn::ShardSpec{{::ttnn::CoreRangeSet{{::std::vector<::ttnn::CoreRange>{{{ranges}}}}}, "
-        f"::std::array<uint32_t, 2>{{{rows}}}, ::ttnn::types::ShardOrientation::ROW_MAJOR}}"
+        f"::std::array<uint32_t, 2>{{{shape}}}, ::ttnn::types::ShardOrientation::ROW_MAJOR}}"
     )
 
 
@@ -73,8 +73,8 @@ def _configured(value: int | bool | str | tuple[int, ...]) -> str:
 
 def _memory(text: str) -> str:
     """Returns a memory config of the dialect."""
-    rows = f"::ttnn::TensorMemoryLayout::INTERLEAVED, ::ttnn::BufferType::{parse_memory(text)}, {NOTHING}"
-    return f"::ttnn::MemoryConfig{{{rows}}}"
+    fields = f"::ttnn::TensorMemoryLayout::INTERLEAVED, ::ttnn::BufferType::{parse_memory(text)}, {NOTHING}"
+    return f"::ttnn::MemoryConfig{{{fields}}}"
 
 
 COMPUTE_CONFIG = (
@@ -84,14 +84,14 @@ COMPUTE_CONFIG = (
 
 
 def integer(value: int) -> str:
-    """An integer literal, whatever its size."""
+    """Returns an integer literal of any size."""
     if value == -(2**63):
         return f"(-{2**63 - 1} - 1)"
     return f"{value}u" if value >= 2**63 else str(value)
 
 
 def real(value: float) -> str:
-    """A floating-point literal that reads back as the same number: of type float where that holds it."""
+    """Returns a floating-point literal that reads back as the same number: a float literal if that is exact."""
     if math.isnan(value):
         return "::std::numeric_limits<float>::quiet_NaN()"
     if math.isinf(value):
@@ -106,13 +106,13 @@ def _as_pointer(text: str) -> str:
 
 
 def string(value: str) -> str:
-    """A string literal; every byte that is not a plain character is written in octal."""
+    """Returns a string literal; bytes other than plain characters are written in octal."""
     plain = (chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in value.encode())
     return f'"{"".join(plain)}"'
 
 
 def one(value: Any) -> str:
-    """A single value: a number, a truth value, a string, or nothing."""
+    """Returns a single value: a number, a truth value, a string, or nothing."""
     match value:
         case None:
             return NOTHING
@@ -132,67 +132,68 @@ def _list_of(values: Sequence[Any]) -> str:
     return ", ".join(map(one, values))
 
 
-def _row(container: str) -> Callable[[Any], str]:
+def _braced_list(container: str) -> Callable[[Any], str]:
     return lambda value: f"{container}{{{_list_of(value)}}}"
 
 
-def value(given: Any) -> str:
-    """A value of any kind; several numbers are a `SmallVector`."""
-    return _row("::ttsl::SmallVector<int32_t>")(given) if isinstance(given, (tuple, list)) else one(given)
+def value(attribute_value: Any) -> str:
+    """Returns a value of any type; several numbers become a `SmallVector`."""
+    several = isinstance(attribute_value, (tuple, list))
+    return _braced_list("::ttsl::SmallVector<int32_t>")(attribute_value) if several else one(attribute_value)
 
 
-def _pairs(given: Sequence[int]) -> str:
-    pairs = zip(given[::2], given[1::2], strict=True)
+def _pairs(numbers: Sequence[int]) -> str:
+    pairs = zip(numbers[::2], numbers[1::2], strict=True)
     return f"::ttsl::SmallVector<::ttnn::PadSpecDim>{{{', '.join(f'{{{low}, {high}}}' for low, high in pairs)}}}"
 
 
 FORMS: Mapping[str, Callable[[Any], str]] = {
     "value": value,
-    "float": lambda given: real(float(given)),
-    "shape": lambda given: f"::ttnn::Shape({{{_list_of(given)}}})",
-    "coordinate": lambda given: f"::ttnn::MeshCoordinate(ttsl::Span<const uint32_t>{{{_list_of(given)}}})",
-    "int32s": _row("::ttsl::SmallVector<int32_t>"),
-    "int64s": _row("::ttsl::SmallVector<int64_t>"),
-    "vector": _row("::std::vector<int32_t>"),
-    "uint32s": lambda given: f"::std::array<uint32_t, {len(given)}>{{{_list_of(given)}}}",
+    "float": lambda value: real(float(value)),
+    "shape": lambda value: f"::ttnn::Shape({{{_list_of(value)}}})",
+    "coordinate": lambda value: f"::ttnn::MeshCoordinate(ttsl::Span<const uint32_t>{{{_list_of(value)}}})",
+    "int32s": _braced_list("::ttsl::SmallVector<int32_t>"),
+    "int64s": _braced_list("::ttsl::SmallVector<int64_t>"),
+    "vector": _braced_list("::std::vector<int32_t>"),
+    "uint32s": lambda value: f"::std::array<uint32_t, {len(value)}>{{{_list_of(value)}}}",
     "pairs": _pairs,
-    "one": lambda given: f"::std::vector<uint32_t>{{{given}}}",
-    "memory": lambda given: _memory(str(given)),
+    "one": lambda value: f"::std::vector<uint32_t>{{{value}}}",
+    "memory": lambda value: _memory(str(value)),
 }
-"""The spelling of an attribute, by the form of its parameter; `array` and `span` take statements of their own."""
+"""The spelling of an attribute, by the form of its parameter; `array` and `span` need separate statements."""
 
 
-def attribute(form: str, given: Any) -> str:
-    """Returns an attribute in the form of its parameter; nothing where it is left out."""
-    if given is None:
+def attribute(form: str, attribute_value: Any) -> str:
+    """Returns an attribute in the form of its parameter; `NOTHING` for an omitted attribute."""
+    if attribute_value is None:
         return NOTHING
     kind, _, owner = form.partition(":")
     if kind == "enum":
-        return f"{owner.replace('.', '::')}::{spell(owner, str(given))}"
+        return f"{owner.replace('.', '::')}::{spell(owner, str(attribute_value))}"
     if kind == "config":
-        return _config(owner, str(given))
+        return _config(owner, str(attribute_value))
     if kind == "string":
-        return string(name) if (name := spell(owner, given)) else NOTHING
-    return FORMS[form](given)
+        return string(name) if (name := spell(owner, attribute_value)) else NOTHING
+    return FORMS[form](attribute_value)
 
 
 # --- constants -------------------------------------------------------------------------------------------------------
 
 
 def table(array: np.ndarray[Any, Any]) -> tuple[str, list[str]]:
-    """The element type of a C++ table that holds an array, and its elements, row-major."""
+    """Returns the element type of a C++ table for an array, and its elements, row-major."""
     flat = array.reshape(-1)
-    match kind := table_type(flat.dtype):
+    match element_type := table_type(flat.dtype):
         case "double":
-            return kind, [_as_pointer(repr(v)) if math.isfinite(v) else real(v) for v in flat.tolist()]
+            return element_type, [_as_pointer(repr(v)) if math.isfinite(v) else real(v) for v in flat.tolist()]
         case "float":
-            return kind, [real(v) for v in flat.astype(np.float32).tolist()]
+            return element_type, [real(v) for v in flat.astype(np.float32).tolist()]
         case _:
-            return kind, [integer(int(v)) for v in flat.tolist()]
+            return element_type, [integer(int(v)) for v in flat.tolist()]
 
 
 def table_type(dtype: np.dtype[Any]) -> str:
-    """The element type of a C++ table that holds elements of a dtype."""
+    """Returns the element type of a C++ table for elements of a dtype."""
     if dtype.name in ("float64", "uint64"):
         return {"float64": "double", "uint64": "uint64_t"}[dtype.name]
     whole = dtype.kind in "biu" or dtype.name in ("int4", "int2", "uint4", "uint2")

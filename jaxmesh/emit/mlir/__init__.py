@@ -1,1 +1,1 @@
-"""emit/mlir"""
+"""Prints flat programs as MLIR."""

@@ -1,4 +1,4 @@
-"""Attributes as MLIR writes them, in the form that their row declares."""
+"""Attributes in MLIR syntax, in the form declared by the op's definition."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ _RANGES = {
 }
 
 _EXACT = 2**24
-"""Up to it every integer is a 32-bit float."""
+"""The largest integer up to which all integers are exact as 32-bit floats."""
 
 
 def attribute(form: str, value: Any, spelling: Spelling, *, wide: bool = False) -> str:
-    """A value in a form of `jaxmesh.dialects.op.Attribute`; `wide` ops write numbers beyond 32-bit floats in 64."""
+    """Returns a value in a form of `jaxmesh.dialects.op.Attribute`; `wide` ops write 64-bit floats where 32 bits are
+    inexact."""
     value = value.value if isinstance(value, enum.Enum) else value
     try:
         return _format_as(form, value, spelling, wide)
@@ -56,7 +57,7 @@ def _format_as(form: str, value: Any, spelling: Spelling, wide: bool) -> str:
 
 
 def _integers_or_one(form: str, value: Any) -> str:
-    """One integer; some attributes are one for all dims or a row of them."""
+    """Returns one integer, or an array for attributes with one integer per dim."""
     if isinstance(value, (tuple, list)):
         return array("i32", value)
     return _integer(form, value)
@@ -70,13 +71,13 @@ def _in_range(form: str, value: Any) -> int:
     least, most = _RANGES[form]
     number = int(value)
     if number != value or not least <= number <= most:
-        raise VerifyError(f"{value!r} does not fit {form}, which holds {least} to {most}.")
+        raise VerifyError(f"{value!r} does not fit {form}, whose range is {least} to {most}.")
     return number
 
 
 def _number(form: str, value: Any, spelling: Spelling, wide: bool) -> str:
     if isinstance(value, (bool, np.bool_)):
-        raise VerifyError(f"{value!r} is a truth value; a number is wanted.")
+        raise VerifyError(f"{value!r} is a truth value; pass a number.")
     if isinstance(value, (int, np.integer)):
         return _whole(form, int(value), spelling)  # pyright: ignore[reportUnknownArgumentType]
     number = float(value)
@@ -89,23 +90,23 @@ def _number(form: str, value: Any, spelling: Spelling, wide: bool) -> str:
 def _whole(form: str, value: int, spelling: Spelling) -> str:
     if form == "f32" and abs(value) <= _EXACT:
         return spelling.float(float(value), "f32")
-    fits = (kind for kind in ("i32", "i64") if _RANGES[kind][0] <= value <= _RANGES[kind][1])
+    fits = (name for name in ("i32", "i64") if _RANGES[name][0] <= value <= _RANGES[name][1])
     return _integer(next(fits, "ui64"), value)
 
 
-def _row(kind: str, values: Any) -> str:
-    return "[" + ", ".join(_integer(kind, v) for v in values) + "]"
+def _integer_list(integer_type: str, values: Any) -> str:
+    return "[" + ", ".join(_integer(integer_type, v) for v in values) + "]"
 
 
-def array(kind: str, values: Any) -> str:
-    """Integers as `array<i64: 2, 4>`."""
-    body = ", ".join(str(_in_range(kind, v)) for v in values)
-    return f"array<{kind}: {body}>" if body else f"array<{kind}>"
+def array(integer_type: str, values: Any) -> str:
+    """Returns integers as `array<i64: 2, 4>`."""
+    body = ", ".join(str(_in_range(integer_type, v)) for v in values)
+    return f"array<{integer_type}: {body}>" if body else f"array<{integer_type}>"
 
 
 def _bool(value: Any) -> str:
     if not isinstance(value, (bool, np.bool_)):
-        raise VerifyError(f"{value!r} is no truth value.")
+        raise VerifyError(f"{value!r} is not a truth value.")
     return "true" if value else "false"
 
 
@@ -114,17 +115,17 @@ def _bools(values: Any) -> str:
     return f"array<i1: {body}>" if body else "array<i1>"
 
 
-# --- words -----------------------------------------------------------------------------------------------------------
+# --- keywords --------------------------------------------------------------------------------------------------------
 
 
 def _word(value: Any) -> str:
     if not isinstance(value, str) or not _WORD.fullmatch(value):
-        raise VerifyError(f"{value!r:.100} is no word of a dialect.")
+        raise VerifyError(f"{value!r:.100} is not an identifier of a dialect.")
     return value
 
 
 def by(sizes: Any) -> str:
-    """Sizes as `2x4`."""
+    """Returns sizes as `2x4`."""
     return "x".join(str(_in_range("i64", n)) for n in sizes)
 
 
@@ -133,7 +134,7 @@ def _convolution_layout(value: Any) -> str:
         entries = (f"{_word(k)} = {_dims(v)}" for k, v in value.items())  # pyright: ignore[reportUnknownVariableType]
         return f"#ttir<convolution_layout {', '.join(entries)}>"
     if not isinstance(value, str) or not _LAYOUT.fullmatch(value):
-        raise VerifyError(f"{value!r:.200} is no #ttir<convolution_layout ...>.")
+        raise VerifyError(f"{value!r:.200} is not a #ttir<convolution_layout ...>.")
     return value
 
 
@@ -156,11 +157,11 @@ def _mapper(config: MeshMapperConfig) -> str:
 
 def _override(config: MeshMapperConfig | MeshComposerConfig) -> str:
     shape = config.mesh_shape_override
-    return "" if shape is None else f", mesh_shape_override = {_row('ui32', shape)}"
+    return "" if shape is None else f", mesh_shape_override = {_integer_list('ui32', shape)}"
 
 
 _FORMS: Mapping[str, Callable[[Any], str]] = {
-    "i32s": lambda value: _row("i32", value),
+    "i32s": lambda value: _integer_list("i32", value),
     "i64s": lambda value: array("i64", value),
     "i32a": lambda value: array("i32", value),
     "bool": _bool,
@@ -173,7 +174,7 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "convolution_layout": _convolution_layout,
     "mapper_config": _mapper,
     "composer_config": lambda config: (
-        f"#ttnn.mesh_composer_config<dims = {_row('i32', config.dims)}{_override(config)}>"
+        f"#ttnn.mesh_composer_config<dims = {_integer_list('i32', config.dims)}{_override(config)}>"
     ),
     "mesh_shape": lambda value: f"#ttnn<mesh_shape {by(value)}>",
     "mesh_offset": lambda value: f"#ttnn<mesh_offset {by(value)}>",

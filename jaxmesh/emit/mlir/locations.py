@@ -1,4 +1,4 @@
-"""Locations of MLIR text: source lines and argument paths, numbered and defined as MLIR's printer does."""
+"""Locations of MLIR text: source locations and argument paths, numbered and defined as by MLIR's printer."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ UNKNOWN = "loc(unknown)"
 
 
 def source(line: str) -> str:
-    """A source line `file:line (function)` as a location; anything else as a name.
+    """Returns a source line `file:line (function)` as a location; any other text as a named location.
 
     >>> source("model.py:12 (f)"), source("model.py:12:5 (f)"), source("")
     ('loc("model.py":12:0)', 'loc("model.py":12:5)', 'loc(unknown)')
     """
-    found = _LINE.fullmatch(line)
-    if found is None:
+    match = _LINE.fullmatch(line)
+    if match is None:
         return named(line)
-    file, row, column = found.group(1), int(found.group(2)), int(found.group(3) or 0)
-    return f"loc({string(file)}:{row}:{column})"
+    file, line_number, column = match.group(1), int(match.group(2)), int(match.group(3) or 0)
+    return f"loc({string(file)}:{line_number}:{column})"
 
 
 def named(name: str) -> str:
-    """A name as a location."""
+    """Returns a name as a location."""
     return f"loc({string(name)})" if name else UNKNOWN
 
 
 class Locations:
-    """The locations of one text, in the order they are met: that is their number. Unless written, all are empty."""
+    """The locations of one text, numbered in the order of their first use; all are empty unless `written`."""
 
     def __init__(self, *, written: bool) -> None:
         self._written = written
@@ -38,27 +38,27 @@ class Locations:
         self._of_line: dict[str, str] = {}
 
     def op(self, line: str) -> str:
-        """Returns the location behind an operation, a function or the module."""
-        found = self._of_line.get(line) if self._written else ""
-        if found is None:
+        """Returns the location of an operation, a function or the module."""
+        suffix = self._of_line.get(line) if self._written else ""
+        if suffix is None:
             number = self._numbers.setdefault(source(line), len(self._numbers))
-            found = self._of_line[line] = f" loc({_alias(number)})"
-        return found
+            suffix = self._of_line[line] = f" loc({_alias(number)})"
+        return suffix
 
     def argument(self, path: str) -> str:
-        """Returns the location behind an argument: MLIR writes it out there, and defines it before the module."""
+        """Returns the location of an argument: MLIR writes it inline, and defines it before the module."""
         if not self._written:
             return ""
-        place = named(path)
-        self._numbers.setdefault(place, len(self._numbers))
-        self._first.add(place)
-        return f" {place}"
+        location = named(path)
+        self._numbers.setdefault(location, len(self._numbers))
+        self._first.add(location)
+        return f" {location}"
 
     def definitions(self) -> tuple[list[str], list[str]]:
-        """The lines before and after the module."""
-        lines = {place: f"{_alias(number)} = {place}" for place, number in self._numbers.items()}
-        first = [line for place, line in lines.items() if place in self._first]
-        return first, [line for place, line in lines.items() if place not in self._first]
+        """Returns the lines before and after the module."""
+        lines = {location: f"{_alias(number)} = {location}" for location, number in self._numbers.items()}
+        first = [line for location, line in lines.items() if location in self._first]
+        return first, [line for location, line in lines.items() if location not in self._first]
 
 
 def _alias(number: int) -> str:

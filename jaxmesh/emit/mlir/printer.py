@@ -1,6 +1,6 @@
-"""MLIR text of flat programs, of TTIR and of TTNN: as MLIR's own printer writes it, so that it reads back unchanged.
+"""MLIR text of flat programs of TTIR and of TTNN, as MLIR's printer writes it, so that it reads back unchanged.
 
-An op is printed by its row. Those that move tensors or speak of the device have their attributes here.
+An op is printed by its definition. This module lists the attributes of ops on transfers and devices.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from jaxmesh.errors import JaxmeshError, MissingRuleError, VerifyError
 
 _SEGMENTS = "operandSegmentSizes"
 _BY_TYPE: frozenset[str | None] = frozenset({"f32", "number"})
-"""Forms of attributes that are written by the types of the operands."""
+"""Forms of attributes whose text depends on the types of the operands."""
 DISCARDABLE: Mapping[str, str] = {"assume_replicated": "", "layout": "#ttnn.layout", "rounding_mode": "string"}
-"""Attributes that upstream does not define, with their forms, printed as discardable ones: a promise of the caller, the
-layout that `to_layout` makes, which upstream has in the result's type, and how `divide` rounds integers."""
+"""Attributes that upstream does not define, with their forms, printed as discardable attributes: a promise of the
+caller, the layout of a `to_layout`, which upstream prints in the result's type, and the rounding of an integer
+`divide`."""
 
 
 NAMED_RESULTS: Mapping[str, Sequence[str]] = {
@@ -36,7 +37,7 @@ NAMED_RESULTS: Mapping[str, Sequence[str]] = {
     "max_pool2d_with_indices": ("result", "result_indices"),
     "split_query_key_value_and_split_heads": ("query", "key", "value"),
 }
-"""The names of results that upstream's ops of both dialects ask for."""
+"""The names of results that upstream's ops of both dialects request."""
 
 
 def mlir_text(
@@ -49,18 +50,18 @@ def mlir_text(
     constant_limit: int = CONSTANT_LIMIT,
     resources: bool = True,
 ) -> str:
-    """A flat program as MLIR text: generic ops in a `func.func` in a module.
+    """Returns a flat program as MLIR text: generic ops in a `func.func` in a module.
 
     jaxlib parses it, with unregistered dialects allowed, and prints it back unchanged; `jaxmesh.from_mlir` reads it.
 
     Args:
-      program: of one dialect.
-      locations: whether ops, arguments and the module have their locations.
-      layouts: of TTNN, whether types carry the layouts of the values, and the element types that the devices have.
-      named_results: whether the results of ops that upstream names have these names.
-      stored: with layouts, whether element types are those that the devices have; else they are those of TTIR.
-      constant_limit: the most elements of a constant that its op spells; others are resources behind the module.
-      resources: whether the elements of resources are written; else they have names alone.
+      program: the program, of one dialect.
+      locations: True to print the locations of ops, arguments and the module.
+      layouts: for TTNN, True to print types with the layouts of the values and the element types on the devices.
+      named_results: True to name the results that upstream names.
+      stored: with layouts, True for the element types on the devices; else the element types of TTIR.
+      constant_limit: the largest constant that its op spells, in elements; others are resources after the module.
+      resources: True to write the elements of resources; else only their names.
 
     >>> from jaxmesh.dialects.program import Port, Program, Type
     >>> import numpy as np
@@ -114,18 +115,18 @@ class _Printer:
         return "\n".join([*named, *before, *lines, *after, ""])
 
     def _inner(self, function: Program) -> Iterator[str]:
-        """Yields the lines of a function that the program calls once; its names are its own."""
+        """Yields the lines of a function that the program calls once; its value names are local."""
         printer = _Printer(function, self.locations, self.layouts, self.constants)
         printer.is_entry = False
         printer.resources, printer.spelling, printer.names_results = self.resources, self.spelling, self.names_results
         return printer._function("private ", self.locations.op(""), ' attributes {tt.function_type = "const_eval"}')
 
-    def _function(self, visibility: str, place: str, attributes: str = "") -> Iterator[str]:
+    def _function(self, visibility: str, location: str, attributes: str = "") -> Iterator[str]:
         signature = f"{symbol(self.program.name)}({self._arguments()}){self._results()}"
         yield f"  func.func {visibility}{signature}{attributes} {{"
         yield from map(self._op, self.program.ops)
         yield self._return()
-        yield f"  }}{place}"
+        yield f"  }}{location}"
 
     # --- the boundary ---
 
@@ -143,7 +144,7 @@ class _Printer:
         if not self.is_entry:
             return self._type(port.value)
         status = "presharded" if port.presharded else "unsharded"
-        # MLIR sorts attributes by name; upstream has none for the axes.
+        # MLIR sorts attributes by name; the axes are not an attribute of upstream.
         axes = "" if port.varying is None else f"jaxmesh.varying = {array('i64', port.varying)}, "
         role = f"ttcore.argument_type = #ttcore.argument_type<{port.role}>, " if port.role else ""
         return f"{self._type(port.value)} {{{axes}{role}ttcore.shard_status = #ttcore.shard_status<{status}>}}"
@@ -154,12 +155,12 @@ class _Printer:
         return f"    return{body}{self.locations.op('')}"
 
     def _type(self, value: Value) -> str:
-        kind = self.program.types[value]
-        # Values of one type mostly share it.
-        found = self.spelled.get(id(kind))
-        if found is None:
-            found = self.spelled[id(kind)] = self.spelling.type(kind)
-        return found
+        value_type = self.program.types[value]
+        # Values of one type mostly share one object.
+        text = self.spelled.get(id(value_type))
+        if text is None:
+            text = self.spelled[id(value_type)] = self.spelling.type(value_type)
+        return text
 
     def _types(self, values: Sequence[Value]) -> str:
         return ", ".join([self._type(v) for v in values])
@@ -172,19 +173,19 @@ class _Printer:
     def _op(self, op: Op) -> str:
         if op.name == LOAD_CACHED:
             return self._load_cached(op)
-        used, results, into = op.used, op.results, _overwritten_operand(op)
-        written, reads, types = self._said(op), self._listed(used), self._types(used)
-        if into is not None:
-            # From here on the operand is the result.
-            self.names[results[0]] = self.names[into]
+        used, results, overwritten = op.used, op.results, _overwritten_operand(op)
+        written, reads, types = self._attributes(op), self._listed(used), self._types(used)
+        if overwritten is not None:
+            # From here on the operand stands for the result.
+            self.names[results[0]] = self.names[overwritten]
             results = ()
-        defined, made = self._defined(op) if results else "", self._types(results)
-        after = made if len(results) == 1 else f"({made})"
+        defined, result_types = self._defined(op) if results else "", self._types(results)
+        after = result_types if len(results) == 1 else f"({result_types})"
         return f'    {defined}"{op.name}"({reads}){written} : ({types}) -> {after}{self.locations.op(op.line)}'
 
     def _load_cached(self, op: Op) -> str:
-        types, made = self._types(op.used), self._types(op.results)
-        after, reads = made if len(op.results) == 1 else f"({made})", self._listed(op.used)
+        types, result_types = self._types(op.used), self._types(op.results)
+        after, reads = result_types if len(op.results) == 1 else f"({result_types})", self._listed(op.used)
         call = f"{op.name}({symbol(op.attributes['callee'])}, [{reads}])"
         defined = self._name(op) if op.results else ""
         return f"    {defined}{call} : ({types}) -> {after}{self.locations.op(op.line)}"
@@ -204,7 +205,7 @@ class _Printer:
         return f"{name}:{len(op.results)} = "
 
     def _name_results(self, op: Op, names: Sequence[str]) -> str:
-        """Names results as upstream's ops ask MLIR to; a name that is taken gets a number, one for all names."""
+        """Names results as upstream's ops request; a taken name gets a number from a counter shared by all names."""
         for value, name in zip(op.results, names, strict=True):
             unique = f"%{name}"
             while unique in self.taken:
@@ -214,51 +215,52 @@ class _Printer:
             self.names[value] = unique
         return f"{', '.join(self.names[v] for v in op.results)} = "
 
-    def _said(self, op: Op) -> str:
-        """The attributes; where they do not depend on the operands, ops that share a mapping are spelled once."""
+    def _attributes(self, op: Op) -> str:
+        """Returns the attributes as text; ops that share a mapping share the text unless it depends on the operands."""
         key = op.name, id(op.attributes)
-        found = self.printed.get(key)
-        if found is None:
+        text = self.printed.get(key)
+        if text is None:
             properties = ", ".join(self._properties(op))
-            found = f"{f' <{{{properties}}}>' if properties else ''}{self._discardable(op)}"
+            text = f"{f' <{{{properties}}}>' if properties else ''}{self._discardable(op)}"
             forms, _ = _forms(op.name)
             if group_count(op.name) is None and not _BY_TYPE.intersection(map(forms.get, op.attributes)):
-                self.printed[key] = found
-        return found
+                self.printed[key] = text
+        return text
 
     def _properties(self, op: Op) -> Iterator[str]:
-        forms, row = _forms(op.name)
+        forms, definition = _forms(op.name)
         left = {HOISTED, *_discardable(op.name)}
-        given = {k: v for k, v in op.attributes.items() if v is not None and k not in left}
-        if row is not None:
-            given = {**row.assumptions, **given}
-            if absent := ", ".join(repr(a.name) for a in row.attributes if a.required and a.name not in given):
+        attributes = {k: v for k, v in op.attributes.items() if v is not None and k not in left}
+        if definition is not None:
+            attributes = {**definition.assumptions, **attributes}
+            required = [a.name for a in definition.attributes if a.required]
+            if absent := ", ".join(repr(name) for name in required if name not in attributes):
                 raise VerifyError(f"{op.name} needs the attribute {absent}; it is missing.")
         if op.name == "ttnn.get_device":
-            given.setdefault("mesh_offset", (0,) * len(self.program.mesh))
-        kept = _SEGMENTS in given and has_trait(op.name, Trait.OPAQUE)
-        segments = given.get(_SEGMENTS) if kept else _segments(op, row, self.program) if row is not None else None
+            attributes.setdefault("mesh_offset", (0,) * len(self.program.mesh))
+        kept = _SEGMENTS in attributes and has_trait(op.name, Trait.OPAQUE)
+        segments = attributes.get(_SEGMENTS) if kept else definition and _segments(op, definition, self.program)
         if segments is not None:
-            given.setdefault(_SEGMENTS, segments)
+            attributes.setdefault(_SEGMENTS, segments)
         else:
-            # Upstream defines it where more than one operand may be left out; older TTIR wrote it on every op.
-            given.pop(_SEGMENTS, None)
-        for name in sorted(given):
+            # Upstream defines it if several operands are optional; older TTIR wrote it on every op.
+            attributes.pop(_SEGMENTS, None)
+        for name in sorted(attributes):
             if name not in forms:
-                allowed = ", ".join(forms) or "none"
-                raise VerifyError(f"{op.name} has no attribute {name!r}; its attributes are: {allowed}.")
-            yield f"{name} = {self._written(op, name, forms[name], given[name])}"
+                defined = f"its attributes are: {', '.join(forms)}" if forms else "it has no attributes"
+                raise VerifyError(f"{op.name} has no attribute {name!r}; {defined}.")
+            yield f"{name} = {self._written(op, name, forms[name], attributes[name])}"
 
     def _discardable(self, op: Op) -> str:
         if not op.attributes:
             return ""
-        given = [
+        printed = [
             (k, op.attributes[k], form)
             for k, form in _discardable(op.name).items()
             if op.attributes.get(k) and (k != "layout" or self.layouts is None)
         ]
-        spelled = (f" = {attribute(form, v, self.spelling)}" if form else "" for _, v, form in given)
-        written = [f"jaxmesh.{k}{text}" for (k, _, _), text in zip(given, spelled, strict=True)]
+        spelled = (f" = {attribute(form, v, self.spelling)}" if form else "" for _, v, form in printed)
+        written = [f"jaxmesh.{k}{text}" for (k, _, _), text in zip(printed, spelled, strict=True)]
         written += [HOISTED] if HOISTED in op.attributes else []
         return f" {{{', '.join(written)}}}" if written else ""
 
@@ -278,36 +280,36 @@ class _Printer:
 
 @cache
 def _discardable(op: str) -> Mapping[str, str]:
-    """By an op's name: the attributes that are printed as discardable ones, with their forms."""
-    own: Container[str] = _forms(op)[0] if has_trait(op, Trait.OPAQUE) else ()
-    return {name: form for name, form in DISCARDABLE.items() if name not in own}
+    """Returns by an op's name the attributes that are printed as discardable, with their forms."""
+    defined: Container[str] = _forms(op)[0] if has_trait(op, Trait.OPAQUE) else ()
+    return {name: form for name, form in DISCARDABLE.items() if name not in defined}
 
 
 @cache
 def _forms(op: str) -> tuple[Mapping[str, str], OpDef | None]:
-    """By an op's name: the forms of its attributes, and its row."""
+    """Returns by an op's name the forms of its attributes, and its definition."""
     dialect, _, name = op.partition(".")
     if dialect == "ttnn" and name in MEMORY_OPS:
         return MEMORY_OPS[name].attributes, None
-    row = definition_of(op)
-    if row is None:
+    definition = definition_of(op)
+    if definition is None:
         folder = "ttnn" if dialect == "ttnn" else "ttir"
-        raise MissingRuleError(f"no text for {op!r}: it has no row; add one in jaxmesh/dialects/{folder}/.")
-    return {a.name: a.mlir_form for a in row.attributes} | {_SEGMENTS: "i32a"}, row
+        raise MissingRuleError(f"no text for {op!r}: it has no definition; add one in jaxmesh/dialects/{folder}/.")
+    return {a.name: a.mlir_form for a in definition.attributes} | {_SEGMENTS: "i32a"}, definition
 
 
 def _overwritten_operand(op: Op) -> Value | None:
-    """Returns the operand that an op writes to instead of giving a result."""
-    row = _forms(op.name)[1]
-    return None if row is None or row.writes is None else op.operands[row.writes]
+    """Returns the operand that an op overwrites instead of returning a result."""
+    definition = _forms(op.name)[1]
+    return None if definition is None or definition.writes is None else op.operands[definition.writes]
 
 
-def _segments(op: Op, row: OpDef, program: Program) -> tuple[int, ...] | None:
-    """Returns which operands are present, where more than one may be left out."""
-    most, least = group_count(op.name), row.operands[0]
+def _segments(op: Op, definition: OpDef, program: Program) -> tuple[int, ...] | None:
+    """Returns a flag per operand, 1 if present, for ops with several optional operands; None for other ops."""
+    most, least = group_count(op.name), definition.operands[0]
     if most is None:
         return None
-    places = [v for v in op.operands if v is None or program.types[v].kind != "device"]
-    if len(places) > most or sum(v is not None for v in places) < least:
-        raise VerifyError(f"{op.name} takes {least} operands and up to {most - least} more, got {places}.")
-    return tuple(int(v is not None) for v in [*places, *[None] * (most - len(places))])
+    operands = [v for v in op.operands if v is None or program.types[v].kind != "device"]
+    if len(operands) > most or sum(v is not None for v in operands) < least:
+        raise VerifyError(f"{op.name} takes {least} operands and up to {most - least} more, got {operands}.")
+    return tuple(int(v is not None) for v in [*operands, *[None] * (most - len(operands))])

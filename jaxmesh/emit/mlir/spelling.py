@@ -1,4 +1,4 @@
-"""The spelling of MLIR for strings, types, numbers and elements: byte for byte as its own printer does."""
+"""MLIR syntax of strings, types, numbers and elements: byte for byte as MLIR's printer."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from jaxmesh.emit.mlir.layouts import Layouts
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
 _ESCAPED = re.compile(rb"[^ -!#-\[\]-~]")
-"""Bytes that a string does not hold as they are: all but printable ASCII, quotes and backslashes."""
+"""Bytes that a string escapes: all but printable ASCII, quotes and backslashes."""
 
 _INTEGER = re.compile(r"(u?)int(\d+)$")
 LISTED = 100
-"""MLIR prints elements as hex when they are more."""
+"""The number of elements above which MLIR prints a constant as hex."""
 
 
 def string(text: str) -> str:
-    """Text as a quoted string; nothing in it can end the string.
+    """Returns text as a quoted string; nothing in it can end the string.
 
     >>> print(string('a"b' + chr(10) + 'é'))
     "a\\22b\\0A\\C3\\A9"
@@ -32,13 +32,13 @@ def string(text: str) -> str:
     return '"' + _ESCAPED.sub(_escape, data).decode("ascii") + '"'
 
 
-def _escape(found: re.Match[bytes]) -> bytes:
-    byte = found.group()
+def _escape(match: re.Match[bytes]) -> bytes:
+    byte = match.group()
     return rb"\\" if byte == b"\\" else b"\\%02X" % byte[0]
 
 
 def symbol(name: str) -> str:
-    """A function's name as a symbol, quoted unless it is plain.
+    """Returns a function's name as a symbol, quoted unless it is plain.
 
     >>> print(symbol("main"), symbol("<lambda>"))
     @main @"<lambda>"
@@ -48,59 +48,59 @@ def symbol(name: str) -> str:
 
 
 class Spelling:
-    """Types and numbers, each spelled once; floats and elements by MLIR itself."""
+    """Types and numbers, each spelled once; MLIR prints floats and elements."""
 
     def __init__(self, layouts: Layouts | None = None) -> None:
         self._context: Any = None
         self._layouts = layouts
-        """If given, types have layouts."""
+        """If given, types are printed with layouts."""
         self.stored = layouts is not None
-        """Whether element types are those of the devices."""
+        """True to print the element types on the devices."""
         self._types: dict[tuple[Shape, Any], str] = {}
         self._placed: dict[Type, str] = {}
         self._floats: dict[tuple[str, bytes], str] = {}
 
-    def type(self, kind: Type) -> str:
-        """The type of a value."""
-        if kind.kind != "tensor":
-            return f"!ttnn.{kind.kind}"
+    def type(self, value_type: Type) -> str:
+        """Returns the type of a value."""
+        if value_type.kind != "tensor":
+            return f"!ttnn.{value_type.kind}"
         if self._layouts is None:
-            return self.tensor(kind.shape, kind.dtype)
-        if kind not in self._placed:
-            alias = self._layouts.alias(kind, self._element(kind.dtype))
-            self._placed[kind] = f"{self.tensor(kind.shape, kind.dtype)[:-1]}, {alias}>"
-        return self._placed[kind]
+            return self.tensor(value_type.shape, value_type.dtype)
+        if value_type not in self._placed:
+            alias = self._layouts.alias(value_type, self._element(value_type.dtype))
+            self._placed[value_type] = f"{self.tensor(value_type.shape, value_type.dtype)[:-1]}, {alias}>"
+        return self._placed[value_type]
 
     def _element(self, dtype: np.dtype[Any]) -> str:
         return signed(element_type(stored_type(dtype))) if self.stored else element_type(dtype)
 
     def tensor(self, shape: Shape, dtype: np.dtype[Any]) -> str:
-        """A tensor type."""
+        """Returns a tensor type."""
         key = (shape, dtype)
         if key not in self._types:
             self._types[key] = f"tensor<{''.join(f'{n}x' for n in shape)}{self._element(dtype)}>"
         return self._types[key]
 
-    def float(self, value: float, kind: str) -> str:
-        """A number as a float attribute, such as `1.000000e+00 : f32`; rounded to that type."""
-        key = (kind, np.float64(value).tobytes())
+    def float(self, value: float, float_type: str) -> str:
+        """Returns a number as a float attribute, such as `1.000000e+00 : f32`, rounded to that type."""
+        key = (float_type, np.float64(value).tobytes())
         if key not in self._floats:
             context = self._mlir()
-            number = (ir.F32Type if kind == "f32" else ir.F64Type).get(context)
+            number = (ir.F32Type if float_type == "f32" else ir.F64Type).get(context)
             self._floats[key] = str(ir.FloatAttr.get(number, value, loc=ir.Location.unknown(context)))
         return self._floats[key]
 
     def elements(self, array: np.ndarray[Any, Any]) -> str:
-        """A constant: `dense<...> : tensor<...>`."""
+        """Returns a constant: `dense<...> : tensor<...>`."""
         elements = _little_endian(self.as_stored(array))
         return f"dense<{self._inside(elements)}> : {self.tensor(array.shape, array.dtype)}"
 
     def as_stored(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """A constant in the element type that is printed."""
+        """Returns a constant in the printed element type."""
         return array.astype(stored_type(array.dtype)) if self.stored else array
 
     def resource(self, name: str, array: np.ndarray[Any, Any]) -> str:
-        """A constant whose elements are in the section of resources: `dense_resource<...> : tensor<...>`."""
+        """Returns a constant with its elements in the section of resources: `dense_resource<...> : tensor<...>`."""
         return f"dense_resource<{name}> : {self.tensor(array.shape, array.dtype)}"
 
     def _inside(self, elements: np.ndarray[Any, Any]) -> str:
@@ -120,14 +120,14 @@ class Spelling:
         return spelled[len("dense<") : spelled.rindex(">", 0, spelled.rindex(" : "))]
 
     def _mlir(self) -> Any:
-        # A context of its own: it keeps every constant as long as it lives.
+        # A separate context: a context keeps every constant until it is freed.
         if self._context is None:
             self._context = ir.Context()
         return self._context
 
 
 def is_uniform(array: np.ndarray[Any, Any]) -> bool:
-    """Returns True if all elements, of which there is one at least, have the same bits."""
+    """Returns True if all elements of a non-empty array have the same bits."""
     if not any(array.strides):
         return True
     flat = array.reshape(-1)
@@ -136,12 +136,12 @@ def is_uniform(array: np.ndarray[Any, Any]) -> bool:
 
 
 def _have_same_bits(flat: np.ndarray[Any, Any]) -> bool:
-    rows = np.ascontiguousarray(flat).reshape(-1, 1).view(np.uint8)
-    return bool((rows == rows[0]).all())
+    element_bytes = np.ascontiguousarray(flat).reshape(-1, 1).view(np.uint8)
+    return bool((element_bytes == element_bytes[0]).all())
 
 
 def resource_section(arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
-    """Returns the section of a file that holds the elements of its resources; empty if there are none."""
+    """Returns the section of a file with the elements of its resources; empty without resources."""
     if not arrays:
         return ""
     blobs = ",\n".join(f'      {name}: "0x{_blob(array)}"' for name, array in arrays.items())
@@ -149,18 +149,18 @@ def resource_section(arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
 
 
 def _blob(array: np.ndarray[Any, Any]) -> str:
-    """The alignment, in four bytes, and the elements, as hex digits."""
+    """Returns the alignment, in four bytes, and the elements, as hex digits."""
     alignment = array.dtype.itemsize.to_bytes(4, "little")
     return alignment.hex().upper() + _stored_bytes(_little_endian(array)).hex().upper()
 
 
 def _little_endian(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array row by row, in the byte order of MLIR."""
+    """Returns the array in row-major order and in the byte order of MLIR."""
     return np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(array.shape)
 
 
 def _stored_bytes(elements: np.ndarray[Any, Any]) -> bytes:
-    """Elements as MLIR stores them: those of less than a byte in one, without sign."""
+    """Returns elements as MLIR stores them: an element narrower than a byte takes one byte, without sign."""
     integer = _INTEGER.match(elements.dtype.name)
     if integer is None or int(integer.group(2)) >= 8:
         return elements.tobytes()

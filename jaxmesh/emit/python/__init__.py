@@ -1,1 +1,1 @@
-"""emit/python"""
+"""Prints flat TTNN programs as Python."""

@@ -1,4 +1,4 @@
-"""Calls of emitted Python: the arguments of a row's call, and the few ops that are known by name."""
+"""Calls of emitted Python: the arguments of a definition's call, and the ops printed by name."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ Names = Mapping[Value, str]
 
 
 def signature_of(op: Op) -> tuple[TtnnOp, Signature]:
-    """The row of an op, and its Python call."""
+    """Returns the definition of an op, and its Python call."""
     name = op.name.removeprefix("ttnn.")
-    row = (ttnn.OPS.get(name) or CALLS.get(name)) if op.name.startswith("ttnn.") else None
-    if row is None or not row.python.params:
-        place = f" (from {op.line})" if op.line else ""
+    definition = (ttnn.OPS.get(name) or CALLS.get(name)) if op.name.startswith("ttnn.") else None
+    if definition is None or not definition.python.params:
+        location = f" (from {op.line})" if op.line else ""
         raise MissingRuleError(
-            f"emitted Python: failed to legalize operation '{op.name}'{place}: it is no op of TTNN's table with a "
-            "Python call; add a `define(...)` entry to one of the files jaxmesh/dialects/ttnn/*.py, and a pattern to "
-            "one of jaxmesh/passes/ttir_to_ttnn/*.py."
+            f"emitted Python: failed to legalize operation '{op.name}'{location}: TTNN's table does not have "
+            "such an op with a Python call; add a `define(...)` entry to a file jaxmesh/dialects/ttnn/*.py, "
+            "and a pattern to a file jaxmesh/passes/ttir_to_ttnn/*.py."
         )
-    return row, row.python
+    return definition, definition.python
 
 
-def arguments(program: Program, op: Op, row: TtnnOp, params: Sequence[Param], names: Names) -> str:
-    """Returns the text between the parentheses of a row's call."""
-    kind = program.types[op.results[0]] if op.results else None
-    hosted = kind is not None and kind.host
-    site = _Site(program, op, row, kind, names)
-    printed = [(p, _SOURCES[p.source](site, p)) for p in params if _is_printed(p, op, hosted)]
+def arguments(program: Program, op: Op, definition: TtnnOp, params: Sequence[Param], names: Names) -> str:
+    """Returns the text between the parentheses of a definition's call."""
+    result_type = program.types[op.results[0]] if op.results else None
+    hosted = result_type is not None and result_type.host
+    call = _PrintedCall(program, op, definition, result_type, names)
+    printed = [(p, _SOURCES[p.source](call, p)) for p in params if _is_printed(p, op, hosted)]
     return ", ".join(f"{p.name}={value}" if p.keyword else value for p, value in printed)
 
 
@@ -44,103 +44,110 @@ def _is_printed(param: Param, op: Op, hosted: bool) -> bool:
     return (param.on_host or not hosted) and (not param.if_set or op.attributes.get(str(param.key)) is not None)
 
 
-class _Site(NamedTuple):
-    """One call: the op, its row, the type of its first result, and the names of values."""
+class _PrintedCall(NamedTuple):
+    """One call: the op, its definition, the type of its first result, and the names of values."""
 
     program: Program
     op: Op
-    row: TtnnOp
-    kind: Type | None
+    definition: TtnnOp
+    result_type: Type | None
     names: Names
 
     @property
     def result(self) -> Type:
-        if self.kind is None:
-            raise VerifyError(f"{self.op.name} has no result, but its call writes the type of one; correct its row.")
-        return self.kind
+        if self.result_type is None:
+            raise VerifyError(f"{self.op.name} has no result, but its call prints its type; correct the definition.")
+        return self.result_type
 
     @property
     def tensors(self) -> list[Value | None]:
-        """The operands without a device handle, which stands last."""
-        found = list(self.op.operands)
-        found = found[:-1] if _device(self) is not None else found
-        given = [v for v in found if v is not None]
+        """The operands without the device handle, which is the last operand."""
+        operands = list(self.op.operands)
+        operands = operands[:-1] if _device(self) is not None else operands
+        present = [v for v in operands if v is not None]
         sizes = self.op.attributes.get("operandSegmentSizes")
-        return found if len(given) < len(found) else group_operands(sizes, given)
+        return operands if len(present) < len(operands) else group_operands(sizes, present)
 
 
-def _device(site: _Site) -> Value | None:
-    last = site.op.operands[-1] if site.op.operands else None
-    return last if last is not None and site.program.types[last].kind == "device" else None
+def _device(call: _PrintedCall) -> Value | None:
+    last = call.op.operands[-1] if call.op.operands else None
+    return last if last is not None and call.program.types[last].kind == "device" else None
 
 
-def _operand(site: _Site, param: Param) -> str:
-    tensors, number = site.tensors, int(param.key)
+def _operand(call: _PrintedCall, param: Param) -> str:
+    tensors, number = call.tensors, int(param.key)
     value = tensors[number] if number < len(tensors) else None
     if value is None and param.default is NEEDED:
-        raise VerifyError(f"{site.op.name} needs operand {number} ({param.name}), got {len(tensors)} operands.")
-    return "None" if value is None else site.names[value]
+        raise VerifyError(f"{call.op.name} needs operand {number} ({param.name}), got {len(tensors)} operands.")
+    return "None" if value is None else call.names[value]
 
 
-def _operand_or_attribute(site: _Site, param: Param) -> str:
-    found = _operand(site, param)
-    return str(site.op.attributes[param.form]) if found == "None" else found
+def _operand_or_attribute(call: _PrintedCall, param: Param) -> str:
+    operand = _operand(call, param)
+    return str(call.op.attributes[param.form]) if operand == "None" else operand
 
 
-def _operands(site: _Site, _: Param) -> str:
-    return f"[{', '.join(site.names[v] for v in site.tensors if v is not None)}]"
+def _operands(call: _PrintedCall, _: Param) -> str:
+    return f"[{', '.join(call.names[v] for v in call.tensors if v is not None)}]"
 
 
-def _attribute(site: _Site, param: Param) -> str:
+def _attribute(call: _PrintedCall, param: Param) -> str:
     key = str(param.key)
-    if key in site.op.attributes:
-        return values.attribute(site.op.attributes[key], param.form)
-    known = site.row.definition.by_name.get(key)
+    if key in call.op.attributes:
+        return values.attribute(call.op.attributes[key], param.form)
+    known = call.definition.definition.by_name.get(key)
     if known is not None and known.required:
-        raise VerifyError(f"{site.op.name} needs the attribute {key!r} ({known.kind}); it is missing.")
+        raise VerifyError(f"{call.op.name} needs the attribute {key!r} ({known.kind}); it is missing.")
     default = None if known is None else known.default
     return values.attribute(param.default if default is None and param.default is not NEEDED else default, param.form)
 
 
-_SOURCES: Mapping[str, Callable[[_Site, Param], str]] = {
+_SOURCES: Mapping[str, Callable[[_PrintedCall, Param], str]] = {
     "operand": _operand,
     "operands": _operands,
     "operand_or_attribute": _operand_or_attribute,
-    "operand_device": lambda site, param: f"{_operand(site, param)}.device()",
+    "operand_device": lambda call, param: f"{_operand(call, param)}.device()",
     "attribute": _attribute,
-    "memory_config": lambda site, _: values.memory_config(site.result),
-    "dtype": lambda site, _: values.data_type(site.result.dtype),
-    "layout": lambda site, _: values.layout(site.result),
-    "shape": lambda site, param: values.attribute(site.result.shape, param.form),
-    "device": lambda site, _: "None" if (device := _device(site)) is None else site.names[device],
-    "compute_config": lambda site, _: values.COMPUTE_CONFIG,
-    "text": lambda site, param: str(param.key),
-    "none": lambda site, _: "None",
+    "memory_config": lambda call, _: values.memory_config(call.result),
+    "dtype": lambda call, _: values.data_type(call.result.dtype),
+    "layout": lambda call, _: values.layout(call.result),
+    "shape": lambda call, param: values.attribute(call.result.shape, param.form),
+    "device": lambda call, _: "None" if (device := _device(call)) is None else call.names[device],
+    "compute_config": lambda call, _: values.COMPUTE_CONFIG,
+    "text": lambda call, param: str(param.key),
+    "none": lambda call, _: "None",
 }
 
 
 # --- the ops of `MEMORY_OPS` -----------------------------------------------------------------------------------------
 
 Statements = list[tuple[str, str]]
-"""A callee and its arguments, in order; each statement may name the one before it as `{}`."""
+"""Callees with their arguments, in order; `{}` stands for the result of the previous statement."""
 
 
 def special(program: Program, op: Op, names: Names) -> Statements | None:
-    """The statements of an op that speaks of the mesh, of transfers, layouts or memory; None for any other op."""
+    """Returns the statements of an op on the mesh, transfers, layouts or memory; None for any other op."""
     writer = _SPECIAL.get(op.name)
     return None if writer is None else writer(program, op, names)
 
 
 def load_constant(program: Program, op: Op, names: Names, file: str) -> Statements:
-    """The call that loads a constant from a file."""
-    kind = program.types[op.results[0]]
+    """Returns the call that loads a constant from a file."""
+    tensor_type = program.types[op.results[0]]
     device = names[op.used[0]] if op.used else "None"
-    arguments = [f'"{file}"', values.layout(kind), values.data_type(kind.dtype), device, values.memory_config(kind)]
-    return [("utils.load_constant", f"{', '.join(arguments)}, shape={values.shape(kind.shape)}")]
+    arguments = [
+        f'"{file}"',
+        values.layout(tensor_type),
+        values.data_type(tensor_type.dtype),
+        device,
+        values.memory_config(tensor_type),
+    ]
+    return [("utils.load_constant", f"{', '.join(arguments)}, shape={values.shape(tensor_type.shape)}")]
 
 
 def device_call(mesh_shape: Sequence[int], ring: bool = False) -> tuple[str, str]:
-    """The call that gives the mesh device: one chip needs no fabric, an axis that closes to a ring needs one for it."""
+    """Returns the call that opens the mesh device; several devices need a fabric, and a ring along an axis a ring
+    fabric."""
     sizes = tuple(map(int, mesh_shape))
     fabric = "DISABLED" if all(n == 1 for n in sizes) else "FABRIC_1D_RING" if ring else "FABRIC_1D"
     return "utils.DeviceGetter.get_device", f"{sizes}, fabric_config=ttnn.FabricConfig.{fabric}"

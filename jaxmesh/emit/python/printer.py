@@ -1,4 +1,4 @@
-"""Python text, 1:1 from a flat TTNN program, in the form in which tt-mlir's EmitPy prints it."""
+"""Python text, one to one from a flat TTNN program, in the form of tt-mlir's EmitPy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxmesh.emit.names import Variables, identifier, unique
 from jaxmesh.emit.python import calls as calls, values as values
 from jaxmesh.emit.python.host_functions import host_function
 
-_ROWS = ("inputs", "activations", "weights")
+_GROUPS = ("inputs", "activations", "weights")
 _RESERVED = frozenset({
     *keyword.kwlist, *keyword.softkwlist, *dir(builtins), "arg", "consteval", "main", "torch", "ttir_cpu", "ttnn",
     "utils",
@@ -28,16 +28,16 @@ def python_text(
     bits: Sequence[int] = (),
     constant_limit: int = CONSTANT_LIMIT,
 ) -> str:
-    """A Python file that runs the program with `ttnn`.
+    """Returns a Python file that runs the program with `ttnn`.
 
     Args:
       program: a flat program of TTNN ops.
-      load: whether `main` loads its inputs from `tensors/`, takes `--check`, and compares with what is expected there;
+      load: True if `main` loads its inputs from `tensors/`, and `--check` compares with the results there;
         else its inputs are ones.
-      exact: whether results must be equal bit for bit, as those of a program that only moves data; else floats may
-        differ by rounding.
-      bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
-      constant_limit: the most elements of a constant that the text spells; others are loaded from `tensors/`.
+      exact: True if results must be equal bit for bit, as in a program that only moves data; else floats may differ by
+        rounding.
+      bits: for each result, the bits of the float type whose rounding is allowed; 0 for the result's type.
+      constant_limit: the largest constant that the text spells, in elements; others are loaded from `tensors/`.
     """
     constants = StoredConstants(program, constant_limit)
     return python_source(program, constants, load=load, exact=exact, bits=bits)[0]
@@ -52,36 +52,36 @@ def python_source(
     bits: Sequence[int] = (),
     make_inputs: str | None = None,
 ) -> tuple[str, dict[int, str]]:
-    """Returns the Python file of `python_text`, and of each line that an op or an argument has made the user's source
-    line, or the argument's path.
+    """Returns the Python file of `python_text`, and a source for each line of an op or an argument.
 
-    A program that loads its inputs makes them, unless it is told otherwise, as `make_inputs` says: `"zeros"` or
-    `"random"`.
+    The source is the user's source location, or the argument's path. `make_inputs`, `"zeros"` or `"random"`, is the
+    default way to create the inputs of a program that otherwise loads them.
     """
     module = _Module(program, constants or StoredConstants(program))
     parts = [["import ttnn", "import utils"], module.forward()]
-    places = {len(parts[0]) + number: line for number, line in module.places.items()}
+    sources = {len(parts[0]) + number: line for number, line in module.places.items()}
     if program.arguments:
         parts[-1].append("")
         before = sum(map(len, parts))
         parts.append(module.inputs(load))
-        places |= {before + number: line for number, line in module.input_places.items()}
+        sources |= {before + number: line for number, line in module.input_places.items()}
     parts[-1].append("")
     entry = ["if __name__ == '__main__':", "  raise SystemExit(main())" if load else "  main()"]
     parts += [[*module.main(load, exact, bits, make_inputs), ""], entry]
-    return "\n".join(line for part in parts for line in part) + "\n", places
+    return "\n".join(line for part in parts for line in part) + "\n", sources
 
 
 def python_module(
     programs: Sequence[Program], *, target_module: bool = False, split_files: bool = False, load: str = ""
 ) -> str:
-    """Several flat TTNN programs as one Python file, which runs them one after the other.
+    """Returns several flat TTNN programs as one Python file, which runs them in order.
 
     Args:
-      programs: their arguments come as one list, or where the role of each is known as activations and weights.
-      target_module: makes a module to import: a function `forward` takes the inputs and the device.
-      split_files: whether the functions that are called once are in a second file; each file then has its name before.
-      load: the start of the names of the files that inputs are loaded from; without it they are ones.
+      programs: the programs; their arguments are one list, or activations and weights if the roles of all are known.
+      target_module: True for a module to import: a function `forward` takes the inputs and the device.
+      split_files: True to print the functions that are called once as a second file; each file then begins with its
+        name.
+      load: the prefix of the names of the input files; empty for inputs of ones.
     """
     modules: list[_Module] = []
     for program in programs:
@@ -112,12 +112,12 @@ def python_module(
 
 
 def function_name(text: str) -> str:
-    """The name of the emitted function: `main` is that of the file's own."""
+    """Returns the name of the emitted function; `main` is taken by the file."""
     return "_main" if identifier(text) == "main" else identifier(text, _RESERVED)
 
 
 class _Module:
-    """One file: the functions share their counters of variables."""
+    """One file: its functions share the counters of variables."""
 
     def __init__(
         self,
@@ -131,48 +131,48 @@ class _Module:
         self.constants = constants
         self.target_module = target_module
         self.splits = splits
-        """Whether the arguments come as activations and weights."""
+        """True if the arguments are split into activations and weights."""
         self.entry = True
         self.functions: set[str] = set() if before is None else before.functions
         self.name = unique(function_name(program.name), self.functions)
         self.functions.add(self.name)
         self.cache, self.wrapper = f"ce_cache_{self.name}", f"consteval_{self.name}"
-        made = [f"{verb}_{row}_for_{self.name}" for verb in ("create", "load") for row in _ROWS]
-        taken = (*_RESERVED, self.name, "_main", self.cache, self.wrapper, *made)
+        input_functions = [f"{verb}_{group}_for_{self.name}" for verb in ("create", "load") for group in _GROUPS]
+        taken = (*_RESERVED, self.name, "_main", self.cache, self.wrapper, *input_functions)
         self.variables = Variables(taken, None if before is None else before.variables)
         self.inner = [_Module(function, constants, self, target_module) for function in program.functions()]
-        """Those of the functions that are called once."""
+        """The modules of the functions that are called once."""
         for module in self.inner:
             module.entry = False
         self.devices: dict[Value, str] = {}
-        """Devices that are arguments of the function, with their names."""
+        """The devices that are arguments of the function, with their names."""
         self.places: dict[int, str] = {}
-        """The source line of each line of the function that has one; its `def` is line 1."""
+        """Source locations by line number in the function; its `def` is line 1."""
         self.input_places: dict[int, str] = {}
-        """Likewise of the function that gives the inputs: their paths."""
+        """Argument paths by line number in the function that returns the inputs."""
 
     def statement(self, body: list[str], callee: str, arguments: str) -> str:
-        """Adds `<name> = <callee>(<arguments>)`; gives the name."""
+        """Adds `<name> = <callee>(<arguments>)`; returns the name."""
         name = self.variables.fresh(callee)
         body.append(f"  {name} = {callee}({arguments})")
         return name
 
-    # --- the function itself ---
+    # --- the function ---
 
-    def rows(self) -> dict[str, dict[Value, str]]:
-        """The parameters of the function: by their names, the arguments that are in each, by their subscripts."""
+    def parameters(self) -> dict[str, dict[Value, str]]:
+        """Returns the parameters of the function by name, each with its arguments and their subscripts."""
         arguments = self.program.arguments
         if not self.splits:
-            row = "input" if self.target_module else "arg"
-            listed = {a.value: f"{row}[{i}]" for i, a in enumerate(arguments)}
-            return {row: listed} if listed or self.target_module else {}
+            parameter = "input" if self.target_module else "arg"
+            listed = {a.value: f"{parameter}[{i}]" for i, a in enumerate(arguments)}
+            return {parameter: listed} if listed or self.target_module else {}
         weights = [a.value for a in arguments if a.role in WEIGHTS]
         others = [a.value for a in arguments if a.role not in WEIGHTS]
-        rows = {
+        groups = {
             "activations": {v: f"activations[{i}]" for i, v in enumerate(others)},
             "weights": {v: f'weights["weight_{i}"]' for i, v in enumerate(weights)},
         }
-        return {name: row for name, row in rows.items() if row}
+        return {name: listed for name, listed in groups.items() if listed}
 
     def head(self, name: str, parameters: Sequence[str]) -> str:
         device = ["device"] if self.target_module else []
@@ -181,19 +181,19 @@ class _Module:
     def forward(self) -> list[str]:
         program = self.program
         uses = _uses(program)
-        rows = self.rows()
+        parameters = self.parameters()
         # A function that is called once keeps its name.
         entry = self.target_module and self.entry
-        body = [self.head(unique("forward", self.functions - {self.name}) if entry else self.name, [*rows])]
+        body = [self.head(unique("forward", self.functions - {self.name}) if entry else self.name, [*parameters])]
         names: dict[Value, str] = {}
         if self.target_module:
             self.devices = {v: "device" for op in program.ops if op.name == "ttnn.get_device" for v in op.results}
             names.update(self.devices)
         if self.inner:
-            given = ", ".join([self.cache, *self.wrapped_rows(), *(["device"] if self.target_module else [])])
-            body += [f"  global {self.cache}", f"  {self.cache} = {self.wrapper}({given})"]
-        for row, listed in rows.items():
-            self.elements(body, names, uses, row, listed)
+            arguments = ", ".join([self.cache, *self.wrapped_parameters(), *(["device"] if self.target_module else [])])
+            body += [f"  global {self.cache}", f"  {self.cache} = {self.wrapper}({arguments})"]
+        for parameter, listed in parameters.items():
+            self.elements(body, names, uses, parameter, listed)
         for op in program.ops:
             start = len(body)
             self.op(body, names, uses, op)
@@ -203,13 +203,18 @@ class _Module:
         return body
 
     def elements(
-        self, body: list[str], names: dict[Value, str], uses: dict[Value, int], row: str, found: Mapping[Value, str]
+        self,
+        body: list[str],
+        names: dict[Value, str],
+        uses: dict[Value, int],
+        group: str,
+        texts: Mapping[Value, str],
     ) -> None:
-        """Names elements: a variable each, or the subscript itself where it is used once."""
-        for number, (value, text) in enumerate(found.items()):
+        """Names elements: a variable for each, or the subscript if it is used once."""
+        for number, (value, text) in enumerate(texts.items()):
             names[value] = text
             if uses.get(value, 0) > 1:
-                variable = self.variables.take(f"{row}_{number}")
+                variable = self.variables.take(f"{group}_{number}")
                 body.append(f"  {variable} = {names[value]}")
                 names[value] = variable
 
@@ -219,78 +224,79 @@ class _Module:
             return
         if op.name == LOAD_CACHED:
             key = next(i.name for i in self.inner if i.program is op.attributes["function"])
-            found = {v: f'{self.cache}["{key}"][{i}]' for i, v in enumerate(op.results)}
-            self.elements(body, names, uses, key, found)
+            elements = {v: f'{self.cache}["{key}"][{i}]' for i, v in enumerate(op.results)}
+            self.elements(body, names, uses, key, elements)
             return
         if op.name == HOST_CALL:
-            made = self.statement(body, op.attributes["callee"], ", ".join(names[v] for v in op.used))
+            result = self.statement(body, op.attributes["callee"], ", ".join(names[v] for v in op.used))
             several = len(op.results) > 1
-            names.update((v, f"{made}[{i}]" if several else made) for i, v in enumerate(op.results))
+            names.update((v, f"{result}[{i}]" if several else result) for i, v in enumerate(op.results))
             return
         file = self.constants.file(op)
         stored = None if file is None else calls.load_constant(self.program, op, names, file)
         statements = stored or calls.special(self.program, op, names)
         if statements is None:
-            row, signature = calls.signature_of(op)
-            statements = [(signature.callee, calls.arguments(self.program, op, row, signature.params, names))]
+            definition, signature = calls.signature_of(op)
+            statements = [(signature.callee, calls.arguments(self.program, op, definition, signature.params, names))]
         if not op.results:
             body += [f"  {callee}({arguments})" for callee, arguments in statements]
             return
-        made = ""
+        result = ""
         for callee, arguments in statements:
-            made = self.statement(body, callee, arguments.replace("{}", made) if made else arguments)
+            result = self.statement(body, callee, arguments.replace("{}", result) if result else arguments)
         if len(op.results) == 1:
-            names[op.results[0]] = made
+            names[op.results[0]] = result
         else:
-            self.elements(body, names, uses, made, {v: f"{made}[{i}]" for i, v in enumerate(op.results)})
+            self.elements(body, names, uses, result, {v: f"{result}[{i}]" for i, v in enumerate(op.results)})
 
-    # --- the functions that it calls once ---
+    # --- the functions that are called once ---
 
     def once(self) -> list[str]:
         return [line for inner in self.inner for line in (*inner.hosted(), *inner.forward(), "")]
 
     def hosted(self) -> list[str]:
-        """The functions that run on the host's processor."""
+        """Returns the lines of the functions that run on the host's processor."""
         return [line for op in self.program.ops if op.name == HOST_CALL for line in (*host_function(op), "")]
 
-    def wrapped_rows(self) -> dict[str, dict[Value, str]]:
-        """The parameters that the functions that are called once may read."""
-        return {name: row for name, row in self.rows().items() if not self.splits or name == "weights"}
+    def wrapped_parameters(self) -> dict[str, dict[Value, str]]:
+        """Returns the parameters that the functions that are called once may read."""
+        return {name: listed for name, listed in self.parameters().items() if not self.splits or name == "weights"}
 
     def wrapped(self) -> list[str]:
-        """The function that calls them the first time and keeps their results."""
-        rows = self.wrapped_rows()
-        names = {v: text for row in rows.values() for v, text in row.items()}
-        body = [self.head(self.wrapper, ["ce_cache", *rows]), "  if not ce_cache:"]
+        """Returns the function that calls them the first time and caches their results."""
+        parameters = self.wrapped_parameters()
+        names = {v: text for elements in parameters.values() for v, text in elements.items()}
+        body = [self.head(self.wrapper, ["ce_cache", *parameters]), "  if not ce_cache:"]
         calls = [op for op in self.program.ops if op.name == LOAD_CACHED]
         for op, inner in zip(calls, self.inner, strict=True):
-            listed = [f"[{', '.join(names[v] for v in op.used)}]"] if inner.rows() else []
-            given = ", ".join([*listed, *(["device"] if self.target_module else [])])
-            made = self.variables.fresh(inner.name)
-            body += [f"    {made} = {inner.name}({given})", f'    ce_cache["{inner.name}"] = {made}']
+            listed = [f"[{', '.join(names[v] for v in op.used)}]"] if inner.parameters() else []
+            arguments = ", ".join([*listed, *(["device"] if self.target_module else [])])
+            result = self.variables.fresh(inner.name)
+            body += [f"    {result} = {inner.name}({arguments})", f'    ce_cache["{inner.name}"] = {result}']
         return [*body, "  return ce_cache", ""]
 
     # --- its inputs ---
 
-    def inputs_name(self, load: bool, row: str = "inputs") -> str:
-        return f"{'load' if load else 'create'}_{row}_for_{self.name}"
+    def inputs_name(self, load: bool, group: str = "inputs") -> str:
+        return f"{'load' if load else 'create'}_{group}_for_{self.name}"
 
     def inputs(self, load: str | bool) -> list[str]:
-        """The functions that make the inputs, or load them from files whose names start so, or from `tensors/`."""
+        """Returns the functions that create the inputs, or load them from `tensors/`, or from files with the prefix
+        `load`."""
         lines: list[str] = []
         arguments = {a.value: (number, a) for number, a in enumerate(self.program.arguments)}
-        for row, listed in self.rows().items():
-            body = [f"def {self.inputs_name(bool(load), row if self.splits else 'inputs')}(): "]
+        for group, listed in self.parameters().items():
+            body = [f"def {self.inputs_name(bool(load), group if self.splits else 'inputs')}(): "]
             device = "None"
             if any(self.on_mesh(arguments[v][1], bool(load)) for v in listed):
                 device = self.statement(body, *calls.device_call(tuple(self.program.mesh.values()), self.program.ring))
-            made: list[str] = []
+            inputs: list[str] = []
             for value in listed:
                 number, argument = arguments[value]
-                made.append(self.input(body, device, number, argument, load))
+                inputs.append(self.input(body, device, number, argument, load))
                 self.input_places[len(lines) + len(body)] = _argument(number, argument.path)
-            named = ", ".join(f'"weight_{i}": {name}' for i, name in enumerate(made))
-            body.append(f"  return {{{named}}}" if row == "weights" else f"  return [{', '.join(made)}]")
+            named = ", ".join(f'"weight_{i}": {name}' for i, name in enumerate(inputs))
+            body.append(f"  return {{{named}}}" if group == "weights" else f"  return [{', '.join(inputs)}]")
             lines += [*([""] if lines else []), *body]
         return lines
 
@@ -304,48 +310,48 @@ class _Module:
         )
 
     def on_mesh(self, port: Port, load: bool) -> bool:
-        """Returns True if making this input takes the mesh device."""
+        """Returns True if the creation of this input needs the mesh device."""
         return not self.program.types[port.value].host or (load and port.presharded)
 
     def ones(self, body: list[str], device: str, port: Port) -> str:
-        kind = self.program.types[port.value]
+        tensor_type = self.program.types[port.value]
         arguments = {
-            "shape": values.shape(kind.shape),
-            "dtype": values.data_type(kind.dtype),
-            "layout": values.layout(kind),
-            "device": "None" if kind.host else device,
-            "memory_config": values.memory_config(kind),
+            "shape": values.shape(tensor_type.shape),
+            "dtype": values.data_type(tensor_type.dtype),
+            "layout": values.layout(tensor_type),
+            "device": "None" if tensor_type.host else device,
+            "memory_config": values.memory_config(tensor_type),
         }
         return self.statement(body, "ttnn.ones", ", ".join(f"{k}={v}" for k, v in arguments.items()))
 
     def loaded(self, body: list[str], device: str, number: int, port: Port) -> str:
-        kind = self.program.types[port.value]
-        arguments = [f'"tensors/arg{number}.npy"', values.layout(kind), values.data_type(kind.dtype)]
-        arguments += [device if self.on_mesh(port, load=True) else "None", values.memory_config(kind)]
-        arguments.append(f"shape={values.shape(kind.shape)}")
+        tensor_type = self.program.types[port.value]
+        arguments = [f'"tensors/arg{number}.npy"', values.layout(tensor_type), values.data_type(tensor_type.dtype)]
+        arguments += [device if self.on_mesh(port, load=True) else "None", values.memory_config(tensor_type)]
+        arguments.append(f"shape={values.shape(tensor_type.shape)}")
         return self.statement(body, f"utils.load_{'sharded_' if port.presharded else ''}tensor", ", ".join(arguments))
 
     def read(self, body: list[str], device: str, name: str, port: Port) -> str:
-        """Loads a file of ttnn."""
-        kind = self.program.types[port.value]
-        arguments = [f'"{name}.tensorbin"', values.layout(kind), values.data_type(kind.dtype)]
-        arguments += ["None" if kind.host else device, values.memory_config(kind)]
+        """Loads a file in the format of ttnn."""
+        tensor_type = self.program.types[port.value]
+        arguments = [f'"{name}.tensorbin"', values.layout(tensor_type), values.data_type(tensor_type.dtype)]
+        arguments += ["None" if tensor_type.host else device, values.memory_config(tensor_type)]
         return self.statement(body, "utils.load_tensor", ", ".join(arguments))
 
     # --- main ---
 
     def calls(self, load: str) -> list[str]:
-        """The lines that run the program on inputs that are made or loaded."""
+        """Returns the lines that run the program on created or loaded inputs."""
         body: list[str] = []
-        rows = [row if self.splits else "inputs" for row in self.rows()]
-        inputs = [self.statement(body, self.inputs_name(bool(load), row), "") for row in rows]
+        groups = [group if self.splits else "inputs" for group in self.parameters()]
+        inputs = [self.statement(body, self.inputs_name(bool(load), group), "") for group in groups]
         self.statement(body, self.name, ", ".join(inputs))
         return body
 
     def main(self, load: bool, exact: bool | Sequence[bool], bits: Sequence[int], make_inputs: str | None) -> list[str]:
         body = ["def main(): "]
         making = f'make_inputs="{make_inputs}"' if make_inputs else ""
-        asked = self.statement(body, "utils.arguments", making) if load else ""
+        options = self.statement(body, "utils.arguments", making) if load else ""
         inputs = self.statement(body, self.inputs_name(load), "") if self.program.arguments else ""
         results = self.statement(body, self.name, inputs)
         if not load:
@@ -353,7 +359,7 @@ class _Module:
         each = [exact] * len(self.program.results) if isinstance(exact, bool) else exact
         bits = bits or [0] * len(each)
         wanted = [self.expected(body, i, r, each[i], bits[i]) for i, r in enumerate(self.program.results)]
-        body.append(f"  return utils.report({results}, [{', '.join(wanted)}], {asked})")
+        body.append(f"  return utils.report({results}, [{', '.join(wanted)}], {options})")
         return body
 
     def expected(self, body: list[str], number: int, port: Port, exact: bool, bits: int) -> str:
@@ -365,7 +371,8 @@ class _Module:
 
 
 def _argument(number: int, path: str) -> str:
-    """Returns which argument of a call an input is: of the path, the first step is the positional or the named ones.
+    """Returns the argument of a call that an input is; the first step of its path selects positional or named
+    arguments.
 
     >>> _argument(2, "[0][1]['up']"), _argument(3, "[1]['x']"), _argument(4, "")
     ("argument 2: args[1]['up']", "argument 3: kwargs['x']", 'argument 4')
@@ -377,6 +384,6 @@ def _argument(number: int, path: str) -> str:
 
 
 def _uses(program: Program) -> dict[Value, int]:
-    """Returns how often each value is read, by ops and by the return."""
+    """Returns how often ops and the return read each value."""
     read = (value for op in program.ops for value in op.used)
     return Counter([*read, *(port.value for port in program.results)])

@@ -1,4 +1,4 @@
-"""Values as Python writes them: numbers, shapes, element types, layouts, memory configs, attributes of calls."""
+"""Values in Python syntax: numbers, shapes, element types, layouts, memory configs, attributes of calls."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ COMPUTE_CONFIG = "ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFideli
 
 
 def data_type(dtype: np.dtype[Any]) -> str:
-    """An element type, by its NumPy name: `ttnn.DataType.BFLOAT16`.
+    """Returns an element type, by its NumPy name: `ttnn.DataType.BFLOAT16`.
 
-    `ttnn` has no BOOL, FLOAT64, FLOAT16 or INT64. They are printed by these names all the same, so that the emulated
-    ttnn, which has them, computes exactly the program; the exported `utils.py` lets the nearest type of the
-    real one stand in.
+    `ttnn` lacks BOOL, FLOAT64, FLOAT16 and INT64. These names are printed nevertheless, so that the emulated
+    ttnn, which has them, computes exactly the program; the exported `utils.py` replaces them by the nearest type of
+    the real ttnn.
     """
     return f"ttnn.DataType.{dtype.name.upper()}"
 
 
-def layout(kind: Type) -> str:
-    """The page layout of a tensor."""
-    return "ttnn.Layout.TILE" if kind.tile else "ttnn.Layout.ROW_MAJOR"
+def layout(tensor_type: Type) -> str:
+    """Returns the page layout of a tensor."""
+    return "ttnn.Layout.TILE" if tensor_type.tile else "ttnn.Layout.ROW_MAJOR"
 
 
-def memory_config(kind: Type) -> str:
-    """Returns the memory config of a tensor; a host tensor has none."""
-    if kind.host:
+def memory_config(tensor_type: Type) -> str:
+    """Returns the memory config of a tensor; `None` for a host tensor."""
+    if tensor_type.host:
         return "None"
-    cores = spread(kind)
+    cores = spread(tensor_type)
     if cores is None:
-        return DEVICE_MEMORY.format("INTERLEAVED", buffer_type(kind), None)
+        return DEVICE_MEMORY.format("INTERLEAVED", buffer_type(tensor_type), None)
     ranges = ", ".join(f"ttnn.CoreRange(ttnn.CoreCoord{a}, ttnn.CoreCoord{b})" for a, b in cores.cores)
-    held = f"ttnn.CoreRangeSet([{ranges}]), {listed(cores.shape)}, ttnn.ShardOrientation.ROW_MAJOR"
-    return DEVICE_MEMORY.format(cores.layout, buffer_type(kind), f"ttnn.ShardSpec({held})")
+    shard_spec = f"ttnn.CoreRangeSet([{ranges}]), {listed(cores.shape)}, ttnn.ShardOrientation.ROW_MAJOR"
+    return DEVICE_MEMORY.format(cores.layout, buffer_type(tensor_type), f"ttnn.ShardSpec({shard_spec})")
 
 
 def shape(sizes: Iterable[int]) -> str:
-    """A tensor's shape: `ttnn.Shape([2, 1])`."""
+    """Returns a tensor's shape: `ttnn.Shape([2, 1])`."""
     return f"ttnn.Shape({listed(sizes)})"
 
 
 def listed(numbers: Iterable[int]) -> str:
-    """Integers: `[2, 1]`."""
+    """Returns integers: `[2, 1]`."""
     return f"[{', '.join(map(str, numbers))}]"
 
 
 def floating(number: float) -> str:
-    """A float that reads back as the same one: `0.1`, `1e-05`, `float('inf')`.
+    """Returns a float that reads back as the same number: `0.1`, `1e-05`, `float('inf')`.
 
     >>> floating(1.0), floating(float("-inf"))
     ('1.0', "float('-inf')")
@@ -64,14 +64,14 @@ def floating(number: float) -> str:
 
 
 def array(values: np.ndarray[Any, Any]) -> str:
-    """The elements of a constant, row by row."""
+    """Returns the elements of a constant, row-major."""
     flat = values.reshape(-1)
     if flat.dtype.kind in "biu":
         return f"[{', '.join(map(str, flat.tolist()))}]"
     if flat.dtype.kind == "c":
         pairs: list[complex] = flat.astype(np.complex128).tolist()
         return f"[{', '.join(f'complex({floating(z.real)}, {floating(z.imag)})' for z in pairs)}]"
-    # Floats, and the narrow types that NumPy does not know: all of them are exact in 64 bits.
+    # All floats, including the narrow types that NumPy does not know, are exact in 64 bits.
     numbers: list[float] = flat.astype(np.float64).tolist()
     return f"[{', '.join(map(floating, numbers))}]"
 
@@ -82,12 +82,12 @@ def attribute(value: Any, form: str) -> str:
         return "None"
     if form in _FORMS:
         return _FORMS[form](value)
-    kind, _, enum = form.partition(":")
-    if kind == "config":
+    prefix, _, enum = form.partition(":")
+    if prefix == "config":
         return f"{enum}({', '.join(f'{k}={_configured(v)}' for k, v in parse_config(str(value)).items())})"
-    if kind == "string":
+    if prefix == "string":
         return _string(name) if (name := spell(enum, str(value))) else "None"
-    return _member(enum, value) if kind == "enum" else plain(value)
+    return _member(enum, value) if prefix == "enum" else plain(value)
 
 
 _FORMS: Mapping[str, Callable[[Any], str]] = {
@@ -108,7 +108,7 @@ def _configured(value: int | bool | str | tuple[int, ...]) -> str:
 
 
 def _member(enum: str, value: Any) -> str:
-    """The member of an enum of ttnn that an attribute names."""
+    """Returns the member of an enum of ttnn that an attribute names."""
     name = spell(enum, str(value))
     if not (name.isidentifier() and name.isascii()):
         raise VerifyError(f"an enum attribute is one word, got {name!r}; correct the attribute.")
@@ -116,7 +116,7 @@ def _member(enum: str, value: Any) -> str:
 
 
 def _string(text: str) -> str:
-    """A string in double quotes, as EmitPy has them.
+    """Returns a string in double quotes, as EmitPy prints it.
 
     >>> print(_string("zeros"), _string('a"b'))
     "zeros" "a\\"b"
@@ -125,7 +125,7 @@ def _string(text: str) -> str:
 
 
 def plain(value: Any) -> str:
-    """A number, truth value, string, None, or a list of them."""
+    """Returns a number, truth value, string, None, or a list of them."""
     if isinstance(value, np.ndarray):
         return array(cast("np.ndarray[Any, Any]", value))
     if isinstance(value, np.generic):

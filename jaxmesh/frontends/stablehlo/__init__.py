@@ -1,1 +1,2 @@
-"""StableHLO with Shardy's annotations to a typed TTIR-level program: plain `jax.jit` programs with shardings."""
+"""Imports StableHLO with Shardy's annotations as a typed TTIR-level program: plain `jax.jit` programs with
+shardings."""

@@ -17,21 +17,21 @@ Body = Callable[..., list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """The arguments of the meaning of an op.
+class ShardedCall:
+    """The inputs of an op's meaning.
 
     Attributes:
       op: the operation.
-      operands: the shards of its operands.
-      shardings: how they are split.
-      results: the types of its results on one device.
-      result_shardings: how they are split.
-      shapes: the global shapes of its operands.
+      operands: the operands' shards.
+      shardings: the operands' shardings.
+      results: the types of the results' shards.
+      result_shardings: the results' shardings.
+      shapes: the operands' global shapes.
       sizes: the axes of the mesh.
-      read: converts an attribute.
-      body: returns a region as a function of arrays.
-      decisions: receives the collectives that the meaning itself makes, and why.
-      keeps_ops: whether an op of TTIR stays one equation.
+      read: a function that converts an attribute.
+      body: a function that returns a region as a function of arrays.
+      decisions: a log of the collectives that the meaning inserts, with their reasons.
+      keeps_ops: True if an op of TTIR stays one equation.
     """
 
     op: Any
@@ -52,32 +52,32 @@ class Call:
         return self.op.name
 
     def __getitem__(self, name: str) -> Any:
-        """The value of an attribute."""
+        """Returns the value of an attribute."""
         return self.read(self.op.attributes[name])
 
     def get(self, name: str, default: Any) -> Any:
-        """The value of an attribute that may be left out."""
+        """Returns the value of an optional attribute."""
         return self[name] if name in self.op.attributes else default
 
     def enum(self, name: str) -> str:
-        """The word that an attribute of StableHLO's own kind stands for; empty if it is left out."""
+        """Returns the keyword of a StableHLO enum attribute; empty if it is omitted."""
         return enum_of(self.op, name)
 
     def raw(self, name: str) -> Any:
-        """An attribute itself."""
+        """Returns an attribute without conversion."""
         return self.op.attributes[name]
 
 
 def enum_of(op: Any, name: str) -> str:
-    """Returns the word of an attribute such as `#stablehlo<comparison_direction LT>`; empty if it is left out."""
+    """Returns the keyword of an attribute such as `#stablehlo<comparison_direction LT>`; empty if it is omitted."""
     return str(op.attributes[name]).rstrip(">").split(" ")[-1] if name in op.attributes else ""
 
 
-Meaning = Callable[[Call], Any]
-"""Returns the op's result on this device, or a list of several."""
+Meaning = Callable[[ShardedCall], Any]
+"""A function that returns the op's result on this device, or a list of results."""
 
 
-class Ops:
+class OpFamily:
     """The meanings of a family of ops, by name."""
 
     def __init__(self) -> None:
@@ -85,26 +85,26 @@ class Ops:
         self.kinds: dict[str, Callable[[Any], str | None]] = {}
 
     def add(self, *names: str, kind: str | Callable[[Any], str | None] | None = None) -> Callable[[Meaning], Meaning]:
-        """Registers the meaning of ops, and the kind in which partial results of them are reduced, if they can be."""
+        """Registers the meaning of ops; `kind` is the reduction of their partial results, if any."""
 
         def register(meaning: Meaning) -> Meaning:
             for name in names:
                 self.meanings[name] = meaning
                 if kind is not None:
-                    self.kinds[name] = kind if callable(kind) else (lambda _, given=kind: given)
+                    self.kinds[name] = kind if callable(kind) else (lambda _, fixed=kind: fixed)
             return meaning
 
         return register
 
 
-def as_list(made: Any) -> list[Any]:
+def as_list(values: Any) -> list[Any]:
     """Returns one or several values as a list."""
-    several: Any = made
-    return list(several) if isinstance(made, tuple | list) else [made]
+    several: Any = values
+    return list(several) if isinstance(values, tuple | list) else [values]
 
 
-class Program(Protocol):
-    """The import that an op with regions, or without a sharding rule, is a part of; see `importer.Importer`."""
+class ImportContext(Protocol):
+    """The import around an op that has regions or lacks a sharding rule; see `importer.Importer`."""
 
     sizes: Mapping[str, int]
     decisions: Decisions
@@ -124,11 +124,11 @@ class Program(Protocol):
         ...
 
     def block(self, block: Any, arguments: Sequence[Sharded]) -> list[Sharded]:
-        """Imports the operations of a block; returns what it returns."""
+        """Imports the operations of a block; returns the results of the block."""
         ...
 
     def inner_scope(self, *, same_trace: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Runs its body as an inner trace, or with other manual axes; its values must not leave it."""
+        """Imports the block as an inner trace, or with different manual axes; its values must not leave it."""
         ...
 
     def body(self, region: Any) -> Body:
@@ -140,9 +140,9 @@ class Program(Protocol):
         ...
 
     def settle(self, x: Sharded) -> Sharded:
-        """Makes the reduction of a value that is still to be made."""
+        """Performs the pending reduction of a value."""
         ...
 
 
-Whole = Callable[[Program, Any], list[Sharded]]
-"""The import of an op that is not computed on shards by a rule."""
+Whole = Callable[[ImportContext, Any], list[Sharded]]
+"""The import of an op that no rule computes on shards."""

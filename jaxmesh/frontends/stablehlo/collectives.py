@@ -1,4 +1,4 @@
-"""Shardy's own ops, and the collectives of regions that are written by hand (`shard_map`)."""
+"""Shardy's ops, and the collectives in hand-written regions (`shard_map`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxlib.mlir.dialects import sdy
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import spread, varying
 from jaxmesh.frontends.stablehlo import shardings, values
-from jaxmesh.frontends.stablehlo.call import Program, Whole
+from jaxmesh.frontends.stablehlo.call import ImportContext, Whole
 from jaxmesh.frontends.stablehlo.custom_calls import bind_op, prove_equal
 from jaxmesh.frontends.stablehlo.reductions import kind_of
 from jaxmesh.frontends.stablehlo.shardings import WRITTEN, Sharding, axes_of
@@ -30,7 +30,7 @@ _SUM = 0
 # --- Shardy's ops ----------------------------------------------------------------------------------------------------
 
 
-def _reshard(program: Program, op: Any) -> list[Sharded]:
+def _reshard(program: ImportContext, op: Any) -> list[Sharded]:
     x, (target,) = program.env[op.operands[0]], program.result_shardings(op)
     return [Sharded(program.reshard(x, target, _users(op)), target)]
 
@@ -40,52 +40,52 @@ def _users(op: Any) -> str:
     return f"for {', '.join(names)}" if names else "for nothing"
 
 
-def _all_reduce(program: Program, op: Any) -> list[Sharded]:
-    """Shardy's all_reduce of what an op left to be reduced; one of the text's own is a sum of any value."""
-    x, axes = program.env[op.operands[0]], _name_of(str(op.attributes["reduction_axes"]))
+def _all_reduce(program: ImportContext, op: Any) -> list[Sharded]:
+    """Imports Shardy's all_reduce of partial results; an all_reduce in the source text sums any value."""
+    x, axes = program.env[op.operands[0]], _axis_names(str(op.attributes["reduction_axes"]))
     if WRITTEN in op.attributes and not set(axes) <= set(x.partial):
         x = _to_sum(program, op, axes)
     uses = list(op.results[0].uses)
-    # A sum of which a part is wanted alone becomes a reduce_scatter.
+    # A sum that is used only in part becomes a reduce_scatter.
     if len(uses) == 1 and uses[0].owner.name in ("sdy.reshard", "sdy.all_slice", "sdy.all_reduce", "func.return"):
         return [x]
     return [program.settle(x)]
 
 
-def _to_sum(program: Program, op: Any, axes: Sequence[str]) -> Sharded:
-    """Returns an operand whose shards are still to be summed, because the text says so."""
+def _to_sum(program: ImportContext, op: Any, axes: Sequence[str]) -> Sharded:
+    """Returns an operand whose shards are pending summation, as the text requests."""
     if "reduction_op" in op.attributes and program.read(op.attributes["reduction_op"]) != _SUM:
-        raise UnsupportedError(f"{op.name} whose reduction is no sum; reduce, and reshard the result.")
+        raise UnsupportedError(f"{op.name} with a reduction other than a sum; reduce, and reshard the result.")
     x = program.settle(program.env[op.operands[0]])
-    _say_redundant(program, x, axes)
+    _note_redundant(program, x, axes)
     return Sharded(spread(x.array, axes), x.sharding, tuple(axes), "sum", op)
 
 
-def _say_redundant(program: Program, x: Sharded, axes: Sequence[str]) -> None:
+def _note_redundant(program: ImportContext, x: Sharded, axes: Sequence[str]) -> None:
     extra = [a for a in axes if a not in varying(x.array) and program.sizes[a] > 1]
     if extra and x.array.ndim:
         program.decisions.add("redundant", f"a sum over {', '.join(extra)} of a value that does not vary over it")
 
 
-def _reduce_scatter(program: Program, op: Any) -> list[Sharded]:
-    """Shardy's reduce_scatter, which no pass that runs here makes: a sum over the axes, of which a part is kept."""
+def _reduce_scatter(program: ImportContext, op: Any) -> list[Sharded]:
+    """Imports Shardy's reduce_scatter, which only a text contains: a sum over the axes, and a slice of it."""
     x, (target,) = program.env[op.operands[0]], program.result_shardings(op)
-    axes = _name_of(str(op.attributes["reduce_scatter_axes"]))
+    axes = _axis_names(str(op.attributes["reduce_scatter_axes"]))
     if not set(axes) <= set(x.partial):
         x = _to_sum(program, op, axes)
     return [Sharded(program.reshard(x, target, _users(op)), target)]
 
 
-def _named(program: Program, op: Any) -> list[Sharded]:
+def _named(program: ImportContext, op: Any) -> list[Sharded]:
     return program.block(op.regions[0].blocks[0], [program.env[v] for v in op.operands])
 
 
-def _same(program: Program, op: Any) -> list[Sharded]:
+def _same(program: ImportContext, op: Any) -> list[Sharded]:
     return [program.settle(program.env[v]) for v in op.operands]
 
 
-def _manual(program: Program, op: Any) -> list[Sharded]:
-    """A region that the user wrote for one device: its operands in the shardings that it asks for."""
+def _manual(program: ImportContext, op: Any) -> list[Sharded]:
+    """Imports a region that the user wrote for one device, with its operands in the requested shardings."""
     manual = re.findall(r'"(\w+)"', str(op.attributes["manual_axes"]))
     free = frozenset(program.sizes) - set(manual)
     block = op.regions[0].blocks[0]
@@ -105,14 +105,14 @@ def _manual(program: Program, op: Any) -> list[Sharded]:
 
 
 def _only(sharding: Sharding, axes: frozenset[str]) -> Sharding:
-    return tuple(tuple(a for a in row if a in axes) for row in sharding)
+    return tuple(tuple(a for a in dim_axes if a in axes) for dim_axes in sharding)
 
 
 def _shardings(op: Any, name: str) -> list[Any]:
     return [_sdy.TensorShardingAttr(a) for a in _sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings]
 
 
-def _leave(program: Program, y: Sharded, target: Sharding, free: frozenset[str]) -> Sharded:
+def _leave(program: ImportContext, y: Sharded, target: Sharding, free: frozenset[str]) -> Sharded:
     x = program.reshard(y, _only(target, free), "of a shard_map")
     return Sharded(prove_equal(program, x, target, "shard_map: a result"), target)
 
@@ -120,31 +120,31 @@ def _leave(program: Program, y: Sharded, target: Sharding, free: frozenset[str])
 # --- collectives by groups -------------------------------------------------------------------------------------------
 
 
-def _axes(program: Program, op: Any) -> tuple[str, ...]:
-    """Returns the mesh axes that an op's replica groups are.
+def _axes(program: ImportContext, op: Any) -> tuple[str, ...]:
+    """Returns the mesh axes that correspond to an op's replica groups.
 
     Raises:
-      UnsupportedError: the groups are no mesh axes.
+      UnsupportedError: the groups do not correspond to mesh axes.
     """
     text = str(op.attributes["replica_groups"])
     if "replica_group_mesh_axes" in text or "mesh_axes" in text:
-        return tuple(a for a in _name_of(text) if a in program.sizes)
-    rows = np.asarray(program.read(op.attributes["replica_groups"])).tolist()
+        return tuple(a for a in _axis_names(text) if a in program.sizes)
+    device_groups = np.asarray(program.read(op.attributes["replica_groups"])).tolist()
     ids = np.arange(math.prod(program.sizes.values())).reshape(tuple(program.sizes.values()))
     names = list(program.sizes)
     for axes in _subsets(names):
-        at = [names.index(a) for a in axes]
-        rest = [i for i in range(len(names)) if i not in at]
-        groups = np.transpose(ids, (*rest, *at)).reshape(-1, math.prod(program.sizes[a] for a in axes))
-        if groups.tolist() == rows:
+        positions = [names.index(a) for a in axes]
+        rest = [i for i in range(len(names)) if i not in positions]
+        groups = np.transpose(ids, (*rest, *positions)).reshape(-1, math.prod(program.sizes[a] for a in axes))
+        if groups.tolist() == device_groups:
             return axes
     raise UnsupportedError(
-        f"a collective among the devices {rows}, which are no axes of the mesh {dict(program.sizes)}; "
-        "give mesh= the mesh that the program was written for."
+        f"a collective among the devices {device_groups}, which do not correspond to axes of the mesh "
+        f"{dict(program.sizes)}; pass mesh= the mesh that the program was written for."
     )
 
 
-def _name_of(text: str) -> list[str]:
+def _axis_names(text: str) -> list[str]:
     return re.findall(r'"(\w+)"', text)
 
 
@@ -152,29 +152,29 @@ def _subsets(names: list[str]) -> list[tuple[str, ...]]:
     return [p for n in range(len(names) + 1) for p in itertools.permutations(names, n)]
 
 
-def _operands(program: Program, op: Any) -> list[Any]:
-    found = [program.settle(program.env[v]) for v in op.operands]
-    return [program.reshard(x, shardings.replicated(len(x.sharding)), f"for {op.name}") for x in found]
+def _operands(program: ImportContext, op: Any) -> list[Any]:
+    operands = [program.settle(program.env[v]) for v in op.operands]
+    return [program.reshard(x, shardings.replicated(len(x.sharding)), f"for {op.name}") for x in operands]
 
 
 def _whole(arrays: Sequence[Any]) -> list[Sharded]:
     return [Sharded(x, shardings.replicated(x.ndim)) for x in arrays]
 
 
-def _reduce(program: Program, op: Any) -> list[Sharded]:
+def _reduce(program: ImportContext, op: Any) -> list[Sharded]:
     kind = kind_of(op)
     if kind is None:
-        raise UnsupportedError("an all_reduce whose body is no sum, product, minimum, maximum, and, or.")
+        raise UnsupportedError("an all_reduce whose body is not a sum, product, minimum, maximum, and, or.")
     axes = _axes(program, op)
     operands = [program.settle(program.env[v]) for v in op.operands]
     if kind == "sum":
         for x in operands:
-            _say_redundant(program, x, axes)
-    # Element by element: shards over the axes of the region around stay as they are.
+            _note_redundant(program, x, axes)
+    # Element by element: shards over the axes of the outer region are unchanged.
     return [Sharded(values.all_reduce(x.array, axes, kind) if axes else x.array, x.sharding) for x in operands]
 
 
-def _gather(program: Program, op: Any) -> list[Sharded]:
+def _gather(program: ImportContext, op: Any) -> list[Sharded]:
     dim = program.read(op.attributes["all_gather_dim"])
     outs: list[Any] = []
     for x in _operands(program, op):
@@ -184,17 +184,17 @@ def _gather(program: Program, op: Any) -> list[Sharded]:
     return _whole(outs)
 
 
-def _scatter(program: Program, op: Any) -> list[Sharded]:
+def _scatter(program: ImportContext, op: Any) -> list[Sharded]:
     dim = program.read(op.attributes["scatter_dimension"])
     if kind_of(op) != "sum":
-        raise UnsupportedError("a reduce_scatter whose body is no sum.")
+        raise UnsupportedError("a reduce_scatter whose body is not a sum.")
     (x,) = _operands(program, op)
     for axis in _axes(program, op):
         x = values.reduce_scatter(x, axis, dim)
     return _whole([x])
 
 
-def _exchange(program: Program, op: Any) -> list[Sharded]:
+def _exchange(program: ImportContext, op: Any) -> list[Sharded]:
     split, join = (program.read(op.attributes[n]) for n in ("split_dimension", "concat_dimension"))
     axes = _axes(program, op)
     return _whole([
@@ -202,15 +202,15 @@ def _exchange(program: Program, op: Any) -> list[Sharded]:
     ])  # fmt: skip
 
 
-def _permute(program: Program, op: Any) -> list[Sharded]:
+def _permute(program: ImportContext, op: Any) -> list[Sharded]:
     pairs = np.asarray(program.read(op.attributes["source_target_pairs"])).tolist()
     axes = tuple(program.sizes)
     (x,) = _operands(program, op)
     return _whole([_lax.ppermute(spread(x, axes), axes, [tuple(p) for p in pairs])])
 
 
-def _broadcast(program: Program, op: Any) -> list[Sharded]:
-    """Each device of a group receives what the first one has."""
+def _broadcast(program: ImportContext, op: Any) -> list[Sharded]:
+    """Imports a collective_broadcast: each device of a group receives the value of the first device."""
     groups = {"replica_groups": program.read(op.attributes["replica_groups"])}
     types = program.types_of(op.results)
     return _whole(bind_op(program, "collective_broadcast", _operands(program, op), groups, types))

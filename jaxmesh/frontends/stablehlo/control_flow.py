@@ -1,4 +1,4 @@
-"""Loops and branches. A loop that counts to a constant becomes a scan, which has gradients; any other stays a while."""
+"""Loops and branches. A loop that counts to a constant becomes a differentiable scan; any other loop stays a while."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxmesh.frontends.jax.retype import spread, varying
-from jaxmesh.frontends.stablehlo.call import Program, Whole, enum_of
+from jaxmesh.frontends.stablehlo.call import ImportContext, Whole, enum_of
 from jaxmesh.frontends.stablehlo.reductions import constant_of
 from jaxmesh.frontends.stablehlo.shardings import axes_of
 from jaxmesh.frontends.stablehlo.values import Sharded
@@ -20,7 +20,7 @@ _lax: Any = jax.lax
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """The counter of a loop: its number among the carried values, its start, its step, and how often the loop runs."""
+    """The counter of a loop: its index among the carried values, its start, its step, and the number of iterations."""
 
     number: int
     start: int
@@ -28,7 +28,7 @@ class Counter:
     length: int
 
 
-def _while(program: Program, op: Any) -> list[Sharded]:
+def _while(program: ImportContext, op: Any) -> list[Sharded]:
     types = program.types_of(op.results)
     wanted = program.result_shardings(op)
     initial = [
@@ -50,10 +50,10 @@ def _while(program: Program, op: Any) -> list[Sharded]:
     def run_body(carry: Any) -> list[Any]:
         arguments = [Sharded(x, s) for x, s in zip(carry, wanted, strict=True)]
         results = program.block(body, arguments)
-        rows = zip(results, wanted, types, carry, strict=True)
+        expected = zip(results, wanted, types, carry, strict=True)
         return [
             spread(program.reshard(y, s, "for the next iteration of a loop"), varying(x)).astype(t.dtype)
-            for y, s, t, x in rows
+            for y, s, t, x in expected
         ]
 
     def goes_on(carry: Any) -> Any:
@@ -64,13 +64,13 @@ def _while(program: Program, op: Any) -> list[Sharded]:
     def loop(initial: list[Any]) -> Any:
         return _lax.while_loop(goes_on, step, tuple(initial)) if counter is None else _scan(step, initial, counter)
 
-    decided = len(program.decisions.made)
+    decided = len(program.decisions.log)
     try:
         results = loop(initial)
     except TypeError:
-        # In a region that is written by hand, a carry may start as less than what an iteration returns.
+        # In a hand-written region, the initial carry may vary over fewer axes than the result of an iteration.
         wider = _widen_carry(step, None if counter is not None else goes_on, initial)
-        del program.decisions.made[decided:]
+        del program.decisions.log[decided:]
         if wider is None:
             raise
         results = loop(wider)
@@ -78,41 +78,42 @@ def _while(program: Program, op: Any) -> list[Sharded]:
 
 
 def _widen_carry(step: Any, goes_on: Any, initial: list[Any]) -> list[Any] | None:
-    """Returns the first values of a loop, varying over the axes that the values after some iterations vary over.
+    """Returns the initial values of a loop, varying over the axes of the values after some iterations.
 
-    If devices decide by themselves whether they go on, all values vary over the axes that the decision varies over.
-    Returns None if the first values vary over those axes already.
+    If the loop condition varies over axes, all values vary over these axes.
+    Returns None if the initial values already vary over the axes.
     """
-    axes = given = [varying(x) for x in initial]
+    axes = initial_axes = [varying(x) for x in initial]
     while True:
         structs = tuple(compat.typed_struct(jax.typeof(x), a) for x, a in zip(initial, axes, strict=True))
         decision = [] if goes_on is None else jax.make_jaxpr(goes_on)(structs).out_avals
         every = frozenset[str]().union(*map(compat.varying_axes, decision))
-        made = [compat.varying_axes(a) | every for a in jax.make_jaxpr(step)(structs).out_avals]
-        wider = [a | b for a, b in zip(axes, made, strict=True)]
+        result_axes = [compat.varying_axes(a) | every for a in jax.make_jaxpr(step)(structs).out_avals]
+        wider = [a | b for a, b in zip(axes, result_axes, strict=True)]
         if wider == axes:
-            return None if axes == given else [spread(x, a) for x, a in zip(initial, axes, strict=True)]
+            return None if axes == initial_axes else [spread(x, a) for x, a in zip(initial, axes, strict=True)]
         axes = wider
 
 
 def _scan(step: Any, initial: list[Any], counter: Counter) -> list[Any]:
-    """Runs a counted loop as a scan, whose counter is an input: nothing that is differentiated depends on it."""
-    at, kind = counter.number, initial[counter.number].dtype
-    rest = [x for i, x in enumerate(initial) if i != at]
+    """Runs a counted loop as a scan with the counter as an input: nothing that is differentiated depends on it."""
+    number, dtype = counter.number, initial[counter.number].dtype
+    rest = [x for i, x in enumerate(initial) if i != number]
 
     def body(carry: Any, index: Any) -> tuple[Any, None]:
-        carry = [*carry[:at], index, *carry[at:]]
-        made = step(carry)
-        return (*made[:at], *made[at + 1 :]), None
+        carry = [*carry[:number], index, *carry[number:]]
+        results = step(carry)
+        return (*results[:number], *results[number + 1 :]), None
 
-    indices = np.arange(counter.length, dtype=kind) * np.asarray(counter.step, kind) + np.asarray(counter.start, kind)
-    results, _ = _lax.scan(body, tuple(rest), indices.astype(kind), length=counter.length)
-    end = _lax.full((), counter.start + counter.step * counter.length, kind)
-    return [*results[:at], end, *results[at:]]
+    start, stride = np.asarray(counter.start, dtype), np.asarray(counter.step, dtype)
+    indices = np.arange(counter.length, dtype=dtype) * stride + start
+    results, _ = _lax.scan(body, tuple(rest), indices.astype(dtype), length=counter.length)
+    end = _lax.full((), counter.start + counter.step * counter.length, dtype)
+    return [*results[:number], end, *results[number:]]
 
 
 def find_counter(op: Any) -> Counter | None:
-    """Recognises a loop that counts from a constant to a constant by a constant; returns None for any other."""
+    """Recognises a loop that counts from a constant to a constant by a constant; returns None for any other loop."""
     cond, body = (r.blocks[0] for r in op.regions)
     test = _returned_values(cond, 0)
     if _name(test) != "stablehlo.compare":
@@ -136,7 +137,7 @@ def find_counter(op: Any) -> Counter | None:
 
 
 def _returned_values(block: Any, number: int) -> Any:
-    """Returns the op that makes a value which a block returns."""
+    """Returns the op that produces a result of a block."""
     return [o.operation for o in block.operations][-1].operands[number].owner
 
 
@@ -145,10 +146,10 @@ def _name(op: Any) -> str:
 
 
 def _number(value: Any, loop: Any, block: Any) -> int | None:
-    """Returns a constant, also one that the loop carries unchanged; None if a value is none."""
-    found = constant_of(value)
-    if found is not None:
-        return int(found.item())
+    """Returns a constant, even if the loop carries it unchanged; None for any other value."""
+    constant = constant_of(value)
+    if constant is not None:
+        return int(constant.item())
     body = loop.regions[1].blocks[0]
     carried = next((i for i, v in enumerate(block.arguments) if v == value), None) if block is not None else None
     if carried is None:
@@ -159,7 +160,7 @@ def _number(value: Any, loop: Any, block: Any) -> int | None:
     return _number(loop.operands[carried], loop, None)
 
 
-def _case(program: Program, op: Any) -> list[Sharded]:
+def _case(program: ImportContext, op: Any) -> list[Sharded]:
     types, wanted = program.types_of(op.results), program.result_shardings(op)
     index = program.settle(program.env[op.operands[0]])
     chosen = program.reshard(index, (), "to choose a branch")
@@ -168,23 +169,23 @@ def _case(program: Program, op: Any) -> list[Sharded]:
         def run() -> tuple[Any, ...]:
             with program.inner_scope():
                 results = program.block(region.blocks[0], [])
-                rows = zip(results, wanted, types, axes, strict=True)
-                return tuple(spread(program.reshard(y, s, "of a branch"), a).astype(t.dtype) for y, s, t, a in rows)
+                expected = zip(results, wanted, types, axes, strict=True)
+                return tuple(spread(program.reshard(y, s, "of a branch"), a).astype(t.dtype) for y, s, t, a in expected)
 
         return run
 
     axes: list[Any] = [axes_of(s) for s in wanted]
     if program.manual:
-        # In a region that is written by hand, one branch may return what varies over more axes than another does.
-        decided = len(program.decisions.made)
-        made = [jax.make_jaxpr(branch(r))().out_avals for r in op.regions]
-        del program.decisions.made[decided:]
-        axes = [varying(chosen).union(*map(compat.varying_axes, row)) for row in zip(*made, strict=True)]
+        # In a hand-written region, the results of one branch may vary over more axes than those in another.
+        decided = len(program.decisions.log)
+        result_types = [jax.make_jaxpr(branch(r))().out_avals for r in op.regions]
+        del program.decisions.log[decided:]
+        axes = [varying(chosen).union(*map(compat.varying_axes, types)) for types in zip(*result_types, strict=True)]
     branches = [branch(r) for r in op.regions]
     if op.name == "stablehlo.if":
         results = _lax.cond(chosen, *branches)
     else:
-        # An index out of range means the last branch.
+        # An index out of range selects the last branch.
         count = np.int32(len(branches))
         chosen = _lax.select((chosen < 0) | (chosen >= count), _lax.full_like(chosen, len(branches) - 1), chosen)
         results = _lax.switch(chosen, branches)

@@ -1,4 +1,4 @@
-"""Ops that make values: constants and iotas, of which each device makes its own shard."""
+"""Ops that create values: constants and iotas; each device creates its shard."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.mlir.attributes import complex_elements
-from jaxmesh.frontends.stablehlo.call import Program
+from jaxmesh.frontends.stablehlo.call import ImportContext
 from jaxmesh.frontends.stablehlo.kept_ops import keep_op
 from jaxmesh.frontends.stablehlo.reshards import perform, plan
 from jaxmesh.frontends.stablehlo.shardings import Sharding, local_shape, replicated
@@ -21,82 +21,81 @@ _lax: Any = jax.lax
 _SMALL = 2**32
 
 
-def constant(program: Program, op: Any) -> list[Sharded]:
-    """A constant: equal everywhere, or this device's slice of one whose elements differ."""
-    (kind,), (sharding,) = program.types_of(op.results), program.result_shardings(op)
-    is_complex = kind.dtype.kind == "c"
-    value: Any = complex_elements(op, kind) if is_complex else program.read(op.attributes["value"])
+def constant(program: ImportContext, op: Any) -> list[Sharded]:
+    """Imports a constant: equal on every device, or this device's slice of the elements."""
+    (value_type,), (sharding,) = program.types_of(op.results), program.result_shardings(op)
+    is_complex = value_type.dtype.kind == "c"
+    value: Any = complex_elements(op, value_type) if is_complex else program.read(op.attributes["value"])
     array = np.asarray(value)
-    if array.dtype != kind.dtype:
-        array = array.astype(kind.dtype)
-    if array.ndim == 0 or kind.size <= 1:
-        number = array.reshape(-1)[0] if array.size else np.zeros((), kind.dtype)
+    if array.dtype != value_type.dtype:
+        array = array.astype(value_type.dtype)
+    if array.ndim == 0 or value_type.size <= 1:
+        number = array.reshape(-1)[0] if array.size else np.zeros((), value_type.dtype)
 
         def fill(target: Sharding) -> Any:
-            return _lax.full(local_shape(kind.shape, target, program.sizes), number, kind.dtype)
+            return _lax.full(local_shape(value_type.shape, target, program.sizes), number, value_type.dtype)
 
-        return [Sharded(fill(sharding) if kind.shape else np.asarray(number), sharding, make=fill)]
-    x = jnp.asarray(array.reshape(kind.shape))
+        return [Sharded(fill(sharding) if value_type.shape else np.asarray(number), sharding, make=fill)]
+    x = jnp.asarray(array.reshape(value_type.shape))
 
     def cut(target: Sharding) -> Any:
-        moves = plan(replicated(x.ndim), target, kind.shape, program.sizes)
+        moves = plan(replicated(x.ndim), target, value_type.shape, program.sizes)
         return perform(x, moves, program.sizes)
 
     return [Sharded(cut(sharding), sharding, make=cut)]
 
 
-def iota(program: Program, op: Any) -> list[Sharded]:
-    """An iota; along a sharded dim it starts at this device's first element."""
-    (kind,), (sharding,) = program.types_of(op.results), program.result_shardings(op)
+def iota(program: ImportContext, op: Any) -> list[Sharded]:
+    """Imports an iota; along a sharded dim it starts at this device's first element."""
+    (value_type,), (sharding,) = program.types_of(op.results), program.result_shardings(op)
     dim: int = program.read(op.attributes["iota_dimension"])
 
     def count(target: Sharding) -> Any:
-        local = local_shape(kind.shape, target, program.sizes)
-        x = _lax.broadcasted_iota(kind.dtype, local, dim)
+        local = local_shape(value_type.shape, target, program.sizes)
+        x = _lax.broadcasted_iota(value_type.dtype, local, dim)
         if not target[dim]:
             return x
         first = axis_position(target[dim], program.sizes) * np.int32(local[dim])
-        return x + _lax.convert_element_type(first, kind.dtype)
+        return x + _lax.convert_element_type(first, value_type.dtype)
 
     return [Sharded(count(sharding), sharding, make=count)]
 
 
-def dimension_size(program: Program, op: Any) -> list[Sharded]:
-    """The global size of a dim."""
+def dimension_size(program: ImportContext, op: Any) -> list[Sharded]:
+    """Imports the global size of a dim."""
     dim: int = program.read(op.attributes["dimension"])
     return [Sharded(_lax.full((), op.operands[0].type.shape[dim], np.int32), ())]
 
 
-def partition_id(program: Program, op: Any) -> list[Sharded]:
-    """The row-major number of this device."""
+def partition_id(program: ImportContext, op: Any) -> list[Sharded]:
+    """Imports the row-major number of this device."""
     index = axis_position(tuple(program.sizes), program.sizes)
     return [Sharded(_lax.convert_element_type(index, np.uint32), ())]
 
 
-def random(program: Program, op: Any) -> list[Sharded]:
-    """Numbers of no seed, equally likely between two constants: those of TTIR's op of that meaning."""
-    (kind,), distribution = program.types_of(op.results), str(op.attributes["rng_distribution"])
+def random(program: ImportContext, op: Any) -> list[Sharded]:
+    """Imports unseeded random numbers, uniform between two constants, as TTIR's op `rand`."""
+    (value_type,), distribution = program.types_of(op.results), str(op.attributes["rng_distribution"])
     low, high = (_number(program, v) for v in list(op.operands)[:2])
     if "UNIFORM" not in distribution or low is None or high is None:
         raise UnsupportedError(
-            f"random numbers of the distribution {distribution[:60]}; read are UNIFORM ones between two constants."
+            f"random numbers of the distribution {distribution[:60]}; supported are UNIFORM numbers between constants."
         )
-    attributes = {"size": kind.shape, "low": low, "high": high, "seed": 0}
+    attributes = {"size": value_type.shape, "low": low, "high": high, "seed": 0}
 
     def meaning() -> Any:
-        numbers = jax.random.uniform(jax.random.key(0), kind.shape, np.float32, low, high)
-        return _lax.convert_element_type(numbers, kind.dtype)
+        numbers = jax.random.uniform(jax.random.key(0), value_type.shape, np.float32, low, high)
+        return _lax.convert_element_type(numbers, value_type.dtype)
 
-    return [
-        Sharded(y, replicated(len(kind.shape))) for y in keep_op(program.keeps_ops, "rand", [], attributes, meaning)
-    ]
+    results = keep_op(program.keeps_ops, "rand", [], attributes, meaning)
+    return [Sharded(y, replicated(len(value_type.shape))) for y in results]
 
 
 _SAME_NUMBER = frozenset({"stablehlo.convert", "stablehlo.reshape", "stablehlo.broadcast_in_dim"})
 
 
-def _number(program: Program, value: Any) -> float | None:
-    """Returns the one number of a constant; None for any other value."""
+def _number(program: ImportContext, value: Any) -> float | None:
+    """Returns the single number of a constant; None for any other value."""
     op = value.owner
     while getattr(op, "name", "") in _SAME_NUMBER:
         op = op.operands[0].owner
@@ -107,13 +106,13 @@ def _number(program: Program, value: Any) -> float | None:
 
 
 def check_wide(shape: tuple[int, ...]) -> None:
-    """Checks that unsigned numbers below 2**64 that count elements fit into 32 bits.
+    """Checks that the element count of an array fits into 32 bits, for 64-bit counts.
 
     Raises:
-      UnsupportedError: they do not.
+      UnsupportedError: the count does not fit.
     """
     if math.prod(shape) >= _SMALL:
         raise UnsupportedError(
-            f"an array {list(shape)} of 64-bit numbers, which JAX holds only in its x64 mode; switch it on with "
+            f"an array {list(shape)} of 64-bit numbers, which JAX supports only in its x64 mode; enable it with "
             'jax.config.update("jax_enable_x64", True).'
         )

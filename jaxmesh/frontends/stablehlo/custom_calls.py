@@ -1,4 +1,5 @@
-"""Custom calls whose meaning is known: those that leave and enter full values, and what other names stand for."""
+"""Custom calls with a known meaning: the boundary between full values and shards, and calls that represent ops of
+TTIR."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import MissingRuleError, UnsupportedError
 from jaxmesh.frontends.jax.retype import spread, varying
 from jaxmesh.frontends.mlir.attributes import entries
-from jaxmesh.frontends.stablehlo.call import Program, Whole
+from jaxmesh.frontends.stablehlo.call import ImportContext, Whole
 from jaxmesh.frontends.stablehlo.gspmd import target_of
 from jaxmesh.frontends.stablehlo.inline import COMPOSITE, OWN_PART
 from jaxmesh.frontends.stablehlo.kept_ops import keep_op
@@ -32,28 +33,28 @@ _lax: Any = jax.lax
 _sdy: Any = sdy
 
 
-def _custom_call(program: Program, op: Any) -> list[Sharded]:
+def _custom_call(program: ImportContext, op: Any) -> list[Sharded]:
     name = target_of(op)
     known = _TARGETS.get(name)
     if known is None and f"ttir.{_op_named(name)}" in textual.OPERANDS:
         known = _opaque_call
     if known is None:
         raise MissingRuleError(
-            f"no meaning of the custom call @{name}: only its library knows it. Write it with StableHLO's ops, or add "
+            f"the meaning of the custom call @{name} is not known. Write it with StableHLO's ops, or add "
             "its meaning in jaxmesh/frontends/stablehlo/custom_calls.py."
         )
     return known(program, op)
 
 
-def _to_shards(program: Program, op: Any) -> list[Sharded]:
-    """Splits a full value as its sharding says; from here on it has its local type."""
+def _to_shards(program: ImportContext, op: Any) -> list[Sharded]:
+    """Splits a full value by the op's sharding; the result has its local type."""
     x = program.settle(program.env[op.operands[0]])
     _check_local(op, program, x.sharding, op.operands[0], op.results[0])
     return [Sharded(spread(x.array, axes_of(x.sharding)), replicated(x.array.ndim))]
 
 
-def _to_full(program: Program, op: Any) -> list[Sharded]:
-    """Joins local values into a full one, which is split as the op's sharding says."""
+def _to_full(program: ImportContext, op: Any) -> list[Sharded]:
+    """Joins local values into a full value with the op's sharding."""
     (target,) = program.result_shardings(op)
     x = program.settle(program.env[op.operands[0]])
     _check_local(op, program, target, op.results[0], op.operands[0])
@@ -61,10 +62,10 @@ def _to_full(program: Program, op: Any) -> list[Sharded]:
     return [Sharded(prove_equal(program, array, target, "a value that leaves the shards"), target)]
 
 
-def prove_equal(program: Program, x: Any, target: Any, what: str) -> Any:
-    """Returns a shard that is the same along all axes that do not split it; assumes it where no type proves it.
+def prove_equal(program: ImportContext, x: Any, target: Any, what: str) -> Any:
+    """Returns a shard that is replicated along all axes that do not split it; assumes this if types do not prove it.
 
-    Inside of a region for one device, as where a part of it knows its place, the shard keeps its own value along the
+    Inside a region for one device, as where a device reads its mesh coordinate, the shard keeps its value along the
     axes of that region.
     """
     several = [a for a in program.sizes if a in varying(x) - set(axes_of(target)) and program.sizes[a] > 1]
@@ -72,38 +73,38 @@ def prove_equal(program: Program, x: Any, target: Any, what: str) -> Any:
     if not unproven:
         return spread(x, axes_of(target))
     program.decisions.assume(f"{what} is taken to be the same over mesh axis {', '.join(map(repr, unproven))}")
-    own = tuple(a for a in several if a in program.manual)
-    if own:
-        # A dim in front holds the value of each place along them.
-        x, target = _lax.expand_dims(x, [0]), (own, *target)
+    kept_axes = tuple(a for a in several if a in program.manual)
+    if kept_axes:
+        # A leading dim stores the value of each coordinate along the axes.
+        x, target = _lax.expand_dims(x, [0]), (kept_axes, *target)
     spec = as_spec(target)
     proven = full_to_shard(shard_to_full(x, spec, assume_replicated=True), spec)
-    return _lax.squeeze(proven, [0]) if own else proven
+    return _lax.squeeze(proven, [0]) if kept_axes else proven
 
 
-def _check_local(op: Any, program: Program, sharding: Any, full: Any, local: Any) -> None:
-    wanted, given = local_shape(full.type.shape, sharding, program.sizes), tuple(local.type.shape)
-    if wanted != given:
+def _check_local(op: Any, program: ImportContext, sharding: Any, full: Any, local: Any) -> None:
+    expected, local_type_shape = local_shape(full.type.shape, sharding, program.sizes), tuple(local.type.shape)
+    if expected != local_type_shape:
         raise UnsupportedError(
-            f"@{target_of(op)} takes a shard of {list(full.type.shape)} to be {list(given)}, but its sharding "
-            f"{as_spec(sharding)} makes {list(wanted)} of it; correct one of them."
+            f"@{target_of(op)} declares a shard of {list(full.type.shape)} as {list(local_type_shape)}, but its "
+            f"sharding {as_spec(sharding)} yields {list(expected)}; correct the type or the sharding."
         )
 
 
-def _same(program: Program, op: Any) -> list[Sharded]:
+def _same(program: ImportContext, op: Any) -> list[Sharded]:
     return [program.env[v] for v in op.operands]
 
 
 def _unary(fun: Callable[[Any], Any]) -> Whole:
-    def known(program: Program, op: Any) -> list[Sharded]:
+    def known(program: ImportContext, op: Any) -> list[Sharded]:
         x = program.settle(program.env[op.operands[0]])
         return [Sharded(fun(x.array), x.sharding)]
 
     return known
 
 
-def _own_part(program: Program, op: Any) -> list[Sharded]:
-    """An all_slice inside of a region for one device."""
+def _own_part(program: ImportContext, op: Any) -> list[Sharded]:
+    """Imports an all_slice inside a region for one device."""
     target = read(_sdy.TensorShardingAttr(dict(entries(op.attributes[COMPOSITE]))["out_sharding"]))
     if not set(axes_of(target)) <= program.manual:
         raise UnsupportedError(f"@{target_of(op)} to {show(target)}, outside of a region for one device of those axes.")
@@ -118,43 +119,44 @@ def _own_part(program: Program, op: Any) -> list[Sharded]:
 
 
 def bind_op(
-    program: Program, name: str, operands: Sequence[Any], attributes: Mapping[str, Any], types: Sequence[Any]
+    program: ImportContext, name: str, operands: Sequence[Any], attributes: Mapping[str, Any], types: Sequence[Any]
 ) -> list[Any]:
-    """Performs an op of TTIR on arrays; its results are of the given types."""
-    row = definition_of(f"ttir.{name}")
-    assert row is not None, name
+    """Performs an op of TTIR on arrays; its results have the given types."""
+    definition = definition_of(f"ttir.{name}")
+    assert definition is not None, name
 
     def meaning(*values: Any) -> list[Any]:
-        return evaluate(row, values, attributes, types, program.sizes)
+        return evaluate(definition, values, attributes, types, program.sizes)
 
     return keep_op(program.keeps_ops, name, operands, attributes, meaning)
 
 
 def _on_shards(
-    program: Program, op: Any, perform: Callable[[list[Any], Sequence[jax.ShapeDtypeStruct]], list[Any]]
+    program: ImportContext, op: Any, perform: Callable[[list[Any], Sequence[jax.ShapeDtypeStruct]], list[Any]]
 ) -> list[Sharded]:
-    """Performs an op on shards as its rule splits it; `perform` takes those, and the types of the results."""
+    """Performs an op on shards as its rule splits it; `perform` receives the shards and the types of the results'
+    shards."""
     xs, wanted = [program.env[v] for v in op.operands], program.result_shardings(op)
-    shapes, kinds = [t.shape for t in program.types_of(op.operands)], program.types_of(op.results)
-    splitting = split_op(op, (shapes, [t.shape for t in kinds]), [x.sharding for x in xs], wanted, program.sizes)
+    shapes, result_types = [t.shape for t in program.types_of(op.operands)], program.types_of(op.results)
+    splitting = split_op(op, (shapes, [t.shape for t in result_types]), [x.sharding for x in xs], wanted, program.sizes)
     why = f"for {target_of(op)}"
     arrays = [program.reshard(x, s, why) for x, s in zip(xs, splitting.operands, strict=True)]
-    rows = zip(kinds, splitting.results, strict=True)
-    types = [jax.ShapeDtypeStruct(local_shape(t.shape, s, program.sizes), t.dtype) for t, s in rows]
+    expected = zip(result_types, splitting.results, strict=True)
+    types = [jax.ShapeDtypeStruct(local_shape(t.shape, s, program.sizes), t.dtype) for t, s in expected]
     outs = [Sharded(y, s) for y, s in zip(perform(arrays, types), splitting.results, strict=True)]
     return [Sharded(program.reshard(y, w, f"of {why}"), w) for y, w in zip(outs, wanted, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Tenstorrent:
-    """A custom call that stands for an op of TTIR.
+    """A custom call that represents an op of TTIR.
 
     Attributes:
       name: the op.
-      attributes: which attributes of the call it takes, each with the conversion of its value, or of a string.
-      where: the attribute of the call that holds them.
-      defaults: attributes that the call may leave out, as upstream fills them in.
-      convert: converts the operands behind the first.
+      attributes: the attributes read from the call, each with the conversion of its value or string.
+      where: the attribute of the call that contains them.
+      defaults: default values of optional attributes, as in upstream.
+      convert: a function that converts all operands but the first.
     """
 
     name: str
@@ -163,18 +165,18 @@ class _Tenstorrent:
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     convert: Callable[[Any], Any] = lambda x: x
 
-    def __call__(self, program: Program, op: Any) -> list[Sharded]:
+    def __call__(self, program: ImportContext, op: Any) -> list[Sharded]:
         def perform(arrays: list[Any], types: Sequence[Any]) -> list[Any]:
             operands = [*arrays[:1], *map(self.convert, arrays[1:])]
             return bind_op(program, self.name, operands, dict(self.defaults) | self.read(program, op), types)
 
         return _on_shards(program, op, perform)
 
-    def read(self, program: Program, op: Any) -> dict[str, Any]:
+    def read(self, program: ImportContext, op: Any) -> dict[str, Any]:
         """Returns the attributes of the call."""
-        rows = dict(entries(op.attributes[self.where])) if self.where in op.attributes else {}
-        found: dict[str, Any] = {}
-        for key, attribute in rows.items():
+        encoded = dict(entries(op.attributes[self.where])) if self.where in op.attributes else {}
+        attributes: dict[str, Any] = {}
+        for key, attribute in encoded.items():
             value = program.read(attribute)
             absent = key.startswith("has_") and not _truth(value)
             if key.startswith("xla.") or key == "has_attention_mask" or absent:
@@ -182,61 +184,61 @@ class _Tenstorrent:
             convert = self.attributes.get(key)
             if convert is None:
                 raise UnsupportedError(
-                    f"@{target_of(op)} has {key} = {str(value)[:60]!r}; of its attributes only "
-                    f"{sorted(self.attributes)} are read."
+                    f"@{target_of(op)} has {key} = {str(value)[:60]!r}; only the attributes "
+                    f"{sorted(self.attributes)} are supported."
                 )
-            found[key] = convert(value)
-        return found
+            attributes[key] = convert(value)
+        return attributes
 
 
-_WORDS: Mapping[str, Callable[[str], Any]] = {
+_PARSERS: Mapping[str, Callable[[str], Any]] = {
     "bool": lambda text: _truth(text), "int": int, "float": float, "str": str, "enum": str,
 }  # fmt: skip
 
 
 def _op_named(target: str) -> str:
-    """Returns the name of TTIR's op that a call of tt-xla stands for."""
+    """Returns the name of the TTIR op that a call of tt-xla represents."""
     return _RENAMED.get(target, target.removeprefix("tt."))
 
 
 _RENAMED = {"tt.paged_flash_mla_decode": "paged_flash_multi_latent_attention_decode"}
 
 
-def _opaque_call(program: Program, op: Any) -> list[Sharded]:
-    """Performs a call that stands for an op of TTIR without a meaning.
+def _opaque_call(program: ImportContext, op: Any) -> list[Sharded]:
+    """Imports a call that represents an op of TTIR without a meaning.
 
-    Its attributes are strings; `has_x` says whether the optional operand `x` is there, and no call has a destination.
+    Its attributes are strings; `has_x` is true if the optional operand `x` is present. Calls do not pass a destination.
     """
     name = _op_named(target_of(op))
-    row, names = textual.OPS[f"ttir.{name}"], textual.OPERANDS[f"ttir.{name}"]
+    definition, names = textual.OPS[f"ttir.{name}"], textual.OPERANDS[f"ttir.{name}"]
     where = "mhlo.frontend_attributes"
-    rows = {k: program.read(v) for k, v in entries(op.attributes[where])} if where in op.attributes else {}
-    flags = {k.removeprefix("has_"): _truth(v) for k, v in rows.items() if k.startswith("has_")}
-    given = {k: v for k, v in rows.items() if not k.startswith(("has_", "xla."))}
-    if unknown := sorted(given.keys() - row.by_name.keys()):
+    strings = {k: program.read(v) for k, v in entries(op.attributes[where])} if where in op.attributes else {}
+    flags = {k.removeprefix("has_"): _truth(v) for k, v in strings.items() if k.startswith("has_")}
+    written = {k: v for k, v in strings.items() if not k.startswith(("has_", "xla."))}
+    if unknown := sorted(written.keys() - definition.by_name.keys()):
         raise UnsupportedError(
-            f"@{target_of(op)} has {', '.join(unknown)}; its attributes are: {', '.join(row.by_name) or 'none'}."
+            f"@{target_of(op)} has {', '.join(unknown)}; its attributes are: {', '.join(definition.by_name) or 'none'}."
         )
-    attributes = {k: _WORDS[row.by_name[k].kind](v) for k, v in given.items()}
+    attributes = {k: _PARSERS[definition.by_name[k].kind](v) for k, v in written.items()}
     xs = [program.env[v] for v in op.operands]
     arrays = iter([program.reshard(x, replicated(len(x.sharding)), f"for {target_of(op)}") for x in xs])
     free = len(xs) - sum(n[-1] != "?" and n != "output" for n in names)
     groups: list[Any] = []
     for operand in names:
         optional = operand.endswith("?")
-        there = not optional or flags.get(operand.rstrip("?"), free > 0)
-        free -= optional and there
-        made = _destination(program, op) if operand == "output" else next(arrays, None) if there else None
-        groups.append(made)
+        present = not optional or flags.get(operand.rstrip("?"), free > 0)
+        free -= optional and present
+        value = _destination(program, op) if operand == "output" else next(arrays, None) if present else None
+        groups.append(value)
     if f"ttir.{name}" in textual.GROUPS:
         attributes["operandSegmentSizes"] = tuple(int(x is not None) for x in groups)
-    made = bind_op(program, name, [x for x in groups if x is not None], attributes, program.types_of(op.results))
-    return [Sharded(y, replicated(y.ndim)) for y in made]
+    results = bind_op(program, name, [x for x in groups if x is not None], attributes, program.types_of(op.results))
+    return [Sharded(y, replicated(y.ndim)) for y in results]
 
 
-def _destination(program: Program, op: Any) -> Any:
-    (kind,) = program.types_of(op.results)
-    return _lax.full(kind.shape, 0, kind.dtype)
+def _destination(program: ImportContext, op: Any) -> Any:
+    (result_type,) = program.types_of(op.results)
+    return _lax.full(result_type.shape, 0, result_type.dtype)
 
 
 def _truth(value: Any) -> bool:
@@ -250,34 +252,34 @@ def _ints(value: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in np.atleast_1d(value))
 
 
-def _attention(program: Program, op: Any) -> list[Sharded]:
-    """Attention of three dims, which lacks the heads, or of four; a mask is broadcast to four."""
+def _attention(program: ImportContext, op: Any) -> list[Sharded]:
+    """Imports attention of four dims, or of three without heads; a mask is broadcast to four."""
     xs = [program.settle(program.env[v]).array for v in op.operands]
-    given = {k: program.read(v) for k, v in entries(op.attributes[COMPOSITE])}
-    attributes = {k: given[k] for k in ("is_causal", "scale") if k in given}
+    written = {k: program.read(v) for k, v in entries(op.attributes[COMPOSITE])}
+    attributes = {k: written[k] for k in ("is_causal", "scale") if k in written}
     flat = xs[0].ndim == _FULL_RANK - 1
     operands = [_lax.expand_dims(x, (1,)) if flat else x for x in xs[:3]]
-    masked = given.get("is_causal", True) is False and len(xs) > len(operands)
+    masked = written.get("is_causal", True) is False and len(xs) > len(operands)
     if masked:
         mask = _lax.expand_dims(xs[3], (1,)) if flat and xs[3].ndim == _FULL_RANK - 1 else xs[3]
         operands.append(_lax.expand_dims(mask, tuple(range(_FULL_RANK - mask.ndim))))
     (wanted,) = program.types_of(op.results)
     shape = (*wanted.shape[:1], 1, *wanted.shape[1:]) if flat else wanted.shape
-    kind = jax.ShapeDtypeStruct(shape, wanted.dtype)
+    result_type = jax.ShapeDtypeStruct(shape, wanted.dtype)
     attributes["operandSegmentSizes"] = (1, 1, 1, int(masked), 0)
-    (made,) = bind_op(program, "scaled_dot_product_attention", operands, attributes, [kind])
-    return [Sharded(_lax.squeeze(made, (1,)) if flat else made, replicated(len(wanted.shape)))]
+    (result,) = bind_op(program, "scaled_dot_product_attention", operands, attributes, [result_type])
+    return [Sharded(_lax.squeeze(result, (1,)) if flat else result, replicated(len(wanted.shape)))]
 
 
 _FULL_RANK = 4
-"""The dims of an operand of attention: batch, heads, sequence, head size."""
+"""The number of dims of an attention operand: batch, heads, sequence, head size."""
 
 
 def stands_for_op(composite: Any) -> bool:
-    """Returns True for a composite that upstream takes for an op of TTIR, if it has what the op needs."""
+    """Returns True for a composite that upstream treats as an op of TTIR, if it has the attributes of the op."""
     name, where = composite.attributes["name"].value, "composite_attributes"
-    given = dict(entries(composite.attributes[where])) if where in composite.attributes else {}
-    return _NEEDED.get(name, "") in ("", *given) and name in _NEEDED
+    written = dict(entries(composite.attributes[where])) if where in composite.attributes else {}
+    return _NEEDED.get(name, "") in ("", *written) and name in _NEEDED
 
 
 _NEEDED = {
@@ -285,7 +287,7 @@ _NEEDED = {
     "tenstorrent.gather": "dim", "tenstorrent.gather_dim": "dim", "tenstorrent.layer_norm": "normalized_shape",
     "tenstorrent.topk": "k", "tenstorrent.topk_values": "k", "tenstorrent.topk_indices": "k",
 }  # fmt: skip
-"""Composites that stand for an op, each with the attribute that it cannot do without."""
+"""Composites that represent an op, each with its required attribute."""
 
 
 def _as_index(x: Any) -> Any:
@@ -298,9 +300,9 @@ _GATHER = _Tenstorrent("gather", {"dim": int}, COMPOSITE, convert=_as_index)
 
 
 def _gelu(*, approximate: bool) -> Whole:
-    """An activation that TTIR has in one form, and that is computed in the form of the call."""
+    """Returns the import of a gelu, which TTIR prints in one form and the call computes in its exact or tanh form."""
 
-    def known(program: Program, op: Any) -> list[Sharded]:
+    def known(program: ImportContext, op: Any) -> list[Sharded]:
         x = program.settle(program.env[op.operands[0]])
 
         def meaning(array: Any) -> Any:
@@ -313,31 +315,31 @@ def _gelu(*, approximate: bool) -> Whole:
 
 @dataclass(frozen=True, slots=True)
 class _TopK:
-    """A custom call that stands for TTIR's `topk`.
+    """A custom call that represents TTIR's `topk`.
 
     Attributes:
-      where: the attribute of the call that holds its attributes.
-      kept: the results that the call has.
+      where: the attribute of the call that contains its attributes.
+      kept: the indices of the results that the call returns.
     """
 
     where: str = COMPOSITE
     kept: tuple[int, ...] = (0, 1)
 
-    def __call__(self, program: Program, op: Any) -> list[Sharded]:
-        given = _TOP_DEFAULTS | _Tenstorrent("topk", _TOP, self.where).read(program, op)
+    def __call__(self, program: ImportContext, op: Any) -> list[Sharded]:
+        attributes = _TOP_DEFAULTS | _Tenstorrent("topk", _TOP, self.where).read(program, op)
         (x,), results = program.types_of(op.operands), program.types_of(op.results)
-        place = np.dtype(np.int32) if self.kept == (0,) else results[-1].dtype
+        index_dtype = np.dtype(np.int32) if self.kept == (0,) else results[-1].dtype
 
         def pick(array: Any, k: int, dim: int) -> Sequence[Any]:
             shape = (*array.shape[:dim], k, *array.shape[dim + 1 :])
-            types = [jax.ShapeDtypeStruct(shape, kind) for kind in (x.dtype, place)]
-            return bind_op(program, "topk", [array], given | {"k": k}, types)
+            types = [jax.ShapeDtypeStruct(shape, dtype) for dtype in (x.dtype, index_dtype)]
+            return bind_op(program, "topk", [array], attributes | {"k": k}, types)
 
-        return split_top_k(program, op, given["k"], given["dim"], pick, self.kept)
+        return split_top_k(program, op, attributes["k"], attributes["dim"], pick, self.kept)
 
 
-def _equation(program: Program, op: Any) -> list[Sharded]:
-    """Performs an equation that JAX lowers to no op: on whole matrices, of which each device has some."""
+def _equation(program: ImportContext, op: Any) -> list[Sharded]:
+    """Imports an equation that JAX lowers without an op: on whole matrices, distributed over the devices as a batch."""
     assert program.equation is not None
     number = dict(entries(op.attributes["mhlo.backend_config"]))["index"].value
     perform = functools.partial(program.equation, number)

@@ -1,4 +1,4 @@
-"""The partitioner's decisions for each value, and why, at the lines of the user's source."""
+"""The partitioner's decisions for each value, with reasons, at source locations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jaxmesh.frontends.stablehlo.reshards import Move
+from jaxmesh.frontends.stablehlo.reshards import ReshardStep
 from jaxmesh.frontends.stablehlo.shardings import Sharding, count, show
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs.source_locations import Sources
@@ -22,8 +22,8 @@ class Decision:
         `reduce_scatter`, `slice`.
       line: `file:line (function)` of the user's source; empty if it is unknown.
       op: the StableHLO op.
-      text: what was decided, and why.
-      bytes: what one device holds after a collective.
+      text: the decision, and its reason.
+      bytes: the bytes on one device after a collective.
     """
 
     kind: str
@@ -42,14 +42,14 @@ class Decisions:
     """The decisions of one import, in the order of the program."""
 
     sources: Sources
-    made: list[Decision] = field(default_factory=list[Decision])
+    log: list[Decision] = field(default_factory=list[Decision])
     assumptions: dict[str, None] = field(default_factory=dict[str, None])
     op: str = ""
     line: str = ""
 
     @contextlib.contextmanager
     def at(self, op: Any) -> Generator[None]:
-        """Runs its body at the source location of an op."""
+        """Enters the source location of an op."""
         before = self.op, self.line
         with self.sources.at(op.location.attr, op.name) as line:
             self.op, self.line = op.name, line
@@ -59,14 +59,14 @@ class Decisions:
                 self.op, self.line = before
 
     def add(self, kind: str, text: str, size: int = 0, op: str = "") -> None:
-        """Adds a decision about the current op."""
-        self.made.append(Decision(kind, self.line, op or self.op, text, size))
+        """Adds a decision on the current op."""
+        self.log.append(Decision(kind, self.line, op or self.op, text, size))
 
     def value(self, number: int, sharding: Sharding, asked: bool, what: str) -> None:
         """Adds the sharding of an argument or a result."""
         self.add("asked" if asked else "propagated", show(sharding), op=f"{what} {number}")
 
-    def moved(self, move: Move, x: Sharded, target: Sharding, why: str, sizes: Mapping[str, int]) -> None:
+    def moved(self, move: ReshardStep, x: Sharded, target: Sharding, why: str, sizes: Mapping[str, int]) -> None:
         """Adds a step of a reshard."""
         whole = x.array.size * x.array.dtype.itemsize * count([a for axes in x.sharding for a in axes], sizes)
         source = f" from dim {move.source}" if move.source >= 0 else ""
@@ -80,5 +80,5 @@ class Decisions:
         self.add(kind, f"over {', '.join(axes)}: {why}")
 
     def assume(self, text: str) -> None:
-        """Adds a place where copies are taken to be equal."""
+        """Adds a point where copies are assumed to be equal."""
         self.assumptions[f"{self.line}: {text}" if self.line else text] = None

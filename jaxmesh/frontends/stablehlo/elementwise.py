@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.frontends.jax.retype import join_axes, spread
-from jaxmesh.frontends.stablehlo.call import Call, Meaning, Ops
+from jaxmesh.frontends.stablehlo.call import Meaning, OpFamily, ShardedCall
 from jaxmesh.frontends.stablehlo.kept_ops import keep_op
 
-OPS = Ops()
+OPS = OpFamily()
 _lax: Any = jax.lax
 
 _SAME: dict[str, Any] = {
@@ -39,7 +39,7 @@ _TOTAL_ORDER = "TOTALORDER"
 
 
 def _plain(fun: Any) -> Meaning:
-    def meaning(call: Call) -> Any:
+    def meaning(call: ShardedCall) -> Any:
         return fun(*call.operands)
 
     return meaning
@@ -51,23 +51,23 @@ for _dialect, _table in (("stablehlo", _SAME), ("chlo", _CHLO)):
 
 
 @OPS.add("stablehlo.round_nearest_even")
-def _round_even(call: Call) -> Any:
+def _round_even(call: ShardedCall) -> Any:
     return _lax.round(call.operands[0], _lax.RoundingMethod.TO_NEAREST_EVEN)
 
 
 @OPS.add("stablehlo.round_nearest_afz")
-def _round(call: Call) -> Any:
+def _round(call: ShardedCall) -> Any:
     return _lax.round(call.operands[0], _lax.RoundingMethod.AWAY_FROM_ZERO)
 
 
 @OPS.add("stablehlo.power")
-def _power(call: Call) -> Any:
+def _power(call: ShardedCall) -> Any:
     x, y = call.operands
     return jnp.power(x, y) if jnp.issubdtype(x.dtype, jnp.integer) else _lax.pow(x, y)
 
 
 @OPS.add("stablehlo.compare")
-def _compare(call: Call) -> Any:
+def _compare(call: ShardedCall) -> Any:
     x, y = call.operands
     if call.enum("compare_type") == _TOTAL_ORDER and jnp.issubdtype(x.dtype, jnp.floating):
         x, y = _ordered_bits(x), _ordered_bits(y)
@@ -76,45 +76,45 @@ def _compare(call: Call) -> Any:
 
 def _ordered_bits(x: Any) -> Any:
     """Returns integers in the total order of floats."""
-    kind = np.dtype(f"int{8 * x.dtype.itemsize}")
-    bits = _lax.bitcast_convert_type(x, kind)
-    return _lax.select(bits < 0, _lax.bitwise_xor(bits, _lax.full_like(bits, np.iinfo(kind).max)), bits)
+    integer_dtype = np.dtype(f"int{8 * x.dtype.itemsize}")
+    bits = _lax.bitcast_convert_type(x, integer_dtype)
+    return _lax.select(bits < 0, _lax.bitwise_xor(bits, _lax.full_like(bits, np.iinfo(integer_dtype).max)), bits)
 
 
 @OPS.add("stablehlo.select")
-def _select(call: Call) -> Any:
+def _select(call: ShardedCall) -> Any:
     pred, yes, no = call.operands
     axes = join_axes(call.operands)
     return _lax.select(spread(pred, axes), spread(yes, axes), spread(no, axes))
 
 
 @OPS.add("stablehlo.clamp")
-def _clamp(call: Call) -> Any:
+def _clamp(call: ShardedCall) -> Any:
     low, x, high = call.operands
     axes = join_axes(call.operands)
     return _lax.clamp(spread(low, axes), spread(x, axes), spread(high, axes))
 
 
 @OPS.add("stablehlo.convert")
-def _convert(call: Call) -> Any:
+def _convert(call: ShardedCall) -> Any:
     return _lax.convert_element_type(call.operands[0], call.results[0].dtype)
 
 
 @OPS.add("stablehlo.bitcast_convert")
-def _bitcast(call: Call) -> Any:
-    (x,), kind = call.operands, call.results[0].dtype
+def _bitcast(call: ShardedCall) -> Any:
+    (x,), dtype = call.operands, call.results[0].dtype
 
     def meaning(array: Any) -> Any:
-        return _lax.bitcast_convert_type(array, kind)
+        return _lax.bitcast_convert_type(array, dtype)
 
-    return keep_op(call.keeps_ops and x.dtype.itemsize == kind.itemsize, "bitcast_convert", [x], {}, meaning)
+    return keep_op(call.keeps_ops and x.dtype.itemsize == dtype.itemsize, "bitcast_convert", [x], {}, meaning)
 
 
 @OPS.add("stablehlo.reduce_precision")
-def _reduce_precision(call: Call) -> Any:
+def _reduce_precision(call: ShardedCall) -> Any:
     return _lax.reduce_precision(call.operands[0], call["exponent_bits"], call["mantissa_bits"])
 
 
 @OPS.add("stablehlo.optimization_barrier")
-def _barrier(call: Call) -> Any:
+def _barrier(call: ShardedCall) -> Any:
     return list(_lax.optimization_barrier(tuple(call.operands)))

@@ -1,7 +1,7 @@
-"""From GSPMD's annotations to Shardy's: `mhlo.sharding`, and the custom calls that JAX and torch-xla write.
+"""Translates GSPMD's annotations to Shardy's: `mhlo.sharding`, and the custom calls that JAX and torch-xla emit.
 
-`@Sharding` becomes an `sdy.sharding_constraint`. `@SPMDFullToShardShape` and `@SPMDShardToFullShape` stay: between them
-values have local types, and no sharding.
+`@Sharding` becomes an `sdy.sharding_constraint`. `@SPMDFullToShardShape` and `@SPMDShardToFullShape` stay: values
+between them have local types, and no sharding.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ ENDS = ("arg_attrs", "res_attrs")
 
 
 def target_of(op: Any) -> str:
-    """Returns the name of what a custom call calls; empty for other operations."""
+    """Returns the target name of a custom call; empty for other operations."""
     return op.attributes["call_target_name"].value if op.name == "stablehlo.custom_call" else ""
 
 
 def written_shardings(module: Any) -> list[str]:
     """Returns GSPMD's shardings in a module."""
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for op in walk(module):
         if ANNOTATION in op.attributes:
-            found.update(dict.fromkeys(elements(_text(op.attributes[ANNOTATION]))))
-        for row in (row for name in ENDS if name in op.attributes for row in op.attributes[name]):
-            if ANNOTATION in row:
-                found[_text(row[ANNOTATION])] = None
-    return list(found)
+            texts.update(dict.fromkeys(elements(_text(op.attributes[ANNOTATION]))))
+        for attributes in (attributes for name in ENDS if name in op.attributes for attributes in op.attributes[name]):
+            if ANNOTATION in attributes:
+                texts[_text(attributes[ANNOTATION])] = None
+    return list(texts)
 
 
 def _text(attribute: Any) -> str:
@@ -46,7 +46,7 @@ def _text(attribute: Any) -> str:
 
 
 def inferred_mesh(module: Any) -> tuple[int, ...] | None:
-    """Returns the sizes of a mesh over whose axes all of the module's shardings are; None if there are none."""
+    """Returns the axis sizes of a mesh that expresses all of the module's shardings, or None."""
     texts = [t for t in written_shardings(module) if not is_manual(t)]
     candidates = candidate_meshes(texts)
     for sizes in candidates:
@@ -64,7 +64,7 @@ def to_shardy(module: Any, mesh: AbstractMesh) -> None:
     """Rewrites GSPMD's annotations of a module as Shardy's over a mesh.
 
     Raises:
-      UnsupportedError: a sharding is none over axes of the mesh.
+      UnsupportedError: a sharding cannot be expressed over axes of the mesh.
     """
     if not written_shardings(module):
         return
@@ -81,23 +81,23 @@ def to_shardy(module: Any, mesh: AbstractMesh) -> None:
 
 
 def _types(function: Any) -> Iterator[tuple[str, list[Any]]]:
-    kind = _ir.FunctionType(function.attributes["function_type"].value)
-    yield "arg_attrs", list(kind.inputs)
-    yield "res_attrs", list(kind.results)
+    function_type = _ir.FunctionType(function.attributes["function_type"].value)
+    yield "arg_attrs", list(function_type.inputs)
+    yield "res_attrs", list(function_type.results)
 
 
 def _rewrite_end(function: Any, name: str, types: list[Any], mesh: AbstractMesh) -> None:
     if name not in function.attributes:
         return
-    rows: list[Any] = []
-    for row, kind in zip(function.attributes[name], types, strict=True):
-        names = [k if isinstance(k, str) else k.name for k in row]
-        values = {k: row[k] for k in names}
+    entries: list[Any] = []
+    for attributes, value_type in zip(function.attributes[name], types, strict=True):
+        names = [k if isinstance(k, str) else k.name for k in attributes]
+        values = {k: attributes[k] for k in names}
         written = values.pop(ANNOTATION, None)
         if written is not None and SHARDING not in values and not is_manual(_text(written)):
-            values[SHARDING] = _sharding(_text(written), len(kind.shape), mesh)
-        rows.append(_ir.DictAttr.get(values))
-    function.attributes[name] = _ir.ArrayAttr.get(rows)
+            values[SHARDING] = _sharding(_text(written), len(value_type.shape), mesh)
+        entries.append(_ir.DictAttr.get(values))
+    function.attributes[name] = _ir.ArrayAttr.get(entries)
 
 
 def _rewrite(op: Any, mesh: AbstractMesh) -> None:
@@ -107,10 +107,10 @@ def _rewrite(op: Any, mesh: AbstractMesh) -> None:
         value = op.operands[0]
         if not is_manual(text):
             attribute = {"sharding": _sharding(text, len(result.type.shape), mesh)}
-            made = _ir.Operation.create(
+            constraint = _ir.Operation.create(
                 "sdy.sharding_constraint", [result.type], [value], attribute, loc=op.location, ip=_ir.InsertionPoint(op)
             )
-            value = made.results[0]
+            value = constraint.results[0]
         result.replace_all_uses_with(value)
         op.erase()
         return
@@ -120,18 +120,18 @@ def _rewrite(op: Any, mesh: AbstractMesh) -> None:
     each = elements(text)
     if len(each) != len(op.results) or any(map(is_manual, each)):
         raise UnsupportedError(
-            f"{op.name} has {len(op.results)} results, but mhlo.sharding = {text[:100]!r} is of {len(each)} values; "
+            f"{op.name} has {len(op.results)} results, but mhlo.sharding = {text[:100]!r} has {len(each)} shardings; "
             "give each result a sharding over mesh axes."
         )
-    rows = [_sharding(t, len(v.type.shape), mesh) for t, v in zip(each, op.results, strict=True)]
-    listed = ", ".join(str(row).removeprefix("#sdy.sharding") for row in rows)
+    attributes = [_sharding(t, len(v.type.shape), mesh) for t, v in zip(each, op.results, strict=True)]
+    listed = ", ".join(str(a).removeprefix("#sdy.sharding") for a in attributes)
     op.attributes[SHARDING] = _ir.Attribute.parse(f"#sdy.sharding_per_value<[{listed}]>")
 
 
 def _sharding(text: str, rank: int, mesh: AbstractMesh) -> Any:
     spec = [*spec_of(text, mesh)]
     if len(spec) > rank:
-        raise UnsupportedError(f"mhlo.sharding = {text[:100]!r} of a value with {rank} dims names {len(spec)}.")
-    rows = [(e,) if isinstance(e, str) else tuple(e or ()) for e in (*spec, *[None] * (rank - len(spec)))]
-    dims = ", ".join("{" + ", ".join(f'"{a}"' for a in row) + "}" for row in rows)
+        raise UnsupportedError(f"mhlo.sharding = {text[:100]!r} splits {len(spec)} dims of a value with {rank} dims.")
+    axes_of_dims = [(e,) if isinstance(e, str) else tuple(e or ()) for e in (*spec, *[None] * (rank - len(spec)))]
+    dims = ", ".join("{" + ", ".join(f'"{a}"' for a in dim_axes) + "}" for dim_axes in axes_of_dims)
     return _ir.Attribute.parse(f"#sdy.sharding<@{_MESH}, [{dims}]>")

@@ -31,7 +31,7 @@ from jaxmesh.frontends.stablehlo import (
     values,
     windows,
 )
-from jaxmesh.frontends.stablehlo.call import Call, Meaning, Whole, as_list
+from jaxmesh.frontends.stablehlo.call import Meaning, ShardedCall, Whole, as_list
 from jaxmesh.frontends.stablehlo.decisions import Decisions
 from jaxmesh.frontends.stablehlo.reshards import added_axes, global_shape, perform, plan
 from jaxmesh.frontends.stablehlo.rules import Splitting, read_rule, split, split_op
@@ -58,21 +58,21 @@ _WHOLE: dict[str, Whole] = {
 }
 _lax: Any = jax.lax
 _PURE = frozenset({*elementwise.OPS.meanings, *shapes.OPS.meanings, "stablehlo.dot_general"})
-"""Ops whose meaning is a function of their attributes, the shardings, and the types of operands and results alone."""
+"""Ops whose meaning depends only on their attributes, the shardings, and the types of operands and results."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Plan:
-    """How an op is computed on shards.
+class _ShardPlan:
+    """The computation of an op on shards.
 
     Attributes:
-      splitting: the shardings of its operands and results there.
-      wanted: the shardings that its results then get.
-      results: the types of its results on one device.
+      splitting: the shardings of its operands and results during the computation.
+      wanted: the final shardings of its results.
+      results: the types of the results' shards.
       shapes: the global shapes of its operands.
-      global_shapes: those of its results.
-      kind: how partial results are reduced; None if they cannot be.
-      pure: whether its meaning is a function of the plan and the operands alone.
+      global_shapes: the global shapes of its results.
+      kind: the reduction of partial results; None if they cannot be reduced.
+      pure: True if the meaning depends only on the plan and the operands.
     """
 
     splitting: Splitting
@@ -86,14 +86,14 @@ class _Plan:
 
 @dataclass(eq=False)
 class Importer:
-    """One import.
+    """The import of one module.
 
     Attributes:
       sizes: the axes of the mesh.
-      decisions: receives what was decided, and why.
-      env: what stands for every value of the function.
-      keeps_ops: whether an op of TTIR stays one equation, as it can outside of loops and branches.
-      equation: performs an equation that StableHLO has no op for, by its number.
+      decisions: a log of the decisions, with their reasons.
+      env: the shard of every value of the function.
+      keeps_ops: True if an op of TTIR stays one equation, as it can outside loops and branches.
+      equation: a function that performs, by number, an equation without a StableHLO op.
     """
 
     sizes: Mapping[str, int]
@@ -105,8 +105,8 @@ class Importer:
     def __post_init__(self) -> None:
         self._types = Types(lambda _: None, wide=True)
         self.read = Values(self._types, Rewritten("", {}, {}, {}))
-        # The layers of a model repeat the same ops, and MLIR keeps each attribute once.
-        self._plans: dict[Any, _Plan] = {}
+        # The layers of a model repeat the same ops, and MLIR stores each attribute once.
+        self._plans: dict[Any, _ShardPlan] = {}
         self._nearest: dict[Any, tuple[Sharding, bool]] = {}
         self._kept = Kept()
         self.scope: object = object()
@@ -120,32 +120,32 @@ class Importer:
         return [self._type(v.type) for v in operands]
 
     def _type(self, written: Any) -> jax.ShapeDtypeStruct:
-        kind = self._types(written)
-        narrow = jax.dtypes.canonicalize_dtype(kind.dtype)
-        if narrow == kind.dtype:
-            return kind
+        value_type = self._types(written)
+        narrow = jax.dtypes.canonicalize_dtype(value_type.dtype)
+        if narrow == value_type.dtype:
+            return value_type
         if narrow != np.uint32:
             raise UnsupportedError(
-                f"the type {written} is 64 bits wide, and JAX holds it only in its x64 mode; switch it on with "
+                f"the type {written} is 64 bits wide, and JAX supports it only in its x64 mode; enable it with "
                 'jax.config.update("jax_enable_x64", True).'
             )
         # JAX counts the elements of random arrays in 64 bits.
-        creation.check_wide(kind.shape)
-        return jax.ShapeDtypeStruct(kind.shape, narrow)
+        creation.check_wide(value_type.shape)
+        return jax.ShapeDtypeStruct(value_type.shape, narrow)
 
     def result_shardings(self, op: Any) -> list[Sharding]:
         """Returns the shardings of an op's results over the axes that are not manual here."""
-        given = shardings.per_value(op)
-        if given is None:
+        written = shardings.per_value(op)
+        if written is None:
             return [replicated(len(v.type.shape)) for v in op.results]
         kept: list[Sharding] = []
-        for attribute, value in zip(given, op.results, strict=True):
+        for attribute, value in zip(written, op.results, strict=True):
             key = attribute, value.type, self.manual
-            found = self._nearest.get(key)
-            if found is None:
-                found = shardings.read_nearest(attribute, value.type.shape, self.sizes, self.manual)
-                self._nearest[key] = found
-            sharding, dropped = found
+            nearest = self._nearest.get(key)
+            if nearest is None:
+                nearest = shardings.read_nearest(attribute, value.type.shape, self.sizes, self.manual)
+                self._nearest[key] = nearest
+            sharding, dropped = nearest
             if dropped:
                 self.decisions.add(
                     "dropped", f"{shardings.show_attribute(attribute)} became {shardings.show(sharding)}"
@@ -156,7 +156,7 @@ class Importer:
     # --- blocks -------------------------------------------------------------------------------------------------------
 
     def block(self, block: Any, arguments: Sequence[Sharded]) -> list[Sharded]:
-        """Imports the operations of a block; returns what it returns."""
+        """Imports the operations of a block; returns the results of the block."""
         self.env.update(zip(block.arguments, arguments, strict=True))
         *body, end = [o.operation for o in block.operations]
         for op in body:
@@ -165,7 +165,7 @@ class Importer:
 
     @contextlib.contextmanager
     def inner_scope(self, *, same_trace: bool = False) -> Generator[None]:
-        """Runs its body as an inner trace, or with other manual axes; its values must not leave it."""
+        """Imports the block as an inner trace, or with different manual axes; its values must not leave it."""
         outer = self.scope, self.keeps_ops
         self.scope, self.keeps_ops = object(), self.keeps_ops and same_trace
         try:
@@ -193,10 +193,10 @@ class Importer:
                 raise InexpressibleError(
                     f"{self.decisions.sources.inexpressible(op.name, self.decisions.line)}: {error}"
                 ) from error
-        for value, made in zip(op.results, results, strict=True):
-            self.env[value] = made
+        for value, result in zip(op.results, results, strict=True):
+            self.env[value] = result
             self.computes = True
-            self.splits = self.splits or (made.make is None and bool(axes_of(made.sharding) or made.partial))
+            self.splits = self.splits or (result.make is None and bool(axes_of(result.sharding) or result.partial))
 
     def _results(self, op: Any) -> list[Sharded]:
         whole = _WHOLE.get(op.name)
@@ -205,7 +205,7 @@ class Importer:
         meaning = _MEANINGS.get(op.name)
         if meaning is None:
             raise MissingRuleError(
-                f"no meaning of the StableHLO op {op.name!r} ({self.decisions.line}). Add one in "
+                f"the StableHLO op {op.name!r} ({self.decisions.line}) is not supported. Add its meaning in "
                 "jaxmesh/frontends/stablehlo/."
             )
         return self._local(op, meaning)
@@ -219,15 +219,15 @@ class Importer:
         why = f"for {op.name}"
         xs = [self.reshard(x, s, why) for x, s in zip(operands, splitting.operands, strict=True)]
 
-        def compute(*given: Any) -> Any:
-            made_of = op, list(given), splitting.operands, plan.results, splitting.results, plan.shapes
-            return meaning(Call(*made_of, self.sizes, self.read, self.body, self.decisions, self.keeps_ops))
+        def compute(*shards: Any) -> Any:
+            inputs = op, list(shards), splitting.operands, plan.results, splitting.results, plan.shapes
+            return meaning(ShardedCall(*inputs, self.sizes, self.read, self.body, self.decisions, self.keeps_ops))
 
-        made = self._kept((plan, self.keeps_ops), compute, *xs) if plan.pure else compute(*xs)
+        computed = self._kept((plan, self.keeps_ops), compute, *xs) if plan.pure else compute(*xs)
         partial = splitting.partial if plan.kind is not None else ()
         outs = [
-            Sharded(_cast_type(y, k), s, partial, plan.kind or "", op)
-            for y, k, s in zip(as_list(made), plan.results, splitting.results, strict=True)
+            Sharded(_cast_type(y, t), s, partial, plan.kind or "", op)
+            for y, t, s in zip(as_list(computed), plan.results, splitting.results, strict=True)
         ]
         results_of = [
             y if y.sharding == w else Sharded(self.reshard(y, w, f"of {op.name}"), w)
@@ -238,37 +238,40 @@ class Importer:
             y.make = lambda s: _lax.broadcast(xs[0], local_shape(shape, s, self.sizes))
         return results_of
 
-    def _plan(self, op: Any, operands: Sequence[Sharded]) -> _Plan:
-        """Returns how an op is computed on shards; ops that are written alike, of operands split alike, have one."""
+    def _plan(self, op: Any, operands: Sequence[Sharded]) -> _ShardPlan:
+        """Returns the plan of an op on shards; equal ops on operands of equal types and shardings share a plan."""
         kind = _KINDS[op.name](op) if op.name in _KINDS else None
         reduces = kind is not None or (op.name == "stablehlo.scatter" and indexing.scatter_reduces(op))
         types = tuple([v.type for v in op.operands]), tuple([v.type for v in op.results])
-        given = tuple([x.sharding for x in operands])
-        key = op.name, tuple(op.attributes.items()), kind, reduces, types, given, self.manual
+        operand_shardings = tuple([x.sharding for x in operands])
+        key = op.name, tuple(op.attributes.items()), kind, reduces, types, operand_shardings, self.manual
         plan = self._plans.get(key)
         if plan is None:
-            before = len(self.decisions.made)
-            plan = self._made_plan(op, given, kind, reduces=reduces)
-            # What is dropped is said of every op.
-            if len(self.decisions.made) == before:
+            before = len(self.decisions.log)
+            plan = self._new_plan(op, operand_shardings, kind, reduces=reduces)
+            # A plan with dropped shardings is not cached, so that every op reports them.
+            if len(self.decisions.log) == before:
                 self._plans[key] = plan
         return plan
 
-    def _made_plan(self, op: Any, given: tuple[Sharding, ...], kind: str | None, *, reduces: bool) -> _Plan:
-        shapes_of, kinds = [t.shape for t in self.types_of(op.operands)], self.types_of(op.results)
+    def _new_plan(
+        self, op: Any, operand_shardings: tuple[Sharding, ...], kind: str | None, *, reduces: bool
+    ) -> _ShardPlan:
+        shapes_of, result_types = [t.shape for t in self.types_of(op.operands)], self.types_of(op.results)
         wanted = self.result_shardings(op)
-        splitting = self._splitting(op, given, (shapes_of, [k.shape for k in kinds]), wanted, reduces=reduces)
+        result_shapes = [t.shape for t in result_types]
+        splitting = self._splitting(op, operand_shardings, (shapes_of, result_shapes), wanted, reduces=reduces)
         results = [
-            jax.ShapeDtypeStruct(local_shape(k.shape, s, self.sizes), k.dtype)
-            for k, s in zip(kinds, splitting.results, strict=True)
+            jax.ShapeDtypeStruct(local_shape(t.shape, s, self.sizes), t.dtype)
+            for t, s in zip(result_types, splitting.results, strict=True)
         ]
-        return _Plan(splitting, wanted, results, shapes_of, [k.shape for k in kinds], kind, op.name in _PURE)
+        return _ShardPlan(splitting, wanted, results, shapes_of, result_shapes, kind, op.name in _PURE)
 
     def _splitting(
-        self, op: Any, given: tuple[Sharding, ...], shapes_of: Any, wanted: list[Sharding], *, reduces: bool
+        self, op: Any, operand_shardings: tuple[Sharding, ...], shapes_of: Any, wanted: list[Sharding], *, reduces: bool
     ) -> Splitting:
-        if not any(map(axes_of, wanted)) and not any(map(axes_of, given)):
-            return Splitting(given, tuple(wanted), ())
+        if not any(map(axes_of, wanted)) and not any(map(axes_of, operand_shardings)):
+            return Splitting(operand_shardings, tuple(wanted), ())
         if op.name == "stablehlo.optimization_barrier":
             # Shardy has no rule for it: each result is its operand.
             return Splitting(tuple(wanted), tuple(wanted), ())
@@ -276,18 +279,18 @@ class Importer:
             kept = shapes.split_slice(op, wanted[0], self.sizes, self.read)
             return Splitting((kept,), (kept,), ())
         if RULE not in op.attributes:
-            return split_op(op, shapes_of, given, wanted, self.sizes)
+            return split_op(op, shapes_of, operand_shardings, wanted, self.sizes)
         rule = read_rule(op.attributes[RULE])
         if op.name == "stablehlo.reduce_window":
             dims = windows.separate_dims(op, self.read)
             free = {f for d in dims for f in rule.results[0][d]}
             rule = dataclasses.replace(rule, local=rule.local - free)
-        return split(rule, shapes_of, given, wanted, self.sizes, reduces=reduces)
+        return split(rule, shapes_of, operand_shardings, wanted, self.sizes, reduces=reduces)
 
     # --- communication ------------------------------------------------------------------------------------------------
 
     def settle(self, x: Sharded) -> Sharded:
-        """Makes the reduction of a value that is still to be made."""
+        """Performs the pending reduction of a value."""
         if not x.partial:
             return x
         key = (self.scope, "settled")
@@ -329,8 +332,8 @@ class Importer:
             return values.reduce_scatter(array, axis, dim)
 
 
-def _cast_type(y: Any, kind: jax.ShapeDtypeStruct) -> Any:
-    """Checks that a shard has the type that StableHLO gives it."""
-    if y.shape != kind.shape:
-        raise AssertionError(f"a shard of {list(y.shape)} was made where {list(kind.shape)} was expected")
-    return y if y.dtype == kind.dtype else _lax.convert_element_type(y, kind.dtype)
+def _cast_type(y: Any, expected: jax.ShapeDtypeStruct) -> Any:
+    """Checks the shape of a shard, and casts it to the dtype of its StableHLO type."""
+    if y.shape != expected.shape:
+        raise AssertionError(f"a shard of {list(y.shape)} was computed where {list(expected.shape)} was expected")
+    return y if y.dtype == expected.dtype else _lax.convert_element_type(y, expected.dtype)

@@ -1,4 +1,4 @@
-"""Gathers and scatters, also of dims that are sharded: a mask, and for a gather a sum."""
+"""Gathers and scatters, including sharded dims: a mask, and for a gather a sum."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from jaxlib.mlir.dialects import stablehlo
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
-from jaxmesh.frontends.stablehlo.call import Call, Ops
+from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall
 from jaxmesh.frontends.stablehlo.reductions import body_ops, kind_of, returned
 from jaxmesh.frontends.stablehlo.values import all_reduce, axis_position
 
-OPS = Ops()
+OPS = OpFamily()
 _lax: Any = jax.lax
 _hlo: Any = stablehlo
 _CLIP = _lax.GatherScatterMode.CLIP
 _DROP = _lax.GatherScatterMode.FILL_OR_DROP
 
 
-def _indices_last(indices: Any, at: int) -> Any:
-    """Returns indices with their index vectors along the last dim, as JAX has them."""
-    if at == indices.ndim:
-        return _lax.expand_dims(indices, (at,))
-    return jnp.moveaxis(indices, at, -1)
+def _indices_last(indices: Any, index_dim: int) -> Any:
+    """Returns indices with their index vectors along the last dim, as in JAX."""
+    if index_dim == indices.ndim:
+        return _lax.expand_dims(indices, (index_dim,))
+    return jnp.moveaxis(indices, index_dim, -1)
 
 
 def _make_signed(indices: Any) -> Any:
@@ -37,7 +37,7 @@ def _make_signed(indices: Any) -> Any:
 
 
 @OPS.add("stablehlo.gather", kind="sum")
-def _gather(call: Call) -> Any:
+def _gather(call: ShardedCall) -> Any:
     dims = _hlo.GatherDimensionNumbers(call.raw("dimension_numbers"))
     x, indices = call.operands
     indices = _make_signed(_indices_last(indices, dims.index_vector_dim))
@@ -57,31 +57,32 @@ def _gather(call: Call) -> Any:
         start_indices_batching_dims=tuple(_move_dims(dims.start_indices_batching_dims, dims.index_vector_dim)),
     )
     axes = join_axes([x, indices])
-    made = _lax.gather(spread(x, axes), spread(indices, axes), numbers, tuple(sizes), mode=_CLIP)
+    gathered = _lax.gather(spread(x, axes), spread(indices, axes), numbers, tuple(sizes), mode=_CLIP)
     if inside is None:
-        return made
-    axes = join_axes([made, inside])
-    batch = [i for i in range(made.ndim) if i not in offset_dims]
-    mask = _lax.broadcast_in_dim(spread(inside, axes), made.shape, batch)
-    made = spread(made, axes)
-    return _lax.select(mask, made, _lax.full_like(made, 0))
+        return gathered
+    axes = join_axes([gathered, inside])
+    batch = [i for i in range(gathered.ndim) if i not in offset_dims]
+    mask = _lax.broadcast_in_dim(spread(inside, axes), gathered.shape, batch)
+    gathered = spread(gathered, axes)
+    return _lax.select(mask, gathered, _lax.full_like(gathered, 0))
 
 
 def _move_dims(dims: Any, index_vector_dim: int) -> list[int]:
     return [d if d < index_vector_dim else d - 1 for d in dims]
 
 
-def _move_to_shard(call: Call, indices: Any, column: int, dim: int, local: int) -> tuple[Any, Any]:
-    """Returns indices into this device's part of a dim, and which of them are in it."""
+def _move_to_shard(call: ShardedCall, indices: Any, column: int, dim: int, local: int) -> tuple[Any, Any]:
+    """Returns indices into this device's part of a dim, and a mask of the indices inside it."""
     axes, whole = call.shardings[0][dim], call.shapes[0][dim]
-    one = _lax.index_in_dim(indices, column, indices.ndim - 1, keepdims=False)
-    # A gather clamps its indices to the whole dim.
-    one = _lax.clamp(_lax.full_like(one, 0), one, _lax.full_like(one, whole - 1))
+    column_indices = _lax.index_in_dim(indices, column, indices.ndim - 1, keepdims=False)
+    # A gather clamps its indices to the global dim.
+    low, high = _lax.full_like(column_indices, 0), _lax.full_like(column_indices, whole - 1)
+    column_indices = _lax.clamp(low, column_indices, high)
     first = axis_position(axes, call.sizes) * np.int32(local)
-    one = spread(one, axes) - first.astype(one.dtype)
-    inside = (one >= 0) & (one < local)
+    column_indices = spread(column_indices, axes) - first.astype(column_indices.dtype)
+    inside = (column_indices >= 0) & (column_indices < local)
     columns = [
-        one if i == column else spread(_lax.index_in_dim(indices, i, indices.ndim - 1, keepdims=False), axes)
+        column_indices if i == column else spread(_lax.index_in_dim(indices, i, indices.ndim - 1, keepdims=False), axes)
         for i in range(indices.shape[-1])
     ]
     every = join_axes(columns)
@@ -95,19 +96,19 @@ _SCATTERS = {"sum": _lax.scatter_add, "prod": _lax.scatter_mul, "min": _lax.scat
 
 
 def scatter_reduces(op: Any) -> bool:
-    """Returns True if partial scatters can be added up."""
+    """Returns True if partial scatters can be summed."""
     return len(op.results) == 1 and kind_of(op) == "sum"
 
 
 @OPS.add("stablehlo.scatter")
-def _scatter(call: Call) -> Any:
+def _scatter(call: ShardedCall) -> Any:
     if len(call.operands) != 3:
         raise UnsupportedError("a scatter of several operands at once; scatter them one by one.")
     x, indices, updates = call.operands
     dims = _hlo.ScatterDimensionNumbers(call.raw("scatter_dimension_numbers"))
     scattered: list[int] = list(dims.scattered_dims_to_operand_dims)
-    at, inserted = dims.index_vector_dim, set(dims.inserted_window_dims)
-    indices = _make_signed(_indices_last(indices, at))
+    index_dim, inserted = dims.index_vector_dim, set(dims.inserted_window_dims)
+    indices = _make_signed(_indices_last(indices, index_dim))
     for column, d in enumerate(scattered):
         axes: tuple[str, ...] = call.shardings[0][d]
         if axes and d in inserted:
@@ -127,28 +128,28 @@ def _scatter(call: Call) -> Any:
         inserted_window_dims=tuple(dims.inserted_window_dims),
         scatter_dims_to_operand_dims=tuple(scattered),
         operand_batching_dims=tuple(dims.input_batching_dims),
-        scatter_indices_batching_dims=tuple(_move_dims(dims.scatter_indices_batching_dims, at)),
+        scatter_indices_batching_dims=tuple(_move_dims(dims.scatter_indices_batching_dims, index_dim)),
     )
     partial = _update_axes(call, dims)
     target = _lax.full_like(x, 0) if partial else x
-    made = _apply(call, target, indices, updates, numbers)
+    scattered_values = _apply(call, target, indices, updates, numbers)
     if not partial:
-        return made
+        return scattered_values
     call.decisions.collective("all_reduce", partial, "sum of updates, of which each device has a part")
-    total = all_reduce(made, partial, "sum")
+    total = all_reduce(scattered_values, partial, "sum")
     every = join_axes([x, total])
     return _lax.add(spread(x, every), spread(total, every))
 
 
-def _update_axes(call: Call, dims: Any) -> list[str]:
-    """Returns the mesh axes that split the updates and not the operand: each device has some of the updates."""
+def _update_axes(call: ShardedCall, dims: Any) -> list[str]:
+    """Returns the mesh axes that split the updates and not the operand: each device has a part of the updates."""
     windows, batching = set(dims.update_window_dims), set(dims.scatter_indices_batching_dims)
     free = [i for i in range(len(call.shardings[2])) if i not in windows]
-    rows = [i for i in range(len(call.shardings[1])) if i != dims.index_vector_dim]
-    return [a for i, r in zip(free, rows, strict=True) if r not in batching for a in call.shardings[2][i]]
+    index_dims = [i for i in range(len(call.shardings[1])) if i != dims.index_vector_dim]
+    return [a for i, r in zip(free, index_dims, strict=True) if r not in batching for a in call.shardings[2][i]]
 
 
-def _apply(call: Call, x: Any, indices: Any, updates: Any, numbers: Any) -> Any:
+def _apply(call: ShardedCall, x: Any, indices: Any, updates: Any, numbers: Any) -> Any:
     axes = join_axes([x, indices, updates])
     x, indices, updates = spread(x, axes), spread(indices, axes), spread(updates, axes)
     unique = bool(call.get("unique_indices", False))
@@ -164,6 +165,6 @@ def _apply(call: Call, x: Any, indices: Any, updates: Any, numbers: Any) -> Any:
     if [o.name for o in inner] == ["stablehlo.subtract"] and list(inner[0].operands) == list(block.arguments):
         return _lax.scatter_add(x, indices, -updates, numbers, unique_indices=unique, mode=_DROP)
     raise UnsupportedError(
-        f"a scatter whose body is {[o.name for o in inner]}; read are sums, differences, products, minima, maxima and "
-        "overwriting."
+        f"a scatter whose body is {[o.name for o in inner]}; supported are sums, differences, products, minima, maxima "
+        "and overwriting."
     )

@@ -1,4 +1,4 @@
-"""Prepares a module for Shardy: calls are inlined."""
+"""Prepares a module for Shardy: inlines calls."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from jaxmesh.errors import UnsupportedError
 
 _ir: Any = ir
 OWN_PART = "sdy.all_slice"
-"""The composite by which tt-mlir takes a device's own part, which its decomposition does by all_to_alls."""
+"""The composite in tt-mlir that slices out a device's part; its decomposition would use all_to_alls."""
 COMPOSITE = "tt.composite_attributes"
-"""The attribute of a custom call with those of the composite that it stands for."""
+"""The attribute of a custom call with the attributes of the composite that it replaces."""
 
 
 def inline_calls(module: Any, name: str = "main", kept: Callable[[Any], bool] = lambda _: False) -> Any:
-    """Inlines every call in a function of the module; Shardy's passes would replicate across them.
+    """Inlines every call in a function of the module; Shardy's passes would replicate across calls.
 
     Args:
       module: the module's operation, which is changed.
       name: the function.
-      kept: says of a composite that it becomes a custom call of its name.
+      kept: returns True for a composite that becomes a custom call of its name.
 
     Returns:
-      The function, the only one that is left, by the name `main`, without which Shardy ends the process.
+      The function, the only remaining one, renamed `main`; without a `main`, Shardy ends the process.
 
     Raises:
-      UnsupportedError: the module does not define a function, or one calls itself.
+      UnsupportedError: the module does not define a function, or a function calls itself.
     """
     functions = {o.attributes["sym_name"].value: o for o in operations(module) if o.name == "func.func"}
     if name not in functions:
-        raise UnsupportedError(f"the module has no function @{name}, but {sorted(functions)}.")
+        raise UnsupportedError(f"the module does not define @{name}; its functions are {sorted(functions)}.")
     main = functions[name]
     _check_calls(name, functions, (), set())
     body = walk(main)
@@ -53,12 +53,12 @@ def inline_calls(module: Any, name: str = "main", kept: Callable[[Any], bool] = 
 
 
 def _open_tuples(body: list[Any]) -> None:
-    """Replaces the elements of tuples by the values that the tuples are made of; Shardy has no tuples."""
+    """Replaces the elements of tuples by the tuples' operands, since Shardy does not support tuples."""
     tuples = [o for o in body if o.name == "stablehlo.tuple"]
     for op in [o for o in body if o.name == "stablehlo.get_tuple_element"]:
-        made = op.operands[0].owner
-        if getattr(made, "name", "") == "stablehlo.tuple":
-            op.results[0].replace_all_uses_with(made.operands[op.attributes["index"].value])
+        producer = op.operands[0].owner
+        if getattr(producer, "name", "") == "stablehlo.tuple":
+            op.results[0].replace_all_uses_with(producer.operands[op.attributes["index"].value])
             op.erase()
     for op in tuples:
         if not list(op.results[0].uses):
@@ -67,11 +67,11 @@ def _open_tuples(body: list[Any]) -> None:
 
 def _check_calls(name: str, functions: dict[str, Any], callers: tuple[str, ...], checked: set[str]) -> None:
     if name in callers:
-        raise UnsupportedError(f"@{name} calls itself by way of @{callers[-1]}; functions are inlined, so none may.")
+        raise UnsupportedError(f"@{name} calls itself through @{callers[-1]}; inlined functions cannot recurse.")
     if name in checked:
         return
     if name not in functions or len(functions[name].regions[0].blocks) != 1:
-        raise UnsupportedError(f"the module calls @{name}, of which it has no body of one block.")
+        raise UnsupportedError(f"the module calls @{name}, but does not define it with a body of one block.")
     for op in walk(functions[name]):
         callee = callee_of(op)
         if callee is not None:
@@ -85,19 +85,19 @@ def operations(op: Any) -> list[Any]:
 
 
 def walk(op: Any) -> list[Any]:
-    """Returns every operation inside an operation, at any depth, outer ones first."""
-    found: list[Any] = []
+    """Returns every operation inside an operation, at any depth, in pre-order."""
+    inner_operations: list[Any] = []
 
     def visit(inner: Any) -> Any:
-        found.append(inner)
+        inner_operations.append(inner)
         return _ir.WalkResult.ADVANCE
 
     op.walk(visit, _ir.WalkOrder.PRE_ORDER)
-    return found[1:]
+    return inner_operations[1:]
 
 
 def callee_of(op: Any) -> str | None:
-    """Returns the name of the function that an operation calls; None if it calls none."""
+    """Returns the name of the function that an operation calls, or None."""
     match op.name:
         case "func.call":
             return op.attributes["callee"].value
@@ -116,7 +116,7 @@ def _inline(call: Any, functions: dict[str, Any]) -> None:
     body = [o.operation for o in block.operations]
     for op in body[:-1]:
         copy = op.clone(point).operation
-        # A function of a library has no line of the user's.
+        # A library function's line is replaced by the call's line.
         for inner in [copy, *walk(copy)]:
             inner.location = _ir.Location.callsite(inner.location, [call.location])
         _replace_operands(copy, values)
@@ -128,12 +128,13 @@ def _inline(call: Any, functions: dict[str, Any]) -> None:
 
 def _keep_call(composite: Any) -> None:
     """Replaces a composite by a custom call of its name, with its attributes."""
-    kinds = [v.type for v in composite.results]
-    given, where = composite.attributes, "composite_attributes"
-    rows = {"call_target_name": given["name"], COMPOSITE: given[where] if where in given else _ir.DictAttr.get({})}
-    place = {"loc": composite.location, "ip": _ir.InsertionPoint(composite)}
-    made = _ir.Operation.create("stablehlo.custom_call", kinds, list(composite.operands), rows, **place)
-    for old, new in zip(composite.results, made.results, strict=True):
+    result_types = [v.type for v in composite.results]
+    written, where = composite.attributes, "composite_attributes"
+    configured = written[where] if where in written else _ir.DictAttr.get({})
+    attributes = {"call_target_name": written["name"], COMPOSITE: configured}
+    location = {"loc": composite.location, "ip": _ir.InsertionPoint(composite)}
+    call = _ir.Operation.create("stablehlo.custom_call", result_types, list(composite.operands), attributes, **location)
+    for old, new in zip(composite.results, call.results, strict=True):
         old.replace_all_uses_with(new)
     composite.erase()
 
@@ -149,14 +150,15 @@ def _replace_operands(op: Any, values: dict[Any, Any]) -> None:
 
 
 def reshape_broadcasts(main: Any) -> None:
-    """Turns broadcasts that only add dims of size 1 into reshapes, as XLA does before it runs Shardy.
+    """Replaces broadcasts that only add dims of size 1 by reshapes, as XLA does before it runs Shardy.
 
-    Shardy propagates through reshapes before, and through broadcasts after it propagates through products.
+    Shardy propagates through reshapes before products, and through broadcasts after products.
     """
     for op in [o for o in walk(main) if o.name == "stablehlo.broadcast_in_dim"]:
         (x,), (y,) = op.operands, op.results
         dims = list(op.attributes["broadcast_dimensions"])
         if dims and dims == sorted(dims) and math.prod(x.type.shape) == math.prod(y.type.shape):
-            made = _ir.Operation.create("stablehlo.reshape", [y.type], [x], loc=op.location, ip=_ir.InsertionPoint(op))
-            y.replace_all_uses_with(made.results[0])
+            location = {"loc": op.location, "ip": _ir.InsertionPoint(op)}
+            reshape = _ir.Operation.create("stablehlo.reshape", [y.type], [x], **location)
+            y.replace_all_uses_with(reshape.results[0])
             op.erase()

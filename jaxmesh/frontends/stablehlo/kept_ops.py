@@ -1,4 +1,4 @@
-"""Ops of TTIR that the import keeps: one equation each, which is printed as the op and computes what StableHLO says."""
+"""Ops of TTIR that the import keeps: each is one equation, printed as the op and computed as StableHLO defines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxmesh.frontends.stablehlo.call import as_list
 def keep_op(
     keeps_ops: bool, name: str, operands: Sequence[Any], attributes: Mapping[str, Any], meaning: Callable[..., Any]
 ) -> list[Any]:
-    """Performs the meaning of an op of TTIR on arrays, as one equation where ops are kept."""
+    """Performs the meaning of an op of TTIR on arrays; as one equation if ops are kept."""
     axes = join_axes(operands)
     arrays = [spread(x, axes) for x in operands]
 

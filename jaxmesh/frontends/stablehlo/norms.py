@@ -9,14 +9,14 @@ import jax
 import numpy as np
 
 from jaxmesh.frontends.jax.retype import join_axes, spread
-from jaxmesh.frontends.stablehlo.call import Call, Ops
+from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall
 
-OPS = Ops()
+OPS = OpFamily()
 _lax: Any = jax.lax
 
 
-def _aligned(call: Call) -> list[Any]:
-    """Returns the operands, those per feature with the rank of the first."""
+def _aligned(call: ShardedCall) -> list[Any]:
+    """Returns the operands; per-feature operands are reshaped to the rank of the first."""
     axes = join_axes(call.operands)
     x, *rest = (spread(v, axes) for v in call.operands)
     shape = [1] * x.ndim
@@ -24,27 +24,27 @@ def _aligned(call: Call) -> list[Any]:
     return [x, *(v if v.ndim == x.ndim else v.reshape(shape) for v in rest)]
 
 
-def _sum(call: Call, x: Any) -> Any:
-    """Returns the sum over all dims but the feature's, one number per feature."""
+def _sum(call: ShardedCall, x: Any) -> Any:
+    """Returns the sum over all dims but the feature dim, one number per feature."""
     return _lax.reduce_sum(x, tuple(d for d in range(x.ndim) if d != call["feature_index"]))
 
 
-def _count(call: Call, x: Any) -> Any:
+def _count(call: ShardedCall, x: Any) -> Any:
     return np.asarray(math.prod(x.shape) // x.shape[call["feature_index"]], x.dtype)
 
 
-def _deviation(call: Call, variance: Any) -> Any:
+def _deviation(call: ShardedCall, variance: Any) -> Any:
     return _lax.sqrt(variance + np.asarray(call["epsilon"], variance.dtype))
 
 
 @OPS.add("stablehlo.batch_norm_inference")
-def _inference(call: Call) -> Any:
+def _inference(call: ShardedCall) -> Any:
     x, scale, offset, mean, variance = _aligned(call)
     return (x - mean) / _deviation(call, variance) * scale + offset
 
 
 @OPS.add("stablehlo.batch_norm_training")
-def _training(call: Call) -> Any:
+def _training(call: ShardedCall) -> Any:
     x, scale, offset = _aligned(call)
     count = _count(call, x)
     mean = _sum(call, x) / count
@@ -54,10 +54,10 @@ def _training(call: Call) -> Any:
 
 
 @OPS.add("stablehlo.batch_norm_grad")
-def _grad(call: Call) -> Any:
-    x, scale, mean, variance, given = _aligned(call)
+def _grad(call: ShardedCall) -> Any:
+    x, scale, mean, variance, cotangent = _aligned(call)
     count, deviation = _count(call, x), _deviation(call, variance)
     normal = (x - mean) / deviation
-    to_scale, to_offset = _sum(call, given * normal), _sum(call, given)
+    to_scale, to_offset = _sum(call, cotangent * normal), _sum(call, cotangent)
     rest = (to_offset.reshape(mean.shape) + normal * to_scale.reshape(mean.shape)) / count
-    return [scale / deviation * (given - rest), to_scale, to_offset]
+    return [scale / deviation * (cotangent - rest), to_scale, to_offset]

@@ -1,4 +1,4 @@
-"""Sharding rules of ops that Shardy does not know: CHLO's, batch normalisation, calls that stand for ops of TTIR."""
+"""Sharding rules of ops unknown to Shardy: CHLO's, batch normalisation, and calls that represent ops of TTIR."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from jaxmesh.jaxprs.stablehlo import EQUATION
 
 _ir: Any = ir
 Dims = list[tuple[int, ...]]
-"""Per dim of a tensor its factors, the most significant first."""
+"""The factors of each dim of a tensor, the most significant first."""
 
 
 @dataclass
-class _Rule:
-    """A rule that is being made: the sizes of its factors, those that must not be split, those that the op moves."""
+class _RuleDraft:
+    """A rule under construction: the sizes of its factors, the factors that must stay whole, and the factors the op
+    moves."""
 
     sizes: list[int] = field(default_factory=list[int])
     whole: list[int] = field(default_factory=list[int])
@@ -39,12 +40,12 @@ class _Rule:
         return [(self.factor(n, whole=d in whole),) for d, n in enumerate(shape)]
 
     def text(self, operands: Sequence[Dims], results: Sequence[Dims], *, custom: bool) -> str:
-        """Returns the rule as Shardy writes it."""
+        """Returns the rule in Shardy's syntax."""
         factors = ", ".join(f"{_letter(i)}={n}" for i, n in enumerate(self.sizes))
-        rows = {"need_replication": self.whole, "permutation": self.moved}
-        kinds = "".join(f" {kind}={{{', '.join(map(_letter, row))}}}" for kind, row in rows.items() if row)
-        kinds += ", custom" if custom else ""
-        return f"#sdy.op_sharding_rule<({_side(operands)})->({_side(results)}) {{{factors}}}{kinds}>"
+        lists = {"need_replication": self.whole, "permutation": self.moved}
+        traits = "".join(f" {name}={{{', '.join(map(_letter, fs))}}}" for name, fs in lists.items() if fs)
+        traits += ", custom" if custom else ""
+        return f"#sdy.op_sharding_rule<({_side(operands)})->({_side(results)}) {{{factors}}}{traits}>"
 
 
 def _letter(i: int) -> str:
@@ -56,21 +57,21 @@ def _side(tensors: Sequence[Dims]) -> str:
 
 
 def add_rules(main: Any) -> None:
-    """Gives ops that Shardy does not know their sharding rules."""
+    """Adds sharding rules to ops that Shardy does not know."""
     for op in walk(main):
         make = None if RULE in op.attributes else _maker(op)
         if make is None:
             continue
-        rule = _Rule()
-        made = make(op, rule)
-        if made is not None:
-            text = rule.text(*made, custom=op.name == "stablehlo.custom_call")
+        rule = _RuleDraft()
+        dims = make(op, rule)
+        if dims is not None:
+            text = rule.text(*dims, custom=op.name == "stablehlo.custom_call")
             op.attributes[RULE] = _ir.Attribute.parse(text, op.context)
 
 
-_Made = tuple[list[Dims], list[Dims]]
+_RuleDims = tuple[list[Dims], list[Dims]]
 """The dims of the operands, and of the results."""
-_Maker = Callable[[Any, _Rule], _Made | None]
+_Maker = Callable[[Any, _RuleDraft], _RuleDims | None]
 
 
 def _maker(op: Any) -> _Maker | None:
@@ -87,7 +88,7 @@ def _shapes(op: Any) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
     return [tuple(v.type.shape) for v in op.operands], [tuple(v.type.shape) for v in op.results]
 
 
-def _pointwise(op: Any, rule: _Rule) -> _Made | None:
+def _pointwise(op: Any, rule: _RuleDraft) -> _RuleDims | None:
     operands, results = _shapes(op)
     if len({*operands, *results}) != 1 or not operands[0]:
         return None
@@ -95,19 +96,20 @@ def _pointwise(op: Any, rule: _Rule) -> _Made | None:
     return [dims] * len(operands), [dims] * len(results)
 
 
-def _top_k(op: Any, rule: _Rule) -> _Made:
-    """The largest along a dim, the last one by default, of which each device may have a part; see `top_k`."""
+def _top_k(op: Any, rule: _RuleDraft) -> _RuleDims:
+    """Returns the rule of a top-k along a dim, by default the last, which may be sharded; see `top_k`."""
     (shape,), results = _shapes(op)
     dim = _attribute(op, "dim", -1) % len(shape)
     dims = rule.dims(shape)
     rule.moved.extend(dims[dim])
-    made = [*dims]
-    made[dim] = (rule.factor(results[0][dim], whole=True),)
-    return [dims], [made] * len(results)
+    result_dims = [*dims]
+    result_dims[dim] = (rule.factor(results[0][dim], whole=True),)
+    return [dims], [result_dims] * len(results)
 
 
-def _batch_norm(op: Any, rule: _Rule) -> _Made:
-    """All but the features are reduced, unless mean and variance are given."""
+def _batch_norm(op: Any, rule: _RuleDraft) -> _RuleDims:
+    """Returns the rule of a batch normalisation, which reduces all dims but the features unless mean and variance
+    are operands."""
     operands, results = _shapes(op)
     feature, rank = op.attributes["feature_index"].value, len(operands[0])
     reduced = [] if op.name.endswith("inference") else [d for d in range(rank) if d != feature]
@@ -123,26 +125,27 @@ def _batch_norm(op: Any, rule: _Rule) -> _Made:
 
 
 def _attribute(op: Any, name: str, default: int) -> int:
-    given = {k: v for where in (COMPOSITE, "mhlo.attributes") for k, v in _rows(op, where)}
-    return int(given[name].value) if name in given else default
+    written = {k: v for where in (COMPOSITE, "mhlo.attributes") for k, v in _entries(op, where)}
+    return int(written[name].value) if name in written else default
 
 
-def _rows(op: Any, where: str) -> Iterator[tuple[str, Any]]:
+def _entries(op: Any, where: str) -> Iterator[tuple[str, Any]]:
     return iter(entries(op.attributes[where]) if where in op.attributes else ())
 
 
-def _attention(op: Any, rule: _Rule) -> _Made | None:
-    """Attention: batches and heads are split alike; each head of keys and values has as many of queries."""
-    (query, key, value, *masks), (made,) = _shapes(op)
-    if len(query) != 4 or len(key) != 4 or query[1] % key[1] or key != value or made != query:
+def _attention(op: Any, rule: _RuleDraft) -> _RuleDims | None:
+    """Returns the rule of attention: batches and heads are split alike; each key-value head serves equally many
+    query heads."""
+    (query, key, value, *masks), (result,) = _shapes(op)
+    if len(query) != 4 or len(key) != 4 or query[1] % key[1] or key != value or result != query:
         return None
     batch, heads, shared = rule.factor(query[0]), rule.factor(key[1]), query[1] // key[1]
-    rows, size, keys = (rule.factor(n, whole=True) for n in (query[2], query[3], key[2]))
-    # Shardy has no factor of size 1 beside another one.
+    queries, size, keys = (rule.factor(n, whole=True) for n in (query[2], query[3], key[2]))
+    # Shardy does not allow a factor of size 1 beside another factor.
     of_heads = (heads, rule.factor(shared)) if shared > 1 else (heads,)
-    of_queries: Dims = [(batch,), of_heads, (rows,), (size,)]
+    of_queries: Dims = [(batch,), of_heads, (queries,), (size,)]
     of_keys: Dims = [(batch,), (heads,), (keys,), (size,)]
-    of_mask: Dims = [(batch,), of_heads, (rows,), (keys,)]
+    of_mask: Dims = [(batch,), of_heads, (queries,), (keys,)]
     whole = query[0], query[1], query[2], key[2]
     if any(len(m) != 4 or any(n not in (1, w) for n, w in zip(m, whole, strict=True)) for m in masks):
         return None
@@ -152,28 +155,28 @@ def _attention(op: Any, rule: _Rule) -> _Made | None:
     return [of_queries, of_keys, of_keys, *of_masks], [of_queries]
 
 
-def _gather(op: Any, rule: _Rule) -> _Made | None:
-    """A gather along a dim: each index reads all of that dim."""
-    (shape, index), (made,) = _shapes(op)
+def _gather(op: Any, rule: _RuleDraft) -> _RuleDims | None:
+    """Returns the rule of a gather along a dim: each index reads all of that dim."""
+    (shape, index), (result,) = _shapes(op)
     dim = _attribute(op, "dim", 0) % len(shape)
     same = [d for d, (n, m) in enumerate(zip(shape, index, strict=True)) if d != dim and n == m]
     dims = rule.dims(shape, [d for d in range(len(shape)) if d not in same])
     of_index: Dims = [dims[d] if d in same else (rule.factor(n, whole=d != dim),) for d, n in enumerate(index)]
-    return ([dims, of_index], [of_index]) if made == index else None
+    return ([dims, of_index], [of_index]) if result == index else None
 
 
-def _norm(op: Any, rule: _Rule) -> _Made | None:
-    """A normalisation along the last dims, which those of its scale and offset are."""
-    (shape, *rest), (made,) = _shapes(op)
-    if made != shape or not rest or any(r != shape[len(shape) - len(r) :] for r in rest):
+def _norm(op: Any, rule: _RuleDraft) -> _RuleDims | None:
+    """Returns the rule of a normalisation along the last dims, which scale and offset share."""
+    (shape, *rest), (result,) = _shapes(op)
+    if result != shape or not rest or any(r != shape[len(shape) - len(r) :] for r in rest):
         return None
     last = range(len(shape) - len(rest[0]), len(shape))
     dims = rule.dims(shape, last)
     return [dims, *[[dims[d] for d in last]] * len(rest)], [dims]
 
 
-def _matrices(op: Any, rule: _Rule) -> _Made | None:
-    """Whole matrices, and what is made of each: the dims before those of a matrix are a batch."""
+def _matrices(op: Any, rule: _RuleDraft) -> _RuleDims | None:
+    """Returns the rule of ops on whole matrices: the leading dims are a batch, the last two are not split."""
     operands, results = _shapes(op)
     batch = len(operands[0]) - 2
     if not results or batch < 0:
@@ -195,4 +198,4 @@ CALLS: dict[str, _Maker] = {
     **dict.fromkeys(("tenstorrent.topk", "tenstorrent.topk_values", "tenstorrent.topk_indices"), _top_k),
     "mhlo.topk": _top_k,
 }
-"""The rules of custom calls, and of composites that are kept as such."""
+"""The rules of custom calls, including composites that are kept as custom calls."""

@@ -1,4 +1,4 @@
-"""From a StableHLO module to a typed TTIR-level program: partitioned, imported, with `mesh_shard`s at its ends."""
+"""Imports a StableHLO module as a typed TTIR-level program: partitioned, with `mesh_shard`s at its boundary."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class ImportedProgram:
       jaxpr: the typed, closed jaxpr.
       arguments: the shardings of its arguments.
       results: the shardings of its results.
-      decisions: what the partitioner decided, in the order of the program.
-      assumptions: where replication is assumed that no type proves.
-      splits: whether any value that is computed is split over devices, or none is computed.
+      decisions: the partitioner's decisions, in program order.
+      assumptions: replication that is assumed without a proof by types.
+      splits: True if a computed value is sharded, or no value is computed.
     """
 
     jaxpr: Jaxpr
@@ -69,22 +69,21 @@ def import_module(
     Args:
       module: the module's operation, which is changed.
       mesh: the mesh of the program.
-      presharded: which arguments live on the devices already: those get no `mesh_shard`, and their local type.
+      presharded: True for each argument that already is on the devices: it has its local type, and no `mesh_shard`.
       consts: values of the first arguments, which the program closes over.
-      sources: where the ops of the module come from in the user's source.
-      results_asked: which results have shardings that were asked for.
-      avals: the types of the arguments and of the results where random keys are not their words; by default those of
-        the module.
+      sources: the source locations of the module's ops.
+      results_asked: True for each result with a requested sharding.
+      avals: the types of arguments and results with random keys as keys; by default the types in the module.
       name: the function of the module.
-      guarded: whether others than JAX made the module; see `partition`.
-      kept_results: which results stay on the devices.
-      equation: performs an equation that StableHLO has no op for, by its number; see `keep_equations`.
+      guarded: True if the module does not come from JAX; see `partition`.
+      kept_results: True for each result that stays on the devices.
+      equation: a function that performs, by number, an equation without a StableHLO op; see `keep_equations`.
 
     Raises:
-      InexpressibleError: an op, or a form of it, that has no meaning here.
+      InexpressibleError: an op, or a form of it, is not supported.
     """
     sizes: Mapping[str, int] = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
-    # On one device upstream's pipeline writes no mesh_shard, and its composites are ops of TTIR.
+    # On one device, upstream's pipeline inserts no mesh_shard, and its composites are ops of TTIR.
     whole = guarded and mesh.size == 1
 
     def is_op(composite: Any) -> bool:
@@ -97,15 +96,16 @@ def import_module(
     arguments, results = argument_shardings(main), result_shardings(main)
     block = main.regions[0].blocks[0]
     types = importer.types_of(block.arguments)
-    given, made = (types[len(consts) :], importer.types_of(block.operations[-1].operands)) if avals is None else avals
-    kept = presharded or [False] * len(given)
+    result_values = block.operations[-1].operands
+    argument_types, result_types = avals or (types[len(consts) :], importer.types_of(result_values))
+    kept = presharded or [False] * len(argument_types)
     on_devices = [*[False] * len(consts), *kept]
     for i, (sharding, asked) in enumerate(zip(arguments, partitioned.asked, strict=True)):
         if i >= len(consts):
             decisions.value(i - len(consts), sharding, asked, "argument")
     for d in partitioned.dropped:
         with decisions.sources.at(d.location, d.value) as line:
-            decisions.made.append(Decision("dropped", line, d.value, f"{d.wanted} became {d.kept}: it does not divide"))
+            decisions.log.append(Decision("dropped", line, d.value, f"{d.wanted} became {d.kept}: it does not divide"))
 
     stays = kept_results or [False] * len(results)
 
@@ -119,13 +119,13 @@ def import_module(
         if whole and not any(stays):
             return [importer.settle(y).array for y in outs]
         left = [_leave(importer, y, s, here) for y, s, here in zip(outs, results, stays, strict=True)]
-        return [from_words(y, a.dtype) for y, a in zip(left, made, strict=True)]
+        return [from_words(y, a.dtype) for y, a in zip(left, result_types, strict=True)]
 
-    # The words of a random key are a further dim.
-    ends = [s[: len(a.shape)] for a, s in zip(given, arguments[len(consts) :], strict=True)]
+    # The words of a random key are an additional dim.
+    ends = [s[: len(a.shape)] for a, s in zip(argument_types, arguments[len(consts) :], strict=True)]
     structs = [
         jax.ShapeDtypeStruct(local_shape(a.shape, s, sizes) if here else a.shape, a.dtype)
-        for a, s, here in zip(given, ends, kept, strict=True)
+        for a, s, here in zip(argument_types, ends, kept, strict=True)
     ]
     varying = [axes_of(s) if here else () for s, here in zip(ends, kept, strict=True)]
     with module.context:
@@ -136,8 +136,8 @@ def import_module(
     return ImportedProgram(
         jaxpr,
         tuple(ends),
-        tuple(s[: len(a.shape)] for a, s in zip(made, results, strict=True)),
-        tuple(decisions.made),
+        tuple(s[: len(a.shape)] for a, s in zip(result_types, results, strict=True)),
+        tuple(decisions.log),
         tuple(decisions.assumptions),
         importer.splits or not importer.computes,
     )

@@ -1,4 +1,4 @@
-"""Reductions, products of matrices, sorts."""
+"""Reductions, matrix products and sorts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jaxlib.mlir.dialects import stablehlo
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
-from jaxmesh.frontends.stablehlo.call import Call, Ops, as_list, enum_of
+from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall, as_list, enum_of
 from jaxmesh.frontends.stablehlo.kept_ops import keep_op
 from jaxmesh.frontends.stablehlo.values import COMBINE, COMBINE_DIMS
 
-OPS = Ops()
+OPS = OpFamily()
 _lax: Any = jax.lax
 _hlo: Any = stablehlo
 _KINDS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod", "and": "and", "or": "or"}
@@ -24,25 +24,25 @@ _KINDS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod", 
 
 
 def body_ops(op: Any, region: int = 0) -> list[Any]:
-    """Returns the operations of a region of scalars but its return, its constants and what Shardy notes there."""
+    """Returns the operations of a region of scalars without its return, its constants and Shardy's ops."""
     inner = [o.operation for o in op.regions[region].blocks[0].operations][:-1]
     return [o for o in inner if o.name != "stablehlo.constant" and not o.name.startswith("sdy.")]
 
 
 def returned(op: Any, region: int = 0) -> list[Any]:
-    """Returns the values that a region returns, seen through what Shardy notes there."""
+    """Returns the values that a region returns, looking through Shardy's ops."""
     last = [o.operation for o in op.regions[region].blocks[0].operations][-1]
-    return [_seen_through(v) for v in last.operands]
+    return [_look_through(v) for v in last.operands]
 
 
-def _seen_through(value: Any) -> Any:
+def _look_through(value: Any) -> Any:
     while getattr(value.owner, "name", "").startswith("sdy."):
         value = value.owner.operands[0]
     return value
 
 
 def kind_of(op: Any, region: int = 0) -> str | None:
-    """Returns the kind of a reduction whose body is one op of its two arguments; None for any other body."""
+    """Returns the kind of a reduction with a body of one op on its two arguments; None for any other body."""
     block = op.regions[region].blocks[0]
     inner = body_ops(op, region)
     last = inner[-1:]
@@ -61,7 +61,7 @@ def kind_of(op: Any, region: int = 0) -> str | None:
 
 
 def _is_truth(op: Any, test: Any) -> bool:
-    """Returns True if an op selects True where a test holds, and False elsewhere."""
+    """Returns True if an op selects True if a test holds, and False otherwise."""
     if op.name != "stablehlo.select" or op.operands[0].owner != test:
         return False
     yes, no = map(constant_of, op.operands[1:])
@@ -74,13 +74,13 @@ def _bitwise_kind(op: Any) -> str | None:
 
 
 @OPS.add("stablehlo.reduce", kind=_bitwise_kind)
-def _reduce(call: Call) -> Any:
+def _reduce(call: ShardedCall) -> Any:
     count = len(call.operands) // 2
     xs, starts = call.operands[:count], call.operands[count:]
     dims = tuple(call["dimensions"])
     kind = kind_of(call.op) if count == 1 else None
     if kind is not None:
-        # The start is added once, and not by every device: it is the identity wherever JAX made it.
+        # The start is added once, not by every device: it is the identity in all reductions from JAX.
         return _with_start(COMBINE_DIMS[kind](xs[0], dims), starts[0], kind, call)
     position = _argument_of_extreme(call, dims)
     if position is not None:
@@ -89,15 +89,15 @@ def _reduce(call: Call) -> Any:
     run = call.body(call.op.regions[0])
 
     def combine(left: Any, right: Any) -> Any:
-        made = run(*as_list(left), *as_list(right))
-        return tuple(made)
+        reduced = run(*as_list(left), *as_list(right))
+        return tuple(reduced)
 
     operands = [spread(x, axes) for x in xs]
-    made = _lax.reduce(tuple(operands), tuple(spread(s, axes) for s in starts), combine, dims)
-    return list(made)
+    reduced = _lax.reduce(tuple(operands), tuple(spread(s, axes) for s in starts), combine, dims)
+    return list(reduced)
 
 
-def _with_start(x: Any, start: Any, kind: str, call: Call) -> Any:
+def _with_start(x: Any, start: Any, kind: str, call: ShardedCall) -> Any:
     value = constant_of(call.op.operands[1])
     if value is not None and is_identity(value, kind, x.dtype):
         return x
@@ -114,12 +114,12 @@ def _with_start(x: Any, start: Any, kind: str, call: Call) -> Any:
 
 
 _SAME_NUMBER = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "sdy.reshard")
-"""Ops whose result has the one number that their operand has."""
+"""Ops whose result repeats the one number of their operand."""
 _CONSTANTS = ("stablehlo.constant", "sdy.constant", "arith.constant")
 
 
 def constant_of(value: Any) -> Any:
-    """Returns the number that all elements of a value are, if it is constant, or None."""
+    """Returns the number that all elements of a constant equal; None for any other value."""
     op = value.owner
     name = getattr(op, "name", "")
     if name in _SAME_NUMBER:
@@ -133,7 +133,7 @@ def constant_of(value: Any) -> Any:
 
 
 def is_identity(value: Any, kind: str, dtype: Any) -> bool:
-    """Returns True if a number changes nothing in a reduction."""
+    """Returns True if a number is the identity of a reduction."""
     number = value.item()
     info = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else None
     match kind:
@@ -155,14 +155,14 @@ _EXTREME = {f"stablehlo.{n}" for n in ("compare", "select", "and", "or", "minimu
 
 
 def _keeps_first(op: Any, inner: list[Any]) -> bool:
-    """Returns True if a reduction of values beside their indices keeps the lower index of equal values."""
+    """Returns True if a reduction of values with indices keeps the lower index of equal values."""
     _, left, _, right = op.regions[0].blocks[0].arguments
     of_indices = [o for o in inner if list(o.operands) == [left, right]]
     return any(o.name == "stablehlo.minimum" or enum_of(o, "comparison_direction") == "LT" for o in of_indices)
 
 
-def _argument_of_extreme(call: Call, dims: tuple[int, ...]) -> list[Any] | None:
-    """Recognises `argmax` and `argmin`: a reduction of values beside their indices."""
+def _argument_of_extreme(call: ShardedCall, dims: tuple[int, ...]) -> list[Any] | None:
+    """Recognises `argmax` and `argmin`: a reduction of values with their indices."""
     if len(call.operands) != 4 or len(dims) != 1:
         return None
     x, index = call.op.operands[:2]
@@ -190,19 +190,19 @@ def _argument_of_extreme(call: Call, dims: tuple[int, ...]) -> list[Any] | None:
 _PRECISION = {"DEFAULT": _lax.Precision.DEFAULT, "HIGH": _lax.Precision.HIGH, "HIGHEST": _lax.Precision.HIGHEST}
 
 
-def precision_of(call: Call) -> Any:
-    """Returns the precisions of a product's operands; None where JAX's default is meant."""
-    given = (
+def precision_of(call: ShardedCall) -> Any:
+    """Returns the precisions of a product's operands; None for JAX's default."""
+    names = (
         [str(p).split("<precision ")[-1].rstrip(">") for p in call.raw("precision_config")]
         if ("precision_config" in call.op.attributes)
         else []
     )
-    precisions = tuple(_PRECISION[p] for p in given)
+    precisions = tuple(_PRECISION[p] for p in names)
     return None if len(precisions) != 2 or set(precisions) == {_lax.Precision.DEFAULT} else precisions
 
 
 @OPS.add("stablehlo.dot_general", kind="sum")
-def _dot_general(call: Call) -> Any:
+def _dot_general(call: ShardedCall) -> Any:
     dims = _hlo.DotDimensionNumbers(call.raw("dot_dimension_numbers"))
     contracting = tuple(dims.lhs_contracting_dimensions), tuple(dims.rhs_contracting_dimensions)
     batch = tuple(dims.lhs_batching_dimensions), tuple(dims.rhs_batching_dimensions)
@@ -210,14 +210,14 @@ def _dot_general(call: Call) -> Any:
     attributes: dict[str, Any] = dict(zip(names, (*contracting, *batch), strict=True))
 
     def product(x: Any, y: Any) -> Any:
-        kind, precision = call.results[0].dtype, precision_of(call)
-        return _lax.dot_general(x, y, (contracting, batch), precision=precision, preferred_element_type=kind)
+        dtype, precision = call.results[0].dtype, precision_of(call)
+        return _lax.dot_general(x, y, (contracting, batch), precision=precision, preferred_element_type=dtype)
 
     return keep_op(call.keeps_ops, "dot_general", call.operands, attributes, product)
 
 
 @OPS.add("stablehlo.dot", kind="sum")
-def _dot(call: Call) -> Any:
+def _dot(call: ShardedCall) -> Any:
     axes = join_axes(call.operands)
     x, y = (spread(v, axes) for v in call.operands)
     dims = ((x.ndim - 1,), (0,)), ((), ())
@@ -225,7 +225,7 @@ def _dot(call: Call) -> Any:
 
 
 @OPS.add("stablehlo.einsum")
-def _einsum(call: Call) -> Any:
+def _einsum(call: ShardedCall) -> Any:
     axes = join_axes(call.operands)
     return jnp.einsum(call["einsum_config"], *(spread(v, axes) for v in call.operands))
 
@@ -234,12 +234,12 @@ def _einsum(call: Call) -> Any:
 
 
 @OPS.add("stablehlo.fft")
-def _fft(call: Call) -> Any:
+def _fft(call: ShardedCall) -> Any:
     return _lax.fft(call.operands[0], call.enum("fft_type"), tuple(call["fft_length"]))
 
 
 @OPS.add("stablehlo.sort")
-def _sort(call: Call) -> Any:
+def _sort(call: ShardedCall) -> Any:
     keys, descends = _sort_keys(call)
     axes, dim = join_axes(call.operands), call["dimension"]
     stable = bool(call.get("is_stable", False))
@@ -248,8 +248,8 @@ def _sort(call: Call) -> Any:
         if descends:
             # Reversed, sorted and reversed again, so that equal elements keep their order.
             operands = tuple(_lax.rev(x, (dim,)) for x in operands)
-        made = _lax.sort(operands, dimension=dim, is_stable=stable, num_keys=keys)
-        return [_lax.rev(y, (dim,)) for y in made] if descends else list(made)
+        outs = _lax.sort(operands, dimension=dim, is_stable=stable, num_keys=keys)
+        return [_lax.rev(y, (dim,)) for y in outs] if descends else list(outs)
 
     operands = [spread(x, axes) for x in call.operands]
     is_pair = len(operands) == _PAIR and _counts(call.op.operands[1], dim)
@@ -257,33 +257,33 @@ def _sort(call: Call) -> Any:
         return ordered(*operands)
 
     def pairs(x: Any) -> list[Any]:
-        # The second operand is a count along the dim, and sorted it is the order.
+        # The second operand is an iota along the dim; sorted, it is the order.
         return ordered(x, _lax.broadcasted_iota(np.dtype("int32"), x.shape, dim))
 
-    # Compared by both, equal elements keep their order.
+    # A comparison of both operands keeps the order of equal elements.
     attributes = {"dim": dim, "descending": descends, "stable": stable or keys > 1}
-    made = keep_op(True, "sort", operands[:1], attributes, pairs)
-    return [y if y.dtype == t.dtype else y.astype(t.dtype) for y, t in zip(made, call.results, strict=False)]
+    results = keep_op(True, "sort", operands[:1], attributes, pairs)
+    return [y if y.dtype == t.dtype else y.astype(t.dtype) for y, t in zip(results, call.results, strict=False)]
 
 
 _PAIR = 2
 
 
 def _counts(value: Any, dim: int) -> bool:
-    """Returns True for the numbers of the places along a dim."""
+    """Returns True for an iota along a dim."""
     op = value.owner
     name = getattr(op, "name", "")
     if name == "stablehlo.broadcast_in_dim":
-        dims, made = list(op.attributes["broadcast_dimensions"]), op.operands[0].owner
-        return dims == [dim] and getattr(made, "name", "") == "stablehlo.iota"
+        dims, producer = list(op.attributes["broadcast_dimensions"]), op.operands[0].owner
+        return dims == [dim] and getattr(producer, "name", "") == "stablehlo.iota"
     return name == "stablehlo.iota" and op.attributes["iota_dimension"].value == dim
 
 
-def _sort_keys(call: Call) -> tuple[int, bool]:
-    """Returns how many of a sort's operands its comparison looks at, the first ones, and whether it descends.
+def _sort_keys(call: ShardedCall) -> tuple[int, bool]:
+    """Returns the number of leading operands that a sort compares, and True if it is descending.
 
     Raises:
-      UnsupportedError: any other comparison.
+      UnsupportedError: the comparison is not supported.
     """
     block = call.op.regions[0].blocks[0]
     inner = body_ops(call.op)
@@ -296,6 +296,6 @@ def _sort_keys(call: Call) -> tuple[int, bool]:
         descends, known = (directions == {"GT"}) != swapped, len(keys) == 1
     if keys != list(range(len(keys))) or not known or not keys:
         raise UnsupportedError(
-            f"a sort compares by {sorted(directions)} of its operands {keys}; read are sorts by the first of them."
+            f"a sort compares by {sorted(directions)} of its operands {keys}; supported are sorts by the first."
         )
     return len(keys), descends

@@ -1,4 +1,4 @@
-"""From one sharding of a value to another, by whole mesh axes: own slices, all_to_alls, all_gathers."""
+"""Reshards of values by whole mesh axes: slices, all_to_alls, all_gathers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class ReshardStep:
     """One step of a reshard: `kind` is slice, all_to_all or all_gather, from `source` (if any) to `dim`.
 
-    Axes that move together move the major one first. What they leave in the dim `source` is in the order of their
-    arrival, until the last of them, which has all of them as `group`, puts it in the order of the axes.
+    In a group of axes that move together, the major axis moves first. The remaining parts of dim `source` are then in
+    arrival order; the last step of the group has all axes as `group`, and reorders the parts in axis order.
     """
 
     kind: str
@@ -25,11 +25,11 @@ class Move:
     group: tuple[str, ...] = ()
 
 
-def plan(source: Sharding, target: Sharding, shape: tuple[int, ...], sizes: Mapping[str, int]) -> list[Move]:
-    """Returns the steps from one sharding to another of a value of a global shape.
+def plan(source: Sharding, target: Sharding, shape: tuple[int, ...], sizes: Mapping[str, int]) -> list[ReshardStep]:
+    """Returns the steps from one sharding of a value to another, given its global shape.
 
-    Slices come first where their axis is free, since they make everything after them smaller; then axes move between
-    dims; what is left is gathered.
+    Slices over free axes come first, since they shrink the operands of later steps. Then axes move between
+    dims; the remaining axes are gathered.
 
     >>> [f"{m.kind} {m.axis}" for m in plan((("x",), ()), ((), ("x",)), (8, 8), {"x": 4})]
     ['all_to_all x']
@@ -38,7 +38,7 @@ def plan(source: Sharding, target: Sharding, shape: tuple[int, ...], sizes: Mapp
     >>> [f"{m.kind} {m.axis}" for m in plan((("x", "y"), ()), ((), ("x", "y")), (8, 8), {"y": 2, "x": 4})]
     ['all_to_all x', 'all_to_all y']
     """
-    now, moves = [list(a) for a in source], list[Move]()
+    now, moves = [list(a) for a in source], list[ReshardStep]()
     while now != [list(a) for a in target]:
         for move in _group(now, target) or [next(_possible(now, target, shape, sizes))]:
             moves.append(move)
@@ -49,8 +49,8 @@ def plan(source: Sharding, target: Sharding, shape: tuple[int, ...], sizes: Mapp
     return moves
 
 
-def _group(now: list[list[str]], target: Sharding) -> list[Move]:
-    """Returns the moves of several minor axes of a dim to a dim that wants them in their order, or none."""
+def _group(now: list[list[str]], target: Sharding) -> list[ReshardStep]:
+    """Returns the moves of several minor axes of a dim to a dim that needs them in the same order, or an empty list."""
     for i, wanted in enumerate(target):
         if not _is_start(now[i], wanted):
             continue
@@ -59,22 +59,24 @@ def _group(now: list[list[str]], target: Sharding) -> list[Move]:
             size = len(axes) - axes.index(missing[0]) if missing and missing[0] in axes else 0
             group = tuple(axes[-size:])
             if j != i and size > 1 and missing[:size] == group:
-                return [Move("all_to_all", a, i, j, group if a == group[-1] else ()) for a in group]
+                return [ReshardStep("all_to_all", a, i, j, group if a == group[-1] else ()) for a in group]
     return []
 
 
 def _possible(
     now: list[list[str]], target: Sharding, shape: tuple[int, ...], sizes: Mapping[str, int]
-) -> Iterator[Move]:
+) -> Iterator[ReshardStep]:
     used = {a for axes in now for a in axes}
     wanted = {i: axis for i, axis in enumerate(map(_next, now, target)) if axis is not None}
-    yield from (Move("slice", axis, i) for i, axis in wanted.items() if axis not in used)
+    yield from (ReshardStep("slice", axis, i) for i, axis in wanted.items() if axis not in used)
     leaving = {axes[-1]: j for j, axes in enumerate(now) if axes and not _is_start(axes, target[j])}
     for i, axis in wanted.items():
         if axis in leaving and leaving[axis] != i and shape[i] % count([*now[i], axis], sizes) == 0:
-            yield Move("all_to_all", axis, i, leaving[axis])
-    # The axis whose gather makes the smallest value first: the smallest axis.
-    yield from (Move("all_gather", axis, j) for axis, j in sorted(leaving.items(), key=lambda item: sizes[item[0]]))
+            yield ReshardStep("all_to_all", axis, i, leaving[axis])
+    # Gather the smallest axis first, since it yields the smallest value.
+    yield from (
+        ReshardStep("all_gather", axis, j) for axis, j in sorted(leaving.items(), key=lambda item: sizes[item[0]])
+    )
 
 
 def _is_start(axes: list[str], target: tuple[str, ...]) -> bool:
@@ -82,11 +84,11 @@ def _is_start(axes: list[str], target: tuple[str, ...]) -> bool:
 
 
 def _next(now: list[str], target: tuple[str, ...]) -> str | None:
-    """Returns the axis that a dim is split over next, if what splits it now may stay."""
+    """Returns the next axis to split a dim over, if its present axes may stay."""
     return target[len(now)] if _is_start(now, target) and len(now) < len(target) else None
 
 
-def perform(x: Any, moves: list[Move], sizes: Mapping[str, int]) -> Any:
+def perform(x: Any, moves: list[ReshardStep], sizes: Mapping[str, int]) -> Any:
     """Performs the steps of a reshard on a shard."""
     for move in moves:
         match move.kind:
@@ -102,12 +104,12 @@ def perform(x: Any, moves: list[Move], sizes: Mapping[str, int]) -> Any:
 
 
 def global_shape(local: tuple[int, ...], sharding: Sharding, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Returns the shape of the whole of a shard."""
+    """Returns the global shape of a shard."""
     return tuple(n * count(a, sizes) for n, a in zip(local, sharding, strict=True))
 
 
 def added_axes(source: Sharding, target: Sharding) -> list[tuple[str, int]] | None:
-    """Returns the axes and dims by which a target splits further than a source; None if it does anything else."""
+    """Returns the axes and dims that a target splits in addition to a source; None if they differ in any other way."""
     if any(not _is_start(list(s), t) for s, t in zip(source, target, strict=True)):
         return None
     taken = set(axes_of(source))

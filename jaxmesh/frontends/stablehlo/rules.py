@@ -1,8 +1,8 @@
-"""Shardy's sharding rule of an op: which dims of operands and results belong together, as factors.
+"""Shardy's sharding rule of an op: groups the dims of operands and results that are split together, as factors.
 
-An op is computed on shards if each factor is split alike in all of its operands and results. The rule gives that
-splitting from what the results are wanted in: factors of results and of batch dims are split as the results are,
-reduced factors as the operands are, and what an op would need its neighbours' data for is not split.
+An op is computed on shards if each factor is split alike in all operands and results. The rule derives that
+splitting from the requested shardings of the results. Factors of results and of batch dims are split as the results,
+and reduced factors as the operands. Factors that would need data of neighbours are not split.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, count, replica
 
 _sdy: Any = sdy
 Rows = tuple[tuple[tuple[int, ...], ...], ...]
-"""Per tensor, per dim, the factors of the dim, the most significant first."""
+"""Per tensor and dim, the factors of the dim, the most significant first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Rule:
     Attributes:
       sizes: the size of each factor.
       operands: the factors of every operand's dims.
-      results: those of the results.
-      reduced: the factors that an op reduces; shards of them give partial results.
-      local: the factors that can not be split without communication inside of the op.
+      results: the factors of every result's dims.
+      reduced: the factors that the op reduces; splitting them yields partial results.
+      local: the factors that cannot be split without communication inside the op.
     """
 
     sizes: tuple[int, ...]
@@ -44,14 +44,14 @@ def read_rule(attribute: Any) -> Rule:
     rule = _sdy.OpShardingRuleAttr(attribute)
     return Rule(
         tuple(rule.factor_sizes),
-        _rows(rule.operand_mappings),
-        _rows(rule.result_mappings),
+        _factors_of_dims(rule.operand_mappings),
+        _factors_of_dims(rule.result_mappings),
         frozenset(rule.reduction_factors),
         frozenset(rule.permutation_factors) | frozenset(rule.need_replication_factors),
     )
 
 
-def _rows(mappings: Any) -> Rows:
+def _factors_of_dims(mappings: Any) -> Rows:
     tensors = [_sdy.TensorMappingAttr(m).dim_mappings for m in mappings]
     return tuple(tuple(tuple(_sdy.DimMappingAttr(d).factor_indices) for d in dims) for dims in tensors)
 
@@ -62,7 +62,8 @@ Factors = dict[int, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """The rule of an op on shards: the shardings its operands must have, those its results get, what is partial."""
+    """The shardings of an op on shards: of its operands, and of its results; `partial` lists the axes still to be
+    reduced."""
 
     operands: tuple[Sharding, ...]
     results: tuple[Sharding, ...]
@@ -72,21 +73,21 @@ class Splitting:
 def split_op(
     op: Any,
     shapes: tuple[Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]],
-    given: Sequence[Sharding],
+    operand_shardings: Sequence[Sharding],
     wanted: Sequence[Sharding],
     sizes: Mapping[str, int],
 ) -> Splitting:
-    """Returns the splitting of an op by the rule that it has; without one, its operands and results are whole."""
+    """Returns the splitting of an op by its rule; without a rule, its operands and results are whole."""
     if RULE in op.attributes:
-        return split(read_rule(op.attributes[RULE]), shapes, given, wanted, sizes, reduces=False)
-    operands, results = (tuple(replicated(len(s)) for s in row) for row in shapes)
+        return split(read_rule(op.attributes[RULE]), shapes, operand_shardings, wanted, sizes, reduces=False)
+    operands, results = (tuple(replicated(len(s)) for s in side) for side in shapes)
     return Splitting(operands, results, ())
 
 
 def split(
     rule: Rule,
     shapes: tuple[Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]],
-    given: Sequence[Sharding],
+    operand_shardings: Sequence[Sharding],
     wanted: Sequence[Sharding],
     sizes: Mapping[str, int],
     *,
@@ -95,19 +96,19 @@ def split(
     """Returns the splitting of an op.
 
     Args:
-      rule: of the op.
+      rule: the rule of the op.
       shapes: the global shapes of its operands and of its results.
-      given: the shardings of the operands as they are.
-      wanted: the shardings of the results as they are wanted.
+      operand_shardings: the present shardings of the operands.
+      wanted: the requested shardings of the results.
       sizes: the axes of the mesh.
-      reduces: whether partial results of the op can be reduced afterwards.
+      reduces: True if partial results of the op can be reduced afterwards.
     """
     factors: Factors = {}
     for dims, sharding, shape in zip(rule.results, wanted, shapes[1], strict=True):
         _assign(rule, dims, sharding, shape, sizes, factors, skip=rule.local | rule.reduced)
     reduced = rule.reduced if reduces else frozenset[int]()
     inner: Factors = {}
-    for dims, sharding, shape in zip(rule.operands, given, shapes[0], strict=True):
+    for dims, sharding, shape in zip(rule.operands, operand_shardings, shapes[0], strict=True):
         _assign(rule, dims, sharding, shape, sizes, inner, skip=frozenset(range(len(rule.sizes))) - reduced)
     taken = {a for axes in factors.values() for a in axes}
     factors.update({f: tuple(a for a in axes if a not in taken) for f, axes in inner.items()})
@@ -129,7 +130,8 @@ def _assign(
     factors: Factors,
     skip: frozenset[int],
 ) -> None:
-    """Gives the factors of a tensor the axes of its dims, the first factor of a dim first; the first tensor decides."""
+    """Assigns the axes of a tensor's dims to their factors, the first factor of a dim first; the first tensor
+    decides."""
     for members, axes, size in zip(dims, sharding, shape, strict=True):
         rest = list(axes)
         product = _product(rule, members)
@@ -155,10 +157,10 @@ def _product(rule: Rule, members: Sequence[int]) -> int:
 def _trim(
     rule: Rule, dims: Sequence[tuple[int, ...]], shape: Sequence[int], factors: Factors, sizes: Mapping[str, int]
 ) -> bool:
-    """Unsplits factors that a tensor cannot have split: behind one that is split in part, or twice over one axis."""
+    """Removes the axes of a factor that a tensor cannot split: after a partly split factor, or with a repeated axis."""
     seen: set[str] = set()
     for members, size in zip(dims, shape, strict=True):
-        # A dim of windows side by side is a multiple of their number.
+        # A dim of adjacent windows is a multiple of their number.
         product = _product(rule, members)
         whole = product > 0 and size % product == 0
         for factor in members:

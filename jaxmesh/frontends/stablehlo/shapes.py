@@ -9,26 +9,26 @@ import jax
 import numpy as np
 
 from jaxmesh.frontends.jax.retype import join_axes, spread
-from jaxmesh.frontends.stablehlo.call import Call, Ops
+from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall
 from jaxmesh.frontends.stablehlo.shardings import Sharding, count
 from jaxmesh.frontends.stablehlo.values import axis_position
 
-OPS = Ops()
+OPS = OpFamily()
 _lax: Any = jax.lax
 
 
 @OPS.add("stablehlo.reshape")
-def _reshape(call: Call) -> Any:
+def _reshape(call: ShardedCall) -> Any:
     return _lax.reshape(call.operands[0], call.results[0].shape)
 
 
 @OPS.add("stablehlo.transpose")
-def _transpose(call: Call) -> Any:
+def _transpose(call: ShardedCall) -> Any:
     return _lax.transpose(call.operands[0], call["permutation"])
 
 
 @OPS.add("stablehlo.broadcast_in_dim")
-def _broadcast(call: Call) -> Any:
+def _broadcast(call: ShardedCall) -> Any:
     (x,), (result,) = call.operands, call.results
     if x.shape == result.shape:
         return x
@@ -36,43 +36,44 @@ def _broadcast(call: Call) -> Any:
 
 
 @OPS.add("stablehlo.concatenate")
-def _concatenate(call: Call) -> Any:
+def _concatenate(call: ShardedCall) -> Any:
     axes = join_axes(call.operands)
     return _lax.concatenate([spread(x, axes) for x in call.operands], call["dimension"])
 
 
-def lies_in_own_shards(whole: int, made: int, start: int, stride: int, parts: int) -> bool:
+def lies_in_own_shards(whole: int, sliced: int, start: int, stride: int, parts: int) -> bool:
     """Returns True if each part of a sliced dim lies in the same part of the operand's dim.
 
-    >>> lies_in_own_shards(whole=8, made=6, start=1, stride=1, parts=2)  # rows 1 to 3 of 0 to 3, 4 to 6 of 4 to 7
+    >>> lies_in_own_shards(whole=8, sliced=6, start=1, stride=1, parts=2)  # rows 1 to 3 of 0 to 3, 4 to 6 of 4 to 7
     True
-    >>> lies_in_own_shards(whole=8, made=4, start=0, stride=1, parts=2)  # rows 2 and 3 are not in 4 to 7
+    >>> lies_in_own_shards(whole=8, sliced=4, start=0, stride=1, parts=2)  # rows 2 and 3 are not in 4 to 7
     False
     """
-    if not made or whole % parts or made % parts:
+    if not sliced or whole % parts or sliced % parts:
         return False
-    local, own = whole // parts, made // parts
+    local, own = whole // parts, sliced // parts
     last = stride * (own - 1)
-    # The distance from the start of the own shard is linear in its number: the first and the last shard decide.
+    # The distance from the start of the shard is linear in its number, so checking the first and the last shard
+    # suffices.
     starts = (start + i * (stride * own - local) for i in (0, parts - 1))
     return all(s >= 0 and s + last < local for s in starts)
 
 
 def split_slice(op: Any, wanted: Sharding, sizes: Mapping[str, int], read: Any) -> Sharding:
-    """Returns the sharding of a slice and its operand: as wanted, for dims whose shards need no other shard's data."""
-    shape, made = op.operands[0].type.shape, op.results[0].type.shape
+    """Returns the sharding of a slice and its operand: `wanted`, for dims whose shards need no data of other shards."""
+    shape, sliced = op.operands[0].type.shape, op.results[0].type.shape
     starts, strides = read(op.attributes["start_indices"]), read(op.attributes["strides"])
 
     def kept(dim: int, axes: tuple[str, ...]) -> tuple[str, ...]:
-        row = shape[dim], made[dim], int(starts[dim]), int(strides[dim])
-        fits = (n for n in range(len(axes), 0, -1) if lies_in_own_shards(*row, count(axes[:n], sizes)))
+        extent = shape[dim], sliced[dim], int(starts[dim]), int(strides[dim])
+        fits = (n for n in range(len(axes), 0, -1) if lies_in_own_shards(*extent, count(axes[:n], sizes)))
         return axes[: next(fits, 0)]
 
     return tuple(kept(d, axes) for d, axes in enumerate(wanted))
 
 
 @OPS.add("stablehlo.slice")
-def _slice(call: Call) -> Any:
+def _slice(call: ShardedCall) -> Any:
     (x,), (result,) = call.operands, call.results
     starts, limits, strides = ([int(n) for n in call[k]] for k in ("start_indices", "limit_indices", "strides"))
     for d, axes in enumerate(call.shardings[0]):
@@ -81,14 +82,14 @@ def _slice(call: Call) -> Any:
         length = strides[d] * (result.shape[d] - 1) + 1
         shift = strides[d] * result.shape[d] - x.shape[d]
         if shift:
-            x = _own_rows(x, axis_position(axes, call.sizes) * np.int32(shift) + np.int32(starts[d]), length, d)
+            x = _device_slice(x, axis_position(axes, call.sizes) * np.int32(shift) + np.int32(starts[d]), length, d)
             starts[d] = 0
         limits[d] = starts[d] + length
     return _lax.slice(x, starts, limits, strides)
 
 
-def _own_rows(x: Any, start: Any, length: int, dim: int) -> Any:
-    """Returns a part of a shard that begins elsewhere on each device."""
+def _device_slice(x: Any, start: Any, length: int, dim: int) -> Any:
+    """Returns a slice of a shard with a start that differs between devices."""
     axes = join_axes([x, start])
     starts = [spread(start, axes) if d == dim else np.int32(0) for d in range(x.ndim)]
     sizes = [length if d == dim else n for d, n in enumerate(x.shape)]
@@ -96,21 +97,21 @@ def _own_rows(x: Any, start: Any, length: int, dim: int) -> Any:
 
 
 @OPS.add("stablehlo.pad")
-def _pad(call: Call) -> Any:
+def _pad(call: ShardedCall) -> Any:
     x, value = call.operands
     names = "edge_padding_low", "edge_padding_high", "interior_padding"
-    config = [tuple(int(n) for n in row) for row in zip(*[call[n] for n in names], strict=True)]
+    config = [tuple(int(n) for n in padding) for padding in zip(*[call[n] for n in names], strict=True)]
     axes = join_axes(call.operands)
     return _lax.pad(spread(x, axes), spread(value, axes), config)
 
 
 @OPS.add("stablehlo.reverse")
-def _reverse(call: Call) -> Any:
+def _reverse(call: ShardedCall) -> Any:
     return _lax.rev(call.operands[0], call["dimensions"])
 
 
 @OPS.add("stablehlo.dynamic_slice")
-def _dynamic_slice(call: Call) -> Any:
+def _dynamic_slice(call: ShardedCall) -> Any:
     x, *starts = call.operands
     sizes = [n if axes else k for k, n, axes in zip(call["slice_sizes"], x.shape, call.shardings[0], strict=True)]
     axes = join_axes(call.operands)
@@ -118,7 +119,7 @@ def _dynamic_slice(call: Call) -> Any:
 
 
 @OPS.add("stablehlo.dynamic_update_slice")
-def _dynamic_update_slice(call: Call) -> Any:
+def _dynamic_update_slice(call: ShardedCall) -> Any:
     x, new, *starts = call.operands
     axes = join_axes(call.operands)
     x, new, starts = spread(x, axes), spread(new, axes), [spread(s, axes) for s in starts]
@@ -126,7 +127,7 @@ def _dynamic_update_slice(call: Call) -> Any:
     split = [d for d, a in enumerate(call.shardings[0]) if a and not call.shardings[1][d]]
     for d in split:
         if new.shape[d] == whole[d]:
-            # The update is whole: this device takes its part.
+            # The update is whole: take this device's part.
             position = axis_position(call.shardings[0][d], call.sizes)
             new = _lax.dynamic_slice_in_dim(new, position * np.int32(x.shape[d]), x.shape[d], d)
             starts[d] = _lax.full_like(starts[d], 0)
@@ -141,8 +142,8 @@ def _dynamic_update_slice(call: Call) -> Any:
     return _lax.dynamic_update_slice(x, new, starts)
 
 
-def _own_part(call: Call, x: Any, new: Any, start: Any, dim: int) -> tuple[Any, Any]:
-    """Returns what an update writes into this device's part of a sharded dim, and into which places of it."""
+def _own_part(call: ShardedCall, x: Any, new: Any, start: Any, dim: int) -> tuple[Any, Any]:
+    """Returns the part of an update in this device's part of a sharded dim, and a mask of the updated positions."""
     local, whole, length = x.shape[dim], call.shapes[0][dim], new.shape[dim]
     start = _lax.clamp(np.int32(0), _lax.convert_element_type(start, np.int32), np.int32(whole - length))
     first = axis_position(call.shardings[0][dim], call.sizes) * np.int32(local)

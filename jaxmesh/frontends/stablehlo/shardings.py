@@ -1,4 +1,4 @@
-"""Shardings of values by whole mesh axes: reading Shardy's attributes, local shapes, dropping what does not divide."""
+"""Shardings of values by whole mesh axes: reads Shardy's attributes, computes local shapes, drops uneven axes."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 Sharding = tuple[tuple[str, ...], ...]
-"""Per tensor dim the mesh axes that split it, the most significant first."""
+"""The mesh axes that split each tensor dim, the most significant first."""
 
 SHARDING = "sdy.sharding"
 RULE = "sdy.sharding_rule"
 WRITTEN = "jaxmesh.written"
-"""Marks an all_reduce of the text, beside those that Shardy inserts."""
+"""A mark on an all_reduce of the text, to distinguish it from all_reduces that Shardy inserts."""
 COLLECTIVES = tuple(
     f"sdy.{n}" for n in ("all_gather", "all_slice", "all_to_all", "collective_permute", "reduce_scatter", "all_reduce")
 )
-"""Shardy's own collectives."""
+"""Shardy's collectives."""
 OWN = {"sdy.reshard": "sharding", "sdy.sharding_constraint": "sharding"} | dict.fromkeys(COLLECTIVES, "out_sharding")
-"""Shardy's ops whose sharding is an attribute of their own, and its name."""
+"""Shardy's ops with a sharding attribute, and its name."""
 _sdy: Any = sdy
 _ir: Any = ir
 
 
 def replicated(rank: int) -> Sharding:
-    """Returns the sharding of a value that every device holds whole."""
+    """Returns the sharding of a replicated value."""
     return ((),) * rank
 
 
@@ -38,7 +38,7 @@ def axes_of(sharding: Sharding) -> tuple[str, ...]:
 
 
 def count(axes: Sequence[str], sizes: Mapping[str, int]) -> int:
-    """Returns the number of pieces that axes make of a dim."""
+    """Returns the number of shards along a dim that is split over axes."""
     return math.prod(sizes[a] for a in axes)
 
 
@@ -48,7 +48,7 @@ def local_shape(shape: Sequence[int], sharding: Sharding, sizes: Mapping[str, in
 
 
 def as_spec(sharding: Sharding) -> PartitionSpec:
-    """Returns a sharding as JAX writes it.
+    """Returns a sharding as a `PartitionSpec`.
 
     >>> tuple(as_spec((("y", "x"), ("z",), ())))
     (('y', 'x'), 'z')
@@ -60,7 +60,7 @@ def as_spec(sharding: Sharding) -> PartitionSpec:
 
 
 def show(sharding: Sharding) -> str:
-    """Returns a sharding as remarks show it."""
+    """Returns a sharding as text for remarks."""
     text = ", ".join(repr(a[0]) if len(a) == 1 else repr(a) if a else "None" for a in sharding)
     return f"P({text})" if axes_of(sharding) else "P()"
 
@@ -74,9 +74,9 @@ def divides(shape: Sequence[int], sharding: Sharding, sizes: Mapping[str, int]) 
 
 
 def read(attribute: Any, free: Sequence[str] | None = None) -> Sharding:
-    """Reads a `#sdy.sharding` without sub-axes; `free` limits it to some mesh axes."""
-    rows = [tuple(a.name for a in _axes(d)) for d in attribute.dimension_shardings]
-    return tuple(tuple(a for a in row if free is None or a in free) for row in rows)
+    """Reads a `#sdy.sharding` without sub-axes; `free` limits the sharding to some mesh axes."""
+    axes_of_dims = [tuple(a.name for a in _axes(d)) for d in attribute.dimension_shardings]
+    return tuple(tuple(a for a in dim_axes if free is None or a in free) for dim_axes in axes_of_dims)
 
 
 def _axes(dim: Any) -> list[Any]:
@@ -86,14 +86,14 @@ def _axes(dim: Any) -> list[Any]:
 def read_nearest(
     attribute: Any, shape: Sequence[int], sizes: Mapping[str, int], without: Collection[str] = ()
 ) -> tuple[Sharding, bool]:
-    """Reads a sharding, and drops what the program cannot have.
+    """Reads a sharding, without the axes that the program cannot split.
 
-    Of each dim the leading whole axes that divide it are kept; those of `without`, which are manual, count for nothing.
+    Keeps the leading whole axes that divide each dim; ignores the axes of `without`, which are manual.
 
     Returns:
-      The sharding, and whether something was dropped.
+      The sharding, and True if axes were dropped.
     """
-    rows: list[tuple[str, ...]] = []
+    axes_of_dims: list[tuple[str, ...]] = []
     dropped = False
     for size, dim in zip(shape, attribute.dimension_shardings, strict=True):
         kept: list[str] = []
@@ -102,21 +102,21 @@ def read_nearest(
                 dropped = True
                 break
             kept.append(axis.name)
-        rows.append(tuple(kept))
-    return tuple(rows), dropped
+        axes_of_dims.append(tuple(kept))
+    return tuple(axes_of_dims), dropped
 
 
 def written(attribute: Any, sharding: Sharding) -> Any:
-    """Returns a `#sdy.sharding` over the mesh of another one."""
-    dims = ", ".join("{" + ", ".join(f'"{a}"' for a in row) + "}" for row in sharding)
+    """Returns a `#sdy.sharding` over the mesh of another attribute."""
+    dims = ", ".join("{" + ", ".join(f'"{a}"' for a in dim_axes) + "}" for dim_axes in sharding)
     mesh = str(_sdy.TensorShardingAttr(attribute).mesh_or_ref)
     return _ir.Attribute.parse(f"#sdy.sharding<{mesh}, [{dims}]>", attribute.context)
 
 
 def show_attribute(attribute: Any) -> str:
-    """Returns a sharding attribute as remarks show it, sub-axes included."""
-    rows = [[str(a.name) + _sub(a) for a in _axes(d)] for d in attribute.dimension_shardings]
-    return "P(" + ", ".join(repr(tuple(r)) if len(r) > 1 else repr(r[0]) if r else "None" for r in rows) + ")"
+    """Returns a sharding attribute as text for remarks, with sub-axes."""
+    names = [[str(a.name) + _sub(a) for a in _axes(d)] for d in attribute.dimension_shardings]
+    return "P(" + ", ".join(repr(tuple(r)) if len(r) > 1 else repr(r[0]) if r else "None" for r in names) + ")"
 
 
 def _sub(axis: Any) -> str:
@@ -128,7 +128,7 @@ def _sub(axis: Any) -> str:
 
 
 def per_value(op: Any) -> list[Any] | None:
-    """Returns the shardings of an operation's results; None if none is written."""
+    """Returns the shardings of an operation's results; None if they are not annotated."""
     if op.name in OWN:
         return [_sdy.TensorShardingAttr(op.attributes[OWN[op.name]])]
     if SHARDING not in op.attributes:

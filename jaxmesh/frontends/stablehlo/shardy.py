@@ -1,7 +1,7 @@
-"""Shardy, called in process: propagation, explicit reshards, and the guards around them.
+"""Runs Shardy in process: propagation, explicit reshards, and their guards.
 
-A failed check inside Shardy ends the process. So nothing runs but the passes named here, on a module whose function is
-`main`, with calls inlined and shardings that divide.
+A failed check inside Shardy ends the process. So only the passes named here run, on a module with a function `main`,
+inlined calls and shardings that divide.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RESHARD = (
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A sharding that was not kept: of which value, at which location, as it was and as it is."""
+    """A sharding that was changed: the value, its location, and the requested and the kept sharding."""
 
     value: str
     location: str
@@ -48,8 +48,8 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
-class Partitioned:
-    """The function `main` after Shardy, with the shardings of its arguments as they were asked for."""
+class PartitionedFunction:
+    """The function `main` after Shardy, with flags for the arguments with requested shardings."""
 
     main: Any
     asked: tuple[bool, ...]
@@ -63,18 +63,18 @@ def partition(
     *,
     guarded: bool = False,
     kept: Callable[[Any], bool] = lambda _: False,
-) -> Partitioned:
+) -> PartitionedFunction:
     """Runs Shardy on a module.
 
     Args:
       module: the module's operation, which is changed.
       sizes: the axes of the program's mesh.
-      name: the function; the others are inlined in it.
-      guarded: whether to try the passes in another process first, as JAX did not make the module.
-      kept: says of a composite that it is not inlined.
+      name: the function; its callees are inlined.
+      guarded: True to try the passes in another process first, for a module that does not come from JAX.
+      kept: returns True for a composite that is not inlined.
 
     Raises:
-      UnsupportedError: the module is over another mesh, or breaks a rule of MLIR or of Shardy.
+      UnsupportedError: the module has a different mesh, or breaks a rule of MLIR or of Shardy.
     """
     with module.context, _ir.Location.unknown(module.context):
         main = inline_calls(module, name, kept)
@@ -89,22 +89,22 @@ def partition(
         run(module, _PROPAGATE, guarded=guarded)
         dropped = _drop(main, sizes)
         run(module, _RESHARD, guarded=guarded)
-        # Shardy removes the rules that it has used.
+        # Shardy removes the rules after use.
         add_rules(main)
-    return Partitioned(main, asked, dropped)
+    return PartitionedFunction(main, asked, dropped)
 
 
 def run(module: Any, passes: tuple[str, ...], *, guarded: bool) -> None:
-    """Runs passes over a module; `guarded` tries them in another process first, and has each result verified.
+    """Runs passes over a module; `guarded` tries them in another process first, and verifies each result.
 
     Raises:
-      UnsupportedError: they refuse the module, or would end the process.
+      UnsupportedError: the passes refuse the module, or would end the process.
     """
-    words = fatal_error(module, passes) if guarded else None
-    if words is not None:
+    fatal_message = fatal_error(module, passes) if guarded else None
+    if fatal_message is not None:
         raise UnsupportedError(
-            f"Shardy would end the process on this module ({words[:300]}); correct its shardings and Shardy's ops, or "
-            "split the values by hand in an sdy.manual_computation."
+            f"Shardy would end the process on this module ({fatal_message[:300]}); correct its shardings and Shardy's "
+            "ops, or split the values by hand in an sdy.manual_computation."
         )
     try:
         run_passes(module, passes, verify=guarded)
@@ -129,8 +129,8 @@ def mesh_axes(op: Any) -> dict[str, int]:
 
 def argument_shardings(main: Any) -> list[shardings.Sharding]:
     """Returns the sharding of each argument of a partitioned function."""
-    rows = zip(main.regions[0].blocks[0].arguments, _argument_attributes(main), strict=True)
-    return [_of(a, v.type.shape) for v, a in rows]
+    pairs = zip(main.regions[0].blocks[0].arguments, _argument_attributes(main), strict=True)
+    return [_of(a, v.type.shape) for v, a in pairs]
 
 
 def result_shardings(main: Any) -> list[shardings.Sharding]:
@@ -162,60 +162,60 @@ def _result_attributes(main: Any) -> list[Any]:
     return _attributes(main, "res_attrs", len(_result_types(main)))
 
 
-# --- shardings that are not kept -------------------------------------------------------------------------------------
+# --- dropped axes ----------------------------------------------------------------------------------------------------
 
 
 def _drop(main: Any, sizes: Mapping[str, int]) -> tuple[Dropped, ...]:
-    """Drops sub-axes and axes that do not divide a dim, everywhere, to the nearest sharding that does."""
+    """Drops sub-axes and axes that do not divide a dim, everywhere, to the nearest sharding that divides."""
     dropped: list[Dropped] = []
 
     known: dict[Any, tuple[Any, shardings.Sharding, bool]] = {}
 
-    def nearest(attribute: Any, kind: Any, what: str, location: Any) -> Any:
-        found = known.get((attribute, kind))
-        if found is None:
-            given = _sdy.TensorShardingAttr(attribute)
-            found = known[attribute, kind] = given, *shardings.read_nearest(given, kind.shape, sizes)
-        given, kept, changed = found
+    def nearest(attribute: Any, value_type: Any, what: str, location: Any) -> Any:
+        entry = known.get((attribute, value_type))
+        if entry is None:
+            written = _sdy.TensorShardingAttr(attribute)
+            entry = known[attribute, value_type] = written, *shardings.read_nearest(written, value_type.shape, sizes)
+        written, kept, changed = entry
         if not changed:
-            return given
-        wanted = shardings.show_attribute(given)
+            return written
+        wanted = shardings.show_attribute(written)
         dropped.append(Dropped(what, str(location), wanted, shardings.show(kept)))
-        return shardings.written(given, kept)
+        return shardings.written(written, kept)
 
     block = main.regions[0].blocks[0]
     _drop_of_function(main, "arg_attrs", [v.type for v in block.arguments], nearest, "argument")
     _drop_of_function(main, "res_attrs", _result_types(main), nearest, "result")
     kept: set[Any] = set()
     for op in walk(main):
-        place = OWN.get(op.name, SHARDING)
-        # An op that JAX wants on one device has a sharding also without results.
-        if place not in op.attributes or not op.results:
+        name = OWN.get(op.name, SHARDING)
+        # JAX annotates an op on one device even without results.
+        if name not in op.attributes or not op.results:
             continue
-        key = op.attributes[place], *[r.type for r in op.results]
+        key = op.attributes[name], *[r.type for r in op.results]
         if key in kept:
             continue
-        given = shardings.per_value(op)
-        assert given is not None
-        rows = zip(given, op.results, strict=True)
-        new = [nearest(s, r.type, op.name, op.location) for s, r in rows]
-        if new == given:
+        written = shardings.per_value(op)
+        assert written is not None
+        pairs = zip(written, op.results, strict=True)
+        new = [nearest(s, r.type, op.name, op.location) for s, r in pairs]
+        if new == written:
             kept.add(key)
         elif op.name in OWN:
-            op.attributes[place] = new[0]
+            op.attributes[name] = new[0]
         else:
-            op.attributes[place] = _sdy.TensorShardingPerValueAttr.get(new)
+            op.attributes[name] = _sdy.TensorShardingPerValueAttr.get(new)
     return tuple(dropped)
 
 
 def _drop_of_function(main: Any, name: str, types: list[Any], nearest: Any, what: str) -> None:
     if name not in main.attributes:
         return
-    rows: list[Any] = []
-    for i, (attributes, kind) in enumerate(zip(main.attributes[name], types, strict=True)):
+    entries_of_ports: list[Any] = []
+    for i, (attributes, value_type) in enumerate(zip(main.attributes[name], types, strict=True)):
         entries = {k if isinstance(k, str) else k.name: None for k in attributes}
         values = {k: attributes[k] for k in entries}
         if SHARDING in values:
-            values[SHARDING] = nearest(values[SHARDING], kind, f"{what} {i}", "")
-        rows.append(_ir.DictAttr.get(values))
-    main.attributes[name] = _ir.ArrayAttr.get(rows)
+            values[SHARDING] = nearest(values[SHARDING], value_type, f"{what} {i}", "")
+        entries_of_ports.append(_ir.DictAttr.get(values))
+    main.attributes[name] = _ir.ArrayAttr.get(entries_of_ports)

@@ -1,4 +1,4 @@
-"""A function of a StableHLO text: the mesh that it names, what lives on the devices, and its import."""
+"""A function of a StableHLO text: its mesh, the residencies of its arguments and results, and its import."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _ir: Any = ir
 _DIALECTS = re.compile(r"\b(?:stablehlo|chlo|sdy|mhlo|arith)\.\w")
 _OWN = ("stablehlo.", "chlo.", "sdy.")
 _SHARED = "arith.constant"
-"""In a module without any other op it is one of StableHLO."""
+"""An op that counts as StableHLO in a module without other ops."""
 _THEIRS = ("ttir.", "ttnn.")
 _FRONTEND = "mhlo.frontend_attributes"
 _SHARDING = "xla.sdy.sharding"
 _HIDDEN = ("xla.sdy.meshes", _SHARDING, "xla.sdy.sharding_rule")
 _CONSTRAINTS = ("Sharding", "tt.sharding_constraint")
-"""Custom calls that give a value a sharding."""
+"""Custom calls that annotate a value with a sharding."""
 _STRINGS = ("xla-sdy-round-trip-import-shardy-attrs",)
-"""Reads `xla.sdy.meshes`, `xla.sdy.sharding` and `@xla.sdy.FuncResultSharding`."""
+"""The pass that reads `xla.sdy.meshes`, `xla.sdy.sharding` and `@xla.sdy.FuncResultSharding`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class StablehloText:
     """A function of a StableHLO module.
 
     Attributes:
-      function: as the file has it.
-      axes: the sizes of the mesh axes that `sdy.mesh` names; None if the file has no such mesh.
+      function: the function in the file.
+      axes: the sizes of the mesh axes in `sdy.mesh`; None without an `sdy.mesh`.
       where: the line of the mesh.
-      presharded: which arguments live on the devices.
-      kept: which results do.
-      device_mesh: the sizes of a mesh that fits GSPMD's shardings; None if there are none.
-      module: its module, in which Shardy's attributes are not hidden in strings.
+      presharded: True for each argument on the devices.
+      kept: True for each result on the devices.
+      device_mesh: the sizes of a mesh that fits GSPMD's shardings; None without such shardings.
+      module: the module, with Shardy's attributes decoded from strings.
     """
 
     function: Function
@@ -59,26 +59,26 @@ class StablehloText:
 
     @property
     def needs(self) -> None:
-        """What needs a mesh that is not named: nothing, as a program without shardings is one of one device."""
+        """The op that needs a mesh without a name; None, since a program without shardings runs on one device."""
         return
 
 
 def is_stablehlo(function: Function) -> bool:
-    """Returns True if a function's module holds ops of StableHLO or Shardy, and none of TTIR or TTNN."""
+    """Returns True if a function's module contains ops of StableHLO or Shardy, and none of TTIR or TTNN."""
     if not _DIALECTS.search(function.piece.rewritten.text):
         return False
-    found = ""
+    op_name = ""
 
     def visit(operation: Any) -> Any:
-        nonlocal found
+        nonlocal op_name
         name: str = operation.name
         if not name.startswith((*_OWN, *_THEIRS, _SHARED)):
             return _ir.WalkResult.ADVANCE
-        found = name
+        op_name = name
         return _ir.WalkResult.ADVANCE if name == _SHARED else _ir.WalkResult.INTERRUPT
 
     _module_of(function).walk(visit, _ir.WalkOrder.PRE_ORDER)
-    return found.startswith((*_OWN, _SHARED))
+    return op_name.startswith((*_OWN, _SHARED))
 
 
 def _module_of(function: Function) -> Any:
@@ -91,47 +91,47 @@ def read_function(function: Function) -> StablehloText:
     module = _readable(function)
     axes, where = None, ""
     for op in operations(module):
-        found = mesh_axes(op) if op.name == "sdy.mesh" else {}
-        if found and (axes is None or math.prod(found.values()) > math.prod(axes.values())):
-            axes, where = found, f"line {max(line_of(op, function.piece), 1)}: sdy.mesh"
+        axes_found = mesh_axes(op) if op.name == "sdy.mesh" else {}
+        if axes_found and (axes is None or math.prod(axes_found.values()) > math.prod(axes.values())):
+            axes, where = axes_found, f"line {max(line_of(op, function.piece), 1)}: sdy.mesh"
             check_sizes(tuple(axes.values()), where)
-    kind = _ir.FunctionType(function.operation.attributes["function_type"].value)
-    given = boundary_attributes(function, "arg_attrs", len(kind.inputs))
-    left = boundary_attributes(function, "res_attrs", len(kind.results))
+    function_type = _ir.FunctionType(function.operation.attributes["function_type"].value)
+    arguments = boundary_attributes(function, "arg_attrs", len(function_type.inputs))
+    results = boundary_attributes(function, "res_attrs", len(function_type.results))
     return StablehloText(
         function,
         axes,
         where,
-        tuple(a.status == "presharded" for a in given),
-        tuple(r.status == "presharded" for r in left),
+        tuple(a.status == "presharded" for a in arguments),
+        tuple(r.status == "presharded" for r in results),
         gspmd.inferred_mesh(module) if axes is None else None,
         module,
     )
 
 
 def _readable(function: Function) -> Any:
-    """Returns a copy of a function's module, in which Shardy's attributes that XLA writes as strings are attributes.
+    """Returns a copy of a function's module with Shardy's attributes decoded from XLA's strings.
 
     Raises:
-      ParseError: the function stands in no module.
-      UnsupportedError: the strings are none of Shardy's.
+      ParseError: the function is not in a module.
+      UnsupportedError: the strings are not Shardy's attributes.
     """
     module = _module_of(function)
     if module.name != "builtin.module":
-        raise ParseError(f"line {function.line}: @{function.name} stands in a {module.name}, not in a module.")
+        raise ParseError(f"line {function.line}: @{function.name} is in a {module.name}, not in a module.")
     text = function.piece.rewritten.text
     if "xla.sdy." not in text and not any(f"@{name}" in text for name in _CONSTRAINTS):
         return module
     module = module.clone().operation
     with module.context, _ir.Location.unknown(module.context):
-        hidden = _take_constraints(module)
+        encoded = _take_constraints(module)
         if "xla.sdy." in text:
             _check_strings(module, function)
             try:
                 run(module, _STRINGS, guarded=True)
             except UnsupportedError as error:
                 raise UnsupportedError(f"line {function.line}: @{function.name}: xla.sdy attributes: {error}") from None
-        _constrain(module, hidden)
+        _constrain(module, encoded)
     return module
 
 
@@ -140,36 +140,37 @@ def _constraints(module: Any) -> list[Any]:
 
 
 def _take_constraints(module: Any) -> list[str]:
-    """Returns the shardings that calls ask for in strings, which XLA's pass would lose; empty for the others."""
-    found: list[str] = []
+    """Returns the shardings that calls request in strings, which XLA's pass would lose; empty for other calls."""
+    texts: list[str] = []
     for op in _constraints(module):
-        rows = dict(entries(op.attributes[_FRONTEND])) if _FRONTEND in op.attributes else {}
-        found.append(_unquoted(rows[_SHARDING]) if _SHARDING in rows else "")
-    return found
+        attributes = dict(entries(op.attributes[_FRONTEND])) if _FRONTEND in op.attributes else {}
+        texts.append(_unquoted(attributes[_SHARDING]) if _SHARDING in attributes else "")
+    return texts
 
 
-def _constrain(module: Any, hidden: list[str]) -> None:
-    """Replaces calls that ask for a sharding by Shardy's constraints."""
+def _constrain(module: Any, texts: list[str]) -> None:
+    """Replaces calls that request a sharding by Shardy's constraints."""
     axes = [a for op in walk(module) if op.name == "sdy.mesh" for a in mesh_axes(op)]
-    for op, text in zip(_constraints(module), hidden, strict=True):
-        # tt-xla numbers the axes where it does not know their names.
+    for op, text in zip(_constraints(module), texts, strict=True):
+        # tt-xla numbers axes without a known name.
         named = re.sub(r'"mesh_idx_(\d+)"', lambda m: f'"{axes[int(m[1])]}"' if int(m[1]) < len(axes) else m[0], text)
         if named:
             op.attributes[SHARDING] = _ir.Attribute.parse(named)
-        given = per_value(op)
-        if given is not None:
-            place = {"loc": op.location, "ip": _ir.InsertionPoint(op)}
-            rows, kinds = {"sharding": given[0]}, [op.results[0].type]
-            made = _ir.Operation.create("sdy.sharding_constraint", kinds, [op.operands[0]], rows, **place)
-            op.results[0].replace_all_uses_with(made.results[0])
+        requested = per_value(op)
+        if requested is not None:
+            location = {"loc": op.location, "ip": _ir.InsertionPoint(op)}
+            attributes, result_types = {"sharding": requested[0]}, [op.results[0].type]
+            name, operands = "sdy.sharding_constraint", [op.operands[0]]
+            constraint = _ir.Operation.create(name, result_types, operands, attributes, **location)
+            op.results[0].replace_all_uses_with(constraint.results[0])
             op.erase()
 
 
 def _check_strings(module: Any, function: Function) -> None:
-    """Checks that the strings hold attributes; the pass ignores or crashes on anything else."""
+    """Checks that the strings contain attributes; the pass ignores or crashes on any other string."""
     for op in (module, *walk(module)):
-        rows = [op.attributes, *(row for end in gspmd.ENDS if end in op.attributes for row in op.attributes[end])]
-        for hidden in [dict(entries(r)).get(_FRONTEND) for r in rows]:
+        dicts = [op.attributes, *(d for end in gspmd.ENDS if end in op.attributes for d in op.attributes[end])]
+        for hidden in [dict(entries(r)).get(_FRONTEND) for r in dicts]:
             for name, attribute in entries(hidden or {}):
                 if name in _HIDDEN:
                     _check_string(name, attribute, f"line {max(line_of(op, function.piece), 1)}: {op.name}")
@@ -179,7 +180,7 @@ def _check_string(name: str, attribute: Any, where: str) -> None:
     try:
         _ir.Attribute.parse(_unquoted(attribute))
     except (ValueError, _ir.MLIRError):
-        raise ParseError(f"{where}: {name} = {str(attribute)[:200]} holds no attribute of Shardy.") from None
+        raise ParseError(f"{where}: {name} = {str(attribute)[:200]} is not an attribute of Shardy.") from None
 
 
 def _unquoted(attribute: Any) -> str:
@@ -190,7 +191,7 @@ def import_text(text: StablehloText, mesh: AbstractMesh) -> ImportedProgram:
     """Partitions and imports a function.
 
     Raises:
-      UnsupportedError: an op, or a form of it, that has no meaning here.
+      UnsupportedError: an op, or a form of it, is not supported.
     """
     function = text.function
     module = text.module.clone().operation

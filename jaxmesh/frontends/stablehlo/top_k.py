@@ -1,4 +1,5 @@
-"""The largest values along a dim of which each device has a part: each picks its own, and all pick among those."""
+"""The largest values along a sharded dim: each device picks candidates from its part, and all pick among the
+candidates."""
 
 from __future__ import annotations
 
@@ -8,31 +9,33 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.frontends.stablehlo.call import Program, Whole
+from jaxmesh.frontends.stablehlo.call import ImportContext, Whole
 from jaxmesh.frontends.stablehlo.shardings import axes_of, count
 from jaxmesh.frontends.stablehlo.values import Sharded, all_gather, axis_position
 
 _lax: Any = jax.lax
 _jnp: Any = jax.numpy
 Pick = Callable[[Any, int, int], Sequence[Any]]
-"""Returns the `k` largest values along a dim, and their places, of an array."""
+"""A function that returns the `k` largest values of an array along a dim, and their indices."""
 
 
-def split_top_k(program: Program, op: Any, k: int, dim: int, pick: Pick, kept: Sequence[int] = (0, 1)) -> list[Sharded]:
+def split_top_k(
+    program: ImportContext, op: Any, k: int, dim: int, pick: Pick, kept: Sequence[int] = (0, 1)
+) -> list[Sharded]:
     """Performs a top-k on shards.
 
-    Of equal values the first is taken, in a part and among the parts, which are in the order of the dim.
-    `kept` are the results that the op has, of the values and their places.
+    Equal values keep their order, in a part and among the parts, which are in the order of the dim.
+    `kept` selects the results of the op: 0 the values, 1 their indices.
     """
     x, wanted = program.settle(program.env[op.operands[0]]), program.result_shardings(op)
     dim %= len(x.sharding)
     others = [axes for d, axes in enumerate(wanted[0]) if d != dim]
     axes = tuple(a for a in x.sharding[dim] if a not in axes_of(tuple(others)))
-    (kind,) = program.types_of(op.operands)
-    size = kind.shape[dim] // count(axes, program.sizes)
+    (operand_type,) = program.types_of(op.operands)
+    size = operand_type.shape[dim] // count(axes, program.sizes)
     axes = axes if k < size else ()
-    split = tuple(axes if d == dim else row for d, row in enumerate(wanted[0]))
-    whole = tuple(() if d == dim else row for d, row in enumerate(wanted[0]))
+    split = tuple(axes if d == dim else dim_axes for d, dim_axes in enumerate(wanted[0]))
+    whole = tuple(() if d == dim else dim_axes for d, dim_axes in enumerate(wanted[0]))
     why = f"for {op.name}"
     values, places = pick(program.reshard(x, split, why), k, dim)
     if axes:
@@ -43,11 +46,11 @@ def split_top_k(program: Program, op: Any, k: int, dim: int, pick: Pick, kept: S
             values, places = all_gather(values, axis, dim), all_gather(places, axis, dim)
         values, among = pick(values, k, dim)
         places = _jnp.take_along_axis(places, among, dim)
-    made = [Sharded((values, places)[i], whole) for i in kept]
-    return [Sharded(program.reshard(y, w, f"of {op.name}"), w) for y, w in zip(made, wanted, strict=True)]
+    outs = [Sharded((values, places)[i], whole) for i in kept]
+    return [Sharded(program.reshard(y, w, f"of {op.name}"), w) for y, w in zip(outs, wanted, strict=True)]
 
 
-def _top_k(program: Program, op: Any) -> list[Sharded]:
+def _top_k(program: ImportContext, op: Any) -> list[Sharded]:
     def pick(x: Any, k: int, dim: int) -> Sequence[Any]:
         return _lax.top_k(x, k)
 

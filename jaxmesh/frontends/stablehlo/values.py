@@ -1,4 +1,4 @@
-"""Values of a partitioned program: this device's shard, how the whole is split, and sums that are still to be made."""
+"""Values of a partitioned program: this device's shard, the global sharding, and pending reductions."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Sharded:
 
     Attributes:
       array: this device's shard, `[local shape]`.
-      sharding: per dim the mesh axes that split the whole.
-      partial: the mesh axes over which the shards are still to be reduced, by `kind`.
+      sharding: per dim the mesh axes that split the global value.
+      partial: the mesh axes with a pending reduction of the shards, by `kind`.
       kind: `sum`, `max`, `min`, `prod`, `and` or `or`.
-      source: the op that made a partial value.
-      known: this value in other forms, per region in which they were computed.
+      source: the op that produced a partial value.
+      known: cached reshards and reductions of this value, per scope.
     """
 
     array: Any
@@ -37,7 +37,7 @@ class Sharded:
     source: Any = None
     known: dict[Any, Sharded] = field(default_factory=dict[Any, "Sharded"])
     make: Callable[[Sharding], Any] | None = None
-    """Makes the shard of another sharding from nothing, of a value such as a constant."""
+    """A function that creates the shard in another sharding without communication, for a value such as a constant."""
 
 
 def axis_position(axes: Sequence[str], sizes: Mapping[str, int]) -> Any:
@@ -50,7 +50,7 @@ def axis_position(axes: Sequence[str], sizes: Mapping[str, int]) -> Any:
 
 
 def all_reduce(x: Any, axes: Sequence[str], kind: str) -> Any:
-    """Reduces over mesh axes; the result is equal along them."""
+    """Reduces a value over mesh axes; the result is replicated along them."""
     names = tuple(axes)
     x = spread(x, names)
     small = x.dtype == np.bool_ or (jnp.issubdtype(x.dtype, jnp.integer) and jnp.iinfo(x.dtype).bits < 8)
@@ -69,11 +69,11 @@ def all_reduce(x: Any, axes: Sequence[str], kind: str) -> Any:
 
 
 _OF_BOOLS = {"sum": "max", "or": "max", "and": "min", "prod": "min"}
-"""Reductions of truth values, as reductions of the integers 0 and 1."""
+"""Reductions of booleans, as reductions of the integers 0 and 1."""
 
 
 def _gather_and_reduce(x: Any, axes: tuple[str, ...], kind: str) -> Any:
-    # Reduced after each axis, so that the next one gathers no more than one value a device.
+    # Reduce after each axis, so that the next all_gather receives one value per device.
     for axis in reversed(axes):
         x = COMBINE_DIMS[kind](all_gather(_lax.expand_dims(x, (0,)), axis, 0), (0,))
     return x
@@ -97,11 +97,11 @@ COMBINE: dict[str, Any] = {
     "and": _lax.bitwise_and,
     "or": _lax.bitwise_or,
 }
-"""The same of two values."""
+"""Reductions of two values, by kind."""
 
 
 def all_gather(x: Any, axis: str, dim: int) -> Any:
-    """Joins the shards along a mesh axis; the result is equal along it."""
+    """Joins the shards along a mesh axis; the result is replicated along it."""
     if not x.size:
         shape = [n * (_lax.axis_size(axis) if i == dim else 1) for i, n in enumerate(x.shape)]
         return spread(_lax.full(shape, 0, x.dtype), varying(x) - {axis})
@@ -125,7 +125,7 @@ def all_to_all(x: Any, axis: str, split: int, join: int) -> Any:
 
 
 def reorder(x: Any, dim: int, sizes: Sequence[int]) -> Any:
-    """Orders the parts of a dim that was joined along axes of some sizes, the first axis first, so that it is major."""
+    """Orders the parts of a dim that was joined along axes of some sizes, so that the first axis is major."""
     count = len(sizes)
     parts = [*reversed(sizes), x.shape[dim] // math.prod(sizes)]
     apart = _lax.reshape(x, (*x.shape[:dim], *parts, *x.shape[dim + 1 :]))
@@ -134,5 +134,5 @@ def reorder(x: Any, dim: int, sizes: Sequence[int]) -> Any:
 
 
 def reduce_scatter(x: Any, axis: str, dim: int) -> Any:
-    """Sums over a mesh axis, and keeps this device's part of a dim."""
+    """Sums a value over a mesh axis, and slices this device's part of a dim."""
     return _lax.psum_scatter(spread(x, (axis,)), axis, scatter_dimension=dim, tiled=True)

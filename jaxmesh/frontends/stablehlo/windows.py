@@ -1,4 +1,4 @@
-"""Convolutions, reductions of windows, and the gradient of pooling."""
+"""Convolutions, windowed reductions, and the gradient of pooling."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jaxlib.mlir.dialects import stablehlo
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
-from jaxmesh.frontends.stablehlo.call import Call, Ops, enum_of
+from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall, enum_of
 from jaxmesh.frontends.stablehlo.reductions import body_ops, constant_of, is_identity, kind_of, precision_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding, count
 
-OPS = Ops()
+OPS = OpFamily()
 _lax: Any = jax.lax
 _hlo: Any = stablehlo
 _COMBINE = {"sum": _lax.add, "max": _lax.max, "min": _lax.min, "prod": _lax.mul, "and": _lax.bitwise_and,
@@ -24,12 +24,12 @@ _COMBINE = {"sum": _lax.add, "max": _lax.max, "min": _lax.min, "prod": _lax.mul,
 
 
 def _pairs(value: Any, rank: int) -> list[tuple[int, int]]:
-    rows = np.broadcast_to(np.asarray(value), (rank, 2)).tolist()
-    return [(low, high) for low, high in rows]
+    pairs = np.broadcast_to(np.asarray(value), (rank, 2)).tolist()
+    return [(low, high) for low, high in pairs]
 
 
 @OPS.add("stablehlo.convolution", kind="sum")
-def _convolution(call: Call) -> Any:
+def _convolution(call: ShardedCall) -> Any:
     dims = _hlo.ConvDimensionNumbers(call.raw("dimension_numbers"))
     x, kernel = call.operands
     spatial = len(dims.input_spatial_dimensions)
@@ -66,27 +66,27 @@ def _convolution(call: Call) -> Any:
 
 
 def separate_dims(op: Any, read: Any) -> list[int]:
-    """Returns the dims of a reduction of windows whose windows lie side by side: shards of those need no neighbours."""
+    """Returns the dims of a windowed reduction with adjacent windows; their shards need no data of neighbours."""
     sizes = read(op.attributes["window_dimensions"])
     ones, rank = (1,) * len(sizes), len(sizes)
 
-    def given(name: str) -> Any:
+    def attribute(name: str) -> Any:
         return read(op.attributes[name]) if name in op.attributes else ones
 
-    strides, base, dilation = (given(n) for n in ("window_strides", "base_dilations", "window_dilations"))
+    strides, base, dilation = (attribute(n) for n in ("window_strides", "base_dilations", "window_dilations"))
     padding = _pairs(read(op.attributes["padding"]) if "padding" in op.attributes else 0, rank)
-    shape, made = op.operands[0].type.shape, op.results[0].type.shape
+    shape, result = op.operands[0].type.shape, op.results[0].type.shape
     return [
         d
         for d in range(rank)
         if sizes[d] == strides[d]
         and (base[d], dilation[d], padding[d]) == (1, 1, (0, 0))
-        and shape[d] == sizes[d] * made[d]
+        and shape[d] == sizes[d] * result[d]
     ]
 
 
 @OPS.add("stablehlo.reduce_window")
-def _reduce_window(call: Call) -> Any:
+def _reduce_window(call: ShardedCall) -> Any:
     number = len(call.operands) // 2
     kind, start = kind_of(call.op), constant_of(call.op.operands[-1])
     x = call.operands[0]
@@ -104,7 +104,7 @@ def _reduce_window(call: Call) -> Any:
     if start is not None and is_identity(start, kind, x.dtype):
         if cumulative is not None:
             return cumulative
-        # A NumPy start lets JAX see that it is the identity, which has a gradient.
+        # With a NumPy start, JAX recognises the identity, and the reduction is differentiable.
         return _lax.reduce_window(x, np.asarray(start, x.dtype)[()], _COMBINE[kind], *window)
     axes = join_axes(call.operands)
     return _lax.reduce_window(spread(x, axes), spread(call.operands[1], axes), _COMBINE[kind], *window)
@@ -114,7 +114,7 @@ _CUMULATIVE = {"sum": _lax.cumsum, "max": _lax.cummax, "min": _lax.cummin, "prod
 
 
 def _cumulative(x: Any, sizes: Any, strides: Any, padding: Any, base: Any, dilation: Any, kind: str) -> Any:
-    """Recognises cumulative sums and the like: a window over all that comes before, along one dim."""
+    """Recognises cumulative reductions: a window over all previous elements along one dim."""
     dims = [d for d, n in enumerate(sizes) if n != 1]
     if len(dims) != 1 or {*strides, *base, *dilation} != {1} or kind not in _CUMULATIVE:
         return None
@@ -132,7 +132,7 @@ def _cumulative(x: Any, sizes: Any, strides: Any, padding: Any, base: Any, dilat
 
 
 @OPS.add("stablehlo.select_and_scatter")
-def _select_and_scatter(call: Call) -> Any:
+def _select_and_scatter(call: ShardedCall) -> Any:
     x, source, start = call.operands
     value = constant_of(call.op.operands[2])
     (compare,) = body_ops(call.op, 0)
@@ -140,8 +140,8 @@ def _select_and_scatter(call: Call) -> Any:
     select = {"GE": _lax.ge_p, "LE": _lax.le_p}.get(direction)
     if select is None or kind_of(call.op, 1) != "sum" or value is None or value.item() != 0:
         raise UnsupportedError(
-            f"a select_and_scatter that selects by {direction} and starts from {value}; read are those that select by "
-            "GE or LE and add to zeros."
+            f"a select_and_scatter that selects by {direction} and starts from {value}; supported are selections by "
+            "GE or LE that add to zeros."
         )
     del start
     ones = (1,) * x.ndim
@@ -157,7 +157,7 @@ def _select_and_scatter(call: Call) -> Any:
 
 
 @OPS.add("stablehlo.rng_bit_generator")
-def _rng_bits(call: Call) -> Any:
+def _rng_bits(call: ShardedCall) -> Any:
     raise UnsupportedError(
         f"random bits of a generator of the machine ({jnp.shape(call.operands[0])} state); use threefry keys."
     )

@@ -1,1 +1,1 @@
-"""runtime/distributed"""
+"""Several processes over one mesh."""

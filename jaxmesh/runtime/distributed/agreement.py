@@ -1,8 +1,8 @@
-"""Several processes: checks that all of them launch the same programs, in the same order, on the same arguments.
+"""Several processes: checks that all launch the same programs, in the same order, on the same arguments.
 
-Programs that differ deadlock in their collectives, or give each process other data. When a program is launched for the
-first time, each process publishes its digest and reads those that the others have published. No process waits for that:
-the last one finds the difference, and its error ends the others too.
+Different programs would deadlock in their collectives, or send each process wrong data. At the first launch of a
+program, each process publishes its digest and reads the digests that are already published. No process waits for
+others: the last process finds the difference, and its error ends the others, too.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _SUMMARY_BYTES = 1 << 13
 _AT = ", at "
 _DIGEST = 16
 _COMPARED_BYTES = 1 << 24
-"""The bytes of a constant that are compared; of a larger one evenly spread elements."""
+"""The limit of bytes that are compared of a constant; larger constants are compared in evenly spaced elements."""
 
 
 @dataclasses.dataclass
 class _Launch:
-    """A launch: its devices, the participating processes, and its sequence number among them."""
+    """A launch: its devices, the participating processes, and its sequence number among their launches."""
 
     devices: tuple[Any, ...]
     members: tuple[int, ...]
@@ -57,10 +57,10 @@ _start: contextvars.ContextVar[_Launch | None] = contextvars.ContextVar("the pro
 
 @contextlib.contextmanager
 def synchronised_launch(mesh: Any) -> Generator[bool]:
-    """Counts what runs inside as one launch; yields True if its devices belong to several processes.
+    """Counts the block as one launch; yields True if its devices belong to several processes.
 
-    Parts of an outer program, which run later, are not counted. Nor are launches of other threads than the main one,
-    whose order is undefined. The mesh is that of `jax.set_mesh` for None.
+    Skips parts of an outer program, which run later, and launches of any thread but the main thread,
+    whose order is undefined. The mesh defaults to the mesh of `jax.set_mesh`.
     """
     start = _starting(mesh) if is_multi_process() else None
     if start is None:
@@ -74,7 +74,7 @@ def synchronised_launch(mesh: Any) -> Generator[bool]:
         _starts[start.members] += 1
         raise
     finally:
-        # Other failures do not count: an error that one process catches shifts no sequence numbers.
+        # Other failures do not count, so an error that only one process catches does not shift sequence numbers.
         _start.reset(token)
 
 
@@ -97,10 +97,10 @@ def _members(devices: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def compare_program(name: str, program: Jaxpr, sizes: Mapping[str, int]) -> None:
-    """Compares a lowered program that is being launched with those that the other processes launch.
+    """Compares a lowered program at its launch with the programs that the other processes launch.
 
     Raises:
-      ProcessMismatchError: a process has launched another program; the message names the first movement that differs.
+      ProcessMismatchError: a process has launched a different program; the message has the first move that differs.
     """
     start = _start.get()
     if start is None or start.published:
@@ -120,8 +120,8 @@ def compare_program(name: str, program: Jaxpr, sizes: Mapping[str, int]) -> None
     difference = _describe_difference(me, summary.decode(errors="replace").split("\n"), other, theirs)
     raise ProcessMismatchError(
         f"program {start.number} of the processes {list(start.members)} must be the same in each, but {difference}; "
-        "every process must run the same programs, with the same numbers in them, in the same order. Make what they "
-        "depend on from what all of them know, and pass data as arguments."
+        "every process must run the same programs, with the same constants, in the same order. Derive constants "
+        "from values that all processes know, and pass data as arguments."
     )
 
 
@@ -132,32 +132,32 @@ def _describe_difference(me: int, mine: Sequence[str], other: int, theirs: Seque
     for a, b in zip([*mine[1:], "no more movements"], [*theirs[1:], "no more movements"], strict=False):
         if a.partition(_AT)[0] != b.partition(_AT)[0]:
             return f"in {mine[0]} process {me} has {a}, where process {other} has {b}"
-    return f"{mine[0]} has other equations or constants in process {me} than in process {other}"
+    return f"{mine[0]} differs in equations or constants between process {me} and process {other}"
 
 
 def _move(eqn: Eqn) -> str:
     axes = eqn.params.get("axes", eqn.params.get("axis_name"))
     over = "" if axes is None else f" over {axes}"
-    taken, given = compat.describe(eqn.invars[0].aval), compat.describe(eqn.outvars[0].aval)
-    return f"{eqn.primitive.name}{over} of {taken} to {given}{_AT}{source_locations.source_line(eqn)}"
+    operand, result = compat.describe(eqn.invars[0].aval), compat.describe(eqn.outvars[0].aval)
+    return f"{eqn.primitive.name}{over} of {operand} to {result}{_AT}{source_locations.source_line(eqn)}"
 
 
 def compare_arguments(tree: Any, devices: Sequence[Any]) -> None:
-    """Compares the host arrays of a call with those of the other processes; all of them must call this.
+    """Compares the host arrays of a call among all processes; every process must call this function.
 
-    Arrays that span processes are not compared: each process has its part.
+    Arrays that span processes are not compared: each process stores a part.
     """
     leaves = cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(tree)[0])
     local = [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves if _is_here(leaf)]
-    rows = [(name, _type(leaf), _bytes(leaf)) for name, leaf in local]
-    combined = hashlib.blake2b(repr(rows).encode(), digest_size=_DIGEST).digest()
-    # One exchange if all agree; only otherwise one for each array, to find the one that differs.
+    described = [(name, _type(leaf), _bytes(leaf)) for name, leaf in local]
+    combined = hashlib.blake2b(repr(described).encode(), digest_size=_DIGEST).digest()
+    # One exchange if all agree; otherwise one per array, to find the first array that differs.
     try:
-        agree("a call's arguments", f"{len(rows)} host arrays", combined, devices)
+        agree("a call's arguments", f"{len(described)} host arrays", combined, devices)
     except ProcessMismatchError:
-        agree("the number of host arrays in a call", str(len(rows)), b"", devices)
-        for name, kind, value in rows:
-            agree(f"the argument{name}", kind, value, devices)
+        agree("the number of host arrays in a call", str(len(described)), b"", devices)
+        for name, type_text, value in described:
+            agree(f"the argument{name}", type_text, value, devices)
         raise
 
 
@@ -189,7 +189,7 @@ def _bytes(leaf: Any) -> bytes:
 
 
 class _Digester:
-    """Digests of jaxprs: equal in every process, whatever the names and addresses of their objects."""
+    """Computes digests of jaxprs that are equal in every process, independent of names and addresses."""
 
     def __init__(self) -> None:
         self.memo = walk.Memo[bytes]()
@@ -198,23 +198,23 @@ class _Digester:
         return self.memo.get(jaxpr, lambda: self._jaxpr(jaxpr))
 
     def _jaxpr(self, jaxpr: Jaxpr) -> bytes:
-        found = hashlib.blake2b(digest_size=_DIGEST)
+        hasher = hashlib.blake2b(digest_size=_DIGEST)
         opened = walk.open_jaxpr(jaxpr)
         numbers = {v: i for i, v in enumerate([*opened.constvars, *opened.invars])}
 
         def atom(x: Any) -> Any:
             return ["literal", _plain(x.val), compat.describe(x.aval)] if isinstance(x, compat.Literal) else numbers[x]
 
-        found.update(repr([compat.describe(v.aval) for v in numbers]).encode())
-        found.update(repr([_plain(c) for c in walk.constants(jaxpr).values()]).encode())
+        hasher.update(repr([compat.describe(v.aval) for v in numbers]).encode())
+        hasher.update(repr([_plain(c) for c in walk.constants(jaxpr).values()]).encode())
         for eqn in opened.eqns:
             for v in eqn.outvars:
                 numbers[v] = len(numbers)
             params = sorted((k, self.plain(v)) for k, v in eqn.params.items())
             results = [compat.describe(v.aval) for v in eqn.outvars]
-            found.update(repr((eqn.primitive.name, [atom(x) for x in eqn.invars], params, results)).encode())
-        found.update(repr([atom(x) for x in opened.outvars]).encode())
-        return found.digest()
+            hasher.update(repr((eqn.primitive.name, [atom(x) for x in eqn.invars], params, results)).encode())
+        hasher.update(repr([atom(x) for x in opened.outvars]).encode())
+        return hasher.digest()
 
     def plain(self, value: Any) -> str:
         if walk.is_jaxpr(value):
@@ -225,7 +225,7 @@ class _Digester:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value as text that is equal in every process for equal values; of other objects only the type."""
+    """Returns text that is equal in every process for equal values; for unknown objects, only their type."""
     if isinstance(value, Tracer):
         return "traced"
     if isinstance(value, (jax.Array, np.ndarray)):
@@ -248,13 +248,13 @@ def _plain(value: Any) -> Any:
 
 
 def _array(array: Any) -> str:
-    kind = f"{array.dtype}{list(array.shape)}"
+    type_text = f"{array.dtype}{list(array.shape)}"
     if isinstance(array, jax.Array):
         if not array.is_fully_addressable or array.is_deleted():
-            return kind
+            return type_text
         if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
             array = jax.random.key_data(array)
     host = np.asarray(array)
     if host.nbytes > _COMPARED_BYTES:
         host = host.reshape(-1)[:: max(host.nbytes // _COMPARED_BYTES, 1)]
-    return f"{kind} {digest(host).hex()}"
+    return f"{type_text} {digest(host).hex()}"

@@ -1,7 +1,7 @@
-"""Several processes over one mesh: the owners of devices, and exchanges of host data between all of them.
+"""Several processes over one mesh: the owners of devices, and exchanges of host data between all processes.
 
-Data goes through JAX's coordination service as bytes, so no bit changes and no program is disturbed. Every process with
-a device of the mesh must take part, in the same order.
+JAX's coordination service transfers the data as bytes, so no bit changes and no program is disturbed. Every process
+with a device of the mesh must take part, in the same order.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ def process_at(mesh: Mesh, coordinate: tuple[int, ...]) -> int:
 
 
 def one_shard(tensor: Any, coordinate: Any) -> jax.Array:
-    """Returns the shard of `MeshTensor.shard`, and raises its errors."""
+    """Implements `MeshTensor.shard`: returns one shard, or raises its errors."""
     mesh: Mesh = tensor.mesh
-    at = integers("a coordinate of a MeshTensor's shard", coordinate)
-    if at not in np.ndindex(*mesh.devices.shape):
-        raise MeshError(f"there is no coordinate {list(at)} on a mesh of shape {list(mesh.devices.shape)}.")
-    if mesh.devices[at] not in tensor.data.sharding.device_set:
-        raise VerifyError(f"the device at {list(at)} holds nothing of {tensor!r}.")
+    position = integers("a coordinate of a MeshTensor's shard", coordinate)
+    if position not in np.ndindex(*mesh.devices.shape):
+        raise MeshError(f"the coordinate {list(position)} is not on a mesh of shape {list(mesh.devices.shape)}.")
+    if mesh.devices[position] not in tensor.data.sharding.device_set:
+        raise VerifyError(f"the device at {list(position)} stores no shard of {tensor!r}.")
     shards = {tuple(c): s for c, s in tensor.shards()}
-    if at not in shards:
+    if position not in shards:
         raise NotAddressableError(
-            f"the shard at {list(at)} of {tensor!r} is held by process {process_at(mesh, at)}, and this is "
-            f"process {jax.process_index()}, which has those at {[list(c) for c in shards]}. Read it there, or join "
-            "the tensor with jaxmesh.ttnn.aggregate_tensor in every process."
+            f"the shard at {list(position)} of {tensor!r} belongs to process {process_at(mesh, position)}, and this is "
+            f"process {jax.process_index()}, which has the shards at {[list(c) for c in shards]}. Read it there, or "
+            "join the tensor with jaxmesh.ttnn.aggregate_tensor in every process."
         )
-    return shards[at]
+    return shards[position]
 
 
 def spans_processes(mesh: Mesh) -> bool:
-    """Returns True if some device of a mesh belongs to another process."""
+    """Returns True if a device of the mesh belongs to another process."""
     return not all(map(is_here, mesh.devices.flat))
 
 
@@ -71,34 +71,35 @@ def leaders(devices: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def as_process(process: Any, devices: Sequence[Any]) -> int | None:
-    """Returns the number of the process, among those with devices, that a result is for, or None for all."""
+    """Returns the number of the process that receives a result, one with devices, or None for all processes."""
     known = sorted({d.process_index for d in devices})
     if process is None:
         return None
     if isinstance(process, bool) or not isinstance(process, (int, np.integer)) or process not in known:
-        raise ArgumentTypeError(f"process is None, for all, or the number of one of {known}, got {quote(process)}.")
+        raise ArgumentTypeError(f"process is None, for all, or one number of {known}, got {quote(process)}.")
     return int(cast("Any", process))
 
 
 def exchange(mine: Array, among: Sequence[Any]) -> Array:
-    """Returns the bytes of every process: uint8, [number of processes, bytes of each].
+    """Returns the bytes of every process: uint8, [number of processes, bytes per process].
 
-    `among` has one device of each participating process, in the order of the processes; see `leaders`.
+    `among` lists one device of each participating process, in process order; see `leaders`.
     """
     members = [d.process_index for d in among]
     if jax.process_index() not in members:
         _refuse(among)
     if len(members) == 1:
         return np.broadcast_to(mine, (len(members), mine.size))
-    rows = exchange_bytes(mine.tobytes(), jax.process_index(), members)
-    other = next((i for i, row in enumerate(rows) if len(row) != len(rows[0])), None)
+    messages = exchange_bytes(mine.tobytes(), jax.process_index(), members)
+    other = next((i for i, message in enumerate(messages) if len(message) != len(messages[0])), None)
     if other is not None:
         raise ProcessMismatchError(
-            f"every process must have as much of an array as the others, but the processes {members[0]} and "
-            f"{members[other]} have {len(rows[0])} and {len(rows[other])} bytes: they have run other programs, or "
-            "the same on arguments of other shapes or dtypes. jaxmesh.check_processes finds where they part."
+            f"every process must pass equally many bytes of an array, but the processes {members[0]} and "
+            f"{members[other]} have {len(messages[0])} and {len(messages[other])} bytes: they have run different "
+            "programs, or one program on arguments of different shapes or dtypes. jaxmesh.check_processes finds the "
+            "first difference."
         )
-    return np.stack([np.frombuffer(row, np.uint8) for row in rows])
+    return np.stack([np.frombuffer(message, np.uint8) for message in messages])
 
 
 def gather(
@@ -109,31 +110,32 @@ def gather(
     devices: Sequence[Any],
     process: int | None = None,
 ) -> dict[Key, Array] | None:
-    """Sends pieces of one shape and dtype from their owners to `process`, or to all for None; the others get None.
+    """Sends pieces of one shape and dtype from their owners to `process`, or to all for None; returns None
+    elsewhere.
 
-    `mine` has at least the pieces of this process; `owners`, the process that sends each piece, is equal everywhere.
+    `mine` contains at least the pieces of this process. `owners`, the sender of each piece, is equal in every process.
     """
     dtype = np.dtype(dtype)
     me, among = jax.process_index(), leaders(devices)
     wanted = {d.process_index for d in among} if process is None else {process}
-    # Equal in every process: no exchange if one process owns all pieces and is the only one to get them.
+    # The test is equal in every process: skip the exchange if one process owns all pieces and is the only receiver.
     if set(owners.values()) == wanted and len(wanted) == 1:
         return {k: mine[k] for k in owners} if me in wanted else None
     keys = {p: [k for k, owner in owners.items() if owner == p] for p in {*owners.values(), me}}
     each = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    row = np.zeros(max(map(len, keys.values())) * each, np.uint8)
+    message = np.zeros(max(map(len, keys.values())) * each, np.uint8)
     for i, k in enumerate(keys[me]):
         piece = np.ascontiguousarray(mine[k]).reshape(-1)
-        row[i * each : (i + 1) * each] = np.frombuffer(piece.tobytes(), np.uint8)
-    rows = dict(zip([d.process_index for d in among], exchange(row, among), strict=True))
+        message[i * each : (i + 1) * each] = np.frombuffer(piece.tobytes(), np.uint8)
+    messages = dict(zip([d.process_index for d in among], exchange(message, among), strict=True))
     if me not in wanted:
         return None
-    found: dict[Key, Array] = {}
+    received: dict[Key, Array] = {}
     for p, owned in keys.items():
         for i, k in enumerate(owned):
-            raw = rows[p][i * each : (i + 1) * each].tobytes()
-            found[k] = np.frombuffer(bytearray(raw), dtype).reshape(shape)
-    return found
+            raw = messages[p][i * each : (i + 1) * each].tobytes()
+            received[k] = np.frombuffer(bytearray(raw), dtype).reshape(shape)
+    return received
 
 
 def digest(value: Any) -> bytes:
@@ -142,41 +144,42 @@ def digest(value: Any) -> bytes:
 
 
 def agree(what: str, description: str, value: bytes, devices: Sequence[Any]) -> None:
-    """Checks that all processes that have some of the devices have the same value, given as bytes or as its digest.
+    """Checks that all processes with some of the devices have the same value, passed as bytes or as its digest.
 
     Raises:
-      ProcessMismatchError: the value of a process differs from that of the first; the message names `what`, which is
-        equal in every process, and has the descriptions of both.
+      ProcessMismatchError: the value of a process differs from the first process's; the message has `what`, which is
+        equal in every process, and both descriptions.
     """
     among = leaders(devices)
     if len(among) == 1:
         return
     text = description.encode()[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0")
     mine = np.frombuffer(hashlib.blake2b(value + description.encode(), digest_size=_DIGEST).digest() + text, np.uint8)
-    rows = [row.tobytes() for row in exchange(mine, among)]
-    other = next((i for i, row in enumerate(rows) if row != rows[0]), None)
+    messages = [message.tobytes() for message in exchange(mine, among)]
+    other = next((i for i, message in enumerate(messages) if message != messages[0]), None)
     if other is None:
         return
-    first, second = (rows[i][_DIGEST:].rstrip(b"\0").decode(errors="replace") for i in (0, other))
+    first, second = (messages[i][_DIGEST:].rstrip(b"\0").decode(errors="replace") for i in (0, other))
     numbers = [d.process_index for d in among]
-    shown = f"{first} and {second}" if first != second else f"{first}, with other values"
+    shown = f"{first} and {second}" if first != second else f"{first}, with different values"
     raise ProcessMismatchError(
         f"{what} must be the same in every process, but the processes {numbers[0]} and {numbers[other]} have {shown}; "
-        "every process must run the same program on the same arguments. Make it from what all of them know, or give "
-        "each its own part with jaxmesh.from_process_shards."
+        "every process must run the same program on the same arguments. Derive it from values that all know, or "
+        "pass each process's part to jaxmesh.from_process_shards."
     )
 
 
 def on_every_device(value: Any, mesh: Mesh) -> jax.Array:
-    """Returns a host array that every process has, on all devices of a mesh; it is not compared."""
+    """Puts a host array that every process has on all devices of a mesh; the copies are not compared."""
     return put(value, NamedSharding(mesh, PartitionSpec()))
 
 
 def put(value: Any, sharding: Any) -> jax.Array:
     """Returns an array with a sharding.
 
-    Over several processes it goes through each host: data that all of them have is not sent. JAX's own `device_put`
-    compares that data, and takes only some shardings for an array that spans processes.
+    Over several processes the array goes through each host: data that all processes have is not sent. JAX's
+      `device_put`
+    compares such data, and supports only some shardings for an array that spans processes.
     """
     if all(map(is_here, sharding.device_set)) and not _in_another_order(value, sharding):
         return jax.device_put(value, sharding)
@@ -186,7 +189,7 @@ def put(value: Any, sharding: Any) -> jax.Array:
 
 
 def _in_another_order(value: Any, sharding: Any) -> bool:
-    """Returns True if an array may be on the devices of a sharding in another order; JAX takes few such shardings."""
+    """Returns True if the array may have the sharding's devices in a different order, which JAX rarely supports."""
     if not isinstance(value, jax.Array) or jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
         return False
     current: Any = value.sharding
@@ -195,9 +198,9 @@ def _in_another_order(value: Any, sharding: Any) -> bool:
 
 
 def fetch_array(x: jax.Array, process: int | None = None) -> Array | None:
-    """Returns an array that may span processes in host memory: in all of them, or in one; None in the others."""
+    """Returns an array that may span processes in host memory: in all processes, or in one; None in the others."""
     if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
-        raise ArgumentTypeError(f"NumPy has no dtype {x.dtype}; pass jax.random.key_data(keys).")
+        raise ArgumentTypeError(f"NumPy does not have the dtype {x.dtype}; pass jax.random.key_data(keys).")
     check_alive(x, "to_host")
     sharding: Any = x.sharding
     devices: list[Any] = sorted(sharding.device_set, key=operator.attrgetter("id"))
@@ -228,6 +231,6 @@ def _bounds(index: Sequence[slice], shape: Sequence[int]) -> tuple[tuple[int, in
 
 def _refuse(devices: Sequence[Any]) -> NoReturn:
     raise MeshError(
-        f"process {jax.process_index()} has no device of this mesh, which has those of the processes "
-        f"{sorted({d.process_index for d in devices})}; only they can read what is on it."
+        f"process {jax.process_index()} does not have a device of this mesh, which spans the processes "
+        f"{sorted({d.process_index for d in devices})}; only they can read its tensors."
     )

@@ -1,7 +1,7 @@
-"""Several processes: starting them on this machine, and joining their devices into one system.
+"""Several processes: starts them on this machine, and joins their devices into one system.
 
-`jax.distributed` does the work. This module adds settings under which every wait ends when a process dies, and a runner
-of local processes, which `jaxmesh processes 2 --devices 4 script.py` calls.
+`jax.distributed` does the work. This module adds settings that end every wait when a process dies, and a runner of
+local processes, which `jaxmesh processes 2 --devices 4 script.py` calls.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from jaxmesh.validate import as_tuple, quote
 COORDINATOR, COUNT, NUMBER, DEVICES = (
     f"JAXMESH_{name}" for name in ("COORDINATOR", "PROCESSES", "PROCESS", "PROCESS_DEVICES")
 )
-"""The environment variables through which a runner passes its processes the arguments of `initialize_processes`."""
+"""The environment variables with which a runner passes the arguments of `initialize_processes` to its processes."""
 
 Say = Callable[[int, str], None]
 _config: Any = jax.config
@@ -47,25 +47,26 @@ def initialize_processes(
     death_timeout: int = 20,
     exit_timeout: int = 300,
 ) -> None:
-    """Joins this process with others: afterwards `jax.devices()` and `make_mesh` have the devices of all of them.
+    """Joins this process with others: afterwards `jax.devices()` and `make_mesh` include the devices of all
+    processes.
 
-    This is `jax.distributed.initialize` with emulated devices and with bounds: a process that is killed ends the
+    This is `jax.distributed.initialize` with emulated devices and with time limits: a killed process ends the
     others within `death_timeout`, and an uncaught exception ends its process at once, where JAX would deadlock at the
     exit. Call it before anything runs on JAX. A process that `run_processes` or `jaxmesh processes` started needs no
     argument.
 
     Args:
       coordinator_address: `"host:port"` of process 0; the same in every process.
-      num_processes: how many there are.
-      process_id: the number of this one, from 0.
-      local_devices: how many CPU devices this process emulates; by default those of XLA_FLAGS or `emulate`.
-      connect_timeout: seconds to wait for the others; XLA ends process 0 (SIGABRT) when they do not connect.
+      num_processes: the number of processes.
+      process_id: the number of this process, from 0.
+      local_devices: the number of CPU devices that this process emulates; by default set by XLA_FLAGS or `emulate`.
+      connect_timeout: seconds to wait for the others; XLA ends process 0 (SIGABRT) if they do not connect.
       death_timeout: seconds (at least 10) after which a process without a heartbeat counts as dead.
       exit_timeout: seconds that a process waits at its end for the others to end.
 
     Raises:
-      ArgumentTypeError: an argument is missing and no runner has set it, or it is out of range.
-      MeshError: JAX's backend has started, the process is joined already, or process 0 cannot be reached.
+      ArgumentTypeError: an argument is missing and not set by a runner, or is out of range.
+      MeshError: JAX's backend has started, the process has joined already, or process 0 cannot be reached.
 
     >>> import jaxmesh as jm
     >>> jm.initialize_processes("127.0.0.1:1234", 2, 2)
@@ -81,7 +82,7 @@ def initialize_processes(
             f'coordinator_address is the "host:port" of process 0, with a port from 1 to 65535, got {quote(address)}.'
         )
     if count < 1:
-        raise ArgumentTypeError(f"num_processes is how many processes there are, at least 1, got {count}.")
+        raise ArgumentTypeError(f"num_processes is the number of processes, at least 1, got {count}.")
     if not 0 <= number < count:
         raise ArgumentTypeError(f"process_id is the number of a process, from 0 to {count - 1}, got {number}.")
     _check_least("connect_timeout", connect_timeout, 1)
@@ -92,7 +93,7 @@ def initialize_processes(
     if local_devices is not None and (_integer(local_devices) or 0) < 1:
         raise ArgumentTypeError(f"local_devices is a positive number of devices, got {quote(local_devices)}.")
     if jax.distributed.is_initialized():
-        raise MeshError("this process is joined with others already; call initialize_processes once.")
+        raise MeshError("this process has joined others already; call initialize_processes once.")
     if backend_started():
         raise MeshError(
             f"JAX's backend has started with {jax.device_count()} devices, and cannot be joined with other processes "
@@ -126,23 +127,23 @@ def _check_least(name: str, seconds: Any, least: int) -> None:
 
 
 def _is_address(text: str) -> bool:
-    found = re.fullmatch(r"[!-~]+:([0-9]{1,5})", text)
-    return found is not None and 1 <= int(found[1]) < 1 << 16
+    match = re.fullmatch(r"[!-~]+:([0-9]{1,5})", text)
+    return match is not None and 1 <= int(match[1]) < 1 << 16
 
 
-def _number(name: str, given: Any, variable: str) -> int:
+def _number(name: str, argument: Any, variable: str) -> int:
     text = os.environ.get(variable, "")
-    found = _integer(given) if given is not None else int(text) if text.isdecimal() else None
-    if found is None:
+    number = _integer(argument) if argument is not None else int(text) if text.isdecimal() else None
+    if number is None:
         raise ArgumentTypeError(
-            f"{name} is a number, got {quote(given)}; it may be left out in a process that jaxmesh.run_processes or "
+            f"{name} is a number, got {quote(argument)}; it may be left out in a process that jaxmesh.run_processes or "
             f"`jaxmesh processes` has started, which sets {variable} (it is {text!r})."
         )
-    return found
+    return number
 
 
 def _await_coordinator(address: str, seconds: float) -> None:
-    """Waits until process 0 listens; JAX's own connection would end the interpreter if it never does."""
+    """Waits until process 0 listens; if it never does, JAX's connection would end the interpreter."""
     host, _, port = address.rpartition(":")
     end = time.monotonic() + seconds
     while True:
@@ -159,7 +160,7 @@ def _await_coordinator(address: str, seconds: float) -> None:
 
 
 def _leave_on_error(number: int) -> None:
-    """Makes an uncaught exception end the process without waiting for the others, which wait for it."""
+    """Makes an uncaught exception end the process without waiting for the other processes, which wait for it."""
     before = sys.excepthook
 
     def leave(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
@@ -176,12 +177,12 @@ def _leave_on_error(number: int) -> None:
 
 
 interrupted = threading.Event()
-"""Set by a signal handler, it ends `run_processes` and all that it has started."""
+"""A flag for signal handlers: once set, `run_processes` ends and stops all processes it started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a process: its exit code (negative: the signal), its output, and whether the runner stopped it."""
+    """The end of a process: its exit code (negative: the signal), its output, and True if the runner stopped it."""
 
     code: int
     output: str
@@ -217,7 +218,7 @@ class _Running:
                     say(number, line)
 
     def stop(self) -> None:
-        """Kills it and the processes it has started."""
+        """Stops the process and its child processes by SIGKILL."""
         if self.process.poll() is None:
             self.stopped = True
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -237,20 +238,20 @@ def run_processes(
 ) -> list[Ended]:
     """Runs a Python program in several processes of this machine, and waits for them.
 
-    The program calls `jaxmesh.initialize_processes()`. No process outlives this call: when one fails, the others have
-    `grace` seconds to notice it.
+    The program calls `jaxmesh.initialize_processes()`. No process outlives this call: if a process fails, the others
+    have `grace` seconds to notice it.
 
     Args:
       count: the number of processes.
       command: arguments of the Python interpreter: a script and its arguments, or `["-c", text]`.
-      devices: the number of devices that each emulates.
-      timeout: seconds until the processes that still run are killed.
+      devices: the number of devices that each process emulates.
+      timeout: seconds until all remaining processes are killed.
       grace: seconds between the first failure and the end of the others.
-      env: variables of the environment, instead of this process's.
+      env: environment variables; by default those of this process.
       say: called with the number of a process and a line of its output.
 
     Returns:
-      How each ended, in order.
+      The end of each process, in order.
 
     Raises:
       ArgumentTypeError: a number of processes, devices or seconds is not positive, or the command is not a list.
@@ -267,7 +268,7 @@ def run_processes(
             raise ArgumentTypeError(f"{name} is a positive number of seconds, got {quote(seconds)}.")
     arguments = _arguments(command)
     running: list[_Running] = []
-    # Bound but not listening: no other program gets the port, and the coordinator, which reuses ports, can take it.
+    # Bind without listening: no other program gets the port, and the coordinator, which reuses ports, can take it.
     with socket.socket() as reserved:
         reserved.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_REUSEPORT", socket.SO_REUSEADDR), 1)
         reserved.bind(("127.0.0.1", 0))
@@ -285,10 +286,10 @@ def run_processes(
 
 def _arguments(command: Any) -> list[str]:
     """Returns the interpreter's arguments, paths as text."""
-    given: tuple[Any, ...] = ()
+    items: tuple[Any, ...] = ()
     if not isinstance(command, (str, bytes)):
-        given = as_tuple("run_processes", command, "a list of the interpreter's arguments as command")
-    arguments = [os.fspath(x) if isinstance(x, PurePath) else x for x in given]
+        items = as_tuple("run_processes", command, "a list of the interpreter's arguments as command")
+    arguments = [os.fspath(x) if isinstance(x, PurePath) else x for x in items]
     if not arguments or not all(isinstance(x, str) for x in arguments):
         raise ArgumentTypeError(f"command is a list of the interpreter's arguments, got {quote(command)}.")
     return arguments

@@ -76,10 +76,11 @@ REPLICATE = [PlacementReplicate()]
     ("resolve", "words"),
     [
         (lambda: resolve_mapper(MeshMapperConfig(SHARD, [8]), (2, 4), (9,)),
-         "dim 0 of size 9 over the 8 places of distribution axis 0 ([8]) gives 4 shards of 2 and one of 1; "
-         "pad the dim to 16 or"),
+         "dim 0 of size 9 over the 8 coordinates of distribution axis 0 ([8]) yields 4 shards of 2 and a last "
+         "shard of 1; pad the dim to 16 or"),
         (lambda: resolve_mapper(MeshMapperConfig(REPLICATE + SHARD), (2, 4), (6,)),
-         "dim 0 of size 6 over the 4 places of distribution axis 1 ([2, 4]) gives 3 chunks of 2; pad the dim to 8 or"),
+         "dim 0 of size 6 over the 4 coordinates of distribution axis 1 ([2, 4]) yields 3 chunks of 2; "
+         "pad the dim to 8 or"),
         (lambda: resolve_mapper(MeshMapperConfig(SHARD), (2, 4), (8,)),
          "distribution shape [2, 4], got 1 placements for 2 axes: [PlacementShard(0)]"),
         (lambda: resolve_composer(MeshComposerConfig([0]), (2, 4), (8,)),
@@ -93,7 +94,7 @@ REPLICATE = [PlacementReplicate()]
          "PlacementShard(0) names dim 0 of a tensor of rank 0; allowed dims: none"),
         (lambda: traced(lambda x: jm.full_to_shard(x, P(None, "x")), jnp.ones((4, 6))),
          "full_to_shard of shape [4, 6] with P"),
-        (lambda: land((3, 3), (2, 4)), "[3, 3] has 9 places, but the mesh [2, 4] has only 8 devices"),
+        (lambda: land((3, 3), (2, 4)), "[3, 3] has 9 coordinates, but the mesh [2, 4] has only 8 devices"),
     ],
 )  # fmt: skip
 def test_a_refused_distribution_says_both_values(resolve: Callable[[], Any], words: str) -> None:

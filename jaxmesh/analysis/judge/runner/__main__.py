@@ -10,10 +10,10 @@ from pathlib import Path
 def enter_packages() -> None:
     """Makes the modules of this folder importable by their names.
 
-    The packages above are entered by their folders: their own files import JAX, which this Python does not have.
+    The parent packages are registered by folder only: their files import JAX, which this Python does not have.
     """
     folder, name = Path(__file__).resolve().parent, "jaxmesh.analysis.judge.runner"
-    # Not the folder of this file: its modules are found through their packages.
+    # Without this file's own folder: its modules are imported through their packages.
     sys.path = [p for p in sys.path if p != str(folder)]
     while name:
         package = types.ModuleType(name)

@@ -1,4 +1,4 @@
-"""The library's reason for a refusal, out of the text of its error."""
+"""Extracts the library's reason for a refusal from the text of its error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ _PARAMETER = re.compile(r"[(,]\s*\*?\s*(\w+):")
 
 
 def describe(error: BaseException) -> dict[str, str]:
-    """Returns an error's kind, its reason in one line, its place in the library, and its text without the backtrace."""
+    """Returns an error's kind, its reason in one line, its location in the library, and its text without the
+    backtrace."""
     text = str(error).partition("\nbacktrace:")[0].strip()
     place = _PLACE.match(text)
     if place is None:
@@ -23,14 +24,14 @@ def describe(error: BaseException) -> dict[str, str]:
 
 
 def _kind(reason: str) -> str:
-    """Returns which memory is too small, `DRAM` or `L1`; else `rule`."""
+    """Returns the memory that is too small, `DRAM` or `L1`; else `rule`."""
     if reason.startswith("Out of Memory"):
         return "DRAM" if " DRAM buffer" in reason else "L1"
     return "L1" if "L1 buffers" in reason or "beyond max L1 size" in reason else "rule"
 
 
 def _binding(text: str) -> str:
-    """Returns why Python's arguments do not fit a function: the keyword that it does not have, or how it was called."""
+    """Returns why arguments do not fit a bound function: the unknown keyword, else the call."""
     head, _, rest = text.partition("Called with:")
     called, _, signatures = rest.partition("Available signatures:")
     called = " ".join(called.split())
@@ -43,7 +44,7 @@ def _binding(text: str) -> str:
 
 
 def _outermost(text: str) -> str:
-    """Returns calls without what stands in brackets inside of their own parentheses: the arguments of arguments.
+    """Returns the text of calls without nested brackets, that is, without the arguments of arguments.
 
     >>> _outermost("f(a, b=C(d=1, e=[2]), g=3)")
     'f(a, b=C, g=3)'

@@ -1,4 +1,4 @@
-"""Runs `main.py` of an exported folder, and writes a report: accepted or refused, where, and what it took."""
+"""Runs `main.py` of an exported folder, and writes a report: accepted, or refused and where, and the memory used."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from jaxmesh.analysis.judge.runner.watch import ENTER, LEAVE, Marks, Watch
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the program and writes the report; ends the process with 0 if there is one."""
+    """Runs the program and writes the report; exits with 0 once a report is written."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("report", type=Path)
     parser.add_argument("--shapes", action="store_true", help="inputs have a shape and no values")
     parser.add_argument("--board", action="store_true", help="the devices are real, and so are the results")
     parser.add_argument("--check", action="store_true", help="compare the results with the expected ones")
-    asked = parser.parse_args(argv)
-    write = Report(asked.report)
+    options = parser.parse_args(argv)
+    write = Report(options.report)
     ttnn = _import_ttnn(write)
     try:
-        program = Program(asked.folder, ttnn, asked.shapes)
+        program = LoadedScript(options.folder, ttnn, options.shapes)
     except Exception as error:
         write(broken=f"{type(error).__name__}: {error}")
         raise SystemExit(0) from None
-    sys.argv = ["main.py", *(["--check"] if asked.check else [])]
+    sys.argv = ["main.py", *(["--check"] if options.check else [])]
     utils: Any = sys.modules["utils"]
-    if not asked.board:
-        # Results mean nothing there, and the devices stay open for what is asked of them below.
+    if not options.board:
+        # A described device computes no results, and stays open for the queries below.
         utils.report = _report_nothing
 
     def watch(plan_only: bool = False) -> Watch:
-        progress = asked.report.with_suffix(".line")
+        progress = options.report.with_suffix(".line")
         return Watch(ttnn, progress, lambda: utils.DeviceGetter._device, plan_only)
 
     devices = watch()
     code = program.run(devices, write)
     write(code=code, **devices.findings())
-    if code == 0 and not asked.board:
-        # Once more, without devices: then ttnn tells the buffers that each kernel has in L1.
+    if code == 0 and not options.board:
+        # Plan the program again without dispatch: ttnn then reports the buffers of each kernel in L1.
         if program.shapes is not None:
             program.shapes.plan_once()
         kernels = watch(plan_only=True)
@@ -58,18 +58,18 @@ def main(argv: Sequence[str]) -> None:
             write(kernels=kernels.kernels())
     utils.DeviceGetter.close()
     sys.stdout.flush()
-    # Without the destructors of ttnn, which may fail after a refusal.
+    # Skip ttnn's destructors, which may fail after a refusal.
     os._exit(0)
 
 
 class Report:
-    """The report: fields are added, and the file is whole at any time."""
+    """The report; the file is complete after each call."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path, self._fields = path, {}
 
     def __call__(self, **fields: Any) -> None:
-        """Adds fields."""
+        """Adds fields and rewrites the file."""
         self._fields |= fields
         if self._path is not None:
             new = self._path.with_suffix(".new")
@@ -86,20 +86,21 @@ def _import_ttnn(write: Report) -> Any:
         ttnn: Any = importlib.import_module("ttnn")
         missing = [n for n in ("graph", "get_memory_view", "open_mesh_device", "Tensor") if n not in vars(ttnn)]
         if missing:
-            raise ImportError(f"it has no ttnn.{missing[0]}")
+            raise ImportError(f"it does not have ttnn.{missing[0]}")
     except BaseException as error:
         write(unusable=f"{type(error).__name__}: {error}")
         raise SystemExit(0) from None
     if importlib.util.find_spec("torch") is None:
-        # Captured graphs ask whether arguments are tensors of torch.
+        # ttnn's graph capture tests arguments against `torch.Tensor`.
         torch: Any = types.ModuleType("torch")
         torch.Tensor = type("Tensor", (), {})
         sys.modules["torch"] = torch
     return ttnn
 
 
-class Program:
-    """A loaded `main.py`, whose lines a watch is told of; `shapes` is its `ttnn` if inputs have no values."""
+class LoadedScript:
+    """A loaded `main.py` whose lines a `Watch` observes; `shapes` replaces its `ttnn` if inputs are created from
+    types."""
 
     def __init__(self, folder: Path, ttnn: Any, shapes: bool) -> None:
         self._script = str(folder.resolve() / "main.py")
@@ -115,14 +116,14 @@ class Program:
             use_shapes(sys.modules["utils"], self.shapes)
 
     def run(self, watch: Watch, write: Report) -> int | None:
-        """Runs the program; returns its exit code, None if it was refused."""
+        """Runs the program; returns its exit code, or None if it was refused."""
         self._names |= {ENTER: watch.enter_line, LEAVE: watch.leave_function}
         try:
             with watch:
                 return self._names["main"]()
         except BaseException as error:
             if isinstance(error, SystemExit) and error.code not in (0, None):
-                # The program's own files cannot be read; standard error has the reason.
+                # The program's files cannot be read; standard error has the reason.
                 return error.code if isinstance(error.code, int) else 2
             lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == self._script]
             write(refusal={"line": lines[-1] if lines else watch.line, **describe(error)})

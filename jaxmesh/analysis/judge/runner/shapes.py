@@ -1,7 +1,7 @@
-"""Inputs that have a shape and no values: on the devices ttnn makes them, on the host large ones stay promises.
+"""Inputs with a shape and no values: ttnn allocates them on the devices; large host tensors stay promises.
 
-A promise stands for a host tensor without data. The functions of ttnn that take host tensors also take promises
-here; one that goes to the devices becomes an empty tensor there, of the same shape, layout and distribution.
+A promise stands for a host tensor without data. The wrapped functions of ttnn accept promises for host tensors. A
+promise that moves to the devices becomes an empty tensor of the same shape, layout and distribution.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from types import ModuleType
 from typing import Any, cast
 
 REAL_BYTES = 1 << 20
-"""Host tensors of at most so many bytes are made, of zeros: ttnn then judges every step with them."""
+"""The largest host tensor that is allocated, in bytes; it is filled with zeros, and ttnn judges every step with it."""
 _BYTES = {"BFLOAT16": 2, "FLOAT32": 4, "UINT32": 4, "INT32": 4, "UINT16": 2, "UINT8": 1, "INT8": 1}
 
 
 class Promise:
-    """A host tensor that is not made; after a distribution the shape is that of one device, and `topology` the plan."""
+    """A host tensor without data; after a distribution, `shape` is the local shape and `topology` the tensor's
+    topology."""
 
     def __init__(self, shape: Sequence[int], dtype: Any, layout: Any, topology: Any = None) -> None:
         self.shape, self.dtype, self.layout, self.topology = tuple(map(int, shape)), dtype, layout, topology
@@ -31,9 +32,9 @@ class Promise:
 
 
 class Plans:
-    """The results of calls that ttnn has planned, for equal calls on other tensors of the same kind.
+    """The results of calls that ttnn has planned, reused for equal calls on other tensors of the same type.
 
-    Where nothing is dispatched, the plan of such a call is the same, and an empty tensor is as good as its result.
+    Without dispatch, equal calls have equal plans, and an empty tensor can stand for the result.
     """
 
     def __init__(self, ttnn: Any) -> None:
@@ -43,24 +44,24 @@ class Plans:
     def result(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], call: Callable[..., Any]
     ) -> Any:
-        """Returns what `call` makes of the arguments, or an empty tensor of the kind that the function gave before."""
+        """Returns the result of `call`, or an empty tensor of the type that an equal call returned before."""
         key = function, self._key(args), self._key(kwargs)
         if key in self._kinds:
             spec, topology, device = self._kinds[key]
             options = {"dtype": spec.dtype, "layout": spec.layout, "memory_config": spec.memory_config}
-            made = self._ttnn.empty(spec.shape, device=device, **options)
-            if made.spec == spec:
-                made.update_tensor_topology(topology)
-                return made
+            tensor = self._ttnn.empty(spec.shape, device=device, **options)
+            if tensor.spec == spec:
+                tensor.update_tensor_topology(topology)
+                return tensor
         result = call(*args, **kwargs)
         if isinstance(result, self._ttnn.Tensor) and result.device() is not None:
             self._kinds[key] = result.spec, result.tensor_topology(), result.device()
         return result
 
     def _key(self, x: Any) -> Any:
-        """Returns what is equal for arguments that mean the same."""
+        """Returns a key that is equal for equivalent arguments."""
         if isinstance(x, self._ttnn.Tensor):
-            # A TensorSpec is equal to another one, and has another hash.
+            # Equal TensorSpecs have different hashes.
             kind = x.shape, x.padded_shape, x.dtype, x.layout, x.memory_config()
             return "tensor", *map(repr, (*kind, x.storage_type(), x.tensor_topology()))
         if isinstance(x, Promise):
@@ -78,26 +79,26 @@ class Plans:
 
 
 class Shapes:
-    """A `ttnn` whose functions also take promises; with `plans`, equal calls are planned once."""
+    """A `ttnn` whose functions accept promises; with `plans`, equal calls are planned once."""
 
     def __init__(self, ttnn: Any, inside: Any = None, plans: Plans | None = None) -> None:
         self._ttnn, self._inside, self._plans = ttnn, ttnn if inside is None else inside, plans
         self._made_of: dict[int, tuple[Any, tuple[Any, ...]]] = {}
 
     def plan_once(self) -> None:
-        """Lets equal calls be planned once; for a program whose operations are not dispatched."""
+        """Plans equal calls once; for a program whose operations are not dispatched."""
         self._plans = Plans(self._ttnn)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inside, name)
+        attribute = getattr(self._inside, name)
         if self._inside is self._ttnn and name in _ON_PROMISES:
             return functools.partial(_ON_PROMISES[name], self)
-        if isinstance(found, ModuleType):
-            return Shapes(self._ttnn, found, self._plans)
-        return found if isinstance(found, type) or not callable(found) else self._with_real(found)
+        if isinstance(attribute, ModuleType):
+            return Shapes(self._ttnn, attribute, self._plans)
+        return attribute if isinstance(attribute, type) or not callable(attribute) else self._with_real(attribute)
 
     def _with_real(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function to which promises are given as tensors of zeros."""
+        """Wraps a function so that it receives promises as tensors of zeros."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             return function(*map(self.as_real, args), **{k: self.as_real(v) for k, v in kwargs.items()})
@@ -108,23 +109,23 @@ class Shapes:
     # --- tensors ---
 
     def as_real(self, x: Any) -> Any:
-        """Returns a promise as a host tensor of zeros, and everything else as it is."""
+        """Returns a promise as a host tensor of zeros; returns any other argument unchanged."""
         if not isinstance(x, Promise):
             return x
         tensor = self.make_zeros(x.shape, x.dtype)
         return tensor if x.layout == self._ttnn.Layout.ROW_MAJOR else self._ttnn.to_layout(tensor, x.layout)
 
     def make_zeros(self, shape: Sequence[int], dtype: Any) -> Any:
-        """Returns a host tensor of zeros, row by row."""
+        """Returns a row-major host tensor of zeros."""
         return self._ttnn.zeros(tuple(shape), dtype=dtype, layout=self._ttnn.Layout.ROW_MAJOR)
 
     def make_host(self, shape: Sequence[int], dtype: Any) -> Any:
-        """Returns a host tensor of zeros, or the promise of one if it is large."""
+        """Returns a host tensor of zeros, or a promise if it is large."""
         promise = Promise(shape, dtype, self._ttnn.Layout.ROW_MAJOR)
         return promise if promise.bytes > REAL_BYTES else self.as_real(promise)
 
     def make_empty(self, promise: Promise, layout: Any, device: Any, memory_config: Any) -> Any:
-        """Returns a tensor on the devices that nothing was written to."""
+        """Returns an uninitialized tensor on the devices."""
         shape = self._ttnn.Shape(list(promise.shape))
         options = {} if memory_config is None else {"memory_config": memory_config}
         tensor = self._ttnn.empty(shape, dtype=promise.dtype, layout=layout, device=device, **options)
@@ -135,33 +136,37 @@ class Shapes:
     # --- functions that take promises ---
 
     def mapper_config(self, placements: Any, *shape: Any) -> Any:
-        """Makes the config of a mapper, and remembers what it was made of."""
+        """Creates the config of a mapper, and remembers its parts."""
         return self._remember(self._ttnn.MeshMapperConfig(placements, *shape), (placements, *shape))
 
     def composer_config(self, dims: Any, *shape: Any) -> Any:
-        """Makes the config of a composer, and remembers what it was made of."""
+        """Creates the config of a composer, and remembers its parts."""
         return self._remember(self._ttnn.MeshComposerConfig(dims, *shape), (dims, *shape))
 
     def create_mesh_mapper(self, device: Any, config: Any) -> Any:
-        """Makes a mapper, and remembers its config; without a shape of its own it is for the whole mesh."""
-        made = self._ttnn.create_mesh_mapper(device, config)
-        return self._remember(made, (*self._parts(config), device.shape)[:2])
+        """Creates a mapper, and remembers its config; the mesh shape defaults to the device's."""
+        mapper = self._ttnn.create_mesh_mapper(device, config)
+        return self._remember(mapper, (*self._parts(config), device.shape)[:2])
 
     def create_mesh_composer(self, device: Any, config: Any) -> Any:
-        """Makes a composer, and remembers its config; without a shape of its own it is for the whole mesh."""
-        made = self._ttnn.create_mesh_composer(device, config)
-        return self._remember(made, (*self._parts(config), device.shape)[:2])
+        """Creates a composer, and remembers its config; the mesh shape defaults to the device's."""
+        composer = self._ttnn.create_mesh_composer(device, config)
+        return self._remember(composer, (*self._parts(config), device.shape)[:2])
 
-    def _remember(self, made: Any, parts: tuple[Any, ...]) -> Any:
-        # ttnn does not give the parts back. The object is kept, too: another one could have its id.
-        self._made_of[id(made)] = made, parts
-        return made
+    def _remember(self, handle: Any, parts: tuple[Any, ...]) -> Any:
+        # ttnn offers no getter for the parts. The object is kept, so that its id is not reused.
+        self._made_of[id(handle)] = handle, parts
+        return handle
 
-    def _parts(self, made: Any) -> tuple[Any, ...]:
-        return self._made_of[id(made)][1]
+    def _parts(self, handle: Any) -> tuple[Any, ...]:
+        return self._made_of[id(handle)][1]
 
     def distribute_tensor(self, tensor: Any, mapper: Any) -> Any:
-        """Distributes a tensor; of a promise, one that is as long as it has pieces, or whole along uneven dims."""
+        """Distributes a tensor.
+
+        For a promise, distributes a small tensor with one element per shard along even dims, and the full size along
+        uneven dims, to learn the local shape.
+        """
         if not isinstance(tensor, Promise):
             return self._ttnn.distribute_tensor(tensor, mapper=mapper)
         placements, sizes = self._parts(mapper)
@@ -175,7 +180,7 @@ class Shapes:
         return Promise(local, tensor.dtype, tensor.layout, parts.tensor_topology())
 
     def aggregate_tensor(self, tensor: Any, composer: Any) -> Any:
-        """Joins a distributed tensor; of a promise, its shape."""
+        """Joins a distributed tensor; for a promise, computes the global shape."""
         if not isinstance(tensor, Promise):
             return self._ttnn.aggregate_tensor(tensor, composer=composer)
         dims, sizes = self._parts(composer)
@@ -185,37 +190,38 @@ class Shapes:
         return Promise(shape, tensor.dtype, tensor.layout)
 
     def to_device(self, tensor: Any, device: Any, memory_config: Any = None) -> Any:
-        """Moves a tensor to the devices; a promise becomes an empty one there."""
+        """Moves a tensor to the devices; a promise becomes an empty tensor there."""
         if isinstance(tensor, Promise):
             return self.make_empty(tensor, tensor.layout, device, memory_config)
         return self._ttnn.to_device(tensor, device=device, memory_config=memory_config)
 
     def from_device(self, tensor: Any) -> Any:
-        """Moves a tensor to the host; a large one becomes a promise there."""
+        """Moves a tensor to the host; a large tensor becomes a promise there."""
         promise = Promise(tensor.shape, tensor.dtype, tensor.layout, tensor.tensor_topology())
         devices = math.prod(tensor.device().shape) if tensor.device() is not None else 1
         return promise if promise.bytes * devices > REAL_BYTES else self._ttnn.from_device(tensor)
 
     def to_layout(self, tensor: Any, layout: Any, dtype: Any = None, **options: Any) -> Any:
-        """Changes a layout; of a promise, the layout and the element type that it would have."""
+        """Changes a layout; for a promise, sets its layout and element type."""
         if not isinstance(tensor, Promise):
             return self._with_real(self._ttnn.to_layout)(tensor, layout, dtype, **options)
         return Promise(tensor.shape, tensor.dtype if dtype is None else dtype, layout, tensor.topology)
 
     def reshape(self, tensor: Any, shape: Any, **options: Any) -> Any:
-        """Reshapes a tensor; of a promise, the shape."""
+        """Reshapes a tensor; for a promise, sets its shape."""
         if not isinstance(tensor, Promise) or math.prod(shape) != math.prod(tensor.shape):
             return self._with_real(self._ttnn.reshape)(tensor, shape, **options)
         return Promise(shape, tensor.dtype, tensor.layout, tensor.topology)
 
     def conv2d(self, *, weight_tensor: Any, **options: Any) -> Any:
-        """Convolves. Weights on the devices are as good on the host, where ttnn would arrange what it reads of each."""
+        """Calls `conv2d` with the weights on the host: for weights on the devices, ttnn would rearrange them at each
+        call."""
         if isinstance(weight_tensor, self._ttnn.Tensor) and weight_tensor.device() is not None:
             weight_tensor = Promise(weight_tensor.shape, weight_tensor.dtype, weight_tensor.layout)
         return self._with_real(self._ttnn.conv2d)(weight_tensor=weight_tensor, **options)
 
     def deallocate(self, tensor: Any, *options: Any) -> None:
-        """Deallocates a tensor; a promise holds nothing."""
+        """Releases a tensor; a promise occupies no memory."""
         if not isinstance(tensor, Promise):
             self._ttnn.deallocate(tensor, *options)
 
@@ -237,7 +243,7 @@ _ON_PROMISES: dict[str, Callable[..., Any]] = {
 
 
 def use_shapes(utils: Any, shapes: Shapes) -> None:
-    """Lets the program's own loader make inputs from their types, without reading its files."""
+    """Replaces the program's loader: inputs are created from their types, without reading files."""
 
     def load_tensor(path: str, layout: Any, dtype: Any, device: Any, memory_config: Any, shape: Any) -> Any:
         if device is None:

@@ -23,7 +23,7 @@ ENTER, LEAVE = "_enter_line", "_leave_function"
 
 
 class Marks(ast.NodeTransformer):
-    """Tells a watch of each line of each function, and of the results of the one whose end counts.
+    """Inserts calls that report each line of each function, and the results of one function, to a watch.
 
     A trace function would be called with a dict of all local names at each line, and programs have thousands of both.
     """
@@ -39,7 +39,7 @@ class Marks(ast.NodeTransformer):
         return self._marked(node)
 
     def generic_visit(self, node: ast.AST) -> Any:
-        """Marks a statement, and those in it; no expression has any."""
+        """Marks a statement and the statements in it; an expression contains none."""
         if not isinstance(node, ast.expr):
             super().generic_visit(node)
         return self._marked(node) if isinstance(node, ast.stmt) else node
@@ -53,9 +53,9 @@ class Marks(ast.NodeTransformer):
         return [mark, node]
 
 
-def _located(made: Any, node: ast.stmt) -> Any:
-    """Returns what is added to a statement, on its line."""
-    return ast.fix_missing_locations(ast.copy_location(made, node))
+def _located(added: Any, node: ast.stmt) -> Any:
+    """Returns an added node with the location of a statement."""
+    return ast.fix_missing_locations(ast.copy_location(added, node))
 
 
 def _call(name: str, *args: ast.expr) -> ast.Call:
@@ -63,13 +63,13 @@ def _call(name: str, *args: ast.expr) -> ast.Call:
 
 
 class Watch:
-    """A context in which the lines of one script are watched; ttnn's graph capture records what each line does.
+    """A context that watches the lines of one script; ttnn's graph capture records the operations of each line.
 
     Args:
       ttnn: the library.
-      progress: a file for the number of the line that runs, for those who find the process dead.
-      device: gives the open device, or None. A capture that begins before the device is opened does not end.
-      plan_only: whether ttnn plans each operation and dispatches none. Then no memory is taken.
+      progress: a file for the number of the current line, which survives a crash of the process.
+      device: returns the open device, or None. A capture that begins before the device is opened does not end.
+      plan_only: True if ttnn plans each operation without dispatch. Then no memory is allocated.
     """
 
     def __init__(self, ttnn: Any, progress: Path, device: Callable[[], Any], plan_only: bool = False) -> None:
@@ -94,7 +94,7 @@ class Watch:
     # --- lines ---
 
     def enter_line(self, line: int) -> None:
-        """Ends the line before, and begins this one."""
+        """Ends the previous line, and begins this one."""
         self._finish_line()
         self.line = line
         os.pwrite(self._progress, b"%08d" % line, 0)
@@ -103,7 +103,7 @@ class Watch:
             self._ttnn.graph.begin_graph_capture(self._mode)
 
     def leave_function(self, results: Any, names: Mapping[str, Any]) -> Any:
-        """Notes what the watched function leaves on the devices; returns its results."""
+        """Records the tensors that the watched function leaves on the devices; returns its results."""
         self._finish_line()
         self._at_return = dict(self._now)
         self._left = list(self._allocated(names, results))
@@ -116,20 +116,20 @@ class Watch:
         executed: set[int] = set()
         buffers: list[tuple[int, str]] = []
         for node in self._ttnn.graph.end_graph_capture():
-            kind, params = node["node_type"], node["params"]
-            if kind == "function_start":
+            node_type, params = node["node_type"], node["params"]
+            if node_type == "function_start":
                 open_functions.append(params["name"])
                 executed.discard(len(open_functions))
-            elif kind == "function_end" and open_functions:
+            elif node_type == "function_end" and open_functions:
                 open_functions.pop()
-            elif kind == "program_execution" and len(open_functions) not in executed:
+            elif node_type == "program_execution" and len(open_functions) not in executed:
                 executed.add(len(open_functions))
                 self._operations.setdefault(self.line, Counter())[_operation(open_functions)] += 1
-            elif kind in ("buffer_allocate", "buffer_deallocate"):
-                self._account(params, 1 if kind == "buffer_allocate" else -1)
-            elif kind in ("circular_buffer_allocate", "dataflow_buffer_allocate"):
+            elif node_type in ("buffer_allocate", "buffer_deallocate"):
+                self._account(params, 1 if node_type == "buffer_allocate" else -1)
+            elif node_type in ("circular_buffer_allocate", "dataflow_buffer_allocate"):
                 buffers.append((int(params["size"]), params["core_range_set"]))
-            elif kind == "circular_buffer_deallocate_all":
+            elif node_type == "circular_buffer_deallocate_all":
                 self._note_kernel(buffers)
                 buffers = []
         self._note_kernel(buffers)
@@ -137,7 +137,7 @@ class Watch:
     # --- memory ---
 
     def _account(self, buffer: Node, sign: int) -> None:
-        """Adds a buffer's bytes on one bank to those of its memory."""
+        """Adds a buffer's bytes per bank to the total of its memory."""
         memory = buffer["type"]
         if memory not in self._now:
             return
@@ -146,7 +146,7 @@ class Watch:
             self._peaks[memory] = self._now[memory], self.line
 
     def _note_kernel(self, buffers: list[tuple[int, str]]) -> None:
-        """Notes the bytes that one program's buffers take on its fullest core."""
+        """Records the bytes of one program's buffers on its fullest core."""
         cores: Counter[tuple[int, int]] = Counter()
         for size, ranges in buffers:
             cores.update(dict.fromkeys(set(_cores(ranges)), size))
@@ -154,7 +154,7 @@ class Watch:
             self._kernels[self.line] = max(self._kernels.get(self.line, 0), *cores.values())
 
     def _allocated(self, names: Mapping[str, Any], results: Any) -> Iterator[dict[str, Any]]:
-        """Gives the tensors that are still on the devices, and are neither results nor the caller's arguments."""
+        """Yields the tensors that are still on the devices, without results and arguments."""
         kept = [t for t in (*results, *names.get("arg", ())) if isinstance(t, self._ttnn.Tensor)]
         addresses = {_address(r) for r in kept}
         for name, tensor in names.items():
@@ -169,26 +169,27 @@ class Watch:
                     size *= n
                 yield {"name": name, "shape": [int(n) for n in tensor.shape], "bytes": size}
 
-    # --- what was found ---
+    # --- findings ---
 
     def findings(self) -> dict[str, Any]:
-        """Returns the operations of each line, the tensors that are left, and the memories of the open devices."""
+        """Returns the operations of each line, the leaked tensors, and the memories of the open devices."""
         device = self._device()
-        found: dict[str, Any] = {"operations": self._operations, "left": self._left, "last_line": self.line}
+        report: dict[str, Any] = {"operations": self._operations, "left": self._left, "last_line": self.line}
         if device is not None:
-            found["mesh"] = [int(n) for n in device.shape]
-            found["memories"] = {m: self._memory(m) for m in MEMORIES}
-        return found
+            report["mesh"] = [int(n) for n in device.shape]
+            report["memories"] = {m: self._memory(m) for m in MEMORIES}
+        return report
 
     def _view(self, name: str) -> Any:
         return self._ttnn.get_memory_view(self._device(), getattr(self._ttnn.BufferType, name))
 
     def _taken(self, name: str) -> int:
-        """Returns the bytes that are taken on one bank."""
+        """Returns the allocated bytes per bank."""
         return int(self._view(name).total_bytes_allocated_per_bank)
 
     def _memory(self, name: str) -> dict[str, int]:
-        """Returns a memory's banks, their size, and the bytes on each: before, at the peak, when the function ends."""
+        """Returns a memory's banks, their size, and the allocated bytes per bank: before, at the peak, and at the
+        end."""
         view, before = self._view(name), self._before.get(name, 0)
         peak, line = self._peaks[name]
         return {
@@ -201,12 +202,12 @@ class Watch:
         }
 
     def kernels(self) -> dict[int, int]:
-        """Returns per line the most bytes that the buffers of a kernel take in the L1 of one core."""
+        """Returns by line the largest size of one kernel's buffers in the L1 of one core, in bytes."""
         return self._kernels
 
 
 def _operation(open_functions: list[str]) -> str:
-    """Returns the name of the operation whose program runs: `Matmul` of MatmulDeviceOperation."""
+    """Returns the name of the operation that runs: `Matmul` for MatmulDeviceOperation."""
     name = open_functions[-1] if open_functions else "unknown"
     return name.rpartition("::")[2].removesuffix("DeviceOperation")
 
@@ -218,7 +219,7 @@ def _cores(ranges: str) -> Iterator[tuple[int, int]]:
 
 
 def _address(tensor: Any) -> int | None:
-    """Returns where a tensor lies on the devices; None for one that lies on none."""
+    """Returns the address of a tensor on the devices; None for a host tensor."""
     if not tensor.is_allocated() or tensor.device() is None:
         return None
     return int(tensor.buffer_address())

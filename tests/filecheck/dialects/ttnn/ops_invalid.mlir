@@ -39,7 +39,7 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>} {
 module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>} {
   func.func @main(%arg0: tensor<16x8xf32>) -> tensor<8x2xf32> {
     %d = "ttnn.get_device"() <{mesh_shape = #ttnn<mesh_shape 2x4>}> : () -> !ttnn.device
-    // expected-error@+1 {{ttnn.distribute_tensor: the distribution shape [4, 4] has 16 places, but the mesh [2, 4] has only 8 devices}}
+    // expected-error@+1 {{ttnn.distribute_tensor: the distribution shape [4, 4] has 16 coordinates, but the mesh [2, 4] has only 8 devices}}
     %0 = "ttnn.distribute_tensor"(%arg0, %d) <{mapper_config = #ttnn.mesh_mapper_config<placements = [<shard, 0 : i32>, <shard, 1 : i32>], mesh_shape_override = [4 : ui32, 4 : ui32]>}> : (tensor<16x8xf32>, !ttnn.device) -> tensor<8x2xf32>
     return %0 : tensor<8x2xf32>
   }

@@ -59,7 +59,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_none_is_there(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(TtnnError, match=rf"there is none at '{tmp_path}/cache/jaxmesh/ttnn/bin/python'; {GET}"):
+    with pytest.raises(TtnnError, match=rf"and '{tmp_path}/cache/jaxmesh/ttnn/bin/python' does not exist; {GET}"):
         judge_folder(folder)
 
 
@@ -96,7 +96,9 @@ def test_a_python_that_does_not_exist(tmp_path: Path) -> None:
 def test_a_python_without_ttnn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, sys.executable)
     version = ".".join(map(str, sys.version_info[:3]))
-    with pytest.raises(TtnnError, match=rf"\({VARIABLE} names it\), but this Python {version} has no ttnn, .*{GET}"):
+    with pytest.raises(
+        TtnnError, match=rf"\({VARIABLE} names it\), but ttnn is not installed in this Python {version}, .*{GET}"
+    ):
         find_environment()
 
 
@@ -106,7 +108,7 @@ def test_a_python_without_ttnn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_ttnn_of_another_version_that_lacks_what_is_needed(folder: Path, tmp_path: Path) -> None:
     python = python_with(tmp_path / "env", "graph = None", "0.5.1")
     with pytest.raises(
-        TtnnError, match=r"ttnn 0.5.1 of .* cannot judge: ImportError: it has no ttnn.get_memory_view; "
+        TtnnError, match=r"ttnn 0.5.1 of .* cannot judge: ImportError: it does not have ttnn.get_memory_view; "
     ):
         judge_folder(folder, python=python)
 
@@ -146,7 +148,7 @@ def test_a_cluster_that_does_not_exist(folder: Path) -> None:
 
 
 def test_a_folder_without_a_program(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match=r"has no main.py"):
+    with pytest.raises(MissingFileError, match=r"does not contain main.py"):
         judge_folder(tmp_path)
 
 

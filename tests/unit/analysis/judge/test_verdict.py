@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from jaxmesh.analysis.judge.judge import _Places
-from jaxmesh.analysis.judge.verdict import Leak, Memory, Place, Refusal, Verdict
+from jaxmesh.analysis.judge.judge import _Script
+from jaxmesh.analysis.judge.verdict import DeviceMemory, Leak, Refusal, ScriptLine, Verdict
 
-EXP = Place(7, "x = ttnn.exp(<y>)", "model.py:3:8 (f)")
+EXP = ScriptLine(7, "x = ttnn.exp(<y>)", "model.py:3:8 (f)")
 
 
 def verdict() -> Verdict:
     memories = (
-        Memory("DRAM", 12, 1000 << 10, 250 << 10, EXP, 100),
-        Memory("L1", 64, 1 << 20, 0, Place(), 0, kernel=512, kernel_place=EXP),
+        DeviceMemory("DRAM", 12, 1000 << 10, 250 << 10, EXP, 100),
+        DeviceMemory("L1", 64, 1 << 20, 0, ScriptLine(), 0, kernel=512, kernel_place=EXP),
     )
     operations = {7: {"Unary": 1, "Tilize": 2}, 9: {"Unary": 1, "UntilizeWithUnpadding": 1}}
     leak = Leak(EXP, "x", (32, 32), 4096)
-    return Verdict("accepted", "0.0", "n300", (1, 2), None, memories, (leak,), operations, {7: EXP, 9: Place(9)})
+    return Verdict("accepted", "0.0", "n300", (1, 2), None, memories, (leak,), operations, {7: EXP, 9: ScriptLine(9)})
 
 
 def test_an_accepted_program() -> None:
@@ -57,7 +57,7 @@ def test_a_refused_program_escapes_what_it_shows() -> None:
 
 
 def test_a_process_that_died() -> None:
-    v = Verdict("died", "0.0", "t3000", refusal=Refusal(Place(), "died", "the process ended with signal SIGABRT"))
+    v = Verdict("died", "0.0", "t3000", refusal=Refusal(ScriptLine(), "died", "the process ended with signal SIGABRT"))
     assert str(v).startswith("the process died in ttnn 0.0 of a described t3000\n  where   before the first line\n")
 
 
@@ -75,7 +75,7 @@ def test_lost_source_lines_are_remarked(text: str | None, remark: str, tmp_path:
     (tmp_path / "main.py").write_text("x = 1\n")
     if text is not None:
         (tmp_path / "locations.json").write_text(text, encoding="latin-1")
-    places = _Places(tmp_path)
+    places = _Script(tmp_path)
     assert places(1).source == ("" if remark else "model.py:7")
     assert remark in "".join(places.remarks)
     assert bool(places.remarks) == bool(remark)

@@ -34,7 +34,7 @@ def test_types_that_no_header_holds() -> None:
     for dtype in (np.complex64, ml_dtypes.float4_e2m1fn):
         program = Program("f", {"x": 1})
         program.arguments.append(Port(program.new(Type((2,), np.dtype(dtype), host=True)), False))
-        with pytest.raises(UnsupportedError, match=f"no tensors of {np.dtype(dtype).name}"):
+        with pytest.raises(UnsupportedError, match=f"do not support tensors of {np.dtype(dtype).name}"):
             cpp_text(program)
 
 

@@ -265,17 +265,23 @@ def test_what_cannot_be_said() -> None:
         with pytest.raises(error, match=match):
             mlir_text(made)
 
-    refused(MissingRuleError, r"ttir\.nothing.*has no row", "ttir.nothing")
+    refused(MissingRuleError, r"ttir\.nothing.*has no definition", "ttir.nothing")
     refused(MissingRuleError, r"stablehlo\.add", "stablehlo.add")
     refused(VerifyError, r"ttir\.relu has no attribute 'alpha'; its attributes are: ", "ttir.relu", alpha=1.0)
     refused(VerifyError, r"ttir\.concat: attribute 'dim': 4294967296 does not fit si32", "ttir.concat", dim=2**32)
-    refused(VerifyError, r"'cluster_axis': -1 does not fit ui32, which holds 0 to", "ttir.mesh_partition", dim=0,
+    refused(VerifyError, r"'cluster_axis': -1 does not fit ui32, whose range is 0 to", "ttir.mesh_partition", dim=0,
             cluster_axis=-1)  # fmt: skip
-    refused(VerifyError, r"'keep_dim': 1 is no truth value", "ttir.sum", keep_dim=1)
-    refused(VerifyError, r"'reduce_type': 'a> b' is no word", "ttir.all_reduce", reduce_type="a> b", cluster_axis=0)
+    refused(VerifyError, r"'keep_dim': 1 is not a truth value", "ttir.sum", keep_dim=1)
+    refused(
+        VerifyError,
+        r"'reduce_type': 'a> b' is not an identifier",
+        "ttir.all_reduce",
+        reduce_type="a> b",
+        cluster_axis=0,
+    )
     rows: dict[str, Any] = dict.fromkeys(("window_strides", "padding", "input_dilation", "weight_dilation"), (1, 1))
-    refused(VerifyError, r"is no #ttir<convolution_layout", "ttir.convolution", convolution_layout='#ttir<"}', **rows,
-            window_reversal=(False, False))  # fmt: skip
+    refused(VerifyError, r"is not a #ttir<convolution_layout", "ttir.convolution", convolution_layout='#ttir<"}',
+            **rows, window_reversal=(False, False))  # fmt: skip
     refused(VerifyError, r"ttir\.full needs the attribute 'shape'; it is missing", "ttir.full", fill_value=1.0)
     refused(VerifyError, r"True is a truth value", "ttir.full", shape=(2,), fill_value=True)
     refused(UnsupportedError, r"complex64 has no text: TTIR", "ttir.relu", dtype="complex64")
