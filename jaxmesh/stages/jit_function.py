@@ -23,7 +23,7 @@ from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import is_staged, placement_of, unkeyed_settings
 from jaxmesh.jaxprs.tracing_state import tracing
-from jaxmesh.jaxprs.user_trace import UNSPECIFIED, api_boundary, trace_plain
+from jaxmesh.jaxprs.user_trace import UNSPECIFIED, api_boundary, legacy_mesh, trace_plain
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, synchronised_launch
 from jaxmesh.runtime.launch import before_tracing, launch
 from jaxmesh.sharding.mesh import AnyMesh, check_inner_mesh, check_surroundings, context_mesh, tracing_over, with_devices
@@ -75,6 +75,18 @@ class JitFunction:
         self._options = dict(options or {})
         self._full_results = full_results
         self._shardings = tuple(ends.over_mesh(s, mesh) for s in shardings)
+        self._copy = functools.partial(
+            JitFunction,
+            fun,
+            static=static,
+            donated=donated,
+            check_replication=check_replication,
+            shardings=shardings,
+            options=options,
+            full_results=full_results,
+        )
+        # By the mesh of a `with mesh:` block, which the specs of shardings are over; None if there are no specs.
+        self._over: dict[Mesh, JitFunction] | None = {} if ends.has_specs(self._shardings) else None
         self._has_shardings = self._shardings != (UNSPECIFIED, UNSPECIFIED)
         ins, outs = self._shardings
         # What JAX traces for a program, and what takes part in another program.
@@ -110,6 +122,8 @@ class JitFunction:
     @api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function over its mesh, compiled once per tree, types and static arguments."""
+        if self._over is not None and (copy := self._over_legacy_mesh(self._over)) is not None:
+            return copy(*args, **kwargs)
         if tracing() is not None and is_staged():
             return self._call_inside(args, kwargs)
         check_surroundings(self._mesh)
@@ -125,6 +139,13 @@ class JitFunction:
             # JAX looked at the arguments first; jaxmesh's own errors for them are plainer.
             self._check_arguments(args, kwargs)
             raise
+
+    def _over_legacy_mesh(self, over: dict[Mesh, JitFunction]) -> JitFunction | None:
+        """Returns the function over the mesh of a `with mesh:` block; None outside of one."""
+        mesh = None if context_mesh() is not None else legacy_mesh()
+        if mesh is None:
+            return None
+        return over.get(mesh) or over.setdefault(mesh, self._copy(mesh=mesh))
 
     def _call_inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls the function as a part of the program that is being traced, as an inner `jax.jit`."""
@@ -242,6 +263,8 @@ class JitFunction:
                     "argument is part of the program and is looked up by its value: pass a tuple for a "
                     "list, or do not make it static."
                 )
+        if self._over is not None and (copy := self._over_legacy_mesh(self._over)) is not None:
+            return copy.trace(*args, **kwargs)
         call = self._flatten(args, kwargs)
         for leaf, path in zip(call.leaves, call.paths, strict=True):
             if not is_tensor(leaf):

@@ -53,6 +53,12 @@ def over_mesh(shardings: Any, mesh: AnyMesh | None) -> Any:
     return shardings if shardings is UNSPECIFIED else _tree.map(named, shardings, is_leaf=is_sharding)
 
 
+def has_specs(shardings: Any) -> bool:
+    """Returns True if a tree of shardings has specs, which are over the mesh of the context."""
+    leaves = _tree.leaves(shardings, is_leaf=is_sharding)
+    return any(isinstance(x, PartitionSpec) for x in leaves)
+
+
 def requested_shardings(
     leaves: Sequence[Any],
     paths: Sequence[Any],

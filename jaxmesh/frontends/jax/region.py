@@ -27,17 +27,17 @@ Assumptions = dict[str, None]
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class TracedRegion:
     """The region that is being traced: its mesh, and the replication that no type proves."""
 
     mesh: AnyMesh
     assumptions: Assumptions
 
 
-_region: contextvars.ContextVar[Region | None] = contextvars.ContextVar("region being traced", default=None)
+_region: contextvars.ContextVar[TracedRegion | None] = contextvars.ContextVar("region being traced", default=None)
 
 
-def current_region() -> Region | None:
+def current_region() -> TracedRegion | None:
     """Returns the region that is being traced by hand; None in a plain trace and outside of programs."""
     return _region.get() if tracing() == REGION else None
 
@@ -47,7 +47,7 @@ def trace_region(
     in_tree: Any,
     avals: Sequence[Any],
     varying: Sequence[Sequence[str]],
-    region: Region,
+    region: TracedRegion,
 ) -> tuple[Jaxpr, Any]:
     """Traces a function in one region; returns the typed, closed jaxpr and the tree of its results.
 
@@ -92,7 +92,7 @@ def _advise_on_shard_map() -> Generator[None]:
         raise
 
 
-def call_inline(mapped: Callable[..., Any], args: Sequence[Any], region: Region) -> Any:
+def call_inline(mapped: Callable[..., Any], args: Sequence[Any], region: TracedRegion) -> Any:
     """Calls a function made by `jax.shard_map` as a part of a region."""
     trees: list[Any] = []
 

@@ -20,7 +20,7 @@ from jaxmesh.errors import (
     MissingRuleError,
     UnsupportedError,
 )
-from jaxmesh.frontends.jax.region import Region, trace_region
+from jaxmesh.frontends.jax.region import TracedRegion, trace_region
 from jaxmesh.frontends.jax.shard_map import check_values, raise_shard_maps
 from jaxmesh.frontends.stablehlo.program import ImportedProgram
 from jaxmesh.frontends.stablehlo.trace import (
@@ -132,7 +132,7 @@ def trace_by_hand(
       varying: per leaf the mesh axes it varies over; empty for a full tensor.
       mesh: the mesh of the program.
     """
-    region = Region(mesh, {})
+    region = TracedRegion(mesh, {})
     jaxpr, tree = trace_region(fun, in_tree, avals, varying, region)
     return TtirProgram(copy_constants(jaxpr), tree, tuple(region.assumptions))
 
