@@ -12,7 +12,7 @@ from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.pad import pad_tensor
-from jaxmesh.passes.flatten.shapes import part, reverse
+from jaxmesh.passes.flatten.shapes import reverse
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
@@ -81,9 +81,9 @@ def _convolve(
     step, count, total = windows.strides[0], space[0], None
     for depth in range(b.shape(weight)[2]):
         begin = depth * windows.dilation[0]
-        piece = part(b, x, 1, begin, begin + (count - 1) * step + 1, step)
+        piece = b.piece(x, 1, begin, begin + (count - 1) * step + 1, step)
         batch, _, *rest = b.shape(piece)
-        kernel = part(b, weight, 2, depth, depth + 1)
+        kernel = b.piece(weight, 2, depth, depth + 1)
         kernel = b.reshape(kernel, (*b.shape(weight)[:2], *b.shape(weight)[3:]))
         made = _convolve(b, b.reshape(piece, (batch * count, *rest)), kernel, windows.last(rank - 1), space[1:], dtype)
         total = made if total is None else b.same("add", [total, made])

@@ -93,12 +93,7 @@ def positions(b: Builder, shape: Sequence[int], dim: int, step: int = 1) -> Valu
 
 def compare(b: Builder, name: str, x: Value, y: Value) -> Value:
     """Compares operands that broadcast to each other."""
-    return b.op(name, [x, y], np.broadcast_shapes(b.shape(x), b.shape(y)), np.bool_)
-
-
-def combine_broadcast(b: Builder, name: str, x: Value, y: Value) -> Value:
-    """Appends an elementwise op on operands that broadcast to each other."""
-    return b.op(name, [x, y], np.broadcast_shapes(b.shape(x), b.shape(y)), b.dtype(x))
+    return b.binary(name, x, y, np.bool_)
 
 
 def select(b: Builder, condition: Value, x: Value, y: Value) -> Value:

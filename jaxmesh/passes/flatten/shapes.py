@@ -72,16 +72,8 @@ def _unstack(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 def element(b: Builder, x: Value, number: int, axis: int = 0) -> Value:
     """Returns one element along a dim, without the dim."""
     shape = b.shape(x)
-    piece = part(b, x, axis, number, number + 1)
+    piece = b.piece(x, axis, number, number + 1)
     return b.reshape(piece, (*shape[:axis], *shape[axis + 1 :]))
-
-
-def part(b: Builder, x: Value, axis: int, begin: int, end: int, step: int = 1) -> Value:
-    """Slices one dim."""
-    shape = b.shape(x)
-    begins, ends, steps = [0] * len(shape), list(shape), [1] * len(shape)
-    begins[axis], ends[axis], steps[axis] = begin, end, step
-    return b.slice(x, begins, ends, steps)
 
 
 @RULES.add("split")
@@ -89,7 +81,7 @@ def _split(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     (x,), axis, parts, begin = xs, eqn.params["axis"], list[Value](), 0
     sizes: list[int] = [int(n) for n in eqn.params["sizes"]]
     for size in sizes:
-        parts.append(part(b, x, axis, begin, begin + size))
+        parts.append(b.piece(x, axis, begin, begin + size))
         begin += size
     return parts
 

@@ -250,7 +250,7 @@ class _Lowering:
             row = definition_of(op.name)
             missing = ((row and row.operands[1]) or 0) - len(operands)
             operands += [*[None] * missing, self.ops.handle]
-        kinds = [self.ops.tiled_type(k.shape, k.dtype) for k in map(self._type, op.results)]
+        kinds = [self.ops.tensor_type(k.shape, k.dtype) for k in map(self._type, op.results)]
         for result, value in zip(op.results, self.ops.emit(op.name[5:], operands, kinds, op.attributes), strict=True):
             self.copies[result] = _Copies(device=value)
 

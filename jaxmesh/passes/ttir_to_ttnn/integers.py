@@ -242,7 +242,7 @@ def _sort(o: Ops, site: Site) -> Sequence[Value]:
     wide = o.cast(site.x, INDEX) if values.dtype.name in ("int8", "uint8") else site.x
     short = bool(shape) and shape[dim] <= _LONGEST and math.prod(shape) * shape[dim] <= _COMPARED
     if not _kind(o.dtype(wide)) or not short or not math.prod(shape):
-        kinds = [o.tiled_type(values.shape, values.dtype), o.tiled_type(order.shape, INDEX)]
+        kinds = [o.tensor_type(values.shape, values.dtype), o.tensor_type(order.shape, INDEX)]
         ordered, indices = o.emit(site.name, [site.x], kinds, site.shared_attributes(site.name))
         return ordered, o.cast(indices, order.dtype)
     descending = site["largest"] if site.name == "topk" else site["descending"]

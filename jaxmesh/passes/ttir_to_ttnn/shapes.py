@@ -34,7 +34,7 @@ def carry_over(o: Ops, site: Site) -> Sequence[Value]:
         assert row is not None
         known = row.by_name
         attributes = {k: v for k, v in attributes.items() if k in known}
-    results = [o.tiled_type(t.shape, t.dtype) for t in site.results]
+    results = [o.tensor_type(t.shape, t.dtype) for t in site.results]
     return o.emit(name, site.operands, results, attributes)
 
 

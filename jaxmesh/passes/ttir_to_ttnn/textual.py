@@ -39,7 +39,7 @@ def _paged_attention(o: Ops, site: Site) -> Sequence[Value]:
     """TTIR has a destination, which TTNN does not."""
     operands = list(site.operands)
     del operands[_DESTINATION[site.name]]
-    (kind,) = [o.tiled_type(t.shape, t.dtype) for t in site.results]
+    (kind,) = [o.tensor_type(t.shape, t.dtype) for t in site.results]
     attributes = {k: v for k, v in site.op.attributes.items() if "Segment" not in k}
     return o.emit(site.name, operands, [kind], attributes)
 
