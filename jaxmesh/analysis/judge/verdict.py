@@ -115,7 +115,7 @@ class Verdict:
     Attributes:
       outcome: `"accepted"` to its end, `"refused"`, or `"died"`: the library ended the process.
       version: of ttnn.
-      target: `"board"`, or the name of the described cluster: `"n300"`, `"t3000"`, `"galaxy"`.
+      target: `"board"`, or the name of the described cluster.
       mesh: the sizes of the mesh; empty if none was opened.
       refusal: why and where; None of an accepted program.
       memories: DRAM and L1; empty if no mesh was opened, or the process died.
