@@ -1,8 +1,8 @@
 """Tenstorrent's machines: their chips, wires and published rates, each rate with its source.
 
 Every rate is a peak, since a bound must stay below any real time, and of one device, a chip. A new machine is one
-entry of `MACHINES`. Wires and places: `tests/cluster_descriptor_examples` of tt-umd, and the coordinates that tt-metal's mesh
-descriptors expect. Memories: tt-mlir's system descriptors.
+entry of `MACHINES`. Wires and places: `tests/cluster_descriptor_examples` of tt-umd, and the coordinates that
+tt-metal's mesh descriptors expect. Memories: tt-mlir's system descriptors.
 """
 
 from __future__ import annotations

@@ -14,18 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.definitions import definition_of, has_trait
-from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.program import Op, Program, Shape, Value, without_dead
 from jaxmesh.dialects.textual import MUTATES
+from jaxmesh.passes.def_use import DefUse, created_number, use_counts
 from jaxmesh.passes.rules import Rules
 
 
 def canonicalize(program: Program) -> Program:
     """Returns the program with every op in its canonical form."""
     mutated = {op.operands[i] for op in program.ops for i in MUTATES.get(op.name, ()) if i < len(op.operands)}
-    read = Counter([*(v for op in program.ops for v in op.used), *(r.value for r in program.results)])
-    state = _State(replace(program, types=list(program.types), ops=[], results=[]), mutated, read)
+    state = _State(replace(program, types=list(program.types), ops=[], results=[]), mutated, use_counts(program))
     for op in program.ops:
         state.take(op)
     state.made.results = [replace(r, value=state.now(r.value)) for r in program.results]
@@ -33,21 +32,19 @@ def canonicalize(program: Program) -> Program:
 
 
 @dataclass(slots=True)
-class _State:
+class _State(DefUse):
     """The program so far.
 
     Attributes:
       made: it.
       mutated: values that an op changes where they are.
       read: how often each value of the program that comes in is read.
-      makers: by value the op that makes it.
       same: by value of the program that comes in the value that it is.
     """
 
     made: Program
     mutated: set[Value | None]
     read: Counter[Value]
-    makers: dict[Value, Op] = field(default_factory=dict[Value, Op])
     same: dict[Value, Value] = field(default_factory=dict[Value, Value])
 
     def now(self, value: Value) -> Value:
@@ -64,8 +61,7 @@ class _State:
                 return
             op = found
         self.made.ops.append(op)
-        for value in op.results:
-            self.makers[value] = op
+        self.enter(op)
 
     def _simpler(self, op: Op) -> Op | Value | None:
         dialect, _, name = op.name.partition(".")
@@ -80,27 +76,10 @@ class _State:
     def shape(self, value: Value) -> Shape:
         return self.made.types[value].shape
 
-    def maker(self, value: Value, name: str) -> Op | None:
-        """Returns the op that makes a value, if it is one of a name."""
-        op = self.makers.get(value)
-        return op if op is not None and op.name.partition(".")[2] == name else None
-
     def number(self, value: Value) -> float | None:
-        """Returns the number that all elements of a value are; None if it is not known."""
-        op = self.makers.get(value)
-        while op is not None and (has_trait(op.name, Trait.VIEW) or op.name == "ttir.broadcast"):
-            op = self.makers.get(op.used[0])
-        if op is None:
-            return None
-        match op.name:
-            case "ttir.zeros" | "ttir.ones":
-                return float(op.name == "ttir.ones")
-            case "ttir.full":
-                return op.attributes["fill_value"]
-            case "ttir.constant" if np.ptp(np.asarray(op.attributes["value"], np.float64)) == 0:
-                return float(np.asarray(op.attributes["value"]).flat[0])
-            case _:
-                return None
+        """Returns the number that fills a value, behind views and broadcasts; None if it is not known."""
+        op = self.behind(value, "ttir.broadcast")
+        return None if op is None or not op.name.startswith("ttir.") else created_number(op)
 
 
 Pattern = Callable[[_State, Op], "Op | Value | None"]

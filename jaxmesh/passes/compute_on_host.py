@@ -15,6 +15,7 @@ from jaxmesh.dialects.host_calls import host_function_of
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import HOST_CALL, Op, Port, Program, Value
 from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
+from jaxmesh.passes.def_use import DefUse
 from jaxmesh.passes.layouts.decide_layouts import decide_layouts
 
 _TRANSPARENT = frozenset({"ttnn.reshape", "ttnn.typecast", *LAYOUT_ONLY})
@@ -58,7 +59,7 @@ def _segments(function: Program) -> Iterator[list[Op]]:
 
 def _created(function: Program) -> set[int]:
     """The operations that make results from nothing."""
-    maker = {v: op for op in function.ops for v in op.results}
+    maker = DefUse.of(function.ops).makers
     found: set[int] = set()
     for port in function.results:
         chain = [maker[port.value]] if port.value in maker else []

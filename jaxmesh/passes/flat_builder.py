@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,14 +9,15 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from jaxmesh.dialects.program import Program, Shape, Type, Value
+from jaxmesh.dialects.program import Op, Program, Shape, Type, Value
+from jaxmesh.passes.def_use import DefUse
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(slots=True)
-class FlatBuilder(ABC):
-    """Builds a flat program.
+class FlatBuilder(DefUse, ABC):
+    """Builds a flat program, with the index of its values.
 
     Attributes:
       program: the operations so far.
@@ -37,6 +37,11 @@ class FlatBuilder(ABC):
         self, name: str, operands: Sequence[Value | None], shape: Sequence[int], dtype: Any, /, **attrs: Any
     ) -> Value:
         """Appends an operation with one result; attributes that are None are omitted."""
+
+    def append(self, op: Op) -> None:
+        """Appends an operation whose results are values of the program."""
+        self.program.ops.append(op)
+        self.enter(op)
 
     def tensor_type(self, shape: Shape, dtype: Any) -> Type:
         """Returns the type of a tensor, cached because programs have few different ones."""
@@ -126,18 +131,3 @@ def plain(value: Any) -> Any:
         return tuple(map(plain, cast("tuple[Any, ...]", value)))
     number: Any = value
     return number.item() if isinstance(value, np.generic) else value
-
-
-_FIRST = 64
-"""Most arrays that are not uniform differ among their first elements."""
-
-
-def is_uniform(data: Array) -> bool:
-    """Returns True if all elements, of which there are some, have the same bits."""
-    flat = data.reshape(-1)
-    return math.prod(data.shape) == 1 or (_is_one_number(flat[:_FIRST]) and _is_one_number(flat))
-
-
-def _is_one_number(flat: Array) -> bool:
-    elements = np.ascontiguousarray(flat).reshape(-1, 1).view(np.uint8)
-    return bool((elements == elements[0]).all())

@@ -20,7 +20,8 @@ from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.keys import is_key
 from jaxmesh.jaxprs.walk import Contents
-from jaxmesh.passes.flat_builder import Array, FlatBuilder, is_uniform, plain
+from jaxmesh.passes.def_use import Array, is_uniform
+from jaxmesh.passes.flat_builder import FlatBuilder, plain
 from jaxmesh.passes.flatten.constant_folding import FOLDS, fold
 from jaxmesh.passes.flatten.storage import SMALL, as_array, storage_type
 from jaxmesh.passes.flatten.tracing import cached_trace, trace
@@ -75,7 +76,6 @@ class Builder(FlatBuilder):
     pairs: dict[Value, tuple[Value, Value]] = field(default_factory=dict[Value, "tuple[Value, Value]"])
     _large: dict[Value, Array] = field(default_factory=dict[Value, Array])
     _contents: Contents = field(default_factory=Contents)
-    _makers: dict[Value, Op] = field(default_factory=dict[Value, Op])
     _live: walk.Memo[list[Eqn]] = field(default_factory=walk.Memo["list[Eqn]"])
     _lines: dict[Any, str] = field(default_factory=dict[Any, str])
     _composing: bool = False
@@ -103,10 +103,7 @@ class Builder(FlatBuilder):
         """Appends an operation, named with its dialect, with any number of results."""
         results = tuple([self.program.new(self.tensor_type(shape, dtype)) for shape, dtype in types])
         attributes = {k: plain(v) for k, v in attrs.items() if v is not None} if attrs else NO_ATTRIBUTES
-        made = Op(name, tuple(operands), results, attributes, self.line)
-        self.program.ops.append(made)
-        for result in results:
-            self._makers[result] = made
+        self.append(Op(name, tuple(operands), results, attributes, self.line))
         return results
 
     def append_verbatim(
@@ -127,14 +124,9 @@ class Builder(FlatBuilder):
             if other in known:
                 known[value] = known[other]
 
-    def maker(self, value: Value, name: str) -> Op | None:
-        """Returns the operation `ttir.<name>` that computes a value; None if another one does."""
-        found = self._makers.get(value)
-        return found if found is not None and found.name == f"ttir.{name}" else None
-
     def is_created(self, value: Value) -> bool:
         """Returns True if the operation that computes a value reads no tensor, as a constant."""
-        found = self._makers.get(value)
+        found = self.makers.get(value)
         return found is not None and has_trait(found.name, Trait.CREATES)
 
     def once(self, value: Value, key: tuple[Any, ...], make: Callable[[], Value]) -> Value:

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Op, Program, Shape, Value
+from jaxmesh.passes.def_use import DefUse, created_number
 
 F16, F32 = np.dtype("float16"), np.dtype("float32")
 BF16: np.dtype[Any] = np.dtype(jax.numpy.bfloat16)
@@ -99,13 +100,12 @@ def _unit_dims_aside(old: Shape, new: Shape) -> tuple[int | None, ...] | None:
 
 
 @dataclass(slots=True)
-class Flow:
+class Flow(DefUse):
     """The state of a walk: the operation behind each value, what it is a view of, and the tensors of one number.
 
     Attributes:
       program: the new program.
       uses: how often each value is read, or returned, in the program as it was.
-      makers: the operation that gives each value.
       kinds: the name of that operation, without the dialect, where it is one of TTIR with one result.
       numbers: the number that a tensor is filled with, by value.
       moved: per value that only moves another one's elements, what it is a view of.
@@ -115,7 +115,6 @@ class Flow:
 
     program: Program
     uses: Mapping[Value, int]
-    makers: dict[Value, Op] = field(default_factory=dict[Value, Op])
     kinds: dict[Value, str] = field(default_factory=dict[Value, str])
     numbers: dict[Value, Any] = field(default_factory=dict[Value, Any])
     moved: dict[Value, View] = field(default_factory=dict[Value, View])
@@ -141,8 +140,8 @@ class Flow:
 
     def enter(self, op: Op) -> None:
         """Records an operation, or its replacement."""
+        DefUse.enter(self, op)
         for value in op.results:
-            self.makers[value] = op
             for known in (self.kinds, self.numbers, self.moved, self.exact):
                 known.pop(value, None)
             if self.uses.get(value, 1) > 1:
@@ -168,14 +167,8 @@ class Flow:
 
     def _number(self, name: str, op: Op, value: Value) -> Any:
         dtype = self.dtype(value)
-        match name:
-            case "full" | "zeros" | "ones":
-                filled = np.asarray(op.attributes.get("fill_value", int(name == "ones")))
-                return None if dtype.kind == "c" else filled.astype(dtype)[()]
-            case _:
-                pass
-        if name == "constant" and np.size(op.attributes["value"]) == 1:
-            return np.asarray(op.attributes["value"]).reshape(()).astype(dtype)[()]
+        if (number := created_number(op)) is not None:
+            return None if dtype.kind == "c" else np.asarray(number).astype(dtype)[()]
         known = [self.numbers.get(v) for v in op.used]
         return None if None in known or not known else _fold(name, dtype, known)
 

@@ -17,7 +17,8 @@ import numpy as np
 from jaxmesh.dialects import ttir, ttnn
 from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.program import Op, Shape, Type, Value
-from jaxmesh.passes.flat_builder import FlatBuilder, is_uniform
+from jaxmesh.passes.def_use import is_uniform
+from jaxmesh.passes.flat_builder import FlatBuilder
 
 DEVICE = Type((), np.dtype(np.int32), kind="device")
 INDEX = np.dtype(np.int32)
@@ -153,7 +154,7 @@ class Ops(FlatBuilder):
     ) -> tuple[Value, ...]:
         """Appends `ttnn.<name>` with results of any type."""
         made = tuple([self.program.new(kind) for kind in results])
-        self.program.ops.append(Op(f"ttnn.{name}", tuple(operands), made, with_defaults(name, attributes), self.line))
+        self.append(Op(f"ttnn.{name}", tuple(operands), made, with_defaults(name, attributes), self.line))
         return made
 
     def op(

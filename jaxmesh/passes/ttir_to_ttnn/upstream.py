@@ -15,9 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.dialects.definitions import has_trait
-from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op, Shape, Value
+from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.dialects.ttnn.forms import stored_as
 from jaxmesh.passes.rules import Rules
 from jaxmesh.passes.ttir_to_ttnn import images, patterns
@@ -36,19 +34,9 @@ def _cast(o: Ops, x: Value, dtype: np.dtype[Any]) -> Value:
     return x if stored_as(o.dtype(x)) == stored_as(dtype) else o.cast(x, dtype)
 
 
-def _maker(o: Ops, value: Value) -> Op | None:
-    """Returns the op that makes a value, looking through reshapes and conversions."""
-    for op in reversed(o.program.ops):
-        if value in op.results:
-            if op.name != "ttnn.typecast" and not has_trait(op.name, Trait.VIEW):
-                return op
-            (value,) = op.used
-    return None
-
-
 def _number(o: Ops, value: Value) -> int | float | None:
-    """Returns the number that all elements of a value are; None if it is not known."""
-    op = _maker(o, value)
+    """Returns the number that fills a value, behind reshapes and conversions; None if it is not known."""
+    op = o.behind(value, "ttnn.typecast")
     return op.attributes["fill_value"] if op is not None and op.name == "ttnn.full" else None
 
 
