@@ -63,6 +63,7 @@ class Builder(FlatBuilder):
       unrolled: the number of operations of finished loops.
       loop_start: the number of operations at the start of the outermost loop being unrolled.
       floats: by a value that holds the bits of floats, those floats.
+      composing: True inside a function in JAX that is a rule; its operations are at the line of the equation.
       pairs: by a complex value, which no operation computes, its real and its imaginary part.
     """
 
@@ -78,7 +79,7 @@ class Builder(FlatBuilder):
     _contents: Contents = field(default_factory=Contents)
     _live: walk.Memo[list[Eqn]] = field(default_factory=walk.Memo["list[Eqn]"])
     _lines: dict[Any, str] = field(default_factory=dict[Any, str])
-    _composing: bool = False
+    composing: bool = False
 
     @property
     def mesh(self) -> Mapping[str, int]:
@@ -221,7 +222,7 @@ class Builder(FlatBuilder):
         def needed() -> Iterator[Eqn]:
             # The literals of an equation are created on its line, too.
             for eqn in self._needed_eqns(walk.open_jaxpr(jaxpr)):
-                self.line = outer if self._composing else self._line_of(eqn) or outer
+                self.line = outer if self.composing else self._line_of(eqn) or outer
                 yield eqn
 
         results = evaluate.interpret(jaxpr, operands, self.eqn, self.add_constant, self._literal, needed())
@@ -237,9 +238,9 @@ class Builder(FlatBuilder):
         """
         types = tuple([(self.shape(x), self.dtype(x)) for x in operands])
         body = trace(function, types) if params is None else cached_trace(function, tuple(params.items()), types)
-        before, self._composing = self._composing, True
+        before, self.composing = self.composing, True
         results = self.jaxpr(body, operands)
-        self._composing = before
+        self.composing = before
         return results
 
     def pair(self, real: Value, imaginary: Value) -> Value:

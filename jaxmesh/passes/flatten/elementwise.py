@@ -159,13 +159,16 @@ def select(b: Builder, which: Value, cases: Sequence[Value]) -> Value:
     chosen = _choose(b, which, len(cases))
     if chosen is not None or len({*cases}) == 1:
         return cases[chosen or 0]
-    # A part of a complex number that is the same everywhere may be a number in no dims.
+    # A part of a complex number that is the same everywhere may be a scalar.
     shape, dtype = np.broadcast_shapes(*map(b.shape, (which, *cases))), b.dtype(cases[0])
     cast = b.maker(which, "typecast")
     truth = cast.operands[0] if cast is not None else None
     if truth is not None and b.dtype(truth).kind == "b":
         which = truth
     if b.dtype(which).kind == "b":
+        if b.composing and b.shape(which) == shape:
+            # A decomposition chooses between scalars, which JAX broadcasts and a `where` need not.
+            cases = [x if (number := b.fill(x)) is None else b.full((), number, dtype) for x in cases]
         return b.op("where", [which, cases[1], cases[0]], shape, dtype)
     out = cases[-1]
     for i in reversed(range(len(cases) - 1)):
@@ -202,7 +205,8 @@ def _round(params: Params, x: Any) -> Any:
     whole = _jnp.floor(size)
     behind = size - whole
     if params["rounding_method"].name == "TO_NEAREST_EVEN":
-        up = (behind > 0.5) | ((behind == 0.5) & (_lax.rem(whole, _jnp.full_like(whole, 2)) != 0))
+        odd, at_half = _lax.rem(whole, x.dtype.type(2)) != 0, behind == 0.5
+        up = (behind > 0.5) | (at_half & odd)
     else:
         up = behind >= 0.5
     # By the sign, so that -0.3 gives -0; the sign of 0 is 0 itself.

@@ -37,7 +37,8 @@ _FAR = (
 @decomposed(RULES, "erf_inv", in_float32=True)
 def _erf_inv(params: Params, x: Any) -> Any:
     w = -_jnp.log1p(-(x * x))
-    inside = _jnp.where(w < 5, _polynomial(w - 2.5, _NEAR), _polynomial(_jnp.sqrt(w) - 3, _FAR)) * x
+    near, far = _polynomial(w - 2.5, _NEAR), _polynomial(_jnp.sqrt(w) - 3, _FAR)
+    inside = _jnp.where(w < 5, near, far) * x
     return _jnp.where(abs(x) == 1, x * np.inf, inside)
 
 
