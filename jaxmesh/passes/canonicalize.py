@@ -1,6 +1,6 @@
 """Canonicalises a flat program as upstream's dialects do: one form where several mean the same, nothing undone.
 
-The patterns are those of tt-mlir 19c86fca (lib/Dialect/TTIR/IR/TTIROps.cpp, lib/Dialect/TTNN/IR/TTNNOps.cpp) that need
+They are the patterns of tt-mlir 19c86fca (lib/Dialect/TTIR/IR/TTIROps.cpp, lib/Dialect/TTNN/IR/TTNNOps.cpp) that need
 no arithmetic: constants are not folded. None changes a value.
 """
 
@@ -69,7 +69,7 @@ class _State(DefUse):
         return None if pattern is None else pattern(self, op)
 
     def type(self, value: Value) -> tuple[Shape, np.dtype[Any]]:
-        """Returns the shape and the element type of a value; where it is no op of TTIR says."""
+        """Returns the shape and the element type of a value."""
         kind = self.made.types[value]
         return kind.shape, kind.dtype
 
@@ -128,7 +128,7 @@ def _of_itself(state: _State, op: Op) -> Value | None:
 
 @PATTERNS.add("logical_and", "logical_or")
 def _logical(state: _State, op: Op) -> Value | Op | None:
-    """An operand that is known to be true or false decides, or leaves the other."""
+    """Folds: an operand that is known to be true or false decides, or leaves the other."""
     a, b = op.used
     decides = op.name == "ttir.logical_or"
     for value, other in ((a, b), (b, a)):
@@ -190,7 +190,7 @@ def _permute(state: _State, op: Op) -> Op | Value | None:
 
 @TTNN_PATTERNS.add("permute")
 def _permute_of_ones(state: _State, op: Op) -> Op | Value | None:
-    """One that moves dims of size 1 alone is a reshape."""
+    """Replaces a move of dims of size 1 alone by a reshape."""
     (x,) = op.used
     shape, order = state.shape(x), tuple(_attribute(op, "permutation"))
     moved = [d for d in order if shape[d] != 1]
@@ -201,7 +201,7 @@ def _permute_of_ones(state: _State, op: Op) -> Op | Value | None:
 
 @TTNN_PATTERNS.add("matmul")
 def _matmul(state: _State, op: Op) -> Op | None:
-    """TTNN repeats the second dim of four of a single matrix by itself."""
+    """Drops a repeat: TTNN repeats the second dim of four of a single matrix by itself."""
     a, b = op.used
     repeat = state.maker(b, "repeat")
     if repeat is None or not len(state.shape(a)) == len(state.shape(b)) == 4:
@@ -248,7 +248,7 @@ def _swapped(state: _State, op: Op) -> Op:
 
 @PATTERNS.add("where")
 def _where(state: _State, op: Op) -> Value | None:
-    """A condition that is known chooses."""
+    """Replaces a choice by a known condition."""
     condition, *choices = op.used
     number = state.number(condition)
     chosen = None if number is None else choices[0 if number else 1]

@@ -1,8 +1,8 @@
 """The pass that moves what is computed once to the host's processor.
 
 tt-mlir's CPUHoistConstEvalTransform (lib/Dialect/TTIR/Transforms/HoistCPUOps/CPUHoistConstEval.cpp at 19c86fca): the
-operations of a function between two collectives become one call, if `ttir_cpu` has a function for each. What only
-creates a result stays.
+operations of a function between two collectives become one call, if `ttir_cpu` has a function for each. Operations that
+only create a result stay.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def compute_on_host(function: Program, first: int = 0) -> Program:
 
 
 def _segments(function: Program) -> Iterator[list[Op]]:
-    """Yields the operations between collectives, without those that create a result, and those that move tensors."""
+    """Yields the operations between collectives, without operations that create a result or move tensors."""
     created = _created(function)
     segment: list[Op] = []
     for op in function.ops:
@@ -58,7 +58,7 @@ def _segments(function: Program) -> Iterator[list[Op]]:
 
 
 def _created(function: Program) -> set[int]:
-    """The operations that make results from nothing."""
+    """Returns the operations that create results from nothing."""
     maker = DefUse.of(function.ops).makers
     found: set[int] = set()
     for port in function.results:

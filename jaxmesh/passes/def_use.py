@@ -37,7 +37,7 @@ class DefUse:
             self.makers[value] = op
 
     def maker(self, value: Value, *names: str) -> Op | None:
-        """Returns the operation that computes a value; None if it has none of the names, given without dialect."""
+        """Returns the operation that computes a value; None unless its name, without dialect, is among these."""
         op = self.makers.get(value)
         return op if op is not None and op.name.partition(".")[2] in names else None
 
@@ -55,7 +55,7 @@ def use_counts(program: Program) -> Counter[Value]:
 
 
 def created_number(op: Op) -> int | float | None:
-    """Returns the number that fills the tensor that an operation creates; None unless it creates one of one number.
+    """Returns the number that fills the tensor that an operation creates; None unless it creates such a tensor.
 
     >>> created_number(Op("ttir.ones", (), (0,))), created_number(Op("ttir.add", (0, 1), (2,)))
     (1, None)

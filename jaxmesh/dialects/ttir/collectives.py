@@ -96,7 +96,7 @@ def sum_scatter(x: Any, axis: str, dim: int) -> Any:
 
 def exchange(x: Any, axes: tuple[str, ...], split: int, join: int) -> Any:
     """Moves mesh axes from the dim `join` to the dim `split`."""
-    names = axes if len(axes) > 1 else axes[0]
+    names = axes[0] if len(axes) == 1 else axes
     return apply_collective(x, axes, lambda y: lax.all_to_all(y, names, split, join, tiled=True))
 
 

@@ -1,6 +1,6 @@
 """Numbers from their bits.
 
-TTIR has no cast that keeps the bits, so a float is put together from sign, exponent and mantissa, all steps exact.
+TTIR lacks a cast that keeps the bits, so a float is put together from sign, exponent and mantissa, all steps exact.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _split(params: Params, x: Any) -> Any:
 
 
 def _join(params: Params, x: Any) -> Any:
-    """Packs the integers along the last dim into one, lowest bits first."""
+    """Returns integers joined from the integers along the last dim, lowest bits first."""
     bits, new = width(x.dtype), params["new_dtype"]
     words = x.astype(f"uint{bits}").astype(_jnp.uint32)
     parts = [words[..., i] << _jnp.uint32(bits * i) if i else words[..., i] for i in range(x.shape[-1])]

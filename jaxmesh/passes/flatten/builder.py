@@ -1,6 +1,6 @@
 """Builds a flat program from the equations of a jaxpr, by the rules for JAX's primitives.
 
-A rule is one `@RULES.add("primitive", ...)` function in one of the files of `jaxmesh/passes/flatten/`.
+A rule is one `@RULES.add("primitive", ...)` function in a file of `jaxmesh/passes/flatten/`.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Builder(FlatBuilder):
         return results
 
     def copy_known(self, value: Value, other: Value) -> None:
-        """Copies what is known at compile time from one value to another."""
+        """Records for a value what is known of another at compile time."""
         for known in (self.known, self._large):
             if other in known:
                 known[value] = known[other]
@@ -131,7 +131,7 @@ class Builder(FlatBuilder):
         return found is not None and has_trait(found.name, Trait.CREATES)
 
     def once(self, value: Value, key: tuple[Any, ...], make: Callable[[], Value]) -> Value:
-        """Returns what `make` computes from a value; of one that is created once for each key, as the value is."""
+        """Calls `make`. If the value is a created tensor, caches the result under `key`."""
         if not self.is_created(value):
             return make()
         found = self._created.get((value, *key))
@@ -280,7 +280,7 @@ class Builder(FlatBuilder):
         return self._live.get(body, find)
 
     def eqn(self, eqn: Eqn, operands: Sequence[Value]) -> Sequence[Value]:
-        """Builds one equation and returns its results; raises `MissingRuleError` if the primitive has no rule."""
+        """Builds one equation and returns its results; raises `MissingRuleError` for a primitive without a rule."""
         is_pair = is_complex(eqn) or not self.pairs.keys().isdisjoint(operands)
         made = None if is_pair else self._fold(eqn, operands)
         if made is None:

@@ -1,4 +1,4 @@
-"""Rules for primitives that TTIR has no op for: each is a function in JAX, traced for the operands and built in place.
+"""Rules for primitives that TTIR lacks: each is a function in JAX, traced for the operands and built in place.
 
 The equations of such a function are flattened by the same rules as a user's program.
 """

@@ -155,7 +155,7 @@ def _select_n(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def select(b: Builder, which: Value, cases: Sequence[Value]) -> Value:
-    """Returns, for every element, that of the case whose number or truth value `which` has, clamped."""
+    """Returns, for every element, the element of the case whose number or truth value `which` has, clamped."""
     chosen = _choose(b, which, len(cases))
     if chosen is not None or len({*cases}) == 1:
         return cases[chosen or 0]

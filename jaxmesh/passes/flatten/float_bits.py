@@ -1,4 +1,4 @@
-"""The bits of floats by arithmetic: TTIR has no cast that keeps them. Subnormal numbers may be zero, as on devices."""
+"""The bits of floats by arithmetic: TTIR lacks a cast that keeps them. Subnormal numbers may be zero, as on devices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SCALES = [2.0**-e for e in range(-_EDGE, _EDGE + 2)]
 
 
 def look_up(b: Builder, index: Value, numbers: Sequence[float]) -> Value:
-    """Looks up float32 numbers by an index in range; a computed power of two may be inexact."""
+    """Returns float32 numbers looked up by an index in range; a computed power of two may be inexact."""
     flat = index if b.shape(index) else b.reshape(index, (1,))
     table = b.constant(np.array(numbers, _FLOAT)[:, None])
     return b.reshape(b.op("embedding", [flat, table], (*b.shape(flat), 1), _FLOAT), b.shape(index))
@@ -50,7 +50,7 @@ class _Split(NamedTuple):
     is_small: Any
 
     def fix(self, x: Any, factor: float) -> Any:
-        """Multiplies `x` by `factor` where the guess was too small, and divides by it where it was too large."""
+        """Returns `x` times `factor` where the guess was too small, divided by it where it was too large."""
         return _jnp.where(self.is_big, x * factor, _jnp.where(self.is_small, x * (1 / factor), x))
 
 

@@ -1,4 +1,4 @@
-"""Primitives on the bits of integers that TTIR has no op for."""
+"""Primitives on the bits of integers that TTIR lacks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _lax: Any = jax.lax
 
 @decomposed(RULES, "shift_right_arithmetic")
 def _shift_right_arithmetic(params: Params, x: Any, by: Any) -> Any:
-    """Shifts a negative number by shifting its complement, so that ones enter from the left."""
+    """Returns shifted numbers; a negative number is shifted as its complement, so that ones enter."""
     dtype = x.dtype
     # The type of the bits counts, not the type of the numbers.
     x, by = (v.astype(f"i{dtype.itemsize}") for v in _jnp.broadcast_arrays(x, by))

@@ -47,7 +47,7 @@ def _row(x: Any, at: Any) -> Any:
 @decomposed(RULES, "cholesky")
 @_for_matrices
 def _cholesky(params: Params, a: Any) -> Any:
-    """Column by column: what earlier columns explain is subtracted, and the rest divided by its root."""
+    """Computes column by column: what earlier columns explain is subtracted, and the rest divided by its root."""
     places = _jnp.arange(a.shape[0])
 
     def step(j: Any, made: Any) -> Any:
@@ -61,7 +61,7 @@ def _cholesky(params: Params, a: Any) -> Any:
 @decomposed(RULES, "triangular_solve")
 @_for_matrices
 def _triangular_solve(params: Params, a: Any, b: Any) -> Any:
-    """Row by row, from the corner of the triangle."""
+    """Computes row by row, from the corner of the triangle."""
     lower, size = params["lower"], a.shape[0]
     a = _jnp.tril(a) if lower else _jnp.triu(a)
     if params["transpose_a"] == params["left_side"]:
@@ -85,7 +85,7 @@ def _triangular_solve(params: Params, a: Any, b: Any) -> Any:
 @decomposed(RULES, "lu")
 @_for_matrices
 def _lu(params: Params, a: Any) -> Any:
-    """Column by column, with the largest rest as the pivot."""
+    """Computes column by column, with the largest rest as the pivot."""
     rows, columns = a.shape
     places, across = _jnp.arange(rows, dtype=_jnp.int32), _jnp.arange(columns)
 
@@ -124,7 +124,7 @@ def _qr(params: Params, a: Any) -> Any:
 @decomposed(RULES, "geqrf")
 @_for_matrices
 def _geqrf(params: Params, a: Any) -> Any:
-    """R, with LAPACK's reflections below the diagonal, their vectors without the leading one; and their factors."""
+    """Returns R with LAPACK's reflections below the diagonal, without their leading ones; and the factors."""
     places, across = _jnp.arange(a.shape[0]), _jnp.arange(a.shape[1])
     count = min(a.shape)
 
@@ -133,7 +133,7 @@ def _geqrf(params: Params, a: Any) -> Any:
         x = _jnp.where(places >= k, _column(r, k), 0)
         first, below = _row(x, k), _jnp.where(places > k, x, 0)
         length = _jnp.where(first < 0, 1, -1) * _jnp.sqrt((x * x).sum())
-        # What is a multiple of the first unit vector already is not reflected.
+        # A multiple of the first unit vector already is not reflected.
         moved = (below * below).sum() > 0
         tail = _jnp.where(moved, below / _jnp.where(moved, first - length, 1), 0)
         factor = _jnp.where(moved, 1 - first / _jnp.where(moved, length, 1), 0)
@@ -146,7 +146,7 @@ def _geqrf(params: Params, a: Any) -> Any:
 
 
 def _reflected(a: Any, factors: Any, c: Any, *, reverse: bool) -> Any:
-    """Applies the reflections of `geqrf` to the columns of a matrix, the last one first if `reverse`."""
+    """Returns the result of the reflections of `geqrf` to the columns of a matrix, the last one first if `reverse`."""
     places, count = _jnp.arange(a.shape[0]), factors.shape[0]
 
     def step(i: Any, c: Any) -> Any:

@@ -32,7 +32,7 @@ def _ragged_dot_general(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value | Se
 
 
 def _product(params: Params, x: Any, y: Any, sizes: Any) -> Any:
-    """Multiplies as JAX does where a platform has no such product: zeros stand in for other groups' numbers."""
+    """Computes as JAX does where a platform lacks the product: zeros stand in for other groups' numbers."""
     numbers = params["ragged_dot_dimension_numbers"]
     (contract, batch), (ragged,) = numbers.dot_dimension_numbers, numbers.lhs_ragged_dimensions
 

@@ -143,7 +143,7 @@ def _spans(b: Builder, kind: str, x: Value, dim: int, size: int, step: int) -> V
 
 
 def _images(b: Builder, kind: str, x: Value, pair: Sequence[int], windows: Sequence[Window]) -> Value:
-    """Pools one or two dims as height and width, with those before as batch and those behind as channels."""
+    """Reduces one or two dims as height and width, with dims before as batch and dims behind as channels."""
     rank, dtype = len(b.shape(x)), b.dtype(x)
     # Where the images come last, the dim before them holds the channels.
     last = pair[-1] == rank - 1

@@ -105,7 +105,7 @@ RULES.update({primitive: _reduction(kind) for primitive, kind in KINDS.items()})
 
 
 def combining(jaxpr: Any) -> str | None:
-    """Returns the reduction by a body of two arguments; None unless it is one of the known primitives."""
+    """Returns the reduction by a body of two arguments; None unless it is a known primitive."""
     body = walk.open_jaxpr(jaxpr)
     if len(body.eqns) != 1 or set(body.eqns[0].invars) != set(body.invars) or body.outvars != body.eqns[0].outvars:
         return None

@@ -163,7 +163,7 @@ def _with(s: _Scatter, index: Value) -> _Scatter:
 
 
 def _many(b: Builder, s: _Scatter, line: str) -> Value:
-    """Scatters along the one mapped dim, else along all dims as one."""
+    """Builds a scatter along the one mapped dim, else along all dims as one."""
     shape, sizes = b.shape(s.x), s.sizes(b)
     batch = b.shape(s.index)[:-1]
     order = [*(d for d in range(len(b.shape(s.new))) if d not in s.window), *s.window]
@@ -190,7 +190,7 @@ def _many(b: Builder, s: _Scatter, line: str) -> Value:
 
 
 def _along_one(b: Builder, s: _Scatter, dim: int, new: Value, good: Value | None) -> Value:
-    """Scatters rows of full length along one dim."""
+    """Builds a scatter of rows of full length along one dim."""
     shape = b.shape(s.x)
     count = math.prod(b.shape(s.index))
     index = reshape(b, s.index, (count,))
@@ -203,7 +203,7 @@ def _along_one(b: Builder, s: _Scatter, dim: int, new: Value, good: Value | None
 
 
 def _scatter_along(b: Builder, s: _Scatter, x: Value, index: Value, new: Value, dim: int) -> Value:
-    """Scatters along a dim, with an element behind its end for dropped updates."""
+    """Builds a scatter along a dim, with an element behind its end for dropped updates."""
     shape = b.shape(x)
     if s.drops:
         spare = tuple(1 if d == dim else n for d, n in enumerate(shape))

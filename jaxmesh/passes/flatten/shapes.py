@@ -58,7 +58,7 @@ def _stack(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def stack(b: Builder, xs: Sequence[Value], axis: int) -> Value:
-    """Stacks tensors of one shape along a new dim."""
+    """Joins tensors of one shape along a new dim."""
     shape = b.shape(xs[0])
     return b.concat([b.reshape(x, (*shape[:axis], 1, *shape[axis:])) for x in xs], axis)
 
@@ -110,7 +110,7 @@ def _rev(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def reverse(b: Builder, x: Value, dims: Sequence[int]) -> Value:
-    """Reverses dims of more than one element."""
+    """Returns a tensor with reversed dims of more than one element."""
     dims = tuple(d for d in dims if b.shape(x)[d] > 1)
     if not dims or b.fill(x) is not None:
         return x

@@ -46,7 +46,7 @@ def start_of(b: Builder, start: Value, size: int, length: int) -> int | Value | 
 
 @RULES.add("dynamic_slice")
 def _dynamic_slice(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    # The operands behind the starts say sizes that are not known when tracing; JAX has none here.
+    # The operands behind the starts say sizes that are not known when tracing; JAX passes none here.
     x, *starts = xs
     return dynamic_slice(b, x, starts, tuple(map(int, eqn.params["slice_sizes"])))
 
@@ -195,7 +195,7 @@ def in_range(b: Builder, indices: Value, dims: Sequence[int], shape: Shape, size
 
 
 def _pick(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) -> Value | None:
-    """Picks a few rows known at compile time by slices, one per run of consecutive rows; else returns None."""
+    """Returns a few rows known at compile time by slices, one per run of consecutive rows; else returns None."""
     constant, shape = known(b, indices), b.shape(x)
     if constant is None or constant.size > _FEW or constant.ndim > 2 or not _is_take(numbers, sizes, shape):
         return None
@@ -249,7 +249,7 @@ def _order(b: Builder, x: Value, batch: int, dim: int, numbers: Numbers) -> Valu
 
 
 def _rows(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) -> Value | None:
-    """Looks up rows, as of embeddings: `w[ids]` along any one dim; None for another gather."""
+    """Returns looked-up rows, as of embeddings: `w[ids]` along any one dim; None for another gather."""
     shape = b.shape(x)
     if not _is_take(numbers, sizes, shape) or not is_float(b.dtype(x)):
         return None

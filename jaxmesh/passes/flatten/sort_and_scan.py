@@ -126,7 +126,7 @@ def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def _less(x: Any, y: Any) -> Any:
-    """Compares in the total order, in which -0 is below 0 and NaN above all; every NaN counts as the same."""
+    """Compares in the total order: -0 is below 0 and NaN above all; every NaN counts as the same."""
     if not is_float(x.dtype):
         return x < y
     # Zeros differ in the sign of their reciprocals.

@@ -1,4 +1,4 @@
-"""Functions of real numbers that TTIR has no op for."""
+"""Functions of real numbers that TTIR lacks."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _bessel_i1e(params: Params, x: Any) -> Any:
 
 @RULES.add("nextafter")
 def _nextafter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    """Steps to the next number of the element type. Subnormal numbers of float32 are zero, as on the devices."""
+    """Returns the next number of the element type. Subnormal numbers of float32 are zero, as on the devices."""
     dtype = b.result(eqn)[1]
     if dtype.itemsize > 4:
         raise missing(eqn, f"it is composed for float32, bfloat16 and float16, not for {dtype}")

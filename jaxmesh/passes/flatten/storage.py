@@ -17,7 +17,7 @@ SMALL = 64
 
 
 def storage_type(aval: Any, line: str = "") -> tuple[Shape, np.dtype[Any]]:
-    """Returns the shape and element type of a value in a flat program: for a key, those of its words.
+    """Returns the shape and element type of a value in a flat program: for a key, the shape and type of its words.
 
     Raises `InexpressibleError`, which names the source line, for complex numbers and other types that TTIR lacks.
     """

@@ -1,6 +1,6 @@
 """Appends operations on device tensors to a flat TTNN program; the patterns of the pass rewrite with it.
 
-A pattern is one `@PATTERNS.add("gather")` function in one of the files of `passes/ttir_to_ttnn/`. An op without a
+A pattern is one `@PATTERNS.add("gather")` function in a file of `passes/ttir_to_ttnn/`. An op without a
 pattern becomes the TTNN op of the same name, unchanged.
 """
 
@@ -43,7 +43,7 @@ _EXACT_FLOAT = 2**24
 
 @cache
 def is_integer(dtype: np.dtype[Any]) -> bool:
-    """Returns True if an element type holds integers; NumPy does not know it of those of `ml_dtypes`."""
+    """Returns True if an element type holds integers; NumPy does not know it of the types of `ml_dtypes`."""
     return dtype.kind in "iu" or "int" in dtype.name
 
 
@@ -118,7 +118,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {}
 
 
 def with_defaults(name: str, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the attributes of an op of TTNN with defaults for those that are absent or None.
+    """Returns the attributes of an op of TTNN with defaults for absent attributes and None.
 
     Ops without attributes share one mapping.
     """
@@ -221,5 +221,5 @@ class Ops(FlatBuilder):
         return self.op("pad", [x], shape, self.dtype(x), padding=flat, value=as_number(0, self.dtype(x)))
 
     def gather(self, x: Value, index: Value, dim: int) -> Value:
-        """Picks elements along a dim, by an index of the shape of the result."""
+        """Gathers elements along a dim, by an index of the shape of the result."""
         return self.op("gather", [x, index], self.shape(index), self.dtype(x), dim=dim)

@@ -88,7 +88,7 @@ def _matmul(o: Ops, site: Site) -> Made:
 
 @PATTERNS.add("linear")
 def _linear(o: Ops, site: Site) -> Made:
-    """The real function takes one matrix on the right, and a bias of one row."""
+    """Splits the op, since the real function takes one matrix on the right, and a bias of one row."""
     (a, b), bias, result = site.xs[:2], site.optional(2), site.result
     turned: list[bool] = [site["transpose_a"], site["transpose_b"]]
     shapes = [s[:-2] + s[:-3:-1] if t and len(s) > 1 else s for s, t in zip(map(o.shape, (a, b)), turned, strict=True)]
@@ -106,7 +106,7 @@ def _linear(o: Ops, site: Site) -> Made:
 
 
 def product_shape(a: Shape, b: Shape) -> Shape:
-    """Returns the shape of a product in TTNN: that of two vectors has one dim.
+    """Returns the shape of a product in TTNN: a product of two vectors has one dim.
 
     >>> product_shape((4,), (4,)), product_shape((5, 2, 3), (3, 4))
     ((1,), (5, 2, 4))
@@ -136,7 +136,7 @@ def _reduce_or(o: Ops, site: Site) -> Value:
 
 @PATTERNS.add("slice_static")
 def _slice_static(o: Ops, site: Site) -> Value:
-    """The real function takes strided slices of unsigned integers in 32 bits."""
+    """Casts, since the real function takes strided slices of unsigned integers in 32 bits."""
     kind = site.result.dtype
     if kind.kind != "u" or kind.itemsize == 4 or max(site["step"], default=1) <= 1:
         return slice_static(o, site)
@@ -176,7 +176,7 @@ _MOST_DIMS = 4
 
 @PATTERNS.add("embedding_backward")
 def _embedding_backward(o: Ops, site: Site) -> Value:
-    """TTNN takes indices as (batch, 1, 1, length) in whole tiles and gradients as (1, 1, rows, width)."""
+    """Reshapes for TTNN: indices to (batch, 1, 1, length) in whole tiles, gradients to (1, 1, rows, width)."""
     ids, table, slopes = site.xs
     more = -o.shape(slopes)[-2] % _TILE
     slopes = o.pad(slopes, [(0, 0)] * (len(o.shape(slopes)) - 2) + [(0, more), (0, 0)])
@@ -207,7 +207,7 @@ def _pool(o: Ops, site: Site) -> Made:
 
 @PATTERNS.add("split_query_key_value_and_split_heads")
 def _split_heads(o: Ops, site: Site) -> Made:
-    """The real function takes heads of whole tiles alone."""
+    """Splits by slices, since the real function takes heads of whole tiles alone."""
     query, _, value = site.results
     if not query.shape[-1] % _TILE:
         return carry_over(o, site)
