@@ -138,7 +138,7 @@ class _Verifier:
                 )
 
     def _write(self, op: Op, number: int) -> None:
-        """Records a write: an in-place op overwrites its operand's memory; the memory of an argument is the caller's."""
+        """Records a write: an in-place op overwrites its operand's memory; an argument's memory is the caller's."""
         value = op.operands[number] if number < len(op.operands) else None
         if value is None:
             return
