@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxmesh.analysis.machines import MACHINES, one_of
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, check_out, common_options
 from jaxmesh.drawing.html import page
@@ -34,9 +35,7 @@ def add_commands(commands: Any) -> None:
     """Adds `estimate` to the parser of the command line."""
     parser = add_command(commands, "estimate", "say how long a file takes at least", ESTIMATE, ESTIMATE_NOTES)
     common_options(parser)
-    parser.add_argument(
-        "--cluster", metavar="NAME", help="n150, n300, t3000, galaxy or p150 (default: the smallest with the mesh)"
-    )
+    parser.add_argument("--cluster", metavar="NAME", help=f"{one_of(MACHINES)} (default: the smallest with the mesh)")
     parser.add_argument("--stored", metavar="TYPE", help="element type of arguments in DRAM, such as bfloat8_b")
     parser.add_argument("--fidelity", metavar="NAME", help="math fidelity of all products, such as LoFi")
     parser.add_argument("--out", type=Path, metavar="HTML", help="also draw bars over time into a file")

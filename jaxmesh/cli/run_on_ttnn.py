@@ -21,7 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"with --on ttnn: the Python that has it (default: that of {VARIABLE}, or of jaxmesh ttnn-env)",
     )  # fmt: skip
     parser.add_argument(
-        "--cluster", choices=tuple(CLUSTERS),
+        "--cluster", choices=tuple(CLUSTERS), type=str.lower,
         help="with --on ttnn: the cluster to describe (default: the board, or the smallest that has the mesh)",
     )  # fmt: skip
 

@@ -66,7 +66,7 @@ def aliases(ops: Iterable[Op], types: Sequence[Type]) -> dict[Value, Value]:
 def reads_overwritten(program: Program) -> bool:
     """Returns True if an op or a result reads a value after an op has written over its memory.
 
-    Upstream's `ttir.fill_cache` and `ttir.update_cache` have no result: the cache itself holds it afterwards. A reshape
+    Upstream's `ttir.fill_cache` and `ttir.update_cache` lack a result: the cache itself holds it afterwards. A reshape
     may be a view, so it counts as the memory of its operand.
     """
     memory: dict[Value, Value] = {}

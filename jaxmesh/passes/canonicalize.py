@@ -1,6 +1,6 @@
 """Canonicalises a flat program as upstream's dialects do: one form where several mean the same, nothing undone.
 
-The patterns are those of tt-mlir 19c86fca (lib/Dialect/TTIR/IR/TTIROps.cpp, lib/Dialect/TTNN/IR/TTNNOps.cpp) that need
+They are the patterns of tt-mlir 19c86fca (lib/Dialect/TTIR/IR/TTIROps.cpp, lib/Dialect/TTNN/IR/TTNNOps.cpp) that need
 no arithmetic: constants are not folded. None changes a value.
 """
 
@@ -14,18 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.definitions import definition_of, has_trait
-from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.program import Op, Program, Shape, Value, without_dead
 from jaxmesh.dialects.textual import MUTATES
+from jaxmesh.passes.def_use import DefUse, created_number, use_counts
 from jaxmesh.passes.rules import Rules
 
 
 def canonicalize(program: Program) -> Program:
     """Returns the program with every op in its canonical form."""
     mutated = {op.operands[i] for op in program.ops for i in MUTATES.get(op.name, ()) if i < len(op.operands)}
-    read = Counter([*(v for op in program.ops for v in op.used), *(r.value for r in program.results)])
-    state = _State(replace(program, types=list(program.types), ops=[], results=[]), mutated, read)
+    state = _State(replace(program, types=list(program.types), ops=[], results=[]), mutated, use_counts(program))
     for op in program.ops:
         state.take(op)
     state.made.results = [replace(r, value=state.now(r.value)) for r in program.results]
@@ -33,21 +32,19 @@ def canonicalize(program: Program) -> Program:
 
 
 @dataclass(slots=True)
-class _State:
+class _State(DefUse):
     """The program so far.
 
     Attributes:
       made: it.
       mutated: values that an op changes where they are.
       read: how often each value of the program that comes in is read.
-      makers: by value the op that makes it.
       same: by value of the program that comes in the value that it is.
     """
 
     made: Program
     mutated: set[Value | None]
     read: Counter[Value]
-    makers: dict[Value, Op] = field(default_factory=dict[Value, Op])
     same: dict[Value, Value] = field(default_factory=dict[Value, Value])
 
     def now(self, value: Value) -> Value:
@@ -64,8 +61,7 @@ class _State:
                 return
             op = found
         self.made.ops.append(op)
-        for value in op.results:
-            self.makers[value] = op
+        self.enter(op)
 
     def _simpler(self, op: Op) -> Op | Value | None:
         dialect, _, name = op.name.partition(".")
@@ -73,34 +69,17 @@ class _State:
         return None if pattern is None else pattern(self, op)
 
     def type(self, value: Value) -> tuple[Shape, np.dtype[Any]]:
-        """Returns the shape and the element type of a value; where it is no op of TTIR says."""
+        """Returns the shape and the element type of a value."""
         kind = self.made.types[value]
         return kind.shape, kind.dtype
 
     def shape(self, value: Value) -> Shape:
         return self.made.types[value].shape
 
-    def maker(self, value: Value, name: str) -> Op | None:
-        """Returns the op that makes a value, if it is one of a name."""
-        op = self.makers.get(value)
-        return op if op is not None and op.name.partition(".")[2] == name else None
-
     def number(self, value: Value) -> float | None:
-        """Returns the number that all elements of a value are; None if it is not known."""
-        op = self.makers.get(value)
-        while op is not None and (has_trait(op.name, Trait.VIEW) or op.name == "ttir.broadcast"):
-            op = self.makers.get(op.used[0])
-        if op is None:
-            return None
-        match op.name:
-            case "ttir.zeros" | "ttir.ones":
-                return float(op.name == "ttir.ones")
-            case "ttir.full":
-                return op.attributes["fill_value"]
-            case "ttir.constant" if np.ptp(np.asarray(op.attributes["value"], np.float64)) == 0:
-                return float(np.asarray(op.attributes["value"]).flat[0])
-            case _:
-                return None
+        """Returns the number that fills a value, behind views and broadcasts; None if it is not known."""
+        op = self.behind(value, "ttir.broadcast")
+        return None if op is None or not op.name.startswith("ttir.") else created_number(op)
 
 
 Pattern = Callable[[_State, Op], "Op | Value | None"]
@@ -149,7 +128,7 @@ def _of_itself(state: _State, op: Op) -> Value | None:
 
 @PATTERNS.add("logical_and", "logical_or")
 def _logical(state: _State, op: Op) -> Value | Op | None:
-    """An operand that is known to be true or false decides, or leaves the other."""
+    """Folds: an operand that is known to be true or false decides, or leaves the other."""
     a, b = op.used
     decides = op.name == "ttir.logical_or"
     for value, other in ((a, b), (b, a)):
@@ -211,7 +190,7 @@ def _permute(state: _State, op: Op) -> Op | Value | None:
 
 @TTNN_PATTERNS.add("permute")
 def _permute_of_ones(state: _State, op: Op) -> Op | Value | None:
-    """One that moves dims of size 1 alone is a reshape."""
+    """Replaces a move of dims of size 1 alone by a reshape."""
     (x,) = op.used
     shape, order = state.shape(x), tuple(_attribute(op, "permutation"))
     moved = [d for d in order if shape[d] != 1]
@@ -222,7 +201,7 @@ def _permute_of_ones(state: _State, op: Op) -> Op | Value | None:
 
 @TTNN_PATTERNS.add("matmul")
 def _matmul(state: _State, op: Op) -> Op | None:
-    """TTNN repeats the second dim of four of a single matrix by itself."""
+    """Drops a repeat: TTNN repeats the second dim of four of a single matrix by itself."""
     a, b = op.used
     repeat = state.maker(b, "repeat")
     if repeat is None or not len(state.shape(a)) == len(state.shape(b)) == 4:
@@ -269,7 +248,7 @@ def _swapped(state: _State, op: Op) -> Op:
 
 @PATTERNS.add("where")
 def _where(state: _State, op: Op) -> Value | None:
-    """A condition that is known chooses."""
+    """Replaces a choice by a known condition."""
     condition, *choices = op.used
     number = state.number(condition)
     chosen = None if number is None else choices[0 if number else 1]

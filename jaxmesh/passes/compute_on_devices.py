@@ -25,7 +25,7 @@ from jaxmesh.passes.ttir_to_ttnn.shapes import has_host_form, is_created
 def compute_on_devices(
     program: Jaxpr, inputs: Sequence[Residency], results: Sequence[Residency], mesh: Mapping[str, int]
 ) -> Jaxpr:
-    """Returns a lowered program in which the host computes nothing; the same object if it computes nothing already.
+    """Returns a lowered program whose host computes nothing; the same object if it computes nothing already.
 
     Args:
       program: a lowered jaxpr.
@@ -39,7 +39,7 @@ def compute_on_devices(
         try:
             alone = flatten_on_devices(walk.alone(eqn, program), mesh)
         except JaxmeshError:
-            # It has no text, and the error is raised where the program is flattened.
+            # It lacks a text, and the error is raised where the program is flattened.
             return False
         return all(_makes_or_reshapes(op, alone) for op in alone.ops)
 

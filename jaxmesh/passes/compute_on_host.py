@@ -1,8 +1,8 @@
 """The pass that moves what is computed once to the host's processor.
 
 tt-mlir's CPUHoistConstEvalTransform (lib/Dialect/TTIR/Transforms/HoistCPUOps/CPUHoistConstEval.cpp at 19c86fca): the
-operations of a function between two collectives become one call, if `ttir_cpu` has a function for each. What only
-creates a result stays.
+operations of a function between two collectives become one call, if `ttir_cpu` has a function for each. Operations that
+only create a result stay.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from jaxmesh.dialects.host_calls import host_function_of
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import HOST_CALL, Op, Port, Program, Value
 from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
+from jaxmesh.passes.def_use import DefUse
 from jaxmesh.passes.layouts.decide_layouts import decide_layouts
 
 _TRANSPARENT = frozenset({"ttnn.reshape", "ttnn.typecast", *LAYOUT_ONLY})
@@ -42,7 +43,7 @@ def compute_on_host(function: Program, first: int = 0) -> Program:
 
 
 def _segments(function: Program) -> Iterator[list[Op]]:
-    """Yields the operations between collectives, without those that create a result, and those that move tensors."""
+    """Yields the operations between collectives, without operations that create a result or move tensors."""
     created = _created(function)
     segment: list[Op] = []
     for op in function.ops:
@@ -57,8 +58,8 @@ def _segments(function: Program) -> Iterator[list[Op]]:
 
 
 def _created(function: Program) -> set[int]:
-    """The operations that make results from nothing."""
-    maker = {v: op for op in function.ops for v in op.results}
+    """Returns the operations that create results from nothing."""
+    maker = DefUse.of(function.ops).makers
     found: set[int] = set()
     for port in function.results:
         chain = [maker[port.value]] if port.value in maker else []

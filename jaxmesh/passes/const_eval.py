@@ -2,8 +2,7 @@
 
 tt-mlir's ConstEvalHoistTransform (lib/Transforms/ConstEvalHoist.cpp at 19c86fca) and, of arguments that only such
 functions read, TTNNConstEvalInputsToSystemMemory. Operations that no activation reaches are joined where one reads
-another, each group becomes a function, and a `ttcore.load_cached` stands for its call. Values are those of the program
-as it was.
+another, each group becomes a function, and a `ttcore.load_cached` stands for its call. Values keep their numbers.
 """
 
 from __future__ import annotations
@@ -54,12 +53,12 @@ def hoist_const_eval(program: Program, *, on_host: bool = False, first: int = 0)
         }
         loads.append(replace(call, attributes=attributes))
     outer = _place(program.like([*loads, *left], program.results), host, only=True)
-    # What is cached lives on, and so does what it is made of.
+    # Cached values live on, and so do their sources.
     return manage_memory(outer, kept=[*weights, *(v for call in calls for v in call.results)])
 
 
 def group_constants(program: Program) -> Program:
-    """Returns a flat program of either dialect with its constant operations in functions, and its memory as it is."""
+    """Returns a flat program of either dialect with its constant operations in functions, and its memory unchanged."""
     groups, moves = _groups(program)
     calls = [_call(program, ops, moves, number) for number, ops in enumerate(groups)]
     hoisted = {*moves, *(v for ops in groups for op in ops for v in op.results)}
@@ -68,7 +67,7 @@ def group_constants(program: Program) -> Program:
 
 
 def _constant_values(program: Program) -> set[Value]:
-    """The parameters and constants, and the values that depend on nothing else, unless something writes to them."""
+    """Returns parameters, constants, and values that depend on nothing else, unless something writes to them."""
     written = {v for op in program.ops for v in written_by(op)}
     found = {a.value for a in program.arguments if a.role in WEIGHTS} - written
     for op in program.ops:
@@ -80,7 +79,7 @@ def _constant_values(program: Program) -> set[Value]:
 
 
 def _groups(program: Program) -> tuple[list[list[Op]], dict[Value, Op]]:
-    """The constant operations, joined where one reads a result of another, by the first of each.
+    """Returns the constant operations, joined where one reads a result of another, by the first of each.
 
     An argument in another layout joins nothing: each group that reads it makes its own by the operations that are
     returned beside.
@@ -108,7 +107,7 @@ def _groups(program: Program) -> tuple[list[list[Op]], dict[Value, Op]]:
 
 
 def _call(program: Program, group: Sequence[Op], moves: dict[Value, Op], number: int) -> Op:
-    """The call of the function of a group, which brings arguments to the layouts in which it reads them."""
+    """Returns the call of a group's function, which brings arguments to the layouts that it reads."""
     ops = list(group)
     own = {id(op) for op in ops}
     outside = {r.value for r in program.results}
@@ -134,7 +133,7 @@ def _call(program: Program, group: Sequence[Op], moves: dict[Value, Op], number:
 
 
 def _with_device(program: Program, ops: Sequence[Op]) -> list[Op]:
-    """Operations with the one that gives the device, if they read it."""
+    """Returns operations, preceded by `get_device` if they read the device."""
     read = {v for op in ops for v in op.used}
     makers = [op for op in program.ops if op.name == "ttnn.get_device" and read.intersection(op.results)]
     return [*makers, *(op for op in ops if op.name != "ttnn.get_device")]

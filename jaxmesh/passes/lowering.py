@@ -48,7 +48,7 @@ LOWERING = (
 
 
 def lower(program: Jaxpr, inputs: Inputs, mesh: Mesh) -> ResidencyMap:
-    """Lowers a closed TTIR-level jaxpr to a closed TTNN-level one of the same type.
+    """Lowers a closed TTIR-level jaxpr to a closed TTNN-level jaxpr of the same type.
 
     Args:
       program: the traced program, typed by varying axes.

@@ -64,7 +64,7 @@ class _Memory:
 
 
 def _insert_copies(program: Program) -> Iterator[Op]:
-    """Copies the operands that an in-place op must not overwrite: arguments, results, and values used later."""
+    """Inserts copies of operands that an in-place op must not overwrite: arguments, results, values used later."""
     memory = _Memory(program)
     for i, op in enumerate(program.ops):
         definition = ttnn.OPS.get(op.name.removeprefix("ttnn."))

@@ -1,7 +1,7 @@
 """The pass pipelines of flat programs, and the way from a jaxpr through them.
 
-`TTIR_PIPELINE` makes the program that a traced stage prints, `ttnn_pipeline` the one that a lowered stage prints and
-exports. No pass to TTNN adds a transfer: those that only the text needs are added to the jaxpr before. Of TTIR's passes
+`TTIR_PIPELINE` makes the program that a traced stage prints, `ttnn_pipeline` what a lowered stage prints and
+exports. No pass to TTNN adds a transfer: transfers for the text alone are added to the jaxpr before. Of TTIR's passes
 `place-results` adds a `mesh_shard`, for a result that an unrolled loop or branch leaves on the host.
 """
 
@@ -178,7 +178,7 @@ def _flatten(
 
 
 def _axis_numbers(varying: Sequence[str] | None, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
-    """The numbers of the axes over which an argument varies; None if it is a full tensor or varies over all of them."""
+    """Returns the numbers of the axes that an argument varies over; None for a full tensor and for all axes."""
     if varying is None or all(a in varying for a, n in sizes.items() if n > 1):
         return None
     return tuple(i for i, (a, n) in enumerate(sizes.items()) if a in varying and n > 1)

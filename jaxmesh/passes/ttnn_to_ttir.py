@@ -1,7 +1,7 @@
 """Operations of TTNN that are marked for the D2M compiler as operations of TTIR, their layouts kept.
 
-Follows `lib/Conversion/TTNNToTTIR/TTNNToTTIRPatterns.cpp` of tt-mlir: what has no operation of the same meaning in TTIR
-is refused, and what TTIR cannot say of how an operation is computed is left out.
+Follows `lib/Conversion/TTNNToTTIR/TTNNToTTIRPatterns.cpp` of tt-mlir: operations without the same meaning in TTIR
+are refused, and what TTIR cannot say of how an operation is computed is left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DIMS = {"argmax": "dim", "prod": "dim_arg"}
 
 
 def convert_marked_ops(program: Program) -> Program:
-    """Returns a program of TTNN with its marked operations as those of TTIR.
+    """Returns a program of TTNN with its marked operations in TTIR.
 
     Raises:
       MissingRuleError: an operation that is marked has none in TTIR.

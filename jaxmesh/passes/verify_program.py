@@ -66,7 +66,7 @@ class _Verifier:
 
     def _op(self, op: Op) -> None:
         for value in op.used:
-            # What is deallocated is not live any more.
+            # A deallocated value is not live any more.
             if value in self.live:
                 continue
             if value in self.gone:
@@ -94,7 +94,7 @@ class _Verifier:
             return
         if row is None:
             raise VerifyError(f"{op.name} is no op of TTNN's table; add a row in jaxmesh/dialects/ttnn/*.py.")
-        # What holds of an op holds of all that share its attributes and types, which the program keeps alive.
+        # A verdict holds for all ops of the same attributes and types, which the program keeps alive.
         kinds = [None if v is None else id(self.types[v]) for v in (*op.operands, *op.results)]
         alike = (name, id(op.attributes), len(op.results), *kinds)
         if alike in self.checked:
@@ -138,7 +138,7 @@ class _Verifier:
                 )
 
     def _write(self, op: Op, number: int) -> None:
-        """An op that works in place leaves nothing of what its operand's memory held; an argument's is the caller's."""
+        """Records a write: an in-place op overwrites its operand's memory; an argument's memory is the caller's."""
         value = op.operands[number] if number < len(op.operands) else None
         if value is None:
             return
@@ -161,7 +161,7 @@ class _Verifier:
                 )
 
     def _check_handle(self, op: Op, row: TtnnOp) -> list[Value]:
-        """The tensors among the operands; the device stands last where the row wants it."""
+        """Returns the tensors among the operands; the device stands last where the row wants it."""
         given = op.used
         tensors = [v for v in given if self.types[v].kind == "tensor"]
         wants = row.on_device and not self.types[op.results[0]].host
@@ -181,7 +181,7 @@ class _Verifier:
             if not port.presharded and (not kind.host or kind.tile):
                 raise ResidencyError(f"result {i} ({_show(kind)}) is to be a full host tensor.")
         self._check_unspent("the return", returned)
-        # Arguments that nothing reads are the caller's, as are those that are returned.
+        # Arguments that nothing reads are the caller's, like returned ones.
         unread = {a.value for a in self.program.arguments}
         kept = {self.first.get(v, v) for v in returned}
         left = {v for v in self.live if self.types[v].kind == "tensor" and self.first.get(v, v) not in kept}
@@ -202,7 +202,7 @@ class _Verifier:
         return tuple(self.program.mesh.values())
 
     def move(self, op: Op) -> None:
-        """`to_device`, `from_device` and `to_layout` change the memory or the layout of a tensor."""
+        """Checks that `to_device`, `from_device` and `to_layout` change the memory or the layout of a tensor."""
         layout = op.attributes.get("layout")
         after = {
             "ttnn.to_device": (("host", True), ("host", False)),
@@ -221,7 +221,7 @@ class _Verifier:
             self._handle(op)
 
     def transfer(self, op: Op) -> None:
-        """The two transfers are between host tensors: a full one, and one of shards."""
+        """Checks that the two transfers are between host tensors: a full tensor, and a tensor of shards."""
         source, target = self.types[self._tensor(op)], self.types[op.results[0]]
         self._handle(op)
         if not (source.host and target.host) or source.tile or target.tile:

@@ -33,7 +33,8 @@ class OnMachine(Stage):
 
         Args:
           python: the Python that has ttnn; by default that of `JAXMESH_TTNN_PYTHON`, or the one that `ttnn-env` made.
-          cluster: `"n300"`, `"t3000"` or `"galaxy"`; by default the board, or the smallest that has the mesh.
+          cluster: the name of a machine of several chips in `jaxmesh.analysis.machines`, in any case; by default the
+            board, or the smallest that has the mesh.
           timeout: how many seconds it may take.
           groups: as of `as_text`.
           unroll_limit: as of `as_text`.
@@ -70,8 +71,8 @@ class OnMachine(Stage):
         host and devices are counted, and take no time.
 
         Args:
-          cluster: `"n150"`, `"n300"`, `"t3000"`, `"galaxy"` or `"p150"`; by default the smallest of Wormholes that has
-            the mesh.
+          cluster: the name of a machine in `jaxmesh.analysis.machines`, in any case; by default the smallest of
+            Wormholes that has the mesh.
           stored: the element type in which arguments of floats lie in DRAM, `"float32"`, `"bfloat16"`, `"bfloat8_b"` or
             `"bfloat4_b"`, or one by a regular expression of their paths, of which the first counts; by default their
             own.

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from jaxmesh.analysis.estimate.cost import OpCost as OpCost
 from jaxmesh.analysis.estimate.estimate import Estimate as Estimate, estimate_program as estimate_program
-from jaxmesh.analysis.estimate.rates import MACHINES as MACHINES, Machine as Machine, Rate as Rate
+from jaxmesh.analysis.machines import MACHINES as MACHINES, Machine as Machine, Rate as Rate

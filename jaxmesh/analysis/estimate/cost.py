@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jaxmesh.analysis.estimate.arithmetic import Work, work
-from jaxmesh.analysis.estimate.rates import ELEMENTWISE, PHASES, PRODUCT, REDUCTION, Machine
+from jaxmesh.analysis.estimate.rates import ELEMENTWISE, PHASES, PRODUCT, REDUCTION
 from jaxmesh.analysis.estimate.traffic import Bytes, Traffic
+from jaxmesh.analysis.machines import Machine
 from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.program import Op, Program
 from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY, MEMORY_OPS

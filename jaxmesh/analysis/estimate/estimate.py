@@ -12,8 +12,9 @@ from typing import Any
 from jaxmesh.analysis.estimate.cost import PARTS, OpCost, costs
 from jaxmesh.analysis.estimate.lines import LineCost, amount, by_line, cells
 from jaxmesh.analysis.estimate.picture import draw
-from jaxmesh.analysis.estimate.rates import PHASES, Machine, machine_for
+from jaxmesh.analysis.estimate.rates import PHASES, machine_for, sources
 from jaxmesh.analysis.estimate.storage import check_stored
+from jaxmesh.analysis.machines import Machine
 from jaxmesh.dialects.program import Program
 from jaxmesh.drawing.picture import Picture
 from jaxmesh.drawing.text_layout import align_columns, duration
@@ -78,7 +79,7 @@ class Estimate(Picture):
         return {
             "name": self.name, "mesh": dict(self.mesh), "cluster": self.machine.name, "seconds": self.seconds,
             "overlapped_seconds": self.overlapped_seconds, "shares": self.shares, "link_bytes": self.link_bytes,
-            "rates": self.machine.sources(), "ops": [dataclasses.asdict(op) for op in self.ops],
+            "rates": sources(self.machine), "ops": [dataclasses.asdict(op) for op in self.ops],
         }  # fmt: skip
 
     # --- as text ---
@@ -101,7 +102,7 @@ class Estimate(Picture):
             *([f"sent by each device: {sent}"] if sent else []),
             *([f"not in the time: {amount(host)}B between host and device"] if host else []),
             "inputs are read from DRAM once, what the program computes stays in L1 as far as it fits",
-            *(f"rate of {line}" for line in self.machine.sources()),
+            *(f"rate of {line}" for line in sources(self.machine)),
         ]
 
     def __str__(self) -> str:

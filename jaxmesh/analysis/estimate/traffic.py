@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from jaxmesh.analysis.estimate.arithmetic import size
-from jaxmesh.analysis.estimate.rates import Machine
 from jaxmesh.analysis.estimate.storage import WIDTHS
 from jaxmesh.analysis.explain.ttnn_traffic import op_moves
+from jaxmesh.analysis.machines import Machine
 from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxmesh.analysis.judge.clusters import CLUSTERS, Cluster, smallest_cluster
+from jaxmesh.analysis.judge.clusters import CLUSTERS, describe_cluster, smallest_cluster
 from jaxmesh.analysis.judge.environment import (
     GET,
     TESTED,
@@ -23,6 +23,7 @@ from jaxmesh.analysis.judge.environment import (
 )
 from jaxmesh.analysis.judge.runner.refusal import describe
 from jaxmesh.analysis.judge.verdict import ACCEPTED, DIED, REFUSED, DeviceMemory, Leak, Refusal, ScriptLine, Verdict
+from jaxmesh.analysis.machines import Machine
 from jaxmesh.dialects.program import Program
 from jaxmesh.emit.export_folder import LOCATIONS, python_files
 from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
@@ -54,8 +55,8 @@ def judge_folder(
     Args:
       folder: a folder that an export wrote.
       python: the Python of ttnn; by default `JAXMESH_TTNN_PYTHON`, or the environment that `ttnn-env` created.
-      cluster: a described cluster, `"n300"`, `"t3000"` or `"galaxy"`; by default the board, or the smallest cluster
-        that has the mesh.
+      cluster: a described cluster, a machine of several chips in `jaxmesh.analysis.machines`, in any case; by default
+        the board, or the smallest cluster that has the mesh.
       shapes: True if inputs are created from their types, without the files in `tensors/`; implied for a folder that
         was exported with types.
       check: True if results are compared with the expected results; only a board computes them.
@@ -102,12 +103,12 @@ def judge_program(program: Program, **options: Any) -> Verdict:
         return judge_folder(folder, shapes=True, **options)
 
 
-def _target(script: Path, cluster: str | None) -> Cluster | None:
+def _target(script: Path, cluster: str | None) -> Machine | None:
     """Returns the cluster to describe, or None for the board."""
     if cluster is not None:
-        if cluster not in CLUSTERS:
+        if not isinstance(cluster, str) or cluster.lower() not in CLUSTERS:
             raise ArgumentValueError(f"the clusters are {', '.join(CLUSTERS)}, got {quote(cluster)}.")
-        return CLUSTERS[cluster]
+        return CLUSTERS[cluster.lower()]
     if BOARDS.is_dir() and any(BOARDS.iterdir()):
         return None
     # A program without a device runs on any cluster.
@@ -117,7 +118,7 @@ def _target(script: Path, cluster: str | None) -> Cluster | None:
 
 def _start(
     environment: Environment,
-    target: Cluster | None,
+    target: Machine | None,
     folder: Path,
     scratch: Path,
     options: Sequence[str],
@@ -126,7 +127,7 @@ def _start(
     variables = clean_environment()
     if target is not None:
         description = scratch / f"{target.name}.yaml"
-        description.write_text(target.text())
+        description.write_text(describe_cluster(target))
         kernels = cache_folder() / "kernels"
         kernels.mkdir(parents=True, exist_ok=True)
         variables |= {
@@ -187,7 +188,7 @@ class _Script:
 
 def _verdict(
     environment: Environment,
-    target: Cluster | None,
+    target: Machine | None,
     folder: Path,
     scratch: Path,
     done: subprocess.CompletedProcess[str],

@@ -115,7 +115,7 @@ class Verdict:
     Attributes:
       outcome: `"accepted"` to its end, `"refused"`, or `"died"`: the library ended the process.
       version: the version of ttnn.
-      target: `"board"`, or the name of the described cluster: `"n300"`, `"t3000"`, `"galaxy"`.
+      target: `"board"`, or the name of the described cluster.
       mesh: the sizes of the mesh; empty if the program opened no mesh.
       refusal: the reason and the line; None for an accepted program.
       memories: DRAM and L1; empty if the program opened no mesh, or the process died.

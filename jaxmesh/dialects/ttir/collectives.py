@@ -74,7 +74,7 @@ def apply_collective(x: Any, axes: tuple[str, ...], collective: Callable[[Any], 
     return convert(collective(vary(wide, axes)), x.dtype)
 
 
-def _gather(x: Any, axis: str, dim: int, *, tiled: bool) -> Any:
+def gather(x: Any, axis: str, dim: int, *, tiled: bool) -> Any:
     """Gathers the values along a mesh axis: joins them along a dim, or stacks them into a new one."""
     if not x.size:
         return _gather_empty(x, axis, dim, tiled)
@@ -89,11 +89,22 @@ def _gather_empty(x: Any, axis: str, dim: int, tiled: bool) -> Any:
     return vary(jnp.zeros(shape, x.dtype), varying_axes(x) - {axis})
 
 
+def sum_scatter(x: Any, axis: str, dim: int) -> Any:
+    """Sums along a mesh axis, and keeps this device's part of a dim."""
+    return apply_collective(x, (axis,), lambda y: lax.psum_scatter(y, axis, scatter_dimension=dim, tiled=True))
+
+
+def exchange(x: Any, axes: tuple[str, ...], split: int, join: int) -> Any:
+    """Moves mesh axes from the dim `join` to the dim `split`."""
+    names = axes[0] if len(axes) == 1 else axes
+    return apply_collective(x, axes, lambda y: lax.all_to_all(y, names, split, join, tiled=True))
+
+
 def _stack(x: Any, axes: tuple[str, ...]) -> Any:
     """Stacks the values of all devices along some mesh axes, row-major along a new first dim."""
     shape = x.shape
     for axis in reversed(axes):
-        x = _gather(x, axis, 0, tiled=False)
+        x = gather(x, axis, 0, tiled=False)
     return lax.reshape(x, (math.prod(x.shape[: x.ndim - len(shape)]), *shape))
 
 
@@ -111,7 +122,7 @@ def _stack(x: Any, axes: tuple[str, ...]) -> Any:
 def _all_gather(call: Call) -> Any:
     (x,) = call.operands
     dim = check_dim(call, call["all_gather_dim"], x.ndim, "all_gather_dim")
-    return _gather(x, axis_name(call, call["cluster_axis"]), dim, tiled=True)
+    return gather(x, axis_name(call, call["cluster_axis"]), dim, tiled=True)
 
 
 REDUCE_TYPES = ("sum", "mean", "max", "min", "prod")
@@ -144,7 +155,7 @@ def _reduce(x: Any, axis: str, kind: str, size: int) -> Any:
         case "min":
             return apply_collective(x, (axis,), lambda y: lax.pmin(y, axis))
         case _:
-            return jnp.prod(_gather(x, axis, 0, tiled=False), 0, dtype=x.dtype)
+            return jnp.prod(gather(x, axis, 0, tiled=False), 0, dtype=x.dtype)
 
 
 _REDUCE_TYPE = need("reduce_type", "enum", form="#ttcore.reduce_type")
@@ -168,7 +179,7 @@ def _reduce_scatter(call: Call) -> Any:
     check_split(call, x.shape, dim, size, f"the size of mesh axis {axis!r}")
     if kind != "sum" or is_bool(x) or not x.size:
         return _take_piece(_reduce(x, axis, kind, size), dim, (axis,), (size,))
-    return apply_collective(x, (axis,), lambda y: lax.psum_scatter(y, axis, scatter_dimension=dim, tiled=True))
+    return sum_scatter(x, axis, dim)
 
 
 def _take_piece(x: Any, dim: int, axes: tuple[str, ...], sizes: Shape) -> Any:
@@ -290,9 +301,8 @@ def _all_to_all(call: Call) -> Any:
     _check_all_to_all(call, groups)
     check_split(call, x.shape, split, call["split_count"], "the split_count")
     if groups.is_axis and x.size:
-        (axis,) = groups.active_axes
-        return apply_collective(x, (axis,), lambda y: lax.all_to_all(y, axis, split, join, tiled=True))
-    return _exchange(x, groups, split, join)
+        return exchange(x, groups.active_axes, split, join)
+    return _exchange_in_groups(x, groups, split, join)
 
 
 def _check_all_to_all(call: Call, groups: Groups) -> None:
@@ -304,7 +314,7 @@ def _check_all_to_all(call: Call, groups: Groups) -> None:
     require(call, call["split_count"] == size, rule)
 
 
-def _exchange(x: Any, groups: Groups, split: int, join: int) -> Any:
+def _exchange_in_groups(x: Any, groups: Groups, split: int, join: int) -> Any:
     """Performs an all_to_all among any groups: gathers everything, then each device selects its pieces."""
     size, enclosing = len(groups.rows[0]), groups.enclosing
     members = np.zeros((enclosing.count, size), np.int32)

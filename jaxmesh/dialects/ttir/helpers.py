@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 
 from jaxmesh.dialects.op import Call, Shape, describe
+from jaxmesh.dialects.varying import vary as vary, vary_together as vary_together, varying_axes as varying_axes
 from jaxmesh.errors import VerifyError
-from jaxmesh.jaxprs import compat
 
 jnp: Any = jax.numpy
 lax: Any = jax.lax
@@ -30,30 +30,6 @@ def require(call: Call, holds: bool, rule: str) -> None:
 
 
 # --- types -----------------------------------------------------------------------------------------------------------
-
-
-def varying_axes(x: Any) -> frozenset[str]:
-    """Returns the mesh axes over which a value may differ."""
-    return compat.varying_axes(jax.typeof(x))
-
-
-def vary(x: Any, axes: Iterable[str]) -> Any:
-    """Types a value as varying over at least the given axes."""
-    missing = [a for a in axes if a not in varying_axes(x)]
-    return compat.vary(x, missing) if missing else x
-
-
-def vary_together(*operands: Any) -> tuple[Any, ...]:
-    """Returns the operands as arrays, all typed as varying over every axis over which one of them varies.
-
-    JAX does that itself for most primitives; some insist on equal types, and a few (`sort`) infer a wrong one.
-    """
-    arrays = [jnp.asarray(x) for x in operands]
-    kinds = {varying_axes(x) for x in arrays}
-    if len(kinds) < 2:
-        return tuple(arrays)
-    axes = sorted(frozenset[str]().union(*kinds))
-    return tuple(vary(x, axes) for x in arrays)
 
 
 def is_integer(x: Any) -> bool:

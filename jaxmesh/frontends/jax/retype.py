@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
+from jaxmesh.dialects.varying import join_axes as join_axes, vary as spread, varying_axes as varying
 from jaxmesh.errors import InexpressibleError, JaxmeshError
 from jaxmesh.jaxprs import compat, source_locations, walk
 from jaxmesh.jaxprs.compat import Axes, Eqn, Jaxpr, Var
@@ -29,22 +30,6 @@ _lax: Any = jax.lax
 _NO_AXES: Axes = frozenset()
 _HINTS = frozenset({"sharding_constraint", "reshard", "mesh_cast"})
 """Primitives that constrain the sharding of a full value in JAX; the IR has `mesh_shard`s instead."""
-
-
-def varying(x: Any) -> Axes:
-    """Returns the axes that a value varies over."""
-    return compat.varying_axes(jax.typeof(x))
-
-
-def spread(x: Any, axes: Iterable[str]) -> Any:
-    """Types a value as varying over at least the given axes."""
-    missing = [a for a in jax.sharding.get_abstract_mesh().axis_names if a in set(axes) - varying(x)]
-    return compat.vary(x, missing) if missing else x
-
-
-def join_axes(values: Iterable[Any]) -> Axes:
-    """Returns the axes that any of the values varies over."""
-    return _NO_AXES.union(*map(varying, values))
 
 
 _STRETCH = compat.unlowered_primitive("jaxmesh_stretch")

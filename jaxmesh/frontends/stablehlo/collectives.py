@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jaxlib.mlir.dialects import sdy
 
+from jaxmesh.dialects.ttir.collectives import apply_collective, exchange, sum_scatter
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import spread, varying
 from jaxmesh.frontends.stablehlo import shardings, values
@@ -190,23 +191,21 @@ def _scatter(program: ImportContext, op: Any) -> list[Sharded]:
         raise UnsupportedError("a reduce_scatter whose body is not a sum.")
     (x,) = _operands(program, op)
     for axis in _axes(program, op):
-        x = values.reduce_scatter(x, axis, dim)
+        x = sum_scatter(x, axis, dim)
     return _whole([x])
 
 
 def _exchange(program: ImportContext, op: Any) -> list[Sharded]:
     split, join = (program.read(op.attributes[n]) for n in ("split_dimension", "concat_dimension"))
     axes = _axes(program, op)
-    return _whole([
-        _lax.all_to_all(spread(x, axes), axes, split, join, tiled=True) for x in _operands(program, op)
-    ])  # fmt: skip
+    return _whole([exchange(x, axes, split, join) for x in _operands(program, op)])
 
 
 def _permute(program: ImportContext, op: Any) -> list[Sharded]:
     pairs = np.asarray(program.read(op.attributes["source_target_pairs"])).tolist()
     axes = tuple(program.sizes)
     (x,) = _operands(program, op)
-    return _whole([_lax.ppermute(spread(x, axes), axes, [tuple(p) for p in pairs])])
+    return _whole([apply_collective(x, axes, lambda y: _lax.ppermute(y, axes, [tuple(p) for p in pairs]))])
 
 
 def _broadcast(program: ImportContext, op: Any) -> list[Sharded]:

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxmesh.dialects.ttir.collectives import sum_scatter
 from jaxmesh.errors import InexpressibleError, JaxmeshError, MissingRuleError, UnsupportedError
 from jaxmesh.frontends.mlir.attributes import Values
 from jaxmesh.frontends.mlir.preprocess import Rewritten
@@ -329,7 +330,7 @@ class Importer:
             if rest:
                 self.decisions.collective("all_reduce", rest, f"{x.kind} over shards of a reduced dim")
             self.decisions.collective("reduce_scatter", (axis,), f"a sum whose dim {dim} is wanted split, {why}")
-            return values.reduce_scatter(array, axis, dim)
+            return sum_scatter(array, axis, dim)
 
 
 def _cast_type(y: Any, expected: jax.ShapeDtypeStruct) -> Any:

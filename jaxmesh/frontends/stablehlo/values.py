@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.frontends.jax.retype import spread, varying
+from jaxmesh.dialects.ttir.collectives import exchange, gather
+from jaxmesh.frontends.jax.retype import spread
 from jaxmesh.frontends.stablehlo.shardings import Sharding
 
 _lax: Any = jax.lax
@@ -101,13 +102,13 @@ COMBINE: dict[str, Any] = {
 
 
 def all_gather(x: Any, axis: str, dim: int) -> Any:
-    """Joins the shards along a mesh axis; the result is replicated along it."""
-    if not x.size:
-        shape = [n * (_lax.axis_size(axis) if i == dim else 1) for i, n in enumerate(x.shape)]
-        return spread(_lax.full(shape, 0, x.dtype), varying(x) - {axis})
-    wide = x.astype(np.uint8) if x.dtype == np.bool_ else x
-    gathered = _lax.all_gather(spread(wide, (axis,)), axis, axis=dim, tiled=True, to="invarying")
-    return gathered.astype(x.dtype)
+    """Joins the shards along a mesh axis; the result is equal along it."""
+    return gather(_as_numbers(x), axis, dim, tiled=True).astype(x.dtype)
+
+
+def _as_numbers(x: Any) -> Any:
+    """Converts truth values to bytes."""
+    return x.astype(np.uint8) if x.dtype == np.bool_ else x
 
 
 def own_slice(x: Any, axis: str, dim: int, sizes: Mapping[str, int]) -> Any:
@@ -120,8 +121,7 @@ def own_slice(x: Any, axis: str, dim: int, sizes: Mapping[str, int]) -> Any:
 
 def all_to_all(x: Any, axis: str, split: int, join: int) -> Any:
     """Moves a mesh axis from the dim `join` to the dim `split`."""
-    wide = x.astype(np.uint8) if x.dtype == np.bool_ else x
-    return _lax.all_to_all(spread(wide, (axis,)), axis, split, join, tiled=True).astype(x.dtype)
+    return exchange(_as_numbers(x), (axis,), split, join).astype(x.dtype)
 
 
 def reorder(x: Any, dim: int, sizes: Sequence[int]) -> Any:
@@ -131,8 +131,3 @@ def reorder(x: Any, dim: int, sizes: Sequence[int]) -> Any:
     apart = _lax.reshape(x, (*x.shape[:dim], *parts, *x.shape[dim + 1 :]))
     order = [*range(dim), *reversed(range(dim, dim + count)), *range(dim + count, apart.ndim)]
     return _lax.reshape(_lax.transpose(apart, order), x.shape)
-
-
-def reduce_scatter(x: Any, axis: str, dim: int) -> Any:
-    """Sums a value over a mesh axis, and slices this device's part of a dim."""
-    return _lax.psum_scatter(spread(x, (axis,)), axis, scatter_dimension=dim, tiled=True)

@@ -1,6 +1,6 @@
 """Numbers from their bits.
 
-TTIR has no cast that keeps the bits, so a float is put together from sign, exponent and mantissa, all steps exact.
+TTIR lacks a cast that keeps the bits, so a float is put together from sign, exponent and mantissa, all steps exact.
 """
 
 from __future__ import annotations
@@ -15,56 +15,54 @@ import numpy as np
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
-from jaxmesh.passes.flatten.float_bits import cut, to_bits
-from jaxmesh.passes.flatten.index_arithmetic import INDEX, compare, is_float, is_integer, select, width
+from jaxmesh.passes.flatten.decompositions import Params
+from jaxmesh.passes.flatten.float_bits import cut, look_up, to_bits
+from jaxmesh.passes.flatten.index_arithmetic import is_float, is_integer, width
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
 
-_FLOAT = np.dtype(np.float32)
+_FLOAT: Any = np.dtype(np.float32)
 _jnp: Any = jax.numpy
+_lax: Any = jax.lax
 
 
 @RULES.add("bitcast_convert_type")
-def _bitcast(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    (x,), (shape, kind) = xs, b.result(eqn)
+def _bitcast(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value | Sequence[Value]:
+    (x,), dtype = xs, b.result(eqn)[1]
     old = b.dtype(x)
-    if old == kind:
+    if old == dtype:
         return x
-    if is_integer(old) and is_integer(kind):
-        if width(old) == width(kind):
-            return b.cast(x, kind)
-        if max(width(old), width(kind)) <= 32:
-            return (_split if width(old) > width(kind) else _join)(b, x, shape, kind)
-    if is_float(old) and is_integer(kind) and old.itemsize == kind.itemsize and 8 * old.itemsize in (16, 32):
-        made = b.cast(b.cast(to_bits(b, x), f"uint{8 * old.itemsize}"), kind)
-        b.floats[made] = x
-        return made
-    if not is_integer(old) or not is_float(kind) or old.itemsize != kind.itemsize or 8 * old.itemsize not in (16, 32):
-        raise missing(eqn, f"TTIR casts numbers, not bits, and {old} to {kind} cannot be put together from casts")
-    known = _known_float(b, x, kind)
-    return known if known is not None else _float(b, b.cast(x, f"uint{8 * old.itemsize}"), kind)
+    if is_integer(old) and is_integer(dtype):
+        if width(old) == width(dtype):
+            return b.cast(x, dtype)
+        if max(width(old), width(dtype)) <= 32:
+            return b.composed(_split if width(old) > width(dtype) else _join, [x], {"new_dtype": dtype})
+    has_words = old.itemsize == dtype.itemsize and 8 * old.itemsize in (16, 32)
+    if is_float(old) and is_integer(dtype) and has_words:
+        bits = b.cast(b.cast(to_bits(b, x), f"uint{8 * old.itemsize}"), dtype)
+        b.floats[bits] = x
+        return bits
+    if not (is_integer(old) and is_float(dtype) and has_words):
+        raise missing(eqn, f"TTIR casts numbers, not bits, and {old} to {dtype} cannot be put together from casts")
+    known = _known_float(b, x, dtype)
+    return known if known is not None else _float(b, b.cast(x, f"uint{8 * old.itemsize}"), dtype)
 
 
-def _split(b: Builder, x: Value, shape: Sequence[int], kind: np.dtype[np.generic]) -> Value:
+def _split(params: Params, x: Any) -> Any:
     """Returns the integers packed in each one, lowest bits first, along a new last dim."""
-    bits = width(kind)
-    words = b.cast(b.cast(x, f"uint{width(b.dtype(x))}"), np.uint32)
-    shifted = (b.with_number("logical_right_shift", words, bits * i) if i else words for i in range(shape[-1]))
-    parts = [b.with_number("bitwise_and", v, (1 << bits) - 1) for v in shifted]
-    rows = [b.reshape(b.cast(b.cast(p, f"uint{bits}"), kind), (*shape[:-1], 1)) for p in parts]
-    return b.concat(rows, len(shape) - 1)
+    new, bits = params["new_dtype"], width(params["new_dtype"])
+    words = x.astype(f"uint{width(x.dtype)}").astype(_jnp.uint32)
+    parts = [words >> _jnp.uint32(bits * i) if i else words for i in range(width(x.dtype) // bits)]
+    return _jnp.stack([(p & ((1 << bits) - 1)).astype(f"uint{bits}").astype(new) for p in parts], -1)
 
 
-def _join(b: Builder, x: Value, shape: Sequence[int], kind: np.dtype[np.generic]) -> Value:
-    """Packs the integers along the last dim into one, lowest bits first."""
-    bits, whole = width(b.dtype(x)), b.shape(x)
-    words = b.cast(b.cast(x, f"uint{bits}"), np.uint32)
-    begins = [0] * len(shape)
-    parts = [b.reshape(b.slice(words, [*begins, i], [*shape, i + 1]), shape) for i in range(whole[-1])]
-    moved = [b.with_number("logical_left_shift", p, bits * i) for i, p in enumerate(parts) if i]
-    made = functools.reduce(lambda low, high: b.same("bitwise_or", [low, high]), moved, parts[0])
-    return b.cast(b.cast(made, f"uint{width(kind)}"), kind)
+def _join(params: Params, x: Any) -> Any:
+    """Returns integers joined from the integers along the last dim, lowest bits first."""
+    bits, new = width(x.dtype), params["new_dtype"]
+    words = x.astype(f"uint{bits}").astype(_jnp.uint32)
+    parts = [words[..., i] << _jnp.uint32(bits * i) if i else words[..., i] for i in range(x.shape[-1])]
+    return functools.reduce(_lax.bitwise_or, parts).astype(f"uint{width(new)}").astype(new)
 
 
 def _known_float(b: Builder, x: Value, kind: np.dtype[np.generic]) -> Value | None:
@@ -85,29 +83,33 @@ def _known_float(b: Builder, x: Value, kind: np.dtype[np.generic]) -> Value | No
     return None
 
 
-def _float(b: Builder, x: Value, kind: np.dtype[np.generic]) -> Value:
-    info = _jnp.finfo(kind)
-    width, mantissa, bias = int(info.bits), int(info.nmant), int(info.maxexp) - 1
+def _float(b: Builder, x: Value, dtype: np.dtype[Any]) -> Value:
+    info = _jnp.finfo(dtype)
+    mantissa, bias = int(info.nmant), int(info.maxexp) - 1
     fraction = _in_one_to_two(b, x, mantissa, bias)
     if fraction is not None:
-        return b.cast(b.with_number("add", fraction, 1), kind)
-    # What is shorter than a word is computed in one, where TTIR's ops on bits work.
-    word = b.cast(x, np.uint32)
-    fraction = _fraction(b, b.with_number("bitwise_and", word, (1 << mantissa) - 1), mantissa)
-    exponents = (1 << (width - 1 - mantissa)) - 1
-    exponent = b.cast(
-        b.with_number("bitwise_and", b.with_number("logical_right_shift", word, mantissa), exponents), INDEX
-    )
-    normal = compare(b, "ne", exponent, b.full((), 0, INDEX))
-    one = select(b, normal, b.full(b.shape(x), 1, _FLOAT), b.full((), 0, _FLOAT))
-    made = b.same("multiply", [b.same("add", [one, fraction]), _power(b, exponent, exponents, bias)])
-    special = b.same("logical_and", [
-        compare(b, "eq", exponent, b.full((), exponents, INDEX)),
-        compare(b, "ne", fraction, b.full((), 0, _FLOAT)),
-    ])  # fmt: skip
-    made = select(b, special, b.full((), np.nan, _FLOAT), made)
-    negative = compare(b, "ne", b.with_number("logical_right_shift", word, width - 1), b.full((), 0, np.uint32))
-    return b.cast(select(b, negative, b.same("neg", [made]), made), kind)
+        return b.cast(b.with_number("add", fraction, 1), dtype)
+    parts = b.composed(_fields, [x], {"dtype": dtype})
+    powers = [2.0 ** (max(e, 1) - bias) for e in range(2 * bias + 1)]
+    (result,) = b.composed(_assemble, [*parts, look_up(b, parts[1], [*powers, np.inf])], {"dtype": dtype})
+    return result
+
+
+def _fields(params: Params, x: Any) -> Any:
+    """Returns the sign bit, the exponent field and the fraction of floats, from bits."""
+    info, word = _jnp.finfo(params["dtype"]), x.astype(_jnp.uint32)
+    mantissa = int(info.nmant)
+    # Integers of fewer than 32 bits are computed in 32, where TTIR's ops on bits work.
+    exponent = word >> mantissa & (1 << int(info.bits) - 1 - mantissa) - 1
+    fraction = (word & (1 << mantissa) - 1).astype(_FLOAT) * 2.0**-mantissa
+    return word >> int(info.bits) - 1, exponent.astype(_jnp.int32), fraction
+
+
+def _assemble(params: Params, sign: Any, exponent: Any, fraction: Any, power: Any) -> Any:
+    last = 2 * int(_jnp.finfo(params["dtype"]).maxexp) - 1
+    size = (_jnp.where(exponent != 0, _FLOAT.type(1), _FLOAT.type(0)) + fraction) * power
+    size = _jnp.where((exponent == last) & (fraction != 0), _jnp.nan, size)
+    return _jnp.where(sign != 0, -size, size).astype(params["dtype"])
 
 
 def _in_one_to_two(b: Builder, x: Value, mantissa: int, bias: int) -> Value | None:
@@ -129,12 +131,3 @@ def _in_one_to_two(b: Builder, x: Value, mantissa: int, bias: int) -> Value | No
 
 def _fraction(b: Builder, x: Value, mantissa: int) -> Value:
     return b.with_number("multiply", b.cast(x, _FLOAT), 2.0**-mantissa)
-
-
-def _power(b: Builder, exponent: Value, last: int, bias: int) -> Value:
-    """Looks up two to the power of an exponent field; a computed power may be inexact."""
-    table = np.array([2.0 ** (max(e, 1) - bias) for e in range(last)] + [np.inf], _FLOAT)[:, None]
-    shape = b.shape(exponent)
-    flat = exponent if shape else b.reshape(exponent, (1,))
-    found = b.op("embedding", [flat, b.constant(table)], (*b.shape(flat), 1), _FLOAT)
-    return b.reshape(found, shape)

@@ -1,6 +1,6 @@
 """Builds a flat program from the equations of a jaxpr, by the rules for JAX's primitives.
 
-A rule is one `@RULES.add("primitive", ...)` function in one of the files of `jaxmesh/passes/flatten/`.
+A rule is one `@RULES.add("primitive", ...)` function in a file of `jaxmesh/passes/flatten/`.
 """
 
 from __future__ import annotations
@@ -10,19 +10,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import NO_ATTRIBUTES, UNROLL_LIMIT, Op, Program, Shape, Type, Value
+from jaxmesh.dialects.program import NO_ATTRIBUTES, UNROLL_LIMIT, Op, Shape, Value
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.keys import is_key
 from jaxmesh.jaxprs.walk import Contents
+from jaxmesh.passes.def_use import Array, is_uniform
+from jaxmesh.passes.flat_builder import FlatBuilder, plain
 from jaxmesh.passes.flatten.constant_folding import FOLDS, fold
-from jaxmesh.passes.flatten.storage import SMALL, Array, as_array, is_uniform, plain, storage_type
+from jaxmesh.passes.flatten.storage import SMALL, as_array, storage_type
+from jaxmesh.passes.flatten.tracing import cached_trace, trace
 
 Rule = Callable[["Builder", Eqn, Sequence[Value]], "Sequence[Value] | Value"]
 """Rewrites an equation: from the builder, the equation and its operands to its result or results, of the same types."""
@@ -50,40 +52,34 @@ class Options:
 
 
 @dataclass(slots=True)
-class Builder:
+class Builder(FlatBuilder):
     """Builds a flat program.
 
     Attributes:
-      program: the operations so far.
       level: `ttir` or `ttnn`: which sharding operations the jaxpr holds.
       rules: by the name of a primitive.
       known: values known at compile time, as NumPy arrays; small integers and truth values only, for predicates, trip
         counts and static indices.
-      line: the source line of the current equation.
       unrolled: the number of operations of finished loops.
       loop_start: the number of operations at the start of the outermost loop being unrolled.
       floats: by a value that holds the bits of floats, those floats.
+      composing: True inside a function in JAX that is a rule; its operations are at the line of the equation.
       pairs: by a complex value, which no operation computes, its real and its imaginary part.
     """
 
-    program: Program
     level: str
     rules: Mapping[str, Rule]
     options: Options = field(default_factory=Options)
     known: dict[Value, Array] = field(default_factory=dict[Value, Array])
-    line: str = ""
     unrolled: int = 0
     loop_start: int | None = None
     floats: dict[Value, Value] = field(default_factory=dict[Value, Value])
     pairs: dict[Value, tuple[Value, Value]] = field(default_factory=dict[Value, "tuple[Value, Value]"])
-    _constants: dict[Any, Value] = field(default_factory=dict[Any, Value])
     _large: dict[Value, Array] = field(default_factory=dict[Value, Array])
     _contents: Contents = field(default_factory=Contents)
-    _types: dict[Any, Type] = field(default_factory=dict[Any, Type])
-    _makers: dict[Value, Op] = field(default_factory=dict[Value, Op])
     _live: walk.Memo[list[Eqn]] = field(default_factory=walk.Memo["list[Eqn]"])
     _lines: dict[Any, str] = field(default_factory=dict[Any, str])
-    _composing: bool = False
+    composing: bool = False
 
     @property
     def mesh(self) -> Mapping[str, int]:
@@ -93,14 +89,6 @@ class Builder:
     def user_line(self, eqn: Eqn) -> str:
         """Returns the user's line of an equation; for one inside a library, the line that called the library."""
         return source_locations.source_line(eqn) or self.line
-
-    def shape(self, value: Value) -> Shape:
-        """Returns the shape of a value."""
-        return self.program.types[value].shape
-
-    def dtype(self, value: Value) -> np.dtype[Any]:
-        """Returns the element type of a value."""
-        return self.program.types[value].dtype
 
     # --- operations ---
 
@@ -114,12 +102,9 @@ class Builder:
         self, name: str, operands: Sequence[Value | None], types: Sequence[tuple[Shape, Any]], /, **attrs: Any
     ) -> tuple[Value, ...]:
         """Appends an operation, named with its dialect, with any number of results."""
-        results = tuple([self.program.new(self._type(shape, dtype)) for shape, dtype in types])
+        results = tuple([self.program.new(self.tensor_type(shape, dtype)) for shape, dtype in types])
         attributes = {k: plain(v) for k, v in attrs.items() if v is not None} if attrs else NO_ATTRIBUTES
-        made = Op(name, tuple(operands), results, attributes, self.line)
-        self.program.ops.append(made)
-        for result in results:
-            self._makers[result] = made
+        self.append(Op(name, tuple(operands), results, attributes, self.line))
         return results
 
     def append_verbatim(
@@ -130,52 +115,34 @@ class Builder:
         attributes: Mapping[str, Any],
     ) -> tuple[Value, ...]:
         """Appends an imported operation verbatim; no rule looks through it, as its attributes may have any form."""
-        results = tuple([self.program.new(self._type(shape, dtype)) for shape, dtype in types])
+        results = tuple([self.program.new(self.tensor_type(shape, dtype)) for shape, dtype in types])
         self.program.ops.append(Op(name, tuple(operands), results, attributes, self.line))
         return results
 
     def copy_known(self, value: Value, other: Value) -> None:
-        """Copies what is known at compile time from one value to another."""
+        """Records for a value what is known of another at compile time."""
         for known in (self.known, self._large):
             if other in known:
                 known[value] = known[other]
 
-    def _type(self, shape: Shape, dtype: Any) -> Type:
-        """Returns a type, cached because programs have few different ones."""
-        key = (shape, dtype)
-        if key not in self._types:
-            self._types[key] = Type(plain(shape), np.dtype(dtype))
-        return self._types[key]
-
-    def maker(self, value: Value, name: str) -> Op | None:
-        """Returns the operation `ttir.<name>` that computes a value; None if another one does."""
-        found = self._makers.get(value)
-        return found if found is not None and found.name == f"ttir.{name}" else None
-
     def is_created(self, value: Value) -> bool:
         """Returns True if the operation that computes a value reads no tensor, as a constant."""
-        found = self._makers.get(value)
+        found = self.makers.get(value)
         return found is not None and has_trait(found.name, Trait.CREATES)
 
     def once(self, value: Value, key: tuple[Any, ...], make: Callable[[], Value]) -> Value:
-        """Returns what `make` computes from a value; of one that is created once for each key, as the value is."""
+        """Calls `make`. If the value is a created tensor, caches the result under `key`."""
         if not self.is_created(value):
             return make()
-        found = self._constants.get((value, *key))
+        found = self._created.get((value, *key))
         if found is None:
-            found = self._constants[(value, *key)] = make()
+            found = self._created[(value, *key)] = make()
         return found
 
     def fill(self, value: Value) -> float | int | None:
         """Returns the number that fills a value, if it is a `full`."""
         made = self.maker(value, "full")
         return None if made is None else made.attributes["fill_value"]
-
-    def same(self, name: str, operands: Sequence[Value | None], /, **attrs: Any) -> Value:
-        """Appends an operation whose result has the type of its first operand."""
-        first = operands[0]
-        assert first is not None
-        return self.op(name, operands, self.shape(first), self.dtype(first), **attrs)
 
     def with_number(self, name: str, x: Value, number: Any) -> Value:
         """Appends an operation of a tensor and a number."""
@@ -186,12 +153,12 @@ class Builder:
         shape, kind = tuple(shape), np.dtype(dtype)
         number = np.asarray(value).astype(kind)
         key = ("full", shape, kind, number.tobytes())
-        if key not in self._constants:
+        if key not in self._created:
             fill = number.item() if kind.kind in "iub" else float(number)
             fill = int(fill) if kind.kind == "b" else fill
-            self._constants[key] = made = self.op("full", (), shape, kind, shape=shape, fill_value=fill)
+            self._created[key] = made = self.op("full", (), shape, kind, shape=shape, fill_value=fill)
             self.remember(made, np.broadcast_to(number, shape))
-        return self._constants[key]
+        return self._created[key]
 
     def constant(self, array: Any) -> Value:
         """Creates a tensor of given numbers; a uniform one becomes a `full`, and equal ones are created once."""
@@ -203,10 +170,10 @@ class Builder:
         first = self._contents.first(elements)
         # The first array of a content lives as long as the builder.
         key = ("constant", id(first))
-        if key not in self._constants:
-            self._constants[key] = made = self.op("constant", (), first.shape, first.dtype, value=first)
+        if key not in self._created:
+            self._created[key] = made = self.op("constant", (), first.shape, first.dtype, value=first)
             self.remember(made, first)
-        return self._constants[key]
+        return self._created[key]
 
     def remember(self, value: Value, array: Array) -> None:
         """Records the compile-time value of a tensor of integers or truth values."""
@@ -215,28 +182,15 @@ class Builder:
         elif array.dtype.kind in "iub":
             self._large[value] = array
 
-    def _move(self, x: Value, shape: Shape, move: Callable[[Array], Array], name: str, /, **attrs: Any) -> Value:
+    def move(self, x: Value, shape: Shape, function: Callable[[Array], Array], name: str, /, **attrs: Any) -> Value:
         """Appends an operation that only moves elements; folds it if they are uniform, or few and known."""
         number = self.fill(x)
         if number is not None:
             return self.full(shape, number, self.dtype(x))
         elements = self.known.get(x, self._large.get(x))
         if elements is not None and math.prod(shape) <= SMALL:
-            return self.constant(move(elements))
+            return self.constant(function(elements))
         return self.op(name, [x], shape, self.dtype(x), **attrs)
-
-    def reshape(self, x: Value, shape: Sequence[int]) -> Value:
-        """Reshapes a tensor, unless it has that shape already."""
-        shape = tuple(shape)
-        return x if self.shape(x) == shape else self._move(x, shape, lambda a: a.reshape(shape), "reshape", shape=shape)
-
-    def permute(self, x: Value, order: Sequence[int]) -> Value:
-        """Permutes the dims, unless they are in that order already."""
-        order = tuple(order)
-        if order == tuple(range(len(order))):
-            return x
-        shape = tuple(self.shape(x)[d] for d in order)
-        return self._move(x, shape, lambda a: a.transpose(order), "permute", permutation=order)
 
     def broadcast(self, x: Value, shape: Sequence[int]) -> Value:
         """Repeats dims of size 1 up to `shape`, of the same rank."""
@@ -246,47 +200,18 @@ class Builder:
         if 0 in shape:
             return self.full(shape, 0, self.dtype(x))
         counts = tuple(n if o != n else 1 for o, n in zip(old, shape, strict=True))
-        return self._move(x, shape, lambda a: np.tile(a, counts), "broadcast", broadcast_dimensions=counts)
+        return self.move(x, shape, lambda a: np.tile(a, counts), "broadcast", broadcast_dimensions=counts)
 
     def cast(self, x: Value, dtype: Any) -> Value:
-        """Converts to another element type, unless the tensor has it already."""
-        kind, old = np.dtype(dtype), self.dtype(x)
-        if old == kind:
-            return x
+        """Converts to another element type; folds uniform and known numbers."""
+        new, old = np.dtype(dtype), self.dtype(x)
         number = self.fill(x)
         # From floats to integers only the device knows what becomes of numbers that are too large.
-        if number is not None and (old.kind in "iub" or kind.kind not in "iub"):
-            return self.full(self.shape(x), np.asarray(number).astype(old), kind)
-        if x in self.known and kind.kind in "iub":
-            return self.constant(self.known[x].astype(kind))
-        return self.op("typecast", [x], self.shape(x), kind)
-
-    def slice(self, x: Value, begins: Sequence[int], ends: Sequence[int], steps: Sequence[int] | None = None) -> Value:
-        """Slices statically with positive steps, unless the slice is the whole tensor."""
-        begins, ends = tuple(begins), tuple(ends)
-        step = (1,) * len(begins) if steps is None else tuple(steps)
-        shape = tuple(max(-(-(e - b) // s), 0) for b, e, s in zip(begins, ends, step, strict=True))
-        if shape == self.shape(x):
-            return x
-        cut = tuple(map(slice, begins, ends, step))
-        return self._move(x, shape, lambda a: a[cut], "slice_static", begins=begins, ends=ends, step=step)
-
-    def concat(self, parts: Sequence[Value], dim: int) -> Value:
-        """Joins tensors along a dim; omits empty ones."""
-        parts = [p for p in parts if self.shape(p)[dim]] or parts[:1]
-        if len(parts) == 1:
-            return parts[0]
-        shape = list(self.shape(parts[0]))
-        shape[dim] = sum(self.shape(p)[dim] for p in parts)
-        return self.op("concat", list(parts), shape, self.dtype(parts[0]), dim=dim)
-
-    def reduce(self, kind: str, x: Value, dims: Sequence[int], keep: bool = False) -> Value:
-        """Reduces dims by `sum`, `max`, `min`, `prod`, `mean`, `reduce_and` or `reduce_or`."""
-        dims, old = tuple(dims), self.shape(x)
-        if not dims:
-            return x
-        shape = [1 if d in dims else n for d, n in enumerate(old) if keep or d not in dims]
-        return self.op(kind, [x], shape, self.dtype(x), dim_arg=dims, keep_dim=keep)
+        if number is not None and old != new and (old.kind in "iub" or new.kind not in "iub"):
+            return self.full(self.shape(x), np.asarray(number).astype(old), new)
+        if x in self.known and old != new and new.kind in "iub":
+            return self.constant(self.known[x].astype(new))
+        return FlatBuilder.cast(self, x, dtype)
 
     # --- jaxprs ---
 
@@ -297,25 +222,30 @@ class Builder:
         def needed() -> Iterator[Eqn]:
             # The literals of an equation are created on its line, too.
             for eqn in self._needed_eqns(walk.open_jaxpr(jaxpr)):
-                self.line = outer if self._composing else self._line_of(eqn) or outer
+                self.line = outer if self.composing else self._line_of(eqn) or outer
                 yield eqn
 
         results = evaluate.interpret(jaxpr, operands, self.eqn, self.add_constant, self._literal, needed())
         self.line = outer
         return results
 
-    def composed(self, function: Callable[..., Any], operands: Sequence[Value]) -> list[Value]:
-        """Builds what a function in JAX does with the operands, all of it at the line of the current equation."""
-        types = [jax.ShapeDtypeStruct(self.shape(x), self.dtype(x)) for x in operands]
-        made: Any = jax.make_jaxpr(function)(*types)
-        before, self._composing = self._composing, True
-        results = self.jaxpr(made, operands)
-        self._composing = before
+    def composed(
+        self, function: Callable[..., Any], operands: Sequence[Value], params: Mapping[str, Any] | None = None
+    ) -> list[Value]:
+        """Builds what a function in JAX computes from the operands, all of it at the line of the current equation.
+
+        With `params` the function takes them first, and its trace is cached: it may depend on nothing else.
+        """
+        types = tuple([(self.shape(x), self.dtype(x)) for x in operands])
+        body = trace(function, types) if params is None else cached_trace(function, tuple(params.items()), types)
+        before, self.composing = self.composing, True
+        results = self.jaxpr(body, operands)
+        self.composing = before
         return results
 
     def pair(self, real: Value, imaginary: Value) -> Value:
         """Returns a complex value of two parts."""
-        made = self.program.new(self._type(self.shape(real), self.dtype(real)))
+        made = self.program.new(self.tensor_type(self.shape(real), self.dtype(real)))
         self.pairs[made] = real, imaginary
         return made
 
@@ -350,7 +280,7 @@ class Builder:
         return self._live.get(body, find)
 
     def eqn(self, eqn: Eqn, operands: Sequence[Value]) -> Sequence[Value]:
-        """Builds one equation and returns its results; raises `MissingRuleError` if the primitive has no rule."""
+        """Builds one equation and returns its results; raises `MissingRuleError` for a primitive without a rule."""
         is_pair = is_complex(eqn) or not self.pairs.keys().isdisjoint(operands)
         made = None if is_pair else self._fold(eqn, operands)
         if made is None:

@@ -50,7 +50,7 @@ def _mesh_shard(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 def _transfer(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     x, shape = xs[0], tuple(eqn.outvars[0].aval.shape)
     if eqn.params.get("composer_config") == FIRST_DEVICE and b.is_created(x):
-        # What folds to a constant is made on the host.
+        # A value that folds to a constant is created on the host.
         return x
     extra = b.shape(x)[len(shape) :]
     if extra and any(d < 0 for d in _cut_dims(eqn)):
@@ -135,7 +135,7 @@ def _gather(b: Builder, x: Value, dim: int, name: str) -> Value:
 
 
 def _stack(b: Builder, x: Value, name: str) -> Value:
-    """Stacks the values along a mesh axis along a new first dim."""
+    """Returns the values stacked along a mesh axis along a new first dim."""
     return _gather(b, b.reshape(x, (1, *b.shape(x))), 0, name)
 
 
@@ -216,6 +216,6 @@ def _pbroadcast(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     if not _several(b, names):
         return xs
     rows = device_rows(b, names)
-    # The first of a group is the one that sends.
+    # The first device of a group sends.
     order = [source, *(i for i in range(rows.shape[1]) if i != source)]
     return [b.same("collective_broadcast", [x], replica_groups=rows[:, order]) for x in xs]

@@ -219,7 +219,7 @@ def _transform(kind: str, lengths: Sequence[int], *parts: Any) -> Any:
 def _along(x: Any, dim: int, length: int, inverse: bool, half_out: bool, half_in: bool) -> Any:
     """Transforms one dim of a pair; the imaginary part of real numbers is None.
 
-    `half_out` gives the first half of a result that mirrors itself; of one that is real, `half_in` takes that half.
+    `half_out` gives the first half of a result that mirrors itself; `half_in` takes that half, for a real result.
     """
     points, kind = np.arange(length), x[0].dtype
     count = length // 2 + 1

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.storage import Array
+from jaxmesh.passes.def_use import Array
 from jaxmesh.passes.rules import Rules
 
 Fold = Callable[[Eqn, Sequence[Array]], Any]

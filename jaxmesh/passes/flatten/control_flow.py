@@ -29,7 +29,7 @@ FEW = 4096
 
 @contextmanager
 def _unrolling(b: Builder, eqn: Eqn) -> Generator[None]:
-    """Counts the operations that a loop emits, those of inner loops included."""
+    """Counts the operations that a loop emits, inner loops included."""
     outermost = b.loop_start is None
     if outermost:
         b.loop_start = len(b.program.ops)
@@ -90,9 +90,9 @@ def _scan(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 def _while(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     """Emits iterations until the condition is known to be false.
 
-    Where only the devices know whether the loop goes on, but a part of the condition will end it (`i < 8`), they
-    compute all iterations up to that end, and choose the results of the last one that ran. The iterations after that
-    one compute what nobody chooses.
+    Only the devices may know whether the loop goes on, while a part of the condition will end it (`i < 8`). Then they
+    compute all iterations up to that end, and choose the results of the last iteration that ran. Results of later
+    iterations are never chosen.
     """
     loop = control_flow(eqn)
     assert isinstance(loop, While)

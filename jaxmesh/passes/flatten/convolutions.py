@@ -12,7 +12,7 @@ from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.pad import pad_tensor
-from jaxmesh.passes.flatten.shapes import part, reverse
+from jaxmesh.passes.flatten.shapes import reverse
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
@@ -58,7 +58,7 @@ def _convolution(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def _batches_as_features(b: Builder, x: Value, groups: int) -> Value:
-    """Turns groups of batches, each with its own outputs, into groups of features over fewer batches."""
+    """Returns groups of batches, each with its own outputs, as groups of features over fewer batches."""
     batch, *space, features = b.shape(x)
     apart = b.reshape(x, (groups, batch // groups, *space, features))
     rank = len(space) + 3
@@ -69,7 +69,7 @@ def _batches_as_features(b: Builder, x: Value, groups: int) -> Value:
 def _convolve(
     b: Builder, x: Value, weight: Value, windows: Windows, space: Sequence[int], dtype: np.dtype[Any]
 ) -> Value:
-    """Convolves to the sizes `space`; takes more than two spatial dims one by one from the front."""
+    """Builds a convolution to the sizes `space`; takes more than two spatial dims one by one from the front."""
     rank = len(windows.strides)
     if rank < 2:
         return _lift(b, x, weight, windows, space, dtype)
@@ -81,9 +81,9 @@ def _convolve(
     step, count, total = windows.strides[0], space[0], None
     for depth in range(b.shape(weight)[2]):
         begin = depth * windows.dilation[0]
-        piece = part(b, x, 1, begin, begin + (count - 1) * step + 1, step)
+        piece = b.piece(x, 1, begin, begin + (count - 1) * step + 1, step)
         batch, _, *rest = b.shape(piece)
-        kernel = part(b, weight, 2, depth, depth + 1)
+        kernel = b.piece(weight, 2, depth, depth + 1)
         kernel = b.reshape(kernel, (*b.shape(weight)[:2], *b.shape(weight)[3:]))
         made = _convolve(b, b.reshape(piece, (batch * count, *rest)), kernel, windows.last(rank - 1), space[1:], dtype)
         total = made if total is None else b.same("add", [total, made])
@@ -92,7 +92,7 @@ def _convolve(
 
 
 def _lift(b: Builder, x: Value, weight: Value, windows: Windows, space: Sequence[int], dtype: np.dtype[Any]) -> Value:
-    """Convolves over fewer than two spatial dims, as images of height 1."""
+    """Builds a convolution over fewer than two spatial dims, as images of height 1."""
     more = 2 - len(windows.strides)
     batch, *sizes, features = b.shape(x)
     outs, inputs, *kernel = b.shape(weight)
@@ -134,7 +134,7 @@ def _reach(b: Builder, weight: Value, windows: Windows) -> list[int]:
 
 
 def _output_padding(b: Builder, weight: Value, windows: Windows) -> Shape | None:
-    """Returns the output padding of the equivalent transposed convolution; None if there is none."""
+    """Returns the output padding of the equivalent transposed convolution, or None."""
     if any(n > 1 for n in windows.strides):
         return None
     extra: list[int] = []

@@ -1,4 +1,4 @@
-"""`dot_general` of every form: permute, reshape, one matmul, reshape; only those that are needed."""
+"""`dot_general` of every form: permute, reshape, one matmul, reshape; only the needed ones."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def product(
     if not contract[0]:
         return _outer(b, sides[0], sides[1], shape, dtype)
     if dtype.kind == "b":
-        # Whether any pair is true: a count of them is exact in float32 up to 2^24, and above zero beyond.
+        # True if any pair is true: a count of them is exact in float32 up to 2^24, and above zero beyond.
         sides = [replace(s, value=b.cast(s.value, np.float32)) for s in sides]
         return b.cast(_multiply(b, sides[0], sides[1], shape, np.dtype(np.float32)), dtype)
     return _multiply(b, sides[0], sides[1], shape, dtype)
@@ -64,7 +64,7 @@ def _side(b: Builder, value: Value, contract: Sequence[int], batch: Sequence[int
     permuted = b.maker(value, "permute")
     if permuted is None or permuted.operands[0] is None:
         return Side(value, tuple(batch), tuple(contract), tuple(free))
-    # Of what was permuted, so that a transposition becomes one of matmul's own, or joins another.
+    # Of what was permuted, so that a transposition becomes a transposition by matmul, or joins another.
     order = permuted.attributes["permutation"]
     dims = (tuple(order[d] for d in row) for row in (batch, contract, free))
     return Side(permuted.operands[0], *dims)
@@ -83,7 +83,7 @@ def _sizes(b: Builder, side: Side, dims: Sequence[int]) -> list[int]:
 
 
 def _outer(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> Value:
-    """Multiplies element by element where no dim is contracted."""
+    """Builds an elementwise product where no dim is contracted."""
     values = [b.cast(b.permute(s.value, (*s.batch, *s.free)), dtype) for s in (x, y)]
     batch = _sizes(b, x, x.batch)
     left = b.reshape(values[0], (*batch, *_sizes(b, x, x.free), *[1] * len(y.free)))
@@ -109,7 +109,7 @@ def _multiply(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) 
 
 
 def _flat(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> Value:
-    """Multiplies without batch dims: the first operand keeps its free dims, and a vector stays one."""
+    """Builds a product without batch dims: the first operand keeps its free dims, and a vector stays one."""
     rows, columns = _sizes(b, x, x.free), _sizes(b, y, y.free)
     inner = math.prod(_sizes(b, x, x.contract))
     right, turned_b = (b.permute(y.value, y.contract), False) if not y.free else _matrix(b, y, free_first=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -12,7 +11,8 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, Rule, missing
+from jaxmesh.passes.flatten.builder import Builder, Rule
+from jaxmesh.passes.flatten.decompositions import Params, decomposed, in_single_precision
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
@@ -126,28 +126,23 @@ def _power(b: Builder, x: Value, power: int) -> Value:
         x = b.same("multiply", [x, x])
 
 
-@RULES.add("one_minus_square")
-def _one_minus_square(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    (x,) = xs
-    one = b.full((), 1, b.dtype(x))
-    return b.same("multiply", [b.same("add", [x, one]), b.op("subtract", [one, x], *b.result(eqn))])
+@decomposed(RULES, "one_minus_square")
+def _one_minus_square(params: Params, x: Any) -> Any:
+    return (x + 1) * (1 - x)
 
 
-@RULES.add("polynomial")
-def _polynomial(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    x, *factors = xs
-    shape, dtype = b.result(eqn)
-    out = factors[-1]
+@decomposed(RULES, "polynomial")
+def _polynomial(params: Params, x: Any, *factors: Any) -> Any:
+    total = factors[-1]
     for factor in reversed(factors[:-1]):
-        out = b.op("add", [b.op("multiply", [out, x], shape, dtype), factor], shape, dtype)
+        total = total * x + factor
     # Of degree 0 it has the factor's shape.
-    return out if b.shape(out) == shape else b.op("add", [out, b.full(shape, 0, dtype)], shape, dtype)
+    return _jnp.broadcast_to(total, x.shape)
 
 
-@RULES.add("log2")
-def _log2(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    (x,) = xs
-    return b.same("multiply", [b.same("log", [x]), b.full((), 1 / math.log(2), b.dtype(x))])
+@decomposed(RULES, "log2")
+def _log2(params: Params, x: Any) -> Any:
+    return _jnp.log(x) * (1 / math.log(2))
 
 
 # --- choices ---------------------------------------------------------------------------------------------------------
@@ -160,17 +155,20 @@ def _select_n(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def select(b: Builder, which: Value, cases: Sequence[Value]) -> Value:
-    """Returns, for every element, that of the case whose number or truth value `which` has, clamped."""
+    """Returns, for every element, the element of the case whose number or truth value `which` has, clamped."""
     chosen = _choose(b, which, len(cases))
     if chosen is not None or len({*cases}) == 1:
         return cases[chosen or 0]
-    # A part of a complex number that is the same everywhere may be a number in no dims.
+    # A part of a complex number that is the same everywhere may be a scalar.
     shape, dtype = np.broadcast_shapes(*map(b.shape, (which, *cases))), b.dtype(cases[0])
     cast = b.maker(which, "typecast")
     truth = cast.operands[0] if cast is not None else None
     if truth is not None and b.dtype(truth).kind == "b":
         which = truth
     if b.dtype(which).kind == "b":
+        if b.composing and b.shape(which) == shape:
+            # A decomposition chooses between scalars, which JAX broadcasts and a `where` need not.
+            cases = [x if (number := b.fill(x)) is None else b.full((), number, dtype) for x in cases]
         return b.op("where", [which, cases[1], cases[0]], shape, dtype)
     out = cases[-1]
     for i in reversed(range(len(cases) - 1)):
@@ -200,23 +198,19 @@ def _clamp(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 # --- rounding, types -------------------------------------------------------------------------------------------------
 
 
-@RULES.add("round")
-def _round(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    (x,) = xs
-    # The part behind the point is exact, which x + 0.5 would not be.
-    size = b.same("abs", [x])
-    whole = b.same("floor", [size])
-    behind, half = b.same("subtract", [size, whole]), b.full((), 0.5, b.dtype(x))
-    if eqn.params["rounding_method"].name == "TO_NEAREST_EVEN":
-        odd = b.op("ne", [b.with_number("remainder", whole, 2), b.full((), 0, b.dtype(x))], b.shape(x), np.bool_)
-        at_half = b.op("eq", [behind, half], b.shape(x), np.bool_)
-        above = b.op("gt", [behind, half], b.shape(x), np.bool_)
-        up = b.same("logical_or", [above, b.same("logical_and", [at_half, odd])])
+@decomposed(RULES, "round")
+def _round(params: Params, x: Any) -> Any:
+    # The fractional part is exact, which x + 0.5 would not be.
+    size = abs(x)
+    whole = _jnp.floor(size)
+    behind = size - whole
+    if params["rounding_method"].name == "TO_NEAREST_EVEN":
+        odd, at_half = _lax.rem(whole, x.dtype.type(2)) != 0, behind == 0.5
+        up = (behind > 0.5) | (at_half & odd)
     else:
-        up = b.op("ge", [behind, half], b.shape(x), np.bool_)
-    rounded = b.op("where", [up, b.with_number("add", whole, 1), whole], *b.result(eqn))
+        up = behind >= 0.5
     # By the sign, so that -0.3 gives -0; the sign of 0 is 0 itself.
-    return b.same("multiply", [rounded, b.same("sign", [x])])
+    return _jnp.where(up, whole + 1, whole) * _jnp.sign(x)
 
 
 @RULES.add("convert_element_type")
@@ -225,7 +219,7 @@ def _convert(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 @RULES.add("reduce_precision")
-def _reduce_precision(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+def _reduce_precision(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value | Sequence[Value]:
     (x,) = xs
     exponent, mantissa = eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
     own = b.dtype(x)
@@ -235,16 +229,14 @@ def _reduce_precision(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     if mantissa == 7 and 8 >= exponent >= info.nexp:
         return b.cast(b.cast(x, _jnp.bfloat16), own)
     if (exponent, mantissa) == (5, 10) and info.nexp >= 8:
-        return _as_half(b, x)
-    if own.itemsize > 4:
-        raise missing(eqn, f"it is composed to the precision of float32, not of {own}")
-    rounds = partial(_round_bits, exponent=exponent, mantissa=mantissa)
-    (made,) = b.composed(rounds, [b.cast(x, np.float32)])
-    return b.cast(made, own)
+        return b.composed(_as_half, xs, {})
+    (rounded,) = b.composed(_round_bits, in_single_precision(b, eqn, xs), {"exponent": exponent, "mantissa": mantissa})
+    return b.cast(rounded, own)
 
 
-def _round_bits(x: Any, exponent: int, mantissa: int) -> Any:
+def _round_bits(params: Params, x: Any) -> Any:
     """Rounds float32 to so many bits as XLA does: to even, to infinity above the range and to zero below it."""
+    exponent, mantissa = params["exponent"], params["mantissa"]
     bits = _lax.bitcast_convert_type(x, _jnp.uint32)
     sign, size, cut = bits & _jnp.uint32(1 << 31), bits & _jnp.uint32((1 << 31) - 1), 23 - mantissa
     if cut > 0:
@@ -256,10 +248,7 @@ def _round_bits(x: Any, exponent: int, mantissa: int) -> Any:
     return _jnp.where(_jnp.isnan(x), x, _lax.bitcast_convert_type(sign | size, _jnp.float32))
 
 
-def _as_half(b: Builder, x: Value) -> Value:
+def _as_half(params: Params, x: Any) -> Any:
     """Rounds to float16's bits; unlike a cast it returns zero where only a subnormal number would fit."""
-    own = b.dtype(x)
-    rounded = b.cast(b.cast(x, np.float16), own)
-    small = b.op("lt", [b.same("abs", [rounded]), b.full((), 2.0**-14, own)], b.shape(x), np.bool_)
-    zero = b.with_number("multiply", rounded, 0)
-    return b.op("where", [small, zero, rounded], b.shape(x), own)
+    rounded = x.astype(_jnp.float16).astype(x.dtype)
+    return _jnp.where(abs(rounded) < 2.0**-14, rounded * 0, rounded)

@@ -12,19 +12,20 @@ from jaxmesh.passes.flatten import (
     calls,
     collectives,
     complex_pairs,
-    composed,
     control_flow,
     convolutions,
     dot_general,
     elementwise,
     gamma,
     integer_bits,
+    linear_algebra,
     pad,
     pool_gradients,
     ragged_dot,
     random,
     reduce_window,
     reductions,
+    refusals,
     scatter,
     shapes,
     slicing_and_gather,
@@ -34,13 +35,12 @@ from jaxmesh.passes.flatten import (
 from jaxmesh.passes.flatten.builder import Builder, Options, Rule
 from jaxmesh.passes.flatten.storage import storage_type
 
-_RULES: Mapping[str, Rule] = {
-    **bit_reinterpretation.RULES, **calls.RULES, **collectives.RULES, **complex_pairs.RULES, **composed.RULES,
-    **control_flow.RULES, **convolutions.RULES, **dot_general.RULES, **elementwise.RULES, **gamma.RULES,
-    **integer_bits.RULES, **pad.RULES, **pool_gradients.RULES, **ragged_dot.RULES, **random.RULES,
-    **reduce_window.RULES, **reductions.RULES, **scatter.RULES, **shapes.RULES, **slicing_and_gather.RULES,
-    **sort_and_scan.RULES, **special_functions.RULES,
-}  # fmt: skip
+_FILES = (
+    bit_reinterpretation, calls, collectives, complex_pairs, control_flow, convolutions, dot_general, elementwise,
+    gamma, integer_bits, linear_algebra, pad, pool_gradients, ragged_dot, random, reduce_window, reductions, refusals,
+    scatter, shapes, slicing_and_gather, sort_and_scan, special_functions,
+)  # fmt: skip
+_RULES: Mapping[str, Rule] = {name: rule for file in _FILES for name, rule in file.RULES.items()}
 RULES = _RULES | {name: random.move_keys(rule) for name, rule in _RULES.items() if name in primitives.MOVES}
 """By the name of the primitive. Rules of primitives that only move data take keys of random numbers, too."""
 

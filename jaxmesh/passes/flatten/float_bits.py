@@ -1,98 +1,121 @@
-"""The bits of floats by arithmetic: TTIR has no cast that keeps them. Subnormal numbers may be zero, as on devices."""
+"""The bits of floats by arithmetic: TTIR lacks a cast that keeps them. Subnormal numbers may be zero, as on devices."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.passes.flatten.builder import Builder
-from jaxmesh.passes.flatten.index_arithmetic import INDEX, compare, select
+from jaxmesh.passes.flatten.decompositions import Params
 
 _jnp: Any = jax.numpy
-_FLOAT = np.dtype(np.float32)
-_WORD = np.dtype(np.uint32)
-_LEAST, _MOST = 2.0**-126, float(np.finfo(np.float32).max)
+_lax: Any = jax.lax
+_FLOAT: Any = np.dtype(np.float32)
+_LEAST, _MOST = _FLOAT.type(2.0**-126), np.finfo(np.float32).max
 # Two to the power of -125 up to 126: a guess that is one off is still a normal number's.
 _EDGE = 125
+_SCALES = [2.0**-e for e in range(-_EDGE, _EDGE + 2)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Split:
-    """A float of at least 2^-126 as a power of two and a number from 1 to 2: `size * scale * fix`."""
-
-    scale: Value
-    exponent: Value
-    is_big: Value
-    is_small: Value
+def look_up(b: Builder, index: Value, numbers: Sequence[float]) -> Value:
+    """Returns float32 numbers looked up by an index in range; a computed power of two may be inexact."""
+    flat = index if b.shape(index) else b.reshape(index, (1,))
+    table = b.constant(np.array(numbers, _FLOAT)[:, None])
+    return b.reshape(b.op("embedding", [flat, table], (*b.shape(flat), 1), _FLOAT), b.shape(index))
 
 
-def _test(b: Builder, name: str, x: Value, number: float) -> Value:
-    return compare(b, name, x, b.full((), number, b.dtype(x)))
+# --- a float as a power of two and a number from 1 to 2 --------------------------------------------------------------
 
 
-def _split(b: Builder, size: Value) -> _Split:
-    """Guesses the exponent by a logarithm, which is off by one at the most, and returns the correction, too."""
-    clamped = b.same("clamp_scalar", [size], min=_LEAST, max=_MOST)
-    guess = b.same("floor", [b.with_number("multiply", b.same("log", [clamped]), 1 / np.log(2))])
-    guess = b.cast(b.same("clamp_scalar", [guess], min=-_EDGE, max=_EDGE + 1), INDEX)
-    table = np.array([2.0**-e for e in range(-_EDGE, _EDGE + 2)], _FLOAT)[:, None]
-    places = b.with_number("add", guess, _EDGE)
-    flat = places if b.shape(places) else b.reshape(places, (1,))
-    scale = b.op("embedding", [flat, b.constant(table)], (*b.shape(flat), 1), _FLOAT)
-    scale = b.reshape(scale, b.shape(size))
-    made = b.same("multiply", [clamped, scale])
-    return _Split(scale, guess, _test(b, "ge", made, 2), _test(b, "lt", made, 1))
+class _Split(NamedTuple):
+    """A float of at least 2^-126 as a power of two and a number from 1 to 2, but for a guess that is one off.
+
+    Attributes:
+      index: the guessed exponent, from -125 on, as the index of its scale.
+      scale: two to the power of the negated exponent.
+      scaled: the float times the scale.
+      is_big: True where the guess was too small.
+      is_small: True where the guess was too large.
+    """
+
+    index: Any
+    scale: Any
+    scaled: Any
+    is_big: Any
+    is_small: Any
+
+    def fix(self, x: Any, factor: float) -> Any:
+        """Returns `x` times `factor` where the guess was too small, divided by it where it was too large."""
+        return _jnp.where(self.is_big, x * factor, _jnp.where(self.is_small, x * (1 / factor), x))
 
 
-def _fix(b: Builder, split: _Split, x: Value, factor: float) -> Value:
-    """Multiplies by `factor` where the guessed exponent was too small, and divides by it where it was too large."""
-    less = select(b, split.is_small, b.with_number("multiply", x, 1 / factor), x)
-    return select(b, split.is_big, b.with_number("multiply", x, factor), less)
+def _split_of(clamped: Any, index: Any, scale: Any) -> _Split:
+    scaled = clamped * scale
+    return _Split(index, scale, scaled, scaled >= 2, scaled < 1)
+
+
+def _split(b: Builder, size: Value) -> list[Value]:
+    """Returns the operands of `_split_of`."""
+    clamped, index = b.composed(_guess, [size], {})
+    return [clamped, index, look_up(b, index, _SCALES)]
+
+
+def _guess(params: Params, size: Any) -> Any:
+    """Returns the size as a normal number and, by its logarithm, its exponent, which is one off at the most."""
+    clamped = _lax.clamp(_LEAST, size, _MOST)
+    exponent = _jnp.floor(_jnp.log(clamped) * (1 / math.log(2)))
+    exponent = _lax.clamp(_FLOAT.type(-_EDGE), exponent, _FLOAT.type(_EDGE + 1))
+    return clamped, exponent.astype(_jnp.int32) + _EDGE
+
+
+# --- bits ------------------------------------------------------------------------------------------------------------
 
 
 def cut(b: Builder, x: Value, bits: int) -> Value:
     """Clears the last bits of the mantissas of 32-bit floats."""
     size = b.same("abs", [x])
-    split = _split(b, size)
-    kept = 2.0 ** (23 - bits)
-    near_one = b.with_number("multiply", _fix(b, split, b.same("multiply", [x, split.scale]), 0.5), kept)
-    whole = b.with_number("multiply", b.same("trunc", [near_one]), 1 / kept)
-    back = b.same("div", [_fix(b, split, whole, 2.0), split.scale])
-    normal = select(b, _test(b, "lt", size, _LEAST), b.with_number("multiply", x, 0), back)
-    return select(b, _test(b, "le", size, _MOST), normal, x)
+    (result,) = b.composed(_cut, [x, size, *_split(b, size)], {"bits": bits})
+    return result
+
+
+def _cut(params: Params, x: Any, size: Any, *parts: Any) -> Any:
+    split, kept = _split_of(*parts), 2.0 ** (23 - params["bits"])
+    near_one = split.fix(split.scaled, 0.5) * kept
+    back = split.fix(_jnp.floor(near_one) * (1 / kept), 2.0) / split.scale
+    normal = _jnp.where(size < _LEAST, x * 0, _jnp.where(x < 0, -back, back))
+    return _jnp.where(size <= _MOST, normal, x)
 
 
 def to_bits(b: Builder, x: Value) -> Value:
     """Returns the bits of floats of 32 or 16 bits, as uint32; every NaN has the usual bits."""
-    info = _jnp.finfo(b.dtype(x))
+    params, wide = {"dtype": b.dtype(x)}, b.cast(x, _FLOAT)
+    (size,) = b.composed(_size, [wide], {})
+    (result,) = b.composed(_to_bits, [wide, size, *_split(b, size)], params)
+    return result
+
+
+def _size(params: Params, x: Any) -> Any:
+    return abs(_jnp.where(x != x, 1, x))
+
+
+def _to_bits(params: Params, x: Any, size: Any, *parts: Any) -> Any:
+    split, info = _split_of(*parts), _jnp.finfo(params["dtype"])
     mantissa, bias, least = int(info.nmant), int(info.maxexp) - 1, int(info.minexp)
-    x = b.cast(x, _FLOAT)
-    is_nan = compare(b, "ne", x, x)
-    size = b.same("abs", [select(b, is_nan, b.full((), 1, _FLOAT), x)])
-    split = _split(b, size)
-    clamped = b.same("clamp_scalar", [size], min=_LEAST, max=_MOST)
-    behind = b.with_number("subtract", _fix(b, split, b.same("multiply", [clamped, split.scale]), 0.5), 1)
-    one = [b.cast(v, INDEX) for v in (split.is_big, split.is_small)]
-    exponent = b.same("subtract", [b.same("add", [split.exponent, one[0]]), one[1]])
-    field = b.with_number("multiply", b.cast(b.with_number("add", exponent, bias), _WORD), 1 << mantissa)
-    normal = b.same("add", [field, b.cast(b.with_number("multiply", behind, 2.0**mantissa), _WORD)])
+    behind = split.fix(split.scaled, 0.5) - 1
+    exponent = split.index + split.is_big.astype(_jnp.int32) - split.is_small.astype(_jnp.int32) + (bias - _EDGE)
+    normal = exponent.astype(_jnp.uint32) * (1 << mantissa) + (behind * 2.0**mantissa).astype(_jnp.uint32)
     # In two steps: the power itself may be too large.
-    tiny = b.with_number("multiply", b.with_number("multiply", size, 2.0**-least), 2.0**mantissa)
-    below = b.cast(b.same("minimum", [tiny, b.full((), 2.0**mantissa, _FLOAT)]), _WORD)
-    made = select(b, _test(b, "lt", size, 2.0**least), below, normal)
+    tiny = size * 2.0**-least * 2.0**mantissa
+    below = _jnp.minimum(tiny, 2.0**mantissa).astype(_jnp.uint32)
     infinite = ((1 << (int(info.bits) - 1 - mantissa)) - 1) << mantissa
-    made = select(b, _test(b, "eq", size, np.inf), b.full((), infinite, _WORD), made)
-    made = select(b, is_nan, b.full((), infinite | 1 << (mantissa - 1), _WORD), made)
-    return _make_signed(b, x, made, 1 << (int(info.bits) - 1))
-
-
-def _make_signed(b: Builder, x: Value, made: Value, sign: int) -> Value:
-    """Adds the bit of the sign; the reciprocal of a zero has its sign."""
-    over = b.same("reciprocal", [x])
-    below = (_test(b, "lt", v, 0) for v in (over, x))
-    negative = select(b, _test(b, "eq", x, 0), *below)
-    return select(b, negative, b.with_number("add", made, sign), made)
+    bits = _jnp.where(size < 2.0**least, below, normal)
+    bits = _jnp.where(size == np.inf, _jnp.uint32(infinite), bits)
+    bits = _jnp.where(x != x, _jnp.uint32(infinite | 1 << (mantissa - 1)), bits)
+    # The reciprocal of a zero has its sign.
+    negative = _jnp.where(x == 0, x**-1 < 0, x < 0)
+    return _jnp.where(negative, bits + _jnp.uint32(1 << (int(info.bits) - 1)), bits)

@@ -1,22 +1,21 @@
-"""The logarithm of the gamma function and its derivative, composed of ops that TTIR has."""
+"""The logarithm of the gamma function, its derivatives, and Hurwitz' zeta function, which gives the higher ones."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-import numpy as np
+import jax
 
-from jaxmesh.dialects.program import Value
-from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, Rule, missing
-from jaxmesh.passes.flatten.index_arithmetic import combine_broadcast, compare, select
+from jaxmesh.passes.flatten.builder import Rule
+from jaxmesh.passes.flatten.decompositions import Params, decomposed
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
 
-_FLOAT = np.dtype(np.float32)
+_jnp: Any = jax.numpy
+_lax: Any = jax.lax
 
 # C. Lanczos, "A precision approximation of the gamma function", 1964, for g = 7 and nine terms, as XLA has it.
 _G = 7.0
@@ -27,93 +26,96 @@ _TERMS = (
 )  # fmt: skip
 
 
-@dataclass(slots=True)
-class _Parts:
+class _Lanczos(NamedTuple):
     """The terms of both functions.
 
     Attributes:
-      b: the builder.
-      x: where the function is taken, in float32.
-      reflects: whether x is below a half, where Euler's reflection leads to -x.
+      reflects: True where x is below a half, and Euler's reflection leads to -x.
       z: x - 1, or -x.
       total: the first term and the quotients of `terms`.
-      terms: each factor divided by its own number, and that number.
+      terms: each factor divided by its denominator, and that denominator.
       t: z + g + 1/2.
       log_t: its logarithm.
     """
 
-    b: Builder
-    x: Value
-    reflects: Value
-    z: Value
-    total: Value
-    terms: Sequence[tuple[Value, Value]]
-    t: Value
-    log_t: Value
-
-    def number(self, value: float) -> Value:
-        """Returns a number as a scalar."""
-        return self.b.full((), value, _FLOAT)
+    reflects: Any
+    z: Any
+    total: Any
+    terms: Sequence[tuple[Any, Any]]
+    t: Any
+    log_t: Any
 
 
-def _parts(b: Builder, eqn: Eqn, given: Value) -> _Parts:
-    dtype = b.result(eqn)[1]
-    if dtype.itemsize > 4:
-        raise missing(eqn, f"it is composed to the precision of float32, not of {dtype}")
-
-    def number(value: float) -> Value:
-        return b.full((), value, _FLOAT)
-
-    x = b.cast(given, _FLOAT)
-    reflects = compare(b, "lt", x, number(0.5))
-    z = select(b, reflects, b.same("neg", [x]), b.same("subtract", [x, number(1)]))
-    total, terms = number(_FIRST), list[tuple[Value, Value]]()
-    for i, factor in enumerate(_TERMS):
-        below = b.same("add", [z, number(i + 1)])
-        terms.append((combine_broadcast(b, "div", number(factor), below), below))
-        total = combine_broadcast(b, "add", total, terms[-1][0])
-    near = b.same("log1p", [b.same("div", [z, number(_G + 0.5)])])
-    log_t = b.same("add", [near, number(math.log(_G + 0.5))])
-    return _Parts(b, x, reflects, z, total, terms, b.same("add", [z, number(_G + 0.5)]), log_t)
+def _lanczos(x: Any) -> _Lanczos:
+    reflects = x < 0.5
+    z = _jnp.where(reflects, -x, x - 1)
+    below = [z + (i + 1) for i in range(len(_TERMS))]
+    terms = [(factor / d, d) for factor, d in zip(_TERMS, below, strict=True)]
+    total = sum((quotient for quotient, _ in terms), _FIRST)
+    log_t = _jnp.log1p(z / (_G + 0.5)) + math.log(_G + 0.5)
+    return _Lanczos(reflects, z, total, terms, z + (_G + 0.5), log_t)
 
 
-@RULES.add("lgamma")
-def _lgamma(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    p = _parts(b, eqn, xs[0])
-    by = b.same("subtract", [b.with_number("add", p.z, 0.5), b.same("div", [p.t, p.log_t])])
-    made = b.with_number("add", b.same("multiply", [by, p.log_t]), math.log(2 * math.pi) / 2)
-    made = b.same("add", [made, b.same("log", [p.total])])
-    # log |sin(pi x)|, of the part behind the point, mirrored at a half: then it is exact at whole numbers.
-    size = b.same("abs", [p.x])
-    part = b.same("subtract", [size, b.same("floor", [size])])
-    beyond = compare(b, "gt", part, p.number(0.5))
-    part = select(b, beyond, combine_broadcast(b, "subtract", p.number(1), part), part)
-    sine = b.same("log", [b.same("sin", [b.with_number("multiply", part, math.pi)])])
-    mirrored = b.same("subtract", [combine_broadcast(b, "subtract", p.number(math.log(math.pi)), sine), made])
-    # At zero and below it the whole numbers are poles: their sine is 0, whatever the rest is.
-    mirrored = select(b, compare(b, "eq", part, p.number(0)), p.number(math.inf), mirrored)
-    made = select(b, p.reflects, mirrored, made)
-    infinite = compare(b, "eq", size, p.number(math.inf))
-    return b.cast(select(b, infinite, p.number(math.inf), made), b.result(eqn)[1])
+@decomposed(RULES, "lgamma", in_float32=True)
+def _lgamma(params: Params, x: Any) -> Any:
+    p = _lanczos(x)
+    log_gamma = (p.z + 0.5 - p.t / p.log_t) * p.log_t + math.log(2 * math.pi) / 2 + _jnp.log(p.total)
+    # log |sin(pi x)|, of the fractional part, mirrored at a half: this is exact at whole numbers.
+    size = abs(x)
+    part = size - _jnp.floor(size)
+    part = _jnp.where(part > 0.5, 1 - part, part)
+    mirrored = math.log(math.pi) - _jnp.log(_jnp.sin(part * math.pi)) - log_gamma
+    # Zero and the negative whole numbers are poles: their sine is 0, whatever the rest is.
+    mirrored = _jnp.where(part == 0, math.inf, mirrored)
+    return _jnp.where(size == math.inf, math.inf, _jnp.where(p.reflects, mirrored, log_gamma))
 
 
-@RULES.add("digamma")
-def _digamma(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    p = _parts(b, eqn, xs[0])
-    slope = b.full((), 0, _FLOAT)
-    for term, below in p.terms:
-        slope = combine_broadcast(b, "subtract", slope, b.same("div", [term, below]))
-    made = b.same("add", [p.log_t, b.same("div", [slope, p.total])])
-    made = b.same("subtract", [made, combine_broadcast(b, "div", p.number(_G), p.t)])
+@decomposed(RULES, "digamma", in_float32=True)
+def _digamma(params: Params, x: Any) -> Any:
+    p = _lanczos(x)
+    slope = 0.0
+    for quotient, denominator in p.terms:
+        slope = slope - quotient / denominator
+    made = p.log_t + slope / p.total - _G / p.t
     # The cotangent of pi x, whose argument is brought near 0 first.
-    whole = b.same("abs", [b.same("floor", [b.with_number("add", p.x, 0.5)])])
-    angle = b.with_number("multiply", b.same("add", [p.x, whole]), math.pi)
-    cotangent = b.same("div", [b.same("cos", [angle]), b.same("sin", [angle])])
-    mirrored = b.same("subtract", [made, b.with_number("multiply", cotangent, math.pi)])
-    pole = b.same("logical_and", [
-        compare(b, "le", p.x, p.number(0)), compare(b, "eq", p.x, b.same("floor", [p.x])),
-    ])  # fmt: skip
-    made = select(b, pole, p.number(math.nan), select(b, p.reflects, mirrored, made))
-    # At zero older JAX gives no number, as at the other poles.
-    zero = compare(b, "eq", p.x, p.number(0))
-    return b.cast(select(b, zero, p.number(-math.inf), made), b.result(eqn)[1])
+    angle = (x + abs(_jnp.floor(x + 0.5))) * math.pi
+    mirrored = made - _jnp.cos(angle) / _jnp.sin(angle) * math.pi
+    pole = (x <= 0) & (x == _jnp.floor(x))
+    made = _jnp.where(pole, math.nan, _jnp.where(p.reflects, mirrored, made))
+    # At zero older JAX gives NaN, as at the other poles.
+    return _jnp.where(x == 0, -math.inf, made)
+
+
+# B(2k) / (2k)!, the factors of Euler and Maclaurin's formula.
+_BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160)
+
+
+def _hurwitz(x: Any, q: Any) -> Any:
+    """Sums nine terms, and the rest by Euler and Maclaurin's formula."""
+    total = sum(((q + k) ** -x for k in range(1, 9)), q**-x)
+    end = q + 9
+    last = end**-x
+    total = total + last * (end / (x - 1) + 0.5)
+    factor = x / end
+    for k, number in enumerate(_BERNOULLI):
+        total = total + last * factor * number
+        factor = factor * (x + 2 * k + 1) / end * (x + 2 * k + 2) / end
+    # NaN at a pole whose sides differ in sign, and for a root of negative numbers.
+    is_pole, is_even = (q <= 0) & (q == _jnp.floor(q)), x / 2 == _jnp.floor(x / 2)
+    is_nan = (x < 1) | (is_pole & ~is_even) | ((q < 0) & (x != _jnp.floor(x)))
+    total = _jnp.where(is_pole & is_even, _jnp.inf, _jnp.where(is_nan, _jnp.nan, total))
+    return _jnp.where(x == 1, _jnp.inf, total)
+
+
+@decomposed(RULES, "zeta", in_float32=True)
+def _zeta(params: Params, x: Any, q: Any) -> Any:
+    return _hurwitz(x, q)
+
+
+@decomposed(RULES, "polygamma", in_float32=True)
+def _polygamma(params: Params, order: Any, x: Any) -> Any:
+    """Returns the derivatives of digamma: factorials times zeta, with alternating signs."""
+    sign = 1 - 2 * _lax.rem(order + 1, _jnp.full_like(order, 2))
+    made = sign * _jnp.exp(_lax.lgamma(order + 1)) * _hurwitz(order + 1, x)
+    made = _jnp.where(order == 0, _lax.digamma(x), made)
+    return _jnp.where((order < 0) | (order != _jnp.floor(order)), _jnp.nan, made)

@@ -18,7 +18,7 @@ _jnp: Any = jax.numpy
 
 
 def is_float(dtype: Any) -> bool:
-    """Returns True if an element type holds real numbers; NumPy does not know it of those of `ml_dtypes`."""
+    """Returns True if an element type holds real numbers; NumPy does not know it of the types of `ml_dtypes`."""
     return bool(_jnp.issubdtype(dtype, np.floating))
 
 
@@ -28,7 +28,7 @@ def is_integer(dtype: Any) -> bool:
 
 
 def width(dtype: Any) -> int:
-    """Returns the bits of an integer type; NumPy stores those of 4 and 2 bits in a byte."""
+    """Returns the bits of an integer type; NumPy stores 4 and 2 bits in a byte."""
     return int(_jnp.iinfo(dtype).bits)
 
 
@@ -59,7 +59,7 @@ def reshape(b: Builder, x: Value, shape: Sequence[int]) -> Value:
 
 
 def as_index(b: Builder, x: Value) -> Value:
-    """Returns integers as int32; those that do not fit become its largest or smallest, out of range of any dim."""
+    """Returns integers as int32; numbers that do not fit become its largest or smallest, out of range of any dim."""
     kind = b.dtype(x)
     if kind == INDEX:
         return x
@@ -72,7 +72,7 @@ def as_index(b: Builder, x: Value) -> Value:
 
 
 def clamp_indices(b: Builder, x: Value, most: int | Sequence[int]) -> Value:
-    """Clamps indices to 0 to `most`, which is one number or one for each entry of the last dim."""
+    """Returns indices clamped to 0 to `most`, which is one number or one for each entry of the last dim."""
     if isinstance(most, int):
         return b.same("clamp_scalar", [x], min=0, max=most)
     top = b.constant(np.asarray(most, INDEX))
@@ -93,12 +93,7 @@ def positions(b: Builder, shape: Sequence[int], dim: int, step: int = 1) -> Valu
 
 def compare(b: Builder, name: str, x: Value, y: Value) -> Value:
     """Compares operands that broadcast to each other."""
-    return b.op(name, [x, y], np.broadcast_shapes(b.shape(x), b.shape(y)), np.bool_)
-
-
-def combine_broadcast(b: Builder, name: str, x: Value, y: Value) -> Value:
-    """Appends an elementwise op on operands that broadcast to each other."""
-    return b.op(name, [x, y], np.broadcast_shapes(b.shape(x), b.shape(y)), b.dtype(x))
+    return b.binary(name, x, y, np.bool_)
 
 
 def select(b: Builder, condition: Value, x: Value, y: Value) -> Value:

@@ -1,116 +1,104 @@
-"""Primitives on the bits of integers that TTIR has no op for, composed of those it has."""
+"""Primitives on the bits of integers that TTIR lacks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
+from jaxmesh.passes.flatten.decompositions import Function, Params, decomposed
 from jaxmesh.passes.flatten.index_arithmetic import width
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
 
-_WORD = np.dtype(np.uint32)
+_jnp: Any = jax.numpy
+_lax: Any = jax.lax
 
 
-@RULES.add("shift_right_arithmetic")
-def _shift_right_arithmetic(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    x, by = xs
-    shape, dtype = b.result(eqn)
-    if dtype.kind == "u":
-        # What counts is the type of the bits, not of the numbers.
-        signed = np.dtype(f"i{dtype.itemsize}")
-        return b.cast(_shift(b, b.cast(x, signed), b.cast(by, signed), shape), dtype)
-    return _shift(b, x, by, shape)
+@decomposed(RULES, "shift_right_arithmetic")
+def _shift_right_arithmetic(params: Params, x: Any, by: Any) -> Any:
+    """Returns shifted numbers; a negative number is shifted as its complement, so that ones enter."""
+    dtype = x.dtype
+    # The type of the bits counts, not the type of the numbers.
+    x, by = (v.astype(f"i{dtype.itemsize}") for v in _jnp.broadcast_arrays(x, by))
+    negative = x < 0
+    moved = _lax.shift_right_logical(_jnp.where(negative, ~x, x), by)
+    return _jnp.where(negative, ~moved, moved).astype(dtype)
 
 
-def _shift(b: Builder, x: Value, by: Value, shape: tuple[int, ...]) -> Value:
-    """Shifts a negative number by shifting its complement, so that ones enter from the left."""
-    dtype = b.dtype(x)
-    negative = b.op("lt", [x, b.full((), 0, dtype)], b.shape(x), np.bool_)
-    bits = b.op("where", [negative, b.same("bitwise_not", [x]), x], b.shape(x), dtype)
-    moved = b.op("logical_right_shift", [bits, by], shape, dtype)
-    return b.op("where", [negative, b.same("bitwise_not", [moved]), moved], shape, dtype)
+def _on_words(*names: str) -> Callable[[Function], Function]:
+    """Adds a function of integers of up to 32 bits as the rule of each name."""
+
+    def enter(function: Function) -> Function:
+        @RULES.add(*names)
+        def rule(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+            dtype = b.dtype(xs[0])
+            if dtype.itemsize > np.dtype(np.uint32).itemsize:
+                raise missing(eqn, f"TTIR's ops on bits are composed for words of up to 32 bits, not for {dtype}")
+            return b.composed(function, xs, eqn.params)
+
+        return function
+
+    return enter
 
 
 # --- counting bits ---------------------------------------------------------------------------------------------------
 
 
-def _as_word(b: Builder, eqn: Eqn, x: Value, bits: int = 0) -> Value:
-    """Returns the bits, or those of whole bytes, as an unsigned word with leading zeros."""
-    dtype = b.dtype(x)
-    if dtype.itemsize > 4:
-        raise missing(eqn, f"TTIR's ops on bits are composed for words of up to 32 bits, not for {dtype}")
-    return b.cast(b.cast(x, f"uint{bits or 8 * dtype.itemsize}"), _WORD)
+def _as_word(x: Any, bits: int = 0) -> Any:
+    """Returns the bits, or the bits of whole bytes, as an unsigned word with leading zeros."""
+    return x.astype(f"uint{bits or 8 * x.dtype.itemsize}").astype(_jnp.uint32)
 
 
-def _ones(b: Builder, x: Value) -> Value:
+def _ones(x: Any) -> Any:
     """Counts the bits that are set: in pairs, in fours, in eights, which a product adds up."""
-    odd = b.with_number("bitwise_and", b.with_number("logical_right_shift", x, 1), 0x55555555)
-    x = b.same("subtract", [x, odd])
-    low, high = (b.with_number("bitwise_and", v, 0x33333333) for v in (x, b.with_number("logical_right_shift", x, 2)))
-    x = b.same("add", [low, high])
-    x = b.with_number("bitwise_and", b.same("add", [x, b.with_number("logical_right_shift", x, 4)]), 0x0F0F0F0F)
-    return b.with_number("logical_right_shift", b.with_number("multiply", x, 0x01010101), 24)
+    x = x - (x >> 1 & 0x55555555)
+    x = (x & 0x33333333) + (x >> 2 & 0x33333333)
+    return (x + (x >> 4) & 0x0F0F0F0F) * 0x01010101 >> 24
 
 
-@RULES.add("population_count")
-def _population_count(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    # XLA counts those of the byte that holds a number of 4 bits.
-    return b.cast(_ones(b, _as_word(b, eqn, xs[0])), b.result(eqn)[1])
+@_on_words("population_count")
+def _population_count(params: Params, x: Any) -> Any:
+    # XLA counts the bits of the byte that holds a number of 4 bits.
+    return _ones(_as_word(x)).astype(x.dtype)
 
 
-@RULES.add("clz")
-def _clz(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    bits = width(b.dtype(xs[0]))
-    x = _as_word(b, eqn, xs[0], bits)
+@_on_words("clz")
+def _clz(params: Params, x: Any) -> Any:
+    bits = width(x.dtype)
+    word = _as_word(x, bits)
     for by in (1, 2, 4, 8, 16):
         if by < bits:
             # Every bit below the highest one is set, too.
-            x = b.same("bitwise_or", [x, b.with_number("logical_right_shift", x, by)])
-    zeros = b.op("subtract", [b.full((), bits, _WORD), _ones(b, x)], b.shape(x), _WORD)
-    return b.cast(zeros, b.result(eqn)[1])
+            word = word | word >> by
+    return (bits - _ones(word)).astype(x.dtype)
 
 
 # --- wide products ---------------------------------------------------------------------------------------------------
 
 
-@RULES.add("mulhi")
-def _mulhi(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    shape, dtype = b.result(eqn)
-    x, y = (b.op("add", [v, b.full(shape, 0, dtype)], shape, dtype) if b.shape(v) != shape else v for v in xs)
+@_on_words("mulhi")
+def _mulhi(params: Params, x: Any, y: Any) -> Any:
+    dtype = x.dtype
     if dtype.itemsize < 4:
-        wide = np.dtype(f"{dtype.kind}4")
-        joint = b.same("multiply", [b.cast(x, wide), b.cast(y, wide)])
-        return b.cast(b.with_number("logical_right_shift", b.cast(joint, _WORD), 8 * dtype.itemsize), dtype)
-    high = _upper(b, _as_word(b, eqn, x), _as_word(b, eqn, y))
+        wide = x.astype(f"{dtype.kind}4") * y.astype(f"{dtype.kind}4")
+        return (wide.astype(_jnp.uint32) >> 8 * dtype.itemsize).astype(dtype)
+    high = _upper(_as_word(x), _as_word(y)).astype(dtype)
     if dtype.kind == "u":
-        return b.cast(high, dtype)
+        return high
     # A negative number is its bits less 2^32.
-    out = b.cast(high, dtype)
-    for one, other in ((x, y), (y, x)):
-        negative = b.op("lt", [one, b.full((), 0, dtype)], shape, np.bool_)
-        out = b.same("subtract", [out, b.op("where", [negative, other, b.full((), 0, dtype)], shape, dtype)])
-    return out
+    return high - _jnp.where(x < 0, y, 0) - _jnp.where(y < 0, x, 0)
 
 
-def _upper(b: Builder, x: Value, y: Value) -> Value:
+def _upper(x: Any, y: Any) -> Any:
     """Returns the upper word of a product of words, by halves of 16 bits."""
-    (x_low, x_high), (y_low, y_high) = ((_low(b, v), _high(b, v)) for v in (x, y))
-    low = b.same("multiply", [x_low, y_low])
-    first = b.same("add", [b.same("multiply", [x_high, y_low]), _high(b, low)])
-    second = b.same("add", [b.same("multiply", [x_low, y_high]), _low(b, first)])
-    top = b.same("add", [b.same("multiply", [x_high, y_high]), _high(b, first)])
-    return b.same("add", [top, _high(b, second)])
-
-
-def _low(b: Builder, x: Value) -> Value:
-    return b.with_number("bitwise_and", x, 0xFFFF)
-
-
-def _high(b: Builder, x: Value) -> Value:
-    return b.with_number("logical_right_shift", x, 16)
+    x_low, x_high, y_low, y_high = x & 0xFFFF, x >> 16, y & 0xFFFF, y >> 16
+    first = x_high * y_low + (x_low * y_low >> 16)
+    second = x_low * y_high + (first & 0xFFFF)
+    return x_high * y_high + (first >> 16) + (second >> 16)

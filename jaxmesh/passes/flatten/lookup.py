@@ -15,7 +15,7 @@ import numpy as np
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.passes.flatten.builder import Builder
-from jaxmesh.passes.flatten.index_arithmetic import INDEX, MOST, as_index, clamp_indices, combine_broadcast
+from jaxmesh.passes.flatten.index_arithmetic import INDEX, MOST, as_index, clamp_indices
 
 
 class Numbers:
@@ -110,7 +110,7 @@ def _row_numbers(b: Builder, starts: Value, rows: _Rows, mapped: Sequence[int]) 
     within = b.constant(fixed.reshape(len(fixed), -1).astype(INDEX))
     moving = [(i, d) for i, d in enumerate(mapped) if d in rows.taken]
     if moving:
-        within = combine_broadcast(b, "add", _first_rows(b, starts, rows, moving), within)
+        within = b.binary("add", _first_rows(b, starts, rows, moving), within)
     return b.reshape(within, (math.prod(b.shape(within)),))
 
 

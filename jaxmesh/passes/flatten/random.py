@@ -14,10 +14,10 @@ import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Value
-from jaxmesh.jaxprs.caches import lru_cached_by_config
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing, storage_type
-from jaxmesh.passes.flatten.index_arithmetic import MOST, combine_broadcast
+from jaxmesh.passes.flatten.decompositions import Function, Params
+from jaxmesh.passes.flatten.index_arithmetic import MOST
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
@@ -34,18 +34,6 @@ def generator(aval: Any) -> Any:
     return getattr(aval.dtype, "_impl", None)
 
 
-def _built(b: Builder, function: Callable[..., Any], xs: Sequence[Value], parameters: tuple[Any, ...]) -> list[Value]:
-    types = tuple((b.shape(x), b.dtype(x)) for x in xs)
-    return b.jaxpr(_trace(function, parameters, types), xs)
-
-
-@lru_cached_by_config(256)
-def _trace(function: Callable[..., Any], parameters: tuple[Any, ...], types: tuple[Any, ...]) -> Jaxpr:
-    """Traces a generator's code on words, which depends on JAX's flags."""
-    arguments = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types]
-    return _jax.make_jaxpr(functools.partial(function, *parameters))(*arguments)
-
-
 def _over_keys(function: Callable[..., Any], count: int) -> Callable[..., Any]:
     """Maps a function of one key's words over an array of keys with `count` dims."""
     for _ in range(count):
@@ -53,25 +41,30 @@ def _over_keys(function: Callable[..., Any], count: int) -> Callable[..., Any]:
     return function
 
 
-def _seed(impl: Any, seeds: Any) -> Any:
-    return _over_keys(impl.seed, seeds.ndim)(seeds)
+def _seed(params: Params, seeds: Any) -> Any:
+    return _over_keys(params["impl"].seed, seeds.ndim)(seeds)
 
 
-def _bits(impl: Any, width: int, shape: tuple[int, ...], keys: Any) -> Any:
+def _bits(params: Params, keys: Any) -> Any:
+    impl = params["impl"]
+
     def one(key: Any) -> Any:
-        return impl.random_bits(key, width, shape)
+        return impl.random_bits(key, params["bit_width"], params["shape"])
 
     return _over_keys(one, keys.ndim - len(impl.key_shape))(keys)
 
 
-def _split(impl: Any, shape: tuple[int, ...], keys: Any) -> Any:
+def _split(params: Params, keys: Any) -> Any:
+    impl = params["impl"]
+
     def one(key: Any) -> Any:
-        return impl.split(key, shape)
+        return impl.split(key, params["shape"])
 
     return _over_keys(one, keys.ndim - len(impl.key_shape))(keys)
 
 
-def _fold(impl: Any, keys: Any, numbers: Any) -> Any:
+def _fold(params: Params, keys: Any, numbers: Any) -> Any:
+    impl = params["impl"]
     words = keys.ndim - len(impl.key_shape)
     shape = np.broadcast_shapes(keys.shape[:words], numbers.shape)
     keys = _jax.numpy.broadcast_to(keys, (*shape, *impl.key_shape))
@@ -85,23 +78,20 @@ def _random_seed(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
         # JAX shifts by all 32 bits to get at the upper half, which not every machine takes for zero.
         low = b.cast(b.reshape(x, (*b.shape(x), 1)), _WORD)
         return (b.concat([b.full(b.shape(low), 0, _WORD), low], len(b.shape(x))),)
-    return _built(b, _seed, xs, (eqn.params["impl"],))
+    return b.composed(_seed, xs, eqn.params)
 
 
-@RULES.add("random_bits")
-def _random_bits(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    parameters = (generator(eqn.invars[0].aval), eqn.params["bit_width"], tuple(eqn.params["shape"]))
-    return _built(b, _bits, xs, parameters)
+def _of_keys(name: str, function: Function) -> None:
+    """Adds a function of the parameters, with the generator of the keys, and of words."""
+
+    @RULES.add(name)
+    def rule(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+        return b.composed(function, xs, {**eqn.params, "impl": generator(eqn.invars[0].aval)})
 
 
-@RULES.add("random_split")
-def _random_split(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    return _built(b, _split, xs, (generator(eqn.invars[0].aval), tuple(eqn.params["shape"])))
-
-
-@RULES.add("random_fold_in")
-def _random_fold_in(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    return _built(b, _fold, xs, (generator(eqn.invars[0].aval),))
+_of_keys("random_bits", _bits)
+_of_keys("random_split", _split)
+_of_keys("random_fold_in", _fold)
 
 
 @RULES.add("random_wrap", "random_unwrap", "random_clone")
@@ -125,17 +115,17 @@ def _threefry(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     shape = np.broadcast_shapes(*(b.shape(x) for x in xs))
     first, second, x, y = xs
     parity = b.full((), 0x1BD11BDA, _WORD)
-    last = combine_broadcast(b, "bitwise_xor", combine_broadcast(b, "bitwise_xor", first, second), parity)
+    last = b.binary("bitwise_xor", b.binary("bitwise_xor", first, second), parity)
     keys = (first, second, last)
-    x, y = combine_broadcast(b, "add", x, first), combine_broadcast(b, "add", y, second)
+    x, y = b.binary("add", x, first), b.binary("add", y, second)
     x, y = (b.broadcast(b.reshape(v, (*[1] * (len(shape) - len(b.shape(v))), *b.shape(v))), shape) for v in (x, y))
     for group in range(5):
         for by in _ROTATIONS[group % 2]:
             x = b.same("add", [x, y])
             y = b.same("bitwise_xor", [x, _rotate(b, y, by)])
-        x = combine_broadcast(b, "add", x, keys[(group + 1) % 3])
+        x = b.binary("add", x, keys[(group + 1) % 3])
         count = b.full((), group + 1, _WORD)
-        y = combine_broadcast(b, "add", combine_broadcast(b, "add", y, keys[(group + 2) % 3]), count)
+        y = b.binary("add", b.binary("add", y, keys[(group + 2) % 3]), count)
     return x, y
 
 

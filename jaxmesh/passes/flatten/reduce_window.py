@@ -13,7 +13,6 @@ from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.index_arithmetic import is_float
 from jaxmesh.passes.flatten.pad import pad_tensor
 from jaxmesh.passes.flatten.reductions import COMBINES, combine, combining, identity, reduce_dims
-from jaxmesh.passes.flatten.shapes import part
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
@@ -118,11 +117,11 @@ def _along(b: Builder, kind: str, x: Value, dim: int, window: Window) -> Value:
     x = pad_tensor(b, x, identity(kind, b.dtype(x)), edges)
     count = window.count(b.shape(x)[dim])
     if window.side_by_side or window.covers(b.shape(x)[dim]):
-        x = part(b, x, dim, 0, count * window.size)
+        x = b.piece(x, dim, 0, count * window.size)
         shape = b.shape(x)
         return reduce_dims(b, kind, b.reshape(x, (*shape[:dim], count, window.size, *shape[dim + 1 :])), (dim + 1,))
     made = _spans(b, kind, x, dim, window.size, window.dilation)
-    return part(b, made, dim, 0, (count - 1) * window.stride + 1, window.stride)
+    return b.piece(made, dim, 0, (count - 1) * window.stride + 1, window.stride)
 
 
 def _spans(b: Builder, kind: str, x: Value, dim: int, size: int, step: int) -> Value:
@@ -132,19 +131,19 @@ def _spans(b: Builder, kind: str, x: Value, dim: int, size: int, step: int) -> V
     half = size // 2
     spans = _spans(b, kind, x, dim, half, step)
     length = b.shape(spans)[dim] - half * step
-    out = combine(b, kind, part(b, spans, dim, 0, length), part(b, spans, dim, half * step, half * step + length))
+    out = combine(b, kind, b.piece(spans, dim, 0, length), b.piece(spans, dim, half * step, half * step + length))
     if size % 2 == 0:
         return out
     last = (size - 1) * step
     length = b.shape(x)[dim] - last
-    return combine(b, kind, part(b, out, dim, 0, length), part(b, x, dim, last, last + length))
+    return combine(b, kind, b.piece(out, dim, 0, length), b.piece(x, dim, last, last + length))
 
 
 # --- images ----------------------------------------------------------------------------------------------------------
 
 
 def _images(b: Builder, kind: str, x: Value, pair: Sequence[int], windows: Sequence[Window]) -> Value:
-    """Pools one or two dims as height and width, with those before as batch and those behind as channels."""
+    """Reduces one or two dims as height and width, with dims before as batch and dims behind as channels."""
     rank, dtype = len(b.shape(x)), b.dtype(x)
     # Where the images come last, the dim before them holds the channels.
     last = pair[-1] == rank - 1

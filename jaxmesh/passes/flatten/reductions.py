@@ -13,7 +13,6 @@ from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
-from jaxmesh.passes.flatten.shapes import part
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
@@ -93,8 +92,8 @@ def _bit_by_bit(b: Builder, kind: str, x: Value, dims: Sequence[int]) -> Value:
     for dim in dims:
         while (size := b.shape(x)[dim]) > 1:
             half = size // 2
-            out = combine(b, kind, part(b, x, dim, 0, half), part(b, x, dim, half, 2 * half))
-            x = out if size % 2 == 0 else b.concat([out, part(b, x, dim, size - 1, size)], dim)
+            out = combine(b, kind, b.piece(x, dim, 0, half), b.piece(x, dim, half, 2 * half))
+            x = out if size % 2 == 0 else b.concat([out, b.piece(x, dim, size - 1, size)], dim)
     return b.reshape(x, [n for d, n in enumerate(shape) if d not in dims])
 
 
@@ -106,7 +105,7 @@ RULES.update({primitive: _reduction(kind) for primitive, kind in KINDS.items()})
 
 
 def combining(jaxpr: Any) -> str | None:
-    """Returns the reduction by a body of two arguments; None unless it is one of the known primitives."""
+    """Returns the reduction by a body of two arguments; None unless it is a known primitive."""
     body = walk.open_jaxpr(jaxpr)
     if len(body.eqns) != 1 or set(body.eqns[0].invars) != set(body.invars) or body.outvars != body.eqns[0].outvars:
         return None

@@ -23,7 +23,6 @@ from jaxmesh.passes.flatten.index_arithmetic import (
     as_index,
     broadcast_to,
     clamp_indices,
-    combine_broadcast,
     compare,
     known,
     positions,
@@ -102,7 +101,7 @@ def _scatter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 def _combine(b: Builder, kind: str | None, old: Value, new: Value) -> Value:
     """Combines old elements with new ones; operands broadcast to each other."""
-    return new if kind is None else combine_broadcast(b, _COMBINE[kind], old, new)
+    return new if kind is None else b.binary(_COMBINE[kind], old, new)
 
 
 # --- one window ------------------------------------------------------------------------------------------------------
@@ -164,7 +163,7 @@ def _with(s: _Scatter, index: Value) -> _Scatter:
 
 
 def _many(b: Builder, s: _Scatter, line: str) -> Value:
-    """Scatters along the one mapped dim, else along all dims as one."""
+    """Builds a scatter along the one mapped dim, else along all dims as one."""
     shape, sizes = b.shape(s.x), s.sizes(b)
     batch = b.shape(s.index)[:-1]
     order = [*(d for d in range(len(b.shape(s.new))) if d not in s.window), *s.window]
@@ -191,7 +190,7 @@ def _many(b: Builder, s: _Scatter, line: str) -> Value:
 
 
 def _along_one(b: Builder, s: _Scatter, dim: int, new: Value, good: Value | None) -> Value:
-    """Scatters rows of full length along one dim."""
+    """Builds a scatter of rows of full length along one dim."""
     shape = b.shape(s.x)
     count = math.prod(b.shape(s.index))
     index = reshape(b, s.index, (count,))
@@ -204,7 +203,7 @@ def _along_one(b: Builder, s: _Scatter, dim: int, new: Value, good: Value | None
 
 
 def _scatter_along(b: Builder, s: _Scatter, x: Value, index: Value, new: Value, dim: int) -> Value:
-    """Scatters along a dim, with an element behind its end for dropped updates."""
+    """Builds a scatter along a dim, with an element behind its end for dropped updates."""
     shape = b.shape(x)
     if s.drops:
         spare = tuple(1 if d == dim else n for d, n in enumerate(shape))
@@ -222,11 +221,11 @@ def _row_indices(b: Builder, s: _Scatter, shape: Shape, sizes: Shape, batch: Sha
     steps += [(at, strides[dim]) for dim, at in zip(s.batching, s.index_batching, strict=True)]
     total = b.full((1,) * len(whole), 0, INDEX)
     for at, stride in steps:
-        total = combine_broadcast(b, "add", total, positions(b, whole, at, stride))
+        total = b.binary("add", total, positions(b, whole, at, stride))
     for i, dim in enumerate(s.mapped):
         column = b.slice(s.index, (*[0] * rank, i), (*batch, i + 1))
         start = b.reshape(column, (*batch, *[1] * len(sizes)))
         if strides[dim] != 1:
-            start = combine_broadcast(b, "multiply", start, b.full((), strides[dim], INDEX))
-        total = combine_broadcast(b, "add", total, start)
+            start = b.binary("multiply", start, b.full((), strides[dim], INDEX))
+        total = b.binary("add", total, start)
     return total

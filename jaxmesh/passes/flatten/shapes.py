@@ -58,7 +58,7 @@ def _stack(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def stack(b: Builder, xs: Sequence[Value], axis: int) -> Value:
-    """Stacks tensors of one shape along a new dim."""
+    """Joins tensors of one shape along a new dim."""
     shape = b.shape(xs[0])
     return b.concat([b.reshape(x, (*shape[:axis], 1, *shape[axis:])) for x in xs], axis)
 
@@ -72,16 +72,8 @@ def _unstack(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 def element(b: Builder, x: Value, number: int, axis: int = 0) -> Value:
     """Returns one element along a dim, without the dim."""
     shape = b.shape(x)
-    piece = part(b, x, axis, number, number + 1)
+    piece = b.piece(x, axis, number, number + 1)
     return b.reshape(piece, (*shape[:axis], *shape[axis + 1 :]))
-
-
-def part(b: Builder, x: Value, axis: int, begin: int, end: int, step: int = 1) -> Value:
-    """Slices one dim."""
-    shape = b.shape(x)
-    begins, ends, steps = [0] * len(shape), list(shape), [1] * len(shape)
-    begins[axis], ends[axis], steps[axis] = begin, end, step
-    return b.slice(x, begins, ends, steps)
 
 
 @RULES.add("split")
@@ -89,7 +81,7 @@ def _split(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     (x,), axis, parts, begin = xs, eqn.params["axis"], list[Value](), 0
     sizes: list[int] = [int(n) for n in eqn.params["sizes"]]
     for size in sizes:
-        parts.append(part(b, x, axis, begin, begin + size))
+        parts.append(b.piece(x, axis, begin, begin + size))
         begin += size
     return parts
 
@@ -118,7 +110,7 @@ def _rev(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def reverse(b: Builder, x: Value, dims: Sequence[int]) -> Value:
-    """Reverses dims of more than one element."""
+    """Returns a tensor with reversed dims of more than one element."""
     dims = tuple(d for d in dims if b.shape(x)[d] > 1)
     if not dims or b.fill(x) is not None:
         return x

@@ -16,7 +16,6 @@ from jaxmesh.passes.flatten.index_arithmetic import (
     as_index,
     broadcast_to,
     clamp_indices,
-    combine_broadcast,
     compare,
     is_float,
     known,
@@ -26,7 +25,6 @@ from jaxmesh.passes.flatten.index_arithmetic import (
     select,
 )
 from jaxmesh.passes.flatten.lookup import Numbers, gather_slices
-from jaxmesh.passes.flatten.shapes import part
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
@@ -48,7 +46,7 @@ def start_of(b: Builder, start: Value, size: int, length: int) -> int | Value | 
 
 @RULES.add("dynamic_slice")
 def _dynamic_slice(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    # The operands behind the starts say sizes that are not known when tracing; JAX has none here.
+    # The operands behind the starts say sizes that are not known when tracing; JAX passes none here.
     x, *starts = xs
     return dynamic_slice(b, x, starts, tuple(map(int, eqn.params["slice_sizes"])))
 
@@ -129,7 +127,7 @@ def _block(b: Builder, x: Value, dim: int, sizes: Shape, begin: int | None, star
 
 def _put_at(b: Builder, x: Value, new: Value, dim: int, begin: int) -> Value:
     size, end = b.shape(x)[dim], begin + b.shape(new)[dim]
-    parts = [part(b, x, dim, 0, begin), new, part(b, x, dim, end, size)]
+    parts = [b.piece(x, dim, 0, begin), new, b.piece(x, dim, end, size)]
     return b.concat([p for p in parts if b.shape(p)[dim]], dim)
 
 
@@ -139,7 +137,7 @@ def _put_computed(b: Builder, x: Value, new: Value, dim: int, start: Value) -> V
     if length == 1:
         here = compare(b, "eq", positions(b, b.shape(x), dim), start)
         return select(b, here, new, x)
-    index = combine_broadcast(b, "add", positions(b, b.shape(new), dim), start)
+    index = b.binary("add", positions(b, b.shape(new), dim), start)
     places = b.broadcast(index, b.shape(new))
     return b.same("scatter", [x, places, new], dim=dim, scatter_reduce_type="invalid")
 
@@ -197,7 +195,7 @@ def in_range(b: Builder, indices: Value, dims: Sequence[int], shape: Shape, size
 
 
 def _pick(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) -> Value | None:
-    """Picks a few rows known at compile time by slices, one per run of consecutive rows; else returns None."""
+    """Returns a few rows known at compile time by slices, one per run of consecutive rows; else returns None."""
     constant, shape = known(b, indices), b.shape(x)
     if constant is None or constant.size > _FEW or constant.ndim > 2 or not _is_take(numbers, sizes, shape):
         return None
@@ -211,7 +209,7 @@ def _pick(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) 
             runs[-1][1] += 1
         else:
             runs.append([row, row + 1])
-    made = b.concat([part(b, x, dim, begin, end) for begin, end in runs], dim)
+    made = b.concat([b.piece(x, dim, begin, end) for begin, end in runs], dim)
     return _permute_to_result(b, made, dim, (len(rows),) if constant.ndim == 2 else (), numbers)
 
 
@@ -251,7 +249,7 @@ def _order(b: Builder, x: Value, batch: int, dim: int, numbers: Numbers) -> Valu
 
 
 def _rows(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) -> Value | None:
-    """Looks up rows, as of embeddings: `w[ids]` along any one dim; None for another gather."""
+    """Returns looked-up rows, as of embeddings: `w[ids]` along any one dim; None for another gather."""
     shape = b.shape(x)
     if not _is_take(numbers, sizes, shape) or not is_float(b.dtype(x)):
         return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,14 +12,16 @@ import numpy as np
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule
-from jaxmesh.passes.flatten.index_arithmetic import INDEX, combine_broadcast, compare, is_float, select
+from jaxmesh.passes.flatten.decompositions import Function, Params, decomposed
+from jaxmesh.passes.flatten.index_arithmetic import INDEX, is_float
 from jaxmesh.passes.flatten.lookup import along
-from jaxmesh.passes.flatten.shapes import part
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
 
 _jax: Any = jax
+_jnp: Any = jax.numpy
+_lax: Any = jax.lax
 
 # --- sort ------------------------------------------------------------------------------------------------------------
 
@@ -122,52 +125,37 @@ def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 # --- total order -----------------------------------------------------------------------------------------------------
 
 
-def _less(b: Builder, x: Value, y: Value) -> Value:
-    """Compares in the total order, in which -0 is below 0 and NaN above all; every NaN counts as the same."""
-    below = compare(b, "lt", x, y)
-    if not is_float(b.dtype(x)):
-        return below
-    number, nan = compare(b, "eq", x, x), compare(b, "ne", y, y)
-    one = b.full((), 1, b.dtype(x))
-    # What is below 0 by its sign alone has another reciprocal; infinities then stand for no other numbers.
-    zeros = combine_broadcast(b, "logical_and", *(compare(b, "eq", v, b.full((), 0, b.dtype(x))) for v in (x, y)))
-    signs = compare(b, "lt", *(combine_broadcast(b, "div", one, v) for v in (x, y)))
-    below = combine_broadcast(b, "logical_or", below, combine_broadcast(b, "logical_and", number, nan))
-    return combine_broadcast(b, "logical_or", below, combine_broadcast(b, "logical_and", zeros, signs))
+def _less(x: Any, y: Any) -> Any:
+    """Compares in the total order: -0 is below 0 and NaN above all; every NaN counts as the same."""
+    if not is_float(x.dtype):
+        return x < y
+    # Zeros differ in the sign of their reciprocals.
+    return (x < y) | ((x == x) & (y != y)) | ((x == 0) & (y == 0) & (1 / x < 1 / y))
 
 
-@RULES.add("lt_to")
-def _lt_to(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    return _less(b, *xs)
+@decomposed(RULES, "lt_to")
+def _lt_to(params: Params, x: Any, y: Any) -> Any:
+    return _less(x, y)
 
 
-@RULES.add("le_to")
-def _le_to(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    x, y = xs
-    return b.same("logical_not", [_less(b, y, x)])
+@decomposed(RULES, "le_to")
+def _le_to(params: Params, x: Any, y: Any) -> Any:
+    return ~_less(y, x)
 
 
-@RULES.add("eq_to")
-def _eq_to(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    x, y = xs
-    return b.same("logical_not", [combine_broadcast(b, "logical_or", _less(b, x, y), _less(b, y, x))])
+@decomposed(RULES, "eq_to")
+def _eq_to(params: Params, x: Any, y: Any) -> Any:
+    return ~(_less(x, y) | _less(y, x))
 
 
 @RULES.add("call_hi_primitive")
 def _expand(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    # `searchsorted` and its like: primitives that say themselves what they are made of.
-    made: Any = eqn.params["_prim"]
-    types = [jax.ShapeDtypeStruct(b.shape(x), b.dtype(x)) for x in xs]
-
-    def expanded(*given: Any) -> Any:
-        return made.expand(*_jax.tree.unflatten(made.in_tree, given))
-
-    return b.jaxpr(_jax.make_jaxpr(expanded)(*types), xs)
+    # `searchsorted` and others name their own decomposition.
+    primitive: Any = eqn.params["_prim"]
+    return b.composed(lambda *args: primitive.expand(*_jax.tree.unflatten(primitive.in_tree, args)), xs)
 
 
 # --- cumulative ------------------------------------------------------------------------------------------------------
-
-Combine = Callable[[Builder, Value, Value], Value]
 
 
 def _reverse(b: Builder, x: Value, dim: int) -> Value:
@@ -182,33 +170,29 @@ def _cumsum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return _reverse(b, b.same("cumsum", [_reverse(b, x, dim)], dim=dim), dim)
 
 
-def _log_add_exp(b: Builder, x: Value, y: Value) -> Value:
+def _log_add_exp(x: Any, y: Any) -> Any:
     """Returns `log(exp(x) + exp(y))`; for two equal infinities that infinity."""
-    apart = b.same("subtract", [x, y])
-    small = b.same("log1p", [b.same("exp", [b.same("neg", [b.same("abs", [apart])])])])
-    made = b.same("add", [b.same("maximum", [x, y]), small])
-    undefined = compare(b, "ne", apart, apart)
-    return select(b, undefined, b.same("add", [x, y]), made)
+    apart = x - y
+    return _jnp.where(apart != apart, x + y, _jnp.maximum(x, y) + _jnp.log1p(_jnp.exp(-abs(apart))))
 
 
-def _scan(b: Builder, x: Value, dim: int, backwards: bool, combine: Combine) -> Value:
+def _scan(params: Params, x: Any, combine: Function) -> Any:
     """Reduces all elements up to each one, in as many steps as the length has binary digits."""
-    shape, distance = b.shape(x), 1
-    while distance < shape[dim]:
-        keep = part(b, x, dim, shape[dim] - distance, shape[dim]) if backwards else part(b, x, dim, 0, distance)
-        low = part(b, x, dim, 0, shape[dim] - distance)
-        high = part(b, x, dim, distance, shape[dim])
-        made = combine(b, high, low) if backwards else combine(b, low, high)
-        x = b.concat([made, keep] if backwards else [keep, made], dim)
+    dim, distance = params["axis"], 1
+    length = x.shape[dim]
+    part = functools.partial(_lax.slice_in_dim, axis=dim)
+    while distance < length:
+        low, high = part(x, 0, length - distance), part(x, distance, length)
+        if params["reverse"]:
+            x = _lax.concatenate([combine(high, low), part(x, length - distance, length)], dim)
+        else:
+            x = _lax.concatenate([part(x, 0, distance), combine(low, high)], dim)
         distance *= 2
     return x
 
 
-def _cumulative(combine: Combine) -> Rule:
-    return lambda b, eqn, xs: _scan(b, xs[0], int(eqn.params["axis"]), bool(eqn.params["reverse"]), combine)
-
-
-RULES["cumprod"] = _cumulative(lambda b, x, y: b.same("multiply", [x, y]))
-RULES["cummax"] = _cumulative(lambda b, x, y: b.same("maximum", [x, y]))
-RULES["cummin"] = _cumulative(lambda b, x, y: b.same("minimum", [x, y]))
-RULES["cumlogsumexp"] = _cumulative(_log_add_exp)
+_CUMULATIVE: Mapping[str, Function] = {
+    "cumprod": _jnp.multiply, "cummax": _jnp.maximum, "cummin": _jnp.minimum, "cumlogsumexp": _log_add_exp,
+}  # fmt: skip
+for _name, _combine in _CUMULATIVE.items():
+    decomposed(RULES, _name)(functools.partial(_scan, combine=_combine))

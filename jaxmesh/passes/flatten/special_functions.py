@@ -1,7 +1,8 @@
-"""Functions that TTIR has no op for, composed of those it has."""
+"""Functions of real numbers that TTIR lacks."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,12 +13,14 @@ import numpy as np
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
+from jaxmesh.passes.flatten.decompositions import Params, decomposed
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
 
 _jnp: Any = jax.numpy
-_FLOAT = np.dtype(np.float32)
+
+# --- the inverse of the error function -------------------------------------------------------------------------------
 
 # M. Giles, "Approximating the erfinv function", GPU Computing Gems Jade Edition, 2011: the polynomials in
 # w = -log(1 - x^2), around 2.5 for w < 5 and in the square root of w, around 3, above; highest power first.
@@ -31,117 +34,133 @@ _FAR = (
 )  # fmt: skip
 
 
-@RULES.add("erf_inv")
-def _erf_inv(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    shape, dtype = b.result(eqn)
-    if dtype.itemsize > 4:
-        raise missing(eqn, f"it is composed to the precision of float32, not of {dtype}")
-    x = b.cast(xs[0], _FLOAT)
-    w = b.same("neg", [b.same("log1p", [b.same("neg", [b.same("multiply", [x, x])])])])
-    near = _polynomial(b, b.with_number("subtract", w, 2.5), _NEAR)
-    far = _polynomial(b, b.same("subtract", [b.same("sqrt", [w]), b.full((), 3, _FLOAT)]), _FAR)
-    is_near = b.op("lt", [w, b.full((), 5, _FLOAT)], shape, np.bool_)
-    inside = b.same("multiply", [b.op("where", [is_near, near, far], shape, _FLOAT), x])
-    at_end = b.op("eq", [b.same("abs", [x]), b.full((), 1, _FLOAT)], shape, np.bool_)
-    infinite = b.with_number("multiply", x, np.inf)
-    return b.cast(b.op("where", [at_end, infinite, inside], shape, _FLOAT), dtype)
+@decomposed(RULES, "erf_inv", in_float32=True)
+def _erf_inv(params: Params, x: Any) -> Any:
+    w = -_jnp.log1p(-(x * x))
+    near, far = _polynomial(w - 2.5, _NEAR), _polynomial(_jnp.sqrt(w) - 3, _FAR)
+    inside = _jnp.where(w < 5, near, far) * x
+    return _jnp.where(abs(x) == 1, x * np.inf, inside)
 
 
-def _polynomial(b: Builder, x: Value, factors: Sequence[float]) -> Value:
+def _polynomial(x: Any, factors: Sequence[float]) -> Any:
     """Evaluates a polynomial by Horner's scheme, highest power first."""
-    out = b.full((), factors[0], _FLOAT)
-    for factor in factors[1:]:
-        out = b.same("add", [b.same("multiply", [x, out]), b.full((), factor, _FLOAT)])
-    return out
+    return functools.reduce(lambda total, factor: x * total + factor, factors)
 
 
 # --- hyperbolic functions --------------------------------------------------------------------------------------------
 
 
-@RULES.add("sinh")
-def _sinh(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    (x,) = xs
+@decomposed(RULES, "sinh")
+def _sinh(params: Params, x: Any) -> Any:
     # Near 0 the difference of exponentials cancels; far from it exp(x) / 2 overflows later than exp(x).
-    grown = b.same("expm1", [x])
-    quotient = b.same("div", [grown, b.with_number("add", grown, 1)])
-    near = b.with_number("multiply", b.same("add", [grown, quotient]), 0.5)
-    far = b.same("subtract", [_half_exponential(b, x), _half_exponential(b, b.same("neg", [x]))])
-    is_near = b.op("lt", [b.same("abs", [x]), b.full((), 1, b.dtype(x))], b.shape(x), np.bool_)
-    return b.op("where", [is_near, near, far], *b.result(eqn))
+    grown = _jnp.expm1(x)
+    near = (grown + grown / (grown + 1)) * 0.5
+    return _jnp.where(abs(x) < 1, near, _half_exponential(x) - _half_exponential(-x))
 
 
-@RULES.add("cosh")
-def _cosh(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    (x,) = xs
-    return b.same("add", [_half_exponential(b, x), _half_exponential(b, b.same("neg", [x]))])
+@decomposed(RULES, "cosh")
+def _cosh(params: Params, x: Any) -> Any:
+    return _half_exponential(x) + _half_exponential(-x)
 
 
-def _half_exponential(b: Builder, x: Value) -> Value:
-    return b.same("exp", [b.with_number("add", x, -math.log(2))])
+def _half_exponential(x: Any) -> Any:
+    return _jnp.exp(x + -math.log(2))
 
 
-@RULES.add("acosh")
-def _acosh(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+@decomposed(RULES, "acosh")
+def _acosh(params: Params, x: Any) -> Any:
     """Returns log(x + sqrt(x + 1) * sqrt(x - 1)); log(2x) where the sum overflows."""
-    (x,) = xs
-    roots = [b.same("sqrt", [b.with_number("add", x, n)]) for n in (1, -1)]
-    near = b.same("log", [b.same("add", [x, b.same("multiply", roots)])])
-    far = b.with_number("add", b.same("log", [x]), math.log(2))
-    limit = float(_jnp.finfo(b.dtype(x)).max) / 4
-    is_far = b.op("gt", [x, b.full((), limit, b.dtype(x))], b.shape(x), np.bool_)
-    return b.op("where", [is_far, far, near], *b.result(eqn))
+    near = _jnp.log(x + _jnp.sqrt(x + 1) * _jnp.sqrt(x + -1))
+    return _jnp.where(x > float(_jnp.finfo(x.dtype).max) / 4, _jnp.log(x) + math.log(2), near)
 
 
-@RULES.add("atanh")
-def _atanh(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    (x,) = xs
-    logs = [b.same("log1p", [y]) for y in (x, b.same("neg", [x]))]
-    return b.with_number("multiply", b.same("subtract", logs), 0.5)
+@decomposed(RULES, "atanh")
+def _atanh(params: Params, x: Any) -> Any:
+    return (_jnp.log1p(x) - _jnp.log1p(-x)) * 0.5
+
+
+# --- Bessel functions ------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _bessel_factors(order: int, *, far: bool) -> Sequence[float]:
+    """Returns factors of Chebyshev polynomials for exp(-x) I(x).
+
+    Up to 8 they are factors of polynomials in x / 4 - 1, divided by x to the power of the order; beyond, in 16 / x - 1,
+    times root x. Their values are Bessel's integral over half a period, which a sum over equal steps gives to the last
+    digit.
+    """
+    angles = (np.arange(1024) + 0.5) * math.pi / 1024
+
+    def wanted(t: Any) -> Any:
+        x = (16 if far else 4) * (t + 1) ** (-1 if far else 1)
+        made = (np.exp(np.outer(x, np.cos(angles) - 1)) * np.cos(order * angles)).mean(1)
+        return made * np.sqrt(x) if far else made / x**order
+
+    made: Any = np.polynomial.chebyshev.chebinterpolate(wanted, 8 if far else 20)
+    return tuple(made.tolist())
+
+
+def _chebyshev(t: Any, factors: Sequence[float]) -> Any:
+    """Evaluates a sum of Chebyshev polynomials by Clenshaw's recurrence."""
+    last, before = _jnp.zeros_like(t), _jnp.zeros_like(t)
+    for factor in reversed(factors[1:]):
+        last, before = 2 * t * last - before + factor, last
+    return t * last - before + factors[0]
+
+
+def _bessel(order: int, x: Any) -> Any:
+    size = abs(x)
+    near = _chebyshev(size / 4 - 1, _bessel_factors(order, far=False)) * size**order
+    above = _jnp.maximum(size, 8)
+    far = _chebyshev(16 / above - 1, _bessel_factors(order, far=True)) / _jnp.sqrt(above)
+    return _jnp.where(size < 8, near, far)
+
+
+@decomposed(RULES, "bessel_i0e", in_float32=True)
+def _bessel_i0e(params: Params, x: Any) -> Any:
+    return _bessel(0, x)
+
+
+@decomposed(RULES, "bessel_i1e", in_float32=True)
+def _bessel_i1e(params: Params, x: Any) -> Any:
+    return _jnp.sign(x) * _bessel(1, x)
+
+
+# --- the next number -------------------------------------------------------------------------------------------------
 
 
 @RULES.add("nextafter")
-def _nextafter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    """Steps to the next number of the element type. Subnormal numbers of float32 are zero, as on the devices."""
-    shape, dtype = b.result(eqn)
+def _nextafter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    """Returns the next number of the element type. Subnormal numbers of float32 are zero, as on the devices."""
+    dtype = b.result(eqn)[1]
     if dtype.itemsize > 4:
         raise missing(eqn, f"it is composed for float32, bfloat16 and float16, not for {dtype}")
-    info: Any = _jnp.finfo(dtype)
-    x, y = (b.cast(v, _FLOAT) for v in xs)
-    up = b.op("gt", [y, x], shape, np.bool_)
-    size = b.op("abs", [x], b.shape(x), _FLOAT)
-    # Where the step would be subnormal, or is that of subnormal numbers.
-    small = b.op("lt", [size, b.full((), 2.0**-90, _FLOAT)], b.shape(x), np.bool_)
-    scaled = b.op("where", [small, b.with_number("multiply", x, 2.0**32), x], b.shape(x), _FLOAT)
+    return b.composed(_next, xs, {})
+
+
+def _next(params: Params, x: Any, y: Any) -> Any:
+    dtype, info = x.dtype, _jnp.finfo(x.dtype)
+    wide = x.astype(_jnp.float32)
+    up = y.astype(_jnp.float32) > wide
+    # True where the step would be subnormal, or steps between subnormal numbers.
+    small = abs(wide) < 2.0**-90
+    scaled = _jnp.where(small, wide * 2.0**32, wide)
     # A little more than half a step, which rounding makes a whole one (S. Rump et al., "Computing predecessor and
     # successor in rounding to nearest", BIT 49, 2009).
     half = 2.0 ** -(int(info.nmant) + 1)
-    step = b.same("multiply", [b.same("abs", [scaled]), b.full((), half * (1 + 2 * half), _FLOAT)])
-    if dtype == np.float16:
-        step = b.same("maximum", [step, b.full((), 2.0**-24, _FLOAT)])
-    above, below = (b.same(name, [scaled, step]) for name in ("add", "subtract"))
-    moved = b.op("where", [up, above, below], shape, _FLOAT)
-    moved = b.op("where", [small, b.with_number("multiply", moved, 2.0**-32), moved], shape, _FLOAT)
-    moved = b.cast(moved, dtype)
-    return _at_ends(b, xs, moved, up, info)
-
-
-def _at_ends(b: Builder, xs: Sequence[Value], moved: Value, up: Value, info: Any) -> Value:
-    """Handles steps from zero and infinity, between equal numbers, and from or to NaN."""
-    x, y = xs
-    shape, dtype = b.shape(moved), b.dtype(moved)
-
-    def either(condition: Value, one: float, other: float) -> Value:
-        return b.op("where", [condition, b.full((), one, dtype), b.full((), other, dtype)], shape, dtype)
-
-    def test(name: str, *operands: Value) -> Value:
-        # One of them may be a number in no dims.
-        return b.op(name, operands, np.broadcast_shapes(*map(b.shape, operands)), np.bool_)
-
+    step = abs(scaled) * (half * (1 + 2 * half))
+    if dtype == _jnp.float16:
+        step = _jnp.maximum(step, 2.0**-24)
+    moved = _jnp.where(up, scaled + step, scaled - step)
+    moved = _jnp.where(small, moved * 2.0**-32, moved).astype(dtype)
+    # From zero and infinity, between equal numbers, and from or to NaN.
     least, most = float(info.smallest_subnormal), float(info.max)
-    moved = b.op("where", [test("eq", x, b.full((), 0, dtype)), either(up, least, -least), moved], shape, dtype)
-    end = b.same("abs", [x])
-    moved = b.op("where", [test("eq", end, b.full((), np.inf, dtype)), either(up, -most, most), moved], shape, dtype)
-    moved = b.op("where", [test("eq", x, y), y, moved], shape, dtype)
-    for value in (x, y):
-        moved = b.op("where", [test("ne", value, value), b.full((), np.nan, dtype), moved], shape, dtype)
-    return moved
+    moved = _jnp.where(x == 0, _either(up, least, -least, dtype), moved)
+    moved = _jnp.where(abs(x) == np.inf, _either(up, -most, most, dtype), moved)
+    moved = _jnp.where(x == y, y, moved)
+    return _jnp.where((x != x) | (y != y), np.nan, moved)
+
+
+def _either(condition: Any, x: float, y: float, dtype: Any) -> Any:
+    return _jnp.where(condition, _jnp.asarray(x, dtype), _jnp.asarray(y, dtype))

@@ -12,13 +12,12 @@ from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs import evaluate
 from jaxmesh.jaxprs.keys import is_key, words_of
 
-Array = np.ndarray[Any, Any]
 SMALL = 64
 """The largest number of elements of a known value; of larger ones only small slices are known."""
 
 
 def storage_type(aval: Any, line: str = "") -> tuple[Shape, np.dtype[Any]]:
-    """Returns the shape and element type of a value in a flat program: for a key, those of its words.
+    """Returns the shape and element type of a value in a flat program: for a key, the shape and type of its words.
 
     Raises `InexpressibleError`, which names the source line, for complex numbers and other types that TTIR lacks.
     """
@@ -42,25 +41,3 @@ def as_array(constant: Any) -> Any:
     """Returns a constant of a jaxpr as an array; for keys, of their words."""
     words = words_of(constant)
     return evaluate.strip_type(constant) if words is constant else words
-
-
-def plain(value: Any) -> Any:
-    """Returns numbers as Python's own: JAX's parameters may hold NumPy's."""
-    if isinstance(value, tuple):
-        return tuple(map(plain, cast("tuple[Any, ...]", value)))
-    number: Any = value
-    return number.item() if isinstance(value, np.generic) else value
-
-
-def is_uniform(data: Array) -> bool:
-    """Returns True if all elements have the same bits."""
-    if data.ndim == 0 or data.size == 1:
-        return True
-    flat = data.reshape(-1)
-    # Most arrays differ among their first elements.
-    return _is_one_number(flat[:SMALL]) and _is_one_number(flat)
-
-
-def _is_one_number(flat: Array) -> bool:
-    elements = np.ascontiguousarray(flat).reshape(-1, 1).view(np.uint8)
-    return bool((elements == elements[0]).all())

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Op, Program, Shape, Value
+from jaxmesh.passes.def_use import DefUse, created_number
 
 F16, F32 = np.dtype("float16"), np.dtype("float32")
 BF16: np.dtype[Any] = np.dtype(jax.numpy.bfloat16)
@@ -84,13 +85,13 @@ class View(NamedTuple):
     dims: tuple[int | None, ...]
 
     def of(self, inner: View) -> View:
-        """Composes this view with the view behind it."""
+        """Returns this view composed with the view behind it."""
         dims = inner.dims
         return View(inner.value, tuple([None if d is None else dims[d] for d in self.dims]))
 
 
 def _unit_dims_aside(old: Shape, new: Shape) -> tuple[int | None, ...] | None:
-    """Returns the dims of `old` along those of `new`, if a reshape only adds or drops dims of size 1."""
+    """Returns the dims of `old` along the dims of `new`, if a reshape only adds or drops dims of size 1."""
     sized = [d for d, n in enumerate(old) if n != 1]
     if [old[d] for d in sized] != [n for n in new if n != 1]:
         return None
@@ -99,13 +100,12 @@ def _unit_dims_aside(old: Shape, new: Shape) -> tuple[int | None, ...] | None:
 
 
 @dataclass(slots=True)
-class Flow:
+class Flow(DefUse):
     """The state of a walk: the operation behind each value, what it is a view of, and the tensors of one number.
 
     Attributes:
       program: the new program.
       uses: how often each value is read, or returned, in the program as it was.
-      makers: the operation that gives each value.
       kinds: the name of that operation, without the dialect, where it is one of TTIR with one result.
       numbers: the number that a tensor is filled with, by value.
       moved: per value that only moves another one's elements, what it is a view of.
@@ -115,7 +115,6 @@ class Flow:
 
     program: Program
     uses: Mapping[Value, int]
-    makers: dict[Value, Op] = field(default_factory=dict[Value, Op])
     kinds: dict[Value, str] = field(default_factory=dict[Value, str])
     numbers: dict[Value, Any] = field(default_factory=dict[Value, Any])
     moved: dict[Value, View] = field(default_factory=dict[Value, View])
@@ -132,7 +131,7 @@ class Flow:
         return self.program.types[value].dtype
 
     def align(self, value: Value, frame: Shape) -> View:
-        """Aligns a value to a shape by NumPy's rules of broadcasting."""
+        """Returns a value aligned to a shape by NumPy's rules of broadcasting."""
         dims = self._dims.get(value)
         if dims is None:
             dims = self._dims[value] = tuple([None if n == 1 else d for d, n in enumerate(self.shape(value))])
@@ -141,8 +140,8 @@ class Flow:
 
     def enter(self, op: Op) -> None:
         """Records an operation, or its replacement."""
+        DefUse.enter(self, op)
         for value in op.results:
-            self.makers[value] = op
             for known in (self.kinds, self.numbers, self.moved, self.exact):
                 known.pop(value, None)
             if self.uses.get(value, 1) > 1:
@@ -168,19 +167,13 @@ class Flow:
 
     def _number(self, name: str, op: Op, value: Value) -> Any:
         dtype = self.dtype(value)
-        match name:
-            case "full" | "zeros" | "ones":
-                filled = np.asarray(op.attributes.get("fill_value", int(name == "ones")))
-                return None if dtype.kind == "c" else filled.astype(dtype)[()]
-            case _:
-                pass
-        if name == "constant" and np.size(op.attributes["value"]) == 1:
-            return np.asarray(op.attributes["value"]).reshape(()).astype(dtype)[()]
+        if (number := created_number(op)) is not None:
+            return None if dtype.kind == "c" else np.asarray(number).astype(dtype)[()]
         known = [self.numbers.get(v) for v in op.used]
         return None if None in known or not known else _fold(name, dtype, known)
 
     def _source(self, name: str, op: Op, value: Value) -> View | None:
-        """Returns what the result of an operation is a view of; None if it is no view."""
+        """Returns what the result of an operation is a view of; None unless it is a view."""
         match name:
             case "reshape" | "squeeze" | "unsqueeze" | "broadcast" | "permute":
                 return self._of_move(name, op, value)
@@ -216,7 +209,7 @@ class Flow:
         return None
 
     def _align_to(self, x: Value | None, value: Value) -> View | None:
-        """Aligns an operand of an elementwise operation to its result, not through a cast."""
+        """Returns an operand of an elementwise operation aligned to its result, not through a cast."""
         same = x is not None and self.dtype(x) == self.dtype(value)
         return self.align(x, self.shape(value)) if x is not None and same else None
 
@@ -284,7 +277,7 @@ class Node:
 
     @property
     def sole(self) -> bool:
-        """True if it has no other use, so that fusing computes nothing twice."""
+        """True if nothing else reads it, so that fusing computes nothing twice."""
         return self.view.value not in self.flow.shared
 
     def same(self, other: Node) -> bool:
@@ -293,7 +286,7 @@ class Node:
         return flow.follow(self.view, flow.exact) == flow.follow(other.view, flow.exact)
 
     def _maker(self, names: Sequence[str]) -> tuple[Op, View] | None:
-        """Returns the operation behind it, if it has one of the names, and its result."""
+        """Returns the operation behind it, if it has a name among these, and its result."""
         flow, exact = self.flow, self.flow.exact.get(self.view.value)
         value = self.view.value if exact is None else exact.value
         if flow.kinds.get(value) not in names or not holds(flow.dtype(value), self.root.dtype):
@@ -301,7 +294,7 @@ class Node:
         return flow.makers[value], self.view if exact is None else self.view.of(exact)
 
     def inputs(self, *names: str) -> tuple[Node, ...]:
-        """Returns the operands of the elementwise operation behind it, if it has one of the names."""
+        """Returns the operands of the elementwise operation behind it, if it has a name among these."""
         found = self._maker(names)
         if found is None:
             return ()
@@ -351,7 +344,7 @@ class Node:
     def reduction(self, kind: str) -> tuple[Node, tuple[int, ...]] | None:
         """Returns the operand of a reduction, of the frame's shape, and the reduced dims of more than one element.
 
-        A sum in float16 is none: it overflows long before one in the wider type that a group may take.
+        A sum in float16 is left out: it overflows long before a sum in the wider type that a group may take.
         """
         found = self._maker([kind])
         if found is None:
@@ -366,7 +359,7 @@ class Node:
         return Node(self.flow, self.root, self.flow.align(x, self.frame)), dims
 
     def _kept_dims(self, over: Sequence[int], op: Op) -> tuple[int | None, ...]:
-        """Returns the dims of a reduction's result along those of its operand."""
+        """Returns the dims of a reduction's result along the dims of its operand."""
         kept = [d for d in range(len(self.frame)) if op.attributes.get("keep_dim", False) or d not in over]
         return tuple(None if d in over or n == 1 else kept.index(d) for d, n in enumerate(self.frame))
 

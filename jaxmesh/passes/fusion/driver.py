@@ -7,11 +7,11 @@ NaN differently is not fused.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from jaxmesh.dialects.program import Op, Program, Type, Value, without_dead
+from jaxmesh.passes.def_use import use_counts
 from jaxmesh.passes.fusion import activations, norms
 from jaxmesh.passes.fusion.dataflow import Flow, Node, Operand
 from jaxmesh.passes.fusion.linear import linear
@@ -63,9 +63,7 @@ def fuse(program: Program) -> Program:
     patterns = _possible({op.name for op in program.ops})
     if not patterns:
         return made.like(program.ops, made.results)
-    uses = Counter(v for op in program.ops for v in op.used)
-    uses.update(r.value for r in program.results)
-    flow = Flow(made, uses)
+    flow = Flow(made, use_counts(program))
     for op in program.ops:
         flow.enter(op)
         group = _match(flow, op, patterns.get(op.name))

@@ -87,7 +87,7 @@ def _shift(node: Node, dims: Dims) -> Node | None:
 
 
 def norm(root: Node) -> Group | None:
-    """Matches `x * rsqrt(mean(x^2) + epsilon)`, or that of `x - mean(x)`, over the last dims, maybe times a weight."""
+    """Matches `x * rsqrt(mean(x^2) + epsilon)`, or the same of `x - mean(x)`, over last dims, maybe times a weight."""
     for x, weight, square in _over_roots(root):
         for spread, epsilon in _with_epsilon(square):
             narrow = spread.before_cast()
@@ -140,7 +140,7 @@ def _match_normalized(x: Node, spread: Node, weight: Node | None, epsilon: float
     for squared in _under_square(found[0]):
         inner = _match_centred(squared, found[1])
         outer = _match_centred(x, found[1])
-        # The group takes its statistics in float32; those of differences must have been as exact.
+        # The group takes its statistics in float32; statistics of differences must have been as exact.
         if inner and outer and x.dtype == F32 and inner.same(outer):
             return _norm("layer_norm", outer, weight, count, epsilon)
         if squared.same(x) and x.dtype in (F32, BF16):
@@ -165,7 +165,7 @@ def _match_centred(node: Node, dims: Dims) -> Node | None:
 
 
 def _last_dims(frame: Shape, dims: Sequence[int]) -> int:
-    """Returns the number of trailing dims that are reduced, except those of size 1; None if it reduces others."""
+    """Returns the number of trailing dims that are reduced, except dims of size 1; None if it reduces others."""
     if not dims:
         return 0
     first = min(dims)

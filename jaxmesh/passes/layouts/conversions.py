@@ -1,4 +1,4 @@
-"""The forms of a value, and the cheapest conversion from the forms that exist to the one that is needed."""
+"""The forms of a value, and the cheapest conversion from the forms that exist to the needed form."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STEP = 10
 
 @functools.cache
 def path(have: frozenset[Form], want: Form) -> tuple[Form, tuple[Form, ...]]:
-    """Returns the form to start from, and the forms on the way to the one that is wanted.
+    """Returns the form to start from, and the forms on the way to the wanted form.
 
     >>> f32, i32 = np.dtype("float32"), np.dtype("int32")
     >>> start, steps = path(frozenset({Form(f32, tile=False, host=True)}), Form(i32, tile=True))

@@ -1,8 +1,8 @@
-"""The pass that decides layouts: each value of a flat TTNN program gets the forms in which it is needed.
+"""The pass that decides layouts: each value of a flat TTNN program gets the forms that its readers need.
 
-A value stands in one or several forms (element type, layout, memory). An op takes the ones that its definition asks
-for; a form that does not exist yet is made from an existing one, once, by as few conversions as possible. The layout
-ops of the input program are dropped, so inverse pairs vanish.
+A value stands in one or several forms (element type, layout, memory). An op takes the forms of its definition; a form
+that does not exist yet is made from an existing one, once, by as few conversions as possible. The layout ops of the
+input program are dropped, so inverse pairs vanish.
 
 tt-mlir does this in two passes, TTNNLayout and the operand workarounds of TTNNWorkarounds
 (lib/Dialect/TTNN/Transforms/TTNNLayout.cpp, lib/Dialect/TTNN/Transforms/Workarounds/TTNNWorkaroundsPatterns.cpp at
@@ -114,7 +114,7 @@ class _Decider:
         self.forms.setdefault(value, {})[form] = made
 
     def _provide(self, value: Value, form: Form) -> Value:
-        """A value in a form, converted if it is not there."""
+        """Returns a value in a form, converted if it is not there."""
         have = self.forms[value]
         if form not in have:
             start, steps = path(frozenset(have), form)
@@ -166,7 +166,7 @@ class _Decider:
             self._on_devices(op)
 
     def _on_host(self, op: Op) -> None:
-        """Transfers, and what is made or reshaped on the host."""
+        """Builds transfers, and what is made or reshaped on the host."""
         types = self.source.types
         operands = [
             v
@@ -197,7 +197,7 @@ class _Decider:
         wanted = [self.source.types[v].dtype for v in op.results]
         forms = [Form(*found.result(i, kinds, dtype)) for i, dtype in enumerate(wanted)]
         if self.refused:
-            # The emulation computes the program as it is.
+            # The emulation computes the program unchanged.
             forms = [form._replace(dtype=dtype) for form, dtype in zip(forms, wanted, strict=True)]
         self._append(op, [*operands, *op.operands[len(given) :]], forms)
 
@@ -209,7 +209,7 @@ class _Decider:
         return all(any(not form.tile for form in self.forms[v]) for v in free)
 
     def _takes(self, op: Op, given: Sequence[Value | None], found: Forms) -> Sequence[tuple[Takes, Form]]:
-        """The forms in which a function takes operands of these element types, found once."""
+        """Returns the forms that a function takes for operands of these element types, computed once."""
         self.refused = False
         tile = not self._stays_in_rows(op, given, found)
         own = [_INT32 if v is None else self.source.types[v].dtype for v in given]
@@ -236,7 +236,7 @@ class _Decider:
     def _dtypes(
         self, op: Op, given: Sequence[Value | None], own: Sequence[np.dtype[Any]], found: Forms
     ) -> list[np.dtype[Any]]:
-        """The element type in which each operand is taken; that of the program if the library takes none."""
+        """Returns the element type that each operand is taken in; its own if the library refuses it in any."""
         stored = [None if v is None else stored_as(t) for v, t in zip(given, own, strict=True)]
         taken = [None if s is None else found.operand(i).type_for(s) for i, s in enumerate(stored)]
         for number, value in enumerate(given):

@@ -57,7 +57,7 @@ def _port(port: Port, more: int) -> Port:
 
 
 def _raise_rank(attributes: Mapping[str, Any], shape: tuple[int, ...], more: int) -> Mapping[str, Any]:
-    """The attributes that count mesh axes."""
+    """Returns the attributes that count mesh axes."""
     changed: dict[str, Any] = {}
     for name, value in attributes.items():
         match name, value:

@@ -18,7 +18,7 @@ def tensors(program: Program, op: Op) -> tuple[Value | None, ...]:
 
 
 def forms_of(program: Program, op: Op, row: TtnnOp | None) -> Forms:
-    """Returns what the real function takes and gives in one occurrence of an op; an op without a row has no call."""
+    """Returns what the real function takes and gives for an op; an op without a definition is never called."""
     types = program.types
     if row is None:
         return textual.forms_of(op.name, len(op.operands))
@@ -45,7 +45,7 @@ def values_in_rows(program: Program) -> set[Value]:
 
 
 def _pass_on(op: Op, rows: set[Value], tiles: set[Value]) -> None:
-    """The operand is read as the result is."""
+    """Reads the operand as the result is."""
     for wanted in (rows, tiles):
         if not wanted.isdisjoint(op.results):
             wanted.update(op.used[:1])

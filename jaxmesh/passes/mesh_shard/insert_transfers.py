@@ -44,7 +44,7 @@ FILE = "jaxmesh/passes/mesh_shard/insert_transfers.py"
 class _Body:
     """A body whose transfers are explicit.
 
-    `distributed` are the inputs that the body itself distributes, `host_inputs` those that it reads on the host.
+    `distributed` are the inputs that the body itself distributes, `host_inputs` the inputs that it reads on the host.
     """
 
     jaxpr: Jaxpr
@@ -125,7 +125,7 @@ class _Writer:
     ) -> _Body:
         """Rewrites one body; `needed` are the residencies in which its `caller` needs the results, FREE for any.
 
-        What it creates from no tensor has the residency `created`.
+        A value created from no tensor has the residency `created`.
         """
         found = residencies, needed, created
         return self.memo.get(jaxpr, lambda: self._body(jaxpr, residencies, needed, caller, created), *found)
@@ -174,7 +174,7 @@ class _Writer:
         return out
 
     def _aggregate(self, scope: _Scope, atom: Atom, like: Eqn) -> Atom:
-        """Returns the host copy of a full device value, that of device 0; all readers share it."""
+        """Returns the host copy of a full device value, the copy of device 0; all readers share it."""
         if atom in scope.on_host:
             return scope.on_host[atom]
         scope.eqns.append(walk.new_eqn(aggregate_tensor_p, [atom], {"composer_config": FIRST_DEVICE}, like))
@@ -254,7 +254,7 @@ class _Writer:
         self._append(scope, eqn, invars, [out] * len(eqn.outvars))
 
     def _on_host(self, scope: _Scope, eqn: Eqn) -> None:
-        """An operation that holds bodies, such as a solver: its operands and results are on the host."""
+        """Places an operation that holds bodies, such as a solver: its operands and results are on the host."""
         outs: list[Residency] = [scope.residency(a) for a in eqn.invars]
 
         def change(jaxpr: Jaxpr) -> Jaxpr:
@@ -283,7 +283,7 @@ class _Writer:
     def _operands(
         self, scope: _Scope, eqn: Eqn, residencies: Sequence[Residency], host_inputs: frozenset[int] | set[int]
     ) -> list[Atom]:
-        """The operands of a call; distributes those that the body reads on the devices alone."""
+        """Returns the operands of a call; distributes operands that the body reads on the devices alone."""
         invars = list(eqn.invars)
         for i, (atom, residency) in enumerate(zip(eqn.invars, residencies, strict=True)):
             if residency is DEVICE and scope.residency(atom) is HOST:
@@ -330,7 +330,7 @@ class _Writer:
                 break
             residencies = new
         invars = self._operands(scope, eqn, residencies, body.host_inputs)
-        # A rematerialised value ends in the memory in which the loop carries it.
+        # A rematerialised value ends in the memory of the loop's carry.
         outs = (*residencies[loop], *(max(rows, r) for r in body.outs[carry:]))
         self._append(scope, eqn, invars, outs, [body.jaxpr])
 

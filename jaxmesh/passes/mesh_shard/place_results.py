@@ -16,7 +16,7 @@ from jaxmesh.dialects.program import Op, Port, Program, Value
 
 
 def place_results(program: Program) -> Program:
-    """Returns a TTIR program in which every result that is declared presharded is on the devices."""
+    """Returns a TTIR program whose presharded results are on the devices."""
     if not any(port.presharded for port in program.results):
         return program
     placed_values = _on_devices(program)
@@ -28,7 +28,7 @@ def place_results(program: Program) -> Program:
 
 
 def _on_devices(program: Program) -> set[Value]:
-    """The values that live on the devices."""
+    """Returns the values that live on the devices."""
     placed_values = {port.value for port in program.arguments if port.presharded}
     for op in program.ops:
         if _puts_there(op, placed_values):

@@ -21,7 +21,7 @@ from jaxmesh.sharding.distribution import equality_claims, resolve_composer
 
 
 def add_checks(program: Jaxpr, mesh: Mapping[str, int], collector: Collector | None = None) -> Jaxpr:
-    """Returns a closed jaxpr of either level with checks of its claims; the same object if it has no claims.
+    """Returns a closed jaxpr of either level with checks of its claims; the same object without claims.
 
     Args:
       program: the program.
@@ -79,7 +79,7 @@ class _Adder:
 
 
 def _with_effects(eqn: Eqn) -> Eqn:
-    """Returns the equation with the effects of the checks in its bodies, by which JAX orders and awaits them."""
+    """Returns the equation with the effects of the checks in its bodies: JAX orders and awaits checks by effects."""
     inside = EFFECTS & frozenset[object]().union(*(j.effects for j in walk.sub_jaxprs(eqn)))
     return eqn if inside <= frozenset(eqn.effects) else eqn.replace(effects=frozenset({*eqn.effects, *inside}))
 
@@ -105,7 +105,7 @@ def _describe_maker(maker: Eqn | None) -> str:
 def claimed_axes(eqn: Eqn, mesh: Mapping[str, int]) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
     """Returns the axes along which an equation assumes copies to be equal without proof by a type.
 
-    The second result limits the coordinates of other axes to which this applies.
+    The second result limits the claim to some coordinates of other axes.
     """
     (operand,) = eqn.invars
     if eqn.primitive is mesh_shard_p:

@@ -1,6 +1,6 @@
 """Reshards a replicated device tensor on the devices.
 
-TTNN's `distribute_tensor` takes a host tensor, so upstream has no way to distribute a tensor that is on the devices
+TTNN's `distribute_tensor` takes a host tensor, so upstream cannot distribute a tensor that is on the devices
 already. Every device holds all of it, so each slices its own shard; texts print one `mesh_partition` per axis.
 """
 
@@ -48,7 +48,7 @@ def reshard_locally(distribute: Eqn) -> list[Eqn]:
         return x
 
     auto = mesh.update(axis_types=(AxisType.Auto,) * len(sizes))
-    # The spec names the axes over which the shards vary; the dim does not matter.
+    # The spec names the axes that the shards vary over; the dim does not matter.
     spec = PartitionSpec(tuple(axis for axis, _ in split))
     whole = PartitionSpec(alone) if alone else PartitionSpec()
     mapped: Any = compat.shard_map(piece, mesh=auto, in_specs=whole, out_specs=spec, check_vma=True)

@@ -1,4 +1,4 @@
-"""Verifies a lowered program: no TTIR operation at any depth, legal configs, operands in the right memory."""
+"""Checks a lowered program: no TTIR operation at any depth, legal configs, operands in the right memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxmesh.sharding.distribution import resolve_composer
 
 
 def verify_ttnn(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) -> ResidencyMap:
-    """Verifies a lowered program.
+    """Checks a lowered program.
 
     Returns:
       The residencies of the program.
@@ -126,7 +126,7 @@ class _ResidencyVerifier:
 
 
 def _needed_residencies(eqn: Eqn, operands: Sequence[Residency], bodies: Sequence[ResidencyMap]) -> Sequence[Residency]:
-    """Returns the memory in which an equation needs each operand; the present one if either will do."""
+    """Returns the memory that an equation needs each operand in; the present one if either will do."""
     if eqn.primitive is distribute_tensor_p:
         return (HOST,)
     if eqn.primitive is aggregate_tensor_p:

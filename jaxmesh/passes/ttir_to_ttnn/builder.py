@@ -1,22 +1,24 @@
 """Appends operations on device tensors to a flat TTNN program; the patterns of the pass rewrite with it.
 
-A pattern is one `@PATTERNS.add("gather")` function in one of the files of `passes/ttir_to_ttnn/`. An op without a
+A pattern is one `@PATTERNS.add("gather")` function in a file of `passes/ttir_to_ttnn/`. An op without a
 pattern becomes the TTNN op of the same name, unchanged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
 from jaxmesh.dialects import ttir, ttnn
 from jaxmesh.dialects.definitions import definition_of
-from jaxmesh.dialects.program import Op, Program, Shape, Type, Value
+from jaxmesh.dialects.program import Op, Shape, Type, Value
+from jaxmesh.passes.def_use import is_uniform
+from jaxmesh.passes.flat_builder import FlatBuilder
 
 DEVICE = Type((), np.dtype(np.int32), kind="device")
 INDEX = np.dtype(np.int32)
@@ -41,7 +43,7 @@ _EXACT_FLOAT = 2**24
 
 @cache
 def is_integer(dtype: np.dtype[Any]) -> bool:
-    """Returns True if an element type holds integers; NumPy does not know it of those of `ml_dtypes`."""
+    """Returns True if an element type holds integers; NumPy does not know it of the types of `ml_dtypes`."""
     return dtype.kind in "iu" or "int" in dtype.name
 
 
@@ -116,7 +118,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {}
 
 
 def with_defaults(name: str, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the attributes of an op of TTNN with defaults for those that are absent or None.
+    """Returns the attributes of an op of TTNN with defaults for absent attributes and None.
 
     Ops without attributes share one mapping.
     """
@@ -129,19 +131,11 @@ def with_defaults(name: str, attributes: Mapping[str, Any]) -> Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class Ops:
-    """Builds a flat TTNN program.
+class Ops(FlatBuilder):
+    """Builds a flat TTNN program."""
 
-    Attributes:
-      program: the operations so far.
-      line: the user's source line of the op being lowered.
-    """
-
-    program: Program
-    line: str = ""
+    tile: ClassVar[bool] = True
     _handle: Value | None = None
-    _created: dict[Any, Value] = field(default_factory=dict[Any, Value])
-    _types: dict[Any, Type] = field(default_factory=dict[Any, Type])
 
     @property
     def mesh(self) -> Shape:
@@ -155,45 +149,19 @@ class Ops:
             self._handle = self.program.new(DEVICE)
         return self._handle
 
-    def shape(self, value: Value) -> Shape:
-        """Returns the shape of a value."""
-        return self.program.types[value].shape
-
-    def dtype(self, value: Value) -> np.dtype[Any]:
-        """Returns the element type of a value."""
-        return self.program.types[value].dtype
-
     def emit(
         self, name: str, operands: Sequence[Value | None], results: Sequence[Type], attributes: Mapping[str, Any]
     ) -> tuple[Value, ...]:
         """Appends `ttnn.<name>` with results of any type."""
         made = tuple([self.program.new(kind) for kind in results])
-        self.program.ops.append(Op(f"ttnn.{name}", tuple(operands), made, with_defaults(name, attributes), self.line))
+        self.append(Op(f"ttnn.{name}", tuple(operands), made, with_defaults(name, attributes), self.line))
         return made
 
     def op(
         self, name: str, operands: Sequence[Value | None], shape: Sequence[int], dtype: Any, /, **attrs: Any
     ) -> Value:
         """Appends an op with one result on the devices; attributes that are None are omitted."""
-        return self.emit(name, operands, [self.tiled_type(tuple(shape), np.dtype(dtype))], attrs)[0]
-
-    def tiled_type(self, shape: Shape, dtype: np.dtype[Any]) -> Type:
-        """Returns the type of a tensor on the devices, cached because programs have few different ones."""
-        key = (shape, dtype)
-        if key not in self._types:
-            self._types[key] = Type(shape, dtype, tile=True)
-        return self._types[key]
-
-    def same(self, name: str, operands: Sequence[Value | None], /, **attrs: Any) -> Value:
-        """Appends an op whose result has the type of its first operand."""
-        first = operands[0]
-        assert first is not None
-        return self.op(name, operands, self.shape(first), self.dtype(first), **attrs)
-
-    def binary(self, name: str, a: Value, b: Value, dtype: Any = None) -> Value:
-        """Appends an elementwise op of two operands, which broadcast; by default of the first one's element type."""
-        shape = np.broadcast_shapes(self.shape(a), self.shape(b))
-        return self.op(name, [a, b], shape, self.dtype(a) if dtype is None else dtype)
+        return self.emit(name, operands, [self.tensor_type(tuple(shape), np.dtype(dtype))], attrs)[0]
 
     # --- created tensors: equal ones are created once ---
 
@@ -218,7 +186,7 @@ class Ops:
 
     def constant(self, array: np.ndarray[Any, Any]) -> Value:
         """Creates a tensor of given numbers."""
-        if array.size and array.tobytes() == array.reshape(-1)[:1].tobytes() * array.size:
+        if array.size and is_uniform(array):
             return self.full(array.shape, array.reshape(-1)[0], array.dtype)
         if passes_as_int32(array.dtype, array):
             return self.cast(self.constant(array.view(np.int32)), np.uint32)
@@ -226,28 +194,15 @@ class Ops:
 
     # --- tensors from tensors: no op if nothing would change ---
 
-    def reshape(self, x: Value, shape: Sequence[int]) -> Value:
-        """Reshapes a tensor."""
-        shape = tuple(shape)
-        return x if self.shape(x) == shape else self.op("reshape", [x], shape, self.dtype(x), shape=shape)
-
     def permute(self, x: Value, order: Sequence[int]) -> Value:
         """Permutes the dims.
 
         Where dims of one element alone move, the real function gives its operand's memory, as a reshape does.
         """
-        order = tuple(order)
-        if order == tuple(range(len(order))):
-            return x
         shape = [self.shape(x)[d] for d in order]
         if (wide := [d for d in order if self.shape(x)[d] != 1]) == sorted(wide):
             return self.reshape(x, shape)
-        return self.op("permute", [x], shape, self.dtype(x), permutation=order)
-
-    def cast(self, x: Value, dtype: Any) -> Value:
-        """Converts to another element type."""
-        kind = np.dtype(dtype)
-        return x if self.dtype(x) == kind else self.op("typecast", [x], self.shape(x), kind)
+        return FlatBuilder.permute(self, x, order)
 
     def repeat(self, x: Value, counts: Sequence[int]) -> Value:
         """Repeats every dim as a whole."""
@@ -257,29 +212,6 @@ class Ops:
         shape = [n * c for n, c in zip(self.shape(x), counts, strict=True)]
         return self.op("repeat", [x], shape, self.dtype(x), repeat_dims=counts)
 
-    def slice(self, x: Value, begins: Sequence[int], ends: Sequence[int], steps: Sequence[int] | None = None) -> Value:
-        """Slices a tensor; begins and ends count from the front, steps are positive."""
-        step = (1,) * len(begins) if steps is None else tuple(steps)
-        shape = tuple(max(-(-(e - b) // s), 0) for b, e, s in zip(begins, ends, step, strict=True))
-        if shape == self.shape(x):
-            return x
-        return self.op("slice_static", [x], shape, self.dtype(x), begins=tuple(begins), ends=tuple(ends), step=step)
-
-    def piece(self, x: Value, dim: int, begin: int, end: int, step: int = 1) -> Value:
-        """Slices one dim."""
-        shape = self.shape(x)
-        begins, ends, steps = [0] * len(shape), list(shape), [1] * len(shape)
-        begins[dim], ends[dim], steps[dim] = begin, end, step
-        return self.slice(x, begins, ends, steps)
-
-    def concat(self, parts: Sequence[Value], dim: int) -> Value:
-        """Joins tensors along a dim."""
-        if len(parts) == 1:
-            return parts[0]
-        shape = list(self.shape(parts[0]))
-        shape[dim] = sum(self.shape(p)[dim] for p in parts)
-        return self.op("concat", list(parts), shape, self.dtype(parts[0]), dim=dim)
-
     def pad(self, x: Value, padding: Sequence[tuple[int, int]]) -> Value:
         """Pads every dim with zeros, before and after."""
         if not any(low or high for low, high in padding):
@@ -288,12 +220,6 @@ class Ops:
         flat = tuple(n for pair in padding for n in pair)
         return self.op("pad", [x], shape, self.dtype(x), padding=flat, value=as_number(0, self.dtype(x)))
 
-    def reduce(self, name: str, x: Value, dims: Sequence[int], keep: bool = False) -> Value:
-        """Reduces dims by `sum`, `max`, `min` or `mean`."""
-        dims, old = tuple(dims), self.shape(x)
-        shape = [1 if d in dims else n for d, n in enumerate(old) if keep or d not in dims]
-        return self.op(name, [x], shape, self.dtype(x), dim_arg=dims, keep_dim=keep)
-
     def gather(self, x: Value, index: Value, dim: int) -> Value:
-        """Picks elements along a dim, by an index of the shape of the result."""
+        """Gathers elements along a dim, by an index of the shape of the result."""
         return self.op("gather", [x, index], self.shape(index), self.dtype(x), dim=dim)

@@ -173,7 +173,7 @@ def _collective_permute(o: Ops, site: Site) -> Value:
     if not pairs or not math.prod(o.shape(x)):
         return o.zeros(o.shape(x), o.dtype(x))
     stays = any(s == t for s, t in pairs)
-    # Starting from zeros, the devices that are no target have them already.
+    # Starting from zeros, devices without a source have them already.
     out = o.zeros(o.shape(x), o.dtype(x)) if rest and not stays else o.same("assign", [x])
     for source, target in pairs:
         if source != target:

@@ -26,7 +26,7 @@ from jaxmesh.sharding.configs import PlacementReplicate
 
 
 def to_ttnn(program: Program, upstream: bool = False) -> Program:
-    """The flat TTNN program of a flat program of TTIR's compute ops and TTNN's two transfers.
+    """Returns the flat TTNN program of a flat program of TTIR's compute ops and TTNN's two transfers.
 
     Args:
       program: the flat program.
@@ -76,7 +76,7 @@ class _Lowering:
             self.copies[port.value] = _Copies(device=value) if port.presharded else _Copies(full=value)
 
     def finish(self) -> Program:
-        """The program, with its results and the mesh device."""
+        """Returns the program, with its results and the mesh device."""
         self.ops.line = ""
         made = self.ops.program
         made.results = [Port(self.result(r), r.presharded, r.path) for r in self.source.results]
@@ -90,14 +90,14 @@ class _Lowering:
             return self.full(port.value)
         copies = self.copies[port.value]
         base = copies if copies.reshaped is None else self.copies[copies.reshaped[0]]
-        # What was distributed and nothing else stays on the host.
+        # A value that was only distributed stays on the host.
         stays = copies.device is None and base.device is None and base.host is not None
         return self.shards(port.value) if stays else self.device(port.value)
 
-    # --- one value in the place where it is needed; what it is in another shape is never so itself ---
+    # --- a value on the host, as shards, or on the devices; a reshape uses its source's copies ---
 
     def full(self, value: Value) -> Value:
-        """A value as a full host tensor."""
+        """Returns a value as a full host tensor."""
         copies = self.copies[value]
         if copies.full is not None:
             return copies.full
@@ -116,7 +116,7 @@ class _Lowering:
         return copies.full
 
     def shards(self, value: Value) -> Value:
-        """A value as a host tensor of what each device has."""
+        """Returns a value as a host tensor of what each device has."""
         copies = self.copies[value]
         if copies.host is not None:
             return copies.host
@@ -130,7 +130,7 @@ class _Lowering:
         return copies.host
 
     def device(self, value: Value) -> Value:
-        """A value on the devices."""
+        """Returns a value on the devices."""
         copies = self.copies[value]
         if copies.device is not None:
             return copies.device
@@ -160,7 +160,7 @@ class _Lowering:
         return self.ops.emit(name, [operand, self.ops.handle], [result], config)[0]
 
     def _reshape(self, x: Value, kind: Type) -> Value:
-        """A tensor in another shape, in the place where it is."""
+        """Returns a tensor in another shape, in the same memory."""
         held = self.ops.program.types[x]
         if held.shape == kind.shape:
             return x
@@ -244,13 +244,13 @@ class _Lowering:
         return self.patterns.get(name) or (carry_over if definition_of(f"ttnn.{RENAMED.get(name, name)}") else None)
 
     def _keep_op(self, op: Op) -> None:
-        """An op that is TTNN's already."""
+        """Keeps an op of TTNN."""
         operands = [None if v is None else self.device(v) for v in _operands_by_position(op)]
         if takes_device(op.name)[1]:
             row = definition_of(op.name)
             missing = ((row and row.operands[1]) or 0) - len(operands)
             operands += [*[None] * missing, self.ops.handle]
-        kinds = [self.ops.tiled_type(k.shape, k.dtype) for k in map(self._type, op.results)]
+        kinds = [self.ops.tensor_type(k.shape, k.dtype) for k in map(self._type, op.results)]
         for result, value in zip(op.results, self.ops.emit(op.name[5:], operands, kinds, op.attributes), strict=True):
             self.copies[result] = _Copies(device=value)
 
@@ -270,7 +270,7 @@ def _first(op: Op) -> Value:
 
 
 def _operands_by_position(op: Op) -> Sequence[Value | None]:
-    """The operands by place; `operandSegmentSizes` may say which are left out."""
+    """Returns the operands by position; `operandSegmentSizes` may say which are left out."""
     sizes = op.attributes.get("operandSegmentSizes")
     if sizes is None or None in op.operands or len(sizes) == len(op.operands) or max(sizes, default=0) > 1:
         return op.operands

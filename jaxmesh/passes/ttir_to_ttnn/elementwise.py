@@ -1,6 +1,6 @@
-"""Patterns of elementwise ops that TTNN has no op for.
+"""Patterns of elementwise ops that TTNN lacks.
 
-Upstream has none of them in TTNN either (tt-mlir 19c86fca, include/ttmlir/Dialect/TTNN/IR/TTNNOps.td), and does not
+Upstream's TTNN lacks them, too (tt-mlir 19c86fca, include/ttmlir/Dialect/TTNN/IR/TTNNOps.td), and does not
 lower them.
 """
 

@@ -98,7 +98,7 @@ def _conv2d(o: Ops, x: Value, weight: Value, bias: Value | None, conv: _Conv) ->
 
 
 def _integer_conv2d(o: Ops, x: Value, weight: Value, conv: _Conv) -> Value:
-    """Convolves integers, which the real library does not, as a matrix product for each kernel position."""
+    """Computes a convolution of integers, which the real library lacks, as a product for each kernel position."""
     kind = np.dtype(np.int32) if conv.dtype.itemsize < 4 else conv.dtype
     x, weight = o.cast(x, kind), o.cast(weight, kind)
     outs, inputs, *kernel = o.shape(weight)
@@ -178,7 +178,7 @@ def _transposed_conv(o: Ops, x: Value, weight: Value, bias: Value | None, conv: 
 @PATTERNS.add("max_pool2d", "avg_pool2d")
 def _pool(o: Ops, site: Site) -> Value:
     averages = site.name == "avg_pool2d"
-    # The real pools take and give bfloat16, to which tt-mlir converts (createPool2DOpOperandsWorkarounds in
+    # The real pools take and give bfloat16, and tt-mlir converts (createPool2DOpOperandsWorkarounds in
     # lib/Dialect/TTNN/IR/TTNNWorkaroundsPass.cpp at 19c86fca); other types would lose bits.
     other = stored_as(site.result.dtype) != BF16 or (averages and _pair(site["dilation"]) != (1, 1))
     # They refuse more padding than half of a window.
@@ -209,7 +209,7 @@ def pool_sizes(o: Ops, site: Site) -> dict[str, Any]:
 
 
 def _average(o: Ops, site: Site) -> Value:
-    """Averages each window in float32, one window position at a time."""
+    """Computes the mean of each window in float32, one window position at a time."""
     edges, out = _edges(site["padding"]), site.result.shape[1:3]
     x = o.cast(site.x, np.float32)
     beyond = _beyond(o, x, site)

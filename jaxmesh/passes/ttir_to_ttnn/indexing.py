@@ -29,7 +29,7 @@ def _embedding(o: Ops, site: Site) -> Value:
     table = o.reshape(weight, o.shape(weight)[-2:])
     rows = o.reshape(ids, (math.prod(o.shape(ids)),))
     if o.dtype(rows).kind == "i":
-        # A negative id is that of the first row.
+        # A negative id means the first row.
         rows = o.same("maximum", [rows, o.full((), 0, o.dtype(rows))])
     return o.reshape(lookup(o, rows, table), site.result.shape)
 
@@ -79,7 +79,7 @@ def _gather(o: Ops, site: Site) -> Value:
 
 
 def _along(o: Ops, x: Value, index: Value, dim: int) -> Value:
-    """Picks elements along a dim; an index out of range moves inside."""
+    """Gathers elements along a dim; an index out of range moves inside."""
     kind = np.dtype(np.uint32) if o.dtype(index) == np.uint32 else INDEX
     index = o.cast(index, kind)
     if kind == INDEX:
@@ -111,7 +111,7 @@ class _Lookup:
 
 
 def _pick(o: Ops, wanted: _Lookup) -> tuple[Value, list[int]]:
-    """Looks up the slices: dims of the batch, then a dim per dim of the tensor, in the returned order."""
+    """Returns the slices: dims of the batch, then a dim per dim of the tensor, in the returned order."""
     x, shape = wanted.x, o.shape(wanted.x)
     # A slice of a whole dim starts at 0, whatever the index.
     taken = [d for d in range(len(shape)) if wanted.sizes[d] != shape[d]]

@@ -121,13 +121,13 @@ def _div(o: Ops, site: Site) -> Value | Sequence[Value]:
 
 
 def _quotient(o: Ops, a: Value, b: Value) -> Value:
-    """Divides int32 numbers, rounding toward zero."""
+    """Returns the quotient of int32 numbers, rounding toward zero."""
     shape = np.broadcast_shapes(o.shape(a), o.shape(b))
     return o.op("divide", [a, b], shape, INDEX, rounding_mode="trunc")
 
 
 def _unsigned_quotient(o: Ops, a: Value, b: Value) -> Value:
-    """Divides by the signed quotient of half the dividend, which is at most one too small once doubled.
+    """Computes a quotient from the signed quotient of half the dividend, which is at most one too small once doubled.
 
     A divisor of 2^31 or more goes into the dividend once or not at all.
     """
@@ -150,7 +150,7 @@ def _round_divide(o: Ops, site: Site) -> Value | Sequence[Value]:
 
 @PATTERNS.add("typecast")
 def _typecast(o: Ops, site: Site) -> Value | Sequence[Value]:
-    """A truth value is stored as 0 or 1, which a conversion of another number is not."""
+    """Stores a truth value as 0 or 1, which a conversion of another number is not."""
     x, result = site.x, site.result
     source = o.dtype(x)
     if result.dtype == BOOL and source != BOOL:
@@ -168,7 +168,7 @@ _PRODUCTS = 2**22
 
 
 def matrix_product(o: Ops, a: Value, b: Value, dtype: np.dtype[Any]) -> Value:
-    """Multiplies (batch, m, k) by (batch, k, n) in an element type; of integers and truth values, too."""
+    """Returns the product of (batch, m, k) and (batch, k, n) in an element type; of integers and truth values, too."""
     (batch, rows, depth), columns = o.shape(a), o.shape(b)[-1]
     shape = (batch, rows, columns)
     if dtype == BOOL:
@@ -206,7 +206,7 @@ def _prod(o: Ops, site: Site) -> Value:
 
 
 def product_along(o: Ops, x: Value, dim: int) -> Value:
-    """Multiplies along a dim, which is kept; integers by halves."""
+    """Computes the product along a dim, which is kept; integers by halves."""
     shape = o.shape(x)
     size = shape[dim]
     reduced = [1 if d == dim else n for d, n in enumerate(shape)]
@@ -242,7 +242,7 @@ def _sort(o: Ops, site: Site) -> Sequence[Value]:
     wide = o.cast(site.x, INDEX) if values.dtype.name in ("int8", "uint8") else site.x
     short = bool(shape) and shape[dim] <= _LONGEST and math.prod(shape) * shape[dim] <= _COMPARED
     if not _kind(o.dtype(wide)) or not short or not math.prod(shape):
-        kinds = [o.tiled_type(values.shape, values.dtype), o.tiled_type(order.shape, INDEX)]
+        kinds = [o.tensor_type(values.shape, values.dtype), o.tensor_type(order.shape, INDEX)]
         ordered, indices = o.emit(site.name, [site.x], kinds, site.shared_attributes(site.name))
         return ordered, o.cast(indices, order.dtype)
     descending = site["largest"] if site.name == "topk" else site["descending"]

@@ -58,7 +58,7 @@ def _mean_over(o: Ops, x: Value, axis: int) -> Value:
 
 
 def _normalize(o: Ops, site: Site, x: Value, axis: int, steps: Sequence[tuple[str, Value | None]]) -> Value:
-    """Divides a value by its root mean square, multiplies by the weight and adds the bias."""
+    """Returns a value divided by its root mean square, multiplies by the weight and adds the bias."""
     square = _mean_over(o, o.binary("multiply", x, x), axis)
     kept = o.binary("add", square, o.full((), site["epsilon"], np.float32))
     x = o.binary("multiply", x, o.same("rsqrt", [kept]))

@@ -24,7 +24,7 @@ _SHORT = 2**16
 
 
 def lookup(o: Ops, rows: Value, table: Value) -> Value:
-    """Picks rows of a matrix [rows, width] by numbers of type int32 in range, [count]; returns [count, width]."""
+    """Returns rows of a matrix [rows, width] by numbers of type int32 in range, [count]; returns [count, width]."""
     (count,), (length, width) = o.shape(rows), o.shape(table)
     if stored_as(o.dtype(table)) == BF16:
         ids = o.cast(rows, np.uint32)
@@ -37,7 +37,7 @@ def lookup(o: Ops, rows: Value, table: Value) -> Value:
 
 
 def pick_known(o: Ops, x: Value, dim: int, places: Sequence[int]) -> Value:
-    """Picks slices of size 1 along a dim, at places known when the program is compiled."""
+    """Returns slices of size 1 along a dim, at places known when the program is compiled."""
     shape = o.shape(x)
     runs = _runs(places)
     if len(runs) <= _FEW:
@@ -65,7 +65,7 @@ def _runs(places: Sequence[int]) -> list[range]:
 
 
 def reverse(o: Ops, x: Value, dim: int) -> Value:
-    """Reverses a dim; the real library has no `flip`."""
+    """Returns a tensor with a reversed dim; the real library lacks `flip`."""
     size = o.shape(x)[dim]
     if size < 2 or not math.prod(o.shape(x)):
         return x

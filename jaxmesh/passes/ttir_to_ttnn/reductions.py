@@ -48,7 +48,7 @@ def _plain_product(o: Ops, site: Site, a: Value, b: Value) -> Value:
 
 
 def _product(o: Ops, site: Site, a: Value, b: Value) -> Value:
-    """Multiplies as batches of matrices; the real library broadcasts no batch of the second operand."""
+    """Computes a product as batches of matrices; the real library broadcasts no batch of the second operand."""
     left = _matrix(o, a, site["transpose_a"], (1, -1))
     right = _matrix(o, b, site["transpose_b"], (-1, 1))
     batch = np.broadcast_shapes(o.shape(left)[:-2], o.shape(right)[:-2])
@@ -78,7 +78,7 @@ def _flat_batch(o: Ops, x: Value, batch: Shape) -> Value:
 
 @PATTERNS.add("dot_general")
 def _dot_general(o: Ops, site: Site) -> Value:
-    """Multiplies both sides as batches of matrices; the product has its dims in the right order already."""
+    """Computes the product of both sides as batches of matrices, whose dims are in the right order already."""
     (a, b), result = site.xs, site.result
     left = _matrices(o, a, site["batch_dims_lhs"], site["contract_dims_lhs"], contracted_first=False)
     right = _matrices(o, b, site["batch_dims_rhs"], site["contract_dims_rhs"], contracted_first=True)

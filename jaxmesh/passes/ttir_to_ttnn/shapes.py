@@ -34,13 +34,13 @@ def carry_over(o: Ops, site: Site) -> Sequence[Value]:
         assert row is not None
         known = row.by_name
         attributes = {k: v for k, v in attributes.items() if k in known}
-    results = [o.tiled_type(t.shape, t.dtype) for t in site.results]
+    results = [o.tensor_type(t.shape, t.dtype) for t in site.results]
     return o.emit(name, site.operands, results, attributes)
 
 
 @PATTERNS.add("isfinite", "logical_not")
 def _test(o: Ops, site: Site) -> Value:
-    # Their calls have no argument for the element type of the result.
+    # Their calls lack an argument for the element type of the result.
     return o.cast(o.op(site.name, site.operands, site.result.shape, BOOL), site.result.dtype)
 
 
@@ -59,7 +59,7 @@ def _clamp_scalar(o: Ops, site: Site) -> Value:
     else:
         low, high = float(low), float(high)
     if is_integer(site.result.dtype) and site.result.dtype != np.int32:
-        # The real clamp takes no other integers.
+        # The real clamp refuses other integers.
         bounds = [o.full((), n, site.result.dtype) for n in (low, high)]
         return o.binary("minimum", o.binary("maximum", site.x, bounds[0]), bounds[1])
     return o.same("clamp_scalar", [site.x], min=low, max=high)

@@ -1,4 +1,4 @@
-"""Patterns of ops that have no call in Python and C++; most of them are carried over as they are."""
+"""Patterns of ops without a call in Python and C++; most of them are carried over unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_EXPERTS = 8
 
 @PATTERNS.add("sampling")
 def _sampling(o: Ops, site: Site) -> Value:
-    """TTNN takes values and their indices as (1, 1, rows, width), and gives (1, 1, 1, rows)."""
+    """Reshapes for TTNN, which takes values and their indices as (1, 1, rows, width), and gives (1, 1, 1, rows)."""
     values, indices, *rest = site.xs
     shape = (1,) * (4 - len(o.shape(values))) + o.shape(values)
     rows, kind = shape[-2], site.result.dtype
@@ -36,10 +36,10 @@ def _router(o: Ops, site: Site) -> Sequence[Value]:
 
 @PATTERNS.add("chunked_scaled_dot_product_attention", "paged_scaled_dot_product_attention_decode")
 def _paged_attention(o: Ops, site: Site) -> Sequence[Value]:
-    """TTIR has a destination, which TTNN does not."""
+    """Drops the destination, which TTNN lacks."""
     operands = list(site.operands)
     del operands[_DESTINATION[site.name]]
-    (kind,) = [o.tiled_type(t.shape, t.dtype) for t in site.results]
+    (kind,) = [o.tensor_type(t.shape, t.dtype) for t in site.results]
     attributes = {k: v for k, v in site.op.attributes.items() if "Segment" not in k}
     return o.emit(site.name, operands, [kind], attributes)
 
@@ -49,7 +49,7 @@ _DESTINATION = {"chunked_scaled_dot_product_attention": 5, "paged_scaled_dot_pro
 
 @PATTERNS.add("adamw")
 def _adamw(o: Ops, site: Site) -> Sequence[Value]:
-    """TTNN updates the parameter and its moments where they are."""
+    """Updates the parameter and its moments where they are."""
     o.emit(site.name, site.operands, [], site.op.attributes)
     parameter, _, *moments = site.xs
     return parameter, *moments
@@ -57,7 +57,7 @@ def _adamw(o: Ops, site: Site) -> Sequence[Value]:
 
 @PATTERNS.add("batch_norm_training")
 def _batch_norm(o: Ops, site: Site) -> Sequence[Value]:
-    """TTNN updates the running mean and variance where they are."""
+    """Updates the running mean and variance where they are."""
     x, scale, offset, mean, variance = site.xs
     dim: int = site["dimension"]
     shape = [1] * len(o.shape(x))
@@ -104,7 +104,7 @@ def _conv1d(o: Ops, site: Site) -> Value:
 
 @PATTERNS.add("conv3d")
 def _conv3d(o: Ops, site: Site) -> Value:
-    """TTNN takes the channels in whole tiles, last, and the weight as a matrix that it prepares."""
+    """Places the channels as TTNN takes them: in whole tiles, last, and the weight as a matrix that it prepares."""
     x, weight, bias = site.xs[0], site.xs[1], site.optional(2)
     order: list[int] = [site[name] for name in ("batch_dim", "depth_dim", "height_dim", "width_dim", "channel_dim")]
     image = o.permute(x, order)

@@ -15,9 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.dialects.definitions import has_trait
-from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op, Shape, Value
+from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.dialects.ttnn.forms import stored_as
 from jaxmesh.passes.rules import Rules
 from jaxmesh.passes.ttir_to_ttnn import images, patterns
@@ -36,19 +34,9 @@ def _cast(o: Ops, x: Value, dtype: np.dtype[Any]) -> Value:
     return x if stored_as(o.dtype(x)) == stored_as(dtype) else o.cast(x, dtype)
 
 
-def _maker(o: Ops, value: Value) -> Op | None:
-    """Returns the op that makes a value, looking through reshapes and conversions."""
-    for op in reversed(o.program.ops):
-        if value in op.results:
-            if op.name != "ttnn.typecast" and not has_trait(op.name, Trait.VIEW):
-                return op
-            (value,) = op.used
-    return None
-
-
 def _number(o: Ops, value: Value) -> int | float | None:
-    """Returns the number that all elements of a value are; None if it is not known."""
-    op = _maker(o, value)
+    """Returns the number that fills a value, behind reshapes and conversions; None if it is not known."""
+    op = o.behind(value, "ttnn.typecast")
     return op.attributes["fill_value"] if op is not None and op.name == "ttnn.full" else None
 
 
@@ -100,7 +88,7 @@ def _matmul(o: Ops, site: Site) -> Made:
 
 @PATTERNS.add("linear")
 def _linear(o: Ops, site: Site) -> Made:
-    """The real function takes one matrix on the right, and a bias of one row."""
+    """Splits the op, since the real function takes one matrix on the right, and a bias of one row."""
     (a, b), bias, result = site.xs[:2], site.optional(2), site.result
     turned: list[bool] = [site["transpose_a"], site["transpose_b"]]
     shapes = [s[:-2] + s[:-3:-1] if t and len(s) > 1 else s for s, t in zip(map(o.shape, (a, b)), turned, strict=True)]
@@ -118,7 +106,7 @@ def _linear(o: Ops, site: Site) -> Made:
 
 
 def product_shape(a: Shape, b: Shape) -> Shape:
-    """Returns the shape of a product in TTNN: that of two vectors has one dim.
+    """Returns the shape of a product in TTNN: a product of two vectors has one dim.
 
     >>> product_shape((4,), (4,)), product_shape((5, 2, 3), (3, 4))
     ((1,), (5, 2, 4))
@@ -148,7 +136,7 @@ def _reduce_or(o: Ops, site: Site) -> Value:
 
 @PATTERNS.add("slice_static")
 def _slice_static(o: Ops, site: Site) -> Value:
-    """The real function takes strided slices of unsigned integers in 32 bits."""
+    """Casts, since the real function takes strided slices of unsigned integers in 32 bits."""
     kind = site.result.dtype
     if kind.kind != "u" or kind.itemsize == 4 or max(site["step"], default=1) <= 1:
         return slice_static(o, site)
@@ -188,7 +176,7 @@ _MOST_DIMS = 4
 
 @PATTERNS.add("embedding_backward")
 def _embedding_backward(o: Ops, site: Site) -> Value:
-    """TTNN takes indices as (batch, 1, 1, length) in whole tiles and gradients as (1, 1, rows, width)."""
+    """Reshapes for TTNN: indices to (batch, 1, 1, length) in whole tiles, gradients to (1, 1, rows, width)."""
     ids, table, slopes = site.xs
     more = -o.shape(slopes)[-2] % _TILE
     slopes = o.pad(slopes, [(0, 0)] * (len(o.shape(slopes)) - 2) + [(0, more), (0, 0)])
@@ -219,7 +207,7 @@ def _pool(o: Ops, site: Site) -> Made:
 
 @PATTERNS.add("split_query_key_value_and_split_heads")
 def _split_heads(o: Ops, site: Site) -> Made:
-    """The real function takes heads of whole tiles alone."""
+    """Splits by slices, since the real function takes heads of whole tiles alone."""
     query, _, value = site.results
     if not query.shape[-1] % _TILE:
         return carry_over(o, site)

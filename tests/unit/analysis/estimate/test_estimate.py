@@ -17,7 +17,7 @@ from jax.sharding import AbstractMesh, PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import errors
 from jaxmesh.analysis.estimate import MACHINES, Estimate, estimate_program
-from jaxmesh.analysis.estimate.rates import PHASES, PRODUCT, machine_for
+from jaxmesh.analysis.estimate.rates import PHASES, PRODUCT, machine_for, sources
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.drawing.text_layout import duration
 from jaxmesh.drawing.timeline import WIDE
@@ -53,7 +53,7 @@ def test_a_fidelity_is_a_number_of_passes() -> None:
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_every_rate_has_a_source(name: str) -> None:
-    lines = MACHINES[name].sources()
+    lines = sources(MACHINES[name])
     assert len(lines) == (8 if MACHINES[name].wire else 7)
     assert all(
         re.search(r"\((docs\.tenstorrent\.com|tt-metal, tech_reports)/\S+\.(html|md)\)$", line) for line in lines

@@ -12,7 +12,7 @@ from jax import lax
 from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.analysis.estimate.rates import MACHINES
+from jaxmesh.analysis.machines import MACHINES
 from tests.generators.simulated_ring import loads
 
 KINDS = {

@@ -9,23 +9,24 @@ from typing import Any
 
 import pytest
 
-from jaxmesh.analysis.judge.clusters import CLUSTERS, Cluster, smallest_cluster
+from jaxmesh.analysis.judge.clusters import CLUSTERS, describe_cluster, smallest_cluster
+from jaxmesh.analysis.machines import Machine
 from jaxmesh.errors import MeshError
 
 
 @pytest.fixture(params=CLUSTERS.values(), ids=CLUSTERS)
-def cluster(request: Any) -> Cluster:
+def cluster(request: Any) -> Machine:
     return request.param
 
 
-def test_a_channel_has_one_wire(cluster: Cluster) -> None:
+def test_a_channel_has_one_wire(cluster: Machine) -> None:
     ends = [end for a, p, b, q in cluster.links for end in ((a, p), (b, q))]
     assert len(ends) == len(set(ends))
     assert {chip for chip, _ in ends} == set(range(math.prod(cluster.shape)))
     assert all(0 <= channel < 16 for _, channel in ends)
 
 
-def test_the_wires_are_those_of_its_mesh(cluster: Cluster) -> None:
+def test_the_wires_are_those_of_its_mesh(cluster: Machine) -> None:
     """The chips can be laid into the mesh so that all neighbours there are wired."""
     wired = {frozenset((a, b)) for a, _, b, _ in cluster.links}
     rows, columns = cluster.shape
@@ -52,8 +53,8 @@ def test_the_wires_are_those_of_its_mesh(cluster: Cluster) -> None:
     assert lay({})
 
 
-def test_the_description_names_every_chip(cluster: Cluster) -> None:
-    text = cluster.text()
+def test_the_description_names_every_chip(cluster: Machine) -> None:
+    text = describe_cluster(cluster)
     chips = math.prod(cluster.shape)
     for section in ("arch", "chip_unique_ids", "harvesting", "chip_to_boardtype"):
         lines = re.search(rf"^{section}:\n((?:  .*\n)+)", text, re.M)

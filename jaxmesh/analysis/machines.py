@@ -1,0 +1,240 @@
+"""Tenstorrent's machines: their chips, wires and published rates, each rate with its source.
+
+Every rate is a peak, since a bound must stay below any real time, and of one device, a chip. A new machine is one
+entry of `MACHINES`. Wires and places: `tests/cluster_descriptor_examples` of tt-umd, and the coordinates that
+tt-metal's mesh descriptors expect. Memories: tt-mlir's system descriptors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+Link = tuple[int, int, int, int]
+"""A wire: a chip and its channel, another chip and its channel."""
+
+_WORMHOLE = "docs.tenstorrent.com/aibs/wormhole/specifications.html"
+_BLACKHOLE = "docs.tenstorrent.com/aibs/blackhole/specifications.html"
+_REPORTS = "tt-metal, tech_reports"
+_BANKS = f"{_REPORTS}/Saturating_DRAM_bandwidth/Saturating_DRAM_bandwidth.md"
+_ETHERNET = f"{_REPORTS}/EthernetMultichip/BasicEthernetGuide.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A number with its unit and the text that publishes it."""
+
+    value: float
+    unit: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.value:,.10g} {self.unit} ({self.source})"
+
+
+L1 = Rate(1.5 * 2**20, "bytes per core", _WORMHOLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A kind of chip.
+
+    Attributes:
+      name: as the libraries spell it.
+      l1_for_programs: the bytes of a core's L1 that a compiled program may use.
+      dram_channels: the number of DRAM channels.
+      dram_channel_bytes: the bytes of each.
+    """
+
+    name: str
+    l1_for_programs: int
+    dram_channels: int
+    dram_channel_bytes: int
+
+
+WORMHOLE = Architecture("wormhole_b0", 1464 * 1024, 12, 2**30)
+BLACKHOLE = Architecture("blackhole", 1536 * 1024, 8, 2**32 - 2**24)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A board or a system of boards.
+
+    Attributes:
+      name: what its makers call it, in small letters.
+      architecture: of its chips.
+      board: the type of the boards that the chips sit on.
+      cores: of one device.
+      clock: in cycles per second.
+      dram: the bytes per second of one device's DRAM.
+      harvest_mask: the rows of cores that are switched off, one bit each.
+      shape: the mesh of the devices.
+      wire: the bytes per second of one Ethernet wire in one direction; None for a single device.
+      links: its wires.
+      boards: the chips of each board.
+      hosts: the chips that the host reaches itself; it reaches the others through these.
+      positions: the column and row of each chip; empty on a Galaxy, where identifiers give the place.
+      is_torus: True if the sides of the mesh close to rings.
+    """
+
+    name: str
+    architecture: Architecture
+    board: str
+    cores: Rate
+    clock: Rate
+    dram: Rate
+    harvest_mask: int = 0
+    shape: tuple[int, int] = (1, 1)
+    wire: Rate | None = None
+    links: tuple[Link, ...] = ()
+    boards: tuple[tuple[int, ...], ...] = ((0,),)
+    hosts: tuple[int, ...] = (0,)
+    positions: tuple[tuple[int, int], ...] = ((0, 0),)
+    is_torus: bool = False
+
+    @property
+    def devices(self) -> int:
+        """The number of devices."""
+        return math.prod(self.shape)
+
+    @cached_property
+    def l1_bytes(self) -> int:
+        """The bytes of all cores' memories of one device."""
+        return int(self.cores.value * L1.value)
+
+    def per_second(self, rate: Rate) -> float:
+        """Returns a rate per cycle and core as one per second and device.
+
+        >>> f"{MACHINES['n150'].per_second(Rate(4096, 'FLOPs', 'an example')) / 1e12:.1f}"
+        '294.9'
+        """
+        return rate.value * self.cores.value * self.clock.value
+
+    def has(self, mesh: Sequence[int]) -> bool:
+        """Returns True if a mesh is a part of this one, turned, or drawn out to a line, axes of one device left out.
+
+        A mesh of more than two axes needs enough devices alone.
+
+        >>> [MACHINES["t3000"].has(mesh) for mesh in ((4, 2), (1, 8), (3, 3), (2, 2, 2))]
+        [True, True, False, True]
+        """
+        axes = [n for n in mesh if n > 1]
+        if len(axes) > 2:
+            return math.prod(axes) <= self.devices
+        rows, columns = (1, 1, *axes)[-2:]
+        shapes = (self.shape, self.shape[::-1], (1, self.devices), (self.devices, 1))
+        return any(rows <= r and columns <= c for r, c in shapes)
+
+    def is_ring(self, size: int) -> bool:
+        """Returns True if a mesh axis of `size` devices may close to a ring: all devices, or a side of a torus.
+
+        >>> [MACHINES["t3000"].is_ring(n) for n in (2, 4, 8)], MACHINES["galaxy"].is_ring(4)
+        ([False, False, True], True)
+        """
+        return size > 2 and (size == self.devices or (self.is_torus and size in self.shape))
+
+    def wires(self, size: int) -> int:
+        """Returns how many wires bring data to a device along a mesh axis of `size` devices.
+
+        On a ring, they are those of two neighbours; on a line, the device at its end has one, and all others wait.
+
+        >>> MACHINES["t3000"].wires(4), MACHINES["t3000"].wires(8), MACHINES["galaxy"].wires(4)
+        (2, 4, 8)
+        """
+        between = max(Counter((a, b) for a, _, b, _ in self.links).values())
+        return between * (2 if self.is_ring(size) else 1)
+
+
+# --- wires -----------------------------------------------------------------------------------------------------------
+
+
+def _wires(a: int, first: int, b: int, other: int, count: int) -> Iterator[Link]:
+    """Yields wires between two chips, on channels one after the other."""
+    return ((a, first + i, b, other + i) for i in range(count))
+
+
+def _t3000_links() -> Iterator[Link]:
+    pairs = ((0, 6, 2, 6), (0, 8, 4, 0), (0, 14, 1, 14), (1, 0, 3, 0), (1, 8, 5, 0), (2, 8, 6, 0), (2, 14, 3, 14))
+    for a, p, b, q in (*pairs, (3, 8, 7, 0), (4, 6, 5, 6), (6, 6, 7, 6)):
+        yield from _wires(a, p, b, q, 2)
+
+
+def _galaxy_links() -> Iterator[Link]:
+    """Yields four wires between neighbours of a torus of two halves, of sixteen chips each."""
+    for half in (0, 16):
+        for chip in range(half, half + 12):
+            yield from _wires(chip, 8, chip + 4, 4, 4)
+        for chip in (half + 12, half + 14):
+            yield from _wires(chip, 8, chip + 1, 8, 4)
+    for chip in range(16):
+        yield from _wires(chip, 12, chip + 16, 0, 4)
+    for chip in range(16, 32, 4):
+        for other in (chip, chip + 1):
+            yield from _wires(other, 12, other + 2, 12, 4)
+
+
+# --- the machines ----------------------------------------------------------------------------------------------------
+
+_GHZ = Rate(1e9, "cycles per second", _WORMHOLE)
+_N300_CORES = Rate(64, "cores", _WORMHOLE)
+_GDDR6 = Rate(288e9, "bytes per second", _WORMHOLE)
+_LINE = Rate(12.5e9, "bytes per second", _ETHERNET)
+_TWO_ROWS = 0b1000000001
+
+MACHINES: Mapping[str, Machine] = {
+    machine.name: machine
+    for machine in (
+        Machine("n150", WORMHOLE, "n150", Rate(72, "cores", _WORMHOLE), _GHZ, _GDDR6, harvest_mask=0b1000000000),
+        Machine(
+            "n300", WORMHOLE, "n300", _N300_CORES, _GHZ, _GDDR6, _TWO_ROWS, (1, 2), _LINE,
+            links=tuple(_wires(0, 8, 1, 0, 2)), boards=((0, 1),), positions=((0, 0), (1, 0)),
+        ),
+        Machine(
+            "t3000", WORMHOLE, "n300", _N300_CORES, _GHZ, _GDDR6, _TWO_ROWS, (2, 4), _LINE, links=tuple(_t3000_links()),
+            boards=((4, 0), (5, 1), (6, 2), (7, 3)), hosts=(0, 1, 2, 3),
+            positions=((1, 0), (1, 1), (2, 0), (2, 1), (0, 0), (0, 1), (3, 0), (3, 1)),
+        ),
+        # The sources do not tell a Galaxy's: all cores that a Wormhole has, and its fastest memory.
+        Machine(
+            "galaxy", WORMHOLE, "ubb", Rate(80, "cores", _WORMHOLE), _GHZ, Rate(336e9, "bytes per second", _BANKS),
+            0, (8, 4), _LINE, links=tuple(_galaxy_links()), boards=(tuple(range(32)),), hosts=tuple(range(32)),
+            positions=(), is_torus=True,
+        ),
+        Machine(
+            "p150", BLACKHOLE, "p150", Rate(140, "cores", _BLACKHOLE),
+            Rate(1.35e9, "cycles per second", _BLACKHOLE), Rate(512e9, "bytes per second", _BLACKHOLE),
+        ),
+    )
+}  # fmt: skip
+"""The machines by name, Wormholes from small to large; where no name is given, the first that has the mesh is taken."""
+
+
+def one_of(names: Iterable[str]) -> str:
+    """Returns the names as a choice.
+
+    >>> one_of(["n150", "n300", "t3000"])
+    'n150, n300 or t3000'
+    """
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def show_meshes(machines: Iterable[Machine]) -> str:
+    """Returns the machines with their meshes, for an error.
+
+    >>> show_meshes([MACHINES["n300"], MACHINES["t3000"]])
+    'n300 1x2, t3000 2x4'
+    """
+    return ", ".join(f"{m.name} {show_mesh(m.shape)}" for m in machines)
+
+
+def show_mesh(mesh: Sequence[int]) -> str:
+    """Returns the sizes of a mesh.
+
+    >>> show_mesh((2, 4))
+    '2x4'
+    """
+    return "x".join(map(str, mesh))

@@ -1,0 +1,42 @@
+"""The mesh axes that values vary over, in JAX's types of a region."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+
+from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.compat import Axes
+
+_jnp: Any = jax.numpy
+
+
+def varying_axes(x: Any) -> Axes:
+    """Returns the mesh axes over which a value may differ."""
+    return compat.varying_axes(jax.typeof(x))
+
+
+def join_axes(values: Iterable[Any]) -> Axes:
+    """Returns the mesh axes over which any of the values may differ."""
+    return frozenset[str]().union(*map(varying_axes, values))
+
+
+def vary(x: Any, axes: Iterable[str]) -> Any:
+    """Types a value as varying over at least the given axes, as far as the mesh of the region has them."""
+    missing = {*axes} - varying_axes(x)
+    if not missing:
+        return x
+    in_order = [a for a in jax.sharding.get_abstract_mesh().axis_names if a in missing]
+    return compat.vary(x, in_order) if in_order else x
+
+
+def vary_together(*operands: Any) -> tuple[Any, ...]:
+    """Returns the operands as arrays, all typed as varying over every axis over which one of them varies.
+
+    JAX does that itself for most primitives; some insist on equal types, and a few (`sort`) infer a wrong one.
+    """
+    arrays = [_jnp.asarray(x) for x in operands]
+    axes = join_axes(arrays)
+    return tuple([vary(x, axes) for x in arrays])

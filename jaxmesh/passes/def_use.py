@@ -1,0 +1,88 @@
+"""An index of a flat program: the operation that computes each value, the constants, and how often values are read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.program import Op, Program, Value
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(slots=True)
+class DefUse:
+    """The operation behind each value; it grows as operations are entered.
+
+    Attributes:
+      makers: the operation that computes each value.
+    """
+
+    makers: dict[Value, Op] = field(default_factory=dict[Value, Op], kw_only=True)
+
+    @staticmethod
+    def of(ops: Iterable[Op]) -> DefUse:
+        """Returns the index of operations."""
+        return DefUse(makers={v: op for op in ops for v in op.results})
+
+    def enter(self, op: Op) -> None:
+        """Records an operation, or its replacement."""
+        for value in op.results:
+            self.makers[value] = op
+
+    def maker(self, value: Value, *names: str) -> Op | None:
+        """Returns the operation that computes a value; None unless its name, without dialect, is among these."""
+        op = self.makers.get(value)
+        return op if op is not None and op.name.partition(".")[2] in names else None
+
+    def behind(self, value: Value, *through: str) -> Op | None:
+        """Returns the operation that computes a value, looking through views and the operations of these full names."""
+        op = self.makers.get(value)
+        while op is not None and (op.name in through or has_trait(op.name, Trait.VIEW)):
+            op = self.makers.get(op.used[0])
+        return op
+
+
+def use_counts(program: Program) -> Counter[Value]:
+    """Returns how often each value is read, or returned."""
+    return Counter([*(v for op in program.ops for v in op.used), *(r.value for r in program.results)])
+
+
+def created_number(op: Op) -> int | float | None:
+    """Returns the number that fills the tensor that an operation creates; None unless it creates such a tensor.
+
+    >>> created_number(Op("ttir.ones", (), (0,))), created_number(Op("ttir.add", (0, 1), (2,)))
+    (1, None)
+    """
+    match op.name.partition(".")[2]:
+        case "zeros":
+            return 0
+        case "ones":
+            return 1
+        case "full":
+            return op.attributes["fill_value"]
+        case "constant" if np.size(op.attributes["value"]) and is_uniform(np.asarray(op.attributes["value"])):
+            return np.asarray(op.attributes["value"]).reshape(-1)[0].item()
+        case _:
+            return None
+
+
+_FIRST = 64
+"""Most arrays that are not uniform differ among their first elements."""
+
+
+def is_uniform(data: Array) -> bool:
+    """Returns True if all elements, at least one, have the same bits."""
+    flat = data.reshape(-1)
+    return data.size == 1 or (_is_one_number(flat[:_FIRST]) and _is_one_number(flat))
+
+
+def _is_one_number(flat: Array) -> bool:
+    elements = np.ascontiguousarray(flat).reshape(-1, 1).view(np.uint8)
+    return bool((elements == elements[0]).all())

@@ -1,0 +1,55 @@
+"""The machines are one table: names are spelled in it alone, in any case, and its facts fit together."""
+
+from __future__ import annotations
+
+import ast
+import math
+from pathlib import Path
+
+import pytest
+
+import jaxmesh
+from jaxmesh.analysis.estimate.rates import machine_for
+from jaxmesh.analysis.machines import MACHINES, Machine
+from jaxmesh.cli.main import main
+
+PACKAGE = Path(jaxmesh.__file__).parent
+TABLE = PACKAGE / "analysis" / "machines.py"
+
+
+def test_a_name_is_spelled_in_the_table_alone() -> None:
+    """A new machine is one entry: no other module lists names."""
+    names = {*MACHINES}
+    spelled = {
+        (path.name, node.value)
+        for path in PACKAGE.rglob("*.py")
+        if path != TABLE
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.lower() in names
+    }
+    assert not spelled
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_names_are_accepted_in_any_case(name: str) -> None:
+    for spelling in (name, name.upper(), name.title()):
+        assert machine_for(spelling, (1, 1)) is MACHINES[name]
+
+
+def test_the_command_names_every_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["estimate", "--help"])
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in MACHINES)
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_the_facts_of_a_machine_fit_together(machine: Machine) -> None:
+    chips = set(range(math.prod(machine.shape)))
+    assert sorted(chip for board in machine.boards for chip in board) == sorted(chips)
+    assert {*machine.hosts} <= chips
+    assert len(machine.positions) in (0, len(chips))
+    assert bool(machine.links) == (machine.wire is not None) == (len(chips) > 1)
+    assert machine.architecture.l1_for_programs <= machine.l1_bytes / machine.cores.value
+    if machine.architecture.name == "wormhole_b0":
+        assert machine.cores.value == 8 * (10 - machine.harvest_mask.bit_count())
