@@ -16,17 +16,24 @@ from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, UnsupportedError
 from jaxmesh.frontends.jax.region import current_region
+from jaxmesh.frontends.jax.shard_map import has_claims
 from jaxmesh.frontends.jax.static_arguments import ArgumentSet, Static
 from jaxmesh.frontends.jax.trace import TtirProgram, abstract, call_placed, program_of, trace_by_hand
-from jaxmesh.frontends.stablehlo.trace import Asked
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
-from jaxmesh.jaxprs.caches import is_staged, placement_of, unkeyed_settings
-from jaxmesh.jaxprs.tracing_state import tracing
-from jaxmesh.jaxprs.user_trace import UNSPECIFIED, api_boundary, legacy_mesh, trace_plain
+from jaxmesh.jaxprs.caches import is_transforming, placement_of, unkeyed_settings
+from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, require_region, traced_as, tracing
+from jaxmesh.jaxprs.user_trace import UNSPECIFIED, api_boundary, legacy_mesh, trace_function, trace_plain
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, synchronised_launch
 from jaxmesh.runtime.launch import before_tracing, launch
-from jaxmesh.sharding.mesh import AnyMesh, check_inner_mesh, check_surroundings, context_mesh, tracing_over, with_devices
+from jaxmesh.sharding.mesh import (
+    AnyMesh,
+    check_inner_mesh,
+    check_surroundings,
+    context_mesh,
+    tracing_over,
+    with_devices,
+)
 from jaxmesh.stages import shardings as ends
 from jaxmesh.stages.arguments import (
     argument_of,
@@ -39,7 +46,7 @@ from jaxmesh.stages.arguments import (
     show_path,
 )
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
-from jaxmesh.stages.partitioned import run_partitioned, traced_program
+from jaxmesh.stages.partitioned import traced_program
 from jaxmesh.stages.program_mesh import find_mesh
 from jaxmesh.stages.sharding_warnings import warn_about
 from jaxmesh.stages.stages import Lowered, Traced
@@ -124,9 +131,15 @@ class JitFunction:
         """Runs the function over its mesh, compiled once per tree, types and static arguments."""
         if self._over is not None and (copy := self._over_legacy_mesh(self._over)) is not None:
             return copy(*args, **kwargs)
-        if tracing() is not None and is_staged():
-            return self._call_inside(args, kwargs)
         check_surroundings(self._mesh)
+        if is_transforming():
+            outer = tracing()
+            try:
+                return self._call_inside(args, kwargs)
+            except RegionRequired:
+                if outer == PLAIN:
+                    # The outer program becomes one region.
+                    raise
         try:
             args, kwargs = prepare_call(args, kwargs) if self._simple else self._prepare(args, kwargs)
             if not is_multi_process():
@@ -148,17 +161,26 @@ class JitFunction:
         return over.get(mesh) or over.setdefault(mesh, self._copy(mesh=mesh))
 
     def _call_inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Calls the function as a part of the program that is being traced, as an inner `jax.jit`."""
-        check_surroundings(self._mesh)
+        """Calls the function as a part of what JAX traces, or of a transformation, as an inner `jax.jit`.
+
+        Raises:
+          RegionRequired: it splits tensors by hand, or takes tensors on the devices, outside of mapped regions.
+        """
         if self._static:
             args, kwargs = self._marked(args, kwargs)
-        region = current_region()
-        if region is None or not jax.sharding.get_abstract_mesh().manual_axes:
-            with self._context():
-                return self._plain(*args, **kwargs)
-        if self._mesh is not None:
-            check_inner_mesh(self._mesh, region.mesh)
-        return call_placed(self._without_marks(), self._shardings, args, kwargs)
+        region, manual = current_region(), bool(jax.sharding.get_abstract_mesh().manual_axes)
+        if region is not None and manual:
+            if self._mesh is not None:
+                check_inner_mesh(self._mesh, region.mesh)
+            return call_placed(self._without_marks(), self._shardings, args, kwargs)
+        checks = tracing() is None and is_enabled(self._check_replication)
+        with traced_as(PLAIN), self._context():
+            if any(map(is_tensor, flatten((args, kwargs))[0])):
+                require_region()
+            if checks and has_claims(trace_function(self._plain, args, kwargs).jaxpr):
+                # The program that is lowered checks them.
+                require_region()
+            return self._plain(*args, **kwargs)
 
     def _context(self) -> Any:
         """Returns the context of the trace: that of the call, with the mesh that was given if it has none."""
@@ -213,21 +235,12 @@ class JitFunction:
     def _trace_lower_run(
         self, args: Sequence[Any], kwargs: dict[str, Any], checks: Checks | None, carried: ends.Carried | None
     ) -> Any:
-        if jax.sharding.get_abstract_mesh().manual_axes:
-            # Inside a mapped region, the function is a part of it.
-            return self._plain(*args, **kwargs)
         before_tracing()
         call = self._flatten(args, kwargs)
         if checks is not None:
             checks.note_arguments(call.leaves)
-        traced, program, asked = self._trace(call, carried)
-        lowered = traced.lower()
-        mesh, leaves = with_devices(lowered.mesh), [compat.in_device_memory(x) for x in call.leaves]
-        if program.plain is None or asked is None:
-            return lowered.run(leaves, mesh, checks)
-        return _tree.unflatten(
-            program.out_tree, run_partitioned(lowered, program.plain, asked, leaves, mesh, checks)
-        )
+        lowered = self._trace(call, carried).lower()
+        return lowered.run([compat.in_device_memory(x) for x in call.leaves], with_devices(lowered.mesh), checks)
 
     def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Prepares a call with static or donated arguments: static ones are wrapped, to be looked up by type too."""
@@ -296,7 +309,9 @@ class JitFunction:
                 return path[1].key in self._donated.argnames
             return by_position[int(path[1].idx)]
 
-        return _Call(fun, args, kwargs, leaves, tree, paths, tuple(i for i, path in enumerate(paths) if is_donated(path)))
+        return _Call(
+            fun, args, kwargs, leaves, tree, paths, tuple(i for i, path in enumerate(paths) if is_donated(path))
+        )
 
     @api_boundary
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
@@ -310,9 +325,9 @@ class JitFunction:
         for leaf, path in zip(call.leaves, call.paths, strict=True):
             if not is_tensor(leaf):
                 abstract(leaf, show_path(path))
-        return self._trace(call, ends.carried_shardings(call.leaves, self._mesh or context_mesh()))[0]
+        return self._trace(call, ends.carried_shardings(call.leaves, self._mesh or context_mesh()))
 
-    def _trace(self, call: _Call, carried: ends.Carried | None) -> tuple[Traced, TtirProgram, Asked | None]:
+    def _trace(self, call: _Call, carried: ends.Carried | None) -> Traced:
         by_hand = any(map(is_tensor, call.leaves))
         with self._context():
             plain = None if by_hand else trace_plain(self._plain, call.args, call.kwargs)
@@ -320,14 +335,13 @@ class JitFunction:
         arguments = tuple(argument_of(x, p, mesh) for x, p in zip(call.leaves, call.paths, strict=True))
         boundary = Boundary(getattr(self._fun, "__name__", "function"), mesh, call.tree, arguments, call.donated)
         if plain is None:
-            program = self._trace_by_hand(call, arguments, mesh)
-            return Traced.of(boundary, program), program, None
+            return Traced.of(boundary, self._trace_by_hand(call, arguments, mesh))
         shardings = plain.in_shardings, plain.out_shardings
         rows = call.leaves, call.paths, mesh, *shardings, carried
         asked = ends.requested_shardings(*rows, self._full_results)
         program = program_of(plain, asked, mesh)
         warn_about(program, asked, boundary)
-        return traced_program(program, boundary, asked), program, asked
+        return traced_program(program, boundary, asked)
 
     def _trace_by_hand(self, call: _Call, arguments: Sequence[Argument], mesh: AnyMesh) -> TtirProgram:
         if self._has_shardings and any(map(is_tensor, call.leaves)):

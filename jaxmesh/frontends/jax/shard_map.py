@@ -45,6 +45,11 @@ def is_region(eqn: Eqn) -> bool:
     return eqn.primitive.name == "shard_map" and bool(eqn.params["newly_manual_axes"])
 
 
+def has_claims(program: Jaxpr) -> bool:
+    """Returns True if a program has `shard_map`s with `check_vma=False`, whose out_specs claim that copies are equal."""
+    return any(is_region(e) and not e.params["check_vma"] for e in walk.all_eqns(program))
+
+
 def raise_one(
     eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh, assumptions: dict[str, None], *, splices: bool = False
 ) -> list[Any]:
