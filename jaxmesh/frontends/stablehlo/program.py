@@ -47,7 +47,7 @@ class ImportedProgram:
     @property
     def out_specs(self) -> tuple[PartitionSpec, ...]:
         """The specs of the results."""
-        return tuple(map(_trimmed, map(as_spec, self.results)))
+        return tuple(map(as_spec, self.results))
 
 
 def import_module(
@@ -141,14 +141,6 @@ def import_module(
         tuple(decisions.assumptions),
         importer.splits or not importer.computes,
     )
-
-
-def _trimmed(spec: PartitionSpec) -> PartitionSpec:
-    """Returns a spec without the whole dims at its end, as JAX writes the shardings that XLA chose."""
-    rows = list(spec)
-    while rows and rows[-1] is None:
-        rows.pop()
-    return PartitionSpec(*rows)
 
 
 def _leave(importer: Importer, y: Sharded, sharding: Sharding, stays: bool) -> Any:
