@@ -43,9 +43,6 @@ def execute(
     specs_in = in_specs or [None] * len(args)
     kept = kept or [None] * len(plan.residency.results)
     explicit = [n for n, t in zip(mesh.axis_names, mesh.axis_types, strict=True) if t is AxisType.Explicit]
-    if explicit and not any(map(_is_typed, args)) and jax.sharding.get_abstract_mesh().empty:
-        # JAX types the values of a call without typed arguments as on Auto axes.
-        mesh, explicit = plain_mesh(mesh), []
     if not explicit:
         outs = _execute_whole(plan, mesh, _store_all(args, specs_in, mesh), kept)
         if out_specs is None:
@@ -66,11 +63,6 @@ def execute(
     api: Any = jax.sharding
     run = api.auto_axes(run, axes=tuple(explicit), out_sharding=shardings)
     return run(*[jnp.asarray(x) for x in args])
-
-
-def _is_typed(x: Any) -> bool:
-    """Returns True if the type of an array names a mesh with Explicit axes."""
-    return AxisType.Explicit in jax.typeof(x).sharding.mesh.axis_types
 
 
 def _constrain(y: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
