@@ -162,7 +162,8 @@ class Compiled:
 
     def runtime_executable(self) -> Any:
         """Returns XLA's executable, as of `jax.stages.Compiled`."""
-        return self._compiled.runtime_executable()
+        executable: Any = self._compiled.runtime_executable()
+        return executable
 
     @property
     def input_shardings(self) -> Any:
