@@ -153,7 +153,8 @@ class Compiled:
     @property
     def out_info(self) -> Any:
         """The types and shardings of the results, in their tree, as of `jax.stages`."""
-        return self._compiled.out_info
+        compiled: Any = self._compiled
+        return compiled.out_info
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
@@ -162,8 +163,7 @@ class Compiled:
 
     def runtime_executable(self) -> Any:
         """Returns XLA's executable, as of `jax.stages.Compiled`."""
-        compiled: Any = self._compiled
-        return compiled.runtime_executable()
+        return self._compiled.runtime_executable()
 
     @property
     def input_shardings(self) -> Any:

@@ -186,7 +186,7 @@ def test_explicit_axes() -> None:
         alike(*grads)
         assert [g.sharding.spec for g in grads[0]] == [g.sharding.spec for g in grads[1]]
         assert jm.jit(program).trace(*args).as_text().count("presharded") == 4
-    assert jm.jit(program, full_results=True).trace(*args).as_text().count("presharded") == 3
+        assert jm.jit(program, full_results=True).trace(*args).as_text().count("presharded") == 3
 
 
 def test_the_mesh_of_set_mesh() -> None:

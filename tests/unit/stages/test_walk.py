@@ -19,7 +19,7 @@ from jaxmesh.frontends.mlir import trace
 from jaxmesh.stages import arguments
 from tests.generators.suite.all_programs import PROGRAMS, Entry
 
-FIRST_CALL, LATER_CALLS, WITH_THE_ARRAY = 36, 9, 14
+FIRST_CALL, LATER_CALLS, WITH_THE_ARRAY = 43, 9, 19
 """Modules of which a function runs in the first and in every later call; those of them that are given the array."""
 
 
