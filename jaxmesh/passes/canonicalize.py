@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.definitions import definition_of, has_trait
-from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.op import Trait, Write
 from jaxmesh.dialects.program import Op, Program, Shape, Value, without_dead
-from jaxmesh.dialects.textual import MUTATES
+from jaxmesh.passes.aliases import written_by
 from jaxmesh.passes.rules import Rules
 
 
 def canonicalize(program: Program) -> Program:
     """Returns the program with every op in its canonical form."""
-    mutated = {op.operands[i] for op in program.ops for i in MUTATES.get(op.name, ()) if i < len(op.operands)}
+    mutated = {v for op in program.ops for v in written_by(op, (Write.BESIDE_RESULTS,))}
     read = Counter([*(v for op in program.ops for v in op.used), *(r.value for r in program.results)])
     state = _State(replace(program, types=list(program.types), ops=[], results=[]), mutated, read)
     for op in program.ops:
@@ -45,7 +45,7 @@ class _State:
     """
 
     made: Program
-    mutated: set[Value | None]
+    mutated: set[Value]
     read: Counter[Value]
     makers: dict[Value, Op] = field(default_factory=dict[Value, Op])
     same: dict[Value, Value] = field(default_factory=dict[Value, Value])
@@ -117,9 +117,9 @@ def _renamed(op: Op, name: str, operands: tuple[Value | None, ...], attributes: 
 
 
 def _attribute(op: Op, name: str) -> Any:
-    row = definition_of(op.name)
-    assert row is not None
-    return op.attributes.get(name, row.by_name[name].default)
+    definition = definition_of(op.name)
+    assert definition is not None
+    return op.attributes.get(name, definition.by_name[name].default)
 
 
 def _unchanged(state: _State, op: Op) -> bool:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import HOST_CALL, LOAD_CACHED, WEIGHTS, Op, Port, Program, Value
-from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
 from jaxmesh.passes.aliases import written_by
 from jaxmesh.passes.compute_on_host import compute_on_host
 from jaxmesh.passes.layouts.decide_layouts import decide_layouts
@@ -92,7 +93,7 @@ def _groups(program: Program) -> tuple[list[list[Op]], dict[Value, Op]]:
     for number, op in enumerate(program.ops):
         if not op.results or not constant.issuperset(op.results):
             continue
-        if op.name in LAYOUT_ONLY and op.used[0] not in group_of:
+        if has_trait(op.name, Trait.LAYOUT) and op.used[0] not in group_of:
             moves[op.results[0]] = op
             continue
         first, *others = sorted({group_of[v] for v in op.used if v in group_of}) or [number]
@@ -146,7 +147,7 @@ def _moved_first(function: Program) -> Program:
     for port in reversed(function.arguments):
         reached = {port.value}
         for op in function.ops:
-            if op.name in LAYOUT_ONLY and op.used[0] in reached:
+            if has_trait(op.name, Trait.LAYOUT) and op.used[0] in reached:
                 reached.update(op.results)
                 first.append(op)
     made = {v for op in first for v in op.results}

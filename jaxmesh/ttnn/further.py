@@ -21,9 +21,10 @@ _lax: Any = jax.lax
 
 def each(title: str, key: Sequence[Any], compute: Callable[..., Any], *tensors: Any) -> Any:
     """Computes a function of tensors on each device; `key` are its other arguments."""
-    row = OpDef(f"{title} {key!r}", (len(tensors), len(tensors)), (), lambda call: compute(*call.operands))
+    name, count = f"{title.removeprefix('ttnn.')} {key!r}", len(tensors)
+    definition = OpDef("ttnn", name, (count, count), (), lambda call: compute(*call.operands))
     storage = next(t.storage for t in tensors if isinstance(t, MeshTensor))
-    (out,) = perform(row, title, tensors, NO_ARGUMENTS, None, storage)
+    (out,) = perform(definition, title, tensors, NO_ARGUMENTS, None, storage)
     return set_owner(out, owner_of(tensors))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, expect, need
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, Write, attr, define, describe, expect, need
 from jaxmesh.dialects.ttir.helpers import (
     check_dim,
     check_dims,
@@ -65,6 +65,7 @@ def _check_gather(call: Call, x: Any, starts: Any) -> None:
 
 
 _SLICES = OpDef(
+    "ttir",
     "gather",
     (2, 2),
     (
@@ -236,9 +237,9 @@ def _update_position(call: Call, cache: Any, new: Any, index: Any) -> Any:
 
 
 _OFFSET = expect("batch_offset", "int", 0, form="i32")
-_FILL_WITH_RESULT = OpDef("fill_cache", (2, 2), (_OFFSET,), _fill_cache)
-_UPDATE_WITH_RESULT = OpDef("update_cache", (3, 3), (_OFFSET,), _update_first)
+_FILL_WITH_RESULT = OpDef("ttir", "fill_cache", (2, 2), (_OFFSET,), _fill_cache)
+_UPDATE_WITH_RESULT = OpDef("ttir", "update_cache", (3, 3), (_OFFSET,), _update_first)
 """With the cache as a result, and its batch in the input's first dim."""
 
-define(OPS, "fill_cache", 2, _OFFSET, writes=0, former=_FILL_WITH_RESULT)(_fill_cache)
-define(OPS, "update_cache", 3, _OFFSET, writes=0, former=_UPDATE_WITH_RESULT)(_update_cache)
+define(OPS, "fill_cache", 2, _OFFSET, writes={0: Write.AS_RESULT}, former=_FILL_WITH_RESULT)(_fill_cache)
+define(OPS, "update_cache", 3, _OFFSET, writes={0: Write.AS_RESULT}, former=_UPDATE_WITH_RESULT)(_update_cache)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Call, Trait, expect, need
 from jaxmesh.dialects.ttnn.data_types import ANY, NARROW, NUMBERS, U16, WIDE
 from jaxmesh.dialects.ttnn.forms import MODULAR, MOVED, Forms, Occurrence, forms, refused, too_long
@@ -39,7 +38,7 @@ define(
     traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND],
     python=[_X, attribute("shape"), MEMORY],
     cpp=[_X, attribute("shape", form="vector"), _MEMORY],
-    takes=_reshape,
+    accepts=_reshape,
 )
 
 
@@ -57,9 +56,9 @@ define(
     traits=[Trait.RETURNS_OPERAND],
     python=[_X, attribute("dims", "permutation"), MEMORY, text("pad_value", "0.0", keyword=True, default=0.0)],
     cpp=[_X, attribute("dims", "permutation", form="int64s"), _MEMORY, text("pad_value", "0.0f")],
-    takes=MOVED,
+    accepts=MOVED,
 )
-define(OPS, "transpose", python=[_X, attribute("dim1", "dim0"), attribute("dim2", "dim1"), MEMORY], takes=MOVED)
+define(OPS, "transpose", python=[_X, attribute("dim1", "dim0"), attribute("dim2", "dim1"), MEMORY], accepts=MOVED)
 
 
 def _narrow_in_rows(op: Occurrence) -> Forms:
@@ -91,9 +90,9 @@ define(
     traits=[Trait.RETURNS_OPERAND],
     python=[_X, _COUNTS, MEMORY],
     cpp=[_X, _COUNTS],
-    takes=_repeat,
+    accepts=_repeat,
 )
-define(OPS, "repeat_interleave", python=[_X, attribute("repeats"), attribute("dim"), MEMORY], takes=_narrow_in_rows)
+define(OPS, "repeat_interleave", python=[_X, attribute("repeats"), attribute("dim"), MEMORY], accepts=_narrow_in_rows)
 
 
 def _concat(op: Occurrence) -> Forms:
@@ -110,7 +109,7 @@ define(
     "concat",
     traits=[Trait.RETURNS_OPERAND],
     python=[operands("tensors"), attribute("dim"), MEMORY],
-    takes=_concat,
+    accepts=_concat,
 )
 
 
@@ -133,7 +132,7 @@ define(
     traits=[Trait.RETURNS_OPERAND],
     python=[_X, *_SLICE, MEMORY],
     cpp=[_X, *(replace(p, form="span") for p in _SLICE), _MEMORY],
-    takes=_slice,
+    accepts=_slice,
 )
 
 
@@ -154,11 +153,11 @@ _MULTICORE = attribute("use_multicore", keyword=True, default=True)
 define(
     OPS,
     "pad",
-    attributes=[*ttir.OPS["pad"].attributes, expect("use_multicore", "bool", True)],
+    more=[expect("use_multicore", "bool", True)],
     traits=[Trait.RETURNS_OPERAND],
     python=[*_PADDED, _MULTICORE, MEMORY],
     cpp=positional(*_PADDED, _MULTICORE, MEMORY),
-    takes=_pad,
+    accepts=_pad,
 )
 define(
     OPS,
@@ -168,5 +167,5 @@ define(
     traits=[Trait.MOVES, Trait.DECOMPOSED],
     python=[_X, DTYPE, MEMORY],
     cpp=positional(_X, MEMORY, DTYPE),
-    takes=forms(ANY - {"INT8"}, casts=MODULAR),
+    accepts=forms(ANY - {"INT8"}, casts=MODULAR),
 )

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.definitions import ttnn_definition
 from jaxmesh.dialects.imported_op import group_operands
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import LOAD_CACHED, Op, Program, Type, Value
-from jaxmesh.dialects.textual_calls import CALLS
 from jaxmesh.dialects.ttnn.op import Param, TtnnOp
 from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.cpp import values as values
@@ -120,17 +120,19 @@ class _Writer:
         return name
 
     def op(self, op: Op) -> None:
-        name = op.name.removeprefix("ttnn.")
+        definition = ttnn_definition(op.name)
         if op.name == LOAD_CACHED:
             self.load_cached(op)
-        elif name in _SPECIAL:
-            _SPECIAL[name](self, op)
-        elif op.name.startswith("ttnn.") and (row := ttnn.OPS.get(name) or CALLS.get(name)) is not None:
-            self.call(op, row)
-        else:
+        elif op.name in _SPECIAL:
+            _SPECIAL[op.name](self, op)
+        elif definition is None or not definition.cpp.callee:
+            if definition is not None and Trait.LAYOUT in definition.traits:
+                raise undecomposed(op)
             raise MissingRuleError(
-                f"no C++ call for {op.name} ({op.line or 'no line known'}); add a row to jaxmesh/dialects/ttnn/*.py."
+                f"no C++ call for {op.name} ({op.line or 'no line known'}); define it in jaxmesh/dialects/ttnn/*.py."
             )
+        else:
+            self.call(op, definition)
 
     def load_cached(self, op: Op) -> None:
         """The results of a function that is called the first time."""
@@ -147,21 +149,21 @@ class _Writer:
     def listed(self, op: Op) -> str:
         return ", ".join(self.names[v] for v in op.used)
 
-    def call(self, op: Op, row: TtnnOp) -> None:
-        arguments = ", ".join([self.argument(op, row, p) for p in row.cpp.params])
-        text = f"{row.cpp.callee}({arguments})"
+    def call(self, op: Op, definition: TtnnOp) -> None:
+        arguments = ", ".join([self.argument(op, definition, p) for p in definition.cpp.params])
+        text = f"{definition.cpp.callee}({arguments})"
         if not op.results:
             self.statement(text)
             return
-        if len(op.results) == 1 and row.cpp_results != "optionals":
+        if len(op.results) == 1 and definition.cpp_results != "optionals":
             self.result(op, text)
             return
-        kind, element = _SEVERAL[row.cpp_results](len(op.results))
+        kind, element = _SEVERAL[definition.cpp_results](len(op.results))
         made = self.variable(kind, text)
         for i, result in enumerate(op.results):
             self.names[result] = self.variable(TENSOR, element.format(made, i))
 
-    def argument(self, op: Op, row: TtnnOp, param: Param) -> str:
+    def argument(self, op: Op, definition: TtnnOp, param: Param) -> str:
         """One argument of a call, printed."""
         match param.source:
             case "operand":
@@ -171,9 +173,11 @@ class _Writer:
             case "operands":
                 return self.variable(TENSORS, f"util_create_vec({', '.join(t for t in self.tensors(op) if t)})")
             case "attribute":
-                return self.attribute(op, row, param)
+                return self.attribute(op, definition, param)
             case "device":
                 return self.device_option(op)
+            case "mesh_device":
+                return self.device(op) or NOTHING
             case "text":
                 return str(param.key)
             case _:
@@ -187,9 +191,9 @@ class _Writer:
         grouped = found if None in found else group_operands(sizes, [v for v in found if v is not None])
         return [None if v is None else self.names[v] for v in grouped]
 
-    def attribute(self, op: Op, row: TtnnOp, param: Param) -> str:
+    def attribute(self, op: Op, definition: TtnnOp, param: Param) -> str:
         name = str(param.key)
-        value: Any = op.attributes.get(name, row.definition.by_name[name].default)
+        value: Any = op.attributes.get(name, definition.by_name[name].default)
         if param.form == "array":
             return self.loaded(op, file, value) if (file := self.constants.file(op)) else self.data(value)
         if param.form == "span":
@@ -260,26 +264,6 @@ class _Writer:
         callee = op.name.removeprefix("ttnn.")
         self.result(op, f"{_DISTRIBUTED}::{callee}({self.operand(op)}, {reference})")
 
-    def to_device(self, op: Op) -> None:
-        memory = values.memory_config(self.program.types[op.results[0]])
-        self.result(op, f"ttnn::to_device({self.operand(op)}, {self.device(op)}, {memory})")
-
-    def to_layout(self, op: Op) -> None:
-        kind = self.program.types[op.results[0]]
-        layout = values.layout(op.attributes["layout"] == "tile")
-        memory = values.memory_config(kind)
-        self.result(op, f"ttnn::to_layout({self.operand(op)}, {layout}, {NOTHING}, {memory})")
-
-    def to_memory_config(self, op: Op) -> None:
-        memory = values.memory_config(self.program.types[op.results[0]])
-        self.result(op, f"ttnn::to_memory_config({self.operand(op)}, {memory})")
-
-    def to_tensor_spec(self, op: Op) -> None:
-        raise undecomposed(op)
-
-    def deallocate(self, op: Op) -> None:
-        self.statement(f"ttnn::deallocate({self.operand(op)}, {values.one(bool(op.attributes.get('force', False)))})")
-
 
 _SEVERAL: Mapping[str, Callable[[int], tuple[str, str]]] = {
     "vector": lambda _: (TENSORS, "{}[{}]"),
@@ -288,17 +272,11 @@ _SEVERAL: Mapping[str, Callable[[int], tuple[str, str]]] = {
 }
 """By what a function of several results gives: its type, and how an element is taken."""
 _SPECIAL: Mapping[str, Callable[[_Writer, Op], None]] = {
-    "get_device": _Writer.get_device,
-    "distribute_tensor": _Writer.distribute_tensor,
-    "aggregate_tensor": _Writer.aggregate_tensor,
-    "to_device": _Writer.to_device,
-    "from_device": lambda writer, op: writer.result(op, f"ttnn::from_device({writer.operand(op)})"),
-    "to_layout": _Writer.to_layout,
-    "to_memory_config": _Writer.to_memory_config,
-    "to_tensor_spec": _Writer.to_tensor_spec,
-    "deallocate": _Writer.deallocate,
+    "ttnn.get_device": _Writer.get_device,
+    "ttnn.distribute_tensor": _Writer.distribute_tensor,
+    "ttnn.aggregate_tensor": _Writer.aggregate_tensor,
 }
-"""The ops of `MEMORY_OPS`."""
+"""The ops that print several statements."""
 
 _OF_RESULT: Mapping[str, Callable[[Type], str]] = {
     "none": lambda _: NOTHING,

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.definitions import HOISTED, definition_of, group_count, has_trait
+from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
 from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.program import LOAD_CACHED, Op, Port, Program, Value
-from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.mlir.attributes import array, attribute, by
 from jaxmesh.emit.mlir.layouts import Layouts
@@ -221,23 +220,22 @@ class _Printer:
         if found is None:
             properties = ", ".join(self._properties(op))
             found = f"{f' <{{{properties}}}>' if properties else ''}{self._discardable(op)}"
-            forms, _ = _forms(op.name)
-            if group_count(op.name) is None and not _BY_TYPE.intersection(map(forms.get, op.attributes)):
+            forms, definition = _forms(op.name)
+            if definition.groups is None and not _BY_TYPE.intersection(map(forms.get, op.attributes)):
                 self.printed[key] = found
         return found
 
     def _properties(self, op: Op) -> Iterator[str]:
-        forms, row = _forms(op.name)
+        forms, definition = _forms(op.name)
         left = {HOISTED, *_discardable(op.name)}
         given = {k: v for k, v in op.attributes.items() if v is not None and k not in left}
-        if row is not None:
-            given = {**row.assumptions, **given}
-            if absent := ", ".join(repr(a.name) for a in row.attributes if a.required and a.name not in given):
-                raise VerifyError(f"{op.name} needs the attribute {absent}; it is missing.")
+        given = {**definition.assumptions, **given}
+        if absent := ", ".join(repr(a.name) for a in definition.attributes if a.required and a.name not in given):
+            raise VerifyError(f"{op.name} needs the attribute {absent}; it is missing.")
         if op.name == "ttnn.get_device":
             given.setdefault("mesh_offset", (0,) * len(self.program.mesh))
         kept = _SEGMENTS in given and has_trait(op.name, Trait.OPAQUE)
-        segments = given.get(_SEGMENTS) if kept else _segments(op, row, self.program) if row is not None else None
+        segments = given.get(_SEGMENTS) if kept else _segments(op, definition, self.program)
         if segments is not None:
             given.setdefault(_SEGMENTS, segments)
         else:
@@ -284,27 +282,24 @@ def _discardable(op: str) -> Mapping[str, str]:
 
 
 @cache
-def _forms(op: str) -> tuple[Mapping[str, str], OpDef | None]:
-    """By an op's name: the forms of its attributes, and its row."""
-    dialect, _, name = op.partition(".")
-    if dialect == "ttnn" and name in MEMORY_OPS:
-        return MEMORY_OPS[name].attributes, None
-    row = definition_of(op)
-    if row is None:
-        folder = "ttnn" if dialect == "ttnn" else "ttir"
-        raise MissingRuleError(f"no text for {op!r}: it has no row; add one in jaxmesh/dialects/{folder}/.")
-    return {a.name: a.mlir_form for a in row.attributes} | {_SEGMENTS: "i32a"}, row
+def _forms(op: str) -> tuple[Mapping[str, str], OpDef]:
+    """Returns the MLIR forms of an op's attributes, and its definition."""
+    definition = definition_of(op)
+    if definition is None:
+        folder = "ttnn" if op.startswith("ttnn.") else "ttir"
+        raise MissingRuleError(f"no text for {op!r}: it has no definition; add one in jaxmesh/dialects/{folder}/.")
+    return {a.name: a.mlir_form for a in definition.attributes} | {_SEGMENTS: "i32a"}, definition
 
 
 def _overwritten_operand(op: Op) -> Value | None:
     """Returns the operand that an op writes to instead of giving a result."""
-    row = _forms(op.name)[1]
-    return None if row is None or row.writes is None else op.operands[row.writes]
+    number = _forms(op.name)[1].overwritten
+    return None if number is None else op.operands[number]
 
 
-def _segments(op: Op, row: OpDef, program: Program) -> tuple[int, ...] | None:
+def _segments(op: Op, definition: OpDef, program: Program) -> tuple[int, ...] | None:
     """Returns which operands are present, where more than one may be left out."""
-    most, least = group_count(op.name), row.operands[0]
+    most, least = definition.groups, definition.operands[0]
     if most is None:
         return None
     places = [v for v in op.operands if v is None or program.types[v].kind != "device"]

@@ -1,14 +1,14 @@
-"""Calls of emitted Python: the arguments of a row's call, and the few ops that are known by name."""
+"""Calls of emitted Python: the arguments of a definition's call, and the few ops that print several statements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.definitions import ttnn_definition
 from jaxmesh.dialects.imported_op import group_operands
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value
-from jaxmesh.dialects.textual_calls import CALLS
 from jaxmesh.dialects.ttnn.op import NEEDED, Param, Signature, TtnnOp
 from jaxmesh.emit.languages import undecomposed
 from jaxmesh.emit.python import values as values
@@ -18,24 +18,25 @@ Names = Mapping[Value, str]
 
 
 def signature_of(op: Op) -> tuple[TtnnOp, Signature]:
-    """The row of an op, and its Python call."""
-    name = op.name.removeprefix("ttnn.")
-    row = (ttnn.OPS.get(name) or CALLS.get(name)) if op.name.startswith("ttnn.") else None
-    if row is None or not row.python.params:
+    """Returns the definition of an op, and its Python call."""
+    definition = ttnn_definition(op.name)
+    if definition is not None and Trait.LAYOUT in definition.traits and not definition.python.params:
+        raise undecomposed(op)
+    if definition is None or not definition.python.params:
         place = f" (from {op.line})" if op.line else ""
         raise MissingRuleError(
-            f"emitted Python: failed to legalize operation '{op.name}'{place}: it is no op of TTNN's table with a "
-            "Python call; add a `define(...)` entry to one of the files jaxmesh/dialects/ttnn/*.py, and a pattern to "
-            "one of jaxmesh/passes/ttir_to_ttnn/*.py."
+            f"emitted Python: failed to legalize operation '{op.name}'{place}: it is not an op of TTNN with a "
+            "Python call; add a `define(...)` to one of the files jaxmesh/dialects/ttnn/*.py, and a pattern to one of "
+            "jaxmesh/passes/ttir_to_ttnn/*.py."
         )
-    return row, row.python
+    return definition, definition.python
 
 
-def arguments(program: Program, op: Op, row: TtnnOp, params: Sequence[Param], names: Names) -> str:
-    """Returns the text between the parentheses of a row's call."""
-    kind = program.types[op.results[0]] if op.results else None
-    hosted = kind is not None and kind.host
-    site = _Site(program, op, row, kind, names)
+def arguments(program: Program, op: Op, definition: TtnnOp, params: Sequence[Param], names: Names) -> str:
+    """Returns the text between the parentheses of a definition's call."""
+    result = program.types[op.results[0]] if op.results else None
+    hosted = result is not None and result.host
+    site = _Site(program, op, definition, result, names)
     printed = [(p, _SOURCES[p.source](site, p)) for p in params if _is_printed(p, op, hosted)]
     return ", ".join(f"{p.name}={value}" if p.keyword else value for p, value in printed)
 
@@ -45,19 +46,21 @@ def _is_printed(param: Param, op: Op, hosted: bool) -> bool:
 
 
 class _Site(NamedTuple):
-    """One call: the op, its row, the type of its first result, and the names of values."""
+    """One call: the op, its definition, the type of its first result, and the names of values."""
 
     program: Program
     op: Op
-    row: TtnnOp
-    kind: Type | None
+    definition: TtnnOp
+    type: Type | None
     names: Names
 
     @property
     def result(self) -> Type:
-        if self.kind is None:
-            raise VerifyError(f"{self.op.name} has no result, but its call writes the type of one; correct its row.")
-        return self.kind
+        if self.type is None:
+            raise VerifyError(
+                f"{self.op.name} has no result, but its call writes the type of one; correct its definition."
+            )
+        return self.type
 
     @property
     def tensors(self) -> list[Value | None]:
@@ -95,11 +98,20 @@ def _attribute(site: _Site, param: Param) -> str:
     key = str(param.key)
     if key in site.op.attributes:
         return values.attribute(site.op.attributes[key], param.form)
-    known = site.row.definition.by_name.get(key)
+    known = site.definition.by_name.get(key)
     if known is not None and known.required:
         raise VerifyError(f"{site.op.name} needs the attribute {key!r} ({known.kind}); it is missing.")
     default = None if known is None else known.default
     return values.attribute(param.default if default is None and param.default is not NEEDED else default, param.form)
+
+
+def _changed_dtype(site: _Site, _: Param) -> str:
+    before = site.program.types[site.op.used[0]].dtype
+    return "None" if before == site.result.dtype else values.data_type(site.result.dtype)
+
+
+def _device_name(site: _Site, _: Param) -> str:
+    return "None" if (device := _device(site)) is None else site.names[device]
 
 
 _SOURCES: Mapping[str, Callable[[_Site, Param], str]] = {
@@ -112,21 +124,23 @@ _SOURCES: Mapping[str, Callable[[_Site, Param], str]] = {
     "dtype": lambda site, _: values.data_type(site.result.dtype),
     "layout": lambda site, _: values.layout(site.result),
     "shape": lambda site, param: values.attribute(site.result.shape, param.form),
-    "device": lambda site, _: "None" if (device := _device(site)) is None else site.names[device],
+    "changed_dtype": _changed_dtype,
+    "device": _device_name,
+    "mesh_device": _device_name,
     "compute_config": lambda site, _: values.COMPUTE_CONFIG,
     "text": lambda site, param: str(param.key),
     "none": lambda site, _: "None",
 }
 
 
-# --- the ops of `MEMORY_OPS` -----------------------------------------------------------------------------------------
+# --- ops that print several statements -------------------------------------------------------------------------------
 
 Statements = list[tuple[str, str]]
 """A callee and its arguments, in order; each statement may name the one before it as `{}`."""
 
 
 def special(program: Program, op: Op, names: Names) -> Statements | None:
-    """The statements of an op that speaks of the mesh, of transfers, layouts or memory; None for any other op."""
+    """Returns the statements of an op that opens the mesh or transfers a tensor; None for any other op."""
     writer = _SPECIAL.get(op.name)
     return None if writer is None else writer(program, op, names)
 
@@ -171,43 +185,8 @@ def _aggregate(program: Program, op: Op, names: Names) -> Statements:
     return _transfer(op, names, "composer", f"{values.listed(config.dims)}{_override(config)}")
 
 
-def _to_device(program: Program, op: Op, names: Names) -> Statements:
-    tensor, device = op.used
-    memory = values.memory_config(program.types[op.results[0]])
-    return [("ttnn.to_device", f"{names[tensor]}, device={names[device]}, memory_config={memory}")]
-
-
-def _to_layout(program: Program, op: Op, names: Names) -> Statements:
-    (tensor,) = op.used
-    before, after = program.types[tensor], program.types[op.results[0]]
-    dtype = "None" if before.dtype == after.dtype else values.data_type(after.dtype)
-    printed = f"{names[tensor]}, {values.layout(after)}, {dtype}, memory_config={values.memory_config(after)}"
-    return [("ttnn.to_layout", printed)]
-
-
-def _to_memory_config(program: Program, op: Op, names: Names) -> Statements:
-    (tensor,) = op.used
-    memory = values.memory_config(program.types[op.results[0]])
-    return [("ttnn.to_memory_config", f"{names[tensor]}, {memory}")]
-
-
-def _to_tensor_spec(program: Program, op: Op, names: Names) -> Statements:
-    raise undecomposed(op)
-
-
-def _deallocate(program: Program, op: Op, names: Names) -> Statements:
-    (tensor,) = op.used
-    return [("ttnn.deallocate", f"{names[tensor]}, {bool(op.attributes.get('force', False))}")]
-
-
 _SPECIAL: Mapping[str, Callable[[Program, Op, Names], Statements]] = {
     "ttnn.get_device": lambda program, op, names: [device_call(op.attributes["mesh_shape"], program.ring)],
     "ttnn.distribute_tensor": _distribute,
     "ttnn.aggregate_tensor": _aggregate,
-    "ttnn.to_device": _to_device,
-    "ttnn.to_layout": _to_layout,
-    "ttnn.to_memory_config": _to_memory_config,
-    "ttnn.to_tensor_spec": _to_tensor_spec,
-    "ttnn.from_device": lambda program, op, names: [("ttnn.from_device", names[op.used[0]])],
-    "ttnn.deallocate": _deallocate,
 }

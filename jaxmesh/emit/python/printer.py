@@ -231,8 +231,8 @@ class _Module:
         stored = None if file is None else calls.load_constant(self.program, op, names, file)
         statements = stored or calls.special(self.program, op, names)
         if statements is None:
-            row, signature = calls.signature_of(op)
-            statements = [(signature.callee, calls.arguments(self.program, op, row, signature.params, names))]
+            definition, call = calls.signature_of(op)
+            statements = [(call.callee, calls.arguments(self.program, op, definition, call.params, names))]
         if not op.results:
             body += [f"  {callee}({arguments})" for callee, arguments in statements]
             return

@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects import ttnn
-from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
+from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait, ttnn_definition
 from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value
 from jaxmesh.dialects.ttnn.forms import Occurrence
 from jaxmesh.dialects.ttnn.layouts import is_plain
-from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
-from jaxmesh.frontends.mlir import decode as decoded, quantization
+from jaxmesh.frontends.mlir import decode as decoded
 from jaxmesh.frontends.mlir.ttnn_configs import CONFIGS
 
 _SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
@@ -121,12 +119,13 @@ class _Flat:
         before = [None if v is None else self.program.types[v] for v in operands]
         if has_trait(step.op, Trait.TEXTUAL):
             return [replace(kind, tile=True) for kind in kinds]
-        row = ttnn.OPS.get(step.op.removeprefix("ttnn."))
-        if row is None or not any(k is not None and k.kind == "tensor" and not k.host for k in before):
+        definition = ttnn_definition(step.op)
+        named = definition is None or Trait.MEMORY in definition.traits
+        if definition is None or named or not any(k is not None and k.kind == "tensor" and not k.host for k in before):
             like = self._type_of_memory(step, [k for k in before if k is not None])
             return [replace(kind, host=like.host, tile=like.tile) for kind in kinds]
         tensors = tuple([k for k in before if k is None or k.kind == "tensor"])
-        found = row.forms_of(Occurrence(attributes, tensors, tuple(kinds)))
+        found = definition.forms_of(Occurrence(attributes, tensors, tuple(kinds)))
         return [replace(kind, tile=found.result(i, tensors, kind.dtype)[1]) for i, kind in enumerate(kinds)]
 
     def _type_of_memory(self, step: decoded.Step, operands: Sequence[Type]) -> Type:
@@ -178,7 +177,7 @@ def _attributes(step: decoded.Step) -> Mapping[str, Any]:
         rest = {k: v for k, v in step.attributes.items() if k != HOISTED}
         return {**_attributes(replace(step, attributes=rest)), HOISTED: True}
     dialect, _, name = step.op.partition(".")
-    if step.op in quantization.OPS:
+    if has_trait(step.op, Trait.BY_ELEMENT_TYPE):
         # What is stored does not say the type that the op is of.
         raise _NotPrinted
     attributes = {k: v for k, v in step.attributes.items() if k not in _SEGMENTS and "." not in k}
@@ -187,16 +186,19 @@ def _attributes(step: decoded.Step) -> Mapping[str, Any]:
             raise _NotPrinted
         promised = step.attributes.get(f"jaxmesh.{_PROMISE}", False) is not False
         return attributes | ({_PROMISE: True} if promised else {})
-    if dialect == "ttnn" and name in MEMORY_OPS:
-        if not attributes.keys() <= MEMORY_OPS[name].attributes.keys():
+    definition = definition_of(step.op)
+    if definition is not None and Trait.MEMORY in definition.traits:
+        if not attributes.keys() <= definition.by_name.keys():
             raise _NotPrinted
         if name == "to_layout":
             return {"layout": _page_layout(step)}
         return {k: CONFIGS[k](str(v)) if k in CONFIGS else v for k, v in attributes.items()}
     if _ROUNDING in step.attributes:
         attributes["rounding_mode"] = step.attributes[_ROUNDING]
-    row = definition_of(step.op)
-    if row is None or Trait.NOT_UPSTREAM in row.traits or not attributes.keys() <= row.by_name.keys():
+    if definition is None or Trait.NOT_UPSTREAM in definition.traits:
+        raise _NotPrinted
+    attributes = definition.kept(attributes)
+    if not attributes.keys() <= definition.by_name.keys():
         raise _NotPrinted
     sizes = step.attributes.get(_SEGMENTS[0])
     kept = dialect == "ttir" or has_trait(step.op, Trait.OPAQUE)

@@ -11,9 +11,9 @@ import jax
 import numpy as np
 from jaxlib.mlir.dialects import sdy
 
-from jaxmesh.dialects import textual
-from jaxmesh.dialects.definitions import definition_of
-from jaxmesh.dialects.op import evaluate
+from jaxmesh.dialects.definitions import definition_of, has_trait
+from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.perform import evaluate
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import MissingRuleError, UnsupportedError
 from jaxmesh.frontends.jax.retype import spread, varying
@@ -35,7 +35,7 @@ _sdy: Any = sdy
 def _custom_call(program: Program, op: Any) -> list[Sharded]:
     name = target_of(op)
     known = _TARGETS.get(name)
-    if known is None and f"ttir.{_op_named(name)}" in textual.OPERANDS:
+    if known is None and has_trait(f"ttir.{_op_named(name)}", Trait.OPAQUE):
         known = _opaque_call
     if known is None:
         raise MissingRuleError(
@@ -121,11 +121,11 @@ def bind_op(
     program: Program, name: str, operands: Sequence[Any], attributes: Mapping[str, Any], types: Sequence[Any]
 ) -> list[Any]:
     """Performs an op of TTIR on arrays; its results are of the given types."""
-    row = definition_of(f"ttir.{name}")
-    assert row is not None, name
+    definition = definition_of(f"ttir.{name}")
+    assert definition is not None, name
 
     def meaning(*values: Any) -> list[Any]:
-        return evaluate(row, values, attributes, types, program.sizes)
+        return evaluate(definition, values, attributes, types, program.sizes)
 
     return keep_op(program.keeps_ops, name, operands, attributes, meaning)
 
@@ -208,16 +208,18 @@ def _opaque_call(program: Program, op: Any) -> list[Sharded]:
     Its attributes are strings; `has_x` says whether the optional operand `x` is there, and no call has a destination.
     """
     name = _op_named(target_of(op))
-    row, names = textual.OPS[f"ttir.{name}"], textual.OPERANDS[f"ttir.{name}"]
+    definition = definition_of(f"ttir.{name}")
+    assert definition is not None, name
+    names, known = definition.operand_names, definition.by_name
     where = "mhlo.frontend_attributes"
     rows = {k: program.read(v) for k, v in entries(op.attributes[where])} if where in op.attributes else {}
     flags = {k.removeprefix("has_"): _truth(v) for k, v in rows.items() if k.startswith("has_")}
     given = {k: v for k, v in rows.items() if not k.startswith(("has_", "xla."))}
-    if unknown := sorted(given.keys() - row.by_name.keys()):
+    if unknown := sorted(given.keys() - known.keys()):
         raise UnsupportedError(
-            f"@{target_of(op)} has {', '.join(unknown)}; its attributes are: {', '.join(row.by_name) or 'none'}."
+            f"@{target_of(op)} has {', '.join(unknown)}; its attributes are: {', '.join(known) or 'none'}."
         )
-    attributes = {k: _WORDS[row.by_name[k].kind](v) for k, v in given.items()}
+    attributes = {k: _WORDS[known[k].kind](v) for k, v in given.items()}
     xs = [program.env[v] for v in op.operands]
     arrays = iter([program.reshard(x, replicated(len(x.sharding)), f"for {target_of(op)}") for x in xs])
     free = len(xs) - sum(n[-1] != "?" and n != "output" for n in names)
@@ -228,7 +230,7 @@ def _opaque_call(program: Program, op: Any) -> list[Sharded]:
         free -= optional and there
         made = _destination(program, op) if operand == "output" else next(arrays, None) if there else None
         groups.append(made)
-    if f"ttir.{name}" in textual.GROUPS:
+    if definition.groups is not None:
         attributes["operandSegmentSizes"] = tuple(int(x is not None) for x in groups)
     made = bind_op(program, name, [x for x in groups if x is not None], attributes, program.types_of(op.results))
     return [Sharded(y, replicated(y.ndim)) for y in made]

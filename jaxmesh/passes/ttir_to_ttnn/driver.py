@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxmesh.dialects.definitions import definition_of, has_trait, takes_device
+from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value, without_dead
 from jaxmesh.errors import MissingRuleError, ResidencyError
@@ -246,9 +246,9 @@ class _Lowering:
     def _keep_op(self, op: Op) -> None:
         """An op that is TTNN's already."""
         operands = [None if v is None else self.device(v) for v in _operands_by_position(op)]
-        if takes_device(op.name)[1]:
-            row = definition_of(op.name)
-            missing = ((row and row.operands[1]) or 0) - len(operands)
+        definition = definition_of(op.name)
+        if definition is not None and definition.handles[1]:
+            missing = (definition.operands[1] or 0) - len(operands)
             operands += [*[None] * missing, self.ops.handle]
         kinds = [self.ops.tiled_type(k.shape, k.dtype) for k in map(self._type, op.results)]
         for result, value in zip(op.results, self.ops.emit(op.name[5:], operands, kinds, op.attributes), strict=True):

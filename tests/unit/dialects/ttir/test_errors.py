@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.dialects.op import evaluate
+from jaxmesh.dialects.perform import evaluate
 from jaxmesh.dialects.ttir import OPS
 
 MESH = {"y": 2, "x": 4}

@@ -60,7 +60,7 @@ ROW_NAMES = [f"ttir.{n}" for n in sorted(ttir.OPS)] + [f"ttnn.{n}" for n in sort
 
 def row_named(name: str) -> OpDef:
     dialect, _, short = name.partition(".")
-    return ttir.OPS[short] if dialect == "ttir" else ttnn.OPS[short].definition
+    return ttir.OPS[short] if dialect == "ttir" else ttnn.OPS[short]
 
 
 def random_array(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
@@ -148,7 +148,7 @@ def assert_read_back(wrote: Program, text: str) -> None:
         assert step.op == op.name
         assert step.operands == tuple(numbers[v] for v in op.used)
         first = len(numbers)
-        into = row_named(op.name).writes if op.name in ROW_NAMES else None
+        into = row_named(op.name).overwritten if op.name in ROW_NAMES else None
         if into is not None:
             # The operand is the result from there on.
             assert step.written == step.operands[into : into + 1]
@@ -265,7 +265,7 @@ def test_what_cannot_be_said() -> None:
         with pytest.raises(error, match=match):
             mlir_text(made)
 
-    refused(MissingRuleError, r"ttir\.nothing.*has no row", "ttir.nothing")
+    refused(MissingRuleError, r"ttir\.nothing.*has no definition", "ttir.nothing")
     refused(MissingRuleError, r"stablehlo\.add", "stablehlo.add")
     refused(VerifyError, r"ttir\.relu has no attribute 'alpha'; its attributes are: ", "ttir.relu", alpha=1.0)
     refused(VerifyError, r"ttir\.concat: attribute 'dim': 4294967296 does not fit si32", "ttir.concat", dim=2**32)

@@ -94,7 +94,7 @@ def test_a_product_applies_its_activation() -> None:
     text = function("4x8xf32 8x2xf32", line, "4x2xf32")
     a, b = normal(4, 8), normal(8, 2)
     np.testing.assert_allclose(run(text.replace("{NAME}", "relu"), a, b), np.maximum(a @ b, 0), atol=1e-5)
-    with pytest.raises(jm.UnsupportedError, match=r"^line 2: ttnn.matmul: activation = 'pad' is no function of one"):
+    with pytest.raises(jm.UnsupportedError, match=r"^line 2: ttnn.matmul: activation = 'pad' is not a function of one"):
         jm.from_mlir(text.replace("{NAME}", "pad"), jm.make_mesh((1, 1)))
 
 
