@@ -232,6 +232,17 @@ class OpDef:
         return {a.name: a for a in self.attributes}
 
     @cached_property
+    def has_attributes(self) -> bool:
+        """True if the operation has an attribute that may hold something."""
+        return not all(a.must_be_empty for a in self.attributes)
+
+    @cached_property
+    def listed_attributes(self) -> str:
+        """The names of the attributes as a clause of a message."""
+        names = ", ".join(a.name for a in self.attributes if not a.must_be_empty)
+        return f"its attributes are: {names}" if names else "it has no attributes"
+
+    @cached_property
     def assumptions(self) -> Mapping[str, Any]:
         """The values of required attributes that texts of earlier versions leave out, if they are known."""
         return {a.name: a.default for a in self.attributes if a.assumed and a.default is not None}

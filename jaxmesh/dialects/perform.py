@@ -71,8 +71,7 @@ def _check_attributes(op: OpDef, given: Mapping[str, Any], operands: int, title:
     names = {a.name for a in known}
     for name in given:
         if name not in names and "." not in name:
-            allowed = ", ".join(a.name for a in op.attributes) or "none"
-            raise VerifyError(f"{title} has no attribute {name!r}; its attributes are: {allowed}.")
+            raise VerifyError(f"{title} has no attribute {name!r}; {op.listed_attributes}.")
     values: dict[str, Any] = {}
     for attribute in known:
         if attribute.name in given:

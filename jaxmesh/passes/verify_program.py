@@ -275,8 +275,7 @@ def _check_attributes(op: Op, definition: TtnnOp) -> None:
     known = definition.by_name
     strange = sorted(op.attributes.keys() - known.keys())
     if strange:
-        allowed = ", ".join(known) or "none"
-        raise VerifyError(f"{op.name} has no attribute {', '.join(strange)}; its attributes are: {allowed}.")
+        raise VerifyError(f"{op.name} has no attribute {', '.join(strange)}; {definition.listed_attributes}.")
     missing = [a.name for a in known.values() if a.required and a.name not in op.attributes]
     if missing:
         raise VerifyError(f"{op.name} needs the attribute {', '.join(missing)}.")

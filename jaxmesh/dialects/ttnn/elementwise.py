@@ -121,6 +121,8 @@ define(
 
 # --- two and three operands ------------------------------------------------------------------------------------------
 
+_ACTIVATIONS = [attr("activations", "any", form="text", must_be_empty=True)]
+"""Functions to apply to the result, which compilers later than 19c86fca print, though none, on every binary op."""
 _ASKED = forms(WIDE, gives="asked", casts=FIXED)
 _TWO = {
     **dict.fromkeys(("eq", "ne", "ge", "gt", "le", "lt"), forms(WIDE, gives="asked")),
@@ -130,7 +132,7 @@ for _name in (
     "add", "subtract", "multiply", "eq", "ne", "ge", "gt", "le", "lt",
     "logical_and", "logical_or", "logical_xor",
 ):  # fmt: skip
-    define(OPS, _name, python=[_A, _B, DTYPE, MEMORY], accepts=_TWO.get(_name, _ASKED))
+    define(OPS, _name, more=_ACTIVATIONS, python=[_A, _B, DTYPE, MEMORY], accepts=_TWO.get(_name, _ASKED))
 
 
 def _divided(op: Occurrence) -> Forms:
@@ -151,6 +153,7 @@ define(
     like="div",
     meaning=_divide,
     attributes=[attr("rounding_mode", "str")],
+    more=_ACTIVATIONS,
     python=[_A, _B, DTYPE, attribute("rounding_mode", keyword=True, default=None, if_set=True), MEMORY],
     cpp=positional(_A, _B, DTYPE, MEMORY),
     accepts=_divided,
@@ -159,20 +162,21 @@ define(
 
 _UNTYPED: list[Param] = [_A, _B, unset("dtype"), MEMORY]
 for _name in ("maximum", "minimum", "remainder"):
-    define(OPS, _name, python=_UNTYPED, accepts=forms(NUMBERS))
+    define(OPS, _name, more=_ACTIVATIONS, python=_UNTYPED, accepts=forms(NUMBERS))
 for _name in ("bitwise_and", "bitwise_or", "bitwise_xor", "logical_left_shift", "logical_right_shift"):
     allowed = WORDS if _name == "logical_right_shift" else WORDS | {U16}
-    define(OPS, _name, python=[_A, _B, MEMORY], accepts=forms(allowed, casts=FIXED))
+    define(OPS, _name, more=_ACTIVATIONS, python=[_A, _B, MEMORY], accepts=forms(allowed, casts=FIXED))
 define(
     OPS,
     "pow_tensor",
     like="pow",
+    more=_ACTIVATIONS,
     callee="ttnn.pow",
     python=[operand("input_tensor"), operand("exponent", 1), unset("dtype"), MEMORY],
     accepts=FLOAT,
 )
 
-define(OPS, "atan2", python=[_A, _B, MEMORY], accepts=FLOAT)
+define(OPS, "atan2", more=_ACTIVATIONS, python=[_A, _B, MEMORY], accepts=FLOAT)
 
 _GRADIENTS = (operand("grad_tensor", 0), operand("input_tensor", 1))
 define(

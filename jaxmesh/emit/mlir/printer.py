@@ -243,8 +243,7 @@ class _Printer:
             given.pop(_SEGMENTS, None)
         for name in sorted(given):
             if name not in forms:
-                allowed = ", ".join(forms) or "none"
-                raise VerifyError(f"{op.name} has no attribute {name!r}; its attributes are: {allowed}.")
+                raise VerifyError(f"{op.name} has no attribute {name!r}; {definition.listed_attributes}.")
             yield f"{name} = {self._written(op, name, forms[name], given[name])}"
 
     def _discardable(self, op: Op) -> str:

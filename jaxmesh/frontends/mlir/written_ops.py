@@ -48,7 +48,7 @@ def dropped_attributes(definition: OpDef | None, attributes: Any) -> list[str]:
     """
     if not len(attributes) or definition is None or not definition.traits.isdisjoint(_BY_NAME):
         return []
-    if PROPERTIES not in attributes and definition.by_name:
+    if PROPERTIES not in attributes and definition.has_attributes:
         return []
     former = definition.former.by_name.keys() if definition.former else frozenset[str]()
     known = _OFTEN | definition.by_name.keys() | definition.options | former

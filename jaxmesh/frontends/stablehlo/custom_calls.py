@@ -216,9 +216,7 @@ def _opaque_call(program: Program, op: Any) -> list[Sharded]:
     flags = {k.removeprefix("has_"): _truth(v) for k, v in rows.items() if k.startswith("has_")}
     given = {k: v for k, v in rows.items() if not k.startswith(("has_", "xla."))}
     if unknown := sorted(given.keys() - known.keys()):
-        raise UnsupportedError(
-            f"@{target_of(op)} has {', '.join(unknown)}; its attributes are: {', '.join(known) or 'none'}."
-        )
+        raise UnsupportedError(f"@{target_of(op)} has {', '.join(unknown)}; {definition.listed_attributes}.")
     attributes = {k: _WORDS[known[k].kind](v) for k, v in given.items()}
     xs = [program.env[v] for v in op.operands]
     arrays = iter([program.reshard(x, replicated(len(x.sharding)), f"for {target_of(op)}") for x in xs])
