@@ -18,12 +18,12 @@ HOISTED = "ttnn.hoist_generic_via_d2m"
 
 
 def definition_of(name: str) -> OpDef | None:
-    """Returns the definition of an operation by its full name; None if there is none."""
+    """Returns the definition of an operation by its full name; None if it is not defined."""
     return DEFINITIONS.get(name)
 
 
 def ttnn_definition(name: str) -> TtnnOp | None:
-    """Returns the definition of an operation of TTNN by its full name; None if there is none."""
+    """Returns the definition of an operation of TTNN by its full name; None if it is not defined."""
     definition = DEFINITIONS.get(name)
     return definition if isinstance(definition, TtnnOp) else None
 

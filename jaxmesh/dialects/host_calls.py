@@ -39,7 +39,7 @@ TORCH_TYPES: Mapping[np.dtype[Any], str] = {
 
 
 def host_function_of(program: Program, op: Op) -> str | None:
-    """Returns the function of `ttir_cpu` that does what an operation does; None if there is none."""
+    """Returns the function of `ttir_cpu` that does what an operation does; None if `ttir_cpu` lacks it."""
     definition = ttnn_definition(op.name)
     name = "" if definition is None else definition.like or definition.name
     types = [program.types[v] for v in (*op.used, *op.results)]

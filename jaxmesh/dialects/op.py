@@ -44,6 +44,8 @@ class Trait(Enum):
     """Data moves from device to device."""
     IN_FLOAT32 = auto()
     """It computes in float32 and rounds once, whatever the element type."""
+    IMPURE = auto()
+    """Each occurrence gives another result, or has an effect beside its results."""
     DECOMPOSED = auto()
     """An imported one is kept as the equations of its meaning, in which passes look for it."""
     DECOMPOSED_FOR_TTNN = auto()
@@ -85,8 +87,8 @@ class Attribute:
     `form` is the attribute's form in MLIR; by default the one of the kind (`FORMS`). Forms: `number` (`f32` or `i32`,
     as the value is), `i32s` (`[1 : i32, 2 : i32]`), `i64s` (`array<i64: 1, 2>`), `i32a` (`array<i32: 1, 2>`),
     `dense_i64` (a table of device ids), `shape` (`#ttnn.shape<2x1>`), `text` (as the text has it), and for an enum the
-    dialect's attribute around it, such as `#ttcore.reduce_type`. A sequence is printed as `i32a` if the form is that of
-    a single integer, as of kind `any`.
+    dialect's attribute around it, such as `#ttcore.reduce_type`. A sequence is printed as `i32a` if the form is of a
+    single integer, as of kind `any`.
 
     `required` is upstream's rule. With `assumed`, a text without the attribute is read with a warning and the default.
     With `must_be_empty`, only an empty value or the default is accepted: the attribute is read and never kept.

@@ -1,7 +1,7 @@
-"""Operations of both dialects that are read, lowered and printed, and that `jaxmesh.ttnn` has no function for.
+"""Operations of both dialects that are read, lowered and printed, and that `jaxmesh.ttnn` cannot call.
 
-The operations of `textual.txt` have no meaning here: passes keep the types that the text gives them, and a program that
-has one cannot be executed. `textual_calls.py` has their calls in Python and C++.
+The operations of `textual.txt` are without a meaning here: passes keep the types that the text gives them, and a
+program that has one cannot be executed. `textual_calls.py` has their calls in Python and C++.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TABLE = Path(__file__).with_name("textual.txt")
 OPS: dict[str, OpDef] = {}
 """By full name."""
 
-_LINE = re.compile(r"(\w+\.\w+)\(([^)]*)\)(?: \{([^}]*)\})?(?: -> (.*?))?( by element type)?")
+_LINE = re.compile(r"(\w+\.\w+)\(([^)]*)\)(?: \{([^}]*)\})?(?: -> (.*?))?( by element type)?( impure)?")
 _OPERAND = re.compile(r"(?:(\w+) )?(\w+[?*]?)")
 _ATTRIBUTE = re.compile(r"(\w+)(\??): ([#\w.]+)(?: = (.*))?")
 _HANDLE = re.compile(r"(?:mesh_)?device\??$|.*semaphore")
@@ -95,7 +95,7 @@ def _arity(names: Sequence[str]) -> Arity:
 
 
 def _attribute(text: str) -> Attribute:
-    """An attribute as the table writes it, `seed?: ui32 = 0`."""
+    """Returns the attribute that the table writes as `seed?: ui32 = 0`."""
     found = _ATTRIBUTE.fullmatch(text)
     assert found is not None, text
     name, optional, form, default = found.groups()
@@ -120,7 +120,7 @@ def _default(kind: Kind, text: str) -> Any:
 
 
 def _add(definition: OpDef, in_rows: Collection[int] = ()) -> None:
-    """Adds a definition to the table; one of TTNN with its calls.
+    """Adds a definition to the table, and to a definition of TTNN its calls.
 
     An op of TTNN takes operands of any type, in tiles but for some in rows.
     """
@@ -142,6 +142,8 @@ def _read(line: str) -> None:
     marks = [m[1] for text in marked if (m := _OPERAND.fullmatch(text))]
     writes = {i: _WRITES[mark] for i, mark in enumerate(marks) if mark in _WRITES}
     tensors = [n for n in operands if not _HANDLE.match(n)]
+    traits = {Trait.TEXTUAL, Trait.BY_ELEMENT_TYPE if found[5] else Trait.OPAQUE}
+    traits |= {Trait.IMPURE} if found[6] else set[Trait]()
     dialect, _, short = name.partition(".")
     definition = OpDef(
         dialect,
@@ -151,7 +153,7 @@ def _read(line: str) -> None:
         partial(_opaque, name),
         (1, 1) if Write.AS_RESULT in writes.values() else _arity(results),
         casts=True,
-        traits=frozenset({Trait.TEXTUAL, Trait.BY_ELEMENT_TYPE if found[5] else Trait.OPAQUE}),
+        traits=frozenset(traits),
         writes=writes,
         handles=_arity([n for n in operands if n not in tensors]),
         operand_names=tuple(operands),

@@ -145,9 +145,9 @@ _WINDOW_2D = ("kernel_size", "stride", "padding", "dilation")
 
 
 def _prepare(name: str, tensor: str, callee: str, *more: str) -> None:
-    """The call that brings weights or a bias of a convolution into the order of its kernel; `more` is what weights say.
+    """Adds the call that brings weights or a bias of a convolution into the order of its kernel.
 
-    The texts that upstream prints leave no config out, so that one that is not known here is refused.
+    `more` are the attributes of weights alone. Upstream's texts leave no config out: an unknown config is refused.
     """
     form, bias = more or ("", "")
     types = ("input_dtype", "output_dtype")

@@ -19,12 +19,6 @@ from jaxmesh.passes.compute_on_host import compute_on_host
 from jaxmesh.passes.layouts.decide_layouts import decide_layouts
 from jaxmesh.passes.memory import manage_memory
 
-_NEVER = frozenset({
-    "allocate_moe_compute_semaphore", "create_global_semaphore", "deallocate", "dropout", "dump_tensor", "empty",
-    "generic", "get_device", "rand",
-})  # fmt: skip
-"""Operations of either dialect that give another result each time, or none."""
-
 
 def hoist_const_eval(program: Program, *, on_host: bool = False, first: int = 0) -> Program:
     """Returns a flat TTNN program with its constant operations in functions, which its first operations call.
@@ -74,7 +68,7 @@ def _constant_values(program: Program) -> set[Value]:
     found = {a.value for a in program.arguments if a.role in WEIGHTS} - written
     for op in program.ops:
         reads = [v for v in op.used if program.types[v].kind != "device"]
-        apart = op.name.partition(".")[2] in _NEVER or written_by(op) or not written.isdisjoint(op.results)
+        apart = has_trait(op.name, Trait.IMPURE) or written_by(op) or not written.isdisjoint(op.results)
         if not apart and found.issuperset(reads):
             found.update(op.results)
     return found

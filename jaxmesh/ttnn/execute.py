@@ -261,7 +261,7 @@ def _perform_on_mesh(
 
 
 def _number_on_mesh(title: str, operands: Sequence[Any], i: int, mesh: AnyMesh) -> Any:
-    """Returns an operand that is no tensor on all devices."""
+    """Returns a number, or a NumPy array of rank 0, on all devices."""
     x = operands[i]
     if isinstance(x, NUMBER):
         return _copy_to_all(_convert_number(title, x, [t for t in operands if isinstance(t, MeshTensor)]), mesh)
@@ -361,7 +361,7 @@ def _compute(
 def apply_operator(name: str, operands: Sequence[Any]) -> Any:
     """Returns the result of a Python operator by the op of TTNN of that name; `NotImplemented` for other operands."""
     known: Any = (MeshTensor, *NUMBER, *_ARRAYS)
-    # Whatever NumPy converts to an array is in host memory.
+    # An object that NumPy converts to an array is in host memory.
     values: list[Any] = [
         x if isinstance(x, known) or getattr(x, "__array__", None) is None else np.asarray(x) for x in operands
     ]

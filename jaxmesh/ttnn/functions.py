@@ -114,7 +114,7 @@ class Function:
         return self._result(values, outs)
 
     def _device_operands(self, values: Sequence[Any]) -> list[Any] | None:
-        """Returns the operands if they are tensors on the devices, or if there are none and a device is given."""
+        """Returns the operands if they are tensors on the devices, or if a device is given in place of operands."""
         operands: Any = [values[i] for _, i in self._operands]
         if self._operand_list is not None:
             operands = values[self._operand_list]
@@ -132,7 +132,7 @@ class Function:
         return known or None
 
     def _device_operands_there(self, operands: Sequence[Any]) -> list[Any] | None:
-        """Returns those of the operands that are not left out, if they are tensors on the devices."""
+        """Returns the operands without absent ones, if they are tensors on the devices."""
         there = [x for x in operands if x is not None]
         good = all(type(x) is MeshTensor and x.storage.type is StorageType.DEVICE for x in there)
         return there if good and len(there) >= self.entry.operands[0] else None
@@ -155,7 +155,7 @@ class Function:
         factor: Any = None
         extras = list[str]()
         for name, slot in self._unsupported:
-            # The cache holds no second op.
+            # The cache never holds a second op.
             if name == "activation" and isinstance(values[slot], str) and values[slot] in ACTIVATIONS:
                 activation, key = values[slot], None
             elif name == "scalar" and not self._binder.is_default(slot, values[slot]):
@@ -380,7 +380,7 @@ def lookup(callee: str) -> Any:
     if callee in COMPOSED:
         return COMPOSED[callee]
     owner, _, name = callee.rpartition(".")
-    # Unknown names are not cached: there is no limit to them.
+    # Unknown names are unlimited, so they are not cached.
     if name.startswith("__") or not (callee in _callees() or members(callee)):
         raise AttributeError(
             f"{owner} has no {name!r}: neither a name of the emulated ttnn nor an op in the table "

@@ -33,18 +33,18 @@ def require(call: Call, holds: bool, rule: str) -> None:
 
 
 def varying_axes(x: Any) -> frozenset[str]:
-    """Returns the mesh axes over which a value may differ."""
+    """Returns the varying mesh axes of a value."""
     return compat.varying_axes(jax.typeof(x))
 
 
 def vary(x: Any, axes: Iterable[str]) -> Any:
-    """Types a value as varying over at least the given axes."""
+    """Marks a value as varying over at least the given axes."""
     missing = [a for a in axes if a not in varying_axes(x)]
     return compat.vary(x, missing) if missing else x
 
 
 def vary_together(*operands: Any) -> tuple[Any, ...]:
-    """Returns the operands as arrays, all typed as varying over every axis over which one of them varies.
+    """Returns the operands as arrays, all typed as varying over every varying axis of any operand.
 
     JAX does that itself for most primitives; some insist on equal types, and a few (`sort`) infer a wrong one.
     """

@@ -85,7 +85,7 @@ _SLICES = OpDef(
 
 @define(OPS, "gather", 2, need("dim", "int", form="i32"), traits=[Trait.MOVES], former=_SLICES)
 def _gather(call: Call) -> Any:
-    """`result[.., i, ..] = x[.., index[.., i, ..], ..]` along one dim; an index out of range is clamped.
+    """Gathers `result[.., i, ..] = x[.., index[.., i, ..], ..]` along one dim; an index out of range is clamped.
 
     Upstream's verifier (tt-mlir 19c86fca, lib/Dialect/TTIR/IR/TTIROps.cpp) wants integers, equal ranks from 1 on, and a
     result of the index's shape.
@@ -106,7 +106,7 @@ def _gather(call: Call) -> Any:
 
 
 def _check_index(call: Call, x: Any, index: Any, dim: int) -> None:
-    """Checks that an index is no larger than the input, except along one dim."""
+    """Checks that an index is not larger than the input, except along one dim."""
     for d in range(x.ndim):
         rule = f"dim {d} of the index {describe(index)} is larger than that of the input {describe(x)}"
         require(call, d == dim or index.shape[d] <= x.shape[d], rule)
@@ -123,7 +123,7 @@ def _check_index(call: Call, x: Any, index: Any, dim: int) -> None:
     expect("scatter_reduce_type", "enum", "invalid", form="#ttcore.reduce_type"),
 )
 def _scatter(call: Call) -> Any:
-    """`x[.., index[i, j], ..] = source[i, j]` along one dim; a reduce type combines it with the old value."""
+    """Sets `x[.., index[i, j], ..] = source[i, j]` along one dim; a reduce type combines it with the old value."""
     x, index, source = vary_together(*call.operands)
     dim = check_dim(call, call["dim"], x.ndim, "dim")
     check_rank(call, index, x.ndim, "the index")
@@ -209,7 +209,7 @@ def _fill_cache(call: Call) -> Any:
 
 
 def _update_cache(call: Call) -> Any:
-    """`cache[batch_offset + b, h, update_index] = input[0, h, b]`.
+    """Sets `cache[batch_offset + b, h, update_index] = input[0, h, b]`.
 
     As in upstream's verifier (tt-mlir 19c86fca, lib/Dialect/TTIR/IR/TTIROps.cpp) and golden function
     (tools/golden/mapping.py), the input is (1, heads, sequences of the batch, head size).

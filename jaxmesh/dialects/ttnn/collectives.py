@@ -102,7 +102,7 @@ def _device(call: Call, name: str, sizes: Shape) -> int:
 
 
 def _along_one_axis(op: Occurrence) -> Forms:
-    """Tensors go along one mesh axis: the library routes no further."""
+    """Returns the forms of a transfer along one mesh axis: the library routes no further."""
     crossed = sum(a != b for a, b in zip(op.attributes["sender_coord"], op.attributes["receiver_coord"], strict=True))
     if crossed > 1:
         return refused("point_to_point goes along one mesh axis there; send twice, over the device at the corner")

@@ -105,7 +105,7 @@ define(
 
 
 def _clamped(op: Occurrence) -> Forms:
-    """Integers between bounds that are written with a point become float32."""
+    """Returns the forms of a clamp; integers between bounds that are written with a point become float32."""
     parts = any(isinstance(op.attributes.get(name), float) for name in ("min", "max"))
     return Forms((Takes(FLOATS | {I32}),), (Gives(by_type={I32: F32} if parts else None),))
 
@@ -141,7 +141,7 @@ def _divided(op: Occurrence) -> Forms:
 
 
 def _divide(call: Call) -> Any:
-    """Divides; integers are rounded toward zero, and floats if it is asked for."""
+    """Computes a quotient; integers are rounded toward zero, and floats with a rounding mode."""
     quotient = ttir_meaning(call, "div")
     rounds = call["rounding_mode"] is not None and jnp.issubdtype(quotient.dtype, jnp.floating)
     return jnp.trunc(quotient) if rounds else quotient

@@ -116,7 +116,7 @@ _CPP_AFTER = (
 
 
 def _convolve(host: bool) -> Forms:
-    """The weight is prepared from rows, that of a transposed convolution on the host."""
+    """Returns the forms of a convolution; its weight is in rows, on the host if the convolution is transposed."""
     operands = (Takes(FLOATS, "either"), Takes(FLOATS, "rows", host=host), Takes(FLOATS, "either"))
     return Forms(operands, (PRODUCT,))
 

@@ -76,7 +76,7 @@ define(
 
 
 def _scatter(op: Occurrence) -> Forms:
-    """Data in rows; `reduce` is `add` or `multiply`."""
+    """Returns the forms of a scatter: data in rows, and `reduce` is `add` or `multiply`."""
     combines = op.attributes.get("scatter_reduce_type") in ("max", "min")
     data = Takes(frozenset() if combines else ANY, "rows", {} if combines else MODULAR)
     remedy = "reduce is 'add' or 'multiply' there; take maxima and minima before the scatter"

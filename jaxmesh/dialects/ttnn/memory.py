@@ -55,7 +55,7 @@ _TRANSFER = (Trait.COLLECTIVE, Trait.TRANSFERS)
 _KEPT = (Trait.LAYOUT, Trait.RETURNS_OPERAND)
 
 _define("get_device", attr("mesh_shape", "any", form="mesh_shape"), attr("mesh_offset", "any", form="mesh_offset"),
-        operands=0)  # fmt: skip
+        operands=0, traits=[Trait.IMPURE])  # fmt: skip
 _define("distribute_tensor", need("mapper_config", "any", "mapper_config"), attr("cq_id", "int", form="ui32"),
         traits=_TRANSFER, handles=(1, 1))  # fmt: skip
 _define("aggregate_tensor", need("composer_config", "any", "composer_config"), traits=_TRANSFER, handles=(1, 1))
@@ -69,4 +69,4 @@ _define(
 )
 _define("to_memory_config", traits=[Trait.LAYOUT], python=[_X, *positional(MEMORY)])
 _define("to_tensor_spec", traits=[Trait.LAYOUT])
-_define("deallocate", attr("force", "bool", False), results=0, python=[_X, attribute("force")])
+_define("deallocate", attr("force", "bool", False), results=0, traits=[Trait.IMPURE], python=[_X, attribute("force")])

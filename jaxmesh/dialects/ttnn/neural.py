@@ -31,7 +31,7 @@ _RESIDUAL = unset("residual_input_tensor")
 
 
 def _over_last_dim(call: Call) -> Any:
-    """Performs TTIR's normalisation over the last dim, the only one that TTNN normalises."""
+    """Performs TTIR's normalisation over the last dim: TTNN normalises no other."""
     x = call.operands[0]
     require(call, x.ndim > 0, "a scalar has no dim to normalise")
     # The real functions also take a weight or bias of one row.
@@ -120,7 +120,7 @@ _SCORES = (
 
 
 def _attention(op: Occurrence) -> Forms:
-    """Queries and keys of one length, if each query sees the keys up to its own place."""
+    """Returns the forms of attention: if each query sees the keys up to its own place, there are as many keys."""
     queries, keys = op.operands[:2]
     causal = op.attributes.get("is_causal", True)
     if causal and queries is not None and keys is not None and queries.shape[-2:-1] != keys.shape[-2:-1]:

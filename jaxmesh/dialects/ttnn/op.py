@@ -1,7 +1,7 @@
-"""Definitions of operations of TTNN: those of TTIR, with a Python call and a C++ call.
+"""Definitions of operations of TTNN: TTIR's facts, with a Python call and a C++ call.
 
 To add an operation of TTNN, write one `define(OPS, ...)` in a file of `dialects/ttnn/`. The emitters print calls from
-it, `jaxmesh.ttnn` takes calls by it, the importer reads operations by it: none of them knows an operation by name.
+it, `jaxmesh.ttnn` takes calls by it, the importer reads operations by it: and never by its name.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ SPELLINGS: Mapping[str, Mapping[str, str]] = {
 
 
 def spell(enum: str, value: str) -> str:
-    """Returns the API's name of a value of one of the dialect's enums.
+    """Returns the API's name of a value of the dialect's enum.
 
     >>> spell("ttnn.ReduceType", "sum"), spell("ScatterReduction", "max")
     ('Sum', 'amax')
@@ -263,7 +263,7 @@ def define(
     if operands is None:
         assert base is not None, name
         operands = base.operands
-    # Whether upstream has the operation is a fact about one dialect.
+    # `NOT_UPSTREAM` is a fact about one dialect.
     shared = frozenset[Trait]() if base is None else base.traits - {Trait.NOT_UPSTREAM}
     if writes is None:
         writes = {} if base is None else base.writes

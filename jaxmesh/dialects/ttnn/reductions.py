@@ -1,6 +1,6 @@
 """Reductions, scans and sorts of TTNN.
 
-Indices have the type that is declared for them; int32 where it is none of integers.
+Indices have their declared type if it is an integer type, else int32.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _index_type(declared: Any) -> Any:
 
 
 def _argmax(op: Occurrence) -> Forms:
-    """Integers in rows, and those along the last dim alone; a maximum of all elements in rows, too."""
+    """Returns the forms: integers in rows, along the last dim alone; a maximum of all elements also in rows."""
     dim = op.attributes.get("dim")
     last = dim is None or dim % op.rank == op.rank - 1
     layout: Layout = "either" if op.stored() in FLOATS and dim is not None else "rows"
@@ -120,7 +120,7 @@ def _with_indices(call: Call) -> Any:
 
 
 def _order(types: frozenset[str]) -> Callable[[Occurrence], Forms]:
-    """Indices are of 16 bits where the input is, unless the dim is too long for them."""
+    """Returns the forms; indices have 16 bits if the input has, unless the dim is too long for them."""
 
     def rule(op: Occurrence) -> Forms:
         x = op.operands[0]

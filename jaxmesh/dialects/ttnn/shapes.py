@@ -27,7 +27,7 @@ _X = operand("input_tensor")
 
 
 def _reshape(op: Occurrence) -> Forms:
-    """Long rows in tiles, of which the library has but some in L1."""
+    """Returns the forms: long rows in tiles, because the library keeps only parts of tiles in L1."""
     long = op.row() > 300_000
     return forms(WIDE - {U16}, casts=MODULAR) if long else forms(NUMBERS, "either", casts=MODULAR)
 
@@ -66,7 +66,7 @@ def _narrow_in_rows(op: Occurrence) -> Forms:
 
 
 def _repeat(op: Occurrence) -> Forms:
-    """Elements of 8 bits in rows, of two to four dims."""
+    """Returns the forms: elements of 8 bits in rows, of two to four dims."""
     if op.row(results=False) > 690_000:
         return too_long(op.row())
     narrow = op.stored() in NARROW
@@ -75,7 +75,7 @@ def _repeat(op: Occurrence) -> Forms:
 
 
 def _repeated(call: Call) -> Any:
-    """Repeats a tensor; counts before those of its dims make new dims."""
+    """Repeats a tensor; extra counts in front make new dims."""
     (x,), counts = call.operands, call["repeat_dims"]
     wide = x.reshape((1,) * (len(counts) - x.ndim) + x.shape)
     return ttir_meaning(replace(call, operands=(wide,)), repeat_dimensions=counts)
@@ -96,7 +96,7 @@ define(OPS, "repeat_interleave", python=[_X, attribute("repeats"), attribute("di
 
 
 def _concat(op: Occurrence) -> Forms:
-    """Rows that are joined inside must fit into L1."""
+    """Returns the forms; rows that are joined inside must fit into L1."""
     dim: int = op.attributes["dim"] % max(1, op.rank)
     whole = op.rank > 1 and all(t is not None and t.shape[dim] % 32 == 0 for t in op.operands)
     if op.row() > 1_390_000 and (dim < op.rank - 2 or whole):
@@ -114,7 +114,7 @@ define(
 
 
 def _slice(op: Occurrence) -> Forms:
-    """Rows that are cut inside must fit into L1 twice."""
+    """Returns the forms; rows that are cut inside must fit into L1 twice."""
     begins, steps = op.attributes["begins"], op.attributes["step"]
     inside = op.rank > 0 and (begins[-1] % 32 or steps[-1] != 1)
     return too_long(op.row()) if inside and op.row() > 660_000 else _narrow_in_rows(op)
@@ -137,7 +137,7 @@ define(
 
 
 def _pad(op: Occurrence) -> Forms:
-    """Tiles are padded at the end only, and if there are two dims; rows must fit into L1, up to three times."""
+    """Returns the forms: tiles of two dims are padded at the end only; rows must fit into L1, up to three times."""
     if any(n < 0 for n in op.attributes["padding"]):
         return refused("ttnn.pad only adds elements; take a slice of the others before")
     in_front = any(op.attributes["padding"][::2])

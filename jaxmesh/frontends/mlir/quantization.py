@@ -16,7 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxlib.mlir import ir
 
-from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.definitions import DEFINITIONS, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttir.helpers import vary_together
 from jaxmesh.errors import UnsupportedError, VerifyError
@@ -127,7 +127,7 @@ def perform(op: str, operands: Sequence[Any], axis: int | None, elements: tuple[
     name, given = op.partition(".")[2].removesuffix("_unrolled"), operands[1:]
     kinds = (quantized(elements[0]), quantized(elements[1]))
     _verify(op, operands, axis, elements, out)
-    wanted = 0 if op in ("ttir.quantize", "ttir.dequantize", "ttir.requantize") else 4 if name == "requantize" else 2
+    wanted = (DEFINITIONS[op].operands[1] or 1) - 1
     if len(given) != wanted:
         raise VerifyError(f"takes {1 + wanted} operands, got {len(operands)}.")
     x, pairs = operands[0], [given[i : i + 2] for i in range(0, len(given), 2)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, prod
 from typing import Any
@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.ttnn.data_types import (
-    B8,
     BF16,
     BLOCKS,
     F32,
-    FLOATS,
     I8,
     I32,
     NOT_I8,
@@ -25,8 +23,7 @@ from jaxmesh.dialects.ttnn.data_types import (
     WHOLE,
     WORDS,
 )
-from jaxmesh.dialects.ttnn.elementwise import OPS
-from jaxmesh.dialects.ttnn.forms import Forms
+from jaxmesh.dialects.ttnn.rules.accepted import accepted, by_definition
 from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like
 
 # --- one operand -----------------------------------------------------------------------------------------------------
@@ -54,14 +51,6 @@ def _first(given: Given) -> Form:
     return given.tensors()[0]
 
 
-def _accepted(name: str) -> frozenset[str]:
-    """Returns the element types that the function of a definition accepts: also block floats, where it takes floats."""
-    accepts = OPS[name].accepts
-    assert isinstance(accepts, Forms), name
-    types = accepts.takes[0].types
-    return types | BLOCKS if types >= FLOATS else types
-
-
 _BY_TYPES: Mapping[Rule, str] = {
     _unary(NOT_I8): "abs identity relu relu6",
     _unary(REALS): "isinf isnan swish",
@@ -78,7 +67,7 @@ _BY_TYPES: Mapping[Rule, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What a function of two operands takes.
+    """The operands that a function of two operands accepts.
 
     Attributes:
       types: the element types of operands that are alike.
@@ -98,17 +87,17 @@ class Pair:
 
 _WHOLE_WORDS = {I32: "whole", U32: "whole"}
 _RANGES = {I32: (-(2**31), 2**31), U32: (0, 2**32)}
-_ADDS = Pair(_accepted("add"), numbers=_WHOLE_WORDS)
-_MULTIPLIES = Pair(_accepted("multiply"), frozenset({"floats", "numbers"}), with_float={I32: F32, U32: F32})
+_ADDS = Pair(accepted("add"), numbers=_WHOLE_WORDS)
+_MULTIPLIES = Pair(accepted("multiply"), frozenset({"floats", "numbers"}), with_float={I32: F32, U32: F32})
 _DIVIDES = Pair(
     REALS | {I32}, frozenset({"floats", "numbers"}), {I32: F32, U32: F32}, {U32: "float", U16: "none"}, {U32: F32}
 )
-_COMPARES = Pair(_accepted("eq") | {U8}, frozenset({"floats", "shorts"}), {U8: U16}, _WHOLE_WORDS)
-_SHIFTS = Pair(_accepted("logical_right_shift"), frozenset(), numbers=_WHOLE_WORDS)
-_ORDERS = Pair(_accepted("maximum"), frozenset(), numbers={I8: "any"})
-_REMAINS = Pair(_accepted("remainder"), frozenset(), numbers={U32: "positive", I8: "any"}, with_float={I32: F32})
-_BITS = Pair(_accepted("bitwise_and"), frozenset())
-_POWERS = Pair(_accepted("pow_tensor"), frozenset(), numbers={I32: "power", U32: "power", U16: "power"})
+_COMPARES = Pair(accepted("eq") | {U8}, frozenset({"floats", "shorts"}), {U8: U16}, _WHOLE_WORDS)
+_SHIFTS = Pair(accepted("logical_right_shift"), frozenset(), numbers=_WHOLE_WORDS)
+_ORDERS = Pair(accepted("maximum"), frozenset(), numbers={I8: "any"})
+_REMAINS = Pair(accepted("remainder"), frozenset(), numbers={U32: "positive", I8: "any"}, with_float={I32: F32})
+_BITS = Pair(accepted("bitwise_and"), frozenset())
+_POWERS = Pair(accepted("pow_tensor"), frozenset(), numbers={I32: "power", U32: "power", U16: "power"})
 _PAIRS: Mapping[str, Pair] = {
     **dict.fromkeys(
         ("add", "subtract", "sub", "logical_and", "logical_or", "logical_xor", "squared_difference", "rsub"), _ADDS
@@ -380,34 +369,14 @@ def _typecast(given: Given) -> list[Result]:
     return checked(given, [Result(dtype, x.layout)])
 
 
-def _gelu_bw(given: Given) -> list[Result]:
-    grad, x = given.tensors()[:2]
-    given.on_devices(grad, x)
-    for form in (grad, x):
-        given.types(form, frozenset({F32, BF16, B8}))
-    fast = given["variant"] == "FastLut"
-    given.require(not fast, "has no variant FastLut", "GELU_BW does not support GeluVariant::FAST_LUT")
-    given.require(grad.layout == x.layout, "takes tensors of one layout", "grad_output and input must have one layout")
-    given.require(grad.shape == x.shape, "takes tensors of one shape", "requires the same logical shape")
-    return [Result(x.dtype, x.layout, x.dtype)]
-
-
-def _by_definition(operands: int) -> Iterator[str]:
-    """Yields the ops of so many operands whose result has the element type of the first, whatever the attributes."""
-    for name, op in OPS.items():
-        same = isinstance(op.accepts, Forms) and op.accepts.gives[0].type == "operand"
-        if same and op.operands == (operands, operands) and op.python.callee == f"ttnn.{name}":
-            yield name
-
-
 UNARY: Mapping[str, Rule] = {
-    **{f"ttnn.{name}": _unary(_accepted(name)) for name in _by_definition(1)},
+    **{f"ttnn.{name}": _unary(accepted(name)) for name in by_definition(1)},
     **{f"ttnn.{name}": rule for rule, names in _BY_TYPES.items() for name in names.split()},
 }
 BITS = frozenset({f"ttnn.{name}" for name, pair in _PAIRS.items() if pair is _BITS})
 """Functions that are of one operand beside a number."""
 PAIRS: Mapping[str, Rule] = {
-    **{f"ttnn.{name}": _binary(Pair(_accepted(name), frozenset())) for name in _by_definition(2) if name != "gelu_bw"},
+    **{f"ttnn.{name}": _binary(Pair(accepted(name), frozenset())) for name in by_definition(2) if name != "gelu_bw"},
     **{f"ttnn.{name}": _binary(pair) for name, pair in _PAIRS.items()},
 }
 RULES: Mapping[str, Rule] = {
@@ -420,5 +389,4 @@ RULES: Mapping[str, Rule] = {
     "ttnn.clamp": _clamp,
     "ttnn.clip": _clamp,
     "ttnn.typecast": _typecast,
-    "ttnn.gelu_bw": _gelu_bw,
 }
