@@ -40,8 +40,8 @@ def is_view(before: Type, after: Type) -> bool:
     return not before.tile or rows == rows_after or (rows % _TILE == 0 and rows_after % _TILE == 0)
 
 
-def _last_two(kind: Type) -> tuple[int, int]:
-    rows, last = (1, 1, *kind.shape)[-2:]
+def _last_two(tensor: Type) -> tuple[int, int]:
+    rows, last = (1, 1, *tensor.shape)[-2:]
     return rows, last
 
 

@@ -291,8 +291,8 @@ def _wanted_form(takes: Takes) -> str:
     return f"on the {'host' if takes.host else 'devices'}, in {'tiles' if takes.layout == 'tile' else 'rows'}"
 
 
-def _show(kind: Type) -> str:
-    if kind.kind == "device":
+def _show(value_type: Type) -> str:
+    if value_type.kind == "device":
         return "the device"
-    where: Any = "host" if kind.host else "devices"
-    return f"{kind.dtype}{list(kind.shape)} ({where}, {'tiles' if kind.tile else 'rows'})"
+    where: Any = "host" if value_type.host else "devices"
+    return f"{value_type.dtype}{list(value_type.shape)} ({where}, {'tiles' if value_type.tile else 'rows'})"

@@ -132,13 +132,13 @@ class Occurrence:
     def row(self, *, results: bool = True) -> int:
         """Returns the bytes of the longest row of the first operand, and of the results."""
         size = BYTES.get(self.stored() or F32, 4)
-        kinds = (*self.operands[:1], *(self.results if results else ()))
-        return max((t.shape[-1] for t in kinds if t is not None and t.shape), default=1) * size
+        types = (*self.operands[:1], *(self.results if results else ()))
+        return max((t.shape[-1] for t in types if t is not None and t.shape), default=1) * size
 
     def stored(self, number: int = 0) -> DataType | None:
         """Returns the library's element type of an operand."""
-        kind = self.operands[number]
-        return None if kind is None else stored_as(kind.dtype)
+        operand = self.operands[number]
+        return None if operand is None else stored_as(operand.dtype)
 
 
 @dataclass(frozen=True, slots=True)
