@@ -220,11 +220,12 @@ def define(
     ops: dict[str, TtnnOp],
     name: str,
     *,
-    python: Sequence[Param],
+    python: Sequence[Param] = (),
     cpp: Sequence[Param] | None = None,
     like: str | None = None,
     meaning: Meaning | None = None,
     operands: int | Arity | None = None,
+    results: int | Arity | None = None,
     attributes: Sequence[Attribute] | None = None,
     omit: Sequence[str] = (),
     respelled: Sequence[Attribute] = (),
@@ -242,10 +243,10 @@ def define(
     Args:
       ops: the table.
       name: without the dialect.
-      python: the arguments of the Python call, in order.
+      python: the arguments of the Python call, in order; none if there is no call.
       cpp: the arguments of the C++ call, in order; by default Python's without keywords.
       like: the TTIR operation whose facts it shares; by default the one of the same name.
-      meaning, operands, attributes, writes: in place of the TTIR operation's.
+      meaning, operands, results, attributes, writes: in place of the TTIR operation's.
       omit: names of TTIR's attributes that it does not have.
       respelled: attributes in place of TTIR's of the same name, such as in another MLIR form.
       more: attributes that TTIR's operation does not have.
@@ -257,6 +258,7 @@ def define(
     """
     assert name not in ops, name
     base = ttir.OPS.get(like or name)
+    assert meaning or base or Trait.MEMORY in traits, name
     if attributes is None:
         own = {a.name: a for a in respelled}
         attributes = [own.get(a.name, a) for a in base.attributes if a.name not in omit] if base else ()
@@ -267,14 +269,16 @@ def define(
     shared = frozenset[Trait]() if base is None else base.traits - {Trait.NOT_UPSTREAM}
     if writes is None:
         writes = {} if base is None else base.writes
+    if results is None:
+        results = 1 if base is None else base.results
     dotted = callee or f"ttnn.{name}"
     ops[name] = TtnnOp(
         "ttnn",
         name,
         arity(operands),
         (*attributes, *more),
-        meaning or _meaning(base),
-        (1, 1) if base is None else base.results,
+        meaning or (None if base is None else base.meaning),
+        arity(results),
         casts=meaning is None and base is not None and base.casts,
         traits=shared.union(traits),
         options=frozenset(options),
@@ -288,13 +292,8 @@ def define(
     )
 
 
-def _meaning(base: OpDef | None) -> Meaning:
-    assert base is not None
-    assert base.meaning is not None
-    return base.meaning
-
-
 def ttir_meaning(call: Call, name: str | None = None, /, **attributes: Any) -> Any:
     """Computes a call by the TTIR operation of the same or another name, with some attributes changed."""
-    meaning = _meaning(ttir.OPS[name or call.name])
+    meaning = ttir.OPS[name or call.name].meaning
+    assert meaning is not None, call.title
     return meaning(replace(call, attributes={**call.attributes, **attributes}))

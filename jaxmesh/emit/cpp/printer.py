@@ -125,7 +125,7 @@ class _Writer:
             self.load_cached(op)
         elif op.name in _SPECIAL:
             _SPECIAL[op.name](self, op)
-        elif definition is None or not definition.cpp.callee:
+        elif definition is None or not definition.cpp.params:
             if definition is not None and Trait.LAYOUT in definition.traits:
                 raise undecomposed(op)
             raise MissingRuleError(

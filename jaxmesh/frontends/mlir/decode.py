@@ -329,7 +329,8 @@ class _Decoder:
             return
         if op.startswith(("ttir.", "ttnn.")):
             raise MissingRuleError(
-                f"{op[:80]} has no row; add one in jaxmesh/dialects/ttir/ (see the files there for its like)."
+                f"{op[:80]} has no definition; add one in jaxmesh/dialects/{op[:4]}/ (see the files there for its "
+                "like)."
             )
         raise MissingRuleError(
             f"{op[:80]} is no op of TTIR; lower the file to TTIR first, or add a rule in "

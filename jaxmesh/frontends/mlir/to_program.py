@@ -17,7 +17,7 @@ from jaxmesh.dialects.ttnn.layouts import is_plain
 from jaxmesh.frontends.mlir import decode as decoded
 from jaxmesh.frontends.mlir.ttnn_configs import CONFIGS
 
-_SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
+_SEGMENTS = "operandSegmentSizes"
 _DEVICE = Type((), np.dtype(np.int32), kind="device")
 _SHARD = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
 _PROMISE = "assume_replicated"
@@ -105,7 +105,7 @@ class _Flat:
         tensors = [v for v in given if self.program.types[v].kind == "tensor"]
         if given[: len(tensors)] != tensors:
             raise _NotPrinted
-        return [*group_operands(step.attributes.get(_SEGMENTS[0]), tensors), *given[len(tensors) :]]
+        return [*group_operands(step.attributes.get(_SEGMENTS), tensors), *given[len(tensors) :]]
 
     def _types(self, step: decoded.Step, operands: Sequence[Value | None], attributes: Mapping[str, Any]) -> list[Type]:
         """Returns the types of the results; their residency and layout follow from the ops."""
@@ -177,17 +177,17 @@ def _attributes(step: decoded.Step) -> Mapping[str, Any]:
         rest = {k: v for k, v in step.attributes.items() if k != HOISTED}
         return {**_attributes(replace(step, attributes=rest)), HOISTED: True}
     dialect, _, name = step.op.partition(".")
-    if has_trait(step.op, Trait.BY_ELEMENT_TYPE):
-        # What is stored does not say the type that the op is of.
+    definition = definition_of(step.op)
+    # A quantized tensor is stored without its element type.
+    if definition is None or not definition.traits.isdisjoint((Trait.NOT_UPSTREAM, Trait.BY_ELEMENT_TYPE)):
         raise _NotPrinted
-    attributes = {k: v for k, v in step.attributes.items() if k not in _SEGMENTS and "." not in k}
+    attributes = definition.kept(step.attributes)
     if dialect == "ttir" and name == "mesh_shard":
         if attributes["shard_type"] == "identity" or not attributes.keys() <= {*_SHARD}:
             raise _NotPrinted
         promised = step.attributes.get(f"jaxmesh.{_PROMISE}", False) is not False
         return attributes | ({_PROMISE: True} if promised else {})
-    definition = definition_of(step.op)
-    if definition is not None and Trait.MEMORY in definition.traits:
+    if Trait.MEMORY in definition.traits:
         if not attributes.keys() <= definition.by_name.keys():
             raise _NotPrinted
         if name == "to_layout":
@@ -195,15 +195,12 @@ def _attributes(step: decoded.Step) -> Mapping[str, Any]:
         return {k: CONFIGS[k](str(v)) if k in CONFIGS else v for k, v in attributes.items()}
     if _ROUNDING in step.attributes:
         attributes["rounding_mode"] = step.attributes[_ROUNDING]
-    if definition is None or Trait.NOT_UPSTREAM in definition.traits:
-        raise _NotPrinted
-    attributes = definition.kept(attributes)
     if not attributes.keys() <= definition.by_name.keys():
         raise _NotPrinted
-    sizes = step.attributes.get(_SEGMENTS[0])
-    kept = dialect == "ttir" or has_trait(step.op, Trait.OPAQUE)
+    sizes = step.attributes.get(_SEGMENTS)
+    kept = dialect == "ttir" or Trait.OPAQUE in definition.traits
     if kept and sizes is not None and sum(sizes) == len(step.operands):
-        attributes[_SEGMENTS[0]] = sizes
+        attributes[_SEGMENTS] = sizes
     if name == "constant":
         attributes["value"] = _elements(attributes["value"], step)
     if name == "pad" and step.types[0].dtype.kind in "biu" and float(attributes.get("value", 0.5)).is_integer():

@@ -33,7 +33,7 @@ def to_ttnn(program: Program, upstream: bool = False) -> Program:
       upstream: whether to use the patterns that upstream has and the real library does not need.
 
     Raises:
-      MissingRuleError: an op that TTNN has no row and this pass no rule for.
+      MissingRuleError: an op that TTNN has no definition and this pass no rule for.
       ResidencyError: a transfer is missing: an op reads a full host tensor, or shards stand where one is needed.
     """
     lowering = _Lowering(program, upstream)
@@ -227,8 +227,8 @@ class _Lowering:
         pattern = self._pattern(op)
         if pattern is None:
             raise MissingRuleError(
-                f"the pass to flat TTNN has no rule for {op.name} ({op.line or 'unknown line'}), and TTNN's table no "
-                "row; add a row in jaxmesh/dialects/ttnn/*.py, or a rule in jaxmesh/passes/ttir_to_ttnn/*.py."
+                f"the pass to flat TTNN has no rule for {op.name} ({op.line or 'unknown line'}), and TTNN no "
+                "definition; add one in jaxmesh/dialects/ttnn/*.py, or a rule in jaxmesh/passes/ttir_to_ttnn/*.py."
             )
         operands = tuple([None if v is None else self.device(v) for v in _operands_by_position(op)])
         made = pattern(self.ops, Site(op, operands, results))
