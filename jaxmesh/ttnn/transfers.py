@@ -77,7 +77,7 @@ def canonical(dtype: np.dtype[Any], op: str) -> np.dtype[Any]:
             "array.astype(array.dtype.newbyteorder('='))."
         )
     if not _is_known(dtype):
-        raise ArgumentTypeError(f"{op} takes numeric tensors, got {dtype}, not a JAX dtype; use a numeric dtype.")
+        raise ArgumentTypeError(f"{op} takes numeric tensors, got dtype {dtype}, not JAX's; use a numeric dtype.")
     return jax.dtypes.canonicalize_dtype(dtype)
 
 
