@@ -26,7 +26,14 @@ from jaxmesh.jaxprs.tracing_state import tracing
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED, api_boundary, legacy_mesh, trace_plain
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, synchronised_launch
 from jaxmesh.runtime.launch import before_tracing, launch
-from jaxmesh.sharding.mesh import AnyMesh, check_inner_mesh, check_surroundings, context_mesh, tracing_over, with_devices
+from jaxmesh.sharding.mesh import (
+    AnyMesh,
+    check_inner_mesh,
+    check_surroundings,
+    context_mesh,
+    tracing_over,
+    with_devices,
+)
 from jaxmesh.stages import shardings as ends
 from jaxmesh.stages.arguments import (
     argument_of,
@@ -225,9 +232,7 @@ class JitFunction:
         mesh, leaves = with_devices(lowered.mesh), [compat.in_device_memory(x) for x in call.leaves]
         if program.plain is None or asked is None:
             return lowered.run(leaves, mesh, checks)
-        return _tree.unflatten(
-            program.out_tree, run_partitioned(lowered, program.plain, asked, leaves, mesh, checks)
-        )
+        return _tree.unflatten(program.out_tree, run_partitioned(lowered, program.plain, asked, leaves, mesh, checks))
 
     def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Prepares a call with static or donated arguments: static ones are wrapped, to be looked up by type too."""
@@ -296,7 +301,9 @@ class JitFunction:
                 return path[1].key in self._donated.argnames
             return by_position[int(path[1].idx)]
 
-        return _Call(fun, args, kwargs, leaves, tree, paths, tuple(i for i, path in enumerate(paths) if is_donated(path)))
+        return _Call(
+            fun, args, kwargs, leaves, tree, paths, tuple(i for i, path in enumerate(paths) if is_donated(path))
+        )
 
     @api_boundary
     def trace(self, *args: Any, **kwargs: Any) -> Traced:

@@ -101,5 +101,3 @@ def _of_equations(plain: FunctionTrace) -> AnyMesh | None:
         for sharding in wanted_by(eqn):
             return sharding.mesh
     return None
-
-

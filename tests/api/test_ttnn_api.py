@@ -20,7 +20,7 @@ import pytest
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.dialects import ttnn as ttnn_dialect
-from jaxmesh.dialects.op import evaluate
+from jaxmesh.dialects.perform import evaluate
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.dialects.ttnn import OPS
 from jaxmesh.dialects.ttnn.signatures import signatures
@@ -102,7 +102,7 @@ def shards_of(tensor: Any) -> list[np.ndarray]:
 
 def by_rows_of_nothing(name: str, attributes: dict[str, Any], results: Sequence[Any]) -> list[Any]:
     kinds = [jax.ShapeDtypeStruct(r.shape, r.dtype) for r in results]
-    return evaluate(OPS[name].definition, [], attributes, kinds, {})
+    return evaluate(OPS[name], [], attributes, kinds, {})
 
 
 @pytest.mark.parametrize("name", sorted(OPS))

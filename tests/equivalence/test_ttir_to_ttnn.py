@@ -14,7 +14,8 @@ import pytest
 
 import jaxmesh as jm
 from jaxmesh.dialects import ttir
-from jaxmesh.dialects.op import Call, evaluate
+from jaxmesh.dialects.op import Call
+from jaxmesh.dialects.perform import evaluate
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from tests.generators.drafts import Draft, freed, lowered, replicated
 from tests.generators.flat_programs import flat_of, run_flat

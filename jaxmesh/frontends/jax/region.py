@@ -106,6 +106,10 @@ def call_inline(mapped: Callable[..., Any], args: Sequence[Any], region: TracedR
 
     def run(eqn: compat.Eqn, operands: list[Any]) -> list[Any]:
         with evaluate.at_source_of(eqn):
-            return raise_one(eqn, operands, region.mesh, region.assumptions) if is_region(eqn) else evaluate.bind(eqn, operands)
+            return (
+                raise_one(eqn, operands, region.mesh, region.assumptions)
+                if is_region(eqn)
+                else evaluate.bind(eqn, operands)
+            )
 
     return jax.tree.unflatten(trees[-1], evaluate.interpret(closed, (), run, lambda c: c))

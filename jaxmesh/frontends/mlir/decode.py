@@ -13,7 +13,6 @@ import jax
 from jaxmesh.dialects import textual
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir import quantization
 from jaxmesh.frontends.mlir.attributes import Values
@@ -29,19 +28,14 @@ from jaxmesh.frontends.mlir.module import (
 )
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
 from jaxmesh.frontends.mlir.types import Types, layout_of
-from jaxmesh.frontends.mlir.written_ops import activation_of, dropped_attributes, in_ttir, row_of
+from jaxmesh.frontends.mlir.written_ops import activation_of, definition_in_any_dialect, dropped_attributes, in_ttir
 
 MAX_CALLS = 100
 MAX_STEPS = 1_000_000
 """Calls are inlined: a few functions that call each other twice stand for any number of ops."""
 
-_CALLS = frozenset({"func.call", "ttcore.load_cached", "tt.load_cached", "ttcore.composite"})
-"""A composite is its decomposition, as upstream's pipeline has it without a model of the ops."""
 _HANDLE = re.compile(r"!ttnn\.(device|global_semaphore)$")
 """Types of results that are no tensors."""
-
-TTNN = frozenset(f"ttnn.{name}" for name in MEMORY_OPS)
-"""Ops of TTNN without a definition: transfers, layouts, memory."""
 
 _NONE: dict[str, Any] = {}
 """The attributes of every op that has none."""
@@ -280,18 +274,18 @@ class _Decoder:
             types = () if handle else tuple(self.types(r.type) for r in results)
             layouts = self._layouts(results, function) if op.startswith("ttnn.") and types else ()
             attributes = self._attributes(operation, function)
-            dropped = dropped_attributes(row_of(op), operation.attributes)
+            dropped = dropped_attributes(definition_in_any_dialect(op), operation.attributes)
             if dropped:
                 attributes = {k: v for k, v in attributes.items() if k not in dropped}
-            if self._quantizes or op in quantization.OPS:
-                moves = op in TTNN or op in EMPTY or op in _CALLS or has_trait(op, Trait.MOVES)
+            if self._quantizes or has_trait(op, Trait.BY_ELEMENT_TYPE):
+                moves = op in EMPTY or has_trait(op, Trait.CALL) or has_trait(op, Trait.MOVES)
                 attributes = quantization.with_elements(op, operation, attributes, moves=moves)
             if op == "ttnn.to_layout" and LAYOUT not in attributes and layouts:
                 attributes = attributes | {LAYOUT: "tile" if "!ttcore.tile<" in layouts[0] else "row_major"}
             if self.promotes and f"ttnn.{attributes.get('composite_name')}" in textual.OPS:
                 op, attributes = textual.promoted_composite(attributes)
             activation = activation_of(op, attributes)
-            callee = self._callee(attributes, function) if op in _CALLS else None
+            callee = self._callee(attributes, function) if has_trait(op, Trait.CALL) else None
             if callee is None and op not in EMPTY and op == operation.name:
                 self._compare(op, operation, dropped)
         except Exception as error:
@@ -307,8 +301,9 @@ class _Decoder:
         made = tuple(range(first, first + len(results)))
         text = function.piece.rewritten
         location = resolve(text.locations[line], text.aliases) if line in text.locations else ""
-        row = None if results else row_of(op)
-        into = () if row is None or row.writes is None or row.writes >= len(operands) else (row.writes,)
+        definition = None if results else definition_in_any_dialect(op)
+        number = None if definition is None else definition.overwritten
+        into = () if number is None or number >= len(operands) else (number,)
         step = Step(line, op, operands, made, attributes, types, callee, location, handle, layouts, into)
         if activation:
             # A value of its own, which no op of the text makes.
@@ -330,11 +325,12 @@ class _Decoder:
         """Raises a MissingRuleError for an op without meaning."""
         if self.needs is None and any(has_trait(o, Trait.COLLECTIVE) for o in (op, in_ttir(op))):
             self.needs = f"line {line}: {op}"
-        if op in TTNN or op in EMPTY or op in _CALLS or row_of(op) is not None:
+        if op in EMPTY or definition_in_any_dialect(op) is not None:
             return
         if op.startswith(("ttir.", "ttnn.")):
             raise MissingRuleError(
-                f"{op[:80]} has no row; add one in jaxmesh/dialects/ttir/ (see the files there for its like)."
+                f"{op[:80]} has no definition; add one in jaxmesh/dialects/{op[:4]}/ (see the files there for its "
+                "like)."
             )
         raise MissingRuleError(
             f"{op[:80]} is no op of TTIR; lower the file to TTIR first, or add a rule in "

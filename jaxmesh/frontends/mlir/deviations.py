@@ -8,9 +8,8 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from jaxmesh.dialects.definitions import definition_of, group_count, takes_device
-from jaxmesh.dialects.op import SEGMENTS, Attribute, Trait
-from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY, MEMORY_OPS
+from jaxmesh.dialects.definitions import definition_of
+from jaxmesh.dialects.op import SEGMENTS, Arity, Attribute, OpDef, Trait
 from jaxmesh.frontends.mlir.attributes import entries
 
 UPSTREAM = "tt-mlir 19c86fca"
@@ -91,29 +90,24 @@ def _allowed_forms(attribute: Attribute) -> tuple[str, ...]:
 
 def deviations(form: Form) -> Iterator[str]:
     """Yields one phrase per rule of upstream's definition that an op does not follow."""
-    name, kinds = form.op.removeprefix("ttnn."), dict(form.kinds)
+    kinds = dict(form.kinds)
     given = frozenset(a for a in kinds.keys() - _SEGMENTS if "." not in a)
-    if form.op in LAYOUT_ONLY or (name != form.op and name in MEMORY_OPS):
-        known = MEMORY_OPS[name].attributes if name in MEMORY_OPS else frozenset[str]()
-        yield from _unknown(given, known)
-        yield from _counts(form, (1, 1) if name != "get_device" else (0, 0))
-        return
-    row = definition_of(form.op)
-    if row is None or Trait.NOT_UPSTREAM in row.traits:
+    definition = definition_of(form.op)
+    if definition is None or Trait.NOT_UPSTREAM in definition.traits:
         yield "is no op"
         return
-    yield from _unknown(given, row.by_name.keys() | row.options)
-    missing = [a.name for a in row.attributes if a.required and a.name not in given]
+    yield from _unknown(given, definition.by_name.keys() | definition.options)
+    missing = [a.name for a in definition.attributes if a.required and a.name not in given]
     if missing:
         yield f"needs the attribute {', '.join(map(repr, missing))}"
-    for attribute in row.attributes:
+    for attribute in definition.attributes:
         allowed = _allowed_forms(attribute)
         if attribute.name in given and allowed and kinds[attribute.name] not in allowed:
             yield f"has {attribute.name!r} as {' or '.join(allowed)}, not as {kinds[attribute.name]}"
-    yield from _counts(form, row.operands)
-    if row.writes is not None and form.results:
-        yield f"has no result: it writes to operand {row.writes}"
-    groups = group_count(form.op)
+    yield from _counts(form, definition)
+    if definition.overwritten is not None and form.results:
+        yield f"has no result: it writes to operand {definition.overwritten}"
+    groups = definition.groups
     if groups is not None and kinds.get(_GROUPS) != f"{groups} sizes":
         yield f"needs the attribute {_GROUPS!r}, of {groups} sizes"
     if groups is None and _GROUPS in kinds:
@@ -125,10 +119,14 @@ def _unknown(given: Collection[str], known: Collection[str]) -> Iterator[str]:
         yield f"has no attribute {', '.join(map(repr, unknown))}"
 
 
-def _counts(form: Form, tensors: tuple[int, int | None]) -> Iterator[str]:
-    least, most = tensors
-    if form.tensors < least or (most is not None and form.tensors > most):
+def _counts(form: Form, definition: OpDef) -> Iterator[str]:
+    least, most = definition.operands
+    if not _is_within(form.tensors, definition.operands):
         yield f"reads {least if least == most else f'{least} to {most}'}, not {form.tensors} tensors"
-    few, many = takes_device(form.op)
-    if form.devices < few or (many is not None and form.devices > many):
-        yield f"takes {'a' if few else 'no'} device"
+    if not _is_within(form.devices, definition.handles):
+        yield f"takes {'a' if definition.handles[0] else 'no'} device"
+
+
+def _is_within(count: int, allowed: Arity) -> bool:
+    least, most = allowed
+    return least <= count and (most is None or count <= most)

@@ -16,7 +16,8 @@ from typing import Any
 import jax.numpy as jnp
 from jaxlib.mlir import ir
 
-from jaxmesh.dialects.textual import BY_ELEMENT_TYPE as OPS
+from jaxmesh.dialects.definitions import DEFINITIONS, has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttir.helpers import vary_together
 from jaxmesh.errors import UnsupportedError, VerifyError
 
@@ -94,7 +95,7 @@ def with_elements(op: str, operation: Any, attributes: dict[str, Any], *, moves:
       UnsupportedError: it is another, reads or makes quantized numbers, and does not only move them.
     """
     read, made = ([_element(v.type) for v in values] for values in (operation.operands, operation.results))
-    if op in OPS:
+    if has_trait(op, Trait.BY_ELEMENT_TYPE):
         return attributes | {ELEMENTS: (*read[:1], *made[:1])}
     for element in () if moves else (*read, *made):
         if quantized(element) is not None:
@@ -126,7 +127,7 @@ def perform(op: str, operands: Sequence[Any], axis: int | None, elements: tuple[
     name, given = op.partition(".")[2].removesuffix("_unrolled"), operands[1:]
     kinds = (quantized(elements[0]), quantized(elements[1]))
     _verify(op, operands, axis, elements, out)
-    wanted = 0 if op in ("ttir.quantize", "ttir.dequantize", "ttir.requantize") else 4 if name == "requantize" else 2
+    wanted = (DEFINITIONS[op].operands[1] or 1) - 1
     if len(given) != wanted:
         raise VerifyError(f"takes {1 + wanted} operands, got {len(operands)}.")
     x, pairs = operands[0], [given[i : i + 2] for i in range(0, len(given), 2)]

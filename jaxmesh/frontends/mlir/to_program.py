@@ -8,18 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects import ttnn
-from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
+from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait, ttnn_definition
 from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value
 from jaxmesh.dialects.ttnn.forms import Occurrence
 from jaxmesh.dialects.ttnn.layouts import is_plain
-from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
-from jaxmesh.frontends.mlir import decode as decoded, quantization
+from jaxmesh.frontends.mlir import decode as decoded
 from jaxmesh.frontends.mlir.ttnn_configs import CONFIGS
 
-_SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
+_SEGMENTS = "operandSegmentSizes"
 _DEVICE = Type((), np.dtype(np.int32), kind="device")
 _SHARD = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
 _PROMISE = "assume_replicated"
@@ -107,7 +105,7 @@ class _Flat:
         tensors = [v for v in given if self.program.types[v].kind == "tensor"]
         if given[: len(tensors)] != tensors:
             raise _NotPrinted
-        return [*group_operands(step.attributes.get(_SEGMENTS[0]), tensors), *given[len(tensors) :]]
+        return [*group_operands(step.attributes.get(_SEGMENTS), tensors), *given[len(tensors) :]]
 
     def _types(self, step: decoded.Step, operands: Sequence[Value | None], attributes: Mapping[str, Any]) -> list[Type]:
         """Returns the types of the results; their residency and layout follow from the ops."""
@@ -121,12 +119,13 @@ class _Flat:
         before = [None if v is None else self.program.types[v] for v in operands]
         if has_trait(step.op, Trait.TEXTUAL):
             return [replace(kind, tile=True) for kind in kinds]
-        row = ttnn.OPS.get(step.op.removeprefix("ttnn."))
-        if row is None or not any(k is not None and k.kind == "tensor" and not k.host for k in before):
+        definition = ttnn_definition(step.op)
+        named = definition is None or Trait.MEMORY in definition.traits
+        if definition is None or named or not any(k is not None and k.kind == "tensor" and not k.host for k in before):
             like = self._type_of_memory(step, [k for k in before if k is not None])
             return [replace(kind, host=like.host, tile=like.tile) for kind in kinds]
         tensors = tuple([k for k in before if k is None or k.kind == "tensor"])
-        found = row.forms_of(Occurrence(attributes, tensors, tuple(kinds)))
+        found = definition.forms_of(Occurrence(attributes, tensors, tuple(kinds)))
         return [replace(kind, tile=found.result(i, tensors, kind.dtype)[1]) for i, kind in enumerate(kinds)]
 
     def _type_of_memory(self, step: decoded.Step, operands: Sequence[Type]) -> Type:
@@ -178,30 +177,30 @@ def _attributes(step: decoded.Step) -> Mapping[str, Any]:
         rest = {k: v for k, v in step.attributes.items() if k != HOISTED}
         return {**_attributes(replace(step, attributes=rest)), HOISTED: True}
     dialect, _, name = step.op.partition(".")
-    if step.op in quantization.OPS:
-        # What is stored does not say the type that the op is of.
+    definition = definition_of(step.op)
+    # A quantized tensor is stored without its element type.
+    if definition is None or not definition.traits.isdisjoint((Trait.NOT_UPSTREAM, Trait.BY_ELEMENT_TYPE)):
         raise _NotPrinted
-    attributes = {k: v for k, v in step.attributes.items() if k not in _SEGMENTS and "." not in k}
+    attributes = definition.kept(step.attributes)
     if dialect == "ttir" and name == "mesh_shard":
         if attributes["shard_type"] == "identity" or not attributes.keys() <= {*_SHARD}:
             raise _NotPrinted
         promised = step.attributes.get(f"jaxmesh.{_PROMISE}", False) is not False
         return attributes | ({_PROMISE: True} if promised else {})
-    if dialect == "ttnn" and name in MEMORY_OPS:
-        if not attributes.keys() <= MEMORY_OPS[name].attributes.keys():
+    if Trait.MEMORY in definition.traits:
+        if not attributes.keys() <= definition.by_name.keys():
             raise _NotPrinted
         if name == "to_layout":
             return {"layout": _page_layout(step)}
         return {k: CONFIGS[k](str(v)) if k in CONFIGS else v for k, v in attributes.items()}
     if _ROUNDING in step.attributes:
         attributes["rounding_mode"] = step.attributes[_ROUNDING]
-    row = definition_of(step.op)
-    if row is None or Trait.NOT_UPSTREAM in row.traits or not attributes.keys() <= row.by_name.keys():
+    if not attributes.keys() <= definition.by_name.keys():
         raise _NotPrinted
-    sizes = step.attributes.get(_SEGMENTS[0])
-    kept = dialect == "ttir" or has_trait(step.op, Trait.OPAQUE)
+    sizes = step.attributes.get(_SEGMENTS)
+    kept = dialect == "ttir" or Trait.OPAQUE in definition.traits
     if kept and sizes is not None and sum(sizes) == len(step.operands):
-        attributes[_SEGMENTS[0]] = sizes
+        attributes[_SEGMENTS] = sizes
     if name == "constant":
         attributes["value"] = _elements(attributes["value"], step)
     if name == "pad" and step.types[0].dtype.kind in "biu" and float(attributes.get("value", 0.5)).is_integer():

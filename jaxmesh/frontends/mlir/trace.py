@@ -12,15 +12,16 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, PartitionSpec
 
+from jaxmesh.dialects.definitions import DEFINITIONS, has_trait
 from jaxmesh.dialects.imported_op import ImportedOp, imported_op, imported_op_p
-from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait, as_declared, compute
+from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait
+from jaxmesh.dialects.perform import as_declared, compute
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, mesh_shard
 from jaxmesh.dialects.ttir.windows import FLATTENED
-from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
 from jaxmesh.errors import ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import quantization, ttnn_configs as ttnn
 from jaxmesh.frontends.mlir.decode import EMPTY, Body, Program, Step, add_location
-from jaxmesh.frontends.mlir.written_ops import FORMER_OPTIONS, row_of
+from jaxmesh.frontends.mlir.written_ops import FORMER_OPTIONS, definition_in_any_dialect
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.evaluate import bind, interpret, trace_typed
 from jaxmesh.sharding.shard_attributes import counts_per_dim
@@ -170,38 +171,40 @@ class _Run:
             special = _TTNN.get(step.op)
             if special is not None:
                 return special(self, step, [_tensor(x) for x in operands])
-        if step.op in quantization.OPS:
+        if has_trait(step.op, Trait.BY_ELEMENT_TYPE):
             return [_quantization(step, [_tensor(x) for x in operands])]
-        present = row_of(step.op)
+        present = definition_in_any_dialect(step.op)
         assert present is not None, step.op
         if FLATTENED in step.attributes.keys() & present.options:
             return self._unflattened(step, operands)
-        row = present.in_form_of(step.attributes, len(step.results))
-        ignored = (present.options | FORMER_OPTIONS) - row.by_name.keys()
+        definition = present.in_form_of(step.attributes, len(step.results))
+        ignored = (present.options | FORMER_OPTIONS) - definition.by_name.keys()
         attributes = {k: v for k, v in step.attributes.items() if k not in ignored}
         # Of these they count the mesh device and semaphores, too.
-        counted = {a.name for a in SEGMENTS} if Trait.OPAQUE in row.traits else set[str]()
+        counted = {a.name for a in SEGMENTS} if Trait.OPAQUE in definition.traits else set[str]()
         known = {k: v for k, v in attributes.items() if k not in counted}
         if name == "constant":
             _check_constant(step)
         if step.handle:
             return [ttnn.Device()] * len(step.results)
-        inputs = _inputs(row, step, operands)
+        inputs = _inputs(definition, step, operands)
         types = [_type_of(inputs[i]) for i in step.overwritten] or step.types
 
         changes: list[str] = []
 
         def meaning(*values: Any) -> list[Any]:
-            made = compute(row, values, known, types, self.mesh)
-            changes.extend(_changes(row, made, types))
+            made = compute(definition, values, known, types, self.mesh)
+            changes.extend(_changes(definition, made, types))
             return as_declared(
-                row, [x.astype(t.dtype) for x, t in zip(made, types, strict=True)] if changes else made, types
+                definition,
+                [x.astype(t.dtype) for x, t in zip(made, types, strict=True)] if changes else made,
+                types,
             )
 
         def describe() -> ImportedOp | None:
             if changes:
                 self.outcome.casts.append(f"line {step.line}: {step.op}: {changes[0]}")
-            own = row is present and not changes
+            own = definition is present and not changes
             return imported_op(dialect, name, attributes, inputs) if own else None
 
         return self.cache(step, inputs, meaning, describe)
@@ -221,11 +224,11 @@ class _Run:
         if len(sizes) != 3 or x.shape[:-1] != (1, 1, math.prod(sizes)):
             raise VerifyError(f"{FLATTENED} says images of {list(sizes)}, but the operand is {x.dtype}{list(x.shape)}.")
         images = [_lax.reshape(x, (*sizes, x.shape[-1])), *operands[1:]]
-        row = row_of(step.op)
-        assert row is not None
+        definition = definition_in_any_dialect(step.op)
+        assert definition is not None
 
         def compute_images(*values: Any) -> list[Any]:
-            return compute(row, values, attributes, step.types, self.mesh)
+            return compute(definition, values, attributes, step.types, self.mesh)
 
         inside = jax.make_jaxpr(compute_images)(*map(_tensor, images))
         kind = jax.ShapeDtypeStruct(inside.out_avals[0].shape, want.dtype)
@@ -305,9 +308,9 @@ def _tensor(x: Any) -> Any:
     return _lax.full(x.type.shape, 0, x.type.dtype) if isinstance(x, Empty) else x
 
 
-def _inputs(row: OpDef, step: Step, operands: list[Any]) -> list[Any]:
+def _inputs(definition: OpDef, step: Step, operands: list[Any]) -> list[Any]:
     """The operands of an op, without the destinations of the older style."""
-    least, types = row.operands[0], list(step.types)
+    least, types = definition.operands[0], list(step.types)
     kept = list(operands)
     while types and len(kept) > least and isinstance(kept[-1], Empty) and kept[-1].type == types[-1]:
         kept.pop()
@@ -319,12 +322,12 @@ def _type_of(x: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
-def _changes(row: OpDef, made: Sequence[Any], types: Sequence[jax.ShapeDtypeStruct]) -> list[str]:
+def _changes(definition: OpDef, made: Sequence[Any], types: Sequence[jax.ShapeDtypeStruct]) -> list[str]:
     """Returns one phrase per result whose declared element type is another than the op's own.
 
     Upstream's verifiers look at no element types, and its kernels write what is declared.
     """
-    if row.casts or len(made) != len(types):
+    if definition.casts or len(made) != len(types):
         return []
     return [
         f"the result is {x.dtype}{list(x.shape)}, and the declared type {t.dtype}{list(t.shape)}; it is cast"
@@ -385,5 +388,5 @@ _TTNN: dict[str, Callable[[_Run, Step, list[Any]], list[Any]]] = {
     "ttnn.distribute_tensor": _transfer,
     "ttnn.aggregate_tensor": _transfer,
     "ttnn.deallocate": lambda run, step, operands: [],
-    **dict.fromkeys(LAYOUT_ONLY, _layout),
+    **{name: _layout for name, d in DEFINITIONS.items() if Trait.LAYOUT in d.traits},
 }

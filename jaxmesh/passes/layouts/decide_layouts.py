@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.definitions import has_trait, ttnn_definition
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.forms import Forms, Takes, as_dtype, stored_as
-from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY, MEMORY_OPS
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.passes.layouts.conversions import Form, path
 from jaxmesh.passes.layouts.wanted_rows import forms_of, tensors, values_in_rows
@@ -153,14 +153,13 @@ class _Decider:
 
     def _op(self, op: Op) -> None:
         self.line = op.line
-        name = op.name.removeprefix("ttnn.")
-        if op.name in LAYOUT_ONLY:
+        if has_trait(op.name, Trait.LAYOUT):
             (operand, *_) = op.used
             self.forms[op.results[0]] = self.forms[operand]
-        elif name == "get_device":
+        elif op.name == "ttnn.get_device":
             (self.handle,) = op.results
             self.made.ops.append(op)
-        elif name in MEMORY_OPS or all(self.source.types[v].host for v in op.results):
+        elif has_trait(op.name, Trait.MEMORY) or all(self.source.types[v].host for v in op.results):
             self._on_host(op)
         else:
             self._on_devices(op)
@@ -186,7 +185,9 @@ class _Decider:
         self.made.ops.append(op if given == op.operands else Op(op.name, given, op.results, op.attributes, op.line))
 
     def _on_devices(self, op: Op) -> None:
-        found = forms_of(self.source, op, ttnn.OPS.get(op.name.removeprefix("ttnn.")))
+        definition = ttnn_definition(op.name)
+        assert definition is not None, op.name
+        found = forms_of(self.source, op, definition)
         given = tensors(self.source, op)
         operands: list[Value | None] = []
         for value, (takes, form) in zip(given, self._takes(op, given, found), strict=True):

@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.dialects.op import evaluate
+from jaxmesh.dialects.perform import evaluate
 from jaxmesh.dialects.ttir import OPS
 
 pytestmark = [pytest.mark.part(3), pytest.mark.quick(2)]

@@ -12,7 +12,7 @@ from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.dialects import ttir as ttir_dialect
-from jaxmesh.dialects.op import evaluate
+from jaxmesh.dialects.perform import evaluate
 from tests.generators.ttir_cases import CASES
 from tests.generators.ttir_cases.case import (
     BF16,

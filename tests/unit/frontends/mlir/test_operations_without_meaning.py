@@ -15,7 +15,6 @@ from jaxmesh.dialects.op import Attribute, Trait
 from jaxmesh.emit.mlir.printer import mlir_text
 
 NAMES = sorted(name for name, row in textual.OPS.items() if Trait.OPAQUE in row.traits)
-ROWS = dict(line.split("(", 1) for line in textual.TABLE.read_text().splitlines() if not line.startswith("#"))
 TENSOR, DEVICE, SEMAPHORE = "tensor<32x32xbf16>", "!ttnn.device", "!ttnn.global_semaphore"
 WRITTEN = {
     "f32": "5.000000e-01 : f32", "number": "2.000000e+00 : f32", "bool": "true", "string": '"word"',
@@ -37,7 +36,7 @@ def written(attribute: Attribute) -> str:
 
 def values(name: str, *, every: bool) -> Iterator[tuple[str, int]]:
     """The operand groups of an op with the number of values in each: all that there may be, or the fewest."""
-    for operand in filter(None, ROWS[name].split(")")[0].split(", ")):
+    for operand in textual.OPS[name].operand_names:
         kind = DEVICE if re.match(r"(mesh_)?device\??$", operand) else SEMAPHORE if "semaphore" in operand else TENSOR
         yield kind, 2 * every if operand.endswith("*") else int(every or not operand.endswith("?"))
 
@@ -51,10 +50,10 @@ def program(name: str, *, every: bool) -> tuple[str, str]:
     rest, handles = iter(arguments), {DEVICE: "%0", SEMAPHORE: "%1"}
     operands = ", ".join(handles.get(kind) or next(rest) for kind in given)
     chosen = {a.name: written(a) for a in row.attributes if every or a.required}
-    if name in textual.GROUPS:
+    if row.groups is not None:
         chosen["operandSegmentSizes"] = f"array<i32: {', '.join(str(n) for _, n in groups)}>"
     properties = ", ".join(f"{k} = {v}" for k, v in sorted(chosen.items()))
-    least, most = (0, 0) if row.writes is not None else row.results
+    least, most = (0, 0) if row.overwritten is not None else row.results
     count = least if not every else 2 if most is None else most
     handle = "semaphore" in name and least == 1
     types = [SEMAPHORE if handle else TENSOR] * count
