@@ -14,7 +14,7 @@ import jax
 from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh.dialects import program as flat
-from jaxmesh.dialects.residency import DEVICE
+from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import (
     AssumptionWarning,
@@ -36,10 +36,10 @@ from jaxmesh.frontends.mlir.source import RunLine, read
 from jaxmesh.frontends.mlir.to_program import flat_program
 from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
 from jaxmesh.frontends.stablehlo.text import StablehloText, is_stablehlo, read_function
-from jaxmesh.jaxprs import compat, control_flow, walk
+from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.backend import backend_started
-from jaxmesh.jaxprs.rewrite import inline_calls
 from jaxmesh.jaxprs.trees import show_paths
+from jaxmesh.passes.lowering import LOWERING
 from jaxmesh.sharding.mesh import FLAG, AnyMesh, as_mesh, context_mesh, default_axis_names, make_mesh, program_mesh
 from jaxmesh.stages.from_stablehlo import import_stablehlo
 from jaxmesh.stages.imported import Imported
@@ -128,19 +128,18 @@ def import_program(
     found = program_mesh(_mesh(file, program, mesh))
     program = with_arguments_on_devices(program) if there else with_layouts_obeyed(program)
     boundary = _boundary(program, found)
-    outcome, on_devices = _trace(program, boundary, strict)
+    outcome, residency = _trace(program, boundary, strict)
+    on_devices = _on_devices(residency)
     _check_results(program, boundary, on_devices)
     if strict and outcome.casts:
         raise VerifyError(f"{outcome.casts[0]}; that is an error when strict.")
     _warn(program, outcome)
     # No text contains what is assumed or corrected.
     changed = outcome.assumptions or outcome.shard_shapes or outcome.casts or program.notes or program.deviations
-    imported = Imported(outcome.jaxpr, (lambda _: None) if changed else _reader(program, boundary, on_devices))
-
-    def decompose() -> Any:
-        return inline_calls(outcome.jaxpr, names={control_flow.IMPORTED_OP})
-
-    return Traced(boundary, decompose, _out_tree(program), outcome.assumptions, imported=imported)
+    imported = None if changed else Imported(_reader(program, boundary, on_devices))
+    return Traced(
+        boundary, outcome.jaxpr, _out_tree(program), outcome.assumptions, imported=imported, residency=residency
+    )
 
 
 def _reader(program: Program, boundary: Boundary, on_devices: Sequence[bool]) -> Callable[[str], flat.Program | None]:
@@ -249,25 +248,28 @@ def _make(sizes: tuple[int, ...]) -> AnyMesh:
 # --- tracing ---------------------------------------------------------------------------------------------------------
 
 
-def _trace(program: Program, boundary: Boundary, strict: bool) -> tuple[Outcome, Sequence[bool]]:
-    """Traces the function once; returns also per result whether it stays on the devices.
+def _trace(program: Program, boundary: Boundary, strict: bool) -> tuple[Outcome, ResidencyMap]:
+    """Traces the function once; returns also the residencies of its values, transfers in place of `mesh_shard`s.
 
     A result that is declared presharded, but holds no argument, is replicated; only then the function is traced again.
     """
     abstract = boundary.mesh.abstract_mesh if isinstance(boundary.mesh, Mesh) else boundary.mesh
     settings = Settings(abstract, strict=strict)
     outcome = _trace_assuming(program, settings)
-    on_devices = _on_devices(program, boundary, outcome)
-    rows = enumerate(zip(program.results, on_devices, _constant(outcome.jaxpr), strict=True))
+    residency = _residencies(boundary, outcome)
+    rows = enumerate(zip(program.results, _on_devices(residency), _constant(outcome.jaxpr), strict=True))
     free = frozenset(i for i, (r, d, constant) in rows if r.status == "presharded" and constant and not d)
     if not free:
-        return outcome, on_devices
+        return outcome, residency
     outcome = _trace_assuming(program, dataclasses.replace(settings, replicated=free))
-    return outcome, _on_devices(program, boundary, outcome)
+    return outcome, _residencies(boundary, outcome)
 
 
-def _on_devices(program: Program, boundary: Boundary, outcome: Outcome) -> Sequence[bool]:
-    residency = Traced(boundary, outcome.jaxpr, _out_tree(program)).residency
+def _residencies(boundary: Boundary, outcome: Outcome) -> ResidencyMap:
+    return ResidencyMap(LOWERING[0].run(outcome.jaxpr, boundary.residencies, boundary.sizes), boundary.residencies)
+
+
+def _on_devices(residency: ResidencyMap) -> Sequence[bool]:
     return [r is DEVICE for r in residency.results]
 
 

@@ -18,10 +18,7 @@ from jaxmesh.errors import (
 )
 from jaxmesh.frontends.stablehlo.shardings import axes_of
 from jaxmesh.frontends.stablehlo.text import StablehloText, import_text
-from jaxmesh.jaxprs.control_flow import IMPORTED_OP
-from jaxmesh.jaxprs.rewrite import inline_calls
 from jaxmesh.sharding.mesh import AnyMesh
-from jaxmesh.stages.imported import Imported
 from jaxmesh.stages.stages import Traced
 
 _tree: Any = jax.tree
@@ -65,14 +62,7 @@ def import_stablehlo(text: StablehloText, mesh: AnyMesh, *, strict: bool = False
     count = len(program.results)
     out_tree = _tree.structure(0 if count == 1 else (0,) * count)
     boundary = Boundary(function.name, mesh, in_tree, arguments, public=function.says_public)
-    jaxpr = program.jaxpr
-
-    def decompose() -> Any:
-        return inline_calls(jaxpr, names={IMPORTED_OP})
-
-    # Ops of TTIR that the text calls by name are printed as they are.
-    imported = Imported(jaxpr, lambda _: None)
-    return Traced(boundary, decompose, out_tree, program.assumptions, imported=imported, decisions=program.decisions)
+    return Traced(boundary, program.jaxpr, out_tree, program.assumptions, decisions=program.decisions)
 
 
 def _rename_axes(mesh: AnyMesh, names: tuple[str, ...]) -> AnyMesh:

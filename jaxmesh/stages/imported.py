@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from jaxmesh.dialects.program import Program
 from jaxmesh.errors import JaxmeshError
-from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.passes.verify_program import verify_program
 
 
@@ -16,12 +15,10 @@ class Imported:
     """The text of an imported program.
 
     Attributes:
-      jaxpr: the traced program with one equation per op of the text; texts of other dialects are made of it.
       read: returns the text as a flat program of a dialect, `ttir` or `ttnn`; None if it is of another, or has a
         form that is never printed.
     """
 
-    jaxpr: Jaxpr
     read: Callable[[str], Program | None]
 
     def program(self, dialect: str) -> Program | None:
