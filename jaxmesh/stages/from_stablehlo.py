@@ -24,10 +24,12 @@ from jaxmesh.stages.stages import Traced
 _tree: Any = jax.tree
 
 
-def import_stablehlo(text: StablehloText, mesh: AnyMesh, *, strict: bool = False, there: bool = False) -> Traced:
-    """A function of a StableHLO module as a traced program over a mesh; see `from_mlir`.
+def import_stablehlo(
+    text: StablehloText, mesh: AnyMesh, *, strict: bool = False, unannotated_on_devices: bool = False
+) -> Traced:
+    """Returns a function of a StableHLO module as a traced program over a mesh; see `from_mlir`.
 
-    With `there`, the arguments of a program for one device are on it, as they are where upstream writes no mesh_shard.
+    With `unannotated_on_devices`, the arguments of a program for one device are on it, as they are where upstream writes no mesh_shard.
     """
     function = text.function
     if text.axes is not None:
@@ -53,7 +55,7 @@ def import_stablehlo(text: StablehloText, mesh: AnyMesh, *, strict: bool = False
         Argument(
             jax.ShapeDtypeStruct(a.shape, a.dtype),
             tuple(n for n in mesh.axis_names if n in axes_of(s) and mesh.shape[n] > 1)
-            if here or (there and mesh.size == 1)
+            if here or (unannotated_on_devices and mesh.size == 1)
             else None,
         )
         for a, s, here in rows

@@ -32,6 +32,7 @@ from jaxmesh.jaxprs.strip_mesh import move_to_mesh
 from jaxmesh.passes.lowering import LOWERING, lower
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
+from jaxmesh.passes.verify_program import is_valid
 from jaxmesh.runtime.distributed.agreement import compare_program
 from jaxmesh.runtime.distributed.collectives import spans_processes
 from jaxmesh.runtime.regions import Plan, plan_regions
@@ -47,7 +48,7 @@ from jaxmesh.validate import as_index, as_path
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
-    from jaxmesh.stages.imported import Imported
+    from jaxmesh.frontends.mlir.printed import PrintedText
 
 
 class Traced(Stage):
@@ -63,7 +64,7 @@ class Traced(Stage):
         out_tree: Any,
         assumptions: Sequence[str] = (),
         inexpressible: InexpressibleError | None = None,
-        imported: Imported | None = None,
+        imported: PrintedText | None = None,
         residency: ResidencyMap | None = None,
         decisions: Sequence[Decision] = (),
     ) -> None:
@@ -161,7 +162,8 @@ class Lowered(OnMachine):
         from jaxmesh.passes.pipeline import ttnn_program
 
         imported = None if self._traced is None else self._traced.imported
-        if imported is not None and groups and (program := imported.program("ttnn")) is not None:
+        program = imported.program("ttnn") if imported is not None and groups else None
+        if program is not None and is_valid(program):
             return program
         return ttnn_program(self.residency, self._boundary, self._out_tree, groups, unroll_limit, strict, upstream)
 

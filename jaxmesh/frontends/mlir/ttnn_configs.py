@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.errors import MeshMismatchError, VerifyError
+from jaxmesh.errors import VerifyError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementReplicate, PlacementShard
 
-_LONGEST = 2000
+LONGEST = 2000
 """Characters of a config; a longer one has more axes than any mesh, and is of no known spelling when cut."""
 
 _OVERRIDE = r"(?:,\s*mesh_shape_override\s*=\s*(\[[^\[\]]*\]|(?:\#ttnn\.mesh_shape)?<[^<>]*>))?"
@@ -21,19 +20,6 @@ _PLACEMENT = re.compile(
     re.VERBOSE,
 )
 _INTEGER = re.compile(r"\s*(-?[0-9]{1,18})\s*(?::\s*\w+)?\s*$")
-
-
-class Device:
-    """The result of `ttnn.get_device`: the mesh of the program."""
-
-
-def transfer(op: str, x: Any, attributes: dict[str, Any]) -> Any:
-    """`ttnn.distribute_tensor` or `ttnn.aggregate_tensor`."""
-    distributes = op == "ttnn.distribute_tensor"
-    name, primitive = ("mapper_config", distribute_tensor_p) if distributes else ("composer_config", aggregate_tensor_p)
-    if name not in attributes:
-        raise VerifyError(f"needs the attribute {name!r}; it is missing.")
-    return primitive.bind(x, **{name: CONFIGS[name](str(attributes[name])[:_LONGEST])})
 
 
 def mapper_config(text: str) -> MeshMapperConfig:
@@ -93,14 +79,3 @@ def _override(text: str | None, whole: str) -> tuple[int, ...] | None:
     inside = text[text.index("<") + 1 : -1] if text.endswith(">") else text[1:-1]
     separator = "x" if text.endswith(">") else ","
     return tuple(_integer(n, whole) for n in inside.split(separator))
-
-
-def device(attributes: dict[str, Any], mesh: dict[str, int]) -> Device:
-    """`ttnn.get_device`."""
-    shape = attributes.get("mesh_shape")
-    if isinstance(shape, tuple) and shape != tuple(mesh.values()):
-        raise MeshMismatchError(
-            f"asks for a device of mesh_shape {shape!s}, but the program's mesh is {tuple(mesh.values())}; one "
-            "program has one mesh."
-        )
-    return Device()

@@ -1,13 +1,11 @@
-"""Ops as texts write them: in forms of earlier versions, and with attributes that are none of their own."""
+"""Ops as texts of earlier versions write them: under other names, and with attributes that they do not define."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.op import OpDef
-from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
 
@@ -18,35 +16,25 @@ _OFTEN = frozenset({"operandSegmentSizes", "resultSegmentSizes", *FORMER_OPTIONS
 """Attributes of any op."""
 
 
-def row_of(op: str) -> OpDef | None:
-    """Returns the definition of an op; in older files TTNN has ops that only TTIR has now."""
-    return definition_of(op) or definition_of(in_ttir(op))
+def current_name(op: str) -> str:
+    """Returns the name of an op in TTIR if TTNN has it in texts of earlier versions alone; else its own name.
+
+    >>> current_name("ttnn.floor_div"), current_name("ttnn.add")
+    ('ttir.floor_div', 'ttnn.add')
+    """
+    if definition_of(op) is None and op.startswith("ttnn."):
+        return op.replace("ttnn.", "ttir.", 1)
+    return op
 
 
-def in_ttir(op: str) -> str:
-    """Returns the name that an op of TTNN has in TTIR, in files where they have one."""
-    return op.replace("ttnn.", "ttir.", 1) if op.startswith("ttnn.") else op
-
-
-def activation_of(op: str, attributes: Mapping[str, Any]) -> str:
-    """Returns the op that a product of TTNN applies to its result, empty for none."""
-    name = attributes.get("activation") if op in ("ttnn.matmul", "ttnn.linear") else None
-    if name is None:
-        return ""
-    row = definition_of(f"ttnn.{name}")
-    if row is None or row.operands != (1, 1) or any(a.required for a in row.attributes):
-        raise UnsupportedError(f"activation = {name!r:.60} is no function of one tensor; write it as an op of its own.")
-    return f"ttnn.{name}"
-
-
-def dropped_attributes(row: OpDef | None, attributes: Any) -> list[str]:
+def dropped_attributes(definition: OpDef | None, attributes: Any) -> list[str]:
     """Returns the attributes beside an op's own that it does not define, which upstream carries along and never reads.
 
     Where a text has them all in one dictionary, as earlier ones have, an unknown one may be a misspelled one.
     """
-    if not len(attributes) or row is None or (PROPERTIES not in attributes and row.by_name):
+    if not len(attributes) or definition is None or (PROPERTIES not in attributes and definition.by_name):
         return []
-    former = row.former.by_name.keys() if row.former else frozenset[str]()
-    known = _OFTEN | row.by_name.keys() | row.options | former
+    former = definition.former.by_name.keys() if definition.former else frozenset[str]()
+    known = _OFTEN | definition.by_name.keys() | definition.options | former
     names = [name for name, _ in entries(attributes)]
     return [name for name in names if name != PROPERTIES and "." not in name and name not in known]

@@ -1,0 +1,357 @@
+"""Upgrades a decoded function to the current spelling of its ops: one flat program, which is traced and printed.
+
+Texts of earlier versions have destinations as last operands, attributes for memory and layout, products with an
+activation, ops of TTIR under TTNN's name, and ops whose definition has changed since. Calls are inlined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+
+from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
+from jaxmesh.dialects.imported_op import group_operands
+from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait
+from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
+from jaxmesh.dialects.ttir.windows import FLATTENED
+from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
+from jaxmesh.errors import UnsupportedError, VerifyError
+from jaxmesh.frontends.mlir import quantization
+from jaxmesh.frontends.mlir.text import add_location
+from jaxmesh.frontends.mlir.ttnn_configs import CONFIGS, LONGEST
+from jaxmesh.frontends.mlir.written_ops import FORMER_OPTIONS, current_name
+
+FUNCTION = "function"
+"""The attribute of a decoded call that has its `DecodedFunction`."""
+EMPTY = frozenset({"ttir.empty", "tensor.empty"})
+"""Ops that allocate a tensor, which texts of earlier versions pass as a destination."""
+LAYOUT = "jaxmesh.layout"
+"""The attribute of a decoded `to_layout` that names the layout of its result."""
+MEMORY = frozenset(f"ttnn.{name}" for name in MEMORY_OPS)
+"""Ops of TTNN without a definition: transfers, layouts, memory."""
+FORMER = "former."
+"""The dialect of ops whose definition has changed: `former.gather` follows `OpDef.former` of `ttir.gather`."""
+
+_SIZES = "operandSegmentSizes"
+_SEGMENTS = frozenset(a.name for a in SEGMENTS)
+_SHARD = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
+_PROMISE = "assume_replicated"
+_ROUNDING = "rounding_mode"
+
+
+@dataclass(slots=True, eq=False)
+class DecodedFunction:
+    """A function as its text spells it; a call has the function that it calls as an attribute.
+
+    Attributes:
+      program: the flat program. An op that writes to an operand has no result, as in MLIR.
+      lines: the line of the file of each op.
+      end: the line of `func.return`; 0 if there is none.
+      size: the number of its ops, calls inlined.
+      writes_argument: True if an op writes to an argument.
+    """
+
+    program: Program
+    lines: list[int] = field(default_factory=list[int])
+    end: int = 0
+    size: int = 0
+    writes_argument: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Upgraded:
+    """An upgraded function; the attributes are those of `Text`."""
+
+    program: Program
+    lines: Sequence[int]
+    names: Sequence[str]
+    is_current: bool
+
+
+def definition_named(name: str) -> OpDef | None:
+    """Returns the definition of an op of an upgraded program; None if it has none.
+
+    >>> definition_named("former.gather").operands
+    (2, 2)
+    """
+    if not name.startswith(FORMER):
+        return definition_of(name)
+    definition = definition_of(f"ttir.{name.removeprefix(FORMER)}")
+    return None if definition is None else definition.former
+
+
+def written_operands(op: Op) -> tuple[Value, ...]:
+    """Returns the operand that a decoded op writes to instead of giving a result: it is the result from there on."""
+    definition = None if op.results else definition_of(current_name(op.name))
+    if definition is None or definition.writes is None:
+        return ()
+    return op.used[definition.writes : definition.writes + 1]
+
+
+def activation_of(name: str, attributes: Mapping[str, Any]) -> str:
+    """Returns the op that a product of TTNN applies to its result; empty if there is none."""
+    activation = attributes.get("activation") if name in ("ttnn.matmul", "ttnn.linear") else None
+    if activation is None:
+        return ""
+    definition = definition_of(f"ttnn.{activation}")
+    if definition is None or definition.operands != (1, 1) or any(a.required for a in definition.attributes):
+        raise UnsupportedError(
+            f"activation = {activation!r:.60} is no function of one tensor; write the activation as a separate op."
+        )
+    return f"ttnn.{activation}"
+
+
+def upgrade(function: DecodedFunction) -> Upgraded:
+    """Returns a decoded function with its calls inlined and its ops in their current spelling.
+
+    Raises:
+      VerifyError: a constant or a config of a transfer breaks a rule; the message names the line.
+    """
+    source = function.program
+    program = Program(source.name, {}, source.types[: len(source.arguments)], list(source.arguments))
+    upgrader = _Upgrader(program)
+    values = upgrader.function(function, [port.value for port in program.arguments])
+    program.results = [Port(v, presharded=False) for v in values]
+    return Upgraded(program, upgrader.lines, upgrader.names, upgrader.is_current)
+
+
+@dataclass(slots=True)
+class _Upgrader:
+    program: Program
+    lines: list[int] = field(default_factory=list[int])
+    names: list[str] = field(default_factory=list[str])
+    is_current: bool = True
+    unwritten: set[Value] = field(default_factory=set[Value])
+    """The results of ops that allocate a tensor."""
+    spelled: dict[Any, tuple[Op, Mapping[str, Any], bool]] = field(
+        default_factory=dict[Any, "tuple[Op, Mapping[str, Any], bool]"]
+    )
+    """The attributes of an op by its name and the identity of the decoded ones, which the op keeps alive."""
+
+    def function(self, function: DecodedFunction, arguments: Sequence[Value]) -> list[Value]:
+        """Appends the ops of a function; returns the values of its results."""
+        source = function.program
+        values: list[Value] = [*arguments, *[-1] * (len(source.types) - len(arguments))]
+        for op, line in zip(source.ops, function.lines, strict=True):
+            operands = [values[v] for v in op.used]
+            callee = op.attributes.get(FUNCTION)
+            if isinstance(callee, DecodedFunction):
+                values_of = self.function(callee, operands)
+            else:
+                try:
+                    values_of = self._op(op, line, operands, [source.types[v] for v in op.results])
+                except Exception as error:
+                    raise add_location(line, op.name, error) from None
+            for old, new in zip(op.results or written_operands(op), values_of, strict=True):
+                values[old] = new
+        return [values[port.value] for port in source.results]
+
+    def _op(self, op: Op, line: int, operands: list[Value], types: list[Type]) -> Sequence[Value]:
+        activation = activation_of(op.name, op.attributes)
+        name, definition = self._definition(op)
+        operands = self._without_destinations(op.name, definition, operands, types)
+        attributes = self._spell(op, definition, len(operands), types)
+        grouped = self._group(name, op.attributes.get(_SIZES), operands)
+        results = self._append(Op(name, grouped, (), attributes, op.line), types, line, op.name)
+        if activation:
+            self.is_current = False
+            return self._append(Op(activation, results, (), NO_ATTRIBUTES, op.line), types, line, activation)
+        if op.name in EMPTY:
+            self.unwritten.update(results)
+        return results
+
+    def _append(self, op: Op, types: Sequence[Type], line: int, name: str) -> tuple[Value, ...]:
+        definition = None if types else definition_named(op.name)
+        if definition is not None and definition.writes is not None and definition.writes < len(op.operands):
+            written = op.operands[definition.writes]
+            types = () if written is None else [self.program.types[written]]
+        op.results = tuple([self.program.new(t) for t in types])
+        self.program.ops.append(op)
+        self.lines.append(line)
+        self.names.append(name)
+        return op.results
+
+    def _definition(self, op: Op) -> tuple[str, OpDef | None]:
+        """Returns the current name of an op with the definition that it follows; None if it has none."""
+        if op.name in EMPTY or op.name in MEMORY or op.name == "ttir.mesh_shard":
+            return op.name, None
+        name = current_name(op.name)
+        definition = definition_of(name)
+        assert definition is not None, name
+        followed = definition.in_form_of(op.attributes, len(op.results))
+        if followed is not definition:
+            name = f"{FORMER}{name.partition('.')[2]}"
+        self.is_current = self.is_current and name == op.name
+        return name, definition
+
+    def _without_destinations(
+        self, name: str, definition: OpDef | None, operands: list[Value], types: Sequence[Type]
+    ) -> list[Value]:
+        """Returns the operands of an op without the tensors that are allocated for its results."""
+        if not operands or operands[-1] not in self.unwritten:
+            return operands
+        self.is_current = False
+        if name == "ttir.mesh_shard":
+            return operands[:1] if len(operands) == 2 else operands
+        if definition is None or name in quantization.OPS:
+            return operands
+        kept, left = list(operands), list(types)
+        while left and len(kept) > definition.operands[0] and kept[-1] in self.unwritten:
+            destination, result = self.program.types[kept[-1]], left.pop()
+            if (destination.shape, destination.dtype) != (result.shape, result.dtype):
+                break
+            kept.pop()
+        return kept
+
+    def _group(self, name: str, sizes: Any, operands: Sequence[Value]) -> tuple[Value | None, ...]:
+        """Returns the operands by position; devices and semaphores, which no operand group counts, are the last."""
+        if has_trait(name, Trait.OPAQUE) or not _is_integers(sizes):
+            return tuple(operands)
+        count = sum(self.program.types[v].kind == "tensor" for v in operands)
+        tensors, handles = operands[:count], operands[count:]
+        if any(self.program.types[v].kind != "tensor" for v in tensors):
+            self.is_current = False
+            return tuple(operands)
+        return (*group_operands(sizes, list(tensors)), *handles)
+
+    def _spell(self, op: Op, definition: OpDef | None, count: int, types: Sequence[Type]) -> Mapping[str, Any]:
+        depends = tuple(types) if op.name.endswith((".constant", ".pad")) else count
+        key = op.name, id(op.attributes), depends
+        if key not in self.spelled:
+            current = _current_attributes(op, definition, count, types)
+            known = current if current is not None else _known_attributes(op, definition)
+            self.spelled[key] = op, known, current is not None
+        _, attributes, is_current = self.spelled[key]
+        self.is_current = self.is_current and is_current
+        return attributes
+
+
+def _is_integers(value: Any) -> bool:
+    return isinstance(value, tuple) and all(type(v) is int for v in cast("tuple[Any, ...]", value))
+
+
+def _known_attributes(op: Op, definition: OpDef | None) -> Mapping[str, Any]:
+    """Returns the attributes of an op without those of earlier versions, and those that say how it is computed."""
+    if definition is None or op.name in quantization.OPS:
+        promise = _promise(op) if op.name == "ttir.mesh_shard" else {}
+        return {**op.attributes, **promise, **_configs(op)}
+    followed = definition.in_form_of(op.attributes, len(op.results))
+    left_out = (definition.options | FORMER_OPTIONS) - followed.by_name.keys() - {FLATTENED}
+    return {k: v for k, v in op.attributes.items() if k not in left_out}
+
+
+def _current_attributes(
+    op: Op, definition: OpDef | None, count: int, types: Sequence[Type]
+) -> Mapping[str, Any] | None:
+    """Returns the attributes of an op in their current spelling; None if they have none."""
+    dialect, _, name = op.name.partition(".")
+    if name == "constant":
+        _check_constant(op, types)
+        if not isinstance(op.attributes.get("value"), np.ndarray) or not types:
+            return None
+    if op.name in quantization.OPS:
+        # The numbers that are stored do not tell the element type of the op.
+        return None
+    marks = {HOISTED: True} if HOISTED in op.attributes else {}
+    attributes = {k: v for k, v in op.attributes.items() if k not in _SEGMENTS and "." not in k}
+    if op.name == "ttir.mesh_shard":
+        _check_names(attributes)
+        return None if attributes["shard_type"] == "identity" else attributes | _promise(op) | marks
+    if op.name in MEMORY:
+        if not attributes.keys() <= MEMORY_OPS[name].attributes.keys():
+            return None
+        if name == "to_layout":
+            layout = op.attributes.get(LAYOUT)
+            return None if layout is None else {"layout": str(layout)} | marks
+        return attributes | _configs(op) | marks
+    if f"jaxmesh.{_ROUNDING}" in op.attributes:
+        attributes[_ROUNDING] = op.attributes[f"jaxmesh.{_ROUNDING}"]
+    definition = definition_of(op.name)
+    if definition is None or Trait.NOT_UPSTREAM in definition.traits or not attributes.keys() <= definition.by_name.keys():
+        return None
+    sizes = op.attributes.get(_SIZES)
+    if sizes is not None:
+        if not _is_integers(sizes) or sum(sizes) not in (count, count + 1):
+            return None if not has_trait(op.name, Trait.OPAQUE) else attributes | marks
+        if (dialect == "ttir" or has_trait(op.name, Trait.OPAQUE)) and sum(sizes) == count:
+            attributes[_SIZES] = sizes
+    return _with_numbers(name, attributes, types) | marks
+
+
+def _check_names(attributes: Mapping[str, Any]) -> None:
+    """Checks that a mesh_shard has its attributes and no others."""
+    for name in attributes:
+        if name not in _SHARD:
+            raise VerifyError(f"has no attribute {name!r}; its attributes are: {', '.join(_SHARD)}.")
+    for name in _SHARD:
+        if name not in attributes:
+            raise VerifyError(f"needs the attribute {name!r}; it is missing.")
+
+
+def _promise(op: Op) -> dict[str, Any]:
+    """Returns the attribute by which a caller promises that copies are equal, which TTIR has no attribute for."""
+    return {_PROMISE: True} if op.attributes.get(f"jaxmesh.{_PROMISE}", False) is not False else {}
+
+
+def _configs(op: Op) -> dict[str, Any]:
+    """Returns the config of a transfer, parsed."""
+    own = MEMORY_OPS[op.name.removeprefix("ttnn.")].attributes if op.name in MEMORY else {}
+    named = own.keys() & op.attributes.keys() & CONFIGS.keys()
+    return {name: CONFIGS[name](str(op.attributes[name])[:LONGEST]) for name in named}
+
+
+def _with_numbers(name: str, attributes: dict[str, Any], types: Sequence[Type]) -> dict[str, Any]:
+    """Returns the attributes of a constant or a pad with numbers of the element type of the result."""
+    if name == "constant":
+        # The elements of a splat are kept as one.
+        elements = np.asarray(attributes["value"]).astype(types[0].dtype, copy=False)
+        is_splat = elements.size == 1
+        value = np.broadcast_to(elements.reshape(()), types[0].shape) if is_splat else elements
+        return {**attributes, "value": value}
+    number = attributes.get("value")
+    if name == "pad" and types and types[0].dtype.kind in "biu" and isinstance(number, float) and number.is_integer():
+        # MLIR writes the number of every element type as a float.
+        return {**attributes, "value": int(number)}
+    return attributes
+
+
+def _check_constant(op: Op, types: Sequence[Type]) -> None:
+    elements = op.attributes.get("value")
+    if not isinstance(elements, np.ndarray) or not types:
+        return
+    value, declared = cast("np.ndarray[Any, Any]", elements), types[0]
+    if value.shape not in ((), declared.shape):
+        raise VerifyError(f"its value has shape {list(value.shape)}, but the declared type has {list(declared.shape)}.")
+    # Floating-point types round, with a warning; an integer type would lose the value.
+    if np.issubdtype(declared.dtype, np.integer) and value.dtype != declared.dtype:
+        with np.errstate(invalid="ignore"):
+            lost = value != value.astype(declared.dtype)
+        if np.any(lost):
+            raise VerifyError(
+                f"its value has elements of {value.dtype}, {value[lost].flat[0]} among them, which the declared "
+                f"type, {declared.dtype}, does not hold; declare the result as {value.dtype} and add a ttir.typecast."
+            )
+
+
+def set_argument_type(function: DecodedFunction, number: int, known: Any) -> None:
+    """Sets the shape and the element type of an argument, if they are known.
+
+    Earlier texts declare the full type of a presharded argument, and pass it to a mesh_shard of the type `identity`,
+    whose result has the local type.
+    """
+    types = function.program.types
+    if known is not None:
+        types[number] = replace(types[number], shape=tuple(known.shape), dtype=np.dtype(known.dtype))
+
+
+def identity_types(function: DecodedFunction) -> dict[Value, Type]:
+    """Returns, by value, the type that a mesh_shard of the type `identity` gives it."""
+    found: dict[Value, Type] = {}
+    for op in function.program.ops:
+        if op.attributes.get("shard_type") == "identity" and len(op.results) == 1:
+            for value in op.used:
+                found.setdefault(value, function.program.types[op.results[0]])
+    return found
