@@ -47,9 +47,7 @@ LOWERING = (
 """The passes from TTIR to TTNN. After `insert-transfers` every transfer is explicit."""
 
 
-def lower(
-    program: Jaxpr, inputs: Inputs, mesh: Mesh, passes: Sequence[JaxprPass] = LOWERING
-) -> ResidencyMap:
+def lower(program: Jaxpr, inputs: Inputs, mesh: Mesh, passes: Sequence[JaxprPass] = LOWERING) -> ResidencyMap:
     """Lowers a closed TTIR-level jaxpr to a closed TTNN-level one of the same type.
 
     Args:

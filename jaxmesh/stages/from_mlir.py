@@ -7,7 +7,7 @@ import dataclasses
 import math
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -37,7 +37,6 @@ from jaxmesh.frontends.mlir.source import RunLine, read
 from jaxmesh.frontends.mlir.text import Text
 from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
 from jaxmesh.frontends.stablehlo.text import StablehloText, is_stablehlo, read_function
-from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.passes.lowering import LOWERING
@@ -130,7 +129,7 @@ def import_program(
     text = with_arguments_on_devices(text) if unannotated_on_devices else with_layouts_obeyed(text)
     boundary = _boundary(text, over)
     outcome, residency = _trace(text, boundary, strict)
-    on_devices = _on_devices(residency)
+    on_devices = [r is DEVICE for r in residency.results]
     _check_results(text, boundary, on_devices)
     if strict and outcome.casts:
         raise VerifyError(f"{outcome.casts[0]}; that is an error when strict.")
@@ -256,28 +255,11 @@ def _make(sizes: tuple[int, ...]) -> AnyMesh:
 
 
 def _trace(text: Text, boundary: Boundary, strict: bool) -> tuple[Outcome, ResidencyMap]:
-    """Traces the function once; returns also the residencies of its values, transfers in place of `mesh_shard`s.
-
-    A result that is declared presharded, but holds no argument, is replicated; only then the function is traced again.
-    """
+    """Traces the function; returns also the residencies of its values, with transfers in place of `mesh_shard`s."""
     abstract = boundary.mesh.abstract_mesh if isinstance(boundary.mesh, Mesh) else boundary.mesh
-    settings = Settings(abstract, strict=strict)
-    outcome = _trace_assuming(text, settings)
-    residency = _residencies(boundary, outcome)
-    rows = enumerate(zip(text.results, _on_devices(residency), _constant(outcome.jaxpr), strict=True))
-    free = frozenset(i for i, (r, d, constant) in rows if r.status == "presharded" and constant and not d)
-    if not free:
-        return outcome, residency
-    outcome = _trace_assuming(text, dataclasses.replace(settings, replicated=free))
-    return outcome, _residencies(boundary, outcome)
-
-
-def _residencies(boundary: Boundary, outcome: Outcome) -> ResidencyMap:
-    return ResidencyMap(LOWERING[0].run(outcome.jaxpr, boundary.residencies, boundary.sizes), boundary.residencies)
-
-
-def _on_devices(residency: ResidencyMap) -> Sequence[bool]:
-    return [r is DEVICE for r in residency.results]
+    outcome = _trace_assuming(text, Settings(abstract, strict=strict))
+    inputs = boundary.residencies
+    return outcome, ResidencyMap(LOWERING[0].run(outcome.jaxpr, inputs, boundary.sizes), inputs)
 
 
 def _out_tree(text: Text) -> Any:
@@ -318,16 +300,6 @@ def _boundary(text: Text, mesh: AnyMesh) -> Boundary:
     )
     in_tree = _tree.structure((tuple(range(len(arguments))), {}))
     return Boundary(name, mesh, in_tree, arguments, public=text.function.says_public)
-
-
-def _constant(jaxpr: compat.Jaxpr) -> list[bool]:
-    """Per result whether no argument is in it."""
-    body = walk.open_jaxpr(jaxpr)
-    given: set[Any] = {*body.invars}
-    for eqn in body.eqns:
-        if any(isinstance(a, compat.Var) and a in given for a in eqn.invars):
-            given.update(eqn.outvars)
-    return [not (isinstance(a, compat.Var) and a in given) for a in body.outvars]
 
 
 def _check_results(text: Text, boundary: Boundary, on_devices: Sequence[bool]) -> None:

@@ -11,9 +11,9 @@ from typing import Any, cast
 import numpy as np
 
 from jaxmesh.dialects import textual
-from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
 from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir import quantization
 from jaxmesh.frontends.mlir.attributes import Values
@@ -36,12 +36,11 @@ from jaxmesh.frontends.mlir.upgrade import (
     LAYOUT,
     MEMORY,
     DecodedFunction,
-    identity_types,
-    set_argument_type,
-    upgrade,
+    Upgrade,
+    current_name,
+    dropped_attributes,
     written_operands,
 )
-from jaxmesh.frontends.mlir.written_ops import current_name, dropped_attributes
 
 MAX_CALLS = 100
 MAX_OPS = 1_000_000
@@ -74,7 +73,7 @@ def decode(function: Function, functions: Sequence[Function], *, promotes: bool 
         arguments = boundary_attributes(function, "arg_attrs", len(decoded.program.arguments))
         results = boundary_attributes(function, "res_attrs", len(decoded.program.results))
         decoder.set_local_types(decoded, arguments)
-    upgraded = upgrade(decoded)
+    upgraded = Upgrade.of(decoded)
     return Text(
         function,
         upgraded.program,
@@ -144,13 +143,20 @@ class _Decoder:
         return decoded
 
     def set_local_types(self, decoded: DecodedFunction, arguments: Sequence[BoundaryAttributes]) -> None:
-        """Sets the types of presharded arguments to their local types, where the text has those elsewhere."""
-        declared = {i: a.local for i, a in enumerate(arguments) if a.status == "presharded" and a.local is not None}
-        from_identity = identity_types(decoded)
+        """Sets the types of presharded arguments to their local types, where the text has those elsewhere.
+
+        Earlier texts declare the full type, and pass it to a mesh_shard of the type `identity`, whose result is local.
+        """
+        program = decoded.program
+        identities = [
+            op for op in program.ops if op.attributes.get("shard_type") == "identity" and len(op.results) == 1
+        ]
         for number, argument in enumerate(arguments):
             if argument.status == "presharded":
-                known = self.types(declared[number]) if number in declared else from_identity.get(number)
-                set_argument_type(decoded, number, known)
+                results = [program.types[op.results[0]] for op in identities if number in op.used]
+                local = results[:1] if argument.local is None else [self.types(argument.local)]
+                for known in local:
+                    program.types[number] = replace(program.types[number], shape=known.shape, dtype=known.dtype)
 
     def _operation(
         self, function: Function, decoded: DecodedFunction, operation: Any, values: dict[Any, Value]

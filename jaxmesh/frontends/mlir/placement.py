@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.program import Value
 from jaxmesh.frontends.mlir.module import BoundaryAttributes
 from jaxmesh.frontends.mlir.text import Text
 
@@ -37,10 +38,27 @@ def with_layouts_obeyed(text: Text) -> Text:
         return text
     there = {v for v, known in enumerate(program.types) if known.layout and not known.host}
     arguments, results = (
-        tuple(_on_devices(a) if a.status is None and p.value in there else a for a, p in zip(attributes, ports, strict=True))
+        tuple(
+            _on_devices(a) if a.status is None and p.value in there else a
+            for a, p in zip(attributes, ports, strict=True)
+        )
         for attributes, ports in ((text.arguments, program.arguments), (text.results, program.results))
     )
     return replace(text, arguments=arguments, results=results)
+
+
+def results_to_copy(text: Text) -> list[bool]:
+    """Returns True for each result that is declared presharded, but is a full tensor that depends on no argument."""
+    constant, shards = set[Value](), set[Value]()
+    for op in text.program.ops:
+        if constant.issuperset(op.used):
+            constant.update(op.results)
+            splits = op.name == "ttnn.distribute_tensor" or op.attributes.get("shard_direction") == "full_to_shard"
+            if splits or not (has_trait(op.name, Trait.TRANSFERS) or shards.isdisjoint(op.used)):
+                shards.update(op.results)
+    full = constant - shards
+    rows = zip(text.program.results, text.results, strict=True)
+    return [port.value in full and declared.status == "presharded" for port, declared in rows]
 
 
 def _has_transfers(text: Text) -> bool:

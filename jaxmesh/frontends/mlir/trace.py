@@ -23,6 +23,7 @@ from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.errors import MeshMismatchError, ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import quantization
+from jaxmesh.frontends.mlir.placement import results_to_copy
 from jaxmesh.frontends.mlir.text import Text, add_location
 from jaxmesh.frontends.mlir.upgrade import EMPTY, definition_named
 from jaxmesh.jaxprs import compat
@@ -62,8 +63,6 @@ class Settings:
     mesh: AbstractMesh
     presharded_vary: bool = True
     strict: bool = False
-    replicated: frozenset[int] = frozenset()
-    """Results made of constants alone that are declared to live on the devices, by number."""
 
 
 def trace_program(text: Text, settings: Settings) -> Outcome:
@@ -79,9 +78,14 @@ def trace_program(text: Text, settings: Settings) -> Outcome:
     declared = text.varying(mesh.axis_names)
     varying = [tuple(a for a in every if a in v) if v and settings.presharded_vary else () for v in declared]
 
+    copied = results_to_copy(text)
+
     def flat(*arguments: Any) -> list[Any]:
-        results = run.program(arguments)
-        return [full_to_shard(x, PartitionSpec()) if i in settings.replicated else x for i, x in enumerate(results)]
+        results = zip(run.program(arguments), copied, strict=True)
+        return [
+            full_to_shard(x, PartitionSpec()) if copies and not compat.varying_axes(jax.typeof(x)) else x
+            for x, copies in results
+        ]
 
     try:
         outcome.jaxpr = trace_typed(flat, text.avals, varying, mesh)

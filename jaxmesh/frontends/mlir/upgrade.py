@@ -7,7 +7,7 @@ activation, ops of TTIR under TTNN's name, and ops whose definition has changed 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -20,9 +20,10 @@ from jaxmesh.dialects.ttir.windows import FLATTENED
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.errors import UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir import quantization
+from jaxmesh.frontends.mlir.attributes import entries
+from jaxmesh.frontends.mlir.preprocess import PROPERTIES
 from jaxmesh.frontends.mlir.text import add_location
 from jaxmesh.frontends.mlir.ttnn_configs import CONFIGS, LONGEST
-from jaxmesh.frontends.mlir.written_ops import FORMER_OPTIONS, current_name
 
 FUNCTION = "function"
 """The attribute of a decoded call that has its `DecodedFunction`."""
@@ -35,6 +36,11 @@ MEMORY = frozenset(f"ttnn.{name}" for name in MEMORY_OPS)
 FORMER = "former."
 """The dialect of ops whose definition has changed: `former.gather` follows `OpDef.former` of `ttir.gather`."""
 
+FORMER_OPTIONS = frozenset({"memory_config", "layout", "dtype", "cq_id", "use_multicore"})
+"""Attributes of earlier versions for where and how a result is stored, which its type says, and how it is computed."""
+
+_OFTEN = frozenset({"operandSegmentSizes", "resultSegmentSizes", *FORMER_OPTIONS})
+"""Attributes of any op."""
 _SIZES = "operandSegmentSizes"
 _SEGMENTS = frozenset(a.name for a in SEGMENTS)
 _SHARD = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
@@ -61,14 +67,28 @@ class DecodedFunction:
     writes_argument: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Upgraded:
-    """An upgraded function; the attributes are those of `Text`."""
+def current_name(op: str) -> str:
+    """Returns the name of an op in TTIR if TTNN has it in texts of earlier versions alone; else its own name.
 
-    program: Program
-    lines: Sequence[int]
-    names: Sequence[str]
-    is_current: bool
+    >>> current_name("ttnn.floor_div"), current_name("ttnn.add")
+    ('ttir.floor_div', 'ttnn.add')
+    """
+    if definition_of(op) is None and op.startswith("ttnn."):
+        return op.replace("ttnn.", "ttir.", 1)
+    return op
+
+
+def dropped_attributes(definition: OpDef | None, attributes: Any) -> list[str]:
+    """Returns the attributes beside an op's own that it does not define, which upstream carries along and never reads.
+
+    Where a text has them all in one dictionary, as earlier ones have, an unknown one may be a misspelled one.
+    """
+    if not len(attributes) or definition is None or (PROPERTIES not in attributes and definition.by_name):
+        return []
+    former = definition.former.by_name.keys() if definition.former else frozenset[str]()
+    known = _OFTEN | definition.by_name.keys() | definition.options | former
+    names = [name for name, _ in entries(attributes)]
+    return [name for name in names if name != PROPERTIES and "." not in name and name not in known]
 
 
 def definition_named(name: str) -> OpDef | None:
@@ -104,22 +124,10 @@ def activation_of(name: str, attributes: Mapping[str, Any]) -> str:
     return f"ttnn.{activation}"
 
 
-def upgrade(function: DecodedFunction) -> Upgraded:
-    """Returns a decoded function with its calls inlined and its ops in their current spelling.
-
-    Raises:
-      VerifyError: a constant or a config of a transfer breaks a rule; the message names the line.
-    """
-    source = function.program
-    program = Program(source.name, {}, source.types[: len(source.arguments)], list(source.arguments))
-    upgrader = _Upgrader(program)
-    values = upgrader.function(function, [port.value for port in program.arguments])
-    program.results = [Port(v, presharded=False) for v in values]
-    return Upgraded(program, upgrader.lines, upgrader.names, upgrader.is_current)
-
-
 @dataclass(slots=True)
-class _Upgrader:
+class Upgrade:
+    """A decoded function with its calls inlined and its ops in their current spelling; the fields are as in `Text`."""
+
     program: Program
     lines: list[int] = field(default_factory=list[int])
     names: list[str] = field(default_factory=list[str])
@@ -130,6 +138,19 @@ class _Upgrader:
         default_factory=dict[Any, "tuple[Op, Mapping[str, Any], bool]"]
     )
     """The attributes of an op by its name and the identity of the decoded ones, which the op keeps alive."""
+
+    @classmethod
+    def of(cls, function: DecodedFunction) -> Upgrade:
+        """Returns the upgrade of a decoded function.
+
+        Raises:
+          VerifyError: a constant, a mesh_shard or a config of a transfer breaks a rule; the message names the line.
+        """
+        source = function.program
+        made = cls(Program(source.name, {}, source.types[: len(source.arguments)], list(source.arguments)))
+        values = made.function(function, range(len(source.arguments)))
+        made.program.results = [Port(v, presharded=False) for v in values]
+        return made
 
     def function(self, function: DecodedFunction, arguments: Sequence[Value]) -> list[Value]:
         """Appends the ops of a function; returns the values of its results."""
@@ -153,8 +174,9 @@ class _Upgrader:
         activation = activation_of(op.name, op.attributes)
         name, definition = self._definition(op)
         operands = self._without_destinations(op.name, definition, operands, types)
-        attributes = self._spell(op, definition, len(operands), types)
-        grouped = self._group(name, op.attributes.get(_SIZES), operands)
+        count = sum(self.program.types[v].kind == "tensor" for v in operands)
+        attributes = self._spell(op, definition, (count, len(operands)), types)
+        grouped = self._group(name, op.attributes.get(_SIZES), operands, count)
         results = self._append(Op(name, grouped, (), attributes, op.line), types, line, op.name)
         if activation:
             self.is_current = False
@@ -206,22 +228,24 @@ class _Upgrader:
             kept.pop()
         return kept
 
-    def _group(self, name: str, sizes: Any, operands: Sequence[Value]) -> tuple[Value | None, ...]:
+    def _group(self, name: str, sizes: Any, operands: Sequence[Value], count: int) -> tuple[Value | None, ...]:
         """Returns the operands by position; devices and semaphores, which no operand group counts, are the last."""
-        if has_trait(name, Trait.OPAQUE) or not _is_integers(sizes):
+        if has_trait(name, Trait.OPAQUE):
             return tuple(operands)
-        count = sum(self.program.types[v].kind == "tensor" for v in operands)
         tensors, handles = operands[:count], operands[count:]
         if any(self.program.types[v].kind != "tensor" for v in tensors):
             self.is_current = False
             return tuple(operands)
-        return (*group_operands(sizes, list(tensors)), *handles)
+        return (*group_operands(sizes if _is_integers(sizes) else None, tensors), *handles)
 
-    def _spell(self, op: Op, definition: OpDef | None, count: int, types: Sequence[Type]) -> Mapping[str, Any]:
-        depends = tuple(types) if op.name.endswith((".constant", ".pad")) else count
+    def _spell(
+        self, op: Op, definition: OpDef | None, counts: tuple[int, int], types: Sequence[Type]
+    ) -> Mapping[str, Any]:
+        """Returns the attributes of an op; `counts` are the numbers of its tensors and of all its operands."""
+        depends = tuple(types) if op.name.endswith((".constant", ".pad")) else counts
         key = op.name, id(op.attributes), depends
         if key not in self.spelled:
-            current = _current_attributes(op, definition, count, types)
+            current = _current_attributes(op, counts, types)
             known = current if current is not None else _known_attributes(op, definition)
             self.spelled[key] = op, known, current is not None
         _, attributes, is_current = self.spelled[key]
@@ -243,15 +267,11 @@ def _known_attributes(op: Op, definition: OpDef | None) -> Mapping[str, Any]:
     return {k: v for k, v in op.attributes.items() if k not in left_out}
 
 
-def _current_attributes(
-    op: Op, definition: OpDef | None, count: int, types: Sequence[Type]
-) -> Mapping[str, Any] | None:
-    """Returns the attributes of an op in their current spelling; None if they have none."""
-    dialect, _, name = op.name.partition(".")
+def _current_attributes(op: Op, counts: tuple[int, int], types: Sequence[Type]) -> Mapping[str, Any] | None:
+    """Returns the attributes of an op in their current spelling; None if they are of an earlier version."""
+    name = op.name.partition(".")[2]
     if name == "constant":
         _check_constant(op, types)
-        if not isinstance(op.attributes.get("value"), np.ndarray) or not types:
-            return None
     if op.name in quantization.OPS:
         # The numbers that are stored do not tell the element type of the op.
         return None
@@ -270,13 +290,18 @@ def _current_attributes(
     if f"jaxmesh.{_ROUNDING}" in op.attributes:
         attributes[_ROUNDING] = op.attributes[f"jaxmesh.{_ROUNDING}"]
     definition = definition_of(op.name)
-    if definition is None or Trait.NOT_UPSTREAM in definition.traits or not attributes.keys() <= definition.by_name.keys():
+    if (
+        definition is None
+        or Trait.NOT_UPSTREAM in definition.traits
+        or not attributes.keys() <= definition.by_name.keys()
+    ):
         return None
-    sizes = op.attributes.get(_SIZES)
-    if sizes is not None:
-        if not _is_integers(sizes) or sum(sizes) not in (count, count + 1):
-            return None if not has_trait(op.name, Trait.OPAQUE) else attributes | marks
-        if (dialect == "ttir" or has_trait(op.name, Trait.OPAQUE)) and sum(sizes) == count:
+    if _SIZES in op.attributes:
+        sizes, is_opaque = op.attributes[_SIZES], has_trait(op.name, Trait.OPAQUE)
+        total = sum(sizes) if _is_integers(sizes) else -1
+        if total not in (*counts, counts[0] + 1) and not is_opaque:
+            return None
+        if total == counts[1] and (op.name.startswith("ttir.") or is_opaque):
             attributes[_SIZES] = sizes
     return _with_numbers(name, attributes, types) | marks
 
@@ -305,13 +330,12 @@ def _configs(op: Op) -> dict[str, Any]:
 
 def _with_numbers(name: str, attributes: dict[str, Any], types: Sequence[Type]) -> dict[str, Any]:
     """Returns the attributes of a constant or a pad with numbers of the element type of the result."""
-    if name == "constant":
-        # The elements of a splat are kept as one.
-        elements = np.asarray(attributes["value"]).astype(types[0].dtype, copy=False)
-        is_splat = elements.size == 1
-        value = np.broadcast_to(elements.reshape(()), types[0].shape) if is_splat else elements
-        return {**attributes, "value": value}
     number = attributes.get("value")
+    if name == "constant" and types and isinstance(number, np.ndarray):
+        # The elements of a splat are kept as one.
+        elements = cast("np.ndarray[Any, Any]", number).astype(types[0].dtype, copy=False)
+        is_splat = elements.size == 1
+        return {"value": np.broadcast_to(elements.reshape(()), types[0].shape) if is_splat else elements}
     if name == "pad" and types and types[0].dtype.kind in "biu" and isinstance(number, float) and number.is_integer():
         # MLIR writes the number of every element type as a float.
         return {**attributes, "value": int(number)}
@@ -334,24 +358,3 @@ def _check_constant(op: Op, types: Sequence[Type]) -> None:
                 f"its value has elements of {value.dtype}, {value[lost].flat[0]} among them, which the declared "
                 f"type, {declared.dtype}, does not hold; declare the result as {value.dtype} and add a ttir.typecast."
             )
-
-
-def set_argument_type(function: DecodedFunction, number: int, known: Any) -> None:
-    """Sets the shape and the element type of an argument, if they are known.
-
-    Earlier texts declare the full type of a presharded argument, and pass it to a mesh_shard of the type `identity`,
-    whose result has the local type.
-    """
-    types = function.program.types
-    if known is not None:
-        types[number] = replace(types[number], shape=tuple(known.shape), dtype=np.dtype(known.dtype))
-
-
-def identity_types(function: DecodedFunction) -> dict[Value, Type]:
-    """Returns, by value, the type that a mesh_shard of the type `identity` gives it."""
-    found: dict[Value, Type] = {}
-    for op in function.program.ops:
-        if op.attributes.get("shard_type") == "identity" and len(op.results) == 1:
-            for value in op.used:
-                found.setdefault(value, function.program.types[op.results[0]])
-    return found
