@@ -57,8 +57,8 @@ def from_mlir(
     Arguments are positional: full arrays, or `MeshTensor`s where the file declares `presharded`, whose declared type is
     the local shape. The result is one value, or a tuple; a presharded result is a `MeshTensor`.
 
-    Every mistake is an error that names the line. TTIR does not record over which mesh axes presharded arguments
-    differ: where a program is right only if they are equal along some, it takes coordinate 0, and `.assumptions` of the
+    Every mistake is an error that names the line. TTIR does not record the mesh axes along which presharded arguments
+    differ. Where a program is right only if they are equal along some, it takes coordinate 0, and `.assumptions` of the
     result lists the place.
 
     Args:
@@ -145,7 +145,7 @@ def import_program(
 
 
 def _printed(text: Text, outcome: Outcome, boundary: Boundary, on_devices: Sequence[bool]) -> PrintedText | None:
-    """Returns the text as it is printed; None if it is of an earlier version, or if something is assumed."""
+    """Returns the text for printing; None for an earlier version, or if something is assumed."""
     # No text contains what is assumed or corrected.
     changed = outcome.assumptions or outcome.shard_shapes or outcome.casts or text.notes or text.deviations
     if changed or not text.is_current:
@@ -162,7 +162,7 @@ def _printed(text: Text, outcome: Outcome, boundary: Boundary, on_devices: Seque
 
 
 def mesh_sizes(file: Source, text: Text | StablehloText) -> tuple[int, ...] | None:
-    """Returns the mesh shape that a file declares for a function, else the one that its ops fix, or None."""
+    """Returns the mesh shape that a file declares for a function, else the shape that its ops fix, or None."""
     declared = _declared_mesh(text, file.run_lines)
     if declared is not None:
         return declared.sizes
@@ -240,7 +240,7 @@ EMULATED, MOST = 8, 64
 
 
 def _make(sizes: tuple[int, ...]) -> AnyMesh:
-    """A mesh of a file's shape: of devices that exist, or can still be emulated; else abstract."""
+    """Returns a mesh of a file's shape: of devices that exist, or can still be emulated; else abstract."""
     count = math.prod(sizes)
     if count <= MOST:
         config: Any = jax.config

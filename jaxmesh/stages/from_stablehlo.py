@@ -29,7 +29,8 @@ def import_stablehlo(
 ) -> Traced:
     """Returns a function of a StableHLO module as a traced program over a mesh; see `from_mlir`.
 
-    With `unannotated_on_devices`, the arguments of a program for one device are on it, as they are where upstream writes no mesh_shard.
+    With `unannotated_on_devices`, the arguments of a program for one device are on it. Upstream puts them there if it
+    writes no mesh_shard.
     """
     function = text.function
     if text.axes is not None:

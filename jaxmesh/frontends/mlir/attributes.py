@@ -44,20 +44,20 @@ class Values:
     known: dict[Any, tuple[Any, int]] = field(default_factory=dict[Any, tuple[Any, int]])
 
     def __call__(self, written: Any) -> Any:
-        """The Python value of an attribute.
+        """Returns the Python value of an attribute.
 
         An enum such as `#ttcore.reduce_type<sum>` gives its last word, a shape such as `#ttnn.shape<2x1>` a tuple of
-        integers, lists and arrays give tuples, elements a NumPy array (of rank 0 when all are equal). Anything else
-        stays as text.
+        integers. Lists and arrays give tuples, elements a NumPy array (of rank 0 when all are equal). Other attributes
+        stay text.
         """
         return self._value_and_size(written)[0]
 
     def dictionary(self, written: Any) -> dict[str, Any]:
-        """The entries of a dictionary attribute, or of an op's attributes."""
+        """Returns the entries of a dictionary attribute, or of an op's attributes."""
         return {name: self._table(name, entry, self(entry)) for name, entry in entries(written)}
 
     def _table(self, name: str, written: Any, value: Any) -> Any:
-        """A table of device ids, or the like, in its own shape also where all its entries are equal."""
+        """Returns a table, such as device ids, in its shape although all its entries are equal."""
         table: Any = value
         if name == _SPLAT or not isinstance(value, np.ndarray) or table.ndim:
             return table
@@ -147,7 +147,7 @@ def _integer(written: Any) -> int | bool:
 
 
 def _parse_attribute(text: str) -> Any:
-    """`sum` of `#ttcore.reduce_type<sum>`, `(2, 1)` of `#ttnn.shape<2x1>`; anything else as it is written."""
+    """Returns `sum` for `#ttcore.reduce_type<sum>`, `(2, 1)` for `#ttnn.shape<2x1>`, and other attributes unchanged."""
     enum = _ENUM.match(text)
     if enum is not None:
         return enum.group(1)
@@ -158,7 +158,7 @@ def _parse_attribute(text: str) -> Any:
 
 
 def _list_of(text: str, dtype: Any, shape: tuple[int, ...]) -> Array:
-    """Elements of a type that no Python buffer has: MLIR prints them as a list, or as hex when they are many."""
+    """Returns elements of a type without a Python buffer: MLIR prints a list, or hex digits of many elements."""
     body = _DENSE.match(text)
     assert body is not None, text[:80]
     if body.group(1).startswith('"0x'):

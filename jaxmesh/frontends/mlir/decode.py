@@ -261,7 +261,8 @@ class _Decoder:
     def _types_of_attributes(self, operation: Any) -> frozenset[tuple[str, str]]:
         """Returns the types of the attributes of an op; MLIR has equal properties once, so they are read once."""
         attributes = operation.attributes
-        properties = attributes[PROPERTIES] if PROPERTIES in attributes else None
+        has_properties = PROPERTIES in attributes
+        properties = attributes[PROPERTIES] if has_properties else None
         if properties not in self._attribute_types:
             found = () if properties is None else attribute_types(properties)
             self._attribute_types[properties] = frozenset(found)
@@ -272,7 +273,7 @@ class _Decoder:
         return found | {pair for pair in attribute_types(attributes) if pair[0] != PROPERTIES}
 
     def _compare(self, op: str, operation: Any, dropped: Sequence[str]) -> None:
-        """Notes where the first of equally written ops is not as upstream defines it."""
+        """Compares the first of equally written ops with upstream's definition."""
         operands = list(operation.operands)
         devices = sum(v in self._handles for v in operands) if self._handles else 0
         types = self._types_of_attributes(operation)

@@ -24,8 +24,8 @@ _RANK = 2
 def fitting_mesh(text: Text) -> tuple[int, ...] | None:
     """Returns the axis sizes that the mesh_shards and collectives of a function fix; None if they fix none.
 
-    An axis is fixed by a dim that is split over it alone, or that a collective gathers or scatters. One over which all
-    values are copies has 1 device, if no collective names it. Without a mesh_shard there are two axes.
+    An axis is fixed by a dim that is split over it alone, or that a collective gathers or scatters. An axis along which
+    all values are copies has 1 device, unless a collective names it. Without a mesh_shard there are two axes.
 
     Raises:
       VerifyError: two ops fix one axis differently.
@@ -47,7 +47,7 @@ def fitting_mesh(text: Text) -> tuple[int, ...] | None:
             if before != size:
                 raise VerifyError(
                     f"line {text.lines[number]}: {text.names[number]} takes mesh axis {axis} to be of size {size}, but "
-                    f"{text.names[first]} in line {text.lines[first]} of size {before}; correct one of them."
+                    f"{text.names[first]} in line {text.lines[first]} of size {before}; correct one op."
                 )
     rank = min(ranks, default=_RANK if fixed else 0)
     if not rank or open_axes - fixed.keys() or any(axis >= rank for axis in fixed):

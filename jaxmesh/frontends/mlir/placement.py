@@ -1,4 +1,4 @@
-"""Which arguments and results of a decoded function are on the devices, where its attributes do not tell."""
+"""Decides which arguments and results of a text are on the devices, where its attributes leave it open."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def with_arguments_on_devices(text: Text) -> Text:
 
 
 def with_layouts_obeyed(text: Text) -> Text:
-    """Returns the text with those values on the devices that its types place there, if it has no transfers."""
+    """Returns the text with the values on the devices that its types place there, unless it has transfers."""
     program = text.program
     if not any(program.types[port.value].layout for port in program.arguments) or _has_transfers(text):
         return text
@@ -48,17 +48,13 @@ def with_layouts_obeyed(text: Text) -> Text:
 
 
 def results_to_copy(text: Text) -> list[bool]:
-    """Returns True for each result that is declared presharded, but is a full tensor that depends on no argument."""
-    constant, shards = set[Value](), set[Value]()
+    """Returns True for each result that is declared presharded, but is computed from no argument and no transfer."""
+    constant = set[Value]()
     for op in text.program.ops:
-        if constant.issuperset(op.used):
+        if constant.issuperset(op.used) and not has_trait(op.name, Trait.TRANSFERS):
             constant.update(op.results)
-            splits = op.name == "ttnn.distribute_tensor" or op.attributes.get("shard_direction") == "full_to_shard"
-            if splits or not (has_trait(op.name, Trait.TRANSFERS) or shards.isdisjoint(op.used)):
-                shards.update(op.results)
-    full = constant - shards
     rows = zip(text.program.results, text.results, strict=True)
-    return [port.value in full and declared.status == "presharded" for port, declared in rows]
+    return [port.value in constant and declared.status == "presharded" for port, declared in rows]
 
 
 def _has_transfers(text: Text) -> bool:

@@ -1,4 +1,4 @@
-"""The flat program of an imported text, as it is printed: with the residency and layout of every value."""
+"""The flat program of an imported text, with the residency and layout of every value, for the printers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxmesh.frontends.mlir.decode import DEVICE
 
 @dataclass(frozen=True, slots=True)
 class PrintedText:
-    """The text of an imported program, which its stages print as it is.
+    """The text of an imported program, which its stages print unchanged.
 
     Attributes:
       decoded: its flat program, the one that is traced.
@@ -113,7 +113,7 @@ class _Types:
 def _placed(own: Type, host: bool, tile: bool, dialect: str) -> Type:
     """Returns a type with its own residency and layout if it has a layout; else with the given ones.
 
-    A layout is kept if it is another than that of a value in host memory or DRAM.
+    The layout of a value in host memory or DRAM is left out.
     """
     if not own.layout or dialect == "ttir":
         return replace(own, host=host, tile=tile, layout="")

@@ -64,7 +64,7 @@ class Text:
         return any(t.layout for t in self.program.types)
 
     def varying(self, axes: Sequence[str]) -> list[tuple[str, ...] | None]:
-        """Returns, for each argument, the mesh axes over which its shards may differ; None for a full argument."""
+        """Returns the mesh axes along which the shards of each argument may differ; None for a full argument."""
         return [self._axes(i, axes) if p else None for i, p in enumerate(self.presharded)]
 
     def _axes(self, number: int, axes: Sequence[str]) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class Text:
 
 
 def add_location(line: int, op: str, error: Exception) -> JaxmeshError:
-    """Returns the error with its line and op in front, if it has none yet; other exceptions become a VerifyError."""
+    """Returns the error with its line and op in front, unless it names a line; a Python error becomes a VerifyError."""
     ours = isinstance(error, JaxmeshError)
     if ours and str(error).startswith("line "):
         return error

@@ -17,7 +17,7 @@ from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.imported_op import ImportedOp, imported_op, imported_op_p
 from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait, as_declared, compute
 from jaxmesh.dialects.program import Op, Type, Value
-from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, mesh_shard
+from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, full_to_shard, mesh_shard
 from jaxmesh.dialects.ttir.windows import FLATTENED
 from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
@@ -30,7 +30,6 @@ from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.evaluate import bind, interpret, trace_typed
 from jaxmesh.sharding.shard_attributes import counts_per_dim
 
-_SHARD_ATTRIBUTES = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
 _SIZES = "operandSegmentSizes"
 _lax: Any = jax.lax
 
@@ -58,7 +57,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a trace: over which mesh, with presharded arguments as shards or as full values, how strictly."""
+    """Settings of a trace: its mesh, whether presharded arguments vary over it, and whether it is strict."""
 
     mesh: AbstractMesh
     presharded_vary: bool = True
@@ -277,7 +276,7 @@ class _Run:
         if attributes["shard_type"] == "identity":
             # The older no-op: between a presharded value's full type, which nothing has, and its local one.
             return x if x.dtype == declared.dtype and x.ndim == len(declared.shape) else _check_declared(declared, x)
-        written = {name: attributes[name] for name in _SHARD_ATTRIBUTES}
+        written = {name: attributes[name] for name in MeshShardAttributes._fields}
         written["shard_shape"] = self._shard_shape(op, x.ndim)
         try:
             out = mesh_shard(x, **written, assume_replicated=attributes.get("assume_replicated", False))

@@ -23,7 +23,7 @@ _INTEGER = re.compile(r"\s*(-?[0-9]{1,18})\s*(?::\s*\w+)?\s*$")
 
 
 def mapper_config(text: str) -> MeshMapperConfig:
-    """A mapper config as the lowering, the tests or the documentation of tt-mlir write it.
+    """Parses a mapper config as the lowering, the tests or the documentation of tt-mlir write it.
 
     >>> mapper_config("#ttnn.mesh_mapper_config<placements = [<shard, 0 : i32>], mesh_shape_override = [8 : ui32]>")
     MeshMapperConfig([PlacementShard(0)], MeshShape([8]))
@@ -34,7 +34,7 @@ def mapper_config(text: str) -> MeshMapperConfig:
 
 
 def composer_config(text: str) -> MeshComposerConfig:
-    """A composer config, in the same spellings.
+    """Parses a composer config, in the same spellings.
 
     >>> composer_config("#ttnn.mesh_composer_config<dims = [0, 1], mesh_shape_override = #ttnn.mesh_shape<2x2>>")
     MeshComposerConfig([0, 1], MeshShape([2, 2]))
@@ -52,7 +52,7 @@ def _unknown(name: str, text: str, form: str) -> VerifyError:
 
 
 def _parts(name: str, pattern: re.Pattern[str], text: str, form: str) -> tuple[list[str], tuple[int, ...] | None]:
-    """The items of a config's list, between commas outside of angles, and its override."""
+    """Returns the items of a config's list, between commas outside of angles, and its override."""
     found = pattern.fullmatch(text)
     if found is None:
         raise _unknown(name, text, form)

@@ -16,6 +16,7 @@ from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
 from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait
 from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
+from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes
 from jaxmesh.dialects.ttir.windows import FLATTENED
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.errors import UnsupportedError, VerifyError
@@ -43,7 +44,7 @@ _OFTEN = frozenset({"operandSegmentSizes", "resultSegmentSizes", *FORMER_OPTIONS
 """Attributes of any op."""
 _SIZES = "operandSegmentSizes"
 _SEGMENTS = frozenset(a.name for a in SEGMENTS)
-_SHARD = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
+_SHARD = MeshShardAttributes._fields
 _PROMISE = "assume_replicated"
 _ROUNDING = "rounding_mode"
 
@@ -92,7 +93,7 @@ def dropped_attributes(definition: OpDef | None, attributes: Any) -> list[str]:
 
 
 def definition_named(name: str) -> OpDef | None:
-    """Returns the definition of an op of an upgraded program; None if it has none.
+    """Returns the definition of an op of an upgraded program; None for transfers and the like.
 
     >>> definition_named("former.gather").operands
     (2, 2)
@@ -112,7 +113,7 @@ def written_operands(op: Op) -> tuple[Value, ...]:
 
 
 def activation_of(name: str, attributes: Mapping[str, Any]) -> str:
-    """Returns the op that a product of TTNN applies to its result; empty if there is none."""
+    """Returns the op that a product of TTNN applies to its result; empty for a plain product."""
     activation = attributes.get("activation") if name in ("ttnn.matmul", "ttnn.linear") else None
     if activation is None:
         return ""
@@ -197,7 +198,7 @@ class Upgrade:
         return op.results
 
     def _definition(self, op: Op) -> tuple[str, OpDef | None]:
-        """Returns the current name of an op with the definition that it follows; None if it has none."""
+        """Returns the current name of an op with its definition; None for transfers and the like."""
         if op.name in EMPTY or op.name in MEMORY or op.name == "ttir.mesh_shard":
             return op.name, None
         name = current_name(op.name)
@@ -258,7 +259,7 @@ def _is_integers(value: Any) -> bool:
 
 
 def _known_attributes(op: Op, definition: OpDef | None) -> Mapping[str, Any]:
-    """Returns the attributes of an op without those of earlier versions, and those that say how it is computed."""
+    """Returns the attributes of an op without the options of earlier versions, and for how it is computed."""
     if definition is None or op.name in quantization.OPS:
         promise = _promise(op) if op.name == "ttir.mesh_shard" else {}
         return {**op.attributes, **promise, **_configs(op)}
@@ -317,15 +318,15 @@ def _check_names(attributes: Mapping[str, Any]) -> None:
 
 
 def _promise(op: Op) -> dict[str, Any]:
-    """Returns the attribute by which a caller promises that copies are equal, which TTIR has no attribute for."""
+    """Returns the attribute that promises equal copies; TTIR does not define it."""
     return {_PROMISE: True} if op.attributes.get(f"jaxmesh.{_PROMISE}", False) is not False else {}
 
 
 def _configs(op: Op) -> dict[str, Any]:
     """Returns the config of a transfer, parsed."""
-    own = MEMORY_OPS[op.name.removeprefix("ttnn.")].attributes if op.name in MEMORY else {}
-    named = own.keys() & op.attributes.keys() & CONFIGS.keys()
-    return {name: CONFIGS[name](str(op.attributes[name])[:LONGEST]) for name in named}
+    own = MEMORY_OPS[op.name.removeprefix("ttnn.")].attributes if op.name in MEMORY else NO_ATTRIBUTES
+    found = {name: op.attributes[name] for name in CONFIGS if name in own and name in op.attributes}
+    return {name: CONFIGS[name](str(value)[:LONGEST]) for name, value in found.items()}
 
 
 def _with_numbers(name: str, attributes: dict[str, Any], types: Sequence[Type]) -> dict[str, Any]:
