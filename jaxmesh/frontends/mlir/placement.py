@@ -51,7 +51,8 @@ def results_to_copy(text: Text) -> list[bool]:
     """Returns True for each result that is declared presharded, but is computed from no argument and no transfer."""
     constant = set[Value]()
     for op in text.program.ops:
-        if constant.issuperset(op.used) and not has_trait(op.name, Trait.TRANSFERS):
+        depends_on_none = constant.issuperset(op.used) or has_trait(op.name, Trait.CREATES)
+        if depends_on_none and not has_trait(op.name, Trait.TRANSFERS):
             constant.update(op.results)
     rows = zip(text.program.results, text.results, strict=True)
     return [port.value in constant and declared.status == "presharded" for port, declared in rows]

@@ -176,7 +176,7 @@ class Upgrade:
         name, definition = self._definition(op)
         operands = self._without_destinations(op.name, definition, operands, types)
         count = sum(self.program.types[v].kind == "tensor" for v in operands)
-        attributes = self._spell(op, definition, (count, len(operands)), types)
+        attributes = self._attributes(op, definition, (count, len(operands)), types)
         grouped = self._group(name, op.attributes.get(_SIZES), operands, count)
         results = self._append(Op(name, grouped, (), attributes, op.line), types, line, op.name)
         if activation:
@@ -199,11 +199,10 @@ class Upgrade:
 
     def _definition(self, op: Op) -> tuple[str, OpDef | None]:
         """Returns the current name of an op with its definition; None for transfers and the like."""
-        if op.name in EMPTY or op.name in MEMORY or op.name == "ttir.mesh_shard":
-            return op.name, None
-        name = current_name(op.name)
+        name = op.name if op.name in MEMORY else current_name(op.name)
         definition = definition_of(name)
-        assert definition is not None, name
+        if definition is None:
+            return op.name, None
         followed = definition.in_form_of(op.attributes, len(op.results))
         if followed is not definition:
             name = f"{FORMER}{name.partition('.')[2]}"
@@ -219,7 +218,7 @@ class Upgrade:
         self.is_current = False
         if name == "ttir.mesh_shard":
             return operands[:1] if len(operands) == 2 else operands
-        if definition is None or name in quantization.OPS:
+        if definition is None or name in EMPTY or name in quantization.OPS:
             return operands
         kept, left = list(operands), list(types)
         while left and len(kept) > definition.operands[0] and kept[-1] in self.unwritten:
@@ -239,16 +238,14 @@ class Upgrade:
             return tuple(operands)
         return (*group_operands(sizes if _is_integers(sizes) else None, tensors), *handles)
 
-    def _spell(
+    def _attributes(
         self, op: Op, definition: OpDef | None, counts: tuple[int, int], types: Sequence[Type]
     ) -> Mapping[str, Any]:
         """Returns the attributes of an op; `counts` are the numbers of its tensors and of all its operands."""
         depends = tuple(types) if op.name.endswith((".constant", ".pad")) else counts
         key = op.name, id(op.attributes), depends
         if key not in self.spelled:
-            current = _current_attributes(op, counts, types)
-            known = current if current is not None else _known_attributes(op, definition)
-            self.spelled[key] = op, known, current is not None
+            self.spelled[key] = op, *_spell(op, definition, counts, types)
         _, attributes, is_current = self.spelled[key]
         self.is_current = self.is_current and is_current
         return attributes
@@ -258,53 +255,43 @@ def _is_integers(value: Any) -> bool:
     return isinstance(value, tuple) and all(type(v) is int for v in cast("tuple[Any, ...]", value))
 
 
-def _known_attributes(op: Op, definition: OpDef | None) -> Mapping[str, Any]:
-    """Returns the attributes of an op without the options of earlier versions, and for how it is computed."""
-    if definition is None or op.name in quantization.OPS:
-        promise = _promise(op) if op.name == "ttir.mesh_shard" else {}
-        return {**op.attributes, **promise, **_configs(op)}
-    followed = definition.in_form_of(op.attributes, len(op.results))
-    left_out = (definition.options | FORMER_OPTIONS) - followed.by_name.keys() - {FLATTENED}
-    return {k: v for k, v in op.attributes.items() if k not in left_out}
-
-
-def _current_attributes(op: Op, counts: tuple[int, int], types: Sequence[Type]) -> Mapping[str, Any] | None:
-    """Returns the attributes of an op in their current spelling; None if they are of an earlier version."""
-    name = op.name.partition(".")[2]
-    if name == "constant":
-        _check_constant(op, types)
+def _spell(
+    op: Op, definition: OpDef | None, counts: tuple[int, int], types: Sequence[Type]
+) -> tuple[Mapping[str, Any], bool]:
+    """Returns the attributes of an op in their current spelling, and True if the text has no others."""
+    name, written = op.name.partition(".")[2], op.attributes
+    attributes = {k: v for k, v in written.items() if k not in _SEGMENTS and "." not in k}
+    marks = {HOISTED: True} if HOISTED in written else {}
     if op.name in quantization.OPS:
         # The numbers that are stored do not tell the element type of the op.
-        return None
-    marks = {HOISTED: True} if HOISTED in op.attributes else {}
-    attributes = {k: v for k, v in op.attributes.items() if k not in _SEGMENTS and "." not in k}
+        return written, False
     if op.name == "ttir.mesh_shard":
         _check_names(attributes)
-        return None if attributes["shard_type"] == "identity" else attributes | _promise(op) | marks
+        promise = {_PROMISE: True} if written.get(f"jaxmesh.{_PROMISE}", False) is not False else {}
+        return attributes | promise | marks, attributes["shard_type"] != "identity"
     if op.name in MEMORY:
-        if not attributes.keys() <= MEMORY_OPS[name].attributes.keys():
-            return None
-        if name == "to_layout":
-            layout = op.attributes.get(LAYOUT)
-            return None if layout is None else {"layout": str(layout)} | marks
-        return attributes | _configs(op) | marks
-    if f"jaxmesh.{_ROUNDING}" in op.attributes:
-        attributes[_ROUNDING] = op.attributes[f"jaxmesh.{_ROUNDING}"]
-    definition = definition_of(op.name)
-    if (
-        definition is None
-        or Trait.NOT_UPSTREAM in definition.traits
-        or not attributes.keys() <= definition.by_name.keys()
-    ):
-        return None
-    if _SIZES in op.attributes:
-        sizes, is_opaque = op.attributes[_SIZES], has_trait(op.name, Trait.OPAQUE)
+        own = MEMORY_OPS[name].attributes
+        layout = {"layout": str(written[LAYOUT])} if name == "to_layout" and LAYOUT in written else {}
+        configs = {k: CONFIGS[k](str(v)[:LONGEST]) for k, v in attributes.items() if k in own and k in CONFIGS}
+        is_current = attributes.keys() <= own.keys() and (name != "to_layout" or bool(layout))
+        return attributes | layout | configs | marks, is_current
+    if definition is None:
+        return attributes, False
+    if f"jaxmesh.{_ROUNDING}" in written:
+        attributes[_ROUNDING] = written[f"jaxmesh.{_ROUNDING}"]
+    followed = definition.in_form_of(written, len(op.results))
+    left_out = (definition.options | FORMER_OPTIONS) - followed.by_name.keys() - {FLATTENED}
+    known = {k: v for k, v in attributes.items() if k not in left_out}
+    is_current = attributes.keys() <= definition.by_name.keys() and Trait.NOT_UPSTREAM not in definition.traits
+    if _SIZES in written:
+        sizes, is_opaque = written[_SIZES], has_trait(op.name, Trait.OPAQUE)
         total = sum(sizes) if _is_integers(sizes) else -1
-        if total not in (*counts, counts[0] + 1) and not is_opaque:
-            return None
-        if total == counts[1] and (op.name.startswith("ttir.") or is_opaque):
-            attributes[_SIZES] = sizes
-    return _with_numbers(name, attributes, types) | marks
+        is_known = total in (*counts, counts[0] + 1)
+        # Wrong sizes stay, for the meaning of the op to refuse.
+        if not is_known or (total == counts[1] and (op.name.startswith("ttir.") or is_opaque)):
+            known[_SIZES] = sizes
+        is_current = is_current and (is_known or is_opaque)
+    return _with_numbers(name, known, types) | marks, is_current
 
 
 def _check_names(attributes: Mapping[str, Any]) -> None:
@@ -317,24 +304,14 @@ def _check_names(attributes: Mapping[str, Any]) -> None:
             raise VerifyError(f"needs the attribute {name!r}; it is missing.")
 
 
-def _promise(op: Op) -> dict[str, Any]:
-    """Returns the attribute that promises equal copies; TTIR does not define it."""
-    return {_PROMISE: True} if op.attributes.get(f"jaxmesh.{_PROMISE}", False) is not False else {}
-
-
-def _configs(op: Op) -> dict[str, Any]:
-    """Returns the config of a transfer, parsed."""
-    own = MEMORY_OPS[op.name.removeprefix("ttnn.")].attributes if op.name in MEMORY else NO_ATTRIBUTES
-    found = {name: op.attributes[name] for name in CONFIGS if name in own and name in op.attributes}
-    return {name: CONFIGS[name](str(value)[:LONGEST]) for name, value in found.items()}
-
-
 def _with_numbers(name: str, attributes: dict[str, Any], types: Sequence[Type]) -> dict[str, Any]:
     """Returns the attributes of a constant or a pad with numbers of the element type of the result."""
     number = attributes.get("value")
     if name == "constant" and types and isinstance(number, np.ndarray):
+        value = cast("np.ndarray[Any, Any]", number)
+        _check_constant(value, types[0])
         # The elements of a splat are kept as one.
-        elements = cast("np.ndarray[Any, Any]", number).astype(types[0].dtype, copy=False)
+        elements = value.astype(types[0].dtype, copy=False)
         is_splat = elements.size == 1
         return {"value": np.broadcast_to(elements.reshape(()), types[0].shape) if is_splat else elements}
     if name == "pad" and types and types[0].dtype.kind in "biu" and isinstance(number, float) and number.is_integer():
@@ -343,11 +320,7 @@ def _with_numbers(name: str, attributes: dict[str, Any], types: Sequence[Type]) 
     return attributes
 
 
-def _check_constant(op: Op, types: Sequence[Type]) -> None:
-    elements = op.attributes.get("value")
-    if not isinstance(elements, np.ndarray) or not types:
-        return
-    value, declared = cast("np.ndarray[Any, Any]", elements), types[0]
+def _check_constant(value: np.ndarray[Any, Any], declared: Type) -> None:
     if value.shape not in ((), declared.shape):
         raise VerifyError(f"its value has shape {list(value.shape)}, but the declared type has {list(declared.shape)}.")
     # Floating-point types round, with a warning; an integer type would lose the value.
