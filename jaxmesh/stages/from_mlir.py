@@ -68,8 +68,8 @@ def from_mlir(
         taken, or emulated (up to 64); where that is too late the mesh is abstract, and the program can be traced and
         lowered only.
       func: the name of the function; by default the only public one, or `main`, or `forward`.
-      strict: makes errors of warnings: a `shard_shape` that disagrees with `shard_dims`, an op in a form that upstream
-        does not define, block floats.
+      strict: makes errors of warnings: a `shard_shape` that disagrees with `shard_dims`, an op that is not as
+        upstream defines it, block floats.
 
     Raises:
       ParseError: the text is no MLIR, or holds no such function.
@@ -296,7 +296,7 @@ def _boundary(text: Text, mesh: AnyMesh) -> Boundary:
         check_size(a.shape, a.dtype, f"line {text.function.line}: argument {number} of @{name}")
     rows = zip(avals, text.varying(mesh.axis_names), text.arguments, strict=True)
     arguments = tuple(
-        Argument(a, None if v is None else tuple(n for n in every if n in v), role=row.role) for a, v, row in rows
+        Argument(a, None if v is None else tuple(n for n in every if n in v), role=own.role) for a, v, own in rows
     )
     in_tree = _tree.structure((tuple(range(len(arguments))), {}))
     return Boundary(name, mesh, in_tree, arguments, public=text.function.says_public)

@@ -26,8 +26,8 @@ def resolve(location: str, aliases: Mapping[str, str]) -> str:
         location = aliases[location]
     file = _FILE.search(location)
     if file is not None:
-        row, column = file.group(2), file.group(3)
-        return f"{_unquote(file.group(1))}:{row}" + (f":{column}" if column and int(column) else "")
+        line, column = file.group(2), file.group(3)
+        return f"{_unquote(file.group(1))}:{line}" + (f":{column}" if column and int(column) else "")
     name = _NAME.match(location)
     return "" if name is None else _unquote(name.group(1))
 

@@ -205,13 +205,13 @@ def boundary_attributes(function: Function, which: str, count: int) -> list[Boun
     attributes = function.operation.attributes
     if which not in attributes:
         return [BoundaryAttributes(None, None)] * count
-    rows = attributes[which]
-    return [_parse_row(rows[i]) for i in range(len(rows))]
+    listed = attributes[which]
+    return [_parse_attributes(listed[i]) for i in range(len(listed))]
 
 
-def _parse_row(row: Any) -> BoundaryAttributes:
+def _parse_attributes(dictionary: Any) -> BoundaryAttributes:
     status, local, varying, role = None, None, None, ""
-    for name, attribute in entries(row):
+    for name, attribute in entries(dictionary):
         if name == "jaxmesh.varying":
             varying = _axes(str(attribute)[:_LONGEST])
             continue
@@ -225,7 +225,7 @@ def _parse_row(row: Any) -> BoundaryAttributes:
         elif name.endswith("shard_status"):
             raise VerifyError(f"{name} is presharded or unsharded, got {text[:60]}.")
         if shape := _LOCAL.search(text):
-            local = _type(shape.group(1), row.context)
+            local = _type(shape.group(1), dictionary.context)
     return BoundaryAttributes(status, local, varying, role)
 
 

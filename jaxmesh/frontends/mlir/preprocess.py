@@ -1,7 +1,7 @@
 """One pass over TTIR text before MLIR's own parser sees it: guards it, and rewrites what it cannot read.
 
-MLIR parses any *generic* op of a dialect it does not know, but no custom assembly. The few custom forms that TTIR files
-hold are rewritten to generic ones, on the same lines, so that line numbers stay the same.
+MLIR parses any *generic* op of a dialect it does not know, but no custom assembly. The few custom spellings in TTIR
+files are rewritten to generic ops, on the same lines, so that line numbers stay the same.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ _NO_LOCATION_BEFORE = "=,[(<{"
 
 @dataclass(slots=True)
 class _Bracket:
-    """An open bracket: its kind, where it began, what its rewriting appends or erases at its end, and, of a location,
-    where its inside begins."""
+    """An open bracket: its character, its start, what its rewriting appends or erases at its end, and the start of the
+    inside of a location."""
 
-    kind: str
+    opening: str
     start: int
     suffix: str = ""
     erase: bool = False
@@ -102,10 +102,10 @@ class _Scan:
     def refuse(self, at: int, why: str) -> ParseError:
         return ParseError(f"line {self.line(at)}: {why}")
 
-    def push(self, kind: str, start: int, suffix: str = "", *, erase: bool = False, inside: int = 0) -> None:
+    def push(self, opening: str, start: int, suffix: str = "", *, erase: bool = False, inside: int = 0) -> None:
         if len(self.stack) >= MAX_DEPTH:
             raise self.refuse(start, f"brackets nest more than {MAX_DEPTH} deep; no TTIR program does.")
-        self.stack.append(_Bracket(kind, start, suffix, erase, inside))
+        self.stack.append(_Bracket(opening, start, suffix, erase, inside))
         if self.defining is not None:
             self.deepen(start, 0)
 
@@ -199,7 +199,7 @@ def _take(scan: _Scan, token: re.Match[str]) -> None:
         case "location":
             before = scan.text[max(0, start - 64) : start].rstrip()[-1:]
             # MLIR reads the locations of arguments. Locations of ops would take the place of their lines.
-            in_parentheses = bool(scan.stack) and scan.stack[-1].kind == "("
+            in_parentheses = bool(scan.stack) and scan.stack[-1].opening == "("
             scan.push("(", start, erase=before not in _NO_LOCATION_BEFORE and not in_parentheses, inside=end)
         case "affine":
             if scan.text.find(")>", end, end + MAX_AFFINE) < 0 and len(scan.text) - end > MAX_AFFINE:
@@ -280,13 +280,13 @@ def _alias(scan: _Scan, name: str, start: int, end: int) -> None:
 
 
 def _close(scan: _Scan, bracket: str, at: int) -> None:
-    """Closes the innermost bracket of its kind; what is left open inside is a mistake that MLIR reports."""
-    kind = _CLOSES[bracket]
-    if kind == "<" and (not scan.stack or scan.stack[-1].kind != "<"):
+    """Closes the innermost bracket of its sort; what is left open inside is a mistake that MLIR reports."""
+    opening = _CLOSES[bracket]
+    if opening == "<" and (not scan.stack or scan.stack[-1].opening != "<"):
         return
     while scan.stack:
         opened = scan.stack.pop()
-        if opened.kind != kind:
+        if opened.opening != opening:
             continue
         if opened.inside:
             scan.add_location(opened, scan.text[opened.inside : at].strip())

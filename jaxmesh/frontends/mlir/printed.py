@@ -101,12 +101,12 @@ class _Types:
         if has_trait(op.name, Trait.TEXTUAL):
             return [(False, True)] * len(results)
         operands = [None if v is None else self._types[v] for v in op.operands]
-        row = ttnn.OPS.get(op.name.removeprefix("ttnn."))
-        if row is None or not any(t is not None and t.kind == "tensor" and not t.host for t in operands):
+        definition = ttnn.OPS.get(op.name.removeprefix("ttnn."))
+        if definition is None or not any(t is not None and t.kind == "tensor" and not t.host for t in operands):
             return [_of_memory_op(op, [t for t in operands if t is not None])] * len(results)
         tensors = tuple([t for t in operands if t is None or t.kind == "tensor"])
         plain = tuple([replace(t, host=False, tile=False, layout="") if t.layout else t for t in results])
-        forms = row.forms_of(Occurrence(op.attributes, tensors, plain))
+        forms = definition.forms_of(Occurrence(op.attributes, tensors, plain))
         return [(False, forms.result(i, tensors, t.dtype)[1]) for i, t in enumerate(results)]
 
 

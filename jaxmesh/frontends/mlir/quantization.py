@@ -124,15 +124,15 @@ def perform(op: str, operands: Sequence[Any], axis: int | None, elements: tuple[
       VerifyError: an element type, a rank, a shape, an axis or a zero point that upstream's verifier refuses.
     """
     name, given = op.partition(".")[2].removesuffix("_unrolled"), operands[1:]
-    kinds = (quantized(elements[0]), quantized(elements[1]))
+    types = (quantized(elements[0]), quantized(elements[1]))
     _verify(op, operands, axis, elements, out)
     wanted = 0 if op in ("ttir.quantize", "ttir.dequantize", "ttir.requantize") else 4 if name == "requantize" else 2
     if len(given) != wanted:
         raise VerifyError(f"takes {1 + wanted} operands, got {len(operands)}.")
     x, pairs = operands[0], [given[i : i + 2] for i in range(0, len(given), 2)]
     if not pairs:
-        pairs = [(_of(k.scales), _of(k.zeros) if any(k.zeros) else None) for k in kinds if k is not None]
-    axes = [k.axis for k in kinds if k is not None] if wanted == 0 else [axis] * len(pairs)
+        pairs = [(_of(k.scales), _of(k.zeros) if any(k.zeros) else None) for k in types if k is not None]
+    axes = [k.axis for k in types if k is not None] if wanted == 0 else [axis] * len(pairs)
     # A float32 holds every integer below 2^24, and quantized numbers are smaller.
     value = x.astype(_jnp.float32)
     if name != "quantize":
@@ -142,9 +142,9 @@ def perform(op: str, operands: Sequence[Any], axis: int | None, elements: tuple[
         scale, zero = (_along(p, axes[-1], x.ndim) for p in pairs[-1])
         value = _join(_jnp.divide, value, scale)
         value = _jnp.round(value if zero is None else _join(_jnp.add, value, zero))
-        kind = kinds[1]
-        if kind is not None and kind.stored != "i32":
-            value = _jnp.clip(value, kind.least, kind.most)
+        element_type = types[1]
+        if element_type is not None and element_type.stored != "i32":
+            value = _jnp.clip(value, element_type.least, element_type.most)
     return value.astype(out.dtype)
 
 
@@ -186,18 +186,18 @@ def _verify(op: str, operands: Sequence[Any], axis: int | None, elements: tuple[
         raise VerifyError(f"Output tensor shape ({shapes[0]}) must match the inferred shape: ({shapes[1]})")
     if axis is not None and not 0 <= axis < x.ndim:
         raise VerifyError(f"Axis value {axis} is out of the range [0, {x.ndim}) for the input tensor of rank {x.ndim}")
-    for kind in filter(None, map(quantized, elements)):
-        _verify_kind(kind, x.shape)
+    for element_type in filter(None, map(quantized, elements)):
+        _verify_type(element_type, x.shape)
 
 
-def _verify_kind(kind: Quantized, shape: Sequence[int]) -> None:
-    if kind.axis is not None and kind.axis >= len(shape):
-        raise VerifyError(f"the quantized axis {kind.axis} is out of the range [0, {len(shape)}) of the shape")
-    size = None if kind.axis is None else shape[kind.axis]
-    if size is not None and len(kind.scales) != size:
+def _verify_type(element_type: Quantized, shape: Sequence[int]) -> None:
+    if element_type.axis is not None and element_type.axis >= len(shape):
+        raise VerifyError(f"the quantized axis {element_type.axis} is out of the range [0, {len(shape)}) of the shape")
+    size = None if element_type.axis is None else shape[element_type.axis]
+    if size is not None and len(element_type.scales) != size:
         raise VerifyError(
-            f"Number of scales ({len(kind.scales)}) does not match the size of the quantized axis ({size})"
+            f"Number of scales ({len(element_type.scales)}) does not match the size of the quantized axis ({size})"
         )
-    for zero in kind.zeros:
-        if not kind.least <= zero <= kind.most:
-            raise VerifyError(f"Zero point {zero} is out of the range for storage type '{kind.stored}'")
+    for zero in element_type.zeros:
+        if not element_type.least <= zero <= element_type.most:
+            raise VerifyError(f"Zero point {zero} is out of the range for storage type '{element_type.stored}'")

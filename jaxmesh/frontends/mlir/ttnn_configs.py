@@ -28,8 +28,8 @@ def mapper_config(text: str) -> MeshMapperConfig:
     >>> mapper_config("#ttnn.mesh_mapper_config<placements = [<shard, 0 : i32>], mesh_shape_override = [8 : ui32]>")
     MeshMapperConfig([PlacementShard(0)], MeshShape([8]))
     """
-    form = "placements = [<shard, 0 : i32>], mesh_shape_override = [2 : ui32]"
-    placements, override = _parts("mapper_config", _MAPPER, text, form)
+    fields = "placements = [<shard, 0 : i32>], mesh_shape_override = [2 : ui32]"
+    placements, override = _parts("mapper_config", _MAPPER, text, fields)
     return MeshMapperConfig([_placement(p, text) for p in placements], override)
 
 
@@ -39,23 +39,23 @@ def composer_config(text: str) -> MeshComposerConfig:
     >>> composer_config("#ttnn.mesh_composer_config<dims = [0, 1], mesh_shape_override = #ttnn.mesh_shape<2x2>>")
     MeshComposerConfig([0, 1], MeshShape([2, 2]))
     """
-    form = "dims = [0 : i32], mesh_shape_override = [2 : ui32]"
-    dims, override = _parts("composer_config", _COMPOSER, text, form)
+    fields = "dims = [0 : i32], mesh_shape_override = [2 : ui32]"
+    dims, override = _parts("composer_config", _COMPOSER, text, fields)
     return MeshComposerConfig([_integer(d, text) for d in dims], override)
 
 
 CONFIGS: Mapping[str, Callable[[str], Any]] = {"mapper_config": mapper_config, "composer_config": composer_config}
 
 
-def _unknown(name: str, text: str, form: str) -> VerifyError:
-    return VerifyError(f"{name} {text[:200]} has no known spelling; write #ttnn.mesh_{name}<{form}>.")
+def _unknown(name: str, text: str, fields: str) -> VerifyError:
+    return VerifyError(f"{name} {text[:200]} has no known spelling; write #ttnn.mesh_{name}<{fields}>.")
 
 
-def _parts(name: str, pattern: re.Pattern[str], text: str, form: str) -> tuple[list[str], tuple[int, ...] | None]:
+def _parts(name: str, pattern: re.Pattern[str], text: str, fields: str) -> tuple[list[str], tuple[int, ...] | None]:
     """Returns the items of a config's list, between commas outside of angles, and its override."""
     found = pattern.fullmatch(text)
     if found is None:
-        raise _unknown(name, text, form)
+        raise _unknown(name, text, fields)
     return [p for p in re.split(r",(?![^<]*>)", found.group(1)) if p.strip()], _override(found.group(2), text)
 
 
