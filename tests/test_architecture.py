@@ -197,8 +197,6 @@ DIRECTIONS = {"shard_direction", "full_to_shard", "shard_to_full"}
 PASSED_ON = {
     "jaxmesh": "names of the package",
     "jaxmesh.dialects.ttir.collectives": "the attributes of ttir.mesh_shard",
-    "jaxmesh.frontends.mlir.trace": "attributes of a text, by name",
-    "jaxmesh.frontends.mlir.to_program": "attributes of a text, by name",
 }
 
 

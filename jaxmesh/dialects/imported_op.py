@@ -14,6 +14,7 @@ from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.control_flow import IMPORTED_OP
+from jaxmesh.jaxprs.rewrite import inline_calls
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +56,11 @@ imported_op_p.multiple_results = True
 @imported_op_p.def_abstract_eval
 def _infer_types(*operands: Any, jaxpr: Jaxpr, op: ImportedOp) -> list[Any]:
     return list(jaxpr.out_avals)
+
+
+def decompose(program: Jaxpr) -> Jaxpr:
+    """Replaces each imported op by the equations of its meaning; returns the same object if there is none."""
+    return inline_calls(program, names={IMPORTED_OP})
 
 
 def _is_complete(definition: OpDef, attributes: Mapping[str, Any]) -> bool:

@@ -102,6 +102,10 @@ class Attribute:
     assumed: bool = False
     must_be_empty: bool = False
 
+    def is_blank(self, value: Any) -> bool:
+        """Returns True if a value is empty, or the default."""
+        return value is None or value == self.default or (isinstance(value, (tuple, str, dict)) and not value)
+
     @property
     def mlir_form(self) -> Form:
         """The form in MLIR."""

@@ -118,16 +118,12 @@ def _check_value(attribute: Attribute, value: Any, title: str) -> Any:
     known: Any = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
     if not _IS_KIND[attribute.kind](known):
         raise VerifyError(f"{title}: attribute {attribute.name!r} is of kind {attribute.kind}, got {value!r}.")
-    if attribute.must_be_empty and not _is_empty(known) and known != attribute.default:
+    if attribute.must_be_empty and not attribute.is_blank(known):
         raise VerifyError(
             f"{title}: attribute {attribute.name!r} must be empty, got {value!r:.100}; write what it does as "
             "operations of their own."
         )
     return float(known) if attribute.kind == "float" else known
-
-
-def _is_empty(value: Any) -> bool:
-    return value is None or (isinstance(value, (tuple, str, dict)) and not value)
 
 
 def _perform(call: Call) -> list[Any]:

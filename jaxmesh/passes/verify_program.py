@@ -11,7 +11,7 @@ from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.forms import Takes, stored_as
 from jaxmesh.dialects.ttnn.op import TtnnOp
-from jaxmesh.errors import ResidencyError, VerifyError
+from jaxmesh.errors import JaxmeshError, ResidencyError, VerifyError
 from jaxmesh.passes.aliases import aliases
 from jaxmesh.passes.layouts.wanted_rows import forms_of, tensors as tensors_of
 from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
@@ -31,6 +31,15 @@ def verify_program(program: Program, strict: bool = False) -> None:
       ResidencyError: an operand on the wrong side.
     """
     _Verifier(program, strict).run()
+
+
+def is_valid(program: Program) -> bool:
+    """Returns True if a flat TTNN program breaks no rule that `verify_program` checks."""
+    try:
+        verify_program(program)
+    except JaxmeshError:
+        return False
+    return True
 
 
 class _Verifier:

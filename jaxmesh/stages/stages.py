@@ -29,9 +29,10 @@ from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.strip_mesh import move_to_mesh
-from jaxmesh.passes.lowering import lower
+from jaxmesh.passes.lowering import LOWERING, lower
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
+from jaxmesh.passes.verify_program import is_valid
 from jaxmesh.runtime.distributed.agreement import compare_program
 from jaxmesh.runtime.distributed.collectives import spans_processes
 from jaxmesh.runtime.regions import Plan, plan_regions
@@ -48,7 +49,7 @@ from jaxmesh.validate import as_index, as_path
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
-    from jaxmesh.stages.imported import Imported
+    from jaxmesh.frontends.mlir.printed import PrintedText
 
 
 class Traced(Stage):
@@ -64,12 +65,14 @@ class Traced(Stage):
         out_tree: Any,
         assumptions: Sequence[str] = (),
         inexpressible: InexpressibleError | None = None,
-        imported: Imported | None = None,
+        imported: PrintedText | None = None,
+        residency: ResidencyMap | None = None,
         decisions: Sequence[Decision] = (),
     ) -> None:
         super().__init__(boundary, jaxpr, out_tree, inexpressible)
         self._assumptions = tuple(assumptions)
         self.imported = imported
+        self._known_residency = residency
         self._decisions = tuple(decisions)
 
     @classmethod
@@ -94,16 +97,17 @@ class Traced(Stage):
         imported = self.imported
         if imported is not None and groups and (program := imported.program("ttir")) is not None:
             return program
-        jaxpr = self._jaxpr if imported is None else imported.jaxpr
-        return ttir_program(jaxpr, self._boundary, self._out_tree, self.residency.results, groups, unroll_limit)
+        return ttir_program(self._jaxpr, self._boundary, self._out_tree, self.residency.results, groups, unroll_limit)
 
     def explain(self, cluster: str | None = None) -> Explanation:
         """Explains where every value lives, what every equation moves and what the pass did; see `Lowered.explain`."""
         return self.lower().explain(cluster)
 
-    def _analyse(self) -> ResidencyMap:
+    def _analyse(self, jaxpr: Any) -> ResidencyMap:
+        if self._known_residency is not None and jaxpr is self._jaxpr:
+            return self._known_residency
         inputs = self._boundary.residencies
-        return ResidencyMap(lower_mesh_shards(self._jaxpr, inputs, self._boundary.sizes), inputs)
+        return ResidencyMap(lower_mesh_shards(jaxpr, inputs, self._boundary.sizes), inputs)
 
     @property
     def fun_name(self) -> str:
@@ -131,7 +135,10 @@ class Traced(Stage):
             return lower_with_jax(self._boundary, run, lowering_platforms, of_jax)
         if self.inexpressible is not None:
             return Lowered(self._boundary, self._jaxpr, self._out_tree, inexpressible=self.inexpressible)
-        residency = lower(self._jaxpr, self._boundary.residencies, self._boundary.sizes)
+        # Of an imported program the first pass has run, which tells where its results live.
+        known = self._known_residency
+        program, passes = (self._jaxpr, LOWERING) if known is None else (known.program, LOWERING[1:])
+        residency = lower(program, self._boundary.residencies, self._boundary.sizes, passes)
         return Lowered(self._boundary, residency.program, self._out_tree, self, residency)
 
     def _repr_html_(self) -> str:
@@ -163,20 +170,21 @@ class Lowered(OnMachine):
         self._traced = traced
         self._lowered_residency = residency
 
-    def _analyse(self) -> ResidencyMap:
+    def _analyse(self, jaxpr: Any) -> ResidencyMap:
+        known = self._lowered_residency
+        if jaxpr is not self._jaxpr:
+            return self.residency.with_calls_inlined(jaxpr)
         # A program over another mesh has other types, and so other variables.
-        return self._lowered_residency or ResidencyMap(self._jaxpr, self._boundary.residencies)
+        return known or ResidencyMap(jaxpr, self._boundary.residencies)
 
     def _flat(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool) -> Program:
         from jaxmesh.passes.pipeline import ttnn_program
 
         imported = None if self._traced is None else self._traced.imported
-        lowered = self.residency
-        if imported is not None:
-            if groups and (program := imported.program("ttnn")) is not None:
-                return program
-            lowered = lower(imported.jaxpr, self._boundary.residencies, self._boundary.sizes)
-        return ttnn_program(lowered, self._boundary, self._out_tree, groups, unroll_limit, strict, upstream)
+        program = imported.program("ttnn") if imported is not None and groups else None
+        if program is not None and is_valid(program):
+            return program
+        return ttnn_program(self.residency, self._boundary, self._out_tree, groups, unroll_limit, strict, upstream)
 
     def export(
         self,
@@ -288,7 +296,7 @@ class Lowered(OnMachine):
             found = explain(boundary, self.residency, None, self._out_tree)
         else:
             about = traced.assumptions, traced.decisions
-            found = explain(boundary, self.residency, traced.jaxpr, self._out_tree, *about)
+            found = explain(boundary, self.residency, traced._jaxpr, self._out_tree, *about)
         if cluster is None:
             return found
         estimate = self.estimate(cluster)
@@ -342,7 +350,7 @@ class Lowered(OnMachine):
             mesh,
             checked=checked,
             collector=collector,
-            residency=self.residency,
+            residency=self._decomposed_residency,
             explain=self.explain,
         )
 

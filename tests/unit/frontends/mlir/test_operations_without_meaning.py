@@ -76,13 +76,13 @@ def test_an_operation_is_printed_as_it_was_read(name: str, every: bool) -> None:
     text, line = program(name, every=every)
     traced = jm.from_mlir(text)
     assert traced.imported is not None
-    read = traced.imported.read(name.partition(".")[0])
+    read = traced.imported.program(name.partition(".")[0])
     assert read is not None
     printed = mlir_text(read)
     assert line.strip() in printed
     again = jm.from_mlir(printed).imported
     assert again is not None
-    program_again = again.read(name.partition(".")[0])
+    program_again = again.program(name.partition(".")[0])
     assert program_again is not None
     assert mlir_text(program_again) == printed
 
