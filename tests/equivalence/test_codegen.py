@@ -7,6 +7,7 @@ import io
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from tests.generators.upstream_definitions import check_text, read_table
 GXX = shutil.which("g++")
 UPSTREAM = read_table()
 COMPILED = PROGRAMS if EVERY else PROGRAMS[::6]
+TOGETHER = 8
+"""How many C++ programs are compiled as one."""
 RUN = PROGRAMS if EVERY else PROGRAMS[1::3]
 
 
@@ -89,13 +92,34 @@ def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("entry", COMPILED, ids=lambda e: e.name)
-def test_cpp_compiles_runs_and_agrees(entry: Entry, tmp_path: Path, headers: Path) -> None:
+@pytest.mark.parametrize("first", range(0, len(COMPILED), TOGETHER))
+def test_cpp_compiles_runs_and_agrees(first: int, tmp_path: Path, headers: Path) -> None:
+    """The exported files, each as it is, are included in one file: the compiler needs most of its time to start."""
     assert GXX is not None
-    folder = tmp_path / "model"
-    traced(entry).lower().export(folder, *entry.args(), languages=("cpp",), strict=strict(entry))
-    program = folder / "main"
-    subprocess.run([GXX, "-std=c++20", "-I", headers, folder / "main.cpp", "-o", program], check=True)
-    done = subprocess.run([program, "--check"], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count(": ok") == len(entry.expected())
+    entries = COMPILED[first : first + TOGETHER]
+    for i, entry in enumerate(entries):
+        lowered = traced(entry).lower()
+        lowered.export(tmp_path / str(i), *entry.args(), languages=("cpp",), strict=strict(entry))
+    program = tmp_path / "main"
+    program.with_suffix(".cpp").write_text(
+        program_of_all([tmp_path / str(i) / "main.cpp" for i in range(len(entries))])
+    )
+    subprocess.run([GXX, "-std=c++20", "-I", headers, f"{program}.cpp", "-o", program], check=True)
+    for i, entry in enumerate(entries):
+        command = [program, str(i), "--check"]
+        done = subprocess.run(command, cwd=tmp_path / str(i), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (entry.name, done.stdout + done.stderr)
+        assert done.stdout.count(": ok") == len(entry.expected()), entry.name
+
+
+def program_of_all(files: Sequence[Path]) -> str:
+    """Returns a file that includes the others under names of their own; its first argument says which one it runs."""
+    lines = ['#include "ttnn-precompiled.hpp"']
+    for i, file in enumerate(files):
+        names = sorted({"main", *re.findall(r"^\S+ (\w+)\(", file.read_text(), re.MULTILINE)})
+        lines += [f"#define {name} {name}_{i}" for name in names]
+        lines += [f'#include "{file}"', *(f"#undef {name}" for name in names)]
+    programs = ", ".join(f"main_{i}" for i in range(len(files)))
+    lines.append(f"static int32_t (*const programs[])(int32_t, char**) = {{{programs}}};")
+    lines.append("int main(int argc, char** argv) { return programs[std::stoi(argv[1])](argc - 1, argv + 1); }")
+    return "\n".join(lines) + "\n"
