@@ -66,8 +66,8 @@ def plus(a: Moved, b: Moved) -> Moved:
     return {k: (a.get(k, (0, 0))[0] + b.get(k, (0, 0))[0], a.get(k, (0, 0))[1] + b.get(k, (0, 0))[1]) for k in a | b}
 
 
-@pytest.mark.full
-@pytest.mark.part(3)
+@pytest.mark.usefixtures("as_for_users")
+@pytest.mark.slow(but_one_in=3)
 @pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_bytes_are_those_of_the_optimized_hlo(entry: Entry) -> None:
     lowered = jm.jit(entry.function, mesh=entry.mesh).lower(*entry.args())
@@ -86,7 +86,7 @@ def local_loss(program: Program) -> Callable[..., Any]:
     return loss
 
 
-@pytest.mark.full
+@pytest.mark.usefixtures("as_for_users")
 @pytest.mark.parametrize("program", WRITTEN, ids=lambda p: p.name)
 def test_bytes_of_gradients_are_those_of_the_optimized_hlo(program: Program) -> None:
     mesh = jm.make_mesh((2, 4))
@@ -106,7 +106,7 @@ def _lowered(entry: Entry) -> jm.Lowered:
     return jm.jit(entry.function, mesh=entry.mesh).lower(*entry.args())
 
 
-@pytest.mark.part(3)
+@pytest.mark.slow(but_one_in=3)
 @pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_what_is_said_of_ttnn_is_what_the_text_has(entry: Entry) -> None:
     """Each collective is lowered alone; the whole program, loops unrolled, has just these ops."""

@@ -63,7 +63,7 @@ PROGRAMS: list[tuple[Callable[..., Any], tuple[Any, ...], Any, Any]] = [
 ]
 
 
-@pytest.mark.quick(5)
+@pytest.mark.slow(but_one_in=5)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p[0].__name__)
 def test_random_keys(program: tuple[Callable[..., Any], tuple[Any, ...], Any, Any]) -> None:
     fun, args, ins, outs = program

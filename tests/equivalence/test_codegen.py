@@ -19,16 +19,13 @@ from jaxlib.mlir import ir
 import jaxmesh as jm
 from jaxmesh.cli.run_folder import run_folder
 from jaxmesh.emit.cpp.printer import include_dir
-from tests.generators.oracles import EVERY
 from tests.generators.suite.all_programs import PROGRAMS, Entry
 from tests.generators.upstream_definitions import check_text, read_table
 
 GXX = shutil.which("g++")
 UPSTREAM = read_table()
-COMPILED = PROGRAMS if EVERY else PROGRAMS[::6]
 TOGETHER = 8
 """How many C++ programs are compiled as one."""
-RUN = PROGRAMS if EVERY else PROGRAMS[1::3]
 
 
 def traced(entry: Entry) -> jm.Traced:
@@ -66,7 +63,7 @@ def test_texts_are_what_jaxlib_prints_and_as_upstream_defines_their_ops(entry: E
     assert "ttir." not in text
 
 
-@pytest.mark.parametrize("entry", RUN, ids=lambda e: e.name)
+@pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_texts_are_the_same_program_and_python_runs_and_agrees(entry: Entry, tmp_path: Path) -> None:
     upper = traced(entry)
     lower = upper.lower()
@@ -92,11 +89,11 @@ def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("first", range(0, len(COMPILED), TOGETHER))
+@pytest.mark.parametrize("first", range(0, len(PROGRAMS), TOGETHER))
 def test_cpp_compiles_runs_and_agrees(first: int, tmp_path: Path, headers: Path) -> None:
     """The exported files, each as it is, are included in one file: the compiler needs most of its time to start."""
     assert GXX is not None
-    entries = COMPILED[first : first + TOGETHER]
+    entries = PROGRAMS[first : first + TOGETHER]
     for i, entry in enumerate(entries):
         lowered = traced(entry).lower()
         lowered.export(tmp_path / str(i), *entry.args(), languages=("cpp",), strict=strict(entry))

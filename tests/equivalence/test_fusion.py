@@ -22,7 +22,7 @@ from tests.generators.fusion_cases import EPS, POSITIVE, ROOT2, Case, eager, fou
 from tests.generators.oracles import cases
 from tests.generators.suite.all_programs import BY_NAME
 
-pytestmark = [pytest.mark.part(2), pytest.mark.quick(12)]
+pytestmark = pytest.mark.slow(but_one_in=24)
 
 
 # --- patterns with one thing changed ---------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from tests.generators.ttir_cases.program import cases_program
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-pytestmark = [pytest.mark.part(2), pytest.mark.quick(12)]
+pytestmark = pytest.mark.slow(but_one_in=24)
 
 
 def few(chosen: Sequence[Any]) -> list[Any]:

@@ -43,7 +43,7 @@ def test_the_suite_is_in_forms_that_the_library_takes(entry: Entry) -> None:
     verify_program(lowered._program(True, UNROLL_LIMIT, True), strict=True)
 
 
-@pytest.mark.quick(60)
+@pytest.mark.slow(but_one_in=60)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_are_in_forms_that_the_library_takes_and_keep_their_values(name: str, dtype: str) -> None:

@@ -22,7 +22,7 @@ from tests.generators.suite.all_programs import PROGRAMS, Entry
 from tests.generators.ttir_cases import CASES
 from tests.generators.ttir_cases.case import assert_close, expected
 
-pytestmark = [pytest.mark.part(2), pytest.mark.quick(8)]
+pytestmark = pytest.mark.slow(but_one_in=16)
 
 PRINTED = [c for c in CASES if c.is_printed_in_ttnn]
 LOCAL = sorted({c.row for c in PRINTED})

@@ -60,7 +60,7 @@ def assert_warns_as_expected(text: str, error: str) -> None:
         assert words in warning
 
 
-@pytest.mark.full
+@pytest.mark.usefixtures("as_for_users")
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(FILECHECK)))
 def test_file(path: Path, tmp_path: Path) -> None:
     text = path.read_text()

@@ -46,7 +46,7 @@ from tests.generators.mlir_programs import (
 )
 from tests.generators.oracles import calls_made, cases
 
-pytestmark = pytest.mark.part(2)
+pytestmark = pytest.mark.slow(but_one_in=2)
 
 
 # --- every row -------------------------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.quick(4)
+@pytest.mark.slow(but_one_in=4)
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_names_inject_nothing(name: str) -> None:
     made = program(tensor(4), tensor(2), name=name)
