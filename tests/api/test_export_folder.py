@@ -628,7 +628,7 @@ SUITE = [
 def test_programs_give_their_own_results(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     entry = BY_NAME[name]
     args = entry.args()
-    program = to_ttnn(fuse(flat_of(jm.jit(entry.function, mesh=entry.mesh).trace(*args).lower(), "ttnn")))
+    program = to_ttnn(fuse(flat_of(entry.lowered, "ttnn")))
     given = jax.tree.leaves(args, is_leaf=lambda x: isinstance(x, ttnn.MeshTensor))
     inputs = [
         np.stack([np.asarray(s) for s in ttnn.get_device_tensors(x)]) if p.presharded else np.asarray(x)

@@ -28,10 +28,6 @@ TOGETHER = 8
 """How many C++ programs are compiled as one."""
 
 
-def traced(entry: Entry) -> jm.Traced:
-    return jm.jit(entry.function, mesh=entry.mesh).trace(*entry.args())
-
-
 def strict(entry: Entry) -> bool:
     """Whether the real library has such a mesh."""
     return len(entry.sizes) <= 2
@@ -53,8 +49,7 @@ def parsed_and_printed(text: str) -> str:
 
 @pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_texts_are_what_jaxlib_prints_and_as_upstream_defines_their_ops(entry: Entry) -> None:
-    upper = traced(entry)
-    lower = upper.lower()
+    upper, lower = entry.traced, entry.lowered
     for text in (upper.as_text(), lower.as_text(strict=strict(entry))):
         assert parsed_and_printed(text) == text
         count, wrong = check_text(text, UPSTREAM)
@@ -65,8 +60,7 @@ def test_texts_are_what_jaxlib_prints_and_as_upstream_defines_their_ops(entry: E
 
 @pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_texts_are_the_same_program_and_python_runs_and_agrees(entry: Entry, tmp_path: Path) -> None:
-    upper = traced(entry)
-    lower = upper.lower()
+    upper, lower = entry.traced, entry.lowered
     entry.check(read_back(upper.as_text(), entry))
     entry.check(read_back(lower.as_text(strict=strict(entry)), entry, two_dims=True))
     lower.export(tmp_path / "model", *entry.args(), languages=("python",), strict=strict(entry))
@@ -95,7 +89,7 @@ def test_cpp_compiles_runs_and_agrees(first: int, tmp_path: Path, headers: Path)
     assert GXX is not None
     entries = PROGRAMS[first : first + TOGETHER]
     for i, entry in enumerate(entries):
-        lowered = traced(entry).lower()
+        lowered = entry.lowered
         lowered.export(tmp_path / str(i), *entry.args(), languages=("cpp",), strict=strict(entry))
     program = tmp_path / "main"
     program.with_suffix(".cpp").write_text(

@@ -168,7 +168,7 @@ SAMPLE = [e for e in suite_programs.PROGRAMS if e.placed is None][::8]
 @pytest.mark.parametrize("level", ["ttir", "ttnn"])
 def test_programs_of_the_suite_read_back(entry: Any, level: str) -> None:
     arguments = entry.args()
-    traced = jm.jit(entry.function, mesh=entry.mesh).trace(*arguments)
+    traced = entry.traced
     made = ttir_of(traced) if level == "ttir" else to_ttnn(flat_of(traced.lower(), "ttnn"))
     again = jm.from_mlir(is_stable(made))
     leaves = jax.tree.leaves(arguments, is_leaf=lambda x: isinstance(x, jm.MeshTensor))

@@ -35,7 +35,7 @@ def fits(entry: Entry) -> bool:
 
 @pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_the_suite_is_in_forms_that_the_library_takes(entry: Entry) -> None:
-    lowered = jm.jit(entry.function, mesh=entry.mesh).lower(*entry.args())
+    lowered = entry.lowered
     if len(entry.sizes) > 2:
         with pytest.raises(UnsupportedError, match=r"open_mesh_device of the real ttnn opens meshes of two dims, got"):
             lowered.as_text()
@@ -141,7 +141,7 @@ def assert_alike(got: np.ndarray, want: np.ndarray, name: str) -> None:
 @needs_ttnn
 def test_the_suite_runs_on_the_real_library(tmp_path: Path) -> None:
     entries = [e for e in PROGRAMS if fits(e)]
-    texts = [program_of(jm.jit(e.function, mesh=e.mesh).lower(*e.args())) for e in entries]
+    texts = [program_of(e.lowered) for e in entries]
     refused = {e.name: why for e, why in zip(entries, run(texts, tmp_path), strict=True) if why}
     assert not refused
 

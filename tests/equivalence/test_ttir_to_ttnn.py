@@ -377,7 +377,7 @@ def test_any_form(make: Any) -> None:
 @pytest.mark.parametrize("entry", PROGRAMS[::7], ids=lambda e: e.name)
 def test_programs_of_the_suite(entry: Entry) -> None:
     args = entry.args()
-    program = flat_of(jm.jit(entry.function, mesh=entry.mesh).trace(*args).lower(), "ttnn")
+    program = flat_of(entry.lowered, "ttnn")
     leaves = jax.tree.leaves(args, is_leaf=lambda x: isinstance(x, jm.MeshTensor))
     made = lowered(program)
     entry.check(run_flat(made, entry.mesh, *leaves))

@@ -102,7 +102,7 @@ FOLDED = {"slices, joins, pads, picks": count(0, 1)}
 @pytest.mark.slow(but_one_in=5)
 @pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_a_text_of_the_suite_has_the_transfers_of_the_jaxpr(entry: Entry) -> None:
-    stage = jm.jit(entry.function, mesh=entry.mesh).lower(*entry.args())
+    stage = entry.lowered
     if any(e.primitive.name in ("scan", "while", "cond") for e in walk.all_eqns(stage.jaxpr)):
         pytest.skip("a loop is unrolled, so its transfers are printed once per iteration")
     folded = FOLDED.get(entry.name, count(0, 0))

@@ -235,7 +235,7 @@ def written_again(traced: jm.Traced, mesh: Any) -> int:
 @pytest.mark.slow(but_one_in=9)
 @pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_a_program_is_written_again_as_it_was(entry: Entry) -> None:
-    traced = jm.jit(entry.function, mesh=entry.mesh).trace(*entry.args())
+    traced = entry.traced
     assert written_again(traced, entry.mesh) == 4
     # The other languages print the same operations, too.
     lowered, mesh = traced.lower(), in_two_dims(entry.mesh)
@@ -350,7 +350,7 @@ def replace_operands(op: Op, operands: tuple[int, ...]) -> Op:
 
 def test_a_text_of_ttnn_is_exported(tmp_path: Path) -> None:
     entry = BY_NAME["2-D matmul"]
-    lowered = jm.jit(entry.function, mesh=entry.mesh).lower(*entry.args())
+    lowered = entry.lowered
     read = jm.from_mlir(lowered.as_text(), entry.mesh).lower()
     files = {f.name for f in read.export(tmp_path, *jax.tree.leaves(entry.args()), languages=("python",))}
     assert {"main.py", "ttnn.mlir"} <= files
