@@ -165,8 +165,8 @@ FORMS: dict[str, Case] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow(but_one_in=6)
 @pytest.mark.parametrize("case", list(FORMS.values()), ids=list(FORMS))
-@pytest.mark.slow(but_one_in=3)
 def test_forms(case: Case) -> None:
     check(case.f, *case.args, exact=case.exact, reference=case.reference)
 

@@ -328,7 +328,7 @@ def test_value_and_gradients(pattern: Pattern) -> None:
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.slow(but_one_in=4)
+@pytest.mark.slow(but_one_in=16)
 @each
 def test_the_program(pattern: Pattern) -> None:
     """What it is made of on both levels, and what the reference executor makes of it."""

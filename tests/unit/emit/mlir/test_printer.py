@@ -356,7 +356,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow(but_one_in=4)
+@pytest.mark.slow(but_one_in=8)
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_names_inject_nothing(name: str) -> None:
     made = program(tensor(4), tensor(2), name=name)
