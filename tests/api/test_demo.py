@@ -292,7 +292,6 @@ def test_a_terminal_gets_a_rich_table(outcome: Outcome) -> None:
     assert report.summary(outcome) in terminal.getvalue()
 
 
-@pytest.mark.slow
 def test_without_rich_a_terminal_gets_plain_text(outcome: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ImportError(name)
