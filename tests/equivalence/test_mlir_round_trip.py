@@ -34,7 +34,7 @@ from tests.generators.ttir_cases.program import cases_program
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-pytestmark = [pytest.mark.part(2), pytest.mark.quick(12)]
+pytestmark = pytest.mark.slow(but_one_in=24)
 
 
 def few(chosen: Sequence[Any]) -> list[Any]:
@@ -166,7 +166,7 @@ SAMPLE = [e for e in suite_programs.PROGRAMS if e.placed is None][::8]
 @pytest.mark.parametrize("level", ["ttir", "ttnn"])
 def test_programs_of_the_suite_read_back(entry: Any, level: str) -> None:
     arguments = entry.args()
-    traced = jm.jit(entry.function, mesh=entry.mesh).trace(*arguments)
+    traced = entry.traced
     made = ttir_of(traced) if level == "ttir" else to_ttnn(flat_of(traced.lower(), "ttnn"))
     again = jm.from_mlir(is_stable(made))
     leaves = jax.tree.leaves(arguments, is_leaf=lambda x: isinstance(x, jm.MeshTensor))

@@ -23,7 +23,7 @@ from tests.generators.suite.all_programs import PROGRAMS, Entry
 from tests.generators.ttir_cases import CASES
 from tests.generators.ttir_cases.case import assert_close, expected
 
-pytestmark = [pytest.mark.part(2), pytest.mark.quick(8)]
+pytestmark = pytest.mark.slow(but_one_in=16)
 
 PRINTED = [c for c in CASES if c.is_printed_in_ttnn]
 LOCAL = sorted({c.row for c in PRINTED})
@@ -378,7 +378,7 @@ def test_any_form(make: Any) -> None:
 @pytest.mark.parametrize("entry", PROGRAMS[::7], ids=lambda e: e.name)
 def test_programs_of_the_suite(entry: Entry) -> None:
     args = entry.args()
-    program = flat_of(jm.jit(entry.function, mesh=entry.mesh).trace(*args).lower(), "ttnn")
+    program = flat_of(entry.lowered, "ttnn")
     leaves = jax.tree.leaves(args, is_leaf=lambda x: isinstance(x, jm.MeshTensor))
     made = lowered(program)
     entry.check(run_flat(made, entry.mesh, *leaves))

@@ -24,7 +24,7 @@ from tests.generators.ttir_cases.case import (
     wide,
 )
 
-pytestmark = [pytest.mark.part(2), pytest.mark.quick(2)]
+pytestmark = pytest.mark.slow(but_one_in=4)
 
 
 @pytest.mark.parametrize("row", sorted({c.row for c in CASES}))
