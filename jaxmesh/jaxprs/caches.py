@@ -98,6 +98,11 @@ def is_staged() -> bool:
     return True
 
 
+def is_transforming() -> bool:
+    """Returns True while JAX traces a function, or inside of a transformation that runs eagerly."""
+    return not _core.trace_state_clean()
+
+
 def unkeyed_settings() -> Hashable:
     """Returns the settings that a trace depends on and that `jax.jit`'s cache key lacks: the kind of random keys."""
     return _config.default_prng_impl.value, _config.enable_custom_prng.value

@@ -76,12 +76,20 @@ def argument_shardings(shardings: Any, args: Sequence[Any]) -> tuple[Any, ...]:
     Raises:
       ValueError: as `jax.jit` does, the trees do not fit, or a dim does not divide.
     """
-    return _resolved("in_shardings", jax.jit(lambda *_: (), in_shardings=shardings), args)
+
+    def nothing(*_: Any) -> tuple[()]:
+        return ()
+
+    return _resolved("in_shardings", jax.jit(nothing, in_shardings=shardings), args)
 
 
 def result_shardings(shardings: Any, results: Any) -> tuple[Any, ...]:
     """Returns for each leaf of results the sharding that `jax.jit` reads from `out_shardings`; None for none."""
-    return _resolved("out_shardings", jax.jit(lambda x: x, out_shardings=shardings), (results,))
+
+    def same(x: Any) -> Any:
+        return x
+
+    return _resolved("out_shardings", jax.jit(same, out_shardings=shardings), (results,))
 
 
 def _resolved(name: str, jitted: Any, args: Sequence[Any]) -> tuple[Any, ...]:

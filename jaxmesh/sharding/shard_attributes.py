@@ -308,6 +308,14 @@ def global_shape(local: Sequence[int], spec: PartitionSpec, sizes: Mapping[str, 
     return tuple(n * math.prod(sizes[a] for a in row) for n, row in zip(local, rows, strict=True))
 
 
+def _position(at: Mapping[str, int], row: Sequence[str], sizes: Mapping[str, int]) -> int:
+    """Returns the position of a device along a dim that mesh axes split, the first the most significant."""
+    position = 0
+    for axis in row:
+        position = position * sizes[axis] + at[axis]
+    return position
+
+
 def join_shards(
     shards: Mapping[tuple[int, ...], np.ndarray[Any, Any]], spec: PartitionSpec, sizes: Mapping[str, int]
 ) -> np.ndarray[Any, Any]:
@@ -319,8 +327,8 @@ def join_shards(
     first = next(iter(shards.values()))
     rows = spec_axes(spec, first.ndim, sizes)
     full = np.empty(global_shape(first.shape, spec, sizes), first.dtype)
-    for coordinate, shard in reversed(shards.items()):
+    for coordinate, shard in reversed(list(shards.items())):
         at = dict(zip(sizes, coordinate, strict=True))
-        starts = [np.ravel_multi_index([at[a] for a in row], [sizes[a] for a in row]) if row else 0 for row in rows]
-        full[tuple(slice(i * n, (i + 1) * n) for i, n in zip(starts, first.shape, strict=True))] = shard
+        starts = [_position(at, row, sizes) * n for row, n in zip(rows, first.shape, strict=True)]
+        full[tuple(slice(start, start + n) for start, n in zip(starts, first.shape, strict=True))] = shard
     return full

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -14,16 +13,16 @@ from jax.sharding import Mesh
 
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.signature import Argument, Boundary
-from jaxmesh.errors import ArgumentTypeError, JaxmeshError, UnsupportedError
+from jaxmesh.errors import JaxmeshError, UnsupportedError
 from jaxmesh.frontends.jax.region import current_region
-from jaxmesh.frontends.jax.static_arguments import ArgumentSet, Static
+from jaxmesh.frontends.jax.shard_map import has_claims
+from jaxmesh.frontends.jax.static_arguments import ArgumentSet
 from jaxmesh.frontends.jax.trace import TtirProgram, abstract, call_placed, program_of, trace_by_hand
-from jaxmesh.frontends.stablehlo.trace import Asked
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
-from jaxmesh.jaxprs.caches import is_staged, placement_of, unkeyed_settings
-from jaxmesh.jaxprs.tracing_state import tracing
-from jaxmesh.jaxprs.user_trace import UNSPECIFIED, api_boundary, legacy_mesh, trace_plain
+from jaxmesh.jaxprs.caches import is_transforming, placement_of, unkeyed_settings
+from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, require_region, traced_as, tracing
+from jaxmesh.jaxprs.user_trace import UNSPECIFIED, api_boundary, legacy_mesh, trace_function, trace_plain
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, synchronised_launch
 from jaxmesh.runtime.launch import before_tracing, launch
 from jaxmesh.sharding.mesh import (
@@ -37,21 +36,17 @@ from jaxmesh.sharding.mesh import (
 from jaxmesh.stages import shardings as ends
 from jaxmesh.stages.arguments import (
     argument_of,
-    check_devices,
-    check_donated,
-    check_has_values,
     flatten,
     prepare_call,
-    prepare_tree,
     show_path,
 )
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
-from jaxmesh.stages.partitioned import run_partitioned, traced_program
+from jaxmesh.stages.partitioned import traced_program
 from jaxmesh.stages.program_mesh import find_mesh
 from jaxmesh.stages.sharding_warnings import warn_about
 from jaxmesh.stages.stages import Lowered, Traced
+from jaxmesh.stages.user_calls import Calls, UserCall
 from jaxmesh.ttnn.mesh_tensor import is_tensor
-from jaxmesh.validate import is_hashable, quote
 
 _tree: Any = jax.tree
 _CACHED_SHARDINGS = 64
@@ -74,10 +69,7 @@ class JitFunction:
     ) -> None:
         self._fun = fun
         self._mesh = mesh
-        self._static = static
-        self._donated = donated
-        # No static and no donated arguments: calls take the fast path.
-        self._simple = not (static or donated)
+        self._calls = Calls(fun, static, donated)
         self._check_replication = check_replication
         self._options = dict(options or {})
         self._full_results = full_results
@@ -97,7 +89,7 @@ class JitFunction:
         self._has_shardings = self._shardings != (UNSPECIFIED, UNSPECIFIED)
         ins, outs = self._shardings
         # What JAX traces for a program, and what takes part in another program.
-        self._plain = self._jit(self._without_marks(), in_shardings=ins, out_shardings=outs)
+        self._plain = self._jit(self._calls.unmarked, in_shardings=ins, out_shardings=outs)
         # By the implementation of random keys, and by the shardings of arrays, which JAX's cache does not look up by.
         self._jitted: dict[Hashable, Any] = {}
         self._last_placements: tuple[Any, ends.Carried | None, bool] = None, None, False
@@ -107,35 +99,30 @@ class JitFunction:
     def _jit(self, fun: Callable[..., Any], **options: Any) -> Any:
         return jax.jit(
             fun,
-            static_argnums=tuple(sorted(self._static.argnums)) or None,
-            static_argnames=tuple(sorted(self._static.argnames)) or None,
-            donate_argnums=tuple(sorted(self._donated.argnums)) or None,
-            donate_argnames=tuple(sorted(self._donated.argnames)) or None,
+            static_argnums=tuple(sorted(self._calls.static.argnums)) or None,
+            static_argnames=tuple(sorted(self._calls.static.argnames)) or None,
+            donate_argnums=tuple(sorted(self._calls.donated.argnums)) or None,
+            donate_argnames=tuple(sorted(self._calls.donated.argnames)) or None,
             **self._options,
             **options,
         )
-
-    def _without_marks(self) -> Callable[..., Any]:
-        """Returns the function of arguments whose static ones are marked, to be looked up by type too."""
-        if not self._static:
-            return self._fun
-
-        @functools.wraps(self._fun)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            return self._fun(*map(_value, args), **{k: _value(x) for k, x in kwargs.items()})
-
-        return run
 
     @api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function over its mesh, compiled once per tree, types and static arguments."""
         if self._over is not None and (copy := self._over_legacy_mesh(self._over)) is not None:
             return copy(*args, **kwargs)
-        if tracing() is not None and is_staged():
-            return self._call_inside(args, kwargs)
         check_surroundings(self._mesh)
+        if is_transforming():
+            outer = tracing()
+            try:
+                return self._call_inside(args, kwargs)
+            except RegionRequired:
+                if outer == PLAIN:
+                    # The outer program becomes one region.
+                    raise
         try:
-            args, kwargs = prepare_call(args, kwargs) if self._simple else self._prepare(args, kwargs)
+            args, kwargs = prepare_call(args, kwargs) if self._calls.simple else self._calls.prepare(args, kwargs)
             if not is_multi_process():
                 return self._launch(args, kwargs)
             with synchronised_launch(self._mesh):
@@ -144,7 +131,7 @@ class JitFunction:
             raise
         except (TypeError, ValueError, OverflowError, RuntimeError, SystemError):
             # JAX looked at the arguments first; jaxmesh's own errors for them are plainer.
-            self._check_arguments(args, kwargs)
+            self._calls.check(args, kwargs, self._mesh)
             raise
 
     def _over_legacy_mesh(self, over: dict[Mesh, JitFunction]) -> JitFunction | None:
@@ -155,17 +142,25 @@ class JitFunction:
         return over.get(mesh) or over.setdefault(mesh, self._copy(mesh=mesh))
 
     def _call_inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Calls the function as a part of the program that is being traced, as an inner `jax.jit`."""
-        check_surroundings(self._mesh)
-        if self._static:
-            args, kwargs = self._marked(args, kwargs)
-        region = current_region()
-        if region is None or not jax.sharding.get_abstract_mesh().manual_axes:
-            with self._context():
-                return self._plain(*args, **kwargs)
-        if self._mesh is not None:
-            check_inner_mesh(self._mesh, region.mesh)
-        return call_placed(self._without_marks(), self._shardings, args, kwargs)
+        """Calls the function as a part of what JAX traces, or of a transformation, as an inner `jax.jit`.
+
+        Raises:
+          RegionRequired: it splits tensors by hand, or takes tensors on the devices, outside of mapped regions.
+        """
+        args, kwargs = self._calls.mark(args, kwargs)
+        region, manual = current_region(), bool(jax.sharding.get_abstract_mesh().manual_axes)
+        if region is not None and manual:
+            if self._mesh is not None:
+                check_inner_mesh(self._mesh, region.mesh)
+            return call_placed(self._calls.unmarked, self._shardings, args, kwargs)
+        checks = tracing() is None and is_enabled(self._check_replication)
+        with traced_as(PLAIN), self._context():
+            if any(map(is_tensor, flatten((args, kwargs))[0])):
+                require_region()
+            if checks and has_claims(trace_function(self._plain, args, kwargs).jaxpr):
+                # The program that is lowered checks them.
+                require_region()
+            return self._plain(*args, **kwargs)
 
     def _context(self) -> Any:
         """Returns the context of the trace: that of the call, with the mesh that was given if it has none."""
@@ -220,90 +215,12 @@ class JitFunction:
     def _trace_lower_run(
         self, args: Sequence[Any], kwargs: dict[str, Any], checks: Checks | None, carried: ends.Carried | None
     ) -> Any:
-        if jax.sharding.get_abstract_mesh().manual_axes:
-            # Inside a mapped region, the function is a part of it.
-            return self._plain(*args, **kwargs)
         before_tracing()
-        call = self._flatten(args, kwargs)
+        call = self._calls.flatten(args, kwargs)
         if checks is not None:
             checks.note_arguments(call.leaves)
-        traced, program, asked = self._trace(call, carried)
-        lowered = traced.lower()
-        mesh, leaves = with_devices(lowered.mesh), [compat.in_device_memory(x) for x in call.leaves]
-        if program.plain is None or asked is None:
-            return lowered.run(leaves, mesh, checks)
-        return _tree.unflatten(program.out_tree, run_partitioned(lowered, program.plain, asked, leaves, mesh, checks))
-
-    def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Prepares a call with static or donated arguments: static ones are wrapped, to be looked up by type too."""
-        if self._donated:
-            call = self._flatten(args, kwargs)
-            check_donated(call.leaves, call.donated)
-        if not self._static:
-            return prepare_tree((args, kwargs))
-        dynamic, dynamic_kw = prepare_tree(self._static.split(args, kwargs))
-        return self._marked(*self._static.join(args, kwargs, dynamic, dynamic_kw))
-
-    def _marked(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Returns a call with its static arguments marked."""
-        marks = zip(args, self._static.marks(len(args)), strict=True)
-        marked = tuple(Static(x) if static and not isinstance(x, Static) else x for x, static in marks)
-        return marked, {k: Static(_value(x)) if k in self._static.argnames else x for k, x in kwargs.items()}
-
-    def _check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Checks the arguments of a call that JAX has refused.
-
-        Raises:
-          ArgumentTypeError: an argument is not an array, or a static one is not hashable.
-          ArgumentValueError: a number that no array can hold.
-          MeshMismatchError: an array is committed to other devices.
-        """
-        marked = [*zip(args, self._static.marks(len(args)), map(str, range(len(args))), strict=True)]
-        marked += [(v, k in self._static.argnames, repr(k)) for k, v in kwargs.items()]
-        for value, static, name in marked:
-            value = _value(value)
-            if static and (not is_hashable(value) or is_tensor(value)):
-                raise ArgumentTypeError(
-                    f"the static argument {name} is {quote(value)}, which is not hashable, or a tensor; a static "
-                    "argument is part of the program and is looked up by its value: pass a tuple for a "
-                    "list, or do not make it static."
-                )
-        if self._over is not None and (copy := self._over_legacy_mesh(self._over)) is not None:
-            return copy.trace(*args, **kwargs)
-        call = self._flatten(args, kwargs)
-        for leaf, path in zip(call.leaves, call.paths, strict=True):
-            if not is_tensor(leaf):
-                what = show_path(path)
-                abstract(leaf, what)
-                check_has_values(leaf, what)
-                check_devices(leaf, what, self._mesh)
-
-    def _flatten(self, args: Sequence[Any], kwargs: dict[str, Any]) -> _Call:
-        """Flattens a call, once: everything that follows takes its leaves."""
-        if self._simple:
-            return _Call(self._fun, args, kwargs, *flatten((tuple(args), kwargs)), ())
-        if self._static:
-            args, kwargs = self._marked(args, kwargs)
-        unmarked = self._without_marks()
-        dynamic, dynamic_kw = self._static.split(args, kwargs)
-
-        @functools.wraps(self._fun)
-        def fun(*dynamic: Any, **dynamic_kw: Any) -> Any:
-            full, full_kw = self._static.join(args, kwargs, dynamic, dynamic_kw)
-            return unmarked(*full, **full_kw)
-
-        leaves, tree, paths = flatten((tuple(dynamic), dynamic_kw))
-        marks = zip(self._donated.marks(len(args)), self._static.marks(len(args)), strict=True)
-        by_position: list[bool] = [donated for donated, static in marks if not static]
-
-        def is_donated(path: Any) -> bool:
-            if path[0].idx == 1:
-                return path[1].key in self._donated.argnames
-            return by_position[int(path[1].idx)]
-
-        return _Call(
-            fun, args, kwargs, leaves, tree, paths, tuple(i for i, path in enumerate(paths) if is_donated(path))
-        )
+        lowered = self._trace(call, carried).lower()
+        return lowered.run([compat.in_device_memory(x) for x in call.leaves], with_devices(lowered.mesh), checks)
 
     @api_boundary
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
@@ -313,13 +230,15 @@ class JitFunction:
           VerifyError: the program breaks a rule; see `jaxmesh.mesh_shard`.
           ArgumentTypeError: an argument is not an array.
         """
-        call = self._flatten(args, kwargs)
+        if self._over is not None and (copy := self._over_legacy_mesh(self._over)) is not None:
+            return copy.trace(*args, **kwargs)
+        call = self._calls.flatten(args, kwargs)
         for leaf, path in zip(call.leaves, call.paths, strict=True):
             if not is_tensor(leaf):
                 abstract(leaf, show_path(path))
-        return self._trace(call, ends.carried_shardings(call.leaves, self._mesh or context_mesh()))[0]
+        return self._trace(call, ends.carried_shardings(call.leaves, self._mesh or context_mesh()))
 
-    def _trace(self, call: _Call, carried: ends.Carried | None) -> tuple[Traced, TtirProgram, Asked | None]:
+    def _trace(self, call: UserCall, carried: ends.Carried | None) -> Traced:
         by_hand = any(map(is_tensor, call.leaves))
         with self._context():
             plain = None if by_hand else trace_plain(self._plain, call.args, call.kwargs)
@@ -327,16 +246,15 @@ class JitFunction:
         arguments = tuple(argument_of(x, p, mesh) for x, p in zip(call.leaves, call.paths, strict=True))
         boundary = Boundary(getattr(self._fun, "__name__", "function"), mesh, call.tree, arguments, call.donated)
         if plain is None:
-            program = self._trace_by_hand(call, arguments, mesh)
-            return Traced.of(boundary, program), program, None
+            return Traced.of(boundary, self._trace_by_hand(call, arguments, mesh))
         shardings = plain.in_shardings, plain.out_shardings
         rows = call.leaves, call.paths, mesh, *shardings, carried
         asked = ends.requested_shardings(*rows, self._full_results)
         program = program_of(plain, asked, mesh)
         warn_about(program, asked, boundary)
-        return traced_program(program, boundary, asked), program, asked
+        return traced_program(program, boundary, asked)
 
-    def _trace_by_hand(self, call: _Call, arguments: Sequence[Argument], mesh: AnyMesh) -> TtirProgram:
+    def _trace_by_hand(self, call: UserCall, arguments: Sequence[Argument], mesh: AnyMesh) -> TtirProgram:
         if self._has_shardings and any(map(is_tensor, call.leaves)):
             raise UnsupportedError(
                 "shardings are given, and an argument is a MeshTensor, which does not know how its "
@@ -357,7 +275,7 @@ class JitFunction:
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the types of the results, in their tree; runs nothing. As of `jax.jit`."""
-        call = self._flatten(args, kwargs)
+        call = self._calls.flatten(args, kwargs)
         jitted = self._jitted_for(ends.carried_shardings(call.leaves, self._mesh or context_mesh()))
         return jitted.eval_shape(*call.args, **call.kwargs)
 
@@ -369,7 +287,7 @@ class JitFunction:
 
     def dynamic(self, *args: Any) -> tuple[Any, ...]:
         """Returns the arguments of a call that a lowered or compiled program takes: those that are not static."""
-        return tuple(self._static.split(args, {})[0])
+        return self._calls.dynamic(args)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Binds an object, as methods do."""
@@ -377,20 +295,3 @@ class JitFunction:
 
     def __repr__(self) -> str:
         return f"jaxmesh.jit({self._fun!r}, mesh={self._mesh!r})"
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A call: the function of its dynamic arguments, all arguments, and the dynamic ones' leaves, structure, key paths and donated leaves."""
-
-    fun: Callable[..., Any]
-    args: Sequence[Any]
-    kwargs: dict[str, Any]
-    leaves: list[Any]
-    tree: Any
-    paths: list[Any]
-    donated: tuple[int, ...]
-
-
-def _value(x: Any) -> Any:
-    return x.value if isinstance(x, Static) else x

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+from jax.core import Tracer
 from jax.sharding import AxisType, NamedSharding
 
 from jaxmesh.errors import MeshMismatchError
@@ -76,7 +77,7 @@ def _of_arguments(leaves: Sequence[Any], paths: Sequence[Any], carried: Carried 
             yield show_path(path), leaf.mesh
         elif sharding is not None:
             yield show_path(path), sharding.mesh
-        elif isinstance(leaf, jax.core.Tracer):
+        elif isinstance(leaf, Tracer):
             typed: Any = getattr(jax.typeof(leaf), "sharding", None)
             if typed is not None and not typed.mesh.empty and AxisType.Explicit in typed.mesh.axis_types:
                 yield show_path(path), typed.mesh
@@ -88,8 +89,8 @@ def _one_of(sources: Sequence[Source]) -> AnyMesh:
     for name, other in sources:
         if other.size > 1 and not same_mesh(mesh, other):
             raise MeshMismatchError(
-                f"{first} is over the mesh {show_mesh(mesh)}, {name} over {show_mesh(other)}; one program has one mesh. "
-                "Put one of them on the other's mesh with jax.device_put, or give jaxmesh.jit the mesh."
+                f"{first} is over the mesh {show_mesh(mesh)}, {name} over {show_mesh(other)}; one program has one "
+                "mesh. Put one of them on the other's mesh with jax.device_put, or give jaxmesh.jit the mesh."
             )
     return mesh
 

@@ -45,6 +45,11 @@ def is_region(eqn: Eqn) -> bool:
     return eqn.primitive.name == "shard_map" and bool(eqn.params["newly_manual_axes"])
 
 
+def has_claims(program: Jaxpr) -> bool:
+    """Returns True if a program has `shard_map`s with `check_vma=False`: their specs claim that copies are equal."""
+    return any(is_region(e) and not e.params["check_vma"] for e in walk.all_eqns(program))
+
+
 def raise_one(
     eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh, assumptions: dict[str, None], *, splices: bool = False
 ) -> list[Any]:
@@ -130,15 +135,15 @@ def check_values(program: Jaxpr) -> None:
     for var in (*body.constvars, *body.invars):
         if compat.is_partial(var.aval) or not compat.is_array_type(var.aval):
             raise InexpressibleError(
-                f"the program takes, or closes over, a value of type {var.aval}, which is not a tensor of TTIR; it runs "
-                "as JAX runs it, but has no TTIR or TTNN text."
+                f"the program takes, or closes over, a value of type {var.aval}, which is not a tensor of TTIR; it "
+                "runs as JAX runs it, but has no TTIR or TTNN text."
             )
     for eqn in walk.all_eqns(program):
         for var in filter(lambda v: compat.is_partial(v.aval), eqn.outvars):
             raise InexpressibleError(
                 f"{eqn.primitive.name} ({source_locations.source_line(eqn)}) gives {compat.describe(var.aval)}, with "
-                "unreduced or reduced axes, which TTIR has no type for; it runs as JAX runs it, but has no TTIR or TTNN "
-                "text."
+                "unreduced or reduced axes, which TTIR has no type for; it runs as JAX runs it, but has no TTIR or "
+                "TTNN text."
             )
 
 

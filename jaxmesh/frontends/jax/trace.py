@@ -10,6 +10,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 from jax import export
+from jax.core import ShapedArray
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import (
@@ -46,7 +47,7 @@ def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
     Raises:
       ArgumentTypeError: the leaf is not an array.
     """
-    if isinstance(leaf, jax.core.ShapedArray):
+    if isinstance(leaf, ShapedArray):
         leaf = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
     if isinstance(leaf, jax.ShapeDtypeStruct):
         _check_type(leaf, what)
