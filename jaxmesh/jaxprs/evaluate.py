@@ -146,6 +146,13 @@ def _mark(x: Any, *, axes: Sequence[str] = ()) -> Any:
 
 splice_p: Any = unlowered_primitive("jaxmesh_splice")
 splice_p.multiple_results = True
+
+
+@splice_p.def_effectful_abstract_eval
+def _splice_types(*_: Any, body: Jaxpr, made: Sequence[Var], mover: Any) -> tuple[list[Any], Any]:
+    return [mover.type(v.aval) for v in made], body.effects
+
+
 """Equations that join a trace as they are; see `jaxmesh.jaxprs.splice`."""
 
 

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, traced_as
 
 F = TypeVar("F", bound=Callable[..., Any])
 _util: Any = traceback_util
+_impls: Any = sharding_impls
 _unspecified: Any = sharding_impls.UnspecifiedValue
 
 # The programs of the demo, in `cli/`, are user code.
@@ -60,6 +62,13 @@ def trace_plain(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
             return trace_function(jitted, args, kwargs)
     except RegionRequired:
         return None
+    except NameError as error:
+        if "unbound axis name" in str(error):
+            error.add_note(
+                "A program that splits tensors by hand has names for the mesh axes after its first "
+                "jaxmesh.full_to_shard or jaxmesh.mesh_shard; call that before a collective."
+            )
+        raise
 
 
 def trace_function(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> FunctionTrace:
@@ -119,6 +128,17 @@ def _with_constants(jaxpr: Jaxpr, consts: Sequence[Any]) -> Jaxpr:
     constvars = [*known, *body.invars[:count]]
     opened = walk.rebuild(body, constvars, body.invars[count:], body.eqns, body.outvars)
     return walk.close(opened, [*known.values(), *consts])
+
+
+@contextlib.contextmanager
+def mesh_context(mesh: Mesh | AbstractMesh) -> Generator[None]:
+    """Runs its body as under `jax.set_mesh`, also inside of a trace; without devices as `use_abstract_mesh`."""
+    if isinstance(mesh, AbstractMesh):
+        with jax.sharding.use_abstract_mesh(mesh):
+            yield
+        return
+    with _impls._internal_use_concrete_mesh(mesh), jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        yield
 
 
 def legacy_mesh() -> Mesh | None:

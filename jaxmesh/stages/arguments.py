@@ -74,6 +74,7 @@ def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any], 
     leaves, tree, paths = flatten((tuple(args), kwargs))
     if tree != boundary.in_tree:
         raise ArgumentTypeError(
+            "Function compiled with input pytree does not match the input pytree it was called with: "
             f"{boundary.name} was traced for arguments of the tree {boundary.in_tree}, called with {tree}; call it "
             "with the same structure (static arguments left out), or trace it again."
         )

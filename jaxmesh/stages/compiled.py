@@ -20,6 +20,7 @@ from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import AnyMesh, storage_spec
 from jaxmesh.stages.arguments import check_call, check_donated, flatten, prepare_leaf
 from jaxmesh.stages.checked_calls import check_arguments, has_argument_claims, raise_differences
+from jaxmesh.stages.jax_stages import args_info
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor
 
 if TYPE_CHECKING:
@@ -143,6 +144,26 @@ class Compiled:
     def explain(self, cluster: str | None = None) -> Explanation:
         """Returns residency, transfers and the passes' remarks for every value; see `Lowered.explain`."""
         return self._explain(cluster)
+
+    @property
+    def args_info(self) -> Any:
+        """The types of the arguments, and whether each is donated, in their tree, as of `jax.stages`."""
+        return args_info(self._boundary)
+
+    @property
+    def out_info(self) -> Any:
+        """The types and shardings of the results, in their tree, as of `jax.stages`."""
+        return self._compiled.out_info
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The numbers of the leaves of the arguments that are donated, as of `jax.stages`."""
+        return self._boundary.donated
+
+    def runtime_executable(self) -> Any:
+        """Returns XLA's executable, as of `jax.stages.Compiled`."""
+        executable: Any = self._compiled.runtime_executable()
+        return executable
 
     @property
     def input_shardings(self) -> Any:

@@ -22,7 +22,7 @@ from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import is_transforming, placement_of, unkeyed_settings
 from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, require_region, traced_as, tracing
-from jaxmesh.jaxprs.user_trace import UNSPECIFIED, api_boundary, legacy_mesh, trace_function, trace_plain
+from jaxmesh.jaxprs.user_trace import UNSPECIFIED, api_boundary, legacy_mesh, mesh_context, trace_function, trace_plain
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, synchronised_launch
 from jaxmesh.runtime.launch import before_tracing, launch
 from jaxmesh.sharding.mesh import (
@@ -99,10 +99,11 @@ class JitFunction:
     def _jit(self, fun: Callable[..., Any], **options: Any) -> Any:
         return jax.jit(
             fun,
-            static_argnums=tuple(sorted(self._calls.static.argnums)) or None,
-            static_argnames=tuple(sorted(self._calls.static.argnames)) or None,
-            donate_argnums=tuple(sorted(self._calls.donated.argnums)) or None,
-            donate_argnames=tuple(sorted(self._calls.donated.argnames)) or None,
+            # JAX infers what is left out.
+            static_argnums=tuple(sorted(self._calls.static.argnums)),
+            static_argnames=tuple(sorted(self._calls.static.argnames)),
+            donate_argnums=tuple(sorted(self._calls.donated.argnums)),
+            donate_argnames=tuple(sorted(self._calls.donated.argnames)),
             **self._options,
             **options,
         )
@@ -164,10 +165,9 @@ class JitFunction:
 
     def _context(self) -> Any:
         """Returns the context of the trace: that of the call, with the mesh that was given if it has none."""
-        mesh = self._mesh
-        if mesh is None or not jax.sharding.get_abstract_mesh().empty:
+        if self._mesh is None or not jax.sharding.get_abstract_mesh().empty:
             return contextlib.nullcontext()
-        return jax.sharding.use_abstract_mesh(mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh)
+        return mesh_context(self._mesh)
 
     def _launch(self, args: Any, kwargs: Any) -> Any:
         carried, args, kwargs = self._carried_shardings(args, kwargs)

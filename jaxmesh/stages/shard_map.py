@@ -18,6 +18,7 @@ from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.tracing_state import tracing
 from jaxmesh.jaxprs.user_trace import api_boundary
 from jaxmesh.runtime.launch import launch
+from jaxmesh.sharding.mesh import check_surroundings
 from jaxmesh.stages.arguments import flatten, prepare_tree
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks, check_results
 from jaxmesh.stages.jit import jit
@@ -163,6 +164,7 @@ class ShardMapped:
                     f"argument {number} of a function made by shard_map holds a MeshTensor, but such a function splits "
                     "full arrays; give the full array, or call the function's body under jaxmesh.jit."
                 )
+        check_surroundings(self._mesh)
         return jit(self, mesh=self._mesh).trace(*args)
 
     def lower(self, *args: Any) -> Lowered:

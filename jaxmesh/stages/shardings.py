@@ -45,12 +45,15 @@ def is_sharding(x: Any) -> bool:
 
 
 def over_mesh(shardings: Any, mesh: AnyMesh | None) -> Any:
-    """Returns a tree of shardings with its specs over a mesh."""
+    """Returns a tree of shardings with its specs over a mesh; None, which JAX would read as `P()`, is unspecified."""
 
     def named(x: Any) -> Any:
+        if x is None:
+            return UNSPECIFIED
         return NamedSharding(mesh, x) if isinstance(x, PartitionSpec) and mesh is not None else x
 
-    return shardings if shardings is UNSPECIFIED else _tree.map(named, shardings, is_leaf=is_sharding)
+    known = shardings is UNSPECIFIED or mesh is None
+    return shardings if known else _tree.map(named, shardings, is_leaf=is_sharding)
 
 
 def has_specs(shardings: Any) -> bool:
@@ -100,12 +103,13 @@ def requested_shardings(
             continue
         if both is not None and not both.is_equivalent_to(here, len(leaf.shape)):
             raise ArgumentValueError(
+                "Sharding passed to jit does not match the sharding on the respective arg: "
                 f"{show_path(path)} is on the mesh as {here.spec}, but in_shardings asks for {both.spec}; put it there "
                 "with jax.device_put, or leave its sharding out."
             )
         wanted[i], presharded[i] = here, True
     results = tuple(_on_program_mesh(s, mesh, "out_shardings") for s in outs)
-    given = mesh.size > 1 and any(isinstance(s, NamedSharding) for s in (*ins, *outs))
+    given = any(isinstance(s, NamedSharding) for s in (*ins, *outs))
     keeps = any(presharded) if full_results is None else not full_results
     return Asked(tuple(wanted), tuple(presharded), results, given, keeps)
 

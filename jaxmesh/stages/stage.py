@@ -224,6 +224,11 @@ class Stage(abc.ABC):
         return args_info(self._boundary)
 
     @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The numbers of the leaves of the arguments that are donated, as of `jax.stages`."""
+        return self._boundary.donated
+
+    @property
     def out_info(self) -> Any:
         """The types of the results, in their tree, as of `jax.stages`; local types for `MeshTensor`s."""
         return out_info(self._boundary, self.out_avals, self._out_tree)

@@ -41,8 +41,7 @@ from jaxmesh.sharding.mesh import AnyMesh, with_devices
 from jaxmesh.stages.arguments import as_tensor, check_call, flatten
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.compiled import Compiled as Compiled
-from jaxmesh.stages.jax_stages import lower_with_jax
-from jaxmesh.stages.on_machine import OnMachine
+from jaxmesh.stages.jax_lowered import JaxLowered
 from jaxmesh.stages.stage import Stage
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.validate import as_index, as_path
@@ -130,9 +129,7 @@ class Traced(Stage):
           MissingRuleError: a transfer inside a primitive that has no rule.
         """
         if lowering_platforms is not None or of_jax:
-            lowered, mesh = self.lower(), with_devices(self.mesh)
-            run = functools.partial(lowered.run, mesh=mesh)
-            return lower_with_jax(self._boundary, run, lowering_platforms, of_jax)
+            return self.lower().lower_with_jax(lowering_platforms, **of_jax)
         if self.inexpressible is not None:
             return Lowered(self._boundary, self._jaxpr, self._out_tree, inexpressible=self.inexpressible)
         # Of an imported program the first pass has run, which tells where its results live.
@@ -151,7 +148,7 @@ class Traced(Stage):
         return f"Traced({self._boundary.name}, mesh={self._boundary.sizes})"
 
 
-class Lowered(OnMachine):
+class Lowered(JaxLowered):
     """A TTNN-level program, whose every transfer is a `distribute_tensor` or an `aggregate_tensor`."""
 
     _level = "ttnn"

@@ -58,7 +58,7 @@ def compiled_and_run(folder: Path) -> subprocess.CompletedProcess[str]:
         lambda x: jnp.full((2,), 1.5),
         lambda x: jnp.exp(jnp.full((2, 8), 1.5)) + x[:2],
         lambda x: jm.shard_to_full(jm.full_to_shard(x, P("y")) @ jnp.full((8, 8), 1.5), P("y")),
-        lambda x: jm.shard_to_full(lax.psum(jnp.full((2, 8), 2), "x") + jm.full_to_shard(x, P("y")), P("y")),
+        lambda x: jm.shard_to_full(jm.full_to_shard(x, P("y")) + lax.psum(jnp.full((2, 8), 2), "x"), P("y")),
     ],
 )
 def test_python_numbers_have_the_types_that_jax_gives_them(function: Callable[..., Any], tmp_path: Path) -> None:

