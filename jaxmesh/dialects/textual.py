@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 from jaxmesh.dialects.op import Arity, Attribute, Call, Form, Kind, OpDef, Trait, Write, need
-from jaxmesh.dialects.textual_calls import CALLS, Calls
+from jaxmesh.dialects.textual_calls import CALLS, PrintedCalls
 from jaxmesh.dialects.ttir.helpers import check_dim, jnp, lax, vary_together
 from jaxmesh.dialects.ttnn.data_types import ANY
 from jaxmesh.dialects.ttnn.forms import Forms, Gives, Takes
@@ -129,7 +129,7 @@ def _add(definition: OpDef, in_rows: Collection[int] = ()) -> None:
         facts = {f.name: getattr(definition, f.name) for f in fields(definition)}
         takes = [Takes(ANY, "rows" if i in in_rows else "tile") for i in range(max(in_rows, default=-1) + 2)]
         accepts = Forms(tuple(takes), (Gives("asked", layout="tile"),), alike=False)
-        definition = TtnnOp(**facts, **CALLS.get(name, Calls())._asdict(), accepts=accepts)
+        definition = TtnnOp(**facts, **CALLS.get(name, PrintedCalls())._asdict(), accepts=accepts)
     OPS[name] = definition
 
 

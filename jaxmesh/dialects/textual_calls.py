@@ -25,7 +25,7 @@ from jaxmesh.dialects.ttnn.op import (
 )
 
 
-class Calls(NamedTuple):
+class PrintedCalls(NamedTuple):
     """The Python call and the C++ call of an operation, and what the C++ function returns, as in `TtnnOp`."""
 
     python: Signature = NO_CALL
@@ -33,7 +33,7 @@ class Calls(NamedTuple):
     cpp_results: Literal["vector", "tuple", "optionals"] = "vector"
 
 
-CALLS: dict[str, Calls] = {}
+CALLS: dict[str, PrintedCalls] = {}
 """By full name."""
 
 _RESULTS: Mapping[str, Literal["tuple", "optionals"]] = {
@@ -47,7 +47,7 @@ def _call(name: str, python: Sequence[Param], cpp: Sequence[Param], callee: str 
     dotted = callee or f"ttnn.{name}"
     other = (cpp_callee or dotted).replace(".", "::")
     signatures = Signature(dotted, tuple(python)), Signature(other, positional(*cpp))
-    CALLS[f"ttnn.{name}"] = Calls(*signatures, _RESULTS.get(name, "vector"))
+    CALLS[f"ttnn.{name}"] = PrintedCalls(*signatures, _RESULTS.get(name, "vector"))
 
 
 def _in(number: int, name: str = "") -> Param:

@@ -93,8 +93,7 @@ class Traced(Stage):
     def _flat(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool) -> Program:
         from jaxmesh.passes.pipeline import ttir_program
 
-        imported = self.imported
-        if imported is not None and groups and (program := imported.program("ttir")) is not None:
+        if groups and self.imported is not None and (program := self.imported.program("ttir")) is not None:
             return program
         return ttir_program(self._jaxpr, self._boundary, self._out_tree, self.residency.results, groups, unroll_limit)
 
@@ -168,11 +167,10 @@ class Lowered(JaxLowered):
         self._lowered_residency = residency
 
     def _analyse(self, jaxpr: Any) -> ResidencyMap:
-        known = self._lowered_residency
         if jaxpr is not self._jaxpr:
             return self.residency.with_calls_inlined(jaxpr)
         # A program over another mesh has other types, and so other variables.
-        return known or ResidencyMap(jaxpr, self._boundary.residencies)
+        return self._lowered_residency or ResidencyMap(jaxpr, self._boundary.residencies)
 
     def _flat(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool) -> Program:
         from jaxmesh.passes.pipeline import ttnn_program
@@ -292,8 +290,8 @@ class Lowered(JaxLowered):
         if traced is None:
             found = explain(boundary, self.residency, None, self._out_tree)
         else:
-            about = traced.assumptions, traced.decisions
-            found = explain(boundary, self.residency, traced._jaxpr, self._out_tree, *about)
+            about = traced._jaxpr, self._out_tree, traced.assumptions, traced.decisions
+            found = explain(boundary, self.residency, *about)
         if cluster is None:
             return found
         estimate = self.estimate(cluster)

@@ -37,7 +37,7 @@ _LIMIT = 1024
 """The most calls of an op whose converted arguments are kept."""
 
 
-class Function:
+class EmulatedFunction:
     """One op, callable as in `ttnn`; its signature, conversions and meaning come from its definition."""
 
     def __init__(self, entry: TtnnOp) -> None:
@@ -312,7 +312,7 @@ class Function:
 class Overloads:
     """Several ops of one Python name, such as `ttnn.clamp` of numbers and of tensors; the arguments select one."""
 
-    def __init__(self, functions: Sequence[Function]) -> None:
+    def __init__(self, functions: Sequence[EmulatedFunction]) -> None:
         self._functions = tuple(functions)
         first = functions[0]
         self.__name__, self.__qualname__, self.__module__ = first.__name__, first.__qualname__, first.__module__
@@ -364,7 +364,7 @@ def members(prefix: str) -> list[str]:
 
 @functools.cache
 def _function(callee: str) -> Any:
-    functions = [Function(e) for e in _callees().get(callee, ())]
+    functions = [EmulatedFunction(e) for e in _callees().get(callee, ())]
     if not functions:
         return Namespace(callee)
     return functions[0] if len(functions) == 1 else Overloads(functions)

@@ -235,7 +235,7 @@ def type_of(name: str, operands: Sequence[np.ndarray], attributes: dict[str, Any
     """The type of what the row of TTIR gives."""
     row, declared = ttir.OPS[name].in_form_of(attributes, 1), jax.ShapeDtypeStruct((), operands[0].dtype)
     said = {a.name: a.default for a in row.attributes} | {"operandSegmentSizes": None} | attributes
-    made = jax.eval_shape(lambda *xs: row.meaning(Call(row, xs, said, (declared,), {"x": 1})), *operands)
+    made = jax.eval_shape(lambda *xs: row.meaning(Call(row, xs, said, (declared,), {"x": 1}, name)), *operands)
     return Type(made.shape, operands[0].dtype)
 
 

@@ -81,7 +81,7 @@ class _Bracket:
 
 
 @dataclass(slots=True)
-class _Scan:
+class _Scanner:
     """The state of one pass."""
 
     text: str
@@ -160,7 +160,7 @@ def rewrite(text: str, first_line: int) -> Rewritten:
     '%0 = "ttir.empty"() : () -> tensor<2xf32>'
     """
     text = without_spaces(text)
-    scan = _Scan(text, first_line)
+    scan = _Scanner(text, first_line)
     nul = text.find("\0")
     if nul >= 0:
         raise scan.refuse(nul, "a NUL character; MLIR text has none.")
@@ -170,14 +170,14 @@ def rewrite(text: str, first_line: int) -> Rewritten:
     return Rewritten(_edit(text, scan.edits), scan.resources, dict(_by_line(scan)), scan.aliases)
 
 
-def _by_line(scan: _Scan) -> Iterator[tuple[int, str]]:
+def _by_line(scan: _Scanner) -> Iterator[tuple[int, str]]:
     line, at = scan.first_line, 0
     for start, location in sorted(scan.locations):
         line, at = line + scan.text.count("\n", at, start), start
         yield line, location
 
 
-def _take(scan: _Scan, token: re.Match[str]) -> None:
+def _take(scan: _Scanner, token: re.Match[str]) -> None:
     start, end = token.span()
     match token.lastgroup:
         case "plain":
@@ -238,7 +238,7 @@ def _take(scan: _Scan, token: re.Match[str]) -> None:
             pass
 
 
-def _plain(scan: _Scan, token: re.Match[str]) -> None:
+def _plain(scan: _Scanner, token: re.Match[str]) -> None:
     """Rewrites an op without nested brackets, as on most lines of a file, in one step."""
     start, end = token.span("flat")
     if start >= 0:
@@ -250,7 +250,7 @@ def _plain(scan: _Scan, token: re.Match[str]) -> None:
         scan.locations.append((start, token.group("place")[5:-1]))
 
 
-def _to_layout(scan: _Scan, start: int, end: int) -> None:
+def _to_layout(scan: _Scanner, start: int, end: int) -> None:
     """Rewrites `ttir.to_layout %0, %1 : A into B -> C`, with its types on one line, as a generic op."""
     types = _INTO.match(scan.text, end)
     if types is None:
@@ -261,7 +261,7 @@ def _to_layout(scan: _Scan, start: int, end: int) -> None:
     scan.edits.append((*types.span("arrow"), ") -> "))
 
 
-def _check_escapes(scan: _Scan, token: re.Match[str]) -> None:
+def _check_escapes(scan: _Scanner, token: re.Match[str]) -> None:
     """Checks that a string is UTF-8: the bindings end the process over others."""
     text = token.group()
     if "\\" not in text:
@@ -272,14 +272,14 @@ def _check_escapes(scan: _Scan, token: re.Match[str]) -> None:
         raise scan.refuse(token.start(), f"the string {text[:40]} is not UTF-8.") from None
 
 
-def _alias(scan: _Scan, name: str, start: int, end: int) -> None:
+def _alias(scan: _Scanner, name: str, start: int, end: int) -> None:
     if not scan.stack and _EQUALS.match(scan.text, end):
         scan.defining, scan.depths[name] = name, 1
     elif scan.defining is not None and name != scan.defining:
         scan.deepen(start, scan.depths.get(name, 0))
 
 
-def _close(scan: _Scan, bracket: str, at: int) -> None:
+def _close(scan: _Scanner, bracket: str, at: int) -> None:
     """Closes the innermost bracket of its sort; what is left open inside is a mistake that MLIR reports."""
     opening = _CLOSES[bracket]
     if opening == "<" and (not scan.stack or scan.stack[-1].opening != "<"):
@@ -313,7 +313,7 @@ def _after_attribute(text: str, at: int) -> int:
     return len(text)
 
 
-def _metadata(scan: _Scan, at: int) -> int:
+def _metadata(scan: _Scanner, at: int) -> int:
     """Reads the blobs of `{-# ... #-}` and gives its end; MLIR's parser crashes on a broken one."""
     before = ["", ""]
     while True:

@@ -49,14 +49,14 @@ class PrintedText:
         ]
         results = [replace(own, presharded=kept) for own, kept in zip(source.results, self.results, strict=True)]
         try:
-            types = _Types(source, dialect).of(arguments)
+            types = _PlacedTypes(source, dialect).of(arguments)
         except JaxmeshError:
             # Texts of other origin leave out what an op of the real library needs.
             return None
         return Program(source.name, dict(self.mesh), types, arguments, list(source.ops), results, self.public)
 
 
-class _Types:
+class _PlacedTypes:
     """The types of the values of a program; residency and layout follow from the ops, unless the text has them."""
 
     def __init__(self, source: Program, dialect: str) -> None:
