@@ -25,6 +25,15 @@ class JaxLowered(OnMachine):
         run = functools.partial(self.run, mesh=with_devices(self._boundary.mesh))
         return lower_with_jax(self._boundary, run, platforms, keywords)
 
+    def as_text(self, dialect: str | None = None, **options: Any) -> str:
+        """The program as text; `"stablehlo"` and `"hlo"` are JAX's texts of the program that runs.
+
+        The other dialects, the options and the errors are those of a traced program's `as_text`.
+        """
+        if dialect in ("stablehlo", "hlo"):
+            return self.lower_with_jax().as_text(dialect, **options)
+        return super().as_text(dialect, **options)
+
     def compiler_ir(self, dialect: str | None = None) -> Any:
         """Returns JAX's module of the program that runs, as of `jax.stages.Lowered`."""
         return self.lower_with_jax().compiler_ir(dialect)

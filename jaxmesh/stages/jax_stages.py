@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 from jax.core import ShapedArray
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import UnsupportedError
@@ -65,7 +65,10 @@ def _aval(argument: Argument) -> ShapedArray:
 
 
 def out_info(boundary: Boundary, avals: Sequence[Any], tree: Any) -> Any:
-    """Returns the type of each result for the caller, in their tree: `[global shape]` of arrays on the mesh."""
+    """Returns the type of each result for the caller, in their tree: `[global shape]` of arrays on the mesh.
+
+    As in JAX, a sharding is a part of the type on Explicit axes alone.
+    """
     specs = boundary.kept or [None] * len(avals)
     rows = [_result_struct(a, s, boundary.mesh) for a, s in zip(avals, specs, strict=True)]
     return jax.tree.unflatten(tree, rows)
@@ -75,4 +78,5 @@ def _result_struct(aval: Any, spec: PartitionSpec | None, mesh: AnyMesh) -> jax.
     if spec is None:
         return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
     shape = global_shape(aval.shape, spec, mesh.shape)
-    return jax.ShapeDtypeStruct(shape, aval.dtype, sharding=NamedSharding(mesh, spec))
+    explicit = AxisType.Explicit in mesh.axis_types
+    return jax.ShapeDtypeStruct(shape, aval.dtype, sharding=NamedSharding(mesh, spec) if explicit else None)

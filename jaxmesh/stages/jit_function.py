@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, PartitionSpec
 
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.signature import Argument, Boundary
@@ -53,6 +53,10 @@ _CACHED_SHARDINGS = 64
 """The number of sets of shardings of arguments that a function keeps programs for."""
 
 
+class _RunsAsJaxError(Exception):
+    """A function that was traced has no form in TTIR; `jax.jit` runs what it has traced. Nothing has run yet."""
+
+
 class JitFunction:
     """A function that is traced, lowered and run over a mesh when called; built by `jaxmesh.jit`."""
 
@@ -94,6 +98,7 @@ class JitFunction:
         self._jitted: dict[Hashable, Any] = {}
         self._last_placements: tuple[Any, ends.Carried | None, bool] = None, None, False
         self._checked: dict[Hashable, CheckedCalls] = {}
+        self._as_jax: dict[Hashable, Any] = {}
         functools.update_wrapper(self, fun, updated=())
 
     def _jit(self, fun: Callable[..., Any], **options: Any) -> Any:
@@ -140,7 +145,12 @@ class JitFunction:
         mesh = None if context_mesh() is not None else legacy_mesh()
         if mesh is None:
             return None
-        return over.get(mesh) or over.setdefault(mesh, self._copy(mesh=mesh))
+        known = over.get(mesh)
+        if known is None:
+            # There, JAX reads None as copies on all devices.
+            shardings = tuple(ends.over_mesh(s, mesh, none=PartitionSpec()) for s in self._shardings)
+            known = over.setdefault(mesh, self._copy(mesh=mesh, shardings=shardings))
+        return known
 
     def _call_inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls the function as a part of what JAX traces, or of a transformation, as an inner `jax.jit`.
@@ -171,10 +181,27 @@ class JitFunction:
 
     def _launch(self, args: Any, kwargs: Any) -> Any:
         carried, args, kwargs = self._carried_shardings(args, kwargs)
-        if is_enabled(self._check_replication):
-            compare_launch_arguments((args, kwargs))
-            return self._checked_calls(carried)(args, kwargs)
-        return launch(self._jitted_for(carried), *args, **kwargs)
+        if self._as_jax and (jitted := self._as_jax.get(carried)) is not None:
+            return launch(jitted, *args, **kwargs)
+        try:
+            if is_enabled(self._check_replication):
+                compare_launch_arguments((args, kwargs))
+                return self._checked_calls(carried)(args, kwargs)
+            return launch(self._jitted_for(carried), *args, **kwargs)
+        except _RunsAsJaxError:
+            return launch(self._as_jax.setdefault(carried, self._make_plain()), *args, **kwargs)
+
+    def _make_plain(self) -> Any:
+        """Returns the function as `jax.jit` runs it, over the mesh that was given."""
+
+        @functools.wraps(self._fun)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            before_tracing()
+            with self._context():
+                return self._plain(*args, **kwargs)
+
+        ins, outs = self._shardings
+        return self._jit(run, in_shardings=ins, out_shardings=outs)
 
     def _jitted_for(self, carried: ends.Carried | None) -> Any:
         key = carried, unkeyed_settings()
@@ -220,6 +247,8 @@ class JitFunction:
         if checks is not None:
             checks.note_arguments(call.leaves)
         lowered = self._trace(call, carried).lower()
+        if lowered.inexpressible is not None:
+            raise _RunsAsJaxError
         return lowered.run([compat.in_device_memory(x) for x in call.leaves], with_devices(lowered.mesh), checks)
 
     @api_boundary
@@ -281,9 +310,9 @@ class JitFunction:
 
     def clear_cache(self) -> None:
         """Removes the programs of this function; a later call traces it again. As of `jax.jit`."""
-        for jitted in (self._plain, *self._jitted.values()):
+        for jitted in (self._plain, *self._jitted.values(), *self._as_jax.values()):
             jitted.clear_cache()
-        self._jitted, self._checked = {}, {}
+        self._jitted, self._checked, self._as_jax = {}, {}, {}
 
     def dynamic(self, *args: Any) -> tuple[Any, ...]:
         """Returns the arguments of a call that a lowered or compiled program takes: those that are not static."""

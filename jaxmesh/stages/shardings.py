@@ -44,12 +44,13 @@ def is_sharding(x: Any) -> bool:
     return x is None or isinstance(x, PartitionSpec | Sharding)
 
 
-def over_mesh(shardings: Any, mesh: AnyMesh | None) -> Any:
-    """Returns a tree of shardings with its specs over a mesh; None, which JAX would read as `P()`, is unspecified."""
+def over_mesh(shardings: Any, mesh: AnyMesh | None, none: PartitionSpec | None = None) -> Any:
+    """Returns a tree of shardings with its specs over a mesh; None becomes `none`, or is unspecified."""
 
     def named(x: Any) -> Any:
-        if x is None:
+        if x is None and none is None:
             return UNSPECIFIED
+        x = none if x is None else x
         return NamedSharding(mesh, x) if isinstance(x, PartitionSpec) and mesh is not None else x
 
     known = shardings is UNSPECIFIED or mesh is None
