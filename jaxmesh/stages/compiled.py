@@ -153,7 +153,8 @@ class Compiled:
     @property
     def out_info(self) -> Any:
         """The types and shardings of the results, in their tree, as of `jax.stages`."""
-        return self._compiled.out_info
+        executable: Any = self._compiled
+        return executable.out_info
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:

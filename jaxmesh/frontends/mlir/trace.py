@@ -25,7 +25,7 @@ from jaxmesh.errors import MeshMismatchError, ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import quantization
 from jaxmesh.frontends.mlir.placement import results_to_copy
 from jaxmesh.frontends.mlir.text import Text, add_location
-from jaxmesh.frontends.mlir.upgrade import EMPTY, definition_named
+from jaxmesh.frontends.mlir.upgrade import EMPTY, definition_named, is_integers
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.evaluate import bind, interpret, trace_typed
 from jaxmesh.sharding.shard_attributes import counts_per_dim
@@ -300,7 +300,7 @@ class _Run:
     def _shard_shape(self, op: Op, rank: int) -> tuple[int, ...]:
         """Returns the right `shard_shape`; upstream never reads it, so a wrong one alone changes nothing."""
         shard_shape, dims = op.attributes["shard_shape"], op.attributes["shard_dims"]
-        if not _integers(shard_shape) or not _integers(dims):
+        if not is_integers(shard_shape) or not is_integers(dims):
             raise VerifyError(
                 f"shard_shape and shard_dims are lists of integers, got {shard_shape!r:.100} and {dims!r:.100}."
             )
@@ -319,10 +319,6 @@ class _Run:
                 raise VerifyError(f"{text}; write shard_shape = {list(right)}.")
             self.outcome.shard_shapes.append(f"{self.at}: {text}; nothing reads it, going on.")
         return right
-
-
-def _integers(value: Any) -> bool:
-    return isinstance(value, tuple) and all(type(v) is int for v in cast("tuple[Any, ...]", value))
 
 
 def _zeros(known: Type) -> Any:

@@ -237,7 +237,7 @@ class Upgrade:
         if any(self.program.types[v].kind != "tensor" for v in tensors):
             self.is_current = False
             return tuple(operands)
-        return (*group_operands(sizes if _is_integers(sizes) else None, tensors), *handles)
+        return (*group_operands(sizes if is_integers(sizes) else None, tensors), *handles)
 
     def _attributes(
         self, op: Op, definition: OpDef | None, counts: tuple[int, int], types: Sequence[Type]
@@ -252,7 +252,8 @@ class Upgrade:
         return attributes
 
 
-def _is_integers(value: Any) -> bool:
+def is_integers(value: Any) -> bool:
+    """Returns True if an attribute is a list of integers."""
     return isinstance(value, tuple) and all(type(v) is int for v in cast("tuple[Any, ...]", value))
 
 
@@ -287,7 +288,7 @@ def _spell(
     is_current = attributes.keys() <= definition.by_name.keys() and Trait.NOT_UPSTREAM not in definition.traits
     if _SIZES in written:
         sizes, is_opaque = written[_SIZES], has_trait(op.name, Trait.OPAQUE)
-        total = sum(sizes) if _is_integers(sizes) else -1
+        total = sum(sizes) if is_integers(sizes) else -1
         is_known = total in (*counts, counts[0] + 1)
         # Wrong sizes stay, for the meaning of the op to refuse.
         if not is_known or (total == counts[1] and (op.name.startswith("ttir.") or is_opaque)):
