@@ -62,6 +62,11 @@ def is_array_type(aval: Aval) -> bool:
     return isinstance(aval, ShapedArray)
 
 
+def is_token(aval: Aval) -> bool:
+    """Returns True if values of the type are tokens, which order effects and hold nothing."""
+    return aval is core_lib.abstract_token
+
+
 def is_partial(aval: Aval) -> bool:
     """Returns True if values of the type have unreduced or reduced axes of an Explicit mesh."""
     spec: Any = getattr(getattr(aval, "sharding", None), "spec", None)

@@ -97,6 +97,7 @@ def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any], 
             leaves[i] = _widen(leaf, want.varying or ())
         elif (got.aval.shape, got.aval.dtype, got.varying) != (want.aval.shape, want.aval.dtype, want.varying):
             raise ArgumentTypeError(
+                "Argument types differ from the types for which this computation was compiled: "
                 f"{what} was traced as {_show_type(want)}, called with {_show_type(got)}; call it "
                 "with the same type, or trace it again."
             )

@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.core import Tracer
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 
-from jaxmesh.errors import MeshMismatchError
+from jaxmesh.errors import MeshError, MeshMismatchError
 from jaxmesh.frontends.jax.shard_map import is_region
 from jaxmesh.frontends.stablehlo.trace import wanted_by
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.user_trace import FunctionTrace, legacy_mesh
-from jaxmesh.sharding.mesh import AnyMesh, context_mesh, make_mesh, program_mesh, same_mesh, show_mesh
+from jaxmesh.sharding.mesh import AnyMesh, context_mesh, make_mesh, program_mesh, same_mesh, show_mesh, with_devices
 from jaxmesh.stages.arguments import show_path
 from jaxmesh.stages.shardings import Carried, is_sharding
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
@@ -88,8 +89,10 @@ def _one_of(sources: Sequence[Source]) -> AnyMesh:
     first, mesh = max(sources, key=lambda s: s[1].size > 1)
     for name, other in sources:
         if other.size > 1 and not same_mesh(mesh, other):
+            # The words of JAX, for arrays on other devices.
             raise MeshMismatchError(
-                f"{first} is over the mesh {show_mesh(mesh)}, {name} over {show_mesh(other)}; one program has one "
+                f"Received incompatible devices for jitted computation: {first} is over the mesh {show_mesh(mesh)}, "
+                f"{name} over {show_mesh(other)}; one program has one "
                 "mesh. Put one of them on the other's mesh with jax.device_put, or give jaxmesh.jit the mesh."
             )
     return mesh
@@ -102,3 +105,23 @@ def _of_equations(plain: FunctionTrace) -> AnyMesh | None:
         for sharding in wanted_by(eqn):
             return sharding.mesh
     return None
+
+
+def assign_devices(mesh: AnyMesh, devices: Sequence[Any] | None) -> AnyMesh:
+    """Returns the mesh to run on: `with_devices`, or an abstract one over the given devices, row-major.
+
+    Raises:
+      MeshError: the mesh has other devices, or another number of them.
+    """
+    if devices is None:
+        return with_devices(mesh)
+    given = tuple(devices)
+    if len(given) != mesh.size or (isinstance(mesh, Mesh) and given != tuple(mesh.devices.flat)):
+        raise MeshError(
+            "device_assignment passed to `.compile` must match the device_assignment calculated from array shardings "
+            f"and out_shardings: the program is over {show_mesh(mesh)}, got the devices {[d.id for d in given]}."
+        )
+    if isinstance(mesh, Mesh):
+        return mesh
+    array = np.array(given).reshape(tuple(mesh.shape.values()))
+    return Mesh(array, mesh.axis_names, axis_types=mesh.axis_types)

@@ -58,9 +58,9 @@ def over_mesh(shardings: Any, mesh: AnyMesh | None, none: PartitionSpec | None =
 
 
 def has_specs(shardings: Any) -> bool:
-    """Returns True if a tree of shardings has specs, which are over the mesh of the context."""
+    """Returns True if a tree of shardings has specs, or None, which are over the mesh of the context."""
     leaves = _tree.leaves(shardings, is_leaf=is_sharding)
-    return any(isinstance(x, PartitionSpec) for x in leaves)
+    return any(x is None or isinstance(x, PartitionSpec) for x in leaves)
 
 
 def requested_shardings(

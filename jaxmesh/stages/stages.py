@@ -37,11 +37,12 @@ from jaxmesh.runtime.distributed.agreement import compare_program
 from jaxmesh.runtime.distributed.collectives import spans_processes
 from jaxmesh.runtime.regions import Plan, plan_regions
 from jaxmesh.runtime.sharded import execute
-from jaxmesh.sharding.mesh import AnyMesh, with_devices
+from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.arguments import as_tensor, check_call, flatten
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.compiled import Compiled as Compiled
 from jaxmesh.stages.jax_lowered import JaxLowered
+from jaxmesh.stages.program_mesh import assign_devices
 from jaxmesh.stages.stage import Stage
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.validate import as_index, as_path
@@ -309,18 +310,22 @@ class Lowered(JaxLowered):
         check_executable(self._jaxpr)
         return plan_regions(self.residency)
 
-    def compile(self, *, check_replication: bool | None = None) -> Compiled:
+    def compile(
+        self, *, check_replication: bool | None = None, device_assignment: Sequence[Any] | None = None
+    ) -> Compiled:
         """Compiles the program for the devices of its mesh.
 
         Args:
           check_replication: whether copies that no type proves equal are compared when it runs, which then waits for
             the devices; see `jaxmesh.check_replication`, which sets the default. A program without such copies is the
             same with it.
+          device_assignment: the devices, of a program over an abstract mesh; as of `jax.stages.Lowered.compile`.
 
         Raises:
-          MeshError: the mesh is abstract.
+          MeshError: the mesh is abstract, and no devices are given; or others than those of the mesh are.
         """
-        checked, mesh = is_enabled(check_replication), with_devices(self._boundary.mesh)
+        checked = is_enabled(check_replication)
+        mesh = assign_devices(self._boundary.mesh, device_assignment)
         if mesh is self._boundary.mesh:
             return self._compiled(mesh, checked)
         # Traced without devices: the types name a mesh that is not quite the one to run on.

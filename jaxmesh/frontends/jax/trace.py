@@ -71,6 +71,8 @@ def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
         ) from None
     if compat.is_reference(aval):
         return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+    if compat.is_token(aval):
+        return jax.ShapeDtypeStruct((), np.bool_)
     if not compat.is_array_type(aval):
         raise ArgumentTypeError(f"{what} is of type {aval}, which is not an array; pass arrays.")
     check_size(aval.shape, aval.dtype, what)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax.sharding import AbstractMesh, PartitionSpec
+import numpy as np
+from jax.core import Tracer
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.frontends.jax.retype import spread, varying
@@ -109,8 +111,10 @@ def import_module(
 
     stays = kept_results or [False] * len(results)
 
+    closed_over = [_untyped(c) for c in consts]
+
     def run(*args: Any) -> list[Any]:
-        entries = zip([*consts, *args], arguments, on_devices, strict=True)
+        entries = zip([*closed_over, *args], arguments, on_devices, strict=True)
         values = [
             Sharded(x if here or whole else spread(full_to_shard(x, as_spec(s)), axes_of(s)), s)
             for x, s, here in ((words_of(x), s, here) for x, s, here in entries)
@@ -141,6 +145,15 @@ def import_module(
         tuple(decisions.assumptions),
         importer.splits or not importer.computes,
     )
+
+
+def _untyped(constant: Any) -> Any:
+    """Returns a constant whose type names no Explicit axes, which a mapped region cannot close over."""
+    words = words_of(constant)
+    sharding: Any = getattr(jax.typeof(words), "sharding", None)
+    if sharding is None or AxisType.Explicit not in sharding.mesh.axis_types or isinstance(words, Tracer):
+        return constant
+    return np.asarray(words)
 
 
 def _leave(importer: Importer, y: Sharded, sharding: Sharding, stays: bool) -> Any:
