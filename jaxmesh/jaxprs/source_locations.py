@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import sys
 from collections.abc import Generator, Iterable
@@ -17,8 +16,6 @@ from jaxmesh.errors import JaxmeshError, MissingRuleError
 from jaxmesh.jaxprs.compat import Eqn
 
 _util: Any = source_info_util
-_JAX = os.path.dirname(jax.__file__) + os.sep
-_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _TEXT_LINE = re.compile(r"line ([0-9]+): [\w.]+")
 
 

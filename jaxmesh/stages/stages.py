@@ -37,7 +37,7 @@ from jaxmesh.runtime.distributed.agreement import compare_program
 from jaxmesh.runtime.distributed.collectives import spans_processes
 from jaxmesh.runtime.regions import Plan, plan_regions
 from jaxmesh.runtime.sharded import execute
-from jaxmesh.sharding.mesh import AnyMesh
+from jaxmesh.sharding.mesh import AnyMesh, with_devices
 from jaxmesh.stages.arguments import as_tensor, check_call, flatten
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.compiled import Compiled as Compiled
