@@ -324,14 +324,12 @@ class Lowered(JaxLowered):
         Raises:
           MeshError: the mesh is abstract, and no devices are given; or others than those of the mesh are.
         """
-        checked = is_enabled(check_replication)
-        mesh = assign_devices(self._boundary.mesh, device_assignment)
+        checked, mesh = is_enabled(check_replication), assign_devices(self._boundary.mesh, device_assignment)
         if mesh is self._boundary.mesh:
             return self._compiled(mesh, checked)
         # Traced without devices: the types name a mesh that is not quite the one to run on.
         boundary = dataclasses.replace(self._boundary, mesh=mesh)
-        abstract: Any = mesh.abstract_mesh
-        jaxpr = move_to_mesh(self._jaxpr, abstract)
+        jaxpr = move_to_mesh(self._jaxpr, mesh.abstract_mesh)
         there = Lowered(boundary, jaxpr, self._out_tree, self._traced, inexpressible=self.inexpressible)
         return there._compiled(mesh, checked)
 
@@ -343,13 +341,12 @@ class Lowered(JaxLowered):
         def run(*leaves: Any) -> Any:
             return self.run(leaves, mesh, checks)
 
-        collector = collector if claims else None
         return Compiled(
             self._boundary,
             run,
             mesh,
             checked=checked,
-            collector=collector,
+            collector=collector if claims else None,
             residency=self._decomposed_residency,
             explain=self.explain,
         )
