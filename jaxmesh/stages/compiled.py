@@ -163,8 +163,8 @@ class Compiled:
 
     def runtime_executable(self) -> Any:
         """Returns XLA's executable, as of `jax.stages.Compiled`."""
-        executable: Any = self._compiled.runtime_executable()
-        return executable
+        compiled: Any = self._compiled
+        return compiled.runtime_executable()
 
     @property
     def input_shardings(self) -> Any:
