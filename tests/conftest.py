@@ -1,12 +1,12 @@
-"""The emulated devices, the sizes of random tests, shared fixtures, and which tests a run takes.
+"""The emulated devices, shared fixtures, and which tests a run takes.
 
-Three sets of tests, from small to large:
+Two switches:
 
-- by default, the tests that answer quickly: unit, api, regressions, a part of equivalence; unless they are marked
-  `full`, XLA optimizes their programs little, and modules are not tried in another process first;
-- with `-m "slow or not slow"`, also the tests marked `slow`: all of equivalence, models and system, and the tests that
-  another folder marks so. A slow test also runs where the command names its file or its folder;
-- with `--every`, also the cases that `part` leaves out.
+- The mark `slow`. By default the tests without it run: unit, api, filecheck, regressions, and a part of equivalence.
+  All of equivalence, models and system is slow, but for what `slow(but_one_in=n)` leaves quick. A slow test runs with
+  `-m "slow or not slow"`, with `--every`, and where the command names its file or its folder. In a run without slow
+  tests XLA optimizes little, and modules are not tried in another process first.
+- `--every`. Runs the slow tests, too, each in every case, on every mesh (`tests.generators.oracles`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,6 @@ from tests.generators.quick_compilation import quick_compilation  # noqa: E402
 os.environ["JAXMESH_CHECK_REPLICATION"] = "1"
 
 SLOW_FOLDERS = [ROOT / "tests" / name for name in ("equivalence", "models", "system")]
-FEW = 8
-"""`part` leaves out no case of a test with fewer cases."""
 
 DEVICES = 16
 # Starts JAX's backend with the devices, so that no test can ask for more.
@@ -84,12 +82,17 @@ def device() -> ttnn.MeshDevice:
 @pytest.fixture(autouse=True)
 def cheaply(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     """Saves work where quick tests alone run: XLA optimizes little, and no process tries Shardy's passes first."""
-    if runs_slow(request.path, request.config) or any(map(request.node.get_closest_marker, ("full", "slow"))):
+    if runs_slow(request.path, request.config) or "as_for_users" in request.fixturenames:
         yield
         return
     monkeypatch.setattr(shardy, "fatal_error", lambda *_: None)
     with quick_compilation():
         yield
+
+
+@pytest.fixture
+def as_for_users() -> None:
+    """For quick tests whose programs XLA optimizes, and whose modules another process tries first."""
 
 
 @pytest.fixture(scope="module")
@@ -110,10 +113,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "beyond: jaxmesh.ttnn emulates also what the real library refuses",
-        "full: a quick test whose programs XLA optimizes, and whose modules another process tries first",
-        "part(n): without `--every`, one in n of the test's cases runs",
-        "quick(n): one in n of the test's cases, or of a slow folder's file, is quick; the others are slow",
-        "slow: runs with `--every`, with a `-m` that names slow, or where the command names the file or its folder",
+        "slow: runs with `--every`, with a `-m` that names slow, or where the command names the file or its folder; "
+        "of `slow(but_one_in=n)` one in n of the test's cases, or of a slow folder's file, is quick",
     ):
         config.addinivalue_line("markers", line)
     if config.getoption("--every"):
@@ -128,52 +129,40 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Leaves files of slow folders unread in which no test is quick."""
     if collection_path.suffix != ".py" or not in_slow_folder(collection_path) or runs_slow(collection_path, config):
         return None
-    return "pytest.mark.quick" not in collection_path.read_text() or None
+    return "but_one_in" not in collection_path.read_text() or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    every = config.getoption("--every")
-    left_out: set[pytest.Item] = set()
-    for cases in grouped(items, lambda item: (item.path, name_of(item))):
-        part = cases[0].get_closest_marker("part")
-        if part is not None and len(cases) >= FEW and not every:
-            left_out |= set(cases) - set(cases[:: part.args[0]])
-    for group in grouped([i for i in items if i not in left_out], sampled_with):
-        mark_slow(group)
-    left_out |= {i for i in items if i.get_closest_marker("slow") and not runs_slow(i.path, config)}
+    left_out = {i for group in grouped(items) for i in slow_ones(group) if not runs_slow(i.path, config)}
     config.hook.pytest_deselected(items=[i for i in items if i in left_out])
     items[:] = [i for i in items if i not in left_out]
 
 
-def grouped(items: Sequence[pytest.Item], key: Callable[[pytest.Item], Hashable]) -> Iterable[list[pytest.Item]]:
+def grouped(items: Sequence[pytest.Item]) -> Iterable[list[pytest.Item]]:
     groups: dict[Hashable, list[pytest.Item]] = {}
     for item in items:
-        groups.setdefault(key(item), []).append(item)
+        groups.setdefault(sampled_with(item), []).append(item)
     return groups.values()
-
-
-def name_of(item: pytest.Item) -> str:
-    """Returns the name of a test, without that of the case."""
-    return getattr(item, "originalname", item.name)
 
 
 def sampled_with(item: pytest.Item) -> Hashable:
     """Returns what the tests share of which one in n is quick: the test, or in a slow folder the file."""
-    quick = item.get_closest_marker("quick")
-    if quick is not None and in_slow_folder(item.path):
-        return item.path, quick.args
-    return item.path, name_of(item)
+    if in_slow_folder(item.path) and (sample := one_in(item)):
+        return item.path, sample
+    return item.path, getattr(item, "originalname", item.name), one_in(item)
 
 
-def mark_slow(group: Sequence[pytest.Item]) -> None:
-    """Marks the slow ones among tests of which one in n is quick."""
-    quick = group[0].get_closest_marker("quick")
-    if quick is not None:
-        slow = set(group) - set(group[:: quick.args[0]])
-    else:
-        slow = set(group) if in_slow_folder(group[0].path) else set[pytest.Item]()
-    for item in slow:
-        item.add_marker(pytest.mark.slow)
+def one_in(item: pytest.Item) -> int:
+    """Returns n where one in n is quick; 0 where all are slow, 1 where none is."""
+    mark = item.get_closest_marker("slow")
+    if mark is None:
+        return int(not in_slow_folder(item.path))
+    return mark.kwargs.get("but_one_in", 0)
+
+
+def slow_ones(group: Sequence[pytest.Item]) -> set[pytest.Item]:
+    sample = one_in(group[0])
+    return set(group) - set(group[::sample] if sample else ())
 
 
 def in_slow_folder(path: Path) -> bool:

@@ -13,23 +13,23 @@ from tests.generators.prose import findings_of
 PACKAGE = Path(__file__).parents[1] / "jaxmesh"
 BASELINE = {
     "": 16,
-    "analysis": 9,
+    "analysis": 5,
     "cli": 0,
-    "dialects": 100,
+    "dialects": 17,
     "drawing": 0,
     "emit": 3,
-    "frontends/jax": 29,
-    "frontends/mlir": 102,
-    "frontends/stablehlo": 4,
-    "jaxprs": 54,
-    "passes": 198,
+    "frontends/jax": 23,
+    "frontends/mlir": 12,
+    "frontends/stablehlo": 3,
+    "jaxprs": 52,
+    "passes": 18,
     "runtime": 7,
     "sharding": 0,
-    "stages": 54,
-    "ttnn": 80,
+    "stages": 50,
+    "ttnn": 10,
 }
 """The findings of each room; a number may only fall."""
-TWICE = {"Body": 2, "Call": 4, "Form": 3, "Function": 2, "Parameter": 2, "Program": 3, "Scan": 3, "Step": 2}
+TWICE = {"Call": 2}
 """The names of several classes, a leading underscore ignored, with their numbers; the list may only shrink."""
 
 

@@ -16,7 +16,6 @@ from difflib import SequenceMatcher
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program
-from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.drawing.listing_html import ListingLine, ListingRow, listing_html, plain_listing_html
 from jaxmesh.drawing.text_layout import shorten
 from jaxmesh.emit.mlir.printer import mlir_text
@@ -103,7 +102,7 @@ def _state(op: Op) -> str:
 
 def _is_memory(op: Op) -> bool:
     """Returns True for ops on devices, layouts and memory that transfer nothing."""
-    return op.name.removeprefix("ttnn.") in MEMORY_OPS and not has_trait(op.name, Trait.TRANSFERS)
+    return has_trait(op.name, Trait.MEMORY) and not has_trait(op.name, Trait.TRANSFERS)
 
 
 # --- two sides -------------------------------------------------------------------------------------------------------

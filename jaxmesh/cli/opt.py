@@ -17,7 +17,6 @@ from jaxmesh.cli.pipelines import add_pipelines, apply_pipelines
 from jaxmesh.dialects.program import HOST_CALL, Op, Program
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.emit.targets import emit, emit_module
-from jaxmesh.frontends.mlir.placement import calls_once, has_layouts
 from jaxmesh.frontends.stablehlo.text import StablehloText
 from jaxmesh.passes.canonicalize import canonicalize
 from jaxmesh.passes.const_eval import group_constants, hoist_const_eval
@@ -84,14 +83,14 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
                     "--stablehlo-to-ttir reads; leave the option out."
                 )
             mesh, upstream = abstract_mesh(sizes), arguments.upstream
-            layouts = not isinstance(program, StablehloText) and has_layouts(program)
-            traced = import_program(file, program, mesh, strict=arguments.strict, there=upstream)
+            layouts = not isinstance(program, StablehloText) and program.has_layouts
+            traced = import_program(file, program, mesh, strict=arguments.strict, unannotated_on_devices=upstream)
             if arguments.language:
                 flat = _program(traced, upstream, lowers=arguments.promotes)
                 if arguments.const_eval:
                     first = sum(op.name == HOST_CALL for p in emitted for f in p.functions() for op in f.ops)
                     flat = hoist_const_eval(flat, on_host=arguments.on_host, first=first)
-                elif not isinstance(program, StablehloText) and calls_once(program):
+                elif not isinstance(program, StablehloText) and program.has_cached_calls:
                     # Importing has inlined the functions of the text.
                     flat = hoist_const_eval(flat)
                 emitted.append(replace(flat, ring=arguments.ring))
@@ -114,13 +113,13 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
 
 def _program(traced: jm.Traced, upstream: bool, *, lowers: bool) -> Program:
     """Returns the flat TTNN program of a function; an imported TTNN program is unchanged unless it is to be lowered."""
-    imported = None if lowers or traced.imported is None else traced.imported.read("ttnn")
+    imported = None if lowers or traced.imported is None else traced.imported.program("ttnn")
     return traced.lower().flat_program(upstream=upstream) if imported is None else imported
 
 
 def _printed(traced: jm.Traced, arguments: argparse.Namespace, layouts: bool) -> str:
     """Returns the text of a program that is not lowered; an imported TTNN program is unchanged."""
-    imported = None if traced.imported is None else traced.imported.read("ttnn")
+    imported = None if traced.imported is None else traced.imported.program("ttnn")
     converted = arguments.stablehlo_to_ttir_pipeline is not None
     if arguments.canonicalize is None and imported is None and not converted and not arguments.hoists:
         return traced.as_text()

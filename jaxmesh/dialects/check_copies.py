@@ -2,7 +2,7 @@
 
 Only the copy that is read travels, once along the axes of the claim, as bits; each device compares its own with it. The
 first device that differs reports to the host; if all copies are equal, no device does. All processes get the same
-report, so none waits for one that has raised.
+report: all raise, or none does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cotangent of reading one of several copies, for the transposes of both dialects."""
+"""The cotangent of reading a single copy of several, for the transposes of both dialects."""
 
 from __future__ import annotations
 

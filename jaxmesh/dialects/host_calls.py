@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.definitions import ttnn_definition
 from jaxmesh.dialects.program import Op, Program
 
 _ON_OPERANDS = frozenset({
@@ -39,11 +39,11 @@ TORCH_TYPES: Mapping[np.dtype[Any], str] = {
 
 
 def host_function_of(program: Program, op: Op) -> str | None:
-    """Returns the function of `ttir_cpu` that does what an operation does; None if there is none."""
-    row = ttnn.OPS.get(op.name.removeprefix("ttnn."))
-    name = "" if row is None else row.like or op.name.removeprefix("ttnn.")
-    kinds = [program.types[v] for v in (*op.used, *op.results)]
-    if name not in HOST_FORMS or any(k.dtype not in TORCH_TYPES for k in kinds if k.kind == "tensor"):
+    """Returns the function of `ttir_cpu` that does what an operation does; None if `ttir_cpu` lacks it."""
+    definition = ttnn_definition(op.name)
+    name = "" if definition is None else definition.like or definition.name
+    types = [program.types[v] for v in (*op.used, *op.results)]
+    if name not in HOST_FORMS or any(t.dtype not in TORCH_TYPES for t in types if t.kind == "tensor"):
         return None
     # Such as an activation behind it, or a transposed operand.
     more = any(v not in (None, False) for k, v in op.attributes.items() if k not in ("dtype", "memory_config"))

@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxmesh.dialects import textual, ttir, ttnn
+from jaxmesh.dialects.definitions import definition_of, ttnn_definition
 from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.control_flow import IMPORTED_OP
-
-_SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
+from jaxmesh.jaxprs.rewrite import inline_calls
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,10 +58,15 @@ def _infer_types(*operands: Any, jaxpr: Jaxpr, op: ImportedOp) -> list[Any]:
     return list(jaxpr.out_avals)
 
 
-def _is_complete(row: OpDef, attributes: Mapping[str, Any]) -> bool:
+def decompose(program: Jaxpr) -> Jaxpr:
+    """Replaces each imported op by the equations of its meaning; returns the same object if there is none."""
+    return inline_calls(program, names={IMPORTED_OP})
+
+
+def _is_complete(definition: OpDef, attributes: Mapping[str, Any]) -> bool:
     """Returns True if an op has these attributes, and needs no others."""
-    needed = {a.name for a in row.attributes if a.required}
-    return needed <= attributes.keys() <= row.by_name.keys()
+    needed = {a.name for a in definition.attributes if a.required}
+    return needed <= attributes.keys() <= definition.by_name.keys()
 
 
 def _is_printed(name: str, attributes: Mapping[str, Any], operands: Sequence[Any]) -> bool:
@@ -76,27 +80,29 @@ def imported_op(dialect: str, name: str, attributes: Mapping[str, Any], operands
     """Describes an op of a text, named without its dialect, on tensors; None if only its meaning is kept."""
     if not _is_printed(name, attributes, operands):
         return None
-    row, given = ttir.OPS.get(name) or textual.OPS.get(f"ttir.{name}"), dict(attributes)
-    if dialect == "ttnn" and f"ttnn.{name}" in textual.OPS:
-        kept = {k: v for k, v in given.items() if k not in _SEGMENTS and "." not in k}
-        return ImportedOp(None, name, kept, attributes.get("operandSegmentSizes"))
-    own = ttnn.OPS.get(name) if dialect == "ttnn" else None
+    above, given = definition_of(f"ttir.{name}"), dict(attributes)
+    own = ttnn_definition(f"ttnn.{name}") if dialect == "ttnn" else None
+    segments = attributes.get("operandSegmentSizes")
+    if own is not None and Trait.TEXTUAL in own.traits:
+        return ImportedOp(None, name, own.kept(given), segments)
     if own is not None:
-        row = ttir.OPS.get("arange" if name == "arange" else own.like or "")
-        own = None if Trait.NOT_UPSTREAM in own.definition.traits else own
-    if row is not None and Trait.NOT_UPSTREAM in row.traits:
-        row = None
+        above = definition_of(f"ttir.{'arange' if name == 'arange' else own.like}")
+        own = None if Trait.NOT_UPSTREAM in own.traits else own
+    if above is not None and Trait.NOT_UPSTREAM in above.traits:
+        above = None
     if own is not None:
         # An attribute that is left out has TTNN's default.
-        given = {a.name: a.default for a in own.definition.attributes if a.default is not None} | given
-    kept = {k: v for k, v in given.items() if k not in _SEGMENTS and "." not in k}
+        given = {a.name: a.default for a in own.attributes if a.default is not None} | given
+    known = [d for d in (above, own) if d is not None]
+    kept = given
+    for definition in known:
+        kept = definition.kept(kept)
     # An op that TTIR has too is created, and reshaped, where it is needed.
-    creates = own is not None and own.on_device and own.definition.operands == (0, 0)
-    lower = None if own is None or creates or Trait.VIEW in own.definition.traits else name
-    if row is not None and lower is None:
-        kept = {**row.assumptions, **kept}
-    upper = None if row is None or not _is_complete(row, kept) else row.name
-    known = [d for d in (row, own.definition if own else None) if d is not None]
+    creates = own is not None and own.on_device and own.operands == (0, 0)
+    lower = None if own is None or creates or Trait.VIEW in own.traits else name
+    if above is not None and lower is None:
+        kept = {**above.assumptions, **kept}
+    upper = None if above is None or not _is_complete(above, kept) else above.name
     if any(Trait.DECOMPOSED in d.traits for d in known) or (upper is None and lower is None):
         return None
-    return ImportedOp(upper, lower, kept, attributes.get("operandSegmentSizes"))
+    return ImportedOp(upper, lower, kept, segments)

@@ -7,23 +7,19 @@ emitters both read the definitions and never import each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import jax
-import numpy as np
-
-from jaxmesh.errors import JaxmeshError, VerifyError
-from jaxmesh.validate import check_size
 
 Shape = tuple[int, ...]
 Kind = Literal["int", "float", "number", "bool", "str", "ints", "bools", "array", "enum", "any"]
 Form = Literal[
     "si8", "si32", "ui32", "i32", "i64", "si64", "f32", "number", "bool", "string", "i32s", "i64s", "i32a", "bools",
-    "dense", "dense_i64", "shape", "type", "any", "text", "convolution_layout", "#ttcore.reduce_type",
-    "#ttcore.shard_type", "#ttcore.shard_direction",
+    "dense", "dense_i64", "shape", "type", "any", "text", "convolution_layout", "mesh_shape", "mesh_offset",
+    "mapper_config", "composer_config", "#ttcore.reduce_type", "#ttcore.shard_type", "#ttcore.shard_direction",
 ]  # fmt: skip
 
 
@@ -48,18 +44,37 @@ class Trait(Enum):
     """Data moves from device to device."""
     IN_FLOAT32 = auto()
     """It computes in float32 and rounds once, whatever the element type."""
+    IMPURE = auto()
+    """Each occurrence gives another result, or has an effect beside its results."""
     DECOMPOSED = auto()
     """An imported one is kept as the equations of its meaning, in which passes look for it."""
     DECOMPOSED_FOR_TTNN = auto()
     """TTNN has no such operation; an imported one is lowered from the equations of its meaning."""
-    NEEDS_DEVICE = auto()
-    """It takes the mesh device, and its result is never on the host."""
+    MEMORY = auto()
+    """It concerns the mesh device, transfers, layouts or memory. Frontends and passes perform it by its name."""
+    LAYOUT = auto()
+    """It changes only where or how a tensor is stored."""
+    CALL = auto()
+    """It calls a function of the text. Frontends inline the function."""
     TEXTUAL = auto()
-    """It is read and printed as MLIR, and has no call in Python and C++."""
+    """It is read, lowered and printed as MLIR; `jaxmesh.ttnn` has no function for it."""
     OPAQUE = auto()
-    """No meaning of it is known: it cannot be executed."""
+    """Its meaning is unknown: it cannot be executed."""
+    BY_ELEMENT_TYPE = auto()
+    """Its meaning depends on element types that JAX lacks. Frontends, which read these types, compute it."""
     NOT_UPSTREAM = auto()
     """Upstream's dialect has no such operation: one in a text is read, with a warning, and never printed."""
+
+
+class Write(Enum):
+    """How an operation writes into the memory of an operand."""
+
+    AS_RESULT = auto()
+    """MLIR has no result: from there on the operand is the result."""
+    HOLDS_RESULT = auto()
+    """The result is in the operand's memory; the operand must not be read afterwards."""
+    BESIDE_RESULTS = auto()
+    """The operand changes, and no result is in its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +87,11 @@ class Attribute:
     `form` is the attribute's form in MLIR; by default the one of the kind (`FORMS`). Forms: `number` (`f32` or `i32`,
     as the value is), `i32s` (`[1 : i32, 2 : i32]`), `i64s` (`array<i64: 1, 2>`), `i32a` (`array<i32: 1, 2>`),
     `dense_i64` (a table of device ids), `shape` (`#ttnn.shape<2x1>`), `text` (as the text has it), and for an enum the
-    dialect's attribute around it, such as `#ttcore.reduce_type`. A sequence is printed as `i32a` if the form is that of
-    a single integer, as of kind `any`.
+    dialect's attribute around it, such as `#ttcore.reduce_type`. A sequence is printed as `i32a` if the form is of a
+    single integer, as of kind `any`.
 
     `required` is upstream's rule. With `assumed`, a text without the attribute is read with a warning and the default.
+    With `must_be_empty`, only an empty value or the default is accepted: the attribute is read and never kept.
     """
 
     name: str
@@ -84,6 +100,11 @@ class Attribute:
     default: Any = None
     form: Form | None = None
     assumed: bool = False
+    must_be_empty: bool = False
+
+    def is_blank(self, value: Any) -> bool:
+        """Returns True if a value is empty, or the default."""
+        return value is None or value == self.default or (isinstance(value, (tuple, str, dict)) and not value)
 
     @property
     def mlir_form(self) -> Form:
@@ -98,9 +119,11 @@ FORMS: Mapping[Kind, Form] = {
 """The form of an attribute by its kind, unless the attribute has its own."""
 
 
-def attr(name: str, kind: Kind, default: Any = None, form: Form | None = None) -> Attribute:
+def attr(
+    name: str, kind: Kind, default: Any = None, form: Form | None = None, *, must_be_empty: bool = False
+) -> Attribute:
     """Returns an optional attribute."""
-    return Attribute(name, kind, default=default, form=form)
+    return Attribute(name, kind, default=default, form=form, must_be_empty=must_be_empty)
 
 
 def need(name: str, kind: Kind, form: Form | None = None) -> Attribute:
@@ -115,13 +138,17 @@ def expect(name: str, kind: Kind, default: Any = None, form: Form | None = None)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One occurrence of an operation: operands inside a typed trace, checked attributes, declared result types."""
+    """One occurrence of an operation: operands inside a typed trace, checked attributes, declared result types.
+
+    `title` names the operation in messages.
+    """
 
     definition: OpDef
     operands: tuple[Any, ...]
     attributes: Mapping[str, Any]
     results: tuple[jax.ShapeDtypeStruct, ...]
     mesh: Mapping[str, int]
+    title: str
 
     @property
     def name(self) -> str:
@@ -148,34 +175,78 @@ class OpDef:
     """The definition of an operation.
 
     Attributes:
+      dialect: `ttir`, `ttnn`, `ttcore`; the prefix of `full_name`.
       name: without the dialect.
-      operands: how many it takes.
+      operands: how many tensors it takes.
       attributes: its attributes.
-      meaning: computes the results in JAX.
+      meaning: computes the results in JAX; None if frontends and passes perform it by its name.
       results: how many it has.
       casts: True if the declared element type of a result may differ from the meaning's, as of comparisons.
       traits: facts about it.
       options: attributes that say how to compute, not what: they are read, and never printed.
-      writes: the number of the operand whose memory it writes its result to. In MLIR it has no result then: the
-        operand is the result from there on.
+      writes: by number of an operand, how the operation writes into its memory.
+      handles: how many operands it takes beside tensors: the mesh device, semaphores.
+      operand_names: the operands as `textual.txt` names them, `name?` for an optional one; else empty.
       former: the operation of the same name in texts of earlier versions.
     """
 
+    dialect: str
     name: str
     operands: Arity
     attributes: tuple[Attribute, ...]
-    meaning: Meaning
+    meaning: Meaning | None
     results: Arity = (1, 1)
     casts: bool = False
     traits: frozenset[Trait] = frozenset()
     options: frozenset[str] = frozenset()
-    writes: int | None = None
+    writes: Mapping[int, Write] = field(default_factory=dict[int, Write])
+    handles: Arity = (0, 0)
+    operand_names: tuple[str, ...] = ()
     former: OpDef | None = None
+
+    @cached_property
+    def full_name(self) -> str:
+        """The name with the dialect, `ttir.add`."""
+        return f"{self.dialect}.{self.name}"
+
+    @cached_property
+    def overwritten(self) -> int | None:
+        """The number of the operand that is the result in MLIR; None if MLIR has a result."""
+        return next((i for i, write in self.writes.items() if write is Write.AS_RESULT), None)
+
+    @cached_property
+    def in_place(self) -> int | None:
+        """The number of the operand whose memory holds the result; None if the result has its own memory."""
+        return next((i for i, write in self.writes.items() if write is not Write.BESIDE_RESULTS), None)
+
+    @cached_property
+    def groups(self) -> int | None:
+        """How many operand groups `operandSegmentSizes` counts; None if upstream's op does not have it."""
+        if self.operand_names:
+            return len(self.operand_names) if sum(n[-1] in "?*" for n in self.operand_names) > 1 else None
+        least, most = self.operands
+        return most if most is not None and most - least >= 2 else None
+
+    def kept(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the attributes that a program keeps: its own, without operand groups and what must be empty."""
+        dropped = {a.name for a in (*SEGMENTS, *self.attributes) if a.must_be_empty or a in SEGMENTS}
+        return {k: v for k, v in attributes.items() if k not in dropped and "." not in k}
 
     @cached_property
     def by_name(self) -> Mapping[str, Attribute]:
         """The attributes by name."""
         return {a.name: a for a in self.attributes}
+
+    @cached_property
+    def has_attributes(self) -> bool:
+        """True if the operation has an attribute that may hold something."""
+        return not all(a.must_be_empty for a in self.attributes)
+
+    @cached_property
+    def listed_attributes(self) -> str:
+        """The names of the attributes as a clause of a message."""
+        names = ", ".join(a.name for a in self.attributes if not a.must_be_empty)
+        return f"its attributes are: {names}" if names else "it has no attributes"
 
     @cached_property
     def assumptions(self) -> Mapping[str, Any]:
@@ -186,7 +257,7 @@ class OpDef:
         """Returns the definition that an occurrence with these attributes and results follows: this or a former one."""
         if self.former is None:
             return self
-        has_result = self.writes is not None and results > 0
+        has_result = self.overwritten is not None and results > 0
         own = {*self.by_name, *self.options}
         known = own | self.former.by_name.keys()
         older = any(name in known and name not in own for name in attributes)
@@ -206,15 +277,15 @@ def define(
     casts: bool = False,
     traits: Sequence[Trait] = (),
     options: Sequence[str] = (),
-    writes: int | None = None,
+    writes: Mapping[int, Write] | None = None,
     former: OpDef | None = None,
 ) -> Callable[[Meaning], Meaning]:
-    """Adds an operation to a table, with the decorated function as its meaning; `OpDef` describes the arguments."""
+    """Adds an operation of TTIR to a table, with the decorated function as its meaning; see `OpDef`."""
 
     def enter(meaning: Meaning) -> Meaning:
         assert name not in ops, name
-        row = OpDef(name, arity(operands), attributes, meaning, results, casts, frozenset(traits))
-        ops[name] = replace(row, options=frozenset(options), writes=writes, former=former)
+        definition = OpDef("ttir", name, arity(operands), attributes, meaning, results, casts, frozenset(traits))
+        ops[name] = replace(definition, options=frozenset(options), writes=writes or {}, former=former)
         return meaning
 
     return enter
@@ -225,130 +296,6 @@ def arity(count: int | Arity) -> Arity:
     return (count, count) if isinstance(count, int) else count
 
 
-def evaluate(
-    op: OpDef,
-    operands: Sequence[Any],
-    attributes: Mapping[str, Any],
-    results: Sequence[jax.ShapeDtypeStruct],
-    mesh: Mapping[str, int],
-) -> list[Any]:
-    """Performs one occurrence of an operation inside a typed trace, and checks its results against the declared types.
-
-    Attributes with a dialect's prefix (`ttcore.x`) are ignored.
-
-    Raises:
-      VerifyError: a wrong number of operands or results, an unknown, missing or ill-typed attribute, arguments that the
-        op does not take, or a result whose type is not the declared one; the message has the rule and both values.
-    """
-    return as_declared(op, compute(op, operands, attributes, results, mesh), results)
-
-
-def as_declared(op: OpDef, outs: Sequence[Any], results: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:
-    """Returns results of the declared types; raises a VerifyError where they are of others."""
-    if len(outs) != len(results):
-        raise VerifyError(f"ttir.{op.name} gives {len(outs)} results, but {len(results)} are declared.")
-    return [_check_declared(op, out, want) for out, want in zip(outs, results, strict=True)]
-
-
-def compute(
-    op: OpDef,
-    operands: Sequence[Any],
-    attributes: Mapping[str, Any],
-    results: Sequence[jax.ShapeDtypeStruct],
-    mesh: Mapping[str, int],
-) -> list[Any]:
-    """Performs one occurrence of an op as `evaluate` does; the results may be of other types than the declared ones."""
-    _check_count(op, "operands", len(operands), op.operands)
-    _check_count(op, "results", len(results), op.results)
-    for result in results:
-        check_size(result.shape, result.dtype, f"ttir.{op.name}: its result")
-    call = Call(op, tuple(operands), _check_attributes(op, attributes, len(operands)), tuple(results), mesh)
-    return _perform(call)
-
-
-def _check_count(op: OpDef, what: str, count: int, allowed: Arity) -> None:
-    least, most = allowed
-    if count < least or (most is not None and count > most):
-        wanted = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
-        raise VerifyError(f"ttir.{op.name} takes {wanted} {what}, got {count}.")
-
-
-def _check_attributes(op: OpDef, given: Mapping[str, Any], operands: int) -> dict[str, Any]:
-    known = (*op.attributes, *SEGMENTS)
-    names = {a.name for a in known}
-    for name in given:
-        if name not in names and "." not in name:
-            allowed = ", ".join(a.name for a in op.attributes) or "none"
-            raise VerifyError(f"ttir.{op.name} has no attribute {name!r}; its attributes are: {allowed}.")
-    values: dict[str, Any] = {}
-    for attribute in known:
-        if attribute.name in given:
-            values[attribute.name] = _check_kind(op, attribute, given[attribute.name])
-        elif attribute.required and not attribute.assumed:
-            named = f"{attribute.name!r} ({attribute.kind})"
-            raise VerifyError(f"ttir.{op.name} needs the attribute {named}; it is missing.")
-        else:
-            values[attribute.name] = attribute.default
-    _check_segments(op, values["operandSegmentSizes"], operands)
-    return values
-
-
-def _check_segments(op: OpDef, sizes: Shape | None, operands: int) -> None:
-    """Checks segment sizes; they may still count a destination, the last operand of ops of older TTIR."""
-    if sizes is None or (min(sizes, default=0) >= 0 and operands in (sum(sizes), sum(sizes[:-1]))):
-        return
-    raise VerifyError(f"ttir.{op.name}: operandSegmentSizes {list(sizes)} do not count its {operands} operands.")
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    return _is_integer(value) or isinstance(value, float)
-
-
-_IS_KIND: Mapping[Kind, Callable[[Any], bool]] = {
-    "int": _is_integer,
-    "float": _is_number,
-    "number": _is_number,
-    "bool": lambda value: isinstance(value, bool),
-    "str": lambda value: isinstance(value, str),
-    "enum": lambda value: isinstance(value, str),
-    "ints": lambda value: isinstance(value, tuple) and all(map(_is_integer, cast("Shape", value))),
-    "bools": lambda value: isinstance(value, tuple) and all(type(v) is bool for v in cast("Shape", value)),
-    "array": lambda value: isinstance(value, np.ndarray),
-    "any": lambda value: True,
-}
-
-
-def _check_kind(op: OpDef, attribute: Attribute, value: Any) -> Any:
-    known: Any = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
-    if not _IS_KIND[attribute.kind](known):
-        raise VerifyError(f"ttir.{op.name}: attribute {attribute.name!r} is of kind {attribute.kind}, got {value!r}.")
-    return float(known) if attribute.kind == "float" else known
-
-
-def _perform(call: Call) -> list[Any]:
-    """Computes the results; turns an error of JAX into one about the operation."""
-    try:
-        made = call.definition.meaning(call)
-    except JaxmeshError:
-        raise
-    except (TypeError, ValueError, OverflowError, IndexError) as error:
-        types = ", ".join(describe(x) for x in call.operands)
-        raise VerifyError(f"ttir.{call.name} of ({types}) is impossible: {str(error).strip()}") from error
-    return list(cast("Sequence[Any]", made)) if isinstance(made, (list, tuple)) else [made]
-
-
 def describe(x: Any) -> str:
     """Returns the type of an array as messages show it."""
     return f"{x.dtype}{list(x.shape)}"
-
-
-def _check_declared(op: OpDef, out: Any, want: jax.ShapeDtypeStruct) -> Any:
-    # Without JAX's x64 mode a declared i64 becomes i32.
-    dtype = jax.dtypes.canonicalize_dtype(want.dtype)
-    if out.shape != want.shape or (out.dtype != dtype and not op.casts):
-        raise VerifyError(f"ttir.{op.name}: the result is {describe(out)}, but the declared type is {describe(want)}.")
-    return out if out.dtype == dtype else out.astype(dtype)

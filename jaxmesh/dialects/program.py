@@ -70,7 +70,7 @@ class Op:
 
     @property
     def used(self) -> tuple[Value, ...]:
-        """The operands without those that are left out."""
+        """The operands that are there."""
         given: Any = self.operands
         # The common case: none is left out.
         return tuple([v for v in given if v is not None]) if None in given else given

@@ -56,9 +56,9 @@ def is_enabled(choice: bool | None = None) -> bool:
 class Difference:
     """Two copies that differ: their coordinates, their values, and the claim that they are equal.
 
-    `coordinate` is the first one, row-major over the mesh, whose value differs from that of `other`, the copy that is
-    read; `index` is the first such element of the tensor, without the dims that vmap added, in which its position is
-    `mapped`. Both values have the tensor's dtype; for random keys they are the key's words.
+    `coordinate` is the first, row-major over the mesh, whose value differs from the copy that is read, at `other`.
+    `index` is the first such element of the tensor, without the dims that vmap added; its position in them is `mapped`.
+    Both values have the tensor's dtype; for random keys they are the key's words.
     """
 
     claim: Claim
@@ -111,7 +111,7 @@ class Claim:
     collector: Collector | None = None
 
     def coordinates(self, number: int) -> tuple[Coordinate, Coordinate]:
-        """Returns the coordinate of the device with a row-major number, and that of the copy that is read for it."""
+        """Returns the coordinates of the device with a row-major number, and of the copy that is read for it."""
         found = tuple(int(i) for i in np.unravel_index(number, tuple(self.mesh.values())))
         return found, tuple(0 if a in self.axes else i for a, i in zip(self.mesh, found, strict=True))
 
@@ -139,7 +139,7 @@ def error(differences: Sequence[Difference]) -> ReplicationError:
 class Collector:
     """Collects the differences of one function's runs; outside of `listening` they become pending.
 
-    Per claim only the first difference is stored: in a loop, that of the first iteration that has one.
+    Per claim only the first difference is stored: in a loop, the difference of the earliest iteration.
     """
 
     _found: dict[int, Difference] = field(default_factory=dict[int, Difference])
@@ -193,7 +193,7 @@ def _take_pending() -> list[Difference]:
 
 @contextlib.contextmanager
 def check_replication(enabled: bool = True) -> Generator[None]:
-    """Switches the run-time check of replication claims on or off, in this thread.
+    """Sets the run-time check of replication claims on or off, in this thread.
 
     Calls of functions of `jaxmesh.jit` and `jaxmesh.shard_map(check_vma=False)`, compiled programs and the eager
     `jaxmesh.ttnn` raise at once. Programs that run later (inside an outer `jax.jit`, in a backward pass) cannot raise

@@ -1,8 +1,8 @@
 """The residency of each value of a TTNN-level program: a forward analysis.
 
 A value is on the host until a distribute. An equation with a device operand, or whose result varies over a mesh axis,
-runs on the devices, and only an aggregate returns a value to the host. Values that depend on no array input have no
-residency (`FREE`); each use rematerialises them.
+runs on the devices, and only an aggregate returns a value to the host. Values that depend on no array input are
+`FREE`: each use rematerialises them.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ def of_constant(value: Any, created: Residency = HOST) -> Residency:
 
 
 def of_atom(atom: Atom, env: Mapping[compat.Var, Residency]) -> Residency:
-    """Returns the residency of an operand; a literal has none."""
+    """Returns the residency of an operand; a literal is `FREE`."""
     return FREE if isinstance(atom, compat.Literal) else env[atom]
 
 
 def join(residencies: Sequence[Residency]) -> Residency:
-    """Returns the residency in which values of these residencies meet."""
+    """Returns the residency where values of these residencies meet."""
     return max(residencies, default=FREE)
 
 
 def of_result(eqn: Eqn, operands: Sequence[Residency], created: Residency = HOST) -> Residency:
-    """Returns the residency of the results of an equation that is no call, loop or branch.
+    """Returns the residency of the results of an equation other than a call, loop or branch.
 
     Args:
       eqn: the equation.
@@ -189,7 +189,7 @@ class ResidencyMap:
         xs: Sequence[Residency],
         created: Residency,
     ) -> ResidencyMap:
-        """Returns the residencies of the body of a loop, with a carry in which all iterations agree."""
+        """Returns the residencies of the body of a loop; all iterations agree on the carry's."""
         while True:
             body = self.body(jaxpr, (*consts, *carry, *xs), created)
             joined = [max(a, b) for a, b in zip(carry, body.results[: len(carry)], strict=True)]

@@ -1,59 +1,39 @@
-"""Operations of both dialects that are read, lowered and printed as MLIR, and have no call in Python and C++.
+"""Operations of both dialects that are read, lowered and printed, and that `jaxmesh.ttnn` cannot call.
 
-Those of `textual.txt` have no meaning here either: they travel through the passes with the types that the text gives
-them, and executing a program that has one is an error that names it.
+The operations of `textual.txt` are without a meaning here: passes keep the types that the text gives them, and a
+program that has one cannot be executed. `textual_calls.py` has their calls in Python and C++.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from jaxmesh.dialects.op import Arity, Attribute, Call, Form, Kind, OpDef, Trait, need
+from jaxmesh.dialects.op import Arity, Attribute, Call, Form, Kind, OpDef, Trait, Write, need
+from jaxmesh.dialects.textual_calls import CALLS, PrintedCalls
 from jaxmesh.dialects.ttir.helpers import check_dim, jnp, lax, vary_together
 from jaxmesh.dialects.ttnn.data_types import ANY
 from jaxmesh.dialects.ttnn.forms import Forms, Gives, Takes
+from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.walk import all_eqns
 
 TABLE = Path(__file__).with_name("textual.txt")
 OPS: dict[str, OpDef] = {}
-"""By name, with the dialect."""
-HANDLES: dict[str, tuple[int, int | None]] = {}
-"""By name: the least and the most operands that are no tensors, but the mesh device or semaphores."""
-OPERANDS: dict[str, Sequence[str]] = {}
-"""By name: the operands as the table names them, `name?` for one that may be left out."""
-GROUPS: dict[str, int] = {}
-"""By name: how many operand groups `operandSegmentSizes` counts, if the op needs it."""
+"""By full name."""
 
-ROWS: Mapping[str, frozenset[int]] = {
-    "ttnn.paged_fill_cache": frozenset({2, 3}),
-    "ttnn.paged_update_cache": frozenset({2, 3}),
-    "ttnn.chunked_scaled_dot_product_attention": frozenset({3, 4}),
-    "ttnn.paged_scaled_dot_product_attention_decode": frozenset({3, 5}),
-    "ttnn.paged_flash_multi_latent_attention_decode": frozenset({3, 5}),
-    "ttnn.slice_dynamic": frozenset({1, 2}),
-}
-"""By name: the numbers of the operands that are taken in rows."""
-MUTATES: Mapping[str, frozenset[int]] = {"ttnn.batch_norm_training": frozenset({1, 2})}
-"""By name: the numbers of the operands that are changed where they are, beside the one of `OpDef.writes`."""
-BY_ELEMENT_TYPE = frozenset(
-    f"{dialect}.{name}{form}"
-    for name in ("quantize", "dequantize", "requantize")
-    for dialect, form in (("ttir", ""), ("ttir", "_unrolled"), ("ttnn", ""))
-)
-"""Ops whose meaning depends on element types that JAX does not have: frontends, which read these, compute it."""
-_WRITES: Mapping[str, int] = {"paged_fill_cache": 0, "paged_update_cache": 0}
-
-_LINE = re.compile(r"(\w+\.\w+)\(([^)]*)\)(?: \{([^}]*)\})?(?: -> (.*))?")
+_LINE = re.compile(r"(\w+\.\w+)\(([^)]*)\)(?: \{([^}]*)\})?(?: -> (.*?))?( by element type)?( impure)?")
+_OPERAND = re.compile(r"(?:(\w+) )?(\w+[?*]?)")
 _ATTRIBUTE = re.compile(r"(\w+)(\??): ([#\w.]+)(?: = (.*))?")
 _HANDLE = re.compile(r"(?:mesh_)?device\??$|.*semaphore")
+_WRITES: Mapping[str, Write] = {"result": Write.AS_RESULT, "changed": Write.BESIDE_RESULTS}
 _KINDS: Mapping[str, Kind] = {
     "f32": "float", "bool": "bool", "string": "str", "i32a": "ints", "i32s": "ints", "any": "any", "text": "any",
     "number": "number",
@@ -90,22 +70,16 @@ def _opaque(name: str, call: Call) -> Any:
     return opaque_p.bind(*vary_together(*operands), name=name, results=call.results)
 
 
-def forms_of(name: str, operands: int) -> Forms:
-    """Returns the forms in which an op of TTNN takes so many operands: as they are, in tiles but for some in rows."""
-    rows = ROWS.get(name, frozenset[int]())
-    takes = [Takes(ANY, "rows" if i in rows else "tile") for i in range(max(operands, 1))]
-    return Forms(tuple(takes), (Gives("asked", layout="tile"),), alike=False)
-
-
 def promoted_composite(attributes: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Returns the op of TTNN that a composite stands for; `has_x` says whether the optional operand `x` is there."""
+    """Returns the op of TTNN that a composite stands for; `has_x` tells if the optional operand `x` is there."""
     name = f"ttnn.{attributes['composite_name']}"
     given: Mapping[str, Any] = attributes.get("composite_attributes", {})
-    made = {k: v for k, v in given.items() if not k.startswith("has_")}
-    if name in GROUPS:
-        there = (not n.endswith("?") or given.get(f"has_{n[:-1]}", False) for n in OPERANDS[name])
-        made["operandSegmentSizes"] = tuple(map(int, there))
-    return name, made
+    kept = {k: v for k, v in given.items() if not k.startswith("has_")}
+    definition = OPS[name]
+    if definition.groups is not None:
+        there = (not n.endswith("?") or given.get(f"has_{n[:-1]}", False) for n in definition.operand_names)
+        kept["operandSegmentSizes"] = tuple(map(int, there))
+    return name, kept
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -121,7 +95,7 @@ def _arity(names: Sequence[str]) -> Arity:
 
 
 def _attribute(text: str) -> Attribute:
-    """An attribute as the table writes it, `seed?: ui32 = 0`."""
+    """Returns the attribute that the table writes as `seed?: ui32 = 0`."""
     found = _ATTRIBUTE.fullmatch(text)
     assert found is not None, text
     name, optional, form, default = found.groups()
@@ -145,22 +119,46 @@ def _default(kind: Kind, text: str) -> Any:
             return text.strip('"')
 
 
+def _add(definition: OpDef, in_rows: Collection[int] = ()) -> None:
+    """Adds a definition to the table, and to a definition of TTNN its calls.
+
+    An op of TTNN takes operands of any type, in tiles but for some in rows.
+    """
+    name = definition.full_name
+    if definition.dialect == "ttnn":
+        facts = {f.name: getattr(definition, f.name) for f in fields(definition)}
+        takes = [Takes(ANY, "rows" if i in in_rows else "tile") for i in range(max(in_rows, default=-1) + 2)]
+        accepts = Forms(tuple(takes), (Gives("asked", layout="tile"),), alike=False)
+        definition = TtnnOp(**facts, **CALLS.get(name, PrintedCalls())._asdict(), accepts=accepts)
+    OPS[name] = definition
+
+
 def _read(line: str) -> None:
+    """Adds the definition that a line of the table describes."""
     found = _LINE.fullmatch(line)
     assert found is not None, line
-    name, operands, results = found[1], _names(found[2]), _names(found[4])
-    OPERANDS[name] = operands
+    name, marked, results = found[1], _names(found[2]), _names(found[4])
+    operands = [m[2] for text in marked if (m := _OPERAND.fullmatch(text))]
+    marks = [m[1] for text in marked if (m := _OPERAND.fullmatch(text))]
+    writes = {i: _WRITES[mark] for i, mark in enumerate(marks) if mark in _WRITES}
     tensors = [n for n in operands if not _HANDLE.match(n)]
-    handles = [n for n in operands if n not in tensors]
-    attributes = tuple(map(_attribute, _names(found[3])))
-    short, writes = name.partition(".")[2], _WRITES.get(name.partition(".")[2])
-    made = (1, 1) if writes is not None else _arity(results)
-    traits = frozenset({Trait.TEXTUAL} if name in BY_ELEMENT_TYPE else {Trait.TEXTUAL, Trait.OPAQUE})
-    OPS[name] = OpDef(short, _arity(tensors), attributes, partial(_opaque, name), made, True, traits, writes=writes)
-    if handles:
-        HANDLES[name] = _arity(handles)
-    if sum(n[-1] in "?*" for n in operands) > 1:
-        GROUPS[name] = len(operands)
+    traits = {Trait.TEXTUAL, Trait.BY_ELEMENT_TYPE if found[5] else Trait.OPAQUE}
+    traits |= {Trait.IMPURE} if found[6] else set[Trait]()
+    dialect, _, short = name.partition(".")
+    definition = OpDef(
+        dialect,
+        short,
+        _arity(tensors),
+        tuple(map(_attribute, _names(found[3]))),
+        partial(_opaque, name),
+        (1, 1) if Write.AS_RESULT in writes.values() else _arity(results),
+        casts=True,
+        traits=frozenset(traits),
+        writes=writes,
+        handles=_arity([n for n in operands if n not in tensors]),
+        operand_names=tuple(operands),
+    )
+    _add(definition, [i for i, mark in enumerate(marks) if mark == "rows"])
 
 
 for _line in TABLE.read_text().splitlines():
@@ -180,10 +178,10 @@ def _bitcast(call: Call) -> Any:
     return lax.bitcast_convert_type(call.operands[0], call.result.dtype)
 
 
-_TEXTUAL = frozenset({Trait.TEXTUAL})
-_FORMS: Mapping[str, Form] = {"ttir": "i64", "ttnn": "si32"}
-for _dialect, _form in _FORMS.items():
-    OPS[f"{_dialect}.cumprod"] = OpDef(
-        "cumprod", (1, 1), (need("dim", "int", form=_form),), _cumprod, casts=True, traits=_TEXTUAL
-    )
-    OPS[f"{_dialect}.bitcast_convert"] = OpDef("bitcast_convert", (1, 1), (), _bitcast, casts=True, traits=_TEXTUAL)
+_DIM_FORMS: Mapping[str, Form] = {"ttir": "i64", "ttnn": "si32"}
+for _dialect, _form in _DIM_FORMS.items():
+    for _name, _attributes, _meaning in (
+        ("cumprod", (need("dim", "int", form=_form),), _cumprod),
+        ("bitcast_convert", (), _bitcast),
+    ):
+        _add(OpDef(_dialect, _name, (1, 1), _attributes, _meaning, casts=True, traits=frozenset({Trait.TEXTUAL})))

@@ -7,17 +7,16 @@ the emulation has them: a program with such an operation is refused before it is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from jaxmesh.dialects import textual
 from jaxmesh.dialects.ttnn.op import (
     COMPUTE,
     DEVICE,
     DTYPE,
     MEMORY,
+    NO_CALL,
     Param,
     Signature,
-    TtnnOp,
     attribute,
     operand,
     positional,
@@ -25,9 +24,17 @@ from jaxmesh.dialects.ttnn.op import (
     unset,
 )
 
-CALLS: dict[str, TtnnOp] = {}
-"""By name, without the dialect."""
 
+class PrintedCalls(NamedTuple):
+    """The Python call and the C++ call of an operation, and what the C++ function returns, as in `TtnnOp`."""
+
+    python: Signature = NO_CALL
+    cpp: Signature = NO_CALL
+    cpp_results: Literal["vector", "tuple", "optionals"] = "vector"
+
+
+CALLS: dict[str, PrintedCalls] = {}
+"""By full name."""
 
 _RESULTS: Mapping[str, Literal["tuple", "optionals"]] = {
     "sdpa_bw": "tuple",
@@ -40,7 +47,7 @@ def _call(name: str, python: Sequence[Param], cpp: Sequence[Param], callee: str 
     dotted = callee or f"ttnn.{name}"
     other = (cpp_callee or dotted).replace(".", "::")
     signatures = Signature(dotted, tuple(python)), Signature(other, positional(*cpp))
-    CALLS[name] = TtnnOp(textual.OPS[f"ttnn.{name}"], *signatures, cpp_results=_RESULTS.get(name, "vector"))
+    CALLS[f"ttnn.{name}"] = PrintedCalls(*signatures, _RESULTS.get(name, "vector"))
 
 
 def _in(number: int, name: str = "") -> Param:
@@ -138,9 +145,9 @@ _WINDOW_2D = ("kernel_size", "stride", "padding", "dilation")
 
 
 def _prepare(name: str, tensor: str, callee: str, *more: str) -> None:
-    """The call that brings weights or a bias of a convolution into the order of its kernel; `more` is what weights say.
+    """Adds the call that brings weights or a bias of a convolution into the order of its kernel.
 
-    The texts that upstream prints leave no config out, so that one that is not known here is refused.
+    `more` are the attributes of weights alone. Upstream's texts leave no config out: an unknown config is refused.
     """
     form, bias = more or ("", "")
     types = ("input_dtype", "output_dtype")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dis
-import os
 import re
 import sys
 from collections.abc import Generator, Iterable
@@ -15,12 +13,9 @@ import jax
 from jax._src import source_info_util
 
 from jaxmesh.errors import JaxmeshError, MissingRuleError
-from jaxmesh.jaxprs import walk
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Eqn
 
 _util: Any = source_info_util
-_JAX = os.path.dirname(jax.__file__) + os.sep
-_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _TEXT_LINE = re.compile(r"line ([0-9]+): [\w.]+")
 
 
@@ -55,39 +50,9 @@ def source_location(eqn: Eqn) -> SourceLocation:
     return SourceLocation(frame.file_name, int(frame.start_line), int(frame.start_column), frame.function_name)
 
 
-def jax_assertion(error: AssertionError) -> str | None:
-    """Returns the line of the user's code whose call failed in an assertion inside JAX; None for a user's assertion.
-
-    JAX removes its frames from a traceback by default. A user's assertion is then recognised by the last instruction of
-    the last remaining frame, which raises.
-    """
-    line: str | None = None
-    last: tuple[str, str] | None = None
-    tb = error.__traceback__
-    while tb is not None:
-        code = tb.tb_frame.f_code
-        last = code.co_filename, dis.opname[code.co_code[tb.tb_lasti]]
-        if not code.co_filename.startswith((_JAX, _OURS)):
-            line = f"{code.co_filename}:{tb.tb_lineno}"
-        tb = tb.tb_next
-    if error.args or last is None or (last[1] == "RAISE_VARARGS" and not last[0].startswith(_JAX)):
-        return None
-    return line or "in JAX"
-
-
 def source_line(eqn: Eqn) -> str:
     """Returns `file:line (function)` of the user's code that bound an equation."""
     return _util.summarize(eqn.source_info)
-
-
-def is_transposed(jaxpr: Jaxpr) -> bool:
-    """Returns True if a part of a jaxpr is the transpose of what was traced, as reverse-mode derivatives are.
-
-    >>> import jax
-    >>> [is_transposed(jax.make_jaxpr(f)(1.0)) for f in (jax.numpy.sin, jax.grad(jax.numpy.sin))]
-    [False, True]
-    """
-    return any("transpose(" in str(e.source_info.name_stack) for e in walk.all_eqns(jaxpr))
 
 
 def line_of(eqn: Eqn) -> str:

@@ -6,30 +6,24 @@ the last two dims stay whole. The rule is tt-metal's own (`ttnn.reshape`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from jaxmesh.dialects import textual, ttnn
 from jaxmesh.dialects.definitions import definition_of, has_trait
-from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.op import Trait, Write
 from jaxmesh.dialects.program import Op, Program, Type, Value
-from jaxmesh.dialects.textual import MUTATES
 
 _TILE = 32
 _RESHAPE = "ttnn.reshape"
-_SHARES = {f"ttnn.{name}": op.in_place for name, op in ttnn.OPS.items() if op.in_place is not None} | {
-    _RESHAPE: 0,
-    **{name: op.writes for name, op in textual.OPS.items() if op.writes is not None},
-}
-"""By op: the number of the operand whose buffer its results may share."""
 
 
-def written_by(op: Op) -> list[Value]:
+def written_by(op: Op, how: Collection[Write] = (*Write,)) -> list[Value]:
     """Returns the operands into whose memory an op of either dialect writes."""
-    row = definition_of(op.name)
-    numbers = {*MUTATES.get(op.name, ()), None if row is None else row.writes}
-    numbers.add(None if op.name == _RESHAPE else _SHARES.get(op.name))
-    found = (op.operands[i] for i in numbers if i is not None and i < len(op.operands))
-    return [v for v in found if v is not None]
+    definition = definition_of(op.name)
+    if definition is None:
+        return []
+    writes = definition.writes
+    written = (op.operands[i] for i, write in writes.items() if write in how and i < len(op.operands))
+    return [v for v in written if v is not None]
 
 
 def is_view(before: Type, after: Type) -> bool:
@@ -46,8 +40,8 @@ def is_view(before: Type, after: Type) -> bool:
     return not before.tile or rows == rows_after or (rows % _TILE == 0 and rows_after % _TILE == 0)
 
 
-def _last_two(kind: Type) -> tuple[int, int]:
-    rows, last = (1, 1, *kind.shape)[-2:]
+def _last_two(tensor: Type) -> tuple[int, int]:
+    rows, last = (1, 1, *tensor.shape)[-2:]
     return rows, last
 
 
@@ -55,12 +49,18 @@ def aliases(ops: Iterable[Op], types: Sequence[Type]) -> dict[Value, Value]:
     """Returns, for every value that shares the buffer of earlier ones, the first of them."""
     first: dict[Value, Value] = {}
     for op in ops:
-        number = _SHARES.get(op.name)
+        number = _shared_operand(op)
         source = None if number is None or number >= len(op.operands) else op.operands[number]
         if source is None or (op.name == _RESHAPE and not is_view(types[source], types[op.results[0]])):
             continue
         first.update((v, first.get(source, source)) for v in op.results)
     return first
+
+
+def _shared_operand(op: Op) -> int | None:
+    """Returns the number of the operand whose buffer the results of an op may share."""
+    definition = definition_of(op.name)
+    return 0 if op.name == _RESHAPE else None if definition is None else definition.in_place
 
 
 def reads_overwritten(program: Program) -> bool:
@@ -80,8 +80,9 @@ def reads_overwritten(program: Program) -> bool:
     for op in program.ops:
         if not stale.isdisjoint(op.used):
             return True
-        row = definition_of(op.name)
-        into = None if row is None or row.writes is None else op.operands[row.writes]
+        definition = definition_of(op.name)
+        number = None if definition is None else definition.overwritten
+        into = None if number is None else op.operands[number]
         if into is not None:
             first = memory.get(into, into)
             if sum(memory.get(v, v) == first for v in op.used) > 1:

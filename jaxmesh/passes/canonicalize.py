@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.definitions import definition_of
+from jaxmesh.dialects.op import Write
 from jaxmesh.dialects.program import Op, Program, Shape, Value, without_dead
-from jaxmesh.dialects.textual import MUTATES
+from jaxmesh.passes.aliases import written_by
 from jaxmesh.passes.def_use import DefUse, created_number, use_counts
 from jaxmesh.passes.rules import Rules
 
 
 def canonicalize(program: Program) -> Program:
     """Returns the program with every op in its canonical form."""
-    mutated = {op.operands[i] for op in program.ops for i in MUTATES.get(op.name, ()) if i < len(op.operands)}
+    mutated = {v for op in program.ops for v in written_by(op, (Write.BESIDE_RESULTS,))}
     state = _State(replace(program, types=list(program.types), ops=[], results=[]), mutated, use_counts(program))
     for op in program.ops:
         state.take(op)
@@ -43,7 +44,7 @@ class _State(DefUse):
     """
 
     made: Program
-    mutated: set[Value | None]
+    mutated: set[Value]
     read: Counter[Value]
     same: dict[Value, Value] = field(default_factory=dict[Value, Value])
 
@@ -96,9 +97,9 @@ def _renamed(op: Op, name: str, operands: tuple[Value | None, ...], attributes: 
 
 
 def _attribute(op: Op, name: str) -> Any:
-    row = definition_of(op.name)
-    assert row is not None
-    return op.attributes.get(name, row.by_name[name].default)
+    definition = definition_of(op.name)
+    assert definition is not None
+    return op.attributes.get(name, definition.by_name[name].default)
 
 
 def _unchanged(state: _State, op: Op) -> bool:

@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.definitions import DEFINITIONS, has_trait
 from jaxmesh.dialects.host_calls import host_function_of
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import HOST_CALL, Op, Port, Program, Value
-from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
 from jaxmesh.passes.def_use import DefUse
 from jaxmesh.passes.layouts.decide_layouts import decide_layouts
 
-_TRANSPARENT = frozenset({"ttnn.reshape", "ttnn.typecast", *LAYOUT_ONLY})
+_TRANSPARENT = frozenset({
+    "ttnn.reshape", "ttnn.typecast", *(name for name, d in DEFINITIONS.items() if Trait.LAYOUT in d.traits),
+})  # fmt: skip
 
 
 def compute_on_host(function: Program, first: int = 0) -> Program:
@@ -51,7 +52,7 @@ def _segments(function: Program) -> Iterator[list[Op]]:
             if segment:
                 yield segment
             segment = []
-        elif op.name not in LAYOUT_ONLY and op.name != "ttnn.get_device" and id(op) not in created:
+        elif not has_trait(op.name, Trait.LAYOUT) and op.name != "ttnn.get_device" and id(op) not in created:
             segment.append(op)
     if segment:
         yield segment
@@ -77,7 +78,7 @@ def _tensors(function: Program, op: Op) -> list[Value]:
 def _call(function: Program, made: Program, number: int, ops: Sequence[Op]) -> Iterator[Op]:
     """Yields the call of a segment, and what brings each of its results to where it was."""
     place = {id(op) for op in ops}
-    stored = {op.results[0]: op.used[0] for op in function.ops if op.name in LAYOUT_ONLY}
+    stored = {op.results[0]: op.used[0] for op in function.ops if has_trait(op.name, Trait.LAYOUT)}
 
     def source(value: Value) -> Value:
         while value in stored:
@@ -87,7 +88,8 @@ def _call(function: Program, made: Program, number: int, ops: Sequence[Op]) -> I
     own = {v for op in ops for v in op.results}
     inner = [replace(op, operands=tuple(source(v) for v in _tensors(function, op))) for op in ops]
     given = tuple(dict.fromkeys(v for op in inner for v in op.used if v not in own))
-    read = {source(v) for op in function.ops if id(op) not in place and op.name not in LAYOUT_ONLY for v in op.used}
+    readers = [op for op in function.ops if id(op) not in place and not has_trait(op.name, Trait.LAYOUT)]
+    read = {source(v) for op in readers for v in op.used}
     read.update(source(r.value) for r in function.results)
     results = [v for op in ops for v in op.results if v in read]
     computed = [made.new(replace(function.types[v], host=True, tile=False)) for v in results]

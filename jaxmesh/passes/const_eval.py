@@ -10,18 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import HOST_CALL, LOAD_CACHED, WEIGHTS, Op, Port, Program, Value
-from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
 from jaxmesh.passes.aliases import written_by
 from jaxmesh.passes.compute_on_host import compute_on_host
 from jaxmesh.passes.layouts.decide_layouts import decide_layouts
 from jaxmesh.passes.memory import manage_memory
-
-_NEVER = frozenset({
-    "allocate_moe_compute_semaphore", "create_global_semaphore", "deallocate", "dropout", "dump_tensor", "empty",
-    "generic", "get_device", "rand",
-})  # fmt: skip
-"""Operations of either dialect that give another result each time, or none."""
 
 
 def hoist_const_eval(program: Program, *, on_host: bool = False, first: int = 0) -> Program:
@@ -72,7 +67,7 @@ def _constant_values(program: Program) -> set[Value]:
     found = {a.value for a in program.arguments if a.role in WEIGHTS} - written
     for op in program.ops:
         reads = [v for v in op.used if program.types[v].kind != "device"]
-        apart = op.name.partition(".")[2] in _NEVER or written_by(op) or not written.isdisjoint(op.results)
+        apart = has_trait(op.name, Trait.IMPURE) or written_by(op) or not written.isdisjoint(op.results)
         if not apart and found.issuperset(reads):
             found.update(op.results)
     return found
@@ -91,7 +86,7 @@ def _groups(program: Program) -> tuple[list[list[Op]], dict[Value, Op]]:
     for number, op in enumerate(program.ops):
         if not op.results or not constant.issuperset(op.results):
             continue
-        if op.name in LAYOUT_ONLY and op.used[0] not in group_of:
+        if has_trait(op.name, Trait.LAYOUT) and op.used[0] not in group_of:
             moves[op.results[0]] = op
             continue
         first, *others = sorted({group_of[v] for v in op.used if v in group_of}) or [number]
@@ -145,7 +140,7 @@ def _moved_first(function: Program) -> Program:
     for port in reversed(function.arguments):
         reached = {port.value}
         for op in function.ops:
-            if op.name in LAYOUT_ONLY and op.used[0] in reached:
+            if has_trait(op.name, Trait.LAYOUT) and op.used[0] in reached:
                 reached.update(op.results)
                 first.append(op)
     made = {v for op in first for v in op.results}

@@ -47,13 +47,14 @@ LOWERING = (
 """The passes from TTIR to TTNN. After `insert-transfers` every transfer is explicit."""
 
 
-def lower(program: Jaxpr, inputs: Inputs, mesh: Mesh) -> ResidencyMap:
+def lower(program: Jaxpr, inputs: Inputs, mesh: Mesh, passes: Sequence[JaxprPass] = LOWERING) -> ResidencyMap:
     """Lowers a closed TTIR-level jaxpr to a closed TTNN-level jaxpr of the same type.
 
     Args:
       program: the traced program, typed by varying axes.
       inputs: the residency of each argument.
       mesh: axis names and sizes.
+      passes: those of `LOWERING` that have not run on the program.
 
     Returns:
       The residencies of the lowered program, which is their `.program`.
@@ -62,6 +63,6 @@ def lower(program: Jaxpr, inputs: Inputs, mesh: Mesh) -> ResidencyMap:
       MissingRuleError: a transfer inside a primitive without a rule.
       UnsupportedError: a transfer in a branch or loop that devices take differently.
     """
-    for each in LOWERING:
+    for each in passes:
         program = each.run(program, inputs, mesh)
     return verify_ttnn(program, inputs, mesh)

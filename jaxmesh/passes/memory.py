@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from jaxmesh.dialects import ttnn
-from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Value
 from jaxmesh.passes.aliases import aliases
@@ -14,12 +13,15 @@ from jaxmesh.passes.ttir_to_ttnn.builder import with_defaults
 
 def manage_memory(program: Program, kept: Iterable[Value] = ()) -> Program:
     """Returns the program with every necessary copy, and every possible deallocation but of values that are kept."""
-    in_place = any(op.name in _IN_PLACE for op in program.ops)
+    in_place = any(_written(op) is not None for op in program.ops)
     copied = program.like(list(_insert_copies(program)), program.results) if in_place else program
     return copied.like(list(_insert_deallocations(copied, kept)), copied.results)
 
 
-_IN_PLACE = frozenset({f"ttnn.{name}" for name, op in ttnn.OPS.items() if op.in_place is not None})
+def _written(op: Op) -> int | None:
+    """Returns the number of the operand that an op overwrites; an op without a meaning writes where its text says."""
+    definition = definition_of(op.name)
+    return None if definition is None or Trait.OPAQUE in definition.traits else definition.in_place
 
 
 class _Memory:
@@ -67,8 +69,7 @@ def _insert_copies(program: Program) -> Iterator[Op]:
     """Inserts copies of operands that an in-place op must not overwrite: arguments, results, values used later."""
     memory = _Memory(program)
     for i, op in enumerate(program.ops):
-        definition = ttnn.OPS.get(op.name.removeprefix("ttnn."))
-        number = None if definition is None else definition.in_place
+        number = _written(op)
         value = None if number is None or number >= len(op.operands) else op.operands[number]
         if value is None or number is None or memory.free(value, op, i):
             memory.add(op, value)

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects import ttnn
-from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.definitions import has_trait, ttnn_definition
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.forms import Takes, stored_as
 from jaxmesh.dialects.ttnn.op import TtnnOp
-from jaxmesh.errors import ResidencyError, VerifyError
+from jaxmesh.errors import JaxmeshError, ResidencyError, VerifyError
 from jaxmesh.passes.aliases import aliases
 from jaxmesh.passes.layouts.wanted_rows import forms_of, tensors as tensors_of
 from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
@@ -26,12 +25,21 @@ def verify_program(program: Program, strict: bool = False) -> None:
       strict: whether operands and results must have the element types that the real functions take and give.
 
     Raises:
-      VerifyError: an op that TTNN does not have, an attribute that its row does not know or misses, a value used before
-        it is there, after it is deallocated, or after an op that works in place wrote over it, a tensor deallocated
-        twice or never, a wrong result type.
+      VerifyError: an op that TTNN does not have, an unknown or missing attribute, a value used before it is there,
+        after it is deallocated, or after an op that works in place wrote over it, a tensor deallocated twice or never,
+        a wrong result type.
       ResidencyError: an operand on the wrong side.
     """
     _Verifier(program, strict).run()
+
+
+def is_valid(program: Program) -> bool:
+    """Returns True if a flat TTNN program breaks no rule that `verify_program` checks."""
+    try:
+        verify_program(program)
+    except JaxmeshError:
+        return False
+    return True
 
 
 class _Verifier:
@@ -82,41 +90,41 @@ class _Verifier:
         if name in _SPECIAL:
             _SPECIAL[name](self, op)
         else:
-            self._row(op, name)
+            self._defined(op)
         for value in op.results:
             if value in self.live or value in self.gone:
                 raise VerifyError(f"{op.name} gives value {value}, which is defined already.")
             self.live.add(value)
 
-    def _row(self, op: Op, name: str) -> None:
-        row = ttnn.OPS.get(name)
-        if row is None and has_trait(op.name, Trait.TEXTUAL):
+    def _defined(self, op: Op) -> None:
+        definition = ttnn_definition(op.name)
+        if definition is None:
+            raise VerifyError(f"{op.name} is not an op of TTNN; define it in jaxmesh/dialects/ttnn/*.py.")
+        if Trait.TEXTUAL in definition.traits:
             return
-        if row is None:
-            raise VerifyError(f"{op.name} is no op of TTNN's table; add a row in jaxmesh/dialects/ttnn/*.py.")
         # A verdict holds for all ops of the same attributes and types, which the program keeps alive.
         kinds = [None if v is None else id(self.types[v]) for v in (*op.operands, *op.results)]
-        alike = (name, id(op.attributes), len(op.results), *kinds)
+        alike = (op.name, id(op.attributes), len(op.results), *kinds)
         if alike in self.checked:
             return
-        _check_attributes(op, row)
-        tensors = self._check_handle(op, row)
-        least, most = row.definition.operands
+        _check_attributes(op, definition)
+        tensors = self._check_handle(op, definition)
+        least, most = definition.operands
         if not least <= len(tensors) or (most is not None and len(tensors) > most):
             raise VerifyError(f"{op.name} takes {least} to {most} operands, got {len(tensors)}.")
-        if row.in_place is not None:
-            self._write(op, row.in_place)
+        if definition.in_place is not None:
+            self._write(op, definition.in_place)
         placed = [self.types[v] for v in (*tensors, *op.results)]
         if not all(k.host for k in placed):
-            self._check_forms(op, row)
-        elif any(k.tile for k in placed) or not (has_trait(op.name, Trait.ON_HOST) or row.on_device):
+            self._check_forms(op, definition)
+        elif any(k.tile for k in placed) or not (has_trait(op.name, Trait.ON_HOST) or definition.on_device):
             raise ResidencyError(f"{op.name} works on the devices, got {', '.join(map(_show, placed))}.")
-        if row.in_place is None:
+        if definition.in_place is None:
             self.checked.add(alike)
 
-    def _check_forms(self, op: Op, row: TtnnOp) -> None:
+    def _check_forms(self, op: Op, definition: TtnnOp) -> None:
         """Checks that operands and results have the residencies and types of the definition."""
-        found = forms_of(self.program, op, row)
+        found = forms_of(self.program, op, definition)
         given = tuple([None if v is None else self.types[v] for v in tensors_of(self.program, op)])
         for i, kind in enumerate(given):
             takes = found.operand(i)
@@ -160,11 +168,11 @@ class _Verifier:
                     "copy it first with ttnn.assign."
                 )
 
-    def _check_handle(self, op: Op, row: TtnnOp) -> list[Value]:
-        """Returns the tensors among the operands; the device stands last where the row wants it."""
+    def _check_handle(self, op: Op, definition: TtnnOp) -> list[Value]:
+        """Returns the tensors among the operands; the device stands last where the definition wants it."""
         given = op.used
         tensors = [v for v in given if self.types[v].kind == "tensor"]
-        wants = row.on_device and not self.types[op.results[0]].host
+        wants = definition.on_device and not self.types[op.results[0]].host
         last = op.operands[-1] if op.operands else None
         if len(given) - len(tensors) != wants or (wants and (last is None or self.types[last].kind != "device")):
             raise VerifyError(f"{op.name}: the device is {'' if wants else 'not '}its last operand, got {op.operands}.")
@@ -270,14 +278,13 @@ _SPECIAL: Mapping[str, Callable[[_Verifier, Op], None]] = {
 }
 
 
-def _check_attributes(op: Op, row: TtnnOp) -> None:
-    if not op.attributes and not row.definition.attributes:
+def _check_attributes(op: Op, definition: TtnnOp) -> None:
+    if not op.attributes and not definition.attributes:
         return
-    known = row.definition.by_name
+    known = definition.by_name
     strange = sorted(op.attributes.keys() - known.keys())
     if strange:
-        allowed = ", ".join(known) or "none"
-        raise VerifyError(f"{op.name} has no attribute {', '.join(strange)}; its attributes are: {allowed}.")
+        raise VerifyError(f"{op.name} has no attribute {', '.join(strange)}; {definition.listed_attributes}.")
     missing = [a.name for a in known.values() if a.required and a.name not in op.attributes]
     if missing:
         raise VerifyError(f"{op.name} needs the attribute {', '.join(missing)}.")
@@ -293,8 +300,8 @@ def _wanted_form(takes: Takes) -> str:
     return f"on the {'host' if takes.host else 'devices'}, in {'tiles' if takes.layout == 'tile' else 'rows'}"
 
 
-def _show(kind: Type) -> str:
-    if kind.kind == "device":
+def _show(value_type: Type) -> str:
+    if value_type.kind == "device":
         return "the device"
-    where: Any = "host" if kind.host else "devices"
-    return f"{kind.dtype}{list(kind.shape)} ({where}, {'tiles' if kind.tile else 'rows'})"
+    where: Any = "host" if value_type.host else "devices"
+    return f"{value_type.dtype}{list(value_type.shape)} ({where}, {'tiles' if value_type.tile else 'rows'})"

@@ -66,7 +66,7 @@ def _has_claim(varying: Sequence[str], mesh: AnyMesh) -> bool:
     return any(n > 1 and a not in varying for a, n in mesh.shape.items())
 
 
-class _Call(threading.local):
+class _CallState(threading.local):
     """The state of a call, in its thread."""
 
     checks_arguments = False
@@ -84,7 +84,7 @@ class CheckedCalls:
         self._claims, self._argument_claims = claims, False
         self._collector = Collector()
         self._functions: dict[Hashable, Callable[..., Any]] = {}
-        self._lock, self._here = threading.RLock(), _Call()
+        self._lock, self._here = threading.RLock(), _CallState()
 
     def note_claim(self, program: bool = False, arguments: bool = False) -> None:
         """Notes a claim; the first of its kind restarts the call, before anything has run."""

@@ -57,7 +57,7 @@ class Compiled:
         self._compiled = jax.jit(run, donate_argnums=boundary.donated).lower(*avals).compile()
         shardings, _ = self._compiled.input_shardings
         rows = zip(avals, shardings, boundary.arguments, strict=True)
-        self._parameters = [_Parameter(x.shape, x.dtype, s, a.varying, boundary.mesh) for x, s, a in rows]
+        self._parameters = [_PlacedParameter(x.shape, x.dtype, s, a.varying, boundary.mesh) for x, s, a in rows]
         self._leaf = is_tensor if any(p.varying is not None for p in self._parameters) else None
         # The number of arguments if each is a leaf: such a call is flat already.
         count = len(self._parameters)
@@ -205,7 +205,7 @@ class Compiled:
         return f"Compiled({self._boundary.name}, mesh={self._boundary.sizes})"
 
 
-class _Parameter:
+class _PlacedParameter:
     """One parameter of a compiled program, and a sharding that is known to be equivalent to its own."""
 
     __slots__ = ("dtype", "known", "mesh", "shape", "sharding", "varying")
@@ -225,7 +225,7 @@ class _Parameter:
         return False
 
 
-def _data(leaf: Any, parameter: _Parameter) -> Any:
+def _data(leaf: Any, parameter: _PlacedParameter) -> Any:
     """Returns the stored array of a leaf if it is a tensor exactly where one is expected; else None."""
     if not isinstance(leaf, MeshTensor):
         return leaf if parameter.varying is None else None

@@ -7,14 +7,14 @@ import dataclasses
 import math
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 from jax.sharding import AbstractMesh, Mesh
 
-from jaxmesh.dialects import program as flat
-from jaxmesh.dialects.residency import DEVICE
+from jaxmesh.dialects.program import Port
+from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import (
     AssumptionWarning,
@@ -28,21 +28,20 @@ from jaxmesh.errors import (
     UnsupportedError,
     VerifyError,
 )
-from jaxmesh.frontends.mlir.decode import Program, decode
+from jaxmesh.frontends.mlir.decode import decode
 from jaxmesh.frontends.mlir.fitting_mesh import fitting_mesh
 from jaxmesh.frontends.mlir.module import DeclaredMesh, Function, Source, choose, declared_mesh, load_text
 from jaxmesh.frontends.mlir.placement import with_arguments_on_devices, with_layouts_obeyed
+from jaxmesh.frontends.mlir.printed import PrintedText
 from jaxmesh.frontends.mlir.source import RunLine, read
-from jaxmesh.frontends.mlir.to_program import flat_program
+from jaxmesh.frontends.mlir.text import Text
 from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
 from jaxmesh.frontends.stablehlo.text import StablehloText, is_stablehlo, read_function
-from jaxmesh.jaxprs import compat, control_flow, walk
 from jaxmesh.jaxprs.backend import backend_started
-from jaxmesh.jaxprs.rewrite import inline_calls
 from jaxmesh.jaxprs.trees import show_paths
+from jaxmesh.passes.lowering import LOWERING
 from jaxmesh.sharding.mesh import FLAG, AnyMesh, as_mesh, context_mesh, default_axis_names, make_mesh, program_mesh
 from jaxmesh.stages.from_stablehlo import import_stablehlo
-from jaxmesh.stages.imported import Imported
 from jaxmesh.stages.stages import Traced
 from jaxmesh.validate import as_bool, as_instance, check_size
 
@@ -58,8 +57,8 @@ def from_mlir(
     Arguments are positional: full arrays, or `MeshTensor`s where the file declares `presharded`, whose declared type is
     the local shape. The result is one value, or a tuple; a presharded result is a `MeshTensor`.
 
-    Every mistake is an error that names the line. TTIR does not record over which mesh axes presharded arguments
-    differ: where a program is right only if they are equal along some, it takes coordinate 0, and `.assumptions` of the
+    Every mistake is an error that names the line. TTIR does not record the mesh axes along which presharded arguments
+    differ. Where a program is right only if they are equal along some, it takes coordinate 0, and `.assumptions` of the
     result lists the place.
 
     Args:
@@ -69,8 +68,8 @@ def from_mlir(
         taken, or emulated (up to 64); where that is too late the mesh is abstract, and the program can be traced and
         lowered only.
       func: the name of the function; by default the only public one, or `main`, or `forward`.
-      strict: makes errors of warnings: a `shard_shape` that disagrees with `shard_dims`, an op in a form that upstream
-        does not define, block floats.
+      strict: makes errors of warnings: a `shard_shape` that disagrees with `shard_dims`, an op that is not as
+        upstream defines it, block floats.
 
     Raises:
       ParseError: the text is no MLIR, or holds no such function.
@@ -102,84 +101,90 @@ def from_mlir(
     return import_program(file, decode_function(file, choose(file, func)), mesh, strict=strict)
 
 
-def decode_function(file: Source, function: Function, *, promotes: bool = False) -> Program | StablehloText:
+def decode_function(file: Source, function: Function, *, promotes: bool = False) -> Text | StablehloText:
     """Reads the signature and the body of a function, of TTIR, TTNN or StableHLO; for `promotes` see `decode`."""
     return read_function(function) if is_stablehlo(function) else decode(function, file.functions, promotes=promotes)
 
 
 def import_program(
     file: Source,
-    program: Program | StablehloText,
+    text: Text | StablehloText,
     mesh: AnyMesh | None,
     *,
     strict: bool = False,
-    there: bool = False,
+    unannotated_on_devices: bool = False,
 ) -> Traced:
-    """A decoded function as a traced program; see `from_mlir`.
+    """Returns a decoded function as a traced program; see `from_mlir`.
 
-    With `there`, arguments of which the text says nothing, and that no mesh_shard reads, are on the devices.
+    With `unannotated_on_devices`, arguments without a status that no mesh_shard reads are on the devices.
     """
-    if isinstance(program, StablehloText):
-        return import_stablehlo(program, program_mesh(_mesh(file, program, mesh)), strict=strict, there=there)
-    if strict and program.notes:
-        raise UnsupportedError(f"{program.notes[0]}; that is an error when strict.")
-    if strict and program.deviations:
-        raise VerifyError(f"{program.deviations[0].rstrip('.')}; that is an error when strict.")
-    found = program_mesh(_mesh(file, program, mesh))
-    program = with_arguments_on_devices(program) if there else with_layouts_obeyed(program)
-    boundary = _boundary(program, found)
-    outcome, on_devices = _trace(program, boundary, strict)
-    _check_results(program, boundary, on_devices)
+    if isinstance(text, StablehloText):
+        over = program_mesh(_mesh(file, text, mesh))
+        return import_stablehlo(text, over, strict=strict, unannotated_on_devices=unannotated_on_devices)
+    if strict and text.notes:
+        raise UnsupportedError(f"{text.notes[0]}; that is an error when strict.")
+    if strict and text.deviations:
+        raise VerifyError(f"{text.deviations[0].rstrip('.')}; that is an error when strict.")
+    over = program_mesh(_mesh(file, text, mesh))
+    text = with_arguments_on_devices(text) if unannotated_on_devices else with_layouts_obeyed(text)
+    boundary = _boundary(text, over)
+    outcome, residency = _trace(text, boundary, strict)
+    on_devices = [r is DEVICE for r in residency.results]
+    _check_results(text, boundary, on_devices)
     if strict and outcome.casts:
         raise VerifyError(f"{outcome.casts[0]}; that is an error when strict.")
-    _warn(program, outcome)
+    _warn(text, outcome)
+    return Traced(
+        boundary,
+        outcome.jaxpr,
+        _out_tree(text),
+        outcome.assumptions,
+        imported=_printed(text, outcome, boundary, on_devices),
+        residency=residency,
+    )
+
+
+def _printed(text: Text, outcome: Outcome, boundary: Boundary, on_devices: Sequence[bool]) -> PrintedText | None:
+    """Returns the text for printing; None for an earlier version, or if something is assumed."""
     # No text contains what is assumed or corrected.
-    changed = outcome.assumptions or outcome.shard_shapes or outcome.casts or program.notes or program.deviations
-    imported = Imported(outcome.jaxpr, (lambda _: None) if changed else _reader(program, boundary, on_devices))
-
-    def decompose() -> Any:
-        return inline_calls(outcome.jaxpr, names={control_flow.IMPORTED_OP})
-
-    return Traced(boundary, decompose, _out_tree(program), outcome.assumptions, imported=imported)
-
-
-def _reader(program: Program, boundary: Boundary, on_devices: Sequence[bool]) -> Callable[[str], flat.Program | None]:
-    """Reads the text as a flat program, without MLIR's own module, which holds every constant of the file."""
-    rows = zip(program.arguments, program.presharded, show_paths(boundary.in_tree), strict=True)
-    arguments = [flat.Port(0, p, path, a.varying if p else None, a.role) for a, p, path in rows]
-    declared = zip(program.results, on_devices, strict=True)
+    changed = outcome.assumptions or outcome.shard_shapes or outcome.casts or text.notes or text.deviations
+    if changed or not text.is_current:
+        return None
+    rows = zip(text.arguments, text.presharded, show_paths(boundary.in_tree), strict=True)
+    arguments = [Port(0, p, path, a.varying if p else None, a.role) for a, p, path in rows]
+    declared = zip(text.results, on_devices, strict=True)
     results = [d if r.status is None else r.status == "presharded" for r, d in declared]
-    body, mesh, public = program.body, boundary.sizes, boundary.public
-    return lambda dialect: flat_program(body, dialect, mesh, arguments, results, public=public)
+    dialects = frozenset({op.name.partition(".")[0] for op in text.program.ops})
+    return PrintedText(text.program, dialects, boundary.sizes, arguments, results, boundary.public)
 
 
 # --- the mesh --------------------------------------------------------------------------------------------------------
 
 
-def mesh_sizes(file: Source, program: Program | StablehloText) -> tuple[int, ...] | None:
-    """Returns the mesh shape that a file declares for a function, else the one that its ops fix, or None."""
-    declared = _declared_mesh(program, file.run_lines)
+def mesh_sizes(file: Source, text: Text | StablehloText) -> tuple[int, ...] | None:
+    """Returns the mesh shape that a file declares for a function, else the shape that its ops fix, or None."""
+    declared = _declared_mesh(text, file.run_lines)
     if declared is not None:
         return declared.sizes
-    if isinstance(program, Program) and program.device_mesh is None and program.needs is not None:
-        return fitting_mesh(program.body)
-    return program.device_mesh
+    if isinstance(text, Text) and text.device_mesh is None and text.needs is not None:
+        return fitting_mesh(text)
+    return text.device_mesh
 
 
-def _declared_mesh(program: Program | StablehloText, runs: Sequence[RunLine]) -> DeclaredMesh | None:
-    if isinstance(program, StablehloText) and program.axes is not None:
-        return DeclaredMesh(tuple(program.axes.values()), program.where)
-    return declared_mesh(program.function, runs)
+def _declared_mesh(text: Text | StablehloText, runs: Sequence[RunLine]) -> DeclaredMesh | None:
+    if isinstance(text, StablehloText) and text.axes is not None:
+        return DeclaredMesh(tuple(text.axes.values()), text.where)
+    return declared_mesh(text.function, runs)
 
 
-def _mesh(file: Source, program: Program | StablehloText, given: AnyMesh | None) -> AnyMesh:
+def _mesh(file: Source, text: Text | StablehloText, given: AnyMesh | None) -> AnyMesh:
     """Returns the given mesh, checked against the file's; else the file's; else the context's; else one device."""
     found = as_mesh(given) if given is not None else context_mesh()
     runs = file.run_lines
     if found is not None:
         # Of several RUN lines the one with the given mesh is meant.
         runs = [r for r in runs if r.sizes == tuple(found.shape.values())] or runs
-    declared = _declared_mesh(program, runs)
+    declared = _declared_mesh(text, runs)
     if found is not None:
         sizes = tuple(found.shape.values())
         if declared is not None and declared.sizes == (1, *sizes):
@@ -193,17 +198,17 @@ def _mesh(file: Source, program: Program | StablehloText, given: AnyMesh | None)
                 "a mesh of the file's shape, or none."
             )
         return found
-    sizes = mesh_sizes(file, program)
+    sizes = mesh_sizes(file, text)
     if sizes is not None:
         return _make(sizes)
-    if program.needs is None and any(program.presharded):
+    if text.needs is None and any(text.presharded):
         raise MeshError(
             "a presharded argument needs a mesh, but the file names none; give mesh=jaxmesh.make_mesh((2, 4)) (or an "
             "AbstractMesh), or set one with jax.set_mesh."
         )
-    if program.needs is not None:
+    if text.needs is not None:
         raise MeshError(
-            f"{program.needs} needs a mesh, but the file names none, and its ops do not fix one; give "
+            f"{text.needs} needs a mesh, but the file names none, and its ops do not fix one; give "
             "mesh=jaxmesh.make_mesh((2, 4)) (or an AbstractMesh; on the command line --mesh 2x4), set one with "
             'jax.set_mesh, or write `module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>}`, or a RUN '
             "line with mesh-shape=2,4."
@@ -235,7 +240,7 @@ EMULATED, MOST = 8, 64
 
 
 def _make(sizes: tuple[int, ...]) -> AnyMesh:
-    """A mesh of a file's shape: of devices that exist, or can still be emulated; else abstract."""
+    """Returns a mesh of a file's shape: of devices that exist, or can still be emulated; else abstract."""
     count = math.prod(sizes)
     if count <= MOST:
         config: Any = jax.config
@@ -249,47 +254,33 @@ def _make(sizes: tuple[int, ...]) -> AnyMesh:
 # --- tracing ---------------------------------------------------------------------------------------------------------
 
 
-def _trace(program: Program, boundary: Boundary, strict: bool) -> tuple[Outcome, Sequence[bool]]:
-    """Traces the function once; returns also per result whether it stays on the devices.
-
-    A result that is declared presharded, but holds no argument, is replicated; only then the function is traced again.
-    """
+def _trace(text: Text, boundary: Boundary, strict: bool) -> tuple[Outcome, ResidencyMap]:
+    """Traces the function; returns also the residencies of its values, with transfers in place of `mesh_shard`s."""
     abstract = boundary.mesh.abstract_mesh if isinstance(boundary.mesh, Mesh) else boundary.mesh
-    settings = Settings(abstract, strict=strict)
-    outcome = _trace_assuming(program, settings)
-    on_devices = _on_devices(program, boundary, outcome)
-    rows = enumerate(zip(program.results, on_devices, _constant(outcome.jaxpr), strict=True))
-    free = frozenset(i for i, (r, d, constant) in rows if r.status == "presharded" and constant and not d)
-    if not free:
-        return outcome, on_devices
-    outcome = _trace_assuming(program, dataclasses.replace(settings, replicated=free))
-    return outcome, _on_devices(program, boundary, outcome)
+    outcome = _trace_assuming(text, Settings(abstract, strict=strict))
+    inputs = boundary.residencies
+    return outcome, ResidencyMap(LOWERING[0].run(outcome.jaxpr, inputs, boundary.sizes), inputs)
 
 
-def _on_devices(program: Program, boundary: Boundary, outcome: Outcome) -> Sequence[bool]:
-    residency = Traced(boundary, outcome.jaxpr, _out_tree(program)).residency
-    return [r is DEVICE for r in residency.results]
-
-
-def _out_tree(program: Program) -> Any:
-    count = len(program.results)
+def _out_tree(text: Text) -> Any:
+    count = len(text.results)
     return _tree.structure(0 if count == 1 else (0,) * count)
 
 
-def _trace_assuming(program: Program, settings: Settings) -> Outcome:
+def _trace_assuming(text: Text, settings: Settings) -> Outcome:
     """Traces with presharded arguments that differ everywhere; assumes what only their equality proves."""
-    outcome = trace_program(program, settings)
+    outcome = trace_program(text, settings)
     if outcome.unproven is not None:
-        _check_assumed(program, settings, outcome.unproven)
+        _check_assumed(text, settings, outcome.unproven)
     if outcome.error is not None:
         raise outcome.error
     return outcome
 
 
-def _check_assumed(program: Program, settings: Settings, unproven: ReplicationError) -> None:
-    if not any(program.presharded):
+def _check_assumed(text: Text, settings: Settings, unproven: ReplicationError) -> None:
+    if not any(text.presharded):
         raise unproven
-    equal = trace_program(program, dataclasses.replace(settings, presharded_vary=False))
+    equal = trace_program(text, dataclasses.replace(settings, presharded_vary=False))
     if equal.unproven is not None:
         raise equal.unproven
     if equal.error is not None and not isinstance(equal.error, VerifyError):
@@ -298,41 +289,30 @@ def _check_assumed(program: Program, settings: Settings, unproven: ReplicationEr
         raise unproven
 
 
-def _boundary(program: Program, mesh: AnyMesh) -> Boundary:
+def _boundary(text: Text, mesh: AnyMesh) -> Boundary:
     every = tuple(a for a in mesh.axis_names if mesh.shape[a] > 1)
-    body = program.body
-    for number, a in enumerate(program.body.arguments):
-        check_size(a.shape, a.dtype, f"line {body.line}: argument {number} of @{body.name}")
-    rows = zip(program.body.arguments, program.varying(mesh.axis_names), program.arguments, strict=True)
+    name, avals = text.function.name, text.avals
+    for number, a in enumerate(avals):
+        check_size(a.shape, a.dtype, f"line {text.function.line}: argument {number} of @{name}")
+    rows = zip(avals, text.varying(mesh.axis_names), text.arguments, strict=True)
     arguments = tuple(
-        Argument(a, None if v is None else tuple(n for n in every if n in v), role=row.role) for a, v, row in rows
+        Argument(a, None if v is None else tuple(n for n in every if n in v), role=own.role) for a, v, own in rows
     )
     in_tree = _tree.structure((tuple(range(len(arguments))), {}))
-    return Boundary(program.body.name, mesh, in_tree, arguments, public=program.function.says_public)
+    return Boundary(name, mesh, in_tree, arguments, public=text.function.says_public)
 
 
-def _constant(jaxpr: compat.Jaxpr) -> list[bool]:
-    """Per result whether no argument is in it."""
-    body = walk.open_jaxpr(jaxpr)
-    given: set[Any] = {*body.invars}
-    for eqn in body.eqns:
-        if any(isinstance(a, compat.Var) and a in given for a in eqn.invars):
-            given.update(eqn.outvars)
-    return [not (isinstance(a, compat.Var) and a in given) for a in body.outvars]
-
-
-def _check_results(program: Program, boundary: Boundary, on_devices: Sequence[bool]) -> None:
+def _check_results(text: Text, boundary: Boundary, on_devices: Sequence[bool]) -> None:
     """Checks that results are full or sharded as the file declares; one device is both."""
-    statuses = [r.status for r in program.results]
+    statuses = [r.status for r in text.results]
     if not any(statuses) or math.prod(boundary.sizes.values()) == 1:
         return
-    body = program.body
     for number, (status, on_device) in enumerate(zip(statuses, on_devices, strict=True)):
         found = "presharded" if on_device else "unsharded"
         if status is not None and status != found:
             raise VerifyError(
-                f"line {program.body.end}: func.return: result {number} of @{body.name} is declared {status} "
-                f"(line {body.line}), but it is {found}: it "
+                f"line {text.end}: func.return: result {number} of @{text.function.name} is declared {status} "
+                f"(line {text.function.line}), but it is {found}: it "
                 + (
                     "stays on the devices; aggregate it with a mesh_shard."
                     if on_device
@@ -341,12 +321,12 @@ def _check_results(program: Program, boundary: Boundary, on_devices: Sequence[bo
             )
 
 
-def _warn(program: Program, outcome: Outcome) -> None:
-    for text in outcome.assumptions:
-        warnings.warn(text, AssumptionWarning, stacklevel=4)
-    for text in outcome.shard_shapes:
-        warnings.warn(text, ShardShapeWarning, stacklevel=4)
-    for text in (*program.deviations, *outcome.casts):
-        warnings.warn(text, DeviationWarning, stacklevel=4)
-    for text in program.notes:
-        warnings.warn(text, BlockFloatWarning, stacklevel=4)
+def _warn(text: Text, outcome: Outcome) -> None:
+    for sentence in outcome.assumptions:
+        warnings.warn(sentence, AssumptionWarning, stacklevel=4)
+    for sentence in outcome.shard_shapes:
+        warnings.warn(sentence, ShardShapeWarning, stacklevel=4)
+    for sentence in (*text.deviations, *outcome.casts):
+        warnings.warn(sentence, DeviationWarning, stacklevel=4)
+    for sentence in text.notes:
+        warnings.warn(sentence, BlockFloatWarning, stacklevel=4)

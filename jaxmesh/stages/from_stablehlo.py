@@ -18,19 +18,19 @@ from jaxmesh.errors import (
 )
 from jaxmesh.frontends.stablehlo.shardings import axes_of
 from jaxmesh.frontends.stablehlo.text import StablehloText, import_text
-from jaxmesh.jaxprs.control_flow import IMPORTED_OP
-from jaxmesh.jaxprs.rewrite import inline_calls
 from jaxmesh.sharding.mesh import AnyMesh
-from jaxmesh.stages.imported import Imported
 from jaxmesh.stages.stages import Traced
 
 _tree: Any = jax.tree
 
 
-def import_stablehlo(text: StablehloText, mesh: AnyMesh, *, strict: bool = False, there: bool = False) -> Traced:
-    """A function of a StableHLO module as a traced program over a mesh; see `from_mlir`.
+def import_stablehlo(
+    text: StablehloText, mesh: AnyMesh, *, strict: bool = False, unannotated_on_devices: bool = False
+) -> Traced:
+    """Returns a function of a StableHLO module as a traced program over a mesh; see `from_mlir`.
 
-    With `there`, the arguments of a program for one device are on it, as they are where upstream writes no mesh_shard.
+    With `unannotated_on_devices`, the arguments of a program for one device are on it. Upstream puts them there if it
+    writes no mesh_shard.
     """
     function = text.function
     if text.axes is not None:
@@ -56,7 +56,7 @@ def import_stablehlo(text: StablehloText, mesh: AnyMesh, *, strict: bool = False
         Argument(
             jax.ShapeDtypeStruct(a.shape, a.dtype),
             tuple(n for n in mesh.axis_names if n in axes_of(s) and mesh.shape[n] > 1)
-            if here or (there and mesh.size == 1)
+            if here or (unannotated_on_devices and mesh.size == 1)
             else None,
         )
         for a, s, here in rows
@@ -65,14 +65,7 @@ def import_stablehlo(text: StablehloText, mesh: AnyMesh, *, strict: bool = False
     count = len(program.results)
     out_tree = _tree.structure(0 if count == 1 else (0,) * count)
     boundary = Boundary(function.name, mesh, in_tree, arguments, public=function.says_public)
-    jaxpr = program.jaxpr
-
-    def decompose() -> Any:
-        return inline_calls(jaxpr, names={IMPORTED_OP})
-
-    # Ops of TTIR that the text calls by name are printed as they are.
-    imported = Imported(jaxpr, lambda _: None)
-    return Traced(boundary, decompose, out_tree, program.assumptions, imported=imported, decisions=program.decisions)
+    return Traced(boundary, program.jaxpr, out_tree, program.assumptions, decisions=program.decisions)
 
 
 def _rename_axes(mesh: AnyMesh, names: tuple[str, ...]) -> AnyMesh:

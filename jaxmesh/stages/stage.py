@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from jaxmesh.analysis.reference_rules import RULES, reference_input
+from jaxmesh.dialects.imported_op import decompose
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
@@ -68,14 +69,24 @@ class Stage(abc.ABC):
     def _flat(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool) -> Program:
         """Returns a new flat program."""
 
+    @functools.cached_property
+    def _decomposed(self) -> Any:
+        """The jaxpr with the equations of their meaning in place of imported operations."""
+        return decompose(self._jaxpr)
+
     @abc.abstractmethod
-    def _analyse(self) -> ResidencyMap:
+    def _analyse(self, jaxpr: Any) -> ResidencyMap:
         """Returns the residencies of a lowered program, or of a traced one with transfers in place of `mesh_shard`s."""
 
     @functools.cached_property
     def residency(self) -> ResidencyMap:
         """The residency of every value; of a traced program, with its `mesh_shard`s replaced by transfers."""
-        return self._analyse()
+        return self._analyse(self._jaxpr)
+
+    @functools.cached_property
+    def _decomposed_residency(self) -> ResidencyMap:
+        """The residency of every value of the decomposed program."""
+        return self.residency if self._decomposed is self._jaxpr else self._analyse(self._decomposed)
 
     def _check_expressible(self) -> None:
         if self.inexpressible is not None:
@@ -154,7 +165,7 @@ class Stage(abc.ABC):
 
     def jaxpr_text(self) -> str:
         """The jaxpr as text; a program that TTIR cannot express has this one alone."""
-        return walk.text(self._jaxpr)
+        return walk.text(self._decomposed)
 
     def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
         """Runs the program on the reference executor: NumPy, a plain loop over mesh coordinates; slow, the oracle.
@@ -167,7 +178,7 @@ class Stage(abc.ABC):
           ReplicationError: replication is checked, and copies differ that are claimed to be equal.
         """
         self._check_expressible()
-        boundary, program = self._boundary, self._jaxpr
+        boundary, program = self._boundary, self._decomposed
         check_executable(program)
         shards = [reference_input(x) for x in check_call(boundary, args, kwargs)]
         if is_enabled(check_replication):
@@ -190,7 +201,7 @@ class Stage(abc.ABC):
           InexpressibleError: TTIR cannot express the program.
         """
         self._check_expressible()
-        return self._jaxpr
+        return self._decomposed
 
     @property
     def mesh(self) -> AnyMesh:
@@ -235,7 +246,7 @@ class Stage(abc.ABC):
         """
         from jaxmesh.analysis.program_flow import stage_values
 
-        return stage_values(repr(self), self.jaxpr, self._boundary, self.residency)
+        return stage_values(repr(self), self.jaxpr, self._boundary, self._decomposed_residency)
 
     def record(self, *args: Any, only: Only = None, max_bytes: int | None = None, **kwargs: Any) -> Recording:
         """Runs the program, and gives every equation's value on every device, keyed by source location.
@@ -272,4 +283,4 @@ class Stage(abc.ABC):
         from jaxmesh.analysis.record.run_reference import record_reference
 
         leaves = check_call(self._boundary, args, kwargs)
-        return record_reference(self._jaxpr, self._boundary, leaves, Wanted.of(only, max_bytes), self._level)
+        return record_reference(self._decomposed, self._boundary, leaves, Wanted.of(only, max_bytes), self._level)

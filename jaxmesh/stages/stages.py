@@ -29,9 +29,10 @@ from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.strip_mesh import move_to_mesh
-from jaxmesh.passes.lowering import lower
+from jaxmesh.passes.lowering import LOWERING, lower
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
+from jaxmesh.passes.verify_program import is_valid
 from jaxmesh.runtime.distributed.agreement import compare_program
 from jaxmesh.runtime.distributed.collectives import spans_processes
 from jaxmesh.runtime.regions import Plan, plan_regions
@@ -48,7 +49,7 @@ from jaxmesh.validate import as_index, as_path
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
-    from jaxmesh.stages.imported import Imported
+    from jaxmesh.frontends.mlir.printed import PrintedText
 
 
 class Traced(Stage):
@@ -64,12 +65,14 @@ class Traced(Stage):
         out_tree: Any,
         assumptions: Sequence[str] = (),
         inexpressible: InexpressibleError | None = None,
-        imported: Imported | None = None,
+        imported: PrintedText | None = None,
+        residency: ResidencyMap | None = None,
         decisions: Sequence[Decision] = (),
     ) -> None:
         super().__init__(boundary, jaxpr, out_tree, inexpressible)
         self._assumptions = tuple(assumptions)
         self.imported = imported
+        self._known_residency = residency
         self._decisions = tuple(decisions)
 
     @classmethod
@@ -91,19 +94,19 @@ class Traced(Stage):
     def _flat(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool) -> Program:
         from jaxmesh.passes.pipeline import ttir_program
 
-        imported = self.imported
-        if imported is not None and groups and (program := imported.program("ttir")) is not None:
+        if groups and self.imported is not None and (program := self.imported.program("ttir")) is not None:
             return program
-        jaxpr = self._jaxpr if imported is None else imported.jaxpr
-        return ttir_program(jaxpr, self._boundary, self._out_tree, self.residency.results, groups, unroll_limit)
+        return ttir_program(self._jaxpr, self._boundary, self._out_tree, self.residency.results, groups, unroll_limit)
 
     def explain(self, cluster: str | None = None) -> Explanation:
         """Explains where every value lives, what every equation moves and what the pass did; see `Lowered.explain`."""
         return self.lower().explain(cluster)
 
-    def _analyse(self) -> ResidencyMap:
+    def _analyse(self, jaxpr: Any) -> ResidencyMap:
+        if self._known_residency is not None and jaxpr is self._jaxpr:
+            return self._known_residency
         inputs = self._boundary.residencies
-        return ResidencyMap(lower_mesh_shards(self._jaxpr, inputs, self._boundary.sizes), inputs)
+        return ResidencyMap(lower_mesh_shards(jaxpr, inputs, self._boundary.sizes), inputs)
 
     @property
     def fun_name(self) -> str:
@@ -129,7 +132,10 @@ class Traced(Stage):
             return self.lower().lower_with_jax(lowering_platforms, **of_jax)
         if self.inexpressible is not None:
             return Lowered(self._boundary, self._jaxpr, self._out_tree, inexpressible=self.inexpressible)
-        residency = lower(self._jaxpr, self._boundary.residencies, self._boundary.sizes)
+        # Of an imported program the first pass has run, which tells where its results live.
+        known = self._known_residency
+        program, passes = (self._jaxpr, LOWERING) if known is None else (known.program, LOWERING[1:])
+        residency = lower(program, self._boundary.residencies, self._boundary.sizes, passes)
         return Lowered(self._boundary, residency.program, self._out_tree, self, residency)
 
     def _repr_html_(self) -> str:
@@ -161,20 +167,20 @@ class Lowered(JaxLowered):
         self._traced = traced
         self._lowered_residency = residency
 
-    def _analyse(self) -> ResidencyMap:
+    def _analyse(self, jaxpr: Any) -> ResidencyMap:
+        if jaxpr is not self._jaxpr:
+            return self.residency.with_calls_inlined(jaxpr)
         # A program over another mesh has other types, and so other variables.
-        return self._lowered_residency or ResidencyMap(self._jaxpr, self._boundary.residencies)
+        return self._lowered_residency or ResidencyMap(jaxpr, self._boundary.residencies)
 
     def _flat(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool) -> Program:
         from jaxmesh.passes.pipeline import ttnn_program
 
         imported = None if self._traced is None else self._traced.imported
-        lowered = self.residency
-        if imported is not None:
-            if groups and (program := imported.program("ttnn")) is not None:
-                return program
-            lowered = lower(imported.jaxpr, self._boundary.residencies, self._boundary.sizes)
-        return ttnn_program(lowered, self._boundary, self._out_tree, groups, unroll_limit, strict, upstream)
+        program = imported.program("ttnn") if imported is not None and groups else None
+        if program is not None and is_valid(program):
+            return program
+        return ttnn_program(self.residency, self._boundary, self._out_tree, groups, unroll_limit, strict, upstream)
 
     def export(
         self,
@@ -285,8 +291,8 @@ class Lowered(JaxLowered):
         if traced is None:
             found = explain(boundary, self.residency, None, self._out_tree)
         else:
-            about = traced.assumptions, traced.decisions
-            found = explain(boundary, self.residency, traced.jaxpr, self._out_tree, *about)
+            about = traced._jaxpr, self._out_tree, traced.assumptions, traced.decisions
+            found = explain(boundary, self.residency, *about)
         if cluster is None:
             return found
         estimate = self.estimate(cluster)
@@ -318,14 +324,12 @@ class Lowered(JaxLowered):
         Raises:
           MeshError: the mesh is abstract, and no devices are given; or others than those of the mesh are.
         """
-        checked = is_enabled(check_replication)
-        mesh = assign_devices(self._boundary.mesh, device_assignment)
+        checked, mesh = is_enabled(check_replication), assign_devices(self._boundary.mesh, device_assignment)
         if mesh is self._boundary.mesh:
             return self._compiled(mesh, checked)
         # Traced without devices: the types name a mesh that is not quite the one to run on.
         boundary = dataclasses.replace(self._boundary, mesh=mesh)
-        abstract: Any = mesh.abstract_mesh
-        jaxpr = move_to_mesh(self._jaxpr, abstract)
+        jaxpr = move_to_mesh(self._jaxpr, mesh.abstract_mesh)
         there = Lowered(boundary, jaxpr, self._out_tree, self._traced, inexpressible=self.inexpressible)
         return there._compiled(mesh, checked)
 
@@ -337,14 +341,13 @@ class Lowered(JaxLowered):
         def run(*leaves: Any) -> Any:
             return self.run(leaves, mesh, checks)
 
-        collector = collector if claims else None
         return Compiled(
             self._boundary,
             run,
             mesh,
             checked=checked,
-            collector=collector,
-            residency=self.residency,
+            collector=collector if claims else None,
+            residency=self._decomposed_residency,
             explain=self.explain,
         )
 

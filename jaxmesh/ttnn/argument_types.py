@@ -114,7 +114,7 @@ _OWNERS: Mapping[str, Any] = {
 
 
 def default_of(parameter: Parameter) -> Any:
-    """Returns the default of a parameter; the name of it if the emulation has no such object."""
+    """Returns the default of a parameter; its name if the emulation lacks such an object."""
     value = parameter.default
     if value is NEEDED or not isinstance(value, Name):
         return value

@@ -24,9 +24,9 @@ def assemble(
     topology: TensorTopology | None,
     storage: Storage = ON_DEVICE,
 ) -> MeshTensor:
-    """Returns a tensor from the shard at each mesh coordinate; `varying` is None if some devices have no shard.
+    """Returns a tensor from the shard at each mesh coordinate; `varying` is None if some devices lack a shard.
 
-    Each of several processes gets all shards, and puts those of its own devices there.
+    Each of several processes gets all shards, and puts the shards of local devices there.
     """
     check_process()
     first = next(iter(shards.values()))

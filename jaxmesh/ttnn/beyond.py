@@ -26,13 +26,13 @@ def is_enabled() -> bool:
 
 
 def enable(on: bool = True) -> None:
-    """Turns the switch on, or off, for the whole process."""
+    """Sets the switch on or off, for the whole process."""
     _process[0] = on
 
 
 @contextlib.contextmanager
 def enabled() -> Generator[None]:
-    """Turns the switch on inside of a `with` block.
+    """Sets the switch on inside of a `with` block.
 
     >>> from jaxmesh.ttnn import beyond
     >>> with beyond.enabled():

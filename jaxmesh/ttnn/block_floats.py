@@ -55,6 +55,6 @@ def round_to_blocks(array: Any, kind: DataType, numpy: Any = np) -> Any:
         values = kept.astype(np.float32) * unit.astype(np.float32)
     # The exponent of infinity with any other bit is a NaN.
     values = numpy.where((shared == 255) & (kept > 1 << (_BITS[kind.name] - 1)), np.nan, values)
-    # The format has no negative zero.
+    # The format lacks a negative zero.
     values = numpy.where((words >> 31 == 1) & (kept > 0), -values, values).astype(np.float32)
     return values.reshape(*rows.shape)[..., :size].reshape(shape)

@@ -42,7 +42,7 @@ class Binder:
 
     @property
     def signature(self) -> inspect.Signature:
-        """The signature for `help`: that of the first overload."""
+        """The signature for `help`, of the first overload."""
         place, name = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
         rows = [
             inspect.Parameter(p.name, name if p.keyword else place, default=default_of(p)) for p in self._overloads[0]
@@ -54,7 +54,7 @@ class Binder:
         return self.slots[self._also.get(name, name)]
 
     def is_default(self, slot: int, value: Any) -> bool:
-        """Returns True if a value is that of an argument left out."""
+        """Returns True if a value marks an argument that was left out."""
         default = self.defaults[slot]
         return value is None or value is default or (not is_tensor(value) and value == default)
 
@@ -73,7 +73,7 @@ class Binder:
     def _known_by_elements(
         self, form: tuple[Any, ...], given: Sequence[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[list[int], list[Any]]:
-        """Returns what `_select` does, kept by element types, too: those of a list may select another overload."""
+        """Returns what `_select` does, kept by element types, too: the types in a list may select another overload."""
         rows = [tuple(map(type, cast("Sequence[Any]", x))) for x in given if type(x) is list or type(x) is tuple]
         if any(list in row or tuple in row for row in rows):
             return self._select(args, kwargs)
@@ -95,7 +95,7 @@ class Binder:
                     defaults[self.slot(p.name)] = default_of(p)
                 return [*order, *[self.slot(n) for n in kwargs]], defaults
             problems.append(found)
-        # Of several overloads, the one that most arguments fit.
+        # The overload that most arguments fit.
         raise self.error(max(problems, key=lambda p: p[0])[1])
 
     def error(self, what: str) -> ArgumentTypeError:
@@ -138,8 +138,9 @@ _ROWS = frozenset({list, tuple, Shape})
 def argument_key(values: Sequence[Any], slots: Sequence[int]) -> list[Hashable] | None:
     """Returns a key of the values in some slots: equal keys have values of the same types and meaning.
 
-    It has two entries per value, and is None if a value has no key, such as an array. Emitted programs make their
-    lists and memory configs anew in every call, so identity is no key; and `1 == True == 1.0`, so values are none.
+    It has two entries per value, and is None if a value cannot be a key, such as an array. Emitted programs make their
+    lists and memory configs anew in every call, so identity cannot be a key. Nor can
+    values: `1 == True == 1.0`.
     """
     key: list[Hashable] = []
     for slot in slots:

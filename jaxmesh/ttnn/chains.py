@@ -1,7 +1,7 @@
 """Chains of ops: one program computes them when somebody looks at a result.
 
 Compiling a program takes XLA tens of milliseconds, however small it is, and a program of a model has hundreds of ops of
-different shapes. All checks of an op, and the types of its results, are those of an op that runs at once.
+different shapes. All checks of an op, and the types of its results, are the same as when an op runs at once.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Chain:
         return number
 
     def run(self) -> None:
-        """Runs the ops as one program, whose results are those that a tensor still stores."""
+        """Runs the ops as one program, whose results are the values that a tensor still stores."""
         wanted = [(i, result) for i, there in enumerate(self._results) if (result := there()) is not None]
         key = tuple(self._steps), tuple(i for i, _ in wanted)
         program = _programs.get(key) or _programs.put(key, _program(*key))
@@ -118,7 +118,7 @@ def _program(steps: Sequence[Step], wanted: Sequence[int]) -> Callable[..., Any]
             values += run(*[arrays[n] if n < 0 else values[n] for n in numbers])
         return [values[n] for n in wanted]
 
-    # Each op rounds to its element type, as it does in a program of its own.
+    # Each op rounds to its element type, as it does in a separate program.
     return _jax.jit(chain, compiler_options={"xla_allow_excess_precision": False})
 
 

@@ -56,7 +56,7 @@ class Composed:
             names = [n for n, x in given.items() if n.startswith("input") or isinstance(x, TensorBase)]
             converted = convert_operands([given[n] for n in names], results[0].computed)
             given |= dict(zip(names, converted, strict=True))
-        # Without results of its own, the rules of the functions that it is composed of say the types.
+        # Where no results are declared, the rules of the composing functions determine the types.
         with contextlib.nullcontext() if results == [] else computing():
             result = self._compute(**given)
         if results:

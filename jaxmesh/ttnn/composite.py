@@ -1,4 +1,4 @@
-"""Functions of `ttnn` without an op in the table, composed of those that have one."""
+"""Functions of `ttnn` without an op in the table, composed of functions with an op."""
 
 from __future__ import annotations
 
@@ -216,13 +216,13 @@ def unsqueeze(input_tensor: Any, dim: Any) -> Any:
 
 @composed()
 def square(input_tensor: Any, memory_config: Any) -> Any:
-    """Squares each element, by `ttnn.multiply`."""
+    """Computes the square of each element, by `ttnn.multiply`."""
     return _op("multiply", input_tensor, input_tensor, memory_config=memory_config)
 
 
 @composed(input_b="input_tensor_b")
 def rsub(input_tensor_a: Any, input_tensor_b: Any, dtype: Any, memory_config: Any) -> Any:
-    """Subtracts the first operand from the second, which may be a number."""
+    """Computes the second operand, which may be a number, minus the first."""
     options = {"dtype": dtype, "memory_config": memory_config}
     if isinstance(input_tensor_b, (Tensor, MeshTensor)):
         return _op("subtract", input_tensor_b, input_tensor_a, **options)
@@ -231,7 +231,7 @@ def rsub(input_tensor_a: Any, input_tensor_b: Any, dtype: Any, memory_config: An
 
 @composed()
 def squared_difference(input_tensor_a: Any, input_tensor_b: Any, dtype: Any, memory_config: Any) -> Any:
-    """Squares the difference."""
+    """Computes the square of the difference."""
     difference = _op("subtract", input_tensor_a, input_tensor_b)
     return _op("multiply", difference, difference, dtype=dtype, memory_config=memory_config)
 
@@ -262,7 +262,7 @@ ltz, lez = _against_zero("ltz", "lt"), _against_zero("lez", "le")
 
 
 def _clamp(input_tensor: Any, min: Any, max: Any, memory_config: Any) -> Any:  # noqa: A002
-    """Clamps a tensor between two bounds, which are numbers or tensors; None for no bound."""
+    """Selects values between two bounds, which are numbers or tensors; None leaves a side open."""
     if any(isinstance(b, (Tensor, MeshTensor)) for b in (min, max)):
         out = input_tensor if min is None else _op("maximum", input_tensor, min, memory_config=memory_config)
         return out if max is None else _op("minimum", out, max, memory_config=memory_config)
@@ -307,13 +307,13 @@ def update_cache(cache: Any, input: Any, update_idx: Any, batch_offset: Any) -> 
 
 @composed()
 def clone(input: Any, dtype: Any, memory_config: Any) -> Any:  # noqa: A002
-    """Copies a tensor on the devices, by `ttnn.assign`."""
+    """Makes a copy of a tensor on the devices, by `ttnn.assign`."""
     return _op("assign", input, dtype=dtype, memory_config=memory_config or input.memory_config())
 
 
 @composed()
 def identity(input_tensor: Any, memory_config: Any) -> Any:
-    """Copies a tensor on the devices."""
+    """Makes a copy of a tensor on the devices."""
     return _op("assign", input_tensor, memory_config=memory_config or input_tensor.memory_config())
 
 

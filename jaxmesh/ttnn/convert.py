@@ -1,4 +1,4 @@
-"""Converts between `ttnn` and NumPy or torch. A tensor on several devices has no value without a composer."""
+"""Converts between `ttnn` and NumPy or torch. A tensor on several devices needs a composer."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _read(op: str, tensor: Any, composer: MeshToTensor | None) -> np.ndarray[Any
     if isinstance(tensor, Tensor):
         return tensor.value(op, composer)
     if composer is not None:
-        raise ArgumentTypeError(f"{op}: a composer joins a distributed tensor, got one of no device; leave it out.")
+        raise ArgumentTypeError(f"{op}: a composer joins a distributed tensor, got a host tensor; leave it out.")
     if isinstance(tensor, _ARRAY):
         return elements(tensor, op)
     raise ArgumentTypeError(f"{op} takes a tensor, got {type(tensor).__name__}.")

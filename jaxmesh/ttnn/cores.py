@@ -52,7 +52,7 @@ class CoreRangeSet:
 
 
 class ShardOrientation(enum.Enum):
-    """The order in which cores get the shards of a tensor."""
+    """The order of cores along the shards of a tensor."""
 
     ROW_MAJOR = 0
     COL_MAJOR = 1

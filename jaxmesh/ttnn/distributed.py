@@ -1,6 +1,6 @@
 """`ttnn`'s distribution API, emulated: mappers, composers, `distribute_tensor`, `aggregate_tensor`.
 
-Names, argument order and defaults are those of tt-metal's Python bindings (`ttnn/distributed`). The two operations are
+Names, argument order and defaults follow tt-metal's Python bindings (`ttnn/distributed`). The two operations are
 the same whether traced or eager: the same configs, the same shape arithmetic, the same errors.
 """
 
@@ -184,7 +184,7 @@ def _check_elements(mapper: TensorToMesh, tensor: Any) -> None:
     """Refuses to shard a dim of size 0, which the real library does not cut; jaxmesh itself does."""
     given: Any = getattr(tensor, "shape", None)
     if is_enabled() or not isinstance(given, tuple):
-        return  # What is no tensor is refused by `distribute`.
+        return  # `distribute` refuses anything but a tensor.
     shape = cast("tuple[int, ...]", given)
     rank = len(shape)
     cut = [p.dim for p in mapper.config.placements if isinstance(p, PlacementShard)]
@@ -250,7 +250,7 @@ def get_device_tensors(tensor: MeshTensor) -> list[Any]:
 
     A shard on the devices is a `MeshTensor` on the mesh of one device; a shard in host memory is a host `Tensor`. Each
     has a value without a composer: `ttnn.to_torch(t)`, `numpy.asarray(t)`, `t.to_list()`. No shard is copied. Of
-    several processes each gets the shards of its own devices. Shards of random keys, which `ttnn` lacks, are
+    several processes each gets the shards of its local devices. Shards of random keys, which `ttnn` lacks, are
     `jax.Array`s.
 
     Raises:
@@ -272,7 +272,7 @@ def get_device_tensors(tensor: MeshTensor) -> list[Any]:
         block = tensor.storage.block
         return [Tensor.wrap(np.asarray(shard), tensor.layout, block) for _, shard in tensor.shards()]
     mesh: Any = tensor.mesh
-    # As in the real `ttnn`, the device of a shard is that of the whole tensor.
+    # As in the real `ttnn`, a shard has the device of the whole tensor.
     owner = owner_of([tensor]) or MeshDevice(mesh)
     tensors: list[Any] = []
     for coordinate, shard in tensor.shards():
@@ -336,7 +336,7 @@ def combine_device_tensors(*, tensors: Sequence[MeshTensor]) -> MeshTensor:
 
 
 def _unrelated_axes(mesh: Mesh, coords: Sequence[Sequence[int]]) -> tuple[tuple[str, ...] | None, TensorTopology]:
-    """Returns varying axes and topology of unrelated tensors, no dim of which was cut."""
+    """Returns varying axes and topology of unrelated tensors, whose dims are all whole."""
     topology = TensorTopology(MeshShape(len(coords)), (PlacementShard(0),), tuple(map(MeshCoordinate, coords)))
     if len(coords) < mesh.devices.size:
         return None, topology

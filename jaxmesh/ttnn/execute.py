@@ -15,7 +15,8 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.dialects import ttnn
-from jaxmesh.dialects.op import OpDef, Trait, compute, describe
+from jaxmesh.dialects.op import OpDef, Trait, describe
+from jaxmesh.dialects.perform import compute
 from jaxmesh.errors import (
     ArgumentTypeError,
     JaxmeshError,
@@ -91,7 +92,7 @@ NO_ARGUMENTS = StaticArguments()
 
 
 def perform(
-    row: OpDef,
+    definition: OpDef,
     title: str,
     operands: Sequence[Any],
     static: StaticArguments,
@@ -101,7 +102,7 @@ def perform(
     """Performs one op on the devices, as a part of the program that is being traced, or on the host.
 
     Args:
-      row: the op.
+      definition: the op.
       title: its name for messages, such as `ttnn.add`.
       operands: tensors, and numbers, which take the element type of the last tensor; a NumPy array of rank 0 keeps its
         own.
@@ -117,18 +118,18 @@ def perform(
             if t.storage.type is StorageType.HOST:
                 storage = _host_storage(title, operands, static)
                 break
-        return _perform_on_mesh(row, title, operands, static, mesh, storage)
+        return _perform_on_mesh(definition, title, operands, static, mesh, storage)
     if jax.sharding.get_abstract_mesh().manual_axes:
         sizes = compat.program_mesh(title)
         arrays = [x for x in operands if not isinstance(x, NUMBER)]
-        return _compute(row, title, [_convert_number(title, x, arrays) for x in operands], static, sizes)
+        return _compute(definition, title, [_convert_number(title, x, arrays) for x in operands], static, sizes)
     if mesh is not None:
-        return _perform_on_mesh(row, title, operands, static, mesh, storage)
+        return _perform_on_mesh(definition, title, operands, static, mesh, storage)
     if operands and not static.on_host:
         raise _not_on_devices(title, operands, 0)
     # Copied in and out: an op that changes nothing would return the caller's own memory.
     arrays = [_jnp.array(host_array(x, title)) for x in operands]
-    return [np.array(x) for x in _compute(row, title, arrays, static, {})]
+    return [np.array(x) for x in _compute(definition, title, arrays, static, {})]
 
 
 def _common_mesh(title: str, tensors: Sequence[MeshTensor]) -> AnyMesh:
@@ -230,7 +231,7 @@ makes anew in every call."""
 
 
 def _perform_on_mesh(
-    row: OpDef, title: str, operands: Sequence[Any], static: StaticArguments, mesh: AnyMesh, storage: Storage
+    definition: OpDef, title: str, operands: Sequence[Any], static: StaticArguments, mesh: AnyMesh, storage: Storage
 ) -> list[MeshTensor]:
     data: list[Any] = []
     types: list[OperandType] = []
@@ -245,10 +246,10 @@ def _perform_on_mesh(
             stored = _number_on_mesh(title, operands, i, mesh)
             types.append(((), stored.shape, stored.dtype, None))
         data.append(stored)
-    key = (row.name, mesh, static.key, *types)
+    key = (definition.name, mesh, static.key, *types)
     op = _compiled.get(key)
     if op is None:
-        op = _compiled.put(key, _compile(row, title, static, types, mesh))
+        op = _compiled.put(key, _compile(definition, title, static, types, mesh))
     if op.is_view and isinstance(operands[0], MeshTensor) and type(data[0]) is ARRAY and not is_staged():
         return [operands[0].reshape_lazily(op.results[0][0], storage, op.run)]
     chain = current_chain()
@@ -261,7 +262,7 @@ def _perform_on_mesh(
 
 
 def _number_on_mesh(title: str, operands: Sequence[Any], i: int, mesh: AnyMesh) -> Any:
-    """Returns an operand that is no tensor on all devices."""
+    """Returns a number, or a NumPy array of rank 0, on all devices."""
     x = operands[i]
     if isinstance(x, NUMBER):
         return _copy_to_all(_convert_number(title, x, [t for t in operands if isinstance(t, MeshTensor)]), mesh)
@@ -282,7 +283,7 @@ def _make_constants(op: CompiledOp, key: Hashable) -> list[Any]:
 
 
 def _compile(
-    row: OpDef, title: str, static: StaticArguments, operands: Sequence[OperandType], mesh: AnyMesh
+    definition: OpDef, title: str, static: StaticArguments, operands: Sequence[OperandType], mesh: AnyMesh
 ) -> CompiledOp:
     _check_operand_types(title, operands, mesh)
     sizes = dict(mesh.shape)
@@ -296,7 +297,7 @@ def _compile(
             )
             for x, (varying, shape, dtype, local) in zip(stored, operands, strict=True)
         ]
-        return _compute(row, title, shards, static, sizes)
+        return _compute(definition, title, shards, static, sizes)
 
     results: list[tuple[Shape, tuple[str, ...], tuple[Shape, np.dtype[Any]]]] = []
 
@@ -311,7 +312,7 @@ def _compile(
         outs = zip(compute_locally(stored), results, strict=True)
         return [_lax.reshape(x, (*shape, *[1] * len(axes))) for x, (shape, axes, _) in outs]
 
-    run.__name__ = run.__qualname__ = row.name
+    run.__name__ = run.__qualname__ = definition.name
     structs = [
         jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
         for spec, (_, shape, dtype, _) in zip(specs, operands, strict=True)
@@ -319,7 +320,8 @@ def _compile(
     jax.eval_shape(compat.shard_map(infer_types, mesh=mesh, in_specs=specs, out_specs=PartitionSpec()), *structs)
     out_specs = [storage_spec(len(shape), axes) for shape, axes, _ in results]
     mapped = compat.shard_map(run, mesh=mesh, in_specs=specs, out_specs=out_specs)
-    is_view = Trait.VIEW in row.traits and len(operands) == 1 and [axes for _, axes, _ in results] == [operands[0][0]]
+    unchanged = len(operands) == 1 and [axes for _, axes, _ in results] == [operands[0][0]]
+    is_view = Trait.VIEW in definition.traits and unchanged
     return CompiledOp(jax.jit(mapped), tuple(results), is_view)
 
 
@@ -339,19 +341,16 @@ def _check_operand_types(title: str, operands: Sequence[OperandType], mesh: AnyM
 
 
 def _compute(
-    row: OpDef, title: str, operands: Sequence[Any], static: StaticArguments, mesh: Mapping[str, int]
+    definition: OpDef, title: str, operands: Sequence[Any], static: StaticArguments, mesh: Mapping[str, int]
 ) -> list[Any]:
     """Performs an op inside a typed trace; the op infers the types of its results."""
     like: Any = static.dtype or (operands[0].dtype if operands else np.dtype(_jnp.bfloat16))
     check_size(static.shape or (), like, f"{title}: its result")
-    declared = [jax.ShapeDtypeStruct(static.shape or (), like)] * row.results[0]
-    try:
-        outs = compute(row, operands, dict(static.attributes), declared, mesh)
-        for x in outs:
-            check_size(x.shape, x.dtype, f"{title}: its result")
-    except VerifyError as error:
-        # The rule speaks of the op; the caller knows it by its Python name.
-        raise type(error)(str(error).replace(f"ttir.{row.name}", title, 1)) from error
+    declared = [jax.ShapeDtypeStruct(static.shape or (), like)] * definition.results[0]
+    # The caller knows the op by its Python name.
+    outs = compute(definition, operands, dict(static.attributes), declared, mesh, title)
+    for x in outs:
+        check_size(x.shape, x.dtype, f"{title}: its result")
     if static.dtype is not None:
         outs[0] = _lax.convert_element_type(outs[0], jax.dtypes.canonicalize_dtype(static.dtype))
     return outs
@@ -363,7 +362,7 @@ def _compute(
 def apply_operator(name: str, operands: Sequence[Any]) -> Any:
     """Returns the result of a Python operator by the op of TTNN of that name; `NotImplemented` for other operands."""
     known: Any = (MeshTensor, *NUMBER, *_ARRAYS)
-    # Whatever NumPy converts to an array is in host memory.
+    # An object that NumPy converts to an array is in host memory.
     values: list[Any] = [
         x if isinstance(x, known) or getattr(x, "__array__", None) is None else np.asarray(x) for x in operands
     ]
@@ -379,5 +378,5 @@ def apply_op(
 ) -> Any:
     """Returns the only result of an op of TTNN; with a storage, the op also takes tensors in host memory."""
     static = NO_ARGUMENTS if storage is None else StaticArguments(attributes, dtype, None, True)
-    (out,) = perform(ttnn.OPS[name].definition, f"ttnn.{name}", operands, static, None, storage or ON_DEVICE)
+    (out,) = perform(ttnn.OPS[name], f"ttnn.{name}", operands, static, None, storage or ON_DEVICE)
     return out

@@ -22,7 +22,7 @@ def _add_residual(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) -
 
 
 def _pad_to_shape(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) -> bool:
-    """Says by the sizes in front of the elements and of the whole how much stands on either side."""
+    """Computes, from the sizes in front of the elements and of the whole, how much stands on either side."""
     x, whole, front = (values[slots[n]] for n in ("input_tensor", "output_padded_shape", "input_tensor_start"))
     values[slots["padding"]] = [(f, w - f - n) for f, w, n in zip(front, whole, x.shape, strict=True)]
     return True
@@ -36,7 +36,7 @@ def _write_into(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) -> 
 
 
 def _know(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) -> bool:
-    """Leaves to another argument what this one says."""
+    """Moves the value of this argument to another one."""
     return True
 
 
@@ -102,7 +102,7 @@ def _flatten_image(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) 
 def _name_dims(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) -> bool:
     """Makes [1, height, width, channels] of an image without a batch, or without channels."""
     x = values[slots["input_tensor"]]
-    # The function has no rule in dialects/ttnn/rules, so nothing has checked its arguments before.
+    # Without a rule in dialects/ttnn/rules, nothing has checked the arguments before.
     sizes = list(x.shape) if isinstance(x, (MeshTensor, Tensor)) else []
     if len(sizes) in (2, 3):
         values[slots["input_tensor"]] = lookup("ttnn.reshape")(x, [1, *sizes, 1][:4])

@@ -52,14 +52,14 @@ def reshape(x: Any, shape: Sequence[int]) -> Any:
     if not isinstance(x, MeshTensor):
         return x.reshape(tuple(shape))
     static = StaticArguments((("shape", tuple(shape)),))
-    (out,) = perform(ttnn.OPS["reshape"].definition, "ttnn.reshape", [x], static, None, x.storage)
+    (out,) = perform(ttnn.OPS["reshape"], "ttnn.reshape", [x], static, None, x.storage)
     out.owner = x.owner
     return out
 
 
 def _cast(x: MeshTensor, dtype: np.dtype[Any]) -> MeshTensor:
     static = StaticArguments((), dtype)
-    (out,) = perform(ttnn.OPS["typecast"].definition, "ttnn.typecast", [x], static, None, x.storage)
+    (out,) = perform(ttnn.OPS["typecast"], "ttnn.typecast", [x], static, None, x.storage)
     return out
 
 

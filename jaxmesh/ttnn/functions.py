@@ -1,4 +1,4 @@
-"""Functions for the ops of TTNN: each row of the table is callable under the name of its Python call."""
+"""Functions for the ops of TTNN: each definition is callable under the name of its Python call."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _LIMIT = 1024
 """The most calls of an op whose converted arguments are kept."""
 
 
-class Function:
-    """One op, callable as in `ttnn`; its signature, conversions and meaning come from its row."""
+class EmulatedFunction:
+    """One op, callable as in `ttnn`; its signature, conversions and meaning come from its definition."""
 
     def __init__(self, entry: TtnnOp) -> None:
         self.entry = entry
@@ -46,7 +46,7 @@ class Function:
         self.__name__ = self.callee.rsplit(".", 1)[-1]
         self.__qualname__ = self.callee.removeprefix("ttnn.")
         self.__module__ = "jaxmesh.ttnn"
-        params, row = entry.python.params, entry.definition
+        params = entry.python.params
         self._binder = binder = Binder(self.callee, {other: p.name for p in params for other in p.also})
         self.__signature__ = binder.signature
         self.__doc__ = doc_of(entry, self.__signature__)
@@ -57,7 +57,7 @@ class Function:
             int(p.key) for p in params if p.source == "operand" and p.name.endswith(("index", "idx"))
         }
         self._operand_list = next((slots[p.name] for p in params if p.source == "operands"), None)
-        known = row.by_name
+        known = entry.by_name
         self._attributes = [(slots[p.name], known[str(p.key)], p) for p in params if p.source == "attribute"]
         given = {a.name for _, a, _ in self._attributes}
         self._implied = tuple((k, v) for k, v in _IMPLIED.items() if k in known and k not in given)
@@ -105,7 +105,7 @@ class Function:
         if computed is not None:
             operands = convert_operands(operands, computed)
         mesh = None if operands else mesh_of(device)
-        outs = perform(self.entry.definition, self.callee, operands, static, mesh, storage)
+        outs = perform(self.entry, self.callee, operands, static, mesh, storage)
         if results:
             outs = finish(outs, results)
         if owner is not None:
@@ -114,7 +114,7 @@ class Function:
         return self._result(values, outs)
 
     def _device_operands(self, values: Sequence[Any]) -> list[Any] | None:
-        """Returns the operands if they are tensors on the devices, or if there are none and a device is given."""
+        """Returns the operands if they are tensors on the devices, or if a device is given in place of operands."""
         operands: Any = [values[i] for _, i in self._operands]
         if self._operand_list is not None:
             operands = values[self._operand_list]
@@ -123,7 +123,7 @@ class Function:
         known = cast("list[Any]", operands)
         if self._device is not None and values[self._device] is not None:
             return known if not known and type(values[self._device]) is MeshDevice and not in_program() else None
-        least = self.entry.definition.operands[0]
+        least = self.entry.operands[0]
         for i, x in enumerate(known):
             if x is None and i >= least:
                 return self._device_operands_there(known)
@@ -132,10 +132,10 @@ class Function:
         return known or None
 
     def _device_operands_there(self, operands: Sequence[Any]) -> list[Any] | None:
-        """Returns those of the operands that are not left out, if they are tensors on the devices."""
+        """Returns the operands without absent ones, if they are tensors on the devices."""
         there = [x for x in operands if x is not None]
         good = all(type(x) is MeshTensor and x.storage.type is StorageType.DEVICE for x in there)
-        return there if good and len(there) >= self.entry.definition.operands[0] else None
+        return there if good and len(there) >= self.entry.operands[0] else None
 
     def fit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
         """Returns how badly the arguments fit this form of the op, 0 for a perfect fit; None if they do not fit."""
@@ -155,7 +155,7 @@ class Function:
         factor: Any = None
         extras = list[str]()
         for name, slot in self._unsupported:
-            # The cache holds no second op.
+            # The cache never holds a second op.
             if name == "activation" and isinstance(values[slot], str) and values[slot] in ACTIVATIONS:
                 activation, key = values[slot], None
             elif name == "scalar" and not self._binder.is_default(slot, values[slot]):
@@ -173,7 +173,7 @@ class Function:
             for name in (*extras, self.callee):
                 if name in EXTRAS and EXTRAS[name](lookup, values, slots):
                     key = None
-        complete = COMPLETE.get(self.entry.definition.name)
+        complete = COMPLETE.get(self.entry.name)
         if complete is any_axes and values[slots["cluster_axis"]] is None:
             axes = wide_axes(self.callee, values[self._operands[0][1]])[1]
             if len(axes) > 1:
@@ -206,7 +206,6 @@ class Function:
         for i, attribute, param in self._attributes:
             if values[i] is not None:
                 attributes.append((attribute.name, convert_argument(self.callee, param, attribute, values[i])))
-        row = self.entry.definition
         shape = self._shape(values, attributes)
         dtype = self._value(values, "dtype")
         if results and not operands:
@@ -216,11 +215,11 @@ class Function:
             dtype = None
         if dtype is not None:
             dtype = stored_dtype(dtype, self.callee)
-        static = StaticArguments(tuple(attributes), dtype, shape, Trait.ON_HOST in row.traits)
+        static = StaticArguments(tuple(attributes), dtype, shape, Trait.ON_HOST in self.entry.traits)
         device = self._value(values, "device")
         mesh = None if device is None else mesh_of(device)
         storage = self._storage(values, operands)
-        outs = perform(row, self.callee, [array_of(x) for x in operands], static, mesh, storage)
+        outs = perform(self.entry, self.callee, [array_of(x) for x in operands], static, mesh, storage)
         outs = [set_owner(x, device if isinstance(device, MeshDevice) else owner) for x in outs]
         if any(isinstance(x, Tensor) for x in operands) or (not operands and mesh is None):
             outs = [wrap_array(x, storage.layout) for x in outs]
@@ -258,7 +257,7 @@ class Function:
             into.overwrite(outs[0])
         if self._output is not None and values[self._output] is not None:
             return write_result(self.callee, values[self._output], outs[0])
-        return outs[0] if self.entry.definition.results == (1, 1) else outs
+        return outs[0] if self.entry.results == (1, 1) else outs
 
     def _value(self, values: Sequence[Any], source: str) -> Any:
         slot = self._by_source.get(source)
@@ -273,7 +272,7 @@ class Function:
             return list(cast("Sequence[Any]", tensors)), []
         operands = [values[i] for _, i in self._operands]
         for number, value in enumerate(operands):
-            if value is None and number < self.entry.definition.operands[0]:
+            if value is None and number < self.entry.operands[0]:
                 name = self._names[self._operands[number][1]]
                 raise self._binder.error(f"needs a tensor as {name!r}, got None")
             if number in self._index_operands and isinstance(value, int):
@@ -313,7 +312,7 @@ class Function:
 class Overloads:
     """Several ops of one Python name, such as `ttnn.clamp` of numbers and of tensors; the arguments select one."""
 
-    def __init__(self, functions: Sequence[Function]) -> None:
+    def __init__(self, functions: Sequence[EmulatedFunction]) -> None:
         self._functions = tuple(functions)
         first = functions[0]
         self.__name__, self.__qualname__, self.__module__ = first.__name__, first.__qualname__, first.__module__
@@ -365,7 +364,7 @@ def members(prefix: str) -> list[str]:
 
 @functools.cache
 def _function(callee: str) -> Any:
-    functions = [Function(e) for e in _callees().get(callee, ())]
+    functions = [EmulatedFunction(e) for e in _callees().get(callee, ())]
     if not functions:
         return Namespace(callee)
     return functions[0] if len(functions) == 1 else Overloads(functions)
@@ -381,7 +380,7 @@ def lookup(callee: str) -> Any:
     if callee in COMPOSED:
         return COMPOSED[callee]
     owner, _, name = callee.rpartition(".")
-    # Unknown names are not cached: there is no limit to them.
+    # Unknown names are unlimited, so they are not cached.
     if name.startswith("__") or not (callee in _callees() or members(callee)):
         raise AttributeError(
             f"{owner} has no {name!r}: neither a name of the emulated ttnn nor an op in the table "

@@ -1,4 +1,4 @@
-"""Functions of `ttnn` that are no op of the TTNN dialect, or whose op jaxmesh never prints, computed on each device."""
+"""Functions of `ttnn` without an op in the TTNN dialect, or whose op jaxmesh never prints, computed on each device."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _lax: Any = jax.lax
 
 def each(title: str, key: Sequence[Any], compute: Callable[..., Any], *tensors: Any) -> Any:
     """Computes a function of tensors on each device; `key` are its other arguments."""
-    row = OpDef(f"{title} {key!r}", (len(tensors), len(tensors)), (), lambda call: compute(*call.operands))
+    name, count = f"{title.removeprefix('ttnn.')} {key!r}", len(tensors)
+    definition = OpDef("ttnn", name, (count, count), (), lambda call: compute(*call.operands))
     storage = next(t.storage for t in tensors if isinstance(t, MeshTensor))
-    (out,) = perform(row, title, tensors, NO_ARGUMENTS, None, storage)
+    (out,) = perform(definition, title, tensors, NO_ARGUMENTS, None, storage)
     return set_owner(out, owner_of(tensors))
 
 
@@ -32,7 +33,7 @@ def each(title: str, key: Sequence[Any], compute: Callable[..., Any], *tensors: 
 
 @composed()
 def cumprod(input_tensor: Any, dim: Any, dtype: Any, reverse_order: Any, memory_config: Any) -> Any:
-    """Multiplies the elements up to each one along a dim."""
+    """Computes the product of the elements up to each element along a dim."""
     if not input_tensor.shape:
         return input_tensor
     key = (dim, bool(reverse_order))
@@ -87,7 +88,7 @@ _SELU = (1.0506999492645264, 1.673259973526001)
 
 @composed()
 def selu(input_tensor: Any, scale: Any, alpha: Any, memory_config: Any) -> Any:
-    """Scales the elements; those below zero as alpha * (exp(x) - 1)."""
+    """Computes scaled elements; an element x below zero is alpha * (exp(x) - 1) first."""
     if (scale, alpha) == _SELU:
         return op_function("ttnn.selu")(input_tensor, memory_config=memory_config)
 
@@ -103,7 +104,7 @@ def _whole(x: Any) -> Any:
 
 @composed()
 def quantize(input_tensor: Any, scale: Any, zero_point: Any, axis: Any, dtype: Any, memory_config: Any) -> Any:
-    """Divides by a scale, adds a zero point and rounds to whole numbers of 8 bits."""
+    """Computes x / scale + zero point, rounded to whole numbers of 8 bits."""
 
     def compute(x: Any, scale: Any, zero: Any) -> Any:
         return _whole(x / scale + zero).astype(_jnp.int32)
@@ -113,7 +114,7 @@ def quantize(input_tensor: Any, scale: Any, zero_point: Any, axis: Any, dtype: A
 
 @composed()
 def dequantize(input_tensor: Any, scale: Any, zero_point: Any, axis: Any, dtype: Any, memory_config: Any) -> Any:
-    """Subtracts a zero point and multiplies by a scale."""
+    """Computes (x - zero point) * scale."""
 
     def compute(x: Any, scale: Any, zero: Any) -> Any:
         return (x.astype(_jnp.float32) - zero) * scale
@@ -126,7 +127,7 @@ def requantize(
     input_tensor: Any, in_scale: Any, in_zero_point: Any, out_scale: Any, out_zero_point: Any, axis: Any, dtype: Any,
     memory_config: Any,
 ) -> Any:  # fmt: skip
-    """Dequantizes with one scale and quantizes with another."""
+    """Converts quantized numbers from one scale to another."""
 
     def compute(x: Any, in_scale: Any, in_zero: Any, out_scale: Any, out_zero: Any) -> Any:
         value = (x.astype(_jnp.float32) - in_zero) * in_scale
@@ -152,7 +153,7 @@ def _along(title: str, compute: Callable[..., Any], x: Any, axis: Any, *given: A
 def dropout(
     input_tensor: Any, probability: Any, scale: Any, seed: Any, use_per_device_seed: Any, memory_config: Any
 ) -> Any:
-    """Zeroes elements at random and scales the others; JAX's random numbers are not the library's."""
+    """Sets elements to zero at random and scales the others; JAX's random numbers are not the library's."""
     if use_per_device_seed:
         # Every device draws the same numbers here; the real ones differ between devices.
         seed = seed + 1
@@ -254,7 +255,7 @@ def layer_norm_post_all_gather(
 def rotary_embedding_llama(
     input_tensor: Any, cos_cache: Any, sin_cache: Any, trans_mat: Any, memory_config: Any
 ) -> Any:
-    """Turns pairs of elements: x * cos + (x @ trans_mat) * sin, with one matrix for every 32 elements."""
+    """Computes rotated pairs of elements: x * cos + (x @ trans_mat) * sin, with one matrix for every 32 elements."""
 
     def compute(x: Any, cos: Any, sin: Any, matrix: Any) -> Any:
         batch, heads, length, width = x.shape
@@ -276,7 +277,7 @@ def conv1d(
     input_length: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, groups: Any, bias_tensor: Any,
     dtype: Any, memory_config: Any,
 ) -> Any:  # fmt: skip
-    """Convolves rows, by `ttnn.conv2d` of images one pixel wide."""
+    """Computes a convolution of rows, by `ttnn.conv2d` of images one pixel wide."""
     row: Any = padding
     sides: list[Any] = list(row) if isinstance(padding, (list, tuple)) else [row, row]
     shape = [*weight_tensor.shape[:3], 1]

@@ -162,7 +162,7 @@ class Tensor(TensorBase, metaclass=_AnyTensor):
     def value(self, op: str, composer: MeshToTensor | None) -> np.ndarray[Any, Any]:
         """Returns the elements, read-only."""
         if composer is not None:
-            raise ArgumentTypeError(f"{op}: a composer joins a distributed tensor, got one of no device; leave it out.")
+            raise ArgumentTypeError(f"{op}: a composer joins a distributed tensor, got a host tensor; leave it out.")
         return self.array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:

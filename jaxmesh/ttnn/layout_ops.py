@@ -69,9 +69,9 @@ def from_device(tensor: Any) -> Any:
 
 @composed()
 def to_layout(tensor: Any, layout: Any, dtype: Any, memory_config: Any) -> Any:
-    """Changes the layout, and with `dtype` the element type; on the devices or in host memory.
+    """Converts the layout, and with `dtype` the element type; on the devices or in host memory.
 
-    Like the real function, it leaves a tensor in the layout already as it is, also its element type.
+    Like the real function, it returns a tensor in the wanted layout unchanged, whatever its element type.
     """
     if isinstance(tensor, Tensor) and tensor.layout is layout:
         dtype = None

@@ -55,7 +55,7 @@ class LazyReshape:
         check_alive(self.stored, "reshape")
         if self.local is not None and not is_staged():
             return launch(self._run, self.stored)[0]
-        # The tensor keeps the result, so it must not be a value of a trace. This program has no collectives and may
-        # start beside those of other threads; JAX may hold locks here.
+        # The tensor keeps the result, so it must not be a value of a trace. This program is free of collectives and may
+        # start beside programs of other threads; JAX may hold locks here.
         with jax.ensure_compile_time_eval():
             return self._run(self.stored)[0]

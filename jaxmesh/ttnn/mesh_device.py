@@ -127,14 +127,14 @@ class MeshDevice:
 
     @property
     def core_grid(self) -> CoreGrid:
-        """The cores of a Wormhole; the emulation has none."""
+        """The cores of a Wormhole; the emulation computes without cores."""
         return CoreGrid(y=8, x=8)
 
     def enable_program_cache(self) -> None:
-        """Does nothing: compiled ops are always cached."""
+        """Keeps the cache, which is always on."""
 
     def disable_and_clear_program_cache(self) -> None:
-        """Does nothing; `jax.clear_caches` clears the cache."""
+        """Keeps the cache; `jax.clear_caches` clears it."""
 
     def close(self) -> None:
         """Closes the device; using it afterwards is an error."""

@@ -270,7 +270,7 @@ class MeshTensor(TensorBase):
 
     @property
     def is_partial(self) -> bool:
-        """True if some devices of the mesh have no shard."""
+        """True if some devices of the mesh lack a shard."""
         return self.varying == (PART,)
 
     def tensor_topology(self) -> TensorTopology:
@@ -295,7 +295,7 @@ class MeshTensor(TensorBase):
     def shards(self) -> list[tuple[MeshCoordinate, jax.Array]]:
         """Returns (mesh coordinate, shard) for every device with a shard, row-major over the mesh.
 
-        Of several processes each gets the shards of its own devices.
+        Of several processes each gets the shards of its local devices.
         """
         shards = {s.device: s.data for s in self.data.addressable_shards}
         devices: Any = self.mesh.devices

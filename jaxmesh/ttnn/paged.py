@@ -23,7 +23,7 @@ def _users(cache: Any, table: Any) -> Any:
 
 
 def _attend(q: Any, k: Any, v: Any, scale: Any, seen: Any = None, mask: Any = None) -> Any:
-    """Attends from [users, heads, length, width]; `seen` is True where a query sees a key."""
+    """Computes attention of queries [users, heads, length, width]; `seen` is True where a query sees a key."""
     groups = q.shape[1] // k.shape[1]
     keys, values = (_jnp.repeat(t, groups, axis=1).astype(_jnp.float32) for t in (k, v))
     scores = _jnp.einsum("bhqd,bhkd->bhqk", q.astype(_jnp.float32), keys)
@@ -51,7 +51,7 @@ def paged_scaled_dot_product_attention_decode(
     input_tensor_q: Any, input_tensor_k: Any, input_tensor_v: Any, page_table_tensor: Any, is_causal: Any,
     attn_mask: Any, cur_pos_tensor: Any, scale: Any, memory_config: Any,
 ) -> Any:  # fmt: skip
-    """Attends from one position of each user, [1, users, heads, width], to the user's pages."""
+    """Computes attention of one position of each user, [1, users, heads, width], to the user's pages."""
     places = cur_pos_tensor if is_causal else None
 
     def compute(q: Any, k: Any, v: Any, table: Any, *more: Any) -> Any:
@@ -74,7 +74,7 @@ def scaled_dot_product_attention_decode(
     input_tensor_q: Any, input_tensor_k: Any, input_tensor_v: Any, is_causal: Any, attn_mask: Any, cur_pos: Any,
     cur_pos_tensor: Any, scale: Any,
 ) -> Any:  # fmt: skip
-    """Attends from one position, [1, users, heads, width], to a cache, [users, kv heads, length, width]."""
+    """Computes attention of one position, [1, users, heads, width], to a cache, [users, kv heads, length, width]."""
     users, length = input_tensor_k.shape[0], input_tensor_k.shape[2]
     row = cur_pos_tensor if is_causal else None
     positions = list(cur_pos)[:users] if is_causal and row is None else None
@@ -99,7 +99,7 @@ def chunked_scaled_dot_product_attention(
     input_tensor_q: Any, input_tensor_k: Any, input_tensor_v: Any, page_table_tensor: Any, chunk_start_idx: Any,
     scale: Any, memory_config: Any,
 ) -> Any:  # fmt: skip
-    """Attends from a chunk of positions, [users, heads, length, width], to the pages up to each one."""
+    """Computes attention of a chunk of positions, [users, heads, length, width], to the pages up to each position."""
 
     def compute(q: Any, k: Any, v: Any, table: Any) -> Any:
         keys = _users(k, table)
@@ -116,7 +116,7 @@ def flash_mla_prefill(
     input_tensor_q: Any, input_tensor_k: Any, head_dim_v: Any, input_tensor_v: Any, attn_mask: Any, is_causal: Any,
     scale: Any, memory_config: Any,
 ) -> Any:  # fmt: skip
-    """Attends to keys whose first `head_dim_v` elements are the values, or to values of their own."""
+    """Computes attention to keys whose first `head_dim_v` elements are the values, or to separate values."""
     own = input_tensor_v is not None
 
     def compute(q: Any, k: Any, *more: Any) -> Any:

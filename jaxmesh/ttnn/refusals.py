@@ -27,7 +27,7 @@ _computing: contextvars.ContextVar[bool] = contextvars.ContextVar("computing_by_
 
 @contextlib.contextmanager
 def computing() -> Generator[None]:
-    """Applies no rules to the calls inside: a function composed of others has its own rule."""
+    """Skips the rules of the calls inside: a function composed of others has its own rule."""
     token = _computing.set(True)
     try:
         yield

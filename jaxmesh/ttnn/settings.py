@@ -67,7 +67,7 @@ class GeluVariant(enum.Enum):
 
 
 class EmbeddingsType(enum.Enum):
-    """What an embedding knows of its indices; here always nothing."""
+    """An embedding's knowledge of its indices; always empty here."""
 
     GENERIC = 0
     PADDED = 1
@@ -96,7 +96,7 @@ class ReduceType(enum.Enum):
 
 
 class DumpTensorMode(enum.Enum):
-    """What several processes write of a tensor; here always all of it."""
+    """The part of a tensor that several processes write; always all of it here."""
 
     DISTRIBUTED_GATHER = 0
     LOCAL = 1

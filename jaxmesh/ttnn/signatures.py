@@ -43,7 +43,7 @@ _DESCRIPTIONS: Mapping[str, str] = {
 
 def doc_of(entry: TtnnOp, signature: inspect.Signature) -> str:
     """Returns the docstring of the function of an op."""
-    attributes = entry.definition.by_name
+    attributes = entry.by_name
 
     def line(param: Param) -> str:
         if param.source == "none" and (param.name in HOW or param.name == "dtype"):
@@ -54,9 +54,9 @@ def doc_of(entry: TtnnOp, signature: inspect.Signature) -> str:
         return f"  {param.name}: {_DESCRIPTIONS[param.source]}."
 
     args = "\n".join(map(line, entry.python.params))
-    count = "A tensor" if entry.definition.results == (1, 1) else "A list of tensors"
+    count = "A tensor" if entry.results == (1, 1) else "A list of tensors"
     return (
-        f"`ttnn.{entry.definition.name}`, on every device.\n\nCalled as `{entry.python.callee}{signature}`.\n\n"
+        f"`ttnn.{entry.name}`, on every device.\n\nCalled as `{entry.python.callee}{signature}`.\n\n"
         f"Args:\n{args}\n\nReturns:\n  {count}, of local (per-device) shape.\n\n"
         "Raises:\n  ArgumentTypeError: wrong arguments.\n"
         "  ResidencyError: a tensor is in host memory, or deallocated.\n"

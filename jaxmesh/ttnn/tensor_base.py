@@ -52,7 +52,7 @@ class TensorBase(_Members):
     """A tensor of `ttnn`: a `Tensor` in host memory or a `MeshTensor`.
 
     `jaxmesh.ttnn.tensor_methods.install_methods` adds the operators and the methods that move or compute. A comparison
-    gives a tensor, element by element, so a tensor has no truth value. Hashes go by identity.
+    gives a tensor, element by element, so a tensor cannot be a truth value. Hashes go by identity.
     """
 
     __slots__ = ()

@@ -94,7 +94,7 @@ def load_tensor(file_name: str | Path, *, device: Any = None) -> Any:
     """
     source = as_path("load_tensor", file_name)
     if not source.is_file():
-        raise MissingFileError(f"there is no file {str(source)!r} to load a tensor from.")
+        raise MissingFileError(f"found no file {str(source)!r} to load a tensor from.")
     try:
         with source.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             about, raw = json.loads(str(archive["about"])), archive["data"]

@@ -29,7 +29,7 @@ AnyTensor = MeshTensor | Tensor
 
 # --- operators -------------------------------------------------------------------------------------------------------
 
-# No %: the remainder of TTNN has the sign of the dividend, Python's that of the divisor.
+# No %: the remainder of TTNN has the sign of the dividend, Python's has the divisor's.
 _ARITHMETIC: Mapping[str, str] = {
     "add": "add",
     "sub": "subtract",

@@ -63,7 +63,8 @@ def torch_from_array(array: Array, dtype: Any = None, torch_rank: int | None = N
     torch = torch_module()
     while torch_rank is not None and array.ndim > torch_rank:
         if array.shape[0] != 1:
-            raise ArgumentTypeError(f"to_torch: shape {list(array.shape)} has no rank {torch_rank}: dim 0 is not 1.")
+            shape = list(array.shape)
+            raise ArgumentTypeError(f"to_torch: shape {shape} cannot have rank {torch_rank}: dim 0 is not 1.")
         array = array[0]
     kind = getattr(torch, array.dtype.name, None)
     if kind is None:

@@ -78,7 +78,7 @@ def canonical(dtype: np.dtype[Any], op: str) -> np.dtype[Any]:
             "array.astype(array.dtype.newbyteorder('='))."
         )
     if not _is_known(dtype):
-        raise ArgumentTypeError(f"{op} takes numeric tensors, got dtype {dtype}, which JAX has no type for.")
+        raise ArgumentTypeError(f"{op} takes numeric tensors, got dtype {dtype}, not JAX's; use a numeric dtype.")
     return jax.dtypes.canonicalize_dtype(dtype)
 
 
@@ -121,7 +121,7 @@ def distribute(tensor: Any, config: MeshMapperConfig, mesh: Mesh, storage: Stora
 def _pieces(
     host: np.ndarray[Any, Any], cuts: Sequence[Any], immutable: bool, one_each: bool
 ) -> list[np.ndarray[Any, Any]]:
-    """Returns the pieces of an array in immutable memory; `one_each` if every device gets a piece of its own."""
+    """Returns the pieces of an array in immutable memory; `one_each` if every device gets a separate piece."""
     if one_each and host.nbytes <= _SMALL:
         if not immutable:
             copy = memory(host.shape, host.dtype)
@@ -143,7 +143,7 @@ def _pieces(
 def _distribute_over_processes(
     host: np.ndarray[Any, Any], immutable: bool, plan: DistributePlan, mesh: Mesh, storage: Storage
 ) -> MeshTensor:
-    """Distributes over several processes; each copies the pieces of its own devices only."""
+    """Distributes over several processes; each copies the pieces of its local devices only."""
     if is_enabled():
         agree("distribute_tensor: the tensor", f"{host.dtype}{list(host.shape)}", digest(host), list(mesh.devices.flat))
     here = sorted({n for c, n in plan.pieces if is_here(mesh.devices[c])})
@@ -218,7 +218,7 @@ def aggregate(
 ) -> np.ndarray[Any, Any] | None:
     """Returns the shards at the composer's coordinates, joined on the host: `aggregate_tensor`, eagerly.
 
-    Of several processes all must take part; with `process` one of them gets the result and the others None.
+    Of several processes all must take part; with `process` a single process gets the result and the others None.
     """
     require_region()
     if tensor.mesh != mesh:

@@ -20,7 +20,7 @@ _jnp: Any = jax.numpy
 class DataType(enum.Enum):
     """An element type, `ttnn.DataType`; it stands wherever NumPy and JAX take a dtype, and equals that dtype.
 
-    The first eight are those of `ttnn`, in its order. The elements of the two block floats share exponents, so no NumPy
+    The first eight are `ttnn`'s, in its order. The elements of the two block floats share exponents, so no NumPy
     dtype is one: a tensor holds their values as float32. INT16 and the following are additions of jaxmesh for JAX
     programs; the real `ttnn` lacks them.
 
@@ -111,7 +111,7 @@ def data_type(dtype: Any) -> DataType:
     try:
         name = _NAMES.get(np.dtype(dtype))
     except TypeError:
-        # A type of JAX alone, such as that of random keys.
+        # A type of JAX alone, such as random keys have.
         name = None
     if name is None:
         raise ArgumentTypeError(f"no ttnn.DataType is {dtype}; those there are: {', '.join(DataType.__members__)}.")

@@ -121,7 +121,7 @@ def test_opt_takes_every_public_function_or_one(capsys: Any) -> None:
 def test_opt_reports_one_line(tmp_path: Path, capsys: Any) -> None:
     bad = tmp_path / "bad.mlir"
     bad.write_text(Path(MATMUL).read_text().replace("ttir.matmul", "ttir.matmull"))
-    fails(["opt", str(bad)], "line 12: ttir.matmull has no row", capsys)
+    fails(["opt", str(bad)], "line 12: ttir.matmull has no definition", capsys)
     fails(["opt", str(tmp_path / "none.mlir")], "cannot read", capsys)
     fails(["opt", MATMUL, "--mesh", "4x2"], "2x4, but the given mesh is 4x2", capsys)
     fails(["opt", MATMUL, "--mesh", "4by2"], "--mesh takes", capsys)

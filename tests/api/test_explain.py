@@ -66,11 +66,11 @@ def plus(a: Moved, b: Moved) -> Moved:
     return {k: (a.get(k, (0, 0))[0] + b.get(k, (0, 0))[0], a.get(k, (0, 0))[1] + b.get(k, (0, 0))[1]) for k in a | b}
 
 
-@pytest.mark.full
-@pytest.mark.part(3)
+@pytest.mark.usefixtures("as_for_users")
+@pytest.mark.slow(but_one_in=3)
 @pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_bytes_are_those_of_the_optimized_hlo(entry: Entry) -> None:
-    lowered = jm.jit(entry.function, mesh=entry.mesh).lower(*entry.args())
+    lowered = entry.lowered
     found = moved(lowered.compile(check_replication=False).as_text(), dict(entry.mesh.shape))
     said = plus(among_devices(lowered.explain()), THROUGH_HOST.get(entry.name, {}))
     assert said == found
@@ -86,7 +86,7 @@ def local_loss(program: Program) -> Callable[..., Any]:
     return loss
 
 
-@pytest.mark.full
+@pytest.mark.usefixtures("as_for_users")
 @pytest.mark.parametrize("program", WRITTEN, ids=lambda p: p.name)
 def test_bytes_of_gradients_are_those_of_the_optimized_hlo(program: Program) -> None:
     mesh = jm.make_mesh((2, 4))
@@ -98,19 +98,15 @@ def test_bytes_of_gradients_are_those_of_the_optimized_hlo(program: Program) -> 
 
 
 def test_the_suite_has_every_kind_of_collective() -> None:
-    kinds = {t.kind for e in PROGRAMS for t in _lowered(e).explain().totals()}
+    kinds = {t.kind for e in PROGRAMS for t in e.lowered.explain().totals()}
     assert kinds >= {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute", *HOST}
 
 
-def _lowered(entry: Entry) -> jm.Lowered:
-    return jm.jit(entry.function, mesh=entry.mesh).lower(*entry.args())
-
-
-@pytest.mark.part(3)
+@pytest.mark.slow(but_one_in=3)
 @pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_what_is_said_of_ttnn_is_what_the_text_has(entry: Entry) -> None:
     """Each collective is lowered alone; the whole program, loops unrolled, has just these ops."""
-    lowered = _lowered(entry)
+    lowered = entry.lowered
     said = Counter[tuple[str, tuple[str, ...]]]()
     for row in lowered.explain():
         for move in row.ttnn or row.moves:
@@ -207,7 +203,7 @@ def both(*moves: tuple[int, int]) -> tuple[int, int]:
 
 
 def check(name: str, devices: Moved, host: Moved) -> None:
-    e = _lowered(BY_NAME[name]).explain()
+    e = BY_NAME[name].lowered.explain()
     assert among_devices(e) == devices
     assert with_host(e) == host
 
@@ -300,7 +296,7 @@ def test_moves_of_collectives_by_hand() -> None:
     """One payload S = 64 bytes on each of 2 x 4 devices."""
 
     def row(name: str, op: str) -> Move:
-        (found,) = rows_of(_lowered(BY_NAME[name]).explain(), op)
+        (found,) = rows_of(BY_NAME[name].lowered.explain(), op)
         return found.moves[0]
 
     assert row("psum over two axes", "psum_invariant") == Move("all_reduce", ("y", "x"), 8, 1, 64, 2 * 7 * 64)
@@ -315,7 +311,7 @@ def test_moves_of_collectives_by_hand() -> None:
 
 @pytest.mark.parametrize("name", ["llama block", "scan around a ring", "cond and switch, known", "random sampling"])
 def test_names_are_those_of_the_text(name: str) -> None:
-    lowered = _lowered(BY_NAME[name])
+    lowered = BY_NAME[name].lowered
     text = lowered.as_text("jaxpr")
     for row in lowered.explain():
         for value in row.values if not row.cancelled else ():
@@ -657,7 +653,7 @@ def test_what_nothing_reads_is_dead() -> None:
     "name", ["llama block with gradients", "existing program in a loop", "rows to columns, two ways"]
 )
 def test_taking_notes_changes_nothing(name: str) -> None:
-    traced = _lowered(BY_NAME[name])._traced
+    traced = BY_NAME[name].lowered._traced
     assert traced is not None
     plain = traced.lower().as_text("jaxpr")
     with remarks.collect() as log:

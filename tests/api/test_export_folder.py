@@ -393,7 +393,7 @@ def test_a_process_ends_with_the_code_of_an_error(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.quick(2)
+@pytest.mark.slow(but_one_in=2)
 @pytest.mark.parametrize("name", ["arg0", "expected0"])
 @pytest.mark.parametrize(
     ("dtype", "other", "words"),
@@ -624,11 +624,11 @@ SUITE = [
 
 
 @pytest.mark.parametrize("name", SUITE)
-@pytest.mark.quick(4)
+@pytest.mark.slow(but_one_in=4)
 def test_programs_give_their_own_results(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     entry = BY_NAME[name]
     args = entry.args()
-    program = to_ttnn(fuse(flat_of(jm.jit(entry.function, mesh=entry.mesh).trace(*args).lower(), "ttnn")))
+    program = to_ttnn(fuse(flat_of(entry.lowered, "ttnn")))
     given = jax.tree.leaves(args, is_leaf=lambda x: isinstance(x, ttnn.MeshTensor))
     inputs = [
         np.stack([np.asarray(s) for s in ttnn.get_device_tensors(x)]) if p.presharded else np.asarray(x)

@@ -21,7 +21,7 @@ from jaxmesh import ttnn
 from jaxmesh.jaxprs.walk import all_eqns
 from tests.generators.oracles import same_bits
 
-pytestmark = [pytest.mark.part(2), pytest.mark.quick(2)]
+pytestmark = pytest.mark.slow(but_one_in=4)
 
 X = np.random.default_rng(11).normal(size=(8, 8)).astype(np.float32)
 W = np.random.default_rng(12).normal(size=(8, 8)).astype(np.float32) * 0.3
@@ -165,15 +165,15 @@ FORMS: dict[str, Case] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow(but_one_in=6)
 @pytest.mark.parametrize("case", list(FORMS.values()), ids=list(FORMS))
-@pytest.mark.quick(3)
 def test_forms(case: Case) -> None:
     check(case.f, *case.args, exact=case.exact, reference=case.reference)
 
 
 @pytest.mark.parametrize("f", [multiply, lambda x, w: sine(multiply(x, w)), lambda x, w: scanned(multiply(x, w))[0]],
                          ids=["psum", "custom_jvp", "scan"])  # fmt: skip
-@pytest.mark.quick(3)
+@pytest.mark.slow(but_one_in=3)
 def test_grad_outside(f: Any) -> None:
     function = jm.jit(f, mesh=MESH)
     got = jax.grad(lambda x, w: (function(x, w) ** 2).sum(), (0, 1))(X, W)

@@ -35,7 +35,7 @@ from tests.generators.plain_programs import (
     wsc,
 )
 
-pytestmark = pytest.mark.quick(4)
+pytestmark = pytest.mark.slow(but_one_in=4)
 
 
 def cases(keep: Callable[[Case], bool] = lambda c: True) -> Any:
@@ -57,7 +57,7 @@ def alike(got: Any, want: Any) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=2e-5 * (1 + np.max(np.abs(y), initial=0)))
 
 
-@pytest.mark.quick(8)
+@pytest.mark.slow(but_one_in=8)
 @cases()
 def test_values_and_shardings_of_results(case: Case) -> None:
     got = jitted(case)(*case.args)
@@ -69,7 +69,7 @@ def test_values_and_shardings_of_results(case: Case) -> None:
 
 
 @cases(lambda c: c.gradients)
-@pytest.mark.quick(32)
+@pytest.mark.slow(but_one_in=32)
 def test_gradients(case: Case) -> None:
     def loss(fun: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args: sum(jnp.sum(jnp.sin(0.1 * y)) for y in jax.tree.leaves(fun(*args)))
@@ -114,8 +114,8 @@ def collectives(text: str) -> Counter[str]:
     return Counter(_CALLED.findall(text))
 
 
-@pytest.mark.full
-@pytest.mark.quick(8)
+@pytest.mark.usefixtures("as_for_users")
+@pytest.mark.slow(but_one_in=8)
 @cases()
 def test_no_collective_where_xla_needs_none(case: Case) -> None:
     theirs = jax.jit(case.fun, **case.jax_options()).lower(*case.args).compile().as_text()

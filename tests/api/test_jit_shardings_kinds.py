@@ -64,7 +64,7 @@ PROGRAMS: list[tuple[Callable[..., Any], tuple[Any, ...], Any, Any]] = [
 ]
 
 
-@pytest.mark.quick(5)
+@pytest.mark.slow(but_one_in=5)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p[0].__name__)
 def test_random_keys(program: tuple[Callable[..., Any], tuple[Any, ...], Any, Any]) -> None:
     fun, args, ins, outs = program
@@ -122,6 +122,7 @@ library_p.def_abstract_eval(lambda a: jax.core.ShapedArray(a.shape, a.dtype))
 mlir.register_lowering(library_p, mlir.lower_fun(jnp.linalg.cholesky, multiple_results=False))
 
 
+@pytest.mark.slow(but_one_in=3)
 @pytest.mark.parametrize("spec", [P("y"), P(("y", "x")), P("x", None, "y")])
 @pytest.mark.parametrize(
     "fun",
@@ -145,6 +146,7 @@ def test_matrices_of_a_split_batch_stay_where_they_are(fun: Callable[[Array], An
     assert traced.lower().as_text()
 
 
+@pytest.mark.slow(but_one_in=4)
 @pytest.mark.filterwarnings("ignore::jaxmesh.errors.ReplicatedProgramWarning")
 @pytest.mark.parametrize("spec", [P(None, "x"), P("y", "x"), P(None, ("y", "x")), P(None, ("x", "y"))])
 @pytest.mark.parametrize("k", [1, 7, 8, 20])
@@ -165,6 +167,7 @@ def test_the_largest_of_a_split_dim_are_picked_among_those_of_each_part(k: int, 
 COMPLEX = (np.arange(64) * (1 - 2j)).reshape(8, 8).astype(np.complex64)
 
 
+@pytest.mark.slow(but_one_in=3)
 @pytest.mark.filterwarnings("ignore::jaxmesh.errors.ReplicatedProgramWarning")
 @pytest.mark.parametrize("spec", [P("y", "x"), P(None, "x")])
 @pytest.mark.parametrize(

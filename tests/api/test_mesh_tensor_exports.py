@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 
-pytestmark = pytest.mark.part(3)
+pytestmark = pytest.mark.slow(but_one_in=3)
 
 READER = """
 import sys
@@ -59,7 +59,7 @@ def _read_elsewhere(file: Path, before: str = "") -> subprocess.CompletedProcess
     return subprocess.run(code, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.mark.quick(2)
+@pytest.mark.slow(but_one_in=2)
 @pytest.mark.parametrize(
     ("before", "ids"),
     [

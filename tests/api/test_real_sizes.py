@@ -52,7 +52,7 @@ def test_llama_8b_is_32_layers_of_eight_billion_weights() -> None:
     assert sum(w.size for w in jax.tree.leaves(weights)) == 8_030_261_248
 
 
-@pytest.mark.quick(4)
+@pytest.mark.slow(but_one_in=4)
 @pytest.mark.parametrize("name", ["ttir", "ttnn", "python", "cpp"])
 def test_texts_of_llama_8b_are_small_and_compute_its_tables(llama: jm.Traced, name: str) -> None:
     text = (llama if name == "ttir" else llama.lower()).as_text(name)

@@ -26,7 +26,7 @@ from jaxmesh.jaxprs import source_locations, walk
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.source_locations import SourceLocation
 from tests.generators.mlir_texts import FILES
-from tests.generators.oracles import EVERY, cases, coordinates, same_bits
+from tests.generators.oracles import cases, coordinates, same_bits, some
 from tests.generators.programs.execution_paths import Stages
 from tests.generators.programs.program import draw_program
 from tests.generators.programs.values import Seeded
@@ -82,8 +82,7 @@ def agree(found: dict[str, jm.Recording]) -> None:
     assert all(r.op in plumbing or (r.op in pieces and r.line in split) for r in compared.unmatched)
 
 
-@pytest.mark.quick(12)
-@pytest.mark.part(8)
+@pytest.mark.slow(but_one_in=96)
 @pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_reference_and_devices_agree(entry: Suite) -> None:
     found = recordings(entry.function, *entry.args(), mesh=entry.mesh)
@@ -93,8 +92,7 @@ def test_reference_and_devices_agree(entry: Suite) -> None:
         assert len(set(names)) == len(names)
 
 
-@pytest.mark.quick(8)
-@pytest.mark.part(10)
+@pytest.mark.slow(but_one_in=80)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_programs_agree_at_every_level(seed: int) -> None:
     stages = Stages.of(draw_program(Seeded(seed)))
@@ -572,7 +570,7 @@ def test_a_random_fault_is_found_at_exactly_its_line(number: int, seed: int, low
 
 def test_there_is_something_to_swap() -> None:
     assert SWAPPED > 15
-    good, numbers = TRACED.record(SIX), range(SWAPPED) if EVERY else range(0, SWAPPED, 7)
+    good, numbers = TRACED.record(SIX), some(range(SWAPPED), 7)
     wrong = [jm.Traced(TRACED._boundary, changed(TRACED.jaxpr, n)[0], None) for n in numbers]
     found = [jm.compare(good, stage.record(SIX)) for stage in wrong]
     assert sum(f.first is not None for f in found) >= 0.8 * len(found)

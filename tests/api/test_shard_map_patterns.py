@@ -22,7 +22,7 @@ import jaxmesh as jm
 from jaxmesh.jaxprs.walk import all_eqns
 from tests.generators.oracles import same_bits
 
-pytestmark = [pytest.mark.part(2), pytest.mark.quick(2)]
+pytestmark = pytest.mark.slow(but_one_in=4)
 
 RNG = np.random.default_rng(5)
 
@@ -317,7 +317,7 @@ def all_same(got: Any, want: Any) -> None:
 
 
 @each
-@pytest.mark.quick(8)
+@pytest.mark.slow(but_one_in=8)
 def test_value_and_gradients(pattern: Pattern) -> None:
     want = jax.jit(value_and_grad(pattern.make(jax.shard_map)))(*pattern.args)
     all_same(jax.jit(value_and_grad(pattern.make(jm.shard_map)))(*pattern.args), want)
@@ -328,7 +328,7 @@ def test_value_and_gradients(pattern: Pattern) -> None:
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.quick(4)
+@pytest.mark.slow(but_one_in=16)
 @each
 def test_the_program(pattern: Pattern) -> None:
     """What it is made of on both levels, and what the reference executor makes of it."""

@@ -18,7 +18,6 @@ from jax.sharding import AxisType, PartitionSpec as P
 
 import jaxmesh as jm
 from tests.generators.alike import assert_alike, outcome
-from tests.generators.oracles import EVERY
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8) % 11 - 4
 FOUR, GRID, CUBE = (
@@ -232,7 +231,7 @@ def test_values() -> None:
         assert_alike(got[name], want[name])
 
 
-@pytest.mark.skipif(not EVERY, reason="the same in one program is in the suite")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VALUES)
 def test_values_eagerly(name: str) -> None:
     got, want = (outcome(lambda way=way: VALUES[name](way, jnp.asarray(X))) for way in (jm.shard_map, jax.shard_map))
@@ -329,7 +328,7 @@ ERRORS["no reverse mode"] = lambda way: jax.grad(
 )(X)
 
 
-@pytest.mark.quick(3)
+@pytest.mark.slow(but_one_in=3)
 @pytest.mark.parametrize("name", ERRORS)
 def test_errors(name: str) -> None:
     got, want = both(ERRORS[name])

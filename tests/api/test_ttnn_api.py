@@ -20,7 +20,7 @@ import pytest
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.dialects import ttnn as ttnn_dialect
-from jaxmesh.dialects.op import evaluate
+from jaxmesh.dialects.perform import evaluate
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.dialects.ttnn import OPS
 from jaxmesh.dialects.ttnn.signatures import signatures
@@ -43,7 +43,7 @@ from tests.generators.ttnn_calls import (
     random_tensor,
 )
 
-pytestmark = pytest.mark.part(2)
+pytestmark = pytest.mark.slow(but_one_in=2)
 
 S, R = ttnn.PlacementShard, ttnn.PlacementReplicate()
 
@@ -69,9 +69,9 @@ def by_rows(name: str, tensors: Sequence[Any], attributes: dict[str, Any], resul
     return run_flat(program, jm.make_mesh((2, 4)), *there)
 
 
+@pytest.mark.slow(but_one_in=6)
 @pytest.mark.parametrize(("name", "case"), ALL, ids=[f"{n}{i or ''}" for n, i in ALL])
 @pytest.mark.beyond
-@pytest.mark.quick(3)
 def test_every_op_means_its_row(name: str, case: int, device: ttnn.MeshDevice) -> None:
     operands, attributes = cases_of(name)[case]
     specs = [o if o is None or isinstance(o[-1], np.dtype) else (o, F32) for o in operands]
@@ -102,7 +102,7 @@ def shards_of(tensor: Any) -> list[np.ndarray]:
 
 def by_rows_of_nothing(name: str, attributes: dict[str, Any], results: Sequence[Any]) -> list[Any]:
     kinds = [jax.ShapeDtypeStruct(r.shape, r.dtype) for r in results]
-    return evaluate(OPS[name].definition, [], attributes, kinds, {})
+    return evaluate(OPS[name], [], attributes, kinds, {})
 
 
 @pytest.mark.parametrize("name", sorted(OPS))

@@ -115,7 +115,7 @@ def movements(draw: Any) -> Any:
     return mesh, d, placements, shape, e, back
 
 
-@pytest.mark.quick(2)
+@pytest.mark.slow(but_one_in=2)
 @pytest.mark.parametrize("part", range(2))
 @pytest.mark.usefixtures("unequal_copies")
 def test_every_mode_against_the_slow_oracle(part: int) -> None:

@@ -253,7 +253,7 @@ def test_an_array_on_one_device() -> None:
     assert "\n3 A\n" in text
 
 
-@pytest.mark.quick(3)
+@pytest.mark.slow(but_one_in=3)
 @pytest.mark.parametrize(
     "sizes", [[8], [2, 4], [2, 2, 2], [2, 2, 2, 2], [512], [16, 32], [256, 2], [8, 8, 8], [4, 4, 4, 8]]
 )

@@ -25,7 +25,7 @@ from jaxmesh.dialects import check_copies
 from jaxmesh.dialects.replication import VARIABLE, is_enabled
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from tests.generators.faults import wrong_copies as selftest
-from tests.generators.oracles import EVERY, cases
+from tests.generators.oracles import cases, only_with_every
 
 MESH = jm.make_mesh((2, 4), ("y", "x"))
 COPIES = jax.ShapeDtypeStruct((4, 8), np.float32)
@@ -548,7 +548,7 @@ def test_the_index_is_that_of_the_programs_value() -> None:
 # --- the self-test ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not EVERY, reason="ten seconds; `jaxmesh selftest` runs it")
+@only_with_every
 def test_the_selftest_passes() -> None:
     outcome = selftest.run(lambda _: None)
     assert outcome.failures == ()

@@ -7,6 +7,7 @@ import io
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,13 @@ from jaxlib.mlir import ir
 import jaxmesh as jm
 from jaxmesh.cli.run_folder import run_folder
 from jaxmesh.emit.cpp.printer import include_dir
-from tests.generators.oracles import EVERY
 from tests.generators.suite.all_programs import PROGRAMS, Entry
 from tests.generators.upstream_definitions import check_text, read_table
 
 GXX = shutil.which("g++")
 UPSTREAM = read_table()
-COMPILED = PROGRAMS if EVERY else PROGRAMS[::6]
-RUN = PROGRAMS if EVERY else PROGRAMS[1::3]
-
-
-def traced(entry: Entry) -> jm.Traced:
-    return jm.jit(entry.function, mesh=entry.mesh).trace(*entry.args())
+TOGETHER = 8
+"""How many C++ programs are compiled as one."""
 
 
 def strict(entry: Entry) -> bool:
@@ -53,8 +49,7 @@ def parsed_and_printed(text: str) -> str:
 
 @pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_texts_are_what_jaxlib_prints_and_as_upstream_defines_their_ops(entry: Entry) -> None:
-    upper = traced(entry)
-    lower = upper.lower()
+    upper, lower = entry.traced, entry.lowered
     for text in (upper.as_text(), lower.as_text(strict=strict(entry))):
         assert parsed_and_printed(text) == text
         count, wrong = check_text(text, UPSTREAM)
@@ -63,10 +58,9 @@ def test_texts_are_what_jaxlib_prints_and_as_upstream_defines_their_ops(entry: E
     assert "ttir." not in text
 
 
-@pytest.mark.parametrize("entry", RUN, ids=lambda e: e.name)
+@pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_texts_are_the_same_program_and_python_runs_and_agrees(entry: Entry, tmp_path: Path) -> None:
-    upper = traced(entry)
-    lower = upper.lower()
+    upper, lower = entry.traced, entry.lowered
     entry.check(read_back(upper.as_text(), entry))
     entry.check(read_back(lower.as_text(strict=strict(entry)), entry, two_dims=True))
     lower.export(tmp_path / "model", *entry.args(), languages=("python",), strict=strict(entry))
@@ -89,13 +83,34 @@ def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("entry", COMPILED, ids=lambda e: e.name)
-def test_cpp_compiles_runs_and_agrees(entry: Entry, tmp_path: Path, headers: Path) -> None:
+@pytest.mark.parametrize("first", range(0, len(PROGRAMS), TOGETHER))
+def test_cpp_compiles_runs_and_agrees(first: int, tmp_path: Path, headers: Path) -> None:
+    """The exported files, each as it is, are included in one file: the compiler needs most of its time to start."""
     assert GXX is not None
-    folder = tmp_path / "model"
-    traced(entry).lower().export(folder, *entry.args(), languages=("cpp",), strict=strict(entry))
-    program = folder / "main"
-    subprocess.run([GXX, "-std=c++20", "-I", headers, folder / "main.cpp", "-o", program], check=True)
-    done = subprocess.run([program, "--check"], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count(": ok") == len(entry.expected())
+    entries = PROGRAMS[first : first + TOGETHER]
+    for i, entry in enumerate(entries):
+        lowered = entry.lowered
+        lowered.export(tmp_path / str(i), *entry.args(), languages=("cpp",), strict=strict(entry))
+    program = tmp_path / "main"
+    program.with_suffix(".cpp").write_text(
+        program_of_all([tmp_path / str(i) / "main.cpp" for i in range(len(entries))])
+    )
+    subprocess.run([GXX, "-std=c++20", "-I", headers, f"{program}.cpp", "-o", program], check=True)
+    for i, entry in enumerate(entries):
+        command = [program, str(i), "--check"]
+        done = subprocess.run(command, cwd=tmp_path / str(i), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (entry.name, done.stdout + done.stderr)
+        assert done.stdout.count(": ok") == len(entry.expected()), entry.name
+
+
+def program_of_all(files: Sequence[Path]) -> str:
+    """Returns a file that includes the others under names of their own; its first argument says which one it runs."""
+    lines = ['#include "ttnn-precompiled.hpp"']
+    for i, file in enumerate(files):
+        names = sorted({"main", *re.findall(r"^\S+ (\w+)\(", file.read_text(), re.MULTILINE)})
+        lines += [f"#define {name} {name}_{i}" for name in names]
+        lines += [f'#include "{file}"', *(f"#undef {name}" for name in names)]
+    programs = ", ".join(f"main_{i}" for i in range(len(files)))
+    lines.append(f"static int32_t (*const programs[])(int32_t, char**) = {{{programs}}};")
+    lines.append("int main(int argc, char** argv) { return programs[std::stoi(argv[1])](argc - 1, argv + 1); }")
+    return "\n".join(lines) + "\n"

@@ -21,8 +21,6 @@ from jaxmesh import ttnn
 from jaxmesh.jaxprs.walk import all_eqns
 from tests.generators.oracles import cases, coordinates, oracle_shard, same_bits
 
-pytestmark = pytest.mark.part(2)
-
 FLOAT8 = [n for n in dir(ml_dtypes) if n.startswith("float8_")]
 NARROW = ["int2", "uint2", "int4", "uint4", "float4_e2m1fn", *FLOAT8]
 COMMON = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "float16", "bfloat16", "float32", "complex64"]

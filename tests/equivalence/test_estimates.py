@@ -8,8 +8,6 @@ from tests.generators.estimates import Row, faults, row, table
 from tests.generators.published_models import MODELS
 from tests.generators.readme_tables import stored
 
-pytestmark = [pytest.mark.part(2)]
-
 
 @pytest.fixture(scope="module")
 def found() -> list[Row]:

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jaxmesh as jm
 from jaxmesh.dialects.program import Program
 from jaxmesh.passes.fusion.driver import fuse
 from tests.generators.flat_programs import flat_of, run_flat
@@ -22,7 +21,7 @@ from tests.generators.fusion_cases import EPS, POSITIVE, ROOT2, Case, eager, fou
 from tests.generators.oracles import cases
 from tests.generators.suite.all_programs import BY_NAME
 
-pytestmark = [pytest.mark.part(2), pytest.mark.quick(12)]
+pytestmark = pytest.mark.slow(but_one_in=24)
 
 
 # --- patterns with one thing changed ---------------------------------------------------------------------------------
@@ -132,7 +131,6 @@ def same_up_to(a: Any, b: Any, near: list[Any]) -> None:
 )
 def test_in_programs_over_a_mesh(name: str, groups: str, level: str) -> None:
     entry = BY_NAME[name]
-    function, args = jm.jit(entry.function, mesh=entry.mesh), entry.args()
-    grouped = fuse(flat_of(function.trace(*args) if level == "ttir" else function.lower(*args), level))
+    grouped = fuse(flat_of(entry.traced if level == "ttir" else entry.lowered, level))
     assert found(grouped) == collections.Counter(groups.split())
-    entry.check(run_flat(grouped, entry.mesh, *jax.tree.leaves(args)))
+    entry.check(run_flat(grouped, entry.mesh, *jax.tree.leaves(entry.args())))

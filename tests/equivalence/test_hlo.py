@@ -18,7 +18,7 @@ import jaxmesh as jm
 from tests.generators.oracles import same_bits
 from tests.generators.programs.hand_written import ATTENTION, FSDP, LLAMA, MESH, MLP, PROGRAMS, SEQUENCE, Program
 
-pytestmark = [pytest.mark.part(2), pytest.mark.quick(16), pytest.mark.full]
+pytestmark = [pytest.mark.slow(but_one_in=32), pytest.mark.usefixtures("as_for_users")]
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 each_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)

@@ -28,11 +28,11 @@ from tests.generators.matrix.cells import COLUMNS, Matrix, difference, faults, r
 from tests.generators.matrix.operation import Operation
 from tests.generators.matrix.operations import operations
 from tests.generators.matrix.transformations import Part, parts, policies, vjp
-from tests.generators.oracles import EVERY
+from tests.generators.oracles import EVERY, only_with_every, some
 from tests.generators.outcome import Outcome, report
 from tests.generators.programs import __main__ as random_programs
 
-pytestmark = [pytest.mark.part(6), pytest.mark.usefixtures("quickly_compiled"), pytest.mark.quick(20)]
+pytestmark = [pytest.mark.usefixtures("quickly_compiled"), pytest.mark.slow(but_one_in=20)]
 
 Fun = Callable[[Any], Any]
 
@@ -75,7 +75,7 @@ def hold(operation: Operation, short: bool, dtype: str = "float32") -> None:
     assert short or dtype != "float32" or shown == wanted
 
 
-@pytest.mark.parametrize("name", list(rows((2, 4))))
+@pytest.mark.parametrize("name", some(rows((2, 4)), 6))
 def test_every_transformation(name: str) -> None:
     hold(rows((2, 4))[name], short=not EVERY)
 
@@ -83,13 +83,13 @@ def test_every_transformation(name: str) -> None:
 MESHES = [(8,), (2, 2, 2), (1, 4)]
 
 
-@pytest.mark.skipif(not EVERY, reason="the long form, by --every")
+@only_with_every
 @pytest.mark.parametrize(("sizes", "name"), [(s, n) for s in MESHES for n in rows(s)], ids=str)
 def test_every_transformation_on_other_meshes(sizes: tuple[int, ...], name: str) -> None:
     hold(rows(sizes)[name], short=True)
 
 
-@pytest.mark.skipif(not EVERY, reason="the long form, by --every")
+@only_with_every
 @pytest.mark.parametrize("dtype", ["int32", "int8", "uint8", "float64", "complex64"])
 @pytest.mark.parametrize("name", list(rows((2, 4))))
 def test_every_transformation_of_other_types(name: str, dtype: str) -> None:
@@ -298,7 +298,7 @@ def test_the_table_of_the_readme_is_the_one_that_the_command_prints(capsys: pyte
     assert len([line for line in table.splitlines() if line.startswith("|")]) == 2 + len(rows((2, 4)))
 
 
-@pytest.mark.skipif(not EVERY, reason="the long form, by --every")
+@only_with_every
 def test_the_command_prints_that_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([]) == 0
     assert capsys.readouterr().out.strip() == matrix.expected_table(jm.make_mesh(matrix.SIZES))

@@ -11,8 +11,6 @@ from tests.generators import plain_traffic
 from tests.generators.plain_traffic import REASONS, Row, faults, rows, table
 from tests.generators.readme_tables import stored
 
-pytestmark = [pytest.mark.part(2)]
-
 
 @pytest.fixture(scope="module")
 def found() -> list[Row]:

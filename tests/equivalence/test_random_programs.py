@@ -18,7 +18,7 @@ import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.passes.mesh_shard import lower_mesh_shard
 from jaxmesh.runtime import reference_collectives
-from tests.generators.oracles import EVERY
+from tests.generators.oracles import count_of
 from tests.generators.programs import run as random_programs
 from tests.generators.programs.collectives import MOVES
 from tests.generators.programs.draw import Argument
@@ -28,7 +28,7 @@ from tests.generators.programs.program import Program, draw_program
 from tests.generators.programs.values import Seeded, Statement, World
 
 PARTS = 5
-PROGRAMS = int(os.environ.get("JAXMESH_CASES", 300 if EVERY else 120))
+PROGRAMS = count_of(300, 120)
 ALWAYS = ("TTIR-level reference run", "TTNN-level reference run", "compiled program")
 TEXTS = ("TTIR text read back", "TTNN text read back")
 REST = tuple(f for f in FORMS if f not in (*ALWAYS, *TEXTS))

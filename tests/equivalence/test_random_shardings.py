@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import jax
 import pytest
 
 from tests.generators import sharded_programs
-from tests.generators.oracles import EVERY
+from tests.generators.oracles import count_of
 
-PROGRAMS = int(os.environ.get("JAXMESH_CASES", 300 if EVERY else 60))
+PROGRAMS = count_of(300, 60)
 PARTS = 6
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import jaxmesh as jm
-from tests.generators.oracles import EVERY, same_bits
+from tests.generators.oracles import same_bits
 from tests.generators.suite.all_programs import BY_NAME, PROGRAMS, Entry
 
-pytestmark = pytest.mark.quick(24)
+pytestmark = pytest.mark.slow(but_one_in=24)
 
 
-@pytest.mark.parametrize("entry", PROGRAMS if EVERY else PROGRAMS[::3], ids=lambda e: e.name)
+@pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_equals_its_oracle(entry: Entry) -> None:
     entry.check(jm.jit(entry.function, mesh=entry.mesh)(*entry.args()))
 
@@ -47,7 +47,7 @@ def test_moving_entries_only_move() -> None:
     computing = re.compile(r"\b(add|sub|mul|div|dot_general|exp|tanh|psum\w*|reduce_sum|max|min)\b")
     for entry in PROGRAMS:
         if entry.moves_only:
-            text = jm.jit(entry.function, mesh=entry.mesh).trace(*entry.args()).as_text()
+            text = entry.traced.as_text()
             assert not computing.search(re.sub(r"\[.*?\]", "", text)), entry.name
 
 

@@ -14,7 +14,8 @@ import pytest
 
 import jaxmesh as jm
 from jaxmesh.dialects import ttir
-from jaxmesh.dialects.op import Call, evaluate
+from jaxmesh.dialects.op import Call
+from jaxmesh.dialects.perform import evaluate
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from tests.generators.drafts import Draft, freed, lowered, replicated
 from tests.generators.flat_programs import flat_of, run_flat
@@ -22,7 +23,7 @@ from tests.generators.suite.all_programs import PROGRAMS, Entry
 from tests.generators.ttir_cases import CASES
 from tests.generators.ttir_cases.case import assert_close, expected
 
-pytestmark = [pytest.mark.part(2), pytest.mark.quick(8)]
+pytestmark = pytest.mark.slow(but_one_in=16)
 
 PRINTED = [c for c in CASES if c.is_printed_in_ttnn]
 LOCAL = sorted({c.row for c in PRINTED})
@@ -234,7 +235,7 @@ def type_of(name: str, operands: Sequence[np.ndarray], attributes: dict[str, Any
     """The type of what the row of TTIR gives."""
     row, declared = ttir.OPS[name].in_form_of(attributes, 1), jax.ShapeDtypeStruct((), operands[0].dtype)
     said = {a.name: a.default for a in row.attributes} | {"operandSegmentSizes": None} | attributes
-    made = jax.eval_shape(lambda *xs: row.meaning(Call(row, xs, said, (declared,), {"x": 1})), *operands)
+    made = jax.eval_shape(lambda *xs: row.meaning(Call(row, xs, said, (declared,), {"x": 1}, name)), *operands)
     return Type(made.shape, operands[0].dtype)
 
 
@@ -377,7 +378,7 @@ def test_any_form(make: Any) -> None:
 @pytest.mark.parametrize("entry", PROGRAMS[::7], ids=lambda e: e.name)
 def test_programs_of_the_suite(entry: Entry) -> None:
     args = entry.args()
-    program = flat_of(jm.jit(entry.function, mesh=entry.mesh).trace(*args).lower(), "ttnn")
+    program = flat_of(entry.lowered, "ttnn")
     leaves = jax.tree.leaves(args, is_leaf=lambda x: isinstance(x, jm.MeshTensor))
     made = lowered(program)
     entry.check(run_flat(made, entry.mesh, *leaves))

@@ -8,7 +8,7 @@ import jax
 
 import jaxmesh as jm
 from jaxmesh.dialects.definitions import definition_of
-from jaxmesh.dialects.op import evaluate
+from jaxmesh.dialects.perform import evaluate
 from jaxmesh.dialects.program import Op, Program
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p

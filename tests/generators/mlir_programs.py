@@ -13,8 +13,9 @@ from jaxlib.mlir import ir
 
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.emit.mlir.printer import mlir_text
-from jaxmesh.frontends.mlir.decode import Program as Decoded, decode
+from jaxmesh.frontends.mlir.decode import decode
 from jaxmesh.frontends.mlir.module import choose, load_text
+from jaxmesh.frontends.mlir.text import Text
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementReplicate, PlacementShard
 
 F32, I32, BOOL = np.dtype("float32"), np.dtype("int32"), np.dtype("bool")
@@ -129,6 +130,6 @@ def is_stable(program: Program) -> str:
     return text
 
 
-def read(text: str, name: str | None = None) -> Decoded:
+def read(text: str, name: str | None = None) -> Text:
     file = load_text(text)
     return decode(choose(file, name), file.functions)

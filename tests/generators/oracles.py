@@ -6,20 +6,31 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import hypothesis
 import numpy as np
+import pytest
 
 EVERY = "JAXMESH_EVERY" in os.environ
 """Whether `--every` was given: all programs in all ways, all meshes, where the suite otherwise takes a part of them."""
+only_with_every = pytest.mark.skipif(not EVERY, reason="only with --every")
 
 
-def cases(default: int) -> Any:
-    """Settings for a random test of so many cases with `--every`, of half as many without, or of as many as `--cases`
-    asks for."""
-    count = int(os.environ.get("JAXMESH_CASES", default if EVERY else -(-default // 2)))
+def some(all_cases: Iterable[Any], one_in: int) -> list[Any]:
+    """Returns all cases with `--every`, one in n without."""
+    return list(all_cases)[:: 1 if EVERY else one_in]
+
+
+def count_of(every: int, otherwise: int) -> int:
+    """Returns how many cases a random test has with `--every` or without, or as many as `--cases` asks for."""
+    return int(os.environ.get("JAXMESH_CASES", every if EVERY else otherwise))
+
+
+def cases(every: int) -> Any:
+    """Settings for a random test of so many cases with `--every`, and of half as many without."""
+    count = count_of(every, -(-every // 2))
     return hypothesis.settings(max_examples=count, deadline=None, derandomize="JAXMESH_CASES" not in os.environ)
 
 

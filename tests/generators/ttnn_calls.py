@@ -123,7 +123,7 @@ CASES: dict[str, list[tuple[list[Any], dict[str, Any]]]] = {
 def cases_of(name: str) -> list[tuple[list[Any], dict[str, Any]]]:
     if name in CASES:
         return CASES[name]
-    most = ttnn_dialect.OPS[name].definition.operands[1] or 1
+    most = ttnn_dialect.OPS[name].operands[1] or 1
     first = (X, I32) if name in WHOLE else X
     second = (6,) if name not in WHOLE else ((6,), I32)
     return [([first] if most == 1 else [first, second], {})]

@@ -12,7 +12,6 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from tests.generators.oracles import EVERY
 from tests.generators.programs.execution_paths import FORMS, Stages, flat
 
 MESH = jm.make_mesh((4,), ("a",))
@@ -181,7 +180,8 @@ def test_a_scan_stacks_values_of_the_host_and_of_the_devices(first: str) -> None
         same(got, {(c,): np.stack(rows) for c in range(4)})
 
 
-@pytest.mark.parametrize("dtype", ["int32", "bool", "bfloat16", "int4"] if EVERY else ["int4"])
+@pytest.mark.slow(but_one_in=4)
+@pytest.mark.parametrize("dtype", ["int4", "int32", "bool", "bfloat16"])
 @pytest.mark.parametrize("spec", [P("b"), P(("a", "b")), P(("b", "a"))], ids=str)
 def test_a_second_split_of_what_varies_over_an_axis_of_one_device(spec: P, dtype: str) -> None:
     # Types say that it varies, though it is whole on every device; the cut was typed as if they did not.

@@ -24,8 +24,6 @@ import jaxmesh as jm
 from jaxmesh import ttnn
 from tests.generators.oracles import EVERY, same_bits
 
-pytestmark = pytest.mark.part(3)
-
 STATM = Path("/proc/self/statm")
 MIB = 2**20
 BOTH = P("y", "x")

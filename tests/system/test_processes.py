@@ -18,7 +18,7 @@ import pytest
 import jaxmesh as jm
 from jaxmesh.runtime.distributed import launcher
 from tests import ROOT
-from tests.generators.oracles import EVERY
+from tests.generators.oracles import only_with_every, some
 
 HERE = Path(__file__).parent
 SCRIPT = ROOT / "tests" / "generators" / "process_checks.py"
@@ -45,10 +45,10 @@ def test_every_process_has_what_numpy_says(count: int, tmp_path: Path) -> None:
         assert [n for n in NAMES if f"passed {n}\n" not in e.output] == []
 
 
-ENDS = [("killed", 1), ("raises", 0), ("killed", 0), ("raises", 1), ("shape", 1)]
+ENDS = [("killed", 1), ("killed", 0), ("raises", 1), ("shape", 1), ("raises", 0)]
 
 
-@pytest.mark.parametrize(("kind", "victim"), ENDS if EVERY else ENDS[:2])
+@pytest.mark.parametrize(("kind", "victim"), some(ENDS, 4))
 def test_a_process_that_ends_ends_the_others(kind: str, victim: int, tmp_path: Path) -> None:
     ended = run(2, tmp_path, "end", kind, str(victim))
     for number, e in enumerate(ended):
@@ -74,7 +74,8 @@ def test_a_process_that_ends_ends_the_others(kind: str, victim: int, tmp_path: P
 PHASES = [("aggregating", 2), ("joined", 2), ("compiling", 2), ("compiled", 2), ("running", 2), ("compiled", 4)]
 
 
-@pytest.mark.parametrize(("phase", "count"), PHASES if EVERY else [])
+@only_with_every
+@pytest.mark.parametrize(("phase", "count"), PHASES)
 def test_a_process_is_killed_at_every_phase(phase: str, count: int, tmp_path: Path) -> None:
     ended = run(count, tmp_path, "end_at", phase, str(count - 1))
     assert ended[-1].code == -9

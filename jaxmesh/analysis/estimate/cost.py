@@ -9,9 +9,8 @@ from jaxmesh.analysis.estimate.arithmetic import Work, work
 from jaxmesh.analysis.estimate.rates import ELEMENTWISE, PHASES, PRODUCT, REDUCTION
 from jaxmesh.analysis.estimate.traffic import Bytes, Traffic
 from jaxmesh.analysis.machines import Machine
-from jaxmesh.dialects.definitions import definition_of
+from jaxmesh.dialects.definitions import ttnn_definition
 from jaxmesh.dialects.program import Op, Program
-from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY, MEMORY_OPS
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.validate import quote
 
@@ -86,8 +85,7 @@ def default_fidelity(stored: list[str]) -> str:
 
 
 def _check_known(op: Op) -> None:
-    dialect, _, name = op.name.partition(".")
-    if dialect == "ttnn" and (definition_of(op.name) or name in MEMORY_OPS or op.name in LAYOUT_ONLY):
+    if ttnn_definition(op.name) is not None:
         return
     where = f" at {op.line}" if op.line else ""
     raise MissingRuleError(

@@ -18,11 +18,9 @@ from jaxmesh.analysis.estimate.arithmetic import size
 from jaxmesh.analysis.estimate.storage import WIDTHS
 from jaxmesh.analysis.explain.ttnn_traffic import op_moves
 from jaxmesh.analysis.machines import Machine
-from jaxmesh.dialects import ttnn
-from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.definitions import has_trait, ttnn_definition
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Value
-from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
 
 
 @dataclass(slots=True)
@@ -159,13 +157,13 @@ class Traffic:
 
 
 def _is_free(op: Op) -> bool:
-    if op.name in LAYOUT_ONLY or op.name == "ttnn.typecast":
+    if has_trait(op.name, Trait.LAYOUT) or op.name == "ttnn.typecast":
         return True
     return has_trait(op.name, Trait.VIEW) or has_trait(op.name, Trait.TRANSFERS)
 
 
 def _in_place(op: Op) -> int | None:
     """Returns the index of the operand that an op overwrites without reading it, or None."""
-    definition = ttnn.OPS.get(op.name.removeprefix("ttnn."))
+    definition = ttnn_definition(op.name)
     number = None if definition is None else definition.in_place
     return number if number is not None and number < len(op.used) else None

@@ -16,6 +16,7 @@ from jaxmesh.analysis.explain.bodies import EquationBody, bodies
 from jaxmesh.analysis.explain.explanation import Explanation
 from jaxmesh.analysis.explain.records import Move, Row, Value
 from jaxmesh.analysis.explain.ttnn_traffic import ttnn_moves
+from jaxmesh.dialects.imported_op import decompose
 from jaxmesh.dialects.residency import DEVICE, FREE, Residency, ResidencyMap, has_transfer, of_atom
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
@@ -49,6 +50,9 @@ def explain(
     """Explains a lowered program; runs the pass again on `traced`, if given, to collect its remarks."""
     with remarks.collect() as log:
         residency = lowered if traced is None else lower(traced, boundary.residencies, boundary.sizes)
+        program = decompose(residency.program)
+        if program is not residency.program:
+            residency = residency.with_calls_inlined(program)
     walker = _Walker(boundary.sizes, variable_names(residency.program), log, residency, decisions)
     walker.program(boundary, out_tree)
     return Explanation(boundary.name, boundary.sizes, walker.rows, assumptions, decisions)

@@ -65,7 +65,7 @@ def _mesh_shard(call: Call) -> Any:
 
 
 def apply_collective(x: Any, axes: tuple[str, ...], collective: Callable[[Any], Any]) -> Any:
-    """Performs a collective over mesh axes, over which it types its operand as varying.
+    """Performs a collective over mesh axes, typing its operand as varying over them.
 
     Integers narrower than a byte are sent as bytes, because XLA's CPU collectives pack and garble them.
     """
@@ -82,7 +82,7 @@ def gather(x: Any, axis: str, dim: int, *, tiled: bool) -> Any:
 
 
 def _gather_empty(x: Any, axis: str, dim: int, tiled: bool) -> Any:
-    # StableHLO has no gather of empty tensors.
+    # StableHLO cannot gather empty tensors.
     count = lax.axis_size(axis)
     whole = (*x.shape[:dim], x.shape[dim] * count, *x.shape[dim + 1 :])
     shape = whole if tiled else (*x.shape[:dim], count, *x.shape[dim:])
@@ -101,7 +101,7 @@ def exchange(x: Any, axes: tuple[str, ...], split: int, join: int) -> Any:
 
 
 def _stack(x: Any, axes: tuple[str, ...]) -> Any:
-    """Stacks the values of all devices along some mesh axes, row-major along a new first dim."""
+    """Concatenates the values of all devices along some mesh axes, row-major along a new first dim."""
     shape = x.shape
     for axis in reversed(axes):
         x = gather(x, axis, 0, tiled=False)
@@ -220,14 +220,14 @@ def _mesh_partition(call: Call) -> Any:
     traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
 )
 def _collective_permute(call: Call) -> Any:
-    # A device that is no target has zeros.
+    # A device that receives nothing has zeros.
     (x,) = call.operands
     pairs = read_ids(call, "source_target_pairs", call["source_target_pairs"], 2)
     check_unique(call, "source_target_pairs (sources)", [s for s, _ in pairs])
     check_unique(call, "source_target_pairs (targets)", [t for _, t in pairs])
     axes, pattern = _minimal_pattern(pairs, call.mesh)
     if pairs and not axes:
-        # Every device keeps its value: expressed along the axes over which values differ, if any.
+        # Every device keeps its value: expressed along the varying axes, if any.
         axes = tuple(a for a in call.mesh if a in varying_axes(x))
         pattern = [(i, i) for i in range(math.prod(call.mesh[a] for a in axes))]
         if not axes:

@@ -71,7 +71,7 @@ def _convolve(call: Call, x: Any, weight: Any, strides: Sequence[int], pads: Seq
     options=[FLATTENED],
 )
 def _conv2d(call: Call) -> Any:
-    """The weight is (outputs, inputs of a group, height, width), for any order of the input dims."""
+    """Computes a convolution, whose weight is (outputs, inputs of a group, height, width) for any order of the dims."""
     x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
     check_rank(call, x, 4, "the input")
     check_rank(call, weight, 4, "the weight (outputs, inputs of a group, height, width)")
@@ -103,7 +103,7 @@ def _conv2d(call: Call) -> Any:
     options=[FLATTENED],
 )
 def _conv_transpose2d(call: Call) -> Any:
-    """The weight is (inputs, outputs of a group, height, width)."""
+    """Computes a transposed convolution; the weight is (inputs, outputs of a group, height, width)."""
     x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
     check_rank(call, x, 4, "the input")
     check_rank(call, weight, 4, "the weight (inputs, outputs of a group, height, width)")
@@ -148,7 +148,7 @@ def _conv_transpose2d(call: Call) -> Any:
     traits=[Trait.NOT_UPSTREAM],
 )
 def _convolution(call: Call) -> Any:
-    """`padding` alternates low and high; `convolution_layout` is the dialect's text, or a mapping of its names."""
+    """Computes a convolution; `padding` alternates low and high, and `convolution_layout` is a text or a mapping."""
     x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
     space = x.ndim - 2
     require(call, space >= 0, f"the input has a batch and a feature dim, but got {describe(x)}")

@@ -40,7 +40,7 @@ def _hardsigmoid(x: Any) -> Any:
 
 
 def _cbrt(x: Any) -> Any:
-    # JAX's cbrt takes no 16-bit floats on every backend.
+    # JAX's cbrt refuses 16-bit floats on some backends.
     return convert(jnp.cbrt(convert(x, jnp.float32)), x.dtype)
 
 
@@ -122,7 +122,7 @@ define(OPS, "signbit", 1, casts=True, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary
 
 @define(OPS, "typecast", 1, attr("conservative_folding", "bool", False))
 def _typecast(call: Call) -> Any:
-    # Towards zero from floats to integers; the target is the declared type, there is no attribute for it.
+    # Towards zero from floats to integers; the target is the declared type, not an attribute.
     (x,) = call.operands
     return as_bool(x) if call.result.dtype == jnp.bool_ else convert(x, call.result.dtype)
 

@@ -20,7 +20,7 @@ nn: Any = jax.nn
 
 def rule_error(call: Call, rule: str) -> VerifyError:
     """Returns the error for a broken rule of an op."""
-    return VerifyError(f"ttir.{call.name}: {rule}.")
+    return VerifyError(f"{call.title}: {rule}.")
 
 
 def require(call: Call, holds: bool, rule: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, expect, need
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, Write, attr, define, describe, expect, need
 from jaxmesh.dialects.ttir.helpers import (
     check_dim,
     check_dims,
@@ -65,6 +65,7 @@ def _check_gather(call: Call, x: Any, starts: Any) -> None:
 
 
 _SLICES = OpDef(
+    "ttir",
     "gather",
     (2, 2),
     (
@@ -84,7 +85,7 @@ _SLICES = OpDef(
 
 @define(OPS, "gather", 2, need("dim", "int", form="i32"), traits=[Trait.MOVES], former=_SLICES)
 def _gather(call: Call) -> Any:
-    """`result[.., i, ..] = x[.., index[.., i, ..], ..]` along one dim; an index out of range is clamped.
+    """Gathers `result[.., i, ..] = x[.., index[.., i, ..], ..]` along one dim; an index out of range is clamped.
 
     Upstream's verifier (tt-mlir 19c86fca, lib/Dialect/TTIR/IR/TTIROps.cpp) wants integers, equal ranks from 1 on, and a
     result of the index's shape.
@@ -105,7 +106,7 @@ def _gather(call: Call) -> Any:
 
 
 def _check_index(call: Call, x: Any, index: Any, dim: int) -> None:
-    """Checks that an index is no larger than the input, except along one dim."""
+    """Checks that an index is not larger than the input, except along one dim."""
     for d in range(x.ndim):
         rule = f"dim {d} of the index {describe(index)} is larger than that of the input {describe(x)}"
         require(call, d == dim or index.shape[d] <= x.shape[d], rule)
@@ -122,7 +123,7 @@ def _check_index(call: Call, x: Any, index: Any, dim: int) -> None:
     expect("scatter_reduce_type", "enum", "invalid", form="#ttcore.reduce_type"),
 )
 def _scatter(call: Call) -> Any:
-    """`x[.., index[i, j], ..] = source[i, j]` along one dim; a reduce type combines it with the old value."""
+    """Sets `x[.., index[i, j], ..] = source[i, j]` along one dim; a reduce type combines it with the old value."""
     x, index, source = vary_together(*call.operands)
     dim = check_dim(call, call["dim"], x.ndim, "dim")
     check_rank(call, index, x.ndim, "the index")
@@ -208,7 +209,7 @@ def _fill_cache(call: Call) -> Any:
 
 
 def _update_cache(call: Call) -> Any:
-    """`cache[batch_offset + b, h, update_index] = input[0, h, b]`.
+    """Sets `cache[batch_offset + b, h, update_index] = input[0, h, b]`.
 
     As in upstream's verifier (tt-mlir 19c86fca, lib/Dialect/TTIR/IR/TTIROps.cpp) and golden function
     (tools/golden/mapping.py), the input is (1, heads, sequences of the batch, head size).
@@ -236,9 +237,9 @@ def _update_position(call: Call, cache: Any, new: Any, index: Any) -> Any:
 
 
 _OFFSET = expect("batch_offset", "int", 0, form="i32")
-_FILL_WITH_RESULT = OpDef("fill_cache", (2, 2), (_OFFSET,), _fill_cache)
-_UPDATE_WITH_RESULT = OpDef("update_cache", (3, 3), (_OFFSET,), _update_first)
+_FILL_WITH_RESULT = OpDef("ttir", "fill_cache", (2, 2), (_OFFSET,), _fill_cache)
+_UPDATE_WITH_RESULT = OpDef("ttir", "update_cache", (3, 3), (_OFFSET,), _update_first)
 """With the cache as a result, and its batch in the input's first dim."""
 
-define(OPS, "fill_cache", 2, _OFFSET, writes=0, former=_FILL_WITH_RESULT)(_fill_cache)
-define(OPS, "update_cache", 3, _OFFSET, writes=0, former=_UPDATE_WITH_RESULT)(_update_cache)
+define(OPS, "fill_cache", 2, _OFFSET, writes={0: Write.AS_RESULT}, former=_FILL_WITH_RESULT)(_fill_cache)
+define(OPS, "update_cache", 3, _OFFSET, writes={0: Write.AS_RESULT}, former=_UPDATE_WITH_RESULT)(_update_cache)

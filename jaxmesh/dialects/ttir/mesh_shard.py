@@ -1,7 +1,7 @@
 """The TTIR dialect's one sharding operation, `mesh_shard`: attributes, verifier, result type, transformation rules.
 
-Attribute names and spellings are those of tt-mlir (`TTIROps.td`, `TTCoreOpsEnums.td`). The operation has no execution
-rule; `passes/mesh_shard/lower_mesh_shard.py` lowers it.
+Attribute names and spellings are tt-mlir's (`TTIROps.td`, `TTCoreOpsEnums.td`). The operation cannot be executed:
+`passes/mesh_shard/lower_mesh_shard.py` lowers it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Shape = tuple[int, ...]
 
 
 class ShardType(Enum):
-    """The way in which a `mesh_shard` splits; `.value` is the dialect's spelling."""
+    """How a `mesh_shard` splits; `.value` is the dialect's spelling."""
 
     REPLICATE = "replicate"
     DEVICES = "devices"
@@ -269,7 +269,7 @@ def mesh_shard(
     shard_dims: Sequence[int],
     assume_replicated: bool = False,
 ) -> jax.Array:
-    """The raw TTIR operation, attributes as in `ttir.mesh_shard`; for use inside `jaxmesh.jit`.
+    """Binds the raw TTIR operation, attributes as in `ttir.mesh_shard`; for use inside `jaxmesh.jit`.
 
     Args:
       x: the full tensor (`full_to_shard`) or this device's shard (`shard_to_full`), any dtype.

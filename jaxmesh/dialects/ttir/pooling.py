@@ -63,7 +63,7 @@ def _avg_pool2d(call: Call) -> Any:
 
 
 def _counts(call: Call, shape: Shape, pads: tuple[Pair, Pair]) -> Any:
-    """Returns the number of elements that each window averages; those that `ceil_mode` adds never count."""
+    """Returns the number of elements that each window averages, without elements that `ceil_mode` adds."""
     inside = np.ones((1, *shape[1:3], 1), np.float32)
     if call["count_include_pad"]:
         written = read_padding(call)

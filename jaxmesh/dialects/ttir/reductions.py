@@ -86,7 +86,7 @@ def _argmax(call: Call) -> Any:
     (x,) = call.operands
     dims = sorted(_reduced_dims(call, x))
     kept = [d for d in range(x.ndim) if d not in dims]
-    # Several dims are counted as one that joins them (tt-mlir, `lib/Conversion/TTIRToTTIRDecomposition`).
+    # Several dims are counted as a single joined dim (tt-mlir, `lib/Conversion/TTIRToTTIRDecomposition`).
     joined = x if len(dims) == 1 else jnp.transpose(x, (*kept, *dims)).reshape(*(x.shape[d] for d in kept), -1)
     out = jnp.argmax(joined, dims[0] if len(dims) == 1 else -1)
     return jnp.expand_dims(out, dims) if call["keep_dim"] else out

@@ -30,7 +30,7 @@ def _reshape(call: Call) -> Any:
 
 
 def _whole_shape(shape: Shape, size: int) -> Shape:
-    """Returns a shape with the size of its one dim that is -1; as it is if there is none, or several."""
+    """Returns a shape with the size of its only dim of -1; unchanged without such a dim, or with several."""
     known = -size_of(shape)
     if shape.count(-1) != 1 or known <= 0 or size % known:
         return shape

@@ -17,4 +17,4 @@ OPS: dict[str, TtnnOp] = {
     **collectives.OPS, **creation.OPS, **elementwise.OPS, **images.OPS, **indexing.OPS, **linear.OPS, **neural.OPS,
     **reductions.OPS, **shapes.OPS,
 }  # fmt: skip
-"""By name, without the dialect. The sharding operations, layouts and memory are in `memory.py`."""
+"""By name, without the dialect: the operations with a function of `jaxmesh.ttnn`. `memory.py` has the others."""

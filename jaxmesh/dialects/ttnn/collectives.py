@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Shape, Trait, describe, need
+from jaxmesh.dialects.op import Call, Shape, Trait, Write, describe, need
 from jaxmesh.dialects.ttir.collectives import apply_collective
 from jaxmesh.dialects.ttir.helpers import jnp, lax, optional_operands, require, vary, vary_together
 from jaxmesh.dialects.ttir.replica_groups import position_of, row_major_index, show_mesh
@@ -29,12 +29,12 @@ define(
     cpp=positional(
         _X, _GATHERED, _AXIS, MEMORY, unset("output_tensor"), _SUBDEVICE, unset("sub_core_grid"), _LINKS, _TOPOLOGY
     ),
-    takes=forms(WIDE, casts=MODULAR),
+    accepts=forms(WIDE, casts=MODULAR),
 )
 
 _REDUCED = (_SUBDEVICE, MEMORY, _LINKS, _TOPOLOGY)
 _SUMMED = forms(FLOATS | {I32}, casts=MODULAR)
-define(OPS, "all_reduce", options=_HOW, python=[_X, _AXIS, *_REDUCED], takes=_SUMMED)
+define(OPS, "all_reduce", options=_HOW, python=[_X, _AXIS, *_REDUCED], accepts=_SUMMED)
 
 _KIND = attribute("math_op", "reduce_type", form="enum:ttnn.ReduceType", keyword=True)
 define(
@@ -44,7 +44,7 @@ define(
     callee="ttnn.experimental.all_reduce_async",
     python=[_X, _AXIS, Param("mesh_device", "operand_device", keyword=True), _KIND, *_REDUCED],
     cpp=positional(_X, _AXIS, replace(_KIND, form="enum:::ttnn::ReduceType"), *_REDUCED),
-    takes=_SUMMED,
+    accepts=_SUMMED,
 )
 
 _SCATTERED = attribute("dim", "scatter_dim", keyword=True)
@@ -60,7 +60,7 @@ define(
     options=[*_HOW, "compute_config"],
     python=[_X, _SCATTERED, _AXIS, *_REDUCED, _SCATTER_CONFIG],
     cpp=positional(_X, _SCATTERED, _AXIS, *_REDUCED),
-    takes=forms(WIDE, casts=MODULAR),
+    accepts=forms(WIDE, casts=MODULAR),
 )
 
 # Pieces of tiles are refused; tt-mlir partitions rows always.
@@ -68,7 +68,7 @@ define(
     OPS,
     "mesh_partition",
     python=[_X, attribute("dim", keyword=True), _AXIS, MEMORY],
-    takes=forms(ANY, "rows", casts=MODULAR),
+    accepts=forms(ANY, "rows", casts=MODULAR),
 )
 
 
@@ -102,7 +102,7 @@ def _device(call: Call, name: str, sizes: Shape) -> int:
 
 
 def _along_one_axis(op: Occurrence) -> Forms:
-    """Tensors go along one mesh axis: the library routes no further."""
+    """Returns the forms of a transfer along one mesh axis: the library routes no further."""
     crossed = sum(a != b for a, b in zip(op.attributes["sender_coord"], op.attributes["receiver_coord"], strict=True))
     if crossed > 1:
         return refused("point_to_point goes along one mesh axis there; send twice, over the device at the corner")
@@ -122,6 +122,6 @@ define(
     traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
     python=[*positional(_X), _FROM, _TO, _LINEAR, _OUTPUT],
     cpp=positional(_X, _FROM, _TO, _OUTPUT),
-    in_place=1,
-    takes=_along_one_axis,
+    writes={1: Write.HOLDS_RESULT},
+    accepts=_along_one_axis,
 )

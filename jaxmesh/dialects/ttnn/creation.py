@@ -26,24 +26,24 @@ _BY_SHAPE = attribute("shape", form="shape", keyword=True)
 _OPTIONS = (DTYPE, LAYOUT, DEVICE, MEMORY)
 
 for _name in ("zeros", "ones"):
-    define(OPS, _name, forms=[_SHAPE], python=[_BY_SHAPE, *_OPTIONS], on_device=True, takes=CREATED)
+    define(OPS, _name, respelled=[_SHAPE], python=[_BY_SHAPE, *_OPTIONS], handles=(0, 1), accepts=CREATED)
 define(
     OPS,
     "full",
-    forms=[_SHAPE],
+    respelled=[_SHAPE],
     python=[_BY_SHAPE, attribute("fill_value", keyword=True), *_OPTIONS],
-    on_device=True,
-    takes=CREATED,
+    handles=(0, 1),
+    accepts=CREATED,
 )
 define(
     OPS,
     "empty",
     like="zeros",
-    forms=[_SHAPE],
-    traits=[Trait.DECOMPOSED, Trait.NEEDS_DEVICE],
+    respelled=[_SHAPE],
+    traits=[Trait.IMPURE, Trait.DECOMPOSED],
     python=positional(_BY_SHAPE, *_OPTIONS),
-    on_device=True,
-    takes=CREATED,
+    handles=(1, 1),
+    accepts=CREATED,
 )
 
 _BUFFER = attribute("data", "value", form="array")
@@ -56,8 +56,8 @@ define(
     cpp_callee="ttnn.constant",
     python=[*positional(*_NUMBERS), replace(MEMORY, on_host=False)],
     cpp=positional(_BUFFER, Param("shape", "shape", form="shape"), *_OPTIONS),
-    on_device=True,
-    takes=CREATED,
+    handles=(0, 1),
+    accepts=CREATED,
 )
 
 _RANGE = (attribute("start", default=None), attribute("end", default=None), attribute("step", default=1))
@@ -68,14 +68,13 @@ define(
     meaning=lambda call: ttir_meaning(call, arange_dimension=0),
     python=[*_RANGE, DTYPE, DEVICE, LAYOUT, replace(MEMORY, on_host=False)],
     cpp=positional(*_RANGE, DTYPE, DEVICE, MEMORY, LAYOUT),
-    on_device=True,
-    takes=forms(WIDE, "either", gives="asked"),
+    handles=(0, 1),
+    accepts=forms(WIDE, "either", gives="asked"),
 )
 define(
     OPS,
     "rand",
-    traits=[Trait.NEEDS_DEVICE],
-    forms=[need("size", "ints", form="shape")],
+    respelled=[need("size", "ints", form="shape")],
     python=[
         attribute("shape", "size", form="shape"),
         DEVICE,
@@ -86,6 +85,6 @@ define(
         attribute("seed", keyword=True, default=0),
         MEMORY,
     ],
-    on_device=True,
-    takes=forms(FLOATS, "either", gives="asked"),
+    handles=(1, 1),
+    accepts=forms(FLOATS, "either", gives="asked"),
 )

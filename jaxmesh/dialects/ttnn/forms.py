@@ -28,9 +28,9 @@ _STAND_INS: Mapping[str, DataType] = {"bool": BF16, "float16": F32, "float64": F
 
 @cache
 def stored_as(dtype: np.dtype[Any]) -> DataType | None:
-    """Returns the type in which the real library stores an element type; None if it has none.
+    """Returns the library's element type for an element type; None if neither it nor a stand-in exists.
 
-    Those that it lacks have the stand-ins that tt-mlir takes. A truth value is a bfloat16 of 0 or 1.
+    The stand-ins are tt-mlir's. A truth value is a bfloat16 of 0 or 1.
 
     >>> [stored_as(np.dtype(t)) for t in ("float32", "bool", "int16")]
     ['FLOAT32', 'BFLOAT16', None]
@@ -80,7 +80,7 @@ class Takes:
     truth: bool = False
 
     def type_for(self, stored: DataType) -> DataType | None:
-        """Returns the type in which an operand of a type is accepted; None if there is no exact one.
+        """Returns the accepted element type for an operand; None if every conversion would lose values.
 
         >>> floats, words = Takes(FLOATS), Takes(frozenset({I32}))
         >>> floats.type_for("BFLOAT16"), words.type_for("UINT8"), floats.type_for("INT32")
@@ -132,13 +132,13 @@ class Occurrence:
     def row(self, *, results: bool = True) -> int:
         """Returns the bytes of the longest row of the first operand, and of the results."""
         size = BYTES.get(self.stored() or F32, 4)
-        kinds = (*self.operands[:1], *(self.results if results else ()))
-        return max((t.shape[-1] for t in kinds if t is not None and t.shape), default=1) * size
+        types = (*self.operands[:1], *(self.results if results else ()))
+        return max((t.shape[-1] for t in types if t is not None and t.shape), default=1) * size
 
     def stored(self, number: int = 0) -> DataType | None:
-        """Returns the type in which an operand is stored."""
-        kind = self.operands[number]
-        return None if kind is None else stored_as(kind.dtype)
+        """Returns the library's element type of an operand."""
+        operand = self.operands[number]
+        return None if operand is None else stored_as(operand.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Attribute, Call, Form, Shape, Trait, attr, expect, need
+from jaxmesh.dialects.op import Attribute, Call, Form, Shape, attr, expect, need
 from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
 from jaxmesh.dialects.ttnn.data_types import BF16, FLOATS, NUMBERS
 from jaxmesh.dialects.ttnn.forms import PRODUCT, Forms, Gives, Takes, forms
@@ -116,7 +116,7 @@ _CPP_AFTER = (
 
 
 def _convolve(host: bool) -> Forms:
-    """The weight is prepared from rows, that of a transposed convolution on the host."""
+    """Returns the forms of a convolution; its weight is in rows, on the host if the convolution is transposed."""
     operands = (Takes(FLOATS, "either"), Takes(FLOATS, "rows", host=host), Takes(FLOATS, "either"))
     return Forms(operands, (PRODUCT,))
 
@@ -133,11 +133,10 @@ define(
     attributes=_CONVOLVED,
     options=_HOW,
     meaning=_convolution,
-    traits=[Trait.NEEDS_DEVICE],
     python=[*_PRODUCT, *_AFTER],
     cpp=_cpp([*_PRODUCT, *_CPP_AFTER]),
-    on_device=True,
-    takes=_convolve(host=False),
+    handles=(1, 1),
+    accepts=_convolve(host=False),
 )
 _EXTRA = _rows("output_padding")
 define(
@@ -146,11 +145,10 @@ define(
     attributes=[*_CONVOLVED, _pair("output_padding")],
     options=_HOW,
     meaning=_convolution,
-    traits=[Trait.NEEDS_DEVICE],
     python=[*_PRODUCT, *_EXTRA, *_AFTER],
     cpp=_cpp([*_PRODUCT, *_EXTRA, *_CPP_AFTER]),
-    on_device=True,
-    takes=_convolve(host=True),
+    handles=(1, 1),
+    accepts=_convolve(host=True),
 )
 
 
@@ -197,7 +195,7 @@ define(
         text("output_layout", "::ttnn::Layout::ROW_MAJOR"),
         *positional(unset("config_tensor_in_dram")),
     ],
-    takes=_POOL_FORMS,
+    accepts=_POOL_FORMS,
 )
 _COUNTED = (_CEIL, attribute("count_include_pad", keyword=True, default=True), unset("divisor_override"), MEMORY)
 define(
@@ -216,7 +214,7 @@ define(
         text("deallocate_input", "false"),
         text("reallocate_halo_output", "true"),
     ],
-    takes=_POOL_FORMS,
+    accepts=_POOL_FORMS,
 )
 
 _X = operand("input_tensor")
@@ -225,7 +223,7 @@ define(
     "global_avg_pool2d",
     python=[_X, MEMORY, DTYPE],
     cpp=positional(_X, MEMORY, unset("output_dtype")),
-    takes=forms(FLOATS),
+    accepts=forms(FLOATS),
 )
 
 
@@ -239,5 +237,5 @@ define(
     meaning=lambda call: ttir_meaning(call, "upsample2d"),
     python=[_X, _SCALE, _MODE, MEMORY],
     cpp=positional(_X, replace(_SCALE, form="uint32s"), _MODE, MEMORY),
-    takes=forms(NUMBERS, "rows"),
+    accepts=forms(NUMBERS, "rows"),
 )

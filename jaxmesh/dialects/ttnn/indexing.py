@@ -31,7 +31,7 @@ define(
     "embedding",
     python=[*_LOOKUP, _NO_PADDING, LAYOUT, DTYPE, MEMORY],
     cpp=positional(*_LOOKUP, _NO_PADDING, LAYOUT, _GENERIC, DTYPE, MEMORY),
-    takes=Forms((_IDS, Takes(frozenset({BF16}), "rows")), (Gives(operand=1, layout="tile"),), alike=False),
+    accepts=Forms((_IDS, Takes(frozenset({BF16}), "rows")), (Gives(operand=1, layout="tile"),), alike=False),
 )
 
 
@@ -47,7 +47,7 @@ define(
     "embedding_bw",
     like="embedding_backward",
     python=[_INDEX, operand("weight_tensor", 1), operand("output_gradient_tensor", 2), DTYPE, MEMORY],
-    takes=_embedding_bw,
+    accepts=_embedding_bw,
 )
 
 
@@ -64,19 +64,19 @@ _PICKED = (operand("input", 0), attribute("dim"), operand("index", 1))
 define(
     OPS,
     "gather",
-    forms=[need("dim", "int")],
+    respelled=[need("dim", "int")],
     python=[*_PICKED, text("sparse_grad", "False", keyword=True, default=False), MEMORY],
     cpp=[
         *_PICKED,
         text("sparse_grad", "false"),
         *positional(MEMORY, unset("optional_output_tensor"), unset("sub_core_grids")),
     ],
-    takes=_gather,
+    accepts=_gather,
 )
 
 
 def _scatter(op: Occurrence) -> Forms:
-    """Data in rows; `reduce` is `add` or `multiply`."""
+    """Returns the forms of a scatter: data in rows, and `reduce` is `add` or `multiply`."""
     combines = op.attributes.get("scatter_reduce_type") in ("max", "min")
     data = Takes(frozenset() if combines else ANY, "rows", {} if combines else MODULAR)
     remedy = "reduce is 'add' or 'multiply' there; take maxima and minima before the scatter"
@@ -88,18 +88,17 @@ _WRITTEN = (operand("input", 0), attribute("dim"), operand("index", 1), operand(
 define(
     OPS,
     "scatter",
-    forms=[need("dim", "int")],
+    respelled=[need("dim", "int")],
     python=[*(replace(p, keyword=True) for p in _WRITTEN), _REDUCE],
     cpp=positional(*_WRITTEN, _REDUCE, unset("sub_core_grid")),
-    takes=_scatter,
+    accepts=_scatter,
 )
 
 define(
     OPS,
     "fill_cache",
-    in_place=0,
     python=[operand("cache_tensor", 0), operand("input_tensor", 1), attribute("batch_idx", "batch_offset")],
-    takes=forms(FLOATS),
+    accepts=forms(FLOATS),
 )
 _POSITION = "The position is a number of the call there, not a tensor; use dynamic_update_slice"
 _UPDATED = (operand("cache", 0), operand("input", 1), operand("update_idx", 2))
@@ -107,8 +106,7 @@ _OFFSET = attribute("batch_offset", keyword=True, default=0)
 define(
     OPS,
     "update_cache",
-    in_place=0,
     python=[*_UPDATED, _OFFSET],
     cpp=positional(*_UPDATED, _OFFSET),
-    takes=Forms((Takes(FLOATS), Takes(FLOATS), Takes(frozenset())), alike=False, remedy=_POSITION),
+    accepts=Forms((Takes(FLOATS), Takes(FLOATS), Takes(frozenset())), alike=False, remedy=_POSITION),
 )

@@ -27,7 +27,7 @@ _TILE_NAMES = {"ui32": "u32", "ui16": "u16", "ui8": "u8"}
 
 
 def element_type(dtype: np.dtype[Any]) -> str:
-    """The element type of a dtype.
+    """Returns the name of MLIR's element type of a dtype.
 
     >>> import jax.numpy as jnp
     >>> [element_type(jnp.dtype(t)) for t in ("bool", "int32", "uint8", "bfloat16", "float8_e4m3fn")]
@@ -47,7 +47,7 @@ def element_type(dtype: np.dtype[Any]) -> str:
 
 
 def stored_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Returns the element type in which TTNN holds one: a truth value is a bfloat16, 64 bits become 32.
+    """Returns TTNN's element type for a dtype: a truth value is a bfloat16, 64 bits become 32.
 
     Upstream takes 16 bits without a sign, which JAX has with one, for unsigned.
 
@@ -93,19 +93,19 @@ def buffer_alias(kind: Type) -> str:
 
 
 def _padded(shape: Shape, tile: bool) -> Shape:
-    """The shape in memory: in tiles, the last two dims are whole tiles."""
+    """Returns the shape in memory: in tiles, the last two dims are whole tiles."""
     return (*shape[:-2], *(-(-n // TILE) * TILE for n in shape[-2:])) if tile else shape
 
 
 def _collapsed(shape: Shape, tile: bool) -> tuple[int, int]:
-    """The rows and columns of a tensor, in tiles or in elements."""
+    """Returns the rows and columns of a tensor, in tiles or in elements."""
     padded = _padded(shape, tile)
     rows, columns = math.prod(padded[:-1]), padded[-1] if padded else 1
     return (-(-rows // TILE), -(-columns // TILE)) if tile else (rows, columns)
 
 
 def _affine_map(shape: Shape, tile: bool) -> str:
-    """The map from the dims of a tensor to its rows and columns."""
+    """Returns the map from the dims of a tensor to its rows and columns."""
     padded = _padded(shape, tile)
     dims = ", ".join(f"d{i}" for i in range(len(shape)))
     if not shape:
@@ -161,7 +161,7 @@ def buffer_type(kind: Type) -> str:
 
 
 def is_plain(kind: Type) -> bool:
-    """Returns True if the layout that a text gives a value is the one that its type says: in host memory or in DRAM."""
+    """Returns True if the layout that a text gives a value agrees with its type: in host memory or in DRAM."""
     alias = buffer_alias(kind)
     plain = layout_text(kind, signed(element_type(stored_type(kind.dtype))))
     return kind.layout in ("", plain.replace(alias, f"#ttnn.buffer_type<{alias[1:]}>"))

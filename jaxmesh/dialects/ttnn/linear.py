@@ -22,5 +22,5 @@ _OPTIONS = (
 _HOW = ("compute_config", "matmul_program_config", "activation")
 _FORMS = Forms((Takes(FLOATS),), (PRODUCT,))
 
-define(OPS, "matmul", options=_HOW, python=[_A, _B, *_OPTIONS], takes=_FORMS)
-define(OPS, "linear", options=_HOW, python=[_A, _B, _BIAS, *_OPTIONS], takes=_FORMS)
+define(OPS, "matmul", options=_HOW, python=[_A, _B, *_OPTIONS], accepts=_FORMS)
+define(OPS, "linear", options=_HOW, python=[_A, _B, _BIAS, *_OPTIONS], accepts=_FORMS)

@@ -1,42 +1,43 @@
-"""Ops of TTNN without a table entry: the mesh device, the two sharding operations, layouts, memory.
+"""Operations of TTNN about the mesh device, transfers, layouts and memory.
 
-Every emitter, the importer and the emulated API know these by name.
+Frontends and passes perform them by name. The emitters print several statements for `get_device`, `distribute_tensor`
+and `aggregate_tensor`, and the calls below for the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from jaxmesh.dialects.op import Trait, attr, need
+from jaxmesh.dialects.ttnn.op import LAYOUT, MEMORY, Param, TtnnOp, attribute, define, operand, positional, unset
 
-from jaxmesh.dialects.op import Trait
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryOp:
-    """An op about devices and memory: the forms of its attributes, by name, facts, and whether it reads the device."""
-
-    attributes: Mapping[str, str] = field(default_factory=dict[str, str])
-    traits: frozenset[Trait] = frozenset({Trait.MOVES})
-    takes_device: bool = False
-
-
-_TRANSFER = frozenset({Trait.MOVES, Trait.COLLECTIVE, Trait.TRANSFERS})
-_RETURNS_OPERAND = frozenset({Trait.MOVES, Trait.RETURNS_OPERAND})
-
-MEMORY_OPS: Mapping[str, MemoryOp] = {
-    "get_device": MemoryOp({"mesh_shape": "mesh_shape", "mesh_offset": "mesh_offset"}),
-    "distribute_tensor": MemoryOp({"mapper_config": "mapper_config", "cq_id": "ui32"}, _TRANSFER, takes_device=True),
-    "aggregate_tensor": MemoryOp({"composer_config": "composer_config"}, _TRANSFER, takes_device=True),
-    "to_device": MemoryOp(traits=_RETURNS_OPERAND, takes_device=True),
-    "from_device": MemoryOp(),
-    "to_layout": MemoryOp(traits=_RETURNS_OPERAND),
-    "to_memory_config": MemoryOp(),
-    "to_tensor_spec": MemoryOp(),
-    "deallocate": MemoryOp({"force": "bool"}),
-}
+OPS: dict[str, TtnnOp] = {}
 """By name, without the dialect."""
 
-LAYOUT_ONLY = frozenset(
-    {"ttnn.to_device", "ttnn.from_device", "ttnn.to_layout", "ttnn.to_memory_config", "ttnn.to_tensor_spec"}
+
+_X = operand("tensor")
+_ABOUT = (Trait.MEMORY, Trait.MOVES)
+_TRANSFER = (*_ABOUT, Trait.COLLECTIVE, Trait.TRANSFERS)
+_STORED = (*_ABOUT, Trait.LAYOUT)
+_KEPT = (*_STORED, Trait.RETURNS_OPERAND)
+
+_MESH = [attr("mesh_shape", "any", form="mesh_shape"), attr("mesh_offset", "any", form="mesh_offset")]
+_MAPPER = [need("mapper_config", "any", "mapper_config"), attr("cq_id", "int", form="ui32")]
+_COMPOSER = [need("composer_config", "any", "composer_config")]
+define(OPS, "get_device", operands=0, attributes=_MESH, traits=[*_ABOUT, Trait.IMPURE])
+define(OPS, "distribute_tensor", operands=1, attributes=_MAPPER, traits=_TRANSFER, handles=(1, 1))
+define(OPS, "aggregate_tensor", operands=1, attributes=_COMPOSER, traits=_TRANSFER, handles=(1, 1))
+_TO = [_X, Param("device", "mesh_device", keyword=True), MEMORY]
+define(OPS, "to_device", operands=1, traits=_KEPT, handles=(1, 1), python=_TO)
+define(OPS, "from_device", operands=1, traits=_STORED, python=[_X])
+_AS = [_X, *positional(LAYOUT), Param("dtype", "changed_dtype"), MEMORY]
+define(OPS, "to_layout", operands=1, traits=_KEPT, python=_AS, cpp=positional(_X, LAYOUT, unset("dtype"), MEMORY))
+define(OPS, "to_memory_config", operands=1, traits=_STORED, python=[_X, *positional(MEMORY)])
+define(OPS, "to_tensor_spec", operands=1, traits=_STORED)
+define(
+    OPS,
+    "deallocate",
+    operands=1,
+    results=0,
+    attributes=[attr("force", "bool", False)],
+    traits=[*_ABOUT, Trait.IMPURE],
+    python=[_X, attribute("force")],
 )
-"""Ops that change only where or how a tensor is stored; no pass makes the last two, which texts have."""

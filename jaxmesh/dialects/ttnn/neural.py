@@ -31,7 +31,7 @@ _RESIDUAL = unset("residual_input_tensor")
 
 
 def _over_last_dim(call: Call) -> Any:
-    """Performs TTIR's normalisation over the last dim, the only one that TTNN normalises."""
+    """Performs TTIR's normalisation over the last dim: TTNN normalises no other."""
     x = call.operands[0]
     require(call, x.ndim > 0, "a scalar has no dim to normalise")
     # The real functions also take a weight or bias of one row.
@@ -57,7 +57,7 @@ for _name in ("layer_norm", "rms_norm"):
             unset("program_config"),
             *([COMPUTE] if _name == "rms_norm" else []),
         ),
-        takes=FLOAT,
+        accepts=FLOAT,
     )
 
 
@@ -91,7 +91,7 @@ define(
     "batch_norm_inference",
     operands=(1, 5),
     omit=["dimension"],
-    forms=[attr("epsilon", "float", 1e-5)],
+    respelled=[attr("epsilon", "float", 1e-5)],
     options=["compute_config"],
     callee="ttnn.batch_norm",
     meaning=_batch_norm,
@@ -103,7 +103,7 @@ define(
         text("momentum", "0.1f"),
         *positional(*_BATCH[4:6], unset("output"), MEMORY, COMPUTE),
     ],
-    takes=FLOAT,
+    accepts=FLOAT,
 )
 
 
@@ -120,7 +120,7 @@ _SCORES = (
 
 
 def _attention(op: Occurrence) -> Forms:
-    """Queries and keys of one length, if each query sees the keys up to its own place."""
+    """Returns the forms of attention: if each query sees the keys up to its own place, there are as many keys."""
     queries, keys = op.operands[:2]
     causal = op.attributes.get("is_causal", True)
     if causal and queries is not None and keys is not None and queries.shape[-2:-1] != keys.shape[-2:-1]:
@@ -134,7 +134,7 @@ define(
     callee="ttnn.transformer.scaled_dot_product_attention",
     python=[_Q, _K, _V, *_SCORES],
     cpp=positional(_Q, _K, _V, *_SCORES[:3], unset("sliding_window_size"), MEMORY),
-    takes=_attention,
+    accepts=_attention,
 )
 
 
@@ -144,7 +144,7 @@ def _heads(op: Occurrence) -> Forms:
     return FLOAT if whole else refused("The size of a head is a multiple of 32 there; permute and reshape instead")
 
 
-define(OPS, "concatenate_heads", callee="ttnn.transformer.concatenate_heads", python=[_X, MEMORY], takes=_heads)
+define(OPS, "concatenate_heads", callee="ttnn.transformer.concatenate_heads", python=[_X, MEMORY], accepts=_heads)
 
 _HEADS = (
     operand("kv_input_tensor", 1, default=None),
@@ -158,7 +158,7 @@ define(
     "split_query_key_value_and_split_heads",
     callee="ttnn.transformer.split_query_key_value_and_split_heads",
     python=[_X, *_HEADS],
-    takes=Forms((Takes(FLOATS),), (Gives(),) * 3),
+    accepts=Forms((Takes(FLOATS),), (Gives(),) * 3),
 )
 
 _ROTATED = (_X, operand("cos_cache", 1), operand("sin_cache", 2), unset("token_index"), MEMORY, COMPUTE)
@@ -176,5 +176,5 @@ define(
     callee="ttnn.experimental.rotary_embedding",
     python=_ROTATED,
     cpp=positional(*_ROTATED[:-1]),
-    takes=_rotated,
+    accepts=_rotated,
 )

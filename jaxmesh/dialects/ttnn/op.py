@@ -1,7 +1,7 @@
-"""Definitions of operations of TTNN: those of TTIR, with a Python call and a C++ call.
+"""Definitions of operations of TTNN: TTIR's facts, with a Python call and a C++ call.
 
 To add an operation of TTNN, write one `define(OPS, ...)` in a file of `dialects/ttnn/`. The emitters print calls from
-it, `jaxmesh.ttnn` takes calls by it, the importer reads operations by it: none of them knows an operation by name.
+it, `jaxmesh.ttnn` takes calls by it, the importer reads operations by it: and never by its name.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from jaxmesh.dialects import ttir
-from jaxmesh.dialects.op import Arity, Attribute, Call, Meaning, OpDef, Trait, arity
+from jaxmesh.dialects.op import Arity, Attribute, Call, Meaning, OpDef, Trait, Write, arity
 from jaxmesh.dialects.ttnn.forms import TILES, Forms, Occurrence, Rule
 from jaxmesh.errors import MissingRuleError
 
 NEEDED: Any = inspect.Parameter.empty
 Source = Literal[
-    "operand", "operands", "operand_or_attribute", "operand_device", "attribute", "memory_config", "dtype", "layout",
-    "shape", "device", "compute_config", "text", "none",
+    "operand", "operands", "operand_or_attribute", "operand_device", "attribute", "memory_config", "dtype",
+    "changed_dtype", "layout", "shape", "device", "mesh_device", "compute_config", "text", "none",
 ]  # fmt: skip
 
 
@@ -33,8 +34,9 @@ class Param:
       source: where its value comes from: `operand` (number `key`; None if it is absent), `operands` (all, in a list),
         `operand_or_attribute` (the attribute that `form` names, where the operand is absent), `operand_device` (the
         mesh device of operand number `key`), `attribute` (called `key`), `memory_config`,
-        `dtype`, `layout`, `shape` (of the result), `device` (the last operand), `compute_config`, `text` (always
-        `key`, in the target language), or `none`.
+        `dtype`, `layout`, `shape` (of the result), `changed_dtype` (of the result if the operand has another one),
+        `device` (the last operand), `mesh_device` (the same; in C++ a pointer, not an option), `compute_config`,
+        `text` (always `key`, in the target language), or `none`.
       key: the number or name for the source.
       form: how an attribute is printed: `value` (a number, truth value, string, None, or `[1, 2]` for several),
         `shape` (`ttnn.Shape([1, 2])`), `float`, `coordinate` (`ttnn.MeshCoordinate((0, 1))`), `enum:X` (`X.<value>`,
@@ -79,7 +81,7 @@ SPELLINGS: Mapping[str, Mapping[str, str]] = {
 
 
 def spell(enum: str, value: str) -> str:
-    """Returns the API's name of a value of one of the dialect's enums.
+    """Returns the API's name of a value of the dialect's enum.
 
     >>> spell("ttnn.ReduceType", "sum"), spell("ScatterReduction", "max")
     ('Sum', 'amax')
@@ -128,7 +130,7 @@ def parse_memory(text: str) -> str:
 def operand(
     name: str, number: int = 0, *, keyword: bool = False, default: Any = NEEDED, also: tuple[str, ...] = ()
 ) -> Param:
-    """Returns an argument that is an operand, by number; `also` are its names in other overloads."""
+    """Returns an argument that is an operand, by number; other overloads name it as `also` does."""
     return Param(name, "operand", number, keyword=keyword, default=default, also=also)
 
 
@@ -180,111 +182,118 @@ class Signature:
     params: tuple[Param, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TtnnOp:
+NO_CALL = Signature("", ())
+"""The call of an operation that has none."""
+
+
+@dataclass(frozen=True)
+class TtnnOp(OpDef):
     """The definition of an operation of TTNN.
 
     Attributes:
-      definition: name, operands, attributes, results and meaning; a device handle is no operand there.
-      python: the Python call.
-      cpp: the C++ call.
-      like: the TTIR operation with the same meaning and operands, if there is one.
-      on_device: True if MLIR writes the device as last operand when the result is on the devices (creation ops).
-      in_place: the number of the operand into whose memory the real op writes its result, if it does; the operand is of
-        no use afterwards. Only the pass that makes the program has to care.
-      forms: the element types and layouts that the real function takes and gives, or a function that returns them for
+      python: the Python call; `NO_CALL` if there is none, or the printer writes several statements.
+      cpp: the C++ call, likewise.
+      like: the TTIR operation with the same meaning and operands, without the dialect; None if there is none.
+      accepts: the element types and layouts that the real function takes and gives, or a function that returns them for
         an occurrence; `jaxmesh/passes/layouts` converts to them.
-      cpp_results: what the C++ function gives that has several results: a `vector`, a `tuple`, or `optionals`, a vector
-        in which those that were not asked for are missing.
+      cpp_results: what a C++ function of several results returns: a `vector`, a `tuple`, or `optionals`, a vector in
+        which results are missing that were not asked for.
     """
 
-    definition: OpDef
-    python: Signature
-    cpp: Signature
+    python: Signature = NO_CALL
+    cpp: Signature = NO_CALL
     like: str | None = None
-    on_device: bool = False
-    in_place: int | None = None
-    forms: Rule = TILES
+    accepts: Rule = TILES
     cpp_results: Literal["vector", "tuple", "optionals"] = "vector"
+
+    @cached_property
+    def on_device(self) -> bool:
+        """True if MLIR writes the device as the last operand when the result is on the devices."""
+        return self.handles[1] != 0
 
     def forms_of(self, occurrence: Occurrence) -> Forms:
         """Returns what the real function takes and gives in one occurrence."""
-        return self.forms if isinstance(self.forms, Forms) else self.forms(occurrence)
+        return self.accepts if isinstance(self.accepts, Forms) else self.accepts(occurrence)
 
 
 def define(
     ops: dict[str, TtnnOp],
     name: str,
     *,
-    python: Sequence[Param],
+    python: Sequence[Param] = (),
     cpp: Sequence[Param] | None = None,
     like: str | None = None,
     meaning: Meaning | None = None,
     operands: int | Arity | None = None,
+    results: int | Arity | None = None,
     attributes: Sequence[Attribute] | None = None,
     omit: Sequence[str] = (),
-    forms: Sequence[Attribute] = (),
+    respelled: Sequence[Attribute] = (),
+    more: Sequence[Attribute] = (),
     traits: Sequence[Trait] = (),
     options: Sequence[str] = (),
     callee: str | None = None,
     cpp_callee: str | None = None,
-    on_device: bool = False,
-    in_place: int | None = None,
-    takes: Rule = TILES,
+    handles: Arity = (0, 0),
+    writes: Mapping[int, Write] | None = None,
+    accepts: Rule = TILES,
 ) -> None:
     """Adds an operation of TTNN to a table. Facts shared with a TTIR operation are declared only there.
 
     Args:
       ops: the table.
       name: without the dialect.
-      python: the arguments of the Python call, in order.
+      python: the arguments of the Python call, in order; none if there is no call.
       cpp: the arguments of the C++ call, in order; by default Python's without keywords.
       like: the TTIR operation whose facts it shares; by default the one of the same name.
-      meaning, operands, attributes: in place of those of the TTIR operation.
+      meaning, operands, results, attributes, writes: in place of the TTIR operation's.
       omit: names of TTIR's attributes that it does not have.
-      forms: attributes that replace TTIR's of the same name.
-      traits: facts beside those of the TTIR operation, except for `NOT_UPSTREAM`, which is of one dialect.
-      options: attributes that say how to compute, as in `OpDef`.
+      respelled: attributes in place of TTIR's of the same name, such as in another MLIR form.
+      more: attributes that TTIR's operation does not have.
+      traits: facts beside the TTIR operation's; `NOT_UPSTREAM` is not inherited.
+      options, handles: as in `OpDef`.
       callee: the function's dotted name if it is not `ttnn.<name>` (C++ has `::` for the dots).
       cpp_callee: the same for C++ alone.
-      on_device, in_place: as in `TtnnOp`.
-      takes: the element types and layouts that the real function takes and gives, `forms` of `TtnnOp`.
+      accepts: as in `TtnnOp`.
     """
     assert name not in ops, name
     base = ttir.OPS.get(like or name)
+    assert meaning or base or Trait.MEMORY in traits, name
     if attributes is None:
-        own = {a.name: a for a in forms}
+        own = {a.name: a for a in respelled}
         attributes = [own.get(a.name, a) for a in base.attributes if a.name not in omit] if base else ()
     if operands is None:
         assert base is not None, name
         operands = base.operands
-    # Of its own dialect the trait of a row tells whether upstream has it.
+    # `NOT_UPSTREAM` is a fact about one dialect.
     shared = frozenset[Trait]() if base is None else base.traits - {Trait.NOT_UPSTREAM}
-    definition = OpDef(
+    if writes is None:
+        writes = {} if base is None else base.writes
+    if results is None:
+        results = 1 if base is None else base.results
+    dotted = callee or f"ttnn.{name}"
+    ops[name] = TtnnOp(
+        "ttnn",
         name,
         arity(operands),
-        tuple(attributes),
-        meaning or _meaning(base),
-        (1, 1) if base is None else base.results,
-        meaning is None and base is not None and base.casts,
-        shared.union(traits),
-        frozenset(options),
-        None if base is None else base.writes,
-        None if base is None or meaning is not None else base.former,
+        (*attributes, *more),
+        meaning or (None if base is None else base.meaning),
+        arity(results),
+        casts=meaning is None and base is not None and base.casts,
+        traits=shared.union(traits),
+        options=frozenset(options),
+        writes=writes,
+        handles=handles,
+        former=None if base is None or meaning is not None else base.former,
+        python=Signature(dotted, tuple(python)),
+        cpp=Signature((cpp_callee or dotted).replace(".", "::"), positional(*python) if cpp is None else tuple(cpp)),
+        like=None if meaning or base is None else base.name,
+        accepts=accepts,
     )
-    dotted = callee or f"ttnn.{name}"
-    calls = (
-        Signature(dotted, tuple(python)),
-        Signature((cpp_callee or dotted).replace(".", "::"), positional(*python) if cpp is None else tuple(cpp)),
-    )
-    ops[name] = TtnnOp(definition, *calls, None if meaning or base is None else base.name, on_device, in_place, takes)
-
-
-def _meaning(base: OpDef | None) -> Meaning:
-    assert base is not None
-    return base.meaning
 
 
 def ttir_meaning(call: Call, name: str | None = None, /, **attributes: Any) -> Any:
     """Computes a call by the TTIR operation of the same or another name, with some attributes changed."""
-    return ttir.OPS[name or call.name].meaning(replace(call, attributes={**call.attributes, **attributes}))
+    meaning = ttir.OPS[name or call.name].meaning
+    assert meaning is not None, call.title
+    return meaning(replace(call, attributes={**call.attributes, **attributes}))

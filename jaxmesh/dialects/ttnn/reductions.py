@@ -1,6 +1,6 @@
 """Reductions, scans and sorts of TTNN.
 
-Indices have the type that is declared for them; int32 where it is none of integers.
+Indices have their declared type if it is an integer type, else int32.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ for _name in ("sum", "mean", "max", "min"):
         options=["compute_config"],
         python=[_X, _DIMS, _KEEP, MEMORY, COMPUTE],
         cpp=positional(_X, replace(_DIMS, form="int32s"), _KEEP, MEMORY, COMPUTE),
-        takes=FLOAT if _name == "mean" else forms(NUMBERS),
+        accepts=FLOAT if _name == "mean" else forms(NUMBERS),
     )
 
 
@@ -57,10 +57,10 @@ def _multiplied(op: Occurrence) -> Forms:
 define(
     OPS,
     "prod",
-    forms=[attr("dim_arg", "int", form="si64")],
+    respelled=[attr("dim_arg", "int", form="si64")],
     meaning=lambda call: _over_one_dim(call, call["dim_arg"]),
     python=[_X, _DIMS, _KEEP, MEMORY],
-    takes=_multiplied,
+    accepts=_multiplied,
 )
 
 
@@ -69,7 +69,7 @@ def _index_type(declared: Any) -> Any:
 
 
 def _argmax(op: Occurrence) -> Forms:
-    """Integers in rows, and those along the last dim alone; a maximum of all elements in rows, too."""
+    """Returns the forms: integers in rows, along the last dim alone; a maximum of all elements also in rows."""
     dim = op.attributes.get("dim")
     last = dim is None or dim % op.rank == op.rank - 1
     layout: Layout = "either" if op.stored() in FLOATS and dim is not None else "rows"
@@ -84,15 +84,15 @@ define(
     attributes=[attr("dim", "int"), attr("keep_dim", "bool", False)],
     meaning=lambda call: _over_one_dim(call, call["dim"]).astype(_index_type(call.result)),
     python=[*_REDUCED, unset("sub_core_grids"), MEMORY],
-    takes=_argmax,
+    accepts=_argmax,
 )
 define(
     OPS,
     "cumsum",
-    forms=[need("dim", "int")],
+    respelled=[need("dim", "int")],
     python=[operand("input"), attribute("dim"), DTYPE, MEMORY],
     cpp=positional(_X, attribute("dim"), DTYPE, text("reverse_order", "false"), unset("optional_out"), MEMORY),
-    takes=forms(WIDE, gives="asked"),
+    accepts=forms(WIDE, gives="asked"),
 )
 define(
     OPS,
@@ -105,7 +105,7 @@ define(
         COMPUTE,
         attribute("numeric_stable", "numericStable", keyword=True, default=False),
     ],
-    takes=FLOAT,
+    accepts=FLOAT,
 )
 
 
@@ -120,7 +120,7 @@ def _with_indices(call: Call) -> Any:
 
 
 def _order(types: frozenset[str]) -> Callable[[Occurrence], Forms]:
-    """Indices are of 16 bits where the input is, unless the dim is too long for them."""
+    """Returns the forms; indices have 16 bits if the input has, unless the dim is too long for them."""
 
     def rule(op: Occurrence) -> Forms:
         x = op.operands[0]
@@ -140,16 +140,16 @@ _ORDERED = {"UINT8": (U16, F32), "INT8": (F32,), "UINT16": (F32,)}
 define(
     OPS,
     "sort",
-    forms=[attr("dim", "int", -1, form="si8")],
+    respelled=[attr("dim", "int", -1, form="si8")],
     meaning=_with_indices,
     python=[_X, _DIM, attribute("descending", default=False), attribute("stable", default=False), MEMORY],
-    takes=_order(frozenset({BF16, F32, U16})),
+    accepts=_order(frozenset({BF16, F32, U16})),
 )
 define(
     OPS,
     "topk",
-    forms=[attr("dim", "int", -1)],
+    respelled=[attr("dim", "int", -1)],
     meaning=_with_indices,
     python=[_X, attribute("k"), _DIM, attribute("largest", default=True), attribute("sorted", default=True), MEMORY],
-    takes=_order(FLOATS),
+    accepts=_order(FLOATS),
 )

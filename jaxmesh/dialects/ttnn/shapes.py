@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Call, Trait, expect, need
 from jaxmesh.dialects.ttnn.data_types import ANY, NARROW, NUMBERS, U16, WIDE
 from jaxmesh.dialects.ttnn.forms import MODULAR, MOVED, Forms, Occurrence, forms, refused, too_long
@@ -28,7 +27,7 @@ _X = operand("input_tensor")
 
 
 def _reshape(op: Occurrence) -> Forms:
-    """Long rows in tiles, of which the library has but some in L1."""
+    """Returns the forms: long rows in tiles, because the library keeps only parts of tiles in L1."""
     long = op.row() > 300_000
     return forms(WIDE - {U16}, casts=MODULAR) if long else forms(NUMBERS, "either", casts=MODULAR)
 
@@ -39,7 +38,7 @@ define(
     traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND],
     python=[_X, attribute("shape"), MEMORY],
     cpp=[_X, attribute("shape", form="vector"), _MEMORY],
-    takes=_reshape,
+    accepts=_reshape,
 )
 
 
@@ -57,9 +56,9 @@ define(
     traits=[Trait.RETURNS_OPERAND],
     python=[_X, attribute("dims", "permutation"), MEMORY, text("pad_value", "0.0", keyword=True, default=0.0)],
     cpp=[_X, attribute("dims", "permutation", form="int64s"), _MEMORY, text("pad_value", "0.0f")],
-    takes=MOVED,
+    accepts=MOVED,
 )
-define(OPS, "transpose", python=[_X, attribute("dim1", "dim0"), attribute("dim2", "dim1"), MEMORY], takes=MOVED)
+define(OPS, "transpose", python=[_X, attribute("dim1", "dim0"), attribute("dim2", "dim1"), MEMORY], accepts=MOVED)
 
 
 def _narrow_in_rows(op: Occurrence) -> Forms:
@@ -67,7 +66,7 @@ def _narrow_in_rows(op: Occurrence) -> Forms:
 
 
 def _repeat(op: Occurrence) -> Forms:
-    """Elements of 8 bits in rows, of two to four dims."""
+    """Returns the forms: elements of 8 bits in rows, of two to four dims."""
     if op.row(results=False) > 690_000:
         return too_long(op.row())
     narrow = op.stored() in NARROW
@@ -76,7 +75,7 @@ def _repeat(op: Occurrence) -> Forms:
 
 
 def _repeated(call: Call) -> Any:
-    """Repeats a tensor; counts before those of its dims make new dims."""
+    """Repeats a tensor; extra counts in front make new dims."""
     (x,), counts = call.operands, call["repeat_dims"]
     wide = x.reshape((1,) * (len(counts) - x.ndim) + x.shape)
     return ttir_meaning(replace(call, operands=(wide,)), repeat_dimensions=counts)
@@ -91,13 +90,13 @@ define(
     traits=[Trait.RETURNS_OPERAND],
     python=[_X, _COUNTS, MEMORY],
     cpp=[_X, _COUNTS],
-    takes=_repeat,
+    accepts=_repeat,
 )
-define(OPS, "repeat_interleave", python=[_X, attribute("repeats"), attribute("dim"), MEMORY], takes=_narrow_in_rows)
+define(OPS, "repeat_interleave", python=[_X, attribute("repeats"), attribute("dim"), MEMORY], accepts=_narrow_in_rows)
 
 
 def _concat(op: Occurrence) -> Forms:
-    """Rows that are joined inside must fit into L1."""
+    """Returns the forms; rows that are joined inside must fit into L1."""
     dim: int = op.attributes["dim"] % max(1, op.rank)
     whole = op.rank > 1 and all(t is not None and t.shape[dim] % 32 == 0 for t in op.operands)
     if op.row() > 1_390_000 and (dim < op.rank - 2 or whole):
@@ -110,12 +109,12 @@ define(
     "concat",
     traits=[Trait.RETURNS_OPERAND],
     python=[operands("tensors"), attribute("dim"), MEMORY],
-    takes=_concat,
+    accepts=_concat,
 )
 
 
 def _slice(op: Occurrence) -> Forms:
-    """Rows that are cut inside must fit into L1 twice."""
+    """Returns the forms; rows that are cut inside must fit into L1 twice."""
     begins, steps = op.attributes["begins"], op.attributes["step"]
     inside = op.rank > 0 and (begins[-1] % 32 or steps[-1] != 1)
     return too_long(op.row()) if inside and op.row() > 660_000 else _narrow_in_rows(op)
@@ -133,12 +132,12 @@ define(
     traits=[Trait.RETURNS_OPERAND],
     python=[_X, *_SLICE, MEMORY],
     cpp=[_X, *(replace(p, form="span") for p in _SLICE), _MEMORY],
-    takes=_slice,
+    accepts=_slice,
 )
 
 
 def _pad(op: Occurrence) -> Forms:
-    """Tiles are padded at the end only, and if there are two dims; rows must fit into L1, up to three times."""
+    """Returns the forms: tiles of two dims are padded at the end only; rows must fit into L1, up to three times."""
     if any(n < 0 for n in op.attributes["padding"]):
         return refused("ttnn.pad only adds elements; take a slice of the others before")
     in_front = any(op.attributes["padding"][::2])
@@ -154,11 +153,11 @@ _MULTICORE = attribute("use_multicore", keyword=True, default=True)
 define(
     OPS,
     "pad",
-    attributes=[*ttir.OPS["pad"].attributes, expect("use_multicore", "bool", True)],
+    more=[expect("use_multicore", "bool", True)],
     traits=[Trait.RETURNS_OPERAND],
     python=[*_PADDED, _MULTICORE, MEMORY],
     cpp=positional(*_PADDED, _MULTICORE, MEMORY),
-    takes=_pad,
+    accepts=_pad,
 )
 define(
     OPS,
@@ -168,5 +167,5 @@ define(
     traits=[Trait.MOVES, Trait.DECOMPOSED],
     python=[_X, DTYPE, MEMORY],
     cpp=positional(_X, MEMORY, DTYPE),
-    takes=forms(ANY - {"INT8"}, casts=MODULAR),
+    accepts=forms(ANY - {"INT8"}, casts=MODULAR),
 )

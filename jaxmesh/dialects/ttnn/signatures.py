@@ -40,7 +40,7 @@ class Parameter:
 
 
 class Name(str):
-    """The name of a default that is no literal, such as `DataType.BFLOAT16`."""
+    """The name of a default that is not a literal, such as `DataType.BFLOAT16`."""
 
     __slots__ = ()
 

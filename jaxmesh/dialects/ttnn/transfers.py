@@ -1,6 +1,6 @@
 """The TTNN dialect's two sharding operations, `distribute_tensor` and `aggregate_tensor`.
 
-What they mean is section 2 of the semantics, checked by `sharding/distribution.py`. Inside a mapped program they
+Their meaning is section 2 of the semantics, checked by `sharding/distribution.py`. Inside a mapped program they
 compile to a local slice and to a gather; at a program's boundary the runtime turns them into specs, which cost nothing.
 """
 
@@ -56,7 +56,7 @@ def _distribute_abstract_eval(x: Any, *, mapper_config: MeshMapperConfig) -> Any
 
 
 def resolve_traced_mapper(config: MeshMapperConfig, mesh: Mapping[str, int], full: Shape) -> Distribution:
-    """Resolves a mapper for a traced program, in which every device must have a shard."""
+    """Resolves a mapper for a traced program, whose devices must all have a shard."""
     resolved = resolve_mapper(config, tuple(mesh.values()), full)
     if math.prod(resolved.chunks) < math.prod(mesh.values()):
         raise UnsupportedError(
@@ -68,7 +68,7 @@ def resolve_traced_mapper(config: MeshMapperConfig, mesh: Mapping[str, int], ful
 
 
 def cut_axes(resolved: Distribution, mesh: Mapping[str, int]) -> frozenset[str]:
-    """Returns the mesh axes over which a distribution's shards differ."""
+    """Returns the varying mesh axes of a distribution's shards."""
     names = [a for a, n in mesh.items() if n > 1]
     dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=False)
     if dims is None:
@@ -146,7 +146,7 @@ def _aggregate(x: Any, *, composer_config: MeshComposerConfig) -> Any:
     mesh = compat.program_mesh("aggregate_tensor")
     resolved = resolve_composer(composer_config, tuple(mesh.values()), x.shape)
     if x.size == 0:
-        # StableHLO has no gather of nothing.
+        # StableHLO cannot gather an empty tensor.
         return jnp.zeros(resolved.full, x.dtype)
     dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
     if dims is None:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.definitions import ttnn_definition
 from jaxmesh.dialects.imported_op import group_operands
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import LOAD_CACHED, Op, Program, Type, Value
-from jaxmesh.dialects.textual_calls import CALLS
 from jaxmesh.dialects.ttnn.op import Param, TtnnOp
 from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.cpp import values as values
@@ -120,17 +120,19 @@ class _CppWriter:
         return name
 
     def op(self, op: Op) -> None:
-        name = op.name.removeprefix("ttnn.")
+        definition = ttnn_definition(op.name)
         if op.name == LOAD_CACHED:
             self.load_cached(op)
-        elif name in _SPECIAL:
-            _SPECIAL[name](self, op)
-        elif op.name.startswith("ttnn.") and (definition := ttnn.OPS.get(name) or CALLS.get(name)) is not None:
-            self.call(op, definition)
-        else:
+        elif op.name in _SPECIAL:
+            _SPECIAL[op.name](self, op)
+        elif definition is None or not definition.cpp.params:
+            if definition is not None and Trait.LAYOUT in definition.traits:
+                raise undecomposed(op)
             raise MissingRuleError(
-                f"no C++ call for {op.name} ({op.line or 'no line known'}); add one in jaxmesh/dialects/ttnn/."
+                f"no C++ call for {op.name} ({op.line or 'no line known'}); define it in jaxmesh/dialects/ttnn/*.py."
             )
+        else:
+            self.call(op, definition)
 
     def load_cached(self, op: Op) -> None:
         """Loads the cached results of a function, which is called the first time only."""
@@ -174,6 +176,8 @@ class _CppWriter:
                 return self.attribute(op, definition, param)
             case "device":
                 return self.device_option(op)
+            case "mesh_device":
+                return self.device(op) or NOTHING
             case "text":
                 return str(param.key)
             case _:
@@ -189,7 +193,7 @@ class _CppWriter:
 
     def attribute(self, op: Op, definition: TtnnOp, param: Param) -> str:
         name = str(param.key)
-        value: Any = op.attributes.get(name, definition.definition.by_name[name].default)
+        value: Any = op.attributes.get(name, definition.by_name[name].default)
         if param.form == "array":
             return self.loaded(op, file, value) if (file := self.constants.file(op)) else self.data(value)
         if param.form == "span":
@@ -260,26 +264,6 @@ class _CppWriter:
         callee = op.name.removeprefix("ttnn.")
         self.result(op, f"{_DISTRIBUTED}::{callee}({self.operand(op)}, {reference})")
 
-    def to_device(self, op: Op) -> None:
-        memory = values.memory_config(self.program.types[op.results[0]])
-        self.result(op, f"ttnn::to_device({self.operand(op)}, {self.device(op)}, {memory})")
-
-    def to_layout(self, op: Op) -> None:
-        tensor_type = self.program.types[op.results[0]]
-        layout = values.layout(op.attributes["layout"] == "tile")
-        memory = values.memory_config(tensor_type)
-        self.result(op, f"ttnn::to_layout({self.operand(op)}, {layout}, {NOTHING}, {memory})")
-
-    def to_memory_config(self, op: Op) -> None:
-        memory = values.memory_config(self.program.types[op.results[0]])
-        self.result(op, f"ttnn::to_memory_config({self.operand(op)}, {memory})")
-
-    def to_tensor_spec(self, op: Op) -> None:
-        raise undecomposed(op)
-
-    def deallocate(self, op: Op) -> None:
-        self.statement(f"ttnn::deallocate({self.operand(op)}, {values.one(bool(op.attributes.get('force', False)))})")
-
 
 _SEVERAL: Mapping[str, Callable[[int], tuple[str, str]]] = {
     "vector": lambda _: (TENSORS, "{}[{}]"),
@@ -288,17 +272,11 @@ _SEVERAL: Mapping[str, Callable[[int], tuple[str, str]]] = {
 }
 """Functions from the number of results to their C++ type and the access to a result, by the container."""
 _SPECIAL: Mapping[str, Callable[[_CppWriter, Op], None]] = {
-    "get_device": _CppWriter.get_device,
-    "distribute_tensor": _CppWriter.distribute_tensor,
-    "aggregate_tensor": _CppWriter.aggregate_tensor,
-    "to_device": _CppWriter.to_device,
-    "from_device": lambda writer, op: writer.result(op, f"ttnn::from_device({writer.operand(op)})"),
-    "to_layout": _CppWriter.to_layout,
-    "to_memory_config": _CppWriter.to_memory_config,
-    "to_tensor_spec": _CppWriter.to_tensor_spec,
-    "deallocate": _CppWriter.deallocate,
+    "ttnn.get_device": _CppWriter.get_device,
+    "ttnn.distribute_tensor": _CppWriter.distribute_tensor,
+    "ttnn.aggregate_tensor": _CppWriter.aggregate_tensor,
 }
-"""The ops of `MEMORY_OPS`."""
+"""The ops that print several statements."""
 
 _OF_RESULT: Mapping[str, Callable[[Type], str]] = {
     "none": lambda _: NOTHING,

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.definitions import HOISTED, definition_of, group_count, has_trait
+from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
 from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.program import LOAD_CACHED, Op, Port, Program, Value
-from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.mlir.attributes import array, attribute, by
 from jaxmesh.emit.mlir.layouts import Layouts
@@ -222,8 +221,8 @@ class _Printer:
         if text is None:
             properties = ", ".join(self._properties(op))
             text = f"{f' <{{{properties}}}>' if properties else ''}{self._discardable(op)}"
-            forms, _ = _forms(op.name)
-            if group_count(op.name) is None and not _BY_TYPE.intersection(map(forms.get, op.attributes)):
+            forms, definition = _forms(op.name)
+            if definition.groups is None and not _BY_TYPE.intersection(map(forms.get, op.attributes)):
                 self.printed[key] = text
         return text
 
@@ -231,15 +230,14 @@ class _Printer:
         forms, definition = _forms(op.name)
         left = {HOISTED, *_discardable(op.name)}
         attributes = {k: v for k, v in op.attributes.items() if v is not None and k not in left}
-        if definition is not None:
-            attributes = {**definition.assumptions, **attributes}
-            required = [a.name for a in definition.attributes if a.required]
-            if absent := ", ".join(repr(name) for name in required if name not in attributes):
-                raise VerifyError(f"{op.name} needs the attribute {absent}; it is missing.")
+        attributes = {**definition.assumptions, **attributes}
+        required = [a.name for a in definition.attributes if a.required]
+        if absent := ", ".join(repr(name) for name in required if name not in attributes):
+            raise VerifyError(f"{op.name} needs the attribute {absent}; it is missing.")
         if op.name == "ttnn.get_device":
             attributes.setdefault("mesh_offset", (0,) * len(self.program.mesh))
         kept = _SEGMENTS in attributes and has_trait(op.name, Trait.OPAQUE)
-        segments = attributes.get(_SEGMENTS) if kept else definition and _segments(op, definition, self.program)
+        segments = attributes.get(_SEGMENTS) if kept else _segments(op, definition, self.program)
         if segments is not None:
             attributes.setdefault(_SEGMENTS, segments)
         else:
@@ -247,8 +245,7 @@ class _Printer:
             attributes.pop(_SEGMENTS, None)
         for name in sorted(attributes):
             if name not in forms:
-                defined = f"its attributes are: {', '.join(forms)}" if forms else "it has no attributes"
-                raise VerifyError(f"{op.name} has no attribute {name!r}; {defined}.")
+                raise VerifyError(f"{op.name} has no attribute {name!r}; {definition.listed_attributes}.")
             yield f"{name} = {self._written(op, name, forms[name], attributes[name])}"
 
     def _discardable(self, op: Op) -> str:
@@ -286,27 +283,24 @@ def _discardable(op: str) -> Mapping[str, str]:
 
 
 @cache
-def _forms(op: str) -> tuple[Mapping[str, str], OpDef | None]:
-    """Returns by an op's name the forms of its attributes, and its definition."""
-    dialect, _, name = op.partition(".")
-    if dialect == "ttnn" and name in MEMORY_OPS:
-        return MEMORY_OPS[name].attributes, None
+def _forms(op: str) -> tuple[Mapping[str, str], OpDef]:
+    """Returns the MLIR forms of an op's attributes, and its definition."""
     definition = definition_of(op)
     if definition is None:
-        folder = "ttnn" if dialect == "ttnn" else "ttir"
+        folder = "ttnn" if op.startswith("ttnn.") else "ttir"
         raise MissingRuleError(f"no text for {op!r}: it has no definition; add one in jaxmesh/dialects/{folder}/.")
     return {a.name: a.mlir_form for a in definition.attributes} | {_SEGMENTS: "i32a"}, definition
 
 
 def _overwritten_operand(op: Op) -> Value | None:
     """Returns the operand that an op overwrites instead of returning a result."""
-    definition = _forms(op.name)[1]
-    return None if definition is None or definition.writes is None else op.operands[definition.writes]
+    number = _forms(op.name)[1].overwritten
+    return None if number is None else op.operands[number]
 
 
 def _segments(op: Op, definition: OpDef, program: Program) -> tuple[int, ...] | None:
     """Returns a flag per operand, 1 if present, for ops with several optional operands; None for other ops."""
-    most, least = group_count(op.name), definition.operands[0]
+    most, least = definition.groups, definition.operands[0]
     if most is None:
         return None
     operands = [v for v in op.operands if v is None or program.types[v].kind != "device"]

@@ -1,14 +1,14 @@
-"""Calls of emitted Python: the arguments of a definition's call, and the ops printed by name."""
+"""Calls of emitted Python: the arguments of a definition's call, and the few ops that print several statements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.definitions import ttnn_definition
 from jaxmesh.dialects.imported_op import group_operands
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value
-from jaxmesh.dialects.textual_calls import CALLS
 from jaxmesh.dialects.ttnn.op import NEEDED, Param, Signature, TtnnOp
 from jaxmesh.emit.languages import undecomposed
 from jaxmesh.emit.python import values as values
@@ -19,14 +19,15 @@ Names = Mapping[Value, str]
 
 def signature_of(op: Op) -> tuple[TtnnOp, Signature]:
     """Returns the definition of an op, and its Python call."""
-    name = op.name.removeprefix("ttnn.")
-    definition = (ttnn.OPS.get(name) or CALLS.get(name)) if op.name.startswith("ttnn.") else None
+    definition = ttnn_definition(op.name)
+    if definition is not None and Trait.LAYOUT in definition.traits and not definition.python.params:
+        raise undecomposed(op)
     if definition is None or not definition.python.params:
         location = f" (from {op.line})" if op.line else ""
         raise MissingRuleError(
-            f"emitted Python: failed to legalize operation '{op.name}'{location}: TTNN's table does not have "
-            "such an op with a Python call; add a `define(...)` entry to a file jaxmesh/dialects/ttnn/*.py, "
-            "and a pattern to a file jaxmesh/passes/ttir_to_ttnn/*.py."
+            f"emitted Python: failed to legalize operation '{op.name}'{location}: it is not an op of TTNN with a "
+            "Python call; add a `define(...)` entry to a file jaxmesh/dialects/ttnn/*.py, and a pattern to a file "
+            "jaxmesh/passes/ttir_to_ttnn/*.py."
         )
     return definition, definition.python
 
@@ -95,11 +96,20 @@ def _attribute(call: _PrintedCall, param: Param) -> str:
     key = str(param.key)
     if key in call.op.attributes:
         return values.attribute(call.op.attributes[key], param.form)
-    known = call.definition.definition.by_name.get(key)
+    known = call.definition.by_name.get(key)
     if known is not None and known.required:
         raise VerifyError(f"{call.op.name} needs the attribute {key!r} ({known.kind}); it is missing.")
     default = None if known is None else known.default
     return values.attribute(param.default if default is None and param.default is not NEEDED else default, param.form)
+
+
+def _changed_dtype(call: _PrintedCall, _: Param) -> str:
+    before = call.program.types[call.op.used[0]].dtype
+    return "None" if before == call.result.dtype else values.data_type(call.result.dtype)
+
+
+def _device_name(call: _PrintedCall, _: Param) -> str:
+    return "None" if (device := _device(call)) is None else call.names[device]
 
 
 _SOURCES: Mapping[str, Callable[[_PrintedCall, Param], str]] = {
@@ -112,21 +122,23 @@ _SOURCES: Mapping[str, Callable[[_PrintedCall, Param], str]] = {
     "dtype": lambda call, _: values.data_type(call.result.dtype),
     "layout": lambda call, _: values.layout(call.result),
     "shape": lambda call, param: values.attribute(call.result.shape, param.form),
-    "device": lambda call, _: "None" if (device := _device(call)) is None else call.names[device],
+    "changed_dtype": _changed_dtype,
+    "device": _device_name,
+    "mesh_device": _device_name,
     "compute_config": lambda call, _: values.COMPUTE_CONFIG,
     "text": lambda call, param: str(param.key),
     "none": lambda call, _: "None",
 }
 
 
-# --- the ops of `MEMORY_OPS` -----------------------------------------------------------------------------------------
+# --- ops that print several statements -------------------------------------------------------------------------------
 
 Statements = list[tuple[str, str]]
 """Callees with their arguments, in order; `{}` stands for the result of the previous statement."""
 
 
 def special(program: Program, op: Op, names: Names) -> Statements | None:
-    """Returns the statements of an op on the mesh, transfers, layouts or memory; None for any other op."""
+    """Returns the statements of an op that opens the mesh or transfers a tensor; None for any other op."""
     writer = _SPECIAL.get(op.name)
     return None if writer is None else writer(program, op, names)
 
@@ -178,43 +190,8 @@ def _aggregate(program: Program, op: Op, names: Names) -> Statements:
     return _transfer(op, names, "composer", f"{values.listed(config.dims)}{_override(config)}")
 
 
-def _to_device(program: Program, op: Op, names: Names) -> Statements:
-    tensor, device = op.used
-    memory = values.memory_config(program.types[op.results[0]])
-    return [("ttnn.to_device", f"{names[tensor]}, device={names[device]}, memory_config={memory}")]
-
-
-def _to_layout(program: Program, op: Op, names: Names) -> Statements:
-    (tensor,) = op.used
-    before, after = program.types[tensor], program.types[op.results[0]]
-    dtype = "None" if before.dtype == after.dtype else values.data_type(after.dtype)
-    printed = f"{names[tensor]}, {values.layout(after)}, {dtype}, memory_config={values.memory_config(after)}"
-    return [("ttnn.to_layout", printed)]
-
-
-def _to_memory_config(program: Program, op: Op, names: Names) -> Statements:
-    (tensor,) = op.used
-    memory = values.memory_config(program.types[op.results[0]])
-    return [("ttnn.to_memory_config", f"{names[tensor]}, {memory}")]
-
-
-def _to_tensor_spec(program: Program, op: Op, names: Names) -> Statements:
-    raise undecomposed(op)
-
-
-def _deallocate(program: Program, op: Op, names: Names) -> Statements:
-    (tensor,) = op.used
-    return [("ttnn.deallocate", f"{names[tensor]}, {bool(op.attributes.get('force', False))}")]
-
-
 _SPECIAL: Mapping[str, Callable[[Program, Op, Names], Statements]] = {
     "ttnn.get_device": lambda program, op, names: [device_call(op.attributes["mesh_shape"], program.ring)],
     "ttnn.distribute_tensor": _distribute,
     "ttnn.aggregate_tensor": _aggregate,
-    "ttnn.to_device": _to_device,
-    "ttnn.to_layout": _to_layout,
-    "ttnn.to_memory_config": _to_memory_config,
-    "ttnn.to_tensor_spec": _to_tensor_spec,
-    "ttnn.from_device": lambda program, op, names: [("ttnn.from_device", names[op.used[0]])],
-    "ttnn.deallocate": _deallocate,
 }

@@ -7,13 +7,11 @@ get their typed forms. Loops, branches and calls are traced again, loops until t
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import NamedSharding
 
 from jaxmesh.dialects.varying import join_axes as join_axes, vary as spread, varying_axes as varying
@@ -283,22 +281,6 @@ def _reduce(across: Callable[..., Any], along: Callable[..., Any]) -> Rule:
         return list(across([spread(x, _collective_axes(eqn)) for x in values], names, axis_index_groups=groups))
 
     return rule
-
-
-def sum_copies(eqn: Eqn, operands: list[Any]) -> list[Any]:
-    """Types a sum over mesh axes; along axes that a value does not vary over, its copies are counted, not moved.
-
-    Derivatives that JAX builds without types sum every value over all axes that it might vary over.
-    """
-    axes, sizes = _collective_axes(eqn), dict(jax.sharding.get_abstract_mesh().shape)
-    if eqn.params["axis_index_groups"] is not None or len(axes) != len(eqn.params["axes"]):
-        return _reduce(_lax.psum, _sum)(eqn, operands)
-    results: list[Any] = []
-    for x in operands:
-        moved, equal = axes & varying(x), axes - varying(x)
-        total = _lax.psum(x, tuple(a for a in eqn.params["axes"] if a in moved)) if moved else x
-        results.append(total * np.asarray(math.prod(sizes[a] for a in equal), x.dtype) if equal else total)
-    return results
 
 
 def _all_gather(eqn: Eqn, operands: list[Any]) -> list[Any]:

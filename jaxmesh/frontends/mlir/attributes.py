@@ -44,20 +44,20 @@ class Values:
     known: dict[Any, tuple[Any, int]] = field(default_factory=dict[Any, tuple[Any, int]])
 
     def __call__(self, written: Any) -> Any:
-        """The Python value of an attribute.
+        """Returns the Python value of an attribute.
 
         An enum such as `#ttcore.reduce_type<sum>` gives its last word, a shape such as `#ttnn.shape<2x1>` a tuple of
-        integers, lists and arrays give tuples, elements a NumPy array (of rank 0 when all are equal). Anything else
-        stays as text.
+        integers. Lists and arrays give tuples, elements a NumPy array (of rank 0 when all are equal). Other attributes
+        stay text.
         """
         return self._value_and_size(written)[0]
 
     def dictionary(self, written: Any) -> dict[str, Any]:
-        """The entries of a dictionary attribute, or of an op's attributes."""
+        """Returns the entries of a dictionary attribute, or of an op's attributes."""
         return {name: self._table(name, entry, self(entry)) for name, entry in entries(written)}
 
     def _table(self, name: str, written: Any, value: Any) -> Any:
-        """A table of device ids, or the like, in its own shape also where all its entries are equal."""
+        """Returns a table, such as device ids, in its shape although all its entries are equal."""
         table: Any = value
         if name == _SPLAT or not isinstance(value, np.ndarray) or table.ndim:
             return table
@@ -100,21 +100,21 @@ class Values:
         return _parse_attribute(text if text.startswith("#ttcore") else expand(text, self.source.attributes))
 
     def _elements(self, written: Any) -> Array:
-        kind = self.types(written.type)
+        tensor_type = self.types(written.type)
         if written.is_splat:
-            return np.array(written.get_splat_value().value, kind.dtype)
-        if kind.dtype.name in _BUFFERED:
-            return np.array(written).astype(kind.dtype, copy=False)
-        return _list_of(str(written), kind.dtype, kind.shape)
+            return np.array(written.get_splat_value().value, tensor_type.dtype)
+        if tensor_type.dtype.name in _BUFFERED:
+            return np.array(written).astype(tensor_type.dtype, copy=False)
+        return _list_of(str(written), tensor_type.dtype, tensor_type.shape)
 
     def _resource(self, written: Any, text: str) -> Array:
         named = _RESOURCE.match(text)
         key = named.group(2) if named else ""
         if key not in self.source.resources:
             raise ParseError(f"dense_resource<{key}> has no data; the file has no such blob in its dialect_resources.")
-        kind = self.types(written.type)
+        tensor_type = self.types(written.type)
         # The first four bytes say the alignment.
-        return _from_hex(self.source.resources[key][8:], kind, f"dense_resource<{key}>")
+        return _from_hex(self.source.resources[key][8:], tensor_type, f"dense_resource<{key}>")
 
 
 def entries(written: Any) -> Iterator[tuple[str, Any]]:
@@ -147,7 +147,7 @@ def _integer(written: Any) -> int | bool:
 
 
 def _parse_attribute(text: str) -> Any:
-    """`sum` of `#ttcore.reduce_type<sum>`, `(2, 1)` of `#ttnn.shape<2x1>`; anything else as it is written."""
+    """Returns `sum` for `#ttcore.reduce_type<sum>`, `(2, 1)` for `#ttnn.shape<2x1>`, and other attributes unchanged."""
     enum = _ENUM.match(text)
     if enum is not None:
         return enum.group(1)
@@ -158,7 +158,7 @@ def _parse_attribute(text: str) -> Any:
 
 
 def _list_of(text: str, dtype: Any, shape: tuple[int, ...]) -> Array:
-    """Elements of a type that no Python buffer has: MLIR prints them as a list, or as hex when they are many."""
+    """Returns elements of a type without a Python buffer: MLIR prints a list, or hex digits of many elements."""
     body = _DENSE.match(text)
     assert body is not None, text[:80]
     if body.group(1).startswith('"0x'):
@@ -166,32 +166,34 @@ def _list_of(text: str, dtype: Any, shape: tuple[int, ...]) -> Array:
     tokens = _NUMBER.findall(body.group(1))
     if any(t.startswith("0x") for t in tokens):
         bits = np.dtype(f"uint{8 * dtype.itemsize}")
-        rows = [np.array(int(t, 16), bits).view(dtype) if t[:2] == "0x" else np.array(float(t), dtype) for t in tokens]
-        return np.stack(rows).reshape(shape)
+        numbers = [
+            np.array(int(t, 16), bits).view(dtype) if t[:2] == "0x" else np.array(float(t), dtype) for t in tokens
+        ]
+        return np.stack(numbers).reshape(shape)
     read: Any = float if jnp.issubdtype(dtype, jnp.floating) else int
     return np.array([read(t) for t in tokens], dtype).reshape(shape)
 
 
-def complex_elements(operation: Any, kind: jax.ShapeDtypeStruct) -> Array:
+def complex_elements(operation: Any, tensor_type: jax.ShapeDtypeStruct) -> Array:
     """Returns the elements of a constant of complex numbers, which the bindings do not read.
 
     MLIR prints them as pairs of real numbers, one pair where all are equal, or as hex digits.
     """
     found = re.search(r"dense<.*>\s*:\s*tensor<", operation.get_asm(), re.DOTALL)
     assert found is not None
-    text, real = found[0], np.dtype(f"float{4 * kind.dtype.itemsize}")
+    text, real = found[0], np.dtype(f"float{4 * tensor_type.dtype.itemsize}")
     one = text.startswith("dense<(")
-    shape = (1,) * len(kind.shape) if one else kind.shape
-    elements = _list_of(text, real, (*shape, 2)).view(kind.dtype).reshape(shape)
-    return np.broadcast_to(elements, kind.shape)
+    shape = (1,) * len(tensor_type.shape) if one else tensor_type.shape
+    elements = _list_of(text, real, (*shape, 2)).view(tensor_type.dtype).reshape(shape)
+    return np.broadcast_to(elements, tensor_type.shape)
 
 
-def _from_hex(digits: str, kind: jax.ShapeDtypeStruct, what: str) -> Array:
-    size = math.prod(kind.shape) * kind.dtype.itemsize
+def _from_hex(digits: str, declared: jax.ShapeDtypeStruct, what: str) -> Array:
+    size = math.prod(declared.shape) * declared.dtype.itemsize
     if len(digits) % 2:
         raise ParseError(f"{what} holds {len(digits)} hex digits; a byte has two.")
     if len(digits) != 2 * size:
         raise ParseError(
-            f"{what} holds {len(digits) // 2} bytes, but its type {kind.dtype}{list(kind.shape)} has {size}."
+            f"{what} holds {len(digits) // 2} bytes, but its type {declared.dtype}{list(declared.shape)} has {size}."
         )
-    return np.frombuffer(bytes.fromhex(digits), kind.dtype).reshape(kind.shape)
+    return np.frombuffer(bytes.fromhex(digits), declared.dtype).reshape(declared.shape)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import cast
 
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.program import Op
 from jaxmesh.errors import VerifyError
-from jaxmesh.frontends.mlir.decode import Body, Step
+from jaxmesh.frontends.mlir.text import Text
 
 _GATHERED = {
     f"{dialect}.{name}": dim
@@ -20,70 +21,61 @@ _RANK = 2
 """The axes of Tenstorrent's meshes."""
 
 
-def fitting_mesh(body: Body) -> tuple[int, ...] | None:
+def fitting_mesh(text: Text) -> tuple[int, ...] | None:
     """Returns the axis sizes that the mesh_shards and collectives of a function fix; None if they fix none.
 
-    An axis is fixed by a dim that is split over it alone, or that a collective gathers or scatters. One over which all
-    values are copies has 1 device, if no collective names it. Without a mesh_shard there are two axes.
+    An axis is fixed by a dim that is split over it alone, or that a collective gathers or scatters. An axis along which
+    all values are copies has 1 device, unless a collective names it. Without a mesh_shard there are two axes.
 
     Raises:
       VerifyError: two ops fix one axis differently.
     """
-    steps = list(_steps(body))
-    shards = [s for s, _ in steps if s.op == "ttir.mesh_shard"]
-    # Of a copy the dims mean nothing, where others say how many axes there are.
-    ranks = {len(s.attributes["shard_dims"]) for s in [s for s in shards if _splits(s)] or shards}
+    ops = text.program.ops
+    shards = [op for op in ops if op.name == "ttir.mesh_shard"]
+    # Of a copy the dims mean nothing, where others tell how many axes there are.
+    ranks = {len(op.attributes["shard_dims"]) for op in [op for op in shards if _splits(op)] or shards}
     if len(ranks) > 1:
         return None
-    found: dict[int, tuple[int, Step]] = {}
+    fixed: dict[int, tuple[int, int]] = {}
     open_axes: set[int] = set()
-    for step, operand in steps:
-        for axis, size in _sizes(step, operand):
+    for number, op in enumerate(ops):
+        for axis, size in _sizes(op, text):
             if size is None:
                 open_axes.add(axis)
                 continue
-            before, at = found.setdefault(axis, (size, step))
+            before, first = fixed.setdefault(axis, (size, number))
             if before != size:
                 raise VerifyError(
-                    f"line {step.line}: {step.op} takes mesh axis {axis} to be of size {size}, but {at.op} in line "
-                    f"{at.line} of size {before}; correct one of them."
+                    f"line {text.lines[number]}: {text.names[number]} takes mesh axis {axis} to be of size {size}, but "
+                    f"{text.names[first]} in line {text.lines[first]} of size {before}; correct one op."
                 )
-    rank = min(ranks, default=_RANK if found else 0)
-    if not rank or open_axes - found.keys() or any(axis >= rank for axis in found):
+    rank = min(ranks, default=_RANK if fixed else 0)
+    if not rank or open_axes - fixed.keys() or any(axis >= rank for axis in fixed):
         return None
-    return tuple(found[axis][0] if axis in found else 1 for axis in range(rank))
+    return tuple(fixed[axis][0] if axis in fixed else 1 for axis in range(rank))
 
 
-def _steps(body: Body) -> Iterator[tuple[Step, tuple[int, ...]]]:
-    """Yields the ops of a function and of those that it calls, each with the shape of its first operand."""
-    shapes: dict[int, tuple[int, ...]] = {i: tuple(a.shape) for i, a in enumerate(body.arguments)}
-    for step in body.steps:
-        yield step, shapes.get(step.operands[0], ()) if step.operands else ()
-        shapes.update((v, tuple(t.shape)) for v, t in zip(step.results, step.types, strict=False))
-        if step.callee is not None:
-            yield from _steps(step.callee)
+def _splits(op: Op) -> bool:
+    return op.name == "ttir.mesh_shard" and op.attributes.get("shard_type") == "devices"
 
 
-def _splits(step: Step) -> bool:
-    return step.op == "ttir.mesh_shard" and step.attributes.get("shard_type") == "devices"
-
-
-def _sizes(step: Step, operand: tuple[int, ...]) -> Iterator[tuple[int, int | None]]:
-    """Yields the mesh axes that an op speaks of, each with the size that it takes it to have; None if it fixes none."""
-    attributes: dict[str, Any] = step.attributes
-    if _splits(step):
+def _sizes(op: Op, text: Text) -> Iterator[tuple[int, int | None]]:
+    """Yields the mesh axes that an op names, each with the size that the op fixes; None if it fixes none."""
+    attributes = op.attributes
+    if _splits(op):
         dims, counts = (cast("tuple[int, ...]", attributes[name]) for name in ("shard_dims", "shard_shape"))
         for axis, dim in enumerate(dims):
             if dim >= 0:
                 yield axis, 1 if dim >= len(counts) else counts[dim] if dims.count(dim) == 1 else None
-    elif step.op != "ttir.mesh_shard" and has_trait(step.op, Trait.COLLECTIVE):
-        dim = attributes.get(_GATHERED.get(step.op, ""))
-        yield int(attributes.get("cluster_axis", 0)), _ratio(step, operand, dim) if isinstance(dim, int) else None
+    elif op.name != "ttir.mesh_shard" and has_trait(op.name, Trait.COLLECTIVE):
+        dim = attributes.get(_GATHERED.get(op.name, ""))
+        yield int(attributes.get("cluster_axis", 0)), _ratio(op, text, dim) if isinstance(dim, int) else None
 
 
-def _ratio(step: Step, operand: tuple[int, ...], dim: int) -> int | None:
+def _ratio(op: Op, text: Text, dim: int) -> int | None:
     """Returns by how much a dim grows or shrinks."""
-    if not step.types or not -len(operand) <= dim < len(operand):
+    operand, result = ([text.program.types[v].shape for v in values[:1]] for values in (op.used, op.results))
+    if not operand or not result or not -len(operand[0]) <= dim < len(operand[0]):
         return None
-    small, large = sorted((operand[dim], int(step.types[0].shape[dim])))
+    small, large = sorted((operand[0][dim], result[0][dim]))
     return large // small if small and not large % small else None

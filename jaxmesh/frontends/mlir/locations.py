@@ -13,9 +13,9 @@ _LETTERS = {b"n": b"\n", b"t": b"\t"}
 
 
 def resolve(location: str, aliases: Mapping[str, str]) -> str:
-    """A location as `file:line:column` or as a name; empty if it is unknown.
+    """Returns a location as `file:line:column` or as a name; empty if it is unknown.
 
-    Of a location made of several it is the first that names a file.
+    Of a composed location it is the first part that names a file.
 
     >>> resolve("#loc1", {"#loc1": 'callsite("f"("g.py":2:0) at "h.py":4:0)'}), resolve("unknown", {})
     ('g.py:2', '')
@@ -26,19 +26,19 @@ def resolve(location: str, aliases: Mapping[str, str]) -> str:
         location = aliases[location]
     file = _FILE.search(location)
     if file is not None:
-        row, column = file.group(2), file.group(3)
-        return f"{_unquote(file.group(1))}:{row}" + (f":{column}" if column and int(column) else "")
+        line, column = file.group(2), file.group(3)
+        return f"{_unquote(file.group(1))}:{line}" + (f":{column}" if column and int(column) else "")
     name = _NAME.match(location)
     return "" if name is None else _unquote(name.group(1))
 
 
 def of_argument(location: str) -> str:
-    """The location of an argument, as MLIR prints it; empty if the text gives it none.
+    """Returns the location of an argument, from MLIR's text; empty if the program does not name it.
 
     >>> of_argument('loc("x")'), of_argument('loc("-":3:4)')
     ('x', '')
     """
-    # To what has no location the parser gives its own, in a file of this name.
+    # The parser adds locations in a file of this name.
     return "" if location.startswith('loc("-":') else resolve(location[len("loc(") : -1], {})
 
 

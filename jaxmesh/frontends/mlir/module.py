@@ -75,7 +75,7 @@ def load_text(text: str) -> Source:
 
 
 def outermost(root: Any, wanted: Callable[[Any], bool]) -> list[Any]:
-    """The operations inside of one that are wanted, in order; inside of those none is looked for."""
+    """Returns the outermost operations that satisfy `wanted`, in order; does not descend into a match."""
     found: list[Any] = []
 
     def visit(operation: Any) -> Any:
@@ -97,12 +97,12 @@ def _function(operation: Any, piece: Piece) -> Function:
 
 
 def line_of(operation: Any, piece: Piece) -> int:
-    """The line of the file an operation stands on; its own locations were taken out before parsing."""
+    """Returns the line of the file where an operation stands; its locations were removed before parsing."""
     return piece.offset + operation.location.start_line
 
 
 def choose(source: Source, name: str | None) -> Function:
-    """The function of a name, or `name@line`; by default the only public one, else `main`, else `forward`."""
+    """Returns the function of a name, or of `name@line`; by default the only public one, `main` or `forward`."""
     bodies = [f for f in source.functions if f.has_body]
     if not bodies:
         raise ParseError("line 1: the file has no function with a body; write func.func @main(...) { ... }.")
@@ -122,11 +122,11 @@ def _only(found: Sequence[Function], why: str, bodies: Sequence[Function]) -> Fu
         return found[0]
     listed = ", ".join(map(repr, bodies[:20])) + (", ..." if len(bodies) > 20 else "")
     line = found[0].line if found else bodies[0].line
-    raise ParseError(f"line {line}: {why}; give func= one of {listed}, or name@line for one of several.")
+    raise ParseError(f"line {line}: {why}; give func= one of {listed}, or name@line.")
 
 
 def public_functions(source: Source) -> list[Function]:
-    """The functions that can be called from outside."""
+    """Returns the functions that can be called from outside."""
     return [f for f in source.functions if f.public and f.has_body]
 
 
@@ -134,7 +134,7 @@ def public_functions(source: Source) -> list[Function]:
 
 
 def declared_mesh(function: Function, runs: Sequence[RunLine]) -> DeclaredMesh | None:
-    """The mesh of a function's module, else of the RUN lines of its file."""
+    """Returns the mesh of a function's module, else of the RUN lines of its file."""
     operation: Any = function.operation
     while operation is not None:
         for name in _MESHES:
@@ -147,7 +147,7 @@ def declared_mesh(function: Function, runs: Sequence[RunLine]) -> DeclaredMesh |
 
 
 def _module_mesh(text: str, line: int) -> DeclaredMesh | None:
-    """The first mesh, as upstream does."""
+    """Returns the first mesh, as upstream does."""
     found = _MESH.findall(text)
     if not found:
         if re.search(r"<\s*\[\s*\]\s*>", text):
@@ -165,7 +165,7 @@ def _module_mesh(text: str, line: int) -> DeclaredMesh | None:
 
 
 def check_sizes(sizes: Sequence[int], where: str) -> None:
-    """Checks that sizes are those of a mesh."""
+    """Checks that a mesh can have these sizes."""
     if not sizes or min(sizes) < 1 or math.prod(sizes) > MAX_DEVICES:
         raise VerifyError(f"{where} names the mesh {'x'.join(map(str, sizes))}; a mesh has 1 to {MAX_DEVICES} devices.")
 
@@ -174,7 +174,7 @@ def _run_mesh(runs: Sequence[RunLine]) -> DeclaredMesh | None:
     different = {r.sizes: r for r in runs}
     if len(different) > 1:
         listed = ", ".join(f"{'x'.join(map(str, r.sizes))} (line {r.line})" for r in different.values())
-        raise MeshError(f"line {runs[0].line}: the RUN lines name different meshes: {listed}; give mesh= one of them.")
+        raise MeshError(f"line {runs[0].line}: the RUN lines name different meshes: {listed}; choose one with mesh=.")
     for run in different.values():
         check_sizes(run.sizes, f"line {run.line}: mesh-shape")
         return DeclaredMesh(run.sizes, f"line {run.line}: mesh-shape of a RUN line")
@@ -205,13 +205,13 @@ def boundary_attributes(function: Function, which: str, count: int) -> list[Boun
     attributes = function.operation.attributes
     if which not in attributes:
         return [BoundaryAttributes(None, None)] * count
-    rows = attributes[which]
-    return [_parse_row(rows[i]) for i in range(len(rows))]
+    listed = attributes[which]
+    return [_parse_attributes(listed[i]) for i in range(len(listed))]
 
 
-def _parse_row(row: Any) -> BoundaryAttributes:
+def _parse_attributes(dictionary: Any) -> BoundaryAttributes:
     status, local, varying, role = None, None, None, ""
-    for name, attribute in entries(row):
+    for name, attribute in entries(dictionary):
         if name == "jaxmesh.varying":
             varying = _axes(str(attribute)[:_LONGEST])
             continue
@@ -225,7 +225,7 @@ def _parse_row(row: Any) -> BoundaryAttributes:
         elif name.endswith("shard_status"):
             raise VerifyError(f"{name} is presharded or unsharded, got {text[:60]}.")
         if shape := _LOCAL.search(text):
-            local = _type(shape.group(1), row.context)
+            local = _type(shape.group(1), dictionary.context)
     return BoundaryAttributes(status, local, varying, role)
 
 
@@ -243,4 +243,4 @@ def _type(text: str, context: Any) -> Any:
     try:
         return ir.Type.parse(text, context)
     except ir.MLIRError:
-        raise VerifyError(f"local_shape {text[:60]} is no type.") from None
+        raise VerifyError(f"local_shape {text[:60]} is not a tensor type.") from None

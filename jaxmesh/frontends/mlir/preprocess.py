@@ -1,7 +1,7 @@
 """One pass over TTIR text before MLIR's own parser sees it: guards it, and rewrites what it cannot read.
 
-MLIR parses any *generic* op of a dialect it does not know, but no custom assembly. The few custom forms that TTIR files
-hold are rewritten to generic ones, on the same lines, so that every line number stays that of the user's file.
+MLIR parses any *generic* op of a dialect it does not know, but no custom assembly. The few custom spellings in TTIR
+files are rewritten to generic ops, on the same lines, so that line numbers stay the same.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ _NO_LOCATION_BEFORE = "=,[(<{"
 
 @dataclass(slots=True)
 class _Bracket:
-    """An open bracket: its kind, where it began, what its rewriting appends or erases at its end, and, of a location,
-    where its inside begins."""
+    """An open bracket: its character, its start, what its rewriting appends or erases at its end, and the start of the
+    inside of a location."""
 
-    kind: str
+    opening: str
     start: int
     suffix: str = ""
     erase: bool = False
@@ -81,7 +81,7 @@ class _Bracket:
 
 
 @dataclass(slots=True)
-class _Scan:
+class _Scanner:
     """The state of one pass."""
 
     text: str
@@ -102,15 +102,15 @@ class _Scan:
     def refuse(self, at: int, why: str) -> ParseError:
         return ParseError(f"line {self.line(at)}: {why}")
 
-    def push(self, kind: str, start: int, suffix: str = "", *, erase: bool = False, inside: int = 0) -> None:
+    def push(self, opening: str, start: int, suffix: str = "", *, erase: bool = False, inside: int = 0) -> None:
         if len(self.stack) >= MAX_DEPTH:
             raise self.refuse(start, f"brackets nest more than {MAX_DEPTH} deep; no TTIR program does.")
-        self.stack.append(_Bracket(kind, start, suffix, erase, inside))
+        self.stack.append(_Bracket(opening, start, suffix, erase, inside))
         if self.defining is not None:
             self.deepen(start, 0)
 
     def deepen(self, at: int, depth: int) -> None:
-        """Aliases nest without brackets, as in `#b = [#a]`; their depth is bounded like that of brackets."""
+        """Checks the depth of aliases, which nest without brackets, as in `#b = [#a]`."""
         name, depth = self.defining, len(self.stack) + depth
         assert name is not None
         if depth > MAX_DEPTH:
@@ -125,7 +125,7 @@ class _Scan:
             self.aliases[self.defining] = location
 
     def blank(self, start: int, end: int) -> None:
-        """Erases a part, its line ends kept."""
+        """Removes a part, its line ends kept."""
         self.edits.append((start, end, "\n" * self.text.count("\n", start, end) or " "))
         self.skip_to = end
 
@@ -154,30 +154,30 @@ class Rewritten:
 
 
 def rewrite(text: str, first_line: int) -> Rewritten:
-    """The text in a form that MLIR's parser reads without crashing, every op on its line.
+    """Rewrites a text so that MLIR's parser reads it without crashing, every op on its line.
 
     >>> rewrite("%0 = ttir.empty() : tensor<2xf32>", 1).text
     '%0 = "ttir.empty"() : () -> tensor<2xf32>'
     """
     text = without_spaces(text)
-    scan = _Scan(text, first_line)
+    scan = _Scanner(text, first_line)
     nul = text.find("\0")
     if nul >= 0:
-        raise scan.refuse(nul, "a NUL character; this is no MLIR text.")
+        raise scan.refuse(nul, "a NUL character; MLIR text has none.")
     for token in _TOKEN.finditer(text):
         if token.start() >= scan.skip_to:
             _take(scan, token)
     return Rewritten(_edit(text, scan.edits), scan.resources, dict(_by_line(scan)), scan.aliases)
 
 
-def _by_line(scan: _Scan) -> Iterator[tuple[int, str]]:
+def _by_line(scan: _Scanner) -> Iterator[tuple[int, str]]:
     line, at = scan.first_line, 0
     for start, location in sorted(scan.locations):
         line, at = line + scan.text.count("\n", at, start), start
         yield line, location
 
 
-def _take(scan: _Scan, token: re.Match[str]) -> None:
+def _take(scan: _Scanner, token: re.Match[str]) -> None:
     start, end = token.span()
     match token.lastgroup:
         case "plain":
@@ -198,8 +198,8 @@ def _take(scan: _Scan, token: re.Match[str]) -> None:
                 scan.edits.append((end, end, f"{PROPERTIES} = {{"))
         case "location":
             before = scan.text[max(0, start - 64) : start].rstrip()[-1:]
-            # MLIR reads the locations of arguments; those of ops it would put in place of their lines.
-            in_parentheses = bool(scan.stack) and scan.stack[-1].kind == "("
+            # MLIR reads the locations of arguments. Locations of ops would take the place of their lines.
+            in_parentheses = bool(scan.stack) and scan.stack[-1].opening == "("
             scan.push("(", start, erase=before not in _NO_LOCATION_BEFORE and not in_parentheses, inside=end)
         case "affine":
             if scan.text.find(")>", end, end + MAX_AFFINE) < 0 and len(scan.text) - end > MAX_AFFINE:
@@ -238,8 +238,8 @@ def _take(scan: _Scan, token: re.Match[str]) -> None:
             pass
 
 
-def _plain(scan: _Scan, token: re.Match[str]) -> None:
-    """Most lines of a file: one op without nested brackets, taken in one step."""
+def _plain(scan: _Scanner, token: re.Match[str]) -> None:
+    """Rewrites an op without nested brackets, as on most lines of a file, in one step."""
     start, end = token.span("flat")
     if start >= 0:
         scan.edits.append((start, start, f"{PROPERTIES} = {{"))
@@ -250,8 +250,8 @@ def _plain(scan: _Scan, token: re.Match[str]) -> None:
         scan.locations.append((start, token.group("place")[5:-1]))
 
 
-def _to_layout(scan: _Scan, start: int, end: int) -> None:
-    """`ttir.to_layout %0, %1 : A into B -> C` in generic form; its types are on one line."""
+def _to_layout(scan: _Scanner, start: int, end: int) -> None:
+    """Rewrites `ttir.to_layout %0, %1 : A into B -> C`, with its types on one line, as a generic op."""
     types = _INTO.match(scan.text, end)
     if types is None:
         return
@@ -261,32 +261,32 @@ def _to_layout(scan: _Scan, start: int, end: int) -> None:
     scan.edits.append((*types.span("arrow"), ") -> "))
 
 
-def _check_escapes(scan: _Scan, token: re.Match[str]) -> None:
-    """The bindings end the process over a string that is no UTF-8."""
+def _check_escapes(scan: _Scanner, token: re.Match[str]) -> None:
+    """Checks that a string is UTF-8: the bindings end the process over others."""
     text = token.group()
     if "\\" not in text:
         return
     try:
         _ESCAPE.sub(lambda m: bytes([int(m.group(1) or b"20", 16)]), text.encode("utf-8", "surrogatepass")).decode()
     except UnicodeDecodeError:
-        raise scan.refuse(token.start(), f"the string {text[:40]} is no UTF-8.") from None
+        raise scan.refuse(token.start(), f"the string {text[:40]} is not UTF-8.") from None
 
 
-def _alias(scan: _Scan, name: str, start: int, end: int) -> None:
+def _alias(scan: _Scanner, name: str, start: int, end: int) -> None:
     if not scan.stack and _EQUALS.match(scan.text, end):
         scan.defining, scan.depths[name] = name, 1
     elif scan.defining is not None and name != scan.defining:
         scan.deepen(start, scan.depths.get(name, 0))
 
 
-def _close(scan: _Scan, bracket: str, at: int) -> None:
-    """Closes the innermost bracket of its kind; what is left open inside is a mistake that MLIR reports."""
-    kind = _CLOSES[bracket]
-    if kind == "<" and (not scan.stack or scan.stack[-1].kind != "<"):
+def _close(scan: _Scanner, bracket: str, at: int) -> None:
+    """Closes the innermost bracket of its sort; what is left open inside is a mistake that MLIR reports."""
+    opening = _CLOSES[bracket]
+    if opening == "<" and (not scan.stack or scan.stack[-1].opening != "<"):
         return
     while scan.stack:
         opened = scan.stack.pop()
-        if opened.kind != kind:
+        if opened.opening != opening:
             continue
         if opened.inside:
             scan.add_location(opened, scan.text[opened.inside : at].strip())
@@ -299,7 +299,7 @@ def _close(scan: _Scan, bracket: str, at: int) -> None:
 
 
 def _after_attribute(text: str, at: int) -> int:
-    """The end of `#alias`, or of `#x.device<...>` or `<...>` with balanced angles."""
+    """Returns the end of `#alias`, or of `#x.device<...>` or `<...>` with balanced angles."""
     name = _ALIAS.match(text, at)
     assert name is not None
     at = name.end()
@@ -313,7 +313,7 @@ def _after_attribute(text: str, at: int) -> int:
     return len(text)
 
 
-def _metadata(scan: _Scan, at: int) -> int:
+def _metadata(scan: _Scanner, at: int) -> int:
     """Reads the blobs of `{-# ... #-}` and gives its end; MLIR's parser crashes on a broken one."""
     before = ["", ""]
     while True:

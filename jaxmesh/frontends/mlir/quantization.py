@@ -2,13 +2,13 @@
 
 Upstream's types say scale and zero point (`!quant.uniform<i8:f32, 1.0e-01:3>`), TTNN's ops take them as operands. The
 values are int32 here, as upstream's backend stores them, and an op is read as the arithmetic that it stands for. Rules
-and messages are those of the verifiers in tt-mlir's `lib/Dialect/TTIR/IR/TTIROps.cpp`.
+and messages follow the verifiers in tt-mlir's `lib/Dialect/TTIR/IR/TTIROps.cpp`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,7 +16,8 @@ from typing import Any
 import jax.numpy as jnp
 from jaxlib.mlir import ir
 
-from jaxmesh.dialects.textual import BY_ELEMENT_TYPE as OPS
+from jaxmesh.dialects.definitions import DEFINITIONS, has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttir.helpers import vary_together
 from jaxmesh.errors import UnsupportedError, VerifyError
 
@@ -82,20 +83,20 @@ def quantized(element: str) -> Quantized | None:
     try:
         scales, zeros = tuple(float(s) for s, _, _ in pairs), tuple(int(z or 0) for _, _, z in pairs)
     except ValueError:
-        raise UnsupportedError(f"the element type {element[:80]} has scales that are no numbers.") from None
+        raise UnsupportedError(f"the element type {element[:80]} has scales that are not numbers.") from None
     least, most = (int(low), int(high)) if low is not None else bounds
     return Quantized(None if axis is None else int(axis), scales, zeros, least, most, f"{sign}{width}")
 
 
-def with_elements(op: str, operation: Any, attributes: dict[str, Any], *, moves: bool) -> dict[str, Any]:
-    """Returns the attributes of an op, with the element types of its tensor and result if it is one of the six.
+def with_elements(op: str, operation: Any, attributes: Mapping[str, Any], *, moves: bool) -> Mapping[str, Any]:
+    """Returns the attributes of an op, with its element types if it converts quantized numbers.
 
     Raises:
       UnsupportedError: it is another, reads or makes quantized numbers, and does not only move them.
     """
     read, made = ([_element(v.type) for v in values] for values in (operation.operands, operation.results))
-    if op in OPS:
-        return attributes | {ELEMENTS: (*read[:1], *made[:1])}
+    if has_trait(op, Trait.BY_ELEMENT_TYPE):
+        return {**attributes, ELEMENTS: (*read[:1], *made[:1])}
     for element in () if moves else (*read, *made):
         if quantized(element) is not None:
             raise UnsupportedError(
@@ -106,12 +107,12 @@ def with_elements(op: str, operation: Any, attributes: dict[str, Any], *, moves:
 
 
 def _element(written: Any) -> str:
-    """The name of the element type of a tensor type."""
+    """Returns the name of the element type of a tensor type."""
     return str(written.element_type) if isinstance(written, ir.RankedTensorType) else ""
 
 
 def perform(op: str, operands: Sequence[Any], axis: int | None, elements: tuple[str, str], out: Any) -> Any:
-    """Binds the arithmetic of one of the six ops.
+    """Binds the arithmetic of an op that converts quantized numbers.
 
     Args:
       op: its name.
@@ -124,16 +125,16 @@ def perform(op: str, operands: Sequence[Any], axis: int | None, elements: tuple[
       VerifyError: an element type, a rank, a shape, an axis or a zero point that upstream's verifier refuses.
     """
     name, given = op.partition(".")[2].removesuffix("_unrolled"), operands[1:]
-    kinds = (quantized(elements[0]), quantized(elements[1]))
+    types = (quantized(elements[0]), quantized(elements[1]))
     _verify(op, operands, axis, elements, out)
-    wanted = 0 if op in ("ttir.quantize", "ttir.dequantize", "ttir.requantize") else 4 if name == "requantize" else 2
+    wanted = (DEFINITIONS[op].operands[1] or 1) - 1
     if len(given) != wanted:
         raise VerifyError(f"takes {1 + wanted} operands, got {len(operands)}.")
     x, pairs = operands[0], [given[i : i + 2] for i in range(0, len(given), 2)]
     if not pairs:
-        pairs = [(_of(k.scales), _of(k.zeros) if any(k.zeros) else None) for k in kinds if k is not None]
-    axes = [k.axis for k in kinds if k is not None] if wanted == 0 else [axis] * len(pairs)
-    # Numbers beyond 2^24 of a float32 are no whole numbers of their own; nothing that is quantized has them.
+        pairs = [(_of(k.scales), _of(k.zeros) if any(k.zeros) else None) for k in types if k is not None]
+    axes = [k.axis for k in types if k is not None] if wanted == 0 else [axis] * len(pairs)
+    # A float32 holds every integer below 2^24, and quantized numbers are smaller.
     value = x.astype(_jnp.float32)
     if name != "quantize":
         scale, zero = (_along(p, axes[0], x.ndim) for p in pairs[0])
@@ -142,9 +143,9 @@ def perform(op: str, operands: Sequence[Any], axis: int | None, elements: tuple[
         scale, zero = (_along(p, axes[-1], x.ndim) for p in pairs[-1])
         value = _join(_jnp.divide, value, scale)
         value = _jnp.round(value if zero is None else _join(_jnp.add, value, zero))
-        kind = kinds[1]
-        if kind is not None and kind.stored != "i32":
-            value = _jnp.clip(value, kind.least, kind.most)
+        element_type = types[1]
+        if element_type is not None and element_type.stored != "i32":
+            value = _jnp.clip(value, element_type.least, element_type.most)
     return value.astype(out.dtype)
 
 
@@ -157,14 +158,14 @@ def _of(numbers: Sequence[float]) -> Any:
 
 
 def _along(numbers: Any, axis: int | None, rank: int) -> Any:
-    """The numbers along a dim of a tensor of a rank, or one for all; none for zero points that are all 0."""
+    """Returns the numbers along a dim of a tensor of a rank, or one number for all dims; None stays None."""
     if numbers is None:
         return None
     shape = [1] * rank
     if numbers.size > 1 and axis is not None:
         shape[axis] = numbers.size
     elif numbers.size != 1:
-        raise VerifyError(f"{numbers.size} scales or zero points are along a dim, but it has no axis.")
+        raise VerifyError(f"{numbers.size} scales or zero points are along a dim, but the op does not name an axis.")
     return _jnp.reshape(numbers.astype(_jnp.float32), shape)
 
 
@@ -186,18 +187,18 @@ def _verify(op: str, operands: Sequence[Any], axis: int | None, elements: tuple[
         raise VerifyError(f"Output tensor shape ({shapes[0]}) must match the inferred shape: ({shapes[1]})")
     if axis is not None and not 0 <= axis < x.ndim:
         raise VerifyError(f"Axis value {axis} is out of the range [0, {x.ndim}) for the input tensor of rank {x.ndim}")
-    for kind in filter(None, map(quantized, elements)):
-        _verify_kind(kind, x.shape)
+    for element_type in filter(None, map(quantized, elements)):
+        _verify_type(element_type, x.shape)
 
 
-def _verify_kind(kind: Quantized, shape: Sequence[int]) -> None:
-    if kind.axis is not None and kind.axis >= len(shape):
-        raise VerifyError(f"the quantized axis {kind.axis} is out of the range [0, {len(shape)}) of the shape")
-    size = None if kind.axis is None else shape[kind.axis]
-    if size is not None and len(kind.scales) != size:
+def _verify_type(element_type: Quantized, shape: Sequence[int]) -> None:
+    if element_type.axis is not None and element_type.axis >= len(shape):
+        raise VerifyError(f"the quantized axis {element_type.axis} is out of the range [0, {len(shape)}) of the shape")
+    size = None if element_type.axis is None else shape[element_type.axis]
+    if size is not None and len(element_type.scales) != size:
         raise VerifyError(
-            f"Number of scales ({len(kind.scales)}) does not match the size of the quantized axis ({size})"
+            f"Number of scales ({len(element_type.scales)}) does not match the size of the quantized axis ({size})"
         )
-    for zero in kind.zeros:
-        if not kind.least <= zero <= kind.most:
-            raise VerifyError(f"Zero point {zero} is out of the range for storage type '{kind.stored}'")
+    for zero in element_type.zeros:
+        if not element_type.least <= zero <= element_type.most:
+            raise VerifyError(f"Zero point {zero} is out of the range for storage type '{element_type.stored}'")

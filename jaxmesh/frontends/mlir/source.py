@@ -45,7 +45,7 @@ class RunLine:
 
 
 def read(source: str | os.PathLike[str]) -> str:
-    """The text of a program, from itself or from a file: a str of one line that names one, or ends in `.mlir`."""
+    """Returns the text of a program, or of the file that a str of one line names, or whose name ends in `.mlir`."""
     if isinstance(source, os.PathLike):
         return _file(os.fspath(source))
     if not isinstance(source, str):
@@ -66,18 +66,18 @@ def _file(name: str) -> str:
 
 
 def decode(data: bytes) -> str:
-    """UTF-8 as text, without a byte order mark."""
+    """Decodes UTF-8, without a byte order mark."""
     if data.startswith(b"ML\xefR"):
         raise ParseError("line 1: this is MLIR bytecode, not text; print it as text with ttmlir-opt.")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
-        raise ParseError(f"line {line}: byte 0x{data[error.start]:02x} is no UTF-8; this is no MLIR text.") from None
+        raise ParseError(f"line {line}: byte 0x{data[error.start]:02x} is not UTF-8; MLIR text is.") from None
 
 
 def run_lines(text: str) -> list[RunLine]:
-    """The meshes of a file's RUN lines.
+    """Returns the meshes of a file's RUN lines.
 
     >>> run_lines("// RUN: ttmlir-opt --ttcore-register-device='mesh-shape=2,4' %s")
     [RunLine(sizes=(2, 4), line=1)]
@@ -88,16 +88,16 @@ def run_lines(text: str) -> list[RunLine]:
 
 
 def parse(text: str) -> list[Piece]:
-    """The pieces of a file, which stand between lines `// -----`; errors have the file's line and MLIR's message."""
+    """Returns the pieces of a file between lines `// -----`; errors have the file's line and MLIR's message."""
     shared = _context()
     return [_parse(piece, line, shared) for piece, line in _split(text)]
 
 
 def _context() -> Any:
-    """A context that reads any dialect.
+    """Returns a context that reads any dialect.
 
-    JAX may share one among its own lowerings on a thread. This one is changed, and holds a file's constants as long as
-    it lives; on a new thread there is none to share.
+    JAX may share a context among its own lowerings on a thread. This context is changed, and holds the constants of a
+    file as long as it lives, so it is made on a new thread.
     """
     with ThreadPoolExecutor(max_workers=1) as fresh:
         context = fresh.submit(mlir.make_ir_context).result()

@@ -1,41 +1,37 @@
-"""The steps of a decoded TTIR function, bound one by one inside a typed trace."""
+"""Traces the flat program of a text: its ops are bound one by one, typed by varying axes."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, cast
 
 import jax
 import numpy as np
 from jax.sharding import AbstractMesh, PartitionSpec
 
+from jaxmesh.dialects.definitions import DEFINITIONS, definition_of, has_trait
 from jaxmesh.dialects.imported_op import ImportedOp, imported_op, imported_op_p
-from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait, as_declared, compute
-from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, mesh_shard
+from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait
+from jaxmesh.dialects.perform import as_declared, compute
+from jaxmesh.dialects.program import Op, Type, Value
+from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, full_to_shard, mesh_shard
 from jaxmesh.dialects.ttir.windows import FLATTENED
-from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
-from jaxmesh.errors import ReplicationError, VerifyError
-from jaxmesh.frontends.mlir import quantization, ttnn_configs as ttnn
-from jaxmesh.frontends.mlir.decode import EMPTY, Body, Program, Step, add_location
-from jaxmesh.frontends.mlir.written_ops import FORMER_OPTIONS, row_of
+from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.errors import MeshMismatchError, ReplicationError, VerifyError
+from jaxmesh.frontends.mlir import quantization
+from jaxmesh.frontends.mlir.placement import results_to_copy
+from jaxmesh.frontends.mlir.text import Text, add_location
+from jaxmesh.frontends.mlir.upgrade import EMPTY, definition_named, is_integers
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.evaluate import bind, interpret, trace_typed
 from jaxmesh.sharding.shard_attributes import counts_per_dim
 
-ASSUMED = "jaxmesh.assume_replicated"
-"""The caller's promise, which TTIR has no attribute for."""
-_SHARD_ATTRIBUTES = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
+_SIZES = "operandSegmentSizes"
 _lax: Any = jax.lax
-
-
-@dataclass(frozen=True, slots=True)
-class Empty:
-    """The result of `ttir.empty`: the destination of an op in the older style, which writes into its last operand."""
-
-    type: jax.ShapeDtypeStruct
 
 
 @dataclass(slots=True)
@@ -61,16 +57,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a trace: over which mesh, with presharded arguments as shards or as full values, how strictly."""
+    """Settings of a trace: its mesh, whether presharded arguments vary over it, and whether it is strict."""
 
     mesh: AbstractMesh
     presharded_vary: bool = True
     strict: bool = False
-    replicated: frozenset[int] = frozenset()
-    """Results made of constants alone that are declared to live on the devices, by number."""
 
 
-def trace_program(program: Program, settings: Settings) -> Outcome:
+def trace_program(text: Text, settings: Settings) -> Outcome:
     """Traces a decoded function with JAX's varying-axes types.
 
     A `shard_to_full` of a value that is not proven to be replicated takes coordinate 0, and is listed among the
@@ -78,20 +72,24 @@ def trace_program(program: Program, settings: Settings) -> Outcome:
     """
     mesh = settings.mesh
     outcome = Outcome()
-    run = _Run(dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), settings, outcome)
+    run = _Run(text, dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), settings, outcome)
     every = tuple(a for a in mesh.axis_names if mesh.shape[a] > 1)
-    declared = program.varying(mesh.axis_names)
+    declared = text.varying(mesh.axis_names)
     varying = [tuple(a for a in every if a in v) if v and settings.presharded_vary else () for v in declared]
 
-    def flat(*arguments: Any) -> list[Any]:
-        results = run.body(program.body, arguments)
-        return [full_to_shard(x, PartitionSpec()) if i in settings.replicated else x for i, x in enumerate(results)]
+    copied = results_to_copy(text)
 
-    body = program.body
+    def flat(*arguments: Any) -> list[Any]:
+        results = zip(run.program(arguments), copied, strict=True)
+        return [
+            full_to_shard(x, PartitionSpec()) if copies and not compat.varying_axes(jax.typeof(x)) else x
+            for x, copies in results
+        ]
+
     try:
-        outcome.jaxpr = trace_typed(flat, body.arguments, varying, mesh)
+        outcome.jaxpr = trace_typed(flat, text.avals, varying, mesh)
     except Exception as error:
-        outcome.error = add_location(body.line, f"@{body.name}", error)
+        outcome.error = add_location(text.function.line, f"@{text.function.name}", error)
         if outcome.unproven is None and isinstance(outcome.error, ReplicationError):
             outcome.unproven = outcome.error
     return outcome
@@ -109,181 +107,208 @@ class OpCache:
 
     def __call__(
         self,
-        step: Step,
+        op: Op,
+        types: tuple[jax.ShapeDtypeStruct, ...],
         operands: Sequence[Any],
         meaning: Callable[..., list[Any]],
         describe: Callable[[], ImportedOp | None],
     ) -> list[Any]:
         """Binds one equation for an op, or the equations of its meaning if only its meaning is kept."""
-        # A file's equal attributes are one object, which the step keeps alive.
-        key = (step.op, id(step.attributes), step.types, *[jax.typeof(x) for x in operands])
+        # Equal attributes of a file are one object, which the program keeps alive.
+        key = (op.name, id(op.attributes), op.operands.count(None), types, *[jax.typeof(x) for x in operands])
         if key not in self._known:
             self._known[key] = jax.make_jaxpr(meaning)(*operands), describe()
-        jaxpr, op = self._known[key]
-        if op is not None:
-            return imported_op_p.bind(*operands, jaxpr=jaxpr, op=op)
-        # The tracing context is the one that the equations were made in.
+        jaxpr, imported = self._known[key]
+        if imported is not None:
+            return imported_op_p.bind(*operands, jaxpr=jaxpr, op=imported)
+        # The equations were made in the present tracing context.
         return interpret(jaxpr, operands, bind)
+
+
+class _Device:
+    """A mesh device or a semaphore: of the program there is one."""
+
+
+_DEVICE = _Device()
+
+
+@cache
+def _as_aval(known: Type) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(known.shape, known.dtype)
 
 
 @dataclass(slots=True)
 class _Run:
     """One trace."""
 
+    text: Text
     mesh: dict[str, int]
     settings: Settings
     outcome: Outcome
     cache: OpCache = field(default_factory=OpCache)
-    unflattened: dict[int, tuple[Any, tuple[int, ...], dict[str, Any]]] = field(
-        default_factory=dict[int, "tuple[Any, tuple[int, ...], dict[str, Any]]"]
-    )
-    """By the identity of an op's attributes, which are kept alive: sizes of its images, and its other attributes."""
+    place: tuple[int, str] = (0, "")
+    """The line and the name of the present op."""
 
-    def body(self, body: Body, arguments: Sequence[Any]) -> list[Any]:
-        """Binds the steps of a function."""
-        values: list[Any] = [*arguments, *[None] * (body.values - len(arguments))]
-        for step in body.steps:
-            operands = [values[i] for i in step.operands]
-            if step.callee is not None:
-                made = self.body(step.callee, [_tensor(x) for x in operands])
-            else:
-                try:
-                    # The line of the text stays with what is made of it, for who tells where that comes from.
-                    with jax.named_scope(f"line {step.line}: {step.op}"):
-                        made = self._perform(step, operands)
-                    if len(made) != len(step.written):
-                        raise VerifyError(f"gives {len(made)} results, but {len(step.results)} are declared.")
-                except Exception as error:
-                    raise add_location(step.line, step.op, error) from None
-            for i, value in zip(step.written, made, strict=True):
-                values[i] = value
-        return [_tensor(values[i]) for i in body.results]
+    @property
+    def at(self) -> str:
+        """The place of the present op, for messages."""
+        return "line {}: {}".format(*self.place)
 
-    def _perform(self, step: Step, operands: list[Any]) -> list[Any]:
-        if step.op in EMPTY:
-            return [Empty(step.types[0])]
-        if step.op == "ttir.mesh_shard":
-            return [self._mesh_shard(step, operands)]
-        dialect, name = step.op.split(".", 1)
-        if dialect == "ttnn":
-            operands = [x for x in operands if not isinstance(x, ttnn.Device)]
-            special = _TTNN.get(step.op)
-            if special is not None:
-                return special(self, step, [_tensor(x) for x in operands])
-        if step.op in quantization.OPS:
-            return [_quantization(step, [_tensor(x) for x in operands])]
-        present = row_of(step.op)
-        assert present is not None, step.op
-        if FLATTENED in step.attributes.keys() & present.options:
-            return self._unflattened(step, operands)
-        row = present.in_form_of(step.attributes, len(step.results))
-        ignored = (present.options | FORMER_OPTIONS) - row.by_name.keys()
-        attributes = {k: v for k, v in step.attributes.items() if k not in ignored}
-        # Of these they count the mesh device and semaphores, too.
-        counted = {a.name for a in SEGMENTS} if Trait.OPAQUE in row.traits else set[str]()
+    def program(self, arguments: Sequence[Any]) -> list[Any]:
+        """Binds the ops of the program."""
+        text, types = self.text, self.text.program.types
+        values: list[Any] = [*arguments, *[None] * (len(types) - len(arguments))]
+        empty: set[Value] = set()
+
+        def read(value: Value) -> Any:
+            # An allocated tensor holds any number, here 0.
+            return _zeros(types[value]) if value in empty else values[value]
+
+        for op, line, name in zip(text.program.ops, text.lines, text.names, strict=True):
+            if op.name in EMPTY:
+                empty.update(op.results)
+                continue
+            self.place = line, name
+            try:
+                # Errors, recordings and `explain()` name the line of the text.
+                with jax.named_scope(self.at):
+                    results = self._perform(op, [read(v) for v in op.used])
+                if len(results) != len(op.results):
+                    raise VerifyError(f"gives {len(results)} results, but {len(op.results)} are declared.")
+            except Exception as error:
+                raise add_location(line, name, error) from None
+            for value, result in zip(op.results, results, strict=True):
+                values[value] = result
+        return [read(port.value) for port in text.program.results]
+
+    def _perform(self, op: Op, operands: list[Any]) -> list[Any]:
+        if op.name == "ttir.mesh_shard":
+            return [self._mesh_shard(op, operands)]
+        tensors = [x for x in operands if x is not _DEVICE]
+        types = tuple([_as_aval(t) for v in op.results if (t := self.text.program.types[v]).kind == "tensor"])
+        special = _TTNN.get(op.name)
+        if special is not None:
+            return special(self, op, tensors, types)
+        if has_trait(op.name, Trait.BY_ELEMENT_TYPE):
+            return [_quantization(op, tensors, types)]
+        definition = definition_named(op.name)
+        assert definition is not None, op.name
+        if FLATTENED in op.attributes and FLATTENED in definition.options:
+            return self._unflattened(op, definition, tensors, types)
+        if op.results and not types:
+            return [_DEVICE] * len(op.results)
+        return self._bind(op, definition, op.attributes, tensors, types)
+
+    def _bind(
+        self,
+        op: Op,
+        definition: OpDef,
+        attributes: Mapping[str, Any],
+        inputs: list[Any],
+        types: tuple[jax.ShapeDtypeStruct, ...],
+    ) -> list[Any]:
+        """Binds an op as one equation, or as the equations of its meaning."""
+        attributes = self._for_meaning(op, attributes)
+        # The sizes of operand groups of an opaque op count the mesh device and semaphores, too.
+        counted = {a.name for a in SEGMENTS} if Trait.OPAQUE in definition.traits else set[str]()
         known = {k: v for k, v in attributes.items() if k not in counted}
-        if name == "constant":
-            _check_constant(step)
-        if step.handle:
-            return [ttnn.Device()] * len(step.results)
-        inputs = _inputs(row, step, operands)
-        types = [_type_of(inputs[i]) for i in step.overwritten] or step.types
-
-        changes: list[str] = []
+        casts: list[str] = []
 
         def meaning(*values: Any) -> list[Any]:
-            made = compute(row, values, known, types, self.mesh)
-            changes.extend(_changes(row, made, types))
-            return as_declared(
-                row, [x.astype(t.dtype) for x, t in zip(made, types, strict=True)] if changes else made, types
-            )
+            results = compute(definition, values, known, types, self.mesh)
+            casts.extend(_casts(definition, results, types))
+            if casts:
+                results = [x.astype(t.dtype) for x, t in zip(results, types, strict=True)]
+            return as_declared(definition, results, types)
 
         def describe() -> ImportedOp | None:
-            if changes:
-                self.outcome.casts.append(f"line {step.line}: {step.op}: {changes[0]}")
-            own = row is present and not changes
-            return imported_op(dialect, name, attributes, inputs) if own else None
+            if casts:
+                self.outcome.casts.append(f"{self.at}: {casts[0]}")
+            if casts or definition is not definition_of(op.name):
+                return None
+            dialect, _, name = op.name.partition(".")
+            return imported_op(dialect, name, attributes, inputs)
 
-        return self.cache(step, inputs, meaning, describe)
+        return self.cache(op, types, inputs, meaning, describe)
 
-    def _unflattened(self, step: Step, operands: list[Any]) -> list[Any]:
+    def _for_meaning(self, op: Op, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the attributes with the sizes of operand groups, if one is empty, and a splat as one element."""
+        if op.name.endswith(".constant") and isinstance(value := attributes.get("value"), np.ndarray):
+            elements = cast("np.ndarray[Any, Any]", value)
+            if elements.size and not any(elements.strides):
+                return {**attributes, "value": elements.reshape(-1)[:1].reshape(())}
+        if None in op.operands and _SIZES not in attributes:
+            types = self.text.program.types
+            tensors = [v for v in op.operands if v is None or types[v].kind == "tensor"]
+            return {**attributes, _SIZES: tuple([int(v is not None) for v in tensors])}
+        return attributes
+
+    def _unflattened(
+        self, op: Op, definition: OpDef, operands: list[Any], types: tuple[jax.ShapeDtypeStruct, ...]
+    ) -> list[Any]:
         """Performs an op on images whose batch, height and width its operand has as one dim, and its result, too.
 
         So upstream's FlattenSlidingWindow leaves them (tt-mlir, `lib/Dialect/TTIR/Transforms`).
         """
-        if id(step.attributes) not in self.unflattened:
-            written = str(step.attributes[FLATTENED])
-            sizes = tuple(int(n) for n in re.findall(r"(?:batch_size|input_height|input_width) = (\d+)", written))
-            rest = {k: v for k, v in step.attributes.items() if k != FLATTENED}
-            self.unflattened[id(step.attributes)] = step.attributes, sizes, rest
-        _, sizes, attributes = self.unflattened[id(step.attributes)]
-        x, (want,) = _tensor(operands[0]), step.types
+        written = str(op.attributes[FLATTENED])
+        sizes = tuple(int(n) for n in re.findall(r"(?:batch_size|input_height|input_width) = (\d+)", written))
+        attributes = self._for_meaning(op, {k: v for k, v in op.attributes.items() if k != FLATTENED})
+        x, (want,) = operands[0], types
         if len(sizes) != 3 or x.shape[:-1] != (1, 1, math.prod(sizes)):
             raise VerifyError(f"{FLATTENED} says images of {list(sizes)}, but the operand is {x.dtype}{list(x.shape)}.")
         images = [_lax.reshape(x, (*sizes, x.shape[-1])), *operands[1:]]
-        row = row_of(step.op)
-        assert row is not None
 
         def compute_images(*values: Any) -> list[Any]:
-            return compute(row, values, attributes, step.types, self.mesh)
+            return compute(definition, values, attributes, types, self.mesh)
 
-        inside = jax.make_jaxpr(compute_images)(*map(_tensor, images))
-        kind = jax.ShapeDtypeStruct(inside.out_avals[0].shape, want.dtype)
-        (made,) = self._perform(replace(step, attributes=attributes, types=(kind,)), images)
-        if math.prod(made.shape[:-1]) != math.prod(want.shape[:-1]) or made.shape[-1] != want.shape[-1]:
-            raise VerifyError(f"the result is {list(made.shape)}, but the declared type is {list(want.shape)}.")
-        return [_lax.reshape(made, want.shape)]
+        inside = jax.make_jaxpr(compute_images)(*images)
+        local = (jax.ShapeDtypeStruct(inside.out_avals[0].shape, want.dtype),)
+        (result,) = self._bind(op, definition, attributes, images, local)
+        if math.prod(result.shape[:-1]) != math.prod(want.shape[:-1]) or result.shape[-1] != want.shape[-1]:
+            raise VerifyError(f"the result is {list(result.shape)}, but the declared type is {list(want.shape)}.")
+        return [_lax.reshape(result, want.shape)]
 
-    def _mesh_shard(self, step: Step, operands: list[Any]) -> Any:
-        attributes = step.attributes
-        for name in attributes:
-            if name not in _SHARD_ATTRIBUTES and name != "operandSegmentSizes" and "." not in name:
-                raise VerifyError(f"has no attribute {name!r}; its attributes are: {', '.join(_SHARD_ATTRIBUTES)}.")
-        for name in _SHARD_ATTRIBUTES:
-            if name not in attributes:
-                raise VerifyError(f"needs the attribute {name!r}; it is missing.")
-        operands = operands[:1] if len(operands) == 2 and isinstance(operands[1], Empty) else operands
-        if len(operands) != 1 or len(step.types) != 1:
-            raise VerifyError(f"takes 1 operand and gives 1 result, got {len(operands)} and {len(step.types)}.")
-        x = _tensor(operands[0])
+    def _mesh_shard(self, op: Op, operands: list[Any]) -> Any:
+        attributes = op.attributes
+        if len(operands) != 1 or len(op.results) != 1:
+            raise VerifyError(f"takes 1 operand and gives 1 result, got {len(operands)} and {len(op.results)}.")
+        x, declared = operands[0], _as_aval(self.text.program.types[op.results[0]])
         if attributes["shard_type"] == "identity":
             # The older no-op: between a presharded value's full type, which nothing has, and its local one.
-            if x.dtype != step.types[0].dtype or x.ndim != len(step.types[0].shape):
-                _check_declared(step, x)
-            return x
-        written = {name: attributes[name] for name in _SHARD_ATTRIBUTES}
-        written["shard_shape"] = self._shard_shape(step, x.ndim)
+            return x if x.dtype == declared.dtype and x.ndim == len(declared.shape) else _check_declared(declared, x)
+        written = {name: attributes[name] for name in MeshShardAttributes._fields}
+        written["shard_shape"] = self._shard_shape(op, x.ndim)
         try:
-            out = mesh_shard(x, **written, assume_replicated=attributes.get(ASSUMED, False) is not False)
+            out = mesh_shard(x, **written, assume_replicated=attributes.get("assume_replicated", False))
         except ReplicationError as error:
             out = mesh_shard(x, **written, assume_replicated=True)
-            self._assume(step, x, error)
-        return _check_declared(step, out)
+            self._assume(op, x, error)
+        return _check_declared(declared, out)
 
-    def _assume(self, step: Step, x: Any, error: ReplicationError) -> None:
+    def _assume(self, op: Op, x: Any, error: ReplicationError) -> None:
         if self.outcome.unproven is None:
-            self.outcome.unproven = cast("ReplicationError", add_location(step.line, step.op, error))
+            self.outcome.unproven = cast("ReplicationError", add_location(*self.place, error))
         axes = [a for a in self.mesh if a in compat.varying_axes(jax.typeof(x))]
-        dims = step.attributes["shard_dims"]
+        dims = op.attributes["shard_dims"]
         if len(dims) == len(self.mesh):
             axes = [a for a, d in zip(self.mesh, dims, strict=True) if a in axes and d < 0]
         self.outcome.assumptions.append(
-            f"line {step.line}: {step.op} takes coordinate 0 of mesh axis {', '.join(map(repr, axes))}: the file does "
+            f"{self.at} takes coordinate 0 of mesh axis {', '.join(map(repr, axes))}: the file does "
             "not say over which axes its presharded arguments differ, so it is not proven that all copies are equal."
         )
 
-    def _shard_shape(self, step: Step, rank: int) -> tuple[int, ...]:
-        """The right `shard_shape`; upstream never reads it, so a wrong one alone changes nothing."""
-        shard_shape, dims = step.attributes["shard_shape"], step.attributes["shard_dims"]
-        if not _integers(shard_shape) or not _integers(dims):
+    def _shard_shape(self, op: Op, rank: int) -> tuple[int, ...]:
+        """Returns the right `shard_shape`; upstream never reads it, so a wrong one alone changes nothing."""
+        shard_shape, dims = op.attributes["shard_shape"], op.attributes["shard_dims"]
+        if not is_integers(shard_shape) or not is_integers(dims):
             raise VerifyError(
                 f"shard_shape and shard_dims are lists of integers, got {shard_shape!r:.100} and {dims!r:.100}."
             )
         right: tuple[int, ...] = shard_shape
-        kind = step.attributes["shard_type"]
-        if kind == "replicate" and (len(shard_shape) not in (1, rank) or any(n != 1 for n in shard_shape)):
+        shard_type = op.attributes["shard_type"]
+        if shard_type == "replicate" and (len(shard_shape) not in (1, rank) or any(n != 1 for n in shard_shape)):
             right = (1,)
-        if kind == "devices" and len(dims) == len(self.mesh) and all(-1 <= d < rank for d in dims):
+        if shard_type == "devices" and len(dims) == len(self.mesh) and all(-1 <= d < rank for d in dims):
             right = counts_per_dim(dims, tuple(self.mesh.values()), rank)
         if right != shard_shape:
             text = (
@@ -292,67 +317,29 @@ class _Run:
             )
             if self.settings.strict:
                 raise VerifyError(f"{text}; write shard_shape = {list(right)}.")
-            self.outcome.shard_shapes.append(f"line {step.line}: {step.op}: {text}; nothing reads it, going on.")
+            self.outcome.shard_shapes.append(f"{self.at}: {text}; nothing reads it, going on.")
         return right
 
 
-def _integers(value: Any) -> bool:
-    return isinstance(value, tuple) and all(type(v) is int for v in cast("tuple[Any, ...]", value))
+def _zeros(known: Type) -> Any:
+    return _lax.full(known.shape, 0, known.dtype)
 
 
-def _tensor(x: Any) -> Any:
-    """A value as an array: what an `empty` holds is any number, here 0."""
-    return _lax.full(x.type.shape, 0, x.type.dtype) if isinstance(x, Empty) else x
-
-
-def _inputs(row: OpDef, step: Step, operands: list[Any]) -> list[Any]:
-    """The operands of an op, without the destinations of the older style."""
-    least, types = row.operands[0], list(step.types)
-    kept = list(operands)
-    while types and len(kept) > least and isinstance(kept[-1], Empty) and kept[-1].type == types[-1]:
-        kept.pop()
-        types.pop()
-    return [_tensor(x) for x in kept]
-
-
-def _type_of(x: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(x.shape, x.dtype)
-
-
-def _changes(row: OpDef, made: Sequence[Any], types: Sequence[jax.ShapeDtypeStruct]) -> list[str]:
+def _casts(definition: OpDef, results: Sequence[Any], types: Sequence[jax.ShapeDtypeStruct]) -> list[str]:
     """Returns one phrase per result whose declared element type is another than the op's own.
 
     Upstream's verifiers look at no element types, and its kernels write what is declared.
     """
-    if row.casts or len(made) != len(types):
+    if definition.casts or len(results) != len(types):
         return []
     return [
         f"the result is {x.dtype}{list(x.shape)}, and the declared type {t.dtype}{list(t.shape)}; it is cast"
-        for x, t in zip(made, types, strict=True)
+        for x, t in zip(results, types, strict=True)
         if x.shape == t.shape and x.dtype != jax.dtypes.canonicalize_dtype(t.dtype)
     ]
 
 
-def _check_constant(step: Step) -> None:
-    held = step.attributes.get("value")
-    if not isinstance(held, np.ndarray) or not step.types:
-        return
-    value, declared = cast("np.ndarray[Any, Any]", held), step.types[0]
-    if value.shape not in ((), declared.shape):
-        raise VerifyError(f"its value has shape {list(value.shape)}, but the declared type has {list(declared.shape)}.")
-    # Floating-point types round, with a warning; an integer type would lose the value.
-    if np.issubdtype(declared.dtype, np.integer) and value.dtype != declared.dtype:
-        with np.errstate(invalid="ignore"):
-            lost = value != value.astype(declared.dtype)
-        if np.any(lost):
-            raise VerifyError(
-                f"its value has elements of {value.dtype}, {value[lost].flat[0]} among them, which the declared "
-                f"type, {declared.dtype}, does not hold; declare the result as {value.dtype} and add a ttir.typecast."
-            )
-
-
-def _check_declared(step: Step, out: Any) -> Any:
-    (want,) = step.types
+def _check_declared(want: jax.ShapeDtypeStruct, out: Any) -> Any:
     if out.shape != want.shape or out.dtype != want.dtype:
         raise VerifyError(
             f"the result is {out.dtype}{list(out.shape)}, but the declared type is {want.dtype}{list(want.shape)}."
@@ -360,30 +347,48 @@ def _check_declared(step: Step, out: Any) -> Any:
     return out
 
 
-def _quantization(step: Step, operands: list[Any]) -> Any:
-    read, made = step.attributes[quantization.ELEMENTS]
-    return quantization.perform(step.op, operands, step.attributes.get("axis"), (read, made), step.types[0])
+# --- ops of TTNN about memory, and quantization ----------------------------------------------------------------------
 
 
-def _transfer(run: _Run, step: Step, operands: list[Any]) -> list[Any]:
-    return [_check_declared(step, ttnn.transfer(step.op, _one(step, operands), step.attributes))]
+def _quantization(op: Op, operands: list[Any], types: Sequence[jax.ShapeDtypeStruct]) -> Any:
+    return quantization.perform(
+        op.name, operands, op.attributes.get("axis"), op.attributes[quantization.ELEMENTS], types[0]
+    )
 
 
-def _layout(run: _Run, step: Step, operands: list[Any]) -> list[Any]:
-    x, dtype = _one(step, operands), step.types[0].dtype
-    return [_check_declared(step, x if x.dtype == dtype else x.astype(dtype))]
+def _get_device(run: _Run, op: Op, operands: list[Any], types: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:
+    shape, mesh = op.attributes.get("mesh_shape"), tuple(run.mesh.values())
+    if isinstance(shape, tuple) and shape != mesh:
+        raise MeshMismatchError(
+            f"asks for a device of mesh_shape {shape!s}, but the program's mesh is {mesh}; one program has one mesh."
+        )
+    return [_DEVICE] * len(op.results)
 
 
-def _one(step: Step, operands: list[Any]) -> Any:
-    if len(operands) != 1 or len(step.types) != 1:
-        raise VerifyError(f"takes 1 tensor and gives 1, got {len(operands)} and {len(step.types)}.")
-    return operands[0]
+def _transfer(run: _Run, op: Op, operands: list[Any], types: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:
+    x, want = _one(operands, types)
+    distributes = op.name == "ttnn.distribute_tensor"
+    name, primitive = ("mapper_config", distribute_tensor_p) if distributes else ("composer_config", aggregate_tensor_p)
+    if name not in op.attributes:
+        raise VerifyError(f"needs the attribute {name!r}; it is missing.")
+    return [_check_declared(want, primitive.bind(x, **{name: op.attributes[name]}))]
 
 
-_TTNN: dict[str, Callable[[_Run, Step, list[Any]], list[Any]]] = {
-    "ttnn.get_device": lambda run, step, operands: [ttnn.device(step.attributes, run.mesh)] * len(step.results),
+def _layout(run: _Run, op: Op, operands: list[Any], types: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:
+    x, want = _one(operands, types)
+    return [_check_declared(want, x if x.dtype == want.dtype else x.astype(want.dtype))]
+
+
+def _one(operands: list[Any], types: Sequence[jax.ShapeDtypeStruct]) -> tuple[Any, jax.ShapeDtypeStruct]:
+    if len(operands) != 1 or len(types) != 1:
+        raise VerifyError(f"takes 1 tensor and gives 1, got {len(operands)} and {len(types)}.")
+    return operands[0], types[0]
+
+
+_TTNN: dict[str, Callable[[_Run, Op, list[Any], Sequence[jax.ShapeDtypeStruct]], list[Any]]] = {
+    "ttnn.get_device": _get_device,
     "ttnn.distribute_tensor": _transfer,
     "ttnn.aggregate_tensor": _transfer,
-    "ttnn.deallocate": lambda run, step, operands: [],
-    **dict.fromkeys(LAYOUT_ONLY, _layout),
+    "ttnn.deallocate": lambda run, op, operands, types: [],
+    **{name: _layout for name, d in DEFINITIONS.items() if Trait.LAYOUT in d.traits},
 }

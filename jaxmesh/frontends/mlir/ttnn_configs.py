@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.errors import MeshMismatchError, VerifyError
+from jaxmesh.errors import VerifyError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementReplicate, PlacementShard
 
-_LONGEST = 2000
+LONGEST = 2000
 """Characters of a config; a longer one has more axes than any mesh, and is of no known spelling when cut."""
 
 _OVERRIDE = r"(?:,\s*mesh_shape_override\s*=\s*(\[[^\[\]]*\]|(?:\#ttnn\.mesh_shape)?<[^<>]*>))?"
@@ -23,53 +22,40 @@ _PLACEMENT = re.compile(
 _INTEGER = re.compile(r"\s*(-?[0-9]{1,18})\s*(?::\s*\w+)?\s*$")
 
 
-class Device:
-    """The result of `ttnn.get_device`: the mesh of the program."""
-
-
-def transfer(op: str, x: Any, attributes: dict[str, Any]) -> Any:
-    """`ttnn.distribute_tensor` or `ttnn.aggregate_tensor`."""
-    distributes = op == "ttnn.distribute_tensor"
-    name, primitive = ("mapper_config", distribute_tensor_p) if distributes else ("composer_config", aggregate_tensor_p)
-    if name not in attributes:
-        raise VerifyError(f"needs the attribute {name!r}; it is missing.")
-    return primitive.bind(x, **{name: CONFIGS[name](str(attributes[name])[:_LONGEST])})
-
-
 def mapper_config(text: str) -> MeshMapperConfig:
-    """A mapper config as the lowering, the tests or the documentation of tt-mlir write it.
+    """Parses a mapper config as the lowering, the tests or the documentation of tt-mlir write it.
 
     >>> mapper_config("#ttnn.mesh_mapper_config<placements = [<shard, 0 : i32>], mesh_shape_override = [8 : ui32]>")
     MeshMapperConfig([PlacementShard(0)], MeshShape([8]))
     """
-    form = "placements = [<shard, 0 : i32>], mesh_shape_override = [2 : ui32]"
-    placements, override = _parts("mapper_config", _MAPPER, text, form)
+    fields = "placements = [<shard, 0 : i32>], mesh_shape_override = [2 : ui32]"
+    placements, override = _parts("mapper_config", _MAPPER, text, fields)
     return MeshMapperConfig([_placement(p, text) for p in placements], override)
 
 
 def composer_config(text: str) -> MeshComposerConfig:
-    """A composer config, in the same spellings.
+    """Parses a composer config, in the same spellings.
 
     >>> composer_config("#ttnn.mesh_composer_config<dims = [0, 1], mesh_shape_override = #ttnn.mesh_shape<2x2>>")
     MeshComposerConfig([0, 1], MeshShape([2, 2]))
     """
-    form = "dims = [0 : i32], mesh_shape_override = [2 : ui32]"
-    dims, override = _parts("composer_config", _COMPOSER, text, form)
+    fields = "dims = [0 : i32], mesh_shape_override = [2 : ui32]"
+    dims, override = _parts("composer_config", _COMPOSER, text, fields)
     return MeshComposerConfig([_integer(d, text) for d in dims], override)
 
 
 CONFIGS: Mapping[str, Callable[[str], Any]] = {"mapper_config": mapper_config, "composer_config": composer_config}
 
 
-def _unknown(name: str, text: str, form: str) -> VerifyError:
-    return VerifyError(f"{name} {text[:200]} has no known spelling; write #ttnn.mesh_{name}<{form}>.")
+def _unknown(name: str, text: str, fields: str) -> VerifyError:
+    return VerifyError(f"{name} {text[:200]} has no known spelling; write #ttnn.mesh_{name}<{fields}>.")
 
 
-def _parts(name: str, pattern: re.Pattern[str], text: str, form: str) -> tuple[list[str], tuple[int, ...] | None]:
-    """The items of a config's list, between commas outside of angles, and its override."""
+def _parts(name: str, pattern: re.Pattern[str], text: str, fields: str) -> tuple[list[str], tuple[int, ...] | None]:
+    """Returns the items of a config's list, between commas outside of angles, and its override."""
     found = pattern.fullmatch(text)
     if found is None:
-        raise _unknown(name, text, form)
+        raise _unknown(name, text, fields)
     return [p for p in re.split(r",(?![^<]*>)", found.group(1)) if p.strip()], _override(found.group(2), text)
 
 
@@ -93,14 +79,3 @@ def _override(text: str | None, whole: str) -> tuple[int, ...] | None:
     inside = text[text.index("<") + 1 : -1] if text.endswith(">") else text[1:-1]
     separator = "x" if text.endswith(">") else ","
     return tuple(_integer(n, whole) for n in inside.split(separator))
-
-
-def device(attributes: dict[str, Any], mesh: dict[str, int]) -> Device:
-    """`ttnn.get_device`."""
-    shape = attributes.get("mesh_shape")
-    if isinstance(shape, tuple) and shape != tuple(mesh.values()):
-        raise MeshMismatchError(
-            f"asks for a device of mesh_shape {shape!s}, but the program's mesh is {tuple(mesh.values())}; one "
-            "program has one mesh."
-        )
-    return Device()

@@ -40,7 +40,7 @@ Note = Callable[[str], None]
 
 
 def dtype_named(name: str, *, wide: bool) -> Any:
-    """The dtype of an element type's name; 64-bit ones where `wide` or where JAX holds them."""
+    """Returns the dtype of an element type's name; 64-bit ones where `wide` or where JAX holds them."""
     known = _FLOATS.get(name)
     integer = _INTEGER.match(name)
     if integer is not None:
@@ -64,7 +64,7 @@ def _x64() -> bool:
 class Types:
     """Converts tensor types; MLIR keeps each type once, so its identity is the key.
 
-    With `wide`, 64-bit elements are always taken: those of attributes are NumPy's, not JAX's.
+    With `wide`, 64-bit elements are always taken: the elements of attributes are NumPy's, not JAX's.
     """
 
     note: Note
@@ -72,7 +72,7 @@ class Types:
     known: dict[Any, jax.ShapeDtypeStruct] = field(default_factory=dict[Any, jax.ShapeDtypeStruct])
 
     def __call__(self, written: Any) -> jax.ShapeDtypeStruct:
-        """The JAX type of a ranked tensor with a static shape; its encoding is left out."""
+        """Returns the JAX type of a ranked tensor with a static shape; its encoding is left out."""
         found = self.known.get(written)
         if found is None:
             found = self.known[written] = self._convert(written)
@@ -90,7 +90,7 @@ class Types:
         if tile := _TILE.match(element):
             rows, columns, element = int(tile.group(1)), int(tile.group(2)), tile.group(3)
             if len(shape) < 2:
-                raise UnsupportedError(f"the type {_short(written)} holds tiles, but has no two dims that they tile.")
+                raise UnsupportedError(f"the type {_short(written)} holds tiles, which need two dims.")
             shape = (*shape[:-2], shape[-2] * rows, shape[-1] * columns)
             if element in _TT:
                 return jax.ShapeDtypeStruct(shape, jnp.dtype(_TT[element]))
@@ -99,7 +99,7 @@ class Types:
         return jax.ShapeDtypeStruct(shape, self._block(element) or dtype_named(element, wide=self.wide))
 
     def _block(self, name: str) -> Any:
-        """Block floats have 7 bits of fraction or less, so bfloat16 holds every value of theirs."""
+        """Returns bfloat16 for block floats, which have 7 bits of fraction or less; None for other types."""
         if not _BLOCK.match(name):
             return None
         self.note(
@@ -109,7 +109,7 @@ class Types:
 
 
 def layout_of(written: Any, attributes: Mapping[str, str]) -> str:
-    """Returns the layout of TTNN that a type has, with the attributes that it names; empty if it has none."""
+    """Returns the layout of TTNN in a type, with the attributes that it names expanded; empty without a layout."""
     encoding = ir.RankedTensorType(written).encoding if isinstance(written, ir.RankedTensorType) else None
     return "" if encoding is None else expand(str(encoding), attributes)
 
@@ -120,7 +120,7 @@ MAX_LENGTH = 100_000
 
 
 def expand(text: str, attributes: Mapping[str, str]) -> str:
-    """Returns an attribute with what the names in it stand for, which MLIR leaves in those of a dialect.
+    """Returns an attribute with the values of the names in it, which MLIR does not expand in attributes of a dialect.
 
     >>> expand("#ttnn.memory_config<#dram, <interleaved>>", {"dram": "#ttnn.buffer_type<dram>"})
     '#ttnn.memory_config<#ttnn.buffer_type<dram>, <interleaved>>'

@@ -12,9 +12,9 @@ import jax
 import numpy as np
 from jaxlib.mlir.dialects import sdy
 
-from jaxmesh.dialects import textual
-from jaxmesh.dialects.definitions import definition_of
-from jaxmesh.dialects.op import evaluate
+from jaxmesh.dialects.definitions import definition_of, has_trait
+from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.perform import evaluate
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import MissingRuleError, UnsupportedError
 from jaxmesh.frontends.jax.retype import spread, varying
@@ -36,7 +36,7 @@ _sdy: Any = sdy
 def _custom_call(program: ImportContext, op: Any) -> list[Sharded]:
     name = target_of(op)
     known = _TARGETS.get(name)
-    if known is None and f"ttir.{_op_named(name)}" in textual.OPERANDS:
+    if known is None and has_trait(f"ttir.{_op_named(name)}", Trait.OPAQUE):
         known = _opaque_call
     if known is None:
         raise MissingRuleError(
@@ -210,16 +210,16 @@ def _opaque_call(program: ImportContext, op: Any) -> list[Sharded]:
     Its attributes are strings; `has_x` is true if the optional operand `x` is present. Calls do not pass a destination.
     """
     name = _op_named(target_of(op))
-    definition, names = textual.OPS[f"ttir.{name}"], textual.OPERANDS[f"ttir.{name}"]
+    definition = definition_of(f"ttir.{name}")
+    assert definition is not None, name
+    names, known = definition.operand_names, definition.by_name
     where = "mhlo.frontend_attributes"
     strings = {k: program.read(v) for k, v in entries(op.attributes[where])} if where in op.attributes else {}
     flags = {k.removeprefix("has_"): _truth(v) for k, v in strings.items() if k.startswith("has_")}
     written = {k: v for k, v in strings.items() if not k.startswith(("has_", "xla."))}
-    if unknown := sorted(written.keys() - definition.by_name.keys()):
-        raise UnsupportedError(
-            f"@{target_of(op)} has {', '.join(unknown)}; its attributes are: {', '.join(definition.by_name) or 'none'}."
-        )
-    attributes = {k: _PARSERS[definition.by_name[k].kind](v) for k, v in written.items()}
+    if unknown := sorted(written.keys() - known.keys()):
+        raise UnsupportedError(f"@{target_of(op)} has {', '.join(unknown)}; {definition.listed_attributes}.")
+    attributes = {k: _PARSERS[known[k].kind](v) for k, v in written.items()}
     xs = [program.env[v] for v in op.operands]
     arrays = iter([program.reshard(x, replicated(len(x.sharding)), f"for {target_of(op)}") for x in xs])
     free = len(xs) - sum(n[-1] != "?" and n != "output" for n in names)
@@ -230,7 +230,7 @@ def _opaque_call(program: ImportContext, op: Any) -> list[Sharded]:
         free -= optional and present
         value = _destination(program, op) if operand == "output" else next(arrays, None) if present else None
         groups.append(value)
-    if f"ttir.{name}" in textual.GROUPS:
+    if definition.groups is not None:
         attributes["operandSegmentSizes"] = tuple(int(x is not None) for x in groups)
     results = bind_op(program, name, [x for x in groups if x is not None], attributes, program.types_of(op.results))
     return [Sharded(y, replicated(y.ndim)) for y in results]

@@ -274,7 +274,7 @@ class Importer:
         if not any(map(axes_of, wanted)) and not any(map(axes_of, operand_shardings)):
             return Splitting(operand_shardings, tuple(wanted), ())
         if op.name == "stablehlo.optimization_barrier":
-            # Shardy has no rule for it: each result is its operand.
+            # Shardy lacks a rule for it: each result is its operand.
             return Splitting(tuple(wanted), tuple(wanted), ())
         if op.name == "stablehlo.slice":
             kept = shapes.split_slice(op, wanted[0], self.sizes, self.read)

@@ -53,7 +53,7 @@ class Asked:
         return self.given or any(s is not None and is_split(s) for s in self.arguments)
 
     def check_kinds(self) -> None:
-        """Checks that every sharding is one that TTIR can express.
+        """Checks that TTIR can express every sharding.
 
         Raises:
           InexpressibleError: it is not a NamedSharding, or has reduced or unreduced axes.
@@ -110,7 +110,7 @@ DEVICE_MEMORY = (None, "device", "unpinned_host")
 
 
 def unkept(plain: Jaxpr) -> list[str]:
-    """Returns what a program asks for and TTIR has no attribute for: memories, layouts, work on the host."""
+    """Returns the memories, layouts and work on the host that a program asks for; TTIR lacks attributes for them."""
     found: dict[str, None] = {}
     for eqn in walk.all_eqns(plain):
         asks: list[str] = []
@@ -127,7 +127,7 @@ def unkept(plain: Jaxpr) -> list[str]:
 
 
 def place(x: Any, sharding: NamedSharding | None) -> Any:
-    """Returns a full value of a program by hand, split as it is asked for and put together again; a shard as it is.
+    """Splits a full value of a program by hand into the given sharding and joins it again; a shard stays unchanged.
 
     The program splits it again; the pass removes such pairs.
     """
@@ -186,7 +186,7 @@ def partition_program(plain: Jaxpr, asked: Asked, mesh: AnyMesh) -> ImportedProg
 
 
 def _kept_equation(eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh) -> list[Any]:
-    """Performs an equation that StableHLO has no op for, on shards; one without results looks at its operand."""
+    """Performs an equation without an op of StableHLO, on shards; an equation without results reads its operand."""
     if eqn.primitive.name == "inspect_sharding":
         eqn.params["callback"](NamedSharding(mesh, as_spec(operands[0].sharding)))
         return []

@@ -58,8 +58,8 @@ def _imported_op(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 def _name(b: Builder, op: ImportedOp) -> str | None:
     """Returns the name of an imported operation; None if it is decomposed."""
-    row = None if op.name is None else definition_of(f"ttir.{op.name}")
-    overwrites = row is not None and row.writes is not None
+    definition = None if op.name is None else definition_of(f"ttir.{op.name}")
+    overwrites = definition is not None and definition.overwritten is not None
     if not b.options.keep_imported_ops or (overwrites and not b.options.in_place):
         return None
     if b.level == "ttnn" and op.ttnn is not None:

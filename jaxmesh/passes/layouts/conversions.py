@@ -12,7 +12,7 @@ import numpy as np
 from jaxmesh.dialects.ttnn.forms import EXACT, TILED, as_dtype, stored_as
 
 
-class Form(NamedTuple):
+class StoredForm(NamedTuple):
     """Element type, layout and memory of a value."""
 
     dtype: np.dtype[Any]
@@ -25,18 +25,18 @@ _STEP = 10
 
 
 @functools.cache
-def path(have: frozenset[Form], want: Form) -> tuple[Form, tuple[Form, ...]]:
+def path(have: frozenset[StoredForm], want: StoredForm) -> tuple[StoredForm, tuple[StoredForm, ...]]:
     """Returns the form to start from, and the forms on the way to the wanted form.
 
     >>> f32, i32 = np.dtype("float32"), np.dtype("int32")
-    >>> start, steps = path(frozenset({Form(f32, tile=False, host=True)}), Form(i32, tile=True))
+    >>> start, steps = path(frozenset({StoredForm(f32, tile=False, host=True)}), StoredForm(i32, tile=True))
     >>> [(form.dtype.name, form.tile) for form in steps]
     [('float32', False), ('float32', True), ('int32', True)]
     """
-    queue: list[tuple[int, int, Form, tuple[Form, ...]]] = [
+    queue: list[tuple[int, int, StoredForm, tuple[StoredForm, ...]]] = [
         (0, number, form, (form,)) for number, form in enumerate(sorted(have, key=_order))
     ]
-    seen: set[Form] = set()
+    seen: set[StoredForm] = set()
     number = len(queue)
     while queue:
         cost, _, form, way = heapq.heappop(queue)
@@ -51,11 +51,11 @@ def path(have: frozenset[Form], want: Form) -> tuple[Form, tuple[Form, ...]]:
     raise AssertionError(f"no way from {have} to {want}")
 
 
-def _order(form: Form) -> tuple[str, bool, bool]:
+def _order(form: StoredForm) -> tuple[str, bool, bool]:
     return form.dtype.name, form.tile, form.host
 
 
-def _steps(form: Form, wanted: np.dtype[Any]) -> Iterator[tuple[int, Form]]:
+def _steps(form: StoredForm, wanted: np.dtype[Any]) -> Iterator[tuple[int, StoredForm]]:
     """Yields what one op makes of a form, and its cost."""
     stored = stored_as(form.dtype)
     if form.tile:

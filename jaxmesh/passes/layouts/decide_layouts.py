@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.definitions import has_trait, ttnn_definition
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.forms import Forms, Takes, as_dtype, stored_as
-from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY, MEMORY_OPS
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.passes.layouts.conversions import Form, path
+from jaxmesh.passes.layouts.conversions import StoredForm, path
 from jaxmesh.passes.layouts.wanted_rows import forms_of, tensors, values_in_rows
 from jaxmesh.passes.ttir_to_ttnn.builder import DEVICE
 
@@ -83,9 +83,9 @@ class _Decider:
         self.line = ""
         self.refused = False
         """True if the library refuses an operand of the current op."""
-        self.wanted: dict[Any, tuple[Forms, Sequence[tuple[Takes, Form]]]] = {}
+        self.wanted: dict[Any, tuple[Forms, Sequence[tuple[Takes, StoredForm]]]] = {}
         """By what a function takes, whether any layout is tiles, and its operands' types: the forms that it takes."""
-        self.forms: dict[Value, dict[Form, Value]] = {}
+        self.forms: dict[Value, dict[StoredForm, Value]] = {}
         """By value of the program that comes in: the forms that exist, and the values that they are."""
 
     def run(self) -> Program:
@@ -99,11 +99,11 @@ class _Decider:
 
     # --- forms ---
 
-    def _form(self, value: Value) -> Form:
+    def _form(self, value: Value) -> StoredForm:
         kind = self.source.types[value]
-        return Form(kind.dtype, kind.tile, kind.host)
+        return StoredForm(kind.dtype, kind.tile, kind.host)
 
-    def _add(self, value: Value, form: Form, made: Value) -> None:
+    def _add(self, value: Value, form: StoredForm, made: Value) -> None:
         if self.strict and stored_as(form.dtype) is None:
             shape = list(self.source.types[value].shape)
             raise UnsupportedError(
@@ -113,7 +113,7 @@ class _Decider:
             )
         self.forms.setdefault(value, {})[form] = made
 
-    def _provide(self, value: Value, form: Form) -> Value:
+    def _provide(self, value: Value, form: StoredForm) -> Value:
         """Returns a value in a form, converted if it is not there."""
         have = self.forms[value]
         if form not in have:
@@ -124,7 +124,7 @@ class _Decider:
                 start = step
         return have[form]
 
-    def _convert(self, value: Value, before: Form, after: Form) -> Value:
+    def _convert(self, value: Value, before: StoredForm, after: StoredForm) -> Value:
         """Appends one conversion."""
         operands: tuple[Value, ...] = (value,)
         attributes: dict[str, Any] = {}
@@ -153,14 +153,13 @@ class _Decider:
 
     def _op(self, op: Op) -> None:
         self.line = op.line
-        name = op.name.removeprefix("ttnn.")
-        if op.name in LAYOUT_ONLY:
+        if has_trait(op.name, Trait.LAYOUT):
             (operand, *_) = op.used
             self.forms[op.results[0]] = self.forms[operand]
-        elif name == "get_device":
+        elif op.name == "ttnn.get_device":
             (self.handle,) = op.results
             self.made.ops.append(op)
-        elif name in MEMORY_OPS or all(self.source.types[v].host for v in op.results):
+        elif has_trait(op.name, Trait.MEMORY) or all(self.source.types[v].host for v in op.results):
             self._on_host(op)
         else:
             self._on_devices(op)
@@ -171,12 +170,12 @@ class _Decider:
         operands = [
             v
             if v is None or types[v].kind == "device"
-            else self._provide(v, Form(types[v].dtype, tile=False, host=True))
+            else self._provide(v, StoredForm(types[v].dtype, tile=False, host=True))
             for v in op.operands
         ]
         self._append(op, operands, [self._form(v) for v in op.results])
 
-    def _append(self, op: Op, operands: Sequence[Value | None], forms: Sequence[Form]) -> None:
+    def _append(self, op: Op, operands: Sequence[Value | None], forms: Sequence[StoredForm]) -> None:
         for value, form in zip(op.results, forms, strict=True):
             kind = self.made.types[value]
             if (kind.dtype, kind.tile, kind.host) != form:
@@ -186,7 +185,9 @@ class _Decider:
         self.made.ops.append(op if given == op.operands else Op(op.name, given, op.results, op.attributes, op.line))
 
     def _on_devices(self, op: Op) -> None:
-        found = forms_of(self.source, op, ttnn.OPS.get(op.name.removeprefix("ttnn.")))
+        definition = ttnn_definition(op.name)
+        assert definition is not None, op.name
+        found = forms_of(self.source, op, definition)
         given = tensors(self.source, op)
         operands: list[Value | None] = []
         for value, (takes, form) in zip(given, self._takes(op, given, found), strict=True):
@@ -195,7 +196,7 @@ class _Decider:
             operands.append(there if value is None or there is not None else self._convert_to(value, takes, form))
         kinds = [None if v is None else self.made.types[v] for v in operands]
         wanted = [self.source.types[v].dtype for v in op.results]
-        forms = [Form(*found.result(i, kinds, dtype)) for i, dtype in enumerate(wanted)]
+        forms = [StoredForm(*found.result(i, kinds, dtype)) for i, dtype in enumerate(wanted)]
         if self.refused:
             # The emulation computes the program unchanged.
             forms = [form._replace(dtype=dtype) for form, dtype in zip(forms, wanted, strict=True)]
@@ -208,7 +209,7 @@ class _Decider:
         free = [v for i, v in enumerate(given) if v is not None and found.operand(i).layout == "either"]
         return all(any(not form.tile for form in self.forms[v]) for v in free)
 
-    def _takes(self, op: Op, given: Sequence[Value | None], found: Forms) -> Sequence[tuple[Takes, Form]]:
+    def _takes(self, op: Op, given: Sequence[Value | None], found: Forms) -> Sequence[tuple[Takes, StoredForm]]:
         """Returns the forms that a function takes for operands of these element types, computed once."""
         self.refused = False
         tile = not self._stays_in_rows(op, given, found)
@@ -219,13 +220,14 @@ class _Decider:
             return known[1]
         rows = [(found.operand(number), dtype) for number, dtype in enumerate(self._dtypes(op, given, own, found))]
         forms = [
-            (t, Form(d, not t.host and (tile if t.layout == "either" else t.layout == "tile"), t.host)) for t, d in rows
+            (t, StoredForm(d, not t.host and (tile if t.layout == "either" else t.layout == "tile"), t.host))
+            for t, d in rows
         ]
         if not self.refused and None not in given:
             self.wanted[key] = found, forms
         return forms
 
-    def _convert_to(self, value: Value, takes: Takes, form: Form) -> Value:
+    def _convert_to(self, value: Value, takes: Takes, form: StoredForm) -> Value:
         have = self.forms[value]
         if takes.truth:
             form = next((f for f in have if (f.tile, f.host) == (form.tile, form.host)), form)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
-from jaxmesh.dialects import textual, ttnn
+from jaxmesh.dialects.definitions import DEFINITIONS
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Value
 from jaxmesh.dialects.ttnn.forms import Forms, Occurrence
-from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY, MEMORY_OPS
 from jaxmesh.dialects.ttnn.op import TtnnOp
 
 
@@ -17,16 +17,14 @@ def tensors(program: Program, op: Op) -> tuple[Value | None, ...]:
     return op.operands[:-1] if last is not None and program.types[last].kind == "device" else op.operands
 
 
-def forms_of(program: Program, op: Op, row: TtnnOp | None) -> Forms:
-    """Returns what the real function takes and gives for an op; an op without a definition is never called."""
+def forms_of(program: Program, op: Op, definition: TtnnOp) -> Forms:
+    """Returns what the real function takes and gives in one occurrence of an op."""
     types = program.types
-    if row is None:
-        return textual.forms_of(op.name, len(op.operands))
-    if isinstance(row.forms, Forms):
-        return row.forms
+    if isinstance(definition.accepts, Forms):
+        return definition.accepts
     operands = tuple([None if v is None else types[v] for v in tensors(program, op)])
     single = prod(program.mesh.values()) == 1
-    return row.forms_of(Occurrence(op.attributes, operands, tuple([types[v] for v in op.results]), single))
+    return definition.forms_of(Occurrence(op.attributes, operands, tuple([types[v] for v in op.results]), single))
 
 
 def values_in_rows(program: Program) -> set[Value]:
@@ -34,14 +32,18 @@ def values_in_rows(program: Program) -> set[Value]:
     rows: set[Value] = set()
     tiles: set[Value] = {r.value for r in program.results if program.types[r.value].tile}
     for op in reversed(program.ops):
-        name = op.name.removeprefix("ttnn.")
+        definition = DEFINITIONS[op.name]
         if op.name == "ttnn.from_device":
             rows.update(op.used)
-        elif op.name in LAYOUT_ONLY:
+        elif Trait.LAYOUT in definition.traits:
             _pass_on(op, rows, tiles)
-        elif name not in MEMORY_OPS and not all(program.types[v].host for v in op.results):
-            _read(program, op, ttnn.OPS.get(name), rows, tiles)
+        elif isinstance(definition, TtnnOp) and not _is_on_host(program, op, definition):
+            _read(program, op, definition, rows, tiles)
     return rows - tiles
+
+
+def _is_on_host(program: Program, op: Op, definition: TtnnOp) -> bool:
+    return Trait.MEMORY in definition.traits or all(program.types[v].host for v in op.results)
 
 
 def _pass_on(op: Op, rows: set[Value], tiles: set[Value]) -> None:
@@ -51,8 +53,8 @@ def _pass_on(op: Op, rows: set[Value], tiles: set[Value]) -> None:
             wanted.update(op.used[:1])
 
 
-def _read(program: Program, op: Op, row: TtnnOp | None, rows: set[Value], tiles: set[Value]) -> None:
-    found = forms_of(program, op, row)
+def _read(program: Program, op: Op, definition: TtnnOp, rows: set[Value], tiles: set[Value]) -> None:
+    found = forms_of(program, op, definition)
     in_rows = bool(op.results) and op.results[0] in rows and op.results[0] not in tiles
     for number, value in enumerate(tensors(program, op)):
         if value is not None:

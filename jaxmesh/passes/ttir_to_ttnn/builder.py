@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from jaxmesh.dialects import ttir, ttnn
-from jaxmesh.dialects.definitions import definition_of
+from jaxmesh.dialects.definitions import DEFINITIONS, definition_of
 from jaxmesh.dialects.program import Op, Shape, Type, Value
 from jaxmesh.passes.def_use import is_uniform
 from jaxmesh.passes.flat_builder import FlatBuilder
@@ -100,14 +99,12 @@ class Site:
         """Returns the value of an attribute; its default if it is absent."""
         if name in self.op.attributes:
             return self.op.attributes[name]
-        row = definition_of(self.op.name)
-        assert row is not None
-        return row.by_name[name].default
+        return DEFINITIONS[self.op.name].by_name[name].default
 
     def shared_attributes(self, name: str) -> dict[str, Any]:
         """Returns the attributes that an op of TTNN has under the same names."""
-        mine = ttir.OPS[self.name].by_name
-        return {a: self[a] for a in ttnn.OPS[name].definition.by_name if a in mine}
+        mine = DEFINITIONS[self.op.name].by_name
+        return {a: self[a] for a in DEFINITIONS[f"ttnn.{name}"].by_name if a in mine}
 
 
 Pattern = Callable[["Ops", Site], "Value | Sequence[Value]"]
@@ -123,8 +120,9 @@ def with_defaults(name: str, attributes: Mapping[str, Any]) -> Mapping[str, Any]
     Ops without attributes share one mapping.
     """
     if name not in _DEFAULTS:
-        row = definition_of(f"ttnn.{name}")
-        _DEFAULTS[name] = {a.name: a.default for a in (row.attributes if row else ()) if a.default is not None}
+        definition = definition_of(f"ttnn.{name}")
+        attributes_of = definition.attributes if definition else ()
+        _DEFAULTS[name] = {a.name: a.default for a in attributes_of if a.default is not None}
     if not attributes:
         return _DEFAULTS[name]
     return _DEFAULTS[name] | {k: v for k, v in attributes.items() if v is not None}

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxmesh.dialects.definitions import definition_of, has_trait, takes_device
+from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value, without_dead
 from jaxmesh.errors import MissingRuleError, ResidencyError
@@ -33,7 +33,7 @@ def to_ttnn(program: Program, upstream: bool = False) -> Program:
       upstream: whether to use the patterns that upstream has and the real library does not need.
 
     Raises:
-      MissingRuleError: an op that TTNN has no row and this pass no rule for.
+      MissingRuleError: an op that TTNN has no definition and this pass no rule for.
       ResidencyError: a transfer is missing: an op reads a full host tensor, or shards stand where one is needed.
     """
     lowering = _Lowering(program, upstream)
@@ -227,8 +227,8 @@ class _Lowering:
         pattern = self._pattern(op)
         if pattern is None:
             raise MissingRuleError(
-                f"the pass to flat TTNN has no rule for {op.name} ({op.line or 'unknown line'}), and TTNN's table no "
-                "row; add a row in jaxmesh/dialects/ttnn/*.py, or a rule in jaxmesh/passes/ttir_to_ttnn/*.py."
+                f"the pass to flat TTNN has no rule for {op.name} ({op.line or 'unknown line'}), and TTNN no "
+                "definition; add one in jaxmesh/dialects/ttnn/*.py, or a rule in jaxmesh/passes/ttir_to_ttnn/*.py."
             )
         operands = tuple([None if v is None else self.device(v) for v in _operands_by_position(op)])
         made = pattern(self.ops, Site(op, operands, results))
@@ -246,9 +246,9 @@ class _Lowering:
     def _keep_op(self, op: Op) -> None:
         """Keeps an op of TTNN."""
         operands = [None if v is None else self.device(v) for v in _operands_by_position(op)]
-        if takes_device(op.name)[1]:
-            row = definition_of(op.name)
-            missing = ((row and row.operands[1]) or 0) - len(operands)
+        definition = definition_of(op.name)
+        if definition is not None and definition.handles[1]:
+            missing = (definition.operands[1] or 0) - len(operands)
             operands += [*[None] * missing, self.ops.handle]
         kinds = [self.ops.tensor_type(k.shape, k.dtype) for k in map(self._type, op.results)]
         for result, value in zip(op.results, self.ops.emit(op.name[5:], operands, kinds, op.attributes), strict=True):

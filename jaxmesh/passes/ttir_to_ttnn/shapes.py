@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects import ttnn
-from jaxmesh.dialects.definitions import definition_of, has_trait
+from jaxmesh.dialects.definitions import DEFINITIONS, definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Type, Value
+from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.passes.rules import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Pattern, Site, as_number, iinfo, is_integer, passes_as_int32
 from jaxmesh.passes.ttir_to_ttnn.picks import reverse
@@ -20,7 +20,9 @@ from jaxmesh.passes.ttir_to_ttnn.picks import reverse
 PATTERNS: Rules[Pattern] = Rules()
 
 RENAMED: Mapping[str, str] = {
-    op.like: name for name, op in ttnn.OPS.items() if op.like is not None and op.like not in ttnn.OPS
+    d.like: d.name
+    for d in DEFINITIONS.values()
+    if isinstance(d, TtnnOp) and d.like is not None and f"ttnn.{d.like}" not in DEFINITIONS
 }
 """The TTNN name of a TTIR op with the same meaning, where it differs."""
 
@@ -30,9 +32,9 @@ def carry_over(o: Ops, site: Site) -> Sequence[Value]:
     name = RENAMED.get(site.name, site.name)
     attributes = site.op.attributes
     if attributes:
-        row = definition_of(f"ttnn.{name}")
-        assert row is not None
-        known = row.by_name
+        definition = definition_of(f"ttnn.{name}")
+        assert definition is not None
+        known = definition.by_name
         attributes = {k: v for k, v in attributes.items() if k in known}
     results = [o.tensor_type(t.shape, t.dtype) for t in site.results]
     return o.emit(name, site.operands, results, attributes)
@@ -220,7 +222,8 @@ def is_created(site: Site) -> bool:
 
 def has_host_form(site: Site) -> bool:
     """Returns True if TTNN creates the tensor on the host, too; `empty` is zeros there, as upstream has it."""
-    return site.name == "empty" or not has_trait(f"ttnn.{site.name}", Trait.NEEDS_DEVICE)
+    definition = definition_of(f"ttnn.{site.name}")
+    return site.name == "empty" or definition is None or not definition.handles[0]
 
 
 def create(o: Ops, site: Site, host: bool) -> Value:

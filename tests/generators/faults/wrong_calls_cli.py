@@ -98,7 +98,7 @@ ROWS: list[tuple[str, str]] = [
     ("opt {}/torn.mlir", "line "),
     ("opt {}/empty.mlir", "line 1"),
     ("opt {}/none.mlir", "line 1: the file has no function"),
-    ("opt {}/binary.mlir", "line 1: byte 0x80 is no UTF-8"),
+    ("opt {}/binary.mlir", "line 1: byte 0x80 is not UTF-8"),
     ("opt {}/bytecode.mlir", "MLIR bytecode"),
     ("opt {}/good.npz", "line "),
     ("opt {}/uneven.mlir", "dim 0 has size 9, which 2 devices"),

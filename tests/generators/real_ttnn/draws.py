@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from jaxmesh.dialects.ttnn.rules import elementwise
 from jaxmesh.dialects.ttnn.signatures import NEEDED, signatures
 from tests.generators.real_ttnn.calls import MESH, Job
 
@@ -689,63 +690,7 @@ def mesh_coordinates(c: Calls) -> Any:
     return [c.x(2)], {}
 
 
-UNARY = [
-    "abs",
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "bitwise_not",
-    "cbrt",
-    "ceil",
-    "cos",
-    "cosh",
-    "eqz",
-    "erf",
-    "erfc",
-    "exp",
-    "exp2",
-    "expm1",
-    "floor",
-    "gelu",
-    "gez",
-    "gtz",
-    "hardsigmoid",
-    "hardswish",
-    "identity",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "lez",
-    "log",
-    "log1p",
-    "logical_not",
-    "ltz",
-    "mish",
-    "neg",
-    "nez",
-    "reciprocal",
-    "relu",
-    "relu6",
-    "rsqrt",
-    "sigmoid",
-    "sign",
-    "silu",
-    "sin",
-    "sinh",
-    "softplus",
-    "softsign",
-    "sqrt",
-    "square",
-    "swish",
-    "tan",
-    "tanh",
-    "trunc",
-    "selu",
-    "elu",
-]
+UNARY = sorted(name.removeprefix("ttnn.") for name in elementwise.UNARY)
 TYPED = [
     "add",
     "subtract",

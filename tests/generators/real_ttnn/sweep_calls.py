@@ -146,7 +146,7 @@ def _call(case: Case, row: Any, given: Sequence[Any], shapes: Sequence[Any], res
         operands.append(program.new(Type(shape, form[0], tile=form[1])))
         names[operands[-1] or 0] = f"a{i}"
     if row.on_device:
-        missing = (row.definition.operands[1] or 0) - len(operands)
+        missing = (row.operands[1] or 0) - len(operands)
         device = program.new(Type((), np.dtype("i4"), kind="device"))
         names[device] = "device"
         operands += [*[None] * missing, device]

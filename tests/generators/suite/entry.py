@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -49,6 +50,16 @@ class Entry:
     @property
     def mesh(self) -> Mesh:
         return jm.make_mesh(self.sizes, self.axes)
+
+    @cached_property
+    def traced(self) -> jm.Traced:
+        """The program, traced once in a process."""
+        return jm.jit(self.function, mesh=self.mesh).trace(*self.args())
+
+    @cached_property
+    def lowered(self) -> jm.Lowered:
+        """The same, lowered."""
+        return self.traced.lower()
 
     def full_args(self, seed: int = 0) -> tuple[Any, ...]:
         """Full arguments; the same for the same seed."""

@@ -14,7 +14,8 @@ from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.dialects import ttir as ttir_dialect
-from jaxmesh.dialects.op import OpDef, Trait, evaluate
+from jaxmesh.dialects.op import OpDef, Trait
+from jaxmesh.dialects.perform import evaluate
 
 BF16 = jnp.bfloat16
 MESH = {"x": 2}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jaxmesh.dialects import textual, ttir, ttnn
-from jaxmesh.dialects.definitions import definition_of, has_trait
+from jaxmesh.dialects import textual, ttcore, ttir, ttnn
+from jaxmesh.dialects.definitions import DEFINITIONS, has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
+from jaxmesh.dialects.ttnn import memory
 from jaxmesh.jaxprs import primitives
 from jaxmesh.passes.flatten import flatten
 from jaxmesh.passes.rules import Rules
@@ -25,13 +25,19 @@ def tables_of(module: Any, name: str, kind: type) -> list[Mapping[str, Any]]:
 def test_no_family_defines_an_operation_of_another_one() -> None:
     for module, joined, name, kind in (
         (ttir, ttir.OPS, "OPS", dict),
-        (ttnn, ttnn.OPS, "OPS", dict),
+        (ttnn, {**ttnn.OPS, **memory.OPS}, "OPS", dict),
         (flatten, flatten.RULES, "RULES", Rules),
         (patterns, patterns.PATTERNS, "PATTERNS", Rules),
     ):
         tables = tables_of(module, name, kind)
         assert len(tables) > 4
         assert sum(map(len, tables)) == len(joined), module.__name__
+
+
+def test_the_registry_has_every_definition_by_its_full_name() -> None:
+    tables = ttir.OPS, ttnn.OPS, memory.OPS, textual.OPS, ttcore.OPS
+    assert sum(map(len, tables)) == len(DEFINITIONS)
+    assert all(name == definition.full_name for name, definition in DEFINITIONS.items())
 
 
 def test_every_pattern_lowers_an_operation_of_ttir() -> None:
@@ -52,12 +58,10 @@ def test_every_primitive_that_moves_data_takes_keys() -> None:
 
 
 def test_what_traits_imply() -> None:
-    for name in [f"ttir.{n}" for n in ttir.OPS] + [f"ttnn.{n}" for n in (*ttnn.OPS, *MEMORY_OPS)]:
+    for name, definition in DEFINITIONS.items():
         if has_trait(name, Trait.VIEW):
             assert has_trait(name, Trait.MOVES), name
         if has_trait(name, Trait.SENDS) or has_trait(name, Trait.TRANSFERS):
             assert has_trait(name, Trait.COLLECTIVE), name
-        definition = definition_of(name)
         if has_trait(name, Trait.CREATES) and name != "ttir.get_dimension_size":
-            assert definition is not None, name
             assert definition.operands == (0, 0), name

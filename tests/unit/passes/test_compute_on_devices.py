@@ -18,7 +18,6 @@ from jaxmesh.dialects.ttnn.transfers import PRIMITIVES
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.rewrite import inline_calls
 from jaxmesh.passes.pipeline import printed_jaxpr
-from tests.generators.oracles import EVERY
 from tests.generators.suite.all_programs import PROGRAMS, Entry
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)
@@ -100,9 +99,10 @@ FOLDED = {"slices, joins, pads, picks": count(0, 1)}
 """The transfers of work on constants, which is folded when the jaxpr is flattened: the text has a constant instead."""
 
 
-@pytest.mark.parametrize("entry", PROGRAMS if EVERY else PROGRAMS[::5], ids=lambda e: e.name)
+@pytest.mark.slow(but_one_in=5)
+@pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_a_text_of_the_suite_has_the_transfers_of_the_jaxpr(entry: Entry) -> None:
-    stage = jm.jit(entry.function, mesh=entry.mesh).lower(*entry.args())
+    stage = entry.lowered
     if any(e.primitive.name in ("scan", "while", "cond") for e in walk.all_eqns(stage.jaxpr)):
         pytest.skip("a loop is unrolled, so its transfers are printed once per iteration")
     folded = FOLDED.get(entry.name, count(0, 0))

@@ -100,7 +100,7 @@ def orders(mesh: tuple[int, ...], rank: int) -> list[list[list[str]]]:
     return out
 
 
-@pytest.mark.quick(3)
+@pytest.mark.slow(but_one_in=3)
 @pytest.mark.parametrize("mesh", [(2, 4), (1, 8), (2, 2, 2)], ids=lambda m: "x".join(map(str, m)))
 @pytest.mark.parametrize("rank", [1, 2])
 def test_data_are_where_jax_places_them(mesh: tuple[int, ...], rank: int) -> None:

@@ -78,7 +78,7 @@ def test_an_array_passes_few_modules() -> None:
 
 @pytest.mark.parametrize("entry", PROGRAMS[::12], ids=lambda e: e.name)
 def test_a_text_is_traced_once(entry: Entry) -> None:
-    traced = jm.jit(entry.function, mesh=entry.mesh).trace(*entry.args())
+    traced = entry.traced
     for text in (traced.as_text(), traced.lower().as_text()):
         _, _, functions = modules_entered(lambda text=text: jm.from_mlir(text, entry.mesh))
         assert functions[f"{trace.__name__}.{trace.trace_program.__name__}"] == 1

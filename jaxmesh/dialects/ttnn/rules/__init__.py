@@ -1,4 +1,4 @@
-"""What the real functions accept and give, found by calling ttnn 0.81.1 on a mock cluster.
+"""Rules of the real functions, measured by calling ttnn 0.81.1 on a mock cluster.
 
 `tests/system/test_real_ttnn_calls.py` compares random calls with the library.
 """

@@ -130,7 +130,7 @@ def _reduce_scatter(given: Given) -> list[Result]:
 
 
 def _window(given: Given, x: Form) -> None:
-    """Requires the memory in which the library keeps the indices of windows."""
+    """Requires the memory for the indices of windows."""
     given.require(
         x.l1_small,
         "needs memory for indices: open the device with l1_small_size=65536",

@@ -9,7 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, I8, I32, NOT_I8, REALS, U8, U16, U32, WHOLE, WORDS
+from jaxmesh.dialects.ttnn.data_types import (
+    BF16,
+    BLOCKS,
+    F32,
+    I8,
+    I32,
+    NOT_I8,
+    REALS,
+    U8,
+    U16,
+    U32,
+    WHOLE,
+    WORDS,
+)
+from jaxmesh.dialects.ttnn.rules.accepted import accepted, by_definition
 from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like
 
 # --- one operand -----------------------------------------------------------------------------------------------------
@@ -37,20 +51,15 @@ def _first(given: Given) -> Form:
     return given.tensors()[0]
 
 
-_ANY, _FLOAT = _unary(NOT_I8), _unary(REALS)
-_NO_BYTE, _SIGNED = _unary(NOT_I8 - {U8}), _unary(REALS | {I32})
 _BY_TYPES: Mapping[Rule, str] = {
-    _ANY: "abs identity relu relu6",
-    _FLOAT: (
-        "acos acosh asin asinh atan atanh cbrt ceil cos cosh elu erf erfc exp exp2 expm1 floor gelu hardsigmoid "
-        "hardswish isfinite isinf isnan log log1p mish reciprocal round rsqrt selu sigmoid sign silu sin "
-        "sinh softplus softsign sqrt swish tan tanh trunc"
-    ),
+    _unary(NOT_I8): "abs identity relu relu6",
+    _unary(REALS): "isinf isnan swish",
     _bits: "bitwise_not",
-    _NO_BYTE: "eqz logical_not nez square",
+    _unary(NOT_I8 - {U8}): "eqz nez square",
     _unary(NOT_I8 - {I32}): "leaky_relu",
-    _SIGNED: "gez gtz lez ltz neg",
+    _unary(REALS | {I32}): "gez gtz lez ltz",
 }
+"""Functions without a definition, or that accept more than a program uses. Of others the definition says the types."""
 
 
 # --- two operands ----------------------------------------------------------------------------------------------------
@@ -58,7 +67,7 @@ _BY_TYPES: Mapping[Rule, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What a function of two operands takes.
+    """The operands that a function of two operands accepts.
 
     Attributes:
       types: the element types of operands that are alike.
@@ -69,7 +78,7 @@ class Pair:
       with_float: the result's element type of a whole tensor and a float, also a whole one.
     """
 
-    types: frozenset[str] = NOT_I8 - {U8}
+    types: frozenset[str]
     mixes: frozenset[str] = frozenset({"floats"})
     gives: Mapping[str, str] | None = None
     numbers: Mapping[str, str] | None = None
@@ -78,18 +87,17 @@ class Pair:
 
 _WHOLE_WORDS = {I32: "whole", U32: "whole"}
 _RANGES = {I32: (-(2**31), 2**31), U32: (0, 2**32)}
-_ADDS = Pair(numbers=_WHOLE_WORDS)
-_MULTIPLIES = Pair(mixes=frozenset({"floats", "numbers"}), with_float={I32: F32, U32: F32})
+_ADDS = Pair(accepted("add"), numbers=_WHOLE_WORDS)
+_MULTIPLIES = Pair(accepted("multiply"), frozenset({"floats", "numbers"}), with_float={I32: F32, U32: F32})
 _DIVIDES = Pair(
     REALS | {I32}, frozenset({"floats", "numbers"}), {I32: F32, U32: F32}, {U32: "float", U16: "none"}, {U32: F32}
 )
-_COMPARES = Pair(NOT_I8, frozenset({"floats", "shorts"}), {U8: U16}, _WHOLE_WORDS)
-_SHIFTS = Pair(WORDS, frozenset(), numbers=_WHOLE_WORDS)
-_ORDERS = Pair(REALS | WORDS, frozenset(), numbers={I8: "any"})
-_REMAINS = Pair(REALS | WORDS, frozenset(), numbers={U32: "positive", I8: "any"}, with_float={I32: F32})
-_ROTATES = Pair(REALS, frozenset())
-_BITS = Pair(WORDS | {U16}, frozenset())
-_POWERS = Pair(REALS, frozenset(), numbers={I32: "power", U32: "power", U16: "power"})
+_COMPARES = Pair(accepted("eq") | {U8}, frozenset({"floats", "shorts"}), {U8: U16}, _WHOLE_WORDS)
+_SHIFTS = Pair(accepted("logical_right_shift"), frozenset(), numbers=_WHOLE_WORDS)
+_ORDERS = Pair(accepted("maximum"), frozenset(), numbers={I8: "any"})
+_REMAINS = Pair(accepted("remainder"), frozenset(), numbers={U32: "positive", I8: "any"}, with_float={I32: F32})
+_BITS = Pair(accepted("bitwise_and"), frozenset())
+_POWERS = Pair(accepted("pow_tensor"), frozenset(), numbers={I32: "power", U32: "power", U16: "power"})
 _PAIRS: Mapping[str, Pair] = {
     **dict.fromkeys(
         ("add", "subtract", "sub", "logical_and", "logical_or", "logical_xor", "squared_difference", "rsub"), _ADDS
@@ -101,7 +109,6 @@ _PAIRS: Mapping[str, Pair] = {
     **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "logical_left_shift"), _BITS),
     "logical_right_shift": _SHIFTS,
     "remainder": _REMAINS,
-    "atan2": _ROTATES,
     "pow": _POWERS,
 }
 
@@ -362,22 +369,16 @@ def _typecast(given: Given) -> list[Result]:
     return checked(given, [Result(dtype, x.layout)])
 
 
-def _gelu_bw(given: Given) -> list[Result]:
-    grad, x = given.tensors()[:2]
-    given.on_devices(grad, x)
-    for form in (grad, x):
-        given.types(form, frozenset({F32, BF16, B8}))
-    fast = given["variant"] == "FastLut"
-    given.require(not fast, "has no variant FastLut", "GELU_BW does not support GeluVariant::FAST_LUT")
-    given.require(grad.layout == x.layout, "takes tensors of one layout", "grad_output and input must have one layout")
-    given.require(grad.shape == x.shape, "takes tensors of one shape", "requires the same logical shape")
-    return [Result(x.dtype, x.layout, x.dtype)]
-
-
-UNARY: Mapping[str, Rule] = {f"ttnn.{name}": rule for rule, names in _BY_TYPES.items() for name in names.split()}
+UNARY: Mapping[str, Rule] = {
+    **{f"ttnn.{name}": _unary(accepted(name)) for name in by_definition(1)},
+    **{f"ttnn.{name}": rule for rule, names in _BY_TYPES.items() for name in names.split()},
+}
 BITS = frozenset({f"ttnn.{name}" for name, pair in _PAIRS.items() if pair is _BITS})
 """Functions that are of one operand beside a number."""
-PAIRS: Mapping[str, Rule] = {f"ttnn.{name}": _binary(pair) for name, pair in _PAIRS.items()}
+PAIRS: Mapping[str, Rule] = {
+    **{f"ttnn.{name}": _binary(Pair(accepted(name), frozenset())) for name in by_definition(2) if name != "gelu_bw"},
+    **{f"ttnn.{name}": _binary(pair) for name, pair in _PAIRS.items()},
+}
 RULES: Mapping[str, Rule] = {
     **UNARY,
     **PAIRS,
@@ -388,5 +389,4 @@ RULES: Mapping[str, Rule] = {
     "ttnn.clamp": _clamp,
     "ttnn.clip": _clamp,
     "ttnn.typecast": _typecast,
-    "ttnn.gelu_bw": _gelu_bw,
 }

@@ -103,7 +103,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The type of a result; without a shape that of the computation.
+    """The type of a result; its shape is the computation's unless given.
 
     `computed` is the element type to convert the operands to, where they or the meaning have another one.
     """

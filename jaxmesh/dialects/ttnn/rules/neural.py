@@ -299,7 +299,7 @@ def _normalized(given: Given) -> list[Result]:
     given.on_devices(*given.tensors())
     _real_row(given, x)
     _real_row(given, stats)
-    # Of three dims the library takes the last for one of rows.
+    # The library takes the last dim of three for rows.
     good = 2 < len(x.shape) == len(stats.shape) and x.shape[:-1] == stats.shape[:-1]
     good = good and (len(x.shape) > 3 or -(-x.shape[-1] // 32) == -(-stats.shape[-1] // 32))
     given.require(good, "takes sums of the tensor's rows", "Stats and input batch sizes must match")
@@ -327,7 +327,20 @@ def _turned(given: Given) -> list[Result]:
     return like(x)
 
 
+def _gelu_bw(given: Given) -> list[Result]:
+    grad, x = given.tensors()[:2]
+    given.on_devices(grad, x)
+    for form in (grad, x):
+        given.types(form, _MODEL)
+    fast = given["variant"] == "FastLut"
+    given.require(not fast, "has no variant FastLut", "GELU_BW does not support GeluVariant::FAST_LUT")
+    given.require(grad.layout == x.layout, "takes tensors of one layout", "grad_output and input must have one layout")
+    given.require(grad.shape == x.shape, "takes tensors of one shape", "requires the same logical shape")
+    return [Result(x.dtype, x.layout, x.dtype)]
+
+
 RULES: Mapping[str, Rule] = {
+    "ttnn.gelu_bw": _gelu_bw,
     "ttnn.layer_norm_pre_all_gather": _statistics,
     "ttnn.rms_norm_pre_all_gather": _statistics,
     "ttnn.layer_norm_post_all_gather": _normalized,

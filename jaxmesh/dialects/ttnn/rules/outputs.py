@@ -1,4 +1,4 @@
-"""What an output tensor may be: the real functions also write into some that are unlike their result."""
+"""The output tensors that the real functions accept, also unlike their results."""
 
 from __future__ import annotations
 

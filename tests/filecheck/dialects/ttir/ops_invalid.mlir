@@ -136,7 +136,7 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>} {
 // An op that TTIR does not have.
 module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>} {
   func.func @main(%arg0: tensor<16x8xf32>) -> tensor<16x8xf32> {
-    // expected-error@+1 {{ttir.mat_mul has no row; add one in jaxmesh/dialects/ttir/ (see the files there for its like)}}
+    // expected-error@+1 {{ttir.mat_mul has no definition; add one in jaxmesh/dialects/ttir/ (see the files there for its like)}}
     %0 = "ttir.mat_mul"(%arg0) : (tensor<16x8xf32>) -> tensor<16x8xf32>
     return %0 : tensor<16x8xf32>
   }

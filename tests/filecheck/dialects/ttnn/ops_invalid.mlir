@@ -75,7 +75,7 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>} {
 module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>} {
   func.func @main(%arg0: tensor<8x2xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> tensor<8x2xf32> {
     %d = "ttnn.get_device"() <{mesh_shape = #ttnn<mesh_shape 2x4>}> : () -> !ttnn.device
-    // expected-error@+1 {{ttnn.frobnicate has no row; add one in jaxmesh/dialects/ttir/ (see the files there for its like)}}
+    // expected-error@+1 {{ttnn.frobnicate has no definition; add one in jaxmesh/dialects/ttnn/ (see the files there for its like)}}
     %0 = "ttnn.frobnicate"(%arg0) : (tensor<8x2xf32>) -> tensor<8x2xf32>
     return %0 : tensor<8x2xf32>
   }

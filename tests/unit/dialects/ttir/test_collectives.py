@@ -15,10 +15,10 @@ from hypothesis import given, settings, strategies as st
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.dialects.op import evaluate
+from jaxmesh.dialects.perform import evaluate
 from jaxmesh.dialects.ttir import OPS
 
-pytestmark = [pytest.mark.part(3), pytest.mark.quick(2)]
+pytestmark = pytest.mark.slow(but_one_in=6)
 
 MESHES = [(2,), (2, 4), (1, 2), (2, 2, 2)]
 AXES = [(m, a) for m in MESHES for a in range(len(m))]

@@ -12,7 +12,7 @@ from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.dialects import ttir as ttir_dialect
-from jaxmesh.dialects.op import evaluate
+from jaxmesh.dialects.perform import evaluate
 from tests.generators.ttir_cases import CASES
 from tests.generators.ttir_cases.case import (
     BF16,
@@ -24,7 +24,7 @@ from tests.generators.ttir_cases.case import (
     wide,
 )
 
-pytestmark = [pytest.mark.part(2), pytest.mark.quick(2)]
+pytestmark = pytest.mark.slow(but_one_in=4)
 
 
 @pytest.mark.parametrize("row", sorted({c.row for c in CASES}))

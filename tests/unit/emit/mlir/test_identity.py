@@ -24,7 +24,7 @@ from tests.generators.drafts import replicated, to_ttnn
 from tests.generators.flat_programs import in_two_dims, run_flat
 from tests.generators.mlir_programs import add, program, tensor
 from tests.generators.mlir_texts import on_devices, program as module
-from tests.generators.oracles import EVERY
+from tests.generators.oracles import count_of, only_with_every, some
 from tests.generators.programs.execution_paths import Stages
 from tests.generators.programs.program import draw_program
 from tests.generators.programs.values import Seeded
@@ -108,11 +108,10 @@ EQUATIONS = {name for name, row in OPS.items() if Trait.DECOMPOSED_FOR_TTNN in r
 
 
 def chosen(row: str) -> list[Any]:
-    found = CASES[row]
-    return found if EVERY else found[-1:]
+    return some(CASES[row][::-1], len(CASES[row]))
 
 
-@pytest.mark.quick(2)
+@pytest.mark.slow(but_one_in=2)
 @pytest.mark.parametrize("row", sorted(CASES))
 def test_an_op_of_a_text_stays_itself(row: str) -> None:
     kept: set[tuple[bool, bool]] = set()
@@ -160,7 +159,7 @@ def test_a_broadcast_of_a_text_is_sent_from_the_first_of_its_group() -> None:
     assert made == ["ttnn.assign", *["ttnn.point_to_point"] * 3]
 
 
-@pytest.mark.skipif(not EVERY, reason="every row, compiled twice")
+@only_with_every
 @pytest.mark.parametrize("first", range(0, len(CASES), 40))
 def test_what_is_kept_gives_the_same_values(first: int) -> None:
     """The program that is written computes what the program that runs does: by the meaning of each op."""
@@ -233,9 +232,10 @@ def written_again(traced: jm.Traced, mesh: Any) -> int:
     return count
 
 
-@pytest.mark.parametrize("entry", PROGRAMS if EVERY else PROGRAMS[::9], ids=lambda e: e.name)
+@pytest.mark.slow(but_one_in=9)
+@pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_a_program_is_written_again_as_it_was(entry: Entry) -> None:
-    traced = jm.jit(entry.function, mesh=entry.mesh).trace(*entry.args())
+    traced = entry.traced
     assert written_again(traced, entry.mesh) == 4
     # The other languages print the same operations, too.
     lowered, mesh = traced.lower(), in_two_dims(entry.mesh)
@@ -245,11 +245,11 @@ def test_a_program_is_written_again_as_it_was(entry: Entry) -> None:
 
 @pytest.mark.parametrize("part", range(2))
 def test_random_programs_are_written_again_as_they_were(part: int) -> None:
-    count = 0
-    for seed in range(part, 200 if EVERY else 16, 2):
+    count, programs = 0, count_of(200, 16)
+    for seed in range(part, programs, 2):
         stages = Stages.of(draw_program(Seeded(seed)))
         count += written_again(stages.traced, stages.lowered.mesh)
-    assert count > (300 if EVERY else 24)
+    assert count > 3 * programs // 2
 
 
 def test_places_that_a_text_names_are_kept() -> None:
@@ -350,7 +350,7 @@ def replace_operands(op: Op, operands: tuple[int, ...]) -> Op:
 
 def test_a_text_of_ttnn_is_exported(tmp_path: Path) -> None:
     entry = BY_NAME["2-D matmul"]
-    lowered = jm.jit(entry.function, mesh=entry.mesh).lower(*entry.args())
+    lowered = entry.lowered
     read = jm.from_mlir(lowered.as_text(), entry.mesh).lower()
     files = {f.name for f in read.export(tmp_path, *jax.tree.leaves(entry.args()), languages=("python",))}
     assert {"main.py", "ttnn.mlir"} <= files

@@ -21,10 +21,10 @@ import jaxmesh as jm
 from jaxmesh.dialects import ttir, ttnn
 from jaxmesh.dialects.op import Attribute, OpDef
 from jaxmesh.dialects.program import Port, Program, Type
-from jaxmesh.emit.mlir.printer import DISCARDABLE, mlir_text
+from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
-from jaxmesh.frontends.mlir.decode import Program as Decoded
 from jaxmesh.frontends.mlir.module import load_text
+from jaxmesh.frontends.mlir.text import Text
 from jaxmesh.sharding.configs import MeshMapperConfig, PlacementReplicate
 from tests import GOLDEN
 from tests.generators.drafts import to_ttnn
@@ -46,7 +46,7 @@ from tests.generators.mlir_programs import (
 )
 from tests.generators.oracles import calls_made, cases
 
-pytestmark = pytest.mark.part(2)
+pytestmark = pytest.mark.slow(but_one_in=2)
 
 
 # --- every row -------------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ ROW_NAMES = [f"ttir.{n}" for n in sorted(ttir.OPS)] + [f"ttnn.{n}" for n in sort
 
 def row_named(name: str) -> OpDef:
     dialect, _, short = name.partition(".")
-    return ttir.OPS[short] if dialect == "ttir" else ttnn.OPS[short].definition
+    return ttir.OPS[short] if dialect == "ttir" else ttnn.OPS[short]
 
 
 def random_array(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
@@ -124,7 +124,7 @@ def random_op(rng: np.random.Generator, to: Program, name: str) -> None:
     attributes = {
         a.name: random_value(rng, a, kinds[0].dtype if kinds else F32)
         for a in row.attributes
-        if a.required or rng.integers(2)
+        if not a.must_be_empty and (a.required or rng.integers(2))
     }
     if name.endswith(".constant"):
         kinds = [Type(attributes["value"].shape, attributes["value"].dtype)]
@@ -140,37 +140,40 @@ def same_value(got: Any, want: Any) -> bool:
 
 def assert_read_back(wrote: Program, text: str) -> None:
     """The importer decodes the very ops, operands, attributes and types that were written."""
-    body = read(text).body
+    decoded = read(text).program
+    assert decoded.name == wrote.name
+    assert len(decoded.ops) == len(wrote.ops)
     numbers = {a.value: i for i, a in enumerate(wrote.arguments)}
-    assert body.name == wrote.name
-    assert len(body.steps) == len(wrote.ops)
-    for step, op in zip(body.steps, wrote.ops, strict=True):
-        assert step.op == op.name
-        assert step.operands == tuple(numbers[v] for v in op.used)
-        first = len(numbers)
-        into = row_named(op.name).writes if op.name in ROW_NAMES else None
+    for got, op in zip(decoded.ops, wrote.ops, strict=True):
+        assert got.name == op.name
+        assert got.used == tuple(numbers[v] for v in op.used)
+        into = row_named(op.name).overwritten if op.name in ROW_NAMES else None
         if into is not None:
-            # The operand is the result from there on.
-            assert step.written == step.operands[into : into + 1]
-            numbers[op.results[0]] = step.written[0]
-            continue
-        numbers.update((v, first + i) for i, v in enumerate(op.results))
-        assert step.results == tuple(numbers[v] for v in op.results)
+            # MLIR writes no result of it: the operand's name is the result from there on.
+            numbers = {v: got.results[0] if n == got.used[into] else n for v, n in numbers.items()}
+        numbers.update(zip(op.results, got.results, strict=True))
         if op.name != "ttnn.get_device":
-            types = [wrote.types[v] for v in op.results]
-            assert [(t.shape, t.dtype) for t in step.types] == [(t.shape, t.dtype) for t in types]
+            types = [wrote.types[v] for v in (op.results if into is None else op.used[into : into + 1])]
+            read_types = [decoded.types[v] for v in got.results]
+            assert [(t.shape, t.dtype) for t in read_types] == [(t.shape, t.dtype) for t in types]
         for key, want in op.attributes.items():
-            got = step.attributes[f"jaxmesh.{key}" if key in DISCARDABLE else key]
-            assert same_value(got, want), (op.name, key, got, want)
-    assert body.results == tuple(numbers[r.value] for r in wrote.results)
+            number = got.attributes[key]
+            if op.name.endswith(".pad") and key == "value" and decoded.types[got.results[0]].dtype.kind in "biu":
+                # A whole number for whole numbers, although MLIR writes the numbers of all types as floats.
+                assert isinstance(number, int) or not number.is_integer()
+                number = float(number)
+            assert same_value(number, want), (op.name, key, got, want)
+    assert [r.value for r in decoded.results] == [numbers[r.value] for r in wrote.results]
 
 
-@pytest.mark.parametrize("name", ROW_NAMES)
-def test_every_row_prints_and_reads_back(name: str) -> None:
-    rng = np.random.default_rng(len(name))
+@pytest.mark.slow(but_one_in=1)
+@pytest.mark.parametrize("dialect", ["ttir", "ttnn"])
+def test_every_row_prints_and_reads_back(dialect: str) -> None:
     made = program(tensor(2, 3), tensor(dtype=BOOL), tensor(4, dtype="bfloat16"))
-    for _ in range(12):
-        random_op(rng, made, name)
+    for name in ROW_NAMES:
+        rng = np.random.default_rng(len(name))
+        for _ in range(12 if name.startswith(dialect) else 0):
+            random_op(rng, made, name)
     assert_read_back(made, is_stable(made))
 
 
@@ -178,7 +181,8 @@ def test_every_attribute_has_a_known_form() -> None:
     rng = np.random.default_rng(0)
     for name in ROW_NAMES:
         for a in row_named(name).attributes:
-            random_value(rng, a, F32)
+            # No program keeps what must be empty.
+            assert a.must_be_empty or random_value(rng, a, F32) is not None
 
 
 # --- numbers and constants -------------------------------------------------------------------------------------------
@@ -208,7 +212,7 @@ def test_floats_print_as_mlir_does() -> None:
     text = is_stable(made)
     for spelled in ("1.000000e+00 : f32", "-0.000000e+00 : f32", "9.99999974E-6 : f32", "0x7F800000 : f32"):
         assert f"fill_value = {spelled}" in text
-    got = [s.attributes["fill_value"] for s in read(text).body.steps]
+    got = [op.attributes["fill_value"] for op in read(text).program.ops]
     np.testing.assert_array_equal(np.array(got), np.array(FLOATS, np.float32).astype(np.float64))
     assert math.copysign(1, got[1]) == -1
 
@@ -249,11 +253,11 @@ def test_constants_keep_every_bit(dtype: np.dtype[Any], shape: tuple[int, ...]) 
         made.results.append(Port(add(made, "ttir.constant", [], Type(shape, dtype), value=one), False))
     text = is_stable(made)
     assert ('"0x' in text) == (value.size > 100)
-    for step, want in zip(read_wide(text).body.steps, (value, splat), strict=True):
-        assert same_value(step.attributes["value"], want)
+    for op, want in zip(read_wide(text).program.ops, (value, splat), strict=True):
+        assert same_value(op.attributes["value"], want)
 
 
-def read_wide(text: str) -> Decoded:
+def read_wide(text: str) -> Text:
     with jax.enable_x64(True):
         return read(text)
 
@@ -267,7 +271,7 @@ def test_what_cannot_be_said() -> None:
 
     refused(MissingRuleError, r"ttir\.nothing.*has no definition", "ttir.nothing")
     refused(MissingRuleError, r"stablehlo\.add", "stablehlo.add")
-    refused(VerifyError, r"ttir\.relu has no attribute 'alpha'; its attributes are: ", "ttir.relu", alpha=1.0)
+    refused(VerifyError, r"ttir\.relu has no attribute 'alpha'; it has no attributes\.", "ttir.relu", alpha=1.0)
     refused(VerifyError, r"ttir\.concat: attribute 'dim': 4294967296 does not fit si32", "ttir.concat", dim=2**32)
     refused(VerifyError, r"'cluster_axis': -1 does not fit ui32, whose range is 0 to", "ttir.mesh_partition", dim=0,
             cluster_axis=-1)  # fmt: skip
@@ -359,7 +363,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.quick(4)
+@pytest.mark.slow(but_one_in=8)
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_names_inject_nothing(name: str) -> None:
     made = program(tensor(4), tensor(2), name=name)
@@ -374,7 +378,7 @@ def test_hostile_names_inject_nothing(name: str) -> None:
     for written in (text, located):
         file = load_text(written)
         assert [(f.name, f.public) for f in file.functions] == [(kept, True)]
-        assert [s.op for s in read(written).body.steps] == ["ttir.relu"] * 2
+        assert [op.name for op in read(written).program.ops] == ["ttir.relu"] * 2
         assert not file.run_lines
     traced = jm.from_mlir(located)
     np.testing.assert_array_equal(
@@ -388,7 +392,7 @@ def test_any_name_prints_back(name: str, line: str) -> None:
     made = program(tensor(4), name=name)
     made.arguments = [Port(0, False, line)]
     made.results = [Port(add(made, "ttir.relu", [0], tensor(4), line=line), False)]
-    assert read(is_stable(made)).body.name == (name.encode("utf-8", "replace").decode() or "main")
+    assert read(is_stable(made)).program.name == (name.encode("utf-8", "replace").decode() or "main")
 
 
 def test_locations() -> None:

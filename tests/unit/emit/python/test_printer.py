@@ -17,9 +17,9 @@ import pytest
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.dialects import ttnn as ttnn_ops  # noqa: F401
+from jaxmesh.dialects.definitions import DEFINITIONS
 from jaxmesh.dialects.program import Op, Program, Type
-from jaxmesh.dialects.ttnn import OPS
-from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
+from jaxmesh.dialects.ttnn import OPS, memory
 from jaxmesh.dialects.ttnn.op import NEEDED, Param
 from jaxmesh.dialects.ttnn.signatures import signatures
 from jaxmesh.emit.cpp import printer as cpp_printer
@@ -150,7 +150,7 @@ def test_every_argument_of_a_call_is_printed(monkeypatch: pytest.MonkeyPatch) ->
         Param("o", "none"),
     )
     signature = replace(row.python, callee="ttnn.deep.add", params=params)
-    monkeypatch.setitem(OPS, "add", replace(row, python=signature))
+    monkeypatch.setitem(DEFINITIONS, "ttnn.add", replace(row, python=signature))
     make = Make.on("f")
     x = make.argument(8)
     there = make.distribute(x, (None, None))
@@ -168,7 +168,7 @@ def test_every_argument_of_a_call_is_printed(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_op_with_several_results_gives_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     row = OPS["relu"]
-    monkeypatch.setitem(OPS, "two", replace(row, python=replace(row.python, callee="ttnn.two")))
+    monkeypatch.setitem(DEFINITIONS, "ttnn.two", replace(row, python=replace(row.python, callee="ttnn.two")))
     make = Make.on("f")
     x = make.argument(8, presharded=True)
     a, b = make.program.new(make.type(x)), make.program.new(make.type(x))
@@ -198,15 +198,15 @@ def test_an_op_of_another_dialect_is_named() -> None:
 
 
 def test_a_missing_attribute_is_named() -> None:
-    names = [n for n, r in OPS.items() if any(a.required for a in r.definition.attributes)]
+    names = [n for n, r in OPS.items() if any(a.required for a in r.attributes)]
     for name in names:
         row = OPS[name]
-        needed = next(a.name for a in row.definition.attributes if a.required)
+        needed = next(a.name for a in row.attributes if a.required)
         if not any(p.source == "attribute" and p.key == needed for p in row.python.params):
             continue
         make = Make.on("f")
-        xs = [make.argument(8, presharded=True) for _ in range(row.definition.operands[0])]
-        attributes = {a.name: _SAMPLES[a.kind] for a in row.definition.attributes if a.name != needed}
+        xs = [make.argument(8, presharded=True) for _ in range(row.operands[0])]
+        attributes = {a.name: _SAMPLES[a.kind] for a in row.attributes if a.name != needed}
         made = make.op(name, xs, Type((8,), F32, tile=True), **attributes)
         with pytest.raises(jm.VerifyError, match=f"{name} needs the attribute '{needed}'"):
             python_text(make.returns(made, presharded=True))
@@ -222,14 +222,14 @@ _SAMPLES: dict[str, Any] = {
 def test_every_row_prints_a_call_with_its_parameters(hosted: bool) -> None:
     for name, row in OPS.items():
         make = Make.on("f")
-        least, most = row.definition.operands
+        least, most = row.operands
         xs: list[int | None] = [make.argument(8, presharded=True) for _ in range(least)]
         xs += [None] * ((most or least) - least)
-        attributes = {a.name: _SAMPLES[a.kind] for a in row.definition.attributes}
+        attributes = {a.name: _SAMPLES[a.kind] for a in row.attributes}
         if row.on_device and not hosted:
             xs.append(make.open())
         kind = Type((2, 3), F32, tile=not hosted, host=hosted)
-        count = max(row.definition.results[0], 1)
+        count = max(row.results[0], 1)
         results = tuple(make.program.new(kind) for _ in range(count))
         make.program.ops.append(Op(f"ttnn.{name}", tuple(xs), results, attributes))
         text = python_text(make.returns(*results, presharded=not hosted))
@@ -250,12 +250,12 @@ def _call(text: str, callee: str) -> ast.Call:
 def test_every_printed_call_is_one_of_the_emulated_api() -> None:
     for name, row in OPS.items():
         make = Make.on("f")
-        xs = [make.argument(8, presharded=True) for _ in range(row.definition.operands[0])]
-        attributes = {a.name: _SAMPLES[a.kind] for a in row.definition.attributes}
+        xs = [make.argument(8, presharded=True) for _ in range(row.operands[0])]
+        attributes = {a.name: _SAMPLES[a.kind] for a in row.attributes}
         if row.on_device:
             xs.append(make.open())
         kind = Type((2, 3), F32, tile=True)
-        results = tuple(make.program.new(kind) for _ in range(max(row.definition.results[0], 1)))
+        results = tuple(make.program.new(kind) for _ in range(max(row.results[0], 1)))
         make.program.ops.append(Op(f"ttnn.{name}", tuple(xs), results, attributes))
         call = _call(python_text(make.returns(*results, presharded=True)), row.python.callee)
         function: Any = ttnn
@@ -480,7 +480,7 @@ def test_a_name_from_outside_changes_nothing_but_names(name: str, load: bool) ->
 def test_a_text_attribute_is_one_literal(monkeypatch: pytest.MonkeyPatch) -> None:
     row = OPS["relu"]
     params = (*row.python.params, Param("mode", "attribute", "mode", keyword=True))
-    monkeypatch.setitem(OPS, "relu", replace(row, python=replace(row.python, params=params)))
+    monkeypatch.setitem(DEFINITIONS, "ttnn.relu", replace(row, python=replace(row.python, params=params)))
     evil = "'); import os; ('\n\u2028\x00{}"
     make = Make.on("f")
     x = make.argument(8, presharded=True)
@@ -540,8 +540,9 @@ def test_emission_is_linear() -> None:
 
 
 def test_special_ops_are_all_written() -> None:
-    assert {f"ttnn.{n}" for n in MEMORY_OPS} == set(python_calls._SPECIAL)
-    assert MEMORY_OPS.keys() == cpp_printer._SPECIAL.keys()
+    special = {f"ttnn.{n}" for n, op in memory.OPS.items() if not op.python.params} - {"ttnn.to_tensor_spec"}
+    assert special == set(python_calls._SPECIAL) == cpp_printer._SPECIAL.keys()
+    assert all(bool(op.python.params) == bool(op.cpp.params) for op in memory.OPS.values())
 
 
 def test_every_language_has_a_printer() -> None:

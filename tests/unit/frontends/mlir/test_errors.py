@@ -310,7 +310,7 @@ def test_meshes(meshes: str, words: str) -> None:
 
 def test_files_that_are_no_text(tmp_path: Path) -> None:
     cases: list[tuple[bytes, str]] = [
-        (b"module {\n\xff }", "line 2: byte 0xff is no UTF-8"),
+        (b"module {\n\xff }", "line 2: byte 0xff is not UTF-8"),
         (b"ML\xefR\x01", "line 1: this is MLIR bytecode"),
         (b"module {\n \0 }", "line 2: a NUL character"),
         (b"\xef\xbb\xbfmodule {\n", "line 1|line 2"),

@@ -95,7 +95,7 @@ def test_the_emitted_program_computes_it_too(tmp_path: Path) -> None:
         ("quantize", "3x4xf32", "3x4x!quant.uniform<i8:f32:0,{0.5,0.5}>", r"scales \(2\) does not match .* axis \(3\)"),
         ("quantize", "3x4xf32", "3x4x!quant.uniform<i8:f32:2,{0.5,0.5}>", r"axis 2 is out of the range \[0, 2\)"),
         ("quantize", "3x4xf32", "3x4x!quant.uniform<i8:f32,0.5:200>", "Zero point 200 is out of the range .*'i8'"),
-        ("quantize", "3x4xf32", "3x4x!quant.uniform<i8:f32,scale>", "scales that are no numbers"),
+        ("quantize", "3x4xf32", "3x4x!quant.uniform<i8:f32,scale>", "scales that are not numbers"),
         ("quantize", "3x4xf32", "3x4x!quant.uniform<i64:f32,0.5>", "stores i64; int32 has to hold it"),
         ("add", "3x4x!quant.uniform<i8:f32,0.5>", "3x4x!quant.uniform<i8:f32,0.5>", "put a ttir.dequantize in front"),
     ],

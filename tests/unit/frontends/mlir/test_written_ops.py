@@ -12,6 +12,7 @@ import pytest
 
 import jaxmesh as jm
 from jaxmesh.cli.main import main
+from jaxmesh.emit.languages import LOWERED
 from jaxmesh.errors import DeviationWarning
 
 RNG = np.random.default_rng(3)
@@ -94,8 +95,28 @@ def test_a_product_applies_its_activation() -> None:
     text = function("4x8xf32 8x2xf32", line, "4x2xf32")
     a, b = normal(4, 8), normal(8, 2)
     np.testing.assert_allclose(run(text.replace("{NAME}", "relu"), a, b), np.maximum(a @ b, 0), atol=1e-5)
-    with pytest.raises(jm.UnsupportedError, match=r"^line 2: ttnn.matmul: activation = 'pad' is no function of one"):
+    with pytest.raises(jm.UnsupportedError, match=r"^line 2: ttnn.matmul: activation = 'pad' is not a function of one"):
         jm.from_mlir(text.replace("{NAME}", "pad"), jm.make_mesh((1, 1)))
+
+
+# --- attributes that must be empty -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "maximum", "eq", "bitwise_and", "atan2", "divide", "pow_tensor"])
+def test_an_empty_list_of_activations_is_read_and_not_kept(name: str) -> None:
+    kind = "4x4xi32" if name == "bitwise_and" else "4x4xf32"
+    line = f'  %r = "ttnn.{name}"(%a, %b) <{{activations = []}}> : (tensor<{kind}>, tensor<{kind}>) -> tensor<{kind}>'
+    text = function(f"{kind} {kind}", line, kind)
+    traced, without = (jm.from_mlir(t, jm.make_mesh((1, 1))) for t in (text, text.replace(" <{activations = []}>", "")))
+    assert [traced.lower().as_text(t) for t in LOWERED] == [without.lower().as_text(t) for t in LOWERED]
+    with pytest.raises(jm.VerifyError, match=rf"ttnn\.{name}: attribute 'activations' must be empty, got \('relu',\)"):
+        jm.from_mlir(text.replace("[]", '["relu"]'), jm.make_mesh((1, 1)))
+
+
+def test_an_unknown_attribute_is_an_error_of_its_own_dialect() -> None:
+    line = '  %r = "ttnn.add"(%a, %a) <{foo = 1 : i32}> : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>'
+    with pytest.raises(jm.VerifyError, match=r"ttnn\.add has no attribute 'foo'; it has no attributes\."):
+        jm.from_mlir(function("4xf32", line, "4xf32"), jm.make_mesh((1, 1)))
 
 
 # --- element types that are declared ---------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ LOCAL = {
 
 
 @pytest.mark.parametrize("name", LOCAL)
-@pytest.mark.quick(6)
+@pytest.mark.slow(but_one_in=6)
 def test_a_slice_in_own_shards_moves_nothing_and_is_the_slice(name: str) -> None:
     fun, spec, mesh = LOCAL[name]
     x = np.arange(256, dtype=np.float32).reshape(16, 16)

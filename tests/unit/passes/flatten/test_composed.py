@@ -119,7 +119,7 @@ COMPLEX: dict[str, Case] = {
 }  # fmt: skip
 
 
-@pytest.mark.quick(6)
+@pytest.mark.slow(but_one_in=12)
 @pytest.mark.parametrize("name", [*LINEAR_ALGEBRA, *COMPLEX])
 def test_values_are_those_of_jax(name: str) -> None:
     function, *args = (LINEAR_ALGEBRA | COMPLEX)[name]

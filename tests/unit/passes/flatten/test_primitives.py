@@ -25,7 +25,7 @@ from jaxmesh.passes.flatten.builder import Options
 from jaxmesh.passes.flatten.flatten import flatten
 from tests.generators.flat_programs import flat_of, run_flat
 
-pytestmark = pytest.mark.part(2)
+pytestmark = pytest.mark.slow(but_one_in=2)
 
 P = jax.sharding.PartitionSpec
 Function = Callable[..., Any]

@@ -32,16 +32,16 @@ from tests.generators.fusion_cases import (
 )
 from tests.generators.oracles import calls_made
 
-pytestmark = pytest.mark.part(2)
+pytestmark = pytest.mark.slow(but_one_in=2)
 
 
-@pytest.mark.quick(2)
+@pytest.mark.slow(but_one_in=4)
 @pytest.mark.parametrize("case", listed(POSITIVE))
 def test_found(case: Case) -> None:
     assert_case(case)
 
 
-@pytest.mark.quick(2)
+@pytest.mark.slow(but_one_in=4)
 @pytest.mark.parametrize("case", listed(NEGATIVE))
 def test_not_found(case: Case) -> None:
     assert_case(case)

@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 
 from jaxmesh.dialects.ttnn.forms import TILED, stored_as
-from jaxmesh.passes.layouts.conversions import Form, path
+from jaxmesh.passes.layouts.conversions import StoredForm, path
 
 F32, I32, U16 = (np.dtype(n) for n in ("float32", "int32", "uint16"))
-FORMS = [Form(d, t, h) for d in (F32, I32, U16) for t, h in ((False, True), (False, False), (True, False))]
+FORMS = [StoredForm(d, t, h) for d in (F32, I32, U16) for t, h in ((False, True), (False, False), (True, False))]
 
 
 def test_a_form_that_exists_takes_no_step() -> None:
@@ -32,7 +32,7 @@ def test_every_way_changes_one_thing_at_a_time() -> None:
 
 
 def test_the_way_starts_where_least_is_to_do() -> None:
-    host, there = Form(F32, tile=False, host=True), Form(F32, tile=False)
-    want = Form(F32, tile=True)
+    host, there = StoredForm(F32, tile=False, host=True), StoredForm(F32, tile=False)
+    want = StoredForm(F32, tile=True)
     assert path(frozenset({host, there}), want) == (there, (want,))
     assert path(frozenset({host}), want) == (host, (there, want))

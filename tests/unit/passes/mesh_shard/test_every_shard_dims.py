@@ -13,7 +13,7 @@ import jaxmesh as jm
 from jaxmesh.jaxprs.walk import all_eqns
 from tests.generators.oracles import coordinates, oracle_shard, same_bits
 
-pytestmark = [pytest.mark.part(2), pytest.mark.quick(3)]
+pytestmark = pytest.mark.slow(but_one_in=6)
 
 MESHES = [(2, 4), (1, 2), (8,), (2, 2, 2), (2, 1, 4)]
 TABLE = [(mesh, rank) for mesh in MESHES for rank in range(5)]

@@ -215,7 +215,7 @@ def drop(name: str) -> Any:
     ("change", "error", "words"),
     [
         (swap("ttnn.add", name="ttir.add"), VerifyError, "ttir.add is left"),
-        (swap("ttnn.add", name="ttnn.plus"), VerifyError, "ttnn.plus is no op"),
+        (swap("ttnn.add", name="ttnn.plus"), VerifyError, "ttnn.plus is not an op"),
         (swap("ttnn.add", attributes={"dim": 1}), VerifyError, "no attribute dim"),
         (on_host("ttnn.add"), ResidencyError, r"gives .*devices, tiles\), got .*host, tiles"),
         (swap("ttnn.full", attributes={"shape": ()}), VerifyError, "needs the attribute fill_value"),

@@ -1,0 +1,337 @@
+"""Upgrades a decoded function to the current spelling of its ops: one flat program, which is traced and printed.
+
+Texts of earlier versions have destinations as last operands, attributes for memory and layout, products with an
+activation, ops of TTIR under TTNN's name, and ops whose definition has changed since. Calls are inlined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
+from jaxmesh.dialects.imported_op import group_operands
+from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait
+from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
+from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes
+from jaxmesh.dialects.ttir.windows import FLATTENED
+from jaxmesh.errors import UnsupportedError, VerifyError
+from jaxmesh.frontends.mlir.attributes import entries
+from jaxmesh.frontends.mlir.preprocess import PROPERTIES
+from jaxmesh.frontends.mlir.text import add_location
+from jaxmesh.frontends.mlir.ttnn_configs import CONFIGS, LONGEST
+
+FUNCTION = "function"
+"""The attribute of a decoded call that has its `DecodedFunction`."""
+EMPTY = frozenset({"ttir.empty", "tensor.empty"})
+"""Ops that allocate a tensor, which texts of earlier versions pass as a destination."""
+LAYOUT = "jaxmesh.layout"
+"""The attribute of a decoded `to_layout` that names the layout of its result."""
+FORMER = "former."
+"""The dialect of ops whose definition has changed: `former.gather` follows `OpDef.former` of `ttir.gather`."""
+
+FORMER_OPTIONS = frozenset({"memory_config", "layout", "dtype", "cq_id", "use_multicore"})
+"""Attributes of earlier versions for where and how a result is stored, which its type says, and how it is computed."""
+
+_OFTEN = frozenset({"operandSegmentSizes", "resultSegmentSizes", *FORMER_OPTIONS})
+"""Attributes of any op."""
+_SIZES = "operandSegmentSizes"
+_SEGMENTS = frozenset(a.name for a in SEGMENTS)
+_SHARD = MeshShardAttributes._fields
+_PROMISE = "assume_replicated"
+_ROUNDING = "rounding_mode"
+_BY_NAME = frozenset({Trait.MEMORY, Trait.CALL})
+"""Ops that this frontend performs by their names."""
+
+
+@dataclass(slots=True, eq=False)
+class DecodedFunction:
+    """A function as its text spells it; a call has the function that it calls as an attribute.
+
+    Attributes:
+      program: the flat program. An op that writes to an operand has no result, as in MLIR.
+      lines: the line of the file of each op.
+      end: the line of `func.return`; 0 if there is none.
+      size: the number of its ops, calls inlined.
+      writes_argument: True if an op writes to an argument.
+    """
+
+    program: Program
+    lines: list[int] = field(default_factory=list[int])
+    end: int = 0
+    size: int = 0
+    writes_argument: bool = False
+
+
+def current_name(op: str) -> str:
+    """Returns the name of an op in TTIR if TTNN has it in texts of earlier versions alone; else its own name.
+
+    >>> current_name("ttnn.floor_div"), current_name("ttnn.add")
+    ('ttir.floor_div', 'ttnn.add')
+    """
+    if definition_of(op) is None and op.startswith("ttnn."):
+        return op.replace("ttnn.", "ttir.", 1)
+    return op
+
+
+def dropped_attributes(definition: OpDef | None, attributes: Any) -> list[str]:
+    """Returns the attributes beside an op's own that it does not define, which upstream carries along and never reads.
+
+    Where a text has them all in one dictionary, as earlier ones have, an unknown one may be a misspelled one.
+    """
+    if not len(attributes) or definition is None or not definition.traits.isdisjoint(_BY_NAME):
+        return []
+    if PROPERTIES not in attributes and definition.has_attributes:
+        return []
+    former = definition.former.by_name.keys() if definition.former else frozenset[str]()
+    known = _OFTEN | definition.by_name.keys() | definition.options | former
+    names = [name for name, _ in entries(attributes)]
+    return [name for name in names if name != PROPERTIES and "." not in name and name not in known]
+
+
+def definition_named(name: str) -> OpDef | None:
+    """Returns the definition of an op of an upgraded program; None if it is not defined.
+
+    >>> definition_named("former.gather").operands
+    (2, 2)
+    """
+    if not name.startswith(FORMER):
+        return definition_of(name)
+    definition = definition_of(f"ttir.{name.removeprefix(FORMER)}")
+    return None if definition is None else definition.former
+
+
+def written_operands(op: Op) -> tuple[Value, ...]:
+    """Returns the operand that a decoded op writes to instead of giving a result: it is the result from there on."""
+    definition = None if op.results else definition_of(current_name(op.name))
+    number = None if definition is None else definition.overwritten
+    return () if number is None else op.used[number : number + 1]
+
+
+def activation_of(name: str, attributes: Mapping[str, Any]) -> str:
+    """Returns the op that a product of TTNN applies to its result; empty for a plain product."""
+    activation = attributes.get("activation") if name in ("ttnn.matmul", "ttnn.linear") else None
+    if activation is None:
+        return ""
+    definition = definition_of(f"ttnn.{activation}")
+    is_unary = definition is not None and definition.operands == (1, 1) and Trait.MEMORY not in definition.traits
+    if definition is None or not is_unary or any(a.required for a in definition.attributes):
+        raise UnsupportedError(
+            f"activation = {activation!r:.60} is not a function of one tensor; write the activation as a separate op."
+        )
+    return f"ttnn.{activation}"
+
+
+@dataclass(slots=True)
+class Upgrade:
+    """A decoded function with its calls inlined and its ops in their current spelling; the fields are as in `Text`."""
+
+    program: Program
+    lines: list[int] = field(default_factory=list[int])
+    names: list[str] = field(default_factory=list[str])
+    is_current: bool = True
+    unwritten: set[Value] = field(default_factory=set[Value])
+    """The results of ops that allocate a tensor."""
+    spelled: dict[Any, tuple[Op, Mapping[str, Any], bool]] = field(
+        default_factory=dict[Any, "tuple[Op, Mapping[str, Any], bool]"]
+    )
+    """The attributes of an op by its name and the identity of the decoded ones, which the op keeps alive."""
+
+    @classmethod
+    def of(cls, function: DecodedFunction) -> Upgrade:
+        """Returns the upgrade of a decoded function.
+
+        Raises:
+          VerifyError: a constant, a mesh_shard or a config of a transfer breaks a rule; the message names the line.
+        """
+        source = function.program
+        made = cls(Program(source.name, {}, source.types[: len(source.arguments)], list(source.arguments)))
+        values = made.function(function, range(len(source.arguments)))
+        made.program.results = [Port(v, presharded=False) for v in values]
+        return made
+
+    def function(self, function: DecodedFunction, arguments: Sequence[Value]) -> list[Value]:
+        """Appends the ops of a function; returns the values of its results."""
+        source = function.program
+        values: list[Value] = [*arguments, *[-1] * (len(source.types) - len(arguments))]
+        for op, line in zip(source.ops, function.lines, strict=True):
+            operands = [values[v] for v in op.used]
+            callee = op.attributes.get(FUNCTION)
+            if isinstance(callee, DecodedFunction):
+                values_of = self.function(callee, operands)
+            else:
+                try:
+                    values_of = self._op(op, line, operands, [source.types[v] for v in op.results])
+                except Exception as error:
+                    raise add_location(line, op.name, error) from None
+            for old, new in zip(op.results or written_operands(op), values_of, strict=True):
+                values[old] = new
+        return [values[port.value] for port in source.results]
+
+    def _op(self, op: Op, line: int, operands: list[Value], types: list[Type]) -> Sequence[Value]:
+        activation = activation_of(op.name, op.attributes)
+        name, definition = self._definition(op)
+        operands = self._without_destinations(op.name, definition, operands, types)
+        count = sum(self.program.types[v].kind == "tensor" for v in operands)
+        attributes = self._attributes(op, definition, (count, len(operands)), types)
+        grouped = self._group(name, op.attributes.get(_SIZES), operands, count)
+        results = self._append(Op(name, grouped, (), attributes, op.line), types, line, op.name)
+        if activation:
+            self.is_current = False
+            return self._append(Op(activation, results, (), NO_ATTRIBUTES, op.line), types, line, activation)
+        if op.name in EMPTY:
+            self.unwritten.update(results)
+        return results
+
+    def _append(self, op: Op, types: Sequence[Type], line: int, name: str) -> tuple[Value, ...]:
+        definition = None if types else definition_named(op.name)
+        number = None if definition is None else definition.overwritten
+        if number is not None and number < len(op.operands):
+            written = op.operands[number]
+            types = () if written is None else [self.program.types[written]]
+        op.results = tuple([self.program.new(t) for t in types])
+        self.program.ops.append(op)
+        self.lines.append(line)
+        self.names.append(name)
+        return op.results
+
+    def _definition(self, op: Op) -> tuple[str, OpDef | None]:
+        """Returns the current name of an op with its definition; None for an op that allocates a tensor."""
+        name = current_name(op.name)
+        definition = definition_of(name)
+        if definition is None:
+            return op.name, None
+        followed = definition.in_form_of(op.attributes, len(op.results))
+        if followed is not definition:
+            name = f"{FORMER}{name.partition('.')[2]}"
+        self.is_current = self.is_current and name == op.name
+        return name, definition
+
+    def _without_destinations(
+        self, name: str, definition: OpDef | None, operands: list[Value], types: Sequence[Type]
+    ) -> list[Value]:
+        """Returns the operands of an op without the tensors that are allocated for its results."""
+        if not operands or operands[-1] not in self.unwritten:
+            return operands
+        self.is_current = False
+        if name == "ttir.mesh_shard":
+            return operands[:1] if len(operands) == 2 else operands
+        if definition is None or not definition.traits.isdisjoint((Trait.MEMORY, Trait.BY_ELEMENT_TYPE)):
+            return operands
+        kept, left = list(operands), list(types)
+        while left and len(kept) > definition.operands[0] and kept[-1] in self.unwritten:
+            destination, result = self.program.types[kept[-1]], left.pop()
+            if (destination.shape, destination.dtype) != (result.shape, result.dtype):
+                break
+            kept.pop()
+        return kept
+
+    def _group(self, name: str, sizes: Any, operands: Sequence[Value], count: int) -> tuple[Value | None, ...]:
+        """Returns the operands by position; devices and semaphores, which no operand group counts, are the last."""
+        if has_trait(name, Trait.OPAQUE):
+            return tuple(operands)
+        tensors, handles = operands[:count], operands[count:]
+        if any(self.program.types[v].kind != "tensor" for v in tensors):
+            self.is_current = False
+            return tuple(operands)
+        return (*group_operands(sizes if is_integers(sizes) else None, tensors), *handles)
+
+    def _attributes(
+        self, op: Op, definition: OpDef | None, counts: tuple[int, int], types: Sequence[Type]
+    ) -> Mapping[str, Any]:
+        """Returns the attributes of an op; `counts` are the numbers of its tensors and of all its operands."""
+        depends = tuple(types) if op.name.endswith((".constant", ".pad")) else counts
+        key = op.name, id(op.attributes), depends
+        if key not in self.spelled:
+            self.spelled[key] = op, *_spell(op, definition, counts, types)
+        _, attributes, is_current = self.spelled[key]
+        self.is_current = self.is_current and is_current
+        return attributes
+
+
+def is_integers(value: Any) -> bool:
+    """Returns True if an attribute is a list of integers."""
+    return isinstance(value, tuple) and all(type(v) is int for v in cast("tuple[Any, ...]", value))
+
+
+def _spell(
+    op: Op, definition: OpDef | None, counts: tuple[int, int], types: Sequence[Type]
+) -> tuple[Mapping[str, Any], bool]:
+    """Returns the attributes of an op in their current spelling, and True if the text has no others."""
+    name, written = op.name.partition(".")[2], op.attributes
+    attributes = {k: v for k, v in written.items() if k not in _SEGMENTS and "." not in k}
+    marks = {HOISTED: True} if HOISTED in written else {}
+    if definition is None:
+        return attributes, False
+    if Trait.BY_ELEMENT_TYPE in definition.traits:
+        # The numbers that are stored do not tell the element type of the op.
+        return written, False
+    if op.name == "ttir.mesh_shard":
+        _check_names(attributes)
+        promise = {_PROMISE: True} if written.get(f"jaxmesh.{_PROMISE}", False) is not False else {}
+        return attributes | promise | marks, attributes["shard_type"] != "identity"
+    if Trait.MEMORY in definition.traits:
+        own = definition.by_name
+        layout = {"layout": str(written[LAYOUT])} if name == "to_layout" and LAYOUT in written else {}
+        configs = {k: CONFIGS[k](str(v)[:LONGEST]) for k, v in attributes.items() if k in own and k in CONFIGS}
+        is_current = attributes.keys() <= own.keys() and (name != "to_layout" or bool(layout))
+        return attributes | layout | configs | marks, is_current
+    if f"jaxmesh.{_ROUNDING}" in written:
+        attributes[_ROUNDING] = written[f"jaxmesh.{_ROUNDING}"]
+    followed = definition.in_form_of(written, len(op.results))
+    left_out = (definition.options | FORMER_OPTIONS) - followed.by_name.keys() - {FLATTENED}
+    blank = {a.name for a in followed.attributes if a.must_be_empty and a.is_blank(attributes.get(a.name))}
+    known = {k: v for k, v in attributes.items() if k not in left_out and k not in blank}
+    is_current = attributes.keys() <= definition.by_name.keys() and Trait.NOT_UPSTREAM not in definition.traits
+    if _SIZES in written:
+        sizes, is_opaque = written[_SIZES], has_trait(op.name, Trait.OPAQUE)
+        total = sum(sizes) if is_integers(sizes) else -1
+        is_known = total in (*counts, counts[0] + 1)
+        # Wrong sizes stay, for the meaning of the op to refuse.
+        if not is_known or (total == counts[1] and (op.name.startswith("ttir.") or is_opaque)):
+            known[_SIZES] = sizes
+        is_current = is_current and (is_known or is_opaque)
+    return _with_numbers(name, known, types) | marks, is_current
+
+
+def _check_names(attributes: Mapping[str, Any]) -> None:
+    """Checks that a mesh_shard has its attributes and no others."""
+    for name in attributes:
+        if name not in _SHARD:
+            raise VerifyError(f"has no attribute {name!r}; its attributes are: {', '.join(_SHARD)}.")
+    for name in _SHARD:
+        if name not in attributes:
+            raise VerifyError(f"needs the attribute {name!r}; it is missing.")
+
+
+def _with_numbers(name: str, attributes: dict[str, Any], types: Sequence[Type]) -> dict[str, Any]:
+    """Returns the attributes of a constant or a pad with numbers of the element type of the result."""
+    number = attributes.get("value")
+    if name == "constant" and types and isinstance(number, np.ndarray):
+        value = cast("np.ndarray[Any, Any]", number)
+        _check_constant(value, types[0])
+        # The elements of a splat are kept as one.
+        elements = value.astype(types[0].dtype, copy=False)
+        is_splat = elements.size == 1
+        return {"value": np.broadcast_to(elements.reshape(()), types[0].shape) if is_splat else elements}
+    if name == "pad" and types and types[0].dtype.kind in "biu" and isinstance(number, float) and number.is_integer():
+        # MLIR writes the number of every element type as a float.
+        return {**attributes, "value": int(number)}
+    return attributes
+
+
+def _check_constant(value: np.ndarray[Any, Any], declared: Type) -> None:
+    if value.shape not in ((), declared.shape):
+        raise VerifyError(f"its value has shape {list(value.shape)}, but the declared type has {list(declared.shape)}.")
+    # Floating-point types round, with a warning; an integer type would lose the value.
+    if np.issubdtype(declared.dtype, np.integer) and value.dtype != declared.dtype:
+        with np.errstate(invalid="ignore"):
+            lost = value != value.astype(declared.dtype)
+        if np.any(lost):
+            raise VerifyError(
+                f"its value has elements of {value.dtype}, {value[lost].flat[0]} among them, which the declared "
+                f"type, {declared.dtype}, does not hold; declare the result as {value.dtype} and add a ttir.typecast."
+            )
