@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import jax
-from jax._src import mesh as mesh_lib, sharding_impls, traceback_util
+from jax._src import core as core_lib, mesh as mesh_lib, sharding_impls, traceback_util
 from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh.jaxprs import walk
@@ -22,6 +22,7 @@ from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, traced_as
 F = TypeVar("F", bound=Callable[..., Any])
 _util: Any = traceback_util
 _impls: Any = sharding_impls
+_core: Any = core_lib
 _unspecified: Any = sharding_impls.UnspecifiedValue
 
 # The programs of the demo, in `cli/`, are user code.
@@ -65,8 +66,8 @@ def trace_plain(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     except NameError as error:
         if "unbound axis name" in str(error):
             error.add_note(
-                "A program that splits tensors by hand has names for the mesh axes after its first "
-                "jaxmesh.full_to_shard or jaxmesh.mesh_shard; call that before a collective."
+                "In a program that splits tensors by hand, the axes of a mesh that is given as jaxmesh.jit(f, "
+                "mesh=mesh) have names; those of another mesh only after its first jaxmesh.full_to_shard or mesh_shard."
             )
         raise
 
@@ -132,13 +133,21 @@ def _with_constants(jaxpr: Jaxpr, consts: Sequence[Any]) -> Jaxpr:
 
 @contextlib.contextmanager
 def mesh_context(mesh: Mesh | AbstractMesh) -> Generator[None]:
-    """Runs its body as under `jax.set_mesh`, also inside of a trace; without devices as `use_abstract_mesh`."""
-    if isinstance(mesh, AbstractMesh):
-        with jax.sharding.use_abstract_mesh(mesh):
-            yield
-        return
-    with _impls._internal_use_concrete_mesh(mesh), jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+    """Runs its body as under `jax.set_mesh`, also inside of a trace, where the axes of the mesh have names.
+
+    A mesh without devices is set as by `use_abstract_mesh`.
+    """
+    names = _core.extend_axis_env_nd(list(mesh.shape.items()))
+    abstract = jax.sharding.use_abstract_mesh(mesh if isinstance(mesh, AbstractMesh) else mesh.abstract_mesh)
+    devices = _impls._internal_use_concrete_mesh(mesh) if isinstance(mesh, Mesh) else contextlib.nullcontext()
+    with names, devices, abstract:
         yield
+
+
+def uses_names(jaxpr: Jaxpr, mesh: Mesh | AbstractMesh | None) -> bool:
+    """Returns True if a program has collectives over axes of a mesh outside of mapped regions."""
+    names = () if mesh is None else mesh.axis_names
+    return any(getattr(effect, "name", None) in names for effect in jaxpr.effects)
 
 
 def legacy_mesh() -> Mesh | None:

@@ -22,7 +22,15 @@ from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import is_transforming, placement_of, unkeyed_settings
 from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, require_region, traced_as, tracing
-from jaxmesh.jaxprs.user_trace import UNSPECIFIED, api_boundary, legacy_mesh, mesh_context, trace_function, trace_plain
+from jaxmesh.jaxprs.user_trace import (
+    UNSPECIFIED,
+    api_boundary,
+    legacy_mesh,
+    mesh_context,
+    trace_function,
+    trace_plain,
+    uses_names,
+)
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, synchronised_launch
 from jaxmesh.runtime.launch import before_tracing, launch
 from jaxmesh.sharding.mesh import (
@@ -168,9 +176,11 @@ class JitFunction:
         with traced_as(PLAIN), self._context():
             if any(map(is_tensor, flatten((args, kwargs))[0])):
                 require_region()
-            if checks and has_claims(trace_function(self._plain, args, kwargs).jaxpr):
-                # The program that is lowered checks them.
-                require_region()
+            if not manual and (checks or self._mesh is not None):
+                jaxpr = trace_function(self._plain, args, kwargs).jaxpr
+                # The program that is lowered checks claims.
+                if uses_names(jaxpr, self._mesh) or (checks and has_claims(jaxpr)):
+                    require_region()
             return self._plain(*args, **kwargs)
 
     def _context(self) -> Any:
@@ -271,6 +281,8 @@ class JitFunction:
         by_hand = any(map(is_tensor, call.leaves))
         with self._context():
             plain = None if by_hand else trace_plain(self._plain, call.args, call.kwargs)
+            if plain is not None and uses_names(plain.jaxpr, self._mesh):
+                plain = None
         mesh = find_mesh(self._mesh, self._shardings, call.leaves, call.paths, carried, plain)
         arguments = tuple(argument_of(x, p, mesh) for x, p in zip(call.leaves, call.paths, strict=True))
         boundary = Boundary(getattr(self._fun, "__name__", "function"), mesh, call.tree, arguments, call.donated)
