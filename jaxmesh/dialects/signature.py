@@ -49,6 +49,7 @@ class Boundary:
       donated: the numbers of the arguments whose buffers a run may reuse.
       out_specs: on Explicit axes the specs in the types of full results.
       kept: the specs of results that stay on the mesh and that a caller gets as whole arrays; None for other results.
+      weak: the numbers of the results that have weak types.
       public: whether the text that it was imported from says that it is public.
     """
 
@@ -59,6 +60,7 @@ class Boundary:
     donated: tuple[int, ...] = ()
     out_specs: tuple[PartitionSpec, ...] | None = None
     kept: tuple[PartitionSpec | None, ...] = ()
+    weak: tuple[int, ...] = ()
     public: bool = False
 
     @property

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax._src import core as core_lib, mesh as mesh_lib
+from jax._src.lax import lax as lax_internal
 from jax._src.lib import xla_client
 from jax._src.state.types import AbstractRef
 from jax.core import ShapedArray
@@ -131,11 +132,18 @@ def is_high(jaxpr: Jaxpr) -> bool:
 
 
 _lax: Any = jax.lax
+_lax_internal: Any = lax_internal
 
 
 def vary(x: Any, axes: Iterable[str]) -> Any:
-    """Types a value as varying over further axes."""
+    """Types a value as varying over further axes; works in a mapped region alone."""
+    require_region()
     return _lax.pcast(x, tuple(axes), to="varying")
+
+
+def weakly_typed(x: Any) -> Any:
+    """Returns an array with a weak type, as JAX gives to what it computes from Python's numbers alone."""
+    return _lax_internal._convert_element_type(x, x.dtype, weak_type=True)
 
 
 def in_device_memory(x: Any) -> Any:

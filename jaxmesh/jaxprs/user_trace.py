@@ -135,9 +135,17 @@ def _with_constants(jaxpr: Jaxpr, consts: Sequence[Any]) -> Jaxpr:
 def mesh_context(mesh: Mesh | AbstractMesh) -> Generator[None]:
     """Runs its body as under `jax.set_mesh`, also inside of a trace, where the axes of the mesh have names.
 
-    A mesh without devices is set as by `use_abstract_mesh`.
+    A mesh without devices is set as by `use_abstract_mesh`. A mesh that is set already stays; so do manual axes.
     """
+    current = jax.sharding.get_abstract_mesh()
+    if current.manual_axes:
+        yield
+        return
     names = _core.extend_axis_env_nd(list(mesh.shape.items()))
+    if not current.empty:
+        with names:
+            yield
+        return
     abstract = jax.sharding.use_abstract_mesh(mesh if isinstance(mesh, AbstractMesh) else mesh.abstract_mesh)
     devices = _impls._internal_use_concrete_mesh(mesh) if isinstance(mesh, Mesh) else contextlib.nullcontext()
     with names, devices, abstract:

@@ -248,7 +248,7 @@ def _place(x: Any, sharding: Any) -> Any:
 
 def _stored_aval(a: Argument, mesh: AnyMesh) -> Any:
     if a.varying is None:
-        return jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype, weak_type=a.aval.weak_type)
+        return jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype, weak_type=a.aval.weak_type, sharding=a.aval.sharding)
     shape = (*a.aval.shape, *[mesh.shape[n] for n in a.varying])
     sharding = jax.sharding.NamedSharding(mesh, storage_spec(len(a.aval.shape), a.varying))
     return jax.ShapeDtypeStruct(shape, a.aval.dtype, sharding=sharding)

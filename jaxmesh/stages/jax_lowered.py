@@ -30,7 +30,7 @@ class JaxLowered(OnMachine):
 
         The other dialects, the options and the errors are those of a traced program's `as_text`.
         """
-        if dialect in ("stablehlo", "hlo"):
+        if isinstance(dialect, str) and dialect in ("stablehlo", "hlo"):
             return self.lower_with_jax().as_text(dialect, **options)
         return super().as_text(dialect, **options)
 

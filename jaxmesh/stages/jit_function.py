@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.signature import Argument, Boundary
@@ -81,6 +81,7 @@ class JitFunction:
     ) -> None:
         self._fun = fun
         self._mesh = mesh
+        self._is_typed = isinstance(mesh, Mesh) and AxisType.Explicit in mesh.axis_types
         self._calls = Calls(fun, static, donated)
         self._check_replication = check_replication
         self._options = dict(options or {})
@@ -185,11 +186,16 @@ class JitFunction:
 
     def _context(self) -> Any:
         """Returns the context of the trace: that of the call, with the mesh that was given if it has none."""
-        if self._mesh is None or not jax.sharding.get_abstract_mesh().empty:
-            return contextlib.nullcontext()
-        return mesh_context(self._mesh)
+        return contextlib.nullcontext() if self._mesh is None else mesh_context(self._mesh)
 
     def _launch(self, args: Any, kwargs: Any) -> Any:
+        if self._is_typed and jax.sharding.get_abstract_mesh().empty:
+            # Results without arguments on the mesh have its types, which JAX compiles in its context alone.
+            with jax.set_mesh(self._mesh):
+                return self._launch_in_context(args, kwargs)
+        return self._launch_in_context(args, kwargs)
+
+    def _launch_in_context(self, args: Any, kwargs: Any) -> Any:
         carried, args, kwargs = self._carried_shardings(args, kwargs)
         if self._as_jax and (jitted := self._as_jax.get(carried)) is not None:
             return launch(jitted, *args, **kwargs)
@@ -310,10 +316,12 @@ class JitFunction:
         with tracing_over(mesh):
             return trace_by_hand(fun if self._has_shardings else call.fun, call.tree, avals, varying, mesh)
 
+    @api_boundary
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Traces and lowers: `trace(...).lower()`."""
         return self.trace(*args, **kwargs).lower()
 
+    @api_boundary
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the types of the results, in their tree; runs nothing. As of `jax.jit`."""
         call = self._calls.flatten(args, kwargs)

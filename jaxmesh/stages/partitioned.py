@@ -23,8 +23,11 @@ def traced_program(program: TtirProgram, boundary: Boundary, asked: Asked) -> Tr
         return Traced.of(boundary, program)
     rows = zip(boundary.arguments, made.arguments, asked.presharded, program.jaxpr.in_avals, strict=True)
     arguments = tuple(_argument(a, s, here, aval, boundary.mesh) for a, s, here, aval in rows)
+    assert program.plain is not None
     kept = made.out_specs if asked.keeps else ()
-    return Traced.of(dataclasses.replace(boundary, arguments=arguments, kept=kept), program, made.decisions)
+    weak = tuple(i for i, a in enumerate(program.plain.out_avals) if a.weak_type)
+    boundary = dataclasses.replace(boundary, arguments=arguments, kept=kept, weak=weak)
+    return Traced.of(boundary, program, made.decisions)
 
 
 def _argument(argument: Argument, sharding: Any, presharded: bool, aval: Any, mesh: AnyMesh) -> Argument:

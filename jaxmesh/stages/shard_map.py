@@ -19,7 +19,7 @@ from jaxmesh.jaxprs.tracing_state import tracing
 from jaxmesh.jaxprs.user_trace import api_boundary
 from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import program_mesh
-from jaxmesh.stages.arguments import flatten, prepare_tree
+from jaxmesh.stages.arguments import check_has_values, flatten, prepare_tree
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks, check_results
 from jaxmesh.stages.jit import jit
 from jaxmesh.stages.stages import Lowered, Traced
@@ -146,12 +146,16 @@ class ShardMapped:
             return self._mapped(*args)
         if self._unproven is not None and is_enabled():
             return self._unproven(args, {})
+        for leaf in jax.tree.leaves(args):
+            # XLA ends the process on some types without values.
+            check_has_values(leaf, "an argument of a function made by shard_map")
         return launch(self._mapped, *prepare_tree(args))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Binds an object, as methods do."""
         return self if instance is None else types.MethodType(self, instance)
 
+    @api_boundary
     def trace(self, *args: Any) -> Traced:
         """The TTIR-level program for arguments like these; see `jaxmesh.jit`.
 
@@ -169,6 +173,7 @@ class ShardMapped:
             program_mesh(self._mesh)
         return jit(self, mesh=self._mesh).trace(*args)
 
+    @api_boundary
     def lower(self, *args: Any) -> Lowered:
         """The TTNN-level program for arguments like these."""
         return self.trace(*args).lower()

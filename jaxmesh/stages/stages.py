@@ -361,12 +361,14 @@ class Lowered(JaxLowered):
         plan = self.plan
         if program is not self._jaxpr:
             plan = plan_regions(ResidencyMap(program, self._boundary.residencies))
-        given = [data_of(x) for x in args]
+        given = [x.data if isinstance(x, MeshTensor) else x for x in args]
         in_specs = [_whole_spec(x, a) for x, a in zip(given, self._boundary.arguments, strict=True)]
         kept = self._boundary.kept
         results = execute(plan, mesh, given, self._boundary.out_specs, in_specs, kept)
         outs = zip(results, self._jaxpr.out_avals, plan.residency.results, kept or [None] * len(results), strict=True)
         wrapped = [x if spec is not None else _wrap(x, a, p, mesh) for x, a, p, spec in outs]
+        for i in self._boundary.weak:
+            wrapped[i] = compat.weakly_typed(wrapped[i])
         return jax.tree.unflatten(self._out_tree, wrapped)
 
     def _repr_html_(self) -> str:
@@ -386,11 +388,6 @@ def _whole_spec(x: Any, argument: Argument) -> PartitionSpec | None:
     """Returns the spec of an array on the mesh that is passed whole; None if it is stored as a tensor already."""
     whole = argument.sharding is not None and argument.varying and x.ndim == len(argument.aval.shape)
     return argument.sharding.spec if whole and argument.sharding is not None else None
-
-
-def data_of(x: Any) -> Any:
-    """An argument in the form that a runtime takes."""
-    return x.data if isinstance(x, MeshTensor) else x
 
 
 def _wrap(x: Any, aval: Any, residency: Any, mesh: AnyMesh) -> Any:

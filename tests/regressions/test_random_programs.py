@@ -12,6 +12,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
+from jaxmesh.jaxprs import compat
 from tests.generators.programs.execution_paths import FORMS, Stages, flat
 
 MESH = jm.make_mesh((4,), ("a",))
@@ -49,7 +50,7 @@ def test_a_compiled_program_takes_a_tensor_that_it_does_not_read() -> None:
 @pytest.mark.parametrize(
     "function",
     [
-        lambda x: lax.pcast(x, "a", to="varying"),
+        lambda x: compat.vary(x, "a"),
         lambda x: lax.fori_loop(0, 0, lambda i, c: jm.full_to_shard(x, P()), x),
         lambda x: lax.cond(True, lambda: x, lambda: jm.full_to_shard(x, P())),
     ],
@@ -73,7 +74,7 @@ def test_the_texts_of_a_result_that_is_a_constant_on_the_devices() -> None:
 
 def test_the_text_of_a_collective_of_what_only_types_put_on_the_devices() -> None:
     def scattered(x: Any) -> Any:
-        return lax.psum_scatter(lax.pcast(x, "a", to="varying"), "a", tiled=True)
+        return lax.psum_scatter(compat.vary(x, "a"), "a", tiled=True)
 
     for name, (got,) in runs(scattered, X).items():
         assert name in FORMS
@@ -103,7 +104,7 @@ def unread_index(x: Any) -> None:
 
 
 def unread_sum(x: Any) -> None:
-    lax.psum(lax.pcast(x, "a", to="varying"), "a")
+    lax.psum(compat.vary(x, "a"), "a")
 
 
 @pytest.mark.parametrize("unread", [unread_index, unread_sum])

@@ -117,4 +117,5 @@ def _reduce_precision(call: ShardedCall) -> Any:
 
 @OPS.add("stablehlo.optimization_barrier")
 def _barrier(call: ShardedCall) -> Any:
-    return list(_lax.optimization_barrier(tuple(call.operands)))
+    # One by one: values of one barrier would vary over the axes of all of them.
+    return [_lax.optimization_barrier(x) for x in call.operands]

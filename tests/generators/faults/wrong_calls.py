@@ -198,8 +198,6 @@ CALLS: list[Row] = [
     ("a deallocated tensor", lambda: jm.jit(lambda x: x, mesh=mesh())(gone(lambda: spread(0, 1))), *HOST, r"deallocated"),
     ("a tensor of another mesh", lambda: jm.jit(lambda x: x, mesh=jm.make_mesh((4, 2)))(t()), *OTHER,
      r"y=2, x=4.*y=4, x=2.*one mesh"),
-    ("a result that is text", traced(lambda x: {"a": "text"}), *ARG, r"\['a'\].*'text'.*returns arrays"),
-    ("a result that is too wide", traced(lambda x: 2**40), *VALUE, r"1099511627776.*int32"),
     ("compiled, another shape", lambda: compiled()(FULL[:4]), *ARG, r"float32\[16, 8\], called with float32\[4, 8\]"),
     ("compiled, another dtype", lambda: compiled()(FULL.astype(np.int32)), *ARG, r"float32\[16, 8\].*int32\[16, 8\]"),
     ("compiled, another tree", lambda: compiled()([FULL]), *ARG, r"tree.*called with.*\[\*\]"),
@@ -574,8 +572,8 @@ MAPPED: list[Row] = [
     ("check_vma no truth", lambda: mapped(check_vma=np.ones(2)), *ARG, r"True or False as check_vma"),
     ("traced, a tensor", lambda: mapped().trace(t()), *ARG, r"argument 0.*MeshTensor.*full arrays"),
     ("traced, text", lambda: mapped().trace("text"), *ARG, r"'text'"),
-    ("a type of too many bytes", lambda: mapped()(jax.ShapeDtypeStruct((2**40, 2**40), jnp.float32)), *VERIFY,
-     rf"at most {2**63 - 1}"),
+    ("a type that holds no numbers", lambda: mapped()(jax.ShapeDtypeStruct((2**40, 2**40), jnp.float32)), *ARG,
+     "holds no numbers"),
 ]  # fmt: skip
 
 DROP_IN: list[tuple[str, Callable[[Any], Any]]] = [

@@ -327,8 +327,6 @@ PLAIN: dict[str, Target] = {
     "jit, called by name": Target(lambda x: doubled()(x=x), {"x": just(FULL)}),
     "jit, a static argument": Target(
         lambda n: jm.jit(lambda x, n: x, mesh=mesh(), static_argnums=1)(FULL, n), {"n": just(3)}),
-    "jit, two results": Target(
-        lambda y: jm.jit(lambda x: (double(x), y), mesh=ABSTRACT).trace(FULL), {"y": just(FULL)}),
     "trace": Target(lambda x: doubled().trace(x), {"x": just(FULL)}),
     "lower": Target(lambda x: doubled().lower(x), {"x": just(FULL)}),
     "dynamic": Target(lambda x: doubled().dynamic(x), {"x": just(FULL)}),

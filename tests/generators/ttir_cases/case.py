@@ -16,6 +16,7 @@ import jaxmesh as jm
 from jaxmesh.dialects import ttir as ttir_dialect
 from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.perform import evaluate
+from jaxmesh.jaxprs import compat
 
 BF16 = jnp.bfloat16
 MESH = {"x": 2}
@@ -200,7 +201,7 @@ def assert_cases(cases: list[Case]) -> None:
 
 
 def _varying(y: Any) -> Any:
-    return y if "x" in jax.typeof(y).manual_axis_type.varying else jax.lax.pcast(y, ("x",), to="varying")
+    return y if "x" in jax.typeof(y).manual_axis_type.varying else compat.vary(y, ("x",))
 
 
 def of_each_form(cases: list[Case]) -> list[Case]:
