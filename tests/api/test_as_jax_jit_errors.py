@@ -22,8 +22,8 @@ from tests.generators.as_jax_jit import (
     EXPLICIT,
     PACKAGE,
     W1,
-    X,
     Outcome,
+    X,
     anew,
     auto,
     explicit,
@@ -205,7 +205,10 @@ def notes(made: Outcome) -> list[str]:
 
 @pytest.mark.parametrize(
     "stage",
-    ["trace", *(pytest.param(name, marks=pytest.mark.xfail(reason="no api_boundary")) for name in ("lower", "eval_shape"))],
+    [
+        "trace",
+        *(pytest.param(name, marks=pytest.mark.xfail(reason="no api_boundary")) for name in ("lower", "eval_shape")),
+    ],
 )
 @pytest.mark.parametrize("f", [sums_along_a_misspelt_axis, branches_on_a_sum])
 def test_errors_of_the_stages(f: Callable[..., Any], stage: str) -> None:
@@ -288,7 +291,9 @@ def test_an_uneven_constraint_is_dropped_as_by_jax_with_a_warning() -> None:
         assert same(constrains_unevenly, X, in_shardings=auto("y")).error is None
 
 
-@pytest.mark.parametrize("enter", [lambda: jax.set_mesh(AUTO), lambda: jax.set_mesh(EXPLICIT)], ids=["auto", "explicit"])
+@pytest.mark.parametrize(
+    "enter", [lambda: jax.set_mesh(AUTO), lambda: jax.set_mesh(EXPLICIT)], ids=["auto", "explicit"]
+)
 @pytest.mark.parametrize("f", [constrains_by_a_misspelt_spec, *ERRORS[:7]])
 def test_errors_under_set_mesh(f: Callable[..., Any], enter: Callable[[], Any]) -> None:
     with enter():

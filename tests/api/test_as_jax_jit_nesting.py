@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Generator
 from typing import Any
@@ -32,13 +33,12 @@ from tests.generators.as_jax_jit import (
 )
 
 DEPTH = 8
-AGAINST = {jax.jit: 0, jm.jit: 1}
-"""The two forms of `jit`, and how many calls of each are `jm.jit`."""
+AGAINST: Any = jax.jit, jm.jit
 
 
-@pytest.fixture(autouse=True, params=[False, True], ids=["", "checked"])
+@pytest.fixture(params=[False, True], ids=["", "checked"])
 def checked(request: pytest.FixtureRequest) -> Generator[None]:
-    """Runs each test without and with comparisons of copies, which take another way through `jm.jit`."""
+    """Runs a test without and with comparisons of copies, which take another way through `jm.jit`."""
     with jm.check_replication(request.param):
         yield
 
@@ -77,17 +77,14 @@ def mapped(x: Any) -> Any:
     return jax.shard_map(layer, mesh=AUTO, in_specs=P("y"), out_specs=P("y"))(x)
 
 
-WRAPPERS: dict[str, Callable[[Callable[..., Any], Any], Callable[..., Any]]] = {
-    "jit": lambda f, jit: lambda x: f(x),
-    "jax.jit": lambda f, jit: jax.jit(lambda x: f(x)),
-    "grad": lambda f, jit: lambda x: jax.grad(lambda x: f(x).sum())(x),
-    "vmap": lambda f, jit: jax.vmap(lambda x: f(x)),
-    "scan": lambda f, jit: lambda x: lax.scan(lambda c, _: (f(c), None), x, None, 2)[0],
-    "cond": lambda f, jit: lambda x: lax.cond(x.sum() > 0, f, f, x),
-    "checkpoint": lambda f, jit: jax.checkpoint(lambda x: f(x)),
-    "shard_map": lambda f, jit: jax.shard_map(
-        lambda v: f(v), mesh=AUTO, in_specs=P("y"), out_specs=P("y"), check_vma=False
-    ),
+WRAPPERS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "jit": lambda f: lambda x: f(x),
+    "jax.jit": lambda f: jax.jit(lambda x: f(x)),
+    "grad": lambda f: lambda x: jax.grad(lambda x: f(x).sum())(x),
+    "vmap": lambda f: jax.vmap(lambda x: f(x)),
+    "scan": lambda f: lambda x: lax.scan(lambda c, _: (f(c), None), x, None, 2)[0],
+    "cond": lambda f: lambda x: lax.cond(x.sum() > 0, f, f, x),
+    "checkpoint": lambda f: jax.checkpoint(lambda x: f(x)),
 }
 
 
@@ -95,7 +92,7 @@ def nest(f: Callable[..., Any], jit: Any, wrapper: str, depth: int, **options: A
     """Returns a function within programs, each made of a transformation of the program within."""
     program = jit(f, **options)
     for _ in range(depth - 1):
-        program = jit(WRAPPERS[wrapper](program, jit), **options)
+        program = jit(WRAPPERS[wrapper](program), **options)
     return program
 
 
@@ -104,8 +101,9 @@ def argument(wrapper: str, depth: int) -> Any:
     return np.ones((*[1] * (depth - 1) * (wrapper == "vmap"), 4, 8), np.float32)
 
 
+@pytest.mark.usefixtures("checked")
 @pytest.mark.parametrize("raises", [False, True], ids=["returns", "raises"])
-@pytest.mark.parametrize("wrapper", [w for w in WRAPPERS if w != "shard_map"])
+@pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_a_function_eight_programs_deep_is_called_as_often_as_by_jax(wrapper: str, raises: bool) -> None:
     depth = 4 if wrapper in ("grad", "scan", "cond") else DEPTH
     calls, ends = [], []
@@ -119,6 +117,7 @@ def test_a_function_eight_programs_deep_is_called_as_often_as_by_jax(wrapper: st
         same_results(ends[1].result, ends[0].result)
 
 
+@pytest.mark.usefixtures("checked")
 @pytest.mark.parametrize("options", [{}, {"in_shardings": auto("y")}], ids=["", "in_shardings"])
 @pytest.mark.parametrize("x", [X, put(X, auto("y")), put(X, explicit("y"))], ids=["host", "auto", "explicit"])
 def test_a_function_is_called_once(options: dict[str, Any], x: Any) -> None:
@@ -136,6 +135,7 @@ def test_a_function_is_called_once(options: dict[str, Any], x: Any) -> None:
     assert first.calls == 1
 
 
+@pytest.mark.usefixtures("checked")
 @pytest.mark.parametrize("stage", ["__call__", "trace", "lower", "eval_shape"])
 def test_each_stage_calls_a_function_once(stage: str) -> None:
     counted, raising = Counted(layer), Counted(layer, True)
@@ -155,6 +155,7 @@ def test_the_stages_after_a_trace_call_nothing() -> None:
     assert counted.calls == 1
 
 
+@pytest.mark.usefixtures("checked")
 @pytest.mark.parametrize("raises", [False, True], ids=["returns", "raises"])
 @pytest.mark.parametrize("depth", [1, 2, DEPTH])
 def test_a_program_that_splits_by_hand_is_called_twice_at_most(depth: int, raises: bool) -> None:
@@ -182,8 +183,6 @@ def test_a_mapped_body_is_called_as_often_as_by_jax() -> None:
 
 def calls_of_frames(run: Callable[[], Any]) -> int:
     """Returns how many functions Python calls."""
-    import sys
-
     count = 0
 
     def note(_frame: Any, event: str, _arg: Any) -> None:
@@ -237,7 +236,9 @@ OUTER: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "scan": lambda g: lambda x, w: lax.scan(lambda c, _: (g(c, w) @ w.T, c.sum()), x, None, 3),
     "checkpoint": lambda g: lambda x, w: jax.grad(lambda x: jax.checkpoint(g)(x, w).sum())(x),
     "jvp": lambda g: lambda x, w: jax.jvp(lambda x: g(x, w), (x,), (x * 2,)),
-    "while": lambda g: lambda x, w: lax.while_loop(lambda c: c.sum() < 0, lambda c: g(c, w) @ w.T, x),
+    "while": lambda g: (
+        lambda x, w: lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, g(c[1], w) @ w.T), (0, x))[1]
+    ),
 }
 
 
@@ -356,7 +357,8 @@ def test_remat_in_a_scan(name: str) -> None:
     ws = np.stack([W1] * 3), np.stack([W2] * 3)
     options = {"in_shardings": (auto("y"), (auto(None, None, "x"), auto(None, "x")))}
     plain, remat = (
-        jm.jit(jax.grad(functools.partial(loss, wrap), argnums=(0, 1)), **options) for wrap in (lambda f: f, REMAT[name])
+        jm.jit(jax.grad(functools.partial(loss, wrap), argnums=(0, 1)), **options)
+        for wrap in (lambda f: f, REMAT[name])
     )
     counted = collectives(remat.trace(X, ws).as_text())
     assert counted == collectives(plain.trace(X, ws).as_text())

@@ -24,7 +24,9 @@ AUTO, EXPLICIT = (
     for kind in (AxisType.Auto, AxisType.Explicit)
 )
 MESHES = [AUTO, EXPLICIT]
-X, W1, W2 = (np.random.default_rng(i).normal(size=s).astype(np.float32) for i, s in enumerate([(4, 8), (8, 16), (16, 8)]))
+X, W1, W2 = (
+    np.random.default_rng(i).normal(size=s).astype(np.float32) for i, s in enumerate([(4, 8), (8, 16), (16, 8)])
+)
 
 
 def auto(*spec: Any) -> NamedSharding:
