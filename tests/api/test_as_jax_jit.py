@@ -273,6 +273,7 @@ def noise(key: Any, x: Any) -> Any:
     return x + jax.random.uniform(first, x.shape), second, jax.random.key_data(jax.random.fold_in(key, 3))
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "unsafe_rbg"])
 @pytest.mark.parametrize(("mesh", "on_mesh"), [(AUTO, True), (EXPLICIT, True), (AUTO, False)])
 def test_random_keys_of_every_implementation(impl: str, mesh: Any, on_mesh: bool) -> None:

@@ -171,6 +171,7 @@ ERRORS = [
 ]  # fmt: skip
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("f", ERRORS)
 def test_errors_of_a_function(f: Callable[..., Any]) -> None:
     """The type, text, chain and frames are those of JAX, in a program over one device and over a mesh."""
@@ -201,6 +202,9 @@ def test_frames_in_every_mode(f: Callable[..., Any], mode: str) -> None:
 
 def notes(made: Outcome) -> list[str]:
     return list(getattr(made.error, "__notes__", []))
+
+
+UNFILTERED = pytest.mark.xfail(reason="frames of these methods stay in tracebacks")
 
 
 @pytest.mark.parametrize(
@@ -291,12 +295,11 @@ def test_an_uneven_constraint_is_dropped_as_by_jax_with_a_warning() -> None:
         assert same(constrains_unevenly, X, in_shardings=auto("y")).error is None
 
 
-@pytest.mark.parametrize(
-    "enter", [lambda: jax.set_mesh(AUTO), lambda: jax.set_mesh(EXPLICIT)], ids=["auto", "explicit"]
-)
+@pytest.mark.quick(3)
+@pytest.mark.parametrize("mesh", [AUTO, EXPLICIT], ids=["auto", "explicit"])
 @pytest.mark.parametrize("f", [constrains_by_a_misspelt_spec, *ERRORS[:7]])
-def test_errors_under_set_mesh(f: Callable[..., Any], enter: Callable[[], Any]) -> None:
-    with enter():
+def test_errors_under_set_mesh(f: Callable[..., Any], mesh: Any) -> None:
+    with jax.set_mesh(mesh):
         assert same(f, X).error is not None
 
 
