@@ -171,7 +171,7 @@ ERRORS = [
 ]  # fmt: skip
 
 
-@pytest.mark.quick(2)
+@pytest.mark.slow(but_one_in=2)
 @pytest.mark.parametrize("f", ERRORS)
 def test_errors_of_a_function(f: Callable[..., Any]) -> None:
     """The type, text, chain and frames are those of JAX, in a program over one device and over a mesh."""
@@ -204,15 +204,9 @@ def notes(made: Outcome) -> list[str]:
     return list(getattr(made.error, "__notes__", []))
 
 
-UNFILTERED = pytest.mark.xfail(reason="frames of these methods stay in tracebacks")
-
-
 @pytest.mark.parametrize(
     "stage",
-    [
-        "trace",
-        *(pytest.param(name, marks=pytest.mark.xfail(reason="no api_boundary")) for name in ("lower", "eval_shape")),
-    ],
+    ["trace", "lower", "eval_shape"],
 )
 @pytest.mark.parametrize("f", [sums_along_a_misspelt_axis, branches_on_a_sum])
 def test_errors_of_the_stages(f: Callable[..., Any], stage: str) -> None:
@@ -295,7 +289,7 @@ def test_an_uneven_constraint_is_dropped_as_by_jax_with_a_warning() -> None:
         assert same(constrains_unevenly, X, in_shardings=auto("y")).error is None
 
 
-@pytest.mark.quick(3)
+@pytest.mark.slow(but_one_in=3)
 @pytest.mark.parametrize("mesh", [AUTO, EXPLICIT], ids=["auto", "explicit"])
 @pytest.mark.parametrize("f", [constrains_by_a_misspelt_spec, *ERRORS[:7]])
 def test_errors_under_set_mesh(f: Callable[..., Any], mesh: Any) -> None:

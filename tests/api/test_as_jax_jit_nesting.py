@@ -101,7 +101,7 @@ def argument(wrapper: str, depth: int) -> Any:
     return np.ones((*[1] * (depth - 1) * (wrapper == "vmap"), 4, 8), np.float32)
 
 
-@pytest.mark.quick(3)
+@pytest.mark.slow(but_one_in=3)
 @pytest.mark.usefixtures("checked")
 @pytest.mark.parametrize("raises", [False, True], ids=["returns", "raises"])
 @pytest.mark.parametrize("wrapper", WRAPPERS)
@@ -118,7 +118,7 @@ def test_a_function_eight_programs_deep_is_called_as_often_as_by_jax(wrapper: st
         same_results(ends[1].result, ends[0].result)
 
 
-@pytest.mark.quick(2)
+@pytest.mark.slow(but_one_in=2)
 @pytest.mark.usefixtures("checked")
 @pytest.mark.parametrize("options", [{}, {"in_shardings": auto("y")}], ids=["", "in_shardings"])
 @pytest.mark.parametrize("x", [X, put(X, auto("y")), put(X, explicit("y"))], ids=["host", "auto", "explicit"])
@@ -244,7 +244,7 @@ OUTER: dict[str, Callable[[Any], Callable[..., Any]]] = {
 }
 
 
-@pytest.mark.quick(2)
+@pytest.mark.slow(but_one_in=2)
 @pytest.mark.parametrize("name", OUTER)
 def test_a_program_within_a_program_keeps_its_shardings(name: str) -> None:
     options = {"in_shardings": (auto("y", "x"), auto("x"))}
@@ -286,7 +286,7 @@ TRANSFORMS: dict[str, Callable[[Callable[..., Any]], Any]] = {
 }
 
 
-@pytest.mark.quick(3)
+@pytest.mark.slow(but_one_in=3)
 @pytest.mark.parametrize("name", TRANSFORMS)
 @pytest.mark.parametrize("options", [{}, {"in_shardings": (None, auto("x")), "out_shardings": auto(None, "y")}])
 def test_transformations_of_a_program(name: str, options: dict[str, Any]) -> None:
@@ -344,7 +344,7 @@ def gradients(f: Callable[..., Any]) -> Callable[..., Any]:
     return jax.grad(lambda *args: f(*args).sum(), argnums=(0, 1, 2))
 
 
-@pytest.mark.quick(2)
+@pytest.mark.slow(but_one_in=2)
 @pytest.mark.parametrize("name", REMAT)
 def test_remat_needs_the_collectives_of_the_plain_program(name: str) -> None:
     plain = jm.jit(gradients(block), in_shardings=SPECS)
