@@ -40,27 +40,24 @@ Fault = tuple[str, str]
 """The kind of a fault, and what it is."""
 
 _ARGMAX = "the largest value of a split dim, with its place: XLA gathers one per device, the import gathers the dim"
-_LOOP = "the shardings that JAX's propagation ends with in a loop, a slice or a gather are not those of the import"
+_DEAD = "JAX leaves out what no result needs before it propagates shardings; a constraint there decides here"
+_DYNAMIC = "the import gathers a dim that a dynamic_slice cuts, and its result is whole; JAX splits the result again"
 LISTED = (
     ("traffic", "argmax", _ARGMAX),
     ("traffic", "onehot", _ARGMAX),
-    ("sharding", "dynamic", _LOOP),
+    ("sharding", "unused", _DEAD),
+    ("sharding", "dynamic", _DYNAMIC),
 )
-"""By the kind of a fault and the beginning of a step's or a block's name, why a program may have it."""
+"""By the kind of a fault and the beginning of a step's name, why a program may have it."""
 
 
 def reason(program: NestedProgram, found: Fault) -> str | None:
     """Returns why a program may have a fault; None for a fault that none may have."""
-    names = [*program.names, *(b.kind for b in every_block(program.blocks))]
+    used = {*program.results}.union(*(s.operands for s in program.steps))
+    unused = [i for i in range(len(program.steps)) if len(program.shapes) + i not in used]
+    names = [*program.names, *("unused" for _ in unused)]
     fits = (why for kind, name, why in LISTED if found[0].startswith(kind) and any(n.startswith(name) for n in names))
     return next(fits, None)
-
-
-def every_block(blocks: Sequence[Block]) -> Iterator[Block]:
-    """Returns blocks and the blocks in them."""
-    for block in blocks:
-        yield block
-        yield from every_block(block.inner)
 
 
 def arguments_of(program: NestedProgram, seed: int) -> list[Any]:

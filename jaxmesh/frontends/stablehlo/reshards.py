@@ -59,9 +59,7 @@ def _plan_without_single(
     return [*left, *_plan(shared(source), shared(target), shape, sizes), *entered]
 
 
-def _plan(
-    source: Sharding, target: Sharding, shape: tuple[int, ...], sizes: Mapping[str, int]
-) -> list[ReshardStep]:
+def _plan(source: Sharding, target: Sharding, shape: tuple[int, ...], sizes: Mapping[str, int]) -> list[ReshardStep]:
     now, moves = [list(a) for a in source], list[ReshardStep]()
     while now != [list(a) for a in target]:
         for move in _group(now, target) or [next(_possible(now, target, shape, sizes))]:
