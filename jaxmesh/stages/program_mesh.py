@@ -99,12 +99,12 @@ def _one_of(sources: Sequence[Source]) -> AnyMesh:
 
 
 def _of_equations(plain: FunctionTrace) -> AnyMesh | None:
+    """Returns the mesh of the first `shard_map` or constraint, of one with devices if there is any."""
+    meshes: list[AnyMesh] = []
     for eqn in walk.all_eqns(plain.jaxpr):
-        if is_region(eqn):
-            return eqn.params["mesh"]
-        for sharding in wanted_by(eqn):
-            return sharding.mesh
-    return None
+        meshes += [eqn.params["mesh"]] if is_region(eqn) else [s.mesh for s in wanted_by(eqn)]
+    with_devices = (m for m in meshes if isinstance(m, Mesh))
+    return next(with_devices, next(iter(meshes), None))
 
 
 def assign_devices(mesh: AnyMesh, devices: Sequence[Any] | None) -> AnyMesh:

@@ -20,6 +20,7 @@ from jaxmesh.dialects.textual import check_executable
 from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError
 from jaxmesh.jaxprs import walk
+from jaxmesh.jaxprs.user_trace import without_mesh
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.runtime.progress import progress
 from jaxmesh.runtime.reference import run_reference
@@ -184,7 +185,8 @@ class Stage(abc.ABC):
         if is_enabled(check_replication):
             check_arguments((args, kwargs))
             program = add_checks(program, boundary.sizes)
-        outs = run_reference(program, boundary.residencies, boundary.sizes, shards, RULES[self._level])
+        with without_mesh():
+            outs = run_reference(program, boundary.residencies, boundary.sizes, shards, RULES[self._level])
         # The residency of a result is static: a branch that is not taken counts too.
         coordinates = list(itertools.product(*map(range, boundary.sizes.values())))
         for i, (x, residency) in enumerate(zip(outs, self.residency.results, strict=True)):

@@ -25,11 +25,12 @@ Op = Callable[[np.random.Generator, Sequence[Any]], tuple[str, Callable[..., Any
 
 @dataclass(frozen=True)
 class Step:
-    """One operation: its name, its function of earlier values, and which."""
+    """One operation: its name, its function of earlier values, which, and the function on values without shardings."""
 
     name: str
     fun: Callable[..., Any]
     operands: tuple[int, ...]
+    plain: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)

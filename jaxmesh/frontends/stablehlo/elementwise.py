@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.frontends.jax.retype import join_axes, spread
+from jaxmesh.frontends.jax.retype import join_axes, spread, varying
 from jaxmesh.frontends.stablehlo.call import Meaning, OpFamily, ShardedCall
 from jaxmesh.frontends.stablehlo.kept_ops import keep_op
 
@@ -117,5 +117,11 @@ def _reduce_precision(call: ShardedCall) -> Any:
 
 @OPS.add("stablehlo.optimization_barrier")
 def _barrier(call: ShardedCall) -> Any:
-    # One by one: values of one barrier would vary over the axes of all of them.
-    return [_lax.optimization_barrier(x) for x in call.operands]
+    # One barrier would make copies vary over the axes of the other operands.
+    results = list(call.operands)
+    for axes in dict.fromkeys(map(varying, results)):
+        places = [i for i, x in enumerate(call.operands) if varying(x) == axes]
+        passed = _lax.optimization_barrier(tuple(call.operands[i] for i in places))
+        for i, x in zip(places, passed, strict=True):
+            results[i] = x
+    return results

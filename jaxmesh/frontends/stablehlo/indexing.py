@@ -12,7 +12,7 @@ from jaxlib.mlir.dialects import stablehlo
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
 from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall
-from jaxmesh.frontends.stablehlo.reductions import body_ops, kind_of, returned
+from jaxmesh.frontends.stablehlo.reductions import body_ops, kind_of, look_through, returned
 from jaxmesh.frontends.stablehlo.values import all_reduce, axis_position
 
 OPS = OpFamily()
@@ -162,7 +162,9 @@ def _apply(call: ShardedCall, x: Any, indices: Any, updates: Any, numbers: Any) 
         return x
     if not inner and kept == block.arguments[1]:
         return _lax.scatter(x, indices, updates, numbers, unique_indices=unique, mode=_DROP)
-    if [o.name for o in inner] == ["stablehlo.subtract"] and list(inner[0].operands) == list(block.arguments):
+    if [o.name for o in inner] == ["stablehlo.subtract"] and list(map(look_through, inner[0].operands)) == [
+        *block.arguments
+    ]:
         return _lax.scatter_add(x, indices, -updates, numbers, unique_indices=unique, mode=_DROP)
     raise UnsupportedError(
         f"a scatter whose body is {[o.name for o in inner]}; supported are sums, differences, products, minima, maxima "

@@ -32,10 +32,11 @@ def body_ops(op: Any, region: int = 0) -> list[Any]:
 def returned(op: Any, region: int = 0) -> list[Any]:
     """Returns the values that a region returns, looking through Shardy's ops."""
     last = [o.operation for o in op.regions[region].blocks[0].operations][-1]
-    return [_look_through(v) for v in last.operands]
+    return [look_through(v) for v in last.operands]
 
 
-def _look_through(value: Any) -> Any:
+def look_through(value: Any) -> Any:
+    """Returns the value that Shardy's ops in a region of scalars pass on."""
     while getattr(value.owner, "name", "").startswith("sdy."):
         value = value.owner.operands[0]
     return value
@@ -51,7 +52,7 @@ def kind_of(op: Any, region: int = 0) -> str | None:
     if len(inner) != 1 or len(block.arguments) != 2 or returned(op, region) != list(last[0].results):
         return None
     kind = _KINDS.get(inner[0].name.removeprefix("stablehlo."))
-    same = set(inner[0].operands) == set(block.arguments)
+    same = set(map(look_through, inner[0].operands)) == set(block.arguments)
     is_bool = str(block.arguments[0].type.element_type) == "i1"
     if not same or kind is None:
         return None

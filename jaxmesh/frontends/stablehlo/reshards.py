@@ -37,7 +37,29 @@ def plan(source: Sharding, target: Sharding, shape: tuple[int, ...], sizes: Mapp
     ['all_gather y', 'all_gather x', 'slice y']
     >>> [f"{m.kind} {m.axis}" for m in plan((("x", "y"), ()), ((), ("x", "y")), (8, 8), {"y": 2, "x": 4})]
     ['all_to_all x', 'all_to_all y']
+    >>> [f"{m.kind} {m.axis}" for m in plan((("y", "x"),), (("x",),), (8,), {"y": 1, "x": 4})]
+    ['all_gather y']
     """
+    moves = _plan(source, target, shape, sizes)
+    apart = _plan_without_single(source, target, shape, sizes) if 1 in sizes.values() else moves
+    return min(moves, apart, key=lambda found: sum(sizes[m.axis] > 1 for m in found))
+
+
+def _plan_without_single(
+    source: Sharding, target: Sharding, shape: tuple[int, ...], sizes: Mapping[str, int]
+) -> list[ReshardStep]:
+    """Returns the steps if axes of size 1, which split nothing, leave a dim first and enter one last."""
+
+    def shared(sharding: Sharding) -> Sharding:
+        return tuple(tuple(a for a in axes if sizes[a] > 1) for axes in sharding)
+
+    pairs = list(enumerate(zip(source, target, strict=True)))
+    left = [ReshardStep("all_gather", a, i) for i, (s, t) in pairs for a in s if sizes[a] == 1 and a not in t]
+    entered = [ReshardStep("slice", a, i) for i, (s, t) in pairs for a in t if sizes[a] == 1 and a not in s]
+    return [*left, *_plan(shared(source), shared(target), shape, sizes), *entered]
+
+
+def _plan(source: Sharding, target: Sharding, shape: tuple[int, ...], sizes: Mapping[str, int]) -> list[ReshardStep]:
     now, moves = [list(a) for a in source], list[ReshardStep]()
     while now != [list(a) for a in target]:
         for move in _group(now, target) or [next(_possible(now, target, shape, sizes))]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,7 @@ from jaxmesh.sharding.mesh import AnyMesh, show_mesh
 
 _CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast", "device_put", "jit", "pjit")
 """JAX's primitives that ask for a sharding inside of a program."""
-_USERS = ("sharding_constraint", "device_put")
+_USERS = ("sharding_constraint", "device_put", "jit", "pjit")
 """Those that only a user's call makes."""
 
 
@@ -140,7 +141,8 @@ def is_automatic(plain: Jaxpr, asked: Asked) -> bool:
     """Returns True if the partitioner decides on a program: shardings are asked for somewhere."""
     if asked.splits():
         return True
-    explicit = any(_typed_split(v.aval) for v in walk.open_jaxpr(plain).invars)
+    made = (v for e in walk.all_eqns(plain) for v in e.outvars)
+    explicit = any(_typed_split(v.aval) for v in itertools.chain(walk.open_jaxpr(plain).invars, made))
     return explicit or bool(constraints(plain))
 
 

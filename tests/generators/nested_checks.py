@@ -1,0 +1,274 @@
+"""What holds of a nested program: its values, its shardings and what it moves, beside those of JAX; and how to cut it.
+
+`python -m tests.generators.nested_checks N [SEED] [STEP]` checks N programs and prints the smallest form of those that
+fail; with `--whole` as they were drawn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+
+from jaxmesh import errors
+from tests.generators.hlo_traffic import moved
+from tests.generators.nested_programs import Block, NestedProgram, draw, make_meshes
+from tests.generators.oracles import same_bits
+from tests.generators.outcome import Outcome
+from tests.generators.plain_traffic import MOST
+from tests.generators.quick_compilation import quick_compilation
+
+MOVES = (
+    "relu", "max", "transpose", "ravel", "fold", "roll", "flip", "slice", "stride", "pad", "concat", "sort", "gather",
+    "update", "dynamic", "repeat", "where", "constraint", "reshard",
+)  # fmt: skip
+"""Steps that compute nothing that rounds."""
+
+REASON = "XLA permutes shards, for edges of neighbours or an axis that goes to another dim; the import gathers the dim"
+"""Why a program may move more than `MOST` times as much as XLA's if XLA's has a collective_permute: as in the table."""
+
+Fault = tuple[str, str]
+"""The kind of a fault, and what it is."""
+
+_ARGMAX = "the largest value of a split dim, with its place: XLA gathers one per device, the import gathers the dim"
+_DEAD = "JAX leaves out what no result needs before it propagates shardings; a constraint there decides here"
+_DYNAMIC = "the import gathers a dim that a dynamic_slice cuts, and its result is whole; JAX splits the result again"
+LISTED = (
+    ("traffic", "argmax", _ARGMAX),
+    ("traffic", "onehot", _ARGMAX),
+    ("sharding", "unused", _DEAD),
+    ("sharding", "dynamic", _DYNAMIC),
+)
+"""By the kind of a fault and the beginning of a step's name, why a program may have it."""
+
+
+def reason(program: NestedProgram, found: Fault) -> str | None:
+    """Returns why a program may have a fault; None for a fault that none may have."""
+    used = {*program.results}.union(*(s.operands for s in program.steps))
+    unused = [i for i in range(len(program.steps)) if len(program.shapes) + i not in used]
+    names = [*program.names, *("unused" for _ in unused)]
+    fits = (why for kind, name, why in LISTED if found[0].startswith(kind) and any(n.startswith(name) for n in names))
+    return next(fits, None)
+
+
+def arguments_of(program: NestedProgram, seed: int) -> list[Any]:
+    """Returns random arguments, on the mesh where they are placed."""
+    rng = np.random.default_rng(seed)
+    rows = zip(program.shapes, program.placed, strict=True)
+    return [
+        x if spec is None else jax.device_put(x, NamedSharding(program.mesh, spec))
+        for shape, spec in rows
+        for x in [rng.standard_normal(shape).astype(np.float32)]
+    ]
+
+
+def fault(program: NestedProgram, seed: int, *, traffic: bool = True, reference: bool = True) -> Fault | None:
+    """Runs a program in every way; returns the first thing that does not hold."""
+    try:
+        with contextlib.nullcontext() if traffic else quick_compilation():
+            return _fault(program, seed, traffic, reference)
+    except Exception as error:
+        return f"check: {type(error).__name__}", _named(error)
+
+
+def _fault(program: NestedProgram, seed: int, traffic: bool, reference: bool) -> Fault | None:
+    args = arguments_of(program, seed)
+    want = jax.jit(program.function(None))(*map(np.asarray, args))
+    with program.context(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", errors.ShardingWarning)
+        theirs, failed = _attempt(lambda: program.by_jax()(*args))
+        ours, failure = _attempt(lambda: program.by_jaxmesh()(*args))
+        if failed is not None or failure is not None:
+            same = type(failed) is type(failure)
+            return None if same else ("error", f"JAX: {_named(failed)}; jaxmesh: {_named(failure)}")
+        traced = program.by_jaxmesh().trace(*args)
+        if traced.inexpressible is not None:
+            return "inexpressible", str(traced.inexpressible)
+        lowered = traced.lower()
+        compiled = lowered.compile()
+        ways = {"jax.jit": theirs, "jm.jit": ours, "compile": compiled(*args)}
+    if reference:
+        ways["reference"] = lowered.reference(*args)
+    with program.context():
+        return _differing(program, want, ways) or (_lost(program, args, compiled) if traffic else None)
+
+
+def _attempt(work: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    try:
+        return work(), None
+    except Exception as error:
+        return None, error
+
+
+def _named(error: Exception | None) -> str:
+    return "no error" if error is None else f"{type(error).__name__}: {str(error)[:400]}"
+
+
+def _differing(program: NestedProgram, want: Any, ways: dict[str, Any]) -> Fault | None:
+    """Returns the first way whose results are not those of the program unsharded, or do not lie as JAX's do."""
+    exact = not program.gradient and all(n.startswith(MOVES) for n in program.names)
+    for name in sorted({*ways} - {"jax.jit"}):
+        # XLA's partitioner itself is wrong at times: the program unsharded says what is right.
+        if wrong := _unlike(ways[name], want, exact):
+            return f"value by {name}", wrong
+    for name in ("jm.jit", "compile"):
+        for i, (x, y) in enumerate(zip(ways[name], ways["jax.jit"], strict=True)):
+            if not isinstance(y.sharding, NamedSharding):
+                # JAX knows no mesh: no sharding was given.
+                continue
+            if not x.sharding.is_equivalent_to(y.sharding, x.ndim):
+                return f"sharding by {name}", f"result {i} is {_spec(x)}, by JAX {_spec(y)}"
+            if program.explicit and x.sharding.mesh != y.sharding.mesh:
+                return f"mesh by {name}", f"result {i} is on {x.sharding.mesh}, by JAX on {y.sharding.mesh}"
+    return None
+
+
+def _spec(x: Any) -> Any:
+    return getattr(x.sharding, "spec", x.sharding)
+
+
+def _unlike(got: Sequence[Any], want: Sequence[Any], exact: bool) -> str | None:
+    if len(got) != len(want):
+        return f"{len(got)} results, not {len(want)}"
+    for i, (a, b) in enumerate(zip(got, want, strict=True)):
+        x, y = np.asarray(a), np.asarray(b)
+        if x.shape != y.shape or x.dtype != y.dtype:
+            return f"result {i} is {x.dtype}{x.shape}, unsharded {y.dtype}{y.shape}"
+        scale = 1 + float(np.max(np.abs(y), initial=0))
+        alike = same_bits(x, y) if exact else np.allclose(x, y, rtol=1e-4, atol=2e-5 * scale, equal_nan=True)
+        if not alike:
+            return f"result {i} differs by {np.max(np.abs(x - y))} of {scale}"
+    return None
+
+
+def _lost(program: NestedProgram, args: Sequence[Any], compiled: Any) -> Fault | None:
+    """Returns what a program moves more than JAX's, unless it has the `REASON`."""
+    sizes = dict(program.mesh.shape)
+    texts = program.by_jax().lower(*args).compile().as_text(), compiled.as_text()
+    theirs, ours = ({f"{k} {'.'.join(a)}": sent for (k, a), (_, sent) in moved(t, sizes).items()} for t in texts)
+    if any(name.startswith("collective_permute") for name in theirs):
+        return None
+    xla, here = sum(theirs.values()), sum(ours.values())
+    return ("traffic", f"{here} bytes {ours}, XLA {xla} {theirs}") if here > MOST * xla else None
+
+
+# --- cutting ---------------------------------------------------------------------------------------------------------
+
+
+def smallest(program: NestedProgram, kind: str, seed: int) -> NestedProgram:
+    """Returns a program that still has a fault of the kind, and of which no part can be left out."""
+    while True:
+        for less in _smaller(program):
+            found = fault(less, seed, traffic=kind == "traffic", reference="reference" in kind)
+            if found is not None and found[0] == kind:
+                program = less
+                break
+        else:
+            return program
+
+
+def _smaller(program: NestedProgram) -> Iterator[NestedProgram]:
+    if program.blocks:
+        yield replace(program, blocks=())
+    if len(program.blocks) > 1:
+        yield from (replace(program, blocks=(b,)) for b in program.blocks)
+    for i in range(len(program.steps)):
+        if (less := _without(program, i)) is not None:
+            yield less
+    if program.gradient:
+        yield replace(program, gradient=False, out_specs=(None,) * len(program.results))
+    if len(program.results) > 1:
+        for i in range(len(program.results)):
+            outs = program.out_specs if program.gradient else program.out_specs[i : i + 1]
+            yield replace(program, results=program.results[i : i + 1], out_specs=outs)
+    for blocks in _fewer(program.blocks):
+        yield replace(program, blocks=blocks)
+    for name in () if program.explicit else ("in_specs", "out_specs", "placed"):
+        specs = getattr(program, name)
+        for i in [i for i, s in enumerate(specs) if s is not None]:
+            yield replace(program, **{name: (*specs[:i], None, *specs[i + 1 :])})
+    if program.full_results is not None:
+        yield replace(program, full_results=None)
+
+
+def _fewer(blocks: tuple[Block, ...]) -> Iterator[tuple[Block, ...]]:
+    for i, b in enumerate(blocks):
+        yield (*blocks[:i], *b.inner, *blocks[i + 1 :])
+        for inner in _fewer(b.inner):
+            yield (*blocks[:i], replace(b, inner=inner), *blocks[i + 1 :])
+        for k in range(len(b.specs)):
+            yield (*blocks[:i], replace(b, specs=b.specs[:k] + b.specs[k + 1 :]), *blocks[i + 1 :])
+
+
+def _without(program: NestedProgram, at: int) -> NestedProgram | None:
+    """Returns a program without a step, whose users take its first operand."""
+    first = len(program.shapes)
+    gone, instead = first + at, program.steps[at].operands[0]
+
+    def renumbered(i: int) -> int:
+        i = instead if i == gone else i
+        return i - (i > gone)
+
+    def cut(b: Block) -> Block:
+        specs = tuple((i - (i > gone), s) for i, s in b.specs if i != gone)
+        inner = tuple(c for c in map(cut, b.inner) if c.start < c.stop)
+        return replace(b, start=b.start - (b.start > at), stop=b.stop - (b.stop > at), specs=specs, inner=inner)
+
+    steps = [replace(s, operands=tuple(map(renumbered, s.operands))) for s in program.steps]
+    steps.pop(at)
+    if not steps:
+        return None
+    blocks = tuple(b for b in map(cut, program.blocks) if b.start < b.stop)
+    results = tuple(map(renumbered, program.results))
+    outs = program.out_specs
+    if len(set(results)) < len(results):
+        results, outs = results[:1], outs if program.gradient else outs[:1]
+    return replace(program, steps=tuple(steps), blocks=blocks, results=results, out_specs=outs)
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def run(count: int, seed: int, say: Callable[[str], None], step: int = 1, cut: bool = True) -> Outcome:
+    """Checks random programs and reports those that fail, cut; every second for what it moves."""
+    meshes, explicit, started = make_meshes(), make_meshes(explicit=True), time.perf_counter()
+    failures, kinds = list[str](), Counter[str]()
+    for number in range(seed, seed + count * step, step):
+        program = draw(number, meshes, explicit)
+        found = fault(program, number, traffic=number // step % 2 == 0, reference=number // step % 4 == 1)
+        if found is not None and reason(program, found) is None:
+            kinds[found[0]] += 1
+            small = smallest(program, found[0], number) if cut else program
+            shown = fault(small, number, traffic=found[0] == "traffic") if cut else found
+            failures.append(f"seed {number}: {shown}\n{small}")
+            say(failures[-1])
+        if number // step % 40 == 39:
+            jax.clear_caches()
+            say(f"{number}: {time.perf_counter() - started:.0f} s, {dict(kinds)}")
+    proved = f"{count} random nested programs give what they give unsharded, with JAX's shardings and traffic"
+    return Outcome("nested programs", proved, count, tuple(failures), time.perf_counter() - started)
+
+
+def main(arguments: Sequence[str]) -> int:
+    from jaxmesh.sharding.mesh import emulate
+    from tests.generators.outcome import DEVICES, report, say
+
+    emulate(DEVICES)
+    numbers = [a for a in arguments if a != "--whole"]
+    count, seed, step = (*map(int, numbers), *(1, 0, 1)[len(numbers) :])
+    outcome = run(count, seed, say, step, cut="--whole" not in arguments)
+    print(report([outcome]))
+    return 0 if outcome.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
