@@ -185,7 +185,7 @@ class JitFunction:
             return self._plain(*args, **kwargs)
 
     def _context(self) -> Any:
-        """Returns the context that sets the function's mesh for a trace; without a mesh, the call's context stays."""
+        """Returns the context of a trace; sets the function's mesh if the call's context lacks a mesh."""
         return contextlib.nullcontext() if self._mesh is None else mesh_context(self._mesh)
 
     def _launch(self, args: Any, kwargs: Any) -> Any:

@@ -116,7 +116,7 @@ def requested_shardings(
 
 
 def _on_program_mesh(sharding: Any, mesh: AnyMesh, what: str) -> Any:
-    """Returns a `NamedSharding` over the program's mesh; returns any other sharding unchanged."""
+    """Returns a `NamedSharding` over the program's mesh; other shardings, and those over one device, are unchanged."""
     if not isinstance(sharding, NamedSharding) or (sharding.mesh.size == 1 and mesh.size > 1):
         return sharding
     if dict(sharding.mesh.shape) != dict(mesh.shape):
