@@ -26,18 +26,18 @@ def backend_started() -> bool:
 
 
 def is_multi_process() -> bool:
-    """Returns True if this process is one of several that are joined."""
+    """Returns True if this process has joined other processes."""
     state: Any = distributed.global_state
     return state.client is not None and state.num_processes > 1
 
 
 def watch_forks() -> None:
-    """Notes in every process that is forked from now on whether its parent had devices; see `has_lost_devices`."""
+    """Notes, in every process that is forked later, if its parent had devices; see `has_lost_devices`."""
     os.register_at_fork(after_in_child=_after_fork)
 
 
 def has_lost_devices() -> bool:
-    """Returns True in a process that was forked from one in which JAX had started its devices."""
+    """Returns True if this process was forked after JAX had started the devices of its parent."""
     return _forked
 
 

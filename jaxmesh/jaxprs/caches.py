@@ -1,6 +1,6 @@
 """Caches that are bounded, thread-safe, and emptied by `jax.clear_caches()`.
 
-JAX has no public hook for `clear_caches`, and none that names all settings that a trace depends on: x64, precision,
+JAX's public API lacks a hook for `clear_caches`, and a list of all settings that a trace depends on: x64, precision,
 dtype promotion, random numbers, the mesh of `jax.set_mesh`. So this file uses JAX's internals.
 """
 

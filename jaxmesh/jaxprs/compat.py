@@ -47,13 +47,13 @@ for _room in sorted(pathlib.Path(__file__).parents[1].iterdir()):
 
 
 def varying_axes(aval: Aval) -> Axes:
-    """Returns the mesh axes over which a value may differ between devices; none for a full value."""
+    """Returns the varying axes of a value: along them devices may differ; empty for a full value."""
     kind = getattr(aval, "manual_axis_type", None)
     return frozenset() if kind is None else frozenset(kind.varying)
 
 
 def unreduced_axes(aval: Aval) -> Axes:
-    """Returns the mesh axes over which a value is unreduced or reduced, in the terms of JAX's types."""
+    """Returns the unreduced and the reduced mesh axes of a value, in the terms of JAX's types."""
     kind = getattr(aval, "manual_axis_type", None)
     return frozenset() if kind is None else frozenset({*kind.unreduced, *kind.reduced})
 
@@ -84,7 +84,7 @@ _untyped: contextvars.ContextVar[bool] = contextvars.ContextVar("types name no v
 
 @contextlib.contextmanager
 def without_varying_types() -> Generator[None]:
-    """Inside, `retype` gives types that vary over no axis, as all types of a region with `check_vma=False`."""
+    """Makes `retype` give types without varying axes in the block, as in a region with `check_vma=False`."""
     token = _untyped.set(True)
     try:
         yield
@@ -136,7 +136,7 @@ _lax_internal: Any = lax_internal
 
 
 def vary(x: Any, axes: Iterable[str]) -> Any:
-    """Types a value as varying over further axes; works in a mapped region alone."""
+    """Casts a value to a type that varies over further axes; works in a mapped region alone."""
     require_region()
     return _lax.pcast(x, tuple(axes), to="varying")
 
@@ -171,7 +171,7 @@ def program_mesh(op: str) -> dict[str, int]:
     if manual != set(mesh.axis_names):
         raise UnsupportedError(
             f"{op} needs all axes of the mesh {tuple(mesh.axis_names)} to be manual, but only {tuple(sorted(manual))} "
-            "are; TTIR knows no partly manual regions. Map over all axes."
+            "are; TTIR cannot express partly manual regions. Map over all axes."
         )
     return dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
 
@@ -211,7 +211,7 @@ def unlowered_primitive(name: str) -> Any:
 
 
 def implementation(eqn: Eqn) -> Callable[..., Any] | None:
-    """Returns the function that a library gives for a primitive of its own; None for JAX's, or one not in JAX."""
+    """Returns a library's implementation of its primitive; None for JAX's primitives, or if JAX cannot trace it."""
     impl: Any = eqn.primitive.impl
     bound: Any = getattr(impl, "func", impl)
     if getattr(bound, "__module__", "").startswith(("jax._src", "jaxmesh")):

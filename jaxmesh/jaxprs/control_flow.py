@@ -58,7 +58,7 @@ class Call:
         return (self.body,)
 
     def with_bodies(self, eqn: Eqn, bodies: Sequence[Jaxpr]) -> Eqn:
-        """The equation with another body."""
+        """Returns the equation with another body."""
         return eqn.replace(params={**eqn.params, self.param: bodies[0]})
 
 
@@ -78,16 +78,16 @@ class Scan:
         return (self.body,)
 
     def split(self, operands: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
-        """Constants, carry, stacked inputs; the body takes them in this order, one slice of each stacked input."""
+        """Returns constants, carry, stacked inputs; the body takes them in order, one slice of each stacked input."""
         start = self.num_consts + self.num_carry
         return list(operands[: self.num_consts]), list(operands[self.num_consts : start]), list(operands[start:])
 
     def split_results(self, results: Sequence[T]) -> tuple[list[T], list[T]]:
-        """Carry and stacked outputs, of the body's results or of the equation's."""
+        """Returns carry and stacked outputs, of the body's results or of the equation's results."""
         return list(results[: self.num_carry]), list(results[self.num_carry :])
 
     def with_bodies(self, eqn: Eqn, bodies: Sequence[Jaxpr]) -> Eqn:
-        """The equation with another body."""
+        """Returns the equation with another body."""
         return eqn.replace(params={**eqn.params, "jaxpr": bodies[0]})
 
 
@@ -106,16 +106,16 @@ class While:
         return (self.cond, self.body)
 
     def split(self, operands: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
-        """The condition's constants, the body's constants, carry; each jaxpr takes its constants, then the carry."""
+        """Returns the condition's constants, the body's, the carry; each jaxpr takes its constants, then the carry."""
         start = self.cond_consts + self.body_consts
         return list(operands[: self.cond_consts]), list(operands[self.cond_consts : start]), list(operands[start:])
 
     def predicate(self, eqn: Eqn) -> Aval:
-        """The type of the condition."""
+        """Returns the type of the condition."""
         return self.cond.out_avals[0]
 
     def with_bodies(self, eqn: Eqn, bodies: Sequence[Jaxpr]) -> Eqn:
-        """The equation with another condition and another body."""
+        """Returns the equation with another condition and another body."""
         return eqn.replace(params={**eqn.params, "cond_jaxpr": bodies[0], "body_jaxpr": bodies[1]})
 
 
@@ -131,24 +131,24 @@ class Cond:
         return self.branches
 
     def split(self, operands: Sequence[T]) -> tuple[T, list[T]]:
-        """The index of the branch, and the inputs of the branches."""
+        """Returns the index of the branch, and the inputs of the branches."""
         return operands[0], list(operands[1:])
 
     def clamp(self, index: Any) -> int:
-        """The number of the branch that runs; an index out of range means the first or the last."""
+        """Returns the number of the branch that runs; an index out of range means the first or the last branch."""
         return min(max(int(index), 0), len(self.branches) - 1)
 
     def predicate(self, eqn: Eqn) -> Aval:
-        """The type of the index."""
+        """Returns the type of the index."""
         return eqn.invars[0].aval
 
     def with_bodies(self, eqn: Eqn, bodies: Sequence[Jaxpr]) -> Eqn:
-        """The equation with other branches."""
+        """Returns the equation with other branches."""
         return eqn.replace(params={**eqn.params, "branches": tuple(bodies)})
 
 
 def control_flow(eqn: Eqn) -> Call | Scan | While | Cond | None:
-    """Returns an equation's bodies and the roles of its operands; None if it is no call, loop or branch.
+    """Returns an equation's bodies and the roles of its operands; None if it is not a call, loop or branch.
 
     >>> import jax
     >>> (eqn,) = jax.make_jaxpr(lambda x: jax.lax.fori_loop(0, 3, lambda _, y: y + 1, x))(1).eqns

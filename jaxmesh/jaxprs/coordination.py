@@ -1,7 +1,7 @@
 """Messages between processes through `jax.distributed`'s key-value store.
 
 They do not use collectives: on the CPU, programs in flight at the same time that share a group of devices receive each
-other's messages, and a program of jaxmesh would interfere with those of the user.
+other's messages, and a program of jaxmesh would interfere with programs of the user.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def exchange(mine: bytes, me: int, members: Sequence[int]) -> list[bytes]:
 
 
 def publish_and_read(mine: bytes, topic: str, me: int, members: Sequence[int]) -> dict[int, bytes]:
-    """Publishes a message under a topic and returns the messages published so far, by process, without waiting.
+    """Stores a message under a topic and returns the messages stored so far, by process, without waiting.
 
-    Of two processes that publish at the same time at least one reads the other's message. A process that reads the
+    Of two processes that store at the same time, at least one reads the other's message. A process that reads the
     messages of all members deletes the topic.
     """
     state: Any = distributed.global_state

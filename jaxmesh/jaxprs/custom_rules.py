@@ -19,7 +19,7 @@ from jaxmesh.jaxprs.control_flow import CUSTOM
 
 
 def rules_move(eqn: Eqn, moving: frozenset[Any]) -> bool:
-    """Returns True if an equation is, or contains, a custom function whose rules bind one of the primitives."""
+    """Returns True if an equation is, or contains, a custom function whose rules bind a primitive in `moving`."""
     inner = [e for j in walk.sub_jaxprs(eqn) for e in walk.all_eqns(j)]
     return any(_moves(e, moving) for e in [eqn, *inner] if e.primitive.name in CUSTOM)
 

@@ -37,7 +37,7 @@ _Row = tuple[Eqn, Sequence[Atom]]
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """A jaxpr, in the form in which it is added to a trace."""
+    """A jaxpr as the steps that add it to a trace."""
 
     consts: tuple[Any, ...]
     steps: tuple[_Step, ...]
@@ -98,7 +98,7 @@ def _current_trace() -> Any:
 def emit_eqn(
     prim: Any, operands: Sequence[Any], avals: Sequence[Any], params: dict[str, Any], effects: Any
 ) -> list[Any] | None:
-    """Adds an equation with results of known types to a trace; returns None if there is none."""
+    """Adds an equation with results of known types to the current trace; returns None without a trace."""
     trace, current = _current_trace(), _util.current()
     if trace is None:
         return None
@@ -116,7 +116,7 @@ def emit_jaxpr(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
 
 @dataclass(eq=False)
 class Kept:
-    """Computations that come again and again, as those of a model's layers do, as the equations that they make."""
+    """A cache of repeated computations, such as a model's layers: the equations that each adds to a trace."""
 
     _steps: dict[Hashable, tuple[_Steps | None, bool]] = field(
         default_factory=dict[Hashable, tuple[_Steps | None, bool]]
@@ -155,7 +155,7 @@ def _type_of(operand: Any) -> Hashable:
 
 
 def _is_open(trace: Any, tracer: Any) -> bool:
-    """Returns True if a tracer stands for any value of its type; JAX may compute with one that it knows."""
+    """Returns True if a tracer stands for any value of its type; JAX may compute with a known value."""
     return not isinstance(tracer.val, Literal) and tracer.val not in trace.frame.constvar_to_val
 
 

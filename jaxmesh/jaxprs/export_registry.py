@@ -17,7 +17,7 @@ _register: Any = export.register_pytree_node_serialization
 
 def register_reader(name: str, read: Callable[[bytes], Any], build: Callable[[Any, Sequence[Any]], Any]) -> None:
     """Registers, for nodes of a serialised name, the decoder of the auxiliary data and the constructor of a node."""
-    # A placeholder for the type, of which no instance is written.
+    # A placeholder for the type; its instances are never written.
     stand_in = type(name, (), {})
     _register(stand_in, serialized_name=name, serialize_auxdata=bytes, deserialize_auxdata=read, from_children=build)
 

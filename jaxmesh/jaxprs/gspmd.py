@@ -53,7 +53,7 @@ def spec_of(text: str, mesh: AbstractMesh) -> PartitionSpec:
     found = _TILED.fullmatch(text)
     if found is None or found["last"] not in (None, "replicated"):
         raise UnsupportedError(
-            f"mhlo.sharding = {text[:100]!r} is no sharding over mesh axes; {{replicated}}, {{manual}} and "
+            f"mhlo.sharding = {text[:100]!r} is not a sharding over mesh axes; {{replicated}}, {{manual}} and "
             "{devices=[2,1,4]<=[8] last_tile_dim_replicate} are read."
         )
     sizes = _ints(found["tiles"])
@@ -77,7 +77,7 @@ def _no_axes(text: str, mesh: AbstractMesh) -> UnsupportedError:
 
 
 def candidate_meshes(texts: Iterable[str]) -> list[tuple[int, ...]]:
-    """Returns the mesh sizes that shardings suggest, those of most axes first; at least of two axes."""
+    """Returns the mesh sizes that shardings suggest, each of at least two axes; meshes of more axes come first."""
     found: dict[tuple[int, ...], None] = {}
     for text in texts:
         match = _TILED.fullmatch(text.strip())

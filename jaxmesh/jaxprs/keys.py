@@ -11,18 +11,18 @@ _random: Any = jax.random
 
 
 def is_key(dtype: Any) -> bool:
-    """Returns True if an element type is that of random keys."""
+    """Returns True for an element type of random keys."""
     return not isinstance(dtype, np.dtype) and bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
 
 
 def words_of(x: Any) -> Any:
-    """Returns the words of random keys, which are a further dim; any other array as it is."""
+    """Returns the words of random keys, which are a further dim; returns any other array unchanged."""
     dtype = getattr(x, "dtype", None)
     return _random.key_data(x) if dtype is not None and is_key(dtype) else x
 
 
 def from_words(x: Any, dtype: Any) -> Any:
-    """Returns random keys of an element type from their words; an array of any other type as it is."""
+    """Returns random keys of an element type from their words; returns an array unchanged for any other type."""
     if not is_key(dtype):
         return x
     generators: list[Any] = []

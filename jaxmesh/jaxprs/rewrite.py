@@ -14,7 +14,7 @@ from jaxmesh.jaxprs.control_flow import CALLS, INLINE, is_imported_op
 
 
 def map_sub_jaxprs(eqn: Eqn, change: Callable[[Jaxpr], Jaxpr]) -> Eqn:
-    """Applies `change` to every jaxpr in an equation, including those that its custom rules trace later."""
+    """Applies `change` to every jaxpr in an equation, including the jaxprs that its custom rules trace later."""
     if not walk.sub_jaxprs(eqn):
         return eqn
     params = {name: _change(value, change) for name, value in eqn.params.items()}

@@ -56,7 +56,7 @@ def source_line(eqn: Eqn) -> str:
 
 
 def line_of(eqn: Eqn) -> str:
-    """Returns the line of the text of an imported program, else that of the source; empty if neither is known."""
+    """Returns the line in an imported program's text, else the line of source; empty if neither is known."""
     text = _TEXT_LINE.search(str(eqn.source_info.name_stack))
     return text.group() if text else source_line(eqn)
 
@@ -116,7 +116,7 @@ class Sources:
         return None, f"{places[0][0]}:{places[0][1]}" if places else ""
 
     def inexpressible(self, op: str, line: str) -> str:
-        """Returns the beginning of an error about an op that is no text."""
+        """Returns the beginning of an error about an op that TTIR cannot express."""
         return f"{op} ({line}) runs as JAX runs it, but has no TTIR or TTNN text"
 
 
@@ -124,7 +124,7 @@ _PARSED = re.compile(r'"-":([0-9]+):[0-9]+')
 
 
 class TextSources(Sources):
-    """The lines of a text that MLIR parsed, whose ops have no locations of their own; `offset` is that of its piece."""
+    """The lines of a text that MLIR parsed, for ops without locations; `offset` counts the lines before its piece."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(())
@@ -145,5 +145,5 @@ class TextSources(Sources):
             raise error if str(error).startswith("line ") else type(error)(f"{line}: {op}: {error}") from None
 
     def inexpressible(self, op: str, line: str) -> str:
-        """Returns the beginning of an error about an op that has no meaning here."""
+        """Returns the beginning of an error about an op in a form that TTIR cannot express."""
         return f"{line}: {op} has a form that has no TTIR or TTNN text"

@@ -1,4 +1,4 @@
-"""Equations that are traced already join a typed trace as they are."""
+"""Splices equations that are traced already into a typed trace, unchanged."""
 
 from __future__ import annotations
 

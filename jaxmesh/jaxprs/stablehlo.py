@@ -35,7 +35,7 @@ def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings:
     variables = [*body.constvars, *body.invars]
 
     def run(*args: Any) -> tuple[Any, ...]:
-        # The values of constants are arguments here, whose order is that of the variables.
+        # The values of constants are arguments here, in the order of the variables.
         closed = walk.close(body, args[: len(consts)])
         return tuple(emit_jaxpr(closed, args[len(consts) :]))
 
@@ -54,7 +54,7 @@ _KEPT = LINALG | {"inspect_sharding", "rng_bit_generator"}
 
 
 def _largest(params: Mapping[str, Any], x: Any) -> Any:
-    """The exact result, which is one of those that an approximate one may be."""
+    """Returns the exact largest elements, which an approximate search may return too."""
     dim = params["reduction_dimension"]
     moved = jnp.moveaxis(x, dim, -1)
     values, indices = _lax.top_k(moved if params["is_max_k"] else -moved, params["k"])

@@ -34,7 +34,7 @@ def strip_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def move_to_mesh(program: Jaxpr, mesh: AbstractMesh) -> Jaxpr:
-    """Types a program over `mesh`, which has the same axes as the mesh that it is typed over."""
+    """Moves a program to `mesh`, which has the same axes as the mesh of the program's types."""
     return Mover(compat.manual_mesh(mesh)).jaxpr(program)
 
 
@@ -47,7 +47,7 @@ class Mover:
     def __init__(self, mesh: AbstractMesh | None) -> None:
         self._mesh = mesh
         self._context = jax.sharding.get_abstract_mesh() if mesh is None else mesh
-        # What is moved is kept beside its outcome, so that its id is not used again.
+        # A moved object is kept beside its outcome, so that its id is not used again.
         self._types: dict[int, tuple[Any, Any]] = {}
         self._contexts: dict[int, tuple[Any, Any]] = {}
 

@@ -1,6 +1,6 @@
 """The one trace of a user's function by JAX, and the boundary at which its errors leave jaxmesh.
 
-`jax.stages.Traced` has no public attribute for the shardings of a function or for values it closes over.
+`jax.stages.Traced` does not publish the shardings of a function, or the values that it closes over.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class FunctionTrace:
 def trace_plain(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> FunctionTrace | None:
     """Traces a function of `jax.jit` as JAX does; returns None if it splits tensors by hand outside of mapped regions.
 
-    Errors of the function leave as they are.
+    Errors of the function are raised unchanged.
     """
     try:
         with traced_as(PLAIN):

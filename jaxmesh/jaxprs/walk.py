@@ -102,7 +102,7 @@ def is_closed(jaxpr: Jaxpr) -> bool:
 
 
 def in_form_of(jaxpr: Jaxpr, typed: Jaxpr) -> Jaxpr:
-    """Returns the closed jaxpr `typed` in the form, open or closed, of `jaxpr`; an open one has no constants."""
+    """Returns the closed jaxpr `typed` in the form, open or closed, of `jaxpr`; an open jaxpr cannot hold constants."""
     if is_closed(jaxpr):
         return typed
     if len(typed.consts):
@@ -134,7 +134,7 @@ def context_on(eqn: Eqn, mesh: AbstractMesh) -> Any:
 
 
 def mesh_of(eqn: Eqn) -> AbstractMesh:
-    """Returns the mesh over which an equation was traced."""
+    """Returns the abstract mesh that was set when an equation was traced."""
     with eqn.ctx.manager:
         return jax.sharding.get_abstract_mesh()
 

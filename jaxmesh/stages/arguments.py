@@ -36,7 +36,7 @@ def flatten(tree: Any) -> tuple[list[Any], Any, list[Any]]:
     try:
         paths, treedef = cast("tuple[list[tuple[Any, Any]], Any]", jax.tree.flatten_with_path(tree, is_leaf=is_tensor))
     except ValueError as error:
-        raise ArgumentTypeError(f"arguments have no order: {error} Use dict keys of one type.") from None
+        raise ArgumentTypeError(f"arguments cannot be ordered: {error} Use dict keys of one type.") from None
     return [leaf for _, leaf in paths], treedef, [path for path, _ in paths]
 
 
@@ -141,7 +141,7 @@ def as_tensor(x: Any, sharding: NamedSharding) -> MeshTensor:
 
 @lru_cached(256)
 def _storer(sharding: NamedSharding, rank: int) -> Any:
-    """Returns the function that gives an array on the mesh the form in which tensors are stored."""
+    """Returns the function that converts an array on the mesh to the form of stored tensors."""
     mesh = plain_mesh(sharding.mesh)
 
     def store(x: Any) -> Any:
@@ -269,5 +269,5 @@ def check_donated(leaves: Sequence[Any], donated: Sequence[int]) -> None:
                 raise VerifyError(
                     f"argument {i} is donated, so its memory may be taken, but argument {again} (counted over the "
                     f"leaves of all arguments) is the same array {arrays[i].dtype}{list(arrays[i].shape)}; pass "
-                    "jax.numpy.copy(x) for one of them, or do not donate it."
+                    "jax.numpy.copy(x) as either argument, or do not donate it."
                 )

@@ -137,7 +137,7 @@ def _check(name: str, options: Mapping[str, Any]) -> None:
 def _lower(
     name: str, f: Callable[..., Any], args: tuple[Any, ...], mesh: AnyMesh | None, static: Mapping[str, Any]
 ) -> tuple[Lowered, tuple[Any, ...]]:
-    """The lowered program and the arguments it takes, statics left out."""
+    """Returns the lowered program and its dynamic arguments."""
     if not isinstance(f, (JitFunction, ShardMapped)):
         made = jit(f, mesh=mesh, **static)
         return made.lower(*args), made.dynamic(*args)
@@ -150,7 +150,7 @@ def _lower(
 
 
 def _own_mesh(f: Callable[..., Any], mesh: AnyMesh | None) -> contextlib.AbstractContextManager[Any]:
-    """The mesh that is given beside a function that may have one: tracing refuses another than the one that is set."""
+    """Returns a context that sets the given mesh, if the function may have one too: tracing refuses an unset mesh."""
     if mesh is None or not isinstance(f, (JitFunction, ShardMapped)):
         return contextlib.nullcontext()
     own = as_mesh(mesh)

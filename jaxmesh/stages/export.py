@@ -39,9 +39,9 @@ def exact_results(program: Program) -> tuple[bool, ...]:
 
 
 def narrow_results(program: Program) -> tuple[int, ...]:
-    """Returns per result the bits of the narrowest floats it was computed from; 0 if its own type is no wider.
+    """Returns per result the bits of the narrowest floats it was computed from; 0 unless its own type is wider.
 
-    A compiler keeps more digits of such values than execution op by op, so a wide result is only as exact as they are.
+    A compiler keeps more digits of narrow floats than execution op by op, so a wide result has only their precision.
     """
     through: dict[Value, int] = {}
     for op in program.ops:
@@ -75,7 +75,7 @@ def _sample(argument: Argument, mesh: Mesh, rng: np.random.Generator) -> Any:
         return keys
     if argument.varying is None:
         return random_array(rng, argument.aval)
-    # One shard per coordinate of the axes over which they vary; the other devices hold copies.
+    # One shard per coordinate of the varying axes; the other devices hold copies.
     sizes = tuple(mesh.shape[a] for a in argument.varying)
     shape = (*argument.aval.shape, *sizes)
     stored = random_array(rng, jax.ShapeDtypeStruct(shape, argument.aval.dtype))
@@ -124,8 +124,8 @@ def made_inputs(leaves: Sequence[Any], asked: str | None) -> str | None:
         )
     if arrays and asked is not None:
         raise ArgumentTypeError(
-            f"export was given argument {arrays[0]}, and make_inputs={asked!r}, with which it is not read; leave one "
-            "of them out."
+            f"export was given argument {arrays[0]}, and make_inputs={asked!r}, so the argument is not read; leave out "
+            "the arguments or make_inputs."
         )
     return asked or (MADE[0] if leaves and not arrays else None)
 

@@ -130,7 +130,7 @@ def from_process_shards(
     """
     over = as_mesh(mesh)
     if not isinstance(over, Mesh):
-        raise MeshError(f"from_process_shards puts shards on devices, but the mesh {dict(over.shape)} has none.")
+        raise MeshError(f"from_process_shards puts shards on devices, but the mesh {dict(over.shape)} is abstract.")
     names = _varying_axes(varying, over)
     received = _check(shards, over)
     first = next(iter(received.values()))
@@ -160,12 +160,12 @@ def _check(shards: Any, mesh: Mesh) -> dict[Shape, Array]:
     received: dict[Shape, Array] = {}
     mine = [c for c in np.ndindex(*mesh.devices.shape) if is_here(mesh.devices[c])]
     if not mine:
-        raise MeshError(f"process {jax.process_index()} has no device of the mesh {dict(mesh.shape)}.")
+        raise MeshError(f"the mesh {dict(mesh.shape)} contains no device of process {jax.process_index()}.")
     for key, value in cast("Mapping[Any, Any]", shards).items():
         several = isinstance(key, (tuple, list, MeshCoordinate))
         coordinate = integers("a coordinate of from_process_shards", cast("Any", key if several else (key,)))
         if coordinate not in np.ndindex(*mesh.devices.shape):
-            raise MeshError(f"there is no coordinate {list(coordinate)} on a mesh of shape {list(mesh.devices.shape)}.")
+            raise MeshError(f"coordinate {list(coordinate)} is not on the mesh of shape {list(mesh.devices.shape)}.")
         if coordinate not in mine:
             raise NotAddressableError(
                 f"the device at {list(coordinate)} belongs to process {process_at(mesh, coordinate)}; process "
@@ -227,7 +227,7 @@ def check_processes(tree: Any, what: str = "the value") -> None:
     leaves, _, paths = flatten(tree)
     rows = [(f"{what}{jax.tree_util.keystr(p)}", *_describe(leaf)) for leaf, p in zip(leaves, paths, strict=True)]
     devices = cast("list[Any]", jax.devices())
-    # One exchange if all agree; only otherwise one for each leaf, to find the one that differs.
+    # One exchange if all leaves agree; otherwise one exchange per leaf, to find the leaf that differs.
     names = f"{len(rows)} leaves: " + ", ".join(f"{n[len(what) :]} {s}" for n, s, _ in rows)
     kinds = [n + s for n, s, _ in rows]
     agree(what, names if len(names) < 150 else f"{len(rows)} leaves", repr(kinds).encode(), devices)

@@ -26,9 +26,9 @@ class JaxLowered(OnMachine):
         return lower_with_jax(self._boundary, run, platforms, keywords)
 
     def as_text(self, dialect: str | None = None, **options: Any) -> str:
-        """The program as text; `"stablehlo"` and `"hlo"` are JAX's texts of the program that runs.
+        """Returns the program as text; `"stablehlo"` and `"hlo"` are JAX's texts of the program that runs.
 
-        The other dialects, the options and the errors are those of a traced program's `as_text`.
+        The other dialects, the options and the errors are the same as in `Traced.as_text`.
         """
         if isinstance(dialect, str) and dialect in ("stablehlo", "hlo"):
             return self.lower_with_jax().as_text(dialect, **options)

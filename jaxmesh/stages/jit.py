@@ -139,8 +139,8 @@ def jit(
     both = sorted(static.argnums & donated.argnums) or sorted(static.argnames & donated.argnames)
     if both:
         raise ArgumentValueError(
-            f"the argument {both[0]!r} is static, so it is no array, and donated; name it in static_argnums or in "
-            "donate_argnums, not in both."
+            f"the argument {both[0]!r} is static and donated, but only arrays can be donated; name it in "
+            "static_argnums or in donate_argnums, not in both."
         )
     if check_replication is not None:
         is_enabled(check_replication)

@@ -62,7 +62,7 @@ _CACHED_SHARDINGS = 64
 
 
 class _RunsAsJaxError(Exception):
-    """A function that was traced has no form in TTIR; `jax.jit` runs what it has traced. Nothing has run yet."""
+    """A traced function that TTIR cannot express; nothing has run yet, and `jax.jit` runs the trace."""
 
 
 class JitFunction:
@@ -97,11 +97,11 @@ class JitFunction:
             options=options,
             full_results=full_results,
         )
-        # By the mesh of a `with mesh:` block, which the specs of shardings are over; None if there are no specs.
+        # By the mesh of a `with mesh:` block, which the specs of shardings are over; None without specs.
         self._over: dict[Mesh, JitFunction] | None = {} if ends.has_specs(self._shardings) else None
         self._has_shardings = self._shardings != (UNSPECIFIED, UNSPECIFIED)
         ins, outs = self._shardings
-        # What JAX traces for a program, and what takes part in another program.
+        # JAX traces this function for a program, and as a part of another program.
         self._plain = self._jit(self._calls.unmarked, in_shardings=ins, out_shardings=outs)
         # By the implementation of random keys, and by the shardings of arrays, which JAX's cache does not look up by.
         self._jitted: dict[Hashable, Any] = {}
@@ -185,7 +185,7 @@ class JitFunction:
             return self._plain(*args, **kwargs)
 
     def _context(self) -> Any:
-        """Returns the context of the trace: that of the call, with the mesh that was given if it has none."""
+        """Returns the context of a trace; sets the function's mesh if the call's context lacks a mesh."""
         return contextlib.nullcontext() if self._mesh is None else mesh_context(self._mesh)
 
     def _launch(self, args: Any, kwargs: Any) -> Any:
@@ -252,9 +252,9 @@ class JitFunction:
 
         return self._jit(run, in_shardings=self._shardings[0])
 
-    # The cache of programs is JAX's own. `jax.jit` runs this body if it has no program for the types, static arguments
-    # and settings of a call, and compiles what the body does to traced arguments. Every later call of the same types
-    # runs that program without coming here.
+    # The cache of programs is JAX's own. `jax.jit` runs this body if the types, static arguments and settings of a call
+    # are new, and compiles the operations on traced arguments. Every later call of the same types runs the compiled
+    # program without this body.
     def _trace_lower_run(
         self, args: Sequence[Any], kwargs: dict[str, Any], checks: Checks | None, carried: ends.Carried | None
     ) -> Any:
@@ -335,7 +335,7 @@ class JitFunction:
         self._jitted, self._checked, self._as_jax = {}, {}, {}
 
     def dynamic(self, *args: Any) -> tuple[Any, ...]:
-        """Returns the arguments of a call that a lowered or compiled program takes: those that are not static."""
+        """Returns the dynamic arguments of a call, which a lowered or compiled program takes."""
         return self._calls.dynamic(args)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""The mesh of a program: given, or that of its shardings, arguments, context or `shard_map`s, else one device."""
+"""The mesh of a program: given, or read from its shardings, arguments, context or `shard_map`s, else one device."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def find_mesh(
 ) -> AnyMesh:
     """Returns the mesh of a program.
 
-    It is the mesh given, else that of the shardings, else that of the arguments, else that of `jax.set_mesh`, else that
-    of a `with mesh:` block, else that of the `shard_map`s and constraints of the program, else one device.
+    The first that exists: the given mesh, the mesh of the shardings, of the arguments, of `jax.set_mesh`, of a
+    `with mesh:` block, or of the program's `shard_map`s and constraints. Without any mesh, returns one device.
 
     Args:
       given: the mesh that `jaxmesh.jit` was given.
@@ -93,7 +93,7 @@ def _one_of(sources: Sequence[Source]) -> AnyMesh:
             raise MeshMismatchError(
                 f"Received incompatible devices for jitted computation: {first} is over the mesh {show_mesh(mesh)}, "
                 f"{name} over {show_mesh(other)}; one program has one "
-                "mesh. Put one of them on the other's mesh with jax.device_put, or give jaxmesh.jit the mesh."
+                "mesh. Move either to the other's mesh with jax.device_put, or give jaxmesh.jit the mesh."
             )
     return mesh
 

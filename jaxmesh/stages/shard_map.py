@@ -66,7 +66,7 @@ def shard_map(
     axis_names: AbstractSet[Any] = frozenset(),
     check_vma: bool = True,
 ) -> Any:
-    """`jax.shard_map`, and its program: `.trace(*args)` and `.lower(*args)`, as `jaxmesh.jit` of it.
+    """Maps a function over shards as `jax.shard_map`; adds `.trace(*args)` and `.lower(*args)` of `jaxmesh.jit`.
 
     A call runs JAX's own `shard_map`. In the program, and in `jaxmesh.jit`, the function is full_to_shard of its
     arguments, its body, and shard_to_full of its results. Unlike JAX's, it can be called in a program that splits
@@ -127,7 +127,7 @@ class ShardMapped:
     def __init__(
         self, mapped: Callable[..., Any], mesh: Mesh | AbstractMesh | None, unproven: CheckedCalls | None
     ) -> None:
-        # With check_vma=False, the calls in which the claims of the specs are checked.
+        # With check_vma=False, `unproven` checks the claims of the specs at each call.
         self._mapped, self._mesh, self._unproven = mapped, mesh, unproven
         functools.update_wrapper(self, mapped)
         # As of JAX's own function.
@@ -157,10 +157,10 @@ class ShardMapped:
 
     @api_boundary
     def trace(self, *args: Any) -> Traced:
-        """The TTIR-level program for arguments like these; see `jaxmesh.jit`.
+        """Returns the TTIR-level program for arguments like these; see `jaxmesh.jit`.
 
         Raises:
-          ArgumentTypeError: an argument is a `MeshTensor`, which is no full array.
+          ArgumentTypeError: an argument is a `MeshTensor`, not a full array.
         """
         for number, arg in enumerate(args):
             if any(is_tensor(x) for x in flatten(arg)[0]):
@@ -175,7 +175,7 @@ class ShardMapped:
 
     @api_boundary
     def lower(self, *args: Any) -> Lowered:
-        """The TTNN-level program for arguments like these."""
+        """Returns the TTNN-level program for arguments like these."""
         return self.trace(*args).lower()
 
     def __repr__(self) -> str:

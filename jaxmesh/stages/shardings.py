@@ -1,4 +1,4 @@
-"""The shardings of a call: those given to `jaxmesh.jit`, those that its arrays carry, and what of them is kept."""
+"""The shardings that `jaxmesh.jit` is given and that arrays carry, and warnings of the parts that are dropped."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def requested_shardings(
 
 
 def _on_program_mesh(sharding: Any, mesh: AnyMesh, what: str) -> Any:
-    """Returns a sharding over the program's mesh; one of another kind stays as it is."""
+    """Returns a `NamedSharding` over the program's mesh; other shardings, and those over one device, are unchanged."""
     if not isinstance(sharding, NamedSharding) or (sharding.mesh.size == 1 and mesh.size > 1):
         return sharding
     if dict(sharding.mesh.shape) != dict(mesh.shape):
@@ -151,7 +151,7 @@ def _check_other_mesh(own: NamedSharding, mesh: AnyMesh, what: str) -> None:
 
 
 def read_placements(args: Any, kwargs: Any, mesh: AnyMesh | None) -> tuple[Carried | None, bool]:
-    """Returns `carried_shardings` of a call, and whether one of its arrays is on another mesh of the same devices."""
+    """Returns `carried_shardings` of a call, and True if an array is on another mesh of the same devices."""
     leaves = _tree.leaves((args, kwargs))
     dynamic = [x for x in _tree.leaves((args, kwargs), is_leaf=is_tensor) if not isinstance(x, Static)]
     carried = carried_shardings(dynamic, mesh)
@@ -186,7 +186,7 @@ def check_kept(sharding: NamedSharding, what: str) -> None:
 
 
 def warn_unkept(asked: str) -> None:
-    """Warns of what a program asks for and TTIR has no attribute for."""
+    """Warns of a request that no attribute of TTIR can express."""
     warnings.warn(
         f"{asked}, which TTIR has no attribute for; values are kept and computed in the devices' own memory.",
         MemoryKindWarning,

@@ -94,7 +94,7 @@ class Stage(abc.ABC):
             raise self.inexpressible
 
     def _program(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool = False) -> Program:
-        """The flat program, which all texts of a stage share."""
+        """Returns the flat program, which all texts of a stage share."""
         self._check_expressible()
         limit = as_index("as_text", "unroll_limit", unroll_limit)
         flags = {"groups": groups, "strict": strict, "layouts": upstream}
@@ -121,7 +121,7 @@ class Stage(abc.ABC):
         layouts: bool = False,
         constant_limit: int = CONSTANT_LIMIT,
     ) -> str:
-        """The program as text; needs no devices.
+        """Returns the program as text; needs no devices.
 
         Args:
           dialect: of a traced program `"ttir"` (the default), which `jaxmesh.from_mlir` reads back; of a lowered one
@@ -157,23 +157,23 @@ class Stage(abc.ABC):
             return emit(name, program, debug_info=debug_info, layouts=layouts, constant_limit=constant_limit)
 
     def default_program(self) -> Program:
-        """The flat program that `as_text` prints by default; drawings show what the real library refuses, too."""
+        """Returns the flat program that `as_text` prints by default, also with ops that the real library refuses."""
         return self._program(True, UNROLL_LIMIT, False)
 
     def flat_program(self, *, upstream: bool) -> Program:
-        """The flat program, of a lowered one in upstream's form or in the one that runs."""
+        """Returns the flat program; if `upstream`, a lowered program in upstream's form, else in the form that runs."""
         return self._program(True, UNROLL_LIMIT, False, upstream)
 
     def jaxpr_text(self) -> str:
-        """The jaxpr as text; a program that TTIR cannot express has this one alone."""
+        """Returns the jaxpr as text, the only text of a program that TTIR cannot express."""
         return walk.text(self._decomposed)
 
     def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
         """Runs the program on the reference executor: NumPy, a plain loop over mesh coordinates; slow, the oracle.
 
-        Takes and gives what the function does, statics left out; a `MeshTensor` is a dict from mesh coordinate to
-        array. `check_replication` is that of `Lowered.compile`. A traced program runs before any
-        pass: what `mesh_shard` does there is written from its meaning alone.
+        Takes the function's dynamic arguments and returns its results; a `MeshTensor` is a dict from mesh coordinate to
+        array. `check_replication` means the same as in `Lowered.compile`. A traced program runs before any pass, with
+        `mesh_shard` implemented from its definition.
 
         Raises:
           ReplicationError: replication is checked, and copies differ that are claimed to be equal.
@@ -217,7 +217,7 @@ class Stage(abc.ABC):
 
     @property
     def out_avals(self) -> list[Any]:
-        """The types of the results, flattened; local types for those that stay on the devices."""
+        """The types of the results, flattened; local types for results that stay on the devices."""
         return list(self._jaxpr.out_avals)
 
     @property

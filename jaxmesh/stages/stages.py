@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class Traced(Stage):
-    """A TTIR-level program: a jaxpr typed by varying axes, in which `mesh_shard` splits and joins."""
+    """A TTIR-level program: a jaxpr typed by varying axes, where `mesh_shard` splits and joins."""
 
     _level = "ttir"
     _texts = (*TRACED, "jaxpr")
@@ -139,7 +139,7 @@ class Traced(Stage):
         return Lowered(self._boundary, residency.program, self._out_tree, self, residency)
 
     def _repr_html_(self) -> str:
-        """TTIR with its `mesh_shard`s highlighted; the jaxpr and the reason if TTIR cannot express the program."""
+        """Renders TTIR with `mesh_shard`s highlighted; the jaxpr and the reason if TTIR cannot express the program."""
         from jaxmesh.analysis import side_by_side
 
         return side_by_side.single_column(repr(self), self.default_program, self.jaxpr_text)
@@ -372,7 +372,7 @@ class Lowered(JaxLowered):
         return jax.tree.unflatten(self._out_tree, wrapped)
 
     def _repr_html_(self) -> str:
-        """TTIR and TTNN side by side with changed ops highlighted; see `Traced`."""
+        """Renders TTIR and TTNN side by side with changed ops highlighted; see `Traced`."""
         from jaxmesh.analysis import side_by_side
 
         above = self._traced

@@ -61,7 +61,7 @@ class Retyper:
         return interpret(jaxpr, args, self._typed, eqns=self._grouped(walk.open_jaxpr(jaxpr)))
 
     def _grouped(self, body: Jaxpr) -> list[Eqn]:
-        """Returns the equations of an open jaxpr, those that can be spliced as calls of as many at once as possible."""
+        """Returns the equations of an open jaxpr; groups neighbours that can be spliced into calls."""
         stretches: list[tuple[bool, list[Eqn]]] = []
         for eqn in body.eqns:
             copies = self._is_copied(eqn)
@@ -85,9 +85,9 @@ class Retyper:
         return grouped[::-1]
 
     def _is_copied(self, eqn: Eqn) -> bool:
-        """Returns True if an equation of full values stays as it is.
+        """Returns True if an equation of full values is copied unchanged.
 
-        The first one of each primitive does not: JAX infers its type, and says if it has no form in a typed trace.
+        Returns False for the first equation of each primitive: JAX infers its type, or refuses it in a typed trace.
         """
         accepted = eqn.primitive in self._accepted
         self._accepted.add(eqn.primitive)
@@ -135,7 +135,7 @@ class Retyper:
         return bind(eqn, [spread(x, axes) for x in operands] if axes else operands)
 
     def retrace(self, jaxpr: Jaxpr, inputs: Sequence[Axes], outputs: Sequence[Axes] | None = None) -> Jaxpr:
-        """Types a jaxpr for inputs that vary over the given axes; spreads its results over at least `outputs`."""
+        """Returns a jaxpr typed for inputs that vary over the given axes; spreads results over at least `outputs`."""
 
         def run(*args: Any) -> list[Any]:
             outs = self.evaluate(jaxpr, args)
@@ -145,8 +145,8 @@ class Retyper:
         strange = [a for a in avals if not compat.is_array_type(a)]
         if strange:
             raise InexpressibleError(
-                f"a loop, branch or call takes a value of type {strange[0]}, which is no tensor; it runs as JAX runs "
-                "it, but has no TTIR or TTNN text."
+                f"a loop, branch or call takes a value of type {strange[0]}, which is not a tensor; it runs as JAX "
+                "runs it, without a TTIR or TTNN text."
             )
         structs = [compat.typed_struct(v, a) for v, a in zip(avals, inputs, strict=True)]
         return expand(jax.make_jaxpr(run)(*structs))
@@ -158,7 +158,7 @@ class Retyper:
         return bind(call.with_bodies(eqn, [walk.in_form_of(call.body, typed)]), operands)
 
     def _uniform(self, eqn: Eqn, operands: list[Any], axes: Axes) -> list[Any]:
-        """Types any other equation with bodies: their inputs and outputs all vary over the same axes."""
+        """Binds any other equation with bodies; all their inputs and outputs vary over the same axes."""
 
         def change(jaxpr: Jaxpr) -> Jaxpr:
             body = walk.open_jaxpr(jaxpr)

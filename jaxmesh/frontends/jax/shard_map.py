@@ -136,13 +136,13 @@ def check_values(program: Jaxpr) -> None:
         if compat.is_partial(var.aval) or not compat.is_array_type(var.aval):
             raise InexpressibleError(
                 f"the program takes, or closes over, a value of type {var.aval}, which is not a tensor of TTIR; it "
-                "runs as JAX runs it, but has no TTIR or TTNN text."
+                "runs as JAX runs it, without a TTIR or TTNN text."
             )
     for eqn in walk.all_eqns(program):
         for var in filter(lambda v: compat.is_partial(v.aval), eqn.outvars):
             raise InexpressibleError(
                 f"{eqn.primitive.name} ({source_locations.source_line(eqn)}) gives {compat.describe(var.aval)}, with "
-                "unreduced or reduced axes, which TTIR has no type for; it runs as JAX runs it, but has no TTIR or "
+                "unreduced or reduced axes, which TTIR cannot express; it runs as JAX runs it, without a TTIR or "
                 "TTNN text."
             )
 
@@ -178,8 +178,8 @@ def _body_obstacle(body: Jaxpr) -> str | None:
             return "its body maps again over axes that are manual already"
     for var in [*body.invars, *body.outvars, *[v for e in walk.all_eqns(body) for v in e.outvars]]:
         if not compat.is_array_type(var.aval):
-            return f"it holds a value of type {var.aval}, which is no tensor"
+            return f"it holds a value of type {var.aval}, which is not a tensor"
         waiting = compat.unreduced_axes(var.aval)
         if waiting:
-            return f"it holds {compat.describe(var.aval)}, unreduced over {sorted(waiting)}, which TTIR has no type for"
+            return f"it holds {compat.describe(var.aval)}, unreduced over {sorted(waiting)}, which TTIR cannot express"
     return None

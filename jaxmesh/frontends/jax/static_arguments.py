@@ -35,10 +35,10 @@ class ArgumentSet:
         argnames: str | Iterable[str] | None,
         kind: str = "static",
     ) -> ArgumentSet:
-        """As `jax.jit`: names and positions stand for each other where the function's signature tells.
+        """Derives names from positions and positions from names by the function's signature, as `jax.jit`.
 
         Raises:
-          ArgumentTypeError: positions that are no integers, or names that are no text.
+          ArgumentTypeError: a position is not an integer, or a name is not a string.
           ArgumentValueError: the function has no such argument.
         """
         names, numbers = _names(f"{kind}_argnames", argnames), _numbers(f"{kind}_argnums", argnums)
@@ -67,19 +67,19 @@ class ArgumentSet:
         return bool(self.argnums or self.argnames)
 
     def marks(self, count: int) -> list[bool]:
-        """Per positional argument of a call whether it is one of these; negative positions count from its end."""
+        """Returns True per positional argument that is in the set; negative positions count from the call's end."""
         at = {n + count if n < 0 else n for n in self.argnums}
         return [i in at for i in range(count)]
 
     def split(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The dynamic arguments alone."""
+        """Returns the dynamic arguments alone."""
         dynamic = [a for a, static in zip(args, self.marks(len(args)), strict=True) if not static]
         return dynamic, {k: v for k, v in kwargs.items() if k not in self.argnames}
 
     def join(
         self, args: Sequence[Any], kwargs: dict[str, Any], dynamic: Sequence[Any], dynamic_kw: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """The full arguments, with the dynamic ones replaced."""
+        """Returns the full arguments, with the dynamic arguments replaced."""
         rest = iter(dynamic)
         joined = [a if static else next(rest) for a, static in zip(args, self.marks(len(args)), strict=True)]
         return joined, {k: dynamic_kw.get(k, v) for k, v in kwargs.items()}
@@ -163,6 +163,6 @@ def key_of(value: Any) -> Hashable:
         return kind, frozenset(map(key_of, cast("frozenset[Any]", value)))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = tuple(key_of(getattr(value, f.name)) for f in dataclasses.fields(value) if f.compare)
-        # A class with a hash of its own may hold what has none.
+        # A class that defines a hash may hold unhashable values.
         return (kind, value, fields) if is_hashable(fields) else (kind, value)
     return kind, value

@@ -84,7 +84,7 @@ def _check_type(kind: jax.ShapeDtypeStruct, what: str) -> None:
     """Checks the shape and dtype of a `ShapeDtypeStruct`, which JAX does not."""
     known: Any = (np.number, np.bool_, jax.dtypes.extended, jax.dtypes.float0)
     if not any(jax.dtypes.issubdtype(kind.dtype, k) for k in known):
-        raise ArgumentTypeError(f"{what} is of the dtype {kind.dtype}, which no JAX array has; say one of numbers.")
+        raise ArgumentTypeError(f"{what} is of the dtype {kind.dtype}, which is not a JAX dtype; use a numeric dtype.")
     odd = [n for n in cast("Sequence[Any]", kind.shape) if not isinstance(n, (int, np.integer))]
     if odd and not all(map(export.is_symbolic_dim, odd)):
         raise ArgumentTypeError(f"{what} is of the shape {quote(kind.shape)}; a shape is a row of integers.")
@@ -158,7 +158,7 @@ def call_placed(
 
 
 def program_of(plain: FunctionTrace, asked: Asked, mesh: AnyMesh) -> TtirProgram:
-    """Returns the program of a function that JAX traced; one that TTIR cannot express runs as JAX runs it."""
+    """Returns the program of a function that JAX traced; JAX runs a program that TTIR cannot express."""
     plain = dataclasses.replace(plain, jaxpr=copy_constants(plain.jaxpr))
     try:
         check_values(plain.jaxpr)
