@@ -6,6 +6,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
+from jax.sharding import AxisType
+
+from jaxmesh.jaxprs.user_trace import without_mesh
 
 _random: Any = jax.random
 
@@ -32,3 +36,15 @@ def from_words(x: Any, dtype: Any) -> Any:
 
     jax.eval_shape(note, jax.ShapeDtypeStruct((), dtype))
     return _random.wrap_key_data(x, impl=generators[0])
+
+
+def off_explicit_axes(constant: Any) -> Any:
+    """Returns a constant whose type names no Explicit axes, as a mapped region can close over it."""
+    traced: Any = constant
+    if isinstance(traced, Tracer):
+        return constant
+    sharding: Any = getattr(jax.typeof(constant), "sharding", None)
+    if sharding is None or AxisType.Explicit not in sharding.mesh.axis_types:
+        return constant
+    with jax.ensure_compile_time_eval(), without_mesh():
+        return from_words(np.asarray(words_of(constant)), constant.dtype)

@@ -31,8 +31,9 @@ from jaxmesh.frontends.stablehlo.trace import (
     place,
     plain_call,
 )
-from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.evaluate import trace_typed
+from jaxmesh.jaxprs.keys import off_explicit_axes
 from jaxmesh.jaxprs.rewrite import copy_constants
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED, FunctionTrace, argument_shardings, result_shardings
 from jaxmesh.sharding.mesh import AnyMesh
@@ -177,8 +178,11 @@ def _mapped(plain: FunctionTrace, mesh: AnyMesh) -> TtirProgram:
     avals = plain.jaxpr.in_avals
     abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
 
+    consts = [off_explicit_axes(c) for c in walk.constants(plain.jaxpr).values()]
+    program = walk.close(walk.open_jaxpr(plain.jaxpr), consts)
+
     def run(*args: Any) -> list[Any]:
-        return raise_shard_maps(plain.jaxpr, args, mesh, assumptions)
+        return raise_shard_maps(program, args, mesh, assumptions)
 
     jaxpr = trace_typed(run, avals, [()] * len(avals), abstract)
     explicit = AxisType.Explicit in mesh.axis_types

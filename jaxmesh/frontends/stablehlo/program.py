@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
-from jax.core import Tracer
-from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+from jax.sharding import AbstractMesh, PartitionSpec
 
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.frontends.jax.retype import spread, varying
@@ -22,7 +20,7 @@ from jaxmesh.frontends.stablehlo.shardy import argument_shardings, partition, re
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.evaluate import trace_typed
-from jaxmesh.jaxprs.keys import from_words, words_of
+from jaxmesh.jaxprs.keys import from_words, off_explicit_axes, words_of
 from jaxmesh.jaxprs.source_locations import Sources
 
 
@@ -111,7 +109,7 @@ def import_module(
 
     stays = kept_results or [False] * len(results)
 
-    closed_over = [_untyped(c) for c in consts]
+    closed_over = [off_explicit_axes(c) for c in consts]
 
     def run(*args: Any) -> list[Any]:
         entries = zip([*closed_over, *args], arguments, on_devices, strict=True)
@@ -145,15 +143,6 @@ def import_module(
         tuple(decisions.assumptions),
         importer.splits or not importer.computes,
     )
-
-
-def _untyped(constant: Any) -> Any:
-    """Returns a constant whose type names no Explicit axes, which a mapped region cannot close over."""
-    words = words_of(constant)
-    sharding: Any = getattr(jax.typeof(words), "sharding", None)
-    if sharding is None or AxisType.Explicit not in sharding.mesh.axis_types or isinstance(words, Tracer):
-        return constant
-    return np.asarray(words)
 
 
 def _leave(importer: Importer, y: Sharded, sharding: Sharding, stays: bool) -> Any:
