@@ -14,7 +14,6 @@ from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.arguments import (
     check_devices,
     check_donated,
-    check_has_values,
     flatten,
     prepare_tree,
     show_path,
@@ -107,7 +106,6 @@ class Calls:
             if not is_tensor(leaf):
                 what = show_path(path)
                 abstract(leaf, what)
-                check_has_values(leaf, what)
                 check_devices(leaf, what, mesh)
 
     def flatten(self, args: Sequence[Any], kwargs: dict[str, Any]) -> UserCall:

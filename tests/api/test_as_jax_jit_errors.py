@@ -330,8 +330,9 @@ def test_sharding_type_errors_end_at_the_users_line(mode: str) -> None:
         (("text",), {}),
         ((object(),), {}),
         (([1, None, "text"],), {}),
+        ((jax.ShapeDtypeStruct((2,), np.float32),), {}),
     ],
-    ids=range(13),
+    ids=range(14),
 )
 def test_wrong_calls(args: Any, options: Any) -> None:
     """The class of the error is a subclass of JAX's: jaxmesh says in its own words what an argument is."""

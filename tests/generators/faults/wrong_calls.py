@@ -178,8 +178,6 @@ CALLS: list[Row] = [
     ("dates to a call", lambda: jm.jit(double, mesh=mesh())(np.array(["2020"], "M8[Y]")), *ARG, r"M8|datetime64"),
     ("a number too wide", lambda: jm.jit(double, mesh=mesh())(2**40), *VALUE, r"1099511627776.*int32.*wider"),
     ("a number too wide, traced", lambda: jm.jit(double, mesh=mesh()).trace(2**40), *VALUE, r"1099511627776.*int32"),
-    ("a type to a call", lambda: jm.jit(double, mesh=mesh())(jax.ShapeDtypeStruct((16, 8), jnp.float32)), *ARG,
-     r"ShapeDtypeStruct.*holds no numbers.*lower"),
     ("a type to a compiled program", lambda: compiled()(jax.ShapeDtypeStruct((16, 8), jnp.float32)), *ARG,
      r"of double is ShapeDtypeStruct.*holds no numbers"),
     ("a type to the reference", lambda: lowered().reference(jax.ShapeDtypeStruct((16, 8), jnp.float32)), *ARG,
