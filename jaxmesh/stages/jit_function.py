@@ -191,7 +191,7 @@ class JitFunction:
     def _launch(self, args: Any, kwargs: Any) -> Any:
         if isinstance(self._mesh, Mesh) and self._is_typed and jax.sharding.get_abstract_mesh().empty:
             # Results without arguments on the mesh have its types, which JAX compiles in its context alone.
-            with jax.set_mesh(self._mesh):
+            with mesh_context(self._mesh) if is_transforming() else jax.set_mesh(self._mesh):
                 return self._launch_in_context(args, kwargs)
         return self._launch_in_context(args, kwargs)
 
