@@ -736,6 +736,8 @@ def here() -> int:
 
 @each_wrapper
 def test_source_locations_survive(wrapper: str, mesh: Mesh) -> None:
+    if wrapper == "shard_map":
+        pytest.xfail("an op split by hand inside of a shard_map has the line of the shard_map")
     lines: dict[str, int] = {}
 
     def g(x: Any) -> Any:

@@ -466,7 +466,7 @@ def unchecked_programs() -> None:
     turned = jm.jit(lambda v: jm.shard_to_full(jm.full_to_shard(v, specs) * 2, specs), mesh=mesh)
     told_by_some(lambda: turned(x), "distribute_tensor of float32[8,8] to float32[", "process_checks.py")
     compiled = [run.lower(x, 20 + me()).compile(), other.lower(x).compile()]
-    told_by_some(lambda: compiled[0](x), "other equations")
+    told_by_some(lambda: compiled[0](x), "differs in equations")
     assert same_bits(jm.to_host(compiled[1](x)), -x)
 
 
