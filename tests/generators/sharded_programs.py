@@ -211,7 +211,7 @@ def difference(program: ShardedProgram, seed: int, *, gradients: bool = False) -
         wrong = _unlike(sharded(*args), jax.jit(program.unsharded)(*map(np.asarray, args)), "value")
         if wrong is None and gradients:
             every = tuple(range(len(args)))
-            # Inside of the program: outside, JAX derives it, and XLA partitions the gradient of a window wrongly.
+            # Inside of the program: outside, the gradient of a window over a split dim is wrong, in jax.jit, too.
             slope = jax.grad(lambda *a: _loss(program(*a)), every)
             got = jm.jit(slope, mesh=program.mesh, in_shardings=program.in_specs)(*args)
             want = jax.grad(lambda *a: _loss(program.unsharded(*a)), every)(*map(np.asarray, args))
