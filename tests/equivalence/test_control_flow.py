@@ -736,8 +736,6 @@ def here() -> int:
 
 @each_wrapper
 def test_source_locations_survive(wrapper: str, mesh: Mesh) -> None:
-    if wrapper == "shard_map":
-        pytest.xfail("an op split by hand inside of a shard_map has the line of the shard_map")
     lines: dict[str, int] = {}
 
     def g(x: Any) -> Any:
@@ -746,12 +744,15 @@ def test_source_locations_survive(wrapper: str, mesh: Mesh) -> None:
         lines["aggregate_tensor"] = here() + 1
         return jm.shard_to_full(s * 2, P("y", ("x",)))
 
+    call = here() + 1
     lowered = jm.jit(lambda x, k: WRAPPERS[wrapper](g, k)(x), mesh=mesh).lower(X, jnp.int32(1))
     for name, line in lines.items():
-        found = named(lowered, name)
-        assert found
-        for eqn in found:
-            assert f"{__file__}:{line}:" in source_locations.source_line(eqn)
+        found = [source_locations.source_line(eqn) for eqn in named(lowered, name)]
+        # The ends of a shard_map are transfers of their own, at the line that calls it.
+        ends = [x for x in found if wrapper == "shard_map" and f"{__file__}:{call}:" in x]
+        assert len(ends) == (wrapper == "shard_map")
+        assert len(found) > len(ends)
+        assert all(f"{__file__}:{line}:" in x for x in found if x not in ends)
 
 
 def test_reshapes_of_the_lowering_stand_at_the_line_too() -> None:
