@@ -63,11 +63,12 @@ def trace_plain(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
             return trace_function(jitted, args, kwargs)
     except RegionRequired:
         return None
-    except NameError as error:
-        if "unbound axis name" in str(error):
+    except (NameError, ValueError) as error:
+        if "unbound axis name" in str(error) or "manual_axis_type" in str(error):
             error.add_note(
                 "In a program that splits tensors by hand, the axes of a mesh that is given as jaxmesh.jit(f, "
-                "mesh=mesh) have names; those of another mesh only after its first jaxmesh.full_to_shard or mesh_shard."
+                "mesh=mesh) have names; those of another mesh, and types of varying axes, only after its first "
+                "jaxmesh.full_to_shard or mesh_shard."
             )
         raise
 

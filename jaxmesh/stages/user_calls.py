@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+
 from jaxmesh.errors import ArgumentTypeError
 from jaxmesh.frontends.jax.static_arguments import ArgumentSet, Static
 from jaxmesh.frontends.jax.trace import abstract
@@ -76,31 +78,26 @@ class Calls:
         return self.mark(*self.static.join(args, kwargs, dynamic, dynamic_kw))
 
     def mark(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Returns a call with its static arguments marked."""
+        """Returns a call with its static arguments marked.
+
+        Raises:
+          ValueError: as `jax.jit` does, a static argument has no hash.
+          ArgumentTypeError: a static argument is a tensor on the devices.
+        """
         if not self.static:
             return tuple(args), kwargs
         marks = zip(args, self.static.marks(len(args)), strict=True)
-        marked = tuple(Static(x) if static and not isinstance(x, Static) else x for x, static in marks)
-        return marked, {k: Static(_value(x)) if k in self.static.argnames else x for k, x in kwargs.items()}
+        marked = tuple(_marked(x) if static else x for x, static in marks)
+        return marked, {k: _marked(x) if k in self.static.argnames else x for k, x in kwargs.items()}
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: AnyMesh | None) -> None:
         """Checks the arguments of a call that JAX has refused.
 
         Raises:
-          ArgumentTypeError: an argument is not an array, or a static one is not hashable.
+          ArgumentTypeError: an argument is not an array.
           ArgumentValueError: a number that no array can hold.
           MeshMismatchError: an array is committed to other devices.
         """
-        marked = [*zip(args, self.static.marks(len(args)), map(str, range(len(args))), strict=True)]
-        marked += [(v, k in self.static.argnames, repr(k)) for k, v in kwargs.items()]
-        for value, static, name in marked:
-            value = _value(value)
-            if static and (not is_hashable(value) or is_tensor(value)):
-                raise ArgumentTypeError(
-                    f"the static argument {name} is {quote(value)}, which is not hashable, or a tensor; a static "
-                    "argument is part of the program and is looked up by its value: pass a tuple for a "
-                    "list, or do not make it static."
-                )
         call = self.flatten(args, kwargs)
         for leaf, path in zip(call.leaves, call.paths, strict=True):
             if not is_tensor(leaf):
@@ -136,6 +133,22 @@ class Calls:
     def dynamic(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the arguments that are not static."""
         return tuple(self.static.split(args, {})[0])
+
+
+def _marked(x: Any) -> Any:
+    if isinstance(x, Static):
+        return x
+    if is_tensor(x):
+        raise ArgumentTypeError(f"a static argument is {quote(x)}, a tensor on the devices; pass it as a dynamic one.")
+    if not is_hashable(x):
+        # JAX raises its error about the value, not about the mark.
+        _take_static(x)
+    return Static(x)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _take_static(_: Any) -> None:
+    """Takes a static argument."""
 
 
 def _value(x: Any) -> Any:

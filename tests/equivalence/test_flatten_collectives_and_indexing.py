@@ -242,6 +242,10 @@ def cut(x: Any, axes: Any, size: int, dim: int) -> Any:
     return lax.dynamic_slice_in_dim(whole, lax.axis_index(axes) * size, size, dim)
 
 
+def own_columns(x: Any, start: Callable[[Any], Any]) -> Any:
+    return lax.dynamic_slice_in_dim(jm.full_to_shard(x, P()), start(lax.axis_index("x")), 2, 1)
+
+
 PIECES: list[tuple[Callable[[Any], Any], list[tuple[int, int]]]] = [
     (lambda x: jm.shard_to_full(cut(x, "x", 2, 0), P("x")), [(0, 1)]),
     (lambda x: jm.shard_to_full(cut(x, "y", 4, 1), P(None, "y")), [(1, 0)]),
@@ -250,8 +254,8 @@ PIECES: list[tuple[Callable[[Any], Any], list[tuple[int, int]]]] = [
     # Not all of the dim, overlapping, beside it, or another axis than the name says: no partition.
     (lambda x: jm.shard_to_full(cut(x, "x", 1, 0), P("x")), []),
     (lambda x: jm.shard_to_full(cut(x, "y", 2, 1), P(None, "y")), []),
-    (lambda x: everywhere(lax.dynamic_slice_in_dim(x, lax.axis_index("x") * 2 + 1, 2, 1), ("y", "x")), []),
-    (lambda x: everywhere(lax.dynamic_slice_in_dim(x, 3 - lax.axis_index("x"), 2, 1), ("y", "x")), []),
+    (lambda x: everywhere(own_columns(x, lambda i: i * 2 + 1), ("y", "x")), []),
+    (lambda x: everywhere(own_columns(x, lambda i: 3 - i), ("y", "x")), []),
 ]
 
 

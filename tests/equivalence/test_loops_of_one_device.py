@@ -1,4 +1,7 @@
-"""Loops and branches as libraries write them for one device: what all devices start with meets what differs."""
+"""Loops and branches as libraries write them for one device: what all devices start with meets what differs.
+
+JAX runs them on shards in a `shard_map` without types of varying axes, and refuses them in a typed one.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from jax.sharding import PartitionSpec as P
 import jaxmesh as jm
 
 Array = np.ndarray[Any, Any]
+_lax: Any = lax
 MESHES = [(1, 2), (2, 4), (8,)]
 
 
@@ -91,12 +95,16 @@ def per_shard(f: Callable[[Any], Any], x: Array, mesh: Any) -> Array:
     return np.concatenate([np.concatenate([np.asarray(f(s)) for s in row], axis=1) for row in columns])
 
 
+def on_shards(f: Callable[..., Any], mesh: Any, in_specs: Any, out_specs: Any) -> Any:
+    return jm.shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+
+
 @pytest.mark.parametrize("sizes", MESHES, ids=str)
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_a_function_of_one_device_runs_on_shards(f: Callable[[Any], Any], sizes: tuple[int, ...]) -> None:
     mesh = jm.make_mesh(sizes)
     x, spec = given(mesh)
-    program = jm.jit(lambda v: jm.shard_to_full(f(jm.full_to_shard(v, spec)), spec), mesh=mesh)
+    program = jm.jit(on_shards(f, mesh, spec, spec))
     np.testing.assert_allclose(program(x), per_shard(jax.jit(f), x, mesh), rtol=2e-6, atol=2e-6)
 
 
@@ -104,32 +112,59 @@ def test_a_function_of_one_device_runs_on_shards(f: Callable[[Any], Any], sizes:
 def test_it_has_a_text_and_a_derivative_from_outside(f: Callable[[Any], Any]) -> None:
     mesh = jm.make_mesh((2, 4))
     x, spec = given(mesh)
-    program = jm.jit(lambda v: jm.shard_to_full(f(jm.full_to_shard(v, spec)), spec), mesh=mesh)
+    program = jm.jit(on_shards(f, mesh, spec, spec))
     assert '"ttnn.distribute_tensor"' in program.trace(x).lower().as_text()
     found = jax.grad(lambda v: (program(v) ** 2).sum())(x)
     expected = per_shard(jax.grad(lambda v: (f(v) ** 2).sum()), x, mesh)
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
 
 
+def split_by_hand(f: Callable[[Any], Any], spec: P) -> Callable[[Any], Any]:
+    return lambda v: jm.shard_to_full(f(jm.full_to_shard(v, spec)), spec)
+
+
+@pytest.mark.parametrize("f", [recurrent, nested, counted, branched], ids=lambda f: f.__name__)
+def test_a_typed_program_has_the_error_of_jax(f: Callable[[Any], Any]) -> None:
+    mesh = jm.make_mesh((2, 4))
+    x, spec = given(mesh)
+    with pytest.raises(TypeError, match="pcast") as theirs:
+        jax.jit(jax.shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec))(x)
+    with pytest.raises(TypeError) as ours:
+        jm.jit(split_by_hand(f, spec), mesh=mesh)(x)
+    assert str(ours.value) == str(theirs.value)
+
+
+def typed(x: Any, like: Any) -> Any:
+    """A value that varies over the axes of another, as JAX asks for."""
+    missing = tuple(jax.typeof(like).manual_axis_type.varying - jax.typeof(x).manual_axis_type.varying)
+    return _lax.pcast(x, missing, to="varying") if missing else x
+
+
+def accumulated(x: Any) -> Any:
+    """A loop that starts with a value of the type of its results."""
+    return lax.scan(lambda c, row: (jnp.tanh(c * 0.5 + row), c), typed(jnp.zeros(x.shape[1:], x.dtype), x), x)[1]
+
+
 def test_the_values_are_typed_as_varying() -> None:
     mesh = jm.make_mesh((2, 4))
     x, spec = given(mesh)
-    program = jm.jit(lambda v: jm.shard_to_full(recurrent(jm.full_to_shard(v, spec)), P("y")), mesh=mesh)
+    np.testing.assert_allclose(
+        jm.jit(split_by_hand(accumulated, spec), mesh=mesh)(x), per_shard(jax.jit(accumulated), x, mesh), rtol=2e-6
+    )
     with pytest.raises(jm.ReplicationError, match="'x'"):
-        program.trace(x)
+        jm.jit(lambda v: jm.shard_to_full(accumulated(jm.full_to_shard(v, spec)), P("y")), mesh=mesh).trace(x)
 
 
 def test_a_sum_over_the_mesh_inside_stays_one() -> None:
     mesh = jm.make_mesh((2, 4))
     x, spec = given(mesh)
 
-    def f(v: Any) -> Any:
-        shard = jm.full_to_shard(v, spec)
+    def f(shard: Any) -> Any:
         total, _ = lax.scan(lambda c, row: (c + lax.psum(row.sum(), ("y", "x")), None), jnp.float32(0), shard)
         start, _ = lax.scan(lambda c, row: (c + row, None), jnp.zeros(shard.shape[1:]), shard)
-        return jm.shard_to_full(total, P()), jm.shard_to_full(start[None], spec)
+        return total, start[None]
 
-    total, start = jm.jit(f, mesh=mesh)(x)
+    total, start = jm.jit(on_shards(f, mesh, spec, (P(), spec)))(x)
     np.testing.assert_allclose(total, x.sum(), rtol=1e-5)
     np.testing.assert_allclose(start, x.reshape(2, 3, 8).sum(1), rtol=1e-5)
 
@@ -144,10 +179,10 @@ def test_a_derivative_inside(f: Callable[[Any], Any], sizes: tuple[int, ...]) ->
     x, spec = given(mesh)
 
     def loss(v: Any) -> Any:
-        return (jm.shard_to_full(f(jm.full_to_shard(v, spec)), spec) ** 2).sum()
+        return (on_shards(f, mesh, spec, spec)(v) ** 2).sum()
 
     expected = per_shard(jax.jit(jax.grad(lambda v: (f(v) ** 2).sum())), x, mesh)
-    np.testing.assert_allclose(jm.jit(jax.grad(loss), mesh=mesh)(x), expected, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(jm.jit(jax.grad(loss))(x), expected, rtol=2e-5, atol=2e-5)
 
 
 def rnn(x: Any, w: Any, u: Any, b: Any, gather: Callable[[Any], Any] = lambda h: h) -> Any:
@@ -160,43 +195,48 @@ def rnn(x: Any, w: Any, u: Any, b: Any, gather: Callable[[Any], Any] = lambda h:
     return lax.scan(step, jnp.zeros((x.shape[1], w.shape[1]), x.dtype), x)[1]
 
 
-def split(x: Any, *specs: P) -> Any:
-    return [jm.full_to_shard(v, s) for v, s in zip(x, specs, strict=True)]
+def whole_state(*shards: Any) -> Any:
+    return rnn(*shards)
 
 
-def loss_on_the_devices(*args: Any) -> Any:
-    hs = rnn(*split(args, P(None, "y"), P(), P(), P()))
-    return jm.shard_to_full(lax.pmean((hs**2).mean(), "y"), P())
+def mean_on_the_devices(*shards: Any) -> Any:
+    return lax.pmean((rnn(*shards) ** 2).mean(), "y")
 
 
-def loss_on_the_host(*args: Any) -> Any:
-    return (jm.shard_to_full(rnn(*split(args, P(None, "y"), P(), P(), P())), P(None, "y")) ** 2).mean()
+def columns(*shards: Any) -> Any:
+    return rnn(*shards, gather=lambda h: lax.all_gather(h, "x", axis=1, tiled=True))
 
 
-def columns(*args: Any) -> Any:
-    shards = split(args, P(None, "y"), P(None, "x"), P(None, "x"), P("x"))
-    hs = rnn(*shards, gather=lambda h: lax.all_gather(h, "x", axis=1, tiled=True))
-    return (jm.shard_to_full(hs, P(None, "y", "x")) ** 2).mean()
-
-
-def rows(*args: Any) -> Any:
+def rows(x: Any, w: Any, u: Any, b: Any) -> Any:
     """Partial products are summed in each iteration."""
-    x, w, u, b = split(args, P(None, "y", "x"), P("x"), P(), P())
 
     def step(h: Any, row: Any) -> tuple[Any, Any]:
         h = jnp.tanh(lax.psum(row @ w, "x") + h @ u + b)
         return h, h
 
-    hs = lax.scan(step, jnp.zeros((x.shape[1], u.shape[0]), x.dtype), x)[1]
-    return (jm.shard_to_full(hs, P(None, "y")) ** 2).mean()
+    return lax.scan(step, jnp.zeros((x.shape[1], u.shape[0]), x.dtype), x)[1]
 
 
-@pytest.mark.parametrize("f", [loss_on_the_devices, loss_on_the_host, columns, rows], ids=lambda f: f.__name__)
-def test_a_derivative_inside_sums_the_parts_of_copies(f: Callable[..., Any]) -> None:
+ROWS = P(None, "y")
+SPLITS = [
+    (mean_on_the_devices, (ROWS, P(), P(), P()), P()),
+    (whole_state, (ROWS, P(), P(), P()), ROWS),
+    (columns, (ROWS, P(None, "x"), P(None, "x"), P("x")), P(None, "y", "x")),
+    (rows, (P(None, "y", "x"), P("x"), P(), P()), ROWS),
+]
+
+
+@pytest.mark.parametrize(("f", "ins", "out"), SPLITS, ids=lambda f: getattr(f, "__name__", ""))
+def test_a_derivative_inside_sums_the_parts_of_copies(f: Callable[..., Any], ins: tuple[P, ...], out: P) -> None:
     mesh, rng = jm.make_mesh((2, 4)), np.random.default_rng(0)
     args = [rng.normal(size=s).astype(np.float32) for s in ((5, 4, 8), (8, 8), (8, 8), (8,))]
     value, grads = jax.value_and_grad(lambda *a: (rnn(*a) ** 2).mean(), (0, 1, 2, 3))(*args)
-    step = jm.jit(jax.value_and_grad(jax.checkpoint(f), (0, 1, 2, 3)), mesh=mesh)
+
+    def loss(*args: Any) -> Any:
+        result = on_shards(f, mesh, ins, out)(*args)
+        return result if out == P() else (result**2).mean()
+
+    step = jm.jit(jax.value_and_grad(jax.checkpoint(loss), (0, 1, 2, 3)))
     got, found = step(*args)
     np.testing.assert_allclose(got, value, rtol=1e-5)
     for a, b in zip(found, grads, strict=True):
@@ -207,27 +247,26 @@ def test_a_derivative_inside_sums_the_parts_of_copies(f: Callable[..., Any]) -> 
 def test_copies_that_are_equal_are_not_moved_for_a_derivative() -> None:
     """All values are the same over `x`: no sum goes over it."""
     mesh = jm.make_mesh((2, 4))
-    args = [np.ones(s, np.float32) for s in ((5, 4, 8), (8, 8), (8, 8), (8,))]
-    text = jm.jit(jax.grad(loss_on_the_host, (1, 2, 3)), mesh=mesh).trace(*args).as_text()
+    args = [np.ones(s, np.float32) for s in ((5, 4, 8), (8, 8))]
+
+    def loss(x: Any, w: Any) -> Any:
+        shard, weight = jm.full_to_shard(x, ROWS), jm.full_to_shard(w, P())
+        return (jm.shard_to_full(accumulated(shard @ weight), ROWS) ** 2).mean()
+
+    text = jm.jit(jax.grad(loss, 1), mesh=mesh).trace(*args).as_text()
     moved = [line for line in text.splitlines() if "all_reduce" in line]
-    assert len(moved) == 3
-    assert all("cluster_axis = 0" in line for line in moved)
+    assert len(moved) == 1
+    assert "cluster_axis = 0" in moved[0]
 
 
-def test_a_derivative_inside_of_what_is_equal_by_type_keeps_the_error_of_jax() -> None:
-    """JAX 0.10 gives such a gather a primitive whose derivative needs types; later versions gather without types."""
+def test_a_derivative_through_what_is_equal_by_type() -> None:
     mesh = jm.make_mesh((2, 4))
     x, spec = given(mesh)
 
     def loss(v: Any) -> Any:
         shard = jm.full_to_shard(v, spec)
         whole = lax.all_gather(shard, "x", axis=1, tiled=True, to="invarying")
-        return (jm.shard_to_full(recurrent(whole), P("y")) ** 2).sum()
+        return (jm.shard_to_full(accumulated(whole), P("y")) ** 2).sum()
 
-    inside = jm.jit(jax.grad(loss), mesh=mesh)
-    if jax.__version_info__ < (0, 11):
-        with pytest.raises(TypeError, match="pcast"):
-            inside.trace(x)
-    else:
-        expected = jax.grad(lambda v: sum((recurrent(part) ** 2).sum() for part in jnp.split(v, 2)))(x)
-        np.testing.assert_allclose(inside(x), expected, rtol=1e-4, atol=1e-6)
+    expected = jax.grad(lambda v: sum((accumulated(part) ** 2).sum() for part in jnp.split(v, 2)))(x)
+    np.testing.assert_allclose(jm.jit(jax.grad(loss), mesh=mesh)(x), expected, rtol=1e-4, atol=1e-6)

@@ -277,6 +277,10 @@ def _jitted(x: Any, **options: Any) -> Any:
     return jm.jit(**options).trace(x, 2.0)
 
 
+def _jitted_by_jax(x: Any, mesh: Any = None, **options: Any) -> Any:
+    return jax.jit(options.pop("fun"), **options).trace(x, 2.0)
+
+
 def _codegen(f: Any, x: Any, export_path: Any, mesh: Any, **options: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         where = f"{folder}/model" if export_path is MODEL else export_path
@@ -322,11 +326,12 @@ PLAIN: dict[str, Target] = {
         "fun": just(_add), "mesh": just(ABSTRACT), "static_argnums": just(None), "static_argnames": just(None),
         "donate_argnums": just(None), "donate_argnames": just(None), "x": just(FULL)}, without={
             "None": "leaves the function out: a decorator is made", "class": "runs, and raises what int raises",
-            "jax dtype": "the same"}),
+            "jax dtype": "the same"}, foreign=_jitted_by_jax),
     "jit, called": Target(lambda x: doubled()(x), {"x": just(FULL)}),
     "jit, called by name": Target(lambda x: doubled()(x=x), {"x": just(FULL)}),
     "jit, a static argument": Target(
-        lambda n: jm.jit(lambda x, n: x, mesh=mesh(), static_argnums=1)(FULL, n), {"n": just(3)}),
+        lambda n: jm.jit(lambda x, n: x, mesh=mesh(), static_argnums=1)(FULL, n), {"n": just(3)},
+        foreign=lambda n: jax.jit(lambda x, n: x, static_argnums=1)(FULL, n)),
     "trace": Target(lambda x: doubled().trace(x), {"x": just(FULL)}),
     "lower": Target(lambda x: doubled().lower(x), {"x": just(FULL)}),
     "dynamic": Target(lambda x: doubled().dynamic(x), {"x": just(FULL)}),
@@ -359,7 +364,9 @@ PLAIN: dict[str, Target] = {
     "codegen_py": Target(_codegen, {
         "f": just(double), "x": just(FULL), "mesh": mesh, "export_path": just(MODEL), "static_argnums": just(()),
         "static_argnames": just(()), "groups": just(True), "unroll_limit": just(1000), "export_tensors": just(True),
-        "optimization_level": just(0)}, without={"class": "runs, and raises what int raises"}),
+        "optimization_level": just(0)}, without={"class": "runs, and raises what int raises"},
+        foreign=lambda f, x, static_argnums, static_argnames, **_: jax.jit(
+            f, static_argnums=static_argnums, static_argnames=static_argnames).trace(x)),
     "MeshTensor": Target(lambda **k: repr(jm.MeshTensor(**k)), {
         "data": lambda: tensor().data, "mesh": mesh, "varying": just(("y", "x"))}),
     "MeshTensor.deallocate": Target(lambda force: spread(FULL, 0, 1).deallocate(force), {"force": just(True)}),
@@ -418,7 +425,10 @@ PLAIN: dict[str, Target] = {
     "ttnn.aggregate_tensor, traced": Target(
         traced(lambda full, x, composer: ttnn.aggregate_tensor(jm.full_to_shard(full, P("y")) if x is FULL else x,
                                                                composer)), {
-            "x": just(FULL), "composer": lambda: ttnn.concat_mesh_to_tensor_composer(mesh(), 0)}),
+            "x": just(FULL), "composer": lambda: ttnn.concat_mesh_to_tensor_composer(mesh(), 0)},
+        without=dict.fromkeys(
+            ("tensor", "tensor on some devices", "host tensor of all"),
+            "is aggregated before the program runs; JAX refuses a host tensor as the result of a program")),
     "ttnn.dump_tensor": Target(_dumped, {"file_name": just(MODEL), "tensor": tensor}),
     "ttnn.load_tensor": Target(ttnn.load_tensor, {"file_name": _stored, "device": device}),
     "ttnn.from_device": Target(ttnn.from_device, {"tensor": tensor, "blocking": just(True), "cq_id": just(None)}),
@@ -558,4 +568,5 @@ def raised(call: Callable[[], Any]) -> BaseException | None:
 
 
 def _words(error: BaseException) -> str:
-    return re.sub(r"0x[0-9a-f]+", "0x", str(error))
+    """A message without addresses, and without the traceback that JAX prints in some."""
+    return re.sub(r"0x[0-9a-f]+", "0x", str(error).partition("Traceback")[0])
