@@ -82,8 +82,14 @@ class Program:
             parameters = f"{names[0]}, given"
             first = [f"{unpacked(names[1:])} = given[0]"] if names[1:] else []
         block = writer.block(self.statements, dict(self.argument_axes()))
-        body = [*first, *block, f"return {self._returned()}"]
+        body = [*first, *self._opening(block), *block, f"return {self._returned()}"]
         return ["@jm.jit(mesh=mesh)", f"def program({parameters}):", *[INDENT + line for line in body]]
+
+    def _opening(self, block: Sequence[str]) -> list[str]:
+        """A first split by hand, where one is needed to give values the types of varying axes that `pcast` reads."""
+        typed = next((i for i, line in enumerate(block) if "pcast" in line), len(block))
+        splits = any("_shard(" in line for line in block[:typed]) or any(a.placed is not None for a in self.arguments)
+        return [] if self.style != "shards" or splits or typed == len(block) else ["jm.full_to_shard(jnp.zeros(1), P())"]
 
     def _types(self, s: Statement) -> dict[str, Axes]:
         named = [frozenset(a for r in rows for a in r) for rows in s.params["in_rows"]]
