@@ -114,6 +114,14 @@ def emit_jaxpr(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
     return evaluate.eval_jaxpr(jaxpr, *args) if trace is None or steps is None else steps.add(trace, args)
 
 
+def call_jaxpr(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
+    """Adds to the current trace one call of a closed jaxpr without constants, for arguments of the types of its inputs."""
+    body = open_jaxpr(jaxpr)
+    called = emit_eqn(_core.closed_call_p, args, [a.aval for a in body.outvars], {"call_jaxpr": jaxpr}, body.effects)
+    assert called is not None
+    return called
+
+
 @dataclass(eq=False)
 class Kept:
     """A cache of repeated computations, such as a model's layers: the equations that each adds to a trace."""

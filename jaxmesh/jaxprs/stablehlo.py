@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
-from jaxmesh.jaxprs.emit import emit_jaxpr
+from jaxmesh.jaxprs.emit import call_jaxpr
 from jaxmesh.jaxprs.primitives import LINALG
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 
@@ -34,15 +34,19 @@ def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings:
     body = walk.open_jaxpr(jaxpr)
     variables = [*body.constvars, *body.invars]
 
+    # The values of constants are arguments here, in the order of the variables.
+    called = walk.close(walk.rebuild(body, [], variables, body.eqns, body.outvars), ())
+
     def run(*args: Any) -> tuple[Any, ...]:
-        # The values of constants are arguments here, in the order of the variables.
-        closed = walk.close(body, args[: len(consts)])
-        return tuple(emit_jaxpr(closed, args[len(consts) :]))
+        return tuple(call_jaxpr(called, args))
 
     avals = [struct(v.aval) for v in variables]
     shardings = (*[None] * len(consts), *in_shardings)
     jitted = jax.jit(run, in_shardings=shardings, out_shardings=tuple(out_shardings), keep_unused=True)
-    module: Any = jitted.trace(*avals).lower(lowering_platforms=("cpu",)).compiler_ir()
+    traced: Any = jitted.trace(*avals)
+    # The body of the call takes its place: tracing it anew would cost as much as lowering it.
+    traced._params = {**traced._params, "jaxpr": called}
+    module: Any = traced.lower(lowering_platforms=("cpu",)).compiler_ir()
     # JAX keeps the module that it made.
     return module.operation.clone().operation
 

@@ -20,7 +20,7 @@ from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.emit import emit_jaxpr
 from jaxmesh.jaxprs.tracing_state import REGION, traced_as, tracing
-from jaxmesh.jaxprs.user_trace import trace_function
+from jaxmesh.jaxprs.user_trace import FunctionTrace, trace_function
 from jaxmesh.sharding.mesh import AnyMesh
 
 Assumptions = dict[str, None]
@@ -58,16 +58,16 @@ def trace_region(
       varying: the mesh axes that each leaf varies over; none for a full array.
       region: the mesh of the program; its assumptions are added to.
     """
-    trees: list[Any] = []
+    traces: list[FunctionTrace] = []
     # JAX keeps what it traces of a function by its identity, and would not note assumptions again.
     once: Any = jax.jit(functools.wraps(fun)(lambda *args, **kwargs: fun(*args, **kwargs)))
 
     def body(*leaves: Any) -> Sequence[Any]:
         args, kwargs = jax.tree.unflatten(in_tree, leaves)
         with traced_as(REGION), _advise_on_shard_map():
-            traced = trace_function(once, args, kwargs)
-        trees.append(traced.out_tree)
-        return emit_jaxpr(traced.jaxpr, leaves)
+            traces.append(trace_function(once, args, kwargs))
+        # Values that the function closes over get the types of the region.
+        return emit_jaxpr(traces[0].jaxpr, leaves) if traces[0].jaxpr.consts else []
 
     mesh = region.mesh
     token = _region.set(region)
@@ -75,7 +75,8 @@ def trace_region(
         jaxpr = evaluate.trace_typed(body, avals, varying, mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh)
     finally:
         _region.reset(token)
-    return jaxpr, trees[-1]
+    (traced,) = traces
+    return jaxpr if traced.jaxpr.consts else traced.jaxpr, traced.out_tree
 
 
 @contextlib.contextmanager
