@@ -11,11 +11,11 @@ import numpy as np
 
 from jaxmesh.dialects.op import Attribute
 from jaxmesh.dialects.ttnn.op import SPELLINGS, Param
-from jaxmesh.dialects.ttnn.rules.outputs import UNREAD
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, VerifyError
+from jaxmesh.tensor.mesh_tensor import MeshTensor
+from jaxmesh.tensor.types import StorageType
 from jaxmesh.ttnn.finish import in_format_of
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.types import StorageType
+from jaxmesh.ttnn.rules.outputs import UNREAD
 from jaxmesh.validate import quote
 
 _SCALAR: Any = np.generic

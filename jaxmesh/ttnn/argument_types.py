@@ -11,11 +11,12 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxmesh.dialects.ttnn.signatures import NEEDED, Name, Parameter
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape
-from jaxmesh.ttnn import settings, types
-from jaxmesh.ttnn.mesh_device import MeshDevice
-from jaxmesh.ttnn.tensor_base import TensorBase
+from jaxmesh.tensor import types
+from jaxmesh.tensor.mesh_device import MeshDevice
+from jaxmesh.tensor.tensor_base import TensorBase
+from jaxmesh.ttnn import settings
+from jaxmesh.ttnn.signatures import NEEDED, Name, Parameter
 
 Test = Callable[[Any], bool]
 _ARRAYS: Any = (np.ndarray, jax.Array)

@@ -11,10 +11,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, cast
 
-from jaxmesh.dialects.ttnn.signatures import NEEDED, Parameter, signatures, table
 from jaxmesh.errors import ArgumentTypeError
+from jaxmesh.tensor.types import BufferType, DataType, Layout, MemoryConfig, Shape, TensorMemoryLayout
 from jaxmesh.ttnn.argument_types import default_of, is_tensor, test_of
-from jaxmesh.ttnn.types import BufferType, DataType, Layout, MemoryConfig, Shape, TensorMemoryLayout
+from jaxmesh.ttnn.signatures import NEEDED, Parameter, signatures, table
 from jaxmesh.validate import quote
 
 
@@ -31,7 +31,7 @@ class Binder:
         """Reads the signatures of a function; `also` maps a name in some overload to the name of its slot."""
         self.callee, self._also = callee, also
         self._overloads = signatures(callee)
-        assert self._overloads, f"{callee} is missing in jaxmesh/dialects/ttnn/signatures.txt"
+        assert self._overloads, f"{callee} is missing in jaxmesh/ttnn/signatures.txt"
         names = dict.fromkeys(also.get(p.name, p.name) for overload in self._overloads for p in overload)
         self.slots: dict[str, int] = {name: i for i, name in enumerate(names)}
         self.defaults: list[Any] = [None] * len(self.slots)

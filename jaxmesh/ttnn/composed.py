@@ -7,15 +7,15 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from jaxmesh.dialects.ttnn.rules.outputs import PARAMETERS as OUTPUTS
 from jaxmesh.errors import UnsupportedError
+from jaxmesh.tensor.tensor_base import TensorBase
 from jaxmesh.ttnn.argument_conversion import write_result
 from jaxmesh.ttnn.call_arguments import Binder
+from jaxmesh.ttnn.call_docs import HOW
 from jaxmesh.ttnn.finish import convert_operands, finish, finish_one
 from jaxmesh.ttnn.functions import COMPOSED
 from jaxmesh.ttnn.refusals import computing, results_of
-from jaxmesh.ttnn.signatures import HOW
-from jaxmesh.ttnn.tensor_base import TensorBase
+from jaxmesh.ttnn.rules.outputs import PARAMETERS as OUTPUTS
 from jaxmesh.validate import quote
 
 

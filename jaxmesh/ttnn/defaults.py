@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from jaxmesh.jaxprs import compat
+from jaxmesh.tensor.host_tensor import in_program
+from jaxmesh.tensor.indexing import infer_shape
+from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.argument_conversion import integers
-from jaxmesh.ttnn.host_tensor import in_program
-from jaxmesh.ttnn.indexing import infer_shape
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
 Arguments = Mapping[str, Any]
 """The arguments of a call by the name of the parameter."""

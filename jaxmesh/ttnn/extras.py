@@ -7,8 +7,8 @@ from math import prod
 from typing import Any, cast
 
 from jaxmesh.errors import VerifyError
-from jaxmesh.ttnn.host_tensor import Tensor
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.tensor.host_tensor import Tensor
+from jaxmesh.tensor.mesh_tensor import MeshTensor
 
 Lookup = Callable[[str], Any]
 """Returns the function of a dotted name."""
@@ -102,7 +102,7 @@ def _flatten_image(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) 
 def _name_dims(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) -> bool:
     """Makes [1, height, width, channels] of an image without a batch, or without channels."""
     x = values[slots["input_tensor"]]
-    # Without a rule in dialects/ttnn/rules, nothing has checked the arguments before.
+    # Without a rule in ttnn/rules, nothing has checked the arguments before.
     sizes = list(x.shape) if isinstance(x, (MeshTensor, Tensor)) else []
     if len(sizes) in (2, 3):
         values[slots["input_tensor"]] = lookup("ttnn.reshape")(x, [1, *sizes, 1][:4])

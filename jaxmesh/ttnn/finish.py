@@ -10,13 +10,13 @@ import jax
 import numpy as np
 
 from jaxmesh.dialects import ttnn
-from jaxmesh.dialects.ttnn.rules.given import Result
-from jaxmesh.ttnn.block_floats import round_to_blocks
-from jaxmesh.ttnn.execute import NUMBER, StaticArguments, perform
-from jaxmesh.ttnn.host_tensor import Tensor, copy_to_devices, is_host_tensor
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.transfers import to_mesh
-from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, DataType, Layout, Storage, StorageType, is_block, stored_dtype
+from jaxmesh.tensor.block_floats import round_to_blocks
+from jaxmesh.tensor.execute import NUMBER, StaticArguments, perform
+from jaxmesh.tensor.host_tensor import Tensor, copy_to_devices, is_host_tensor
+from jaxmesh.tensor.mesh_tensor import MeshTensor
+from jaxmesh.tensor.transfers import to_mesh
+from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, DataType, Layout, Storage, StorageType, is_block, stored_dtype
+from jaxmesh.ttnn.rules.given import Result
 
 _jnp: Any = jax.numpy
 

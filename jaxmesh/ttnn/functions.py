@@ -11,23 +11,23 @@ import numpy as np
 from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttnn.op import TtnnOp
-from jaxmesh.dialects.ttnn.rules.given import Result
-from jaxmesh.dialects.ttnn.rules.outputs import PARAMETERS as OUTPUTS
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError, VerifyError
+from jaxmesh.tensor.assemble import owner_of, set_owner
+from jaxmesh.tensor.beyond import is_enabled
+from jaxmesh.tensor.device import MeshDevice, mesh_of
+from jaxmesh.tensor.execute import StaticArguments, perform
+from jaxmesh.tensor.host_tensor import Tensor, array_of, in_program, wrap_array
+from jaxmesh.tensor.mesh_tensor import MeshTensor
+from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, ON_DEVICE, DataType, Layout, Storage, StorageType, stored_dtype
 from jaxmesh.ttnn.argument_conversion import convert_argument, integers, write_result
-from jaxmesh.ttnn.assemble import owner_of, set_owner
-from jaxmesh.ttnn.beyond import is_enabled
 from jaxmesh.ttnn.call_arguments import Binder, argument_key
+from jaxmesh.ttnn.call_docs import ACTIVATIONS, HOW, JUDGED, doc_of
 from jaxmesh.ttnn.defaults import COMPLETE, any_axes, wide_axes
-from jaxmesh.ttnn.device import MeshDevice, mesh_of
-from jaxmesh.ttnn.execute import StaticArguments, perform
 from jaxmesh.ttnn.extras import EXTRAS
 from jaxmesh.ttnn.finish import are_scalars, bring_operands, convert_operands, differ_in_storage, finish, reshape
-from jaxmesh.ttnn.host_tensor import Tensor, array_of, in_program, wrap_array
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.refusals import computing, is_computing, results_of
-from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, JUDGED, doc_of
-from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_DEVICE, DataType, Layout, Storage, StorageType, stored_dtype
+from jaxmesh.ttnn.rules.given import Result
+from jaxmesh.ttnn.rules.outputs import PARAMETERS as OUTPUTS
 from jaxmesh.validate import quote
 
 _IMPLIED: Mapping[str, Any] = {"reduce_type": "sum"}

@@ -23,9 +23,10 @@ from jaxmesh.dialects import ttnn as ttnn_dialect
 from jaxmesh.dialects.perform import evaluate
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.dialects.ttnn import OPS
-from jaxmesh.dialects.ttnn.signatures import signatures
-from jaxmesh.ttnn import execute, helpers
+from jaxmesh.tensor import execute
+from jaxmesh.ttnn import helpers
 from jaxmesh.ttnn.functions import COMPOSED
+from jaxmesh.ttnn.signatures import signatures
 from tests import ROOT
 from tests.generators.flat_programs import run_flat
 from tests.generators.oracles import cases, coordinates, same_bits

@@ -21,7 +21,7 @@ import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.frontends.jax.static_arguments import Static, key_of
 from jaxmesh.jaxprs import caches
-from jaxmesh.ttnn import execute
+from jaxmesh.tensor import execute
 from tests.generators.oracles import EVERY, same_bits
 
 MESH = jm.make_mesh((2, 4))
@@ -453,7 +453,7 @@ import numpy as np, jax
 from jax.sharding import PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.ttnn import execute
+from jaxmesh.tensor import execute
 jm.emulate(4)
 count = int(sys.argv[1])
 mesh = jm.make_mesh((2, 2))
