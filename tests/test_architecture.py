@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jaxmesh.dialects.definitions import DEFINITIONS
 from jaxmesh.passes import ttnn_to_ttir
-from jaxmesh.ttnn.call_docs import ACTIVATIONS
+from jaxmesh.ttnn.call_arguments import ACTIVATIONS
 
 # Each room imports only the rooms above it; rooms on one line do not know each other.
 ROOMS = """

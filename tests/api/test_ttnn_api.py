@@ -1076,7 +1076,7 @@ def test_older_names_of_mappers(device: ttnn.MeshDevice) -> None:
 def test_no_function_is_made_before_it_is_asked_for() -> None:
     code = (
         "import jaxmesh, sys; from jaxmesh.ttnn import functions; "
-        "assert functions._function.cache_info().currsize == 0; "
+        "assert functions.op_function.cache_info().currsize == 0; "
         "assert 'torch' not in sys.modules and 'rich' not in sys.modules"
     )
     root = ROOT

@@ -363,10 +363,10 @@ def test_numbers_of_a_trace_are_not_kept() -> None:
 def test_unknown_names_are_not_kept() -> None:
     from jaxmesh.ttnn import functions
 
-    before = functions._function.cache_info().currsize
+    before = functions.op_function.cache_info().currsize
     for i in range(300):
         assert not hasattr(ttnn, f"no_such_op_{i}")
-    assert functions._function.cache_info().currsize == before
+    assert functions.op_function.cache_info().currsize == before
     assert ttnn.add is ttnn.add
 
 
