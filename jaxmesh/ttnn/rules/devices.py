@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any
 
 from jaxmesh.dialects.ttnn.data_types import (
     B4,
@@ -22,6 +21,7 @@ from jaxmesh.dialects.ttnn.data_types import (
     U32,
     WORDS,
 )
+from jaxmesh.ttnn.rules.definitions import defined
 from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like, tiled
 
 
@@ -75,55 +75,16 @@ def _mesh_partition(given: Given) -> list[Result]:
     return like(x)
 
 
-def _all_reduce(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
-    count = _axis_size(given, x)
-    given.require(
-        not (x.is_empty and x.is_tile), "takes a tensor with elements", "output_chunks_per_stripe must be > 0"
-    )
-    # Without a dim of whole tiles for every device the library gathers and sums.
-    inner = len(x.shape) - 2
-    whole = x.is_tile and any(n % (count if d < inner else 32 * count) == 0 for d, n in enumerate(x.shape))
-    given.require(
-        given["cluster_axis"] is not None or not whole or given.callee == "ttnn.all_reduce" or 1 in x.mesh,
-        "takes a cluster_axis for a dim of whole tiles on each device",
-        "1D fabric on a 2D mesh_device requires cluster_axis to be set",
-    )
-    if x.dtype not in REALS | {I32}:
-        given.require(whole, "sums FLOAT32, BFLOAT16 and INT32", "moreh_sum input only supports specific data types")
-    return like(x)
-
-
 def _point_to_point(given: Given) -> list[Result]:
     x = given["input_tensor"]
-    given.on_devices(x)
-    given.types(x, frozenset(BYTES))
+    results = defined(given)
     size = (x.shape[-1] if x.shape else 1) * BYTES[x.dtype]
     given.require(
         x.is_tile or size % 16 == 0,
         f"takes rows of a multiple of 16 bytes, not of {size}; use TILE layout",
         "Tensor page size must be 16 byte aligned",
     )
-    ends = [list(given[name]) for name in ("sender_coord", "receiver_coord")]
-    given.require(
-        sum(a != b for a, b in zip(*ends, strict=False)) < 2,
-        f"goes along one mesh axis, not from {ends[0]} to {ends[1]}",
-        "Routing coordinates invalid for 1D fabric",
-    )
-    return like(x)
-
-
-def _reduce_scatter(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
-    dim, count = _dim(given, x), _axis_size(given, x)
-    size = x.shape[dim]
-    given.require(len(x.shape) > 1, "takes two dims at least", "reduce_scatter currently supports rank 2 tensors at")
-    given.require(size % count == 0, f"cuts a dim of {size} by {count}", "dim must divide evenly")
-    whole = x.is_tile and (dim < len(x.shape) - 2 or size % (32 * count) == 0)
-    given.require(whole or x.dtype not in NARROW, f"does not tilize {x.dtype}", "unsupported data type for tilize")
-    return like(x)
+    return results
 
 
 # --- images ----------------------------------------------------------------------------------------------------------
@@ -229,42 +190,20 @@ def _upsample(given: Given) -> list[Result]:
 
 # --- quantisation ----------------------------------------------------------------------------------------------------
 
+_QUANTIZED = frozenset({I32, I8, U8})
 QUANTIZED: Mapping[str, frozenset[str]] = {
-    "ttnn.quantize": frozenset({I32, I8, U8}),
-    "ttnn.dequantize": frozenset({BF16, F32}),
-    "ttnn.requantize": frozenset({I32, I8, U8}),
+    "ttnn.quantize": _QUANTIZED,
+    "ttnn.dequantize": FLOATS,
+    "ttnn.requantize": _QUANTIZED,
 }
 """The element types that these functions give."""
 
 
 def _quantize(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
-    given.types(x, REALS)
-    return _of_type(given, x, I32)
-
-
-def _dequantize(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
-    given.types(x, frozenset({I32, U8, I8}))
-    return _of_type(given, x, BF16)
-
-
-def _requantize(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
-    given.types(x, frozenset({I32, U8, I8}))
-    return _of_type(given, x, I32)
-
-
-def _of_type(given: Given, x: Form, default: str) -> list[Result]:
-    sides = ("in_", "out_") if given.callee == "ttnn.requantize" else ("",)
-    for side in sides:
-        _check_scale(given, x, given[f"{side}scale"], given[f"{side}zero_point"])
-    dtype, allowed = given["dtype"] or default, QUANTIZED[given.callee]
-    narrow = given["axis"] is not None and dtype in NARROW
-    given.require(not narrow, f"along an axis gives no {dtype}", "Per-channel (axis) quantize does not support int8")
+    given.on_devices(*given.tensors())
+    real = given.callee == "ttnn.quantize"
+    given.types(given["input_tensor"], REALS if real else _QUANTIZED)
+    dtype, allowed = given["dtype"] or (BF16 if given.callee == "ttnn.dequantize" else I32), QUANTIZED[given.callee]
     given.require(
         dtype in allowed, f"gives {', '.join(sorted(allowed))}, not {dtype}", "outputs of other types are not supported"
     )
@@ -272,52 +211,23 @@ def _of_type(given: Given, x: Form, default: str) -> list[Result]:
     return checked(given, [Result(dtype, layout)])
 
 
-def _check_scale(given: Given, x: Form, scale: Any, zero: Any) -> None:
-    """Refuses a scale and a zero point that are neither one number nor one for each place of the axis."""
-    axis: int | None = given["axis"]
-    given.on_devices(scale, zero)
-    good = isinstance(scale, Form) or axis is None or given.callee == "ttnn.requantize"
-    given.require(good, "takes a tensor as scale along an axis", "Per-channel quantization expects 1D scale tensors")
-    places: int | None = None
-    if isinstance(scale, Form) and axis is not None:
-        rank = len(x.shape)
-        given.require(-rank <= axis < rank, f"has no axis {axis}", "Axis is outside the range")
-        places = x.shape[axis]
-    if isinstance(scale, Form):
-        given.types(scale, REALS if places is None else FLOATS, "a scale")
-    if isinstance(zero, Form):
-        given.types(zero, frozenset({I32}), "a zero point")
-    for form in (scale, zero):
-        if isinstance(form, Form):
-            good = prod(form.shape) == 1 if places is None else form.shape == (places,)
-            wanted = "one number without an axis" if places is None else f"{places} numbers in one dim"
-            given.require(good, f"takes {wanted} as scale and zero point", "Size of the scale tensor doesn't match")
-
-
 # --- between host and devices ----------------------------------------------------------------------------------------
 
 
-def _moved(given: Given) -> list[Result]:
+def _stored(given: Given) -> list[Result]:
     return like(given["tensor"])
 
 
 RULES: Mapping[str, Rule] = {
     "ttnn.all_gather": _all_gather,
     "ttnn.mesh_partition": _mesh_partition,
-    "ttnn.all_reduce": _all_reduce,
-    "ttnn.experimental.all_reduce_async": _all_reduce,
+    **dict.fromkeys(("ttnn.all_reduce", "ttnn.experimental.all_reduce_async", "ttnn.reduce_scatter"), defined),
     "ttnn.point_to_point": _point_to_point,
-    "ttnn.reduce_scatter": _reduce_scatter,
     "ttnn.conv1d": _rows_convolution,
-    "ttnn.conv2d": _convolution,
-    "ttnn.conv_transpose2d": _convolution,
-    "ttnn.max_pool2d": _pool,
-    "ttnn.avg_pool2d": _pool,
+    **dict.fromkeys(("ttnn.conv2d", "ttnn.conv_transpose2d"), _convolution),
+    **dict.fromkeys(("ttnn.max_pool2d", "ttnn.avg_pool2d"), _pool),
     "ttnn.global_avg_pool2d": _global_pool,
     "ttnn.upsample": _upsample,
-    "ttnn.quantize": _quantize,
-    "ttnn.dequantize": _dequantize,
-    "ttnn.requantize": _requantize,
-    "ttnn.to_device": _moved,
-    "ttnn.from_device": _moved,
+    **dict.fromkeys(QUANTIZED, _quantize),
+    **dict.fromkeys(("ttnn.to_device", "ttnn.from_device"), _stored),
 }

@@ -23,7 +23,7 @@ from jaxmesh.dialects.ttnn.data_types import (
     WHOLE,
     WORDS,
 )
-from jaxmesh.ttnn.rules.accepted import accepted, by_definition
+from jaxmesh.ttnn.rules.definitions import accepted, by_definition
 from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like
 
 # --- one operand -----------------------------------------------------------------------------------------------------

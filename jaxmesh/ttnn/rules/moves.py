@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from jaxmesh.dialects.ttnn.data_types import B4, BF16, BLOCKS, EVERY, I8, NOT_I8, U8, U16
+from jaxmesh.ttnn.rules.definitions import moved
 from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like
 
 _RESHAPED = NOT_I8 - {U8, U16}
@@ -19,36 +20,12 @@ def _dim(given: Given, form: Form, dim: int, extra: int = 0) -> int:
     return dim % rank
 
 
-def _moved(given: Given) -> list[Result]:
-    x = given.tensors()[0]
-    given.on_devices(x)
-    return like(x)
-
-
 def _copied(given: Given, x: Form) -> bool:
     """Returns True if a call that moves no element goes to other memory; the real library looks at the type then."""
     elsewhere = given["memory_config"] not in (None, x.memory)
     if elsewhere:
         given.types(x, NOT_I8, "an operand to copy to other memory")
     return elsewhere
-
-
-def _permute(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
-    if list(given["dims"]) == list(range(len(x.shape))):
-        _copied(given, x)
-    return like(x)
-
-
-def _transpose(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
-    for name in ("dim1", "dim2"):
-        _dim(given, x, given[name])
-    if len(x.shape) == 1 and x.is_tile:
-        given.require(x.shape[0] == 1, "takes two dims at least in TILE layout", "Can't convert shape rank")
-    return like(x)
 
 
 def is_view(form: Form, shape: tuple[int, ...]) -> bool:
@@ -109,38 +86,6 @@ def _unsqueeze(given: Given) -> list[Result]:
 def _to_4d(given: Given) -> list[Result]:
     x = given["tensor"]
     given.require(len(x.shape) <= 4, "takes at most four dims", "Tensor rank is greater than 4")
-    return like(x)
-
-
-def _repeat(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
-    counts = given["repeat_dims"]
-    given.require(
-        bool(counts or x.shape), "takes tensors of one dim at least", "repeat does not support rank 0 tensors"
-    )
-    if any(n != 1 for n in counts) and not x.is_empty and (x.is_tile or len(counts) == 1 or len(counts) > 4):
-        given.types(x, NOT_I8 - {U8})
-        inside = any(n != 1 and size % 32 for n, size in zip(counts[-2:], x.shape[-2:], strict=False))
-        given.require(x.dtype != B4 or not inside, f"repeats whole tiles of {x.dtype}", "Only TILE layout is supported")
-    if all(n == 1 for n in counts):
-        _copied(given, x)
-    out = given["optional_output_tensor"]
-    memory = given["memory_config"]
-    same = out is None or memory in (None, out.memory)
-    given.require(same, "writes to the memory of the output tensor", "memory_config must match the output's")
-    return like(x)
-
-
-def _repeat_interleave(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
-    if len(x.shape) != 1 and given["repeats"] != 1:
-        _dim(given, x, given["dim"])
-    if len(x.shape) == 1:
-        given.types(x, _RESHAPED, "an operand of one dim")
-    elif x.is_tile:
-        given.types(x, NOT_I8)
     return like(x)
 
 
@@ -316,19 +261,8 @@ def _created(given: Given) -> list[Result]:
     filled = given.callee in ("ttnn.zeros", "ttnn.ones", "ttnn.full")
     layout = given["layout"] or (TILE if filled and dtype in BLOCKS else ROWS)
     if given.callee in ("ttnn.arange", "ttnn.rand"):
-        given.require(dtype != U8, "makes no UINT8", "unsupported data type DataType::UINT8")
-    if given.callee == "ttnn.arange":
-        made = dtype not in (*BLOCKS, I8)
-        given.require(made, f"makes no {dtype}", f"unsupported data type DataType::{dtype}")
-        start, end, step = given["start"] or 0, given["end"], 1 if given["step"] is None else given["step"]
-        given.require(
-            start == end or (end > start) == (step > 0),
-            f"goes from {start} to {end} by steps of that sign, not of {step}",
-            "Step direction does not match range bounds",
-        )
-    if given.callee == "ttnn.rand":
-        low, high = given["low"], given["high"]
-        given.require(low < high, f"draws from {low} up to a larger number, not {high}", "lower bound must be less")
+        excluded = (U8, *BLOCKS, I8) if given.callee == "ttnn.arange" else (U8,)
+        given.require(dtype not in excluded, f"makes no {dtype}", f"unsupported data type DataType::{dtype}")
     if dtype in BLOCKS and layout != TILE and given.callee == "ttnn.rand":
         return [Result(BF16, layout)]
     return checked(given, [Result(dtype, layout)])
@@ -349,16 +283,14 @@ def _like(given: Given) -> list[Result]:
 
 
 RULES: Mapping[str, Rule] = {
-    "ttnn.permute": _permute,
-    "ttnn.move": _moved,
-    "ttnn.reallocate": _moved,
-    "ttnn.transpose": _transpose,
+    **dict.fromkeys(
+        ("ttnn.permute", "ttnn.transpose", "ttnn.move", "ttnn.reallocate", "ttnn.repeat", "ttnn.repeat_interleave"),
+        moved,
+    ),
     "ttnn.reshape": _reshape,
     "ttnn.squeeze": _squeeze,
     "ttnn.unsqueeze": _unsqueeze,
     "ttnn.unsqueeze_to_4D": _to_4d,
-    "ttnn.repeat": _repeat,
-    "ttnn.repeat_interleave": _repeat_interleave,
     "ttnn.concat": _concat,
     "ttnn.stack": _stack,
     "ttnn.slice": _slice,

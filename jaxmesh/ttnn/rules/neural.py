@@ -2,113 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import prod
+from collections.abc import Mapping, Sequence
 
-from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, I8, NARROW, NOT_I8, REALS, U8, U16
-from jaxmesh.ttnn.rules.given import TILE, Form, Given, Result, Rule, checked, like, tiled
+from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, NARROW, NOT_I8
+from jaxmesh.ttnn.rules.definitions import defined, in_tiles, takes
+from jaxmesh.ttnn.rules.given import TILE, Form, Given, Result, Rule
 
 _MODEL = frozenset({F32, BF16, B8})
-
-
-def _product(given: Given) -> list[Result]:
-    a, b = given["input_tensor_a"], given["input_tensor_b"]
-    bias = given["bias"]
-    given.on_devices(a, b, bias)
-    if a.is_empty or b.is_empty:
-        return like(a)
-    given.tiles(a, b)
-    for form in (a, b):
-        given.types(form, REALS)
-    batch = a.shape[:-2], b.shape[:-2]
-    given.require(
-        prod(batch[1]) == 1 or (len(a.shape) == len(b.shape) and (batch[0] == batch[1] or prod(batch[0]) == 1)),
-        f"takes operands of one batch, or one of them without, not {list(a.shape)} and {list(b.shape)}",
-        "bmm (non-bcast matmul) expects input tensors of shapes BCMK*BCKN=BCMN",
-    )
-    if isinstance(bias, Form):
-        given.tiles(bias)
-        # In other memory the library adds the bias to a tensor whose shape it infers without the transposes.
-        moved = given["memory_config"] not in (None, a.memory) and (given["transpose_a"] or given["transpose_b"])
-        fits = prod(b.shape[:-2]) == 1 and (1 in (bias.shape[-1], b.shape[-1]) or bias.shape[-1] == b.shape[-1])
-        given.require(
-            not moved or fits,
-            "takes no transposed operands beside a bias and a batched second operand in other memory",
-            "Broadcast error: Invalid dimension",
-        )
-    dtype = given["dtype"] or a.dtype
-    given.require(dtype != I8, "gives no INT8", "Failed to generate binaries")
-    good = dtype not in (U8, U16) or len(a.shape) < 2 or len(b.shape) > 1
-    given.require(good, f"gives no vector of {dtype}", "Can only work with bfloat16/float32 or int32/uint32 tensors")
-    for form, name in ((a, "transpose_a"), (b, "transpose_b")):
-        given.require(
-            not given[name] or len(form.shape) > 1 or form.shape == (1,),
-            f"takes {name} of two dims at least",
-            "The width of the first tensor must be equal to the height of the second tensor",
-        )
-    return checked(given, [Result(dtype, TILE, F32 if a.dtype != b.dtype else None)])
-
-
-# --- normalisations --------------------------------------------------------------------------------------------------
-
-
-def _norm(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    rms = given.callee == "ttnn.rms_norm"
-    given.on_devices(*given.tensors())
-    if rms:
-        given.tiles(x)
-    if x.is_empty:
-        return like(x)
-    width = x.shape[-1] if x.shape else 1
-    given.require(
-        x.is_tile or width % 32 == 0,
-        f"takes ROW_MAJOR rows of whole tiles, not of {width} elements",
-        "ROW_MAJOR input requires W to be a multiple of TILE_WIDTH",
-    )
-    given.types(x, _MODEL)
-    for name in ("weight", "bias"):
-        form = given[name]
-        if isinstance(form, Form):
-            _norm_parameter(given, x, form, name)
-    residual = given["residual_input_tensor"]
-    if isinstance(residual, Form):
-        given.require(residual.shape == x.shape, "takes a residual of the same shape", "residual shapes must match")
-        given.tiles(x, residual)
-    return like(x)
-
-
-def _norm_parameter(given: Given, x: Form, form: Form, name: str) -> None:
-    if form.is_tile:
-        width = (1, *x.shape)[-1]
-        wide = form.shape[-1:] >= (width,) and -(-form.shape[-1] // 32) == -(-width // 32)
-        given.require(wide, f"takes a {name} of {width} elements", "Input and gamma padded widths must match")
-        return
-    # The real library takes rows of the width of a tile.
-    given.require(
-        form.shape[-1] == 32 and len(form.shape) > 1,
-        f"takes a {name} in TILE layout, or in rows of 32 elements",
-        "gamma.padded_shape()[-1] == TILE_WIDTH",
-    )
-    given.types(form, frozenset({F32, BF16}), name)
-
-
-def _batch_norm(given: Given) -> list[Result]:
-    x = given["input"]
-    found = [given[n] for n in ("running_mean", "running_var", "weight", "bias")]
-    parameters = [p for p in found if isinstance(p, Form)]
-    given.on_devices(x, *parameters)
-    given.require(
-        len({p.dtype for p in parameters}) < 2, "takes parameters of one element type", "param dtypes must match"
-    )
-    both = isinstance(found[0], Form) and isinstance(found[1], Form)
-    given.require(
-        both or bool(given["training"]), "takes running_mean and running_var", "running_mean and running_var must be"
-    )
-    given.tiles(x, *parameters)
-    for form in (x, *parameters):
-        given.types(form, frozenset({F32, BF16}))
-    return tiled(x)
+_BRIEF = frozenset({BF16, *BLOCKS})
 
 
 def _group_norm(given: Given) -> list[Result]:
@@ -143,84 +44,6 @@ def _group_norm(given: Given) -> list[Result]:
     return [Result(x.dtype, given["output_layout"] or x.layout)]
 
 
-# --- attention -------------------------------------------------------------------------------------------------------
-
-
-def _attention(given: Given) -> list[Result]:
-    q, k, v = (given[f"input_tensor_{n}"] for n in "qkv")
-    mask = given["attn_mask"]
-    given.on_devices(q, k, v, mask)
-    given.tiles(q, k, v)
-    for form in (q, k, v):
-        given.types(form, frozenset({BF16, *BLOCKS}))
-    if given["is_causal"]:
-        given.require(mask is None, "takes no mask if it is causal", "is_causal and attn_mask exclude each other")
-        given.require(
-            q.shape[2] == k.shape[2],
-            "takes queries and keys of one length if it is causal",
-            "Causal SDPA requires Q and K to have the same sequence length",
-        )
-    if isinstance(mask, Form):
-        given.tiles(mask)
-        given.types(mask, frozenset({BF16, *BLOCKS}), "the mask")
-    return like(q)
-
-
-def _attention_of_one(given: Given) -> list[Result]:
-    q, k, v = (given[f"input_tensor_{n}"] for n in "qkv")
-    mask, length = given["attn_mask"], k.shape[2]
-    given.on_devices(q, k, v, mask)
-    given.tiles(q, k, v)
-    for form in (q, k, v):
-        given.types(form, frozenset({BF16, *BLOCKS}))
-    if k.shape[1] > 1:
-        given.types(q, frozenset({BF16}), "queries of several key heads")
-    given.require(length % 32 == 0, f"takes keys of whole tiles, not {length}", "Chunk size must be multiple of 32")
-    given.require(q.shape[0] == 1, "takes queries of [1, users, heads, width]", "Q tensor batch size must be 1")
-    shared = q.shape[2] % k.shape[1] == 0
-    given.require(shared, f"shares {k.shape[1]} key heads among {q.shape[2]}", "GQA expects Q to have a multiple of K")
-    places, row = given["cur_pos"], given["cur_pos_tensor"]
-    given.on_devices(row)
-    good = all(0 <= n < 2**32 for n in places)
-    given.require(good, f"takes positions from 0 on, not {places}", "incompatible function arguments")
-    if given["is_causal"]:
-        given.require(mask is None, "takes no mask if it is causal", "attn_mask must not be provided")
-        if isinstance(row, Form):
-            good = row.shape[-1:] >= k.shape[:1] and prod(row.shape) == row.shape[-1] and not row.is_tile
-            given.require(
-                good, f"takes positions of {k.shape[0]} users in a row", "cur_pos tensor must hold all positions"
-            )
-        else:
-            good = len(places) >= k.shape[0] and max(places) < length
-            rule = f"takes cur_pos for {k.shape[0]} users among {length} keys, not {places}"
-            given.require(good, rule, "cur_pos must be <= K sequence dim")
-    if isinstance(mask, Form):
-        given.types(mask, frozenset({BF16, *BLOCKS}), "the mask")
-    return like(q)
-
-
-def _heads(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
-    if given.callee == "ttnn.transformer.concatenate_heads":
-        given.require(
-            x.shape[-1] % 32 == 0,
-            f"takes heads of whole tiles, not of {x.shape[-1]} elements",
-            "Head size must be a multiple of 32",
-        )
-    given.types(x, _MODEL)
-    given.tiles(x)
-    return like(x)
-
-
-def _split_heads(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
-    given.tiles(x)
-    given.types(x, _MODEL)
-    return like(x) * 3
-
-
 def _rotary(given: Given) -> list[Result]:
     x, cos, sin = given.tensors()[:3]
     given.on_devices(x, cos, sin)
@@ -246,118 +69,78 @@ def _rotary(given: Given) -> list[Result]:
     return [Result(x.dtype, TILE, F32)]
 
 
-def _cache(given: Given) -> list[Result]:
-    cache, x = given.tensors()[:2]
-    given.on_devices(cache, x)
-    given.tiles(cache, x)
-    for form in (x, cache):
-        given.types(form, _MODEL)
-    good = (x.shape[1:2], x.shape[-1:]) == (cache.shape[1:2], cache.shape[-1:])
-    given.require(good, "takes heads and rows of the cache's", "Input tensor width must equal cache tensor width")
-    if given.callee == "ttnn.fill_cache":
-        given.require(
-            x.dtype == cache.dtype, "takes a tensor of the cache's element type", "Input and cache dtypes must match"
-        )
-    else:
-        users = cache.shape[0]
-        given.require(users < 32 or not given["batch_offset"], "takes no offset of 32 users", "Batch offset must be 0")
-        room = -(-x.shape[2] // 32) * 32
-        given.require(users <= room, f"takes rows of {users} users at once", "must be <= input tensor height")
-    return like(cache)
+def _norm(given: Given) -> list[Result]:
+    x, residual = given["input_tensor"], given["residual_input_tensor"]
+    results = defined(given)
+    if given.callee == "ttnn.rms_norm":
+        given.tiles(x)
+    same = not isinstance(residual, Form) or residual.shape == x.shape
+    given.require(same, "takes a residual of the same shape", "residual shapes must match")
+    return results
 
 
-def _dropout(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
-    given.tiles(x)
-    if given["output_tensor"] is None:
-        given.types(x, frozenset({BF16}))
-    return like(x)
+# --- attention to caches: what lies beyond a cache has no value ------------------------------------------------------
+
+_ATTENDS = takes(_BRIEF, "input_tensor_q", "input_tensor_k", "input_tensor_v", "attn_mask")
 
 
-def _real_row(given: Given, x: Form) -> None:
-    given.tiles(x)
-    given.types(x, _MODEL)
-    given.require(given["dtype"] != I8, "gives no INT8", "Failed to generate binaries")
-    good = x.dtype != F32 or given["compute_kernel_config"] is not None
-    given.require(good, "takes a compute_kernel_config beside FLOAT32", "FLOAT32 requires fp32_dest_acc_en=true")
+def _decoded(given: Given) -> Sequence[Result]:
+    k, places = given["input_tensor_k"], given["cur_pos"]
+    known = not given["is_causal"] or isinstance(given["cur_pos_tensor"], Form)
+    good = known or (len(places) >= k.shape[0] and all(0 <= n < k.shape[2] for n in places))
+    rule = f"takes cur_pos for {k.shape[0]} users among {k.shape[2]} keys, not {places}"
+    given.require(good, rule, "cur_pos must be <= K sequence dim")
+    return _ATTENDS(given)
 
 
-def _statistics(given: Given) -> list[Result]:
-    x, other = given["input_tensor"], given["residual_input_tensor"]
-    given.on_devices(x, other)
-    given.require(len(x.shape) == 4 and not x.is_empty, "takes four dims with elements", "index out of range. 3 not in")
-    _real_row(given, x)
-    if isinstance(other, Form):
-        given.require(other.shape == x.shape, "takes a residual of the same shape", "Residual shape must match")
-        given.tiles(other)
-    return checked(given, [Result(given["dtype"] or BF16, TILE)])
+def _chunked(given: Given) -> Sequence[Result]:
+    start = given["chunk_start_idx"]
+    room = given["page_table_tensor"].shape[1] * given["input_tensor_k"].shape[2]
+    good = start is None or 0 <= start <= room - given["input_tensor_q"].shape[2]
+    given.require(good, f"has pages for {room} positions", "K's sequence length must be >= Q's sequence length")
+    return _ATTENDS(given)
 
 
-def _normalized(given: Given) -> list[Result]:
-    x, stats = given["input_tensor"], given["stats"]
-    given.on_devices(*given.tensors())
-    _real_row(given, x)
-    _real_row(given, stats)
-    # The library takes the last dim of three for rows.
-    good = 2 < len(x.shape) == len(stats.shape) and x.shape[:-1] == stats.shape[:-1]
-    good = good and (len(x.shape) > 3 or -(-x.shape[-1] // 32) == -(-stats.shape[-1] // 32))
-    given.require(good, "takes sums of the tensor's rows", "Stats and input batch sizes must match")
-    for name in ("weight", "bias"):
-        if isinstance(given[name], Form):
-            given.types(given[name], frozenset({F32, BF16}), name)
-    good = stats.shape[-1] > 0 and stats.shape[-1] % 64 == 0
-    given.require(
-        good, "takes two tiles of sums for each device", "Number of devices must divide number of stats tiles"
-    )
-    return checked(given, [Result(given["dtype"] or x.dtype, TILE)])
+def _latent(given: Given) -> Sequence[Result]:
+    width, most = given["head_dim_v"], given["input_tensor_q"].shape[3]
+    good = not isinstance(width, int) or 0 < width <= most
+    given.require(good, f"takes values at most {most} wide", "Head dimension of V must be less")
+    return _ATTENDS(given)
 
 
-def _turned(given: Given) -> list[Result]:
-    x, cos, sin, matrix = given.tensors()[:4]
-    given.on_devices(x, cos, sin, matrix)
-    given.tiles(x, cos, sin, matrix)
-    for form in (x, cos, sin, matrix):
-        given.types(form, frozenset({BF16}))
-    given.require(matrix.shape == (1, 1, 32, 32), "takes a trans_mat of [1, 1, 32, 32]", "equal to TILE_WIDTH")
-    given.require(len(x.shape) == 4, "takes four dims", "index out of range. 3 not in")
-    good = cos.shape == sin.shape and len(cos.shape) == 4 and cos.shape[0] == 1 and cos.shape[1] in (1, x.shape[1])
-    good = good and cos.shape[2] >= x.shape[2] and cos.shape[3] == x.shape[3]
-    given.require(good, "takes cos and sin for each row of a head", "Cos dims must match input dims")
-    return like(x)
-
-
-def _gelu_bw(given: Given) -> list[Result]:
-    grad, x = given.tensors()[:2]
-    given.on_devices(grad, x)
-    for form in (grad, x):
-        given.types(form, _MODEL)
-    fast = given["variant"] == "FastLut"
-    given.require(not fast, "has no variant FastLut", "GELU_BW does not support GeluVariant::FAST_LUT")
-    given.require(grad.layout == x.layout, "takes tensors of one layout", "grad_output and input must have one layout")
-    given.require(grad.shape == x.shape, "takes tensors of one shape", "requires the same logical shape")
-    return [Result(x.dtype, x.layout, x.dtype)]
+def _filled(given: Given) -> Sequence[Result]:
+    cache, table = given["cache_tensor"], given["page_table"]
+    users, room = table.shape[0], table.shape[1] * cache.shape[2]
+    good = 0 <= given["batch_idx"] < users
+    given.require(good, f"has {users} users in its page table", "Batch idx must be within the table")
+    good = given["input_tensor"].shape[2] <= room
+    given.require(good, f"has pages for {room} positions", "Input seq_len must fit in")
+    return takes(_BRIEF | {F32}, "cache_tensor", tiles=False)(given)
 
 
 RULES: Mapping[str, Rule] = {
-    "ttnn.gelu_bw": _gelu_bw,
-    "ttnn.layer_norm_pre_all_gather": _statistics,
-    "ttnn.rms_norm_pre_all_gather": _statistics,
-    "ttnn.layer_norm_post_all_gather": _normalized,
-    "ttnn.experimental.rotary_embedding_llama": _turned,
-    "ttnn.matmul": _product,
-    "ttnn.linear": _product,
-    "ttnn.layer_norm": _norm,
-    "ttnn.rms_norm": _norm,
-    "ttnn.batch_norm": _batch_norm,
+    **dict.fromkeys(
+        (
+            "ttnn.matmul", "ttnn.linear", "ttnn.batch_norm", "ttnn.fill_cache", "ttnn.update_cache",
+            "ttnn.transformer.scaled_dot_product_attention", "ttnn.transformer.concatenate_heads",
+            "ttnn.transformer.split_query_key_value_and_split_heads",
+        ),
+        in_tiles,
+    ),
+    "ttnn.gelu_bw": defined,
+    **dict.fromkeys(("ttnn.layer_norm", "ttnn.rms_norm"), _norm),
     "ttnn.group_norm": _group_norm,
-    "ttnn.transformer.scaled_dot_product_attention": _attention,
-    "ttnn.transformer.scaled_dot_product_attention_decode": _attention_of_one,
-    "ttnn.transformer.concatenate_heads": _heads,
-    "ttnn.experimental.nlp_concat_heads": _heads,
-    "ttnn.transformer.split_query_key_value_and_split_heads": _split_heads,
+    **dict.fromkeys(("ttnn.layer_norm_pre_all_gather", "ttnn.rms_norm_pre_all_gather"), takes(_MODEL, gives=BF16)),
+    "ttnn.layer_norm_post_all_gather": takes(_MODEL, "input_tensor", "stats"),
+    "ttnn.transformer.scaled_dot_product_attention_decode": _decoded,
+    "ttnn.transformer.paged_scaled_dot_product_attention_decode": _ATTENDS,
+    "ttnn.transformer.chunked_scaled_dot_product_attention": _chunked,
+    "ttnn.transformer.flash_mla_prefill": _latent,
+    "ttnn.experimental.paged_fill_cache": _filled,
+    "ttnn.experimental.nlp_concat_heads": takes(_MODEL),
     "ttnn.experimental.rotary_embedding": _rotary,
-    "ttnn.fill_cache": _cache,
-    "ttnn.update_cache": _cache,
-    "ttnn.experimental.dropout": _dropout,
-}
+    "ttnn.experimental.rotary_embedding_llama": takes(
+        frozenset({BF16}), "input_tensor", "cos_cache", "sin_cache", "trans_mat"
+    ),
+    "ttnn.experimental.dropout": takes(frozenset({BF16})),
+}  # fmt: skip

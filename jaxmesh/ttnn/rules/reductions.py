@@ -7,7 +7,8 @@ from math import prod
 from typing import Any
 
 from jaxmesh.dialects.ttnn.data_types import B4, BF16, BLOCKS, F32, NARROW, NOT_I8, REALS, U8, U16, U32, WORDS
-from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like, tiled
+from jaxmesh.ttnn.rules.definitions import in_tiles
+from jaxmesh.ttnn.rules.given import ROWS, Form, Given, Result, Rule, checked, like, tiled
 
 _SUMMED = REALS - {B4}
 
@@ -112,19 +113,6 @@ def _scan(given: Given) -> list[Result]:
     return checked(given, [Result(x.dtype if x.is_empty or not rank else dtype, x.layout, dtype)])
 
 
-def _softmax(given: Given) -> list[Result]:
-    x, dim = given["input_tensor"], given["dim"]
-    rank = max(1, len(x.shape))
-    given.require(-rank <= dim < rank, f"has no dim {dim}", "Dimension out of range")
-    given.on_devices(x)
-    if not x.shape or x.is_empty:
-        return like(x)
-    if (rank, dim % rank) not in ((3, 1), (4, 3)):
-        given.tiles(x)
-    given.types(x, _SUMMED)
-    return tiled(x)
-
-
 def _sort(given: Given) -> list[Result]:
     x, dim = given["input_tensor"], given["dim"]
     given.on_devices(x)
@@ -143,21 +131,8 @@ def _sort(given: Given) -> list[Result]:
 
 
 def _topk(given: Given) -> list[Result]:
-    x, k, dim = given["input_tensor"], given["k"], given["dim"]
-    given.on_devices(x)
-    rank = len(x.shape)
-    given.require(-rank <= dim < rank or (rank == 0 and dim in (0, -1)), f"has no dim {dim}", "dim out of range")
-    size = x.shape[dim] if rank else 1
-    given.require(
-        size >= k, f"takes at most {size} of a dim of {size}, not {k}", "K cannot be larger than the dimension"
-    )
-    if rank == 0:
-        return [Result(x.dtype, x.layout), Result(U16, x.layout)]
-    if x.is_empty:
-        return like(x) * 2
-    given.tiles(x)
-    given.types(x, _SUMMED)
-    return [Result(x.dtype, TILE), Result(U32 if x.dtype == F32 else U16, TILE)]
+    values, _ = in_tiles(given)
+    return [values, Result(U32 if values.dtype == F32 else U16, values.layout)]
 
 
 RULES: Mapping[str, Rule] = {
@@ -166,7 +141,7 @@ RULES: Mapping[str, Rule] = {
     "ttnn.argmax": _argmax,
     "ttnn.cumsum": _scan,
     "ttnn.cumprod": _scan,
-    "ttnn.softmax": _softmax,
+    "ttnn.softmax": in_tiles,
     "ttnn.sort": _sort,
     "ttnn.topk": _topk,
 }
