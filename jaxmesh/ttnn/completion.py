@@ -214,7 +214,6 @@ def _repeat(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments
 
 
 COMPLETE: Mapping[str, Callable[[str, Arguments, Sequence[Any]], Arguments]] = {
-    **dict.fromkeys(("all_gather", "all_reduce", "all_reduce_async", "reduce_scatter", "mesh_partition"), any_axes),
     "reshape": _reshape,
     "slice_static": _slice,
     "arange": _arange,

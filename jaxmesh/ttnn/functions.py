@@ -176,7 +176,7 @@ class EmulatedFunction:
             for name in (*extras, self.callee):
                 if name in EXTRAS and EXTRAS[name](lookup, values, slots):
                     key = None
-        complete = COMPLETE.get(self.entry.name)
+        complete = any_axes if "cluster_axis" in self.entry.by_name else COMPLETE.get(self.entry.name)
         if complete is any_axes and values[slots["cluster_axis"]] is None:
             axes = wide_axes(self.callee, values[self._operands[0][1]])[1]
             if len(axes) > 1:

@@ -7,10 +7,10 @@ needs tiles.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from math import prod
 
 from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Type
 from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, F32, REALS
 from jaxmesh.dialects.ttnn.elementwise import OPS as ELEMENTWISE
@@ -42,25 +42,24 @@ def by_definition(operands: int) -> Iterator[str]:
 # --- whole rules -----------------------------------------------------------------------------------------------------
 
 
-@cache
-def _definitions() -> Mapping[str, TtnnOp]:
-    return {op.python.callee: op for op in ttnn.OPS.values()}
+DEFINITIONS: Mapping[str, TtnnOp] = {op.python.callee: op for op in ttnn.OPS.values()}
+"""By the dotted name of the function."""
 
 
-def defined(given: Given, *, tiles: bool = False) -> list[Result]:
+def defined(given: Given) -> list[Result]:
     """Returns the results by the definition of the function's op, after the checks of its operands.
 
-    Args:
-      given: the call.
-      tiles: whether the function takes tensors in tiles only.
+    A function takes tiles only if its op computes, and not element by element.
     """
-    op = _definitions()[given.callee]
+    op = DEFINITIONS[given.callee]
     operands = _operands(given, op)
     forms = op.forms_of(_occurrence(given, op, operands))
+    free = op.name in ELEMENTWISE or not op.traits.isdisjoint((Trait.MOVES, Trait.COLLECTIVE))
     for number, form in enumerate(operands):
         if form is not None:
             given.on_devices(form)
-            if tiles and form.shape and not form.is_empty:
+            given.require(bool(forms.operand(number).types), f"refuses it: {forms.remedy}", "an error by shape")
+            if not free and form.shape and not form.is_empty:
                 given.tiles(form)
             given.types(form, _with_blocks(forms.operand(number)))
     there = [form for form in operands if form is not None]
@@ -69,11 +68,6 @@ def defined(given: Given, *, tiles: bool = False) -> list[Result]:
     computed = F32 if mixed and all(form.dtype in REALS for form in there) else None
     gives = [forms.gives[min(i, len(forms.gives) - 1)] for i in range(op.results[0])]
     return checked(given, [_result(given, g, there[0] if there else None, operands, computed) for g in gives])
-
-
-def in_tiles(given: Given) -> list[Result]:
-    """Returns the results by the definition, of a function that takes tiles only."""
-    return defined(given, tiles=True)
 
 
 def _operands(given: Given, op: TtnnOp) -> list[Form | None]:
@@ -110,13 +104,6 @@ def _result(
 
 
 # --- functions that no definition describes --------------------------------------------------------------------------
-
-
-def moved(given: Given) -> list[Result]:
-    """Returns one result like the first tensor, which is on the devices."""
-    first = given.tensors()[0]
-    given.on_devices(first)
-    return like(first)
 
 
 def takes(types: frozenset[str], *names: str, tiles: bool = True, gives: str | None = None) -> Rule:

@@ -221,7 +221,6 @@ def _stored(given: Given) -> list[Result]:
 RULES: Mapping[str, Rule] = {
     "ttnn.all_gather": _all_gather,
     "ttnn.mesh_partition": _mesh_partition,
-    **dict.fromkeys(("ttnn.all_reduce", "ttnn.experimental.all_reduce_async", "ttnn.reduce_scatter"), defined),
     "ttnn.point_to_point": _point_to_point,
     "ttnn.conv1d": _rows_convolution,
     **dict.fromkeys(("ttnn.conv2d", "ttnn.conv_transpose2d"), _convolution),

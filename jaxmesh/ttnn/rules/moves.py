@@ -8,9 +8,10 @@ from math import prod
 from typing import Any
 
 from jaxmesh.dialects.ttnn.data_types import B4, BF16, BLOCKS, EVERY, I8, NOT_I8, U8, U16
-from jaxmesh.ttnn.rules.definitions import moved
+from jaxmesh.ttnn.rules.definitions import takes
 from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like
 
+_moved = takes(EVERY, tiles=False)
 _RESHAPED = NOT_I8 - {U8, U16}
 
 
@@ -283,10 +284,7 @@ def _like(given: Given) -> list[Result]:
 
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(
-        ("ttnn.permute", "ttnn.transpose", "ttnn.move", "ttnn.reallocate", "ttnn.repeat", "ttnn.repeat_interleave"),
-        moved,
-    ),
+    **dict.fromkeys(("ttnn.move", "ttnn.reallocate"), _moved),
     "ttnn.reshape": _reshape,
     "ttnn.squeeze": _squeeze,
     "ttnn.unsqueeze": _unsqueeze,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, NARROW, NOT_I8
-from jaxmesh.ttnn.rules.definitions import defined, in_tiles, takes
-from jaxmesh.ttnn.rules.given import TILE, Form, Given, Result, Rule
+from jaxmesh.ttnn.rules.definitions import takes
+from jaxmesh.ttnn.rules.given import TILE, Form, Given, Result, Rule, like
 
 _MODEL = frozenset({F32, BF16, B8})
 _BRIEF = frozenset({BF16, *BLOCKS})
@@ -71,12 +71,13 @@ def _rotary(given: Given) -> list[Result]:
 
 def _norm(given: Given) -> list[Result]:
     x, residual = given["input_tensor"], given["residual_input_tensor"]
-    results = defined(given)
+    given.on_devices(*given.tensors())
     if given.callee == "ttnn.rms_norm":
         given.tiles(x)
+    given.types(x, _MODEL)
     same = not isinstance(residual, Form) or residual.shape == x.shape
     given.require(same, "takes a residual of the same shape", "residual shapes must match")
-    return results
+    return like(x)
 
 
 # --- attention to caches: what lies beyond a cache has no value ------------------------------------------------------
@@ -119,15 +120,6 @@ def _filled(given: Given) -> Sequence[Result]:
 
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(
-        (
-            "ttnn.matmul", "ttnn.linear", "ttnn.batch_norm", "ttnn.fill_cache", "ttnn.update_cache",
-            "ttnn.transformer.scaled_dot_product_attention", "ttnn.transformer.concatenate_heads",
-            "ttnn.transformer.split_query_key_value_and_split_heads",
-        ),
-        in_tiles,
-    ),
-    "ttnn.gelu_bw": defined,
     **dict.fromkeys(("ttnn.layer_norm", "ttnn.rms_norm"), _norm),
     "ttnn.group_norm": _group_norm,
     **dict.fromkeys(("ttnn.layer_norm_pre_all_gather", "ttnn.rms_norm_pre_all_gather"), takes(_MODEL, gives=BF16)),

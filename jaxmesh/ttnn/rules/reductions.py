@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from jaxmesh.dialects.ttnn.data_types import B4, BF16, BLOCKS, F32, NARROW, NOT_I8, REALS, U8, U16, U32, WORDS
-from jaxmesh.ttnn.rules.definitions import in_tiles
+from jaxmesh.ttnn.rules.definitions import defined
 from jaxmesh.ttnn.rules.given import ROWS, Form, Given, Result, Rule, checked, like, tiled
 
 _SUMMED = REALS - {B4}
@@ -131,7 +131,7 @@ def _sort(given: Given) -> list[Result]:
 
 
 def _topk(given: Given) -> list[Result]:
-    values, _ = in_tiles(given)
+    values, _ = defined(given)
     return [values, Result(U32 if values.dtype == F32 else U16, values.layout)]
 
 
@@ -141,7 +141,6 @@ RULES: Mapping[str, Rule] = {
     "ttnn.argmax": _argmax,
     "ttnn.cumsum": _scan,
     "ttnn.cumprod": _scan,
-    "ttnn.softmax": in_tiles,
     "ttnn.sort": _sort,
     "ttnn.topk": _topk,
 }
