@@ -1,4 +1,4 @@
-"""Chains of ops: one program computes them when somebody looks at a result.
+"""Results that are computed when somebody looks at one: chains of ops that run as one program, and reshapes.
 
 Compiling a program takes XLA tens of milliseconds, however small it is, and a program of a model has hundreds of ops of
 different shapes. All checks of an op, and the types of its results, are the same as when an op runs at once.
@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from jaxmesh.jaxprs.caches import Cache, is_staged
+from jaxmesh.runtime.array_views import check_alive, view
 from jaxmesh.runtime.launch import launch
 
 _jax: Any = jax
@@ -134,3 +135,51 @@ def chained() -> Generator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+# --- reshapes --------------------------------------------------------------------------------------------------------
+
+
+def _view(stored: jax.Array) -> list[Any]:
+    return [view(stored)]
+
+
+class LazyReshape:
+    """An array to be made from another one when it is first needed: no program starts for a reshape before.
+
+    Half of the ops of an emitted program only reshape. The next op takes the array before the reshape and reshapes it
+    in its own program.
+
+    Attributes:
+      stored: the array to reshape. Other tensors share it; the user never gets it.
+      local: the local shape of the result; None to keep the shape.
+      shape: the stored shape of the result, mesh dims included.
+    """
+
+    __slots__ = ("__weakref__", "_run", "local", "shape", "stored")
+
+    def __init__(
+        self, stored: jax.Array, local: Shape | None = None, shape: Shape | None = None, run: Callable[..., Any] = _view
+    ) -> None:
+        self.stored, self.local, self.shape = stored, local, stored.shape if shape is None else shape
+        self._run = run
+
+    @property
+    def ndim(self) -> int:
+        """The rank of the result, mesh dims included."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type."""
+        return self.stored.dtype
+
+    def compute(self) -> jax.Array:
+        """Returns the array."""
+        check_alive(self.stored, "reshape")
+        if self.local is not None and not is_staged():
+            return launch(self._run, self.stored)[0]
+        # The tensor keeps the result, so it must not be a value of a trace. This program is free of collectives and may
+        # start beside programs of other threads; JAX may hold locks here.
+        with jax.ensure_compile_time_eval():
+            return self._run(self.stored)[0]

@@ -31,8 +31,7 @@ from jaxmesh.jaxprs.tracing_state import require_region
 from jaxmesh.runtime.distributed.collectives import on_every_device
 from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import storage_spec
-from jaxmesh.tensor.chains import Deferred, current_chain
-from jaxmesh.tensor.lazy_reshape import LazyReshape
+from jaxmesh.tensor.chains import Deferred, LazyReshape, current_chain
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.transfers import host_array
 from jaxmesh.tensor.types import ON_DEVICE, Storage, StorageType

@@ -25,8 +25,7 @@ from jaxmesh.runtime.array_views import is_deleted, local_view, view
 from jaxmesh.runtime.distributed.collectives import one_shard
 from jaxmesh.sharding.configs import MeshCoordinate
 from jaxmesh.tensor import types
-from jaxmesh.tensor.chains import Deferred
-from jaxmesh.tensor.lazy_reshape import LazyReshape
+from jaxmesh.tensor.chains import Deferred, LazyReshape
 from jaxmesh.tensor.mesh_device import MeshDevice
 from jaxmesh.tensor.serialization import write
 from jaxmesh.tensor.tensor_base import TensorBase

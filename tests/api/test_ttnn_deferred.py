@@ -18,8 +18,7 @@ from jaxmesh import ttnn
 from jaxmesh.errors import DeletedError
 from jaxmesh.runtime import launch
 from jaxmesh.tensor import chains, execute
-from jaxmesh.tensor.chains import chained
-from jaxmesh.tensor.lazy_reshape import LazyReshape
+from jaxmesh.tensor.chains import LazyReshape, chained
 from jaxmesh.ttnn import helpers
 from tests.generators.oracles import same_bits
 
@@ -44,7 +43,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return launch.launch(run, *args)
 
     monkeypatch.setattr(execute, "launch", launched)
-    monkeypatch.setattr("jaxmesh.tensor.lazy_reshape.launch", launched)
     monkeypatch.setattr(chains, "launch", launched)
     return seen
 
