@@ -16,7 +16,7 @@ from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, F32, REALS
 from jaxmesh.dialects.ttnn.elementwise import OPS as ELEMENTWISE
 from jaxmesh.dialects.ttnn.forms import Forms, Gives, Occurrence, Takes, as_dtype
 from jaxmesh.dialects.ttnn.op import TtnnOp
-from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like
+from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked
 
 
 def accepted(name: str) -> frozenset[str]:
@@ -49,7 +49,8 @@ DEFINITIONS: Mapping[str, TtnnOp] = {op.python.callee: op for op in ttnn.OPS.val
 def defined(given: Given) -> list[Result]:
     """Returns the results by the definition of the function's op, after the checks of its operands.
 
-    A function takes tiles only if its op computes, and not element by element.
+    A function takes tiles only where its definition has them and the op computes, and not element by element. Operands
+    whose layout is free have the same.
     """
     op = DEFINITIONS[given.callee]
     operands = _operands(given, op)
@@ -59,15 +60,23 @@ def defined(given: Given) -> list[Result]:
         if form is not None:
             given.on_devices(form)
             given.require(bool(forms.operand(number).types), f"refuses it: {forms.remedy}", "an error by shape")
-            if not free and form.shape and not form.is_empty:
-                given.tiles(form)
+            if not free and forms.operand(number).layout == "tile":
+                _check_tiles(given, form)
             given.types(form, _with_blocks(forms.operand(number)))
+    layouts = {form.layout for i, form in enumerate(operands) if form and forms.operand(i).layout == "either"}
+    given.require(len(layouts) < 2, "takes its operands in one layout", "must have the same layout")
     there = [form for form in operands if form is not None]
     # Operands of unlike element types are computed in one.
     mixed = forms.alike and len({form.dtype for form in there}) > 1
     computed = F32 if mixed and all(form.dtype in REALS for form in there) else None
     gives = [forms.gives[min(i, len(forms.gives) - 1)] for i in range(op.results[0])]
     return checked(given, [_result(given, g, there[0] if there else None, operands, computed) for g in gives])
+
+
+def _check_tiles(given: Given, form: Form) -> None:
+    """Requires tiles; the library returns tensors without dims or elements before it looks at the layout."""
+    if form.shape and not form.is_empty:
+        given.tiles(form)
 
 
 def _operands(given: Given, op: TtnnOp) -> list[Form | None]:
@@ -121,10 +130,9 @@ def takes(types: frozenset[str], *names: str, tiles: bool = True, gives: str | N
         forms = [f for f in map(given.__getitem__, names) if isinstance(f, Form)] if names else given.tensors()[:1]
         for form in forms:
             if tiles:
-                given.tiles(form)
+                _check_tiles(given, form)
             given.types(form, types)
-        if gives is None and given["dtype"] is None:
-            return like(forms[0])
-        return checked(given, [Result(given["dtype"] or gives or forms[0].dtype, TILE if tiles else forms[0].layout)])
+        layout = forms[0].layout if gives is None else TILE
+        return checked(given, [Result(given["dtype"] or gives or forms[0].dtype, layout)])
 
     return rule
