@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from jaxmesh.stages.shard_map import shard_map as shard_map
     from jaxmesh.stages.stages import Compiled as Compiled, Lowered as Lowered, Traced as Traced
     from jaxmesh.stages.visualize import visualize as visualize
-    from jaxmesh.ttnn.mesh_tensor import MeshTensor as MeshTensor
+    from jaxmesh.tensor.mesh_tensor import MeshTensor as MeshTensor
 
 __version__ = "0.1.0"
 
@@ -152,7 +152,7 @@ __all__ = [
 _LATER = {
     "Compiled": "stages.compiled",
     "Lowered": "stages.stages",
-    "MeshTensor": "ttnn.mesh_tensor",
+    "MeshTensor": "tensor.mesh_tensor",
     "Recording": "analysis.record",
     "ShardDirection": "dialects.ttir.mesh_shard",
     "ShardType": "dialects.ttir.mesh_shard",
@@ -179,7 +179,7 @@ _LATER = {
 
 
 def _read(data: bytes) -> Any:
-    return importlib.import_module("jaxmesh.ttnn.serialization").read(data)
+    return importlib.import_module("jaxmesh.tensor.serialization").read(data)
 
 
 def _build(auxiliary: Any, children: Any) -> Any:

@@ -23,7 +23,7 @@ from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.trees import leaf_paths
 from jaxmesh.sharding.distribution import resolve_mapper, rows_of
 from jaxmesh.sharding.mesh import AnyMesh
-from jaxmesh.ttnn.mesh_tensor import is_tensor
+from jaxmesh.tensor.mesh_tensor import is_tensor
 
 Shape = tuple[int, ...]
 _WORDS: Mapping[Any, str] = {DEVICE: "the same on every device", FREE: "made where it is needed"}

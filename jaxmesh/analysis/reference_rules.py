@@ -6,12 +6,12 @@ from typing import Any
 
 import jax
 
+from jaxmesh.dialects.check_copies import REFERENCE_RULES as TTNN_RULES
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
 from jaxmesh.dialects.ttir.mesh_shard_reference import mesh_shard
-from jaxmesh.runtime.compare_copies import REFERENCE_RULES as TTNN_RULES
 from jaxmesh.runtime.distributed.collectives import fetch_array
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.transfers import all_shards
+from jaxmesh.tensor.mesh_tensor import MeshTensor
+from jaxmesh.tensor.transfers import all_shards
 
 RULES = {"ttir": {**TTNN_RULES, mesh_shard_p.name: mesh_shard}, "ttnn": TTNN_RULES}
 """The rules for a program before (`"ttir"`) and after (`"ttnn"`) the pass, by primitive."""

@@ -25,7 +25,7 @@ from jaxmesh.jaxprs.compat import Axes, varying_axes
 from jaxmesh.runtime import npz
 from jaxmesh.sharding.mesh import default_axis_names
 from jaxmesh.stages.from_mlir import decode_function, import_program, mesh_sizes
-from jaxmesh.ttnn.assemble import assemble
+from jaxmesh.tensor.assemble import assemble
 
 _WIDE = re.compile(r"(?:\dx|tensor<)(?:[su]?i64|f64|index|complex<f64>)\b")
 

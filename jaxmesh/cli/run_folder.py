@@ -17,8 +17,8 @@ import jax
 from jaxmesh import ttnn
 from jaxmesh.dialects.ttnn.data_types import EVERY
 from jaxmesh.errors import MissingFileError
-from jaxmesh.ttnn import beyond
-from jaxmesh.ttnn.chains import chained
+from jaxmesh.tensor import beyond
+from jaxmesh.tensor.chains import chained
 
 _WIDE = re.compile(r"ttnn\.DataType\.(FLOAT64|U?INT64|COMPLEX128)\b")
 _TYPES = re.compile(r"ttnn\.DataType\.([A-Z]\w*)")

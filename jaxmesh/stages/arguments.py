@@ -24,8 +24,8 @@ from jaxmesh.runtime.launch import launch
 from jaxmesh.runtime.sharded import plain_mesh, store_array
 from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh, storage_spec
 from jaxmesh.sharding.shard_attributes import spec_axes
-from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor
-from jaxmesh.ttnn.transfers import canonical
+from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
+from jaxmesh.tensor.transfers import canonical
 from jaxmesh.validate import quote
 
 _tree: Any = jax.tree

@@ -23,8 +23,8 @@ from jaxmesh.jaxprs.source_locations import caller_line
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import AnyMesh
-from jaxmesh.ttnn.check_copies import check_tensor
-from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor
+from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
+from jaxmesh.tensor.transfers import check_tensor
 
 _jax: Any = jax
 

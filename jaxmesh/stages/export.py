@@ -23,7 +23,7 @@ from jaxmesh.jaxprs.keys import words_of
 from jaxmesh.runtime.npz import Array, random_array
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import storage_spec
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.validate import quote
 
 _jnp: Any = jax.numpy

@@ -35,11 +35,11 @@ from jaxmesh.runtime.distributed.collectives import (
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, PlacementShard, integers
 from jaxmesh.sharding.mesh import as_mesh
 from jaxmesh.stages.arguments import flatten
-from jaxmesh.ttnn.assemble import assemble
-from jaxmesh.ttnn.distributed import MeshToTensor
-from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor
-from jaxmesh.ttnn.transfers import aggregate, host_array
-from jaxmesh.ttnn.types import TensorTopology
+from jaxmesh.tensor.assemble import assemble
+from jaxmesh.tensor.distributed import MeshToTensor
+from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
+from jaxmesh.tensor.transfers import aggregate, host_array
+from jaxmesh.tensor.types import TensorTopology
 from jaxmesh.validate import as_instance, as_tuple, quote
 
 Shape = tuple[int, ...]

@@ -54,7 +54,7 @@ from jaxmesh.stages.program_mesh import find_mesh
 from jaxmesh.stages.sharding_warnings import warn_about
 from jaxmesh.stages.stages import Lowered, Traced
 from jaxmesh.stages.user_calls import Calls, UserCall
-from jaxmesh.ttnn.mesh_tensor import is_tensor
+from jaxmesh.tensor.mesh_tensor import is_tensor
 
 _tree: Any = jax.tree
 _CACHED_SHARDINGS = 64

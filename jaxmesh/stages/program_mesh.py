@@ -18,7 +18,7 @@ from jaxmesh.jaxprs.user_trace import FunctionTrace, legacy_mesh
 from jaxmesh.sharding.mesh import AnyMesh, context_mesh, make_mesh, program_mesh, same_mesh, show_mesh, with_devices
 from jaxmesh.stages.arguments import show_path
 from jaxmesh.stages.shardings import Carried, is_sharding
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.tensor.mesh_tensor import MeshTensor
 
 _tree: Any = jax.tree
 Source = tuple[str, AnyMesh]

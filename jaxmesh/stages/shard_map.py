@@ -23,7 +23,7 @@ from jaxmesh.stages.arguments import check_has_values, flatten, prepare_tree
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks, check_results
 from jaxmesh.stages.jit import jit
 from jaxmesh.stages.stages import Lowered, Traced
-from jaxmesh.ttnn.mesh_tensor import is_tensor
+from jaxmesh.tensor.mesh_tensor import is_tensor
 from jaxmesh.validate import quote
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.errors import (
@@ -19,10 +19,12 @@ from jaxmesh.errors import (
 )
 from jaxmesh.frontends.jax.trace import TtirProgram
 from jaxmesh.frontends.stablehlo.decisions import Decision
-from jaxmesh.frontends.stablehlo.program import ImportedProgram
 from jaxmesh.frontends.stablehlo.shardings import axes_of
 from jaxmesh.frontends.stablehlo.trace import Asked, unkept
 from jaxmesh.stages.shardings import warn_unkept
+
+if TYPE_CHECKING:
+    from jaxmesh.frontends.stablehlo.program import ImportedProgram
 
 LIMIT = "JAXMESH_ALL_GATHER_WARNING"
 """The environment variable with the bytes of a gathered value above which a reshard is reported, by default 16 MiB."""

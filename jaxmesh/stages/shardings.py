@@ -17,7 +17,7 @@ from jaxmesh.jaxprs.caches import is_staged, placement_of
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED
 from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh
 from jaxmesh.stages.arguments import show_path
-from jaxmesh.ttnn.mesh_tensor import is_tensor
+from jaxmesh.tensor.mesh_tensor import is_tensor
 
 _tree: Any = jax.tree
 Carried = tuple[NamedSharding | None, ...]

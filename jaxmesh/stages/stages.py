@@ -44,7 +44,7 @@ from jaxmesh.stages.compiled import Compiled as Compiled
 from jaxmesh.stages.jax_lowered import JaxLowered
 from jaxmesh.stages.program_mesh import assign_devices
 from jaxmesh.stages.stage import Stage
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.validate import as_index, as_path
 
 if TYPE_CHECKING:

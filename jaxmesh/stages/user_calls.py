@@ -20,7 +20,7 @@ from jaxmesh.stages.arguments import (
     prepare_tree,
     show_path,
 )
-from jaxmesh.ttnn.mesh_tensor import is_tensor
+from jaxmesh.tensor.mesh_tensor import is_tensor
 from jaxmesh.validate import is_hashable, quote
 
 

@@ -17,7 +17,7 @@ from jaxmesh.sharding.mesh import as_mesh
 from jaxmesh.stages.compiled import Compiled
 from jaxmesh.stages.jit import JitFunction
 from jaxmesh.stages.stages import Stage
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.validate import quote
 
 
@@ -79,7 +79,7 @@ def visualize(
     if isinstance(x, (jax.Array, jax.ShapeDtypeStruct)):
         return TensorPicture(array_placement(x))
     # A MeshDevice exists only if its module was loaded.
-    from jaxmesh.ttnn.device import MeshDevice
+    from jaxmesh.tensor.device import MeshDevice
 
     if isinstance(x, MeshDevice):
         return TensorPicture(mesh_placement(x.mesh))

@@ -16,6 +16,58 @@ from jaxmesh.sharding.configs import (
     PlacementReplicate as PlacementReplicate,
     PlacementShard as PlacementShard,
 )
+from jaxmesh.tensor import beyond as beyond
+from jaxmesh.tensor.cores import (
+    CoreCoord as CoreCoord,
+    CoreGrid as CoreGrid,
+    CoreRange as CoreRange,
+    CoreRangeSet as CoreRangeSet,
+    ShardOrientation as ShardOrientation,
+    ShardSpec as ShardSpec,
+    ShardStrategy as ShardStrategy,
+    create_sharded_memory_config as create_sharded_memory_config,
+)
+from jaxmesh.tensor.device import (
+    MeshDevice as MeshDevice,
+    close_device as close_device,
+    close_mesh_device as close_mesh_device,
+    create_mesh_device as create_mesh_device,
+    get_device_ids as get_device_ids,
+    get_num_devices as get_num_devices,
+    manage_device as manage_device,
+    open_device as open_device,
+    open_mesh_device as open_mesh_device,
+    synchronize_device as synchronize_device,
+)
+from jaxmesh.tensor.distributed import (
+    MeshToTensor as MeshToTensor,
+    TensorToMesh as TensorToMesh,
+    aggregate_tensor as aggregate_tensor,
+    combine_device_tensors as combine_device_tensors,
+    compute_distribution_to_mesh_mapping as compute_distribution_to_mesh_mapping,
+    concat_mesh_to_tensor_composer as concat_mesh_to_tensor_composer,
+    create_mesh_composer as create_mesh_composer,
+    create_mesh_mapper as create_mesh_mapper,
+    distribute_tensor as distribute_tensor,
+    from_host_shards as from_host_shards,
+    get_device_tensors as get_device_tensors,
+    replicate_tensor_to_mesh_mapper as replicate_tensor_to_mesh_mapper,
+    shard_tensor_to_mesh_mapper as shard_tensor_to_mesh_mapper,
+)
+from jaxmesh.tensor.host_tensor import Tensor as Tensor
+from jaxmesh.tensor.mesh_tensor import MeshTensor as MeshTensor
+from jaxmesh.tensor.types import (
+    DRAM_MEMORY_CONFIG as DRAM_MEMORY_CONFIG,
+    L1_MEMORY_CONFIG as L1_MEMORY_CONFIG,
+    BufferType as BufferType,
+    DataType as DataType,
+    Layout as Layout,
+    MemoryConfig as MemoryConfig,
+    Shape as Shape,
+    StorageType as StorageType,
+    TensorMemoryLayout as TensorMemoryLayout,
+    TensorTopology as TensorTopology,
+)
 from jaxmesh.ttnn import paged as paged
 from jaxmesh.ttnn.composite import (
     ALIASES as _ALIASES,
@@ -57,43 +109,6 @@ from jaxmesh.ttnn.convert import (
     from_torch as from_torch,
     to_torch as to_torch,
 )
-from jaxmesh.ttnn.cores import (
-    CoreCoord as CoreCoord,
-    CoreGrid as CoreGrid,
-    CoreRange as CoreRange,
-    CoreRangeSet as CoreRangeSet,
-    ShardOrientation as ShardOrientation,
-    ShardSpec as ShardSpec,
-    ShardStrategy as ShardStrategy,
-    create_sharded_memory_config as create_sharded_memory_config,
-)
-from jaxmesh.ttnn.device import (
-    MeshDevice as MeshDevice,
-    close_device as close_device,
-    close_mesh_device as close_mesh_device,
-    create_mesh_device as create_mesh_device,
-    get_device_ids as get_device_ids,
-    get_num_devices as get_num_devices,
-    manage_device as manage_device,
-    open_device as open_device,
-    open_mesh_device as open_mesh_device,
-    synchronize_device as synchronize_device,
-)
-from jaxmesh.ttnn.distributed import (
-    MeshToTensor as MeshToTensor,
-    TensorToMesh as TensorToMesh,
-    aggregate_tensor as aggregate_tensor,
-    combine_device_tensors as combine_device_tensors,
-    compute_distribution_to_mesh_mapping as compute_distribution_to_mesh_mapping,
-    concat_mesh_to_tensor_composer as concat_mesh_to_tensor_composer,
-    create_mesh_composer as create_mesh_composer,
-    create_mesh_mapper as create_mesh_mapper,
-    distribute_tensor as distribute_tensor,
-    from_host_shards as from_host_shards,
-    get_device_tensors as get_device_tensors,
-    replicate_tensor_to_mesh_mapper as replicate_tensor_to_mesh_mapper,
-    shard_tensor_to_mesh_mapper as shard_tensor_to_mesh_mapper,
-)
 from jaxmesh.ttnn.functions import lookup as _lookup, members as _members
 from jaxmesh.ttnn.further import (
     conv1d as conv1d,
@@ -110,7 +125,6 @@ from jaxmesh.ttnn.further import (
     selu as selu,
     softplus as softplus,
 )
-from jaxmesh.ttnn.host_tensor import Tensor as Tensor
 from jaxmesh.ttnn.layout_ops import (
     deallocate as deallocate,
     from_device as from_device,
@@ -129,7 +143,6 @@ from jaxmesh.ttnn.legacy_mappers import (
     ShardTensor2dMesh as ShardTensor2dMesh,
     ShardTensorToMesh as ShardTensorToMesh,
 )
-from jaxmesh.ttnn.mesh_tensor import MeshTensor as MeshTensor
 from jaxmesh.ttnn.settings import (
     BlackholeComputeKernelConfig as BlackholeComputeKernelConfig,
     DumpTensorMode as DumpTensorMode,
@@ -146,26 +159,10 @@ from jaxmesh.ttnn.settings import (
     set_fabric_config as set_fabric_config,
 )
 from jaxmesh.ttnn.tensor_files import as_tensor as as_tensor, dump_tensor as dump_tensor, load_tensor as load_tensor
-from jaxmesh.ttnn.tensor_methods import install_methods as _install_methods
-from jaxmesh.ttnn.types import (
-    DRAM_MEMORY_CONFIG as DRAM_MEMORY_CONFIG,
-    L1_MEMORY_CONFIG as L1_MEMORY_CONFIG,
-    BufferType as BufferType,
-    DataType as DataType,
-    Layout as Layout,
-    MemoryConfig as MemoryConfig,
-    Shape as Shape,
-    StorageType as StorageType,
-    TensorMemoryLayout as TensorMemoryLayout,
-    TensorTopology as TensorTopology,
-)
 from jaxmesh.ttnn.visualization import (
     visualize_mesh_device as visualize_mesh_device,
     visualize_tensor as visualize_tensor,
 )
-
-# Python runs this file before any other module of the package, so every tensor has its methods.
-_install_methods()
 
 bfloat16 = DataType.BFLOAT16
 float32 = DataType.FLOAT32

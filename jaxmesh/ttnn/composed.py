@@ -7,16 +7,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from jaxmesh.dialects.ttnn.rules.outputs import PARAMETERS as OUTPUTS
-from jaxmesh.errors import UnsupportedError
-from jaxmesh.ttnn.argument_conversion import write_result
-from jaxmesh.ttnn.call_arguments import Binder
-from jaxmesh.ttnn.finish import convert_operands, finish, finish_one
+from jaxmesh.tensor.tensor_base import TensorBase
+from jaxmesh.ttnn.call_arguments import HOW, Binder
+from jaxmesh.ttnn.conversion import convert_operands, finish, finish_one, write_result
 from jaxmesh.ttnn.functions import COMPOSED
 from jaxmesh.ttnn.refusals import computing, results_of
-from jaxmesh.ttnn.signatures import HOW
-from jaxmesh.ttnn.tensor_base import TensorBase
-from jaxmesh.validate import quote
+from jaxmesh.ttnn.rules.outputs import PARAMETERS as OUTPUTS
 
 
 class Composed:
@@ -44,11 +40,7 @@ class Composed:
         """Performs the function; see `help` of it for its arguments."""
         values = self._binder.bind(args, kwargs)
         for name, slot in self._others:
-            if not self._binder.is_default(slot, values[slot]):
-                raise UnsupportedError(
-                    f"{self.callee}: {name} is not emulated, got {quote(values[slot])}; leave it out, and say what it "
-                    "does with other ops."
-                )
+            self._binder.check_default(name, values[slot])
         results = results_of(self.callee, {name: values[slot] for name, slot in self._binder.slots.items()})
         given = {name: values[slot] for name, slot in self._known}
         if results and results[0].computed is not None:

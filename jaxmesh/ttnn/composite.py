@@ -10,13 +10,13 @@ import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, VerifyError
-from jaxmesh.ttnn.argument_conversion import integers, write_result
-from jaxmesh.ttnn.assemble import owner_of, set_owner
+from jaxmesh.tensor.assemble import owner_of, set_owner
+from jaxmesh.tensor.host_tensor import Tensor
+from jaxmesh.tensor.mesh_tensor import MeshTensor
+from jaxmesh.tensor.types import Layout, StorageType, data_type, stored_dtype
 from jaxmesh.ttnn.composed import Composed, composed
+from jaxmesh.ttnn.conversion import integers, write_result
 from jaxmesh.ttnn.functions import lookup, op_function
-from jaxmesh.ttnn.host_tensor import Tensor
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.types import Layout, StorageType, data_type, stored_dtype
 from jaxmesh.validate import as_tuple
 
 _jnp: Any = jax.numpy

@@ -8,14 +8,14 @@ import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError
-from jaxmesh.ttnn import beyond
-from jaxmesh.ttnn.distributed import MeshToTensor, TensorToMesh, distribute_tensor
-from jaxmesh.ttnn.host_tensor import Tensor
+from jaxmesh.tensor import beyond
+from jaxmesh.tensor.distributed import MeshToTensor, TensorToMesh, distribute_tensor
+from jaxmesh.tensor.host_tensor import Tensor
+from jaxmesh.tensor.mesh_tensor import MeshTensor
+from jaxmesh.tensor.torch_interop import array_from_torch, check_to_torch, torch_from_array
+from jaxmesh.tensor.transfers import elements
+from jaxmesh.tensor.types import DataType, Layout, MemoryConfig, as_dtype, data_type
 from jaxmesh.ttnn.layout_ops import to_device
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.torch_interop import array_from_torch, check_to_torch, torch_from_array
-from jaxmesh.ttnn.transfers import elements
-from jaxmesh.ttnn.types import DataType, Layout, MemoryConfig, as_dtype, data_type
 
 _ARRAY: Any = (np.ndarray, np.generic, jax.Array)
 _STORED_AS = {

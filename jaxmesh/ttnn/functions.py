@@ -11,24 +11,30 @@ import numpy as np
 from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttnn.op import TtnnOp
-from jaxmesh.dialects.ttnn.rules.given import Result
-from jaxmesh.dialects.ttnn.rules.outputs import PARAMETERS as OUTPUTS
-from jaxmesh.errors import ArgumentTypeError, UnsupportedError, VerifyError
-from jaxmesh.ttnn.argument_conversion import convert_argument, integers, write_result
-from jaxmesh.ttnn.assemble import owner_of, set_owner
-from jaxmesh.ttnn.beyond import is_enabled
-from jaxmesh.ttnn.call_arguments import Binder, argument_key
-from jaxmesh.ttnn.defaults import COMPLETE, any_axes, wide_axes
-from jaxmesh.ttnn.device import MeshDevice, mesh_of
-from jaxmesh.ttnn.execute import StaticArguments, perform
-from jaxmesh.ttnn.extras import EXTRAS
-from jaxmesh.ttnn.finish import are_scalars, bring_operands, convert_operands, differ_in_storage, finish, reshape
-from jaxmesh.ttnn.host_tensor import Tensor, array_of, in_program, wrap_array
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.errors import ArgumentTypeError, VerifyError
+from jaxmesh.tensor.assemble import owner_of, set_owner
+from jaxmesh.tensor.beyond import is_enabled
+from jaxmesh.tensor.device import MeshDevice, mesh_of
+from jaxmesh.tensor.execute import StaticArguments, perform
+from jaxmesh.tensor.host_tensor import Tensor, array_of, in_program, wrap_array
+from jaxmesh.tensor.mesh_tensor import MeshTensor
+from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, ON_DEVICE, DataType, Layout, Storage, StorageType, stored_dtype
+from jaxmesh.ttnn.call_arguments import ACTIVATIONS, HOW, JUDGED, Binder, argument_key, doc_of
+from jaxmesh.ttnn.completion import COMPLETE, EXTRAS, any_axes, wide_axes
+from jaxmesh.ttnn.conversion import (
+    are_scalars,
+    bring_operands,
+    convert_argument,
+    convert_operands,
+    differ_in_storage,
+    finish,
+    integers,
+    reshape,
+    write_result,
+)
 from jaxmesh.ttnn.refusals import computing, is_computing, results_of
-from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, JUDGED, doc_of
-from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_DEVICE, DataType, Layout, Storage, StorageType, stored_dtype
-from jaxmesh.validate import quote
+from jaxmesh.ttnn.rules.given import Result
+from jaxmesh.ttnn.rules.outputs import PARAMETERS as OUTPUTS
 
 _IMPLIED: Mapping[str, Any] = {"reduce_type": "sum"}
 """Attributes without an argument in the Python call, and their values."""
@@ -162,18 +168,15 @@ class EmulatedFunction:
                 factor, key = values[slot], None
             elif name in EXTRAS and values[slot] is not None:
                 extras.append(name)
-            elif not self._binder.is_default(slot, values[slot]):
-                raise UnsupportedError(
-                    f"{self.callee}: {name} is not emulated, got {quote(values[slot])}; leave it out, and say what it "
-                    "does with other ops."
-                )
+            else:
+                self._binder.check_default(name, values[slot])
         results = results_of(self.callee, {name: values[i] for name, i in self._binder.slots.items()}) or ()
         slots = self._binder.slots
         with computing():
             for name in (*extras, self.callee):
                 if name in EXTRAS and EXTRAS[name](lookup, values, slots):
                     key = None
-        complete = COMPLETE.get(self.entry.name)
+        complete = any_axes if "cluster_axis" in self.entry.by_name else COMPLETE.get(self.entry.name)
         if complete is any_axes and values[slots["cluster_axis"]] is None:
             axes = wide_axes(self.callee, values[self._operands[0][1]])[1]
             if len(axes) > 1:
@@ -363,16 +366,12 @@ def members(prefix: str) -> list[str]:
 
 
 @functools.cache
-def _function(callee: str) -> Any:
+def op_function(callee: str) -> Any:
+    """Returns the function of the ops with a Python name, also where a composed one has the name."""
     functions = [EmulatedFunction(e) for e in _callees().get(callee, ())]
     if not functions:
         return Namespace(callee)
     return functions[0] if len(functions) == 1 else Overloads(functions)
-
-
-def op_function(callee: str) -> Any:
-    """Returns the function of the ops with a Python name, also where a composed one has the name."""
-    return _function(callee)
 
 
 def lookup(callee: str) -> Any:
@@ -386,7 +385,7 @@ def lookup(callee: str) -> Any:
             f"{owner} has no {name!r}: neither a name of the emulated ttnn nor an op in the table "
             "of TTNN (jaxmesh/dialects/ttnn/*.py), where a new op is one entry."
         )
-    return _function(callee)
+    return op_function(callee)
 
 
 def _form(x: MeshTensor) -> tuple[Any, ...]:

@@ -9,11 +9,11 @@ from typing import Any
 import jax
 
 from jaxmesh.dialects.op import OpDef
-from jaxmesh.ttnn.assemble import owner_of, set_owner
+from jaxmesh.tensor.assemble import owner_of, set_owner
+from jaxmesh.tensor.execute import NO_ARGUMENTS, perform
+from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.composed import composed
-from jaxmesh.ttnn.execute import NO_ARGUMENTS, perform
 from jaxmesh.ttnn.functions import lookup, op_function
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
 _jnp: Any = jax.numpy
 _lax: Any = jax.lax

@@ -8,13 +8,13 @@ import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError
-from jaxmesh.ttnn.assemble import with_memory
+from jaxmesh.tensor.assemble import with_memory
+from jaxmesh.tensor.host_tensor import Tensor, array_of, copy_to_devices, in_program, is_host_tensor
+from jaxmesh.tensor.mesh_tensor import MeshTensor
+from jaxmesh.tensor.transfers import to_mesh
+from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, Layout, MemoryConfig, StorageType, on_host
 from jaxmesh.ttnn.composed import composed
 from jaxmesh.ttnn.functions import lookup
-from jaxmesh.ttnn.host_tensor import Tensor, array_of, copy_to_devices, in_program, is_host_tensor
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.transfers import to_mesh
-from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, Layout, MemoryConfig, StorageType, on_host
 from jaxmesh.validate import as_instance, quote
 
 _ARRAY = (np.ndarray, jax.Array, np.generic)

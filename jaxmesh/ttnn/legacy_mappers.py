@@ -16,8 +16,8 @@ from jaxmesh.sharding.configs import (
     PlacementReplicate,
     PlacementShard,
 )
-from jaxmesh.ttnn.device import MeshDevice
-from jaxmesh.ttnn.distributed import (
+from jaxmesh.tensor.device import MeshDevice
+from jaxmesh.tensor.distributed import (
     MeshToTensor,
     TensorToMesh,
     concat_mesh_to_tensor_composer,

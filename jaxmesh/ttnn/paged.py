@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 
-from jaxmesh.ttnn.argument_conversion import write_result
 from jaxmesh.ttnn.composed import composed
+from jaxmesh.ttnn.conversion import write_result
 from jaxmesh.ttnn.further import each
 
 _jnp: Any = jax.numpy

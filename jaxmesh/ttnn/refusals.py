@@ -12,14 +12,14 @@ import jax
 import numpy as np
 
 from jaxmesh.dialects.ttnn.data_types import EVERY
-from jaxmesh.dialects.ttnn.rules import RULES
-from jaxmesh.dialects.ttnn.rules.given import Form, Given, Result
-from jaxmesh.dialects.ttnn.rules.outputs import written
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, VerifyError
-from jaxmesh.ttnn.beyond import REMEDY, is_enabled
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.tensor_base import TensorBase
-from jaxmesh.ttnn.types import Layout, MemoryConfig, StorageType, as_dtype, data_type, stored_dtype
+from jaxmesh.tensor.beyond import REMEDY, is_enabled
+from jaxmesh.tensor.mesh_tensor import MeshTensor
+from jaxmesh.tensor.tensor_base import TensorBase
+from jaxmesh.tensor.types import Layout, MemoryConfig, StorageType, as_dtype, data_type, stored_dtype
+from jaxmesh.ttnn.rules import RULES
+from jaxmesh.ttnn.rules.given import Form, Given, Result
+from jaxmesh.ttnn.rules.outputs import written
 from jaxmesh.validate import quote
 
 _computing: contextvars.ContextVar[bool] = contextvars.ContextVar("computing_by_other_functions", default=False)

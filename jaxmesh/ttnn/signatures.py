@@ -1,65 +1,243 @@
-"""Signatures and docstrings of the functions for the ops of TTNN."""
+"""The signatures of the real `ttnn`, read from `signatures.txt`, and the tests of arguments by declared types.
+
+The table first declares parameters that many functions share, as `name: type = default`. Then come groups: the names
+of functions, and indented one line per overload. There a bare name is a parameter as declared; a line that begins with
+a release holds in that release alone. The default `...` marks an argument that is needed, although one before it has a
+default; `Any` stands for a type that the library does not declare.
+"""
 
 from __future__ import annotations
 
+import ast
+import functools
 import inspect
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, SupportsIndex
 
-from jaxmesh.dialects.ttnn.op import Param, TtnnOp
+import jax
+import numpy as np
+from jax.sharding import Mesh
 
-HOW = frozenset({
-    "ag_global_semaphores", "applied_shard_scheme", "barrier_semaphores", "blocking", "chunks_per_sync",
-    "compute_config", "compute_kernel_config", "config_tensor_in_dram", "conv_config", "core_grid", "correction",
-    "cq_id", "deallocate_input", "disable_compensated_sum", "dram_slice_config", "enable_secondary_dm",
-    "fast_and_approximate_mode", "global_cb", "intermediate_memory_config", "intermediate_tensor", "mesh_device",
-    "mode", "momentum", "num_buffers_per_channel", "num_links", "num_workers_per_link", "numeric_stable",
-    "output_layout", "pad_value", "padding_idx", "program_config", "queue_id", "reallocate_halo_output",
-    "recip_tensor", "reshape_tile_mode", "rs_global_semaphores", "share_cache", "skip_padding_fill", "slice_config",
-    "stable", "sub_core_grid", "sub_core_grids", "sub_device_id", "subdevice_id", "topology", "use_2d_core_grid",
-    "use_falcon7b_backend", "use_l1_small_for_semaphores", "use_multicore", "variant", "vector_mode",
-})  # fmt: skip
-"""Arguments that change how and where an op is computed but not its value."""
+from jaxmesh.sharding.configs import MeshCoordinate, MeshShape
+from jaxmesh.tensor import types
+from jaxmesh.tensor.mesh_device import MeshDevice
+from jaxmesh.tensor.tensor_base import TensorBase
+from jaxmesh.ttnn import settings
 
-JUDGED = ("fast_and_approximate_mode", "output_layout")
-"""Those of them that decide whether the real function takes a call, or its result's layout."""
+TABLE = Path(__file__).with_name("signatures.txt")
+NEWEST, OLDEST = "0.81.1", "0.77.0"
+"""The releases of the table; tt-mlir builds against the second."""
 
-ACTIVATIONS = frozenset({"relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "exp", "mish", "sqrt", "neg"})
-"""The ops that matmul and linear can apply to their result, as `activation` names them."""
+NEEDED: Any = inspect.Parameter.empty
 
-_DESCRIPTIONS: Mapping[str, str] = {
-    "operand": "a tensor on the devices; or a number, where shapes broadcast",
-    "operands": "a list of tensors on the devices",
-    "operand_device": "accepted and ignored",
-    "memory_config": "the `MemoryConfig` of the result, kept and shown",
-    "dtype": "the element type of the result; a `DataType`",
-    "layout": "the `Layout` of the result, kept and shown",
-    "shape": "the shape of the result",
-    "device": "the mesh device to make it on; None makes a host tensor",
-    "compute_config": "accepted and ignored",
-    "text": "accepted and ignored",
-    "none": "None; other values are not emulated",
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a real function.
+
+    Attributes:
+      name, type: as the library declares them; `type` is a Python expression such as `DataType | None`.
+      default: its default; `NEEDED` if there is none, and a `Name` for an object such as `DataType.BFLOAT16`.
+      keyword: True if the argument must be given by name.
+    """
+
+    name: str
+    type: str
+    default: Any
+    keyword: bool
+
+
+class Name(str):
+    """The name of a default that is not a literal, such as `DataType.BFLOAT16`."""
+
+    __slots__ = ()
+
+
+@functools.cache
+def table(release: str = NEWEST) -> Mapping[str, Sequence[str]]:
+    """Returns the signatures of each function in a release, as the table has them."""
+    rows: dict[str, list[str]] = {}
+    group: list[str] = []
+    inside = False
+    for line in TABLE.read_text().splitlines():
+        if line.startswith("    "):
+            first, _, rest = line.strip().partition(" (")
+            if not first.startswith("("):
+                if first != release:
+                    continue
+                line = f"({rest}"
+            for callee in group:
+                rows[callee].append(line.strip())
+            inside = False
+        elif line.startswith("ttnn."):
+            group = [*group, *line.split()] if inside else line.split()
+            inside = True
+            rows |= {callee: [] for callee in group}
+    return rows
+
+
+@functools.cache
+def _declared() -> Mapping[str, str]:
+    """Returns the declarations at the head of the table."""
+    lines = TABLE.read_text().split("\n\n")[0].splitlines()
+    return {line.partition(":")[0].partition(" =")[0]: line for line in lines if not line.startswith("#")}
+
+
+@functools.cache
+def signatures(callee: str, release: str = NEWEST) -> tuple[tuple[Parameter, ...], ...]:
+    """Returns the overloads of a function in a release, in the library's order; none if it does not exist there.
+
+    >>> [p.name for p in signatures("ttnn.abs")[0]]
+    ['input_tensor', 'memory_config', 'output_tensor', 'sub_core_grids']
+    """
+    return tuple(_parse(expand(row)) for row in table(release).get(callee, ()))
+
+
+def expand(row: str) -> str:
+    """Returns a signature with the declarations of its parameters in place of their bare names."""
+    declared = _declared()
+    parts = [declared.get(part, part) for part in _split(row[1:-1])]
+    return f"({', '.join(parts)})"
+
+
+def _split(text: str) -> list[str]:
+    """Splits a list of parameters at its outer commas."""
+    parts, depth, begin = list[str](), 0, 0
+    for i, c in enumerate(text):
+        depth += (c in "([{") - (c in ")]}")
+        if c == "," and depth == 0:
+            parts.append(text[begin:i].strip())
+            begin = i + 1
+    rest = text[begin:].strip()
+    return [*parts, rest] if rest else parts
+
+
+def _parse(row: str) -> tuple[Parameter, ...]:
+    node: Any = ast.parse(f"def f{row}: 0").body[0]
+    found = node.args
+    places = [*found.posonlyargs, *found.args]
+    defaults = [*[None] * (len(places) - len(found.defaults)), *found.defaults, *found.kw_defaults]
+    return tuple(
+        Parameter(a.arg, "Any" if a.annotation is None else ast.unparse(a.annotation), _value(d), i >= len(places))
+        for i, (a, d) in enumerate(zip([*places, *found.kwonlyargs], defaults, strict=True))
+    )
+
+
+def _value(node: ast.expr | None) -> Any:
+    if node is None:
+        return NEEDED
+    try:
+        value = ast.literal_eval(node)
+    except ValueError:
+        return Name(ast.unparse(node))
+    return NEEDED if value is ... else value
+
+
+Test = Callable[[Any], bool]
+_ARRAYS: Any = (np.ndarray, jax.Array)
+_FLOAT: Any = (float, int, np.floating, np.integer, np.bool_)
+_BOOL: Any = (bool, np.bool_)
+_ROWS: Any = (list, tuple, MeshShape, MeshCoordinate)
+
+
+def is_tensor(x: Any) -> bool:
+    """Returns True for a tensor, or an array, which stands for one: in a program, and where a host tensor is wanted."""
+    return isinstance(x, (TensorBase, *_ARRAYS))
+
+
+def _is_integer(x: Any) -> bool:
+    if type(x) is int:
+        return True
+    if is_tensor(x) or not isinstance(x, SupportsIndex):
+        return False
+    try:
+        operator.index(x)
+    except TypeError:
+        return False
+    return True
+
+
+def _is_element_type(x: Any) -> bool:
+    # A NumPy dtype stands for the `DataType` that equals it.
+    return isinstance(x, (types.DataType, np.dtype, type)) or isinstance(getattr(x, "dtype", None), np.dtype)
+
+
+def _is_row(x: Any) -> bool:
+    return isinstance(x, _ROWS) and all(map(_is_integer, x))
+
+
+_TESTS: Mapping[str, Test] = {
+    "None": lambda x: x is None,
+    "NoneType": lambda x: x is None,
+    "Tensor": is_tensor,
+    "int": _is_integer,
+    "float": lambda x: isinstance(x, _FLOAT) and not is_tensor(x),
+    "bool": lambda x: isinstance(x, _BOOL),
+    "str": lambda x: isinstance(x, str),
+    "DataType": _is_element_type,
+    "Layout": lambda x: isinstance(x, types.Layout),
+    "MemoryConfig": lambda x: isinstance(x, types.MemoryConfig),
+    "MeshDevice": lambda x: isinstance(x, (MeshDevice, Mesh)),
+    "MeshShape": _is_row,
+    "MeshCoordinate": _is_row,
+    "Shape": _is_row,
+    "Topology": lambda x: isinstance(x, settings.Topology),
+    "ReduceType": lambda x: isinstance(x, settings.ReduceType),
+    "SigmoidMode": lambda x: isinstance(x, settings.SigmoidMode),
+    "GeluVariant": lambda x: isinstance(x, settings.GeluVariant),
+    "EmbeddingsType": lambda x: isinstance(x, settings.EmbeddingsType),
+}
+"""By the name of a type; other types, which the emulation does not have, take anything."""
+
+
+@functools.cache
+def test_of(declared: str) -> Test:
+    """Returns a function that checks a value against a declared type."""
+    if len(choices := _outer(declared, "|")) > 1:
+        tests = [test_of(c) for c in choices]
+        return lambda x: any(test(x) for test in tests)
+    name, _, inside = declared.partition("[")
+    if name == "Union":
+        return test_of(" | ".join(_outer(inside[:-1], ",")))
+    if name == "Optional":
+        return test_of(f"{inside[:-1]} | None")
+    if name in ("Sequence", "Tuple", "List"):
+        test = test_of(_outer(inside[:-1], ",")[0])
+        return lambda x: isinstance(x, _ROWS) and all(map(test, x))
+    return _TESTS.get(name, lambda _: True)
+
+
+def _outer(text: str, separator: str) -> list[str]:
+    """Splits a type at the separators outside of brackets."""
+    parts, depth, begin = list[str](), 0, 0
+    for i, c in enumerate(text):
+        depth += (c == "[") - (c == "]")
+        if c == separator and depth == 0:
+            parts.append(text[begin:i].strip())
+            begin = i + 1
+    return [*parts, text[begin:].strip()]
+
+
+_OWNERS: Mapping[str, Any] = {
+    "DataType": types.DataType,
+    "Layout": types.Layout,
+    "Topology": settings.Topology,
+    "SigmoidMode": settings.SigmoidMode,
+    "MathFidelity": settings.MathFidelity,
+    "GeluVariant": settings.GeluVariant,
+    "EmbeddingsType": settings.EmbeddingsType,
 }
 
 
-def doc_of(entry: TtnnOp, signature: inspect.Signature) -> str:
-    """Returns the docstring of the function of an op."""
-    attributes = entry.by_name
-
-    def line(param: Param) -> str:
-        if param.source == "none" and (param.name in HOW or param.name == "dtype"):
-            return f"  {param.name}: {_DESCRIPTIONS['dtype' if param.name == 'dtype' else 'text']}."
-        if param.source == "attribute":
-            a = attributes[str(param.key)]
-            return f"  {param.name}: {a.kind}, the attribute `{a.name}` of the op."
-        return f"  {param.name}: {_DESCRIPTIONS[param.source]}."
-
-    args = "\n".join(map(line, entry.python.params))
-    count = "A tensor" if entry.results == (1, 1) else "A list of tensors"
-    return (
-        f"`ttnn.{entry.name}`, on every device.\n\nCalled as `{entry.python.callee}{signature}`.\n\n"
-        f"Args:\n{args}\n\nReturns:\n  {count}, of local (per-device) shape.\n\n"
-        "Raises:\n  ArgumentTypeError: wrong arguments.\n"
-        "  ResidencyError: a tensor is in host memory, or deallocated.\n"
-        "  MeshMismatchError: the tensors are on different meshes.\n  VerifyError: the op does not take these shapes, "
-        "element types or numbers."
-    )
+def default_of(parameter: Parameter) -> Any:
+    """Returns the default of a parameter; its name if the emulation lacks such an object."""
+    value = parameter.default
+    if value is NEEDED or not isinstance(value, Name):
+        return value
+    if value == "DRAM_MEMORY_CONFIG":
+        return types.DRAM_MEMORY_CONFIG
+    owner, _, member = value.partition(".")
+    return getattr(_OWNERS[owner], member) if owner in _OWNERS else value

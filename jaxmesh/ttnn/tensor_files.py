@@ -14,16 +14,16 @@ from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, M
 from jaxmesh.runtime.distributed.collectives import agree, leaders
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, Placement, PlacementReplicate, PlacementShard
 from jaxmesh.sharding.mesh import make_mesh
-from jaxmesh.ttnn.assemble import assemble
+from jaxmesh.tensor.assemble import assemble
+from jaxmesh.tensor.distributed import TensorToMesh
+from jaxmesh.tensor.host_tensor import Tensor, is_host_tensor
+from jaxmesh.tensor.mesh_device import mesh_of
+from jaxmesh.tensor.mesh_tensor import MeshTensor
+from jaxmesh.tensor.transfers import elements, gather_shards
+from jaxmesh.tensor.types import DataType, Layout, MemoryConfig, Storage, TensorTopology, as_dtype, data_type, on_host
 from jaxmesh.ttnn.convert import from_numpy, from_torch, get_dtype
-from jaxmesh.ttnn.distributed import TensorToMesh
-from jaxmesh.ttnn.host_tensor import Tensor, is_host_tensor
 from jaxmesh.ttnn.layout_ops import to_device
-from jaxmesh.ttnn.mesh_device import mesh_of
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.settings import DumpTensorMode
-from jaxmesh.ttnn.transfers import elements, gather_shards
-from jaxmesh.ttnn.types import DataType, Layout, MemoryConfig, Storage, TensorTopology, as_dtype, data_type, on_host
 from jaxmesh.validate import as_path, quote
 
 _FORMAT = "jaxmesh tensor 1"

@@ -10,8 +10,8 @@ from jaxmesh.drawing.mesh_tensor import tensor_placement
 from jaxmesh.drawing.picture import TensorPicture
 from jaxmesh.drawing.placements import mesh_placement
 from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.ttnn.device import MeshDevice, mesh_of
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.tensor.device import MeshDevice, mesh_of
+from jaxmesh.tensor.mesh_tensor import MeshTensor
 
 
 def visualize_mesh_device(mesh_device: MeshDevice | Mesh) -> None:

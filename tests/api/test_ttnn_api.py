@@ -23,9 +23,10 @@ from jaxmesh.dialects import ttnn as ttnn_dialect
 from jaxmesh.dialects.perform import evaluate
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.dialects.ttnn import OPS
-from jaxmesh.dialects.ttnn.signatures import signatures
-from jaxmesh.ttnn import execute, helpers
+from jaxmesh.tensor import execute
+from jaxmesh.ttnn import helpers
 from jaxmesh.ttnn.functions import COMPOSED
+from jaxmesh.ttnn.signatures import signatures
 from tests import ROOT
 from tests.generators.flat_programs import run_flat
 from tests.generators.oracles import cases, coordinates, same_bits
@@ -1075,7 +1076,7 @@ def test_older_names_of_mappers(device: ttnn.MeshDevice) -> None:
 def test_no_function_is_made_before_it_is_asked_for() -> None:
     code = (
         "import jaxmesh, sys; from jaxmesh.ttnn import functions; "
-        "assert functions._function.cache_info().currsize == 0; "
+        "assert functions.op_function.cache_info().currsize == 0; "
         "assert 'torch' not in sys.modules and 'rich' not in sys.modules"
     )
     root = ROOT

@@ -17,9 +17,9 @@ import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.errors import DeletedError
 from jaxmesh.runtime import launch
-from jaxmesh.ttnn import chains, execute, helpers
-from jaxmesh.ttnn.chains import chained
-from jaxmesh.ttnn.lazy_reshape import LazyReshape
+from jaxmesh.tensor import chains, execute
+from jaxmesh.tensor.chains import LazyReshape, chained
+from jaxmesh.ttnn import helpers
 from tests.generators.oracles import same_bits
 
 X = np.arange(128, dtype=np.float32).reshape(16, 8)
@@ -43,7 +43,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return launch.launch(run, *args)
 
     monkeypatch.setattr(execute, "launch", launched)
-    monkeypatch.setattr("jaxmesh.ttnn.lazy_reshape.launch", launched)
     monkeypatch.setattr(chains, "launch", launched)
     return seen
 

@@ -311,7 +311,7 @@ def test_what_a_mapper_made_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> 
     device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
     copied = ttnn.distribute_tensor(jnp.ones(4), ttnn.replicate_tensor_to_mesh_mapper(device))
     composer = ttnn.create_mesh_composer(device, ttnn.MeshComposerConfig([0], ttnn.MeshShape(1)))
-    monkeypatch.setattr("jaxmesh.ttnn.check_copies._check_shards", lambda *_: pytest.fail("compared"))
+    monkeypatch.setattr("jaxmesh.tensor.transfers._check_shards", lambda *_: pytest.fail("compared"))
     assert copied.is_proven
     assert np.asarray(ttnn.aggregate_tensor(copied, composer)).tolist() == [1.0] * 4
     # Another array in the same tree is not known to be anything.

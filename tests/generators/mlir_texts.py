@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import jaxmesh as jm
-from jaxmesh.ttnn.assemble import assemble
+from jaxmesh.tensor.assemble import assemble
 from tests import FILECHECK
 
 FILES = FILECHECK / "import"

@@ -21,7 +21,7 @@ import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.frontends.jax.static_arguments import Static, key_of
 from jaxmesh.jaxprs import caches
-from jaxmesh.ttnn import execute
+from jaxmesh.tensor import execute
 from tests.generators.oracles import EVERY, same_bits
 
 MESH = jm.make_mesh((2, 4))
@@ -363,10 +363,10 @@ def test_numbers_of_a_trace_are_not_kept() -> None:
 def test_unknown_names_are_not_kept() -> None:
     from jaxmesh.ttnn import functions
 
-    before = functions._function.cache_info().currsize
+    before = functions.op_function.cache_info().currsize
     for i in range(300):
         assert not hasattr(ttnn, f"no_such_op_{i}")
-    assert functions._function.cache_info().currsize == before
+    assert functions.op_function.cache_info().currsize == before
     assert ttnn.add is ttnn.add
 
 
@@ -453,7 +453,7 @@ import numpy as np, jax
 from jax.sharding import PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.ttnn import execute
+from jaxmesh.tensor import execute
 jm.emulate(4)
 count = int(sys.argv[1])
 mesh = jm.make_mesh((2, 2))

@@ -9,9 +9,9 @@ from collections import Counter
 import numpy as np
 
 from jaxmesh import ttnn
-from jaxmesh.dialects.ttnn.signatures import table
+from jaxmesh.tensor.block_floats import round_to_blocks
 from jaxmesh.ttnn import functions
-from jaxmesh.ttnn.block_floats import round_to_blocks
+from jaxmesh.ttnn.signatures import table
 from tests.generators.real_ttnn import blocks
 from tests.generators.real_ttnn.compare_calls import compare
 from tests.generators.real_ttnn.draws import DRAWS, random_job

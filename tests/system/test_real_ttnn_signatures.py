@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jaxmesh import ttnn
-from jaxmesh.dialects.ttnn.signatures import expand, signatures, table
+from jaxmesh.ttnn.signatures import expand, signatures, table
 from tests.generators.real_ttnn.process import needs_ttnn, run_jobs
 from tests.generators.real_ttnn.signature_table import typed
 from tests.generators.real_ttnn.signatures import split

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.definitions import has_trait, ttnn_definition
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value
 
@@ -34,11 +34,18 @@ class Work:
 def work(op: Op, program: Program) -> Work:
     """Returns the arithmetic of an op.
 
-    An op without a rule in `_RULES` costs one operation per element of its result, and nothing if it only moves data.
+    An op whose definition states no `work`, and without a rule in `_RULES`, costs one operation per element of its
+    result, and nothing if it only moves data.
     """
+    definition = ttnn_definition(op.name)
+    if definition is not None and "reduce_type" in definition.by_name:
+        return _summed(op, program)
     rule = _RULES.get(op.name.removeprefix("ttnn."))
     if rule is not None:
         return rule(op, program)
+    if definition is not None and definition.work is not None:
+        n, (reduced, elementwise) = size(program, op.used[0]), definition.work
+        return Work(reduced=n * reduced, elementwise=n * elementwise)
     idle = any(has_trait(op.name, trait) for trait in (Trait.MOVES, Trait.CREATES, Trait.VIEW))
     return Work() if idle else Work(elementwise=max((size(program, v) for v in op.results), default=0))
 
@@ -93,16 +100,6 @@ def _pool(op: Op, program: Program) -> Work:
     return Work(reduced=size(program, op.results[0]) * math.prod(op.attributes["kernel_size"]))
 
 
-def _each(reduced: int, elementwise: int, number: int = 0) -> Callable[[Op, Program], Work]:
-    """Returns a rule that counts operations for each element of an operand."""
-
-    def rule(op: Op, program: Program) -> Work:
-        n = math.prod(_type(op, program, number).shape)
-        return Work(reduced=n * reduced, elementwise=n * elementwise)
-
-    return rule
-
-
 def _summed(op: Op, program: Program) -> Work:
     """Counts the additions of a collective: each device adds up one piece of the result."""
     (count,) = [n for i, n in enumerate(program.mesh.values()) if i == op.attributes["cluster_axis"]]
@@ -112,26 +109,17 @@ def _summed(op: Op, program: Program) -> Work:
 def _scattered(op: Op, program: Program) -> Work:
     """Counts one operation for each update that is combined with the element it replaces."""
     combined = op.attributes.get("scatter_reduce_type", "invalid") != "invalid"
-    return Work(elementwise=size(program, op.used[2]) if combined else 0)
+    return _accumulated(op, program) if combined else Work()
 
 
-def _nothing(op: Op, program: Program) -> Work:
-    """Counts nothing: the op moves data, or converts it on the way."""
-    return Work()
+def _accumulated(op: Op, program: Program) -> Work:
+    """Counts one operation for each element of the third operand."""
+    return Work(elementwise=size(program, op.used[2]))
 
 
-_reduction, _moved = _each(1, 0), _nothing
 _RULES: Mapping[str, Callable[[Op, Program], Work]] = {
     "matmul": _matmul, "linear": _matmul, "conv2d": _conv, "conv_transpose2d": _conv,
-    "scaled_dot_product_attention": _attention,
-    "layer_norm": _norm, "rms_norm": _norm, "batch_norm_inference": _each(0, 2), "softmax": _each(2, 3),
-    "rotary_embedding": _each(0, 3),
-    "sum": _reduction, "mean": _reduction, "max": _reduction, "min": _reduction, "prod": _reduction,
-    "argmax": _reduction, "global_avg_pool2d": _reduction, "max_pool2d": _pool, "avg_pool2d": _pool,
-    "cumsum": _each(0, 1), "sort": _each(0, 1), "topk": _each(0, 1),
-    "all_reduce": _summed, "all_reduce_async": _summed, "reduce_scatter": _summed,
-    "scatter": _scattered, "embedding_bw": _each(0, 1, 2),
-    "typecast": _moved, "upsample": _moved, "fill_cache": _moved, "update_cache": _moved,
-    "concatenate_heads": _moved, "split_query_key_value_and_split_heads": _moved,
+    "scaled_dot_product_attention": _attention, "layer_norm": _norm, "rms_norm": _norm,
+    "max_pool2d": _pool, "avg_pool2d": _pool, "scatter": _scattered, "embedding_bw": _accumulated,
 }  # fmt: skip
-"""The rules of ops, by name without the dialect, that differ from one operation per element of the result."""
+"""The rules of ops, by name without the dialect, whose work is not a number per element that the definition states."""

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from jaxmesh.analysis.estimate.cost import PARTS, OpCost, costs
-from jaxmesh.analysis.estimate.lines import LineCost, amount, by_line, cells
-from jaxmesh.analysis.estimate.picture import draw
+from jaxmesh.analysis.estimate.cost import LINKS, PARTS, OpCost, costs
 from jaxmesh.analysis.estimate.rates import PHASES, machine_for, sources
 from jaxmesh.analysis.estimate.storage import check_stored
+from jaxmesh.analysis.explain.table import short_location
 from jaxmesh.analysis.machines import Machine
 from jaxmesh.dialects.program import Program
 from jaxmesh.drawing.picture import Picture
-from jaxmesh.drawing.text_layout import align_columns, duration
+from jaxmesh.drawing.text_layout import align_columns, duration, shorten
+from jaxmesh.drawing.timeline import Bar, TimelineRow, draw_timeline
 from jaxmesh.errors import ArgumentValueError
 from jaxmesh.validate import quote
 
@@ -136,3 +136,85 @@ def estimate_program(
         raise ArgumentValueError(f"estimate takes a fidelity of {', '.join(PHASES)}, got {quote(fidelity)}.")
     op_costs = costs(program, machine, check_stored(stored), fidelity)
     return Estimate(program.name, program.mesh, machine, list(op_costs))
+
+
+def draw(heading: str, ops: Sequence[OpCost], notes: Sequence[str], plain: str) -> str:
+    """Draws ops one after the other as part of a page; one device stands for all, since all do the same."""
+    bars: dict[str, list[Bar]] = {}
+    now = 0.0
+    for op in ops:
+        for part, seconds in op.times.items():
+            name = f"{part} ({', '.join(op.link_bytes)})" if part == LINKS and op.link_bytes else part
+            if seconds:
+                text = f"{op.op} {op.line}".strip()
+                bars.setdefault(name, []).append(Bar(now, seconds, text, strong=part == op.bound_by))
+        now += op.seconds
+    rows: Sequence[TimelineRow] = [TimelineRow(name, part_bars) for name, part_bars in sorted(bars.items(), key=_place)]
+    return draw_timeline(heading, rows, now, notes, plain)
+
+
+def _place(item: tuple[str, object]) -> tuple[int, str]:
+    return PARTS.index(item[0].split(" ")[0]), item[0]
+
+
+@dataclass(frozen=True, slots=True)
+class LineCost:
+    """The costs of all ops of one source line, loops unrolled.
+
+    Attributes:
+      line: the source line; an op in brackets for those without one.
+      ops: the number of ops.
+      seconds: the sum of their lower bounds.
+      by_part: the sum by the part that bounds each op.
+    """
+
+    line: str
+    ops: int
+    flops: int
+    dram_bytes: int
+    link_bytes: int
+    seconds: float
+    by_part: Mapping[str, float]
+
+    @property
+    def bound_by(self) -> str:
+        """The part that bounds most of the time; empty if the line takes 0 seconds."""
+        return max(self.by_part, key=lambda part: self.by_part[part]) if self.seconds else ""
+
+
+def by_line(ops: Iterable[OpCost]) -> list[LineCost]:
+    """Adds up the costs of ops by source line."""
+    groups: dict[str, list[OpCost]] = {}
+    for op in ops:
+        groups.setdefault(op.line or f"({op.op})", []).append(op)
+    return [_line(line, members) for line, members in groups.items()]
+
+
+def _line(line: str, ops: Sequence[OpCost]) -> LineCost:
+    by_part = {part: sum(op.seconds for op in ops if op.bound_by == part) for part in PARTS}
+    sent = sum(sum(op.link_bytes.values()) for op in ops)
+    flops, dram = sum(op.flops for op in ops), sum(op.dram_bytes for op in ops)
+    return LineCost(line, len(ops), flops, dram, sent, sum(by_part.values()), by_part)
+
+
+def cells(lines: Sequence[LineCost]) -> list[tuple[str, ...]]:
+    """Returns a table of the lines that take time, with its head."""
+    head = ("line", "ops", "flops", "DRAM bytes", "link bytes", "at least", "bound by")
+    return [head, *(_cells(line) for line in lines if line.seconds)]
+
+
+def _cells(line: LineCost) -> tuple[str, ...]:
+    counts = (amount(line.flops), amount(line.dram_bytes), amount(line.link_bytes))
+    return (shorten(short_location(line.line), 72), str(line.ops), *counts, duration(line.seconds), line.bound_by)
+
+
+def amount(count: float) -> str:
+    """Returns a count with a decimal prefix.
+
+    >>> amount(999), amount(4_194_304), amount(8.03e9)
+    ('999 ', '4.19 M', '8.03 G')
+    """
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} "

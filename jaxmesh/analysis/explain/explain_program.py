@@ -5,24 +5,24 @@ The module decides nothing: it runs the passes again and collects their remarks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from jaxmesh.analysis.explain import traffic as movement
-from jaxmesh.analysis.explain.bodies import EquationBody, bodies
 from jaxmesh.analysis.explain.explanation import Explanation
 from jaxmesh.analysis.explain.records import Move, Row, Value
 from jaxmesh.analysis.explain.ttnn_traffic import ttnn_moves
 from jaxmesh.dialects.imported_op import decompose
-from jaxmesh.dialects.residency import DEVICE, FREE, Residency, ResidencyMap, has_transfer, of_atom
+from jaxmesh.dialects.residency import DEVICE, FREE, HOST, Residency, ResidencyMap, has_transfer, of_atom
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.frontends.stablehlo.decisions import Decision
-from jaxmesh.jaxprs import compat, remarks, walk
+from jaxmesh.jaxprs import compat, control_flow, remarks, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var
+from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While
 from jaxmesh.jaxprs.remarks import Remark, Remarks, Removed
 from jaxmesh.jaxprs.source_locations import line_of
 from jaxmesh.jaxprs.trees import show_paths
@@ -287,3 +287,47 @@ def _live(body: Jaxpr, results: Sequence[Atom]) -> dict[int, frozenset[Var]]:
             live[id(eqn)] = frozenset(used)
             read.update(a for a in eqn.invars if isinstance(a, Var))
     return live
+
+
+@dataclass(frozen=True, slots=True)
+class EquationBody:
+    """One body with its label in a path and the residencies of its values.
+
+    Attributes:
+      times: the number of its executions per execution of the equation; None if not known statically.
+      conditional: True if it may not run at all.
+      inline: True if the equation means nothing but this body.
+    """
+
+    label: str
+    residency: ResidencyMap
+    times: int | None = 1
+    conditional: bool = False
+    inline: bool = False
+
+    @property
+    def jaxpr(self) -> Jaxpr:
+        """The jaxpr of the body."""
+        return self.residency.program
+
+
+def bodies(eqn: Eqn, residency: ResidencyMap) -> Iterator[EquationBody]:
+    """Yields the bodies of an equation of a program with the given residencies."""
+    inner = residency.bodies(eqn)
+    match control_flow.control_flow(eqn):
+        case Call(kind=kind):
+            called = eqn.params.get("name")
+            label = f"{kind} {called}" if isinstance(called, str) else kind
+            yield EquationBody(label, inner[0], inline=kind in control_flow.INLINE)
+        case Scan() as scan:
+            yield EquationBody(f"scan of {scan.length}", inner[0], int(scan.length))
+        case While():
+            yield EquationBody("test of while", inner[0], None)
+            yield EquationBody("while", inner[1], None)
+        case Cond():
+            for i, branch in enumerate(inner):
+                yield EquationBody(f"branch {i} of {len(inner)}", branch, conditional=True)
+        case None:
+            for jaxpr in walk.sub_jaxprs(eqn):
+                inputs = (HOST,) * len(walk.open_jaxpr(jaxpr).invars)
+                yield EquationBody(str(eqn.primitive.name), residency.body(jaxpr, inputs), None)

@@ -26,7 +26,7 @@ from jaxmesh.runtime.distributed.collectives import fetch_array
 from jaxmesh.runtime.progress import progress
 from jaxmesh.runtime.regions import Plan, plan_regions
 from jaxmesh.runtime.sharded import execute
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.tensor.mesh_tensor import MeshTensor
 
 FlatFunction = Callable[..., list[Any]]
 """A function of a program's flat arguments."""

@@ -16,8 +16,8 @@ from jax.interpreters import batching
 from jax.sharding import PartitionSpec
 from jax.typing import ArrayLike
 
-from jaxmesh.dialects.first_copy import first_copy_only
 from jaxmesh.dialects.ttir.helpers import lax
+from jaxmesh.dialects.varying import first_copy_only
 from jaxmesh.errors import ArgumentTypeError, ReplicationError, UnsupportedShardTypeError, VerifyError
 from jaxmesh.jaxprs import compat
 from jaxmesh.sharding.configs import integers

@@ -101,6 +101,7 @@ define(
     traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND],
     python=[_X, _DTYPE, MEMORY],
     accepts=forms(ANY, "either", gives="asked"),
+    work=(0, 0),
 )
 
 

@@ -224,6 +224,7 @@ define(
     python=[_X, MEMORY, DTYPE],
     cpp=positional(_X, MEMORY, unset("output_dtype")),
     accepts=forms(FLOATS),
+    work=(1, 0),
 )
 
 
@@ -238,4 +239,5 @@ define(
     python=[_X, _SCALE, _MODE, MEMORY],
     cpp=positional(_X, replace(_SCALE, form="uint32s"), _MODE, MEMORY),
     accepts=forms(NUMBERS, "rows"),
+    work=(0, 0),
 )

@@ -99,6 +99,7 @@ define(
     "fill_cache",
     python=[operand("cache_tensor", 0), operand("input_tensor", 1), attribute("batch_idx", "batch_offset")],
     accepts=forms(FLOATS),
+    work=(0, 0),
 )
 _POSITION = "The position is a number of the call there, not a tensor; use dynamic_update_slice"
 _UPDATED = (operand("cache", 0), operand("input", 1), operand("update_idx", 2))
@@ -109,4 +110,5 @@ define(
     python=[*_UPDATED, _OFFSET],
     cpp=positional(*_UPDATED, _OFFSET),
     accepts=Forms((Takes(FLOATS), Takes(FLOATS), Takes(frozenset())), alike=False, remedy=_POSITION),
+    work=(0, 0),
 )

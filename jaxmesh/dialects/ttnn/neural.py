@@ -104,6 +104,7 @@ define(
         *positional(*_BATCH[4:6], unset("output"), MEMORY, COMPUTE),
     ],
     accepts=FLOAT,
+    work=(0, 2),
 )
 
 
@@ -144,7 +145,14 @@ def _heads(op: Occurrence) -> Forms:
     return FLOAT if whole else refused("The size of a head is a multiple of 32 there; permute and reshape instead")
 
 
-define(OPS, "concatenate_heads", callee="ttnn.transformer.concatenate_heads", python=[_X, MEMORY], accepts=_heads)
+define(
+    OPS,
+    "concatenate_heads",
+    callee="ttnn.transformer.concatenate_heads",
+    python=[_X, MEMORY],
+    accepts=_heads,
+    work=(0, 0),
+)
 
 _HEADS = (
     operand("kv_input_tensor", 1, default=None),
@@ -159,6 +167,7 @@ define(
     callee="ttnn.transformer.split_query_key_value_and_split_heads",
     python=[_X, *_HEADS],
     accepts=Forms((Takes(FLOATS),), (Gives(),) * 3),
+    work=(0, 0),
 )
 
 _ROTATED = (_X, operand("cos_cache", 1), operand("sin_cache", 2), unset("token_index"), MEMORY, COMPUTE)
@@ -177,4 +186,5 @@ define(
     python=_ROTATED,
     cpp=positional(*_ROTATED[:-1]),
     accepts=_rotated,
+    work=(0, 3),
 )

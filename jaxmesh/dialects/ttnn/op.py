@@ -196,6 +196,8 @@ class TtnnOp(OpDef):
       like: the TTIR operation with the same meaning and operands, without the dialect; None if there is none.
       accepts: the element types and layouts that the real function takes and gives, or a function that returns them for
         an occurrence; `jaxmesh/passes/layouts` converts to them.
+      work: the reduced elements and the other operations for each element of the first operand, where they differ from
+        one operation per element of the result.
       cpp_results: what a C++ function of several results returns: a `vector`, a `tuple`, or `optionals`, a vector in
         which results are missing that were not asked for.
     """
@@ -204,6 +206,7 @@ class TtnnOp(OpDef):
     cpp: Signature = NO_CALL
     like: str | None = None
     accepts: Rule = TILES
+    work: tuple[int, int] | None = None
     cpp_results: Literal["vector", "tuple", "optionals"] = "vector"
 
     @cached_property
@@ -237,6 +240,7 @@ def define(
     handles: Arity = (0, 0),
     writes: Mapping[int, Write] | None = None,
     accepts: Rule = TILES,
+    work: tuple[int, int] | None = None,
 ) -> None:
     """Adds an operation of TTNN to a table. Facts shared with a TTIR operation are declared only there.
 
@@ -254,7 +258,7 @@ def define(
       options, handles: as in `OpDef`.
       callee: the function's dotted name if it is not `ttnn.<name>` (C++ has `::` for the dots).
       cpp_callee: the same for C++ alone.
-      accepts: as in `TtnnOp`.
+      accepts, work: as in `TtnnOp`.
     """
     assert name not in ops, name
     base = ttir.OPS.get(like or name)
@@ -289,6 +293,7 @@ def define(
         cpp=Signature((cpp_callee or dotted).replace(".", "::"), positional(*python) if cpp is None else tuple(cpp)),
         like=None if meaning or base is None else base.name,
         accepts=accepts,
+        work=work,
     )
 
 

@@ -41,6 +41,7 @@ for _name in ("sum", "mean", "max", "min"):
         python=[_X, _DIMS, _KEEP, MEMORY, COMPUTE],
         cpp=positional(_X, replace(_DIMS, form="int32s"), _KEEP, MEMORY, COMPUTE),
         accepts=FLOAT if _name == "mean" else forms(NUMBERS),
+        work=(1, 0),
     )
 
 
@@ -61,6 +62,7 @@ define(
     meaning=lambda call: _over_one_dim(call, call["dim_arg"]),
     python=[_X, _DIMS, _KEEP, MEMORY],
     accepts=_multiplied,
+    work=(1, 0),
 )
 
 
@@ -85,6 +87,7 @@ define(
     meaning=lambda call: _over_one_dim(call, call["dim"]).astype(_index_type(call.result)),
     python=[*_REDUCED, unset("sub_core_grids"), MEMORY],
     accepts=_argmax,
+    work=(1, 0),
 )
 define(
     OPS,
@@ -93,6 +96,7 @@ define(
     python=[operand("input"), attribute("dim"), DTYPE, MEMORY],
     cpp=positional(_X, attribute("dim"), DTYPE, text("reverse_order", "false"), unset("optional_out"), MEMORY),
     accepts=forms(WIDE, gives="asked"),
+    work=(0, 1),
 )
 define(
     OPS,
@@ -106,6 +110,7 @@ define(
         attribute("numeric_stable", "numericStable", keyword=True, default=False),
     ],
     accepts=FLOAT,
+    work=(2, 3),
 )
 
 
@@ -144,6 +149,7 @@ define(
     meaning=_with_indices,
     python=[_X, _DIM, attribute("descending", default=False), attribute("stable", default=False), MEMORY],
     accepts=_order(frozenset({BF16, F32, U16})),
+    work=(0, 1),
 )
 define(
     OPS,
@@ -152,4 +158,5 @@ define(
     meaning=_with_indices,
     python=[_X, attribute("k"), _DIM, attribute("largest", default=True), attribute("sorted", default=True), MEMORY],
     accepts=_order(FLOATS),
+    work=(0, 1),
 )

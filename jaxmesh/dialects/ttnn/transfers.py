@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import batching, mlir
 
-from jaxmesh.dialects.first_copy import first_copy_only
 from jaxmesh.dialects.ttir.replica_groups import row_major_index
+from jaxmesh.dialects.varying import first_copy_only
 from jaxmesh.errors import ResidencyError, UnsupportedError
 from jaxmesh.jaxprs import compat
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementReplicate, PlacementShard

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import numpy as np
@@ -23,7 +23,6 @@ from jaxmesh.errors import (
 )
 from jaxmesh.frontends.jax.region import TracedRegion, trace_region
 from jaxmesh.frontends.jax.shard_map import check_values, raise_shard_maps
-from jaxmesh.frontends.stablehlo.program import ImportedProgram
 from jaxmesh.frontends.stablehlo.trace import (
     Asked,
     is_automatic,
@@ -38,6 +37,9 @@ from jaxmesh.jaxprs.rewrite import copy_constants
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED, FunctionTrace, argument_shardings, result_shardings
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.validate import check_size, quote
+
+if TYPE_CHECKING:
+    from jaxmesh.frontends.stablehlo.program import ImportedProgram
 
 OutSpecs = tuple[PartitionSpec, ...] | None
 

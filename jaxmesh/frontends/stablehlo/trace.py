@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
@@ -14,7 +14,6 @@ from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import InexpressibleError, MeshMismatchError
 from jaxmesh.frontends.jax.retype import join_axes, spread, varying
 from jaxmesh.frontends.jax.shard_map import check_mesh, is_region
-from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
 from jaxmesh.frontends.stablehlo.shardings import as_spec
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
@@ -24,6 +23,9 @@ from jaxmesh.jaxprs.source_locations import Sources
 from jaxmesh.jaxprs.stablehlo import keep_equations, lower_to_stablehlo, struct
 from jaxmesh.jaxprs.user_trace import FunctionTrace
 from jaxmesh.sharding.mesh import AnyMesh, show_mesh
+
+if TYPE_CHECKING:
+    from jaxmesh.frontends.stablehlo.program import ImportedProgram
 
 _CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast", "device_put", "jit", "pjit")
 """JAX's primitives that ask for a sharding inside of a program."""
@@ -163,6 +165,9 @@ def partition_program(plain: Jaxpr, asked: Asked, mesh: AnyMesh) -> ImportedProg
       MeshMismatchError: a constraint over another mesh.
       InexpressibleError: an op that has no meaning here.
     """
+    # Most programs are not partitioned, and load none of the rules of StableHLO's ops.
+    from jaxmesh.frontends.stablehlo.program import import_module
+
     abstract: AbstractMesh = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
     _check_equations(plain, abstract)
     ends = [_on(s, abstract) for s in asked.arguments], [_on(s, abstract) for s in asked.results]

@@ -5,11 +5,13 @@ A rule is one `@RULES.add("primitive", ...)` function in a file of `jaxmesh/pass
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxmesh.dialects.definitions import has_trait
@@ -17,6 +19,7 @@ from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import NO_ATTRIBUTES, UNROLL_LIMIT, Op, Shape, Value
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
+from jaxmesh.jaxprs.caches import lru_cached_by_config
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.keys import is_key
 from jaxmesh.jaxprs.walk import Contents
@@ -24,7 +27,6 @@ from jaxmesh.passes.def_use import Array, is_uniform
 from jaxmesh.passes.flat_builder import FlatBuilder, plain
 from jaxmesh.passes.flatten.constant_folding import FOLDS, fold
 from jaxmesh.passes.flatten.storage import SMALL, as_array, storage_type
-from jaxmesh.passes.flatten.tracing import cached_trace, trace
 
 Rule = Callable[["Builder", Eqn, Sequence[Value]], "Sequence[Value] | Value"]
 """Rewrites an equation: from the builder, the equation and its operands to its result or results, of the same types."""
@@ -328,3 +330,15 @@ def missing(eqn: Eqn, why: str, outer: str = "") -> MissingRuleError:
         f"program still runs; to print it add a rule in {FOLDER}special_functions.py, or in the file of "
         "its kind beside it."
     )
+
+
+def trace(function: Callable[..., Any], types: Sequence[tuple[Shape, Any]]) -> Jaxpr:
+    """Returns the jaxpr of a function for operands of these shapes and element types."""
+    body: Any = jax.make_jaxpr(function)(*[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types])
+    return body
+
+
+@lru_cached_by_config(256)
+def cached_trace(function: Callable[..., Any], params: tuple[Any, ...], types: tuple[Any, ...]) -> Jaxpr:
+    """Traces a function that takes parameters first, once for all operands of the same types."""
+    return trace(functools.partial(function, dict(params)), types)

@@ -20,7 +20,7 @@ from jax.sharding import NamedSharding, PartitionSpec as P
 from jaxmesh.jaxprs import compat
 from jaxmesh.stages.jit import jit
 from jaxmesh.stages.shard_map import shard_map
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.tensor.mesh_tensor import MeshTensor
 from tests.generators.matrix.operation import Fun, Operation, square, triple
 from tests.generators.matrix.transformations import WHILES, Part, parts, vjp
 

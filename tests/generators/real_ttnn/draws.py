@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxmesh.dialects.ttnn.rules import elementwise
-from jaxmesh.dialects.ttnn.signatures import NEEDED, signatures
+from jaxmesh.ttnn.rules import elementwise
+from jaxmesh.ttnn.signatures import NEEDED, signatures
 from tests.generators.real_ttnn.calls import MESH, Job
 
 DTYPES = ("float32", "bfloat16", "int32", "uint32", "uint16", "uint8", "int8", "bfloat8_b")

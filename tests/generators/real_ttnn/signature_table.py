@@ -1,4 +1,4 @@
-"""Writes `jaxmesh/dialects/ttnn/signatures.txt` from installed releases of the real `ttnn`.
+"""Writes `jaxmesh/ttnn/signatures.txt` from installed releases of the real `ttnn`.
 
 `python -m tests.generators.real_ttnn.signature_table NEWEST_PYTHON OLDEST_PYTHON [NAME ...]` asks both for the
 functions of the table, and for further names such as `ttnn.cumprod`.
@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from jaxmesh.dialects.ttnn.signatures import TABLE, table
+from jaxmesh.ttnn.signatures import TABLE, table
 from tests.generators.real_ttnn.process import VARIABLE, run_jobs
 from tests.generators.real_ttnn.signatures import split
 

@@ -145,7 +145,7 @@ def test_each_place_of_an_axis_has_a_scale(device: ttnn.MeshDevice) -> None:
     assert same_bits(back, ((first(got) - spread[1]) * spread[0]).astype(np.float32))
     one = ttnn.quantize(x, on(device, scale[:1]), 1)
     assert same_bits(first(one), first(ttnn.quantize(x, 0.5, 1)))
-    with pytest.raises(jm.VerifyError, match="takes 32 numbers in one dim"):
+    with pytest.raises(jm.VerifyError, match="incompatible shapes for broadcasting"):
         ttnn.quantize(x, on(device, scale), 0, axis=2)
 
 

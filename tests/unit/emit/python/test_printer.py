@@ -21,7 +21,6 @@ from jaxmesh.dialects.definitions import DEFINITIONS
 from jaxmesh.dialects.program import Op, Program, Type
 from jaxmesh.dialects.ttnn import OPS, memory
 from jaxmesh.dialects.ttnn.op import NEEDED, Param
-from jaxmesh.dialects.ttnn.signatures import signatures
 from jaxmesh.emit.cpp import printer as cpp_printer
 from jaxmesh.emit.languages import LOWERED, TRACED
 from jaxmesh.emit.names import Variables, comment, identifier
@@ -29,6 +28,7 @@ from jaxmesh.emit.python import calls as python_calls, values as python_values
 from jaxmesh.emit.python.printer import function_name, python_source, python_text
 from jaxmesh.emit.targets import TARGETS
 from jaxmesh.sharding.configs import MeshMapperConfig, PlacementReplicate, PlacementShard
+from jaxmesh.ttnn.signatures import signatures
 from tests import GOLDEN, ROOT
 from tests.generators.oracles import calls_made
 from tests.generators.python_programs import Make, mixed, products, shard_1x2

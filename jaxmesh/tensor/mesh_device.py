@@ -1,0 +1,185 @@
+"""`ttnn.MeshDevice`, emulated by a mesh of host devices; mappers to a mesh and composers from it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from jax.sharding import Mesh
+
+from jaxmesh.errors import ArgumentTypeError, MeshError
+from jaxmesh.sharding.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape, integers
+from jaxmesh.sharding.mesh import as_mesh, make_mesh
+from jaxmesh.tensor.cores import CoreGrid
+from jaxmesh.validate import as_instance
+
+
+class MeshDevice:
+    """A mesh of devices, as `ttnn.open_mesh_device` gives it; `.mesh` is the `jax.sharding.Mesh` behind it."""
+
+    __slots__ = ("_mesh", "_open", "has_l1_small")
+
+    def __init__(self, mesh: Mesh, has_l1_small: bool = True) -> None:
+        self._mesh = _check_mesh(mesh)
+        self._open = True
+        self.has_l1_small = has_l1_small
+
+    @property
+    def mesh(self) -> Mesh:
+        """The JAX mesh.
+
+        Raises:
+          MeshError: the device was closed.
+        """
+        return self.check_open()._mesh
+
+    def check_open(self) -> MeshDevice:
+        """Returns the device if it is open."""
+        if not self._open:
+            raise MeshError(
+                f"the mesh device {list(self._mesh.devices.shape)} was closed with close_mesh_device; open one again."
+            )
+        return self
+
+    @property
+    def shape(self) -> MeshShape:
+        """The mesh shape."""
+        return MeshShape(self.mesh.devices.shape)
+
+    def get_num_devices(self) -> int:
+        """Returns the number of devices."""
+        return self.mesh.devices.size
+
+    def get_device_ids(self) -> list[int]:
+        """Returns the ids of the devices, row-major."""
+        return [d.id for d in self.mesh.devices.flat]
+
+    def get_device_id(self, coord: MeshCoordinate | Sequence[int]) -> int:
+        """Returns the id of the device at a mesh coordinate.
+
+        Raises:
+          MeshError: the coordinate is not on the mesh.
+        """
+        shape, at = tuple(self.shape), integers("get_device_id", coord)
+        if len(at) != len(shape) or any(not 0 <= c < n for c, n in zip(at, shape, strict=True)):
+            raise MeshError(f"the coordinate {list(at)} is not on the mesh {list(shape)}.")
+        return self.mesh.devices[at].id
+
+    def coordinates(self) -> list[MeshCoordinate]:
+        """Returns every mesh coordinate, row-major."""
+        return [MeshCoordinate(c) for c in itertools.product(*map(range, self.shape))]
+
+    def id(self) -> int:
+        """Returns the id of the first device."""
+        return self.get_device_ids()[0]
+
+    def create_submesh(
+        self, submesh_shape: MeshShape | Sequence[int], offset: MeshCoordinate | Sequence[int] | None = None
+    ) -> MeshDevice:
+        """Returns a block of the mesh as a mesh device.
+
+        Args:
+          submesh_shape: its shape.
+          offset: its first coordinate, by default the origin.
+
+        Raises:
+          MeshError: it does not lie in the mesh.
+        """
+        whole = self.mesh.devices.shape
+        shape = tuple(MeshShape(submesh_shape))
+        start = (0,) * len(shape) if offset is None else integers("create_submesh: offset", offset)
+        if (
+            len(shape) != len(whole)
+            or len(start) != len(whole)
+            or any(not 0 <= s <= n - k for s, k, n in zip(start, shape, whole, strict=True))
+        ):
+            raise MeshError(
+                f"a submesh of shape {list(shape)} at {list(start)} does not lie in the mesh {list(whole)}."
+            )
+        block = self.mesh.devices[tuple(slice(s, s + k) for s, k in zip(start, shape, strict=True))]
+        return MeshDevice(Mesh(block, self.mesh.axis_names, self.mesh.axis_types), self.has_l1_small)
+
+    def create_submeshes(self, submesh_shape: MeshShape | Sequence[int]) -> list[MeshDevice]:
+        """Returns the blocks of one shape that the mesh consists of, row-major.
+
+        Raises:
+          MeshError: the mesh does not consist of such blocks.
+        """
+        whole, shape = self.mesh.devices.shape, tuple(MeshShape(submesh_shape))
+        if len(shape) != len(whole) or any(n % k for n, k in zip(whole, shape, strict=True)):
+            raise MeshError(f"a mesh {list(whole)} does not consist of blocks of shape {list(shape)}.")
+        starts = itertools.product(*(range(0, n, k) for n, k in zip(whole, shape, strict=True)))
+        return [self.create_submesh(shape, start) for start in starts]
+
+    def reshape(self, new_shape: MeshShape | Sequence[int]) -> None:
+        """Reshapes the mesh; the devices keep their row-major order, and tensors keep the mesh they were made on.
+
+        Raises:
+          MeshError: the shape has another number of devices.
+        """
+        shape = MeshShape(new_shape)
+        if shape.mesh_size() != self.mesh.devices.size:
+            raise MeshError(
+                f"a mesh of {self.mesh.devices.size} devices has no shape {list(shape)}, of {shape.mesh_size()}."
+            )
+        self._mesh = make_mesh(tuple(shape), devices=list(self.mesh.devices.flat))
+
+    @property
+    def core_grid(self) -> CoreGrid:
+        """The cores of a Wormhole; the emulation computes without cores."""
+        return CoreGrid(y=8, x=8)
+
+    def enable_program_cache(self) -> None:
+        """Keeps the cache, which is always on."""
+
+    def disable_and_clear_program_cache(self) -> None:
+        """Keeps the cache; `jax.clear_caches` clears it."""
+
+    def close(self) -> None:
+        """Closes the device; using it afterwards is an error."""
+        self._open = False
+
+    def __repr__(self) -> str:
+        return f"MeshDevice({list(self._mesh.devices.shape)}{'' if self._open else ', closed'})"
+
+
+def mesh_of(mesh_device: MeshDevice | Mesh) -> Mesh:
+    """Returns the JAX mesh of a mesh device, or the mesh itself."""
+    return mesh_device.mesh if isinstance(mesh_device, MeshDevice) else _check_mesh(mesh_device)
+
+
+def _check_mesh(mesh_device: Any) -> Mesh:
+    if isinstance(mesh_device, Mesh):
+        mesh: Any = as_mesh(mesh_device)
+        return mesh
+    raise ArgumentTypeError(
+        f"a mesh device is what open_mesh_device gives, or a jax.sharding.Mesh; got {type(mesh_device).__name__}."
+    )
+
+
+class TensorToMesh:
+    """A mapper: a mesh and a mapper config; made by `create_mesh_mapper`."""
+
+    __slots__ = ("config", "device", "mesh")
+
+    def __init__(self, mesh: MeshDevice | Mesh, config: MeshMapperConfig) -> None:
+        self.mesh = mesh_of(mesh)
+        self.device = mesh
+        self.config = as_instance(MeshMapperConfig, "TensorToMesh", "config", config)
+
+    def __repr__(self) -> str:
+        return f"TensorToMesh({list(self.mesh.devices.shape)}, {self.config})"
+
+
+class MeshToTensor:
+    """A composer: a mesh and a composer config; made by `create_mesh_composer`."""
+
+    __slots__ = ("config", "mesh")
+
+    def __init__(self, mesh: MeshDevice | Mesh, config: MeshComposerConfig) -> None:
+        self.mesh = mesh_of(mesh)
+        self.config = as_instance(MeshComposerConfig, "MeshToTensor", "config", config)
+
+    def __repr__(self) -> str:
+        return f"MeshToTensor({list(self.mesh.devices.shape)}, {self.config})"

@@ -1,0 +1,271 @@
+"""Converts the arguments of a call to attributes of the op, and operands and results to the types of the rules."""
+
+from __future__ import annotations
+
+import enum
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any, cast
+
+import jax
+import numpy as np
+
+from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.op import Attribute
+from jaxmesh.dialects.ttnn.op import SPELLINGS, Param
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, VerifyError
+from jaxmesh.tensor.block_floats import round_to_blocks
+from jaxmesh.tensor.execute import NUMBER, StaticArguments, perform
+from jaxmesh.tensor.host_tensor import Tensor, copy_to_devices, is_host_tensor
+from jaxmesh.tensor.mesh_tensor import MeshTensor
+from jaxmesh.tensor.transfers import to_mesh
+from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, DataType, Layout, Storage, StorageType, is_block, stored_dtype
+from jaxmesh.ttnn.rules.given import Result
+from jaxmesh.ttnn.rules.outputs import UNREAD
+from jaxmesh.validate import quote
+
+_SCALAR: Any = np.generic
+_BOOL: Any = (bool, np.bool_)
+
+
+def convert_argument(callee: str, param: Param, attribute: Attribute, value: Any) -> Any:
+    """Returns the value of an argument as the attribute it stands for."""
+    if param.form == "pairs":
+        value = _flatten_pairs(callee, param.name, value)
+    if attribute.kind in ("enum", "str"):
+        return _spelling(callee, param, value)
+    convert = _CONVERT.get(attribute.kind)
+    return value if convert is None else convert(callee, param.name, value)
+
+
+def integers(callee: str, name: str, value: Any) -> tuple[int, ...]:
+    """Returns integers, or a single integer, as a tuple."""
+    try:
+        row: list[Any] = [value] if np.ndim(value) == 0 else list(value)
+        numbers = tuple(map(operator.index, row))
+    except Exception:
+        raise ArgumentTypeError(f"{callee} takes integers as {name}, got {quote(value)}.") from None
+    for number in numbers:
+        _check_int64(callee, name, number)
+    return numbers
+
+
+def _check_int64(callee: str, name: str, number: int) -> None:
+    """Checks that an integer has at most 64 bits, as attributes have."""
+    if not -(2**63) <= number < 2**63:
+        raise ArgumentValueError(f"{callee} takes integers from {-(2**63)} to {2**63 - 1} as {name}, got {number}.")
+
+
+def _flatten_pairs(callee: str, name: str, value: Any) -> tuple[int, ...]:
+    """Returns pairs of a low and a high number as one flat tuple."""
+    if not isinstance(value, (list, tuple)):
+        raise ArgumentTypeError(f"{callee} takes a list of pairs of integers as {name}, got {quote(value)}.")
+    rows: list[tuple[int, ...]] = [integers(callee, name, v) for v in cast("Sequence[Any]", value)]
+    if any(len(r) != 2 for r in rows):
+        raise ArgumentTypeError(f"{callee} takes a list of pairs of integers as {name}, got {quote(value)}.")
+    return tuple(n for row in rows for n in row)
+
+
+def _integer(callee: str, name: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except Exception:
+        raise ArgumentTypeError(f"{callee} takes an integer as {name}, got {quote(value)}.") from None
+    _check_int64(callee, name, number)
+    return number
+
+
+def _integer_or_integers(callee: str, name: str, value: Any) -> int | tuple[int, ...]:
+    return integers(callee, name, value) if isinstance(value, (list, tuple)) else _integer(callee, name, value)
+
+
+def _number(callee: str, name: str, value: Any) -> float:
+    number = value.item() if isinstance(value, _SCALAR) else value
+    if not isinstance(number, (int, float)):
+        raise ArgumentTypeError(f"{callee} takes a number as {name}, got {quote(value)}.")
+    # True is the number 1, as the real library takes it.
+    return int(number) if isinstance(number, bool) else number
+
+
+def _float(callee: str, name: str, value: Any) -> float:
+    return float(_number(callee, name, value))
+
+
+def _bool(callee: str, name: str, value: Any) -> bool:
+    if not isinstance(value, _BOOL):
+        raise ArgumentTypeError(f"{callee} takes True or False as {name}, got {quote(value)}.")
+    return bool(value)
+
+
+def _bools(callee: str, name: str, value: Any) -> tuple[bool, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise ArgumentTypeError(f"{callee} takes a list of truth values as {name}, got {quote(value)}.")
+    return tuple(_bool(callee, name, v) for v in cast("Sequence[Any]", value))
+
+
+def _spelling(callee: str, param: Param, value: Any) -> str:
+    """Returns the dialect's spelling of a string or of an enum member of the API."""
+    if isinstance(value, enum.Enum):
+        name = value.name
+    elif isinstance(value, str):
+        name = value
+    else:
+        raise ArgumentTypeError(
+            f"{callee} takes a word, or a member of an enum of ttnn, as {param.name}, got {quote(value)}."
+        )
+    kind = param.form.partition(":")[2].rsplit(".", 1)[-1]
+    if kind == "GeluVariant" and name == "FastLut":
+        name = "Accurate"
+    spellings = {there: here for here, there in SPELLINGS.get(kind, {}).items()}
+    return spellings.get(name, name)
+
+
+def write_result(callee: str, into: Any, result: Any) -> MeshTensor:
+    """Writes a result into a tensor, as `output_tensor` asks for, and returns the tensor."""
+    if type(into) is not MeshTensor or not isinstance(result, MeshTensor) or into.storage.type is StorageType.HOST:
+        raise ArgumentTypeError(f"{callee} writes its result to a tensor on the devices, got {quote(into)}.")
+    if callee in UNREAD and (into.get_dtype(), into.layout) != (result.get_dtype(), result.layout):
+        return result
+    if (into.shape, into.stored_dtype, into.mesh) != (result.shape, result.stored_dtype, result.mesh):
+        raise VerifyError(f"{callee} gives {result!r}, which is not what the output tensor can hold, {into!r}.")
+    into.overwrite(in_format_of(result, into))
+    return into
+
+
+_CONVERT: Mapping[str, Callable[[str, str, Any], Any]] = {
+    "int": _integer,
+    "float": _float,
+    "number": _number,
+    "bool": _bool,
+    "ints": integers,
+    "bools": _bools,
+    "any": _integer_or_integers,
+}
+
+
+_jnp: Any = jax.numpy
+
+
+def convert_operands(operands: Sequence[Any], computed: str | None) -> list[Any]:
+    """Returns operands in the element type to compute in; numbers are rounded to it."""
+    if computed is None:
+        return list(operands)
+    dtype = stored_dtype(DataType[computed], "an operand")
+    return [_convert(x, dtype) for x in operands]
+
+
+def _convert(x: Any, dtype: np.dtype[Any]) -> Any:
+    if isinstance(x, MeshTensor):
+        return x if x.stored_dtype == dtype else _cast(x, dtype)
+    if isinstance(x, Tensor):
+        return x if x.array.dtype == dtype else Tensor.wrap(x.array.astype(dtype), x.layout)
+    if isinstance(x, NUMBER) and not isinstance(x, bool):
+        return _stored_number(x, dtype)
+    return x
+
+
+def _stored_number(x: Any, dtype: np.dtype[Any]) -> Any:
+    """Returns a number as the real library stores it: a whole type takes its whole part, modulo its range."""
+    if not _jnp.issubdtype(dtype, np.integer):
+        return np.asarray(x, dtype)
+    with np.errstate(all="ignore"):
+        return np.asarray(int(x) % 2**64, np.uint64).astype(dtype)
+
+
+def reshape(x: Any, shape: Sequence[int]) -> Any:
+    """Returns a tensor, or an array, in another shape."""
+    if not isinstance(x, MeshTensor):
+        return x.reshape(tuple(shape))
+    static = StaticArguments((("shape", tuple(shape)),))
+    (out,) = perform(ttnn.OPS["reshape"], "ttnn.reshape", [x], static, None, x.storage)
+    out.owner = x.owner
+    return out
+
+
+def _cast(x: MeshTensor, dtype: np.dtype[Any]) -> MeshTensor:
+    static = StaticArguments((), dtype)
+    (out,) = perform(ttnn.OPS["typecast"], "ttnn.typecast", [x], static, None, x.storage)
+    return out
+
+
+def finish(outs: Sequence[Any], results: Sequence[Result]) -> list[Any]:
+    """Returns results in the element types and layouts of a rule."""
+    return [finish_one(x, r) for x, r in zip(outs, results, strict=True)]
+
+
+def finish_one(x: Any, result: Result) -> Any:
+    """Returns one result in the element type and layout of a rule."""
+    kind, layout = DataType[result.dtype], Layout[result.layout]
+    dtype = stored_dtype(kind, "a result")
+    if result.shape is not None and tuple(x.shape) != result.shape and prod(x.shape) == prod(result.shape):
+        x = reshape(x, result.shape)
+    block = kind if is_block(kind) else None
+    if isinstance(x, MeshTensor):
+        if x.stored_dtype != dtype:
+            x = _cast(x, dtype)
+        old = x.storage
+        if block is not None:
+            x = MeshTensor(_round(x.data, len(x.shape), block), x.mesh, x.varying, x.topology, old)
+        if old.layout is layout and old.block is block:
+            return x
+        owner = x.owner
+        x = x.with_storage(Storage(old.type, layout, old.memory_config, block))
+        x.owner = owner
+        return x
+    array = x.array if isinstance(x, Tensor) else np.asarray(x)
+    array = array.astype(dtype)
+    return Tensor.wrap(array if block is None else round_to_blocks(array, block), layout, block)
+
+
+def in_format_of(x: MeshTensor, other: MeshTensor) -> MeshTensor:
+    """Returns a tensor rounded to the block format of another one, if that has any."""
+    block = other.storage.block
+    if block is None or x.storage.block is block:
+        return x
+    return MeshTensor(_round(x.data, len(x.shape), block), x.mesh, x.varying, x.topology, other.storage)
+
+
+def _round_stored(data: Any, rank: int, block: DataType) -> Any:
+    """Returns a stored array, whose local shape stands first, rounded along the last local dim."""
+    if rank == 0:
+        return round_to_blocks(data[..., None], block, _jnp)[..., 0]
+    moved = _jnp.moveaxis(data, rank - 1, -1)
+    return _jnp.moveaxis(round_to_blocks(moved, block, _jnp), -1, rank - 1)
+
+
+_round: Any = jax.jit(_round_stored, static_argnums=(1, 2))
+
+
+def bring_operands(operands: Sequence[Any], mesh: Any = None) -> list[Any] | None:
+    """Returns operands with those in host memory brought to the devices, as the function itself does it.
+
+    None if none is in host memory, or all are and no mesh is given.
+    """
+    here = [is_host_tensor(x) or (isinstance(x, MeshTensor) and x.storage.type is StorageType.HOST) for x in operands]
+    there = [x for x, is_here in zip(operands, here, strict=True) if isinstance(x, MeshTensor) and not is_here]
+    target: Any = there[0].mesh if there else mesh
+    if target is None or not any(here):
+        return None
+
+    def bring(x: Any) -> Any:
+        if is_host_tensor(x):
+            return copy_to_devices(x.array, target, x.layout, None)
+        return to_mesh(x, target, DRAM_MEMORY_CONFIG)
+
+    return [bring(x) if is_here else x for x, is_here in zip(operands, here, strict=True)]
+
+
+def differ_in_storage(before: Sequence[Any], after: Sequence[Any]) -> bool:
+    """Returns True for results of one storage whose arrays stayed as they were."""
+    first = after[0].storage if isinstance(after[0], MeshTensor) else None
+    return first is not None and all(
+        y.storage == first
+        and (x is y or (first.block is None and (x.shape, x.stored_dtype) == (y.shape, y.stored_dtype)))
+        for x, y in zip(before, after, strict=True)
+    )
+
+
+def are_scalars(operands: Sequence[Any]) -> bool:
+    """Returns True for tensors on the devices without dims."""
+    return bool(operands) and all(isinstance(x, MeshTensor) and not x.shape for x in operands)

@@ -1,0 +1,138 @@
+"""The rules that follow from the definitions of ops: element types of operands, and the types of results.
+
+A definition also states the layout that a program uses. The library mostly takes both layouts; a rule says where it
+needs tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.program import Type
+from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, F32, REALS
+from jaxmesh.dialects.ttnn.elementwise import OPS as ELEMENTWISE
+from jaxmesh.dialects.ttnn.forms import Forms, Gives, Occurrence, Takes, as_dtype
+from jaxmesh.dialects.ttnn.op import TtnnOp
+from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked
+
+
+def accepted(name: str) -> frozenset[str]:
+    """Returns the element types that the function of an elementwise definition accepts."""
+    accepts = ELEMENTWISE[name].accepts
+    assert isinstance(accepts, Forms), name
+    return _with_blocks(accepts.takes[0])
+
+
+def _with_blocks(takes: Takes) -> frozenset[str]:
+    """Returns the element types of an operand: also block floats, where it takes bfloat16."""
+    return takes.types | BLOCKS if BF16 in takes.types else takes.types
+
+
+def by_definition(operands: int) -> Iterator[str]:
+    """Yields the ops of so many operands whose result has the element type of the first, whatever the attributes."""
+    for name, op in ELEMENTWISE.items():
+        same = isinstance(op.accepts, Forms) and op.accepts.gives[0].type == "operand"
+        if same and op.operands == (operands, operands) and op.python.callee == f"ttnn.{name}":
+            yield name
+
+
+# --- whole rules -----------------------------------------------------------------------------------------------------
+
+
+DEFINITIONS: Mapping[str, TtnnOp] = {op.python.callee: op for op in ttnn.OPS.values()}
+"""By the dotted name of the function."""
+
+
+def defined(given: Given) -> list[Result]:
+    """Returns the results by the definition of the function's op, after the checks of its operands.
+
+    A function takes tiles only where its definition has them and the op computes, and not element by element. Operands
+    whose layout is free have the same.
+    """
+    op = DEFINITIONS[given.callee]
+    operands = _operands(given, op)
+    forms = op.forms_of(_occurrence(given, op, operands))
+    free = op.name in ELEMENTWISE or not op.traits.isdisjoint((Trait.MOVES, Trait.COLLECTIVE))
+    for number, form in enumerate(operands):
+        if form is not None:
+            given.on_devices(form)
+            given.require(bool(forms.operand(number).types), f"refuses it: {forms.remedy}", "an error by shape")
+            if not free and forms.operand(number).layout == "tile":
+                _check_tiles(given, form)
+            given.types(form, _with_blocks(forms.operand(number)))
+    layouts = {form.layout for i, form in enumerate(operands) if form and forms.operand(i).layout == "either"}
+    given.require(len(layouts) < 2, "takes its operands in one layout", "must have the same layout")
+    there = [form for form in operands if form is not None]
+    # Operands of unlike element types are computed in one.
+    mixed = forms.alike and len({form.dtype for form in there}) > 1
+    computed = F32 if mixed and all(form.dtype in REALS for form in there) else None
+    gives = [forms.gives[min(i, len(forms.gives) - 1)] for i in range(op.results[0])]
+    return checked(given, [_result(given, g, there[0] if there else None, operands, computed) for g in gives])
+
+
+def _check_tiles(given: Given, form: Form) -> None:
+    """Requires tiles; the library returns tensors without dims or elements before it looks at the layout."""
+    if form.shape and not form.is_empty:
+        given.tiles(form)
+
+
+def _operands(given: Given, op: TtnnOp) -> list[Form | None]:
+    params = {int(p.key): p.name for p in op.python.params if p.source == "operand"}
+    values = [given[params[number]] for number in sorted(params)]
+    return [value if isinstance(value, Form) else None for value in values]
+
+
+def _occurrence(given: Given, op: TtnnOp, operands: Sequence[Form | None]) -> Occurrence:
+    attributes = {str(p.key): given[p.name] for p in op.python.params if p.source == "attribute"}
+    return Occurrence(
+        {name: value for name, value in attributes.items() if value is not None},
+        tuple(None if f is None else _type(f) for f in operands),
+        (),
+        all(f is None or prod(f.mesh) == 1 for f in operands),
+    )
+
+
+def _type(form: Form) -> Type:
+    return Type(form.shape, as_dtype(F32 if form.dtype in BLOCKS else form.dtype), tile=form.is_tile, host=form.host)
+
+
+def _result(
+    given: Given, gives: Gives, first: Form | None, operands: Sequence[Form | None], computed: str | None
+) -> Result:
+    layout = ROWS if first is None else first.layout
+    if gives.layout != "either":
+        layout = TILE if gives.layout == "tile" else ROWS
+    asked = BF16 if first is None else first.dtype
+    if gives.type == "asked":
+        return Result(given["dtype"] or asked, given["layout"] or layout, computed)
+    source = operands[gives.operand] if gives.type == "operand" else None
+    return Result(gives.type if source is None else source.dtype, layout, computed)
+
+
+# --- functions that no definition describes --------------------------------------------------------------------------
+
+
+def takes(types: frozenset[str], *names: str, tiles: bool = True, gives: str | None = None) -> Rule:
+    """Returns the rule of a function without a definition: the element types of some operands, and what it gives.
+
+    Args:
+      types: the element types.
+      names: the parameters of the operands; the first tensor by default.
+      tiles: whether the operands are in tiles.
+      gives: the element type of the result, unless the call asks for another one; by default the first operand's.
+    """
+
+    def rule(given: Given) -> list[Result]:
+        given.on_devices(*given.tensors())
+        forms = [f for f in map(given.__getitem__, names) if isinstance(f, Form)] if names else given.tensors()[:1]
+        for form in forms:
+            if tiles:
+                _check_tiles(given, form)
+            given.types(form, types)
+        layout = forms[0].layout if gives is None else TILE
+        return checked(given, [Result(given["dtype"] or gives or forms[0].dtype, layout)])
+
+    return rule

@@ -1,0 +1,306 @@
+"""Rules of functions that move or create elements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from jaxmesh.dialects.ttnn.data_types import B4, BF16, BLOCKS, EVERY, I8, NOT_I8, U8, U16
+from jaxmesh.ttnn.rules.definitions import takes
+from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like
+
+_moved = takes(EVERY, tiles=False)
+_RESHAPED = NOT_I8 - {U8, U16}
+
+
+def _dim(given: Given, form: Form, dim: int, extra: int = 0) -> int:
+    rank = len(form.shape) + extra
+    given.require(-rank <= dim < rank, f"has no dim {dim} of {rank}", "index is out of bounds for the rank")
+    return dim % rank
+
+
+def _copied(given: Given, x: Form) -> bool:
+    """Returns True if a call that moves no element goes to other memory; the real library looks at the type then."""
+    elsewhere = given["memory_config"] not in (None, x.memory)
+    if elsewhere:
+        given.types(x, NOT_I8, "an operand to copy to other memory")
+    return elsewhere
+
+
+def is_view(form: Form, shape: tuple[int, ...]) -> bool:
+    """Returns True if a reshape only renames the dims: the rows stay, and the tiles."""
+    old = (1, 1, *form.shape)[-2:] if len(form.shape) < 2 else form.shape[-2:]
+    new = (1, 1, *shape)[-2:] if len(shape) < 2 else shape[-2:]
+    if old[1] != new[1]:
+        return False
+    return not form.is_tile or old[0] == new[0] or (old[0] % 32 == 0 and new[0] % 32 == 0)
+
+
+def _reshape(given: Given) -> list[Result]:
+    x, shape = given["input_tensor"], given["shape"]
+    size, known = prod(x.shape), prod(n for n in shape if n != -1)
+    whole = tuple(size // max(known, 1) if n == -1 else n for n in shape)
+    given.require(
+        prod(whole) == size and list(shape).count(-1) < 2,
+        f"keeps {size} elements, which the shape {list(shape)} does not have",
+        "Invalid arguments to reshape",
+    )
+    return _reshaped(given, x, whole)
+
+
+def _reshaped(given: Given, x: Form, shape: tuple[int, ...]) -> list[Result]:
+    elsewhere = not x.host and given["memory_config"] not in (None, x.memory)
+    if x.shape == shape and not x.is_tile:
+        if elsewhere:
+            _copied(given, x)
+    elif elsewhere and not x.is_tile and () in (x.shape, shape):
+        given.refuse(
+            "takes and gives tensors of one dim at least in other memory", "Can't do reshape from rank 0 tensor"
+        )
+    elif not x.host and not x.is_empty and (elsewhere or (x.shape != shape and not is_view(x, shape))):
+        given.types(x, _RESHAPED, "an operand whose rows change")
+    return like(x)
+
+
+def _squeeze(given: Given) -> list[Result]:
+    x, dim = given["input_tensor"], given["dim"]
+    rank = max(1, len(x.shape))
+    given_dims: Any = dim
+    row: list[int] = given_dims if isinstance(dim, list) else [] if dim is None else [given_dims]
+    for d in row:
+        given.require(-rank <= d < rank, f"has no dim {d}", "Dimension out of range")
+    dropped = {d % rank for d in row} if dim is not None else set(range(rank))
+    return _reshaped(given, x, tuple(n for i, n in enumerate(x.shape) if n != 1 or i not in dropped))
+
+
+def _unsqueeze(given: Given) -> list[Result]:
+    x, dim = given["input_tensor"], given["dim"]
+    rank = len(x.shape) + 1
+    given.require(-rank <= dim < rank, f"has no dim {dim}", "Dimension out of range")
+    shape = list(x.shape)
+    shape.insert(dim % rank, 1)
+    return _reshaped(given, x, tuple(shape))
+
+
+def _to_4d(given: Given) -> list[Result]:
+    x = given["tensor"]
+    given.require(len(x.shape) <= 4, "takes at most four dims", "Tensor rank is greater than 4")
+    return like(x)
+
+
+def _joined(given: Given, forms: list[Form], dim: int) -> list[Result]:
+    """Returns the result of joining tensors; inside of tiles it goes over rows."""
+    first = forms[0]
+    rank = len(first.shape)
+    inside = first.is_tile and dim >= rank - 2 and any(f.shape[dim] % 32 for f in forms)
+    if inside and len(forms) > 1:
+        given.types(first, NOT_I8 - {U8, B4}, "operands joined inside of tiles")
+        return like(first, BF16 if first.dtype in BLOCKS else first.dtype)
+    return like(first)
+
+
+def _concat(given: Given) -> list[Result]:
+    tensors: list[Form] = given["tensors"]
+    given.require(bool(tensors), "takes one tensor at least", "expected a non-empty list of tensors")
+    given.on_devices(*tensors)
+    first = tensors[0]
+    if len(tensors) == 1:
+        return like(first)
+    dim = _dim(given, first, given["dim"])
+    for t in tensors[1:]:
+        given.require(t.dtype == first.dtype, "takes tensors of one element type", "All tensors must have same dtype")
+        given.require(t.layout == first.layout, "takes tensors of one layout", "All tensors must have same layout")
+    return _joined(given, tensors, dim)
+
+
+def _stack(given: Given) -> list[Result]:
+    tensors: list[Form] = given["input_tensors"]
+    given.require(bool(tensors), "takes one tensor at least", "expected a non-empty list of tensors")
+    first = tensors[0]
+    dim = given["dim"]
+    shape = list(first.shape)
+    given.require(-len(shape) - 1 <= dim <= len(shape), f"has no dim {dim}", "index is out of bounds for the rank")
+    shape.insert(dim % (len(shape) + 1), 1)
+    for t in tensors:
+        given.require(t.shape == first.shape, "takes tensors of one shape", "tensors must have one shape")
+        _reshaped(given, t, tuple(shape))
+        given.require(t.dtype == first.dtype, "takes tensors of one element type", "All tensors must have same dtype")
+        given.require(t.layout == first.layout, "takes tensors of one layout", "All tensors must have same layout")
+    given.on_devices(*tensors)
+    if len(tensors) == 1:
+        return like(first)
+    return _joined(given, [replace(t, shape=tuple(shape)) for t in tensors], dim % len(shape))
+
+
+def _slice(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    starts, steps = given["slice_start"], given["slice_step"] or [1]
+    rank = len(x.shape)
+    whole = list(given["slice_end"]) == list(x.shape) and not any(starts) and all(n == 1 for n in steps)
+    if whole:
+        _copied(given, x)
+    if not x.is_tile or not x.shape:
+        return like(x)
+    inside = any(starts[d] % 32 for d in range(max(0, rank - 2), rank)) or (rank == 1 and not whole)
+    if any(n != 1 for n in steps):
+        given.types(x, NOT_I8 - BLOCKS, "an operand of a slice with steps")
+        inside = inside or any(n % 32 for n in x.shape[-2:]) or rank == 1
+    if inside:
+        given.types(x, NOT_I8 - {U8, B4}, "an operand in TILE layout cut inside of tiles")
+    return like(x, BF16 if inside and x.dtype in BLOCKS else x.dtype)
+
+
+def _pad(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    padding, whole = given["padding"], given["output_padded_shape"]
+    if whole is not None:
+        given.require(len(whole) == len(x.shape) == 4, "takes sizes of four dims", "incompatible function arguments")
+        front = given["input_tensor_start"]
+        padding = [(f, w - f - n) for f, w, n in zip(front, whole, x.shape, strict=True)]
+    good = all(n >= 0 for pair in padding for n in pair)
+    given.require(good, f"only adds elements, not {padding}", "incompatible function arguments")
+    if any(any(pair) for pair in padding):
+        given.types(x, NOT_I8 - {U8})
+    if x.dtype == B4:
+        grown = [(-(-n // 32), -(-(n + high) // 32)) for n, (_, high) in zip(x.shape[-2:], padding[-2:], strict=False)]
+        inside = not any(map(any, padding[:-2])) and all(old == new for old, new in grown)
+        given.require(inside, f"pads {x.dtype} inside of its last tiles", "Cannot pad tilized tensor with specified")
+    if x.is_tile:
+        front = all(pair[0] == 0 for pair in padding)
+        given.require(
+            front,
+            "pads a tensor in TILE layout behind its elements only; use ROW_MAJOR",
+            "ttnn.pad: on device tile padding does not support front padding",
+        )
+        if len(x.shape) == 1:
+            size, more = x.shape[0], padding[0][1]
+            good = -(-size // 32) == -(-(size + more) // 32)
+            given.require(
+                good, "pads one dim in TILE layout inside of its last tile", "MeshBuffer must be large enough"
+            )
+    return like(x)
+
+
+def _parts(given: Given) -> list[Result]:
+    x, dim = given["input_tensor"], given["dim"]
+    _dim(given, x, dim)
+    # A chunk that is the whole tensor is the tensor, wherever it is.
+    if given.callee != "ttnn.chunk" or (given["chunks"] > 1 and x.shape[dim] > 1):
+        given.on_devices(x)
+    # The slices of the parts say the rest.
+    return []
+
+
+# --- where and how a tensor is stored --------------------------------------------------------------------------------
+
+
+def _to_layout(given: Given) -> list[Result]:
+    x, layout, dtype = given["tensor"], given["layout"], given["dtype"]
+    if x.layout == layout:
+        # The real library does not look at the element type then.
+        return like(x)
+    if x.host:
+        return checked(given, [Result(dtype or x.dtype, layout, x.dtype)])
+    if layout == TILE:
+        if not x.is_empty:
+            given.types(x, NOT_I8 - {U8}, "an operand to tilize on the devices")
+        return [Result(dtype or x.dtype, TILE, x.dtype)]
+    plain = BF16 if x.dtype in BLOCKS else x.dtype
+    given.types(x, EVERY - {B4}, "an operand to untilize on the devices")
+    given.require(
+        dtype in (None, x.dtype, plain),
+        f"keeps the element type in ROW_MAJOR, and cannot give {dtype}",
+        "dtype cannot be different from tensor dtype when converting to ROW_MAJOR",
+    )
+    return [Result(plain, ROWS)]
+
+
+def _to_dtype(given: Given) -> list[Result]:
+    x = given["tensor"]
+    given.require(x.host, "converts tensors in host memory; use ttnn.typecast", "Expected Tensor with HostStorage")
+    return checked(given, [Result(given["dtype"], x.layout, x.dtype)])
+
+
+def _cast_tiles(given: Given) -> list[Result]:
+    if given["input_b"] is not None:
+        return _copy(given)
+    x, dtype = given.tensors()[0], given["dtype"]
+    given.on_devices(x)
+    if given.callee == "ttnn.to_memory_config" and given["memory_config"] == x.memory and not given["output_tensor"]:
+        # Nothing to move, and the real library does not look at the element type then.
+        return like(x)
+    if given.callee != "ttnn.clone":
+        given.types(x, NOT_I8)
+    if dtype in (None, x.dtype):
+        return like(x)
+    given.tiles(x)
+    cloned = given.callee == "ttnn.clone" and not {x.dtype, dtype} & {BF16, *BLOCKS}
+    given.require(I8 not in (x.dtype, dtype) or cloned, "gives no INT8", "unsupported output data type")
+    return checked(given, [Result(dtype, x.layout, x.dtype)])
+
+
+def _copy(given: Given) -> list[Result]:
+    a, b = given.tensors()[:2]
+    given.on_devices(a, b)
+    given.types(a, NOT_I8)
+    given.require(a.shape == b.shape, "takes tensors of one shape", "does not match output tensor shape")
+    given.require(a.layout == b.layout, "takes tensors of one layout", "Input tensor layout must equal the output's")
+    if a.dtype != b.dtype:
+        given.tiles(a, b)
+    return like(b)
+
+
+# --- creation --------------------------------------------------------------------------------------------------------
+
+
+def _created(given: Given) -> list[Result]:
+    dtype = given["dtype"] or BF16
+    filled = given.callee in ("ttnn.zeros", "ttnn.ones", "ttnn.full")
+    layout = given["layout"] or (TILE if filled and dtype in BLOCKS else ROWS)
+    if given.callee in ("ttnn.arange", "ttnn.rand"):
+        excluded = (U8, *BLOCKS, I8) if given.callee == "ttnn.arange" else (U8,)
+        given.require(dtype not in excluded, f"makes no {dtype}", f"unsupported data type DataType::{dtype}")
+    if dtype in BLOCKS and layout != TILE and given.callee == "ttnn.rand":
+        return [Result(BF16, layout)]
+    return checked(given, [Result(dtype, layout)])
+
+
+def _like(given: Given) -> list[Result]:
+    x = given["tensor"]
+    given.require(
+        given.callee != "ttnn.empty_like" or not x.host or given["device"] is not None,
+        "of a tensor in host memory takes a device",
+        "the process ends",
+    )
+    out = given["optional_tensor"]
+    if isinstance(out, Form):
+        # The library writes to it whatever else the call asks for.
+        return like(out)
+    return checked(given, [Result(given["dtype"] or x.dtype, given["layout"] or x.layout)])
+
+
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("ttnn.move", "ttnn.reallocate"), _moved),
+    "ttnn.reshape": _reshape,
+    "ttnn.squeeze": _squeeze,
+    "ttnn.unsqueeze": _unsqueeze,
+    "ttnn.unsqueeze_to_4D": _to_4d,
+    "ttnn.concat": _concat,
+    "ttnn.stack": _stack,
+    "ttnn.slice": _slice,
+    "ttnn.pad": _pad,
+    "ttnn.split": _parts,
+    "ttnn.chunk": _parts,
+    "ttnn.to_layout": _to_layout,
+    "ttnn.to_dtype": _to_dtype,
+    "ttnn.to_memory_config": _cast_tiles,
+    "ttnn.assign": _cast_tiles,
+    "ttnn.clone": _cast_tiles,
+    "ttnn.copy": _copy,
+    **dict.fromkeys(("ttnn.zeros", "ttnn.ones", "ttnn.full", "ttnn.empty", "ttnn.arange", "ttnn.rand"), _created),
+    **dict.fromkeys(("ttnn.zeros_like", "ttnn.ones_like", "ttnn.full_like", "ttnn.empty_like"), _like),
+}

@@ -1,0 +1,146 @@
+"""Rules of reductions, scans and sorts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from jaxmesh.dialects.ttnn.data_types import B4, BF16, BLOCKS, F32, NARROW, NOT_I8, REALS, U8, U16, U32, WORDS
+from jaxmesh.ttnn.rules.definitions import defined
+from jaxmesh.ttnn.rules.given import ROWS, Form, Given, Result, Rule, checked, like, tiled
+
+_SUMMED = REALS - {B4}
+
+
+def _dims(given: Given, form: Form) -> list[int]:
+    """Returns the dims of a reduction, counted from the front; all by default."""
+    rank, dim = len(form.shape), given["dim"]
+    if dim is None:
+        return list(range(rank))
+    dims: Any = dim
+    row: Sequence[int] = dims if isinstance(dim, (list, tuple)) else [dims]
+    for d in row:
+        given.require(
+            -rank <= d < rank or (rank == 0 and d in (0, -1)), f"has no dim {d} to reduce", f"Unsupported dim {d}"
+        )
+    return [d % rank if rank else 0 for d in row] or list(range(rank))
+
+
+def _check_padding(given: Given, x: Form) -> None:
+    good = x.dtype not in NARROW or not x.is_tile
+    given.require(good, f"takes no {x.dtype} in TILE layout", f"Unsupported datatype {x.dtype}")
+
+
+def _reduction(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    dims, rank = _dims(given, x), len(x.shape)
+    if given.callee == "ttnn.mean":
+        given.require(x.dtype not in WORDS, "takes floats", "ttnn.mean does not support integer inputs")
+    if rank == 0:
+        _check_padding(given, x)
+        return like(x)
+    if x.is_empty:
+        return like(x)
+    given.types(x, _SUMMED | WORDS)
+    given.require(
+        given.callee != "ttnn.min" or x.dtype != F32 or not given["fast_and_approximate_mode"],
+        "takes no fast_and_approximate_mode of FLOAT32",
+        "does not support fast_and_approximate_mode=True on Float32 input",
+    )
+    if given["output_layout"] is not None:
+        return checked(given, [Result(x.dtype, given["output_layout"])])
+    if given.callee in ("ttnn.max", "ttnn.min") or x.is_tile or x.dtype in WORDS:
+        return tiled(x)
+    # Rows stay rows unless the library goes over tiles: for both last dims alone, and for sums of bfloat16 over others.
+    both = rank > 1 and {rank - 1, rank - 2} == set(dims)
+    plain = given.callee == "ttnn.sum" and given["scalar"] in (None, 1)
+    outer = plain and x.dtype == BF16 and any(d < rank - 2 for d in dims)
+    return tiled(x) if both or outer else like(x)
+
+
+def _prod(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    rank = len(x.shape)
+    _dims(given, x)
+    if rank == 0:
+        _check_padding(given, x)
+        return like(x)
+    if x.is_empty and given["dim"] is not None:
+        return like(x)
+    given.types(x, _SUMMED)
+    if given["dim"] is None or rank == 1:
+        given.require(
+            prod(x.mesh) == 1,
+            f"of all elements works on one device, not on {prod(x.mesh)}; reduce dim by dim",
+            "Can't get a single buffer from host storage distributed over mesh",
+        )
+    return tiled(x)
+
+
+def _argmax(given: Given) -> list[Result]:
+    x, dim = given["input_tensor"], given["dim"]
+    given.on_devices(x)
+    rank = len(x.shape)
+    if rank == 0:
+        given.require(dim in (None, 0, -1), f"has no dim {dim}", "argmax: Dimension out of range for scalar tensor")
+        return [Result(U32, x.layout)]
+    if x.is_empty:
+        return [Result(U32, x.layout)]
+    if x.is_tile:
+        given.types(x, frozenset({F32, BF16}), "an operand in TILE layout")
+        given.require(dim is not None, "takes a dim of a tensor in TILE layout", "TILE: dim is required")
+    else:
+        inner = dim in (None, -1, rank - 1)
+        given.types(x, NOT_I8 - BLOCKS - {U8} if inner else frozenset({F32, BF16}), "an operand in ROW_MAJOR")
+    if dim is not None:
+        given.require(-rank <= dim < rank, f"has no dim {dim}", "dim out of range")
+    return [Result(U32, ROWS)]
+
+
+def _scan(given: Given) -> list[Result]:
+    x = given.tensors()[0]
+    given.on_devices(x)
+    rank = len(x.shape)
+    if rank:
+        dim = given["dim"]
+        given.require(-rank <= dim < rank, f"has no dim {dim}", "dim out of range")
+        if not x.is_empty:
+            given.tiles(x)
+    dtype = given["dtype"] or x.dtype
+    return checked(given, [Result(x.dtype if x.is_empty or not rank else dtype, x.layout, dtype)])
+
+
+def _sort(given: Given) -> list[Result]:
+    x, dim = given["input_tensor"], given["dim"]
+    given.on_devices(x)
+    rank = len(x.shape)
+    given.require(-rank <= dim < rank or (rank == 0 and dim in (0, -1)), f"has no dim {dim}", "dim out of range")
+    size = x.shape[dim] if rank else 1
+    index = U32 if x.dtype in (F32, U16) else U16
+    if size > 1 and not x.is_empty:
+        given.types(x, frozenset({F32, BF16, U16}))
+        given.require(
+            x.is_tile or size > 16,
+            f"takes 17 elements at least of a tensor in ROW_MAJOR, not {size}",
+            "Input shape inner dim must be a power of two >= 64",
+        )
+    return [Result(x.dtype, x.layout), Result(index, x.layout)]
+
+
+def _topk(given: Given) -> list[Result]:
+    values, _ = defined(given)
+    return [values, Result(U32 if values.dtype == F32 else U16, values.layout)]
+
+
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("ttnn.sum", "ttnn.mean", "ttnn.max", "ttnn.min"), _reduction),
+    "ttnn.prod": _prod,
+    "ttnn.argmax": _argmax,
+    "ttnn.cumsum": _scan,
+    "ttnn.cumprod": _scan,
+    "ttnn.sort": _sort,
+    "ttnn.topk": _topk,
+}
