@@ -242,7 +242,8 @@ class Importer:
     def _plan(self, op: Any, operands: Sequence[Sharded]) -> _ShardPlan:
         """Returns the plan of an op on shards; equal ops on operands of equal types and shardings share a plan."""
         kind = _KINDS[op.name](op) if op.name in _KINDS else None
-        reduces = kind is not None or (op.name == "stablehlo.scatter" and indexing.scatter_reduces(op))
+        joins_parts = indexing.scatter_reduces(op) or reductions.extreme_of(op) is not None
+        reduces = kind is not None or joins_parts
         types = tuple([v.type for v in op.operands]), tuple([v.type for v in op.results])
         operand_shardings = tuple([x.sharding for x in operands])
         key = op.name, tuple(op.attributes.items()), kind, reduces, types, operand_shardings, self.manual

@@ -15,9 +15,10 @@ from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo import shardings
-from jaxmesh.frontends.stablehlo.inline import inline_calls, operations, reshape_broadcasts, walk
+from jaxmesh.frontends.stablehlo.inline import inline_calls, operations, walk
 from jaxmesh.frontends.stablehlo.op_rules import add_rules
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN
+from jaxmesh.frontends.stablehlo.simplify import simplify
 from jaxmesh.jaxprs.guarded_passes import REFUSALS, fatal_error, run_passes
 
 _ir: Any = ir
@@ -80,7 +81,7 @@ def partition(
         main = inline_calls(module, name, kept)
         _check_meshes(module, sizes)
         if not guarded:
-            reshape_broadcasts(main)
+            simplify(main)
         add_rules(main)
         for op in walk(main):
             if op.name == "sdy.all_reduce":
