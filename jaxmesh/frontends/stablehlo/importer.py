@@ -318,7 +318,7 @@ class Importer:
         if key not in x.known:
             shape = global_shape(x.array.shape, x.sharding, self.sizes)
             moves = plan(x.sharding, target, shape, self.sizes)
-            for move in moves:
+            for move in (m for m in moves if self.sizes[m.axis] > 1):
                 self.decisions.moved(move, x, target, why, self.sizes)
             move_all = functools.partial(perform, moves=moves, sizes=self.sizes)
             x.known[key] = Sharded(self._kept(("reshard", *moves), move_all, x.array), target)

@@ -43,6 +43,10 @@ def look_through(value: Any) -> Any:
     return value
 
 
+def _operands(op: Any) -> list[Any]:
+    return [look_through(v) for v in op.operands]
+
+
 def kind_of(op: Any, region: int = 0) -> str | None:
     """Returns the kind of a reduction with a body of one op on its two arguments; None for any other body."""
     block = op.regions[region].blocks[0]
@@ -53,7 +57,7 @@ def kind_of(op: Any, region: int = 0) -> str | None:
     if len(inner) != 1 or len(block.arguments) != 2 or returned(op, region) != list(last[0].results):
         return None
     kind = _KINDS.get(inner[0].name.removeprefix("stablehlo."))
-    same = set(map(look_through, inner[0].operands)) == set(block.arguments)
+    same = set(_operands(inner[0])) == set(block.arguments)
     is_bool = str(block.arguments[0].type.element_type) == "i1"
     if not same or kind is None:
         return None
@@ -158,7 +162,7 @@ _EXTREME = {f"stablehlo.{n}" for n in ("compare", "select", "and", "or", "minimu
 def _keeps_first(op: Any, inner: list[Any]) -> bool:
     """Returns True if a reduction of values with indices keeps the lower index of equal values."""
     _, left, _, right = op.regions[0].blocks[0].arguments
-    of_indices = [o for o in inner if list(o.operands) == [left, right]]
+    of_indices = [o for o in inner if _operands(o) == [left, right]]
     return any(o.name == "stablehlo.minimum" or enum_of(o, "comparison_direction") == "LT" for o in of_indices)
 
 
@@ -180,8 +184,8 @@ def extreme_of(op: Any) -> _Extreme | None:
     direction = enum_of(inner[0], "comparison_direction")
     left, _, right, _ = op.regions[0].blocks[0].arguments
     value = returned(op)[0].owner
-    selects = getattr(value, "name", "") == "stablehlo.select" and list(value.operands[1:]) == [left, right]
-    if not selects or direction[:1] not in ("G", "L") or list(inner[0].operands) != [left, right]:
+    selects = getattr(value, "name", "") == "stablehlo.select" and _operands(value)[1:] == [left, right]
+    if not selects or direction[:1] not in ("G", "L") or _operands(inner[0]) != [left, right]:
         return None
     largest = direction.startswith("G")
     return _Extreme(_lax.reduce_max, _lax.argmax) if largest else _Extreme(_lax.reduce_min, _lax.argmin)
