@@ -20,6 +20,7 @@ from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.gspmd import ENDS
 from jaxmesh.frontends.stablehlo.inline import inline_calls, operations, walk
 from jaxmesh.frontends.stablehlo.op_rules import add_rules
+from jaxmesh.frontends.stablehlo.products import gather_cheap_operands, mark_reshards
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN
 from jaxmesh.frontends.stablehlo.simplify import simplify
 from jaxmesh.jaxprs.guarded_passes import REFUSALS, fatal_error, run_passes
@@ -93,7 +94,10 @@ def partition(
         restore_single = (lambda: None) if guarded else _leave_out_single(main, sizes)
         run(module, _PROPAGATE, guarded=guarded)
         dropped = _drop(main, sizes)
+        mark_reshards(main)
         run(module, _RESHARD, guarded=guarded)
+        if not guarded:
+            gather_cheap_operands(main, argument_shardings(main), sizes)
         # Shardy removes the rules after use.
         add_rules(main)
         restore_single()
