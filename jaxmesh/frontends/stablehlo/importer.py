@@ -280,6 +280,9 @@ class Importer:
         if op.name == "stablehlo.slice":
             kept = shapes.split_slice(op, wanted[0], self.sizes, self.read)
             return Splitting((kept,), (kept,), ())
+        if op.name == "stablehlo.pad":
+            kept = shapes.split_pad(op, wanted[0], self.sizes, self.read)
+            return Splitting((kept, ()), (kept,), ())
         if RULE not in op.attributes:
             return split_op(op, shapes_of, operand_shardings, wanted, self.sizes)
         rule = read_rule(op.attributes[RULE])
