@@ -132,7 +132,9 @@ def _check(program: NestedProgram, seed: int, traffic: bool, reference: bool) ->
     if found is not None or not traffic:
         return Checked(found)
     sizes = dict(program.mesh.shape)
-    both = ({f"{k} {'.'.join(a)}": sent for (k, a), (_, sent) in moved(t, sizes).items()} for t in (text, compiled_text))
+    both = (
+        {f"{k} {'.'.join(a)}": sent for (k, a), (_, sent) in moved(t, sizes).items()} for t in (text, compiled_text)
+    )
     measured = Checked(None, *both)
     return replace(measured, fault=_lost(measured))
 

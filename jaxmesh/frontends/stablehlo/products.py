@@ -57,7 +57,9 @@ def _choose(op: Any, known: Mapping[Any, Sharding], sizes: Mapping[str, int]) ->
     alike = [present[0][d] for d in contracted[0]] == [present[1][d] for d in contracted[1]]
     if alike or not axes:
         return
-    whole = [tuple(() if d in dims else a for d, a in enumerate(t)) for t, dims in zip(targets, contracted, strict=True)]
+    whole = [
+        tuple(() if d in dims else a for d, a in enumerate(t)) for t, dims in zip(targets, contracted, strict=True)
+    ]
 
     def moved(ends: Sequence[Sharding]) -> float:
         rows = zip(sources, present, ends, strict=True)

@@ -14,6 +14,7 @@ from jaxlib.mlir import ir
 from jaxmesh.frontends.stablehlo.call import enum_of
 from jaxmesh.frontends.stablehlo.inline import walk
 from jaxmesh.frontends.stablehlo.reductions import constant_of
+from jaxmesh.frontends.stablehlo.shardings import OWN, requested
 
 _ir: Any = ir
 
@@ -25,6 +26,8 @@ def simplify(main: Any) -> None:
             _reshape_broadcast(op)
         elif op.name == "stablehlo.dynamic_slice":
             _slice_at_constants(op)
+        elif op.name == "stablehlo.while":
+            _capture_invariants(op)
 
 
 def _replace(op: Any, name: str, attributes: dict[str, Any]) -> None:
@@ -44,6 +47,36 @@ def _reshape_broadcast(op: Any) -> None:
     dims = list(op.attributes["broadcast_dimensions"])
     if dims and dims == sorted(dims) and math.prod(x.type.shape) == math.prod(y.type.shape):
         _replace(op, "stablehlo.reshape", {})
+
+
+def _capture_invariants(loop: Any) -> None:
+    """Lets a loop read a value that it only passes on from outside, so that a constraint inside is one of the value.
+
+    A value with a requested sharding gets an open constraint, since the loop may use it in another sharding.
+    """
+    cond, body = (r.blocks[0] for r in loop.regions)
+    end = [o.operation for o in body.operations][-1]
+    for i, value in enumerate(loop.operands):
+        if end.operands[i] != body.arguments[i]:
+            continue
+        read: Any = None
+        for use in [u for block in (cond, body) for u in block.arguments[i].uses]:
+            if use.owner != end:
+                read = _opened(value, loop) if read is None else read
+                use.owner.operands[use.operand_number] = read
+        loop.results[i].replace_all_uses_with(value)
+
+
+def _opened(value: Any, before: Any) -> Any:
+    """Returns a value with a requested sharding in any sharding; other values unchanged."""
+    sharding = requested(value)
+    if sharding is None:
+        return value
+    mesh, rank = str(sharding.mesh_or_ref), len(value.type.shape)
+    text = f"#sdy.sharding<{mesh}, [{', '.join(['{?}'] * rank)}]>"
+    attributes = {OWN["sdy.sharding_constraint"]: _ir.Attribute.parse(text, before.context)}
+    location = {"loc": before.location, "ip": _ir.InsertionPoint(before)}
+    return _ir.Operation.create("sdy.sharding_constraint", [value.type], [value], attributes, **location).results[0]
 
 
 def _slice_at_constants(op: Any) -> None:
