@@ -144,7 +144,7 @@ def requested(value: Any) -> Any:
     if hasattr(value.owner, "name"):
         written = per_value(value.owner)
         return None if written is None else written[list(value.owner.results).index(value)]
-    function = value.owner.owner
+    function = value.owner.owner.operation
     if function.name != "func.func" or "arg_attrs" not in function.attributes:
         return None
     attributes = function.attributes["arg_attrs"][list(value.owner.arguments).index(value)]
