@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src.interpreters import partial_eval
 
 from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
@@ -16,11 +17,14 @@ from jaxmesh.jaxprs.emit import call_jaxpr
 from jaxmesh.jaxprs.primitives import LINALG
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 
+_partial_eval: Any = partial_eval
+
 
 def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings: Sequence[Any]) -> Any:
-    """Lowers a closed jaxpr to a StableHLO module; needs no devices.
+    """Lowers a closed jaxpr to a StableHLO module without unused equations; needs no devices.
 
-    The constants of the jaxpr are the module's first arguments, so they stay arrays, and may be sharded.
+    XLA, too, drops unused constraints before it propagates shardings. The constants of the jaxpr are the module's
+    first arguments, so they stay arrays, and may be sharded.
 
     Args:
       jaxpr: the program, as JAX traced it.
@@ -32,6 +36,7 @@ def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings:
     """
     consts = list(walk.constants(jaxpr).values())
     body = walk.open_jaxpr(jaxpr)
+    body = walk.open_jaxpr(_partial_eval.dce_jaxpr_consts(body, [True] * len(body.outvars), instantiate=True)[0])
     variables = [*body.constvars, *body.invars]
 
     # The values of constants are arguments here, in the order of the variables.

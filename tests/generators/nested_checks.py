@@ -6,13 +6,13 @@ fail; with `--whole` as they were drawn.
 
 from __future__ import annotations
 
-import contextlib
+import math
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -71,35 +71,78 @@ def arguments_of(program: NestedProgram, seed: int) -> list[Any]:
     ]
 
 
+@dataclass(frozen=True)
+class Checked:
+    """What a program does: the first thing that does not hold, and the bytes that all devices send, by collective."""
+
+    fault: Fault | None
+    xla: Mapping[str, int] | None = None
+    ours: Mapping[str, int] | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """What it moves, by what XLA's moves; None if it was not measured."""
+        if self.xla is None or self.ours is None:
+            return None
+        theirs, ours = sum(self.xla.values()), sum(self.ours.values())
+        return ours / theirs if theirs else math.inf if ours else 0.0
+
+    @property
+    def permutes(self) -> bool:
+        """Whether XLA's permutes shards, as in `REASON`."""
+        return any(name.startswith("collective_permute") for name in self.xla or ())
+
+
 def fault(program: NestedProgram, seed: int, *, traffic: bool = True, reference: bool = True) -> Fault | None:
     """Runs a program in every way; returns the first thing that does not hold."""
+    return check(program, seed, traffic=traffic, reference=reference).fault
+
+
+def check(program: NestedProgram, seed: int, *, traffic: bool = True, reference: bool = True) -> Checked:
+    """Runs a program in every way; with `traffic` it also compares what the optimized HLO moves."""
     try:
-        with contextlib.nullcontext() if traffic else quick_compilation():
-            return _fault(program, seed, traffic, reference)
+        # How well the code of one device is optimized does not change what is moved.
+        with quick_compilation():
+            return _check(program, seed, traffic, reference)
     except Exception as error:
-        return f"check: {type(error).__name__}", _named(error)
+        return Checked((f"check: {type(error).__name__}", _named(error)))
 
 
-def _fault(program: NestedProgram, seed: int, traffic: bool, reference: bool) -> Fault | None:
+def _check(program: NestedProgram, seed: int, traffic: bool, reference: bool) -> Checked:
     args = arguments_of(program, seed)
     want = jax.jit(program.function(None))(*map(np.asarray, args))
     with program.context(), warnings.catch_warnings():
         warnings.simplefilter("ignore", errors.ShardingWarning)
-        theirs, failed = _attempt(lambda: program.by_jax()(*args))
+        by_jax, failed = _attempt(lambda: _compiled(program.by_jax().lower(*args), args))
         ours, failure = _attempt(lambda: program.by_jaxmesh()(*args))
         if failed is not None or failure is not None:
             same = type(failed) is type(failure)
-            return None if same else ("error", f"JAX: {_named(failed)}; jaxmesh: {_named(failure)}")
+            return Checked(None if same else ("error", f"JAX: {_named(failed)}; jaxmesh: {_named(failure)}"))
+        theirs, text = by_jax
         traced = program.by_jaxmesh().trace(*args)
         if traced.inexpressible is not None:
-            return "inexpressible", str(traced.inexpressible)
+            return Checked(("inexpressible", str(traced.inexpressible)))
         lowered = traced.lower()
-        compiled = lowered.compile()
-        ways = {"jax.jit": theirs, "jm.jit": ours, "compile": compiled(*args)}
+        compiled, compiled_text = _compiled(lowered, args)
+        ways = {"jax.jit": theirs, "jm.jit": ours, "compile": compiled}
     if reference:
         ways["reference"] = lowered.reference(*args)
     with program.context():
-        return _differing(program, want, ways) or (_lost(program, args, compiled) if traffic else None)
+        found = _differing(program, want, ways)
+    if found is not None or not traffic:
+        return Checked(found)
+    sizes = dict(program.mesh.shape)
+    both = (
+        {f"{k} {'.'.join(a)}": sent for (k, a), (_, sent) in moved(t, sizes).items()} for t in (text, compiled_text)
+    )
+    measured = Checked(None, *both)
+    return replace(measured, fault=_lost(measured))
+
+
+def _compiled(lowered: Any, args: Sequence[Any]) -> tuple[Any, str]:
+    """Returns the results of a lowered program, and its optimized HLO."""
+    compiled = lowered.compile()
+    return compiled(*args), compiled.as_text()
 
 
 def _attempt(work: Callable[[], Any]) -> tuple[Any, Exception | None]:
@@ -150,15 +193,11 @@ def _unlike(got: Sequence[Any], want: Sequence[Any], exact: bool) -> str | None:
     return None
 
 
-def _lost(program: NestedProgram, args: Sequence[Any], compiled: Any) -> Fault | None:
+def _lost(found: Checked) -> Fault | None:
     """Returns what a program moves more than JAX's, unless it has the `REASON`."""
-    sizes = dict(program.mesh.shape)
-    texts = program.by_jax().lower(*args).compile().as_text(), compiled.as_text()
-    theirs, ours = ({f"{k} {'.'.join(a)}": sent for (k, a), (_, sent) in moved(t, sizes).items()} for t in texts)
-    if any(name.startswith("collective_permute") for name in theirs):
+    if found.permutes or found.ratio is None or found.ratio <= MOST:
         return None
-    xla, here = sum(theirs.values()), sum(ours.values())
-    return ("traffic", f"{here} bytes {ours}, XLA {xla} {theirs}") if here > MOST * xla else None
+    return "traffic", f"{found.ours} bytes, XLA {found.xla}"
 
 
 # --- cutting ---------------------------------------------------------------------------------------------------------

@@ -242,7 +242,8 @@ class Importer:
     def _plan(self, op: Any, operands: Sequence[Sharded]) -> _ShardPlan:
         """Returns the plan of an op on shards; equal ops on operands of equal types and shardings share a plan."""
         kind = _KINDS[op.name](op) if op.name in _KINDS else None
-        reduces = kind is not None or (op.name == "stablehlo.scatter" and indexing.scatter_reduces(op))
+        joins_parts = indexing.scatter_reduces(op) or reductions.extreme_of(op) is not None
+        reduces = kind is not None or joins_parts
         types = tuple([v.type for v in op.operands]), tuple([v.type for v in op.results])
         operand_shardings = tuple([x.sharding for x in operands])
         key = op.name, tuple(op.attributes.items()), kind, reduces, types, operand_shardings, self.manual
@@ -279,6 +280,9 @@ class Importer:
         if op.name == "stablehlo.slice":
             kept = shapes.split_slice(op, wanted[0], self.sizes, self.read)
             return Splitting((kept,), (kept,), ())
+        if op.name == "stablehlo.pad":
+            kept = shapes.split_pad(op, wanted[0], self.sizes, self.read)
+            return Splitting((kept, ()), (kept,), ())
         if RULE not in op.attributes:
             return split_op(op, shapes_of, operand_shardings, wanted, self.sizes)
         rule = read_rule(op.attributes[RULE])
@@ -317,7 +321,7 @@ class Importer:
         if key not in x.known:
             shape = global_shape(x.array.shape, x.sharding, self.sizes)
             moves = plan(x.sharding, target, shape, self.sizes)
-            for move in moves:
+            for move in (m for m in moves if self.sizes[m.axis] > 1):
                 self.decisions.moved(move, x, target, why, self.sizes)
             move_all = functools.partial(perform, moves=moves, sizes=self.sizes)
             x.known[key] = Sharded(self._kept(("reshard", *moves), move_all, x.array), target)

@@ -96,8 +96,8 @@ _SCATTERS = {"sum": _lax.scatter_add, "prod": _lax.scatter_mul, "min": _lax.scat
 
 
 def scatter_reduces(op: Any) -> bool:
-    """Returns True if partial scatters can be summed."""
-    return len(op.results) == 1 and kind_of(op) == "sum"
+    """Returns True for a scatter of partial updates that can be summed."""
+    return op.name == "stablehlo.scatter" and len(op.results) == 1 and kind_of(op) == "sum"
 
 
 @OPS.add("stablehlo.scatter")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -147,18 +146,3 @@ def _replace_operands(op: Any, values: dict[Any, Any]) -> None:
         for i, operand in enumerate(inner.operands):
             if operand in values:
                 inner.operands[i] = values[operand]
-
-
-def reshape_broadcasts(main: Any) -> None:
-    """Replaces broadcasts that only add dims of size 1 by reshapes, as XLA does before it runs Shardy.
-
-    Shardy propagates through reshapes before products, and through broadcasts after products.
-    """
-    for op in [o for o in walk(main) if o.name == "stablehlo.broadcast_in_dim"]:
-        (x,), (y,) = op.operands, op.results
-        dims = list(op.attributes["broadcast_dimensions"])
-        if dims and dims == sorted(dims) and math.prod(x.type.shape) == math.prod(y.type.shape):
-            location = {"loc": op.location, "ip": _ir.InsertionPoint(op)}
-            reshape = _ir.Operation.create("stablehlo.reshape", [y.type], [x], **location)
-            y.replace_all_uses_with(reshape.results[0])
-            op.erase()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
 from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall, as_list, enum_of
 from jaxmesh.frontends.stablehlo.kept_ops import keep_op
-from jaxmesh.frontends.stablehlo.values import COMBINE, COMBINE_DIMS
+from jaxmesh.frontends.stablehlo.values import COMBINE, COMBINE_DIMS, all_gather, axis_position
 
 OPS = OpFamily()
 _lax: Any = jax.lax
@@ -36,10 +37,14 @@ def returned(op: Any, region: int = 0) -> list[Any]:
 
 
 def look_through(value: Any) -> Any:
-    """Returns the value that Shardy's ops in a region of scalars pass on."""
-    while getattr(value.owner, "name", "").startswith("sdy."):
+    """Returns the value that Shardy's ops pass on."""
+    while getattr(value.owner, "name", "").startswith("sdy.") and value.owner.operands:
         value = value.owner.operands[0]
     return value
+
+
+def _operands(op: Any) -> list[Any]:
+    return [look_through(v) for v in op.operands]
 
 
 def kind_of(op: Any, region: int = 0) -> str | None:
@@ -52,7 +57,7 @@ def kind_of(op: Any, region: int = 0) -> str | None:
     if len(inner) != 1 or len(block.arguments) != 2 or returned(op, region) != list(last[0].results):
         return None
     kind = _KINDS.get(inner[0].name.removeprefix("stablehlo."))
-    same = set(map(look_through, inner[0].operands)) == set(block.arguments)
+    same = set(_operands(inner[0])) == set(block.arguments)
     is_bool = str(block.arguments[0].type.element_type) == "i1"
     if not same or kind is None:
         return None
@@ -83,9 +88,8 @@ def _reduce(call: ShardedCall) -> Any:
     if kind is not None:
         # The start is added once, not by every device: it is the identity in all reductions from JAX.
         return _with_start(COMBINE_DIMS[kind](xs[0], dims), starts[0], kind, call)
-    position = _argument_of_extreme(call, dims)
-    if position is not None:
-        return position
+    if (extreme := extreme_of(call.op)) is not None:
+        return _extreme_of_parts(call, extreme, dims[0])
     axes = join_axes(call.operands)
     run = call.body(call.op.regions[0])
 
@@ -158,32 +162,49 @@ _EXTREME = {f"stablehlo.{n}" for n in ("compare", "select", "and", "or", "minimu
 def _keeps_first(op: Any, inner: list[Any]) -> bool:
     """Returns True if a reduction of values with indices keeps the lower index of equal values."""
     _, left, _, right = op.regions[0].blocks[0].arguments
-    of_indices = [o for o in inner if list(o.operands) == [left, right]]
+    of_indices = [o for o in inner if _operands(o) == [left, right]]
     return any(o.name == "stablehlo.minimum" or enum_of(o, "comparison_direction") == "LT" for o in of_indices)
 
 
-def _argument_of_extreme(call: ShardedCall, dims: tuple[int, ...]) -> list[Any] | None:
-    """Recognises `argmax` and `argmin`: a reduction of values with their indices."""
-    if len(call.operands) != 4 or len(dims) != 1:
+@dataclass(frozen=True, slots=True)
+class _Extreme:
+    """A reduction of values with their indices along a dim: the functions of the values, and of the indices."""
+
+    value: Callable[..., Any]
+    place: Callable[..., Any]
+
+
+def extreme_of(op: Any) -> _Extreme | None:
+    """Recognises `argmax` and `argmin`: a reduction of values with their indices; None for any other operation."""
+    if op.name != "stablehlo.reduce" or len(op.operands) != 4 or len(op.attributes["dimensions"]) != 1:
         return None
-    x, index = call.op.operands[:2]
-    is_index = (
-        getattr(index.owner, "name", "") == "stablehlo.iota"
-        and call.read(index.owner.attributes["iota_dimension"]) == dims[0]
-    )
-    inner = body_ops(call.op)
-    if not is_index or not {o.name for o in inner} <= _EXTREME or not _keeps_first(call.op, inner):
+    is_index, inner = _counts(look_through(op.operands[1]), op.attributes["dimensions"][0]), body_ops(op)
+    if not is_index or not {o.name for o in inner} <= _EXTREME or not _keeps_first(op, inner):
         return None
     direction = enum_of(inner[0], "comparison_direction")
-    left, _, right, _ = call.op.regions[0].blocks[0].arguments
-    value = returned(call.op)[0].owner
-    selects = getattr(value, "name", "") == "stablehlo.select" and list(value.operands[1:]) == [left, right]
-    if not selects or direction[:1] not in ("G", "L") or list(inner[0].operands) != [left, right]:
+    left, _, right, _ = op.regions[0].blocks[0].arguments
+    value = returned(op)[0].owner
+    selects = getattr(value, "name", "") == "stablehlo.select" and _operands(value)[1:] == [left, right]
+    if not selects or direction[:1] not in ("G", "L") or _operands(inner[0]) != [left, right]:
         return None
     largest = direction.startswith("G")
-    fun, extreme = (_lax.argmax, _lax.reduce_max) if largest else (_lax.argmin, _lax.reduce_min)
-    del x
-    return [extreme(call.operands[0], dims), fun(call.operands[0], dims[0], call.results[1].dtype)]
+    return _Extreme(_lax.reduce_max, _lax.argmax) if largest else _Extreme(_lax.reduce_min, _lax.argmin)
+
+
+def _extreme_of_parts(call: ShardedCall, extreme: _Extreme, dim: int) -> list[Any]:
+    """Returns the extreme of each device's part of a dim, and its place; of a sharded dim, among those of all parts."""
+    x, axes, index_type = call.operands[0], call.shardings[0][dim], call.results[1].dtype
+    best, place = extreme.value(x, (dim,)), extreme.place(x, dim, index_type)
+    if not axes:
+        return [best, place]
+    call.decisions.collective("all_gather", axes, f"the extreme of each part of dim {dim}, and its place")
+    place = place + (axis_position(axes, call.sizes) * np.int32(x.shape[dim])).astype(index_type)
+    # Parts along the minor axis come first in a group, and the first of equal extremes is kept.
+    for axis in reversed(axes):
+        values, places = (all_gather(_lax.expand_dims(v, (0,)), axis, 0) for v in (best, place))
+        first = _lax.expand_dims(extreme.place(values, 0, np.int32), (0,))
+        best, place = extreme.value(values, (0,)), jnp.take_along_axis(places, first, 0)[0]
+    return [best, place]
 
 
 # --- products --------------------------------------------------------------------------------------------------------

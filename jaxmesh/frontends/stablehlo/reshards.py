@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,21 @@ def plan(source: Sharding, target: Sharding, shape: tuple[int, ...], sizes: Mapp
     moves = _plan(source, target, shape, sizes)
     apart = _plan_without_single(source, target, shape, sizes) if 1 in sizes.values() else moves
     return min(moves, apart, key=lambda found: sum(sizes[m.axis] > 1 for m in found))
+
+
+def moved_elements(source: Sharding, target: Sharding, shape: tuple[int, ...], sizes: Mapping[str, int]) -> float:
+    """Returns the elements that a device receives in a reshard.
+
+    >>> moved_elements((("x",),), ((),), (8,), {"x": 4}), moved_elements(((),), (("x",),), (8,), {"x": 4})
+    (6, 0)
+    """
+    size: float = math.prod(shape) / count(axes_of(source), sizes)
+    moved: float = 0
+    for step in plan(source, target, shape, sizes):
+        n = sizes[step.axis]
+        moved += {"slice": 0, "all_to_all": (n - 1) / n, "all_gather": n - 1}[step.kind] * size
+        size *= {"slice": 1 / n, "all_to_all": 1, "all_gather": n}[step.kind]
+    return moved
 
 
 def _plan_without_single(

@@ -59,15 +59,21 @@ def lies_in_own_shards(whole: int, sliced: int, start: int, stride: int, parts: 
     return all(s >= 0 and s + last < local for s in starts)
 
 
+def leading_own_axes(
+    extent: tuple[int, int, int, int], axes: tuple[str, ...], sizes: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Returns the most leading axes over whose shards a slice lies in its own shards; see `lies_in_own_shards`."""
+    fits = (n for n in range(len(axes), 0, -1) if lies_in_own_shards(*extent, count(axes[:n], sizes)))
+    return axes[: next(fits, 0)]
+
+
 def split_slice(op: Any, wanted: Sharding, sizes: Mapping[str, int], read: Any) -> Sharding:
     """Returns the sharding of a slice and its operand: `wanted`, for dims whose shards need no data of other shards."""
     shape, sliced = op.operands[0].type.shape, op.results[0].type.shape
     starts, strides = read(op.attributes["start_indices"]), read(op.attributes["strides"])
 
     def kept(dim: int, axes: tuple[str, ...]) -> tuple[str, ...]:
-        extent = shape[dim], sliced[dim], int(starts[dim]), int(strides[dim])
-        fits = (n for n in range(len(axes), 0, -1) if lies_in_own_shards(*extent, count(axes[:n], sizes)))
-        return axes[: next(fits, 0)]
+        return leading_own_axes((shape[dim], sliced[dim], int(starts[dim]), int(strides[dim])), axes, sizes)
 
     return tuple(kept(d, axes) for d, axes in enumerate(wanted))
 
@@ -96,13 +102,49 @@ def _device_slice(x: Any, start: Any, length: int, dim: int) -> Any:
     return _lax.dynamic_slice(spread(x, axes), starts, sizes, allow_negative_indices=False)
 
 
+def _paddings(op: Any, read: Any) -> list[tuple[int, int, int]]:
+    """Returns the low, high and interior padding of each dim."""
+    names = "edge_padding_low", "edge_padding_high", "interior_padding"
+    return [(int(a), int(b), int(c)) for a, b, c in zip(*[read(op.attributes[n]) for n in names], strict=True)]
+
+
+def split_pad(op: Any, wanted: Sharding, sizes: Mapping[str, int], read: Any) -> Sharding:
+    """Returns the sharding of a padded value and its operand: `wanted`, for dims whose shards need no other shard.
+
+    A slice with the interior padding as its stride takes the operand from the padded value.
+    """
+    shape, padded, paddings = op.operands[0].type.shape, op.results[0].type.shape, _paddings(op, read)
+
+    def kept(dim: int, axes: tuple[str, ...]) -> tuple[str, ...]:
+        low, high, interior = paddings[dim]
+        fits = low >= 0 and high >= 0
+        return leading_own_axes((padded[dim], shape[dim], low, interior + 1), axes, sizes) if fits else ()
+
+    return tuple(kept(d, axes) for d, axes in enumerate(wanted))
+
+
 @OPS.add("stablehlo.pad")
 def _pad(call: ShardedCall) -> Any:
-    x, value = call.operands
-    names = "edge_padding_low", "edge_padding_high", "interior_padding"
-    config = [tuple(int(n) for n in padding) for padding in zip(*[call[n] for n in names], strict=True)]
+    (x, value), (result,), config = call.operands, call.results, _paddings(call.op, call.read)
+    starts: dict[int, Any] = {}
+    for d, axes in enumerate(call.shardings[0]):
+        if not axes:
+            continue
+        # The operand's shard begins at `low` in the first shard of the result, and `shift` later in each next one.
+        low, _, interior = config[d]
+        filled = x.shape[d] + interior * max(x.shape[d] - 1, 0)
+        shift, parts = x.shape[d] * (interior + 1) - result.shape[d], count(axes, call.sizes)
+        most = max(low, low + shift * (parts - 1))
+        config[d] = most, max(result.shape[d] - filled, 0), interior
+        if shift:
+            starts[d] = np.int32(most - low) - axis_position(axes, call.sizes) * np.int32(shift)
+        else:
+            config[d] = low, result.shape[d] - filled - low, interior
     axes = join_axes(call.operands)
-    return _lax.pad(spread(x, axes), spread(value, axes), config)
+    x = _lax.pad(spread(x, axes), spread(value, axes), config)
+    for d, start in starts.items():
+        x = _device_slice(x, start, result.shape[d], d)
+    return x
 
 
 @OPS.add("stablehlo.reverse")

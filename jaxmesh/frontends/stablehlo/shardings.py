@@ -137,3 +137,15 @@ def per_value(op: Any) -> list[Any] | None:
     if _sdy.TensorShardingPerValueAttr.isinstance(attribute):
         return [_sdy.TensorShardingAttr(s) for s in _sdy.TensorShardingPerValueAttr(attribute).shardings]
     return [_sdy.TensorShardingAttr(attribute)]
+
+
+def requested(value: Any) -> Any:
+    """Returns the sharding attribute of a value before propagation; None for a value without one."""
+    if hasattr(value.owner, "name"):
+        written = per_value(value.owner)
+        return None if written is None else written[list(value.owner.results).index(value)]
+    function = value.owner.owner.operation
+    if function.name != "func.func" or "arg_attrs" not in function.attributes:
+        return None
+    attributes = function.attributes["arg_attrs"][list(value.owner.arguments).index(value)]
+    return _sdy.TensorShardingAttr(attributes[SHARDING]) if SHARDING in attributes else None

@@ -6,6 +6,8 @@ inlined calls and shardings that divide.
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +17,12 @@ from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo import shardings
-from jaxmesh.frontends.stablehlo.inline import inline_calls, operations, reshape_broadcasts, walk
+from jaxmesh.frontends.stablehlo.gspmd import ENDS
+from jaxmesh.frontends.stablehlo.inline import inline_calls, operations, walk
 from jaxmesh.frontends.stablehlo.op_rules import add_rules
+from jaxmesh.frontends.stablehlo.products import gather_cheap_operands, mark_reshards
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN
+from jaxmesh.frontends.stablehlo.simplify import simplify
 from jaxmesh.jaxprs.guarded_passes import REFUSALS, fatal_error, run_passes
 
 _ir: Any = ir
@@ -80,17 +85,22 @@ def partition(
         main = inline_calls(module, name, kept)
         _check_meshes(module, sizes)
         if not guarded:
-            reshape_broadcasts(main)
+            simplify(main)
         add_rules(main)
         for op in walk(main):
             if op.name == "sdy.all_reduce":
                 op.attributes[WRITTEN] = _ir.UnitAttr.get()
         asked = tuple(SHARDING in a for a in _argument_attributes(main))
+        restore_single = (lambda: None) if guarded else _leave_out_single(main, sizes)
         run(module, _PROPAGATE, guarded=guarded)
         dropped = _drop(main, sizes)
+        mark_reshards(main)
         run(module, _RESHARD, guarded=guarded)
+        if not guarded:
+            gather_cheap_operands(main, argument_shardings(main), sizes)
         # Shardy removes the rules after use.
         add_rules(main)
+        restore_single()
     return PartitionedFunction(main, asked, dropped)
 
 
@@ -184,8 +194,11 @@ def _drop(main: Any, sizes: Mapping[str, int]) -> tuple[Dropped, ...]:
         return shardings.written(written, kept)
 
     block = main.regions[0].blocks[0]
-    _drop_of_function(main, "arg_attrs", [v.type for v in block.arguments], nearest, "argument")
-    _drop_of_function(main, "res_attrs", _result_types(main), nearest, "result")
+    for name, types, what in (
+        ("arg_attrs", [v.type for v in block.arguments], "argument"),
+        ("res_attrs", _result_types(main), "result"),
+    ):
+        _change_ends(main, name, lambda i, a, types=types, what=what: nearest(a, types[i], f"{what} {i}", ""))
     kept: set[Any] = set()
     for op in walk(main):
         name = OWN.get(op.name, SHARDING)
@@ -208,14 +221,56 @@ def _drop(main: Any, sizes: Mapping[str, int]) -> tuple[Dropped, ...]:
     return tuple(dropped)
 
 
-def _drop_of_function(main: Any, name: str, types: list[Any], nearest: Any, what: str) -> None:
+def _change_ends(main: Any, name: str, change: Callable[[int, Any], Any]) -> None:
+    """Changes the shardings of a function's arguments (`arg_attrs`) or results (`res_attrs`)."""
     if name not in main.attributes:
         return
     entries_of_ports: list[Any] = []
-    for i, (attributes, value_type) in enumerate(zip(main.attributes[name], types, strict=True)):
+    for i, attributes in enumerate(main.attributes[name]):
         entries = {k if isinstance(k, str) else k.name: None for k in attributes}
         values = {k: attributes[k] for k in entries}
         if SHARDING in values:
-            values[SHARDING] = nearest(values[SHARDING], value_type, f"{what} {i}", "")
+            values[SHARDING] = change(i, values[SHARDING])
         entries_of_ports.append(_ir.DictAttr.get(values))
     main.attributes[name] = _ir.ArrayAttr.get(entries_of_ports)
+
+
+# --- axes of size 1 --------------------------------------------------------------------------------------------------
+
+
+def _leave_out_single(main: Any, sizes: Mapping[str, int]) -> Callable[[], None]:
+    """Removes the axes of size 1, which split nothing, from the shardings; XLA, too, does not propagate them.
+
+    Returns:
+      A function that restores the requested shardings of arguments and results.
+    """
+    names = "|".join(re.escape(a) for a, n in sizes.items() if n == 1)
+    if not names:
+        return lambda: None
+    single = re.compile(rf'"(?:{names})"(?![=:])(?:, )?')
+    asked: dict[tuple[str, int], tuple[Any, Any]] = {}
+
+    def without(attribute: Any) -> Any:
+        text = re.sub(r", }", "}", single.sub("", str(attribute)))
+        return _ir.Attribute.parse(re.sub(r", (?:replicated|unreduced)={}", "", text), main.context)
+
+    def leave_out(name: str, i: int, attribute: Any) -> Any:
+        asked[name, i] = attribute, without(attribute)
+        return asked[name, i][1]
+
+    def restore(name: str, i: int, attribute: Any) -> Any:
+        written, left = asked.get((name, i), (None, None))
+        return written if written is not None and attribute == left else attribute
+
+    for name in ENDS:
+        _change_ends(main, name, functools.partial(leave_out, name))
+    for op in walk(main):
+        name = OWN.get(op.name, SHARDING)
+        if name in op.attributes:
+            op.attributes[name] = without(op.attributes[name])
+
+    def restore_all() -> None:
+        for name in ENDS:
+            _change_ends(main, name, functools.partial(restore, name))
+
+    return restore_all
