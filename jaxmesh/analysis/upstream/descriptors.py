@@ -26,7 +26,7 @@ def describe_system(machine: Machine) -> bytes:
     Raises:
       UpstreamError: the package flatbuffers is not installed.
     """
-    return _Writer().root(machine)
+    return _DescriptionWriter().root(machine)
 
 
 def _builder() -> Any:
@@ -39,7 +39,7 @@ def _builder() -> Any:
         ) from None
 
 
-class _Writer:
+class _DescriptionWriter:
     """Writes one description; a flatbuffer is written from its leaves to its root."""
 
     def __init__(self) -> None:

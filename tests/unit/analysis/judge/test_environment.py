@@ -10,7 +10,6 @@ import pytest
 
 from jaxmesh.analysis.judge import environment, judge, judge_folder
 from jaxmesh.analysis.judge.environment import TTNN, check_python, find_environment, make_environment
-
 from jaxmesh.cli.main import main
 from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
 
