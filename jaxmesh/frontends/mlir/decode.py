@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -17,6 +17,7 @@ from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Val
 from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir import quantization
 from jaxmesh.frontends.mlir.attributes import Values
+from jaxmesh.frontends.mlir.control_flow import functions_of
 from jaxmesh.frontends.mlir.deviations import UPSTREAM, WrittenOp, attribute_types, deviations
 from jaxmesh.frontends.mlir.locations import of_argument, resolve
 from jaxmesh.frontends.mlir.module import (
@@ -33,9 +34,11 @@ from jaxmesh.frontends.mlir.types import Types, layout_of
 from jaxmesh.frontends.mlir.upgrade import (
     EMPTY,
     FUNCTION,
+    FUNCTIONS,
     LAYOUT,
     DecodedFunction,
     Upgrade,
+    blank_attributes,
     current_name,
     dropped_attributes,
     written_operands,
@@ -108,6 +111,7 @@ class _Decoder:
         self._functions: dict[Function, DecodedFunction] = {}
         self._open: list[Function] = []
         self._values: dict[int, Values] = {}
+        self._unblank: dict[tuple[str, int], tuple[Mapping[str, Any], Collection[str], Any]] = {}
         self._quantizes = any("!quant." in text for text in {f.piece.rewritten.text for f in functions})
 
     def _note(self, text: str) -> None:
@@ -172,8 +176,8 @@ class _Decoder:
         for result, value_type in zip(operation.results, types, strict=True):
             values[result] = decoded.program.new(value_type)
         op.results = tuple(range(len(values) - len(types), len(values)))
-        callee = op.attributes.get(FUNCTION)
-        decoded.size += callee.size if isinstance(callee, DecodedFunction) else 1
+        callees = op.attributes.get(FUNCTIONS, (op.attributes.get(FUNCTION),))
+        decoded.size += sum(f.size if isinstance(f, DecodedFunction) else 1 for f in callees)
         decoded.writes_argument |= any(v < len(decoded.program.arguments) for v in written_operands(op))
         decoded.program.ops.append(op)
         decoded.lines.append(line)
@@ -187,7 +191,7 @@ class _Decoder:
         if len(operation.regions):
             raise VerifyError("has a region; no op of a program has one.")
         types = self._result_types(operation, function)
-        attributes = self._attributes(operation, function)
+        attributes, blank = self._without_blank(name, self._attributes(operation, function))
         dropped = dropped_attributes(definition_of(current_name(name)), operation.attributes)
         if dropped:
             attributes = {k: v for k, v in attributes.items() if k not in dropped}
@@ -199,9 +203,12 @@ class _Decoder:
         if self.promotes and f"ttnn.{attributes.get('composite_name')}" in textual.OPS:
             name, attributes = textual.promoted_composite(attributes)
         if has_trait(name, Trait.CALL):
-            attributes = {FUNCTION: self._callee(attributes, function)}
+            callee = attributes.get("callee", attributes.get("decomposition", ""))
+            attributes = {FUNCTION: self._callee(callee, function)}
+        elif has_trait(name, Trait.CONTROL_FLOW):
+            attributes = {**attributes, FUNCTIONS: tuple(self._callee(f, function) for f in functions_of(attributes))}
         elif name not in EMPTY and name == operation.name:
-            self._compare(name, operation, dropped)
+            self._compare(name, operation, dropped, blank)
         text = function.piece.rewritten
         location = resolve(text.locations[self._line], text.aliases) if self._line in text.locations else ""
         return Op(name, operands, (), attributes, location), types
@@ -270,11 +277,24 @@ class _Decoder:
             return found
         return found | {pair for pair in attribute_types(attributes) if pair[0] != PROPERTIES}
 
-    def _compare(self, op: str, operation: Any, dropped: Sequence[str]) -> None:
+    def _without_blank(self, op: str, attributes: Mapping[str, Any]) -> tuple[Mapping[str, Any], Collection[str]]:
+        """Returns the attributes without unknown ones that ask for nothing, and the names of those."""
+        key = op, id(attributes)
+        if key not in self._unblank:
+            blank = blank_attributes(definition_of(current_name(op)), attributes)
+            kept = {k: v for k, v in attributes.items() if k not in blank} if blank else attributes
+            # The attributes stay alive, and with them the number that they are known by.
+            self._unblank[key] = kept, blank, attributes
+        kept, blank, _ = self._unblank[key]
+        return kept, blank
+
+    def _compare(self, op: str, operation: Any, dropped: Sequence[str], blank: Collection[str]) -> None:
         """Compares the first of equally written ops with upstream's definition."""
         operands = list(operation.operands)
         devices = sum(v in self._handles for v in operands) if self._handles else 0
         types = self._types_of_attributes(operation)
+        if blank:
+            types = frozenset((k, v) for k, v in types if k not in blank)
         written = WrittenOp(op, types, len(operands) - devices, devices, len(operation.results))
         if written not in self._compared:
             self._compared.add(written)
@@ -294,8 +314,8 @@ class _Decoder:
             found = {**found, **rest}
         return found
 
-    def _callee(self, attributes: Mapping[str, Any], caller: Function) -> DecodedFunction:
-        name = str(attributes.get("callee", attributes.get("decomposition", ""))).removeprefix("@").strip('"')
+    def _callee(self, symbol: Any, caller: Function) -> DecodedFunction:
+        name = str(symbol).removeprefix("@").strip('"')
         named = self._named.get((id(caller.piece), name))
         if named is None:
             raise VerifyError(f"calls @{name[:80]}, which the file does not define.")

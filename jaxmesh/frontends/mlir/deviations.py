@@ -92,6 +92,9 @@ def deviations(op: WrittenOp) -> Iterator[str]:
     types = dict(op.attributes)
     given = frozenset(a for a in types.keys() - _SEGMENTS if "." not in a)
     definition = definition_of(op.name)
+    later = definition_of(op.name.replace("ttnn.", "ttir.", 1))
+    if later is not None and Trait.LATER in later.traits:
+        return
     if definition is None or Trait.NOT_UPSTREAM in definition.traits:
         yield "is no op"
         return

@@ -23,9 +23,10 @@ from jaxmesh.dialects.ttir.windows import FLATTENED
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.errors import MeshMismatchError, ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import quantization
+from jaxmesh.frontends.mlir.control_flow import CONTROL_FLOW
 from jaxmesh.frontends.mlir.placement import results_to_copy
 from jaxmesh.frontends.mlir.text import Text, add_location
-from jaxmesh.frontends.mlir.upgrade import EMPTY, definition_named, is_integers
+from jaxmesh.frontends.mlir.upgrade import EMPTY, FUNCTIONS, Upgrade, definition_named, is_integers
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.evaluate import bind, interpret, trace_typed
 from jaxmesh.sharding.shard_attributes import counts_per_dim
@@ -141,7 +142,7 @@ def _as_aval(known: Type) -> jax.ShapeDtypeStruct:
 class _Run:
     """One trace."""
 
-    text: Text
+    text: Text | Upgrade
     mesh: dict[str, int]
     settings: Settings
     outcome: Outcome
@@ -186,6 +187,9 @@ class _Run:
             return [self._mesh_shard(op, operands)]
         tensors = [x for x in operands if x is not _DEVICE]
         types = tuple([_as_aval(t) for v in op.results if (t := self.text.program.types[v]).kind == "tensor"])
+        if op.name in CONTROL_FLOW:
+            inside = [_Run(f, self.mesh, self.settings, self.outcome).program for f in op.attributes[FUNCTIONS]]
+            return CONTROL_FLOW[op.name](op, inside, tensors)
         special = _TTNN.get(op.name)
         if special is not None:
             return special(self, op, tensors, types)

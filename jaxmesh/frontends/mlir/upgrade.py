@@ -6,8 +6,9 @@ activation, ops of TTIR under TTNN's name, and ops whose definition has changed 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -26,6 +27,8 @@ from jaxmesh.frontends.mlir.ttnn_configs import CONFIGS, LONGEST
 
 FUNCTION = "function"
 """The attribute of a decoded call that has its `DecodedFunction`."""
+FUNCTIONS = "functions"
+"""The attribute of a loop or a branch that has its functions: each a `DecodedFunction`, then an `Upgrade`."""
 EMPTY = frozenset({"ttir.empty", "tensor.empty"})
 """Ops that allocate a tensor, which texts of earlier versions pass as a destination."""
 LAYOUT = "jaxmesh.layout"
@@ -92,6 +95,20 @@ def dropped_attributes(definition: OpDef | None, attributes: Any) -> list[str]:
     return [name for name in names if name != PROPERTIES and "." not in name and name not in known]
 
 
+def blank_attributes(definition: OpDef | None, attributes: Mapping[str, Any]) -> list[str]:
+    """Returns the attributes of a newer upstream, which the definition does not have, at values that ask for nothing."""
+    if definition is None or Trait.CALL in definition.traits:
+        return []
+    former = definition.former.by_name.keys() if definition.former else frozenset[str]()
+    known = _OFTEN | definition.by_name.keys() | definition.options | former
+    return [name for name, value in attributes.items() if "." not in name and name not in known and _is_blank(value)]
+
+
+def _is_blank(value: Any) -> bool:
+    empty = isinstance(value, (tuple, str, dict)) and not value
+    return value is None or value is False or empty or value in ("none", "None")
+
+
 def definition_named(name: str) -> OpDef | None:
     """Returns the definition of an op of an upgraded program; None if it is not defined.
 
@@ -123,6 +140,35 @@ def activation_of(name: str, attributes: Mapping[str, Any]) -> str:
             f"activation = {activation!r:.60} is not a function of one tensor; write the activation as a separate op."
         )
     return f"ttnn.{activation}"
+
+
+FUSED = ("input_tensor_a_activations", "input_tensor_b_activations")
+"""The attributes of an op of two tensors that name functions of its operands."""
+AFTER = "activations"
+"""The attribute that names functions of its result."""
+_UNARY = re.compile(r"#ttnn\.unary_with_param<op_type = (\w+)(?:, params = \[([^\]]*)\])?>")
+_HOW = frozenset({"exp", "gelu", "round", "rsqrt", "sqrt"})
+"""Functions whose parameters say how to compute; 0 is the plain function."""
+
+
+def fused_functions(attributes: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+    """Returns the ops that an op of two tensors applies to its operands and its result, by attribute; mostly none."""
+    named = [name for name in (*FUSED, AFTER) if attributes.get(name)]
+    return {name: [_unary(str(f)) for f in attributes[name]] for name in named}
+
+
+def _unary(function: str) -> str:
+    """Returns the op of a function.
+
+    >>> _unary("#ttnn.unary_with_param<op_type = exp>")
+    'ttnn.exp'
+    """
+    found = _UNARY.fullmatch(function)
+    name, parameters = found.groups() if found else (function, None)
+    plain = name in _HOW and all(float(p.partition(":")[0]) == 0 for p in (parameters or "0").split(","))
+    if parameters and not plain:
+        raise UnsupportedError(f"applies {function:.80}, whose parameters are not known; write it as a separate op.")
+    return activation_of("ttnn.matmul", {"activation": name})
 
 
 @dataclass(slots=True)
@@ -162,6 +208,11 @@ class Upgrade:
             callee = op.attributes.get(FUNCTION)
             if isinstance(callee, DecodedFunction):
                 values_of = self.function(callee, operands)
+            elif FUNCTIONS in op.attributes:
+                self.is_current = False
+                attributes = {**op.attributes, FUNCTIONS: tuple(map(Upgrade.of, op.attributes[FUNCTIONS]))}
+                made = Op(op.name, tuple(operands), (), attributes, op.line)
+                values_of = self._append(made, [source.types[v] for v in op.results], line, op.name)
             else:
                 try:
                     values_of = self._op(op, line, operands, [source.types[v] for v in op.results])
@@ -172,6 +223,8 @@ class Upgrade:
         return [values[port.value] for port in source.results]
 
     def _op(self, op: Op, line: int, operands: list[Value], types: list[Type]) -> Sequence[Value]:
+        if fused := fused_functions(op.attributes):
+            return self._unfused(op, line, operands, types, fused)
         activation = activation_of(op.name, op.attributes)
         name, definition = self._definition(op)
         operands = self._without_destinations(op.name, definition, operands, types)
@@ -185,6 +238,24 @@ class Upgrade:
         if op.name in EMPTY:
             self.unwritten.update(results)
         return results
+
+    def _unfused(
+        self, op: Op, line: int, operands: list[Value], types: list[Type], fused: Mapping[str, Sequence[str]]
+    ) -> Sequence[Value]:
+        """Appends an op without the functions that it applies to its operands and its result, and these beside it."""
+        self.is_current = False
+
+        def apply(value: Value, functions: Sequence[str]) -> Value:
+            for name in functions:
+                (value,) = self._append(
+                    Op(name, (value,), (), NO_ATTRIBUTES, op.line), [self.program.types[value]], line, name
+                )
+            return value
+
+        given = [apply(v, fused.get(name, ())) for name, v in zip(FUSED, operands, strict=False)]
+        plain = replace(op, attributes={k: v for k, v in op.attributes.items() if k not in fused})
+        results = self._op(plain, line, [*given, *operands[len(given) :]], types)
+        return [apply(v, fused.get(AFTER, ())) for v in results]
 
     def _append(self, op: Op, types: Sequence[Type], line: int, name: str) -> tuple[Value, ...]:
         definition = None if types else definition_named(op.name)
