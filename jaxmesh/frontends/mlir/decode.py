@@ -157,7 +157,10 @@ class _Decoder:
                 results = [program.types[op.results[0]] for op in identities if number in op.used]
                 local = results[:1] if argument.local is None else [self.types(argument.local)]
                 for known in local:
-                    program.types[number] = replace(program.types[number], shape=known.shape, dtype=known.dtype)
+                    declared = program.types[number]
+                    # Of a program that is mapped by hand, upstream writes the full type there, and declares the local.
+                    if len(known.shape) != len(declared.shape) or all(map(int.__le__, known.shape, declared.shape)):
+                        program.types[number] = replace(declared, shape=known.shape, dtype=known.dtype)
 
     def _operation(
         self, function: Function, decoded: DecodedFunction, operation: Any, values: dict[Any, Value]
