@@ -48,6 +48,9 @@ MAX_CALLS = 100
 MAX_OPS = 1_000_000
 """Calls are inlined: a few functions that call each other twice stand for any number of ops."""
 
+_GROWS = frozenset({"multiply", "logical_left_shift", "pow", "bitcast_convert"})
+"""Ops whose results may need the upper half of an integer of 64 bits."""
+_WIDE = re.compile(r"x([us]?i64)\b")
 _HANDLE = re.compile(r"!ttnn\.(device|global_semaphore)$")
 """The types of mesh devices and semaphores."""
 DEVICE = Type((), np.dtype(np.int32), kind="device")
@@ -96,7 +99,7 @@ class _Decoder:
         self._named: dict[tuple[int, str], list[Function]] = {}
         for f in functions:
             self._named.setdefault((id(f.piece), f.name), []).append(f)
-        self.types = Types(self._note)
+        self.types = Types(self._note, narrows=True)
         self.promotes = False
         self.needs: str | None = None
         self.device_mesh: tuple[int, ...] | None = None
@@ -220,9 +223,19 @@ class _Decoder:
         results, is_ttnn = list(operation.results), operation.name.startswith("ttnn.")
         handle = _HANDLE.match(str(results[0].type)) if is_ttnn and results else None
         if handle is None:
+            self._check_width(operation.name, results)
             return [self._type(r.type, function, layouts=is_ttnn) for r in results]
         self._handles.update(results)
         return [replace(DEVICE, kind=handle[1])] * len(results)
+
+    def _check_width(self, op: str, results: Sequence[Any]) -> None:
+        """Reports an op that may need more than 32 bits of an integer of 64."""
+        found = _WIDE.search(str(results[0].type)) if op.partition(".")[2] in _GROWS and results else None
+        if found is not None and self.types(results[0].type).dtype.itemsize < 8:
+            self.deviations[WrittenOp(op, frozenset(), 0, 0, 0)] = (
+                f"line {self._line}: {op} of {found[1]} is computed in 32 bits, and is right if its result fits; for "
+                'all bits call jax.config.update("jax_enable_x64", True).'
+            )
 
     def _type(self, written: Any, function: Function, *, layouts: bool) -> Type:
         """Returns a tensor type; with `layouts`, its layout of TTNN too. MLIR has each type once."""

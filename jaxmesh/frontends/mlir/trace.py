@@ -147,6 +147,8 @@ class _Run:
     settings: Settings
     outcome: Outcome
     cache: OpCache = field(default_factory=OpCache)
+    keeps_ops: bool = True
+    """False of a function that a loop or a branch calls, which has the equations of each op."""
     place: tuple[int, str] = (0, "")
     """The line and the name of the present op."""
 
@@ -188,7 +190,8 @@ class _Run:
         tensors = [x for x in operands if x is not _DEVICE]
         types = tuple([_as_aval(t) for v in op.results if (t := self.text.program.types[v]).kind == "tensor"])
         if op.name in CONTROL_FLOW:
-            inside = [_Run(f, self.mesh, self.settings, self.outcome).program for f in op.attributes[FUNCTIONS]]
+            about = self.mesh, self.settings, self.outcome
+            inside = [_Run(f, *about, keeps_ops=False).program for f in op.attributes[FUNCTIONS]]
             return CONTROL_FLOW[op.name](op, inside, tensors)
         special = _TTNN.get(op.name)
         if special is not None:
@@ -228,7 +231,7 @@ class _Run:
         def describe() -> ImportedOp | None:
             if casts:
                 self.outcome.casts.append(f"{self.at}: {casts[0]}")
-            if casts or definition is not definition_of(op.name):
+            if casts or not self.keeps_ops or definition is not definition_of(op.name):
                 return None
             dialect, _, name = op.name.partition(".")
             return imported_op(dialect, name, attributes, inputs)

@@ -96,7 +96,7 @@ def dropped_attributes(definition: OpDef | None, attributes: Any) -> list[str]:
 
 
 def blank_attributes(definition: OpDef | None, attributes: Mapping[str, Any]) -> list[str]:
-    """Returns the attributes of a newer upstream, which the definition does not have, at values that ask for nothing."""
+    """Returns the attributes of a later upstream, which the definition lacks, at values that ask for nothing."""
     if definition is None or Trait.CALL in definition.traits:
         return []
     former = definition.former.by_name.keys() if definition.former else frozenset[str]()
