@@ -225,6 +225,10 @@ MACHINES: Mapping[str, Machine] = {
 """The machines by name, Wormholes from small to large; where no name is given, the first that has the mesh is taken."""
 
 
+DEFAULT = "t3000"
+"""The machine that programs are compiled for if none is named."""
+
+
 def one_of(names: Iterable[str]) -> str:
     """Returns the names as a choice.
 

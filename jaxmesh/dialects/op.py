@@ -15,6 +15,8 @@ from typing import Any, Literal
 import jax
 
 Shape = tuple[int, ...]
+UPSTREAM = "tt-mlir 19c86fca"
+"""The commit whose definitions are known."""
 Kind = Literal["int", "float", "number", "bool", "str", "ints", "bools", "array", "enum", "any"]
 Form = Literal[
     "si8", "si32", "ui32", "i32", "i64", "si64", "f32", "number", "bool", "string", "i32s", "i64s", "i32a", "bools",

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.jax_stages import lower_with_jax
@@ -40,11 +41,11 @@ class JaxLowered(OnMachine):
 
     @abc.abstractmethod
     def global_program(self) -> tuple[Callable[[], str] | None, Callable[..., Any]]:
-        """Returns what makes the StableHLO text of global shapes, if the program has one, and the class of programs."""
+        """Returns a function that makes the StableHLO text of global shapes, or None, and the class of programs."""
 
     def upstream(
         self,
-        cluster: str = "t3000",
+        cluster: str = DEFAULT,
         options: Mapping[str, str] | None = None,
         *,
         plugin: str | os.PathLike[str] | None = None,
@@ -52,9 +53,9 @@ class JaxLowered(OnMachine):
     ) -> UpstreamResult[Any]:
         """Compiles the program with Tenstorrent's own compiler, tt-xla and tt-mlir; needs no board and no values.
 
-        The compiler runs in a process of its own, made by `jaxmesh upstream-env`, for a machine that is described to
-        it. It gets the program as JAX sends it: with global shapes and shardings, and with what a `shard_map` or
-        `mesh_shard` maps over the devices as `sdy.manual_computation`.
+        The compiler runs in another Python environment, made by `jaxmesh upstream-env`, for a described machine. It gets
+        the program as JAX sends it: with global shapes and shardings, and with regions of `shard_map` or `mesh_shard` as
+        `sdy.manual_computation`.
 
         Args:
           cluster: the name of a machine in `jaxmesh.analysis.machines`, in any case.

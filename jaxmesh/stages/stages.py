@@ -192,7 +192,7 @@ class Lowered(JaxLowered):
         return ttnn_program(self.residency, self._boundary, self._out_tree, groups, unroll_limit, strict, upstream)
 
     def global_program(self) -> tuple[Callable[[], str] | None, Callable[..., Traced]]:
-        """Returns what makes the StableHLO text of global shapes; None if the text is that of the program that runs."""
+        """Returns a function that makes the StableHLO text of global shapes, or None, and the class of programs."""
         return None if self._traced is None else self._traced.stablehlo, Traced
 
     def export(

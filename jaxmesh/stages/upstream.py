@@ -16,6 +16,7 @@ from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import ArgumentValueError
 from jaxmesh.frontends.mlir.module import BoundaryAttributes, choose, load_text
+from jaxmesh.frontends.mlir.placement import with_element_types
 from jaxmesh.frontends.mlir.text import Text
 from jaxmesh.frontends.stablehlo.boundary_shardings import BoundaryShardings, read_boundary
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
@@ -41,7 +42,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         """Returns the `"ttnn"` or `"ttir"` text as a traced program, which lowers, runs and is judged like any other.
 
         It takes the arguments of the program that was compiled, as whole arrays, and returns whole arrays. A result is
-        a `MeshTensor` if it varies over mesh axes along which the compiler takes it to be the same.
+        a `MeshTensor` if its shards differ otherwise than the compiler states.
 
         Raises:
           UpstreamError: the compiler refused the program before this text.
@@ -53,7 +54,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         text = decode_function(file, choose(file, None))
         ends = read_boundary(self.text(PARTITIONED))
         assert isinstance(text, Text)
-        text = dataclasses.replace(text, arguments=_with_axes(text, ends))
+        text = with_element_types(dataclasses.replace(text, arguments=_with_axes(text, ends)), ends.dtypes)
         return import_program(file, text, None, functools.partial(_with_whole_arrays, self.make, ends))
 
 
@@ -74,7 +75,7 @@ def _local(
 
 
 def _with_axes(text: Text, ends: BoundaryShardings) -> tuple[BoundaryAttributes, ...]:
-    """Returns the arguments with the numbers of the mesh axes over which their shards differ."""
+    """Returns the arguments with the numbers of the mesh axes that split them."""
     numbers = {name: number for number, name in enumerate(ends.axes)}
     made: list[BoundaryAttributes] = []
     for argument, aval, end in zip(text.arguments, text.avals, ends.arguments, strict=True):
@@ -103,8 +104,10 @@ def _with_whole_arrays(
 
     def kept(aval: Any, end: Any, on_device: bool) -> Any:
         sharding = sharding_of(end, aval) if on_device else None
-        split = frozenset(named_axes(sharding.spec)) if sharding is not None else frozenset[str]()
-        return sharding.spec if sharding is not None and compat.varying_axes(aval) <= split else None
+        if sharding is None:
+            return None
+        split = {a for a in named_axes(sharding.spec) if boundary.mesh.shape[a] > 1}
+        return sharding.spec if compat.varying_axes(aval) == split else None
 
     residency: ResidencyMap = keywords["residency"]
     on_devices = [r is DEVICE for r in residency.results]

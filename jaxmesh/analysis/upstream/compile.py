@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from jaxmesh.analysis.machines import MACHINES, Machine, one_of
+from jaxmesh.analysis.machines import DEFAULT, MACHINES, Machine, one_of
 from jaxmesh.analysis.upstream.environment import Plugin, find_plugin
 from jaxmesh.analysis.upstream.result import UpstreamProgram, UpstreamRefusal
 from jaxmesh.analysis.upstream.worker import compile_on_worker
@@ -34,7 +34,7 @@ _PROBE = """module {
 def compile_text(
     stablehlo: str,
     *,
-    cluster: str = "t3000",
+    cluster: str = DEFAULT,
     options: Mapping[str, str] | None = None,
     plugin: str | os.PathLike[str] | None = None,
     timeout: float = SECONDS,
@@ -81,7 +81,7 @@ def compile_text(
 
 def check_plugin(plugin: str | os.PathLike[str]) -> Plugin:
     """Returns a plugin that compiled a program; raises as `compile_text`."""
-    compile_text(_PROBE, cluster="n150", plugin=plugin)
+    compile_text(_PROBE, cluster=next(iter(MACHINES)), plugin=plugin)
     return find_plugin(plugin)
 
 

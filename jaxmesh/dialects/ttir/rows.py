@@ -2,10 +2,10 @@
 
 Read in texts of jax-tt-plugin 0.1.3, and compared with the values of the JAX programs that became them.
 
-The data are `[batch, rows, columns]`. `sizes` are the sizes of the dims that the rows are flattened from, and `windows`
+The data are `[batch, rows, ...]`. `sizes` are the sizes of the dims that the rows are flattened from, and `windows`
 how many of each are read or written from a start on. Starts are `[batch, len(sizes), count]`; a batch of 1 is the same
-for every batch of the data. With `column`, rows have one element, and their dim is left out: the last two dims of the
-data are the rows, and those that are read or written are `[batch, count * windows]`.
+for every batch of the data. With `column`, rows have one element, without a dim: all dims after the batch are the
+rows, and the rows to read or write are `[batch, count * windows]`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _TRAITS = (Trait.NOT_UPSTREAM, Trait.LATER)
 
 def _flat_rows(call: Call, x: Any) -> Any:
     """Returns the data as `[batch, rows, columns]`."""
-    check_rank(call, x, 3, "the data (batch, rows, columns)")
-    rows = lax.reshape(x, (x.shape[0], x.shape[1] * x.shape[2], 1)) if call["column"] else x
+    require(call, x.ndim > 1, f"the data are (batch, rows, ...), but got {describe(x)}")
     count = size_of(call["sizes"])
-    require(call, count == rows.shape[1], f"sizes = {list(call['sizes'])} are {count} rows, the data {describe(x)}")
-    return rows
+    have = size_of(x.shape[1:]) if call["column"] else x.shape[1]
+    require(call, count == have, f"sizes = {list(call['sizes'])} are {count} rows, the data {describe(x)}")
+    return lax.reshape(x, (x.shape[0], count, 1 if call["column"] else size_of(x.shape[2:])))
 
 
 def _positions(call: Call, rows: Any, starts: Any, *, clamps: bool) -> tuple[Any, Any]:
@@ -42,15 +42,20 @@ def _positions(call: Call, rows: Any, starts: Any, *, clamps: bool) -> tuple[Any
     require(call, good, f"windows = {list(windows)} and the starts {describe(starts)} do not fit the rows")
     inside: Any = np.bool_(True)
     place: Any = jnp.int32(0)
-    for dim, offset in enumerate(np.indices(windows, np.int32).reshape(len(windows), -1)):
-        start = starts[:, dim, :, None].astype(jnp.int32)
+    offsets: Any = np.indices(windows, np.int32).reshape(len(windows), -1)
+    for dim in range(len(windows)):
+        start: Any = starts[:, dim, :, None].astype(jnp.int32)
         if clamps:
             start = jnp.clip(start, 0, sizes[dim] - windows[dim])
-        index = start + offset
+        index: Any = start + offsets[dim]
         inside &= (index >= 0) & (index < sizes[dim])
         place = place * sizes[dim] + jnp.clip(index, 0, sizes[dim] - 1)
     shape = (rows.shape[0], starts.shape[2] * size_of(windows))
-    return tuple(jnp.broadcast_to(x.reshape(x.shape[0], -1), shape) for x in (place, inside))
+    return _spread(place, shape), _spread(inside, shape)
+
+
+def _spread(x: Any, shape: tuple[int, int]) -> Any:
+    return jnp.broadcast_to(x.reshape(x.shape[0], -1), shape)
 
 
 @define(OPS, "rows_gather", 2, *_ROWS, attr("fill_out_of_bounds", "bool", False), traits=[*_TRAITS, Trait.MOVES])
@@ -62,7 +67,12 @@ def _rows_gather(call: Call) -> Any:
     taken = jnp.take_along_axis(rows, place[:, :, None], 1, mode="clip")
     if call["fill_out_of_bounds"]:
         taken = jnp.where(inside[:, :, None], taken, lax.full_like(taken, 0))
-    return taken[:, :, 0] if call["column"] else taken
+    return lax.reshape(taken, _rows_shape(call, x, place))
+
+
+def _rows_shape(call: Call, x: Any, place: Any) -> tuple[int, ...]:
+    """Returns the shape of the rows that are read or written."""
+    return place.shape if call["column"] else (*place.shape, *x.shape[2:])
 
 
 @define(OPS, "rows_scatter", 3, *_ROWS, attr("reduce", "enum", "invalid", form="#ttcore.reduce_type"), traits=_TRAITS)
@@ -71,12 +81,13 @@ def _rows_scatter(call: Call) -> Any:
     x, starts, new = vary_together(*call.operands)
     rows = _flat_rows(call, x)
     place, inside = _positions(call, rows, starts, clamps=False)
-    want = (*place.shape, rows.shape[2])
-    good = new.shape == (want[:2] if call["column"] else want) and new.dtype == x.dtype
+    want = _rows_shape(call, x, place)
+    good = new.shape == want and new.dtype == x.dtype
     require(call, good, f"the rows that are written are {x.dtype}{list(want)}, but got {describe(new)}")
+    new = lax.reshape(new, (*place.shape, rows.shape[2]))
     batch = lax.broadcasted_iota(jnp.int32, place.shape, 0)
     at = rows.at[vary_together(batch, jnp.where(inside, place, rows.shape[1]))]
     kinds = {"invalid": at.set, "sum": at.add, "prod": at.multiply, "max": at.max, "min": at.min}
     if call["reduce"] not in kinds:
-        raise rule_error(call, f"reduce {call['reduce']!r} is none of {', '.join(kinds)}")
-    return lax.reshape(kinds[call["reduce"]](lax.reshape(new, want), mode="drop"), x.shape)
+        raise rule_error(call, f"reduce is {' or '.join(kinds)}, got {call['reduce']!r}")
+    return lax.reshape(kinds[call["reduce"]](new, mode="drop"), x.shape)

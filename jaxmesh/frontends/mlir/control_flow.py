@@ -47,7 +47,7 @@ def perform_loop(op: Op, functions: Sequence[Function], operands: Sequence[Any])
     states, fixed = list(operands[:count]), list(operands[count:])
     body, axes = functions[0], [varying_axes(x) for x in states]
     while True:
-        # A state varies over the axes over which an iteration makes it vary.
+        # A state varies wherever the results of an iteration do.
         states = [vary(x, a) for x, a in zip(states, axes, strict=True)]
         after = _result_axes(body, [*states, *fixed])
         if len(after) != count:
@@ -57,13 +57,20 @@ def perform_loop(op: Op, functions: Sequence[Function], operands: Sequence[Any])
             break
         axes = joined
     step = _varying(body, axes)
+
+    def iterate(now: list[Any]) -> list[Any]:
+        return step(*now, *fixed)
+
+    def goes_on(now: list[Any]) -> Any:
+        return _scalar(functions[1]([*now, *fixed])[0]).astype(bool)
+
+    def count_one(_: Any, now: list[Any]) -> list[Any]:
+        return iterate(now)
+
     if len(functions) > 1:
-        test = functions[1]
-        final = _lax.while_loop(
-            lambda s: _scalar(test([*s, *fixed])[0]).astype(bool), lambda s: step(*s, *fixed), states
-        )
+        final = _lax.while_loop(goes_on, iterate, states)
     else:
-        final = _lax.fori_loop(0, _iterations(op, operands), lambda _, s: step(*s, *fixed), states)
+        final = _lax.fori_loop(0, _iterations(op, operands), count_one, states)
     return [final[i] for i in op.attributes["output_indices"]]
 
 
@@ -100,9 +107,14 @@ def _scalar(x: Any) -> Any:
 
 
 def _result_axes(function: Function, operands: Sequence[Any]) -> list[frozenset[str]]:
-    jaxpr = jax.make_jaxpr(lambda *xs: function(xs))(*operands)
-    return [frozenset(compat.varying_axes(a)) for a in jaxpr.out_avals]
+    def flat(*xs: Any) -> list[Any]:
+        return function(xs)
+
+    return [compat.varying_axes(a) for a in jax.make_jaxpr(flat)(*operands).out_avals]
 
 
 def _varying(function: Function, axes: Sequence[frozenset[str]]) -> Callable[..., list[Any]]:
-    return lambda *xs: [vary(y, a) for y, a in zip(function(xs), axes, strict=True)]
+    def run(*xs: Any) -> list[Any]:
+        return [vary(y, a) for y, a in zip(function(xs), axes, strict=True)]
+
+    return run

@@ -12,13 +12,15 @@ import numpy as np
 
 from jaxmesh.dialects import textual
 from jaxmesh.dialects.definitions import definition_of, has_trait
-from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.op import UPSTREAM, Trait
 from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
+from jaxmesh.dialects.ttir.elementwise import WIDENING
 from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir import quantization
 from jaxmesh.frontends.mlir.attributes import Values
 from jaxmesh.frontends.mlir.control_flow import functions_of
-from jaxmesh.frontends.mlir.deviations import UPSTREAM, WrittenOp, attribute_types, deviations
+from jaxmesh.frontends.mlir.deviations import WrittenOp, attribute_types, deviations
+from jaxmesh.frontends.mlir.fused import FUSED
 from jaxmesh.frontends.mlir.locations import of_argument, resolve
 from jaxmesh.frontends.mlir.module import (
     BoundaryAttributes,
@@ -48,9 +50,7 @@ MAX_CALLS = 100
 MAX_OPS = 1_000_000
 """Calls are inlined: a few functions that call each other twice stand for any number of ops."""
 
-_GROWS = frozenset({"multiply", "logical_left_shift", "pow", "bitcast_convert"})
-"""Ops whose results may need the upper half of an integer of 64 bits."""
-_WIDE = re.compile(r"x([us]?i64)\b")
+_WIDE = re.compile(r"x([us]?i64|index)\b")
 _HANDLE = re.compile(r"!ttnn\.(device|global_semaphore)$")
 """The types of mesh devices and semaphores."""
 DEVICE = Type((), np.dtype(np.int32), kind="device")
@@ -230,7 +230,7 @@ class _Decoder:
 
     def _check_width(self, op: str, results: Sequence[Any]) -> None:
         """Reports an op that may need more than 32 bits of an integer of 64."""
-        found = _WIDE.search(str(results[0].type)) if op.partition(".")[2] in _GROWS and results else None
+        found = _WIDE.search(str(results[0].type)) if op.partition(".")[2] in WIDENING and results else None
         if found is not None and self.types(results[0].type).dtype.itemsize < 8:
             self.deviations[WrittenOp(op, frozenset(), 0, 0, 0)] = (
                 f"line {self._line}: {op} of {found[1]} is computed in 32 bits, and is right if its result fits; for "
@@ -294,7 +294,7 @@ class _Decoder:
         return found | {pair for pair in attribute_types(attributes) if pair[0] != PROPERTIES}
 
     def _without_blank(self, op: str, attributes: Mapping[str, Any]) -> tuple[Mapping[str, Any], Collection[str]]:
-        """Returns the attributes without unknown ones that ask for nothing, and the names of those."""
+        """Returns the attributes without unknown ones at blank values, and the names of the latter."""
         key = op, id(attributes)
         if key not in self._unblank:
             blank = blank_attributes(definition_of(current_name(op)), attributes)
@@ -309,8 +309,8 @@ class _Decoder:
         operands = list(operation.operands)
         devices = sum(v in self._handles for v in operands) if self._handles else 0
         types = self._types_of_attributes(operation)
-        if blank:
-            types = frozenset((k, v) for k, v in types if k not in blank)
+        if blank or any(k in FUSED for k, _ in types):
+            types = frozenset((k, v) for k, v in types if k not in blank and k not in FUSED)
         written = WrittenOp(op, types, len(operands) - devices, devices, len(operation.results))
         if written not in self._compared:
             self._compared.add(written)

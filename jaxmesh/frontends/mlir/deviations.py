@@ -12,9 +12,6 @@ from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.op import SEGMENTS, Arity, Attribute, OpDef, Trait
 from jaxmesh.frontends.mlir.attributes import entries
 
-UPSTREAM = "tt-mlir 19c86fca"
-"""The commit whose definitions are meant."""
-
 _GROUPS = "operandSegmentSizes"
 _SEGMENTS = frozenset(a.name for a in SEGMENTS)
 

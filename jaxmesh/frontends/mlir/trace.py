@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, cast
 
@@ -190,9 +190,8 @@ class _Run:
         tensors = [x for x in operands if x is not _DEVICE]
         types = tuple([_as_aval(t) for v in op.results if (t := self.text.program.types[v]).kind == "tensor"])
         if op.name in CONTROL_FLOW:
-            about = self.mesh, self.settings, self.outcome
-            inside = [_Run(f, *about, keeps_ops=False).program for f in op.attributes[FUNCTIONS]]
-            return CONTROL_FLOW[op.name](op, inside, tensors)
+            inside = [replace(self, text=f, cache=OpCache(), keeps_ops=False) for f in op.attributes[FUNCTIONS]]
+            return CONTROL_FLOW[op.name](op, [run.program for run in inside], tensors)
         special = _TTNN.get(op.name)
         if special is not None:
             return special(self, op, tensors, types)

@@ -6,7 +6,6 @@ activation, ops of TTIR under TTNN's name, and ops whose definition has changed 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -19,8 +18,9 @@ from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait
 from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes
 from jaxmesh.dialects.ttir.windows import FLATTENED
-from jaxmesh.errors import UnsupportedError, VerifyError
+from jaxmesh.errors import VerifyError
 from jaxmesh.frontends.mlir.attributes import entries
+from jaxmesh.frontends.mlir.fused import AFTER, FUSED, activation_of, fused_functions
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
 from jaxmesh.frontends.mlir.text import add_location
 from jaxmesh.frontends.mlir.ttnn_configs import CONFIGS, LONGEST
@@ -126,49 +126,6 @@ def written_operands(op: Op) -> tuple[Value, ...]:
     definition = None if op.results else definition_of(current_name(op.name))
     number = None if definition is None else definition.overwritten
     return () if number is None else op.used[number : number + 1]
-
-
-def activation_of(name: str, attributes: Mapping[str, Any]) -> str:
-    """Returns the op that a product of TTNN applies to its result; empty for a plain product."""
-    activation = attributes.get("activation") if name in ("ttnn.matmul", "ttnn.linear") else None
-    if activation is None:
-        return ""
-    definition = definition_of(f"ttnn.{activation}")
-    is_unary = definition is not None and definition.operands == (1, 1) and Trait.MEMORY not in definition.traits
-    if definition is None or not is_unary or any(a.required for a in definition.attributes):
-        raise UnsupportedError(
-            f"activation = {activation!r:.60} is not a function of one tensor; write the activation as a separate op."
-        )
-    return f"ttnn.{activation}"
-
-
-FUSED = ("input_tensor_a_activations", "input_tensor_b_activations")
-"""The attributes of an op of two tensors that name functions of its operands."""
-AFTER = "activations"
-"""The attribute that names functions of its result."""
-_UNARY = re.compile(r"#ttnn\.unary_with_param<op_type = (\w+)(?:, params = \[([^\]]*)\])?>")
-_HOW = frozenset({"exp", "gelu", "round", "rsqrt", "sqrt"})
-"""Functions whose parameters say how to compute; 0 is the plain function."""
-
-
-def fused_functions(attributes: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
-    """Returns the ops that an op of two tensors applies to its operands and its result, by attribute; mostly none."""
-    named = [name for name in (*FUSED, AFTER) if attributes.get(name)]
-    return {name: [_unary(str(f)) for f in attributes[name]] for name in named}
-
-
-def _unary(function: str) -> str:
-    """Returns the op of a function.
-
-    >>> _unary("#ttnn.unary_with_param<op_type = exp>")
-    'ttnn.exp'
-    """
-    found = _UNARY.fullmatch(function)
-    name, parameters = found.groups() if found else (function, None)
-    plain = name in _HOW and all(float(p.partition(":")[0]) == 0 for p in (parameters or "0").split(","))
-    if parameters and not plain:
-        raise UnsupportedError(f"applies {function:.80}, whose parameters are not known; write it as a separate op.")
-    return activation_of("ttnn.matmul", {"activation": name})
 
 
 @dataclass(slots=True)

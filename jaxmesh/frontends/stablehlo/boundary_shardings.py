@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.frontends.mlir.module import choose, load_text
+from jaxmesh.frontends.mlir.types import Types
 from jaxmesh.frontends.stablehlo.inline import operations
 from jaxmesh.frontends.stablehlo.shardings import Sharding, read
 from jaxmesh.frontends.stablehlo.shardy import mesh_axes
@@ -25,18 +27,21 @@ class BoundaryShardings:
       axes: the sizes of the mesh axes.
       arguments: per argument its global shape, and the mesh axes that split each dim.
       results: the same per result.
+      dtypes: per argument its element type.
     """
 
     axes: dict[str, int]
     arguments: tuple[tuple[tuple[int, ...], Sharding] | None, ...]
     results: tuple[tuple[tuple[int, ...], Sharding] | None, ...]
+    dtypes: tuple[np.dtype[Any], ...]
 
 
 def read_boundary(text: str) -> BoundaryShardings:
     """Returns the shardings at the ends of the function `main` of a StableHLO text that is partitioned."""
     function = choose(load_text(text), None)
     root = function.operation.parent
-    axes = next((a for op in operations(root.operation) if op.name == "sdy.mesh" and (a := mesh_axes(op))), {})
+    meshes = [mesh_axes(op) for op in operations(root.operation) if op.name == "sdy.mesh"]
+    axes = next(filter(None, meshes), dict[str, int]())
     (block,) = function.operation.regions[0].blocks
     known: dict[Any, Sharding] = {}
     returned: list[Any] = []
@@ -48,7 +53,8 @@ def read_boundary(text: str) -> BoundaryShardings:
         elif operation.name == "func.return":
             returned = list(operation.operands)
     ends = ([_end(v, known) for v in values] for values in (block.arguments, returned))
-    return BoundaryShardings(axes, *map(tuple, ends))
+    types = Types(lambda _: None, narrows=True)
+    return BoundaryShardings(axes, *map(tuple, ends), tuple(np.dtype(types(v.type).dtype) for v in block.arguments))
 
 
 def _listed(operation: Any, name: str) -> list[Sharding]:
@@ -58,6 +64,6 @@ def _listed(operation: Any, name: str) -> list[Sharding]:
 
 def _end(value: Any, known: dict[Any, Sharding]) -> tuple[tuple[int, ...], Sharding] | None:
     shape = tuple(_ir.RankedTensorType(value.type).shape)
-    # A sharding of a scalar has no dims, nor has a short form of a replicated value.
+    # Shardings of scalars are empty, and so are short forms for replicated values.
     sharding = known.get(value)
     return None if sharding is None else (shape, sharding or ((),) * len(shape))
