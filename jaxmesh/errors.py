@@ -142,6 +142,10 @@ class TtnnError(JaxmeshError, RuntimeError):
     """The real `ttnn` cannot judge a program: it is missing, does not start, or is of another version."""
 
 
+class UpstreamError(JaxmeshError, RuntimeError):
+    """Tenstorrent's compiler cannot be asked: it is missing, does not start, crashed, or took too long."""
+
+
 class UntestedJaxWarning(UserWarning):
     """jaxmesh was imported with a JAX that is newer than those it is tested with."""
 

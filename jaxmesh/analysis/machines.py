@@ -47,16 +47,29 @@ class Architecture:
       l1_for_programs: the bytes of a core's L1 that a compiled program may use.
       dram_channels: the number of DRAM channels.
       dram_channel_bytes: the bytes of each.
+      grid: the rows and columns of cores that a compiled program may use.
+      translation: where the coordinates of these cores begin, as the libraries translate them.
+      alignments: the bytes at which transfers into L1, over PCIe, and into DRAM are aligned.
+      bases: the first bytes that programs may use of a core's L1, of an Ethernet core's L1, and of a DRAM channel; and
+        the end of the latter.
     """
 
     name: str
     l1_for_programs: int
     dram_channels: int
     dram_channel_bytes: int
+    grid: tuple[int, int]
+    translation: tuple[int, int]
+    alignments: tuple[int, int, int]
+    bases: tuple[int, int, int, int]
 
 
-WORMHOLE = Architecture("wormhole_b0", 1464 * 1024, 12, 2**30)
-BLACKHOLE = Architecture("blackhole", 1536 * 1024, 8, 2**32 - 2**24)
+WORMHOLE = Architecture(
+    "wormhole_b0", 1464 * 1024, 12, 2**30, (8, 8), (18, 18), (16, 32, 32), (103840, 98304, 2968640, 1073118784)
+)
+BLACKHOLE = Architecture(
+    "blackhole", 1536 * 1024, 8, 2**32 - 2**24, (10, 11), (2, 1), (16, 64, 64), (111104, 87872, 5848704, 4276523520)
+)
 
 
 @dataclass(frozen=True)
@@ -210,6 +223,10 @@ MACHINES: Mapping[str, Machine] = {
     )
 }  # fmt: skip
 """The machines by name, Wormholes from small to large; where no name is given, the first that has the mesh is taken."""
+
+
+DEFAULT = "t3000"
+"""The machine that programs are compiled for if none is named."""
 
 
 def one_of(names: Iterable[str]) -> str:

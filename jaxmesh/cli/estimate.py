@@ -7,11 +7,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jaxmesh as jm
 from jaxmesh.analysis.machines import MACHINES, one_of
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, check_out, common_options
 from jaxmesh.drawing.html import page
-from jaxmesh.stages.from_mlir import decode_function, import_program
+from jaxmesh.stages.read_mlir import decode_function, import_program
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.estimate import Estimate
@@ -51,7 +52,7 @@ def estimate(arguments: argparse.Namespace) -> None:
     with read_file(arguments) as (file, sizes):
         for function in chosen_functions(file, arguments.func):
             program = decode_function(file, function)
-            lowered = import_program(file, program, abstract_mesh(sizes), strict=arguments.strict).lower()
+            lowered = import_program(file, program, abstract_mesh(sizes), jm.Traced, strict=arguments.strict).lower()
             name = function.name if function.name not in estimates else f"{function.name}@{function.line}"
             estimates[name] = lowered.estimate(**options)
     if arguments.out is not None:

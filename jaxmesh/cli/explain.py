@@ -6,9 +6,10 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+import jaxmesh as jm
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, common_options
-from jaxmesh.stages.from_mlir import decode_function, import_program
+from jaxmesh.stages.read_mlir import decode_function, import_program
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
@@ -43,7 +44,7 @@ def explain(arguments: argparse.Namespace) -> None:
     with read_file(arguments) as (file, sizes):
         for function in chosen_functions(file, arguments.func):
             program = decode_function(file, function)
-            traced = import_program(file, program, abstract_mesh(sizes), strict=arguments.strict)
+            traced = import_program(file, program, abstract_mesh(sizes), jm.Traced, strict=arguments.strict)
             explanation = traced.explain(arguments.cluster)
             name = function.name if function.name not in explanations else f"{function.name}@{function.line}"
             explanations[name] = explanation.moving if arguments.moving else explanation

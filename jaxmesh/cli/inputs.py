@@ -24,7 +24,7 @@ from jaxmesh.frontends.mlir.source import decode as decode_text, read
 from jaxmesh.jaxprs.compat import Axes, varying_axes
 from jaxmesh.runtime import npz
 from jaxmesh.sharding.mesh import default_axis_names
-from jaxmesh.stages.from_mlir import decode_function, import_program, mesh_sizes
+from jaxmesh.stages.read_mlir import decode_function, import_program, mesh_sizes
 from jaxmesh.tensor.assemble import assemble
 
 _WIDE = re.compile(r"(?:\dx|tensor<)(?:[su]?i64|f64|index|complex<f64>)\b")
@@ -85,7 +85,7 @@ def import_function(file: Source, sizes: tuple[int, ...] | None, arguments: argp
     """Returns the function named by the options, traced on emulated devices."""
     program = decode_function(file, choose(file, arguments.func))
     mesh = devices_of(sizes or mesh_sizes(file, program))
-    return import_program(file, program, mesh, strict=arguments.strict)
+    return import_program(file, program, mesh, jm.Traced, strict=arguments.strict)
 
 
 def devices_of(sizes: tuple[int, ...] | None) -> Mesh | None:

@@ -21,7 +21,7 @@ from jaxmesh.frontends.stablehlo.text import StablehloText
 from jaxmesh.passes.canonicalize import canonicalize
 from jaxmesh.passes.const_eval import group_constants, hoist_const_eval
 from jaxmesh.passes.ttnn_to_ttir import convert_marked_ops
-from jaxmesh.stages.from_mlir import decode_function, import_program
+from jaxmesh.stages.read_mlir import decode_function, import_program
 
 OPT = """\
 Verifies a TTIR file: every function (or --func NAME), every op, its types, and that no shard is used as a full tensor.
@@ -84,7 +84,9 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
                 )
             mesh, upstream = abstract_mesh(sizes), arguments.upstream
             layouts = not isinstance(program, StablehloText) and program.has_layouts
-            traced = import_program(file, program, mesh, strict=arguments.strict, unannotated_on_devices=upstream)
+            traced = import_program(
+                file, program, mesh, jm.Traced, strict=arguments.strict, unannotated_on_devices=upstream
+            )
             if arguments.language:
                 flat = _program(traced, upstream, lowers=arguments.promotes)
                 if arguments.const_eval:

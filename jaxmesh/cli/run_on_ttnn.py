@@ -6,7 +6,7 @@ import argparse
 
 from jaxmesh.analysis.judge import judge_folder
 from jaxmesh.analysis.judge.clusters import CLUSTERS
-from jaxmesh.analysis.judge.environment import VARIABLE
+from jaxmesh.analysis.judge.environment import TTNN
 from jaxmesh.errors import ArgumentTypeError
 
 
@@ -18,7 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--ttnn-python", metavar="PYTHON",
-        help=f"with --on ttnn: the Python that has it (default: that of {VARIABLE}, or of jaxmesh ttnn-env)",
+        help=f"with --on ttnn: the Python that has it (default: that of {TTNN.variable}, or of jaxmesh ttnn-env)",
     )  # fmt: skip
     parser.add_argument(
         "--cluster", choices=tuple(CLUSTERS), type=str.lower,

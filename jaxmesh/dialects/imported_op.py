@@ -73,6 +73,8 @@ def _is_printed(name: str, attributes: Mapping[str, Any], operands: Sequence[Any
     """Returns False for a form of an op that no pass knows."""
     if name == "scaled_dot_product_attention":
         return len(operands) < 5 and attributes.get("sliding_window_size") is None
+    if attributes.get("divisor_override") is not None:
+        return False
     return name != "argmax" or len(attributes.get("dim_arg") or ()) in (0, 1, operands[0].ndim)
 
 

@@ -15,6 +15,8 @@ from typing import Any, Literal
 import jax
 
 Shape = tuple[int, ...]
+UPSTREAM = "tt-mlir 19c86fca"
+"""The commit whose definitions are known."""
 Kind = Literal["int", "float", "number", "bool", "str", "ints", "bools", "array", "enum", "any"]
 Form = Literal[
     "si8", "si32", "ui32", "i32", "i64", "si64", "f32", "number", "bool", "string", "i32s", "i64s", "i32a", "bools",
@@ -56,6 +58,8 @@ class Trait(Enum):
     """It changes only where or how a tensor is stored."""
     CALL = auto()
     """It calls a function of the text. Frontends inline the function."""
+    CONTROL_FLOW = auto()
+    """It calls functions of the text, each any number of times. Frontends perform it by its name."""
     TEXTUAL = auto()
     """It is read, lowered and printed as MLIR; `jaxmesh.ttnn` has no function for it."""
     OPAQUE = auto()
@@ -64,6 +68,8 @@ class Trait(Enum):
     """Its meaning depends on element types that JAX lacks. Frontends, which read these types, compute it."""
     NOT_UPSTREAM = auto()
     """Upstream's dialect has no such operation: one in a text is read, with a warning, and never printed."""
+    LATER = auto()
+    """A version of upstream after the known one has it: one in a text is read without a warning, and never printed."""
 
 
 class Write(Enum):
@@ -91,7 +97,8 @@ class Attribute:
     single integer, as of kind `any`.
 
     `required` is upstream's rule. With `assumed`, a text without the attribute is read with a warning and the default.
-    With `must_be_empty`, only an empty value or the default is accepted: the attribute is read and never kept.
+    With `must_be_empty`, only an empty value or the default is accepted: the attribute is read and never kept. With
+    `later`, a version of upstream after the known one has the attribute: it is computed with, and never printed.
     """
 
     name: str
@@ -101,6 +108,7 @@ class Attribute:
     form: Form | None = None
     assumed: bool = False
     must_be_empty: bool = False
+    later: bool = False
 
     def is_blank(self, value: Any) -> bool:
         """Returns True if a value is empty, or the default."""

@@ -8,7 +8,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from jaxmesh.dialects.op import SEGMENTS, Arity, Attribute, Call, Kind, OpDef, Shape, describe
+from jaxmesh.dialects.op import SEGMENTS, UPSTREAM, Arity, Attribute, Call, Kind, OpDef, Shape, describe
 from jaxmesh.errors import JaxmeshError, VerifyError
 from jaxmesh.validate import check_size
 
@@ -71,7 +71,7 @@ def _check_attributes(op: OpDef, given: Mapping[str, Any], operands: int, title:
     names = {a.name for a in known}
     for name in given:
         if name not in names and "." not in name:
-            raise VerifyError(f"{title} has no attribute {name!r}; {op.listed_attributes}.")
+            raise VerifyError(f"{title} has no attribute {name!r} in {UPSTREAM}; {op.listed_attributes}.")
     values: dict[str, Any] = {}
     for attribute in known:
         if attribute.name in given:

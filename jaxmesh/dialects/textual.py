@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import jax
 
 from jaxmesh.dialects.op import Arity, Attribute, Call, Form, Kind, OpDef, Trait, Write, need
 from jaxmesh.dialects.textual_calls import CALLS, PrintedCalls
+from jaxmesh.dialects.ttir import shapes
 from jaxmesh.dialects.ttir.helpers import check_dim, jnp, lax, vary_together
 from jaxmesh.dialects.ttnn.data_types import ANY
 from jaxmesh.dialects.ttnn.forms import Forms, Gives, Takes
@@ -185,3 +186,10 @@ for _dialect, _form in _DIM_FORMS.items():
         ("bitcast_convert", (), _bitcast),
     ):
         _add(OpDef(_dialect, _name, (1, 1), _attributes, _meaning, casts=True, traits=frozenset({Trait.TEXTUAL})))
+
+# TTIR's has the same operands.
+OPS["ttnn.slice_dynamic"] = replace(
+    OPS["ttnn.slice_dynamic"],
+    meaning=shapes.OPS["slice_dynamic"].meaning,
+    traits=frozenset({Trait.TEXTUAL, Trait.MOVES}),
+)

@@ -1,8 +1,11 @@
-"""Operations that call a function: frontends inline functions of a text, passes insert the calls that are printed."""
+"""Operations that call functions: frontends inline a call of a text, passes insert the calls that are printed.
+
+Loops and branches of functions, which upstream has after the version whose definitions are known, are read only.
+"""
 
 from __future__ import annotations
 
-from jaxmesh.dialects.op import OpDef, Trait, need
+from jaxmesh.dialects.op import OpDef, Trait, attr, need
 from jaxmesh.dialects.program import HOST_CALL, LOAD_CACHED
 
 _CALLEES = {LOAD_CACHED: "callee", "tt.load_cached": "callee", "ttcore.composite": "decomposition", HOST_CALL: "callee"}
@@ -15,3 +18,11 @@ for _full_name, _callee in _CALLEES.items():
     _dialect, _name = _full_name.split(".")
     _function = (need(_callee, "str"),)
     OPS[_full_name] = OpDef(_dialect, _name, (0, None), _function, None, (0, None), traits=frozenset({Trait.CALL}))
+
+_LATER = frozenset({Trait.CONTROL_FLOW, Trait.NOT_UPSTREAM, Trait.LATER})
+_BOUNDS = (attr("initial", "any"), attr("limit", "any"), attr("step", "any"), attr("condition_program", "str"))
+_LOOP = (need("body_program", "str"), need("state_count", "int"), need("output_indices", "ints"), *_BOUNDS)
+OPS["ttcore.while_loop"] = OpDef("ttcore", "while_loop", (0, None), _LOOP, None, (0, None), traits=_LATER)
+OPS["ttcore.case"] = OpDef(
+    "ttcore", "case", (1, None), (need("branch_programs", "any"),), None, (0, None), traits=_LATER
+)

@@ -56,6 +56,21 @@ def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings:
     return module.operation.clone().operation
 
 
+def stablehlo_text(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings: Sequence[Any], name: str) -> str:
+    """Returns the StableHLO text of a closed jaxpr as JAX lowers it for any device, with source locations.
+
+    The text has the arguments of the jaxpr alone: constants are operations. See `lower_to_stablehlo` for the arguments.
+    """
+
+    def run(*args: Any) -> tuple[Any, ...]:
+        return tuple(emit_jaxpr(jaxpr, args))
+
+    run.__name__ = run.__qualname__ = name
+    ins, outs = tuple(in_shardings), tuple(out_shardings)
+    jitted: Any = jax.jit(run, in_shardings=ins, out_shardings=outs, keep_unused=True)
+    return jitted.trace(*map(struct, jaxpr.in_avals)).lower(lowering_platforms=("cpu",)).as_text(debug_info=True)
+
+
 _lax: Any = jax.lax
 EQUATION = "jaxmesh.equation"
 """The custom call that stands for an equation which JAX lowers to a call of a library, or for real devices alone."""

@@ -13,11 +13,13 @@ from typing import Any, cast
 import jax
 import numpy as np
 from jax.core import Tracer
-from jax.sharding import AbstractMesh, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
+from jaxmesh.dialects.residency import DEVICE
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import ArgumentTypeError, MeshError, MeshMismatchError, UnsupportedError, VerifyError
 from jaxmesh.frontends.jax.trace import abstract
+from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.caches import ARRAY, lru_cached
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.runtime.launch import launch
@@ -271,3 +273,17 @@ def check_donated(leaves: Sequence[Any], donated: Sequence[int]) -> None:
                     f"leaves of all arguments) is the same array {arrays[i].dtype}{list(arrays[i].shape)}; pass "
                     "jax.numpy.copy(x) as either argument, or do not donate it."
                 )
+
+
+def whole_spec(x: Any, argument: Argument) -> PartitionSpec | None:
+    """Returns the spec of an array on the mesh that is passed whole; None if it is stored as a tensor already."""
+    whole = argument.sharding is not None and argument.varying and x.ndim == len(argument.aval.shape)
+    return argument.sharding.spec if whole and argument.sharding is not None else None
+
+
+def wrap_result(x: Any, aval: Any, residency: Any, mesh: AnyMesh) -> Any:
+    """Returns a result as a `MeshTensor` if it stays on the devices."""
+    if residency is not DEVICE:
+        return x
+    varying = compat.varying_axes(aval)
+    return MeshTensor(x, mesh, [a for a in mesh.axis_names if a in varying])

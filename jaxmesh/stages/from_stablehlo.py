@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 from jax.sharding import AbstractMesh, Mesh
@@ -19,15 +20,20 @@ from jaxmesh.errors import (
 from jaxmesh.frontends.stablehlo.shardings import axes_of
 from jaxmesh.frontends.stablehlo.text import StablehloText, import_text
 from jaxmesh.sharding.mesh import AnyMesh
-from jaxmesh.stages.stages import Traced
 
+T = TypeVar("T")
 _tree: Any = jax.tree
 
 
 def import_stablehlo(
-    text: StablehloText, mesh: AnyMesh, *, strict: bool = False, unannotated_on_devices: bool = False
-) -> Traced:
-    """Returns a function of a StableHLO module as a traced program over a mesh; see `from_mlir`.
+    text: StablehloText,
+    mesh: AnyMesh,
+    make: Callable[..., T],
+    *,
+    strict: bool = False,
+    unannotated_on_devices: bool = False,
+) -> T:
+    """Returns a function of a StableHLO module as `make` makes a traced program of it; see `jaxmesh.from_mlir`.
 
     With `unannotated_on_devices`, the arguments of a program for one device are on it. Upstream puts them there if it
     writes no mesh_shard.
@@ -65,7 +71,7 @@ def import_stablehlo(
     count = len(program.results)
     out_tree = _tree.structure(0 if count == 1 else (0,) * count)
     boundary = Boundary(function.name, mesh, in_tree, arguments, public=function.says_public)
-    return Traced(boundary, program.jaxpr, out_tree, program.assumptions, decisions=program.decisions)
+    return make(boundary, program.jaxpr, out_tree, program.assumptions, decisions=program.decisions)
 
 
 def _rename_axes(mesh: AnyMesh, names: tuple[str, ...]) -> AnyMesh:

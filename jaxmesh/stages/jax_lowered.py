@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Sequence
-from typing import Any
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.jax_stages import lower_with_jax
 from jaxmesh.stages.on_machine import OnMachine
+
+if TYPE_CHECKING:
+    from jaxmesh.stages.upstream import UpstreamResult
 
 
 class JaxLowered(OnMachine):
@@ -33,6 +38,45 @@ class JaxLowered(OnMachine):
         if isinstance(dialect, str) and dialect in ("stablehlo", "hlo"):
             return self.lower_with_jax().as_text(dialect, **options)
         return super().as_text(dialect, **options)
+
+    @abc.abstractmethod
+    def global_program(self) -> tuple[Callable[[], str] | None, Callable[..., Any]]:
+        """Returns a function that makes the StableHLO text of global shapes, or None, and the class of programs."""
+
+    def upstream(
+        self,
+        cluster: str = DEFAULT,
+        options: Mapping[str, str] | None = None,
+        *,
+        plugin: str | os.PathLike[str] | None = None,
+        timeout: float = 600,
+    ) -> UpstreamResult[Any]:
+        """Compiles the program with Tenstorrent's own compiler, tt-xla and tt-mlir; needs no board and no values.
+
+        The compiler runs in another Python environment, made by `jaxmesh upstream-env`, for a described machine. It gets
+        the program as JAX sends it: with global shapes and shardings, and with regions of `shard_map` or `mesh_shard` as
+        `sdy.manual_computation`.
+
+        Args:
+          cluster: the name of a machine in `jaxmesh.analysis.machines`, in any case.
+          options: compiler options of tt-xla.
+          plugin: the path of the plugin's library, or of a Python that has it; by default `JAXMESH_UPSTREAM_PYTHON`,
+            or the environment that `jaxmesh upstream-env` made.
+          timeout: how many seconds it may take.
+
+        Returns:
+          The texts of all its stages, `ttir`, `ttnn`, the `flatbuffer`, or its `refusal`; `program("ttnn")` reads a
+          text as a program. It is true if the program was compiled, and shows as a table.
+
+        Raises:
+          UpstreamError: the compiler was not found, does not start, crashed, or took too long.
+          MeshError: the machine has not enough devices.
+        """
+        from jaxmesh.stages.upstream import ask_upstream
+
+        text, make = self.global_program()
+        source = self.lower_with_jax(("cpu",)).as_text(debug_info=True) if text is None else text()
+        return ask_upstream(source, make, cluster=cluster, options=options, plugin=plugin, timeout=timeout)
 
     def compiler_ir(self, dialect: str | None = None) -> Any:
         """Returns JAX's module of the program that runs, as of `jax.stages.Lowered`."""

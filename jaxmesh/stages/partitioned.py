@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.frontends.jax.trace import TtirProgram
 from jaxmesh.frontends.stablehlo.shardings import as_spec, axes_of
-from jaxmesh.frontends.stablehlo.trace import Asked
+from jaxmesh.frontends.stablehlo.trace import Asked, on_mesh
+from jaxmesh.jaxprs.stablehlo import stablehlo_text
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.stages import Traced
 
@@ -27,7 +29,10 @@ def traced_program(program: TtirProgram, boundary: Boundary, asked: Asked) -> Tr
     kept = made.out_specs if asked.keeps else ()
     weak = tuple(i for i, a in enumerate(program.plain.out_avals) if a.weak_type)
     boundary = dataclasses.replace(boundary, arguments=arguments, kept=kept, weak=weak)
-    return Traced.of(boundary, program, made.decisions)
+    abstract = boundary.mesh.abstract_mesh if isinstance(boundary.mesh, Mesh) else boundary.mesh
+    ends = [[on_mesh(s, abstract) for s in row] for row in (asked.arguments, asked.results)]
+    source = functools.partial(stablehlo_text, program.plain, *ends, boundary.name)
+    return Traced.of(boundary, program, made.decisions, source)
 
 
 def _argument(argument: Argument, sharding: Any, presharded: bool, aval: Any, mesh: AnyMesh) -> Argument:

@@ -10,16 +10,16 @@ import dataclasses
 import functools
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import jax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
 
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import Collector, is_enabled
-from jaxmesh.dialects.residency import DEVICE, ResidencyMap
-from jaxmesh.dialects.signature import Argument, Boundary
+from jaxmesh.dialects.residency import ResidencyMap
+from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.textual import check_executable
 from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.emit.languages import EXPORTED, LOWERED, TRACED
@@ -38,7 +38,7 @@ from jaxmesh.runtime.distributed.collectives import spans_processes
 from jaxmesh.runtime.regions import Plan, plan_regions
 from jaxmesh.runtime.sharded import execute
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
-from jaxmesh.stages.arguments import as_tensor, check_call, flatten
+from jaxmesh.stages.arguments import as_tensor, check_call, flatten, whole_spec, wrap_result
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.compiled import Compiled as Compiled
 from jaxmesh.stages.jax_lowered import JaxLowered
@@ -68,18 +68,27 @@ class Traced(Stage):
         imported: PrintedText | None = None,
         residency: ResidencyMap | None = None,
         decisions: Sequence[Decision] = (),
+        stablehlo: Callable[[], str] | None = None,
     ) -> None:
         super().__init__(boundary, jaxpr, out_tree, inexpressible)
         self._assumptions = tuple(assumptions)
         self.imported = imported
         self._known_residency = residency
         self._decisions = tuple(decisions)
+        self.stablehlo = stablehlo
 
     @classmethod
-    def of(cls, boundary: Boundary, program: TtirProgram, decisions: Sequence[Decision] = ()) -> Traced:
+    def of(
+        cls,
+        boundary: Boundary,
+        program: TtirProgram,
+        decisions: Sequence[Decision] = (),
+        stablehlo: Callable[[], str] | None = None,
+    ) -> Traced:
         """Returns a traced function as a stage."""
         boundary = dataclasses.replace(boundary, out_specs=program.out_specs)
-        return cls(boundary, program.jaxpr, program.out_tree, program.assumptions, program.missing, decisions=decisions)
+        about = program.out_tree, program.assumptions, program.missing
+        return cls(boundary, program.jaxpr, *about, decisions=decisions, stablehlo=stablehlo)
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -181,6 +190,10 @@ class Lowered(JaxLowered):
         if program is not None and is_valid(program):
             return program
         return ttnn_program(self.residency, self._boundary, self._out_tree, groups, unroll_limit, strict, upstream)
+
+    def global_program(self) -> tuple[Callable[[], str] | None, Callable[..., Traced]]:
+        """Returns a function that makes the StableHLO text of global shapes, or None, and the class of programs."""
+        return None if self._traced is None else self._traced.stablehlo, Traced
 
     def export(
         self,
@@ -362,11 +375,11 @@ class Lowered(JaxLowered):
         if program is not self._jaxpr:
             plan = plan_regions(ResidencyMap(program, self._boundary.residencies))
         given = [x.data if isinstance(x, MeshTensor) else x for x in args]
-        in_specs = [_whole_spec(x, a) for x, a in zip(given, self._boundary.arguments, strict=True)]
+        in_specs = [whole_spec(x, a) for x, a in zip(given, self._boundary.arguments, strict=True)]
         kept = self._boundary.kept
         results = execute(plan, mesh, given, self._boundary.out_specs, in_specs, kept)
         outs = zip(results, self._jaxpr.out_avals, plan.residency.results, kept or [None] * len(results), strict=True)
-        wrapped = [x if spec is not None else _wrap(x, a, p, mesh) for x, a, p, spec in outs]
+        wrapped = [x if spec is not None else wrap_result(x, a, p, mesh) for x, a, p, spec in outs]
         for i in self._boundary.weak:
             wrapped[i] = compat.weakly_typed(wrapped[i])
         return jax.tree.unflatten(self._out_tree, wrapped)
@@ -382,16 +395,3 @@ class Lowered(JaxLowered):
 
     def __repr__(self) -> str:
         return f"Lowered({self._boundary.name}, mesh={self._boundary.sizes})"
-
-
-def _whole_spec(x: Any, argument: Argument) -> PartitionSpec | None:
-    """Returns the spec of an array on the mesh that is passed whole; None if it is stored as a tensor already."""
-    whole = argument.sharding is not None and argument.varying and x.ndim == len(argument.aval.shape)
-    return argument.sharding.spec if whole and argument.sharding is not None else None
-
-
-def _wrap(x: Any, aval: Any, residency: Any, mesh: AnyMesh) -> Any:
-    if residency is not DEVICE:
-        return x
-    varying = compat.varying_axes(aval)
-    return MeshTensor(x, mesh, [a for a in mesh.axis_names if a in varying])

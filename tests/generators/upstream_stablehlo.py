@@ -20,7 +20,7 @@ import jax
 import jaxmesh as jm
 from jaxmesh.frontends.mlir.module import load_text, public_functions
 from jaxmesh.sharding.mesh import emulate
-from jaxmesh.stages.from_mlir import decode_function, import_program
+from jaxmesh.stages.read_mlir import decode_function, import_program
 
 COLLECTIVES = "all_reduce|all_gather|reduce_scatter|all_to_all|collective_permute|all_slice|mesh_partition"
 EXPECTED = re.compile(r"CHECK(-NEXT|-SAME|-DAG|-COUNT-(\d+))?:")
@@ -57,7 +57,7 @@ def texts(piece: str) -> Iterator[tuple[str, str | Exception]]:
         return
     for function in public_functions(source) or [f for f in source.functions if f.has_body]:
         try:
-            traced = import_program(source, decode_function(source, function), None)
+            traced = import_program(source, decode_function(source, function), None, jm.Traced)
             traced.lower().as_text(strict=False)
             yield function.name, traced.as_text()
         except Exception as error:

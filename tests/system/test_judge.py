@@ -19,15 +19,10 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
+from jaxmesh.analysis.environments import clean_environment
 from jaxmesh.analysis.judge import Verdict, judge_folder
 from jaxmesh.analysis.judge.clusters import smallest_cluster
-from jaxmesh.analysis.judge.environment import (
-    VARIABLE,
-    Environment,
-    clean_environment,
-    default_folder,
-    find_environment,
-)
+from jaxmesh.analysis.judge.environment import TTNN, Environment, find_environment
 from jaxmesh.analysis.judge.runner.shapes import REAL_BYTES
 from jaxmesh.emit.export_folder import utils_text
 from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
@@ -39,8 +34,8 @@ PAGE = 4096
 @pytest.fixture(scope="module", autouse=True)
 def environment() -> Environment:
     """The Python that has ttnn; one that is named must have it."""
-    if not os.environ.get(VARIABLE) and not default_folder().exists():
-        pytest.skip(f"no ttnn here: {VARIABLE} is not set, and jaxmesh ttnn-env has made no {default_folder()}")
+    if not os.environ.get(TTNN.variable) and not TTNN.folder.exists():
+        pytest.skip(f"no ttnn here: {TTNN.variable} is not set, and jaxmesh ttnn-env has made no {TTNN.folder}")
     return find_environment()
 
 

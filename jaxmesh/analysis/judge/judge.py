@@ -12,15 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxmesh.analysis.environments import cache_folder, clean_environment
 from jaxmesh.analysis.judge.clusters import CLUSTERS, describe_cluster, smallest_cluster
-from jaxmesh.analysis.judge.environment import (
-    GET,
-    TESTED,
-    Environment,
-    cache_folder,
-    clean_environment,
-    find_environment,
-)
+from jaxmesh.analysis.judge.environment import TTNN, Environment, find_environment
 from jaxmesh.analysis.judge.runner.refusal import describe
 from jaxmesh.analysis.judge.verdict import ACCEPTED, DIED, REFUSED, DeviceMemory, Leak, Refusal, ScriptLine, Verdict
 from jaxmesh.analysis.machines import Machine
@@ -197,7 +191,7 @@ def _verdict(
     if "unusable" in report:
         raise TtnnError(
             f"ttnn {environment.version} of {str(environment.python)!r} cannot judge: {report['unusable']}; jaxmesh is "
-            f"tested with ttnn {TESTED}: {GET}."
+            f"tested with ttnn {TTNN.tested}: {TTNN.get}."
         )
     if "broken" in report:
         raise MissingFileError(
@@ -235,10 +229,11 @@ def _read(report: Path) -> dict[str, Any]:
 
 
 def _remarks(environment: Environment) -> tuple[str, ...]:
-    if environment.version == TESTED:
+    if environment.version == TTNN.tested:
         return ()
     return (
-        f"ttnn {environment.version} judged; jaxmesh is tested with {TESTED}, and other versions may say otherwise",
+        f"ttnn {environment.version} judged; jaxmesh is tested with {TTNN.tested}, and other versions may say "
+        "otherwise",
     )
 
 
@@ -271,7 +266,7 @@ def _dead(
         last = words.splitlines()[-1] if words else "it printed nothing"
         raise TtnnError(
             f"ttnn {environment.version} of {str(environment.python)!r} ended with {how} before the program began: "
-            f"{last.strip()}; {GET}."
+            f"{last.strip()}; {TTNN.get}."
         )
     # C++ reports an uncaught exception after "what():".
     why = describe(RuntimeError(words.partition("what():")[2].strip())) if "what():" in words else {"reason": ""}

@@ -12,11 +12,12 @@ from jaxmesh.dialects.ttir import (
     norms,
     pooling,
     reductions,
+    rows,
     shapes,
 )
 
 OPS: dict[str, OpDef] = {
     **attention.OPS, **collectives.OPS, **convolutions.OPS, **creation.OPS, **elementwise.OPS, **indexing.OPS,
-    **linear.OPS, **norms.OPS, **pooling.OPS, **reductions.OPS, **shapes.OPS,
+    **linear.OPS, **norms.OPS, **pooling.OPS, **reductions.OPS, **rows.OPS, **shapes.OPS,
 }  # fmt: skip
 """By name, without the dialect."""

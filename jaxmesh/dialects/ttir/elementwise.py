@@ -218,6 +218,9 @@ BITWISE: Mapping[str, tuple[Binary, bool]] = {
 }
 """By TTIR name: the operation on the bits of integers, and True if it takes truth values, too."""
 
+WIDENING = frozenset({"multiply", "pow", "logical_left_shift"})
+"""Operations on integers whose results may need more bits than their operands."""
+
 COMPARISONS: Mapping[str, Binary] = {
     "eq": lax.eq,
     "ne": lax.ne,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, attr, define, describe, expect, need
+from jaxmesh.dialects.op import Attribute, Call, OpDef, Shape, attr, define, describe, expect, need
 from jaxmesh.dialects.ttir.helpers import check_rank, convert, is_integer, jax, jnp, lax, require
 from jaxmesh.dialects.ttir.windows import FLATTENED, Pair, read_padding, read_pair
 
@@ -53,13 +53,19 @@ def _max_pool2d(call: Call) -> Any:
     return _window(call, x, np.array(least, x.dtype), lax.max, _pool_padding(call, x))
 
 
-@define(OPS, "avg_pool2d", 1, *_POOL, attr("count_include_pad", "bool", True), options=[FLATTENED])
+DIVISOR = Attribute("divisor_override", "int", form="i32", later=True)
+"""The number that each sum is divided by, in place of the number of elements of its window."""
+
+
+@define(OPS, "avg_pool2d", 1, *_POOL, attr("count_include_pad", "bool", True), DIVISOR, options=[FLATTENED])
 def _avg_pool2d(call: Call) -> Any:
     (x,) = call.operands
     pads = _pool_padding(call, x)
     zero = np.array(0, np.float32)
     total = _window(call, convert(x, jnp.float32), zero, lax.add, pads)
-    return convert(total / _counts(call, x.shape, pads), x.dtype)
+    divisor = call["divisor_override"]
+    require(call, divisor is None or divisor != 0, "divisor_override is 0")
+    return convert(total / (_counts(call, x.shape, pads) if divisor is None else np.float32(divisor)), x.dtype)
 
 
 def _counts(call: Call, shape: Shape, pads: tuple[Pair, Pair]) -> Any:

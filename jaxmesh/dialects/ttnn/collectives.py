@@ -81,6 +81,9 @@ def _point_to_point(call: Call) -> Any:
     names, sizes = tuple(call.mesh), tuple(call.mesh.values())
     sender, receiver = (_device(call, name, sizes) for name in ("sender_coord", "receiver_coord"))
     require(call, sender != receiver, f"sender_coord and receiver_coord are one device, {list(call['sender_coord'])}")
+    # An axis of one device numbers nothing.
+    names = tuple(n for n in names if call.mesh[n] > 1)
+    sizes = tuple(call.mesh[n] for n in names)
     if out is None:
         out = jnp.zeros(x.shape, x.dtype)
     alike = (out.shape, out.dtype) == (x.shape, x.dtype)

@@ -120,6 +120,9 @@ define(
 )
 
 
+TUNED = frozenset({"exp", "gelu", "round", "rsqrt", "sqrt"})
+"""Functions whose parameters inside of another op say how to compute; at 0 they are the plain functions."""
+
 # --- two and three operands ------------------------------------------------------------------------------------------
 
 _ACTIVATIONS = [attr("activations", "any", form="text", must_be_empty=True)]

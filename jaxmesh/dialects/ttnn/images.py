@@ -12,6 +12,7 @@ from typing import Any
 
 from jaxmesh.dialects.op import Attribute, Call, Form, Shape, attr, expect, need
 from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
+from jaxmesh.dialects.ttir.pooling import DIVISOR
 from jaxmesh.dialects.ttnn.data_types import BF16, FLOATS, NUMBERS
 from jaxmesh.dialects.ttnn.forms import PRODUCT, Forms, Gives, Takes, forms
 from jaxmesh.dialects.ttnn.op import (
@@ -205,6 +206,7 @@ define(
         *_POOL,
         expect("dilation", "ints", (1, 1), form="i32a"),
         attr("count_include_pad", "bool", True),
+        DIVISOR,
     ],
     options=_POOLED_HOW,
     meaning=_pool,

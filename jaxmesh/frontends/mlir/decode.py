@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -12,12 +12,15 @@ import numpy as np
 
 from jaxmesh.dialects import textual
 from jaxmesh.dialects.definitions import definition_of, has_trait
-from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.op import UPSTREAM, Trait
 from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
+from jaxmesh.dialects.ttir.elementwise import WIDENING
 from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir import quantization
 from jaxmesh.frontends.mlir.attributes import Values
-from jaxmesh.frontends.mlir.deviations import UPSTREAM, WrittenOp, attribute_types, deviations
+from jaxmesh.frontends.mlir.control_flow import functions_of
+from jaxmesh.frontends.mlir.deviations import WrittenOp, attribute_types, deviations
+from jaxmesh.frontends.mlir.fused import FUSED
 from jaxmesh.frontends.mlir.locations import of_argument, resolve
 from jaxmesh.frontends.mlir.module import (
     BoundaryAttributes,
@@ -33,9 +36,11 @@ from jaxmesh.frontends.mlir.types import Types, layout_of
 from jaxmesh.frontends.mlir.upgrade import (
     EMPTY,
     FUNCTION,
+    FUNCTIONS,
     LAYOUT,
     DecodedFunction,
     Upgrade,
+    blank_attributes,
     current_name,
     dropped_attributes,
     written_operands,
@@ -45,6 +50,7 @@ MAX_CALLS = 100
 MAX_OPS = 1_000_000
 """Calls are inlined: a few functions that call each other twice stand for any number of ops."""
 
+_WIDE = re.compile(r"x([us]?i64|index)\b")
 _HANDLE = re.compile(r"!ttnn\.(device|global_semaphore)$")
 """The types of mesh devices and semaphores."""
 DEVICE = Type((), np.dtype(np.int32), kind="device")
@@ -93,7 +99,7 @@ class _Decoder:
         self._named: dict[tuple[int, str], list[Function]] = {}
         for f in functions:
             self._named.setdefault((id(f.piece), f.name), []).append(f)
-        self.types = Types(self._note)
+        self.types = Types(self._note, narrows=True)
         self.promotes = False
         self.needs: str | None = None
         self.device_mesh: tuple[int, ...] | None = None
@@ -108,6 +114,7 @@ class _Decoder:
         self._functions: dict[Function, DecodedFunction] = {}
         self._open: list[Function] = []
         self._values: dict[int, Values] = {}
+        self._unblank: dict[tuple[str, int], tuple[Mapping[str, Any], Collection[str], Any]] = {}
         self._quantizes = any("!quant." in text for text in {f.piece.rewritten.text for f in functions})
 
     def _note(self, text: str) -> None:
@@ -153,7 +160,10 @@ class _Decoder:
                 results = [program.types[op.results[0]] for op in identities if number in op.used]
                 local = results[:1] if argument.local is None else [self.types(argument.local)]
                 for known in local:
-                    program.types[number] = replace(program.types[number], shape=known.shape, dtype=known.dtype)
+                    declared = program.types[number]
+                    # Of a program that is mapped by hand, upstream writes the full type there, and declares the local.
+                    if len(known.shape) != len(declared.shape) or all(map(int.__le__, known.shape, declared.shape)):
+                        program.types[number] = replace(declared, shape=known.shape, dtype=known.dtype)
 
     def _operation(
         self, function: Function, decoded: DecodedFunction, operation: Any, values: dict[Any, Value]
@@ -172,8 +182,8 @@ class _Decoder:
         for result, value_type in zip(operation.results, types, strict=True):
             values[result] = decoded.program.new(value_type)
         op.results = tuple(range(len(values) - len(types), len(values)))
-        callee = op.attributes.get(FUNCTION)
-        decoded.size += callee.size if isinstance(callee, DecodedFunction) else 1
+        callees = op.attributes.get(FUNCTIONS, (op.attributes.get(FUNCTION),))
+        decoded.size += sum(f.size if isinstance(f, DecodedFunction) else 1 for f in callees)
         decoded.writes_argument |= any(v < len(decoded.program.arguments) for v in written_operands(op))
         decoded.program.ops.append(op)
         decoded.lines.append(line)
@@ -187,7 +197,7 @@ class _Decoder:
         if len(operation.regions):
             raise VerifyError("has a region; no op of a program has one.")
         types = self._result_types(operation, function)
-        attributes = self._attributes(operation, function)
+        attributes, blank = self._without_blank(name, self._attributes(operation, function))
         dropped = dropped_attributes(definition_of(current_name(name)), operation.attributes)
         if dropped:
             attributes = {k: v for k, v in attributes.items() if k not in dropped}
@@ -199,9 +209,12 @@ class _Decoder:
         if self.promotes and f"ttnn.{attributes.get('composite_name')}" in textual.OPS:
             name, attributes = textual.promoted_composite(attributes)
         if has_trait(name, Trait.CALL):
-            attributes = {FUNCTION: self._callee(attributes, function)}
+            callee = attributes.get("callee", attributes.get("decomposition", ""))
+            attributes = {FUNCTION: self._callee(callee, function)}
+        elif has_trait(name, Trait.CONTROL_FLOW):
+            attributes = {**attributes, FUNCTIONS: tuple(self._callee(f, function) for f in functions_of(attributes))}
         elif name not in EMPTY and name == operation.name:
-            self._compare(name, operation, dropped)
+            self._compare(name, operation, dropped, blank)
         text = function.piece.rewritten
         location = resolve(text.locations[self._line], text.aliases) if self._line in text.locations else ""
         return Op(name, operands, (), attributes, location), types
@@ -210,9 +223,19 @@ class _Decoder:
         results, is_ttnn = list(operation.results), operation.name.startswith("ttnn.")
         handle = _HANDLE.match(str(results[0].type)) if is_ttnn and results else None
         if handle is None:
+            self._check_width(operation.name, results)
             return [self._type(r.type, function, layouts=is_ttnn) for r in results]
         self._handles.update(results)
         return [replace(DEVICE, kind=handle[1])] * len(results)
+
+    def _check_width(self, op: str, results: Sequence[Any]) -> None:
+        """Reports an op that may need more than 32 bits of an integer of 64."""
+        found = _WIDE.search(str(results[0].type)) if op.partition(".")[2] in WIDENING and results else None
+        if found is not None and self.types(results[0].type).dtype.itemsize < 8:
+            self.deviations[WrittenOp(op, frozenset(), 0, 0, 0)] = (
+                f"line {self._line}: {op} of {found[1]} is computed in 32 bits, and is right if its result fits; for "
+                'all bits call jax.config.update("jax_enable_x64", True).'
+            )
 
     def _type(self, written: Any, function: Function, *, layouts: bool) -> Type:
         """Returns a tensor type; with `layouts`, its layout of TTNN too. MLIR has each type once."""
@@ -270,11 +293,24 @@ class _Decoder:
             return found
         return found | {pair for pair in attribute_types(attributes) if pair[0] != PROPERTIES}
 
-    def _compare(self, op: str, operation: Any, dropped: Sequence[str]) -> None:
+    def _without_blank(self, op: str, attributes: Mapping[str, Any]) -> tuple[Mapping[str, Any], Collection[str]]:
+        """Returns the attributes without unknown ones at blank values, and the names of the latter."""
+        key = op, id(attributes)
+        if key not in self._unblank:
+            blank = blank_attributes(definition_of(current_name(op)), attributes)
+            kept = {k: v for k, v in attributes.items() if k not in blank} if blank else attributes
+            # The attributes stay alive, and with them the number that they are known by.
+            self._unblank[key] = kept, blank, attributes
+        kept, blank, _ = self._unblank[key]
+        return kept, blank
+
+    def _compare(self, op: str, operation: Any, dropped: Sequence[str], blank: Collection[str]) -> None:
         """Compares the first of equally written ops with upstream's definition."""
         operands = list(operation.operands)
         devices = sum(v in self._handles for v in operands) if self._handles else 0
         types = self._types_of_attributes(operation)
+        if blank or any(k in FUSED for k, _ in types):
+            types = frozenset((k, v) for k, v in types if k not in blank and k not in FUSED)
         written = WrittenOp(op, types, len(operands) - devices, devices, len(operation.results))
         if written not in self._compared:
             self._compared.add(written)
@@ -294,8 +330,8 @@ class _Decoder:
             found = {**found, **rest}
         return found
 
-    def _callee(self, attributes: Mapping[str, Any], caller: Function) -> DecodedFunction:
-        name = str(attributes.get("callee", attributes.get("decomposition", ""))).removeprefix("@").strip('"')
+    def _callee(self, symbol: Any, caller: Function) -> DecodedFunction:
+        name = str(symbol).removeprefix("@").strip('"')
         named = self._named.get((id(caller.piece), name))
         if named is None:
             raise VerifyError(f"calls @{name[:80]}, which the file does not define.")

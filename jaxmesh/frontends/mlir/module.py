@@ -62,6 +62,7 @@ class Source:
 
     functions: tuple[Function, ...]
     run_lines: tuple[RunLine, ...]
+    text: str
 
 
 def load_text(text: str) -> Source:
@@ -71,7 +72,7 @@ def load_text(text: str) -> Source:
         for piece in parse(text)
         for op in outermost(piece.module.operation, lambda op: op.name == "func.func")
     )
-    return Source(tuple(functions), tuple(run_lines(text)))
+    return Source(tuple(functions), tuple(run_lines(text)), text)
 
 
 def outermost(root: Any, wanted: Callable[[Any], bool]) -> list[Any]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Value
+from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Value
 from jaxmesh.frontends.mlir.module import BoundaryAttributes
 from jaxmesh.frontends.mlir.text import Text
 
@@ -56,6 +60,28 @@ def results_to_copy(text: Text) -> list[bool]:
             constant.update(op.results)
     rows = zip(text.program.results, text.results, strict=True)
     return [port.value in constant and declared.status == "presharded" for port, declared in rows]
+
+
+def with_element_types(text: Text, dtypes: Sequence[np.dtype[Any]]) -> Text:
+    """Returns the text with arguments of other element types, which it converts to its own first.
+
+    Upstream's runtime converts arguments to the types that devices hold: truth values to bfloat16, for one.
+    """
+    program, made = text.program, list[Op]()
+    for number, dtype in enumerate(dtypes):
+        own = program.types[number]
+        if dtype != own.dtype:
+            inside = program.new(own)
+            program.types[number] = replace(own, dtype=dtype, layout="")
+            for op in program.ops:
+                op.operands = tuple([inside if v == number else v for v in op.operands])
+            program.results = [replace(p, value=inside) if p.value == number else p for p in program.results]
+            made.append(Op("ttnn.to_layout", (number,), (inside,), NO_ATTRIBUTES))
+    if not made:
+        return text
+    program.ops[:0] = made
+    lines, names = [text.function.line] * len(made), [op.name for op in made]
+    return replace(text, lines=[*lines, *text.lines], names=[*names, *text.names], is_current=False)
 
 
 def _has_transfers(text: Text) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, cast
 
@@ -23,9 +23,10 @@ from jaxmesh.dialects.ttir.windows import FLATTENED
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.errors import MeshMismatchError, ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import quantization
+from jaxmesh.frontends.mlir.control_flow import CONTROL_FLOW
 from jaxmesh.frontends.mlir.placement import results_to_copy
 from jaxmesh.frontends.mlir.text import Text, add_location
-from jaxmesh.frontends.mlir.upgrade import EMPTY, definition_named, is_integers
+from jaxmesh.frontends.mlir.upgrade import EMPTY, FUNCTIONS, Upgrade, definition_named, is_integers
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.evaluate import bind, interpret, trace_typed
 from jaxmesh.sharding.shard_attributes import counts_per_dim
@@ -141,11 +142,13 @@ def _as_aval(known: Type) -> jax.ShapeDtypeStruct:
 class _Run:
     """One trace."""
 
-    text: Text
+    text: Text | Upgrade
     mesh: dict[str, int]
     settings: Settings
     outcome: Outcome
     cache: OpCache = field(default_factory=OpCache)
+    keeps_ops: bool = True
+    """False of a function that a loop or a branch calls, which has the equations of each op."""
     place: tuple[int, str] = (0, "")
     """The line and the name of the present op."""
 
@@ -186,6 +189,9 @@ class _Run:
             return [self._mesh_shard(op, operands)]
         tensors = [x for x in operands if x is not _DEVICE]
         types = tuple([_as_aval(t) for v in op.results if (t := self.text.program.types[v]).kind == "tensor"])
+        if op.name in CONTROL_FLOW:
+            inside = [replace(self, text=f, cache=OpCache(), keeps_ops=False) for f in op.attributes[FUNCTIONS]]
+            return CONTROL_FLOW[op.name](op, [run.program for run in inside], tensors)
         special = _TTNN.get(op.name)
         if special is not None:
             return special(self, op, tensors, types)
@@ -224,7 +230,7 @@ class _Run:
         def describe() -> ImportedOp | None:
             if casts:
                 self.outcome.casts.append(f"{self.at}: {casts[0]}")
-            if casts or definition is not definition_of(op.name):
+            if casts or not self.keeps_ops or definition is not definition_of(op.name):
                 return None
             dialect, _, name = op.name.partition(".")
             return imported_op(dialect, name, attributes, inputs)

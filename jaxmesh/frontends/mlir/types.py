@@ -39,14 +39,19 @@ MAX_RANK = 128
 Note = Callable[[str], None]
 
 
-def dtype_named(name: str, *, wide: bool) -> Any:
-    """Returns the dtype of an element type's name; 64-bit ones where `wide` or where JAX holds them."""
+def dtype_named(name: str, *, wide: bool, narrows: bool = False) -> Any:
+    """Returns the dtype of an element type's name; 64-bit ones where `wide` or where JAX holds them.
+
+    With `narrows`, integers of 64 bits are held in 32, as JAX holds them outside its x64 mode.
+    """
     known = _FLOATS.get(name)
     integer = _INTEGER.match(name)
     if integer is not None:
         known = ("uint" if integer.group(1) == "u" else "int") + integer.group(2)
     if known is None:
         raise UnsupportedError(f"the element type {name[:60]} has no JAX type; cast it to one that has before export.")
+    if narrows and known in ("int64", "uint64") and not (wide or _x64()):
+        known = known.replace("64", "32")
     if known in _WIDE and not (wide or _x64()):
         raise UnsupportedError(
             f"the element type {name} is 64 bits wide, and JAX holds it only in its x64 mode; switch it on with "
@@ -64,11 +69,13 @@ def _x64() -> bool:
 class Types:
     """Converts tensor types; MLIR keeps each type once, so its identity is the key.
 
-    With `wide`, 64-bit elements are always taken: the elements of attributes are NumPy's, not JAX's.
+    With `wide`, 64-bit elements are always taken: the elements of attributes are NumPy's, not JAX's. For `narrows` see
+    `dtype_named`.
     """
 
     note: Note
     wide: bool = False
+    narrows: bool = False
     known: dict[Any, jax.ShapeDtypeStruct] = field(default_factory=dict[Any, jax.ShapeDtypeStruct])
 
     def __call__(self, written: Any) -> jax.ShapeDtypeStruct:
@@ -96,7 +103,10 @@ class Types:
                 return jax.ShapeDtypeStruct(shape, jnp.dtype(_TT[element]))
         if quantized(element) is not None:
             return jax.ShapeDtypeStruct(shape, jnp.dtype(STORAGE))
-        return jax.ShapeDtypeStruct(shape, self._block(element) or dtype_named(element, wide=self.wide))
+        return jax.ShapeDtypeStruct(shape, self._block(element) or self._plain(element))
+
+    def _plain(self, name: str) -> Any:
+        return dtype_named(name, wide=self.wide, narrows=self.narrows)
 
     def _block(self, name: str) -> Any:
         """Returns bfloat16 for block floats, which have 7 bits of fraction or less; None for other types."""

@@ -7,7 +7,7 @@ activation, ops of TTIR under TTNN's name, and ops whose definition has changed 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -18,14 +18,17 @@ from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait
 from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes
 from jaxmesh.dialects.ttir.windows import FLATTENED
-from jaxmesh.errors import UnsupportedError, VerifyError
+from jaxmesh.errors import VerifyError
 from jaxmesh.frontends.mlir.attributes import entries
+from jaxmesh.frontends.mlir.fused import AFTER, FUSED, activation_of, fused_functions
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
 from jaxmesh.frontends.mlir.text import add_location
 from jaxmesh.frontends.mlir.ttnn_configs import CONFIGS, LONGEST
 
 FUNCTION = "function"
 """The attribute of a decoded call that has its `DecodedFunction`."""
+FUNCTIONS = "functions"
+"""The attribute of a loop or a branch that has its functions: each a `DecodedFunction`, then an `Upgrade`."""
 EMPTY = frozenset({"ttir.empty", "tensor.empty"})
 """Ops that allocate a tensor, which texts of earlier versions pass as a destination."""
 LAYOUT = "jaxmesh.layout"
@@ -92,6 +95,20 @@ def dropped_attributes(definition: OpDef | None, attributes: Any) -> list[str]:
     return [name for name in names if name != PROPERTIES and "." not in name and name not in known]
 
 
+def blank_attributes(definition: OpDef | None, attributes: Mapping[str, Any]) -> list[str]:
+    """Returns the attributes of a later upstream, which the definition lacks, at values that ask for nothing."""
+    if definition is None or Trait.CALL in definition.traits:
+        return []
+    former = definition.former.by_name.keys() if definition.former else frozenset[str]()
+    known = _OFTEN | definition.by_name.keys() | definition.options | former
+    return [name for name, value in attributes.items() if "." not in name and name not in known and _is_blank(value)]
+
+
+def _is_blank(value: Any) -> bool:
+    empty = isinstance(value, (tuple, str, dict)) and not value
+    return value is None or value is False or empty or value in ("none", "None")
+
+
 def definition_named(name: str) -> OpDef | None:
     """Returns the definition of an op of an upgraded program; None if it is not defined.
 
@@ -109,20 +126,6 @@ def written_operands(op: Op) -> tuple[Value, ...]:
     definition = None if op.results else definition_of(current_name(op.name))
     number = None if definition is None else definition.overwritten
     return () if number is None else op.used[number : number + 1]
-
-
-def activation_of(name: str, attributes: Mapping[str, Any]) -> str:
-    """Returns the op that a product of TTNN applies to its result; empty for a plain product."""
-    activation = attributes.get("activation") if name in ("ttnn.matmul", "ttnn.linear") else None
-    if activation is None:
-        return ""
-    definition = definition_of(f"ttnn.{activation}")
-    is_unary = definition is not None and definition.operands == (1, 1) and Trait.MEMORY not in definition.traits
-    if definition is None or not is_unary or any(a.required for a in definition.attributes):
-        raise UnsupportedError(
-            f"activation = {activation!r:.60} is not a function of one tensor; write the activation as a separate op."
-        )
-    return f"ttnn.{activation}"
 
 
 @dataclass(slots=True)
@@ -162,6 +165,11 @@ class Upgrade:
             callee = op.attributes.get(FUNCTION)
             if isinstance(callee, DecodedFunction):
                 values_of = self.function(callee, operands)
+            elif FUNCTIONS in op.attributes:
+                self.is_current = False
+                attributes = {**op.attributes, FUNCTIONS: tuple(map(Upgrade.of, op.attributes[FUNCTIONS]))}
+                made = Op(op.name, tuple(operands), (), attributes, op.line)
+                values_of = self._append(made, [source.types[v] for v in op.results], line, op.name)
             else:
                 try:
                     values_of = self._op(op, line, operands, [source.types[v] for v in op.results])
@@ -172,6 +180,8 @@ class Upgrade:
         return [values[port.value] for port in source.results]
 
     def _op(self, op: Op, line: int, operands: list[Value], types: list[Type]) -> Sequence[Value]:
+        if fused := fused_functions(op.attributes):
+            return self._unfused(op, line, operands, types, fused)
         activation = activation_of(op.name, op.attributes)
         name, definition = self._definition(op)
         operands = self._without_destinations(op.name, definition, operands, types)
@@ -185,6 +195,24 @@ class Upgrade:
         if op.name in EMPTY:
             self.unwritten.update(results)
         return results
+
+    def _unfused(
+        self, op: Op, line: int, operands: list[Value], types: list[Type], fused: Mapping[str, Sequence[str]]
+    ) -> Sequence[Value]:
+        """Appends an op without the functions that it applies to its operands and its result, and these beside it."""
+        self.is_current = False
+
+        def apply(value: Value, functions: Sequence[str]) -> Value:
+            for name in functions:
+                (value,) = self._append(
+                    Op(name, (value,), (), NO_ATTRIBUTES, op.line), [self.program.types[value]], line, name
+                )
+            return value
+
+        given = [apply(v, fused.get(name, ())) for name, v in zip(FUSED, operands, strict=False)]
+        plain = replace(op, attributes={k: v for k, v in op.attributes.items() if k not in fused})
+        results = self._op(plain, line, [*given, *operands[len(given) :]], types)
+        return [apply(v, fused.get(AFTER, ())) for v in results]
 
     def _append(self, op: Op, types: Sequence[Type], line: int, name: str) -> tuple[Value, ...]:
         definition = None if types else definition_named(op.name)

@@ -170,7 +170,7 @@ def partition_program(plain: Jaxpr, asked: Asked, mesh: AnyMesh) -> ImportedProg
 
     abstract: AbstractMesh = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
     _check_equations(plain, abstract)
-    ends = [_on(s, abstract) for s in asked.arguments], [_on(s, abstract) for s in asked.results]
+    ends = [on_mesh(s, abstract) for s in asked.arguments], [on_mesh(s, abstract) for s in asked.results]
     kept: list[Eqn] = []
     try:
         module = lower_to_stablehlo(keep_equations(plain, kept), *ends)
@@ -201,7 +201,7 @@ def _kept_equation(eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh) -> list[Any
     return evaluate.bind(eqn, [spread(x, axes) for x in operands])
 
 
-def _on(sharding: NamedSharding | None, mesh: AbstractMesh) -> NamedSharding | None:
+def on_mesh(sharding: NamedSharding | None, mesh: AbstractMesh) -> NamedSharding | None:
     """Returns a sharding over a mesh without devices."""
     return None if sharding is None else NamedSharding(mesh, sharding.spec)
 

@@ -2,5 +2,6 @@
 
 from tests.generators.ttir_cases.basic import BASIC
 from tests.generators.ttir_cases.neural import NEURAL
+from tests.generators.ttir_cases.rows import rows
 
-CASES = [*BASIC, *NEURAL]
+CASES = [*BASIC, *NEURAL, *rows()]

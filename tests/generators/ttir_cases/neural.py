@@ -301,6 +301,10 @@ def windows() -> Iterator[Case]:
         for spec in (F(2, 6, 7, 2), N(1, 6, 7, 2), H(1, 6, 7, 2)):
             yield Case("max_pool2d", (spec,), lambda x, a=a: pooled(x, a, False), a, spec.dtype)
         yield Case("avg_pool2d", (F(2, 6, 7, 2),), lambda x, a=a: pooled(x, a, True), a)
+        area = math.prod(pairs(a["kernel"]))
+        if not a.get("ceil_mode", False):
+            yield Case("avg_pool2d", (F(2, 6, 7, 2),), lambda x, a=a, n=area: pooled(x, a, True) * (n / 3),
+                       a | {"divisor_override": 3, "count_include_pad": True})  # fmt: skip
         inside = a | {"count_include_pad": False}
         yield Case("avg_pool2d", (H(1, 6, 7, 2),), lambda x, a=inside: pooled(x, a, True), inside)
     for make in (F, H):

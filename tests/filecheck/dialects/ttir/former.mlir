@@ -66,6 +66,14 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
     return %0 : tensor<3x4xf32>
   }
 
+  // CHECK-LABEL: func.func @rows(
+  func.func @rows(%arg0: tensor<1x6x4xf32>, %arg1: tensor<1x1x2xi32>) -> tensor<1x6x4xf32> {
+    // CHECK-NOT: "ttir.rows
+    %0 = "ttir.rows_gather"(%arg0, %arg1) <{column = false, fill_out_of_bounds = true, sizes = array<i64: 6>, windows = array<i64: 1>}> : (tensor<1x6x4xf32>, tensor<1x1x2xi32>) -> tensor<1x2x4xf32>
+    %1 = "ttir.rows_scatter"(%arg0, %arg1, %0) <{column = false, reduce = #ttcore.reduce_type<sum>, sizes = array<i64: 6>, windows = array<i64: 1>}> : (tensor<1x6x4xf32>, tensor<1x1x2xi32>, tensor<1x2x4xf32>) -> tensor<1x6x4xf32>
+    return %1 : tensor<1x6x4xf32>
+  }
+
   // CHECK-LABEL: func.func @elu(
   func.func @elu(%arg0: tensor<9xf32>) -> tensor<9xf32> {
     // CHECK-NOT: "ttir.elu"

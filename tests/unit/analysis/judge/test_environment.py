@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from jaxmesh.analysis.judge import environment, judge, judge_folder
-from jaxmesh.analysis.judge.environment import VARIABLE, base_python, check_python, find_environment, make_environment
+from jaxmesh.analysis.judge.environment import TTNN, check_python, find_environment, make_environment
 from jaxmesh.cli.main import main
 from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
 
+VARIABLE = TTNN.variable
 GET = r"make one with `jaxmesh ttnn-env`.*--ttnn-python, python= or JAXMESH_TTNN_PYTHON"
 
 
@@ -178,18 +179,18 @@ def test_a_fitting_python_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
     with pytest.raises(TtnnError, match=r"published for Python 3.12 and 3.10 alone, and none is on the path"):
-        base_python()
+        TTNN.base_python()
     old = executable(tmp_path / "pyenv" / "versions" / "3.10.2" / "bin" / "python", fake.format("3.10"))
-    assert base_python() == old
+    assert TTNN.base_python() == old
     # A link of pyenv that starts nothing, as it is without a chosen version.
     executable(tmp_path / "path" / "python3.12", "#!/bin/sh\nexit 127\n")
-    assert base_python() == old
+    assert TTNN.base_python() == old
     new = executable(tmp_path / "pyenv" / "versions" / "3.12.9" / "bin" / "python", fake.format("3.12"))
     newest = executable(tmp_path / "pyenv" / "versions" / "3.12.10" / "bin" / "python", fake.format("3.12"))
-    assert base_python() == newest
-    assert base_python(new) == new
+    assert TTNN.base_python() == newest
+    assert TTNN.base_python(new) == new
     with pytest.raises(TtnnError, match="is another one"):
-        base_python(executable(tmp_path / "other", fake.format("3.13")))
+        TTNN.base_python(executable(tmp_path / "other", fake.format("3.13")))
 
 
 def test_an_environment_goes_into_a_new_folder(tmp_path: Path) -> None:
@@ -238,7 +239,7 @@ def test_the_command_tells_how_another_folder_is_found(
         asked.append((folder, version, python))
         return environment.Environment(folder / "bin" / "python", version, True)
 
-    monkeypatch.setattr("jaxmesh.cli.ttnn_env.make_environment", make)
+    monkeypatch.setattr(environment, "make_environment", make)
     assert main(["ttnn-env"]) == 0
     assert capsys.readouterr().out == f"ttnn 0.81.1 in {tmp_path}/cache/jaxmesh/ttnn\n"
     assert main(["ttnn-env", str(tmp_path / "x"), "--version", "0.77.0", "--python", "p"]) == 0

@@ -307,11 +307,34 @@ def test_wide_types_need_x64() -> None:
         assert jm.from_mlir(text).in_avals[0].dtype == np.float64
 
 
-@pytest.mark.parametrize("kind", ["i64", "ui64", "si64", "index", "complex<f64>"])
-def test_wide_types_are_never_narrowed(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["f64", "complex<f64>"])
+def test_wide_numbers_are_never_narrowed(kind: str) -> None:
     text = f'func.func @main() {{\n%0 = "ttir.zeros"() : () -> tensor<2x{kind}>\nreturn }}'
     with pytest.raises(jm.UnsupportedError, match=r"line 2: ttir.zeros: .*64 bits"):
         jm.from_mlir(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("i64", "int32"), ("ui64", "uint32"), ("si64", "int32"), ("index", "int32")]
+)
+def test_wide_indices_are_held_as_jax_holds_them(kind: str, dtype: str) -> None:
+    def text(value: int, op: str = "add") -> str:
+        return (
+            f"func.func @main(%x: tensor<2x{kind}>) -> tensor<2x{kind}> {{\n"
+            f'%0 = "ttir.constant"() <{{value = dense<{value}> : tensor<2x{kind}>}}> : () -> tensor<2x{kind}>\n'
+            f'%1 = "ttir.{op}"(%x, %0) : (tensor<2x{kind}>, tensor<2x{kind}>) -> tensor<2x{kind}>\n'
+            f"return %1 : tensor<2x{kind}> }}"
+        )
+
+    traced = jm.from_mlir(text(5))
+    assert traced.in_avals[0].dtype == dtype
+    np.testing.assert_array_equal(traced.lower().compile()(np.array([1, 2], dtype)), [6, 7])
+    with pytest.raises(jm.VerifyError, match=r"line 2: ttir.constant: .*1099511627776"):
+        jm.from_mlir(text(2**40))
+    with pytest.warns(jm.DeviationWarning, match=r"line 3: ttir.multiply of .* is computed in 32 bits"):
+        jm.from_mlir(text(5, "multiply"))
+    with jax.enable_x64(True):
+        assert jm.from_mlir(text(2**40)).in_avals[0].dtype == dtype.replace("32", "64")
 
 
 def test_block_floats_are_bfloat16_with_a_warning() -> None:

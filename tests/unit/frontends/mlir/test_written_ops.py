@@ -48,7 +48,10 @@ def test_an_attribute_that_upstream_carries_along_is_left_out_with_a_warning(wri
 @pytest.mark.parametrize("written", ["<{dims = 1 : i32, dim = 0 : si32}>", "{dims = 1 : i32, dim = 0 : si32}"])
 def test_a_misspelled_attribute_is_an_error(written: str) -> None:
     line = f'  %r = "ttir.concat"(%a, %a) {written} : (tensor<4xf32>, tensor<4xf32>) -> tensor<8xf32>'
-    with pytest.raises(jm.VerifyError, match=r"^line 2: ttir.concat has no attribute 'dims'; its attributes are: dim"):
+    with pytest.raises(
+        jm.VerifyError,
+        match=r"^line 2: ttir.concat has no attribute 'dims' in tt-mlir 19c86fca; its attributes are: dim",
+    ):
         jm.from_mlir(function("4xf32", line, "8xf32"), jm.make_mesh((1, 1)))
 
 
@@ -109,13 +112,43 @@ def test_an_empty_list_of_activations_is_read_and_not_kept(name: str) -> None:
     text = function(f"{kind} {kind}", line, kind)
     traced, without = (jm.from_mlir(t, jm.make_mesh((1, 1))) for t in (text, text.replace(" <{activations = []}>", "")))
     assert [traced.lower().as_text(t) for t in LOWERED] == [without.lower().as_text(t) for t in LOWERED]
-    with pytest.raises(jm.VerifyError, match=rf"ttnn\.{name}: attribute 'activations' must be empty, got \('relu',\)"):
-        jm.from_mlir(text.replace("[]", '["relu"]'), jm.make_mesh((1, 1)))
+
+
+LATER = "<{{activations = [{0}], input_tensor_a_activations = [{1}], input_tensor_b_activations = [{2}]}}>"
+
+
+def fused(after: str, first: str, second: str) -> str:
+    names = [", ".join(f"#ttnn.unary_with_param<{f}>" for f in row.split(" + ") if f) for row in (after, first, second)]
+    line = f'  %r = "ttnn.subtract"(%a, %b) {LATER.format(*names)} : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>'
+    return function("4xf32 4xf32", line, "4xf32")
+
+
+def test_functions_of_operands_and_of_the_result_are_applied() -> None:
+    x, y = np.array([1.4, -2.6, 3.5, 4.0], np.float32), np.array([0.5, 2.0, 3.0, 9.0], np.float32)
+    text = fused("op_type = abs + op_type = log1p", "op_type = round, params = [0.000000e+00 : f32]", "op_type = rsqrt")
+    want = np.log1p(np.abs(np.round(x) - 1 / np.sqrt(y)))
+    np.testing.assert_allclose(jm.from_mlir(text, jm.make_mesh((1, 1))).lower().compile()(x, y), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("function", ["op_type = pad", "op_type = relu_max, params = [6.000000e+00 : f32]"])
+def test_a_function_of_another_kind_is_an_error(function: str) -> None:
+    with pytest.raises(jm.UnsupportedError, match=r"^line 2: ttnn\.subtract: .*separate op"):
+        jm.from_mlir(fused(function, "", ""), jm.make_mesh((1, 1)))
+
+
+@pytest.mark.parametrize("blank", ["[]", "false", '""', '"none"', "{}"])
+def test_an_unknown_attribute_that_asks_for_nothing_is_left_out(blank: str) -> None:
+    line = f'  %r = "ttnn.add"(%a, %a) <{{foo = {blank}}}> : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>'
+    x = np.arange(4, dtype=np.float32)
+    traced = jm.from_mlir(function("4xf32", line, "4xf32"), jm.make_mesh((1, 1)), strict=True)
+    np.testing.assert_array_equal(traced.lower().compile()(x), 2 * x)
 
 
 def test_an_unknown_attribute_is_an_error_of_its_own_dialect() -> None:
     line = '  %r = "ttnn.add"(%a, %a) <{foo = 1 : i32}> : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>'
-    with pytest.raises(jm.VerifyError, match=r"ttnn\.add has no attribute 'foo'; it has no attributes\."):
+    with pytest.raises(
+        jm.VerifyError, match=r"ttnn\.add has no attribute 'foo' in tt-mlir 19c86fca; it has no attributes\."
+    ):
         jm.from_mlir(function("4xf32", line, "4xf32"), jm.make_mesh((1, 1)))
 
 

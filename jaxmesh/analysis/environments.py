@@ -1,0 +1,182 @@
+"""Tenstorrent's libraries in Python environments that hold nothing else: finds, checks and creates them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jaxmesh.errors import JaxmeshError
+
+_SECONDS = 120
+"""The time limit of a query to another Python, in seconds; its first start after an installation reads many files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A library that runs in another Python.
+
+    Attributes:
+      name: of the library, for messages.
+      requirement: the name of its package on an index.
+      tested: the version that jaxmesh is tested with.
+      pythons: the versions of Python for which it is published, best first.
+      variable: the environment variable that names a Python which has it.
+      command: the command of jaxmesh that installs it.
+      megabytes: the size of its environment.
+      options: how a caller names a Python.
+      error: the class of errors.
+      question: a script that prints the version of Python (`python`), and the `version` and `folder` of the library,
+        or None, as JSON.
+    """
+
+    name: str
+    requirement: str
+    tested: str
+    pythons: tuple[str, ...]
+    variable: str
+    command: str
+    megabytes: int
+    options: str
+    error: type[JaxmeshError]
+    question: str
+
+    @property
+    def get(self) -> str:
+        """The remedy for a missing library."""
+        return (
+            f"make one with `jaxmesh {self.command}` (it needs a package index, {self.megabytes} MB, and Python "
+            f"{' or '.join(self.pythons)}), or name a Python that has it with {self.options} or {self.variable}"
+        )
+
+    @property
+    def folder(self) -> Path:
+        """The default folder of the environment that the command creates."""
+        return cache_folder() / self.command.partition("-")[0]
+
+    # --- finding an environment ---------------------------------------------------------------------------------------
+
+    def find(self, python: str | os.PathLike[str] | None = None) -> tuple[Path, str]:
+        """Returns the given Python, the Python in the variable, or the Python of the command, and why it was taken."""
+        named = os.environ.get(self.variable)
+        if python is not None:
+            return Path(python), "it was given"
+        if named:
+            return Path(named), f"{self.variable} names it"
+        own = self.folder / "bin" / "python"
+        if not own.exists():
+            raise self.error(
+                f"{self.name} needs its own Python environment, and {str(own)!r} does not exist; {self.get}."
+            )
+        return own, f"`jaxmesh {self.command}` made it"
+
+    def ask(self, python: Path, why: str) -> Mapping[str, Any]:
+        """Returns what a Python answers to the question: the library's version and folder, and further entries.
+
+        Raises the library's error if the Python cannot be started, or the library is not installed in it.
+        """
+        problem = f"the Python for {self.name} is {str(python)!r} ({why}), but"
+        try:
+            done = _start([python, "-c", self.question])
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise self.error(f"{problem} it cannot be started: {error}; {self.get}.") from None
+        try:
+            answer = json.loads(done.stdout)
+            version, own, folder = answer["version"], answer["python"], answer["folder"]
+        except (ValueError, KeyError, TypeError):
+            raise self.error(f"{problem} it does not run Python ({_last_line(done)}); {self.get}.") from None
+        if folder is None or version is None:
+            fits = any(own.startswith(f"{p}.") for p in self.pythons)
+            wheels = "" if fits else f", which is published for Python {' and '.join(self.pythons)} alone"
+            raise self.error(f"{problem} {self.name} is not installed in this Python {own}{wheels}; {self.get}.")
+        return answer
+
+    # --- creating an environment --------------------------------------------------------------------------------------
+
+    def base_python(self, requested: str | os.PathLike[str] | None = None) -> Path:
+        """Returns a Python that can create an environment for the library.
+
+        Raises the library's error if no supported Python is there, or `requested` is of another version.
+        """
+        wanted = f"{self.name} is published for Python {' and '.join(self.pythons)} alone"
+        if requested is not None:
+            if not self._fits(Path(requested)):
+                raise self.error(f"{wanted}, but {str(requested)!r} is another one; give another with --python.")
+            return Path(requested)
+        for python in self._candidates():
+            if self._fits(python):
+                return python
+        raise self.error(f"{wanted}, and none is on the path or among pyenv's; install one, or name it with --python.")
+
+    def install(self, folder: Path, version: str, python: str | os.PathLike[str] | None = None) -> Path:
+        """Creates a virtual environment with the library, or completes one; returns its Python.
+
+        Raises the library's error if no supported Python is there, or pip cannot install the library, with its reason.
+        """
+        own = folder / "bin" / "python"
+        if not own.exists():
+            if folder.exists() and any(folder.iterdir()):
+                raise self.error(
+                    f"an environment is made in a new folder, but {str(folder)!r} has files; name another."
+                )
+            self._run([str(self.base_python(python)), "-m", "venv", str(folder)], "the environment cannot be made")
+        self._run(
+            [str(own), "-m", "pip", "install", "-q", "--disable-pip-version-check", f"{self.requirement}=={version}"],
+            f"pip cannot install {self.requirement} {version} for the Python in {str(folder)!r}",
+        )
+        return own
+
+    def _run(self, command: list[str], failure: str) -> None:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=clean_environment())
+        if done.returncode:
+            raise self.error(f"{failure}: {_last_line(done)}")
+
+    def _candidates(self) -> Iterator[Path]:
+        """Yields Pythons of the supported versions: first on the path, then pyenv's, newest first."""
+        pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+        for version in self.pythons:
+            on_path = shutil.which(f"python{version}")
+            if on_path is not None:
+                yield Path(on_path)
+            folders = [p for p in pyenv.glob(f"{version}*") if re.fullmatch(r"[0-9.]+", p.name)]
+            yield from (p / "bin" / "python" for p in sorted(folders, key=_numbers, reverse=True))
+
+    def _fits(self, python: Path) -> bool:
+        """Returns True for a Python of a supported version; pyenv's links start the selected version, if any."""
+        try:
+            done = _start([python, "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])"])
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.stdout.strip() in self.pythons
+
+
+def _start(command: list[Any]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=_SECONDS, check=False, env=clean_environment()
+    )
+
+
+def _last_line(done: subprocess.CompletedProcess[str]) -> str:
+    lines = (done.stderr or done.stdout).strip().splitlines()
+    return lines[-1] if lines else f"exit code {done.returncode}"
+
+
+def _numbers(folder: Path) -> tuple[int, ...]:
+    return tuple(int(n) for n in folder.name.split(".") if n)
+
+
+def cache_folder() -> Path:
+    """Returns the folder for files that can be generated again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxmesh"
+
+
+def clean_environment() -> dict[str, str]:
+    """Returns the environment variables of this process, except for the variables that add its packages to another
+    Python."""
+    return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}

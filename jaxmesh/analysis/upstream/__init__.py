@@ -1,0 +1,7 @@
+"""Tenstorrent's own compiler: compiles StableHLO without a board, and returns its texts or its refusal."""
+
+from jaxmesh.analysis.upstream.compile import check_plugin as check_plugin, compile_text as compile_text
+from jaxmesh.analysis.upstream.result import UpstreamProgram as UpstreamProgram, UpstreamRefusal as UpstreamRefusal
+
+Compiled = UpstreamProgram
+Refusal = UpstreamRefusal

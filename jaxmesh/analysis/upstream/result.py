@@ -1,0 +1,117 @@
+"""A program as Tenstorrent's compiler compiled it: the texts of its stages, or a refusal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jaxmesh.drawing.html import table
+from jaxmesh.drawing.text_layout import align_columns, escape
+from jaxmesh.errors import UpstreamError
+from jaxmesh.validate import as_path
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRefusal:
+    """The reason of the compiler for not compiling a program.
+
+    Attributes:
+      message: its first diagnostic, in one line.
+      source: the source line of the user, as `file:line:column`; empty if the diagnostic has none.
+      name: the operation as JAX named it, such as `jit(f)/reduce`; empty if the diagnostic has none.
+      text: everything that the compiler wrote.
+    """
+
+    message: str
+    source: str = ""
+    name: str = ""
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.message}" if self.source else self.message
+
+
+@dataclass(frozen=True, eq=False)
+class UpstreamProgram:
+    """A program as Tenstorrent's compiler compiled or refused it; true if it was compiled.
+
+    Attributes:
+      stages: the texts by the compiler's names of its stages, in its order: `vhlo`, `shlo`, `shlo_frontend` (global
+        shapes with shardings), ..., `ttir` and `ttnn` (local shapes); as far as it came, if it refused.
+      flatbuffer: the program for the runtime, which `ttrt run` takes; None if it was refused.
+      refusal: the reason; None if the program was compiled.
+      plugin: the compiler's package and version.
+      cluster: the machine that was described to it.
+      log: what the compiler wrote.
+    """
+
+    stages: Mapping[str, str]
+    flatbuffer: bytes | None = None
+    refusal: UpstreamRefusal | None = None
+    plugin: str = ""
+    cluster: str = ""
+    log: str = field(default="", repr=False)
+
+    def __bool__(self) -> bool:
+        return self.refusal is None
+
+    @property
+    def ttir(self) -> str | None:
+        """The TTIR text; None if the compiler did not come so far."""
+        return self.stages.get("ttir")
+
+    @property
+    def ttnn(self) -> str | None:
+        """The TTNN text; None if the compiler did not come so far."""
+        return self.stages.get("ttnn")
+
+    def text(self, stage: str) -> str:
+        """Returns the text of a stage.
+
+        Raises:
+          UpstreamError: the compiler did not come so far; the message has its reason.
+        """
+        found = self.stages.get(stage)
+        if found is None:
+            why = "" if self.refusal is None else f", since the compiler refused the program: {self.refusal}"
+            raise UpstreamError(f"the text {stage!r} is missing{why}; the texts are {', '.join(self.stages)}.")
+        return found
+
+    def save(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Writes the texts and the flatbuffer as tt-xla's option `export_path` does; returns the files.
+
+        The texts are `irs/STAGE.mlir`, the flatbuffer is `fb.ttnn`.
+        """
+        home = as_path("save", folder, "folder")
+        (home / "irs").mkdir(parents=True, exist_ok=True)
+        files = [home / "irs" / f"{stage}.mlir" for stage in self.stages]
+        for path, text in zip(files, self.stages.values(), strict=True):
+            path.write_text(text, encoding="utf-8")
+        if self.flatbuffer is not None:
+            files.append(home / "fb.ttnn")
+            files[-1].write_bytes(self.flatbuffer)
+        return files
+
+    @property
+    def heading(self) -> str:
+        """The outcome in one line."""
+        return f"{'compiled' if self else 'refused'} by {self.plugin} for a described {self.cluster}"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Returns the rows of the table, as names and texts."""
+        rows = [] if self.refusal is None else [("where", self.refusal.source or "unknown")]
+        rows += [] if self.refusal is None else [("reason", self.refusal.message)]
+        rows += [(stage, f"{text.count(chr(10)):,} lines") for stage, text in self.stages.items()]
+        return rows + ([] if self.flatbuffer is None else [("flatbuffer", f"{len(self.flatbuffer):,} bytes")])
+
+    def __str__(self) -> str:
+        return "\n".join([self.heading, *(f"  {line}" for line in align_columns(self.rows()))])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.heading})"
+
+    def _repr_html_(self) -> str:
+        frame = 'style="color: inherit; background: transparent; overflow-x: auto"'
+        return f"<div {frame}><b>{escape(self.heading)}</b>{table(self.rows())}</div>"

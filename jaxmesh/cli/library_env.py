@@ -1,0 +1,75 @@
+"""`jaxmesh ttnn-env` and `jaxmesh upstream-env`: create environments with Tenstorrent's own libraries."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from jaxmesh.analysis.environments import Library
+from jaxmesh.analysis.judge import environment as ttnn
+from jaxmesh.analysis.upstream import environment as upstream
+from jaxmesh.cli.options import add_command
+
+TTNN_ENV = """\
+Makes a virtual environment with Tenstorrent's own ttnn, for jaxmesh run --on ttnn and lowered.judge(). It needs a
+package index, 700 MB, and Python 3.12 or 3.10. No board is needed: ttnn then judges programs on clusters that are only
+described, and a stand-in takes the place of the compiler of kernels, which such devices do not run."""
+
+UPSTREAM_ENV = """\
+Makes a virtual environment with Tenstorrent's own compiler (tt-xla and tt-mlir, a plugin of JAX), for
+lowered.upstream(). It needs a package index, 700 MB, x86-64 Linux, and Python 3.11 or newer. No board is needed: the
+compiler then compiles for a machine that is only described. --plugin PATH names one that is installed, to check it."""
+
+NOTES = """\
+exit codes: 0 made, 2 an error (one line on standard error)"""
+
+
+def add_commands(commands: Any) -> None:
+    """Adds `ttnn-env` and `upstream-env` to the parser of the command line."""
+    _add(commands, ttnn.TTNN, "make an environment with the real ttnn", TTNN_ENV)
+    parser = _add(commands, upstream.UPSTREAM, "make an environment with Tenstorrent's compiler", UPSTREAM_ENV)
+    parser.add_argument(
+        "--plugin", metavar="PATH", help="make nothing: check this plugin (its library, or a Python that has it)"
+    )
+
+
+def _add(commands: Any, library: Library, summary: str, description: str) -> argparse.ArgumentParser:
+    parser = add_command(commands, library.command, summary, description, NOTES)
+    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", help=f"a new folder (default: {library.folder})")
+    parser.add_argument(
+        "--version", default=library.tested,
+        help=f"of {library.requirement} (default: {library.tested}, which jaxmesh is tested with)",
+    )  # fmt: skip
+    parser.add_argument("--python", metavar="PYTHON", help="the Python to make it from (default: one that is found)")
+    return parser
+
+
+def ttnn_env(arguments: argparse.Namespace) -> None:
+    """Creates the environment of ttnn, and prints the variable that selects it."""
+    folder = _folder(arguments, ttnn.TTNN)
+    made = ttnn.make_environment(folder, arguments.version, arguments.python)
+    _say(ttnn.TTNN, f"ttnn {made.version}", folder, made.python)
+
+
+def upstream_env(arguments: argparse.Namespace) -> None:
+    """Creates the environment of the compiler, or checks a plugin, by compiling one program."""
+    from jaxmesh.analysis.upstream import check_plugin
+
+    if arguments.plugin is not None:
+        print(f"{check_plugin(arguments.plugin)} compiles; export {upstream.UPSTREAM.variable}={arguments.plugin}")
+        return
+    folder = _folder(arguments, upstream.UPSTREAM)
+    made = upstream.make_environment(folder, arguments.version, arguments.python)
+    check_plugin(made.python)
+    _say(upstream.UPSTREAM, str(made), folder, made.python)
+
+
+def _folder(arguments: argparse.Namespace, library: Library) -> Path:
+    return (arguments.folder or library.folder).absolute()
+
+
+def _say(library: Library, what: str, folder: Path, python: Path) -> None:
+    print(f"{what} in {folder}")
+    if folder != library.folder:
+        print(f"export {library.variable}={python}")

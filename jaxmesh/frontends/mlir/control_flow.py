@@ -1,0 +1,120 @@
+"""Loops and branches of functions, `ttcore.while_loop` and `ttcore.case`, as JAX's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxmesh.dialects.program import Op
+from jaxmesh.dialects.varying import vary, varying_axes
+from jaxmesh.errors import UnsupportedError, VerifyError
+from jaxmesh.jaxprs import compat
+
+_lax: Any = jax.lax
+Function = Callable[[Sequence[Any]], list[Any]]
+_BOUND = re.compile(r"#ttcore\.loop_bound<(-?[0-9]+)(?:, ([0-9]+) : i32)?>")
+
+
+def functions_of(attributes: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the names of the functions that a loop or a branch calls."""
+    if "branch_programs" in attributes:
+        return tuple(attributes["branch_programs"])
+    named = (attributes.get(name) for name in ("body_program", "condition_program"))
+    return tuple(name for name in named if name)
+
+
+def perform_case(op: Op, functions: Sequence[Function], operands: Sequence[Any]) -> list[Any]:
+    """Calls the function of a number, the last one for a number out of range, as in StableHLO."""
+    index, rest = _scalar(operands[0]).astype(jnp.int32), operands[1:]
+    known = [_result_axes(f, rest) for f in functions]
+    if len({len(axes) for axes in known}) > 1:
+        raise VerifyError(
+            f"its functions give {', '.join(str(len(axes)) for axes in known)} results; all give as many."
+        )
+    joined = [frozenset[str]().union(*row) for row in zip(*known, strict=True)]
+    last = len(functions) - 1
+    index = jnp.where((index < 0) | (index > last), last, index)
+    return list(_lax.switch(index, [_varying(f, joined) for f in functions], *rest))
+
+
+def perform_loop(op: Op, functions: Sequence[Function], operands: Sequence[Any]) -> list[Any]:
+    """Repeats a function of the states, and of operands that stay the same, a number of times or under a condition."""
+    count = op.attributes["state_count"]
+    states, fixed = list(operands[:count]), list(operands[count:])
+    body, axes = functions[0], [varying_axes(x) for x in states]
+    while True:
+        # A state varies wherever the results of an iteration do.
+        states = [vary(x, a) for x, a in zip(states, axes, strict=True)]
+        after = _result_axes(body, [*states, *fixed])
+        if len(after) != count:
+            raise VerifyError(f"its function gives {len(after)} results for {count} states; a loop gives as many.")
+        joined = [a | b for a, b in zip(axes, after, strict=True)]
+        if joined == axes:
+            break
+        axes = joined
+    step = _varying(body, axes)
+
+    def iterate(now: list[Any]) -> list[Any]:
+        return step(*now, *fixed)
+
+    def goes_on(now: list[Any]) -> Any:
+        return _scalar(functions[1]([*now, *fixed])[0]).astype(bool)
+
+    def count_one(_: Any, now: list[Any]) -> list[Any]:
+        return iterate(now)
+
+    if len(functions) > 1:
+        final = _lax.while_loop(goes_on, iterate, states)
+    else:
+        final = _lax.fori_loop(0, _iterations(op, operands), count_one, states)
+    return [final[i] for i in op.attributes["output_indices"]]
+
+
+CONTROL_FLOW: Mapping[str, Callable[[Op, Sequence[Function], Sequence[Any]], list[Any]]] = {
+    "ttcore.case": perform_case,
+    "ttcore.while_loop": perform_loop,
+}
+
+
+def _iterations(op: Op, operands: Sequence[Any]) -> Any:
+    first, end, step = (_bound(op, name, operands) for name in ("initial", "limit", "step"))
+    if isinstance(step, int) and step < 1:
+        raise UnsupportedError(f"counts in steps of {step}; only steps of at least 1 are known.")
+    if all(isinstance(n, int) for n in (first, end, step)):
+        return max(0, -(-(end - first) // step))
+    return jnp.maximum(0, -(-(end - first) // step))
+
+
+def _bound(op: Op, name: str, operands: Sequence[Any]) -> Any:
+    """Returns a bound of a counted loop: a number, or the operand whose number it names beside a 0."""
+    written = op.attributes.get(name)
+    if isinstance(written, tuple):
+        return int(written[0])
+    found = _BOUND.fullmatch(str(written))
+    if found is None or (found[2] is not None and found[1] != "0"):
+        raise UnsupportedError(f"{name} = {written!s:.60} is not a bound that is known: a number, or 0 and an operand.")
+    return int(found[1]) if found[2] is None else _scalar(operands[int(found[2])]).astype(jnp.int32)
+
+
+def _scalar(x: Any) -> Any:
+    if x.size != 1:
+        raise VerifyError(f"decides by one number, got {x.dtype}{list(x.shape)}.")
+    return x.reshape(())
+
+
+def _result_axes(function: Function, operands: Sequence[Any]) -> list[frozenset[str]]:
+    def flat(*xs: Any) -> list[Any]:
+        return function(xs)
+
+    return [compat.varying_axes(a) for a in jax.make_jaxpr(flat)(*operands).out_avals]
+
+
+def _varying(function: Function, axes: Sequence[frozenset[str]]) -> Callable[..., list[Any]]:
+    def run(*xs: Any) -> list[Any]:
+        return [vary(y, a) for y, a in zip(function(xs), axes, strict=True)]
+
+    return run

@@ -1,0 +1,69 @@
+"""The shardings of arguments and results that a partitioned StableHLO text states, in its `sdy.manual_computation`s."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from jaxmesh.frontends.mlir.module import choose, load_text
+from jaxmesh.frontends.mlir.types import Types
+from jaxmesh.frontends.stablehlo.inline import operations
+from jaxmesh.frontends.stablehlo.shardings import Sharding, read
+from jaxmesh.frontends.stablehlo.shardy import mesh_axes
+
+_ir: Any = ir
+_sdy: Any = sdy
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryShardings:
+    """The shardings at the ends of a function; None where the text states none.
+
+    Attributes:
+      axes: the sizes of the mesh axes.
+      arguments: per argument its global shape, and the mesh axes that split each dim.
+      results: the same per result.
+      dtypes: per argument its element type.
+    """
+
+    axes: dict[str, int]
+    arguments: tuple[tuple[tuple[int, ...], Sharding] | None, ...]
+    results: tuple[tuple[tuple[int, ...], Sharding] | None, ...]
+    dtypes: tuple[np.dtype[Any], ...]
+
+
+def read_boundary(text: str) -> BoundaryShardings:
+    """Returns the shardings at the ends of the function `main` of a StableHLO text that is partitioned."""
+    function = choose(load_text(text), None)
+    root = function.operation.parent
+    meshes = [mesh_axes(op) for op in operations(root.operation) if op.name == "sdy.mesh"]
+    axes = next(filter(None, meshes), dict[str, int]())
+    (block,) = function.operation.regions[0].blocks
+    known: dict[Any, Sharding] = {}
+    returned: list[Any] = []
+    for op in block.operations:
+        operation = op.operation
+        if operation.name == "sdy.manual_computation":
+            known.update(zip(operation.operands, _listed(operation, "in_shardings"), strict=True))
+            known.update(zip(operation.results, _listed(operation, "out_shardings"), strict=True))
+        elif operation.name == "func.return":
+            returned = list(operation.operands)
+    ends = ([_end(v, known) for v in values] for values in (block.arguments, returned))
+    types = Types(lambda _: None, narrows=True)
+    return BoundaryShardings(axes, *map(tuple, ends), tuple(np.dtype(types(v.type).dtype) for v in block.arguments))
+
+
+def _listed(operation: Any, name: str) -> list[Sharding]:
+    listed = _sdy.TensorShardingPerValueAttr(operation.attributes[name]).shardings
+    return [read(_sdy.TensorShardingAttr(s)) for s in listed]
+
+
+def _end(value: Any, known: dict[Any, Sharding]) -> tuple[tuple[int, ...], Sharding] | None:
+    shape = tuple(_ir.RankedTensorType(value.type).shape)
+    # Shardings of scalars are empty, and so are short forms for replicated values.
+    sharding = known.get(value)
+    return None if sharding is None else (shape, sharding or ((),) * len(shape))

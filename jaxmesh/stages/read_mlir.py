@@ -1,0 +1,283 @@
+"""Imports a TTIR, TTNN or StableHLO text as a traced program, which the caller's class makes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import math
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+from jax.sharding import AbstractMesh, Mesh
+
+from jaxmesh.dialects.program import Port
+from jaxmesh.dialects.residency import DEVICE, ResidencyMap
+from jaxmesh.dialects.signature import Argument, Boundary
+from jaxmesh.errors import (
+    AssumptionWarning,
+    BlockFloatWarning,
+    DeviationWarning,
+    DeviceCountError,
+    MeshError,
+    MeshMismatchError,
+    ReplicationError,
+    ShardShapeWarning,
+    UnsupportedError,
+    VerifyError,
+)
+from jaxmesh.frontends.mlir.decode import decode
+from jaxmesh.frontends.mlir.fitting_mesh import fitting_mesh
+from jaxmesh.frontends.mlir.module import DeclaredMesh, Function, Source, declared_mesh
+from jaxmesh.frontends.mlir.placement import with_arguments_on_devices, with_layouts_obeyed
+from jaxmesh.frontends.mlir.printed import PrintedText
+from jaxmesh.frontends.mlir.source import RunLine
+from jaxmesh.frontends.mlir.text import Text
+from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
+from jaxmesh.frontends.stablehlo.text import StablehloText, is_stablehlo, read_function
+from jaxmesh.jaxprs.backend import backend_started
+from jaxmesh.jaxprs.trees import show_paths
+from jaxmesh.passes.lowering import LOWERING
+from jaxmesh.sharding.mesh import FLAG, AnyMesh, as_mesh, context_mesh, default_axis_names, make_mesh, program_mesh
+from jaxmesh.stages.from_stablehlo import import_stablehlo
+from jaxmesh.validate import check_size
+
+T = TypeVar("T")
+_tree: Any = jax.tree
+"""For what JAX leaves without annotations."""
+
+
+def decode_function(file: Source, function: Function, *, promotes: bool = False) -> Text | StablehloText:
+    """Reads the signature and the body of a function, of TTIR, TTNN or StableHLO; for `promotes` see `decode`."""
+    return read_function(function) if is_stablehlo(function) else decode(function, file.functions, promotes=promotes)
+
+
+def import_program(
+    file: Source,
+    text: Text | StablehloText,
+    mesh: AnyMesh | None,
+    make: Callable[..., T],
+    *,
+    strict: bool = False,
+    unannotated_on_devices: bool = False,
+) -> T:
+    """Returns a decoded function as what `make` makes, `jaxmesh.stages.stages.Traced`; see `jaxmesh.from_mlir`.
+
+    With `unannotated_on_devices`, arguments without a status that no mesh_shard reads are on the devices.
+    """
+    if isinstance(text, StablehloText):
+        over = program_mesh(_mesh(file, text, mesh))
+        made = functools.partial(make, stablehlo=lambda: file.text)
+        return import_stablehlo(text, over, made, strict=strict, unannotated_on_devices=unannotated_on_devices)
+    if strict and text.notes:
+        raise UnsupportedError(f"{text.notes[0]}; that is an error when strict.")
+    if strict and text.deviations:
+        raise VerifyError(f"{text.deviations[0].rstrip('.')}; that is an error when strict.")
+    over = program_mesh(_mesh(file, text, mesh))
+    text = with_arguments_on_devices(text) if unannotated_on_devices else with_layouts_obeyed(text)
+    boundary = _boundary(text, over)
+    outcome, residency = _trace(text, boundary, strict)
+    on_devices = [r is DEVICE for r in residency.results]
+    _check_results(text, boundary, on_devices)
+    if strict and outcome.casts:
+        raise VerifyError(f"{outcome.casts[0]}; that is an error when strict.")
+    _warn(text, outcome)
+    return make(
+        boundary,
+        outcome.jaxpr,
+        _out_tree(text),
+        outcome.assumptions,
+        imported=_printed(text, outcome, boundary, on_devices),
+        residency=residency,
+    )
+
+
+def _printed(text: Text, outcome: Outcome, boundary: Boundary, on_devices: Sequence[bool]) -> PrintedText | None:
+    """Returns the text for printing; None for an earlier version, or if something is assumed."""
+    # No text contains what is assumed or corrected.
+    changed = outcome.assumptions or outcome.shard_shapes or outcome.casts or text.notes or text.deviations
+    if changed or not text.is_current:
+        return None
+    rows = zip(text.arguments, text.presharded, show_paths(boundary.in_tree), strict=True)
+    arguments = [Port(0, p, path, a.varying if p else None, a.role) for a, p, path in rows]
+    declared = zip(text.results, on_devices, strict=True)
+    results = [d if r.status is None else r.status == "presharded" for r, d in declared]
+    dialects = frozenset({op.name.partition(".")[0] for op in text.program.ops})
+    return PrintedText(text.program, dialects, boundary.sizes, arguments, results, boundary.public)
+
+
+# --- the mesh --------------------------------------------------------------------------------------------------------
+
+
+def mesh_sizes(file: Source, text: Text | StablehloText) -> tuple[int, ...] | None:
+    """Returns the mesh shape that a file declares for a function, else the shape that its ops fix, or None."""
+    declared = _declared_mesh(text, file.run_lines)
+    if declared is not None:
+        return declared.sizes
+    if isinstance(text, Text) and text.device_mesh is None and text.needs is not None:
+        return fitting_mesh(text)
+    return text.device_mesh
+
+
+def _declared_mesh(text: Text | StablehloText, runs: Sequence[RunLine]) -> DeclaredMesh | None:
+    if isinstance(text, StablehloText) and text.axes is not None:
+        return DeclaredMesh(tuple(text.axes.values()), text.where)
+    return declared_mesh(text.function, runs)
+
+
+def _mesh(file: Source, text: Text | StablehloText, given: AnyMesh | None) -> AnyMesh:
+    """Returns the given mesh, checked against the file's; else the file's; else the context's; else one device."""
+    found = as_mesh(given) if given is not None else context_mesh()
+    runs = file.run_lines
+    if found is not None:
+        # Of several RUN lines the one with the given mesh is meant.
+        runs = [r for r in runs if r.sizes == tuple(found.shape.values())] or runs
+    declared = _declared_mesh(text, runs)
+    if found is not None:
+        sizes = tuple(found.shape.values())
+        if declared is not None and declared.sizes == (1, *sizes):
+            return _as_row(found)
+        if declared is not None and sizes == (1, *declared.sizes):
+            return _of_row(found)
+        if declared is not None and sizes != declared.sizes:
+            whose = "the given mesh is" if given is not None else "jax.set_mesh has set the mesh"
+            raise MeshMismatchError(
+                f"{declared.where} is {_by(declared.sizes)}, but {whose} {_by(sizes)}; one program has one mesh. Give "
+                "a mesh of the file's shape, or none."
+            )
+        return found
+    sizes = mesh_sizes(file, text)
+    if sizes is not None:
+        return _make(sizes)
+    if text.needs is None and any(text.presharded):
+        raise MeshError(
+            "a presharded argument needs a mesh, but the file names none; give mesh=jaxmesh.make_mesh((2, 4)) (or an "
+            "AbstractMesh), or set one with jax.set_mesh."
+        )
+    if text.needs is not None:
+        raise MeshError(
+            f"{text.needs} needs a mesh, but the file names none, and its ops do not fix one; give "
+            "mesh=jaxmesh.make_mesh((2, 4)) (or an AbstractMesh; on the command line --mesh 2x4), set one with "
+            'jax.set_mesh, or write `module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>}`, or a RUN '
+            "line with mesh-shape=2,4."
+        )
+    return _make((1, 1))
+
+
+def _as_row(mesh: AnyMesh) -> AnyMesh:
+    """Returns a mesh of one axis as one row of devices, as the texts of TTNN have it."""
+    names = ("_0", *mesh.axis_names)
+    if isinstance(mesh, Mesh):
+        return Mesh(mesh.devices.reshape(1, -1), names)
+    return AbstractMesh((1, *mesh.shape.values()), names)
+
+
+def _of_row(mesh: AnyMesh) -> AnyMesh:
+    """Returns a mesh of one row as its one axis, as a text of StableHLO names it."""
+    if isinstance(mesh, Mesh):
+        return Mesh(mesh.devices[0], mesh.axis_names[1:])
+    return AbstractMesh(mesh.axis_sizes[1:], mesh.axis_names[1:])
+
+
+def _by(sizes: Sequence[int]) -> str:
+    return "x".join(map(str, sizes))
+
+
+EMULATED, MOST = 8, 64
+"""Devices emulated at least, so that a later file finds them too, and at most, as they share this machine's cores."""
+
+
+def _make(sizes: tuple[int, ...]) -> AnyMesh:
+    """Returns a mesh of a file's shape: of devices that exist, or can still be emulated; else abstract."""
+    count = math.prod(sizes)
+    if count <= MOST:
+        config: Any = jax.config
+        if not backend_started() and FLAG not in os.environ.get("XLA_FLAGS", ""):
+            config.update("jax_num_cpu_devices", max(config.jax_num_cpu_devices, count, EMULATED))
+        with contextlib.suppress(DeviceCountError):
+            return make_mesh(sizes)
+    return AbstractMesh(sizes, default_axis_names(len(sizes)))
+
+
+# --- tracing ---------------------------------------------------------------------------------------------------------
+
+
+def _trace(text: Text, boundary: Boundary, strict: bool) -> tuple[Outcome, ResidencyMap]:
+    """Traces the function; returns also the residencies of its values, with transfers in place of `mesh_shard`s."""
+    abstract = boundary.mesh.abstract_mesh if isinstance(boundary.mesh, Mesh) else boundary.mesh
+    outcome = _trace_assuming(text, Settings(abstract, strict=strict))
+    inputs = boundary.residencies
+    return outcome, ResidencyMap(LOWERING[0].run(outcome.jaxpr, inputs, boundary.sizes), inputs)
+
+
+def _out_tree(text: Text) -> Any:
+    count = len(text.results)
+    return _tree.structure(0 if count == 1 else (0,) * count)
+
+
+def _trace_assuming(text: Text, settings: Settings) -> Outcome:
+    """Traces with presharded arguments that differ everywhere; assumes what only their equality proves."""
+    outcome = trace_program(text, settings)
+    if outcome.unproven is not None:
+        _check_assumed(text, settings, outcome.unproven)
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome
+
+
+def _check_assumed(text: Text, settings: Settings, unproven: ReplicationError) -> None:
+    if not any(text.presharded):
+        raise unproven
+    equal = trace_program(text, dataclasses.replace(settings, presharded_vary=False))
+    if equal.unproven is not None:
+        raise equal.unproven
+    if equal.error is not None and not isinstance(equal.error, VerifyError):
+        raise equal.error
+    if equal.error is not None or settings.strict:
+        raise unproven
+
+
+def _boundary(text: Text, mesh: AnyMesh) -> Boundary:
+    every = tuple(a for a in mesh.axis_names if mesh.shape[a] > 1)
+    name, avals = text.function.name, text.avals
+    for number, a in enumerate(avals):
+        check_size(a.shape, a.dtype, f"line {text.function.line}: argument {number} of @{name}")
+    rows = zip(avals, text.varying(mesh.axis_names), text.arguments, strict=True)
+    arguments = tuple(
+        Argument(a, None if v is None else tuple(n for n in every if n in v), role=own.role) for a, v, own in rows
+    )
+    in_tree = _tree.structure((tuple(range(len(arguments))), {}))
+    return Boundary(name, mesh, in_tree, arguments, public=text.function.says_public)
+
+
+def _check_results(text: Text, boundary: Boundary, on_devices: Sequence[bool]) -> None:
+    """Checks that results are full or sharded as the file declares; one device is both."""
+    statuses = [r.status for r in text.results]
+    if not any(statuses) or math.prod(boundary.sizes.values()) == 1:
+        return
+    for number, (status, on_device) in enumerate(zip(statuses, on_devices, strict=True)):
+        found = "presharded" if on_device else "unsharded"
+        if status is not None and status != found:
+            raise VerifyError(
+                f"line {text.end}: func.return: result {number} of @{text.function.name} is declared {status} "
+                f"(line {text.function.line}), but it is {found}: it "
+                + (
+                    "stays on the devices; aggregate it with a mesh_shard."
+                    if on_device
+                    else "is a full tensor; split it with a mesh_shard, or declare it unsharded."
+                )
+            )
+
+
+def _warn(text: Text, outcome: Outcome) -> None:
+    for sentence in outcome.assumptions:
+        warnings.warn(sentence, AssumptionWarning, stacklevel=4)
+    for sentence in outcome.shard_shapes:
+        warnings.warn(sentence, ShardShapeWarning, stacklevel=4)
+    for sentence in (*text.deviations, *outcome.casts):
+        warnings.warn(sentence, DeviationWarning, stacklevel=4)
+    for sentence in text.notes:
+        warnings.warn(sentence, BlockFloatWarning, stacklevel=4)

@@ -1,0 +1,117 @@
+"""A program as Tenstorrent's own compiler compiles it, whose texts are programs again."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from jax.sharding import NamedSharding
+
+from jaxmesh.analysis.upstream import UpstreamProgram
+from jaxmesh.analysis.upstream.compile import compile_text
+from jaxmesh.dialects.residency import DEVICE, ResidencyMap
+from jaxmesh.dialects.signature import Argument, Boundary
+from jaxmesh.errors import ArgumentValueError
+from jaxmesh.frontends.mlir.module import BoundaryAttributes, choose, load_text
+from jaxmesh.frontends.mlir.placement import with_element_types
+from jaxmesh.frontends.mlir.text import Text
+from jaxmesh.frontends.stablehlo.boundary_shardings import BoundaryShardings, read_boundary
+from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
+from jaxmesh.frontends.stablehlo.trace import named_axes
+from jaxmesh.jaxprs import compat
+from jaxmesh.stages.read_mlir import decode_function, import_program
+from jaxmesh.validate import quote
+
+T = TypeVar("T")
+READ = ("ttnn", "ttir")
+"""The stages of the compiler that are programs for devices."""
+PARTITIONED = "shlo_compiler"
+"""The stage that states how arguments and results are split."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class UpstreamResult(UpstreamProgram, Generic[T]):
+    """A program as Tenstorrent's compiler compiled or refused it; see `UpstreamProgram` for its attributes."""
+
+    make: Callable[..., T] = field(kw_only=True)
+
+    def program(self, dialect: str = "ttnn") -> T:
+        """Returns the `"ttnn"` or `"ttir"` text as a traced program, which lowers, runs and is judged like any other.
+
+        It takes the arguments of the program that was compiled, as whole arrays, and returns whole arrays. A result is
+        a `MeshTensor` if its shards differ otherwise than the compiler states.
+
+        Raises:
+          UpstreamError: the compiler refused the program before this text.
+          VerifyError, MissingRuleError, UnsupportedError, ParseError: as of `jaxmesh.from_mlir`.
+        """
+        if dialect not in READ:
+            raise ArgumentValueError(f"program takes {' or '.join(map(repr, READ))}, got {quote(dialect)}.")
+        file = load_text(self.text(dialect))
+        text = decode_function(file, choose(file, None))
+        ends = read_boundary(self.text(PARTITIONED))
+        assert isinstance(text, Text)
+        text = with_element_types(dataclasses.replace(text, arguments=_with_axes(text, ends)), ends.dtypes)
+        return import_program(file, text, None, functools.partial(_with_whole_arrays, self.make, ends))
+
+
+def ask_upstream(stablehlo: str, make: Callable[..., T], **options: Any) -> UpstreamResult[T]:
+    """Compiles a StableHLO text; see `compile_text` for options and errors, and `import_program` for `make`."""
+    made = compile_text(stablehlo, **options)
+    return UpstreamResult(made.stages, made.flatbuffer, made.refusal, made.plugin, made.cluster, made.log, make=make)
+
+
+def _local(
+    end: tuple[tuple[int, ...], Sharding] | None, sizes: dict[str, int], shape: tuple[int, ...]
+) -> Sharding | None:
+    """Returns the sharding of an end of the program if its shards have a shape."""
+    if end is None:
+        return None
+    whole, sharding = end
+    return sharding if local_shape(whole, sharding, sizes) == shape else None
+
+
+def _with_axes(text: Text, ends: BoundaryShardings) -> tuple[BoundaryAttributes, ...]:
+    """Returns the arguments with the numbers of the mesh axes that split them."""
+    numbers = {name: number for number, name in enumerate(ends.axes)}
+    made: list[BoundaryAttributes] = []
+    for argument, aval, end in zip(text.arguments, text.avals, ends.arguments, strict=True):
+        sharding = _local(end, ends.axes, aval.shape)
+        axes = None if sharding is None else tuple(numbers[a] for a in axes_of(sharding))
+        made.append(argument if axes is None else dataclasses.replace(argument, varying=axes))
+    return tuple(made)
+
+
+def _with_whole_arrays(
+    make: Callable[..., T], ends: BoundaryShardings, boundary: Boundary, jaxpr: Any, *rest: Any, **keywords: Any
+) -> T:
+    """Makes a program that takes and returns whole arrays in place of tensors on the devices."""
+    renamed = dict(zip(ends.axes, boundary.mesh.axis_names, strict=False))
+
+    def sharding_of(end: Any, aval: Any) -> NamedSharding | None:
+        local = _local(end, ends.axes, tuple(aval.shape))
+        if local is None or len(ends.axes) != len(boundary.mesh.axis_names):
+            return None
+        named = tuple(tuple(renamed[a] for a in axes) for axes in local)
+        return NamedSharding(boundary.mesh, as_spec(named))
+
+    def whole(argument: Argument, end: Any) -> Argument:
+        there = argument.varying is not None
+        return dataclasses.replace(argument, sharding=sharding_of(end, argument.aval)) if there else argument
+
+    def kept(aval: Any, end: Any, on_device: bool) -> Any:
+        sharding = sharding_of(end, aval) if on_device else None
+        if sharding is None:
+            return None
+        split = {a for a in named_axes(sharding.spec) if boundary.mesh.shape[a] > 1}
+        return sharding.spec if compat.varying_axes(aval) == split else None
+
+    residency: ResidencyMap = keywords["residency"]
+    on_devices = [r is DEVICE for r in residency.results]
+    arguments = tuple(whole(a, e) for a, e in zip(boundary.arguments, ends.arguments, strict=True))
+    specs = tuple(kept(*row) for row in zip(jaxpr.out_avals, ends.results, on_devices, strict=True))
+    boundary = dataclasses.replace(boundary, arguments=arguments, kept=specs if any(on_devices) else ())
+    return make(boundary, jaxpr, *rest, **keywords)
