@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from jaxmesh.analysis.diagnose.matching import Explanation, Globals, as_numbers, global_shapes, rounding_unit
-from jaxmesh.analysis.diagnose.movements import is_collective, is_movement, moved, short_name
+from jaxmesh.analysis.diagnose.movements import is_collective, is_movement, moved
 from jaxmesh.analysis.diagnose.reference import Reference
-from jaxmesh.analysis.diagnose.stage import Copies, StageProgram, producers
+from jaxmesh.analysis.diagnose.stage import Copies, StageProgram, block_of, producers
 from jaxmesh.dialects.program import Op
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
 
@@ -47,6 +47,7 @@ class Track:
       reproduced: the numbers of the values of the reference that devices hold.
       sources: of a global value that a movement made, the value it was made of.
       outputs: the results.
+      results: the copies of results, and of parts of reductions.
     """
 
     stage: StageProgram
@@ -87,7 +88,7 @@ class Track:
             else:
                 self.known[value] = found
                 self.reproduced.add(self.pool.same[found.number])
-            if value in wanted:
+            if value in wanted or (found is not None and found.partial):
                 self.results[value] = copies
         self.outputs = [self._output(i, p.value) for i, p in enumerate(self.stage.text.program.results)]
 
@@ -188,9 +189,14 @@ class Track:
 
     # --- the text -----------------------------------------------------------------------------------------------------
 
-    def describe(self, number: int) -> str:
-        """Returns the name of an operation without its dialect."""
-        return short_name(self.stage.text.program.ops[number])
+    def copies(self, value: Value) -> Copies:
+        """Returns the value of each device."""
+        found = self.unexplained.get(value) or self.results.get(value)
+        if found is not None:
+            return found
+        known, mesh = self.known[value], self.stage.mesh
+        array = self.pool.arrays[known.number]
+        return {c: block_of(array, known.placement, mesh, c) for c in self.stage.coordinates}
 
     def partial_operands(self, op: Op) -> list[Value]:
         """Returns the operands that the devices hold as parts of a reduction."""

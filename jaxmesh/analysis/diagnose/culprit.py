@@ -1,0 +1,294 @@
+"""Names the first wrong operation of a stage.
+
+The search starts at the wrong results, and goes back through values that the unsharded run does not explain. Of the
+operations found there, some are steps of a decomposition, which have no counterpart in the program with global shapes.
+So each is also performed on global values: a step of a decomposition gives what the devices hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh.analysis.diagnose.matching import Explanation, global_shapes, placements
+from jaxmesh.analysis.diagnose.movements import is_collective, is_movement, moved, short_name
+from jaxmesh.analysis.diagnose.reference import ReferenceValue
+from jaxmesh.analysis.diagnose.stage import Array
+from jaxmesh.analysis.diagnose.tracking import Track, Value, split_axes
+from jaxmesh.analysis.diagnose.wrong_values import WrongValue, compare_with
+from jaxmesh.dialects.perform import compute
+from jaxmesh.dialects.program import Op
+from jaxmesh.errors import JaxmeshError
+from jaxmesh.frontends.mlir.upgrade import definition_named
+
+_MOVES = frozenset(
+    f"stablehlo.{name}" for name in ("reshape", "broadcast_in_dim", "transpose", "convert", "constant", "iota")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """The first wrong operation of a stage.
+
+    Attributes:
+      number: the number of the operation in the text.
+      op: the operation.
+      reader: the number of the operation that reads parts of a reduction as whole values; else `number`.
+      operands: the explanations of its operands.
+      expected: the value of the unsharded run that it should compute; None if it is not known.
+      value: the wrong elements; None where the shapes cannot be compared.
+      misplaced: True if it splits an argument in another way than the program declares.
+    """
+
+    number: int
+    op: Op
+    reader: int
+    operands: tuple[Explanation, ...]
+    expected: ReferenceValue | None
+    value: WrongValue | None
+    misplaced: bool = False
+
+
+def find_culprit(track: Track) -> Culprit:
+    """Returns the first wrong operation of a stage with a wrong result."""
+    start = next(o.value for o in track.outputs if not o.is_right)
+    region = _region(track, start)
+    if not region:
+        # The result is explained, but by another value or placement than the program's.
+        return _of_explained(track, start)
+    number, op = _not_a_step(track, region) or region[0]
+    expected = _expected(track, number, op)
+    blamed = _blamed_operand(track, op, expected)
+    if blamed is not None:
+        return blamed
+    return _culprit(track, number, op, expected)
+
+
+def _culprit(track: Track, number: int, op: Op, expected: int | None, reader: int | None = None) -> Culprit:
+    known = tuple(track.known[v] for v in track.operands(op) if v in track.known)
+    reference = None if expected is None else track.reference.values[expected]
+    rounding = max((e.rounding for e in known), default=0.0)
+    copies = track.copies(op.results[0])
+    value = None if expected is None else compare_with(track.pool, copies, expected, rounding)
+    misplaced = bool(track.misplaced.intersection(op.results))
+    return Culprit(number, op, number if reader is None else reader, known, reference, value, misplaced)
+
+
+def _region(track: Track, start: Value) -> list[tuple[int, Op]]:
+    """Returns the operations of unexplained values that a value is computed from, in order."""
+    found: dict[int, Op] = {}
+    rest = [start]
+    while rest:
+        value = rest.pop()
+        if value in track.unexplained and track.producers[value][0] not in found:
+            number, op = track.producers[value]
+            found[number] = op
+            rest += track.operands(op)
+    return sorted(found.items())
+
+
+def _of_explained(track: Track, value: Value) -> Culprit:
+    """Returns the culprit of a wrong result that is explained: parts of a reduction, or another value or placement."""
+    made = track.producers.get(value)
+    if made is None:
+        text = track.stage.text
+        op = Op("func.return", (value,), (value,))
+        return Culprit(len(text.program.ops), op, len(text.program.ops), (track.known[value],), None, None)
+    number, op = made
+    index = next(i for i, o in enumerate(track.outputs) if o.value == value)
+    wanted = track.reference.outputs[index]
+    if track.known[value].partial:
+        return _forgotten(track, value, number)
+    blamed = _blamed_operand(track, op, wanted)
+    return blamed or _culprit(track, number, op, wanted)
+
+
+# --- steps of decompositions -----------------------------------------------------------------------------------------
+
+
+def _not_a_step(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, Op] | None:
+    """Returns the first operation whose results are not those of the operation on global values; None if all are."""
+    steps: dict[Value, Explanation] = {}
+    for number, op in region:
+        operands = [steps.get(v) or track.known.get(v) for v in track.operands(op)]
+        if len(op.results) != 1 or op.results[0] in track.known:
+            continue
+        if any(e is None for e in operands):
+            continue
+        known = [e for e in operands if e is not None]
+        if any(e.partial for e in known):
+            return number, op
+        verdict = _as_step(track, op, known)
+        if verdict is False:
+            return number, op
+        if isinstance(verdict, Explanation):
+            steps[op.results[0]] = verdict
+    return None
+
+
+def _as_step(track: Track, op: Op, known: Sequence[Explanation]) -> Explanation | bool:
+    """Returns what the devices hold, if it is the operation on global values; False if not; True if that is unknown."""
+    value = op.results[0]
+    copies = track.unexplained[value]
+    rounding = max(e.rounding for e in known) if known else 0.0
+    carried = max((e.error for e in known), default=0.0)
+    if is_collective(op):
+        return False
+    first, arrays = next(iter(copies.values())), [track.pool.arrays[e.number] for e in known]
+    kind = track.stage.text.program.types[value]
+    shapes = list(global_shapes(first.shape, split_axes(known), track.stage.mesh))
+    performed = False
+    attempts = moved(op, arrays[0], kind, shapes) if is_movement(op) else _performed(track, op, arrays, shapes)
+    for candidate in attempts:
+        performed = True
+        found = track.try_value(candidate, copies, rounding, carried)
+        if found is not None:
+            return found
+    return not performed
+
+
+def _performed(track: Track, op: Op, arrays: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> Iterator[Array]:
+    """Yields the results of an operation on global values, by the global shapes that it can have."""
+    definition = definition_named(op.name)
+    if definition is None:
+        return
+    types = track.stage.text.program.types
+    operands = [v for v in op.operands if v is None or types[v].kind == "tensor"]
+    given = [x.astype(types[v].dtype) for x, v in zip(arrays, [v for v in operands if v is not None], strict=True)]
+    attributes = dict(op.attributes)
+    if None in operands and "operandSegmentSizes" not in attributes:
+        attributes["operandSegmentSizes"] = tuple(int(v is not None) for v in operands)
+    for shape in shapes:
+        wanted = (jax.ShapeDtypeStruct(shape, types[op.results[0]].dtype),)
+        full = _whole_slices(attributes, types[op.used[0]].shape, given[0].shape) if given else attributes
+        try:
+            (result,) = compute(definition, given, full, wanted, {})
+        except (JaxmeshError, TypeError, ValueError):
+            continue
+        if result.shape == shape:
+            yield np.asarray(result)
+
+
+def _whole_slices(attributes: Mapping[str, Any], local: Sequence[int], full: Sequence[int]) -> dict[str, Any]:
+    """Returns the attributes of a slice with the whole global dim where it takes a whole local dim."""
+    found = dict(attributes)
+    if "begins" in found and "ends" in found:
+        rows = zip(found["begins"], found["ends"], local, full, strict=True)
+        found["ends"] = tuple(m if (b, e) == (0, n) else e for b, e, n, m in rows)
+    return found
+
+
+# --- the counterpart in the unsharded run ----------------------------------------------------------------------------
+
+
+def _expected(track: Track, number: int, op: Op) -> int | None:
+    """Returns the value of the unsharded run that an operation should have computed.
+
+    It is one that no device holds, of operands that devices hold; on the line of the operation, if there is one.
+    """
+    values, same = track.reference.values, track.pool.same
+    if is_collective(op) and track.operands(op)[0] in track.known:
+        # The elements of the operand, on other devices.
+        return _of_reference(track, track.known[track.operands(op)[0]].number)
+    missing = [i for i, v in enumerate(values) if same[i] not in track.reproduced and v.op not in _MOVES]
+    ready = [i for i in missing if not any(same[o] not in track.reproduced for o in _content(values, i))]
+    source = track.stage.source(number)
+    shape = track.stage.text.program.types[op.results[0]].shape if op.results else ()
+    on_line = [i for i in missing if source and values[i].source == source]
+    for group in (set(on_line) & set(ready), set(on_line), set(ready), set(missing)):
+        fitting = [i for i in sorted(group) if next(placements(shape, values[i].array.shape, track.stage.mesh), None)]
+        if fitting:
+            return fitting[0]
+        if group and source:
+            return min(group)
+    return None
+
+
+def _content(values: Sequence[ReferenceValue], number: int) -> list[int]:
+    """Returns the values that a value is computed from, through movements."""
+    found, rest = list[int](), list(values[number].operands)
+    while rest:
+        operand = rest.pop()
+        moves = values[operand].op in _MOVES and values[operand].operands
+        rest += values[operand].operands if moves else ()
+        found += () if moves else (operand,)
+    return found
+
+
+def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | None:
+    """Returns the culprit among the operations before one whose operands are explained.
+
+    It made parts of a reduction that were not reduced, the value of another operation, or the split of an argument that
+    is not the declared one.
+    """
+    collective = is_collective(op) or short_name(op) in ("all_reduce", "reduce_scatter")
+    for value in track.partial_operands(op) if not collective else ():
+        return _forgotten(track, value, track.producers[op.results[0]][0])
+    for value in track.operands(op):
+        at = _first_of(track, value)
+        if at in track.misplaced:
+            number, other = track.producers[at]
+            return _culprit(track, number, other, track.known[at].number)
+    if expected is None:
+        return None
+    wanted = _all_content(track, expected)
+    missing = [i for i in wanted if track.pool.same[i] not in track.reproduced]
+    for value in track.operands(op):
+        known = track.known.get(value)
+        if known is None or value not in track.producers or not missing:
+            continue
+        if not {track.pool.same[i] for i in wanted} & set(_origins(track, known.number)):
+            number, other = track.producers[_first_of(track, value)]
+            return _culprit(track, number, other, missing[0])
+    return None
+
+
+def _all_content(track: Track, expected: int) -> set[int]:
+    values, found, rest = track.reference.values, set[int](), list(track.reference.values[expected].operands)
+    while rest:
+        number = rest.pop()
+        found.add(number)
+        rest += values[number].operands if values[number].op in _MOVES else ()
+    return found
+
+
+def _origins(track: Track, number: int) -> list[int]:
+    """Returns the global values that a global value is a movement of, itself first."""
+    found = [number]
+    while found[-1] in track.sources and track.sources[found[-1]] not in found:
+        found.append(track.sources[found[-1]])
+    return [track.pool.same[n] for n in found]
+
+
+def _first_of(track: Track, value: Value) -> Value:
+    """Returns the first value, through movements and collectives, with the elements of a value."""
+    while value in track.producers and value not in track.misplaced:
+        _, op = track.producers[value]
+        operands = track.operands(op)
+        if not operands or not is_movement(op) or operands[0] not in track.known:
+            break
+        before, now = track.known[operands[0]], track.known.get(value)
+        if now is None or not set(_origins(track, now.number)) & set(_origins(track, before.number)):
+            break
+        if operands[0] not in track.producers:
+            break
+        value = operands[0]
+    return value
+
+
+def _forgotten(track: Track, value: Value, reader: int) -> Culprit:
+    """Returns the operation that makes the parts of a reduction that an operation reads as whole values."""
+    number, op = track.producers[value]
+    while before := [v for v in track.partial_operands(op) if v in track.producers]:
+        number, op = track.producers[before[0]]
+    return _culprit(track, number, op, _of_reference(track, track.known[op.results[0]].number), reader)
+
+
+def _of_reference(track: Track, number: int) -> int | None:
+    """Returns the value of the unsharded run that is a global value, or that it is a movement of."""
+    count = len(track.reference.values)
+    return next((n for n in _origins(track, number) if n < count), None)
