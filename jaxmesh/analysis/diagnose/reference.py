@@ -15,6 +15,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.analysis.diagnose.locations import Locations
+from jaxmesh.analysis.diagnose.regions import REGION, run_region
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.mlir.module import choose, load_text, outermost
@@ -33,7 +34,6 @@ _sdy: Any = sdy
 _LOOKUPS = {"stablehlo.gather": 1, "stablehlo.dynamic_slice": 1, "stablehlo.dynamic_gather": 1}
 """Operations with indices, and the number of their first operand of indices."""
 _UNCOMPARABLE = {
-    "sdy.manual_computation": "it is written for each device, so it has no values with global shapes",
     "stablehlo.rng": "it draws random numbers",
     "stablehlo.partition_id": "it reads the device's number",
 }
@@ -128,17 +128,22 @@ def _run(reference: Reference, importer: Importer, inputs: Sequence[Any], source
         keep(value, "argument", f"argument {number}", ())
     *body, end = [o.operation for o in block.operations]
     for op in body:
-        _import(importer, op)
+        _import(importer, op, reference.axes)
         for value in op.results:
             keep(value, op.name, source(op), _outer_operands(op, numbers), op)
     reference.outputs = [numbers[v] for v in end.operands]
 
 
-def _import(importer: Importer, op: Any) -> None:
+def _import(importer: Importer, op: Any, axes: Mapping[str, int] | None) -> None:
     if op.name in OWN or op.name == "stablehlo.optimization_barrier":
         # Of a value with a sharding constraint the unsharded program has one copy.
         for value, operand in zip(op.results, op.operands, strict=True):
             importer.env[value] = importer.env[operand]
+        return
+    if op.name == REGION:
+        arrays = [np.asarray(importer.env[v].array) for v in op.operands]
+        results = run_region(op, arrays, axes or {})
+        importer.env.update((v, _whole(x)) for v, x in zip(op.results, results, strict=True))
         return
     importer.perform(op)
 
@@ -171,7 +176,7 @@ def _declared(main: Any, compiled: str) -> tuple[list[Sharding | None], list[Sha
     *_, end = block.operations
     found = _of_ends(main, "arg_attrs", len(block.arguments)), _of_ends(main, "res_attrs", len(end.operands))
     for function in load_text(compiled).functions if compiled else ():
-        regions = outermost(function.operation, lambda op: op.name == "sdy.manual_computation")
+        regions = outermost(function.operation, lambda op: op.name == REGION)
         if len(regions) == 1 and function.name == "main":
             read = tuple([_read(s) for s in _per_value(regions[0], name)] for name in ("in_shardings", "out_shardings"))
             if tuple(map(len, read)) == tuple(map(len, found)):

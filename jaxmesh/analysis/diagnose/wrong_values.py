@@ -74,7 +74,9 @@ class WrongValue:
         wanted, found = (
             np.concatenate([np.asarray(x[c], kind).reshape(-1) for c in self.found]) for x in (self.blocks, self.found)
         )
-        return pcc(wanted, found)[0]
+        value, defined = pcc(wanted, found)
+        # The correlation of constants is not defined.
+        return value if defined or self.devices else 1.0
 
     def elements(self) -> tuple[WrongElements, ...]:
         """Returns the wrong elements of each device that has some."""
