@@ -71,9 +71,8 @@ def find_culprit(track: Track) -> Culprit:
 def _culprit(track: Track, number: int, op: Op, expected: int | None, reader: int | None = None) -> Culprit:
     known = tuple(track.known[v] for v in track.operands(op) if v in track.known)
     reference = None if expected is None else track.reference.values[expected]
-    rounding = max((e.rounding for e in known), default=0.0)
-    copies = track.copies(op.results[0])
-    value = None if expected is None else compare_with(track.pool, copies, expected, rounding)
+    result = op.results[0]
+    value = None if expected is None else compare_with(track.pool, track.copies(result), expected, track.units.get(result, 0.0))
     misplaced = bool(track.misplaced.intersection(op.results))
     return Culprit(number, op, number if reader is None else reader, known, reference, value, misplaced)
 
@@ -134,7 +133,7 @@ def _as_step(track: Track, op: Op, known: Sequence[Explanation]) -> Explanation 
     """Returns what the devices hold, if it is the operation on global values; False if not; True if that is unknown."""
     value = op.results[0]
     copies = track.unexplained[value]
-    rounding = max(e.rounding for e in known) if known else 0.0
+    rounding = track.units.get(value, 0.0)
     carried = max((e.error for e in known), default=0.0)
     if is_collective(op):
         return False

@@ -39,7 +39,6 @@ class Explanation:
       partial: the mesh axes over which the devices hold parts of a reduction.
       kind: the reduction: `sum`, `max` or `min`; empty for whole values.
       error: the largest difference, relative to the largest magnitude; of integers the share that differs.
-      rounding: the largest rounding unit among the types of the value and of its operands.
     """
 
     number: int
@@ -47,7 +46,6 @@ class Explanation:
     partial: tuple[str, ...] = ()
     kind: str = ""
     error: float = 0.0
-    rounding: float = 0.0
 
 
 def rounding_unit(dtype: Any) -> float:
@@ -202,7 +200,7 @@ class Globals:
             for placement in placements(first.shape, self.arrays[number].shape, mesh):
                 error = self.error(copies, number, placement, limit)
                 if error <= limit:
-                    return Explanation(number, placement, axes, kind, error, max(rounding, self.unit(number)))
+                    return Explanation(number, placement, axes, kind, error)
         return None
 
     def _groups(self, copies: Copies, axes: tuple[str, ...]) -> dict[Coordinate, list[Array]]:

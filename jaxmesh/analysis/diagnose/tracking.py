@@ -46,6 +46,7 @@ class Track:
       misplaced: values that are not split as the program declares.
       reproduced: the numbers of the values of the reference that devices hold.
       sources: of a global value that a movement made, the value it was made of.
+      units: the largest rounding unit in the history of each value.
       outputs: the results.
       results: the copies of results, and of parts of reductions.
     """
@@ -58,6 +59,7 @@ class Track:
     misplaced: set[Value] = field(default_factory=set[Value])
     reproduced: set[int] = field(default_factory=set[int])
     sources: dict[int, int] = field(default_factory=dict[int, int])
+    units: dict[Value, float] = field(default_factory=dict[Value, float])
     outputs: list[Output] = field(default_factory=list[Output])
     results: dict[Value, Copies] = field(default_factory=dict[Value, Copies])
 
@@ -98,9 +100,10 @@ class Track:
         if made is None:
             declared = self.reference.arguments[value] if self.stage.text.presharded[value] else None
             placement = declared or ((),) * next(iter(copies.values())).ndim
-            return Explanation(self.pool.same[value], placement, rounding=unit)
+            self.units[value] = unit
+            return Explanation(self.pool.same[value], placement)
         _, op = made
-        rounding, carried = self.carried(op, unit)
+        rounding, carried = self.carried(value, unit)
         kinds = ("sum", *[k for k in ("max", "min") if k in op.name])
         found = self.pool.explain(copies, rounding, carried, kinds=kinds)
         if found is None:
@@ -109,17 +112,19 @@ class Track:
             self.misplaced.add(value)
         return found
 
-    def carried(self, op: Op, unit: float) -> tuple[float, float]:
-        """Returns the rounding unit of a result, and the largest error of the operands."""
-        explained = [self.known[v] for v in self.operands(op) if v in self.known]
-        return max([unit, *(e.rounding for e in explained)]), max((e.error for e in explained), default=0.0)
+    def carried(self, value: Value, unit: float) -> tuple[float, float]:
+        """Returns the largest rounding unit in the history of a value, and the largest error of the operands."""
+        made = self.producers.get(value)
+        operands = self.operands(made[1]) if made else []
+        self.units[value] = max([unit, *(self.units.get(v, 0.0) for v in operands)])
+        return self.units[value], max((self.known[v].error for v in operands if v in self.known), default=0.0)
 
     def _moved(self, op: Op, value: Value, copies: Copies, rounding: float, carried: float) -> Explanation | None:
         """Explains a new constant, or the result of a movement of an explained value."""
         operands = self.operands(op)
         first = next(iter(copies.values()))
         if not operands and all(x is first for x in copies.values()):
-            return Explanation(self.pool.add(first), ((),) * first.ndim, rounding=rounding)
+            return Explanation(self.pool.add(first), ((),) * first.ndim)
         if not is_movement(op) or is_collective(op) or operands[0] not in self.known:
             return None
         operand = self.known[operands[0]]
@@ -174,9 +179,7 @@ class Track:
         wanted = self.pool.same[self.reference.outputs[number]]
         known, declared = self.known.get(value), self.reference.results[number]
         on_devices = self.stage.text.results[number].status == "presharded"
-        made = self.producers.get(value)
-        unit = rounding_unit(self.results[value][min(copies)].dtype)
-        rounding, carried = self.carried(made[1], unit) if made else (unit, 0.0)
+        rounding, carried = self.carried(value, self.units.get(value, 0.0))
         if known is not None and self.pool.same[known.number] == wanted:
             carried = max(carried, known.error)
         limit = self.pool.limit(wanted, rounding, carried)
