@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from jaxmesh.analysis.diagnose.matching import Explanation, global_shapes, placements
-from jaxmesh.analysis.diagnose.movements import is_collective, is_movement, moved, short_name
+from jaxmesh.analysis.diagnose.movements import is_alike, is_collective, is_movement, moved
 from jaxmesh.analysis.diagnose.reference import ReferenceValue
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.analysis.diagnose.tracking import Track, Value, split_axes
@@ -60,12 +60,9 @@ def find_culprit(track: Track) -> Culprit:
     if not region:
         # The result is explained, but by another value or placement than the program's.
         return _of_explained(track, start)
-    number, op = _not_a_step(track, region) or region[0]
+    number, op = _first_wrong(track, region) or region[0]
     expected = _expected(track, number, op)
-    blamed = _blamed_operand(track, op, expected)
-    if blamed is not None:
-        return blamed
-    return _culprit(track, number, op, expected)
+    return _blamed_operand(track, op, expected) or _culprit(track, number, op, expected)
 
 
 def _culprit(track: Track, number: int, op: Op, expected: int | None, reader: int | None = None) -> Culprit:
@@ -109,34 +106,36 @@ def _of_explained(track: Track, value: Value) -> Culprit:
 # --- steps of decompositions -----------------------------------------------------------------------------------------
 
 
-def _not_a_step(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, Op] | None:
-    """Returns the first operation whose results are not those of the operation on global values; None if all are."""
+def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, Op] | None:
+    """Returns the first operation that is wrong for sure; None if there is none.
+
+    Its operands are explained. It has a counterpart in the unsharded program that no device reproduces; or its results
+    are not those of the operation on global values.
+    """
     steps: dict[Value, Explanation] = {}
     for number, op in region:
-        operands = [steps.get(v) or track.known.get(v) for v in track.operands(op)]
-        if len(op.results) != 1 or op.results[0] in track.known:
+        operands = track.operands(op)
+        known = [e for v in operands if (e := steps.get(v) or track.known.get(v)) is not None]
+        if len(known) < len(operands) or len(op.results) != 1:
             continue
-        if any(e is None for e in operands):
-            continue
-        known = [e for e in operands if e is not None]
-        if any(e.partial for e in known):
+        if not steps.keys() & set(operands) and operands and _counterparts(track, number, op, alike=True):
             return number, op
-        verdict = _as_step(track, op, known)
-        if verdict is False:
+        step = _as_step(track, op, known)
+        if step is False:
             return number, op
-        if isinstance(verdict, Explanation):
-            steps[op.results[0]] = verdict
+        if isinstance(step, Explanation):
+            steps[op.results[0]] = step
     return None
 
 
 def _as_step(track: Track, op: Op, known: Sequence[Explanation]) -> Explanation | bool:
     """Returns what the devices hold, if it is the operation on global values; False if not; True if that is unknown."""
     value = op.results[0]
-    copies = track.unexplained[value]
-    rounding = track.units.get(value, 0.0)
-    carried = max((e.error for e in known), default=0.0)
+    copies, rounding = track.unexplained[value], track.units.get(value, 0.0)
+    carried, kinds = max((e.error for e in known), default=0.0), track.kinds(op)
     if is_collective(op):
-        return False
+        found = track.pool.explain(copies, rounding, carried, kinds=kinds, only=known[0].number)
+        return found or False
     first, arrays = next(iter(copies.values())), [track.pool.arrays[e.number] for e in known]
     kind = track.stage.text.program.types[value]
     shapes = list(global_shapes(first.shape, split_axes(known), track.stage.mesh))
@@ -144,7 +143,7 @@ def _as_step(track: Track, op: Op, known: Sequence[Explanation]) -> Explanation 
     attempts = moved(op, arrays[0], kind, shapes) if is_movement(op) else _performed(track, op, arrays, shapes)
     for candidate in attempts:
         performed = True
-        found = track.try_value(candidate, copies, rounding, carried)
+        found = track.try_value(candidate, copies, rounding, carried, kinds)
         if found is not None:
             return found
     return not performed
@@ -161,15 +160,22 @@ def _performed(track: Track, op: Op, arrays: Sequence[Array], shapes: Sequence[t
     attributes = dict(op.attributes)
     if None in operands and "operandSegmentSizes" not in attributes:
         attributes["operandSegmentSizes"] = tuple(int(v is not None) for v in operands)
+    local = types[op.results[0]].shape
     for shape in shapes:
         wanted = (jax.ShapeDtypeStruct(shape, types[op.results[0]].dtype),)
         full = _whole_slices(attributes, types[op.used[0]].shape, given[0].shape) if given else attributes
+        # Of an equal number everywhere, the devices hold any shape.
+        equal = [np.full(shape, x.flat[0], x.dtype) if _is_constant(x, local) else x for x in given]
         try:
-            (result,) = compute(definition, given, full, wanted, {})
+            (result,) = compute(definition, equal, full, wanted, {})
         except (JaxmeshError, TypeError, ValueError):
             continue
         if result.shape == shape:
             yield np.asarray(result)
+
+
+def _is_constant(x: Array, local: Sequence[int]) -> bool:
+    return x.size > 0 and x.shape == tuple(local) and bool((x == x.flat[0]).all())
 
 
 def _whole_slices(attributes: Mapping[str, Any], local: Sequence[int], full: Sequence[int]) -> dict[str, Any]:
@@ -193,18 +199,33 @@ def _expected(track: Track, number: int, op: Op) -> int | None:
     if is_collective(op) and track.operands(op)[0] in track.known:
         # The elements of the operand, on other devices.
         return _of_reference(track, track.known[track.operands(op)[0]].number)
+    return next(iter(_counterparts(track, number, op)), None)
+
+
+def _counterparts(track: Track, number: int, op: Op, *, alike: bool = False) -> list[int]:
+    """Returns the values of the unsharded run that an operation may have to compute, the likeliest first.
+
+    No device holds them; devices hold their operands. With `alike`, they are on the line of the operation, and of its
+    kind.
+    """
+    values, same = track.reference.values, track.pool.same
     missing = [i for i, v in enumerate(values) if same[i] not in track.reproduced and v.op not in _MOVES]
-    ready = [i for i in missing if not any(same[o] not in track.reproduced for o in _content(values, i))]
+    ready = [i for i in missing if all(same[o] in track.reproduced for o in _content(values, i))]
     source = track.stage.source(number)
     shape = track.stage.text.program.types[op.results[0]].shape if op.results else ()
-    on_line = [i for i in missing if source and values[i].source == source]
-    for group in (set(on_line) & set(ready), set(on_line), set(ready), set(missing)):
-        fitting = [i for i in sorted(group) if next(placements(shape, values[i].array.shape, track.stage.mesh), None)]
-        if fitting:
-            return fitting[0]
-        if group and source:
-            return min(group)
-    return None
+    fits = {i for i in missing if next(placements(shape, values[i].array.shape, track.stage.mesh), None) is not None}
+    exact = {i for i in missing if values[i].source == source}
+    near = {i for i in missing if _line(values[i].source) == _line(source)} if source else set[int]()
+    kind = {i for i in missing if is_alike(op, values[i].op)}
+    if alike:
+        return [i for i in ready if i in kind & fits & near]
+    order = sorted(ready, key=lambda i: (i not in exact, i not in near, i not in kind, i not in fits, i))
+    return [*order, *[i for i in missing if i in fits and i not in order]]
+
+
+def _line(source: str) -> str:
+    """Returns a source line without its column, which some texts lack."""
+    return source.rpartition(":")[0]
 
 
 def _content(values: Sequence[ReferenceValue], number: int) -> list[int]:
@@ -224,8 +245,14 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
     It made parts of a reduction that were not reduced, the value of another operation, or the split of an argument that
     is not the declared one.
     """
-    collective = is_collective(op) or short_name(op) in ("all_reduce", "reduce_scatter")
-    for value in track.partial_operands(op) if not collective else ():
+    if is_collective(op):
+        return None
+    partial = track.partial_operands(op)
+    known = [track.known[v] for v in track.operands(op) if v in track.known]
+    unknown = op.results[0] in track.unexplained and len(known) == len(track.operands(op))
+    # An operation that is linear leaves parts of another reduction.
+    linear = bool(partial) and unknown and isinstance(_as_step(track, op, known), Explanation)
+    for value in partial if not linear else ():
         return _forgotten(track, value, track.producers[op.results[0]][0])
     for value in track.operands(op):
         at = _first_of(track, value)
@@ -236,13 +263,12 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
         return None
     wanted = _all_content(track, expected)
     missing = [i for i in wanted if track.pool.same[i] not in track.reproduced]
-    for value in track.operands(op):
-        known = track.known.get(value)
-        if known is None or value not in track.producers or not missing:
+    for value in track.operands(op) if missing else ():
+        known, made = track.known.get(value), track.producers.get(_first_of(track, value))
+        if known is None or made is None or not track.operands(made[1]):
             continue
         if not {track.pool.same[i] for i in wanted} & set(_origins(track, known.number)):
-            number, other = track.producers[_first_of(track, value)]
-            return _culprit(track, number, other, missing[0])
+            return _culprit(track, *made, missing[0])
     return None
 
 
@@ -283,6 +309,9 @@ def _forgotten(track: Track, value: Value, reader: int) -> Culprit:
     """Returns the operation that makes the parts of a reduction that an operation reads as whole values."""
     number, op = track.producers[value]
     while before := [v for v in track.partial_operands(op) if v in track.producers]:
+        if is_collective(op) and track.known[op.results[0]].partial == track.known[before[0]].partial:
+            # A reduction over other axes than those of the parts.
+            return _culprit(track, number, op, _of_reference(track, track.known[before[0]].number))
         number, op = track.producers[before[0]]
     return _culprit(track, number, op, _of_reference(track, track.known[op.results[0]].number), reader)
 

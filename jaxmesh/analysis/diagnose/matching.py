@@ -24,6 +24,8 @@ _MOST, _MOST_NARROW = 0.02, 0.25
 """The largest error that counts as carried rounding."""
 _FLIPPED = 0.02
 """The share of integers or booleans that carried rounding may change."""
+_OUTLIER, _SAMPLE = 1e5, 4096
+"""How many times as large as the small elements an outlier is, and how many elements say that."""
 _TRIED = 64
 """The global values that are compared in full with one value."""
 _REDUCTIONS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
@@ -67,18 +69,20 @@ def as_numbers(x: Array) -> Array:
 
 
 def error_of(found: Array, wanted: Array, scale: float) -> float:
-    """Returns the largest difference of two arrays, relative to a magnitude; infinite for NaNs and infinities."""
+    """Returns the largest difference of two arrays, relative to the larger of a magnitude and the element; infinite for
+    NaNs and infinities in one array alone."""
     if not found.size or found is wanted:
         return 0.0
     if found.dtype.kind not in "fc":
         return float(np.mean(found != wanted))
-    with np.errstate(invalid="ignore", over="ignore"):
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         gap = np.abs(found - wanted)
         most = float(np.max(gap))
-        if not math.isfinite(most):
-            same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
-            most = float(np.max(np.where(same, 0, np.where(np.isnan(gap), np.inf, gap))))
-    return most / scale if scale else math.inf if most else 0.0
+        if not most:
+            return 0.0
+        gap = gap / np.maximum(np.abs(wanted), scale)
+        same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+        return float(np.max(np.where(same, 0, np.where(np.isnan(gap), np.inf, gap))))
 
 
 def placements(local: Sequence[int], full: Sequence[int], mesh: Mapping[str, int]) -> Iterator[Sharding]:
@@ -233,7 +237,7 @@ class Globals:
             limits = np.array([tolerance(u, carried) for u in np.unique(units)])[np.unique(units, return_inverse=True)[1]]
             with np.errstate(invalid="ignore"):
                 for end, column in zip(ends, (rows[:, 0], rows[:, 1]), strict=True):
-                    near = np.abs(column - end) <= limits * rows[:, 2]
+                    near = np.abs(column - end) <= limits * np.maximum(rows[:, 2], np.abs(column))
                     fits &= near | (column == end) | (np.isnan(column) & np.isnan(end))
         elif not carried:
             fits &= (rows[:, 0] == ends[0]) & (rows[:, 1] == ends[1])
@@ -262,11 +266,14 @@ def _ends(first: Array, last: Array) -> tuple[float, float]:
 
 
 def _magnitude(array: Array) -> float:
-    if not array.size:
-        return 0.0
+    """Returns the largest magnitude that is not far above all others, as the numbers that mask a softmax are."""
+    if not array.size or array.dtype.kind not in "fc":
+        return 1.0
     with np.errstate(invalid="ignore"):
-        most = float(np.max(np.abs(array))) if array.dtype.kind in "fc" else 1.0
-        if math.isfinite(most):
-            return most
-        finite = np.abs(array[np.isfinite(array)])
-    return float(np.max(finite)) if finite.size else 0.0
+        sizes = np.abs(array).reshape(-1)
+    some = sizes[np.isfinite(sizes) & (sizes > 0)]
+    if not some.size:
+        return 0.0
+    most, few = float(np.max(some)), some[:: max(1, some.size // _SAMPLE)]
+    limit = _OUTLIER * float(np.quantile(few, 0.05))
+    return most if most <= limit else float(np.max(some[some <= limit], initial=limit / _OUTLIER))

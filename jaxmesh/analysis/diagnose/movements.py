@@ -57,6 +57,35 @@ def moved(op: Op, x: Array, kind: Type, shapes: Shapes) -> Iterator[Array]:
         yield x.astype(kind.dtype) if kind.dtype != x.dtype else x
 
 
+_ALIKE = {
+    "dot_general": "matmul linear",
+    "slice": "slice_static slice_dynamic",
+    "dynamic_slice": "slice_dynamic",
+    "divide": "div",
+    "exponential": "exp",
+    "negate": "neg",
+    "logistic": "sigmoid",
+    "reduce": "sum max min mean prod reduce_or reduce_and argmax",
+    "convolution": "conv2d conv3d conv_transpose2d",
+    "reduce_window": "max_pool2d avg_pool2d cumsum cumprod",
+    "concatenate": "concat",
+    "select": "where",
+    "power": "pow",
+    "gather": "embedding rows_gather",
+    "scatter": "rows_scatter scatter_in_dim",
+    "sine": "sin",
+    "cosine": "cos",
+    "compare": "eq ne lt le gt ge",
+}
+"""Operations of TTIR and TTNN for those of StableHLO with other names."""
+
+
+def is_alike(op: Op, reference: str) -> bool:
+    """Returns True if an operation of StableHLO becomes an operation of this kind."""
+    known = reference.partition(".")[2]
+    return short_name(op) in (known, *_ALIKE.get(known, "").split())
+
+
 def _broadcasts(shape: Sequence[int], wanted: Sequence[int]) -> bool:
     return len(shape) == len(wanted) and all(n in (1, m) for n, m in zip(shape, wanted, strict=True))
 

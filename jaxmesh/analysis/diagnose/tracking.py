@@ -104,8 +104,7 @@ class Track:
             return Explanation(self.pool.same[value], placement)
         _, op = made
         rounding, carried = self.carried(value, unit)
-        kinds = ("sum", *[k for k in ("max", "min") if k in op.name])
-        found = self.pool.explain(copies, rounding, carried, kinds=kinds)
+        found = self.pool.explain(copies, rounding, carried, kinds=self.kinds(op))
         if found is None:
             found = self._moved(op, value, copies, rounding, carried)
         if found is not None and self._is_misplaced(op, copies, found):
@@ -119,6 +118,12 @@ class Track:
         self.units[value] = max([unit, *(self.units.get(v, 0.0) for v in operands)])
         return self.units[value], max((self.known[v].error for v in operands if v in self.known), default=0.0)
 
+    def kinds(self, op: Op) -> list[str]:
+        """Returns the reductions whose parts an operation may leave on the devices."""
+        written = {op.name, str(op.attributes.get("reduce_type", ""))}
+        written |= {self.known[v].kind for v in self.operands(op) if v in self.known}
+        return ["sum", *[k for k in ("max", "min") if any(k in w for w in written)]]
+
     def _moved(self, op: Op, value: Value, copies: Copies, rounding: float, carried: float) -> Explanation | None:
         """Explains a new constant, or the result of a movement of an explained value."""
         operands = self.operands(op)
@@ -131,16 +136,18 @@ class Track:
         shapes = list(global_shapes(first.shape, axes_of(operand.placement), self.stage.mesh))
         kind = self.stage.text.program.types[value]
         for candidate in moved(op, self.pool.arrays[operand.number], kind, shapes):
-            found = self.try_value(candidate, copies, rounding, carried)
+            found = self.try_value(candidate, copies, rounding, carried, self.kinds(op))
             if found is not None:
                 self.sources.setdefault(found.number, operand.number)
                 return found
         return None
 
-    def try_value(self, candidate: Any, copies: Copies, rounding: float, carried: float) -> Explanation | None:
+    def try_value(
+        self, candidate: Any, copies: Copies, rounding: float, carried: float, kinds: Sequence[str]
+    ) -> Explanation | None:
         """Explains a value by a new global value, which is kept if it does."""
         number = self.pool.add(candidate)
-        found = self.pool.explain(copies, rounding, carried, only=number)
+        found = self.pool.explain(copies, rounding, carried, kinds=kinds, only=number)
         if found is None or number != len(self.pool.arrays) - 1:
             self.pool.remove_last()
         return found

@@ -98,13 +98,13 @@ def compare_with(pool: Globals, copies: Copies, number: int, rounding: float) ->
     """Compares a value on the devices with a global value; None if no placement has shards of its size."""
     found = {c: as_numbers(x) for c, x in copies.items()}
     wanted, first = pool.arrays[number], next(iter(found.values()))
-    limit = pool.limit(number, rounding, 0.0) * pool.scale(number)
+    limit, scale = pool.limit(number, rounding, 0.0), pool.scale(number)
     best: tuple[int, WrongValue] | None = None
     for placement in _placements_of_size(first, wanted.shape, pool.mesh):
         local = local_shape(wanted.shape, placement, pool.mesh)
         shaped = {c: x.reshape(local) for c, x in found.items()}
         blocks = {c: block_of(wanted, placement, pool.mesh, c) for c in found}
-        wrong = {c: _differs(x, blocks[c], limit) for c, x in shaped.items()}
+        wrong = {c: _differs(x, blocks[c], limit, scale) for c, x in shaped.items()}
         count = sum(int(w.sum()) for w in wrong.values())
         if best is None or count < best[0]:
             best = count, WrongValue(wanted, placement, shaped, blocks, wrong)
@@ -125,8 +125,9 @@ def _placements_of_size(x: Array, full: Sequence[int], mesh: Mapping[str, int]) 
     return [p for s in sorted(same) for p in placements(s, full, mesh)]
 
 
-def _differs(found: Array, wanted: Array, limit: float) -> Array:
+def _differs(found: Array, wanted: Array, limit: float, scale: float) -> Array:
     with np.errstate(invalid="ignore"):
         if found.dtype.kind not in "fc":
             return found != wanted
-        return ~((np.abs(found - wanted) <= limit) | (found == wanted) | (np.isnan(found) & np.isnan(wanted)))
+        far = limit * np.maximum(np.abs(wanted), scale)
+        return ~((np.abs(found - wanted) <= far) | (found == wanted) | (np.isnan(found) & np.isnan(wanted)))
