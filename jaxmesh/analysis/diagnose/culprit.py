@@ -137,10 +137,13 @@ def _as_step(track: Track, op: Op, known: Sequence[Explanation]) -> Explanation 
         found = track.pool.explain(copies, rounding, carried, kinds=kinds, only=known[0].number)
         return found or False
     first, arrays = next(iter(copies.values())), [track.pool.arrays[e.number] for e in known]
-    kind = track.stage.text.program.types[value]
+    types = track.stage.text.program.types
     shapes = list(global_shapes(first.shape, split_axes(known), track.stage.mesh))
     performed = False
-    attempts = moved(op, arrays[0], kind, shapes) if is_movement(op) else _performed(track, op, arrays, shapes)
+    if is_movement(op):
+        attempts = moved(op, arrays[0], types[track.operands(op)[0]].shape, types[value], shapes)
+    else:
+        attempts = _performed(track, op, arrays, shapes)
     for candidate in attempts:
         performed = True
         found = track.try_value(candidate, copies, rounding, carried, kinds)
@@ -233,7 +236,7 @@ def _content(values: Sequence[ReferenceValue], number: int) -> list[int]:
     found, rest = list[int](), list(values[number].operands)
     while rest:
         operand = rest.pop()
-        moves = values[operand].op in _MOVES and values[operand].operands
+        moves = values[operand].op in _MOVES
         rest += values[operand].operands if moves else ()
         found += () if moves else (operand,)
     return found
@@ -259,15 +262,16 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
         if at in track.misplaced:
             number, other = track.producers[at]
             return _culprit(track, number, other, track.known[at].number)
-    if expected is None:
+    values = track.reference.values
+    if expected is None or not is_alike(op, values[expected].op):
         return None
     wanted = _all_content(track, expected)
-    missing = [i for i in wanted if track.pool.same[i] not in track.reproduced]
+    missing = [i for i in _content(values, expected) if track.pool.same[i] not in track.reproduced]
     for value in track.operands(op) if missing else ():
-        known, made = track.known.get(value), track.producers.get(_first_of(track, value))
-        if known is None or made is None or not track.operands(made[1]):
+        found, made = track.known.get(value), track.producers.get(_first_of(track, value))
+        if found is None or made is None or not track.operands(made[1]):
             continue
-        if not {track.pool.same[i] for i in wanted} & set(_origins(track, known.number)):
+        if not {track.pool.same[i] for i in wanted} & set(_origins(track, found.number)):
             return _culprit(track, *made, missing[0])
     return None
 

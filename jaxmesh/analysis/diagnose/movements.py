@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -37,18 +38,24 @@ def is_collective(op: Op) -> bool:
     return short_name(op) in _COLLECTIVES or has_trait(op.name, Trait.TRANSFERS) or has_trait(op.name, Trait.COLLECTIVE)
 
 
-def moved(op: Op, x: Array, kind: Type, shapes: Shapes) -> Iterator[Array]:
+def moved(op: Op, x: Array, local: Sequence[int], kind: Type, shapes: Shapes) -> Iterator[Array]:
     """Yields the global values that a movement may make of a global value.
 
     Args:
       op: the operation.
       x: the global value of its operand.
+      local: the shape of the operand on a device.
       kind: the local type of its result.
       shapes: the global shapes that the result may have.
     """
     name = short_name(op)
     if name in _RESHAPES:
-        yield from (x.reshape(shape) for shape in shapes if np.prod(shape, dtype=int) == x.size)
+        fitting = [shape for shape in shapes if np.prod(shape, dtype=int) == x.size]
+        yield from (x.reshape(shape) for shape in fitting)
+        # A dim of one element on each device may also be transposed.
+        split = [d for d, (n, m) in enumerate(zip(local, x.shape, strict=False)) if n == 1 < m]
+        for dim, to in itertools.product(split, range(x.ndim)):
+            yield from (np.moveaxis(x, dim, to).reshape(shape) for shape in fitting if to != dim)
     elif name in _COPIES:
         yield from (np.broadcast_to(x, shape) for shape in shapes if _broadcasts(x.shape, shape))
     elif name in ("permute", "transpose"):

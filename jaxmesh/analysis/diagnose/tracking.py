@@ -134,8 +134,9 @@ class Track:
             return None
         operand = self.known[operands[0]]
         shapes = list(global_shapes(first.shape, axes_of(operand.placement), self.stage.mesh))
-        kind = self.stage.text.program.types[value]
-        for candidate in moved(op, self.pool.arrays[operand.number], kind, shapes):
+        types = self.stage.text.program.types
+        local = types[operands[0]].shape
+        for candidate in moved(op, self.pool.arrays[operand.number], local, types[value], shapes):
             found = self.try_value(candidate, copies, rounding, carried, self.kinds(op))
             if found is not None:
                 self.sources.setdefault(found.number, operand.number)
