@@ -84,7 +84,7 @@ def plant(texts: Texts, stage: str) -> Iterator[Planted]:
             new = _renamed(lines, m["result"], operand, i)
             del new[i]
             yield changed("dropped all_reduce", new, *_makers(lines, made, operand))
-            swapped = re.sub(r"cluster_axis = (\d)", lambda n: f"cluster_axis = {1 - int(n[1])}", line)
+            swapped = re.sub(r"cluster_axis = (\d)", lambda n: f"cluster_axis = {(int(n[1]) or 2) - 1}", line)
             yield changed("wrong cluster_axis", [*lines[:i], swapped, *lines[i + 1 :]], i)
         if name == "slice_static" and (shifted := _shifted(line)):
             yield changed("shifted slice", [*lines[:i], shifted, *lines[i + 1 :]], i)

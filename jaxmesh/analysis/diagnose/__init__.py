@@ -2,3 +2,4 @@
 
 from jaxmesh.analysis.diagnose.diagnose import diagnose as diagnose
 from jaxmesh.analysis.diagnose.diagnosis import Diagnosis as Diagnosis
+from jaxmesh.analysis.diagnose.minimize import Minimized as Minimized, minimize as minimize

@@ -118,10 +118,10 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
         known = [e for v in operands if (e := steps.get(v) or track.known.get(v)) is not None]
         if len(known) < len(operands) or len(op.results) != 1:
             continue
-        if not steps.keys() & set(operands) and operands and _counterparts(track, number, op, alike=True):
+        if not steps.keys() & set(operands) and operands and counterparts(track, number, op, alike=True):
             return number, op
         step = _as_step(track, op, known)
-        if step is False:
+        if step is False and not (is_collective(op) and steps.keys() & set(operands)):
             return number, op
         if isinstance(step, Explanation):
             steps[op.results[0]] = step
@@ -202,10 +202,10 @@ def _expected(track: Track, number: int, op: Op) -> int | None:
     if is_collective(op) and track.operands(op)[0] in track.known:
         # The elements of the operand, on other devices.
         return _of_reference(track, track.known[track.operands(op)[0]].number)
-    return next(iter(_counterparts(track, number, op)), None)
+    return next(iter(counterparts(track, number, op)), None)
 
 
-def _counterparts(track: Track, number: int, op: Op, *, alike: bool = False) -> list[int]:
+def counterparts(track: Track, number: int, op: Op, *, alike: bool = False) -> list[int]:
     """Returns the values of the unsharded run that an operation may have to compute, the likeliest first.
 
     No device holds them; devices hold their operands. With `alike`, they are on the line of the operation, and of its
@@ -248,22 +248,21 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
     It made parts of a reduction that were not reduced, the value of another operation, or the split of an argument that
     is not the declared one.
     """
-    if is_collective(op):
-        return None
-    partial = track.partial_operands(op)
+    reduces = "reduce" in op.name and is_collective(op)
+    partial = [] if reduces else track.partial_operands(op)
     known = [track.known[v] for v in track.operands(op) if v in track.known]
     unknown = op.results[0] in track.unexplained and len(known) == len(track.operands(op))
     # An operation that is linear leaves parts of another reduction.
     linear = bool(partial) and unknown and isinstance(_as_step(track, op, known), Explanation)
     for value in partial if not linear else ():
         return _forgotten(track, value, track.producers[op.results[0]][0])
-    for value in track.operands(op):
+    for value in track.operands(op) if not is_collective(op) else ():
         at = _first_of(track, value)
         if at in track.misplaced:
             number, other = track.producers[at]
             return _culprit(track, number, other, track.known[at].number)
     values = track.reference.values
-    if expected is None or not is_alike(op, values[expected].op):
+    if expected is None or is_collective(op) or not is_alike(op, values[expected].op):
         return None
     wanted = _all_content(track, expected)
     missing = [i for i in _content(values, expected) if track.pool.same[i] not in track.reproduced]

@@ -30,7 +30,7 @@ from jaxmesh.errors import JaxmeshError, UnsupportedError
 from jaxmesh.frontends.mlir.source import read
 from jaxmesh.runtime.progress import progress
 
-Compile = Callable[[str], Any]
+Compile = Callable[..., Any]
 """Compiles a StableHLO text: a function that returns an object with `stages`, `ttir`, `ttnn` and `refusal`."""
 _ORDER = (RIGHT, LESS_PRECISE, NOT_COMPARABLE, REFUSED, WRONG)
 

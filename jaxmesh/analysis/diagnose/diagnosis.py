@@ -126,11 +126,15 @@ class Diagnosis:
             lines.append(f"  ... and {len(self.elements) - _SHOWN} more devices")
         return "\n".join(lines)
 
-    def _repr_html_(self) -> str:
+    def to_html(self) -> str:
+        """Returns the verdict and the picture as a part of a page."""
         text, picture = f"<pre>{escape(str(self))}</pre>", self.picture
         if picture is None:
             return fragment(lambda name: f".{name}{{color:inherit}}", text, str(self))
         return text + tensor_html(picture.placement)
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
 
 
 def _short(source: str) -> str:

@@ -51,13 +51,15 @@ class ReferenceValue:
       source: the user's source line.
       operands: the numbers of the values that the operation reads.
       array: the global value.
-      operation: the operation in the module; None for an argument.
+      value: the value in the module.
+      operation: the operation there; None for an argument.
     """
 
     op: str
     source: str
     operands: tuple[int, ...]
     array: Array
+    value: Any
     operation: Any = None
 
 
@@ -72,7 +74,8 @@ class Reference:
       results: the declared shardings of its results.
       outputs: the numbers of the values that it returns.
       values: the arguments, then the results of its operations in order.
-      block: the block of its operations, in MLIR.
+      module: the module, in MLIR.
+      block: the block of its operations.
     """
 
     name: str
@@ -81,6 +84,7 @@ class Reference:
     results: list[Sharding | None]
     outputs: list[int] = field(default_factory=list[int])
     values: list[ReferenceValue] = field(default_factory=list[ReferenceValue])
+    module: Any = None
     block: Any = None
 
 
@@ -103,7 +107,7 @@ def run_program(text: str, compiled: str, args: Sequence[Any] | None, seed: int)
     with module.context, _ir.Location.unknown(module.context):
         main = inline_calls(module, function.name)
         block = main.regions[0].blocks[0]
-        reference = Reference(function.name, read.axes, *_declared(main, compiled), block=block)
+        reference = Reference(function.name, read.axes, *_declared(main, compiled), module=module, block=block)
         _remove_shardings(block)
         locations = Locations.of(text)
         importer = Importer({}, Decisions(TextSources(offset)))
@@ -120,7 +124,7 @@ def _run(reference: Reference, importer: Importer, inputs: Sequence[Any], source
         known = tuple(numbers[v] for v in operands)
         numbers[value] = len(reference.values)
         array = np.asarray(importer.env[value].array)
-        reference.values.append(ReferenceValue(op, line, known, array, operation))
+        reference.values.append(ReferenceValue(op, line, known, array, value, operation))
 
     block = reference.block
     importer.env.update(zip(block.arguments, (_whole(x) for x in inputs), strict=True))
