@@ -7,6 +7,7 @@ So each is also performed on global values: a step of a decomposition gives what
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ from jaxmesh.dialects.program import Op
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.frontends.mlir.upgrade import definition_named
 
+_MOST_DIMS = 5
+"""The dims of a value whose every transposition is tried."""
 _MOVES = frozenset(
     f"stablehlo.{name}" for name in ("reshape", "broadcast_in_dim", "transpose", "convert", "constant", "iota")
 )
@@ -60,7 +63,7 @@ def find_culprit(track: Track) -> Culprit:
     if not region:
         # The result is explained, but by another value or placement than the program's.
         return _of_explained(track, start)
-    number, op = _first_wrong(track, region) or region[0]
+    number, op = _first_wrong(track, region)
     expected = _expected(track, number, op)
     return _blamed_operand(track, op, expected) or _culprit(track, number, op, expected)
 
@@ -106,26 +109,41 @@ def _of_explained(track: Track, value: Value) -> Culprit:
 # --- steps of decompositions -----------------------------------------------------------------------------------------
 
 
-def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, Op] | None:
-    """Returns the first operation that is wrong for sure; None if there is none.
+def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, Op]:
+    """Returns the first operation that is wrong for sure, else the first that may be.
 
-    Its operands are explained. It has a counterpart in the unsharded program that no device reproduces; or its results
-    are not those of the operation on global values.
+    The operands of a wrong operation are explained. It has a counterpart in the unsharded program that no device
+    reproduces; or its results are not those of the operation on global values.
     """
     steps: dict[Value, Explanation] = {}
+    right: set[Value] = set()
     for number, op in region:
         operands = track.operands(op)
         known = [e for v in operands if (e := steps.get(v) or track.known.get(v)) is not None]
         if len(known) < len(operands) or len(op.results) != 1:
             continue
-        if not steps.keys() & set(operands) and operands and counterparts(track, number, op, alike=True):
-            return number, op
+        weak = (steps.keys() - right) & set(operands)
         step = _as_step(track, op, known)
-        if step is False and not (is_collective(op) and steps.keys() & set(operands)):
+        if step is False and not (weak and is_movement(op)):
             return number, op
+        alike = counterparts(track, number, op, alike=True) if operands and not weak else []
         if isinstance(step, Explanation):
             steps[op.results[0]] = step
-    return None
+            if any(_is_transposed(track, step.number, i) for i in alike):
+                right.add(op.results[0])
+            elif alike:
+                return number, op
+    return next((row for row in region if not right.issuperset(row[1].results)), region[0])
+
+
+def _is_transposed(track: Track, number: int, other: int) -> bool:
+    """Returns True if a global value is another one in another layout: transposed, then reshaped."""
+    a, b = track.pool.arrays[number], track.pool.arrays[other]
+    if a.size != b.size or a.ndim > _MOST_DIMS:
+        return False
+    limit = track.pool.limit(other, track.pool.unit(number), 0.0) * track.pool.scale(other)
+    layouts = (a.transpose(p).reshape(b.shape) for p in itertools.permutations(range(a.ndim)))
+    return any(np.allclose(x, b, rtol=0, atol=limit, equal_nan=True) for x in layouts)
 
 
 def _as_step(track: Track, op: Op, known: Sequence[Explanation]) -> Explanation | bool:
