@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import jaxmesh as jm
-from jaxmesh.cli import estimate, explain, library_env, lit, opt, processes, record, run, selftest, translate
+from jaxmesh.cli import diagnose, estimate, explain, library_env, lit, opt, processes, record, run, selftest, translate
 from jaxmesh.cli.demo import command as demo
 from jaxmesh.cli.options import SYSTEM_ERRORS
 from jaxmesh.cli.pipelines import as_written_here
@@ -19,7 +19,7 @@ from jaxmesh.runtime.progress import VARIABLE
 PASSED, FAILED, USAGE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 """Exit codes; the last two are the shell's codes for a program ended by SIGINT and by SIGPIPE."""
 
-MODULES = (demo, selftest, opt, lit, run, translate, explain, estimate, record, processes, library_env)
+MODULES = (demo, selftest, opt, lit, run, translate, explain, estimate, record, diagnose, processes, library_env)
 """One module per command, in the order of `jaxmesh --help`."""
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
@@ -33,6 +33,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "explain": explain.explain,
     "estimate": estimate.estimate,
     "record": record.record,
+    "diagnose": diagnose.diagnose,
     "processes": processes.processes,
     "ttnn-env": library_env.ttnn_env,
     "upstream-env": library_env.upstream_env,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,8 +18,8 @@ import numpy as np
 
 from jaxmesh.dialects.residency import DEVICE, Residency
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.jaxprs import evaluate, source_locations
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs import evaluate, source_locations, walk
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Literal
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.primitives import RETYPES
 from jaxmesh.jaxprs.strip_mesh import strip_eqn
@@ -71,6 +71,36 @@ def run_reference(
     values = [Shards(a) if p is DEVICE else a for a, p in zip(args, inputs, strict=True)]
     outs = _MeshInterpreter(mesh, rules or {}, observer or Observer()).body(program, values, everywhere)
     return [{c: _own(v) for c, v in x.items()} if isinstance(x, Shards) else _own(x) for x in outs]
+
+
+def run_steps(
+    program: Jaxpr,
+    inputs: Sequence[Residency],
+    mesh: Mapping[str, int],
+    args: Sequence[Any],
+    rules: Mapping[str, Transfer],
+) -> Generator[tuple[Any, Value]]:
+    """Runs a closed jaxpr as `run_reference` does; yields each variable with its value, in order.
+
+    The arguments come first. A value is freed after its last use, so that a large program needs the memory of its live
+    values.
+    """
+    check_process()
+    everywhere = list(itertools.product(*map(range, mesh.values())))
+    interpreter = _MeshInterpreter(mesh, rules, Observer())
+    body = walk.open_jaxpr(program)
+    env: dict[Any, Value] = dict(walk.constants(program))
+    env.update((v, Shards(a) if p is DEVICE else a) for v, a, p in zip(body.invars, args, inputs, strict=True))
+    yield from env.items()
+    last = {v: i for i, eqn in enumerate(body.eqns) for v in eqn.invars if not isinstance(v, Literal)}
+    for number, eqn in enumerate(body.eqns):
+        operands = [_literal(a) if isinstance(a, Literal) else env[a] for a in eqn.invars]
+        results = list(zip(eqn.outvars, interpreter.equation(eqn, operands, everywhere), strict=True))
+        yield from results
+        env.update(results)
+        for v in (*eqn.invars, *eqn.outvars):
+            if not isinstance(v, Literal) and last.get(v, number) == number:
+                env.pop(v, None)
 
 
 def _own(x: Any) -> Any:

@@ -161,7 +161,7 @@ class Importer:
         self.env.update(zip(block.arguments, arguments, strict=True))
         *body, end = [o.operation for o in block.operations]
         for op in body:
-            self._import(op)
+            self.perform(op)
         return [self.env[v] for v in end.operands]
 
     @contextlib.contextmanager
@@ -184,7 +184,8 @@ class Importer:
 
         return run
 
-    def _import(self, op: Any) -> None:
+    def perform(self, op: Any) -> None:
+        """Imports one operation: adds its results to the values."""
         with self.decisions.at(op):
             try:
                 results = self._results(op)

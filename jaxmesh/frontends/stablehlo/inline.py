@@ -118,7 +118,7 @@ def _inline(call: Any, functions: dict[str, Any]) -> None:
         # A library function's line is replaced by the call's line.
         for inner in [copy, *walk(copy)]:
             inner.location = _ir.Location.callsite(inner.location, [call.location])
-        _replace_operands(copy, values)
+        replace_operands(copy, values)
         values.update(zip(op.results, copy.results, strict=True))
     for old, value in zip(call.results, body[-1].operands, strict=True):
         old.replace_all_uses_with(values.get(value, value))
@@ -138,7 +138,8 @@ def _keep_call(composite: Any) -> None:
     composite.erase()
 
 
-def _replace_operands(op: Any, values: dict[Any, Any]) -> None:
+def replace_operands(op: Any, values: dict[Any, Any]) -> None:
+    """Replaces the operands of an operation and of the operations inside it."""
     for i, operand in enumerate(op.operands):
         if operand in values:
             op.operands[i] = values[operand]

@@ -1,0 +1,343 @@
+"""Names the first wrong operation of a stage.
+
+The search starts at the wrong results, and goes back through values that the unsharded run does not explain. Of the
+operations found there, some are steps of a decomposition, which have no counterpart in the program with global shapes.
+So each is also performed on global values: a step of a decomposition gives what the devices hold.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh.analysis.diagnose.matching import Explanation, global_shapes, placements
+from jaxmesh.analysis.diagnose.movements import is_alike, is_collective, is_movement, moved
+from jaxmesh.analysis.diagnose.reference import ReferenceValue
+from jaxmesh.analysis.diagnose.stage import Array
+from jaxmesh.analysis.diagnose.tracking import Track, Value, split_axes
+from jaxmesh.analysis.diagnose.wrong_values import WrongValue, compare_with
+from jaxmesh.dialects.perform import compute
+from jaxmesh.dialects.program import Op
+from jaxmesh.errors import JaxmeshError
+from jaxmesh.frontends.mlir.upgrade import definition_named
+
+_MOST_DIMS = 5
+"""The dims of a value whose every transposition is tried."""
+_MOVES = frozenset(
+    f"stablehlo.{name}" for name in ("reshape", "broadcast_in_dim", "transpose", "convert", "constant", "iota")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """The first wrong operation of a stage.
+
+    Attributes:
+      number: the number of the operation in the text.
+      op: the operation.
+      reader: the number of the operation that reads parts of a reduction as whole values; else `number`.
+      operands: the explanations of its operands.
+      expected: the value of the unsharded run that it should compute; None if it is not known.
+      value: the wrong elements; None where the shapes cannot be compared.
+      misplaced: True if it splits an argument in another way than the program declares.
+    """
+
+    number: int
+    op: Op
+    reader: int
+    operands: tuple[Explanation, ...]
+    expected: ReferenceValue | None
+    value: WrongValue | None
+    misplaced: bool = False
+
+
+def find_culprit(track: Track) -> Culprit:
+    """Returns the first wrong operation of a stage with a wrong result."""
+    start = next(o.value for o in track.outputs if not o.is_right)
+    region = _region(track, start)
+    if not region:
+        # The result is explained, but by another value or placement than the program's.
+        return _of_explained(track, start)
+    number, op = _first_wrong(track, region)
+    expected = _expected(track, number, op)
+    return _blamed_operand(track, op, expected) or _culprit(track, number, op, expected)
+
+
+def _culprit(track: Track, number: int, op: Op, expected: int | None, reader: int | None = None) -> Culprit:
+    known = tuple(track.known[v] for v in track.operands(op) if v in track.known)
+    reference = None if expected is None else track.reference.values[expected]
+    result = op.results[0]
+    value = None if expected is None else compare_with(track.pool, track.copies(result), expected, track.units.get(result, 0.0))
+    misplaced = bool(track.misplaced.intersection(op.results))
+    return Culprit(number, op, number if reader is None else reader, known, reference, value, misplaced)
+
+
+def _region(track: Track, start: Value) -> list[tuple[int, Op]]:
+    """Returns the operations of unexplained values that a value is computed from, in order."""
+    found: dict[int, Op] = {}
+    rest = [start]
+    while rest:
+        value = rest.pop()
+        if value in track.unexplained and track.producers[value][0] not in found:
+            number, op = track.producers[value]
+            found[number] = op
+            rest += track.operands(op)
+    return sorted(found.items())
+
+
+def _of_explained(track: Track, value: Value) -> Culprit:
+    """Returns the culprit of a wrong result that is explained: parts of a reduction, or another value or placement."""
+    made = track.producers.get(value)
+    if made is None:
+        text = track.stage.text
+        op = Op("func.return", (value,), (value,))
+        return Culprit(len(text.program.ops), op, len(text.program.ops), (track.known[value],), None, None)
+    number, op = made
+    index = next(i for i, o in enumerate(track.outputs) if o.value == value)
+    wanted = track.reference.outputs[index]
+    if track.known[value].partial:
+        return _forgotten(track, value, number)
+    blamed = _blamed_operand(track, op, wanted)
+    return blamed or _culprit(track, number, op, wanted)
+
+
+# --- steps of decompositions -----------------------------------------------------------------------------------------
+
+
+def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, Op]:
+    """Returns the first operation that is wrong for sure, else the first that may be.
+
+    The operands of a wrong operation are explained. It has a counterpart in the unsharded program that no device
+    reproduces; or its results are not those of the operation on global values.
+    """
+    steps: dict[Value, Explanation] = {}
+    right: set[Value] = set()
+    for number, op in region:
+        operands = track.operands(op)
+        known = [e for v in operands if (e := steps.get(v) or track.known.get(v)) is not None]
+        if len(known) < len(operands) or len(op.results) != 1:
+            continue
+        weak = (steps.keys() - right) & set(operands)
+        step = _as_step(track, op, known)
+        if step is False and not (weak and is_movement(op)):
+            return number, op
+        alike = counterparts(track, number, op, alike=True) if operands and not weak else []
+        if isinstance(step, Explanation):
+            steps[op.results[0]] = step
+            if any(_is_transposed(track, step.number, i) for i in alike):
+                right.add(op.results[0])
+            elif alike:
+                return number, op
+    return next((row for row in region if not right.issuperset(row[1].results)), region[0])
+
+
+def _is_transposed(track: Track, number: int, other: int) -> bool:
+    """Returns True if a global value is another one in another layout: transposed, then reshaped."""
+    a, b = track.pool.arrays[number], track.pool.arrays[other]
+    if a.size != b.size or a.ndim > _MOST_DIMS:
+        return False
+    limit = track.pool.limit(other, track.pool.unit(number), 0.0) * track.pool.scale(other)
+    layouts = (a.transpose(p).reshape(b.shape) for p in itertools.permutations(range(a.ndim)))
+    return any(np.allclose(x, b, rtol=0, atol=limit, equal_nan=True) for x in layouts)
+
+
+def _as_step(track: Track, op: Op, known: Sequence[Explanation]) -> Explanation | bool:
+    """Returns what the devices hold, if it is the operation on global values; False if not; True if that is unknown."""
+    value = op.results[0]
+    copies, rounding = track.unexplained[value], track.units.get(value, 0.0)
+    carried, kinds = max((e.error for e in known), default=0.0), track.kinds(op)
+    if is_collective(op):
+        found = track.pool.explain(copies, rounding, carried, kinds=kinds, only=known[0].number)
+        return found or False
+    first, arrays = next(iter(copies.values())), [track.pool.arrays[e.number] for e in known]
+    types = track.stage.text.program.types
+    shapes = list(global_shapes(first.shape, split_axes(known), track.stage.mesh))
+    performed = False
+    if is_movement(op):
+        attempts = moved(op, arrays[0], types[track.operands(op)[0]].shape, types[value], shapes)
+    else:
+        attempts = _performed(track, op, arrays, shapes)
+    for candidate in attempts:
+        performed = True
+        found = track.try_value(candidate, copies, rounding, carried, kinds)
+        if found is not None:
+            return found
+    return not performed
+
+
+def _performed(track: Track, op: Op, arrays: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> Iterator[Array]:
+    """Yields the results of an operation on global values, by the global shapes that it can have."""
+    definition = definition_named(op.name)
+    if definition is None:
+        return
+    types = track.stage.text.program.types
+    operands = [v for v in op.operands if v is None or types[v].kind == "tensor"]
+    given = [x.astype(types[v].dtype) for x, v in zip(arrays, [v for v in operands if v is not None], strict=True)]
+    attributes = dict(op.attributes)
+    if None in operands and "operandSegmentSizes" not in attributes:
+        attributes["operandSegmentSizes"] = tuple(int(v is not None) for v in operands)
+    local = types[op.results[0]].shape
+    for shape in shapes:
+        wanted = (jax.ShapeDtypeStruct(shape, types[op.results[0]].dtype),)
+        full = _whole_slices(attributes, types[op.used[0]].shape, given[0].shape) if given else attributes
+        # Of an equal number everywhere, the devices hold any shape.
+        equal = [np.full(shape, x.flat[0], x.dtype) if _is_constant(x, local) else x for x in given]
+        try:
+            (result,) = compute(definition, equal, full, wanted, {})
+        except (JaxmeshError, TypeError, ValueError):
+            continue
+        if result.shape == shape:
+            yield np.asarray(result)
+
+
+def _is_constant(x: Array, local: Sequence[int]) -> bool:
+    return x.size > 0 and x.shape == tuple(local) and bool((x == x.flat[0]).all())
+
+
+def _whole_slices(attributes: Mapping[str, Any], local: Sequence[int], full: Sequence[int]) -> dict[str, Any]:
+    """Returns the attributes of a slice with the whole global dim where it takes a whole local dim."""
+    found = dict(attributes)
+    if "begins" in found and "ends" in found:
+        rows = zip(found["begins"], found["ends"], local, full, strict=True)
+        found["ends"] = tuple(m if (b, e) == (0, n) else e for b, e, n, m in rows)
+    return found
+
+
+# --- the counterpart in the unsharded run ----------------------------------------------------------------------------
+
+
+def _expected(track: Track, number: int, op: Op) -> int | None:
+    """Returns the value of the unsharded run that an operation should have computed.
+
+    It is one that no device holds, of operands that devices hold; on the line of the operation, if there is one.
+    """
+    values, same = track.reference.values, track.pool.same
+    if is_collective(op) and track.operands(op)[0] in track.known:
+        # The elements of the operand, on other devices.
+        return _of_reference(track, track.known[track.operands(op)[0]].number)
+    return next(iter(counterparts(track, number, op)), None)
+
+
+def counterparts(track: Track, number: int, op: Op, *, alike: bool = False) -> list[int]:
+    """Returns the values of the unsharded run that an operation may have to compute, the likeliest first.
+
+    No device holds them; devices hold their operands. With `alike`, they are on the line of the operation, and of its
+    kind.
+    """
+    values, same = track.reference.values, track.pool.same
+    missing = [i for i, v in enumerate(values) if same[i] not in track.reproduced and v.op not in _MOVES]
+    ready = [i for i in missing if all(same[o] in track.reproduced for o in _content(values, i))]
+    source = track.stage.source(number)
+    shape = track.stage.text.program.types[op.results[0]].shape if op.results else ()
+    fits = {i for i in missing if next(placements(shape, values[i].array.shape, track.stage.mesh), None) is not None}
+    exact = {i for i in missing if values[i].source == source}
+    near = {i for i in missing if _line(values[i].source) == _line(source)} if source else set[int]()
+    kind = {i for i in missing if is_alike(op, values[i].op)}
+    if alike:
+        return [i for i in ready if i in kind & fits & near]
+    order = sorted(ready, key=lambda i: (i not in exact, i not in near, i not in kind, i not in fits, i))
+    return [*order, *[i for i in missing if i in fits and i not in order]]
+
+
+def _line(source: str) -> str:
+    """Returns a source line without its column, which some texts lack."""
+    return source.rpartition(":")[0]
+
+
+def _content(values: Sequence[ReferenceValue], number: int) -> list[int]:
+    """Returns the values that a value is computed from, through movements."""
+    found, rest = list[int](), list(values[number].operands)
+    while rest:
+        operand = rest.pop()
+        moves = values[operand].op in _MOVES
+        rest += values[operand].operands if moves else ()
+        found += () if moves else (operand,)
+    return found
+
+
+def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | None:
+    """Returns the culprit among the operations before one whose operands are explained.
+
+    It made parts of a reduction that were not reduced, the value of another operation, or the split of an argument that
+    is not the declared one.
+    """
+    reduces = "reduce" in op.name and is_collective(op)
+    partial = [] if reduces else track.partial_operands(op)
+    known = [track.known[v] for v in track.operands(op) if v in track.known]
+    unknown = op.results[0] in track.unexplained and len(known) == len(track.operands(op))
+    # An operation that is linear leaves parts of another reduction.
+    linear = bool(partial) and unknown and isinstance(_as_step(track, op, known), Explanation)
+    for value in partial if not linear else ():
+        return _forgotten(track, value, track.producers[op.results[0]][0])
+    for value in track.operands(op) if not is_collective(op) else ():
+        at = _first_of(track, value)
+        if at in track.misplaced:
+            number, other = track.producers[at]
+            return _culprit(track, number, other, track.known[at].number)
+    values = track.reference.values
+    if expected is None or is_collective(op) or not is_alike(op, values[expected].op):
+        return None
+    wanted = _all_content(track, expected)
+    missing = [i for i in _content(values, expected) if track.pool.same[i] not in track.reproduced]
+    for value in track.operands(op) if missing else ():
+        found, made = track.known.get(value), track.producers.get(_first_of(track, value))
+        if found is None or made is None or not track.operands(made[1]):
+            continue
+        if not {track.pool.same[i] for i in wanted} & set(_origins(track, found.number)):
+            return _culprit(track, *made, missing[0])
+    return None
+
+
+def _all_content(track: Track, expected: int) -> set[int]:
+    values, found, rest = track.reference.values, set[int](), list(track.reference.values[expected].operands)
+    while rest:
+        number = rest.pop()
+        found.add(number)
+        rest += values[number].operands if values[number].op in _MOVES else ()
+    return found
+
+
+def _origins(track: Track, number: int) -> list[int]:
+    """Returns the global values that a global value is a movement of, itself first."""
+    found = [number]
+    while found[-1] in track.sources and track.sources[found[-1]] not in found:
+        found.append(track.sources[found[-1]])
+    return [track.pool.same[n] for n in found]
+
+
+def _first_of(track: Track, value: Value) -> Value:
+    """Returns the first value, through movements and collectives, with the elements of a value."""
+    while value in track.producers and value not in track.misplaced:
+        _, op = track.producers[value]
+        operands = track.operands(op)
+        if not operands or not is_movement(op) or operands[0] not in track.known:
+            break
+        before, now = track.known[operands[0]], track.known.get(value)
+        if now is None or not set(_origins(track, now.number)) & set(_origins(track, before.number)):
+            break
+        if operands[0] not in track.producers:
+            break
+        value = operands[0]
+    return value
+
+
+def _forgotten(track: Track, value: Value, reader: int) -> Culprit:
+    """Returns the operation that makes the parts of a reduction that an operation reads as whole values."""
+    number, op = track.producers[value]
+    while before := [v for v in track.partial_operands(op) if v in track.producers]:
+        if is_collective(op) and track.known[op.results[0]].partial == track.known[before[0]].partial:
+            # A reduction over other axes than those of the parts.
+            return _culprit(track, number, op, _of_reference(track, track.known[before[0]].number))
+        number, op = track.producers[before[0]]
+    return _culprit(track, number, op, _of_reference(track, track.known[op.results[0]].number), reader)
+
+
+def _of_reference(track: Track, number: int) -> int | None:
+    """Returns the value of the unsharded run that is a global value, or that it is a movement of."""
+    count = len(track.reference.values)
+    return next((n for n in _origins(track, number) if n < count), None)

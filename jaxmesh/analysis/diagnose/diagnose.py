@@ -1,0 +1,145 @@
+"""Finds the first wrong operation of a program that Tenstorrent's compiler has compiled."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh.analysis.diagnose.culprit import find_culprit
+from jaxmesh.analysis.diagnose.diagnosis import (
+    LESS_PRECISE,
+    NOT_COMPARABLE,
+    REFUSED,
+    RIGHT,
+    WRONG,
+    Diagnosis,
+    output_pcc,
+    wrong_diagnosis,
+)
+from jaxmesh.analysis.diagnose.reference import Reference, run_program
+from jaxmesh.analysis.diagnose.stage import place_arguments, read_stage, run_stage
+from jaxmesh.analysis.diagnose.texts import StageTexts, texts_of
+from jaxmesh.analysis.diagnose.tracking import Track, track
+from jaxmesh.errors import JaxmeshError, UnsupportedError
+from jaxmesh.frontends.mlir.source import read
+from jaxmesh.runtime.progress import progress
+
+Compile = Callable[..., Any]
+"""Compiles a StableHLO text: a function that returns an object with `stages`, `ttir`, `ttnn` and `refusal`."""
+_ORDER = (RIGHT, LESS_PRECISE, NOT_COMPARABLE, REFUSED, WRONG)
+
+
+def diagnose(source: Any, *args: Any, seed: int = 0, compiler: Compile | None = None) -> Diagnosis:
+    """Compares what Tenstorrent's compiler printed with the unsharded program, value by value.
+
+    The program with global shapes runs unsharded. The texts with local shapes, TTIR and TTNN, run on emulated devices.
+    The first operation whose operands the devices hold rightly and whose result they do not is the wrong one.
+
+    Args:
+      source: a folder as tt-xla's `export_path` writes it; a mapping from stage (`shlo_frontend`, `shlo_compiler`,
+        `ttir`, `ttnn`) to text; or the path of a StableHLO file, which is compiled first.
+      args: the arguments, with global shapes; by default random ones.
+      seed: the seed of random arguments.
+      compiler: a function that compiles a StableHLO text; by default Tenstorrent's compiler for a T3000.
+
+    Returns:
+      The diagnosis; of several programs of a folder that with the worst verdict.
+
+    Raises:
+      MissingFileError: there is no such folder or file.
+      ParseError: the folder lacks the program with global shapes, or every text with local shapes.
+    """
+    if isinstance(source, (str, os.PathLike)) and Path(source).is_file():
+        source = compile_file(read(Path(source)), compiler or default_compiler())
+    if isinstance(source, Diagnosis):
+        return source
+    found = [_diagnose(texts, args or None, seed) for texts in texts_of(source)]
+    return max(found, key=lambda d: _ORDER.index(d.verdict))
+
+
+def default_compiler() -> Compile:
+    """Returns Tenstorrent's compiler, for a T3000."""
+    upstream: Any = importlib.import_module("jaxmesh.analysis.upstream")
+    return upstream.compile_text
+
+
+def compile_file(text: str, compiler: Compile) -> Mapping[str, str] | Diagnosis:
+    """Compiles a StableHLO text; returns its texts by stage, or the diagnosis that the compiler refuses it."""
+    with progress("diagnose, compiling"):
+        compiled = compiler(text)
+    if compiled.refusal:
+        return Diagnosis(REFUSED, cause=str(compiled.refusal), pcc=float("nan"))
+    stages = {"shlo_frontend": text, **compiled.stages, "ttir": compiled.ttir, "ttnn": compiled.ttnn}
+    return {name: str(stage) for name, stage in stages.items() if stage}
+
+
+def _diagnose(texts: StageTexts, args: Sequence[Any] | None, seed: int) -> Diagnosis:
+    with jax.enable_x64(texts.has_wide_types or jax.config.read("jax_enable_x64")):
+        try:
+            with progress("diagnose, unsharded run"):
+                reference = run_program(texts.frontend, texts.compiler, args, seed)
+            _check_numbers(reference)
+        except UnsupportedError as error:
+            return Diagnosis(NOT_COMPARABLE, cause=str(error), pcc=float("nan"))
+        runs: dict[str, Track | str] = {}
+        for name, text in texts.stages.items():
+            runs[name] = _follow(name, text, reference)
+            run = runs[name]
+            if isinstance(run, Track) and not run.is_right:
+                return wrong_diagnosis(run, find_culprit(run), {n: _summary(r) for n, r in runs.items()})
+    return _without_errors(runs)
+
+
+def _check_numbers(reference: Reference) -> None:
+    for number, output in enumerate(reference.outputs):
+        array = reference.values[output].array
+        if array.dtype.kind in "fc" and array.size and bool(np.isnan(array).all()):
+            raise UnsupportedError(
+                f"result {number} of the unsharded program is NaN everywhere; give arguments that suit the program."
+            )
+
+
+def _follow(name: str, text: str, reference: Reference) -> Track | str:
+    """Returns the run of a stage, or why it cannot be read."""
+    try:
+        stage = read_stage(name, text, reference.axes)
+        arguments = [v.array for v in reference.values[: len(reference.arguments)]]
+        placed = place_arguments(stage, arguments, reference.arguments)
+        if len(stage.text.program.results) != len(reference.outputs):
+            raise UnsupportedError(f"it has {len(stage.text.program.results)} results, not {len(reference.outputs)}.")
+        with progress(f"diagnose, {name} on {len(stage.coordinates)} devices"):
+            return track(stage, reference, run_stage(stage, placed))
+    except JaxmeshError as error:
+        return f"not read: {error}"
+
+
+def _verdict(run: Track | str) -> str:
+    if isinstance(run, str):
+        return NOT_COMPARABLE
+    if not run.is_right:
+        return WRONG
+    return RIGHT if all(o.error <= o.exact for o in run.outputs) else LESS_PRECISE
+
+
+def _summary(run: Track | str) -> str:
+    if isinstance(run, str):
+        return run
+    return f"{_verdict(run)}, pcc {output_pcc(run):.6g}, {len(run.known)} of {_count(run)} values explained"
+
+
+def _count(run: Track) -> int:
+    return len(run.known) + len(run.unexplained)
+
+
+def _without_errors(runs: Mapping[str, Track | str]) -> Diagnosis:
+    verdict = max((_verdict(run) for run in runs.values()), key=_ORDER.index)
+    unread = [f"{name} is {run}" for name, run in runs.items() if isinstance(run, str)]
+    pccs = [output_pcc(run) for run in runs.values() if isinstance(run, Track)]
+    stages = {name: _summary(run) for name, run in runs.items()}
+    return Diagnosis(verdict, cause="; ".join(unread), stages=stages, pcc=min(pccs, default=float("nan")))

@@ -1,0 +1,59 @@
+"""The user's source lines of the operations of a text, from its MLIR locations."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+_ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)\s*$", re.MULTILINE)
+_USED = re.compile(r"#loc\d*")
+_TRAILING = re.compile(r"\bloc\((.*)\)\s*$")
+_FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
+_PARSED = re.compile(r'"-":(\d+):\d+')
+_DEEPEST = 64
+"""The most aliases inside of each other."""
+
+
+@dataclass(slots=True)
+class Locations:
+    """The locations of one text.
+
+    >>> Locations.of('%0 = x loc(#loc1)\\n#loc1 = loc("f"(#loc2))\\n#loc2 = loc("a.py":3:4)').at(1)
+    'a.py:3:4'
+    """
+
+    lines: list[str]
+    aliases: dict[str, str]
+    known: dict[int, str]
+
+    @classmethod
+    def of(cls, text: str) -> Locations:
+        """Reads the aliases of a text."""
+        return cls(text.splitlines(), dict(_ALIAS.findall(text)), {})
+
+    def at(self, line: int) -> str:
+        """Returns `file:line:column` of the operation that ends on a line of the text, or its name, or nothing."""
+        if line not in self.known:
+            found = _TRAILING.search(self.lines[line - 1]) if 0 < line <= len(self.lines) else None
+            self.known[line] = "" if found is None else self._resolve(found[1], _DEEPEST)
+        return self.known[line]
+
+    def of_operation(self, location: Any, offset: int) -> str:
+        """Returns the same of an operation of a text that MLIR parsed; of an inlined one, the line of the call."""
+        found = [self.at(int(n) + offset) for n in _PARSED.findall(str(location))]
+        return next((f for f in found if _is_line(f)), next(filter(None, found), ""))
+
+    def _resolve(self, location: str, depth: int) -> str:
+        """Returns the first location with a file, following aliases in their order; else the first name."""
+        found = _FILE.search(location)
+        if found is not None:
+            return f"{found[1]}:{found[2]}:{found[3]}"
+        inner = [self._resolve(self.aliases.get(a, ""), depth - 1) for a in _USED.findall(location)] if depth else []
+        file = next((f for f in inner if _is_line(f)), "")
+        name = re.match(r'"((?:[^"\\]|\\.)*)"', location)
+        return file or (name[1] if name else next(filter(None, inner), ""))
+
+
+def _is_line(text: str) -> bool:
+    return re.search(r":\d+:\d+$", text) is not None

@@ -1,0 +1,279 @@
+"""Explains values on devices: finds the global value and the placement, or the partial sums, that they hold."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies, block_of
+from jaxmesh.frontends.stablehlo.shardings import Sharding
+from jaxmesh.runtime.npz import numbers
+
+_ROUNDINGS, _NARROW_ROUNDINGS = 64, 4
+"""The rounding units of the largest magnitude that a value may differ by: float32 and wider, and narrower floats."""
+_GROWTH = 16
+"""The factor by which one operation may enlarge the relative error of its operands."""
+_MOST, _MOST_NARROW = 0.02, 0.25
+"""The largest error that counts as carried rounding."""
+_FLIPPED = 0.02
+"""The share of integers or booleans that carried rounding may change."""
+_OUTLIER, _SAMPLE = 1e5, 4096
+"""How many times as large as the small elements an outlier is, and how many elements say that."""
+_TRIED = 64
+"""The global values that are compared in full with one value."""
+_REDUCTIONS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The meaning of a value on the devices.
+
+    Attributes:
+      number: the number of the global value.
+      placement: per dim the mesh axes that split it.
+      partial: the mesh axes over which the devices hold parts of a reduction.
+      kind: the reduction: `sum`, `max` or `min`; empty for whole values.
+      error: the largest difference, relative to the largest magnitude; of integers the share that differs.
+    """
+
+    number: int
+    placement: Sharding
+    partial: tuple[str, ...] = ()
+    kind: str = ""
+    error: float = 0.0
+
+
+def rounding_unit(dtype: Any) -> float:
+    """Returns the distance from 1 to the next number of a dtype; 0 for integers."""
+    return float(jnp.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.inexact) else 0.0
+
+
+def tolerance(unit: float, carried: float) -> float:
+    """Returns the error that rounding explains, for a rounding unit and the largest error of the operands."""
+    narrow = unit > 1e-6
+    own = unit * (_NARROW_ROUNDINGS if narrow else _ROUNDINGS)
+    return max(own, min(carried * _GROWTH, _MOST_NARROW if narrow else _MOST))
+
+
+def as_numbers(x: Array) -> Array:
+    """Returns values to compare: narrow floats as float32."""
+    narrow = jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize < 4
+    return x.astype(np.float32) if narrow else x if x.dtype.isbuiltin == 1 else numbers(x)
+
+
+def error_of(found: Array, wanted: Array, scale: float) -> float:
+    """Returns the largest difference of two arrays, relative to the larger of a magnitude and the element; infinite for
+    NaNs and infinities in one array alone."""
+    if not found.size or found is wanted:
+        return 0.0
+    if found.dtype.kind not in "fc":
+        return float(np.mean(found != wanted))
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        gap = np.abs(found - wanted)
+        most = float(np.max(gap))
+        if not most:
+            return 0.0
+        gap = gap / np.maximum(np.abs(wanted), scale)
+        same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+        return float(np.max(np.where(same, 0, np.where(np.isnan(gap), np.inf, gap))))
+
+
+def placements(local: Sequence[int], full: Sequence[int], mesh: Mapping[str, int]) -> Iterator[Sharding]:
+    """Yields every placement that cuts a global shape into a local shape."""
+    if len(local) != len(full) or any(not n or m % n for n, m in zip(local, full, strict=True)):
+        return
+    yield from _split([m // n for n, m in zip(local, full, strict=True)], mesh, ())
+
+
+def _split(factors: list[int], mesh: Mapping[str, int], used: tuple[str, ...]) -> Iterator[Sharding]:
+    if not factors:
+        yield ()
+        return
+    free = [a for a, n in mesh.items() if n > 1 and a not in used]
+    for length in range(len(free) + 1):
+        for axes in itertools.permutations(free, length):
+            if math.prod(mesh[a] for a in axes) == factors[0]:
+                yield from ((axes, *rest) for rest in _split(factors[1:], mesh, (*used, *axes)))
+
+
+def global_shapes(local: Sequence[int], axes: Sequence[str], mesh: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
+    """Yields the global shapes whose pieces along some axes have a local shape."""
+    free = [a for a in axes if mesh[a] > 1]
+    seen: set[tuple[int, ...]] = set()
+    for dims in itertools.product(range(-1, len(local)), repeat=len(free)):
+        shape = list(local)
+        for axis, dim in zip(free, dims, strict=True):
+            if dim >= 0:
+                shape[dim] *= mesh[axis]
+        if tuple(shape) not in seen:
+            seen.add(tuple(shape))
+            yield tuple(shape)
+
+
+@dataclass(slots=True)
+class Globals:
+    """The global values: those of the reference, and those that movements of them make.
+
+    Attributes:
+      mesh: the sizes of the mesh axes, by name.
+      arrays: the values, as numbers to compare.
+      same: by number, the first value with equal contents and shape.
+    """
+
+    mesh: Mapping[str, int]
+    arrays: list[Array] = field(default_factory=list[Array])
+    same: list[int] = field(default_factory=list[int])
+    _known: Array = field(default_factory=lambda: np.zeros((256, 5)))
+    """Of every value the first and the last element, the magnitude, the rounding unit and the number of elements."""
+    _digests: dict[Any, int] = field(default_factory=dict[Any, int])
+
+    def add(self, x: Array) -> int:
+        """Adds a value; returns the number of the first equal one."""
+        array, number = as_numbers(x), len(self.arrays)
+        key = array.shape, array.dtype.str, hashlib.blake2b(np.ascontiguousarray(array), digest_size=16).digest()
+        self.arrays.append(array)
+        self.same.append(self._digests.setdefault(key, number))
+        if number >= len(self._known):
+            self._known = np.concatenate([self._known] * 2)
+        self._known[number] = *_ends(array, array), _magnitude(array), rounding_unit(x.dtype), array.size
+        return self.same[number]
+
+    def remove_last(self) -> None:
+        """Removes the value that was added last."""
+        number = len(self.arrays) - 1
+        self.arrays.pop()
+        if self.same.pop() == number:
+            self._digests = {k: n for k, n in self._digests.items() if n != number}
+
+    def scale(self, number: int) -> float:
+        """Returns the largest finite magnitude of a value."""
+        return float(self._known[number, 2])
+
+    def unit(self, number: int) -> float:
+        """Returns the rounding unit of a value's type."""
+        return float(self._known[number, 3])
+
+    def explain(
+        self, copies: Copies, rounding: float, carried: float, *, kinds: Sequence[str] = ("sum",), only: int | None = None
+    ) -> Explanation | None:
+        """Returns what a value on the devices holds: a placement of a global value, or parts of a reduction of one.
+
+        Args:
+          copies: the value of each device.
+          rounding: the largest rounding unit among its types.
+          carried: the largest error of its operands.
+          kinds: the reductions to try.
+          only: the number of the only global value to try.
+        """
+        converted = {id(x): as_numbers(x) for x in copies.values()}
+        whole = {c: converted[id(x)] for c, x in copies.items()}
+        split = [a for a, n in self.mesh.items() if n > 1]
+        split = [a for a, n in self.mesh.items() if n > 1]
+        parts = [axes for n in range(1, len(split) + 1) for axes in itertools.combinations(split, n)]
+        for axes, kind in [((), ""), *((axes, kind) for kind in kinds for axes in parts)]:
+            found = self._search(whole, axes, kind, rounding, carried, only)
+            if found is not None:
+                return found
+        return None
+
+    def _search(
+        self, copies: Copies, axes: tuple[str, ...], kind: str, rounding: float, carried: float, only: int | None
+    ) -> Explanation | None:
+        groups, first = self._groups(copies, axes), copies[min(copies)]
+        if axes and (first.dtype == np.bool_ or all(x is g[0] for g in groups.values() for x in g)):
+            # Equal copies are no parts of a reduction.
+            return None
+        ends = [_ends(x, y) for x, y in zip(groups[min(groups)], groups[max(groups)], strict=True)]
+        with np.errstate(all="ignore"):
+            both = ends[0] if not axes else tuple(float(_REDUCTIONS[kind].reduce(e)) for e in zip(*ends, strict=True))
+        candidates = self._candidates((both[0], both[1]), first, rounding, carried) if only is None else [only]
+        if not candidates:
+            return None
+        if axes:
+            copies = self._combined(groups, kind)
+        mesh = {a: n for a, n in self.mesh.items() if a not in axes}
+        for number in candidates:
+            limit = self.limit(number, rounding, carried)
+            for placement in placements(first.shape, self.arrays[number].shape, mesh):
+                error = self.error(copies, number, placement, limit)
+                if error <= limit:
+                    return Explanation(number, placement, axes, kind, error)
+        return None
+
+    def _groups(self, copies: Copies, axes: tuple[str, ...]) -> dict[Coordinate, list[Array]]:
+        """Returns the copies that differ in the coordinates along some axes only, by their first coordinate."""
+        places = {list(self.mesh).index(a) for a in axes}
+        groups: dict[Coordinate, list[Array]] = {}
+        for c in sorted(copies):
+            groups.setdefault(tuple(0 if i in places else n for i, n in enumerate(c)), []).append(copies[c])
+        return groups
+
+    def _combined(self, groups: Mapping[Coordinate, list[Array]], kind: str) -> Copies:
+        """Returns the reductions of groups, by their first coordinates."""
+        with np.errstate(all="ignore"):
+            return {c: _REDUCTIONS[kind].reduce(g).astype(g[0].dtype) for c, g in groups.items()}
+
+    def limit(self, number: int, rounding: float, carried: float) -> float:
+        """Returns the error that rounding explains."""
+        if self.arrays[number].dtype.kind not in "fc":
+            return _FLIPPED if carried else 0.0
+        return tolerance(max(rounding, self.unit(number)), carried)
+
+    def _candidates(self, ends: tuple[float, float], first: Array, rounding: float, carried: float) -> list[int]:
+        """Returns the numbers of the global values whose first and last elements are those of the devices."""
+        count = len(self.arrays)
+        rows, is_float = self._known[:count], first.dtype.kind in "fc"
+        sizes = rows[:, 4]
+        fits = (sizes % max(first.size, 1) == 0) & (np.array(self.same) == np.arange(count))
+        if is_float:
+            units = np.maximum(rows[:, 3], rounding)
+            limits = np.array([tolerance(u, carried) for u in np.unique(units)])[np.unique(units, return_inverse=True)[1]]
+            with np.errstate(invalid="ignore"):
+                for end, column in zip(ends, (rows[:, 0], rows[:, 1]), strict=True):
+                    near = np.abs(column - end) <= limits * np.maximum(rows[:, 2], np.abs(column))
+                    fits &= near | (column == end) | (np.isnan(column) & np.isnan(end))
+        elif not carried:
+            fits &= (rows[:, 0] == ends[0]) & (rows[:, 1] == ends[1])
+        return [int(i) for i in np.flatnonzero(fits)[:_TRIED]]
+
+    def error(self, copies: Copies, number: int, placement: Sharding, limit: float = math.inf) -> float:
+        """Returns the largest error of all devices; stops at the first device above the limit."""
+        array, scale, most = self.arrays[number], self.scale(number), 0.0
+        done: set[tuple[int, int]] = set()
+        for c, x in copies.items():
+            block = block_of(array, placement, self.mesh, c)
+            key = id(x), int(block.__array_interface__["data"][0])
+            if key not in done:
+                done.add(key)
+                most = max(most, error_of(x, block, scale))
+                if most > limit:
+                    break
+        return most
+
+
+def _ends(first: Array, last: Array) -> tuple[float, float]:
+    """Returns the first element of one array, and the last element of another."""
+    if not first.size:
+        return 0.0, 0.0
+    return float(np.real(first[(0,) * first.ndim])), float(np.real(last[(-1,) * last.ndim]))
+
+
+def _magnitude(array: Array) -> float:
+    """Returns the largest magnitude that is not far above all others, as the numbers that mask a softmax are."""
+    if not array.size or array.dtype.kind not in "fc":
+        return 1.0
+    with np.errstate(invalid="ignore"):
+        sizes = np.abs(array).reshape(-1)
+    some = sizes[np.isfinite(sizes) & (sizes > 0)]
+    if not some.size:
+        return 0.0
+    most, few = float(np.max(some)), some[:: max(1, some.size // _SAMPLE)]
+    limit = _OUTLIER * float(np.quantile(few, 0.05))
+    return most if most <= limit else float(np.max(some[some <= limit], initial=limit / _OUTLIER))

@@ -1,0 +1,232 @@
+"""Cuts a program to the operations that lead to its first wrong operation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from jaxmesh.analysis.diagnose.as_jax import as_jax
+from jaxmesh.analysis.diagnose.culprit import Culprit, counterparts
+from jaxmesh.analysis.diagnose.diagnose import Compile, compile_file, diagnose
+from jaxmesh.analysis.diagnose.diagnosis import WRONG, Diagnosis
+from jaxmesh.analysis.diagnose.movements import is_collective
+from jaxmesh.analysis.diagnose.tracking import Track
+from jaxmesh.errors import ArgumentValueError, JaxmeshError
+from jaxmesh.frontends.mlir.source import parse
+from jaxmesh.frontends.stablehlo.inline import replace_operands
+from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
+from jaxmesh.runtime.progress import progress
+
+_ir: Any = ir
+_SIZES = re.compile(r"tensor<((?:\d+x)+)")
+_RANGE = re.compile(r"\d+(?=[:\],])|(?<=:)\d+")
+_MOST_CHANGED = 2
+"""The sizes that shrink together, beside all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Minimized:
+    """A small program with the error.
+
+    Attributes:
+      stablehlo: the program, with global shapes and shardings.
+      jax: the same as a JAX program; None if an operation has no short form.
+      operations: the number of its operations.
+      verified: True if the compiler has compiled it, wrongly again; False without a compiler.
+    """
+
+    stablehlo: str
+    jax: str | None
+    operations: int
+    verified: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the program as data."""
+        return {"stablehlo": self.stablehlo, "jax": self.jax, "verified": self.verified}
+
+    def __str__(self) -> str:
+        state = "compiled again, and wrong again" if self.verified else "not compiled again"
+        program = self.jax or "# an operation has no short form in JAX; take the StableHLO"
+        return (
+            f"reproduction, {self.operations} operations, {state}\n\n--- StableHLO\n{self.stablehlo}\n\n--- JAX\n{program}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Some operations of the reference, in order: by the numbers of their values."""
+
+    values: tuple[int, ...]
+    inputs: tuple[int, ...]
+    output: int
+
+
+def minimize(diagnosis: Diagnosis, *, compiler: Compile | None = None, seed: int = 0) -> Minimized:
+    """Returns the smallest part of a program that is compiled wrongly.
+
+    With a compiler, each part is compiled and diagnosed, from the wrong operation alone to the whole program before it;
+    then its shapes shrink while it stays wrong. Without one, the part is the wrong operation alone.
+    """
+    track, culprit = diagnosis.track, diagnosis.culprit
+    if track is None or culprit is None:
+        raise ArgumentValueError(f"a program is minimised if it is wrong; the verdict is {diagnosis.verdict}.")
+    target = _target(track, culprit)
+    result = None if culprit.value is None or is_collective(culprit.op) else culprit.value.placement
+
+    def is_wrong(text: str) -> bool:
+        try:
+            compiled = compile_file(text, compiler) if compiler else {}
+            return not isinstance(compiled, Diagnosis) and diagnose(compiled, seed=seed).verdict == WRONG
+        except JaxmeshError:
+            return False
+
+    with progress("minimize"):
+        for number, cut in enumerate(_cuts(track, target)):
+            text = _text(track, cut, result)
+            if compiler is None or is_wrong(text):
+                small = _shrunk(text, is_wrong) if compiler else text
+                return _minimized(track, cut, result, small, compiler is not None)
+            if number and result is not None:
+                result = None
+    return _minimized(track, cut, result, text, False)
+
+
+def _target(track: Track, culprit: Culprit) -> int:
+    """Returns the value of the reference that a part has to compute; of a collective, that of its reader."""
+    ops, values = track.stage.text.program.ops, set(culprit.op.results)
+    if not is_collective(culprit.op) and culprit.expected is not None:
+        return next(i for i, v in enumerate(track.reference.values) if v is culprit.expected)
+    for number in range(culprit.number + 1, len(ops)):
+        if values.intersection(ops[number].used):
+            found = counterparts(track, number, ops[number])
+            if not is_collective(ops[number]) and found:
+                return found[0]
+            values.update(ops[number].results)
+    return track.reference.outputs[0]
+
+
+def _cuts(track: Track, target: int) -> Iterator[_Cut]:
+    """Yields the parts that compute a value, by the number of operations before it."""
+    values = track.reference.values
+    seen: set[tuple[int, ...]] = set()
+    for depth in range(len(values)):
+        taken, front = {target}, {target}
+        for _ in range(depth):
+            front = {o for n in front for o in values[n].operands if values[o].operation is not None} - taken
+            taken |= front
+        taken |= {o for n in taken for o in values[n].operands if values[o].op == "stablehlo.constant"}
+        taken = {n for n in taken if values[n].operation is not None}
+        chosen = tuple(sorted(taken))
+        if chosen in seen:
+            return
+        seen.add(chosen)
+        yield _Cut(chosen, tuple(sorted({o for n in taken for o in values[n].operands} - taken)), target)
+
+
+def _placement(track: Track, number: int) -> Sharding:
+    """Returns where the devices hold a value of the reference."""
+    values, same = track.reference.values, track.pool.same
+    if number < len(track.reference.arguments) and track.reference.arguments[number]:
+        return track.reference.arguments[number] or ()
+    found = [e for e in track.known.values() if e.number == same[number] and not e.partial]
+    return max((e.placement for e in found), key=lambda p: len(axes_of(p)), default=((),) * values[number].array.ndim)
+
+
+def _written(sharding: Sharding) -> str:
+    dims = ", ".join("{" + ", ".join(f'"{a}"' for a in axes) + "}" for axes in sharding)
+    return f"sdy.sharding = #sdy.sharding<@mesh, [{dims}]>"
+
+
+def _text(track: Track, cut: _Cut, result: Sharding | None) -> str:
+    """Returns a part as a StableHLO module."""
+    values, axes = track.reference.values, track.reference.axes or dict(track.stage.mesh)
+    inputs = [values[n].value for n in cut.inputs]
+    arguments = ", ".join(
+        f"%arg{i}: {v.type} {{{_written(_placement(track, n))}}}"
+        for i, (v, n) in enumerate(zip(inputs, cut.inputs, strict=True))
+    )
+    last = values[cut.output].value
+    output = last.type
+    sharded = "" if result is None else f" {{{_written(result)}}}"
+    sizes = ", ".join(f'"{a}"={n}' for a, n in axes.items())
+    head = (
+        f"module @part attributes {{mhlo.num_partitions = {math.prod(axes.values())} : i32, mhlo.num_replicas = 1 : i32}}"
+        f" {{\n  sdy.mesh @mesh = <[{sizes}]>\n  func.func public @main({arguments}) -> ({output}{sharded}) {{\n"
+    )
+    context = track.reference.module.context
+    with context, _ir.Location.unknown(context):
+        module = _ir.Module.parse(f"{head}    %stand_in = stablehlo.constant dense<0> : tensor<i32>\n"
+                                  f"    %out = builtin.unrealized_conversion_cast %stand_in : tensor<i32> to {output}\n"
+                                  f"    return %out : {output}\n  }}\n}}")  # fmt: skip
+        _fill(module, [values[n].operation for n in cut.values], inputs, last)
+        return str(module)
+
+
+def _fill(module: Any, ops: Sequence[Any], inputs: Sequence[Any], last: Any) -> None:
+    """Clones operations into the function of a module."""
+    function = next(o.operation for o in module.body.operations if o.operation.name == "func.func")
+    block = function.regions[0].blocks[0]
+    stand_in, cast, end = [o.operation for o in block.operations]
+    known = dict(zip(inputs, block.arguments, strict=True))
+    point = _ir.InsertionPoint(end)
+    for op in dict.fromkeys(ops):
+        copy = op.clone(point).operation
+        replace_operands(copy, known)
+        known.update(zip(op.results, copy.results, strict=True))
+    cast.results[0].replace_all_uses_with(known[last])
+    cast.erase()
+    stand_in.erase()
+
+
+# --- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def _shrunk(text: str, is_wrong: Callable[[str], bool]) -> str:
+    """Returns the program with sizes halved while it stays wrong."""
+    while True:
+        smaller = next((t for t in _halved(text) if _is_valid(t) and is_wrong(t)), None)
+        if smaller is None:
+            return text
+        text = smaller
+
+
+def _halved(text: str) -> Iterator[str]:
+    sizes = sorted({int(n) for shape in _SIZES.findall(text) for n in shape.split("x") if n and int(n) > 1})
+    even = [n for n in sizes if n % 2 == 0]
+    sets = [even, *(c for k in range(1, _MOST_CHANGED + 1) for c in itertools.combinations(even, k))]
+    for changed in sets:
+        smaller: Mapping[str, str] = {str(n): str(n // 2) for n in changed}
+
+        def shape(found: re.Match[str], smaller: Mapping[str, str] = smaller) -> str:
+            return "tensor<" + "x".join(smaller.get(n, n) for n in found[1].split("x"))
+
+        def line(written: str, smaller: Mapping[str, str] = smaller) -> str:
+            written = _SIZES.sub(shape, written)
+            return _RANGE.sub(lambda n: smaller.get(n[0], n[0]), written) if "stablehlo.slice" in written else written
+
+        if changed:
+            yield "\n".join(map(line, text.split("\n")))
+
+
+def _is_valid(text: str) -> bool:
+    try:
+        return all(piece.module.operation.verify() for piece in parse(text))
+    except (JaxmeshError, _ir.MLIRError):
+        return False
+
+
+def _minimized(track: Track, cut: _Cut, result: Sharding | None, text: str, verified: bool) -> Minimized:
+    (piece, *_) = parse(text)
+    function = next(o.operation for o in piece.module.body.operations if o.operation.name == "func.func")
+    block = function.regions[0].blocks[0]
+    *body, end = [o.operation for o in block.operations]
+    axes = track.reference.axes or dict(track.stage.mesh)
+    places = [_placement(track, n) for n in cut.inputs]
+    program = as_jax(body, list(block.arguments), end.operands[0], places, result, axes)
+    return Minimized(text, program, len(body), verified)

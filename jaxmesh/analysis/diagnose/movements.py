@@ -1,0 +1,105 @@
+"""Operations that only move, copy or cast elements: the global value of their result."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from jaxmesh.analysis.diagnose.stage import Array
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.program import Op, Type
+
+Shapes = Sequence[tuple[int, ...]]
+_RESHAPES = frozenset({"reshape", "squeeze", "unsqueeze"})
+_COPIES = frozenset({"broadcast", "repeat"})
+_CASTS = frozenset({"typecast", "to_dtype", "clone"})
+_COLLECTIVES = frozenset(
+    {"all_gather", "all_reduce", "reduce_scatter", "mesh_partition", "collective_permute", "all_to_all", "mesh_shard"}
+)
+
+
+def short_name(op: Op) -> str:
+    """Returns the name of an operation without its dialect."""
+    return op.name.partition(".")[2]
+
+
+def is_movement(op: Op) -> bool:
+    """Returns True if the result has the elements of the operand, in an order that the global value has, too."""
+    name = short_name(op)
+    moves = _RESHAPES | _COPIES | _CASTS | {"permute", "transpose"}
+    return name in moves or has_trait(op.name, Trait.LAYOUT) or is_collective(op)
+
+
+def is_collective(op: Op) -> bool:
+    """Returns True if the operation moves elements between devices, or between devices and host."""
+    return short_name(op) in _COLLECTIVES or has_trait(op.name, Trait.TRANSFERS) or has_trait(op.name, Trait.COLLECTIVE)
+
+
+def moved(op: Op, x: Array, local: Sequence[int], kind: Type, shapes: Shapes) -> Iterator[Array]:
+    """Yields the global values that a movement may make of a global value.
+
+    Args:
+      op: the operation.
+      x: the global value of its operand.
+      local: the shape of the operand on a device.
+      kind: the local type of its result.
+      shapes: the global shapes that the result may have.
+    """
+    name = short_name(op)
+    if name in _RESHAPES:
+        fitting = [shape for shape in shapes if np.prod(shape, dtype=int) == x.size]
+        yield from (x.reshape(shape) for shape in fitting)
+        # A dim of one element on each device may also be transposed.
+        split = [d for d, (n, m) in enumerate(zip(local, x.shape, strict=False)) if n == 1 < m]
+        for dim, to in itertools.product(split, range(x.ndim)):
+            yield from (np.moveaxis(x, dim, to).reshape(shape) for shape in fitting if to != dim)
+    elif name in _COPIES:
+        yield from (np.broadcast_to(x, shape) for shape in shapes if _broadcasts(x.shape, shape))
+    elif name in ("permute", "transpose"):
+        yield np.transpose(x, _permutation(op, x.ndim))
+    elif name in _CASTS or has_trait(op.name, Trait.LAYOUT):
+        yield x.astype(kind.dtype) if kind.dtype != x.dtype else x
+
+
+_ALIKE = {
+    "dot_general": "matmul linear",
+    "slice": "slice_static slice_dynamic",
+    "dynamic_slice": "slice_dynamic",
+    "divide": "div",
+    "exponential": "exp",
+    "negate": "neg",
+    "logistic": "sigmoid",
+    "reduce": "sum max min mean prod reduce_or reduce_and argmax",
+    "convolution": "conv2d conv3d conv_transpose2d",
+    "reduce_window": "max_pool2d avg_pool2d cumsum cumprod",
+    "concatenate": "concat",
+    "select": "where",
+    "power": "pow",
+    "gather": "embedding rows_gather",
+    "scatter": "rows_scatter scatter_in_dim",
+    "sine": "sin",
+    "cosine": "cos",
+    "compare": "eq ne lt le gt ge",
+}
+"""Operations of TTIR and TTNN for those of StableHLO with other names."""
+
+
+def is_alike(op: Op, reference: str) -> bool:
+    """Returns True if an operation of StableHLO becomes an operation of this kind."""
+    known = reference.partition(".")[2]
+    return short_name(op) in (known, *_ALIKE.get(known, "").split())
+
+
+def _broadcasts(shape: Sequence[int], wanted: Sequence[int]) -> bool:
+    return len(shape) == len(wanted) and all(n in (1, m) for n, m in zip(shape, wanted, strict=True))
+
+
+def _permutation(op: Op, rank: int) -> list[int]:
+    if "permutation" in op.attributes:
+        return list(op.attributes["permutation"])
+    order, (a, b) = list(range(rank)), (int(op.attributes[k]) for k in ("dim0", "dim1"))
+    order[a], order[b] = order[b], order[a]
+    return order

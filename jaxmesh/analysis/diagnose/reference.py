@@ -1,0 +1,276 @@
+"""The program with global shapes, run unsharded by JAX, with every value kept."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from jaxmesh.analysis.diagnose.locations import Locations
+from jaxmesh.analysis.diagnose.regions import REGION, run_region
+from jaxmesh.errors import ArgumentTypeError, UnsupportedError
+from jaxmesh.frontends.mlir.attributes import entries
+from jaxmesh.frontends.mlir.module import choose, load_text, outermost
+from jaxmesh.frontends.stablehlo import shardings
+from jaxmesh.frontends.stablehlo.decisions import Decisions
+from jaxmesh.frontends.stablehlo.importer import Importer
+from jaxmesh.frontends.stablehlo.inline import inline_calls, walk
+from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, Sharding
+from jaxmesh.frontends.stablehlo.text import read_function
+from jaxmesh.frontends.stablehlo.values import Sharded
+from jaxmesh.jaxprs.source_locations import TextSources
+
+Array = np.ndarray[Any, Any]
+_ir: Any = ir
+_sdy: Any = sdy
+_LOOKUPS = {"stablehlo.gather": 1, "stablehlo.dynamic_slice": 1, "stablehlo.dynamic_gather": 1}
+"""Operations with indices, and the number of their first operand of indices."""
+_UNCOMPARABLE = {
+    "stablehlo.rng": "it draws random numbers",
+    "stablehlo.partition_id": "it reads the device's number",
+}
+_OF_INTEGERS = re.compile(r"[x<](?:ui|i)\d+>$")
+_INTEGERS = 64
+"""Random integers that index nothing are below this bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceValue:
+    """One value of the program.
+
+    Attributes:
+      op: the operation of StableHLO, or `argument`.
+      source: the user's source line.
+      operands: the numbers of the values that the operation reads.
+      array: the global value.
+      value: the value in the module.
+      operation: the operation there; None for an argument.
+    """
+
+    op: str
+    source: str
+    operands: tuple[int, ...]
+    array: Array
+    value: Any
+    operation: Any = None
+
+
+@dataclass(slots=True)
+class Reference:
+    """The unsharded run of a program.
+
+    Attributes:
+      name: the name of its function.
+      axes: the sizes of its mesh axes, by name; None if it has no mesh.
+      arguments: the declared sharding of each argument; None where nothing is declared.
+      results: the declared shardings of its results.
+      outputs: the numbers of the values that it returns.
+      values: the arguments, then the results of its operations in order.
+      module: the module, in MLIR.
+      block: the block of its operations.
+    """
+
+    name: str
+    axes: Mapping[str, int] | None
+    arguments: list[Sharding | None]
+    results: list[Sharding | None]
+    outputs: list[int] = field(default_factory=list[int])
+    values: list[ReferenceValue] = field(default_factory=list[ReferenceValue])
+    module: Any = None
+    block: Any = None
+
+
+def run_program(text: str, compiled: str, args: Sequence[Any] | None, seed: int) -> Reference:
+    """Runs a StableHLO program with global shapes; its shardings are read and removed.
+
+    Args:
+      text: the program with global shapes.
+      compiled: the partitioned program, whose shardings replace those of `text`; or nothing.
+      args: the arguments; None for random ones.
+      seed: the seed of random arguments.
+
+    Raises:
+      UnsupportedError: the program has an operation without a meaning on one device.
+    """
+    file = load_text(text)
+    function = choose(file, None)
+    read = read_function(function)
+    module, offset = read.module.clone().operation, function.piece.offset
+    with module.context, _ir.Location.unknown(module.context):
+        main = inline_calls(module, function.name)
+        block = main.regions[0].blocks[0]
+        reference = Reference(function.name, read.axes, *_declared(main, compiled), module=module, block=block)
+        _remove_shardings(block)
+        locations = Locations.of(text)
+        importer = Importer({}, Decisions(TextSources(offset)))
+        types = importer.types_of(block.arguments)
+        inputs = random_arguments(block, types, seed) if args is None else _checked(args, types)
+        _run(reference, importer, inputs, lambda op: locations.of_operation(op.location, offset))
+    return reference
+
+
+def _run(reference: Reference, importer: Importer, inputs: Sequence[Any], source: Any) -> None:
+    numbers: dict[Any, int] = {}
+
+    def keep(value: Any, op: str, line: str, operands: Sequence[Any], operation: Any = None) -> None:
+        known = tuple(numbers[v] for v in operands)
+        numbers[value] = len(reference.values)
+        array = np.asarray(importer.env[value].array)
+        reference.values.append(ReferenceValue(op, line, known, array, value, operation))
+
+    block = reference.block
+    importer.env.update(zip(block.arguments, (_whole(x) for x in inputs), strict=True))
+    for number, value in enumerate(block.arguments):
+        keep(value, "argument", f"argument {number}", ())
+    *body, end = [o.operation for o in block.operations]
+    for op in body:
+        _import(importer, op, reference.axes)
+        for value in op.results:
+            keep(value, op.name, source(op), _outer_operands(op, numbers), op)
+    reference.outputs = [numbers[v] for v in end.operands]
+
+
+def _import(importer: Importer, op: Any, axes: Mapping[str, int] | None) -> None:
+    if op.name in OWN or op.name == "stablehlo.optimization_barrier":
+        # Of a value with a sharding constraint the unsharded program has one copy.
+        for value, operand in zip(op.results, op.operands, strict=True):
+            importer.env[value] = importer.env[operand]
+        return
+    if op.name == REGION:
+        arrays = [np.asarray(importer.env[v].array) for v in op.operands]
+        results = run_region(op, arrays, axes or {})
+        importer.env.update((v, _whole(x)) for v, x in zip(op.results, results, strict=True))
+        return
+    importer.perform(op)
+
+
+def _outer_operands(op: Any, numbers: Mapping[Any, int]) -> list[Any]:
+    """Returns the operands of an operation, and the values that its regions read from outside."""
+    inner = [v for o in walk(op) for v in o.operands if v in numbers]
+    return [*op.operands, *inner]
+
+
+def _whole(x: Any) -> Sharded:
+    array = jnp.asarray(x)
+    return Sharded(array, shardings.replicated(array.ndim))
+
+
+def _remove_shardings(block: Any) -> None:
+    for op in [inner for o in block.operations for inner in (o.operation, *walk(o.operation))]:
+        if op.name in _UNCOMPARABLE:
+            raise UnsupportedError(f"the program has {op.name}: {_UNCOMPARABLE[op.name]}.")
+        if op.name not in OWN and SHARDING in op.attributes:
+            del op.attributes[SHARDING]
+
+
+# --- shardings -------------------------------------------------------------------------------------------------------
+
+
+def _declared(main: Any, compiled: str) -> tuple[list[Sharding | None], list[Sharding | None]]:
+    """Returns the shardings of arguments and results that the partitioned program has, else those of `main`."""
+    block = main.regions[0].blocks[0]
+    *_, end = block.operations
+    found = _of_ends(main, "arg_attrs", len(block.arguments)), _of_ends(main, "res_attrs", len(end.operands))
+    for function in load_text(compiled).functions if compiled else ():
+        regions = outermost(function.operation, lambda op: op.name == REGION)
+        if len(regions) == 1 and function.name == "main":
+            read = tuple([_read(s) for s in _per_value(regions[0], name)] for name in ("in_shardings", "out_shardings"))
+            if tuple(map(len, read)) == tuple(map(len, found)):
+                return read
+    return found
+
+
+def _of_ends(main: Any, name: str, count: int) -> list[Sharding | None]:
+    if name not in main.attributes:
+        return [None] * count
+    rows = [dict(entries(a)) for a in main.attributes[name]]
+    return [_read(_sdy.TensorShardingAttr(row[SHARDING])) if SHARDING in row else None for row in rows]
+
+
+def _per_value(op: Any, name: str) -> list[Any]:
+    values = _sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings
+    return [_sdy.TensorShardingAttr(s) for s in values]
+
+
+def _read(attribute: Any) -> Sharding | None:
+    dims = [_sdy.DimensionShardingAttr(d) for d in attribute.dimension_shardings]
+    if any(_sdy.AxisRefAttr(a).sub_axis_info is not None for d in dims for a in d.axes):
+        return None
+    return shardings.read(attribute)
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+def _checked(args: Sequence[Any], types: Sequence[Any]) -> list[Any]:
+    if len(args) != len(types):
+        raise ArgumentTypeError(f"the program takes {len(types)} arguments, got {len(args)}.")
+    arrays = [jnp.asarray(x) for x in args]
+    for number, (x, t) in enumerate(zip(arrays, types, strict=True)):
+        if x.shape != t.shape or x.dtype != t.dtype:
+            raise ArgumentTypeError(
+                f"argument {number} is {x.dtype}{list(x.shape)}, but the program takes {t.dtype}{list(t.shape)} "
+                "(global shapes); give an array of that type."
+            )
+    return arrays
+
+
+def random_arguments(block: Any, types: Sequence[jax.ShapeDtypeStruct], seed: int) -> list[Array]:
+    """Returns random arguments with distinct values, so that equal values mean equal positions.
+
+    Matrices are scaled so that products keep their magnitude; vectors are positive, as variances are. Integers are
+    valid indices of the tables that they index.
+    """
+    rng = np.random.default_rng(seed)
+    bounds = _bounds(block)
+    return [_random(rng, t, bounds.get(i, _INTEGERS)) for i, t in enumerate(types)]
+
+
+def _random(rng: np.random.Generator, kind: jax.ShapeDtypeStruct, bound: int) -> Array:
+    shape, dtype = kind.shape, np.dtype(kind.dtype)
+    if dtype == np.bool_:
+        return rng.integers(0, 2, shape).astype(dtype)
+    if jnp.issubdtype(dtype, jnp.integer):
+        return rng.integers(0, min(bound, int(jnp.iinfo(dtype).max)), shape).astype(dtype)
+    if len(shape) < 2:
+        values = rng.uniform(0.5, 1.5, shape)
+    else:
+        values = rng.standard_normal(shape) * min(1.0, 2 / math.sqrt(max(1, shape[-2])))
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        values = values + 1j * rng.standard_normal(shape)
+    return np.asarray(values).astype(dtype)
+
+
+def _bounds(block: Any) -> dict[int, int]:
+    """Returns, by argument, the size of the smallest dim that it indexes."""
+    roots: dict[Any, frozenset[int]] = {v: frozenset({i}) for i, v in enumerate(block.arguments)}
+    bounds: dict[int, int] = {}
+    for op in [o.operation for o in block.operations]:
+        known = [roots.get(v, frozenset[int]()) for v in op.operands]
+        integers = frozenset[int]().union(*known)
+        for value in op.results:
+            roots[value] = integers if _OF_INTEGERS.search(str(value.type)) else frozenset[int]()
+        first = _LOOKUPS.get(op.name)
+        if first is not None:
+            size = min(_indexed(op), default=_INTEGERS)
+            for number in frozenset[int]().union(*known[first:]):
+                bounds[number] = min(size, bounds.get(number, size))
+    return bounds
+
+
+def _indexed(op: Any) -> list[int]:
+    shape = list(op.operands[0].type.shape)
+    if op.name == "stablehlo.dynamic_slice":
+        taken = list(op.attributes["slice_sizes"])
+        return [n - int(m) + 1 for n, m in zip(shape, taken, strict=True) if n > int(m)]
+    numbers = str(op.attributes["dimension_numbers"])
+    named = numbers.partition("start_index_map = [")[2].partition("]")[0]
+    return [shape[int(d)] for d in named.split(",") if d.strip()]

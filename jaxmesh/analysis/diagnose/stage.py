@@ -1,0 +1,172 @@
+"""A text with local shapes, run on emulated devices, value by value."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jax.sharding import AbstractMesh
+
+from jaxmesh.analysis.diagnose.locations import Locations
+from jaxmesh.analysis.reference_rules import RULES
+from jaxmesh.dialects.program import Op, Port
+from jaxmesh.dialects.residency import DEVICE, HOST
+from jaxmesh.errors import MeshError, UnsupportedError
+from jaxmesh.frontends.mlir.decode import decode
+from jaxmesh.frontends.mlir.fitting_mesh import fitting_mesh
+from jaxmesh.frontends.mlir.module import BoundaryAttributes, choose, declared_mesh, load_text
+from jaxmesh.frontends.mlir.placement import with_layouts_obeyed
+from jaxmesh.frontends.mlir.text import Text
+from jaxmesh.frontends.mlir.trace import Settings, trace_program
+from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count, local_shape
+from jaxmesh.jaxprs import walk
+from jaxmesh.jaxprs.compat import Literal
+from jaxmesh.jaxprs.evaluate import literal_value
+from jaxmesh.runtime.reference import Shards, run_steps
+from jaxmesh.sharding.mesh import default_axis_names
+
+Array = np.ndarray[Any, Any]
+Coordinate = tuple[int, ...]
+Copies = dict[Coordinate, Array]
+"""The value of each device, by its mesh coordinate."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgram:
+    """A stage that can run.
+
+    Attributes:
+      name: `ttir` or `ttnn`.
+      text: the decoded function.
+      mesh: the sizes of the mesh axes, by name.
+      locations: the locations of the text.
+    """
+
+    name: str
+    text: Text
+    mesh: Mapping[str, int]
+    locations: Locations
+
+    @property
+    def coordinates(self) -> list[Coordinate]:
+        """The mesh coordinates of all devices."""
+        return list(itertools.product(*map(range, self.mesh.values())))
+
+    def source(self, number: int) -> str:
+        """Returns the user's source line of an operation, by number."""
+        return self.locations.at(self.text.lines[number])
+
+
+def read_stage(name: str, written: str, axes: Mapping[str, int] | None) -> StageProgram:
+    """Reads the text of a stage; `axes` are the mesh axes of the program with global shapes."""
+    file = load_text(written)
+    function = choose(file, None)
+    text = with_layouts_obeyed(decode(function, file.functions))
+    declared = declared_mesh(function, file.run_lines)
+    sizes = declared.sizes if declared is not None else text.device_mesh or fitting_mesh(text)
+    if sizes is None:
+        sizes = tuple(axes.values()) if axes else (1, 1)
+    return StageProgram(name, text, _named(sizes, axes or {}), Locations.of(written))
+
+
+def _named(sizes: tuple[int, ...], axes: Mapping[str, int]) -> dict[str, int]:
+    """Returns the sizes of the mesh axes with the user's names; upstream writes a mesh of one axis as one row."""
+    known = tuple(axes.values())
+    if sizes == known:
+        return dict(axes)
+    if len(sizes) > len(known) and sizes[len(sizes) - len(known) :] == known:
+        added = [f"_{i}" for i in range(len(sizes) - len(known))]
+        return dict(zip([*added, *axes], sizes, strict=True))
+    if np.prod(known, dtype=int) > 1:
+        raise MeshError(f"the text with local shapes is for the mesh {sizes}, the program for {dict(axes)}.")
+    return dict(zip(default_axis_names(len(sizes)), sizes, strict=True))
+
+
+def block_of(x: Array, sharding: Sharding, mesh: Mapping[str, int], coordinate: Coordinate) -> Array:
+    """Returns a device's block of a global value, in plain slices."""
+    at = dict(zip(mesh, coordinate, strict=True))
+    index: list[slice] = []
+    for size, axes in zip(local_shape(x.shape, sharding, mesh), sharding, strict=True):
+        position = 0
+        for axis in axes:
+            position = position * mesh[axis] + at[axis]
+        index.append(slice(position * size, (position + 1) * size))
+    return x[tuple(index)]
+
+
+def place_arguments(stage: StageProgram, arrays: Sequence[Array], declared: Sequence[Sharding | None]) -> list[Any]:
+    """Returns the arguments of a stage: full arrays, or the blocks of presharded ones by their declared shardings.
+
+    Raises:
+      UnsupportedError: the stage has other arguments than the program, or shapes that the shardings do not explain.
+    """
+    text, placed = stage.text, list[Any]()
+    if len(text.avals) != len(arrays):
+        raise UnsupportedError(
+            f"the {stage.name} text takes {len(text.avals)} arguments, and the program with global shapes "
+            f"{len(arrays)}; arguments that the compiler adds or removes have no counterpart."
+        )
+    for number, (x, aval, on_devices) in enumerate(zip(arrays, text.avals, text.presharded, strict=True)):
+        sharding = declared[number] or ((),) * x.ndim
+        fits = all(a in stage.mesh for a in axes_of(sharding)) and all(
+            n % count(a, stage.mesh) == 0 for n, a in zip(x.shape, sharding, strict=True)
+        )
+        local = local_shape(x.shape, sharding, stage.mesh) if on_devices and fits else x.shape
+        if local != aval.shape or not fits:
+            raise UnsupportedError(
+                f"argument {number} of the {stage.name} text has the local shape {list(aval.shape)}, but the global "
+                f"shape {list(x.shape)} with the sharding {sharding} yields {list(local)}."
+            )
+        value = x.astype(aval.dtype)
+        blocks = {c: block_of(value, sharding, stage.mesh, c) for c in stage.coordinates}
+        placed.append(blocks if on_devices else value)
+    return placed
+
+
+def run_stage(stage: StageProgram, placed: Sequence[Any]) -> Iterator[tuple[int, Copies]]:
+    """Runs a stage; yields the number of each value of its text with the value on every device, in program order.
+
+    Raises:
+      JaxmeshError: an operation has no meaning here, or breaks a rule.
+    """
+    text, everywhere = stage.text, stage.coordinates
+    numbers = [v for v, kind in enumerate(text.program.types) if kind.kind == "tensor"]
+    ports = [Port(v, False) for v in numbers]
+    every = replace(
+        text, program=text.program.like(text.program.ops, ports), results=(BoundaryAttributes(None, None),) * len(ports)
+    )
+    outcome = trace_program(every, Settings(AbstractMesh(tuple(stage.mesh.values()), tuple(stage.mesh))))
+    if outcome.error is not None:
+        raise outcome.error
+    named = defaultdict[Any, list[int]](list)
+    for value, out in zip(numbers, walk.open_jaxpr(outcome.jaxpr).outvars, strict=True):
+        if isinstance(out, Literal):
+            yield value, dict.fromkeys(everywhere, np.asarray(literal_value(out), out.aval.dtype))
+        else:
+            named[out].append(value)
+    residencies = [DEVICE if p else HOST for p in text.presharded]
+    for variable, value in run_steps(outcome.jaxpr, residencies, stage.mesh, placed, RULES["ttir"]):
+        if variable in named:
+            copies = _copies(value, everywhere)
+            for number in named[variable]:
+                yield number, copies
+
+
+def _copies(value: Any, everywhere: Sequence[Coordinate]) -> Copies:
+    """Returns the value of each device; equal objects stay one object."""
+    if not isinstance(value, Shards):
+        return dict.fromkeys(everywhere, np.asarray(value))
+    arrays: dict[int, Array] = {}
+    for shard in value.values():
+        if id(shard) not in arrays:
+            arrays[id(shard)] = np.asarray(shard)
+    return {c: arrays[id(value[c])] for c in everywhere}
+
+
+def producers(text: Text) -> dict[int, tuple[int, Op]]:
+    """Returns, by value, the operation that makes it, with its number."""
+    return {v: (i, op) for i, op in enumerate(text.program.ops) for v in op.results}

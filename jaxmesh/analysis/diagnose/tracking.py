@@ -1,0 +1,229 @@
+"""Follows a stage value by value, and explains each by the unsharded run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from jaxmesh.analysis.diagnose.matching import Explanation, Globals, as_numbers, global_shapes, rounding_unit
+from jaxmesh.analysis.diagnose.movements import is_collective, is_movement, moved
+from jaxmesh.analysis.diagnose.reference import Reference
+from jaxmesh.analysis.diagnose.stage import Copies, StageProgram, block_of, producers
+from jaxmesh.dialects.program import Op
+from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
+
+Value = int
+
+
+@dataclass(slots=True)
+class Output:
+    """One result of a stage: its value, its error relative to the largest magnitude, and the error that rounding
+    explains."""
+
+    value: Value
+    error: float
+    limit: float
+    exact: float
+
+    @property
+    def is_right(self) -> bool:
+        """Returns True if rounding explains the error."""
+        return self.error <= self.limit
+
+
+@dataclass
+class Track:
+    """What the devices hold at every value of a stage.
+
+    Attributes:
+      stage: the stage.
+      reference: the unsharded run.
+      pool: the global values.
+      known: the explanation of each explained value.
+      unexplained: the copies of each other value.
+      misplaced: values that are not split as the program declares.
+      reproduced: the numbers of the values of the reference that devices hold.
+      sources: of a global value that a movement made, the value it was made of.
+      units: the largest rounding unit in the history of each value.
+      outputs: the results.
+      results: the copies of results, and of parts of reductions.
+    """
+
+    stage: StageProgram
+    reference: Reference
+    pool: Globals
+    known: dict[Value, Explanation] = field(default_factory=dict[Value, Explanation])
+    unexplained: dict[Value, Copies] = field(default_factory=dict[Value, Copies])
+    misplaced: set[Value] = field(default_factory=set[Value])
+    reproduced: set[int] = field(default_factory=set[int])
+    sources: dict[int, int] = field(default_factory=dict[int, int])
+    units: dict[Value, float] = field(default_factory=dict[Value, float])
+    outputs: list[Output] = field(default_factory=list[Output])
+    results: dict[Value, Copies] = field(default_factory=dict[Value, Copies])
+
+    @cached_property
+    def producers(self) -> dict[Value, tuple[int, Op]]:
+        """The number and the operation that make each value."""
+        return producers(self.stage.text)
+
+    def operands(self, op: Op) -> list[Value]:
+        """Returns the tensors that an operation reads."""
+        types = self.stage.text.program.types
+        return [v for v in op.used if types[v].kind == "tensor"]
+
+    @property
+    def is_right(self) -> bool:
+        """Returns True if every result is right."""
+        return all(o.is_right for o in self.outputs)
+
+    # --- values -------------------------------------------------------------------------------------------------------
+
+    def follow(self, run: Iterator[tuple[Value, Copies]]) -> None:
+        """Explains every value of a run, and checks its results."""
+        wanted = {port.value for port in self.stage.text.program.results}
+        for value, copies in run:
+            found = self._explain(value, copies)
+            if found is None:
+                self.unexplained[value] = copies
+            else:
+                self.known[value] = found
+                self.reproduced.add(self.pool.same[found.number])
+            if value in wanted or (found is not None and found.partial):
+                self.results[value] = copies
+        self.outputs = [self._output(i, p.value) for i, p in enumerate(self.stage.text.program.results)]
+
+    def _explain(self, value: Value, copies: Copies) -> Explanation | None:
+        made = self.producers.get(value)
+        unit = rounding_unit(next(iter(copies.values())).dtype)
+        if made is None:
+            declared = self.reference.arguments[value] if self.stage.text.presharded[value] else None
+            placement = declared or ((),) * next(iter(copies.values())).ndim
+            self.units[value] = unit
+            return Explanation(self.pool.same[value], placement)
+        _, op = made
+        rounding, carried = self.carried(value, unit)
+        found = self.pool.explain(copies, rounding, carried, kinds=self.kinds(op))
+        if found is None:
+            found = self._moved(op, value, copies, rounding, carried)
+        if found is not None and self._is_misplaced(op, copies, found):
+            self.misplaced.add(value)
+        return found
+
+    def carried(self, value: Value, unit: float) -> tuple[float, float]:
+        """Returns the largest rounding unit in the history of a value, and the largest error of the operands."""
+        made = self.producers.get(value)
+        operands = self.operands(made[1]) if made else []
+        self.units[value] = max([unit, *(self.units.get(v, 0.0) for v in operands)])
+        return self.units[value], max((self.known[v].error for v in operands if v in self.known), default=0.0)
+
+    def kinds(self, op: Op) -> list[str]:
+        """Returns the reductions whose parts an operation may leave on the devices."""
+        written = {op.name, str(op.attributes.get("reduce_type", ""))}
+        written |= {self.known[v].kind for v in self.operands(op) if v in self.known}
+        return ["sum", *[k for k in ("max", "min") if any(k in w for w in written)]]
+
+    def _moved(self, op: Op, value: Value, copies: Copies, rounding: float, carried: float) -> Explanation | None:
+        """Explains a new constant, or the result of a movement of an explained value."""
+        operands = self.operands(op)
+        first = next(iter(copies.values()))
+        if not operands and all(x is first for x in copies.values()):
+            return Explanation(self.pool.add(first), ((),) * first.ndim)
+        if not is_movement(op) or is_collective(op) or operands[0] not in self.known:
+            return None
+        operand = self.known[operands[0]]
+        shapes = list(global_shapes(first.shape, axes_of(operand.placement), self.stage.mesh))
+        types = self.stage.text.program.types
+        local = types[operands[0]].shape
+        for candidate in moved(op, self.pool.arrays[operand.number], local, types[value], shapes):
+            found = self.try_value(candidate, copies, rounding, carried, self.kinds(op))
+            if found is not None:
+                self.sources.setdefault(found.number, operand.number)
+                return found
+        return None
+
+    def try_value(
+        self, candidate: Any, copies: Copies, rounding: float, carried: float, kinds: Sequence[str]
+    ) -> Explanation | None:
+        """Explains a value by a new global value, which is kept if it does."""
+        number = self.pool.add(candidate)
+        found = self.pool.explain(copies, rounding, carried, kinds=kinds, only=number)
+        if found is None or number != len(self.pool.arrays) - 1:
+            self.pool.remove_last()
+        return found
+
+    def _is_misplaced(self, op: Op, copies: Copies, found: Explanation) -> bool:
+        """Returns True for a split of an argument that is not the declared one."""
+        operands = self.operands(op)
+        if not is_collective(op) or not operands or operands[0] in self.producers or found.partial:
+            return False
+        declared = self.reference.arguments[operands[0]]
+        if self.stage.text.presharded[operands[0]] or declared is None:
+            return False
+        whole = {c: as_numbers(x) for c, x in copies.items()}
+        return not self._holds(whole, found.number, declared)
+
+    def _holds(self, copies: Copies, number: int, sharding: Sharding) -> bool:
+        return self._error(copies, number, sharding) <= self.pool.limit(number, self.pool.unit(number), 0.0)
+
+    def _error(self, copies: Copies, number: int, sharding: Sharding) -> float:
+        """Returns the error of copies as the blocks of a global value; infinite for other shapes."""
+        local = next(iter(copies.values())).shape
+        full = self.pool.arrays[number].shape
+        cut = [1] * len(full)
+        for dim, axes in enumerate(sharding):
+            for axis in axes:
+                cut[dim] *= self.stage.mesh.get(axis, 1)
+        if len(local) != len(full) or any(n * k != m for n, k, m in zip(local, cut, full, strict=True)):
+            return float("inf")
+        return self.pool.error(copies, number, sharding)
+
+    # --- results ------------------------------------------------------------------------------------------------------
+
+    def _output(self, number: int, value: Value) -> Output:
+        """Checks one result against the declared sharding; without one, any placement is right."""
+        copies = {c: as_numbers(x) for c, x in self.results[value].items()}
+        wanted = self.pool.same[self.reference.outputs[number]]
+        known, declared = self.known.get(value), self.reference.results[number]
+        on_devices = self.stage.text.results[number].status == "presharded"
+        rounding, carried = self.carried(value, self.units.get(value, 0.0))
+        if known is not None and self.pool.same[known.number] == wanted:
+            carried = max(carried, known.error)
+        limit = self.pool.limit(wanted, rounding, carried)
+        exact = self.pool.limit(wanted, self.pool.unit(wanted), 0.0)
+        if on_devices and declared is None:
+            found = self.pool.explain(copies, rounding, carried, kinds=(), only=wanted)
+            return Output(value, float("inf") if found is None else found.error, limit, exact)
+        sharding = declared if on_devices and declared else ((),) * self.pool.arrays[wanted].ndim
+        return Output(value, self._error(copies, wanted, sharding), limit, exact)
+
+    # --- the text -----------------------------------------------------------------------------------------------------
+
+    def copies(self, value: Value) -> Copies:
+        """Returns the value of each device."""
+        found = self.unexplained.get(value) or self.results.get(value)
+        if found is not None:
+            return found
+        known, mesh = self.known[value], self.stage.mesh
+        array = self.pool.arrays[known.number]
+        return {c: block_of(array, known.placement, mesh, c) for c in self.stage.coordinates}
+
+    def partial_operands(self, op: Op) -> list[Value]:
+        """Returns the operands that the devices hold as parts of a reduction."""
+        return [v for v in self.operands(op) if v in self.known and self.known[v].partial]
+
+
+def track(stage: StageProgram, reference: Reference, run: Iterator[tuple[Value, Copies]]) -> Track:
+    """Follows a run of a stage."""
+    pool = Globals(stage.mesh)
+    for value in reference.values:
+        pool.add(value.array)
+    followed = Track(stage, reference, pool)
+    followed.follow(run)
+    return followed
+
+
+def split_axes(explanations: Sequence[Explanation]) -> list[str]:
+    """Returns the mesh axes that split values, in order."""
+    return list(dict.fromkeys(a for e in explanations for a in axes_of(e.placement)))

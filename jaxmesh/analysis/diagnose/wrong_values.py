@@ -1,0 +1,133 @@
+"""The elements of a value on the devices that differ from the unsharded run, and their correlation."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.analysis.diagnose.matching import Globals, as_numbers, placements
+from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies, block_of
+from jaxmesh.analysis.record.metrics import pcc
+from jaxmesh.frontends.stablehlo.shardings import Sharding, local_shape
+
+
+@dataclass(frozen=True, slots=True)
+class WrongElements:
+    """The wrong elements of one device.
+
+    Attributes:
+      device: its mesh coordinate.
+      count: their number, of `size` elements.
+      box: the smallest box around them, start and stop of each local dim.
+      index: the element with the largest difference, in the local value.
+      found: the number there.
+      wanted: the number that should be there.
+    """
+
+    device: Coordinate
+    count: int
+    size: int
+    box: tuple[tuple[int, int], ...]
+    index: tuple[int, ...]
+    found: float
+    wanted: float
+
+    def __str__(self) -> str:
+        box = ", ".join(f"{a}:{b}" for a, b in self.box)
+        return (
+            f"device {self.device}: {self.count} of {self.size} elements, in [{box}]; at {list(self.index)} is "
+            f"{self.found:.6g}, should be {self.wanted:.6g}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WrongValue:
+    """A value on the devices beside the global value that it should be.
+
+    Attributes:
+      wanted: the global value of the unsharded run.
+      placement: the placement with the fewest wrong elements.
+      found: the value of each device.
+      blocks: the value that each device should hold.
+      wrong: the wrong elements of each device, as booleans.
+    """
+
+    wanted: Array
+    placement: Sharding
+    found: Copies
+    blocks: Copies
+    wrong: Copies
+
+    @property
+    def devices(self) -> tuple[Coordinate, ...]:
+        """The mesh coordinates of the devices with wrong elements."""
+        return tuple(c for c, wrong in self.wrong.items() if wrong.any())
+
+    @property
+    def pcc(self) -> float:
+        """The correlation over all devices, as Tenstorrent's tools report it."""
+        kind: Any = np.complex128 if self.wanted.dtype.kind == "c" else np.float64
+        wanted, found = (
+            np.concatenate([np.asarray(x[c], kind).reshape(-1) for c in self.found]) for x in (self.blocks, self.found)
+        )
+        value, defined = pcc(wanted, found)
+        # The correlation of constants is not defined.
+        return value if defined or self.devices else 1.0
+
+    def elements(self) -> tuple[WrongElements, ...]:
+        """Returns the wrong elements of each device that has some."""
+        return tuple(self._of_device(c) for c in self.devices)
+
+    def _of_device(self, device: Coordinate) -> WrongElements:
+        wrong, found, wanted = self.wrong[device], self.found[device], self.blocks[device]
+        at = np.argwhere(wrong)
+        box = tuple((int(a), int(b) + 1) for a, b in zip(at.min(0), at.max(0), strict=True))
+        with np.errstate(invalid="ignore"):
+            gap = np.abs(np.asarray(found, np.complex128) - np.asarray(wanted, np.complex128))
+        gap = np.where(wrong, np.nan_to_num(gap, nan=np.inf), -1.0)
+        index = tuple(int(i) for i in np.unravel_index(int(np.argmax(gap)), gap.shape))
+        numbers = float(np.real(found[index])), float(np.real(wanted[index]))
+        return WrongElements(device, int(wrong.sum()), int(wrong.size), box, index, *numbers)
+
+
+def compare_with(pool: Globals, copies: Copies, number: int, rounding: float) -> WrongValue | None:
+    """Compares a value on the devices with a global value; None if no placement has shards of its size."""
+    found = {c: as_numbers(x) for c, x in copies.items()}
+    wanted, first = pool.arrays[number], next(iter(found.values()))
+    limit, scale = pool.limit(number, rounding, 0.0), pool.scale(number)
+    best: tuple[int, WrongValue] | None = None
+    for placement in _placements_of_size(first, wanted.shape, pool.mesh):
+        local = local_shape(wanted.shape, placement, pool.mesh)
+        shaped = {c: x.reshape(local) for c, x in found.items()}
+        blocks = {c: block_of(wanted, placement, pool.mesh, c) for c in found}
+        wrong = {c: _differs(x, blocks[c], limit, scale) for c, x in shaped.items()}
+        count = sum(int(w.sum()) for w in wrong.values())
+        if best is None or count < best[0]:
+            best = count, WrongValue(wanted, placement, shaped, blocks, wrong)
+    return None if best is None else best[1]
+
+
+def _placements_of_size(x: Array, full: Sequence[int], mesh: Mapping[str, int]) -> list[Sharding]:
+    """Returns the placements with shards of the shape of an array, else of its size."""
+    found = list(placements(x.shape, full, mesh))
+    if found:
+        return found
+    axes = [a for a, n in mesh.items() if n > 1]
+    shapes: set[tuple[int, ...]] = set()
+    for dims in itertools.product(range(-1, len(full)), repeat=len(axes)):
+        sharding = tuple(tuple(a for a, d in zip(axes, dims, strict=True) if d == dim) for dim in range(len(full)))
+        shapes.add(local_shape(full, sharding, mesh))
+    same = [s for s in shapes if np.prod(s, dtype=int) == x.size]
+    return [p for s in sorted(same) for p in placements(s, full, mesh)]
+
+
+def _differs(found: Array, wanted: Array, limit: float, scale: float) -> Array:
+    with np.errstate(invalid="ignore"):
+        if found.dtype.kind not in "fc":
+            return found != wanted
+        far = limit * np.maximum(np.abs(wanted), scale)
+        return ~((np.abs(found - wanted) <= far) | (found == wanted) | (np.isnan(found) & np.isnan(wanted)))
