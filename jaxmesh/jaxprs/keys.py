@@ -26,7 +26,12 @@ def words_of(x: Any) -> Any:
 
 
 def from_words(x: Any, dtype: Any) -> Any:
-    """Returns random keys of an element type from their words; returns an array unchanged for any other type."""
+    """Returns values of an element type that StableHLO lacks: random keys from their words, and `float0`.
+
+    Returns an array unchanged for any other type.
+    """
+    if dtype == jax.dtypes.float0:
+        return jax.lax.broadcast(np.zeros((), dtype), x.shape)
     if not is_key(dtype):
         return x
     generators: list[Any] = []

@@ -13,7 +13,7 @@ from jax._src.interpreters import partial_eval
 
 from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
-from jaxmesh.jaxprs.emit import call_jaxpr
+from jaxmesh.jaxprs.emit import call_jaxpr, emit_jaxpr
 from jaxmesh.jaxprs.primitives import LINALG
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 

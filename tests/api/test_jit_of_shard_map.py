@@ -641,3 +641,20 @@ def test_static_and_donated_arguments() -> None:
 
     n = np.arange(64, dtype=np.int32).reshape(8, 8)
     assert same_bits(f(n, jnp.asarray(n), times=3), n * 7)
+
+
+@pytest.mark.filterwarnings("ignore::jaxmesh.errors.DroppedShardingWarning")
+def test_free_axes_that_do_not_divide_the_shard_of_a_result_are_dropped() -> None:
+    mesh = jax.make_mesh((4, 2), ("i", "j"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    both = jax.sharding.NamedSharding(mesh, P(("i", "j")))
+
+    def f(x: Any) -> Any:
+        x = jax.lax.with_sharding_constraint(x, both)
+        mapped = jax.shard_map(
+            lambda v: v.sum()[None], mesh=mesh, in_specs=P("i"), out_specs=P("i"), axis_names={"i"}, check_vma=False
+        )
+        return jax.lax.with_sharding_constraint(mapped(x), both)
+
+    expected, found = (jit(f)(jnp.arange(8.0)) for jit in (jax.jit, jm.jit))
+    np.testing.assert_array_equal(found, expected)
+    assert found.sharding == expected.sharding

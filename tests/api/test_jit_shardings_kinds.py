@@ -332,6 +332,15 @@ def test_a_region_over_some_axes_knows_its_place_along_them() -> None:
     np.testing.assert_allclose(read.lower().compile()(X), want, rtol=1e-6)
 
 
+def test_gradients_of_integers_are_float0() -> None:
+    step = jax.grad(lambda x, n: (x**2).sum() + n.sum() * 0, argnums=(0, 1), allow_int=True)
+    n = np.ones((8, 8), np.int32)
+    expected = jax.jit(step)(X, n)
+    found = jm.jit(step, mesh=MESH, in_shardings=P("y"))(X, n)
+    assert [y.dtype for y in found] == [y.dtype for y in expected] == [np.float32, jax.dtypes.float0]
+    assert found[1].shape == n.shape
+
+
 # --- Explicit axes ---------------------------------------------------------------------------------------------------
 
 

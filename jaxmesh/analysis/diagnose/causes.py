@@ -16,7 +16,7 @@ from jaxmesh.analysis.diagnose.wrong_values import WrongValue
 from jaxmesh.frontends.stablehlo.shardings import axes_of, show
 
 _WINDOWS = frozenset(
-    "conv2d conv3d convolution conv_transpose2d max_pool2d avg_pool2d reduce_window pad cumsum cumprod".split()
+    ["conv2d", "conv3d", "convolution", "conv_transpose2d", "max_pool2d", "avg_pool2d", "reduce_window", "pad", "cumsum", "cumprod"]
 )
 _CUTS = frozenset({"slice_static", "slice", "slice_dynamic", "index", "concat", "split", "chunk"})
 

@@ -201,6 +201,13 @@ def _drop(main: Any, sizes: Mapping[str, int]) -> tuple[Dropped, ...]:
         _change_ends(main, name, lambda i, a, types=types, what=what: nearest(a, types[i], f"{what} {i}", ""))
     kept: set[Any] = set()
     for op in walk(main):
+        if op.name == "sdy.manual_computation":
+            # Its free axes, too, may split a dim that they do not divide.
+            for name, values in (("in_shardings", op.operands), ("out_shardings", op.results)):
+                pairs = zip(_sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings, values, strict=True)
+                new = [nearest(s, v.type, "shard_map", op.location) for s, v in pairs]
+                op.attributes[name] = _sdy.TensorShardingPerValueAttr.get(new)
+            continue
         name = OWN.get(op.name, SHARDING)
         # JAX annotates an op on one device even without results.
         if name not in op.attributes or not op.results:

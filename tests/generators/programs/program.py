@@ -89,7 +89,8 @@ class Program:
         """A first split by hand, where one is needed to give values the types of varying axes that `pcast` reads."""
         typed = next((i for i, line in enumerate(block) if "pcast" in line), len(block))
         splits = any("_shard(" in line for line in block[:typed]) or any(a.placed is not None for a in self.arguments)
-        return [] if self.style != "shards" or splits or typed == len(block) else ["jm.full_to_shard(jnp.zeros(1), P())"]
+        needed = self.style == "shards" and not splits and typed < len(block)
+        return ["jm.full_to_shard(jnp.zeros(1), P())"] if needed else []
 
     def _types(self, s: Statement) -> dict[str, Axes]:
         named = [frozenset(a for r in rows for a in r) for rows in s.params["in_rows"]]
