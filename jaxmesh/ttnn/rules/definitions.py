@@ -55,6 +55,9 @@ def defined(given: Given) -> list[Result]:
     op = DEFINITIONS[given.callee]
     operands = _operands(given, op)
     forms = op.forms_of(_occurrence(given, op, operands))
+    rank, dim = max(1, len(given.tensors()[0].shape)) if given.tensors() else 1, given["dim"]
+    good = Trait.MOVES in op.traits or not isinstance(dim, int) or -rank <= dim < rank
+    given.require(good, f"has no dim {dim}", "Dimension out of range")
     free = op.name in ELEMENTWISE or not op.traits.isdisjoint((Trait.MOVES, Trait.COLLECTIVE))
     for number, form in enumerate(operands):
         if form is not None:

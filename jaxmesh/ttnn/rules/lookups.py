@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from jaxmesh.dialects.ttnn.data_types import B4, B8, BF16, BLOCKS, EVERY, F32, NARROW, U8, U16, U32, WORDS
-from jaxmesh.ttnn.rules.given import ROWS, TILE, Given, Result, Rule
+from jaxmesh.ttnn.rules.given import ROWS, TILE, Given, Result, Rule, like
 
 
 def _embedding(given: Given) -> list[Result]:
@@ -42,6 +42,26 @@ def _embedding_bw(given: Given) -> list[Result]:
     return [Result(dtype, TILE, shape=(1, 1, *weight.shape))]
 
 
+def _gather(given: Given) -> list[Result]:
+    x, index = given["input"], given["index"]
+    given.on_devices(x, index)
+    rank = len(x.shape)
+    if rank == 0:
+        return like(x)
+    given.require(-rank <= given["dim"] < rank, f"has no dim {given['dim']}", "normalized_dim out of range")
+    given.require(rank > 1 or not x.is_tile, "takes two dims at least in TILE layout", "Can't convert shape rank")
+    several = rank > 1 or min(x.shape[0], index.shape[0]) > 1
+    given.require(several, "takes two elements at least of one dim", "Tensor has to be of rank 4!")
+    given.types(index, frozenset({U32, U16}), "indices")
+    whole = all(n % 32 == 0 for n in (*x.shape[-2:], *index.shape[-2:]))
+    good = x.dtype not in NARROW or not x.is_tile or whole
+    given.require(good, f"takes whole tiles of {x.dtype}", f"Unsupported datatype {x.dtype}")
+    given.require(
+        x.layout == index.layout, "takes a tensor and indices in one layout", "input and index layouts must match"
+    )
+    return like(x)
+
+
 def _scatter(given: Given) -> list[Result]:
     x, index, src = given["input"], given["index"], given["src"]
     given.on_devices(x, index, src)
@@ -66,5 +86,6 @@ def _scatter(given: Given) -> list[Result]:
 RULES: Mapping[str, Rule] = {
     "ttnn.embedding": _embedding,
     "ttnn.embedding_bw": _embedding_bw,
+    "ttnn.gather": _gather,
     "ttnn.scatter": _scatter,
 }

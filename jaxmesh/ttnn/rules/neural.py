@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, NARROW, NOT_I8
+from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, FLOATS, NARROW, NOT_I8
 from jaxmesh.ttnn.rules.definitions import takes
 from jaxmesh.ttnn.rules.given import TILE, Form, Given, Result, Rule, like
 
@@ -80,6 +80,15 @@ def _norm(given: Given) -> list[Result]:
     return like(x)
 
 
+def _statistics(given: Given) -> Sequence[Result]:
+    x = given["input_tensor"]
+    good = x.dtype != F32 or given["compute_kernel_config"] is not None
+    given.require(good, "takes a compute_kernel_config beside FLOAT32", "FLOAT32 requires fp32_dest_acc_en=true")
+    if given.callee == "ttnn.layer_norm_post_all_gather":
+        return takes(_MODEL, "input_tensor", "stats")(given)
+    return takes(_MODEL, gives=BF16)(given)
+
+
 # --- attention to caches: what lies beyond a cache has no value ------------------------------------------------------
 
 _ATTENDS = takes(_BRIEF, "input_tensor_q", "input_tensor_k", "input_tensor_v", "attn_mask")
@@ -122,8 +131,11 @@ def _filled(given: Given) -> Sequence[Result]:
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("ttnn.layer_norm", "ttnn.rms_norm"), _norm),
     "ttnn.group_norm": _group_norm,
-    **dict.fromkeys(("ttnn.layer_norm_pre_all_gather", "ttnn.rms_norm_pre_all_gather"), takes(_MODEL, gives=BF16)),
-    "ttnn.layer_norm_post_all_gather": takes(_MODEL, "input_tensor", "stats"),
+    "ttnn.batch_norm": takes(FLOATS, "input", "running_mean", "running_var", "weight", "bias"),
+    **dict.fromkeys(
+        ("ttnn.layer_norm_pre_all_gather", "ttnn.rms_norm_pre_all_gather", "ttnn.layer_norm_post_all_gather"),
+        _statistics,
+    ),
     "ttnn.transformer.scaled_dot_product_attention_decode": _decoded,
     "ttnn.transformer.paged_scaled_dot_product_attention_decode": _ATTENDS,
     "ttnn.transformer.chunked_scaled_dot_product_attention": _chunked,
