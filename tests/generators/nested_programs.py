@@ -7,7 +7,7 @@ A program of `sharded_programs`, or one whose axes are Explicit, with blocks of 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -53,15 +53,9 @@ class Block:
 
 
 @dataclass(frozen=True)
-class NestedProgram:
+class NestedProgram(base.ShardedProgram):
     """A program with blocks, and how it is called."""
 
-    mesh: Mesh
-    shapes: tuple[tuple[int, ...], ...]
-    steps: tuple[Step, ...]
-    results: tuple[int, ...]
-    in_specs: tuple[P | None, ...]
-    out_specs: tuple[P | None, ...]
     blocks: tuple[Block, ...] = ()
     placed: tuple[P | None, ...] = field(default=())
     """By argument, how it lies on the mesh; None for an array of the host."""
@@ -78,14 +72,12 @@ class NestedProgram:
     def names(self) -> list[str]:
         return [s.name for s in self.steps]
 
-    def __str__(self) -> str:
-        first = len(self.shapes)
-        kind = "Explicit mesh" if self.explicit else "mesh"
-        lines = [f"{kind} {dict(self.mesh.shape)}, arguments {self.shapes} as {self.in_specs}, placed {self.placed}"]
-        lines += [f"  v{first + i} = {s.name}{s.operands}" for i, s in enumerate(self.steps)]
-        lines += [f"  {block}" for block in self.blocks]
-        about = f", gradient={self.gradient}, full_results={self.full_results}, mesh={self.whole_mesh}"
-        return "\n".join([*lines, f"  results {self.results} as {self.out_specs}{about}"])
+    def about(self) -> Iterator[str]:
+        first, *lines = super().about()
+        yield f"{'Explicit ' if self.explicit else ''}{first}, placed {self.placed}"
+        yield from lines
+        yield from (f"  {block}" for block in self.blocks)
+        yield f"  gradient={self.gradient}, full_results={self.full_results}, mesh={self.whole_mesh}"
 
     # --- the function ------------------------------------------------------------------------------------------------
 
@@ -94,7 +86,7 @@ class NestedProgram:
 
         def run(*args: Any) -> tuple[Any, ...]:
             values = dict(enumerate(args))
-            self._run(values, 0, len(self.steps), self.blocks if jit else (), jit)
+            self._run_steps(values, 0, len(self.steps), self.blocks if jit else (), jit)
             return tuple(values[i] for i in self.results)
 
         def loss(*args: Any) -> Any:
@@ -102,7 +94,7 @@ class NestedProgram:
 
         return jax.grad(loss, tuple(range(len(self.shapes)))) if self.gradient else run
 
-    def _run(self, values: dict[int, Any], at: int, stop: int, blocks: Sequence[Block], jit: Jit | None) -> None:
+    def _run_steps(self, values: dict[int, Any], at: int, stop: int, blocks: Sequence[Block], jit: Jit | None) -> None:
         starts = {b.start: b for b in blocks}
         while at < stop:
             if at in starts:
@@ -110,7 +102,7 @@ class NestedProgram:
                 at = starts[at].stop
                 continue
             step = self.steps[at]
-            fun = step.fun if jit or step.plain is None else step.plain
+            fun = step.function(sharded=jit is not None)
             values[len(self.shapes) + at] = fun(*[values[i] for i in step.operands])
             at += 1
 
@@ -128,7 +120,7 @@ class NestedProgram:
 
         def body(*args: Any) -> tuple[Any, ...]:
             inner = dict(zip(taken, args, strict=True))
-            self._run(inner, block.start, block.stop, block.inner, jit)
+            self._run_steps(inner, block.start, block.stop, block.inner, jit)
             return tuple(inner[i] for i in given)
 
         name, _, how = block.kind.partition(" with ")
@@ -209,8 +201,9 @@ def _plain(rng: np.random.Generator, seed: int, meshes: dict[tuple[int, ...], Me
         if s.name == "constraint":
             # Some constraints ask for copies.
             whole = NamedSharding(p.mesh, P())
-            fun = s.fun if rng.random() < 0.7 else (lambda x, s=whole: lax.with_sharding_constraint(x, s))
-            steps[i] = Step("constraint" if fun is s.fun else "constraint P()", fun, s.operands, lambda x: x)
+            if rng.random() >= 0.7:
+                fun = lambda x, s=whole: lax.with_sharding_constraint(x, s)  # noqa: E731
+                steps[i] = replace(s, name="constraint P()", fun=fun)
     placed = [
         (s or _pick(rng, base.specs_of(shape, p.mesh))) if rng.random() < 0.4 else None
         for s, shape in zip(p.in_specs, p.shapes, strict=True)

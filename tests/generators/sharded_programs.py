@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,10 @@ class Step:
     operands: tuple[int, ...]
     plain: Callable[..., Any] | None = None
 
+    def function(self, sharded: bool) -> Callable[..., Any]:
+        """Returns its function, or the one on values without shardings."""
+        return self.fun if sharded or self.plain is None else self.plain
+
 
 @dataclass(frozen=True)
 class ShardedProgram:
@@ -45,23 +49,26 @@ class ShardedProgram:
     out_specs: tuple[P | None, ...]
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
-        values = list(args)
-        for step in self.steps:
-            values.append(step.fun(*[values[i] for i in step.operands]))
-        return tuple(values[i] for i in self.results)
+        return self._run(args, sharded=True)
 
     def unsharded(self, *args: Any) -> tuple[Any, ...]:
         """The same without constraints."""
+        return self._run(args, sharded=False)
+
+    def _run(self, args: Sequence[Any], sharded: bool) -> tuple[Any, ...]:
         values = list(args)
         for step in self.steps:
-            operands = [values[i] for i in step.operands]
-            values.append(operands[0] if step.name == "constraint" else step.fun(*operands))
+            values.append(step.function(sharded)(*[values[i] for i in step.operands]))
         return tuple(values[i] for i in self.results)
 
+    def about(self) -> Iterator[str]:
+        """Describes the program, line by line."""
+        yield f"mesh {dict(self.mesh.shape)}, arguments {self.shapes} as {self.in_specs}"
+        yield from (f"  v{len(self.shapes) + i} = {s.name}{s.operands}" for i, s in enumerate(self.steps))
+        yield f"  results {self.results} as {self.out_specs}"
+
     def __str__(self) -> str:
-        lines = [f"mesh {dict(self.mesh.shape)}, arguments {self.shapes} as {self.in_specs}"]
-        lines += [f"  v{len(self.shapes) + i} = {s.name}{s.operands}" for i, s in enumerate(self.steps)]
-        return "\n".join([*lines, f"  results {self.results} as {self.out_specs}"])
+        return "\n".join(self.about())
 
 
 def specs_of(shape: Sequence[int], mesh: Mesh) -> list[P]:
@@ -147,6 +154,10 @@ MOST = 4096
 """Elements of a value."""
 
 
+def _same(x: Any) -> Any:
+    return x
+
+
 def draw(seed: int, meshes: dict[tuple[int, ...], Mesh]) -> ShardedProgram:
     """Draws a program."""
     rng = np.random.default_rng(seed)
@@ -158,10 +169,12 @@ def draw(seed: int, meshes: dict[tuple[int, ...], Mesh]) -> ShardedProgram:
     while len(steps) < int(rng.integers(3, 9)):
         i, j = (int(n) for n in rng.integers(0, len(values), 2))
         drawn: Drawn | None
+        plain: Callable[..., Any] | None = None
         if rng.random() < 0.2:
             options = specs_of(values[i].shape, mesh)
             sharding = NamedSharding(mesh, options[int(rng.integers(len(options)))])
             drawn, operands = ("constraint", lambda x, s=sharding: lax.with_sharding_constraint(x, s)), (i,)
+            plain = _same
         elif rng.random() < 0.4:
             drawn, operands = _two(rng, values[i], values[j]), (i, j)
         elif min(values[i].shape, default=0) < 2:
@@ -172,7 +185,7 @@ def draw(seed: int, meshes: dict[tuple[int, ...], Mesh]) -> ShardedProgram:
             continue
         made = jax.eval_shape(drawn[1], *[values[k] for k in operands])
         if made.size <= MOST and len(made.shape) <= 3:
-            steps.append(Step(drawn[0], drawn[1], operands))
+            steps.append(Step(*drawn, operands, plain))
             values.append(made)
     results = tuple(sorted({len(values) - 1, int(rng.integers(count, len(values)))}))
 
@@ -253,12 +266,12 @@ def _unkept(program: ShardedProgram, traced: Any, args: Sequence[Any]) -> str | 
     for spec, what in asked:
         name = f"{what} {counts[what]}"
         counts[what] += 1
-        if spec is not None and not _same(decided[name], spec, program.mesh):
+        if spec is not None and not _is_spec(decided[name], spec, program.mesh):
             return f"{name} was asked for as {spec}, and is {decided[name]}"
     return None
 
 
-def _same(text: str, spec: P, mesh: Mesh) -> bool:
+def _is_spec(text: str, spec: P, mesh: Mesh) -> bool:
     def rows(entries: Any) -> list[tuple[str, ...]]:
         found = [e if isinstance(e, tuple) else (e,) if e else () for e in entries]
         while found and not found[-1]:

@@ -220,6 +220,7 @@ class Importer:
         splitting, wanted = plan.splitting, plan.wanted
         why = f"for {op.name}"
         xs = [self.reshard(x, s, why) for x, s in zip(operands, splitting.operands, strict=True)]
+        self.splits = self.splits or any(map(axes_of, splitting.operands))
 
         def compute(*shards: Any) -> Any:
             inputs = op, list(shards), splitting.operands, plan.results, splitting.results, plan.shapes

@@ -48,12 +48,15 @@ def _choose(op: Any, known: Mapping[Any, Sharding], sizes: Mapping[str, int]) ->
     if all(s == v for s, v in zip(sources, op.operands, strict=True)):
         return
     numbers = _hlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    contracted = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
-    present, targets = ([_sharding(v, known) for v in values] for values in (sources, op.operands))
-    result = _sharding(op.results[0], known)
-    if None in present or None in targets or result is None:
+    left: list[int] = list(numbers.lhs_contracting_dimensions)
+    right: list[int] = list(numbers.rhs_contracting_dimensions)
+    contracted = left, right
+    found = [_sharding(v, known) for v in (*sources, *op.operands, op.results[0])]
+    complete = [s for s in found if s is not None]
+    if len(complete) < len(found):
         return
-    axes = [a for d in contracted[0] for a in targets[0][d]]
+    present, targets, result = complete[:2], complete[2:4], complete[4]
+    axes: list[str] = [a for d in contracted[0] for a in targets[0][d]]
     alike = [present[0][d] for d in contracted[0]] == [present[1][d] for d in contracted[1]]
     if alike or not axes:
         return
@@ -89,7 +92,7 @@ def _sharding(value: Any, known: Mapping[Any, Sharding]) -> Sharding | None:
     """Returns the sharding of a value; None for an argument of a loop or a branch."""
     if value in known:
         return known[value]
-    if not hasattr(value.owner, "name"):
+    if not getattr(value.owner, "name", ""):
         return None
     written = shardings.per_value(value.owner)
     if written is None:
@@ -98,9 +101,9 @@ def _sharding(value: Any, known: Mapping[Any, Sharding]) -> Sharding | None:
 
 
 def _is_scattered(op: Any, axes: Sequence[str], known: Mapping[Any, Sharding]) -> bool:
-    uses = list(op.results[0].uses)
+    uses: list[Any] = list(op.results[0].uses)
     while len(uses) == 1 and uses[0].owner.name in ("sdy.all_reduce", "sdy.reshard"):
-        following = uses[0].owner
+        following: Any = uses[0].owner
         target = _sharding(following.results[0], known)
         if target is not None and set(axes) & set(shardings.axes_of(target)):
             return True

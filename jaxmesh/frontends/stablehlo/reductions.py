@@ -192,7 +192,7 @@ def extreme_of(op: Any) -> _Extreme | None:
 
 
 def _extreme_of_parts(call: ShardedCall, extreme: _Extreme, dim: int) -> list[Any]:
-    """Returns the extreme of each device's part of a dim, and its place; of a sharded dim, among those of all parts."""
+    """Returns the extreme along a dim and its index; of a sharded dim, the extreme among the extremes of all parts."""
     x, axes, index_type = call.operands[0], call.shardings[0][dim], call.results[1].dtype
     best, place = extreme.value(x, (dim,)), extreme.place(x, dim, index_type)
     if not axes:

@@ -141,7 +141,7 @@ def per_value(op: Any) -> list[Any] | None:
 
 def requested(value: Any) -> Any:
     """Returns the sharding attribute of a value before propagation; None for a value without one."""
-    if hasattr(value.owner, "name"):
+    if getattr(value.owner, "name", ""):
         written = per_value(value.owner)
         return None if written is None else written[list(value.owner.results).index(value)]
     function = value.owner.owner.operation

@@ -50,7 +50,7 @@ def _reshape_broadcast(op: Any) -> None:
 
 
 def _capture_invariants(loop: Any) -> None:
-    """Lets a loop read a value that it only passes on from outside, so that a constraint inside is one of the value.
+    """Replaces unchanged values of a loop by the outer values, so that constraints inside apply to the outer values.
 
     A value with a requested sharding gets an open constraint, since the loop may use it in another sharding.
     """
@@ -95,8 +95,18 @@ def _slice_at_constants(op: Any) -> None:
     _replace(op, "stablehlo.slice", {name: _ir.DenseI64ArrayAttr.get(row) for name, row in rows.items()})
 
 
-_COMPARE = {"LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.greater_equal, "EQ": np.equal,
-            "NE": np.not_equal}  # fmt: skip
+def _clamp(low: Any, x: Any, high: Any) -> Any:
+    return np.clip(x, low, high)
+
+
+_COMPARE: dict[str, Callable[..., Any]] = {
+    "LT": np.less,
+    "LE": np.less_equal,
+    "GT": np.greater,
+    "GE": np.greater_equal,
+    "EQ": np.equal,
+    "NE": np.not_equal,
+}
 _FOLDED: dict[str, Callable[..., Any]] = {
     "stablehlo.add": np.add,
     "stablehlo.subtract": np.subtract,
@@ -104,8 +114,8 @@ _FOLDED: dict[str, Callable[..., Any]] = {
     "stablehlo.minimum": np.minimum,
     "stablehlo.maximum": np.maximum,
     "stablehlo.select": np.where,
-    "stablehlo.clamp": lambda low, x, high: np.clip(x, low, high),
-    "stablehlo.convert": lambda x: x,
+    "stablehlo.clamp": _clamp,
+    "stablehlo.convert": np.asarray,
 }
 
 
