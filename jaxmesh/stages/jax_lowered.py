@@ -53,9 +53,9 @@ class JaxLowered(OnMachine):
     ) -> UpstreamResult[Any]:
         """Compiles the program with Tenstorrent's own compiler, tt-xla and tt-mlir; needs no board and no values.
 
-        The compiler runs in another Python environment, made by `jaxmesh upstream-env`, for a described machine. It gets
-        the program as JAX sends it: with global shapes and shardings, and with regions of `shard_map` or `mesh_shard` as
-        `sdy.manual_computation`.
+        The compiler runs in another Python environment, made by `jaxmesh upstream-env`, for a described machine. It
+        gets the program as JAX sends it: with global shapes and shardings, and with regions of `shard_map` or
+        `mesh_shard` as `sdy.manual_computation`.
 
         Args:
           cluster: the name of a machine in `jaxmesh.analysis.machines`, in any case.

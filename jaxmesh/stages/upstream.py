@@ -106,7 +106,7 @@ def _with_whole_arrays(
         sharding = sharding_of(end, aval) if on_device else None
         if sharding is None:
             return None
-        split = {a for a in named_axes(sharding.spec) if boundary.mesh.shape[a] > 1}
+        split = frozenset(a for a in named_axes(sharding.spec) if boundary.mesh.shape[a] > 1)
         return sharding.spec if compat.varying_axes(aval) == split else None
 
     residency: ResidencyMap = keywords["residency"]

@@ -9,6 +9,7 @@ import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from jaxmesh.analysis.machines import DEFAULT, MACHINES, Machine, one_of
 from jaxmesh.analysis.upstream.environment import Plugin, find_plugin
@@ -107,7 +108,7 @@ def _devices(text: str) -> int:
 def _result(folder: Path, plugin: Plugin, machine: Machine, refused: str | None, log: str) -> UpstreamProgram:
     texts = sorted((folder / "irs").glob("*.mlir"), key=lambda p: p.stat().st_mtime_ns)
     stages = {found[1]: p.read_text(errors="replace") for p in texts if (found := _STAGE.fullmatch(p.name))}
-    about = {"plugin": str(plugin), "cluster": machine.name, "log": log}
+    about: dict[str, Any] = {"plugin": str(plugin), "cluster": machine.name, "log": log}
     if refused is None:
         flatbuffer = (folder / "program.ttnn").read_bytes()
         return UpstreamProgram(stages, flatbuffer=flatbuffer, **about)

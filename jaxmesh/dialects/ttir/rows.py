@@ -10,11 +10,11 @@ rows, and the rows to read or write are `[batch, count * windows]`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, OpDef, Trait, attr, define, describe, need
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, need
 from jaxmesh.dialects.ttir.helpers import check_rank, is_integer, jnp, lax, require, rule_error, size_of, vary_together
 
 OPS: dict[str, OpDef] = {}
@@ -42,16 +42,21 @@ def _positions(call: Call, rows: Any, starts: Any, *, clamps: bool) -> tuple[Any
     require(call, good, f"windows = {list(windows)} and the starts {describe(starts)} do not fit the rows")
     inside: Any = np.bool_(True)
     place: Any = jnp.int32(0)
-    offsets: Any = np.indices(windows, np.int32).reshape(len(windows), -1)
+    offsets = _offsets(windows)
     for dim in range(len(windows)):
         start: Any = starts[:, dim, :, None].astype(jnp.int32)
         if clamps:
             start = jnp.clip(start, 0, sizes[dim] - windows[dim])
         index: Any = start + offsets[dim]
-        inside &= (index >= 0) & (index < sizes[dim])
+        inside = inside & (index >= 0) & (index < sizes[dim])
         place = place * sizes[dim] + jnp.clip(index, 0, sizes[dim] - 1)
     shape = (rows.shape[0], starts.shape[2] * size_of(windows))
     return _spread(place, shape), _spread(inside, shape)
+
+
+def _offsets(windows: Shape) -> Any:
+    """Returns the places in a window, per dim, in the order in which rows are read or written."""
+    return cast("Any", np.indices(windows, np.int32)).reshape(len(windows), -1)
 
 
 def _spread(x: Any, shape: tuple[int, int]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -93,7 +93,7 @@ def _bound(op: Op, name: str, operands: Sequence[Any]) -> Any:
     """Returns a bound of a counted loop: a number, or the operand whose number it names beside a 0."""
     written = op.attributes.get(name)
     if isinstance(written, tuple):
-        return int(written[0])
+        return int(cast("tuple[int, ...]", written)[0])
     found = _BOUND.fullmatch(str(written))
     if found is None or (found[2] is not None and found[1] != "0"):
         raise UnsupportedError(f"{name} = {written!s:.60} is not a bound that is known: a number, or 0 and an operand.")

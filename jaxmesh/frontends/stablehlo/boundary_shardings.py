@@ -54,7 +54,8 @@ def read_boundary(text: str) -> BoundaryShardings:
             returned = list(operation.operands)
     ends = ([_end(v, known) for v in values] for values in (block.arguments, returned))
     types = Types(lambda _: None, narrows=True)
-    return BoundaryShardings(axes, *map(tuple, ends), tuple(np.dtype(types(v.type).dtype) for v in block.arguments))
+    arguments, results = map(tuple, ends)
+    return BoundaryShardings(axes, arguments, results, tuple(np.dtype(types(v.type).dtype) for v in block.arguments))
 
 
 def _listed(operation: Any, name: str) -> list[Sharding]:

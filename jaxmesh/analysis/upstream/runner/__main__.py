@@ -6,6 +6,7 @@ stages), `options`. Each line of the file descriptor REPLIES is an answer; the l
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -28,7 +29,7 @@ NO_HASH = b"0" * 64
 
 def load(library: str) -> Any:
     """Returns a client of the plugin; JAX itself, which would look for other plugins, is not imported."""
-    from jaxlib import xla_client
+    xla_client: Any = importlib.import_module("jaxlib.xla_client")
 
     xla_client.load_pjrt_plugin_dynamically("tt", library)
     xla_client.initialize_pjrt_plugin("tt")
@@ -38,10 +39,11 @@ def load(library: str) -> Any:
 def compile_text(client: Any, text: str, count: int, options: dict[str, Any]) -> bytes:
     """Returns the serialized executable of a StableHLO text, for the first `count` devices."""
     import numpy as np
-    from jaxlib import xla_client
+
+    xla_client: Any = importlib.import_module("jaxlib.xla_client")
 
     devices = tuple(client.devices()[:count])
-    made: Any = xla_client.CompileOptions()
+    made = xla_client.CompileOptions()
     made.num_replicas, made.num_partitions = 1, count
     numbers = np.array([[d.id for d in devices]])
     made.device_assignment = xla_client.DeviceAssignment.create(numbers)

@@ -17,7 +17,8 @@ FUNCTIONS = """
   func.func private @half(%n: tensor<i32>, %x: tensor<4xf32>, %w: tensor<4xf32>) -> (tensor<i32>, tensor<4xf32>) {
     %0 = "ttir.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
     %1 = "ttir.add"(%n, %0) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    %2 = "ttir.all_reduce"(%x) <{cluster_axis = 1 : ui32, reduce_type = #ttcore.reduce_type<sum>}> : (tensor<4xf32>) -> tensor<4xf32>
+    %2 = "ttir.all_reduce"(%x) <{cluster_axis = 1 : ui32, reduce_type = #ttcore.reduce_type<sum>}>
+        : (tensor<4xf32>) -> tensor<4xf32>
     %3 = "ttir.multiply"(%2, %w) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
     return %1, %3 : tensor<i32>, tensor<4xf32>
   }
@@ -37,8 +38,10 @@ FUNCTIONS = """
 def loop(how: str, n: str = "%n") -> str:
     shared = "body_program = @half, output_indices = array<i32: 1, 0>, state_count = 2 : i32"
     return f"""module attributes {MESHES} {{
-  func.func public @main(%x: tensor<4xf32> {PRESHARDED}, %n: tensor<i32>, %w: tensor<4xf32>) -> (tensor<4xf32>, tensor<i32>) {{
-    %0:2 = "ttcore.while_loop"({n}, %x, %w) <{{{shared}, {how}}}> : (tensor<i32>, tensor<4xf32>, tensor<4xf32>) -> (tensor<4xf32>, tensor<i32>)
+  func.func public @main(%x: tensor<4xf32> {PRESHARDED}, %n: tensor<i32>, %w: tensor<4xf32>)
+      -> (tensor<4xf32>, tensor<i32>) {{
+    %0:2 = "ttcore.while_loop"({n}, %x, %w) <{{{shared}, {how}}}>
+        : (tensor<i32>, tensor<4xf32>, tensor<4xf32>) -> (tensor<4xf32>, tensor<i32>)
     return %0#0, %0#1 : tensor<4xf32>, tensor<i32>
   }}{FUNCTIONS}}}"""
 

@@ -1,0 +1,244 @@
+"""The process of the compiler: found, missing, refusing, broken or slow; a program in its place plays each part."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import jaxmesh as jm
+from jaxmesh.analysis.upstream import compile_text, environment, worker
+from jaxmesh.analysis.upstream.environment import UPSTREAM, find_plugin
+from jaxmesh.cli.main import main
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, MeshError, MissingFileError, UpstreamError
+from jaxmesh.stages.stages import Traced
+from jaxmesh.stages.upstream import UpstreamResult
+
+GET = r"make one with `jaxmesh upstream-env`.*--plugin, plugin= or JAXMESH_UPSTREAM_PYTHON"
+PROGRAM = 'module { sdy.mesh @mesh = <["y"=2, "x"=4]> }'
+
+Play = Callable[..., Path]
+PLAYED = """
+import json, os, pathlib, sys, time
+out = os.fdopen(int(sys.argv[3]), "w")
+def answer(value): print(json.dumps(value), file=out, flush=True)
+START
+answer({"devices": 8})
+for line in sys.stdin:
+    job = json.loads(line)
+    folder = pathlib.Path(job["folder"])
+    (folder / "irs").mkdir()
+    for i, stage in enumerate(("shlo_frontend", "ttir", "ttnn")):
+        (folder / "irs" / f"{stage}_{1795531235137 + i}.mlir").write_text(f"{stage} of {job['count']} {job['options']}")
+    (folder / "program.ttnn").write_bytes(os.environ["TMPDIR"].encode())
+    JOB
+    answer({})
+"""
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Play]:
+    """Puts a program with these parts in the place of the one that loads the compiler; returns the library's path."""
+    monkeypatch.setattr(environment.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(environment.sys, "platform", "linux")
+
+    def parts(start: str = "", job: str = "") -> Path:
+        (tmp_path / "runner.py").write_text(PLAYED.replace("START", start).replace("JOB", job))
+        monkeypatch.setattr(worker, "RUNNER", tmp_path / "runner.py")
+        library = tmp_path / "plugin.so"
+        library.touch()
+        return library
+
+    yield parts
+    worker.close_workers()
+
+
+# --- found or not ----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv(UPSTREAM.variable, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(UpstreamError, match=rf"'{tmp_path}/jaxmesh/upstream/bin/python' does not exist; {GET}"):
+        find_plugin()
+    with pytest.raises(UpstreamError, match=rf"\(it was given\), but Tenstorrent's compiler is not installed.*{GET}"):
+        find_plugin(sys.executable)
+    with pytest.raises(MissingFileError, match=r"the plugin '.*none\.so' does not exist"):
+        find_plugin(tmp_path / "none.so")
+    monkeypatch.setenv(UPSTREAM.variable, str(tmp_path / "none.so"))
+    with pytest.raises(MissingFileError, match="does not exist"):
+        find_plugin()
+    assert main(["upstream-env", "--plugin", str(tmp_path / "none")]) == 2
+    assert "cannot be started" in capsys.readouterr().err
+
+
+def test_another_platform_reads_texts_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment.sys, "platform", "darwin")
+    with pytest.raises(UpstreamError, match=r"for x86-64 Linux alone.*read its texts here with jaxmesh\.from_mlir"):
+        compile_text(PROGRAM)
+
+
+def test_the_command_makes_an_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], play: Play
+) -> None:
+    asked: list[object] = []
+
+    def make(folder: Path, version: str, python: str | None) -> environment.Plugin:
+        asked.append((folder, version, python))
+        return environment.Plugin(Path(sys.executable), play(), "jax-tt-plugin 9")
+
+    monkeypatch.setattr(environment, "make_environment", make)
+    monkeypatch.setattr("jaxmesh.analysis.upstream.check_plugin", lambda python: python)
+    assert main(["upstream-env", str(tmp_path / "x"), "--python", "p"]) == 0
+    assert asked == [(tmp_path / "x", UPSTREAM.tested, "p")]
+    assert f"export {UPSTREAM.variable}={sys.executable}" in capsys.readouterr().out
+
+
+# --- what it answers -------------------------------------------------------------------------------------------------
+
+
+def test_texts_and_flatbuffer_come_back(play: Play, tmp_path: Path) -> None:
+    plugin = play()
+    made = compile_text(PROGRAM, plugin=plugin, options={"a": "1"})
+    assert made
+    assert list(made.stages) == ["shlo_frontend", "ttir", "ttnn"]
+    assert (made.ttir, made.refusal) == ("ttir of 8 {'a': '1'}", None)
+    # One process serves all programs, in a temporary folder that is gone with it.
+    again = compile_text(PROGRAM, plugin=plugin)
+    assert made.flatbuffer == again.flatbuffer
+    assert made.flatbuffer is not None
+    scratch = Path(made.flatbuffer.decode())
+    assert scratch.exists()
+    other = compile_text(PROGRAM, plugin=plugin, cluster="galaxy")
+    assert other.flatbuffer != made.flatbuffer
+    worker.close_workers()
+    assert not scratch.exists()
+    names = [str(p.relative_to(tmp_path / "saved")) for p in made.save(tmp_path / "saved")]
+    assert names == ["irs/shlo_frontend.mlir", "irs/ttir.mlir", "irs/ttnn.mlir", "fb.ttnn"]
+    assert "compiled by plugin.so for a described t3000" in str(made)
+    assert "<table" in made._repr_html_()
+
+
+def test_a_refusal_has_the_line_of_the_user(play: Play) -> None:
+    wrote = """loc("jit(f)/reduce"("model.py":3:4)): error: 'ttir.all_reduce' op Invalid"""
+    job = f"""print({wrote!r}, file=sys.stderr, flush=True)
+    (folder / "irs" / "ttnn_1795531235139.mlir").unlink()
+    answer({{"refused": "INTERNAL: x"}})
+    continue"""
+    made = compile_text(PROGRAM, plugin=play(job=job))
+    assert not made
+    assert made.refusal is not None
+    assert (made.refusal.source, made.refusal.name) == ("model.py:3:4", "jit(f)/reduce")
+    assert str(made.refusal) == "model.py:3:4: 'ttir.all_reduce' op Invalid"
+    assert (made.ttnn, made.flatbuffer) == (None, None)
+    with pytest.raises(
+        UpstreamError, match=r"'ttnn' is missing, since the compiler refused the program: model\.py:3:4"
+    ):
+        made.text("ttnn")
+
+
+def test_a_refusal_without_a_diagnostic_is_jaxs_message(play: Play) -> None:
+    made = compile_text(PROGRAM, plugin=play(job='answer({"refused": "INTERNAL: no such pass"}); continue'))
+    assert str(made.refusal) == "no such pass"
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ({"start": "print('no glibc', file=sys.stderr, flush=True); os.abort()"},
+         rf"ended with signal SIGABRT at its start: no glibc; {GET}"),
+        ({"start": "sys.exit(3)"}, rf"ended with exit code 3 at its start: it printed nothing; {GET}"),
+        ({"start": 'answer({"unusable": "it takes no description"}); sys.exit()'},
+         rf"cannot compile: it takes no description; jaxmesh is tested with jax-tt-plugin 0.1.3: {GET}"),
+        ({"job": "os.kill(os.getpid(), 11)"}, r"ended with signal SIGSEGV at the program: .*; report it"),
+        ({"job": "time.sleep(60)"}, r"took more than 0.5 s for the program; allow more with timeout="),
+    ],
+)  # fmt: skip
+def test_a_broken_compiler_is_one_line(play, parts: dict[str, str], reason: str) -> None:
+    plugin = play(**parts)
+    for _ in range(2):  # The next program starts another process.
+        with pytest.raises(UpstreamError, match=rf"^plugin\.so .*{reason}") as found:
+            compile_text(PROGRAM, plugin=plugin, timeout=0.5)
+        assert "\n" not in str(found.value)
+
+
+def test_mistakes_of_the_caller(play: Play) -> None:
+    plugin = play()
+    with pytest.raises(ArgumentValueError, match="the clusters are n150, n300, t3000, galaxy or p150, got 'x'"):
+        compile_text(PROGRAM, plugin=plugin, cluster="x")
+    with pytest.raises(MeshError, match="for 8 devices, and n300 has 2"):
+        compile_text(PROGRAM, plugin=plugin, cluster="N300")
+    with pytest.raises(ArgumentTypeError, match="takes StableHLO text, got int"):
+        compile_text(3, plugin=plugin)  # type: ignore[arg-type]
+
+
+# --- its texts are programs ------------------------------------------------------------------------------------------
+
+PARTITIONED = """module {
+  sdy.mesh @mesh = <["a"=2, "b"=4]>
+  func.func public @main(%x: tensor<4x8xf32>, %w: tensor<8x3xf32>, %flag: tensor<i1>) -> tensor<4x3xf32> {
+    %0 = sdy.manual_computation(%w, %x, %flag) in_shardings=[<@mesh, [{"b"}, {}]>, <@mesh, [{"a"}, {"b"}]>, <@mesh, []>]
+        out_shardings=[<@mesh, [{"a"}, {}]>] manual_axes={"a", "b"}
+        (%a: tensor<2x3xf32>, %b: tensor<2x2xf32>, %c: tensor<i1>) {
+      %1 = stablehlo.dot_general %b, %a, contracting_dims = [1] x [0]
+          : (tensor<2x2xf32>, tensor<2x3xf32>) -> tensor<2x3xf32>
+      sdy.return %1 : tensor<2x3xf32>
+    } : (tensor<8x3xf32>, tensor<4x8xf32>, tensor<i1>) -> tensor<4x3xf32>
+    return %0 : tensor<4x3xf32>
+  }
+}"""
+THERE = "{ttcore.shard_status = #ttcore.shard_status<presharded>}"
+TTIR = f"""module {{
+  ttcore.device_module {{
+    builtin.module attributes {{ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>}} {{
+      func.func public @main(%x: tensor<2x2xf32> {THERE}, %w: tensor<2x3xf32> {THERE}, %flag: tensor<bf16> {THERE})
+          -> (tensor<2x3xf32> {THERE}) {{
+        %0 = "ttir.matmul"(%x, %w) <{{transpose_a = false, transpose_b = false}}>
+            : (tensor<2x2xf32>, tensor<2x3xf32>) -> tensor<2x3xf32>
+        %1 = "ttir.all_reduce"(%0) <{{cluster_axis = 1 : ui32, reduce_type = #ttcore.reduce_type<sum>}}>
+            : (tensor<2x3xf32>) -> tensor<2x3xf32>
+        %2 = "ttir.typecast"(%flag) : (tensor<bf16>) -> tensor<f32>
+        %3 = "ttir.reshape"(%2) <{{shape = [1 : i32, 1 : i32]}}> : (tensor<f32>) -> tensor<1x1xf32>
+        %4 = "ttir.multiply"(%1, %3) : (tensor<2x3xf32>, tensor<1x1xf32>) -> tensor<2x3xf32>
+        return %4 : tensor<2x3xf32>
+      }}
+    }}
+  }}
+}}"""
+FIRST, SECOND = np.arange(32, dtype=np.float32).reshape(4, 8), np.arange(24, dtype=np.float32).reshape(8, 3)
+
+
+def result(ttir: str) -> UpstreamResult[Traced]:
+    return UpstreamResult({"shlo_compiler": PARTITIONED, "ttir": ttir}, b"", make=Traced)
+
+
+def test_a_program_takes_and_returns_whole_arrays() -> None:
+    program = result(TTIR).program("ttir")
+    assert [a.whole for a in program._boundary.arguments] == [(4, 8), (8, 3), ()]
+    for flag in (True, False):
+        got = program.lower().compile()(FIRST, SECOND, flag)
+        assert isinstance(got, jax.Array)
+        assert got.sharding.shard_shape(got.shape) == (2, 3)
+        np.testing.assert_array_equal(got, FIRST @ SECOND * flag)
+
+
+def test_a_result_that_is_not_as_stated_is_a_tensor_of_shards() -> None:
+    dropped = TTIR.replace('"ttir.all_reduce"(%0)', '"ttir.neg"(%0)').replace(
+        " <{cluster_axis = 1 : ui32, reduce_type = #ttcore.reduce_type<sum>}>", ""
+    )
+    got = result(dropped).program("ttir").lower().compile()(FIRST, SECOND, True)
+    assert isinstance(got, jm.MeshTensor)
+    for (y, x), shard in got.shards():
+        part = FIRST[2 * y : 2 * y + 2, 2 * x : 2 * x + 2] @ SECOND[2 * x : 2 * x + 2]
+        np.testing.assert_array_equal(np.asarray(shard), -part)
+
+
+def test_other_texts_are_not_programs() -> None:
+    with pytest.raises(ArgumentValueError, match="program takes 'ttnn' or 'ttir', got 'shlo'"):
+        result(TTIR).program("shlo")
+    with pytest.raises(UpstreamError, match="the text 'ttnn' is missing; the texts are shlo_compiler, ttir"):
+        result(TTIR).program()
