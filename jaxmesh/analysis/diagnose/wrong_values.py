@@ -72,7 +72,7 @@ class WrongValue:
         """The correlation over all devices, as Tenstorrent's tools report it."""
         kind: Any = np.complex128 if self.wanted.dtype.kind == "c" else np.float64
         wanted, found = (
-            np.concatenate([np.asarray(x[c], kind).reshape(-1) for c in self.found]) for x in (self.blocks, self.found)
+            np.concatenate([x[c].reshape(-1) for c in self.found]).astype(kind) for x in (self.blocks, self.found)
         )
         value, defined = pcc(wanted, found)
         # The correlation of constants is not defined.
@@ -97,7 +97,7 @@ class WrongValue:
 def compare_with(pool: Globals, copies: Copies, number: int, rounding: float) -> WrongValue | None:
     """Compares a value on the devices with a global value; None if no placement has shards of its size."""
     found = {c: as_numbers(x) for c, x in copies.items()}
-    wanted, first = pool.arrays[number], next(iter(found.values()))
+    wanted, first = as_numbers(pool.arrays[number]), next(iter(found.values()))
     limit, scale = pool.limit(number, rounding, 0.0), pool.scale(number)
     best: tuple[int, WrongValue] | None = None
     for placement in _placements_of_size(first, wanted.shape, pool.mesh):
