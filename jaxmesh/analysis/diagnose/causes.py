@@ -160,6 +160,14 @@ def _touched(name: str, culprit: Culprit, shape: Sequence[int]) -> list[int]:
     return list(every) if name.startswith(_WINDOWS) else []
 
 
+def _other_bounds(track: Track, culprit: Culprit) -> Cause | None:
+    expected = culprit.expected
+    if expected is None or expected.op != "stablehlo.slice" or not short_name(culprit.op).startswith("slice"):
+        return None
+    axes = split_axes(culprit.operands)
+    return Cause("slice of other elements than the unsharded program takes", tuple(axes), _dims(culprit.operands, axes))
+
+
 def _permuted(track: Track, culprit: Culprit) -> Cause | None:
     """Finds devices with the blocks of other devices."""
     value = culprit.value
@@ -187,5 +195,6 @@ _RULES: tuple[Callable[[Track, Culprit], Cause | None], ...] = (
     _wrong_reduction,
     _gather_order,
     _across_shards,
+    _other_bounds,
     _permuted,
 )

@@ -84,8 +84,9 @@ class WrongValue:
 
     def _of_device(self, device: Coordinate) -> WrongElements:
         wrong, found, wanted = self.wrong[device], self.found[device], self.blocks[device]
-        at = np.argwhere(wrong)
-        box = tuple((int(a), int(b) + 1) for a, b in zip(at.min(0), at.max(0), strict=True))
+        at: Any = np.argwhere(wrong)
+        first, last = at.min(0).tolist(), at.max(0).tolist()
+        box = tuple((int(a), int(b) + 1) for a, b in zip(first, last, strict=True))
         with np.errstate(invalid="ignore"):
             gap = np.abs(np.asarray(found, np.complex128) - np.asarray(wanted, np.complex128))
         gap = np.where(wrong, np.nan_to_num(gap, nan=np.inf), -1.0)
