@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from jaxmesh.cli.main import USAGE, main
 from tests.generators.diagnosed import exported, write_folder
 from tests.generators.plain_programs import CASES
 
-TEXTS = exported(next(c for c in CASES if c.name == "remat"))
-WRONG = {**TEXTS, "ttir": TEXTS["ttir"].replace("cluster_axis = 1", "cluster_axis = 0", 1)}
+TEXTS = exported(next(c for c in CASES if c.name == "tensor and data parallel mlp"))
+WRONG = {**TEXTS, "ttir": re.sub(r"(all_reduce.*cluster_axis = )1", r"\g<1>0", TEXTS["ttir"])}
 KEYS = {"verdict", "op", "source", "axes", "devices", "pcc", "cause"}
 
 
@@ -34,7 +35,7 @@ def test_a_wrong_program_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_text_that_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    texts = {**TEXTS, "ttir": TEXTS["ttir"].replace("ttir.sin", "ttir.unheard_of")}
+    texts = {**TEXTS, "ttir": TEXTS["ttir"].replace("ttir.all_reduce", "ttir.unheard_of")}
     assert main(["diagnose", str(write_folder(texts, tmp_path)), "--json"]) == 4
     assert json.loads(capsys.readouterr().out)["verdict"] == "not comparable"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -91,10 +92,11 @@ def _convolution(op: Any, x: str, k: str) -> str:
 def _constant(op: Any) -> str:
     shape, dtype = shape_and_dtype(op.results[0].type)
     value = op.attributes["value"]
-    if not value.is_splat or not re.fullmatch(r"dense<(-?[\d.e+-]+|true|false)>.*", str(value)):
+    if not value.is_splat:
         raise KeyError("constant")
-    number = str(value).partition("<")[2].partition(">")[0].capitalize()
-    return f"jnp.full({shape}, {number}, {dtype!r})"
+    number = value.get_splat_value().value
+    text = f"float('{number}')" if isinstance(number, float) and not math.isfinite(number) else repr(number)
+    return f"jnp.full({shape}, {text}, {dtype!r})"
 
 
 def _pad(op: Any, x: str, value: str) -> str:

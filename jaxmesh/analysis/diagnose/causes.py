@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.analysis.diagnose.culprit import Culprit
-from jaxmesh.analysis.diagnose.matching import Holding
+from jaxmesh.analysis.diagnose.matching import HeldValue
 from jaxmesh.analysis.diagnose.movements import is_collective, short_name
 from jaxmesh.analysis.diagnose.tracking import Track, split_axes
 from jaxmesh.analysis.diagnose.wrong_values import WrongValue
@@ -38,7 +38,7 @@ def cause_of(track: Track, culprit: Culprit) -> Cause:
     return Cause("", tuple(axes), _dims(culprit.operands, axes))
 
 
-def _dims(operands: Sequence[Holding], axes: Sequence[str]) -> tuple[int, ...]:
+def _dims(operands: Sequence[HeldValue], axes: Sequence[str]) -> tuple[int, ...]:
     dims = {d for e in operands for d, split in enumerate(e.placement) if set(split) & set(axes)}
     return tuple(sorted(dims))
 

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.analysis.diagnose.matching import Holding, as_numbers, global_shapes, placements
+from jaxmesh.analysis.diagnose.matching import HeldValue, as_numbers, global_shapes, placements
 from jaxmesh.analysis.diagnose.movements import is_alike, is_collective, is_movement, moved
 from jaxmesh.analysis.diagnose.reference import ReferenceValue
 from jaxmesh.analysis.diagnose.stage import Array
@@ -50,7 +50,7 @@ class Culprit:
     number: int
     op: Op
     reader: int
-    operands: tuple[Holding, ...]
+    operands: tuple[HeldValue, ...]
     expected: ReferenceValue | None
     value: WrongValue | None
     misplaced: bool = False
@@ -119,7 +119,7 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
     The operands of a wrong operation are explained. It has a counterpart in the unsharded program that no device
     reproduces; or its results differ from the operation on global values.
     """
-    steps: dict[Value, Holding] = {}
+    steps: dict[Value, HeldValue] = {}
     right: set[Value] = set()
     for number, op in region:
         operands = track.operands(op)
@@ -131,7 +131,7 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
         if step is False and not (weak and is_movement(op)):
             return number, op
         alike = counterparts(track, number, op, alike=True) if operands and not weak else []
-        if isinstance(step, Holding):
+        if isinstance(step, HeldValue):
             steps[op.results[0]] = step
             if any(_is_transposed(track, step.number, i) for i in alike):
                 right.add(op.results[0])
@@ -150,7 +150,7 @@ def _is_transposed(track: Track, number: int, other: int) -> bool:
     return any(np.allclose(x, b, rtol=0, atol=limit, equal_nan=True) for x in layouts)
 
 
-def _as_step(track: Track, op: Op, known: Sequence[Holding]) -> Holding | bool:
+def _as_step(track: Track, op: Op, known: Sequence[HeldValue]) -> HeldValue | bool:
     """Returns what the devices hold, if it is the operation on global values; False if not; True if that is unknown."""
     value = op.results[0]
     copies, rounding = track.unexplained[value], track.units.get(value, 0.0)
@@ -274,7 +274,7 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
     known = [track.known[v] for v in track.operands(op) if v in track.known]
     unknown = op.results[0] in track.unexplained and len(known) == len(track.operands(op))
     # An operation that is linear leaves parts of another reduction.
-    linear = bool(partial) and unknown and isinstance(_as_step(track, op, known), Holding)
+    linear = bool(partial) and unknown and isinstance(_as_step(track, op, known), HeldValue)
     for value in partial if not linear else ():
         return _forgotten(track, value, track.producers[op.results[0]][0])
     for value in track.operands(op) if not is_collective(op) else ():
@@ -283,7 +283,9 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
             number, other = track.producers[at]
             return _culprit(track, number, other, track.known[at].number)
     values = track.reference.values
-    if expected is None or is_collective(op) or not is_alike(op, values[expected].op):
+    if expected is None or not is_alike(op, values[expected].op):
+        expected = _missing_alike(track, op)
+    if expected is None or is_collective(op):
         return None
     wanted = _all_content(track, expected)
     missing = [i for i in _content(values, expected) if track.pool.same[i] not in track.reproduced]
@@ -293,6 +295,16 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
             continue
         if not {track.pool.same[i] for i in wanted} & set(_origins(track, found.number)):
             return _culprit(track, *made, missing[0])
+    return None
+
+
+def _missing_alike(track: Track, op: Op) -> int | None:
+    """Returns the first value of the kind of an operation, and on its line, that no device holds."""
+    source = _line(track.stage.source(track.producers[op.results[0]][0]))
+    for i, value in enumerate(track.reference.values):
+        missing = track.pool.same[i] not in track.reproduced
+        if missing and is_alike(op, value.op) and source in ("", _line(value.source)):
+            return i
     return None
 
 

@@ -32,7 +32,7 @@ _REDUCTIONS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.mi
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class HeldValue:
     """The meaning of a value on the devices.
 
     Attributes:
@@ -177,7 +177,7 @@ class Globals:
         *,
         kinds: Sequence[str] = ("sum",),
         only: int | None = None,
-    ) -> Holding | None:
+    ) -> HeldValue | None:
         """Returns what a value on the devices holds: a placement of a global value, or parts of a reduction of one.
 
         Args:
@@ -198,7 +198,7 @@ class Globals:
 
     def _search(
         self, copies: Copies, axes: tuple[str, ...], kind: str, rounding: float, carried: float, only: int | None
-    ) -> Holding | None:
+    ) -> HeldValue | None:
         groups, first = self._groups(copies, axes), copies[min(copies)]
         if axes and (first.dtype == np.bool_ or all(x is g[0] for g in groups.values() for x in g)):
             # The parts of a reduction differ.
@@ -217,7 +217,7 @@ class Globals:
             for placement in placements(first.shape, self.arrays[number].shape, mesh):
                 error = self.error(copies, number, placement, limit)
                 if error <= limit:
-                    return Holding(number, placement, axes, kind, error)
+                    return HeldValue(number, placement, axes, kind, error)
         return None
 
     def _groups(self, copies: Copies, axes: tuple[str, ...]) -> dict[Coordinate, list[Array]]:

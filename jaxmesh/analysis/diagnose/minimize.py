@@ -25,6 +25,7 @@ from jaxmesh.runtime.progress import progress
 
 _ir: Any = ir
 _SIZES = re.compile(r"tensor<((?:\d+x)+)")
+_SHARDED = re.compile(r"tensor<((?:\d+x)+)\w+> \{sdy\.sharding = #sdy\.sharding<@mesh, \[(.*?)\]>")
 _RANGE = re.compile(r"\d+(?=[:\],])|(?<=:)\d+")
 _MOST_CHANGED = 2
 """The sizes that shrink together, beside all of them."""
@@ -191,7 +192,7 @@ def _fill(module: Any, ops: Sequence[Any], inputs: Sequence[Any], last: Any) -> 
 def _shrunk(text: str, is_wrong: Callable[[str], bool]) -> str:
     """Returns the program with sizes halved while it stays wrong."""
     while True:
-        smaller = next((t for t in _halved(text) if _is_valid(t) and is_wrong(t)), None)
+        smaller = next((t for t in _halved(text) if _divides(t) and _is_valid(t) and is_wrong(t)), None)
         if smaller is None:
             return text
         text = smaller
@@ -217,6 +218,17 @@ def _smaller(line: str, smaller: Mapping[str, str]) -> str:
 
     line = _SIZES.sub(shape, line)
     return _RANGE.sub(bound, line) if "stablehlo.slice" in line else line
+
+
+def _divides(text: str) -> bool:
+    """Returns True if every sharding cuts its dims evenly."""
+    axes = {a: int(n) for a, n in re.findall(r'"(\w+)"=(\d+)', text)}
+    for shape, dims in _SHARDED.findall(text):
+        sizes = [int(n) for n in shape.split("x") if n]
+        split = [math.prod(axes[a] for a in re.findall(r'"(\w+)"', dim)) for dim in dims.split("}")[: len(sizes)]]
+        if any(n % k for n, k in zip(sizes, split, strict=True)):
+            return False
+    return True
 
 
 def _is_valid(text: str) -> bool:

@@ -79,7 +79,7 @@ def _checked(texts: Mapping[str, str], where: str, name: str) -> StageTexts:
 
 def _read_folder(folder: Path) -> list[StageTexts]:
     if not folder.is_dir():
-        raise MissingFileError(f"{str(folder)!r} is not a folder; name one that export_path wrote.")
+        raise MissingFileError(f"{str(folder)!r} is not a folder; name a folder of export_path.")
     inner = folder / "irs"
     found: dict[str, list[tuple[tuple[Any, ...], Path]]] = defaultdict(list)
     for path in sorted((inner if inner.is_dir() else folder).glob("*.mlir")):

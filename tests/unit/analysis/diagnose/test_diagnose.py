@@ -105,10 +105,15 @@ def local(arguments: dict[str, str], body: str, result: str) -> str:
     )
 
 
+def line(result: int, name: str, operands: str, attributes: str, types: str) -> str:
+    return f'    %{result} = "ttir.{name}"({operands}) <{{{attributes}}}> : {types}\n'
+
+
 def test_a_reversal_of_each_shard() -> None:
     body = "    %0 = stablehlo.reverse %arg0, dims = [0] : tensor<16x8xf32>\n    return %0 : tensor<16x8xf32>"
     result = '(tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>})'
-    ttir = '    %0 = "ttir.reverse"(%a) <{dimensions = array<i64: 0>}> : (tensor<8x8xf32>) -> tensor<8x8xf32>\n    return %0 : tensor<8x8xf32>'
+    types = "(tensor<8x8xf32>) -> tensor<8x8xf32>"
+    ttir = line(0, "reverse", "%a", "dimensions = array<i64: 0>", types) + "    return %0 : tensor<8x8xf32>"
     texts = {
         "shlo_frontend": frontend(sharded(0, "16x8xf32", "y", ""), body, result),
         "ttir": local({"a": "8x8xf32"}, ttir, "8x8xf32"),
@@ -126,14 +131,12 @@ def test_gathers_in_the_wrong_order() -> None:
     result = "(tensor<16x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>})"
 
     def gathered(axes: tuple[int, int], middle: int) -> str:
-        first, second = axes
-        return local(
-            {"a": "2x4xf32"},
-            f'    %0 = "ttir.all_gather"(%a) <{{all_gather_dim = 0 : si32, cluster_axis = {first} : ui32}}> : (tensor<2x4xf32>) -> tensor<{middle}x4xf32>\n'
-            f'    %1 = "ttir.all_gather"(%0) <{{all_gather_dim = 0 : si32, cluster_axis = {second} : ui32}}> : (tensor<{middle}x4xf32>) -> tensor<16x4xf32>\n'
-            '    %2 = "ttir.tanh"(%1) : (tensor<16x4xf32>) -> tensor<16x4xf32>\n    return %2 : tensor<16x4xf32>',
-            "16x4xf32",
-        )
+        wide = f"tensor<{middle}x4xf32>"
+        one, two = (f"all_gather_dim = 0 : si32, cluster_axis = {axis} : ui32" for axis in axes)
+        ops = line(0, "all_gather", "%a", one, f"(tensor<2x4xf32>) -> {wide}")
+        ops += line(1, "all_gather", "%0", two, f"({wide}) -> tensor<16x4xf32>")
+        ops += line(2, "tanh", "%1", "", "(tensor<16x4xf32>) -> tensor<16x4xf32>")
+        return local({"a": "2x4xf32"}, f"{ops}    return %2 : tensor<16x4xf32>", "16x4xf32")
 
     texts = {"shlo_frontend": frontend(shard, body, result)}
     assert jm.diagnose({**texts, "ttir": gathered((1, 0), 8)}).verdict == "right"
@@ -150,12 +153,11 @@ def test_a_chunk_across_shards() -> None:
         "    %2 = stablehlo.multiply %0, %1 : tensor<8x8xf32>\n    return %2 : tensor<8x8xf32>"
     )
     result = '(tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>})'
-    slices = "\n".join(
-        f'    %{i} = "ttir.slice_static"(%a) <{{begins = [0 : i32, {b} : i32], ends = [8 : i32, {b + 2} : i32], '
-        "step = [1 : i32, 1 : i32]}> : (tensor<8x4xf32>) -> tensor<8x2xf32>"
-        for i, b in enumerate((0, 2))
-    )
-    ttir = f'{slices}\n    %2 = "ttir.multiply"(%0, %1) : (tensor<8x2xf32>, tensor<8x2xf32>) -> tensor<8x2xf32>\n    return %2 : tensor<8x2xf32>'
+    cuts = (f"begins = [0 : i32, {b} : i32], ends = [8 : i32, {b + 2} : i32]" for b in (0, 2))
+    types = "(tensor<8x4xf32>) -> tensor<8x2xf32>"
+    ops = [line(i, "slice_static", "%a", f"{c}, step = [1 : i32, 1 : i32]", types) for i, c in enumerate(cuts)]
+    ops.append(line(2, "multiply", "%0, %1", "", "(tensor<8x2xf32>, tensor<8x2xf32>) -> tensor<8x2xf32>"))
+    ttir = "".join(ops) + "    return %2 : tensor<8x2xf32>"
     found = jm.diagnose(
         {
             "shlo_frontend": frontend(sharded(0, "8x16xf32", "", "x"), body, result),
@@ -192,16 +194,17 @@ def test_a_text_that_is_not_read() -> None:
 
 
 def test_several_programs_of_a_folder(tmp_path: Path) -> None:
-    texts = exported(TEXTS["remat"])
+    texts = exported(TEXTS["tensor and data parallel mlp"])
     write_folder(texts, tmp_path)
-    wrong = texts["ttir"].replace("cluster_axis = 1", "cluster_axis = 0")
+    wrong = re.sub(r"(all_reduce.*cluster_axis = )1", r"\g<1>0", texts["ttir"])
     for number, (stage, text) in enumerate({**texts, "ttir": wrong}.items()):
         (tmp_path / "irs" / f"{stage}_{1795531319000 + number}.mlir").write_text(text)
     assert jm.diagnose(tmp_path).verdict == "wrong"
 
 
 def test_source_lines() -> None:
-    text = '%0 = f loc(#loc3)\n#loc1 = loc("a.py":3:4 to :9)\n#loc2 = loc("g"(#loc1))\n#loc3 = loc(callsite(#loc9 at #loc2))'
+    aliases = '#loc1 = loc("a.py":3:4 to :9)\n#loc2 = loc("g"(#loc1))\n#loc3 = loc(callsite(#loc9 at #loc2))'
+    text = f"%0 = f loc(#loc3)\n{aliases}"
     assert SourceLines.of(text).at(1) == "a.py:3:4"
     assert SourceLines.of("%0 = f").at(1) == ""
 
