@@ -79,11 +79,13 @@ def error_of(found: Array, wanted: Array, scale: float) -> float:
         # Parts of a large array, whose differences need less memory.
         count = min(found.shape[axis], -(-found.size // _PART))
         split: Any = np.array_split
-        parts: Any = zip(split(found, count, axis), split(wanted, count, axis), strict=True)
+        parts: list[tuple[Any, Any]] = list(zip(split(found, count, axis), split(wanted, count, axis), strict=True))
         # Of integers the share of the part that differs most.
-        return max(error_of(a, b, scale) for a, b in parts)
+        errors: list[float] = [error_of(a, b, scale) for a, b in parts]
+        return max(errors)
     if found.dtype.kind not in "fc":
-        return float(np.mean(found != wanted))
+        different: Any = found != wanted
+        return float(np.mean(different))
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         gap = np.abs(found - wanted)
         most = float(np.max(gap))

@@ -84,14 +84,16 @@ class WrongValue:
 
     def _of_device(self, device: Coordinate) -> WrongElements:
         wrong, found, wanted = self.wrong[device], self.found[device], self.blocks[device]
-        at: Any = np.argwhere(wrong)
-        first, last = at.min(0).tolist(), at.max(0).tolist()
-        box = tuple((int(a), int(b) + 1) for a, b in zip(first, last, strict=True))
+        at = [
+            np.flatnonzero(np.moveaxis(wrong, d, 0).reshape(n, -1).any(1)).tolist() for d, n in enumerate(wrong.shape)
+        ]
+        box = tuple((min(positions), max(positions) + 1) for positions in at)
         with np.errstate(invalid="ignore"):
             gap = np.abs(np.asarray(found, np.complex128) - np.asarray(wanted, np.complex128))
         gap = np.where(wrong, np.nan_to_num(gap, nan=np.inf), -1.0)
         index = tuple(int(i) for i in np.unravel_index(int(np.argmax(gap)), gap.shape))
-        numbers = float(np.real(found[index])), float(np.real(wanted[index]))
+        elements: tuple[Any, Any] = found[index], wanted[index]
+        numbers = float(np.real(elements[0])), float(np.real(elements[1]))
         return WrongElements(device, int(wrong.sum()), int(wrong.size), box, index, *numbers)
 
 
