@@ -54,6 +54,7 @@ from jaxmesh.sharding.configs import (
 
 if TYPE_CHECKING:
     from jaxmesh import ttnn as ttnn
+    from jaxmesh.analysis.diagnose import Diagnosis as Diagnosis, diagnose as diagnose, minimize as minimize
     from jaxmesh.analysis.record import Recording as Recording, compare as compare
     from jaxmesh.dialects.replication import check_replication as check_replication
     from jaxmesh.dialects.ttir.mesh_shard import (
@@ -92,6 +93,7 @@ __all__ = [
     "DeletedError",
     "DeviationWarning",
     "DeviceCountError",
+    "Diagnosis",
     "FolderError",
     "ForkError",
     "InexpressibleError",
@@ -132,6 +134,7 @@ __all__ = [
     "codegen_cpp",
     "codegen_py",
     "compare",
+    "diagnose",
     "emulate",
     "from_mlir",
     "from_process_shards",
@@ -140,6 +143,7 @@ __all__ = [
     "jit",
     "make_mesh",
     "mesh_shard",
+    "minimize",
     "run_processes",
     "shard_map",
     "shard_to_full",
@@ -162,6 +166,9 @@ _LATER = {
     "codegen_cpp": "stages.codegen",
     "codegen_py": "stages.codegen",
     "compare": "analysis.record",
+    "diagnose": "analysis.diagnose",
+    "minimize": "analysis.diagnose",
+    "Diagnosis": "analysis.diagnose",
     "emulate": "sharding.mesh",
     "from_mlir": "stages.from_mlir",
     "from_process_shards": "stages.host_transfers",

@@ -55,7 +55,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_notebooks_are_numbered() -> None:
-    assert [p.name[:3] for p in NOTEBOOKS] == [f"{n:02}_" for n in range(1, 11)]
+    assert [p.name[:3] for p in NOTEBOOKS] == [f"{n:02}_" for n in range(1, 12)]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

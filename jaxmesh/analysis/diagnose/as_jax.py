@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -31,7 +32,9 @@ def shape_and_dtype(written: Any) -> tuple[tuple[int, ...], str]:
     found = _TYPE.fullmatch(str(written))
     if found is None:
         raise KeyError(str(written))
-    dtype = _DTYPES.get(found[2]) or found[2].replace("ui", "uint").replace("i", "int" if found[2][0] == "i" else "i", 1)
+    dtype = _DTYPES.get(found[2]) or found[2].replace("ui", "uint").replace(
+        "i", "int" if found[2][0] == "i" else "i", 1
+    )
     return tuple(int(n) for n in found[1].split("x") if n), dtype
 
 
@@ -89,10 +92,11 @@ def _convolution(op: Any, x: str, k: str) -> str:
 def _constant(op: Any) -> str:
     shape, dtype = shape_and_dtype(op.results[0].type)
     value = op.attributes["value"]
-    if not value.is_splat or not re.fullmatch(r"dense<(-?[\d.e+-]+|true|false)>.*", str(value)):
+    if not value.is_splat:
         raise KeyError("constant")
-    number = str(value).partition("<")[2].partition(">")[0].capitalize()
-    return f"jnp.full({shape}, {number}, {dtype!r})"
+    number = value.get_splat_value().value
+    text = f"float('{number}')" if isinstance(number, float) and not math.isfinite(number) else repr(number)
+    return f"jnp.full({shape}, {text}, {dtype!r})"
 
 
 def _pad(op: Any, x: str, value: str) -> str:
@@ -101,22 +105,50 @@ def _pad(op: Any, x: str, value: str) -> str:
     return f"lax.pad({x}, {value}, {list(rows)})"
 
 
+def _reshape(op: Any, x: str) -> str:
+    return f"{x}.reshape({shape_and_dtype(op.results[0].type)[0]})"
+
+
+def _transpose(op: Any, x: str) -> str:
+    return f"lax.transpose({x}, {tuple(_numbers(op, 'permutation'))})"
+
+
+def _broadcast(op: Any, x: str) -> str:
+    shape, dims = shape_and_dtype(op.results[0].type)[0], tuple(_numbers(op, "broadcast_dimensions"))
+    return f"lax.broadcast_in_dim({x}, {shape}, {dims})"
+
+
+def _convert(op: Any, x: str) -> str:
+    return f"{x}.astype({shape_and_dtype(op.results[0].type)[1]!r})"
+
+
+def _reverse(op: Any, x: str) -> str:
+    return f"lax.rev({x}, {tuple(_numbers(op, 'dimensions'))})"
+
+
+def _concatenate(op: Any, *xs: str) -> str:
+    return f"jnp.concatenate([{', '.join(xs)}], {int(op.attributes['dimension'])})"
+
+
+def _iota(op: Any) -> str:
+    shape, dtype = shape_and_dtype(op.results[0].type)
+    return f"lax.broadcasted_iota({dtype!r}, {shape}, {int(op.attributes['iota_dimension'])})"
+
+
+def _compare(op: Any, x: str, y: str) -> str:
+    direction = re.findall(r"[A-Z]{2}", str(op.attributes["comparison_direction"]))[-1]
+    return f"lax.{direction.lower()}({x}, {y})"
+
+
 _PRINTERS: Mapping[str, Callable[..., str]] = {
-    "reshape": lambda op, x: f"{x}.reshape({shape_and_dtype(op.results[0].type)[0]})",
-    "transpose": lambda op, x: f"lax.transpose({x}, {tuple(_numbers(op, 'permutation'))})",
-    "broadcast_in_dim": lambda op, x: (
-        f"lax.broadcast_in_dim({x}, {shape_and_dtype(op.results[0].type)[0]}, "
-        f"{tuple(_numbers(op, 'broadcast_dimensions'))})"
-    ),
-    "convert": lambda op, x: f"{x}.astype({shape_and_dtype(op.results[0].type)[1]!r})",
-    "reverse": lambda op, x: f"lax.rev({x}, {tuple(_numbers(op, 'dimensions'))})",
-    "concatenate": lambda op, *xs: f"jnp.concatenate([{', '.join(xs)}], {int(op.attributes['dimension'])})",
-    "iota": lambda op: "lax.broadcasted_iota({1!r}, {0}, {2})".format(
-        *shape_and_dtype(op.results[0].type), int(op.attributes["iota_dimension"])
-    ),
-    "compare": lambda op, x, y: (
-        f"lax.{re.findall(r'[A-Z]{2}', str(op.attributes['comparison_direction']))[-1].lower()}({x}, {y})"
-    ),
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "broadcast_in_dim": _broadcast,
+    "convert": _convert,
+    "reverse": _reverse,
+    "concatenate": _concatenate,
+    "iota": _iota,
+    "compare": _compare,
     "slice": _slice,
     "dot_general": _dot,
     "reduce": _reduce,
@@ -130,7 +162,7 @@ def as_jax(
     ops: Sequence[Any], inputs: Sequence[Any], output: Any, shardings: Sequence[Sharding], result: Sharding | None,
     axes: Mapping[str, int],
 ) -> str | None:  # fmt: skip
-    """Returns operations as a JAX program; None if one of them has no short form.
+    """Returns operations as a JAX program; None if an operation lacks a short form.
 
     Args:
       ops: the operations, in order.
@@ -145,10 +177,8 @@ def as_jax(
     try:
         for op in ops:
             kind, operands = op.name.partition(".")[2], [names[v] for v in op.operands]
-            if kind in _NAMES:
-                text = f"lax.{_NAMES[kind]}({', '.join(operands)})"
-            else:
-                text = _PRINTERS[kind](op, *operands)
+            plain = f"lax.{_NAMES[kind]}({', '.join(operands)})" if kind in _NAMES else ""
+            text = plain or _PRINTERS[kind](op, *operands)
             names[op.results[0]] = f"v{len(lines)}"
             lines.append(f"    v{len(lines)} = {text}")
         types = [shape_and_dtype(v.type) for v in inputs]

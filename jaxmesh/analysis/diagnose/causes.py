@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.analysis.diagnose.culprit import Culprit
-from jaxmesh.analysis.diagnose.matching import Explanation
+from jaxmesh.analysis.diagnose.matching import HeldValue
 from jaxmesh.analysis.diagnose.movements import is_collective, short_name
 from jaxmesh.analysis.diagnose.tracking import Track, split_axes
 from jaxmesh.analysis.diagnose.wrong_values import WrongValue
 from jaxmesh.frontends.stablehlo.shardings import axes_of, show
 
-_WINDOWS = frozenset(
-    ["conv2d", "conv3d", "convolution", "conv_transpose2d", "max_pool2d", "avg_pool2d", "reduce_window", "pad", "cumsum", "cumprod"]
-)
-_CUTS = frozenset({"slice_static", "slice", "slice_dynamic", "index", "concat", "split", "chunk"})
+_WINDOWS = ("conv", "max_pool", "avg_pool", "reduce_window", "pad", "cumsum", "cumprod")
+_CUTS = ("slice", "index", "concat", "split", "chunk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ def cause_of(track: Track, culprit: Culprit) -> Cause:
     return Cause("", tuple(axes), _dims(culprit.operands, axes))
 
 
-def _dims(operands: Sequence[Explanation], axes: Sequence[str]) -> tuple[int, ...]:
+def _dims(operands: Sequence[HeldValue], axes: Sequence[str]) -> tuple[int, ...]:
     dims = {d for e in operands for d, split in enumerate(e.placement) if set(split) & set(axes)}
     return tuple(sorted(dims))
 
@@ -69,8 +67,8 @@ def _wrong_reduction(track: Track, culprit: Culprit) -> Cause | None:
     if axis is None or not operand.partial or operand.partial == (axis,):
         return None
     return Cause(
-        f"reduction over the wrong axis: the operand holds parts of a {operand.kind} over {_named(operand.partial)}, and "
-        f"the operation reduces over {axis}",
+        f"reduction over the wrong axis: the operand holds parts of a {operand.kind} over {_named(operand.partial)}, "
+        f"and the operation reduces over {axis}",
         tuple(dict.fromkeys([*operand.partial, axis])),
         _dims(culprit.operands, axes_of(operand.placement)),
     )
@@ -86,8 +84,10 @@ def _gather_order(track: Track, culprit: Culprit) -> Cause | None:
     if short_name(culprit.op) != "all_gather" or not culprit.operands:
         return None
     (operand, *_) = culprit.operands
-    dim: Any = culprit.op.attributes.get("all_gather_dim", culprit.op.attributes.get("dim", 0))
-    axis, split = _axis(track, culprit), operand.placement[dim] if -len(operand.placement) <= dim else ()
+    attributes: Any = culprit.op.attributes
+    dim = int(attributes.get("all_gather_dim", attributes.get("dim", 0)))
+    axis = _axis(track, culprit)
+    split: tuple[str, ...] = operand.placement[dim] if -len(operand.placement) <= dim else ()
     if axis is None:
         return None
     if axis not in split:
@@ -97,11 +97,11 @@ def _gather_order(track: Track, culprit: Culprit) -> Cause | None:
             tuple(dict.fromkeys([*split, axis])),
             (dim,),
         )
-    if split[-1] == axis:
+    if axis == list(split)[-1]:
         return None
     return Cause(
         f"gather order: dim {dim} is split over {_named(split)}, the minor axis last, and the operation gathers over "
-        f"{axis} before {split[-1]}, which interleaves the blocks",
+        f"{axis} before {list(split)[-1]}, which interleaves the blocks",
         split,
         (dim,),
     )
@@ -133,7 +133,7 @@ def _across_shards(track: Track, culprit: Culprit) -> Cause | None:
     if not axes:
         return None
     split = f"dim {', '.join(map(str, touched))} of the operand is split over {_named(axes)}"
-    if name in _CUTS:
+    if name.startswith(_CUTS):
         text = f"slice across shards: {split}, and each device cuts its own shard as if it were the whole"
     elif name in ("reverse", "flip"):
         text = f"reversal of each shard alone: {split}, and the shards are not exchanged"
@@ -146,10 +146,10 @@ def _touched(name: str, culprit: Culprit, shape: Sequence[int]) -> list[int]:
     """Returns the dims of the operand along which an operation reads other positions than its result's."""
     attributes: Any = culprit.op.attributes
     every = range(len(shape))
-    if name in _CUTS and "begins" in attributes:
+    if name.startswith(_CUTS) and "begins" in attributes:
         rows = zip(attributes["begins"], attributes["ends"], shape, strict=True)
         return [d for d, (b, e, n) in enumerate(rows) if (b, e) != (0, n)]
-    if name in _CUTS:
+    if name.startswith(_CUTS):
         dim = int(attributes.get("dim", -1))
         return [dim % len(shape)] if shape and dim >= 0 else list(every)
     if name in ("reverse", "flip"):
@@ -157,11 +157,19 @@ def _touched(name: str, culprit: Culprit, shape: Sequence[int]) -> list[int]:
     if name == "pad":
         padding = attributes.get("padding", ())
         return [d for d in every if any(padding[2 * d : 2 * d + 2])]
-    return list(every) if name in _WINDOWS else []
+    return list(every) if name.startswith(_WINDOWS) else []
+
+
+def _other_bounds(track: Track, culprit: Culprit) -> Cause | None:
+    expected = culprit.expected
+    if expected is None or expected.op != "stablehlo.slice" or not short_name(culprit.op).startswith("slice"):
+        return None
+    axes = split_axes(culprit.operands)
+    return Cause("slice of other elements than the unsharded program takes", tuple(axes), _dims(culprit.operands, axes))
 
 
 def _permuted(track: Track, culprit: Culprit) -> Cause | None:
-    """Devices that hold what other devices should hold."""
+    """Finds devices with the blocks of other devices."""
     value = culprit.value
     if value is None:
         return None
@@ -187,5 +195,6 @@ _RULES: tuple[Callable[[Track, Culprit], Cause | None], ...] = (
     _wrong_reduction,
     _gather_order,
     _across_shards,
+    _other_bounds,
     _permuted,
 )

@@ -1,7 +1,7 @@
 """Names the first wrong operation of a stage.
 
 The search starts at the wrong results, and goes back through values that the unsharded run does not explain. Of the
-operations found there, some are steps of a decomposition, which have no counterpart in the program with global shapes.
+operations found there, some are steps of a decomposition, which lack a counterpart in the program with global shapes.
 So each is also performed on global values: a step of a decomposition gives what the devices hold.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.analysis.diagnose.matching import Explanation, global_shapes, placements
+from jaxmesh.analysis.diagnose.matching import HeldValue, as_numbers, global_shapes, placements
 from jaxmesh.analysis.diagnose.movements import is_alike, is_collective, is_movement, moved
 from jaxmesh.analysis.diagnose.reference import ReferenceValue
 from jaxmesh.analysis.diagnose.stage import Array
@@ -50,7 +50,7 @@ class Culprit:
     number: int
     op: Op
     reader: int
-    operands: tuple[Explanation, ...]
+    operands: tuple[HeldValue, ...]
     expected: ReferenceValue | None
     value: WrongValue | None
     misplaced: bool = False
@@ -72,7 +72,11 @@ def _culprit(track: Track, number: int, op: Op, expected: int | None, reader: in
     known = tuple(track.known[v] for v in track.operands(op) if v in track.known)
     reference = None if expected is None else track.reference.values[expected]
     result = op.results[0]
-    value = None if expected is None else compare_with(track.pool, track.copies(result), expected, track.units.get(result, 0.0))
+    value = (
+        None
+        if expected is None
+        else compare_with(track.pool, track.copies(result), expected, track.units.get(result, 0.0))
+    )
     misplaced = bool(track.misplaced.intersection(op.results))
     return Culprit(number, op, number if reader is None else reader, known, reference, value, misplaced)
 
@@ -113,9 +117,9 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
     """Returns the first operation that is wrong for sure, else the first that may be.
 
     The operands of a wrong operation are explained. It has a counterpart in the unsharded program that no device
-    reproduces; or its results are not those of the operation on global values.
+    reproduces; or its results differ from the operation on global values.
     """
-    steps: dict[Value, Explanation] = {}
+    steps: dict[Value, HeldValue] = {}
     right: set[Value] = set()
     for number, op in region:
         operands = track.operands(op)
@@ -127,7 +131,7 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
         if step is False and not (weak and is_movement(op)):
             return number, op
         alike = counterparts(track, number, op, alike=True) if operands and not weak else []
-        if isinstance(step, Explanation):
+        if isinstance(step, HeldValue):
             steps[op.results[0]] = step
             if any(_is_transposed(track, step.number, i) for i in alike):
                 right.add(op.results[0])
@@ -138,7 +142,7 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
 
 def _is_transposed(track: Track, number: int, other: int) -> bool:
     """Returns True if a global value is another one in another layout: transposed, then reshaped."""
-    a, b = track.pool.arrays[number], track.pool.arrays[other]
+    a, b = (as_numbers(track.pool.arrays[n]) for n in (number, other))
     if a.size != b.size or a.ndim > _MOST_DIMS:
         return False
     limit = track.pool.limit(other, track.pool.unit(number), 0.0) * track.pool.scale(other)
@@ -146,7 +150,7 @@ def _is_transposed(track: Track, number: int, other: int) -> bool:
     return any(np.allclose(x, b, rtol=0, atol=limit, equal_nan=True) for x in layouts)
 
 
-def _as_step(track: Track, op: Op, known: Sequence[Explanation]) -> Explanation | bool:
+def _as_step(track: Track, op: Op, known: Sequence[HeldValue]) -> HeldValue | bool:
     """Returns what the devices hold, if it is the operation on global values; False if not; True if that is unknown."""
     value = op.results[0]
     copies, rounding = track.unexplained[value], track.units.get(value, 0.0)
@@ -214,9 +218,8 @@ def _whole_slices(attributes: Mapping[str, Any], local: Sequence[int], full: Seq
 def _expected(track: Track, number: int, op: Op) -> int | None:
     """Returns the value of the unsharded run that an operation should have computed.
 
-    It is one that no device holds, of operands that devices hold; on the line of the operation, if there is one.
+    Devices hold its operands, and no device holds the value itself. Values on the line of the operation come first.
     """
-    values, same = track.reference.values, track.pool.same
     if is_collective(op) and track.operands(op)[0] in track.known:
         # The elements of the operand, on other devices.
         return _of_reference(track, track.known[track.operands(op)[0]].number)
@@ -261,17 +264,17 @@ def _content(values: Sequence[ReferenceValue], number: int) -> list[int]:
 
 
 def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | None:
-    """Returns the culprit among the operations before one whose operands are explained.
+    """Returns the culprit among the operations before an operation with explained operands.
 
-    It made parts of a reduction that were not reduced, the value of another operation, or the split of an argument that
-    is not the declared one.
+    The culprit made parts of a reduction that were not reduced, the value of another operation, or a split of an
+    argument that differs from the declared split.
     """
     reduces = "reduce" in op.name and is_collective(op)
     partial = [] if reduces else track.partial_operands(op)
     known = [track.known[v] for v in track.operands(op) if v in track.known]
     unknown = op.results[0] in track.unexplained and len(known) == len(track.operands(op))
     # An operation that is linear leaves parts of another reduction.
-    linear = bool(partial) and unknown and isinstance(_as_step(track, op, known), Explanation)
+    linear = bool(partial) and unknown and isinstance(_as_step(track, op, known), HeldValue)
     for value in partial if not linear else ():
         return _forgotten(track, value, track.producers[op.results[0]][0])
     for value in track.operands(op) if not is_collective(op) else ():
@@ -280,7 +283,9 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
             number, other = track.producers[at]
             return _culprit(track, number, other, track.known[at].number)
     values = track.reference.values
-    if expected is None or is_collective(op) or not is_alike(op, values[expected].op):
+    if expected is None or not is_alike(op, values[expected].op):
+        expected = _missing_alike(track, op)
+    if expected is None or is_collective(op):
         return None
     wanted = _all_content(track, expected)
     missing = [i for i in _content(values, expected) if track.pool.same[i] not in track.reproduced]
@@ -290,6 +295,16 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
             continue
         if not {track.pool.same[i] for i in wanted} & set(_origins(track, found.number)):
             return _culprit(track, *made, missing[0])
+    return None
+
+
+def _missing_alike(track: Track, op: Op) -> int | None:
+    """Returns the first value of the kind of an operation, and on its line, that no device holds."""
+    source = _line(track.stage.source(track.producers[op.results[0]][0]))
+    for i, value in enumerate(track.reference.values):
+        missing = track.pool.same[i] not in track.reproduced
+        if missing and is_alike(op, value.op) and source in ("", _line(value.source)):
+            return i
     return None
 
 
@@ -331,7 +346,7 @@ def _forgotten(track: Track, value: Value, reader: int) -> Culprit:
     number, op = track.producers[value]
     while before := [v for v in track.partial_operands(op) if v in track.producers]:
         if is_collective(op) and track.known[op.results[0]].partial == track.known[before[0]].partial:
-            # A reduction over other axes than those of the parts.
+            # The operation reduces over other axes than the axes of the parts.
             return _culprit(track, number, op, _of_reference(track, track.known[before[0]].number))
         number, op = track.producers[before[0]]
     return _culprit(track, number, op, _of_reference(track, track.known[op.results[0]].number), reader)

@@ -55,8 +55,9 @@ def diagnose(source: Any, *args: Any, seed: int = 0, compiler: Compile | None = 
       MissingFileError: there is no such folder or file.
       ParseError: the folder lacks the program with global shapes, or every text with local shapes.
     """
-    if isinstance(source, (str, os.PathLike)) and Path(source).is_file():
-        source = compile_file(read(Path(source)), compiler or default_compiler())
+    path: Any = source
+    if isinstance(source, (str, os.PathLike)) and Path(path).is_file():
+        source = compile_file(read(Path(path)), compiler or default_compiler())
     if isinstance(source, Diagnosis):
         return source
     found = [_diagnose(texts, args or None, seed) for texts in texts_of(source)]

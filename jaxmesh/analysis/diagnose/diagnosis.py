@@ -94,7 +94,7 @@ class Diagnosis:
 
     @property
     def picture(self) -> TensorPicture | None:
-        """Which device holds which piece of the wrong value, with its wrong elements; None without such a value."""
+        """A picture of the wrong value's pieces on the devices, with the wrong elements; None without such a value."""
         if self.culprit is None or self.culprit.value is None or self.track is None:
             return None
         value, mesh = self.culprit.value, self.track.stage.mesh
@@ -168,7 +168,7 @@ def wrong_diagnosis(track: Track, culprit: Culprit, stages: Mapping[str, str]) -
 
 
 def _source(track: Track, culprit: Culprit) -> str:
-    """Returns the user's line of an operation; of one that the compiler added, that of the first reader with a line."""
+    """Returns the user's line of an operation; for an operation that the compiler added, the first reader's."""
     ops, values = track.stage.text.program.ops, set(culprit.op.results)
     own = track.stage.source(culprit.number) if culprit.number < len(ops) else ""
     if re.search(r":\d+:\d+$", own):
@@ -183,7 +183,7 @@ def _source(track: Track, culprit: Culprit) -> str:
 
 
 def output_pcc(track: Track) -> float:
-    """Returns the least correlation of the results with those of the unsharded run."""
+    """Returns the least correlation of a result with the unsharded run."""
     found: list[float] = []
     for output, number in zip(track.outputs, track.reference.outputs, strict=True):
         value = compare_with(track.pool, track.results[output.value], number, 0.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies, block_of
+from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies, block_of, digest
 from jaxmesh.frontends.stablehlo.shardings import Sharding
 from jaxmesh.runtime.npz import numbers
 
@@ -26,13 +25,14 @@ _FLIPPED = 0.02
 """The share of integers or booleans that carried rounding may change."""
 _OUTLIER, _SAMPLE = 1e5, 4096
 """How many times as large as the small elements an outlier is, and how many elements say that."""
+_PART = 1 << 22
 _TRIED = 64
 """The global values that are compared in full with one value."""
 _REDUCTIONS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class HeldValue:
     """The meaning of a value on the devices.
 
     Attributes:
@@ -52,7 +52,8 @@ class Explanation:
 
 def rounding_unit(dtype: Any) -> float:
     """Returns the distance from 1 to the next number of a dtype; 0 for integers."""
-    return float(jnp.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.inexact) else 0.0
+    kinds: Any = jnp
+    return float(kinds.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.inexact) else 0.0
 
 
 def tolerance(unit: float, carried: float) -> float:
@@ -73,8 +74,18 @@ def error_of(found: Array, wanted: Array, scale: float) -> float:
     NaNs and infinities in one array alone."""
     if not found.size or found is wanted:
         return 0.0
+    found, wanted = as_numbers(found), as_numbers(wanted)
+    if found.size > _PART and (axis := next((d for d, n in enumerate(found.shape) if n > 1), None)) is not None:
+        # Parts of a large array, whose differences need less memory.
+        count = min(found.shape[axis], -(-found.size // _PART))
+        split: Any = np.array_split
+        parts: list[tuple[Any, Any]] = list(zip(split(found, count, axis), split(wanted, count, axis), strict=True))
+        # Of integers the share of the part that differs most.
+        errors: list[float] = [error_of(a, b, scale) for a, b in parts]
+        return max(errors)
     if found.dtype.kind not in "fc":
-        return float(np.mean(found != wanted))
+        different: Any = found != wanted
+        return float(np.mean(different))
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         gap = np.abs(found - wanted)
         most = float(np.max(gap))
@@ -119,11 +130,11 @@ def global_shapes(local: Sequence[int], axes: Sequence[str], mesh: Mapping[str, 
 
 @dataclass(slots=True)
 class Globals:
-    """The global values: those of the reference, and those that movements of them make.
+    """The global values: the values of the reference, and movements of these values.
 
     Attributes:
       mesh: the sizes of the mesh axes, by name.
-      arrays: the values, as numbers to compare.
+      arrays: the values.
       same: by number, the first value with equal contents and shape.
     """
 
@@ -136,8 +147,8 @@ class Globals:
 
     def add(self, x: Array) -> int:
         """Adds a value; returns the number of the first equal one."""
-        array, number = as_numbers(x), len(self.arrays)
-        key = array.shape, array.dtype.str, hashlib.blake2b(np.ascontiguousarray(array), digest_size=16).digest()
+        array, number = x, len(self.arrays)
+        key = array.shape, array.dtype.name, digest(array)
         self.arrays.append(array)
         self.same.append(self._digests.setdefault(key, number))
         if number >= len(self._known):
@@ -161,8 +172,14 @@ class Globals:
         return float(self._known[number, 3])
 
     def explain(
-        self, copies: Copies, rounding: float, carried: float, *, kinds: Sequence[str] = ("sum",), only: int | None = None
-    ) -> Explanation | None:
+        self,
+        copies: Copies,
+        rounding: float,
+        carried: float,
+        *,
+        kinds: Sequence[str] = ("sum",),
+        only: int | None = None,
+    ) -> HeldValue | None:
         """Returns what a value on the devices holds: a placement of a global value, or parts of a reduction of one.
 
         Args:
@@ -172,23 +189,21 @@ class Globals:
           kinds: the reductions to try.
           only: the number of the only global value to try.
         """
-        converted = {id(x): as_numbers(x) for x in copies.values()}
-        whole = {c: converted[id(x)] for c, x in copies.items()}
         split = [a for a, n in self.mesh.items() if n > 1]
         split = [a for a, n in self.mesh.items() if n > 1]
         parts = [axes for n in range(1, len(split) + 1) for axes in itertools.combinations(split, n)]
         for axes, kind in [((), ""), *((axes, kind) for kind in kinds for axes in parts)]:
-            found = self._search(whole, axes, kind, rounding, carried, only)
+            found = self._search(copies, axes, kind, rounding, carried, only)
             if found is not None:
                 return found
         return None
 
     def _search(
         self, copies: Copies, axes: tuple[str, ...], kind: str, rounding: float, carried: float, only: int | None
-    ) -> Explanation | None:
+    ) -> HeldValue | None:
         groups, first = self._groups(copies, axes), copies[min(copies)]
         if axes and (first.dtype == np.bool_ or all(x is g[0] for g in groups.values() for x in g)):
-            # Equal copies are no parts of a reduction.
+            # The parts of a reduction differ.
             return None
         ends = [_ends(x, y) for x, y in zip(groups[min(groups)], groups[max(groups)], strict=True)]
         with np.errstate(all="ignore"):
@@ -204,7 +219,7 @@ class Globals:
             for placement in placements(first.shape, self.arrays[number].shape, mesh):
                 error = self.error(copies, number, placement, limit)
                 if error <= limit:
-                    return Explanation(number, placement, axes, kind, error)
+                    return HeldValue(number, placement, axes, kind, error)
         return None
 
     def _groups(self, copies: Copies, axes: tuple[str, ...]) -> dict[Coordinate, list[Array]]:
@@ -218,23 +233,25 @@ class Globals:
     def _combined(self, groups: Mapping[Coordinate, list[Array]], kind: str) -> Copies:
         """Returns the reductions of groups, by their first coordinates."""
         with np.errstate(all="ignore"):
-            return {c: _REDUCTIONS[kind].reduce(g).astype(g[0].dtype) for c, g in groups.items()}
+            return {c: _REDUCTIONS[kind].reduce([as_numbers(x) for x in g]) for c, g in groups.items()}
 
     def limit(self, number: int, rounding: float, carried: float) -> float:
         """Returns the error that rounding explains."""
-        if self.arrays[number].dtype.kind not in "fc":
+        if not _is_float(self.arrays[number]):
             return _FLIPPED if carried else 0.0
         return tolerance(max(rounding, self.unit(number)), carried)
 
     def _candidates(self, ends: tuple[float, float], first: Array, rounding: float, carried: float) -> list[int]:
-        """Returns the numbers of the global values whose first and last elements are those of the devices."""
+        """Returns the numbers of the global values that have the first and the last element of the devices."""
         count = len(self.arrays)
-        rows, is_float = self._known[:count], first.dtype.kind in "fc"
+        rows, is_float = self._known[:count], _is_float(first)
         sizes = rows[:, 4]
         fits = (sizes % max(first.size, 1) == 0) & (np.array(self.same) == np.arange(count))
         if is_float:
             units = np.maximum(rows[:, 3], rounding)
-            limits = np.array([tolerance(u, carried) for u in np.unique(units)])[np.unique(units, return_inverse=True)[1]]
+            limits = np.array([tolerance(u, carried) for u in np.unique(units)])[
+                np.unique(units, return_inverse=True)[1]
+            ]
             with np.errstate(invalid="ignore"):
                 for end, column in zip(ends, (rows[:, 0], rows[:, 1]), strict=True):
                     near = np.abs(column - end) <= limits * np.maximum(rows[:, 2], np.abs(column))
@@ -262,18 +279,27 @@ def _ends(first: Array, last: Array) -> tuple[float, float]:
     """Returns the first element of one array, and the last element of another."""
     if not first.size:
         return 0.0, 0.0
-    return float(np.real(first[(0,) * first.ndim])), float(np.real(last[(-1,) * last.ndim]))
+    return _real(first[(0,) * first.ndim]), _real(last[(-1,) * last.ndim])
+
+
+def _real(x: Any) -> float:
+    return float(np.real(as_numbers(np.asarray(x))))
 
 
 def _magnitude(array: Array) -> float:
     """Returns the largest magnitude that is not far above all others, as the numbers that mask a softmax are."""
-    if not array.size or array.dtype.kind not in "fc":
+    if not array.size or not _is_float(array):
         return 1.0
-    with np.errstate(invalid="ignore"):
-        sizes = np.abs(array).reshape(-1)
-    some = sizes[np.isfinite(sizes) & (sizes > 0)]
-    if not some.size:
-        return 0.0
-    most, few = float(np.max(some)), some[:: max(1, some.size // _SAMPLE)]
-    limit = _OUTLIER * float(np.quantile(few, 0.05))
-    return most if most <= limit else float(np.max(some[some <= limit], initial=limit / _OUTLIER))
+    flat = array.reshape(-1)
+    few = np.abs(as_numbers(flat[:: max(1, flat.size // _SAMPLE)]))
+    few = few[np.isfinite(few) & (few > 0)]
+    if not few.size:
+        few = np.abs(as_numbers(flat[flat != 0]))
+        few = few[np.isfinite(few)]
+    limit = _OUTLIER * float(np.quantile(few, 0.05)) if few.size else 0.0
+    parts = (np.abs(as_numbers(flat[i : i + _PART])) for i in range(0, flat.size, _PART))
+    return max((float(np.max(p, where=p <= limit, initial=0.0)) for p in parts), default=0.0)
+
+
+def _is_float(array: Array) -> bool:
+    return bool(jnp.issubdtype(array.dtype, jnp.inexact))

@@ -25,6 +25,7 @@ from jaxmesh.runtime.progress import progress
 
 _ir: Any = ir
 _SIZES = re.compile(r"tensor<((?:\d+x)+)")
+_SHARDED = re.compile(r"tensor<((?:\d+x)+)\w+> \{sdy\.sharding = #sdy\.sharding<@mesh, \[(.*?)\]>")
 _RANGE = re.compile(r"\d+(?=[:\],])|(?<=:)\d+")
 _MOST_CHANGED = 2
 """The sizes that shrink together, beside all of them."""
@@ -53,9 +54,8 @@ class Minimized:
     def __str__(self) -> str:
         state = "compiled again, and wrong again" if self.verified else "not compiled again"
         program = self.jax or "# an operation has no short form in JAX; take the StableHLO"
-        return (
-            f"reproduction, {self.operations} operations, {state}\n\n--- StableHLO\n{self.stablehlo}\n\n--- JAX\n{program}"
-        )
+        head = f"reproduction, {self.operations} operations, {state}"
+        return f"{head}\n\n--- StableHLO\n{self.stablehlo}\n\n--- JAX\n{program}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,12 @@ def minimize(diagnosis: Diagnosis, *, compiler: Compile | None = None, seed: int
 
     def is_wrong(text: str) -> bool:
         try:
-            compiled = compile_file(text, compiler) if compiler else {}
+            compiled: Any = compile_file(text, compiler) if compiler else {}
             return not isinstance(compiled, Diagnosis) and diagnose(compiled, seed=seed).verdict == WRONG
         except JaxmeshError:
             return False
 
+    cut, text = _Cut((), (), target), ""
     with progress("minimize"):
         for number, cut in enumerate(_cuts(track, target)):
             text = _text(track, cut, result)
@@ -98,7 +99,7 @@ def minimize(diagnosis: Diagnosis, *, compiler: Compile | None = None, seed: int
 
 
 def _target(track: Track, culprit: Culprit) -> int:
-    """Returns the value of the reference that a part has to compute; of a collective, that of its reader."""
+    """Returns the value of the reference that a part has to compute; for a collective, the value of its reader."""
     ops, values = track.stage.text.program.ops, set(culprit.op.results)
     if not is_collective(culprit.op) and culprit.expected is not None:
         return next(i for i, v in enumerate(track.reference.values) if v is culprit.expected)
@@ -155,9 +156,10 @@ def _text(track: Track, cut: _Cut, result: Sharding | None) -> str:
     output = last.type
     sharded = "" if result is None else f" {{{_written(result)}}}"
     sizes = ", ".join(f'"{a}"={n}' for a, n in axes.items())
+    count = math.prod(axes.values())
     head = (
-        f"module @part attributes {{mhlo.num_partitions = {math.prod(axes.values())} : i32, mhlo.num_replicas = 1 : i32}}"
-        f" {{\n  sdy.mesh @mesh = <[{sizes}]>\n  func.func public @main({arguments}) -> ({output}{sharded}) {{\n"
+        f"module @part attributes {{mhlo.num_partitions = {count} : i32, mhlo.num_replicas = 1 : i32}} {{\n"
+        f"  sdy.mesh @mesh = <[{sizes}]>\n  func.func public @main({arguments}) -> ({output}{sharded}) {{\n"
     )
     context = track.reference.module.context
     with context, _ir.Location.unknown(context):
@@ -169,7 +171,7 @@ def _text(track: Track, cut: _Cut, result: Sharding | None) -> str:
 
 
 def _fill(module: Any, ops: Sequence[Any], inputs: Sequence[Any], last: Any) -> None:
-    """Clones operations into the function of a module."""
+    """Adds copies of operations to the function of a module."""
     function = next(o.operation for o in module.body.operations if o.operation.name == "func.func")
     block = function.regions[0].blocks[0]
     stand_in, cast, end = [o.operation for o in block.operations]
@@ -190,7 +192,7 @@ def _fill(module: Any, ops: Sequence[Any], inputs: Sequence[Any], last: Any) -> 
 def _shrunk(text: str, is_wrong: Callable[[str], bool]) -> str:
     """Returns the program with sizes halved while it stays wrong."""
     while True:
-        smaller = next((t for t in _halved(text) if _is_valid(t) and is_wrong(t)), None)
+        smaller = next((t for t in _halved(text) if _divides(t) and _is_valid(t) and is_wrong(t)), None)
         if smaller is None:
             return text
         text = smaller
@@ -200,18 +202,33 @@ def _halved(text: str) -> Iterator[str]:
     sizes = sorted({int(n) for shape in _SIZES.findall(text) for n in shape.split("x") if n and int(n) > 1})
     even = [n for n in sizes if n % 2 == 0]
     sets = [even, *(c for k in range(1, _MOST_CHANGED + 1) for c in itertools.combinations(even, k))]
-    for changed in sets:
-        smaller: Mapping[str, str] = {str(n): str(n // 2) for n in changed}
+    for changed in filter(None, sets):
+        smaller = {str(n): str(n // 2) for n in changed}
+        yield "\n".join(_smaller(line, smaller) for line in text.split("\n"))
 
-        def shape(found: re.Match[str], smaller: Mapping[str, str] = smaller) -> str:
-            return "tensor<" + "x".join(smaller.get(n, n) for n in found[1].split("x"))
 
-        def line(written: str, smaller: Mapping[str, str] = smaller) -> str:
-            written = _SIZES.sub(shape, written)
-            return _RANGE.sub(lambda n: smaller.get(n[0], n[0]), written) if "stablehlo.slice" in written else written
+def _smaller(line: str, smaller: Mapping[str, str]) -> str:
+    """Returns a line with other sizes in its types, and in the bounds of a slice."""
 
-        if changed:
-            yield "\n".join(map(line, text.split("\n")))
+    def shape(found: re.Match[str]) -> str:
+        return "tensor<" + "x".join(smaller.get(n, n) for n in found[1].split("x"))
+
+    def bound(found: re.Match[str]) -> str:
+        return smaller.get(found[0], found[0])
+
+    line = _SIZES.sub(shape, line)
+    return _RANGE.sub(bound, line) if "stablehlo.slice" in line else line
+
+
+def _divides(text: str) -> bool:
+    """Returns True if every sharding cuts its dims evenly."""
+    axes = {a: int(n) for a, n in re.findall(r'"(\w+)"=(\d+)', text)}
+    for shape, dims in _SHARDED.findall(text):
+        sizes = [int(n) for n in shape.split("x") if n]
+        split = [math.prod(axes[a] for a in re.findall(r'"(\w+)"', dim)) for dim in dims.split("}")[: len(sizes)]]
+        if any(n % k for n, k in zip(sizes, split, strict=True)):
+            return False
+    return True
 
 
 def _is_valid(text: str) -> bool:

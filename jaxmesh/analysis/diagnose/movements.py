@@ -13,12 +13,7 @@ from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Type
 
 Shapes = Sequence[tuple[int, ...]]
-_RESHAPES = frozenset({"reshape", "squeeze", "unsqueeze"})
-_COPIES = frozenset({"broadcast", "repeat"})
-_CASTS = frozenset({"typecast", "to_dtype", "clone"})
-_COLLECTIVES = frozenset(
-    {"all_gather", "all_reduce", "reduce_scatter", "mesh_partition", "collective_permute", "all_to_all", "mesh_shard"}
-)
+_COPIES, _TRANSPOSES = ("broadcast", "repeat"), ("permute", "transpose")
 
 
 def short_name(op: Op) -> str:
@@ -28,14 +23,14 @@ def short_name(op: Op) -> str:
 
 def is_movement(op: Op) -> bool:
     """Returns True if the result has the elements of the operand, in an order that the global value has, too."""
-    name = short_name(op)
-    moves = _RESHAPES | _COPIES | _CASTS | {"permute", "transpose"}
-    return name in moves or has_trait(op.name, Trait.LAYOUT) or is_collective(op)
+    traits = (Trait.VIEW, Trait.LAYOUT, Trait.TRANSFERS, Trait.COLLECTIVE)
+    named = short_name(op) in (*_COPIES, *_TRANSPOSES, "typecast")
+    return named or any(has_trait(op.name, t) for t in traits)
 
 
 def is_collective(op: Op) -> bool:
     """Returns True if the operation moves elements between devices, or between devices and host."""
-    return short_name(op) in _COLLECTIVES or has_trait(op.name, Trait.TRANSFERS) or has_trait(op.name, Trait.COLLECTIVE)
+    return has_trait(op.name, Trait.TRANSFERS) or has_trait(op.name, Trait.COLLECTIVE)
 
 
 def moved(op: Op, x: Array, local: Sequence[int], kind: Type, shapes: Shapes) -> Iterator[Array]:
@@ -49,7 +44,7 @@ def moved(op: Op, x: Array, local: Sequence[int], kind: Type, shapes: Shapes) ->
       shapes: the global shapes that the result may have.
     """
     name = short_name(op)
-    if name in _RESHAPES:
+    if has_trait(op.name, Trait.VIEW):
         fitting = [shape for shape in shapes if np.prod(shape, dtype=int) == x.size]
         yield from (x.reshape(shape) for shape in fitting)
         # A dim of one element on each device may also be transposed.
@@ -58,9 +53,9 @@ def moved(op: Op, x: Array, local: Sequence[int], kind: Type, shapes: Shapes) ->
             yield from (np.moveaxis(x, dim, to).reshape(shape) for shape in fitting if to != dim)
     elif name in _COPIES:
         yield from (np.broadcast_to(x, shape) for shape in shapes if _broadcasts(x.shape, shape))
-    elif name in ("permute", "transpose"):
+    elif name in _TRANSPOSES:
         yield np.transpose(x, _permutation(op, x.ndim))
-    elif name in _CASTS or has_trait(op.name, Trait.LAYOUT):
+    elif name == "typecast" or has_trait(op.name, Trait.LAYOUT):
         yield x.astype(kind.dtype) if kind.dtype != x.dtype else x
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from jaxmesh.analysis.diagnose.locations import Locations
 from jaxmesh.analysis.diagnose.regions import REGION, run_region
+from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.mlir.module import choose, load_text, outermost
@@ -109,11 +109,15 @@ def run_program(text: str, compiled: str, args: Sequence[Any] | None, seed: int)
         block = main.regions[0].blocks[0]
         reference = Reference(function.name, read.axes, *_declared(main, compiled), module=module, block=block)
         _remove_shardings(block)
-        locations = Locations.of(text)
+        locations = SourceLines.of(text)
         importer = Importer({}, Decisions(TextSources(offset)))
         types = importer.types_of(block.arguments)
         inputs = random_arguments(block, types, seed) if args is None else _checked(args, types)
-        _run(reference, importer, inputs, lambda op: locations.of_operation(op.location, offset))
+
+        def source(op: Any) -> str:
+            return locations.of_operation(op.location, offset)
+
+        _run(reference, importer, inputs, source)
     return reference
 
 
@@ -175,14 +179,16 @@ def _remove_shardings(block: Any) -> None:
 
 
 def _declared(main: Any, compiled: str) -> tuple[list[Sharding | None], list[Sharding | None]]:
-    """Returns the shardings of arguments and results that the partitioned program has, else those of `main`."""
+    """Returns the shardings of arguments and results in the partitioned program, else in `main`."""
     block = main.regions[0].blocks[0]
     *_, end = block.operations
     found = _of_ends(main, "arg_attrs", len(block.arguments)), _of_ends(main, "res_attrs", len(end.operands))
     for function in load_text(compiled).functions if compiled else ():
         regions = outermost(function.operation, lambda op: op.name == REGION)
         if len(regions) == 1 and function.name == "main":
-            read = tuple([_read(s) for s in _per_value(regions[0], name)] for name in ("in_shardings", "out_shardings"))
+            sides = ("in_shardings", "out_shardings")
+            arguments, results = ([_read(s) for s in _per_value(regions[0], name)] for name in sides)
+            read = arguments, results
             if tuple(map(len, read)) == tuple(map(len, found)):
                 return read
     return found
@@ -235,7 +241,9 @@ def random_arguments(block: Any, types: Sequence[jax.ShapeDtypeStruct], seed: in
 
 
 def _random(rng: np.random.Generator, kind: jax.ShapeDtypeStruct, bound: int) -> Array:
-    shape, dtype = kind.shape, np.dtype(kind.dtype)
+    shape: tuple[int, ...] = kind.shape
+    dtype: np.dtype[Any] = np.dtype(kind.dtype)
+    values: Array
     if dtype == np.bool_:
         return rng.integers(0, 2, shape).astype(dtype)
     if jnp.issubdtype(dtype, jnp.integer):

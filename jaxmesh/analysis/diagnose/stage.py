@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from jax.sharding import AbstractMesh
 
-from jaxmesh.analysis.diagnose.locations import Locations
+from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.reference_rules import RULES
 from jaxmesh.dialects.program import Op, Port
 from jaxmesh.dialects.residency import DEVICE, HOST
@@ -43,13 +44,13 @@ class StageProgram:
       name: `ttir` or `ttnn`.
       text: the decoded function.
       mesh: the sizes of the mesh axes, by name.
-      locations: the locations of the text.
+      lines: the source lines of the text.
     """
 
     name: str
     text: Text
     mesh: Mapping[str, int]
-    locations: Locations
+    locations: SourceLines
 
     @property
     def coordinates(self) -> list[Coordinate]:
@@ -70,7 +71,7 @@ def read_stage(name: str, written: str, axes: Mapping[str, int] | None) -> Stage
     sizes = declared.sizes if declared is not None else text.device_mesh or fitting_mesh(text)
     if sizes is None:
         sizes = tuple(axes.values()) if axes else (1, 1)
-    return StageProgram(name, text, _named(sizes, axes or {}), Locations.of(written))
+    return StageProgram(name, text, _named(sizes, axes or {}), SourceLines.of(written))
 
 
 def _named(sizes: tuple[int, ...], axes: Mapping[str, int]) -> dict[str, int]:
@@ -108,7 +109,7 @@ def place_arguments(stage: StageProgram, arrays: Sequence[Array], declared: Sequ
     if len(text.avals) != len(arrays):
         raise UnsupportedError(
             f"the {stage.name} text takes {len(text.avals)} arguments, and the program with global shapes "
-            f"{len(arrays)}; arguments that the compiler adds or removes have no counterpart."
+            f"{len(arrays)}; arguments that the compiler adds or removes are not comparable."
         )
     for number, (x, aval, on_devices) in enumerate(zip(arrays, text.avals, text.presharded, strict=True)):
         sharding = declared[number] or ((),) * x.ndim
@@ -121,7 +122,7 @@ def place_arguments(stage: StageProgram, arrays: Sequence[Array], declared: Sequ
                 f"argument {number} of the {stage.name} text has the local shape {list(aval.shape)}, but the global "
                 f"shape {list(x.shape)} with the sharding {sharding} yields {list(local)}."
             )
-        value = x.astype(aval.dtype)
+        value = x.astype(aval.dtype, copy=False)
         blocks = {c: block_of(value, sharding, stage.mesh, c) for c in stage.coordinates}
         placed.append(blocks if on_devices else value)
     return placed
@@ -145,15 +146,31 @@ def run_stage(stage: StageProgram, placed: Sequence[Any]) -> Iterator[tuple[int,
     named = defaultdict[Any, list[int]](list)
     for value, out in zip(numbers, walk.open_jaxpr(outcome.jaxpr).outvars, strict=True):
         if isinstance(out, Literal):
-            yield value, dict.fromkeys(everywhere, np.asarray(literal_value(out), out.aval.dtype))
+            yield value, dict.fromkeys(everywhere, np.asarray(literal_value(out), text.program.types[value].dtype))
         else:
             named[out].append(value)
     residencies = [DEVICE if p else HOST for p in text.presharded]
     for variable, value in run_steps(outcome.jaxpr, residencies, stage.mesh, placed, RULES["ttir"]):
+        _share(value)
         if variable in named:
             copies = _copies(value, everywhere)
             for number in named[variable]:
                 yield number, copies
+
+
+def digest(x: Array) -> bytes:
+    """Returns a digest of the bytes of an array."""
+    content: Any = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def _share(value: Any) -> None:
+    """Makes equal copies one object, so that what follows is computed once for all of their devices."""
+    if not isinstance(value, Shards) or all(x is next(iter(value.values())) for x in value.values()):
+        return
+    first: dict[bytes, Any] = {}
+    for c, shard in value.items():
+        value[c] = first.setdefault(digest(np.asarray(shard)), shard)
 
 
 def _copies(value: Any, everywhere: Sequence[Coordinate]) -> Copies:

@@ -53,14 +53,14 @@ def texts_of(source: Any) -> list[StageTexts]:
     """
     if isinstance(source, StageTexts):
         return [source]
+    path: Any = source
     if isinstance(source, (str, os.PathLike)):
-        path: Any = source
         return _read_folder(Path(path))
+    stages: Any = source
     if not isinstance(source, Mapping):
         raise ArgumentTypeError(
             f"diagnose takes a folder of tt-xla's export_path, or a mapping from stage to text; got {source!r:.100}."
         )
-    stages: Any = source
     return [_checked({str(k): str(v) for k, v in stages.items()}, "the mapping", "")]
 
 
@@ -70,7 +70,7 @@ def _checked(texts: Mapping[str, str], where: str, name: str) -> StageTexts:
     if not frontend or not stages:
         missing = "shlo_frontend or shlo (the program with global shapes)" if not frontend else "ttir or ttnn"
         raise ParseError(
-            f"{where} has no text of {missing}; found are {', '.join(sorted(texts)) or 'no texts'}. Export with "
+            f"{where} lacks the text of {missing}; found are {', '.join(sorted(texts)) or 'no texts'}. Export with "
             'compiler_options={"export_path": FOLDER} of tt-xla, whose folder has irs/shlo_frontend*.mlir, '
             "irs/ttir*.mlir and irs/ttnn*.mlir."
         )
@@ -79,7 +79,7 @@ def _checked(texts: Mapping[str, str], where: str, name: str) -> StageTexts:
 
 def _read_folder(folder: Path) -> list[StageTexts]:
     if not folder.is_dir():
-        raise MissingFileError(f"there is no folder {str(folder)!r}.")
+        raise MissingFileError(f"{str(folder)!r} is not a folder; name a folder of export_path.")
     inner = folder / "irs"
     found: dict[str, list[tuple[tuple[Any, ...], Path]]] = defaultdict(list)
     for path in sorted((inner if inner.is_dir() else folder).glob("*.mlir")):

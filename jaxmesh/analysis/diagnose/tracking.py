@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from jaxmesh.analysis.diagnose.matching import Explanation, Globals, as_numbers, global_shapes, rounding_unit
+from jaxmesh.analysis.diagnose.matching import Globals, HeldValue, global_shapes, rounding_unit
 from jaxmesh.analysis.diagnose.movements import is_collective, is_movement, moved
 from jaxmesh.analysis.diagnose.reference import Reference
 from jaxmesh.analysis.diagnose.stage import Copies, StageProgram, block_of, producers
@@ -35,7 +35,7 @@ class Output:
 
 @dataclass
 class Track:
-    """What the devices hold at every value of a stage.
+    """The values of a stage, with their meanings in the unsharded run.
 
     Attributes:
       stage: the stage.
@@ -54,7 +54,7 @@ class Track:
     stage: StageProgram
     reference: Reference
     pool: Globals
-    known: dict[Value, Explanation] = field(default_factory=dict[Value, Explanation])
+    known: dict[Value, HeldValue] = field(default_factory=dict[Value, HeldValue])
     unexplained: dict[Value, Copies] = field(default_factory=dict[Value, Copies])
     misplaced: set[Value] = field(default_factory=set[Value])
     reproduced: set[int] = field(default_factory=set[int])
@@ -94,14 +94,14 @@ class Track:
                 self.results[value] = copies
         self.outputs = [self._output(i, p.value) for i, p in enumerate(self.stage.text.program.results)]
 
-    def _explain(self, value: Value, copies: Copies) -> Explanation | None:
+    def _explain(self, value: Value, copies: Copies) -> HeldValue | None:
         made = self.producers.get(value)
         unit = rounding_unit(next(iter(copies.values())).dtype)
         if made is None:
             declared = self.reference.arguments[value] if self.stage.text.presharded[value] else None
             placement = declared or ((),) * next(iter(copies.values())).ndim
             self.units[value] = unit
-            return Explanation(self.pool.same[value], placement)
+            return HeldValue(self.pool.same[value], placement)
         _, op = made
         rounding, carried = self.carried(value, unit)
         found = self.pool.explain(copies, rounding, carried, kinds=self.kinds(op))
@@ -124,12 +124,12 @@ class Track:
         written |= {self.known[v].kind for v in self.operands(op) if v in self.known}
         return ["sum", *[k for k in ("max", "min") if any(k in w for w in written)]]
 
-    def _moved(self, op: Op, value: Value, copies: Copies, rounding: float, carried: float) -> Explanation | None:
+    def _moved(self, op: Op, value: Value, copies: Copies, rounding: float, carried: float) -> HeldValue | None:
         """Explains a new constant, or the result of a movement of an explained value."""
         operands = self.operands(op)
         first = next(iter(copies.values()))
         if not operands and all(x is first for x in copies.values()):
-            return Explanation(self.pool.add(first), ((),) * first.ndim)
+            return HeldValue(self.pool.add(first), ((),) * first.ndim)
         if not is_movement(op) or is_collective(op) or operands[0] not in self.known:
             return None
         operand = self.known[operands[0]]
@@ -145,7 +145,7 @@ class Track:
 
     def try_value(
         self, candidate: Any, copies: Copies, rounding: float, carried: float, kinds: Sequence[str]
-    ) -> Explanation | None:
+    ) -> HeldValue | None:
         """Explains a value by a new global value, which is kept if it does."""
         number = self.pool.add(candidate)
         found = self.pool.explain(copies, rounding, carried, kinds=kinds, only=number)
@@ -153,7 +153,7 @@ class Track:
             self.pool.remove_last()
         return found
 
-    def _is_misplaced(self, op: Op, copies: Copies, found: Explanation) -> bool:
+    def _is_misplaced(self, op: Op, copies: Copies, found: HeldValue) -> bool:
         """Returns True for a split of an argument that is not the declared one."""
         operands = self.operands(op)
         if not is_collective(op) or not operands or operands[0] in self.producers or found.partial:
@@ -161,8 +161,7 @@ class Track:
         declared = self.reference.arguments[operands[0]]
         if self.stage.text.presharded[operands[0]] or declared is None:
             return False
-        whole = {c: as_numbers(x) for c, x in copies.items()}
-        return not self._holds(whole, found.number, declared)
+        return not self._holds(copies, found.number, declared)
 
     def _holds(self, copies: Copies, number: int, sharding: Sharding) -> bool:
         return self._error(copies, number, sharding) <= self.pool.limit(number, self.pool.unit(number), 0.0)
@@ -183,7 +182,7 @@ class Track:
 
     def _output(self, number: int, value: Value) -> Output:
         """Checks one result against the declared sharding; without one, any placement is right."""
-        copies = {c: as_numbers(x) for c, x in self.results[value].items()}
+        copies = self.results[value]
         wanted = self.pool.same[self.reference.outputs[number]]
         known, declared = self.known.get(value), self.reference.results[number]
         on_devices = self.stage.text.results[number].status == "presharded"
@@ -224,6 +223,6 @@ def track(stage: StageProgram, reference: Reference, run: Iterator[tuple[Value, 
     return followed
 
 
-def split_axes(explanations: Sequence[Explanation]) -> list[str]:
+def split_axes(explanations: Sequence[HeldValue]) -> list[str]:
     """Returns the mesh axes that split values, in order."""
     return list(dict.fromkeys(a for e in explanations for a in axes_of(e.placement)))

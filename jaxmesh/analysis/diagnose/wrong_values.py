@@ -72,7 +72,7 @@ class WrongValue:
         """The correlation over all devices, as Tenstorrent's tools report it."""
         kind: Any = np.complex128 if self.wanted.dtype.kind == "c" else np.float64
         wanted, found = (
-            np.concatenate([np.asarray(x[c], kind).reshape(-1) for c in self.found]) for x in (self.blocks, self.found)
+            np.concatenate([x[c].reshape(-1) for c in self.found]).astype(kind) for x in (self.blocks, self.found)
         )
         value, defined = pcc(wanted, found)
         # The correlation of constants is not defined.
@@ -84,20 +84,23 @@ class WrongValue:
 
     def _of_device(self, device: Coordinate) -> WrongElements:
         wrong, found, wanted = self.wrong[device], self.found[device], self.blocks[device]
-        at = np.argwhere(wrong)
-        box = tuple((int(a), int(b) + 1) for a, b in zip(at.min(0), at.max(0), strict=True))
+        at = [
+            np.flatnonzero(np.moveaxis(wrong, d, 0).reshape(n, -1).any(1)).tolist() for d, n in enumerate(wrong.shape)
+        ]
+        box = tuple((min(positions), max(positions) + 1) for positions in at)
         with np.errstate(invalid="ignore"):
             gap = np.abs(np.asarray(found, np.complex128) - np.asarray(wanted, np.complex128))
         gap = np.where(wrong, np.nan_to_num(gap, nan=np.inf), -1.0)
         index = tuple(int(i) for i in np.unravel_index(int(np.argmax(gap)), gap.shape))
-        numbers = float(np.real(found[index])), float(np.real(wanted[index]))
+        elements: tuple[Any, Any] = found[index], wanted[index]
+        numbers = float(np.real(elements[0])), float(np.real(elements[1]))
         return WrongElements(device, int(wrong.sum()), int(wrong.size), box, index, *numbers)
 
 
 def compare_with(pool: Globals, copies: Copies, number: int, rounding: float) -> WrongValue | None:
     """Compares a value on the devices with a global value; None if no placement has shards of its size."""
     found = {c: as_numbers(x) for c, x in copies.items()}
-    wanted, first = pool.arrays[number], next(iter(found.values()))
+    wanted, first = as_numbers(pool.arrays[number]), next(iter(found.values()))
     limit, scale = pool.limit(number, rounding, 0.0), pool.scale(number)
     best: tuple[int, WrongValue] | None = None
     for placement in _placements_of_size(first, wanted.shape, pool.mesh):

@@ -16,10 +16,10 @@ _DEEPEST = 64
 
 
 @dataclass(slots=True)
-class Locations:
+class SourceLines:
     """The locations of one text.
 
-    >>> Locations.of('%0 = x loc(#loc1)\\n#loc1 = loc("f"(#loc2))\\n#loc2 = loc("a.py":3:4)').at(1)
+    >>> SourceLines.of('%0 = x loc(#loc1)\\n#loc1 = loc("f"(#loc2))\\n#loc2 = loc("a.py":3:4)').at(1)
     'a.py:3:4'
     """
 
@@ -28,7 +28,7 @@ class Locations:
     known: dict[int, str]
 
     @classmethod
-    def of(cls, text: str) -> Locations:
+    def of(cls, text: str) -> SourceLines:
         """Reads the aliases of a text."""
         return cls(text.splitlines(), dict(_ALIAS.findall(text)), {})
 

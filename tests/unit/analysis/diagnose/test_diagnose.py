@@ -1,0 +1,275 @@
+"""Programs that are right are never flagged; errors in texts are named at their operation, with the cause."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import jaxmesh as jm
+from jaxmesh.analysis.diagnose.reference import run_program
+from jaxmesh.analysis.diagnose.source_lines import SourceLines
+from tests.generators.diagnosed import Outcome, exported, outcomes, write_folder
+from tests.generators.plain_programs import BATCH, CASES, FOUR, HEADS, SQUARE, Case, V, W, X, llama_block, mlp
+
+QUICK = ("tensor and data parallel mlp", "a slice that crosses shards", "pad", "reduce_scatter", "remat", "bfloat16")
+TEXTS = {c.name: c for c in CASES if c.text}
+# The unsharded program has a loop or a branch as one operation, and its decompositions nothing to compare with.
+OPAQUE = {"scan", "fori_loop", "cond", "custom_vjp", "random"}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_right_programs(name: str) -> None:
+    found = jm.diagnose(exported(TEXTS[name]))
+    assert found.verdict == "right", found
+    assert set(found.stages) == {"ttir", "ttnn"}
+
+
+@pytest.mark.slow(but_one_in=6)
+@pytest.mark.parametrize("name", [n for n in TEXTS if n not in QUICK])
+def test_more_right_programs(name: str) -> None:
+    assert jm.diagnose(exported(TEXTS[name])).verdict in ("right", "less precise")
+
+
+def changes_results(outcome: Outcome, case: Case, stage: str) -> bool:
+    """Whether the results of a text with an error differ from JAX's, for the arguments of the diagnosis."""
+    from jaxmesh.analysis.diagnose.stage import place_arguments, read_stage, run_stage
+
+    reference = run_program(outcome.planted.texts["shlo_frontend"], "", None, 0)
+    arguments = [v.array for v in reference.values[: len(reference.arguments)]]
+    tree = jax.tree.structure(case.args)
+    wanted = jax.tree.leaves(jax.jit(case.fun)(*jax.tree.unflatten(tree, arguments)))
+    program = read_stage(stage, outcome.planted.texts[stage], reference.axes)
+    values = dict(run_stage(program, place_arguments(program, arguments, reference.arguments)))
+    for port, y in zip(program.text.program.results, wanted, strict=True):
+        scale = max(1e-30, float(np.max(np.abs(np.asarray(y, np.float64)))))
+        found = np.asarray(values[port.value][program.coordinates[0]], np.float64)
+        if not np.allclose(found, np.asarray(y, np.float64), rtol=1e-5, atol=1e-5 * scale):
+            return True
+    return False
+
+
+def check_planted(names: list[str], stage: str) -> None:
+    named, errors, wrong = 0, 0, list[str]()
+    for name in names:
+        for outcome in outcomes(exported(TEXTS[name]), stage):
+            if outcome.planted.rounding:
+                assert outcome.is_named, f"{name}: {outcome.text}"
+            elif outcome.diagnosis.verdict == "right" and not changes_results(outcome, TEXTS[name], stage):
+                continue
+            else:
+                errors, named = errors + 1, named + outcome.is_named
+                wrong += [] if outcome.is_named else [f"{name}: {outcome.text}"]
+    assert errors >= len(names)
+    assert named >= 0.95 * errors, f"{named} of {errors}\n" + "\n".join(wrong)
+
+
+def test_planted_errors_are_named() -> None:
+    check_planted(["tensor and data parallel mlp", "a slice that crosses shards", "pad"], "ttir")
+
+
+@pytest.mark.slow
+def test_more_planted_errors_are_named() -> None:
+    check_planted([n for n in TEXTS if n not in OPAQUE], "ttir")
+
+
+# --- hand-written texts, as upstream prints them ---------------------------------------------------------------------
+
+HEAD = "module @jit_f attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {\n"
+MESH = '  sdy.mesh @mesh = <["y"=2, "x"=4]>\n'
+
+
+def frontend(arguments: str, body: str, result: str) -> str:
+    return f"{HEAD}{MESH}  func.func public @main({arguments}) -> {result} {{\n{body}\n  }}\n}}"
+
+
+def sharded(number: int, kind: str, *dims: str) -> str:
+    written = ", ".join("{" + (f'"{d}"' if d else "") + "}" for d in dims)
+    return f"%arg{number}: tensor<{kind}> {{sdy.sharding = #sdy.sharding<@mesh, [{written}]>}}"
+
+
+def local(arguments: dict[str, str], body: str, result: str) -> str:
+    there = "ttcore.shard_status = #ttcore.shard_status<presharded>"
+    listed = ", ".join(f"%{name}: tensor<{kind}> {{{there}}}" for name, kind in arguments.items())
+    return (
+        'module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>} {\n'
+        f"  func.func public @main({listed}) -> (tensor<{result}> {{{there}}}) {{\n{body}\n  }}\n}}"
+    )
+
+
+def line(result: int, name: str, operands: str, attributes: str, types: str) -> str:
+    return f'    %{result} = "ttir.{name}"({operands}) <{{{attributes}}}> : {types}\n'
+
+
+def test_a_reversal_of_each_shard() -> None:
+    body = "    %0 = stablehlo.reverse %arg0, dims = [0] : tensor<16x8xf32>\n    return %0 : tensor<16x8xf32>"
+    result = '(tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>})'
+    types = "(tensor<8x8xf32>) -> tensor<8x8xf32>"
+    ttir = line(0, "reverse", "%a", "dimensions = array<i64: 0>", types) + "    return %0 : tensor<8x8xf32>"
+    texts = {
+        "shlo_frontend": frontend(sharded(0, "16x8xf32", "y", ""), body, result),
+        "ttir": local({"a": "8x8xf32"}, ttir, "8x8xf32"),
+    }
+    found = jm.diagnose(texts)
+    assert (found.verdict, found.op, found.axes, found.dims) == ("wrong", "ttir.reverse", ("y",), (0,))
+    assert found.cause.startswith("reversal of each shard alone")
+    assert len(found.devices) == 8
+    assert "64 of 64 wrong" in str(found._repr_html_())
+
+
+def test_gathers_in_the_wrong_order() -> None:
+    body = "    %0 = stablehlo.tanh %arg0 : tensor<16x4xf32>\n    return %0 : tensor<16x4xf32>"
+    shard = '%arg0: tensor<16x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y", "x"}, {}]>}'
+    result = "(tensor<16x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>})"
+
+    def gathered(axes: tuple[int, int], middle: int) -> str:
+        wide = f"tensor<{middle}x4xf32>"
+        one, two = (f"all_gather_dim = 0 : si32, cluster_axis = {axis} : ui32" for axis in axes)
+        ops = line(0, "all_gather", "%a", one, f"(tensor<2x4xf32>) -> {wide}")
+        ops += line(1, "all_gather", "%0", two, f"({wide}) -> tensor<16x4xf32>")
+        ops += line(2, "tanh", "%1", "", "(tensor<16x4xf32>) -> tensor<16x4xf32>")
+        return local({"a": "2x4xf32"}, f"{ops}    return %2 : tensor<16x4xf32>", "16x4xf32")
+
+    texts = {"shlo_frontend": frontend(shard, body, result)}
+    assert jm.diagnose({**texts, "ttir": gathered((1, 0), 8)}).verdict == "right"
+    found = jm.diagnose({**texts, "ttir": gathered((0, 1), 4)})
+    assert (found.verdict, found.op, found.axes) == ("wrong", "ttir.all_gather", ("y", "x"))
+    assert found.cause.startswith("gather order")
+
+
+def test_a_chunk_across_shards() -> None:
+    """As in tt-xla's issues 5862 and 5351: every device but the first reads wrong elements."""
+    body = (
+        "    %0 = stablehlo.slice %arg0 [0:8, 0:8] : (tensor<8x16xf32>) -> tensor<8x8xf32>\n"
+        "    %1 = stablehlo.slice %arg0 [0:8, 8:16] : (tensor<8x16xf32>) -> tensor<8x8xf32>\n"
+        "    %2 = stablehlo.multiply %0, %1 : tensor<8x8xf32>\n    return %2 : tensor<8x8xf32>"
+    )
+    result = '(tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>})'
+    cuts = (f"begins = [0 : i32, {b} : i32], ends = [8 : i32, {b + 2} : i32]" for b in (0, 2))
+    types = "(tensor<8x4xf32>) -> tensor<8x2xf32>"
+    ops = [line(i, "slice_static", "%a", f"{c}, step = [1 : i32, 1 : i32]", types) for i, c in enumerate(cuts)]
+    ops.append(line(2, "multiply", "%0, %1", "", "(tensor<8x2xf32>, tensor<8x2xf32>) -> tensor<8x2xf32>"))
+    ttir = "".join(ops) + "    return %2 : tensor<8x2xf32>"
+    found = jm.diagnose(
+        {
+            "shlo_frontend": frontend(sharded(0, "8x16xf32", "", "x"), body, result),
+            "ttir": local({"a": "8x4xf32"}, ttir, "8x2xf32"),
+        }
+    )
+    assert (found.verdict, found.op, found.axes, found.dims) == ("wrong", "ttir.slice_static", ("x",), (1,))
+    assert found.cause.startswith("slice across shards")
+    assert (0, 0) not in found.devices
+
+
+# --- the rest --------------------------------------------------------------------------------------------------------
+
+
+def test_arguments_are_checked() -> None:
+    texts = exported(TEXTS["remat"])
+    assert jm.diagnose(texts, X, SQUARE).verdict == "right"
+    with pytest.raises(jm.ArgumentTypeError, match="argument 1 is float32"):
+        jm.diagnose(texts, X, W)
+    with pytest.raises(jm.ArgumentTypeError, match="takes 2 arguments, got 1"):
+        jm.diagnose(texts, X)
+    with pytest.raises(jm.ParseError, match="ttir or ttnn"):
+        jm.diagnose({"shlo": texts["shlo_frontend"]})
+    with pytest.raises(jm.MissingFileError):
+        jm.diagnose("no folder")
+
+
+def test_a_text_that_is_not_read() -> None:
+    texts = exported(TEXTS["remat"])
+    found = jm.diagnose({**texts, "ttnn": texts["ttnn"].replace("ttnn.sin", "ttnn.unheard_of")})
+    assert (found.verdict, found.exit_code) == ("not comparable", 4)
+    assert found.stages["ttir"].startswith("right")
+    assert "unheard_of" in found.cause
+
+
+def test_several_programs_of_a_folder(tmp_path: Path) -> None:
+    texts = exported(TEXTS["tensor and data parallel mlp"])
+    write_folder(texts, tmp_path)
+    wrong = re.sub(r"(all_reduce.*cluster_axis = )1", r"\g<1>0", texts["ttir"])
+    for number, (stage, text) in enumerate({**texts, "ttir": wrong}.items()):
+        (tmp_path / "irs" / f"{stage}_{1795531319000 + number}.mlir").write_text(text)
+    assert jm.diagnose(tmp_path).verdict == "wrong"
+
+
+def test_source_lines() -> None:
+    aliases = '#loc1 = loc("a.py":3:4 to :9)\n#loc2 = loc("g"(#loc1))\n#loc3 = loc(callsite(#loc9 at #loc2))'
+    text = f"%0 = f loc(#loc3)\n{aliases}"
+    assert SourceLines.of(text).at(1) == "a.py:3:4"
+    assert SourceLines.of("%0 = f").at(1) == ""
+
+
+# --- minimising ------------------------------------------------------------------------------------------------------
+
+
+def reversing(text: str, **_: Any) -> Any:
+    """A compiler that forgets to exchange the shards of a reversal."""
+    traced = jm.from_mlir(text)
+    ttir = traced.as_text()
+    rows = re.search(r'%(\w+) = "ttir.reverse"\(%(\w+)\)', ttir)
+    if rows is None:
+        return SimpleNamespace(refusal="no reversal", stages={}, ttir="", ttnn="")
+    ttir = re.sub(r"dimensions = array<i64: 0>", "dimensions = array<i64>", ttir)
+    return SimpleNamespace(refusal=None, stages={}, ttir=ttir, ttnn="")
+
+
+def test_a_program_is_minimised(tmp_path: Path) -> None:
+    def model(x: Any, w: Any) -> Any:
+        return jnp.tanh((jnp.sin(x) @ w)[::-1]) @ w
+
+    shardings = tuple(jax.sharding.NamedSharding(TEXTS["remat"].mesh, s) for s in (P("y"), P(None, "x")))
+    text = jax.jit(model, in_shardings=shardings).lower(X, SQUARE).as_text("stablehlo")
+    path = tmp_path / "model.mlir"
+    path.write_text(text)
+    found = jm.diagnose(path, compiler=reversing)
+    assert (found.verdict, found.op) == ("wrong", "ttir.reverse")
+    small = jm.minimize(found, compiler=reversing)
+    assert small.verified
+    assert small.operations == 1
+    assert "tensor<8x16xf32>" not in small.stablehlo
+    assert (
+        jm.diagnose(tmp_path / "model.mlir", compiler=lambda _: SimpleNamespace(refusal="no", stages={})).exit_code == 3
+    )
+
+
+@pytest.mark.parametrize("name", ["tensor and data parallel mlp", "softmax over a split dim", "concatenate", "reverse"])
+def test_the_jax_program_is_the_stablehlo(name: str) -> None:
+    """The program of a whole case, run by JAX, equals the case."""
+    module = importlib.import_module("jaxmesh.analysis.diagnose.as_jax")
+    case = TEXTS[name]
+    reference = run_program(exported(case)["shlo_frontend"], "", None, 0)
+    ops = [o.operation for o in reference.block.operations]
+    inputs = list(reference.block.arguments)
+    places = [((),) * len(v.type.shape) for v in inputs]
+    text = module.as_jax(ops[:-1], inputs, ops[-1].operands[0], places, None, {"y": 2, "x": 4})
+    assert text is not None
+    scope: dict[str, Any] = {}
+    exec(text.rpartition("jax.jit")[0], scope)
+    arguments = [v.array for v in reference.values[: len(inputs)]]
+    wanted = reference.values[reference.outputs[0]].array
+    np.testing.assert_allclose(scope["f"](*arguments), wanted, rtol=1e-5, atol=1e-5)
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_llama_block_split_over_both_axes() -> None:
+    specs = (P("y"), *HEADS, P("x"), P("y", "x"), P("y", "x"), P("x", "y"))
+    case = Case("block", llama_block, (BATCH, *FOUR, SQUARE, SQUARE, SQUARE), specs)
+    assert jm.diagnose(exported(case)).verdict == "right"
+
+
+def test_another_seed_gives_the_same_verdict() -> None:
+    texts = exported(Case("mlp", mlp, (X, W, V), (P("y"), P(None, "x"), P("x"))))
+    assert {jm.diagnose(texts, seed=s).verdict for s in range(3)} == {"right"}
