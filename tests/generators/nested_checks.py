@@ -60,6 +60,11 @@ LISTED: tuple[tuple[str, Callable[[NestedProgram], bool], str], ...] = (
     ),
     (
         "traffic",
+        lambda p: p.gradient and any(s.name == "where" and len({*s.operands}) == 1 for s in p.steps),
+        "the gradient of a choice between a value and itself: the import gathers three times what XLA gathers once",
+    ),
+    (
+        "traffic",
         lambda p: any(n.startswith("matmul") and len({*o}) == 1 for n, o in ((s.name, s.operands) for s in p.steps)),
         "a product of a value with itself: Shardy splits the value for one side; XLA remembers its copy for the other",
     ),
