@@ -85,7 +85,7 @@ def error_of(found: Array, wanted: Array, scale: float) -> float:
         return max(errors)
     if found.dtype.kind not in "fc":
         different: Any = found != wanted
-        return float(np.mean(different))
+        return float(different.mean())
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         gap = np.abs(found - wanted)
         most = float(np.max(gap))

@@ -93,7 +93,7 @@ class WrongValue:
         gap = np.where(wrong, np.nan_to_num(gap, nan=np.inf), -1.0)
         index = tuple(int(i) for i in np.unravel_index(int(np.argmax(gap)), gap.shape))
         elements: tuple[Any, Any] = found[index], wanted[index]
-        numbers = float(np.real(elements[0])), float(np.real(elements[1]))
+        numbers = float(elements[0].real), float(elements[1].real)
         return WrongElements(device, int(wrong.sum()), int(wrong.size), box, index, *numbers)
 
 
