@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxmesh.dialects.op import Call, Meaning, OpDef, Trait, attr, define, describe, expect, need
@@ -102,6 +102,9 @@ TTIR_ONLY: Mapping[str, Unary] = {
 
 LIBRARY_ONLY = frozenset({"sinh", "cosh", "acosh", "atanh", "round", "hardswish", "softplus"})
 """Functions of the library that upstream's TTIR has no op for."""
+_ABSENT: Mapping[str, Sequence[Trait]] = {
+    **dict.fromkeys(LIBRARY_ONLY, (Trait.NOT_UPSTREAM,)), "round": (Trait.NOT_UPSTREAM, Trait.LATER),
+}  # fmt: skip
 
 TESTS: Mapping[str, Unary] = {"isfinite": jnp.isfinite, "logical_not": lambda x: jnp.logical_not(as_bool(x))}
 """By TTIR name; the result is a truth value, of any element type."""
@@ -112,7 +115,7 @@ def _unary(fun: Unary) -> Meaning:
 
 
 for _name, _fun in UNARY.items():
-    define(OPS, _name, 1, traits=[Trait.NOT_UPSTREAM] if _name in LIBRARY_ONLY else ())(_unary(_fun))
+    define(OPS, _name, 1, traits=_ABSENT.get(_name, ()))(_unary(_fun))
 for _name, _fun in TTIR_ONLY.items():
     define(OPS, _name, 1, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(_fun))
 for _name, _fun in TESTS.items():

@@ -55,7 +55,7 @@ def _positions(call: Call, rows: Any, starts: Any, *, clamps: bool) -> tuple[Any
 
 
 def _offsets(windows: Shape) -> Any:
-    """Returns the places in a window, per dim, in the order in which rows are read or written."""
+    """Returns the places in a window, per dim, row-major."""
     return cast("Any", np.indices(windows, np.int32)).reshape(len(windows), -1)
 
 

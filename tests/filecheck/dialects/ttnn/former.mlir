@@ -53,7 +53,6 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   // CHECK-LABEL: func.func @round(
   func.func @round(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
     // CHECK-NOT: "ttnn.round"
-    // expected-warning@+1 {{ttnn.round is no op}}
     %0 = "ttnn.round"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
     return %0 : tensor<3x4xf32>
   }
