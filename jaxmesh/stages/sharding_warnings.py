@@ -20,7 +20,7 @@ from jaxmesh.errors import (
 from jaxmesh.frontends.jax.trace import TtirProgram
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.frontends.stablehlo.shardings import axes_of
-from jaxmesh.frontends.stablehlo.trace import Asked, unkept
+from jaxmesh.frontends.stablehlo.trace import Asked, is_split, unkept
 from jaxmesh.stages.shardings import warn_unkept
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def warn_about(traced: TtirProgram, asked: Asked, boundary: Boundary) -> None:
         warn_unkept(what)
     for d in program.decisions:
         _warn_decision(d)
-    splits = [s for s in asked.arguments if s is not None and any(s.spec)]
+    splits = [s for s in asked.arguments if s is not None and is_split(s)]
     if splits and not program.splits:
         _warn(
             f"{boundary.name}: shardings were asked for ({', '.join(str(s.spec) for s in splits[:3])}), but every "

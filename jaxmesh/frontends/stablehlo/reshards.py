@@ -50,7 +50,7 @@ def moved_elements(source: Sharding, target: Sharding, shape: tuple[int, ...], s
     """Returns the elements that a device receives in a reshard.
 
     >>> moved_elements((("x",),), ((),), (8,), {"x": 4}), moved_elements(((),), (("x",),), (8,), {"x": 4})
-    (6, 0)
+    (6.0, 0.0)
     """
     size: float = math.prod(shape) / count(axes_of(source), sizes)
     moved: float = 0
