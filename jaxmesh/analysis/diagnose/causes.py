@@ -190,9 +190,9 @@ def _named(axes: Sequence[str]) -> str:
 
 
 _RULES: tuple[Callable[[Track, Culprit], Cause | None], ...] = (
+    _wrong_reduction,
     _dropped_reduction,
     _misplaced,
-    _wrong_reduction,
     _gather_order,
     _across_shards,
     _other_bounds,

@@ -128,7 +128,7 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
             continue
         weak = (steps.keys() - right) & set(operands)
         step = _as_step(track, op, known)
-        if step is False and not (weak and is_movement(op)):
+        if step is False and (is_collective(op) or not is_movement(op)) and not (weak and is_movement(op)):
             return number, op
         alike = counterparts(track, number, op, alike=True) if operands and not weak else []
         if isinstance(step, HeldValue):
@@ -137,7 +137,10 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
                 right.add(op.results[0])
             elif alike:
                 return number, op
-    return next((row for row in region if not right.issuperset(row[1].results)), region[0])
+    # A reshape or a transposition on each device is seldom the error.
+    rest = [row for row in region if not right.issuperset(row[1].results)]
+    moving = [row for row in rest if is_collective(row[1]) or not is_movement(row[1])]
+    return (moving or rest or region)[0]
 
 
 def _is_transposed(track: Track, number: int, other: int) -> bool:
@@ -283,8 +286,8 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
             number, other = track.producers[at]
             return _culprit(track, number, other, track.known[at].number)
     values = track.reference.values
-    if expected is None or not is_alike(op, values[expected].op):
-        expected = _missing_alike(track, op)
+    if expected is not None and not is_alike(op, values[expected].op):
+        expected = _reader_alike(track, op, expected)
     if expected is None or is_collective(op):
         return None
     wanted = _all_content(track, expected)
@@ -293,17 +296,28 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
         found, made = track.known.get(value), track.producers.get(_first_of(track, value))
         if found is None or made is None or not track.operands(made[1]):
             continue
+        if not is_alike(made[1], values[missing[0]].op) or not _is_repeated(track, made[1].results[0]):
+            continue
         if not {track.pool.same[i] for i in wanted} & set(_origins(track, found.number)):
             return _culprit(track, *made, missing[0])
     return None
 
 
-def _missing_alike(track: Track, op: Op) -> int | None:
-    """Returns the first value of the kind of an operation, and on its line, that no device holds."""
-    source = _line(track.stage.source(track.producers[op.results[0]][0]))
-    for i, value in enumerate(track.reference.values):
-        missing = track.pool.same[i] not in track.reproduced
-        if missing and is_alike(op, value.op) and source in ("", _line(value.source)):
+def _is_repeated(track: Track, value: Value) -> bool:
+    """Returns True if an argument, or another operation than a movement, has the same global value."""
+    number = track.known[value].number if value in track.known else None
+    for other, known in track.known.items():
+        made = track.producers.get(other)
+        if other != value and known.number == number and (made is None or not is_movement(made[1])):
+            return True
+    return False
+
+
+def _reader_alike(track: Track, op: Op, number: int) -> int | None:
+    """Returns the first value of the kind of an operation, and on its line, that is computed from a missing value."""
+    values, source = track.reference.values, _line(track.stage.source(track.producers[op.results[0]][0]))
+    for i, value in enumerate(values):
+        if is_alike(op, value.op) and source in ("", _line(value.source)) and number in _content(values, i):
             return i
     return None
 

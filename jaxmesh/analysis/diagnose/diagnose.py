@@ -54,6 +54,14 @@ def diagnose(source: Any, *args: Any, seed: int = 0, compiler: Compile | None = 
     Raises:
       MissingFileError: there is no such folder or file.
       ParseError: the folder lacks the program with global shapes, or every text with local shapes.
+
+    >>> import jax, jax.numpy as jnp, jaxmesh as jm
+    >>> f, x = lambda x: jnp.tanh(x) * 2, jnp.ones((4, 8))
+    >>> texts = {"shlo_frontend": jax.jit(f).lower(x).as_text("stablehlo"), "ttir": jm.jit(f).trace(x).as_text()}
+    >>> jm.diagnose(texts).verdict
+    'right'
+    >>> jm.diagnose({**texts, "ttir": texts["ttir"].replace("ttir.tanh", "ttir.sin")}).op
+    'ttir.sin'
     """
     path: Any = source
     if isinstance(source, (str, os.PathLike)) and Path(path).is_file():

@@ -72,6 +72,15 @@ def minimize(diagnosis: Diagnosis, *, compiler: Compile | None = None, seed: int
 
     With a compiler, each part is compiled and diagnosed, from the wrong operation alone to the whole program before it;
     then its shapes shrink while it stays wrong. Without one, the part is the wrong operation alone.
+
+    >>> import jax, jax.numpy as jnp, jaxmesh as jm
+    >>> f, x = lambda x: jnp.tanh(x) * 2, jnp.ones((4, 8))
+    >>> texts = {"shlo_frontend": jax.jit(f).lower(x).as_text("stablehlo"), "ttir": jm.jit(f).trace(x).as_text()}
+    >>> found = jm.diagnose({**texts, "ttir": texts["ttir"].replace("ttir.tanh", "ttir.sin")})
+    >>> print(jm.minimize(found).jax.partition("def ")[2].partition("\\n\\n")[0])
+    f(x0):
+        v0 = lax.tanh(x0)
+        return v0
     """
     track, culprit = diagnosis.track, diagnosis.culprit
     if track is None or culprit is None:

@@ -20,6 +20,8 @@ from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from tests.generators.diagnosed import Outcome, exported, outcomes, write_folder
 from tests.generators.plain_programs import BATCH, CASES, FOUR, HEADS, SQUARE, Case, V, W, X, llama_block, mlp
 
+# jaxmesh drops shardings that do not divide, and says so.
+pytestmark = pytest.mark.filterwarnings("ignore::jaxmesh.errors.ShardingWarning")
 QUICK = ("tensor and data parallel mlp", "a slice that crosses shards", "pad", "reduce_scatter", "remat", "bfloat16")
 TEXTS = {c.name: c for c in CASES if c.text}
 # The unsharded program has a loop or a branch as one operation, and its decompositions nothing to compare with.
