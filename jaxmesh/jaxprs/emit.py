@@ -115,7 +115,7 @@ def emit_jaxpr(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
 
 
 def call_jaxpr(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
-    """Adds one call of a closed jaxpr without constants to the current trace; the types of the arguments are its own."""
+    """Adds one call of a closed jaxpr without constants to the current trace, for arguments of its types."""
     body = open_jaxpr(jaxpr)
     called = emit_eqn(_core.closed_call_p, args, [a.aval for a in body.outvars], {"call_jaxpr": jaxpr}, body.effects)
     assert called is not None
