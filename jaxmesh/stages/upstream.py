@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from jax.sharding import NamedSharding
 
+from jaxmesh.analysis.diagnose import Diagnosis, diagnose
 from jaxmesh.analysis.upstream import UpstreamProgram
 from jaxmesh.analysis.upstream.compile import compile_text
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
@@ -56,6 +57,15 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         assert isinstance(text, Text)
         text = with_element_types(dataclasses.replace(text, arguments=_with_axes(text, ends)), ends.dtypes)
         return import_program(file, text, None, functools.partial(_with_whole_arrays, self.make, ends))
+
+    def diagnose(self, *args: Any, seed: int = 0) -> Diagnosis:
+        """Compares the compiler's texts with the unsharded program, value by value; see `jaxmesh.diagnose`.
+
+        Args:
+          args: the arguments, as whole arrays; by default random ones of `seed`.
+          seed: the seed of random arguments.
+        """
+        return diagnose(self, *args, seed=seed)
 
 
 def ask_upstream(stablehlo: str, make: Callable[..., T], **options: Any) -> UpstreamResult[T]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from jaxmesh.analysis.diagnose.reference import Reference, run_program
 from jaxmesh.analysis.diagnose.stage import place_arguments, read_stage, run_stage
 from jaxmesh.analysis.diagnose.texts import StageTexts, texts_of
 from jaxmesh.analysis.diagnose.tracking import Track, track
+from jaxmesh.analysis.upstream.result import UpstreamProgram
 from jaxmesh.errors import JaxmeshError, UnsupportedError
 from jaxmesh.frontends.mlir.source import read
 from jaxmesh.runtime.progress import progress
@@ -43,7 +43,8 @@ def diagnose(source: Any, *args: Any, seed: int = 0, compiler: Compile | None = 
 
     Args:
       source: a folder as tt-xla's `export_path` writes it; a mapping from stage (`shlo_frontend`, `shlo_compiler`,
-        `ttir`, `ttnn`) to text; or the path of a StableHLO file, which is compiled first.
+        `ttir`, `ttnn`) to text; what `lowered.upstream()` returned; or the path of a StableHLO file, which is compiled
+        first.
       args: the arguments, with global shapes; by default random ones.
       seed: the seed of random arguments.
       compiler: a function that compiles a StableHLO text; by default Tenstorrent's compiler for a T3000.
@@ -66,6 +67,8 @@ def diagnose(source: Any, *args: Any, seed: int = 0, compiler: Compile | None = 
     path: Any = source
     if isinstance(source, (str, os.PathLike)) and Path(path).is_file():
         source = compile_file(read(Path(path)), compiler or default_compiler())
+    elif isinstance(source, UpstreamProgram):
+        source = _outcome(source, "")
     if isinstance(source, Diagnosis):
         return source
     found = [_diagnose(texts, args or None, seed) for texts in texts_of(source)]
@@ -74,17 +77,23 @@ def diagnose(source: Any, *args: Any, seed: int = 0, compiler: Compile | None = 
 
 def default_compiler() -> Compile:
     """Returns Tenstorrent's compiler, for a T3000."""
-    upstream: Any = importlib.import_module("jaxmesh.analysis.upstream")
-    return upstream.compile_text
+    # Folders need no compiler.
+    from jaxmesh.analysis.upstream import compile_text
+
+    return compile_text
 
 
 def compile_file(text: str, compiler: Compile) -> Mapping[str, str] | Diagnosis:
     """Compiles a StableHLO text; returns its texts by stage, or the diagnosis that the compiler refuses it."""
     with progress("diagnose, compiling"):
-        compiled = compiler(text)
+        return _outcome(compiler(text), text)
+
+
+def _outcome(compiled: Any, frontend: str) -> Mapping[str, str] | Diagnosis:
+    """Returns the texts of a compiled program by stage, or the diagnosis that the compiler refuses it."""
     if compiled.refusal:
         return Diagnosis(REFUSED, cause=str(compiled.refusal), pcc=float("nan"))
-    stages = {"shlo_frontend": text, **compiled.stages, "ttir": compiled.ttir, "ttnn": compiled.ttnn}
+    stages = {"shlo_frontend": frontend, **compiled.stages, "ttir": compiled.ttir, "ttnn": compiled.ttnn}
     return {name: str(stage) for name, stage in stages.items() if stage}
 
 

@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh.analysis.diagnose.reference import run_program
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
+from jaxmesh.analysis.upstream import UpstreamProgram, UpstreamRefusal
 from tests.generators.diagnosed import Outcome, exported, outcomes, write_folder
 from tests.generators.plain_programs import BATCH, CASES, FOUR, HEADS, SQUARE, Case, V, W, X, llama_block, mlp
 
@@ -275,3 +276,13 @@ def test_a_llama_block_split_over_both_axes() -> None:
 def test_another_seed_gives_the_same_verdict() -> None:
     texts = exported(Case("mlp", mlp, (X, W, V), (P("y"), P(None, "x"), P("x"))))
     assert {jm.diagnose(texts, seed=s).verdict for s in range(3)} == {"right"}
+
+
+def test_what_the_compiler_returned_is_a_source() -> None:
+    frontend = jax.jit(jnp.tanh).lower(X).as_text("stablehlo")
+    texts = {"shlo_frontend": frontend, "ttir": jm.jit(jnp.tanh).trace(X).as_text()}
+    assert jm.diagnose(UpstreamProgram(texts)).verdict == "right"
+    wrong = {**texts, "ttir": texts["ttir"].replace("ttir.tanh", "ttir.sin")}
+    assert jm.diagnose(UpstreamProgram(wrong), X).op == "ttir.sin"
+    refused = jm.diagnose(UpstreamProgram({}, refusal=UpstreamRefusal("no rule", "f.py:3:1")))
+    assert (refused.verdict, refused.cause) == ("refused", "f.py:3:1: no rule")
