@@ -180,8 +180,7 @@ def unlowered_message(op: str) -> str:
     """Returns the message for an operation that runs outside a program."""
     return (
         f"{op} has no execution rule: it is meant for a program that is traced over a mesh and lowered. "
-        "Call it inside a function given to jaxmesh.jit(f, mesh=mesh), which traces, lowers and runs it. A backward "
-        "rule of jax.custom_vjp is inside when the derivative is: jaxmesh.jit(jax.grad(f), mesh=mesh)."
+        "Call it inside a function given to jaxmesh.jit(f, mesh=mesh), which traces, lowers and runs it."
     )
 
 
