@@ -54,6 +54,16 @@ LISTED: tuple[tuple[str, Callable[[NestedProgram], bool], str], ...] = (
         "one value has two requested shardings; of the two, Shardy keeps that which it visits first",
     ),
     (
+        "sharding",
+        lambda p: any(n.startswith("update") for n in p.names) and bool(p.blocks),
+        "of an update of a value of remat, Shardy keeps the split of another dim than in JAX (seed 217)",
+    ),
+    (
+        "check: ShardingTypeError",
+        lambda p: 1 in p.mesh.shape.values(),
+        "on an Explicit axis of size 1, a result whose dims would both be split over it is refused (seed 56)",
+    ),
+    (
         "traffic",
         lambda p: p.gradient and any(n.startswith("matmul out_sharding") for n in p.names),
         "XLA multiplies the vectors of an outer product after it gathered them; the import gathers the product",

@@ -80,6 +80,8 @@ class Case:
     @property
     def is_printed_in_ttnn(self) -> bool:
         """True if it is printed, and the pass to TTNN takes the op; others become ops of TTIR before it."""
+        if self.attributes.get("divisor_override") is not None:
+            return False
         return self.is_printed and Trait.DECOMPOSED_FOR_TTNN not in ttir_dialect.OPS[self.row].traits
 
     @property

@@ -74,6 +74,7 @@ OTHER_TTNN = {
     "slice_dynamic": "TTNN has none with a start that is no number",
     "dot_general": "TTNN has matmul, around which the meaning has fewer moves",
     "empty": "memory that nothing has written is a full of zeros",
+    "avg_pool2d": "with a divisor of its own, it is a sum of windows",
 }
 """Rows that the pass, of what is read, makes other operations of than of a program made by hand, with the reason."""
 
