@@ -21,6 +21,7 @@ from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Literal
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
+from jaxmesh.jaxprs.keys import off_explicit_axes
 from jaxmesh.jaxprs.primitives import RETYPES
 from jaxmesh.jaxprs.strip_mesh import strip_eqn
 from jaxmesh.runtime.launch import check_process
@@ -68,7 +69,7 @@ def run_reference(
     """
     check_process()
     everywhere = list(itertools.product(*map(range, mesh.values())))
-    values = [Shards(a) if p is DEVICE else a for a, p in zip(args, inputs, strict=True)]
+    values = list(map(_entered, args, inputs))
     outs = _MeshInterpreter(mesh, rules or {}, observer or Observer()).body(program, values, everywhere)
     return [{c: _own(v) for c, v in x.items()} if isinstance(x, Shards) else _own(x) for x in outs]
 
@@ -90,7 +91,7 @@ def run_steps(
     interpreter = _MeshInterpreter(mesh, rules, Observer())
     body = walk.open_jaxpr(program)
     env: dict[Any, Value] = dict(walk.constants(program))
-    env.update((v, Shards(a) if p is DEVICE else a) for v, a, p in zip(body.invars, args, inputs, strict=True))
+    env.update(zip(body.invars, map(_entered, args, inputs), strict=True))
     yield from env.items()
     last = {v: i for i, eqn in enumerate(body.eqns) for v in eqn.invars if not isinstance(v, Literal)}
     for number, eqn in enumerate(body.eqns):
@@ -101,6 +102,11 @@ def run_steps(
         for v in (*eqn.invars, *eqn.outvars):
             if not isinstance(v, Literal) and last.get(v, number) == number:
                 env.pop(v, None)
+
+
+def _entered(argument: Any, residency: Residency) -> Value:
+    """Returns an argument as a value: JAX would check the types of an array on Explicit axes in eager arithmetic."""
+    return Shards(argument) if residency is DEVICE else off_explicit_axes(argument)
 
 
 def _own(x: Any) -> Any:

@@ -344,6 +344,14 @@ def test_gradients_of_integers_are_float0() -> None:
 # --- Explicit axes ---------------------------------------------------------------------------------------------------
 
 
+def test_the_reference_does_not_look_at_explicit_types() -> None:
+    explicit = jax.make_mesh((1, 2), ("y", "x"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+    x = jax.device_put(X, jax.sharding.NamedSharding(explicit, P(None, "y")))
+    with jax.set_mesh(explicit):
+        lowered = jm.jit(lambda x: jax.sharding.reshard(x + x, P("y", None)).T @ x).lower(x)
+        np.testing.assert_allclose(lowered.reference(x), 2 * X.T @ X, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("spec", [P(), P(None, "x"), P("x")])
 def test_results_are_as_asked_on_explicit_axes(spec: P) -> None:
     explicit = jax.make_mesh((2, 4), ("y", "x"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
