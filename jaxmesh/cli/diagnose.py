@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from jaxmesh.analysis.diagnose import Diagnosis, diagnose as find, minimize
-from jaxmesh.analysis.diagnose.diagnose import default_compiler
 from jaxmesh.analysis.machines import DEFAULT
+from jaxmesh.analysis.upstream import compile_text
 from jaxmesh.cli.options import add_command, check_out, seed_of
 from jaxmesh.drawing.html import page
 
@@ -48,7 +48,7 @@ def diagnose(arguments: argparse.Namespace) -> int:
     """Prints a diagnosis and returns the exit code of its verdict."""
     if arguments.out is not None:
         check_out(arguments.out)
-    compiler = functools.partial(_compile, cluster=arguments.cluster) if arguments.source.is_file() else None
+    compiler = functools.partial(compile_text, cluster=arguments.cluster) if arguments.source.is_file() else None
     found: Diagnosis = find(arguments.source, seed=arguments.seed, compiler=compiler)
     if arguments.out is not None:
         arguments.out.write_text(page("jaxmesh diagnose", found.to_html()), encoding="utf-8")
@@ -59,7 +59,3 @@ def diagnose(arguments: argparse.Namespace) -> int:
     else:
         print(found if small is None else f"{found}\n\n{small}", flush=True)
     return found.exit_code
-
-
-def _compile(text: str, *, cluster: str) -> Any:
-    return default_compiler()(text, cluster=cluster)

@@ -25,7 +25,7 @@ from jaxmesh.analysis.diagnose.reference import Reference, run_program
 from jaxmesh.analysis.diagnose.stage import place_arguments, read_stage, run_stage
 from jaxmesh.analysis.diagnose.texts import StageTexts, texts_of
 from jaxmesh.analysis.diagnose.tracking import Track, track
-from jaxmesh.analysis.upstream.result import UpstreamProgram
+from jaxmesh.analysis.upstream import UpstreamProgram, compile_text
 from jaxmesh.errors import JaxmeshError, UnsupportedError
 from jaxmesh.frontends.mlir.source import read
 from jaxmesh.runtime.progress import progress
@@ -66,21 +66,13 @@ def diagnose(source: Any, *args: Any, seed: int = 0, compiler: Compile | None = 
     """
     path: Any = source
     if isinstance(source, (str, os.PathLike)) and Path(path).is_file():
-        source = compile_file(read(Path(path)), compiler or default_compiler())
+        source = compile_file(read(Path(path)), compiler or compile_text)
     elif isinstance(source, UpstreamProgram):
         source = _outcome(source, "")
     if isinstance(source, Diagnosis):
         return source
     found = [_diagnose(texts, args or None, seed) for texts in texts_of(source)]
     return max(found, key=lambda d: _ORDER.index(d.verdict))
-
-
-def default_compiler() -> Compile:
-    """Returns Tenstorrent's compiler, for a T3000."""
-    # Folders need no compiler.
-    from jaxmesh.analysis.upstream import compile_text
-
-    return compile_text
 
 
 def compile_file(text: str, compiler: Compile) -> Mapping[str, str] | Diagnosis:
