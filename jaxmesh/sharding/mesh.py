@@ -323,7 +323,7 @@ def check_surroundings(mesh: AnyMesh | None) -> None:
     if mesh is not None and outer is not None:
         check_inner_mesh(mesh, outer)
     devices = context_devices()
-    if isinstance(mesh, Mesh) and devices is not None and devices != tuple(mesh.devices.flat):
+    if devices is not None and isinstance(mesh, Mesh) and devices != tuple(mesh.devices.flat):
         raise MeshMismatchError(
             f"the program's mesh is {show_mesh(mesh)}, but jax.set_mesh has set the devices {[d.id for d in devices]}; "
             "one program has one mesh. Leave the context, or make the function for its mesh."

@@ -199,7 +199,7 @@ class JitFunction:
         return contextlib.nullcontext() if self._mesh is None else mesh_context(self._mesh)
 
     def _launch(self, args: Any, kwargs: Any) -> Any:
-        if isinstance(self._mesh, Mesh) and self._is_typed and jax.sharding.get_abstract_mesh().empty:
+        if self._is_typed and isinstance(self._mesh, Mesh) and jax.sharding.get_abstract_mesh().empty:
             # Results without arguments on the mesh have its types, which JAX compiles in its context alone.
             with mesh_context(self._mesh) if is_transforming() else jax.set_mesh(self._mesh):
                 return self._launch_in_context(args, kwargs)
