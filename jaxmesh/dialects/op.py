@@ -20,7 +20,7 @@ UPSTREAM = "tt-mlir 19c86fca"
 Kind = Literal["int", "float", "number", "bool", "str", "ints", "bools", "array", "enum", "any"]
 Form = Literal[
     "si8", "si32", "ui32", "i32", "i64", "si64", "f32", "number", "bool", "string", "i32s", "i64s", "i32a", "bools",
-    "dense", "dense_i64", "shape", "type", "any", "text", "convolution_layout", "mesh_shape", "mesh_offset",
+    "edges", "dense", "dense_i64", "shape", "type", "any", "text", "convolution_layout", "mesh_shape", "mesh_offset",
     "mapper_config", "composer_config", "#ttcore.reduce_type", "#ttcore.shard_type", "#ttcore.shard_direction",
 ]  # fmt: skip
 
@@ -92,6 +92,7 @@ class Attribute:
 
     `form` is the attribute's form in MLIR; by default the one of the kind (`FORMS`). Forms: `number` (`f32` or `i32`,
     as the value is), `i32s` (`[1 : i32, 2 : i32]`), `i64s` (`array<i64: 1, 2>`), `i32a` (`array<i32: 1, 2>`),
+    `edges` (the same, of a padding: MLIR has four numbers in another order, see `reorder_edges`),
     `dense_i64` (a table of device ids), `shape` (`#ttnn.shape<2x1>`), `text` (as the text has it), and for an enum the
     dialect's attribute around it, such as `#ttcore.reduce_type`. A sequence is printed as `i32a` if the form is of a
     single integer, as of kind `any`.
@@ -125,6 +126,21 @@ FORMS: Mapping[Kind, Form] = {
     "bools": "bools", "array": "dense", "enum": "string", "any": "any",
 }  # fmt: skip
 """The form of an attribute by its kind, unless the attribute has its own."""
+
+
+def reorder_edges(padding: Sequence[int]) -> tuple[int, ...]:
+    """Returns the padding of a pool in the other order if it has four numbers, and as it is otherwise.
+
+    A call of `ttnn` has (top, bottom, left, right), MLIR (top, left, bottom, right): `runtime/lib/ttnn/operations/pool/
+    pool2d.cpp` of tt-mlir reorders them at 19c86fca.
+
+    >>> reorder_edges((1, 2, 3, 4))
+    (1, 3, 2, 4)
+    """
+    if len(padding) != 4:
+        return tuple(padding)
+    top, second, third, right = padding
+    return (top, third, second, right)
 
 
 def attr(

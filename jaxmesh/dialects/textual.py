@@ -36,8 +36,8 @@ _ATTRIBUTE = re.compile(r"(\w+)(\??): ([#\w.]+)(?: = (.*))?")
 _HANDLE = re.compile(r"(?:mesh_)?device\??$|.*semaphore")
 _WRITES: Mapping[str, Write] = {"result": Write.AS_RESULT, "changed": Write.BESIDE_RESULTS}
 _KINDS: Mapping[str, Kind] = {
-    "f32": "float", "bool": "bool", "string": "str", "i32a": "ints", "i32s": "ints", "any": "any", "text": "any",
-    "number": "number",
+    "f32": "float", "bool": "bool", "string": "str", "i32a": "ints", "edges": "ints", "i32s": "ints", "any": "any",
+    "text": "any", "number": "number",
 }  # fmt: skip
 """By form; others are of integers, and `#...` those of enums."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+import jax
 from jax.sharding import NamedSharding
 
 from jaxmesh.analysis.diagnose import Diagnosis, diagnose
@@ -62,10 +63,10 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         """Compares the compiler's texts with the unsharded program, value by value; see `jaxmesh.diagnose`.
 
         Args:
-          args: the arguments, as whole arrays; by default random ones of `seed`.
+          args: the arguments of the program, whole arrays or pytrees of them; by default random ones of `seed`.
           seed: the seed of random arguments.
         """
-        return diagnose(self, *args, seed=seed)
+        return diagnose(self, *jax.tree.leaves(args), seed=seed)
 
 
 def ask_upstream(stablehlo: str, make: Callable[..., T], **options: Any) -> UpstreamResult[T]:

@@ -134,6 +134,8 @@ def test_a_program_by_hand_is_compiled_as_it_is_mapped(tmp_path: Path) -> None:
     result = matmul.lower(x, w).upstream()
     for dialect in ("ttir", "ttnn"):
         np.testing.assert_allclose(result.program(dialect).lower().compile()(x, w), x @ w, rtol=1e-5, atol=1e-5)
+    # Arguments may be trees, as those of the function are.
+    assert result.diagnose({"x": x, "y": w}).verdict in ("right", "less precise")
     assert {p.name for p in result.save(tmp_path)} >= {"ttir.mlir", "ttnn.mlir", "shlo_frontend.mlir", "fb.ttnn"}
     # What it saves is read without the compiler.
     assert jm.from_mlir(tmp_path / "irs" / "ttnn.mlir", MESH).out_avals[0].shape == (4, 8)
@@ -154,3 +156,25 @@ def test_a_refusal_names_the_line_of_the_user() -> None:
     assert not result
     assert result.refusal is not None
     assert result.refusal.source.startswith(f"{__file__}:{product.__code__.co_firstlineno + 1}:")
+
+
+def test_an_argument_that_nothing_uses_is_whole() -> None:
+    x, n = np.arange(64, dtype=np.float32).reshape(8, 8), np.int32(3)
+    result = jm.jit(lambda x, n: x * 2, mesh=MESH, in_shardings=(P("y", "x"), P())).lower(x, n).upstream()
+    for dialect in ("ttir", "ttnn"):
+        np.testing.assert_array_equal(result.program(dialect).lower().compile()(x, n), x * 2)
+    assert result.diagnose(x, n).verdict == "right"
+
+
+def test_a_convolution_with_its_activation_and_a_pool_with_uneven_edges_are_right() -> None:
+    def block(x: Any, w: Any) -> Any:
+        y = jax.nn.relu(jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")))
+        return jax.lax.reduce_window(y, -np.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((2, 8, 8, 3), np.float32), rng.standard_normal((3, 3, 3, 8), np.float32)
+    result = jm.jit(block, mesh=MESH, in_shardings=(P("y"), P())).lower(x, w).upstream()
+    assert result.ttnn is not None
+    assert "activation = <op_type = relu>" in result.ttnn
+    assert "padding = array<i32: 0, 0, 1, 1>" in result.ttnn
+    assert result.diagnose(x, w).verdict in ("right", "less precise")

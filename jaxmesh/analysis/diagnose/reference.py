@@ -18,8 +18,9 @@ from jaxmesh.analysis.diagnose.regions import REGION, run_region
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
 from jaxmesh.frontends.mlir.attributes import entries
-from jaxmesh.frontends.mlir.module import choose, load_text, outermost
+from jaxmesh.frontends.mlir.module import choose, load_text
 from jaxmesh.frontends.stablehlo import shardings
+from jaxmesh.frontends.stablehlo.boundary_shardings import read_boundary
 from jaxmesh.frontends.stablehlo.decisions import Decisions
 from jaxmesh.frontends.stablehlo.importer import Importer
 from jaxmesh.frontends.stablehlo.inline import inline_calls, walk
@@ -183,14 +184,11 @@ def _declared(main: Any, compiled: str) -> tuple[list[Sharding | None], list[Sha
     block = main.regions[0].blocks[0]
     *_, end = block.operations
     found = _of_ends(main, "arg_attrs", len(block.arguments)), _of_ends(main, "res_attrs", len(end.operands))
-    for function in load_text(compiled).functions if compiled else ():
-        regions = outermost(function.operation, lambda op: op.name == REGION)
-        if len(regions) == 1 and function.name == "main":
-            sides = ("in_shardings", "out_shardings")
-            arguments, results = ([_read(s) for s in _per_value(regions[0], name)] for name in sides)
-            read = arguments, results
-            if tuple(map(len, read)) == tuple(map(len, found)):
-                return read
+    if compiled:
+        ends = read_boundary(compiled)
+        arguments, results = ([None if e is None else e[1] for e in side] for side in (ends.arguments, ends.results))
+        if (len(arguments), len(results)) == tuple(map(len, found)):
+            return arguments, results
     return found
 
 
@@ -199,11 +197,6 @@ def _of_ends(main: Any, name: str, count: int) -> list[Sharding | None]:
         return [None] * count
     rows = [dict(entries(a)) for a in main.attributes[name]]
     return [_read(_sdy.TensorShardingAttr(row[SHARDING])) if SHARDING in row else None for row in rows]
-
-
-def _per_value(op: Any, name: str) -> list[Any]:
-    values = _sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings
-    return [_sdy.TensorShardingAttr(s) for s in values]
 
 
 def _read(attribute: Any) -> Sharding | None:

@@ -176,7 +176,8 @@ _POOL_FORMS = Forms((Takes(frozenset({BF16}), "either"),), (Gives(BF16, layout="
 _CEIL = attribute("ceil_mode", keyword=True, default=False)
 _POOL = [
     *_numbers(_POOLED, "si32"),
-    *map(_pair, ("kernel_size", "stride", "padding")),
+    *map(_pair, ("kernel_size", "stride")),
+    need("padding", "ints", form="edges"),
     expect("ceil_mode", "bool", False),
 ]
 _POOLED_HOW = ("applied_shard_scheme", "config_tensors_in_dram", "reallocate_halo_output")

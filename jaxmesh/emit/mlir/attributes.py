@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxmesh.dialects.op import reorder_edges
 from jaxmesh.dialects.ttnn.layouts import element_type
 from jaxmesh.emit.mlir.spelling import Spelling, string
 from jaxmesh.errors import JaxmeshError, UnsupportedError, VerifyError
@@ -164,6 +165,7 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "i32s": lambda value: _integer_list("i32", value),
     "i64s": lambda value: array("i64", value),
     "i32a": lambda value: array("i32", value),
+    "edges": lambda value: array("i32", reorder_edges(value)),
     "bool": _bool,
     "bools": _bools,
     "string": lambda value: string(str(value)),

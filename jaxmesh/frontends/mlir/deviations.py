@@ -70,7 +70,7 @@ def _type(attribute: Any) -> str:
 
 _TYPES: Mapping[str, tuple[str, ...]] = {
     "bool": ("bool",), "i32s": ("[i32]", "[]"), "i64s": ("array<i64>",), "i32a": ("array<i32>",),
-    "f32": ("f32", "f64"), "shape": ("#ttnn.shape",),
+    "edges": ("array<i32>",), "f32": ("f32", "f64"), "shape": ("#ttnn.shape",),
 }  # fmt: skip
 """The types of an attribute, by its form in MLIR."""
 

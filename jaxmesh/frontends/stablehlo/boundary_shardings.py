@@ -43,7 +43,8 @@ def read_boundary(text: str) -> BoundaryShardings:
     meshes = [mesh_axes(op) for op in operations(root.operation) if op.name == "sdy.mesh"]
     axes = next(filter(None, meshes), dict[str, int]())
     (block,) = function.operation.regions[0].blocks
-    known: dict[Any, Sharding] = {}
+    # An argument that nothing uses is whole on every device.
+    known: dict[Any, Sharding] = {v: () for v in block.arguments if not list(v.uses)}
     returned: list[Any] = []
     for op in block.operations:
         operation = op.operation

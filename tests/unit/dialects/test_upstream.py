@@ -17,7 +17,8 @@ OURS = {name: op for name, op in DEFINITIONS.items() if Trait.CALL not in op.tra
 FORMS = {
     "si8": "SI8Attr", "si32": "SI32Attr", "ui32": "UI32Attr", "i32": "I32Attr", "i64": "I64Attr", "si64": "SI64Attr",
     "f32": "F32Attr", "number": "F32Attr|I32Attr", "bool": "BoolAttr", "string": "StrAttr", "i32s": "I32ArrayAttr",
-    "i64s": "DenseI64ArrayAttr", "i32a": "DenseI32ArrayAttr", "dense": "ElementsAttr", "dense_i64": "I64ElementsAttr",
+    "i64s": "DenseI64ArrayAttr", "i32a": "DenseI32ArrayAttr", "edges": "DenseI32ArrayAttr",
+    "dense": "ElementsAttr", "dense_i64": "I64ElementsAttr",
     "shape": "TTNN_ShapeAttr", "#ttcore.reduce_type": "TTCore_ReduceTypeAttr",
     "#ttcore.shard_type": "TTCore_MeshShardTypeAttr", "#ttcore.shard_direction": "TTCore_MeshShardDirectionAttr",
     "mesh_shape": "TTNN_MeshShapeAttr", "mesh_offset": "TTNN_MeshOffsetAttr",

@@ -93,7 +93,7 @@ def random_value(rng: np.random.Generator, a: Attribute, kind: np.dtype[Any]) ->
             return bool(rng.integers(2))
         case "string":
             return "".join(map(chr, rng.integers(1, 0x2FF, 5)))
-        case "i32s" | "i64s" | "i32a" | "any":
+        case "i32s" | "i64s" | "i32a" | "edges" | "any":
             return numbers
         case "shape":
             return numbers

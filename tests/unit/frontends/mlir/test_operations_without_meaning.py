@@ -18,7 +18,7 @@ NAMES = sorted(name for name, row in textual.OPS.items() if Trait.OPAQUE in row.
 TENSOR, DEVICE, SEMAPHORE = "tensor<32x32xbf16>", "!ttnn.device", "!ttnn.global_semaphore"
 WRITTEN = {
     "f32": "5.000000e-01 : f32", "number": "2.000000e+00 : f32", "bool": "true", "string": '"word"',
-    "i32a": "array<i32: 1, 2>", "i32s": "[1 : i32, 2 : i32]", "any": "1 : i32",
+    "i32a": "array<i32: 1, 2>", "edges": "array<i32: 1, 2>", "i32s": "[1 : i32, 2 : i32]", "any": "1 : i32",
     "text": "#ttnn.config<a = 1, b = <2x2>>",
 }  # fmt: skip
 SETUP = {

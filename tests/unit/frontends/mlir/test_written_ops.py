@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -241,3 +244,39 @@ def test_a_text_of_private_functions_alone_is_read(capsys: pytest.CaptureFixture
     printed = capsys.readouterr().out
     assert "// @f (line 1)" in printed
     assert "// @g (line 5)" in printed
+
+
+# --- windows of TTNN -------------------------------------------------------------------------------------------------
+
+
+def test_the_padding_of_a_pool_has_one_order_in_mlir_and_another_in_calls() -> None:
+    """MLIR has (top, left, bottom, right), as `runtime/lib/ttnn/operations/pool/pool2d.cpp` of tt-mlir reads it."""
+    x = jnp.asarray(normal(2, 8, 9, 4), jnp.bfloat16)
+
+    def pool(x: Any) -> Any:
+        edges = ((0, 0), (0, 1), (1, 1), (0, 0))
+        return jax.lax.reduce_window(x, -np.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), edges)
+
+    lowered = jm.jit(pool, mesh=jm.make_mesh((1, 1))).lower(x)
+    text = lowered.as_text("ttnn")
+    assert "padding = array<i32: 0, 1, 1, 1>" in text
+    assert "padding=[0, 1, 1, 1]" in lowered.as_text("python")
+    np.testing.assert_array_equal(run(text, x), np.asarray(pool(x)))
+    # Text and call differ where the edges of height and of width do.
+    wider = text.replace("padding = array<i32: 0, 1, 1, 1>", "padding = array<i32: 1, 1, 0, 1>")
+    assert "padding=[1, 0, 1, 1]" in jm.from_mlir(wider, jm.make_mesh((1, 1))).lower().as_text("python")
+
+
+@pytest.mark.parametrize("function", ["<op_type = relu>", '"relu"'])
+def test_a_convolution_applies_the_activation_of_its_config(function: str) -> None:
+    def convolve(x: Any, w: Any) -> Any:
+        return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    x, w = normal(2, 6, 6, 3), normal(3, 3, 3, 8)
+    text = jm.jit(convolve, mesh=jm.make_mesh((1, 1))).lower(x, w).as_text("ttnn")
+    config = f"conv2d_config = #ttnn.conv2d_config<weights_dtype = f32, activation = {function}>, "
+    fused = re.sub(r'("ttnn.conv2d"\(.*?<\{batch_size = \d+ : i32, )', rf"\1{config}", text)
+    assert fused != text
+    np.testing.assert_array_equal(run(fused, x, w), np.maximum(run(text, x, w), 0))
+    with pytest.raises(jm.UnsupportedError, match=r"heaviside.* is not a function of one tensor"):
+        run(fused.replace("relu", "heaviside"), x, w)
