@@ -6,7 +6,8 @@ Two switches:
   All of equivalence, models and system is slow, but for what `slow(but_one_in=n)` leaves quick. A slow test runs with
   `-m "slow or not slow"`, with `--every`, and where the command names its file or its folder. In a run without slow
   tests XLA optimizes little, and modules are not tried in another process first.
-- `--every`. Runs the slow tests, too, each in every case, on every mesh (`tests.generators.oracles`).
+- `--every`. Runs the slow tests, too, each in every case, on every mesh (`tests.generators.oracles`). With `--further`,
+  the files are left out of which a run without it takes every case; `.ci/run` has had such a run before.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,6 +110,7 @@ def quickly_compiled() -> Iterator[None]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cases", type=int, default=None, help="cases per random test, instead of its own number")
     parser.addoption("--every", action="store_true", help="every test, in every case, on every mesh")
+    parser.addoption("--further", action="store_true", help="with --every: no files that a run without it takes whole")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -126,8 +129,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leaves files of slow folders unread in which no test is quick."""
-    if collection_path.suffix != ".py" or not in_slow_folder(collection_path) or runs_slow(collection_path, config):
+    """Leaves files of slow folders unread in which no test is quick, and with `--further` files without more cases."""
+    if collection_path.suffix != ".py":
+        return None
+    if config.getoption("--further") and collection_path.name.startswith("test_"):
+        return not (in_slow_folder(collection_path) or has_further_cases(collection_path)) or None
+    if not in_slow_folder(collection_path) or runs_slow(collection_path, config):
         return None
     return "but_one_in" not in collection_path.read_text() or None
 
@@ -136,6 +143,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {i for group in grouped(items) for i in slow_ones(group) if not runs_slow(i.path, config)}
     config.hook.pytest_deselected(items=[i for i in items if i in left_out])
     items[:] = [i for i in items if i not in left_out]
+
+
+SCALED = r"\b(?:EVERY|only_with_every|count_of\(|cases\(|some\(|mark\.slow)"
+"""What in a test depends on `--every`: names of `tests.generators.oracles`, and the mark."""
+
+
+@functools.cache
+def scaled_names() -> re.Pattern[str]:
+    """Returns a pattern of the names by which a test has more cases with `--every`, also those of generators."""
+    generators = [p for p in (ROOT / "tests" / "generators").rglob("*.py") if p.name != "oracles.py"]
+    scaled = [rf"generators\.[\w.]*{p.stem}\b" for p in generators if re.search(SCALED, p.read_text())]
+    return re.compile("|".join([SCALED, *scaled]))
+
+
+def has_further_cases(path: Path) -> bool:
+    """Returns True if a file has tests or cases that run with `--every` alone."""
+    return scaled_names().search(path.read_text()) is not None
 
 
 def grouped(items: Sequence[pytest.Item]) -> Iterable[list[pytest.Item]]:
