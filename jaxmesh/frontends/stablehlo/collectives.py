@@ -172,7 +172,7 @@ def _reduce(program: ImportContext, op: Any) -> list[Sharded]:
         for x in operands:
             _note_redundant(program, x, axes)
     # Element by element: shards over the axes of the outer region are unchanged.
-    return [Sharded(values.all_reduce(x.array, axes, kind) if axes else x.array, x.sharding) for x in operands]
+    return [Sharded(values.reduce_over(x.array, axes, kind) if axes else x.array, x.sharding) for x in operands]
 
 
 def _gather(program: ImportContext, op: Any) -> list[Sharded]:

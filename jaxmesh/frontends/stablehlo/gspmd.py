@@ -19,6 +19,8 @@ from jaxmesh.jaxprs.gspmd import candidate_meshes, elements, is_manual, spec_of
 
 _ir: Any = ir
 ANNOTATION = "mhlo.sharding"
+FRONTEND = "mhlo.frontend_attributes"
+"""The attribute with a frontend's strings."""
 _MESH = "mesh"
 ENDS = ("arg_attrs", "res_attrs")
 """The attributes of a function that describe its arguments and its results."""

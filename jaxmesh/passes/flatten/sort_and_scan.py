@@ -14,7 +14,6 @@ from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.decompositions import Function, Params, decomposed
 from jaxmesh.passes.flatten.index_arithmetic import INDEX, is_float
-from jaxmesh.passes.flatten.lookup import along
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
@@ -35,9 +34,9 @@ def _sort(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     values, order = _sort_pairs(b, xs[keys - 1], dim)
     # From the last key to the first: what is equal keeps the order of the keys behind it.
     for key in reversed(xs[: keys - 1]):
-        values, step = _sort_pairs(b, along(b, key, order, dim), dim)
-        order = along(b, order, step, dim)
-    return [values if i == 0 else order if _counts(b, x, dim) else along(b, x, order, dim) for i, x in enumerate(xs)]
+        values, step = _sort_pairs(b, b.gather(key, order, dim), dim)
+        order = b.gather(order, step, dim)
+    return [values if i == 0 else order if _counts(b, x, dim) else b.gather(x, order, dim) for i, x in enumerate(xs)]
 
 
 def _sort_pairs(b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
