@@ -33,12 +33,12 @@ from jaxmesh.dialects.ttir.replica_groups import (
     axis_name,
     check_split,
     check_unique,
-    position_of,
     read_groups,
     read_ids,
     row_major_index,
     show_mesh,
 )
+from jaxmesh.sharding.shard_attributes import position_of
 
 OPS: dict[str, OpDef] = {}
 

@@ -335,7 +335,10 @@ def _equation(program: ImportContext, op: Any) -> list[Sharded]:
     return perform([program.env[v] for v in op.operands])
 
 
-_OF_MHLO = ("erf", "asin", "acos", "asinh", "acosh", "atanh", "sinh", "cosh", "tan")
+_OF_MHLO = (
+    "mhlo.erf", "mhlo.asin", "mhlo.acos", "mhlo.asinh", "mhlo.acosh", "mhlo.atanh", "mhlo.sinh", "mhlo.cosh",
+    "mhlo.tan",
+)  # fmt: skip
 """Functions that XLA writes as calls."""
 _TARGETS: dict[str, Whole] = {
     EQUATION: _equation,
@@ -357,6 +360,6 @@ _TARGETS: dict[str, Whole] = {
     "SPMDShardToFullShape": _to_full,
     "Sharding": _same,
     "tt.mark_argument": _same,
-    **{f"mhlo.{name}": _unary(fun) for name, fun in CHLO.items() if name in _OF_MHLO},
+    **{name: _unary(CHLO[name.removeprefix("mhlo.")]) for name in _OF_MHLO},
 }
 OPS: dict[str, Whole] = {"stablehlo.custom_call": _custom_call}

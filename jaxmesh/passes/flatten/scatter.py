@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -147,19 +147,15 @@ def _one_row(b: Builder, s: _Scatter) -> Value | None:
 def _inside(b: Builder, s: _Scatter) -> _Scatter:
     """Returns the scatter with indices known to be inside, clamped if the mode clips."""
     if not s.mapped:
-        return _with(s, s.index)
+        return replace(s, drops=False)
     shape, sizes = b.shape(s.x), s.sizes(b)
     most = [shape[d] - sizes[d] for d in s.mapped]
     constant = known(b, s.index)
     if constant is not None and ((constant >= 0) & (constant <= np.array(most))).all():
-        return _with(s, s.index)
+        return replace(s, drops=False)
     if s.drops:
         return s
-    return _with(s, clamp_indices(b, s.index, most[0] if len(most) == 1 else most))
-
-
-def _with(s: _Scatter, index: Value) -> _Scatter:
-    return _Scatter(s.x, index, s.new, s.kind, s.mapped, s.inserted, s.batching, s.index_batching, s.window, False)
+    return replace(s, index=clamp_indices(b, s.index, most[0] if len(most) == 1 else most), drops=False)
 
 
 def _many(b: Builder, s: _Scatter, line: str) -> Value:
