@@ -27,6 +27,11 @@ EXACT = MOVES | RETYPES | {
 }  # fmt: skip
 """Primitives without rounding: equal operands give equal results, bit for bit, on every device."""
 
+COMBINES: Mapping[str, str] = {
+    "add": "sum", "mul": "prod", "max": "max", "min": "min", "and": "and", "or": "or", "xor": "xor",
+}  # fmt: skip
+"""The reduction that repeats each primitive of two operands, `sum` of `reduce_sum`."""
+
 SCALAR_BODIES = frozenset({"reduce", "reduce_window", "scatter", "scatter-add", "sort"})
 """Primitives whose bodies work on single numbers."""
 

@@ -29,6 +29,7 @@ from jaxmesh.passes.flatten.index_arithmetic import (
     reshape,
     select,
 )
+from jaxmesh.passes.flatten.reductions import PAIRS
 from jaxmesh.passes.flatten.slicing_and_gather import in_range, update_slice
 from jaxmesh.passes.rules import Rules
 
@@ -39,7 +40,6 @@ KINDS = {
     "scatter-sub": "sum",
 }  # fmt: skip
 """The reduce type by primitive; None replaces."""
-_COMBINE = {"sum": "add", "prod": "multiply", "min": "minimum", "max": "maximum"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def _scatter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 def _combine(b: Builder, kind: str | None, old: Value, new: Value) -> Value:
     """Combines old elements with new ones; operands broadcast to each other."""
-    return new if kind is None else b.binary(_COMBINE[kind], old, new)
+    return new if kind is None else b.binary(PAIRS[kind], old, new)
 
 
 # --- one window ------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.decompositions import Function, Params, decomposed
 from jaxmesh.passes.flatten.index_arithmetic import INDEX, is_float
+from jaxmesh.passes.flatten.shapes import reverse
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
@@ -157,16 +158,12 @@ def _expand(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 # --- cumulative ------------------------------------------------------------------------------------------------------
 
 
-def _reverse(b: Builder, x: Value, dim: int) -> Value:
-    return b.same("reverse", [x], dimensions=(dim,))
-
-
 @RULES.add("cumsum")
 def _cumsum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     (x,), dim = xs, int(eqn.params["axis"])
     if not eqn.params["reverse"]:
         return b.same("cumsum", [x], dim=dim)
-    return _reverse(b, b.same("cumsum", [_reverse(b, x, dim)], dim=dim), dim)
+    return reverse(b, b.same("cumsum", [reverse(b, x, (dim,))], dim=dim), (dim,))
 
 
 def _log_add_exp(x: Any, y: Any) -> Any:
