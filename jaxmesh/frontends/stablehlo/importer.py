@@ -223,7 +223,7 @@ class Importer:
         self.splits = self.splits or any(map(axes_of, splitting.operands))
 
         def compute(*shards: Any) -> Any:
-            inputs = op, list(shards), splitting.operands, plan.results, splitting.results, plan.shapes
+            inputs = op, list(shards), splitting.operands, plan.results, plan.shapes
             return meaning(ShardedCall(*inputs, self.sizes, self.read, self.body, self.decisions, self.keeps_ops))
 
         computed = self._kept((plan, self.keeps_ops), compute, *xs) if plan.pure else compute(*xs)
