@@ -44,6 +44,8 @@ class Trait(Enum):
     """It splits a tensor over devices or joins its shards."""
     SENDS = auto()
     """Data moves from device to device."""
+    REDUCES = auto()
+    """It combines the values of several devices."""
     IN_FLOAT32 = auto()
     """It computes in float32 and rounds once, whatever the element type."""
     IMPURE = auto()

@@ -25,6 +25,7 @@ import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ReplicationError
+from jaxmesh.jaxprs.tracing_state import set_within
 
 VARIABLE = "JAXMESH_CHECK_REPLICATION"
 _VALUES = {"": False, "0": False, "1": True}
@@ -218,11 +219,8 @@ def check_replication(enabled: bool = True) -> Generator[None]:
     (2, 1)
     """
     choice = is_enabled(enabled)
-    token = _switch.set(choice)
-    try:
+    with set_within(_switch, choice):
         yield
-    finally:
-        _switch.reset(token)
     if choice:
         jax.effects_barrier()
         found = _take_pending()

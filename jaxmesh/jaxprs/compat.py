@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import pathlib
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -23,7 +23,7 @@ from jax.interpreters import ad, mlir
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import UnloweredError, UnsupportedError
-from jaxmesh.jaxprs.tracing_state import require_region
+from jaxmesh.jaxprs.tracing_state import require_region, set_within
 
 Primitive = jex.Primitive
 Var = jex.Var
@@ -82,14 +82,9 @@ def is_reference(aval: Aval) -> bool:
 _untyped: contextvars.ContextVar[bool] = contextvars.ContextVar("types name no varying axes", default=False)
 
 
-@contextlib.contextmanager
-def without_varying_types() -> Generator[None]:
+def without_varying_types() -> contextlib.AbstractContextManager[None]:
     """Makes `retype` give types without varying axes in the block, as in a region with `check_vma=False`."""
-    token = _untyped.set(True)
-    try:
-        yield
-    finally:
-        _untyped.reset(token)
+    return set_within(_untyped, True)
 
 
 def has_varying_types() -> bool:

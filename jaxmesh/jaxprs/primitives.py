@@ -19,13 +19,18 @@ COLLECTIVES: Mapping[str, str] = {
     "unreduced_reduce_scatter": "reduce_scatter", "unreduced_psum": "all_reduce", "all_to_all": "all_to_all",
     "ppermute": "collective_permute", "pbroadcast": "collective_broadcast", "ragged_all_to_all": "unknown",
 }  # fmt: skip
-"""Primitives that move data among the devices, with the names of the moves that `explain` lists."""
+"""Primitives that move data among the devices, with the names of TTIR's collectives, which `explain` lists."""
 
 EXACT = MOVES | RETYPES | {
     "all_gather", "all_gather_invariant", "all_to_all", "bitcast_convert_type", "iota", "neg", "pbroadcast", "pgather",
     "ppermute", "stop_gradient",
 }  # fmt: skip
 """Primitives without rounding: equal operands give equal results, bit for bit, on every device."""
+
+COMBINES: Mapping[str, str] = {
+    "add": "sum", "mul": "prod", "max": "max", "min": "min", "and": "and", "or": "or", "xor": "xor",
+}  # fmt: skip
+"""The reduction that repeats each primitive of two operands, `sum` of `reduce_sum`."""
 
 SCALAR_BODIES = frozenset({"reduce", "reduce_window", "scatter", "scatter-add", "sort"})
 """Primitives whose bodies work on single numbers."""

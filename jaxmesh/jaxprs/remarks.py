@@ -12,6 +12,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from jaxmesh.jaxprs.tracing_state import set_within
+
 KINDS = (
     "lowered",
     "legalised",
@@ -125,8 +127,5 @@ def collect() -> Generator[Remarks]:
     ['inserted: brought over (a rule)']
     """
     notes = Remarks()
-    token = COLLECTED.set(notes)
-    try:
+    with set_within(COLLECTED, notes):
         yield notes
-    finally:
-        COLLECTED.reset(token)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, TypeVar
 
 import jax
 
+T = TypeVar("T")
 PLAIN, REGION = "plain", "region"
 """The two ways: full values as in JAX; or shards, in a program that splits tensors by hand."""
 
@@ -20,11 +22,19 @@ def tracing() -> str | None:
     return _tracing.value
 
 
-@contextlib.contextmanager
-def traced_as(how: str | None) -> Generator[None]:
+def traced_as(how: str | None) -> contextlib.AbstractContextManager[None]:
     """Runs its body as a part of a program that is traced in a way, or of no program."""
-    with _tracing(how):
+    return _tracing(how)
+
+
+@contextlib.contextmanager
+def set_within(variable: ContextVar[T], value: T) -> Generator[None]:
+    """Sets a context variable inside of a `with` block."""
+    token = variable.set(value)
+    try:
         yield
+    finally:
+        variable.reset(token)
 
 
 class RegionRequired(BaseException):

@@ -116,6 +116,10 @@ class FlatBuilder(DefUse, ABC):
         shape[dim] = sum(self.shape(p)[dim] for p in parts)
         return self.op("concat", list(parts), shape, self.dtype(parts[0]), dim=dim)
 
+    def gather(self, x: Value, index: Value, dim: int) -> Value:
+        """Gathers elements along a dim, by an index in range of the shape of the result."""
+        return self.op("gather", [x, index], self.shape(index), self.dtype(x), dim=dim)
+
     def reduce(self, name: str, x: Value, dims: Sequence[int], keep: bool = False) -> Value:
         """Reduces dims, if any, by `sum`, `max`, `min`, `prod`, `mean`, `reduce_and` or `reduce_or`."""
         dims, old = tuple(dims), self.shape(x)

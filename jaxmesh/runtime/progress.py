@@ -17,6 +17,8 @@ from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from typing import Any, TextIO
 
+from jaxmesh.jaxprs.tracing_state import set_within
+
 VARIABLE = "JAXMESH_PROGRESS"
 QUIET = 2.0
 """The number of seconds before progress is shown."""
@@ -126,12 +128,11 @@ def progress(what: str, total: int | None = None, count: Callable[[], int] | Non
     if outer is not None or not _is_shown(stream):
         yield shown
         return
-    token = _outer.set(shown)
     thread = threading.Thread(target=shown.draw_until_end, name="jaxmesh progress", daemon=True)
     thread.start()
     try:
-        yield shown
+        with set_within(_outer, shown):
+            yield shown
     finally:
-        _outer.reset(token)
         shown.end()
         thread.join()

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import jax
@@ -18,6 +18,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 from jaxmesh.errors import ArgumentTypeError, DeviceCountError, MeshError, MeshMismatchError
 from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.jaxprs.compat import context_devices
+from jaxmesh.jaxprs.tracing_state import set_within
 from jaxmesh.validate import as_tuple, quote
 
 AnyMesh = Mesh | AbstractMesh
@@ -303,14 +304,9 @@ def show_mesh(mesh: AnyMesh) -> str:
 _outer: contextvars.ContextVar[AnyMesh | None] = contextvars.ContextVar("mesh of the program", default=None)
 
 
-@contextlib.contextmanager
-def tracing_over(mesh: AnyMesh) -> Generator[None]:
+def tracing_over(mesh: AnyMesh) -> contextlib.AbstractContextManager[None]:
     """Marks the block as the trace of a program over a mesh; see `check_surroundings`."""
-    token = _outer.set(mesh)
-    try:
-        yield
-    finally:
-        _outer.reset(token)
+    return set_within(_outer, mesh)
 
 
 def check_surroundings(mesh: AnyMesh | None) -> None:

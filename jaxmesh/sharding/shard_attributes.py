@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from jax.sharding import PartitionSpec
@@ -25,6 +25,7 @@ from jaxmesh.sharding.configs import (
 )
 
 Shape = tuple[int, ...]
+Config = TypeVar("Config", MeshMapperConfig, MeshComposerConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,20 +150,11 @@ def counts_per_dim(shard_dims: Sequence[int], mesh: Sequence[int], rank: int) ->
 
 
 @dataclass(frozen=True, slots=True)
-class ReshapedDistribute:
-    """A distribute with optional reshapes: of the full tensor before it, and of the shards after it."""
+class Reshaped(Generic[Config]):
+    """A distribute or an aggregate with optional reshapes: of its operand before it, and of its result after it."""
 
     before: Shape | None
-    config: MeshMapperConfig
-    after: Shape | None
-
-
-@dataclass(frozen=True, slots=True)
-class ReshapedAggregate:
-    """An aggregate with optional reshapes: of the shards before it, and of the full tensor after it."""
-
-    before: Shape | None
-    config: MeshComposerConfig
+    config: Config
     after: Shape | None
 
 
@@ -225,7 +217,7 @@ def _factor(full: Shape, shard_dims: Sequence[int], mesh: Sequence[int]) -> _Fac
     return _Factored(tuple(out_full), tuple(out_local), tuple(out_dims))
 
 
-def plan_distribute(full: Sequence[int], shard_dims: Sequence[int], mesh: Sequence[int]) -> ReshapedDistribute:
+def plan_distribute(full: Sequence[int], shard_dims: Sequence[int], mesh: Sequence[int]) -> Reshaped[MeshMapperConfig]:
     """Returns legal TTNN that shards `full` by `shard_dims`: upstream's config if legal, else an equivalent.
 
     >>> plan_distribute((16, 4), (0, -1), (2, 4)).config
@@ -237,25 +229,27 @@ def plan_distribute(full: Sequence[int], shard_dims: Sequence[int], mesh: Sequen
     merged = _merge_axes(shard_dims, mesh)
     if merged is not None:
         dims, sizes = merged
-        return ReshapedDistribute(None, MeshMapperConfig(_placements(dims), MeshShape(sizes)), None)
+        return Reshaped(None, MeshMapperConfig(_placements(dims), MeshShape(sizes)), None)
     factored = _factor(full, shard_dims, mesh)
     config = MeshMapperConfig(_placements(factored.shard_dims), MeshShape(mesh))
     counts = counts_per_dim(shard_dims, mesh, len(full))
     local = tuple(n // c for n, c in zip(full, counts, strict=True))
-    return ReshapedDistribute(factored.full, config, local)
+    return Reshaped(factored.full, config, local)
 
 
 def _placements(dims: Sequence[int]) -> list[Placement]:
     return [PlacementShard(d) if d >= 0 else PlacementReplicate() for d in dims]
 
 
-def plan_aggregate(local: Sequence[int], shard_dims: Sequence[int], mesh: Sequence[int]) -> ReshapedAggregate:
+def plan_aggregate(
+    local: Sequence[int], shard_dims: Sequence[int], mesh: Sequence[int]
+) -> Reshaped[MeshComposerConfig]:
     """Returns legal TTNN that joins shards by `shard_dims` and reads coordinate 0 of every other axis.
 
     >>> plan_aggregate((2, 4), (-1, 0), (2, 4)).config
     MeshComposerConfig([1, 0], MeshShape([1, 4]))
     >>> plan_aggregate((2,), (-1, 0), (2, 4))
-    ReshapedAggregate(before=(1, 2), config=MeshComposerConfig([0, 1], MeshShape([1, 4])), after=(8,))
+    Reshaped(before=(1, 2), config=MeshComposerConfig([0, 1], MeshShape([1, 4])), after=(8,))
     """
     local, mesh = tuple(local), tuple(mesh)
     counts = counts_per_dim(shard_dims, mesh, len(local))
@@ -264,7 +258,7 @@ def plan_aggregate(local: Sequence[int], shard_dims: Sequence[int], mesh: Sequen
     dropped = [a for a, d in enumerate(shard_dims) if d < 0]
     if merged is not None and not dropped:
         dims, sizes = merged
-        return ReshapedAggregate(None, MeshComposerConfig(dims, MeshShape(sizes)), None)
+        return Reshaped(None, MeshComposerConfig(dims, MeshShape(sizes)), None)
     several = any(n > 1 for n in Counter(d for d in shard_dims if d >= 0).values())
     new = _factor(full, shard_dims, mesh) if several else _Factored(full, local, tuple(shard_dims))
     missing = len(dropped) - (len(new.local) - (len(mesh) - len(dropped)))
@@ -276,8 +270,8 @@ def plan_aggregate(local: Sequence[int], shard_dims: Sequence[int], mesh: Sequen
         dims[axis], override[axis] = free.pop(), 1
     config = MeshComposerConfig(dims, MeshShape(override))
     if not lead and not several:
-        return ReshapedAggregate(None, config, None)
-    return ReshapedAggregate((1,) * lead + new.local, config, full)
+        return Reshaped(None, config, None)
+    return Reshaped((1,) * lead + new.local, config, full)
 
 
 def check_divisible(full: Sequence[int], shard_dims: Sequence[int], mesh: Mapping[str, int], what: str) -> Shape:
@@ -308,11 +302,11 @@ def global_shape(local: Sequence[int], spec: PartitionSpec, sizes: Mapping[str, 
     return tuple(n * math.prod(sizes[a] for a in row) for n, row in zip(local, rows, strict=True))
 
 
-def _position(at: Mapping[str, int], row: Sequence[str], sizes: Mapping[str, int]) -> int:
-    """Returns the position of a device along a dim that mesh axes split, the first the most significant."""
+def position_of(coordinates: Sequence[int], axes: Sequence[int], sizes: Sequence[int]) -> int:
+    """Returns the row-major position over some mesh axes of a device with the given coordinates."""
     position = 0
-    for axis in row:
-        position = position * sizes[axis] + at[axis]
+    for axis in axes:
+        position = position * sizes[axis] + coordinates[axis]
     return position
 
 
@@ -325,10 +319,10 @@ def join_shards(
     array([0., 1.])
     """
     first = next(iter(shards.values()))
-    rows = spec_axes(spec, first.ndim, sizes)
+    counts, order = tuple(sizes.values()), list(sizes)
+    numbers = [[order.index(a) for a in row] for row in spec_axes(spec, first.ndim, sizes)]
     full = np.empty(global_shape(first.shape, spec, sizes), first.dtype)
     for coordinate, shard in reversed(list(shards.items())):
-        at = dict(zip(sizes, coordinate, strict=True))
-        starts = [_position(at, row, sizes) * n for row, n in zip(rows, first.shape, strict=True)]
+        starts = [position_of(coordinate, axes, counts) * n for axes, n in zip(numbers, first.shape, strict=True)]
         full[tuple(slice(start, start + n) for start, n in zip(starts, first.shape, strict=True))] = shard
     return full

@@ -36,7 +36,7 @@ from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, PlacementShard, 
 from jaxmesh.sharding.mesh import as_mesh
 from jaxmesh.stages.arguments import flatten
 from jaxmesh.tensor.assemble import assemble
-from jaxmesh.tensor.distributed import MeshToTensor
+from jaxmesh.tensor.distributed import MeshToTensor, check_alike
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
 from jaxmesh.tensor.transfers import aggregate, host_array
 from jaxmesh.tensor.types import TensorTopology
@@ -178,12 +178,7 @@ def _check(shards: Any, mesh: Mesh) -> dict[Shape, Array]:
             f"from_process_shards needs a shard for each device of process {jax.process_index()}, "
             f"{[list(c) for c in mine]}; {missing} are missing."
         )
-    kinds = list(dict.fromkeys((x.shape, x.dtype.name) for x in received.values()))
-    if len(kinds) > 1:
-        raise VerifyError(
-            f"from_process_shards: all shards must have one shape and dtype, got {kinds[0][1]}{list(kinds[0][0])} and "
-            f"{kinds[1][1]}{list(kinds[1][0])}."
-        )
+    check_alike("from_process_shards", list(received.values()))
     return received
 
 

@@ -1,4 +1,4 @@
-"""A program that is lowered, with what JAX's own `jax.stages.Lowered` offers."""
+"""A lowered program as JAX's own `jax.stages.Lowered`, and as Tenstorrent's compiler, library and rates see it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxmesh.analysis.machines import DEFAULT
+from jaxmesh.dialects.program import UNROLL_LIMIT
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.jax_stages import lower_with_jax
-from jaxmesh.stages.on_machine import OnMachine
+from jaxmesh.stages.stage import Stage
 
 if TYPE_CHECKING:
+    from jaxmesh.analysis.estimate import Estimate
+    from jaxmesh.analysis.judge import Verdict
     from jaxmesh.stages.upstream import UpstreamResult
 
 
-class JaxLowered(OnMachine):
-    """A program that runs, and that JAX can lower as it runs."""
+class JaxLowered(Stage):
+    """A program that runs: JAX lowers it as it runs, and Tenstorrent's tools judge, estimate and compile its text."""
 
     @abc.abstractmethod
     def run(self, args: Sequence[Any], mesh: AnyMesh, checks: Checks | None = None) -> Any:
@@ -77,6 +80,93 @@ class JaxLowered(OnMachine):
         text, make = self.global_program()
         source = self.lower_with_jax(("cpu",)).as_text(debug_info=True) if text is None else text()
         return ask_upstream(source, make, cluster=cluster, options=options, plugin=plugin, timeout=timeout)
+
+    def judge(
+        self,
+        *,
+        python: str | os.PathLike[str] | None = None,
+        cluster: str | None = None,
+        timeout: float = 600,
+        groups: bool = True,
+        unroll_limit: int = UNROLL_LIMIT,
+    ) -> Verdict:
+        """Asks the real ttnn whether it accepts the program, and what it takes; needs no devices and no values.
+
+        ttnn runs in another Python environment, made by `jaxmesh ttnn-env`: on the board if there is one, else on a
+        described cluster. There every operation checks its arguments and takes its memory, and computes nothing.
+
+        Args:
+          python: the Python that has ttnn; by default that of `JAXMESH_TTNN_PYTHON`, or the one that `ttnn-env` made.
+          cluster: the name of a machine of several chips in `jaxmesh.analysis.machines`, in any case; by default the
+            board, or the smallest that has the mesh.
+          timeout: how many seconds it may take.
+          groups: as of `as_text`.
+          unroll_limit: as of `as_text`.
+
+        Returns:
+          The verdict: accepted, or refused at which line of the source and why; the memory of each device, what is left
+          in it, the device operations. It is true if the program is accepted, and shows as a table.
+
+        Raises:
+          TtnnError: there is no ttnn, or it does not start; the message names the command that installs it.
+          MeshError: no cluster has the mesh.
+          MissingRuleError: as of `as_text`.
+        """
+        from jaxmesh.analysis.judge.judge import judge_program
+
+        return judge_program(
+            self._program(groups, unroll_limit, strict=False), python=python, cluster=cluster, timeout=timeout
+        )
+
+    def estimate(
+        self,
+        cluster: str | None = None,
+        *,
+        stored: str | Mapping[str, str] | None = None,
+        fidelity: str | None = None,
+        groups: bool = True,
+        unroll_limit: int = UNROLL_LIMIT,
+    ) -> Estimate:
+        """Estimates the least time of the program from published rates: a bound, and not a measurement.
+
+        Needs no devices and no values. Of every op of the TTNN program it counts, on one device, operations, bytes of
+        DRAM, and bytes that each mesh axis carries; what takes the longest at the highest published rate bounds the op.
+        Inputs are read from DRAM once, and what the program computes stays in L1 as far as it fits; transfers between
+        host and devices are counted, and take no time.
+
+        Args:
+          cluster: the name of a machine in `jaxmesh.analysis.machines`, in any case; by default the smallest of
+            Wormholes that has the mesh.
+          stored: the element type in which arguments of floats lie in DRAM, `"float32"`, `"bfloat16"`, `"bfloat8_b"` or
+            `"bfloat4_b"`, or one by a regular expression of their paths, of which the first counts; by default their
+            own.
+          fidelity: `"LoFi"`, `"HiFi2"`, `"HiFi3"` or `"HiFi4"` for all matrix products; by default what ttnn takes for
+            the element types.
+          groups: as of `as_text`.
+          unroll_limit: as of `as_text`.
+
+        Returns:
+          The estimate: its times, bytes and operations by op and by source line, and the shares of compute, DRAM and
+          links. It prints as a table, and in Jupyter is drawn as bars over time.
+
+        Raises:
+          ArgumentValueError: no cluster, element type or fidelity has this name.
+          MeshError: the cluster does not have the mesh.
+          MissingRuleError, UnsupportedError: as of `as_text`.
+
+        >>> import jax, jax.numpy as jnp, jaxmesh as jm
+        >>> mesh = jax.sharding.AbstractMesh((1, 1), ("y", "x"))
+        >>> f = jm.jit(lambda x, w: x @ w, mesh=mesh)
+        >>> x, w = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((32, 4096), (4096, 4096)))
+        >>> estimate = f.lower(x, w).estimate("n150")
+        >>> sum(op.flops for op in estimate.ops), sum(op.dram_bytes for op in estimate.ops)
+        (1073741824, 33816576)
+        >>> estimate.shares["DRAM"], f"{estimate.seconds * 1e6:.0f} µs"
+        (1.0, '117 µs')
+        """
+        from jaxmesh.analysis.estimate import estimate_program
+
+        return estimate_program(self._program(groups, unroll_limit, strict=False), cluster, stored, fidelity)
 
     def compiler_ir(self, dialect: str | None = None) -> Any:
         """Returns JAX's module of the program that runs, as of `jax.stages.Lowered`."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Generator
-from typing import Any
+
+from jaxmesh.jaxprs.tracing_state import set_within
 
 REMEDY = "which goes beyond the real ttnn; jaxmesh.ttnn.beyond.enable() emulates it"
 """The end of a sentence that refuses something."""
@@ -30,8 +30,7 @@ def enable(on: bool = True) -> None:
     _process[0] = on
 
 
-@contextlib.contextmanager
-def enabled() -> Generator[None]:
+def enabled() -> contextlib.AbstractContextManager[None]:
     """Sets the switch on inside of a `with` block.
 
     >>> from jaxmesh.ttnn import beyond
@@ -39,8 +38,4 @@ def enabled() -> Generator[None]:
     ...     beyond.is_enabled()
     True
     """
-    token: Any = _enabled.set(True)
-    try:
-        yield
-    finally:
-        _enabled.reset(token)
+    return set_within(_enabled, True)

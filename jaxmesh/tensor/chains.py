@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from jaxmesh.jaxprs.caches import Cache, is_staged
+from jaxmesh.jaxprs.tracing_state import set_within
 from jaxmesh.runtime.array_views import check_alive, view
 from jaxmesh.runtime.launch import launch
 
@@ -127,14 +128,9 @@ _current: ContextVar[Chain | None] = ContextVar("chain of ops", default=None)
 current_chain = _current.get
 
 
-@contextlib.contextmanager
-def chained() -> Generator[None]:
+def chained() -> contextlib.AbstractContextManager[None]:
     """Runs ops in chains, where nobody looks at a result in between."""
-    token = _current.set(Chain())
-    try:
-        yield
-    finally:
-        _current.reset(token)
+    return set_within(_current, Chain())
 
 
 # --- reshapes --------------------------------------------------------------------------------------------------------

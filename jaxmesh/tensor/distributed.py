@@ -328,7 +328,7 @@ def combine_device_tensors(*, tensors: Sequence[MeshTensor]) -> MeshTensor:
             "combine_device_tensors takes tensors of one mesh device, got some of "
             f"{list(dict.fromkeys(str(list(p.devices.shape)) for p in parents))}, or of other devices."
         )
-    _check_alike("combine_device_tensors", list(shard_on.values()))
+    check_alike("combine_device_tensors", list(shard_on.values()))
     mesh = parents[0]
     shards = {c: shard_on[d] for c in np.ndindex(*mesh.devices.shape) if (d := mesh.devices[c]) in shard_on}
     combined = assemble(shards, mesh, *_unrelated_axes(mesh, list(shards)), given[0].storage)
@@ -343,7 +343,8 @@ def _unrelated_axes(mesh: Mesh, coords: Sequence[Sequence[int]]) -> tuple[tuple[
     return tuple(n for n in mesh.axis_names if mesh.shape[n] > 1), topology
 
 
-def _check_alike(op: str, rows: Sequence[np.ndarray[Any, Any]]) -> None:
+def check_alike(op: str, rows: Sequence[np.ndarray[Any, Any]]) -> None:
+    """Checks that all shards have one shape and element type."""
     kinds = list(dict.fromkeys((r.shape, r.dtype.name) for r in rows))
     if len(kinds) > 1:
         raise VerifyError(
@@ -372,7 +373,7 @@ def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[in
             f"from_host_shards needs one tensor per device, got {len(rows)} for the mesh {list(shape)} of "
             f"{shape.mesh_size()} devices."
         )
-    _check_alike("from_host_shards", rows)
+    check_alike("from_host_shards", rows)
     mesh = make_mesh(tuple(shape))
     coords = list(np.ndindex(*shape))
     return assemble(

@@ -70,22 +70,16 @@ def full_like(tensor: Any, fill_value: Any, dtype: Any, layout: Any, device: Any
     return _like("full_like", tensor, fill_value, dtype, layout, device, memory_config)
 
 
-@composed()
-def zeros_like(tensor: Any, dtype: Any, layout: Any, device: Any, memory_config: Any) -> Any:
-    """Makes a tensor of zeros; see `full_like`."""
-    return _like("zeros_like", tensor, 0, dtype, layout, device, memory_config)
+def _filled_like(name: str, number: int, what: str) -> Composed:
+    def fill(tensor: Any, dtype: Any, layout: Any, device: Any, memory_config: Any) -> Any:
+        return _like(name, tensor, number, dtype, layout, device, memory_config)
+
+    fill.__doc__ = f"Makes a tensor of {what}; see `full_like`."
+    return Composed(f"ttnn.{name}", fill)
 
 
-@composed()
-def ones_like(tensor: Any, dtype: Any, layout: Any, device: Any, memory_config: Any) -> Any:
-    """Makes a tensor of ones; see `full_like`."""
-    return _like("ones_like", tensor, 1, dtype, layout, device, memory_config)
-
-
-@composed()
-def empty_like(tensor: Any, dtype: Any, layout: Any, device: Any, memory_config: Any) -> Any:
-    """Makes a tensor of unspecified numbers, here zeros; see `full_like`."""
-    return _like("empty_like", tensor, 0, dtype, layout, device, memory_config)
+zeros_like, ones_like = _filled_like("zeros_like", 0, "zeros"), _filled_like("ones_like", 1, "ones")
+empty_like = _filled_like("empty_like", 0, "unspecified numbers, here zeros")
 
 
 # --- parts and wholes ------------------------------------------------------------------------------------------------
@@ -311,22 +305,17 @@ def clone(input: Any, dtype: Any, memory_config: Any) -> Any:  # noqa: A002
     return _op("assign", input, dtype=dtype, memory_config=memory_config or input.memory_config())
 
 
-@composed()
-def identity(input_tensor: Any, memory_config: Any) -> Any:
-    """Makes a copy of a tensor on the devices."""
-    return _op("assign", input_tensor, memory_config=memory_config or input_tensor.memory_config())
+def _assigned(name: str, what: str, **also: str) -> Composed:
+    def assign(input_tensor: Any, memory_config: Any) -> Any:
+        return _op("assign", input_tensor, memory_config=memory_config or input_tensor.memory_config())
+
+    assign.__doc__ = what
+    return Composed(f"ttnn.{name}", assign, **also)
 
 
-@composed()
-def move(input_tensor: Any, memory_config: Any) -> Any:
-    """Moves a tensor to other memory of the devices."""
-    return _op("assign", input_tensor, memory_config=memory_config or input_tensor.memory_config())
-
-
-@composed()
-def reallocate(tensor: Any, memory_config: Any) -> Any:
-    """Moves a tensor to other memory of the devices."""
-    return _op("assign", tensor, memory_config=memory_config or tensor.memory_config())
+identity = _assigned("identity", "Makes a copy of a tensor on the devices.")
+move = _assigned("move", "Moves a tensor to other memory of the devices.")
+reallocate = _assigned("reallocate", "Moves a tensor to other memory of the devices.", tensor="input_tensor")
 
 
 @composed()

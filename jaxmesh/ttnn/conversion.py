@@ -23,10 +23,9 @@ from jaxmesh.tensor.transfers import to_mesh
 from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, DataType, Layout, Storage, StorageType, is_block, stored_dtype
 from jaxmesh.ttnn.rules.given import Result
 from jaxmesh.ttnn.rules.outputs import UNREAD
-from jaxmesh.validate import quote
+from jaxmesh.validate import as_bool, quote
 
 _SCALAR: Any = np.generic
-_BOOL: Any = (bool, np.bool_)
 
 
 def convert_argument(callee: str, param: Param, attribute: Attribute, value: Any) -> Any:
@@ -92,16 +91,10 @@ def _float(callee: str, name: str, value: Any) -> float:
     return float(_number(callee, name, value))
 
 
-def _bool(callee: str, name: str, value: Any) -> bool:
-    if not isinstance(value, _BOOL):
-        raise ArgumentTypeError(f"{callee} takes True or False as {name}, got {quote(value)}.")
-    return bool(value)
-
-
 def _bools(callee: str, name: str, value: Any) -> tuple[bool, ...]:
     if not isinstance(value, (list, tuple)):
         raise ArgumentTypeError(f"{callee} takes a list of truth values as {name}, got {quote(value)}.")
-    return tuple(_bool(callee, name, v) for v in cast("Sequence[Any]", value))
+    return tuple(as_bool(callee, name, v) for v in cast("Sequence[Any]", value))
 
 
 def _spelling(callee: str, param: Param, value: Any) -> str:
@@ -137,7 +130,7 @@ _CONVERT: Mapping[str, Callable[[str, str, Any], Any]] = {
     "int": _integer,
     "float": _float,
     "number": _number,
-    "bool": _bool,
+    "bool": as_bool,
     "ints": integers,
     "bools": _bools,
     "any": _integer_or_integers,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import enum
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import jax
@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxmesh.dialects.ttnn.data_types import EVERY
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, VerifyError
+from jaxmesh.jaxprs.tracing_state import set_within
 from jaxmesh.tensor.beyond import REMEDY, is_enabled
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.tensor_base import TensorBase
@@ -25,14 +26,9 @@ from jaxmesh.validate import quote
 _computing: contextvars.ContextVar[bool] = contextvars.ContextVar("computing_by_other_functions", default=False)
 
 
-@contextlib.contextmanager
-def computing() -> Generator[None]:
+def computing() -> contextlib.AbstractContextManager[None]:
     """Skips the rules of the calls inside: a function composed of others has its own rule."""
-    token = _computing.set(True)
-    try:
-        yield
-    finally:
-        _computing.reset(token)
+    return set_within(_computing, True)
 
 
 def is_computing() -> bool:

@@ -13,6 +13,8 @@ from jaxmesh.analysis.diagnose.matching import HeldValue
 from jaxmesh.analysis.diagnose.movements import is_collective, short_name
 from jaxmesh.analysis.diagnose.tracking import Track, split_axes
 from jaxmesh.analysis.diagnose.wrong_values import WrongValue
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.frontends.stablehlo.shardings import axes_of, show
 
 _WINDOWS = ("conv", "max_pool", "avg_pool", "reduce_window", "pad", "cumsum", "cumprod")
@@ -60,7 +62,7 @@ def _dropped_reduction(track: Track, culprit: Culprit) -> Cause | None:
 
 
 def _wrong_reduction(track: Track, culprit: Culprit) -> Cause | None:
-    if short_name(culprit.op) not in ("all_reduce", "reduce_scatter") or not culprit.operands:
+    if not has_trait(culprit.op.name, Trait.REDUCES) or not culprit.operands:
         return None
     (operand, *_) = culprit.operands
     axis = _axis(track, culprit)

@@ -21,6 +21,8 @@ from jaxmesh.analysis.diagnose.reference import ReferenceValue
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.analysis.diagnose.tracking import Track, Value, split_axes
 from jaxmesh.analysis.diagnose.wrong_values import WrongValue, compare_with
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.perform import compute
 from jaxmesh.dialects.program import Op
 from jaxmesh.errors import JaxmeshError
@@ -272,8 +274,7 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
     The culprit made parts of a reduction that were not reduced, the value of another operation, or a split of an
     argument that differs from the declared split.
     """
-    reduces = "reduce" in op.name and is_collective(op)
-    partial = [] if reduces else track.partial_operands(op)
+    partial = [] if has_trait(op.name, Trait.REDUCES) else track.partial_operands(op)
     known = [track.known[v] for v in track.operands(op) if v in track.known]
     unknown = op.results[0] in track.unexplained and len(known) == len(track.operands(op))
     # An operation that is linear leaves parts of another reduction.

@@ -152,7 +152,9 @@ class Traffic:
                 sent = payload
             moved.links[axis] = moved.links.get(axis, 0) + sent
             # On a line, partial sums run one way while finished ones run the other.
-            least = payload if move.kind == "all_reduce" and not self.machine.is_ring(self.program.mesh[axis]) else sent
+            sizes = {size(self.program, v) for v in (op.used[0], op.results[0])}
+            finishes = has_trait(op.name, Trait.REDUCES) and len(sizes) == 1
+            least = payload if finishes and not self.machine.is_ring(self.program.mesh[axis]) else sent
             moved.busiest[axis] = moved.busiest.get(axis, 0) + least
 
 

@@ -58,9 +58,8 @@ def op_moves(op: Op, program: Program) -> list[Move]:
         return []
     number: int = op.attributes["cluster_axis"]
     axis = names[number]
-    kind = "all_reduce" if name.startswith("all_reduce") else name
     operand, result = _bytes(program, op.used[0]), _bytes(program, op.results[0])
-    return exchange(kind, (axis,), mesh[axis], devices // mesh[axis], operand, result)
+    return exchange(name.removesuffix("_async"), (axis,), mesh[axis], devices // mesh[axis], operand, result)
 
 
 def _bytes(program: Program, value: int) -> int:

@@ -33,12 +33,12 @@ from jaxmesh.dialects.ttir.replica_groups import (
     axis_name,
     check_split,
     check_unique,
-    position_of,
     read_groups,
     read_ids,
     row_major_index,
     show_mesh,
 )
+from jaxmesh.sharding.shard_attributes import position_of
 
 OPS: dict[str, OpDef] = {}
 
@@ -159,7 +159,7 @@ def _reduce(x: Any, axis: str, kind: str, size: int) -> Any:
 
 
 _REDUCE_TYPE = need("reduce_type", "enum", form="#ttcore.reduce_type")
-_REDUCES = (Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
+_REDUCES = (Trait.REDUCES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 
 
 @define(OPS, "all_reduce_async", 1, _REDUCE_TYPE, _CLUSTER, traits=_REDUCES)

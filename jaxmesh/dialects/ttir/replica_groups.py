@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxmesh.dialects.op import Call, Shape
 from jaxmesh.dialects.ttir.helpers import jnp, lax, require, rule_error
+from jaxmesh.sharding.shard_attributes import position_of
 
 Table = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -43,14 +44,6 @@ def row_major_index(axes: Sequence[str], sizes: Sequence[int]) -> Any:
         if size > 1:
             index = index * size + lax.axis_index(axis)
     return index
-
-
-def position_of(coordinates: Sequence[int], axes: Sequence[int], sizes: Sequence[int]) -> int:
-    """Returns the row-major position over some mesh axes of a device with the given coordinates."""
-    position = 0
-    for axis in axes:
-        position = position * sizes[axis] + coordinates[axis]
-    return position
 
 
 def read_ids(call: Call, name: str, value: Any, width: int | None = None) -> list[Shape]:

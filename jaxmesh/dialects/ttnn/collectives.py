@@ -8,10 +8,11 @@ from typing import Any
 from jaxmesh.dialects.op import Call, Shape, Trait, Write, describe, need
 from jaxmesh.dialects.ttir.collectives import apply_collective
 from jaxmesh.dialects.ttir.helpers import jnp, lax, optional_operands, require, vary, vary_together
-from jaxmesh.dialects.ttir.replica_groups import position_of, row_major_index, show_mesh
+from jaxmesh.dialects.ttir.replica_groups import row_major_index, show_mesh
 from jaxmesh.dialects.ttnn.data_types import ANY, FLOATS, I32, WIDE
 from jaxmesh.dialects.ttnn.forms import MODULAR, Forms, Occurrence, forms, refused
 from jaxmesh.dialects.ttnn.op import MEMORY, Param, TtnnOp, attribute, define, operand, positional, text, unset
+from jaxmesh.sharding.shard_attributes import position_of
 
 OPS: dict[str, TtnnOp] = {}
 _X = operand("input_tensor", keyword=True)

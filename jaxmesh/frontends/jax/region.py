@@ -19,7 +19,7 @@ from jaxmesh.frontends.jax.shard_map import is_region, raise_one
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.emit import emit_jaxpr
-from jaxmesh.jaxprs.tracing_state import REGION, traced_as, tracing
+from jaxmesh.jaxprs.tracing_state import REGION, set_within, traced_as, tracing
 from jaxmesh.jaxprs.user_trace import FunctionTrace, trace_function
 from jaxmesh.sharding.mesh import AnyMesh
 
@@ -70,11 +70,8 @@ def trace_region(
         return emit_jaxpr(traces[0].jaxpr, leaves) if traces[0].jaxpr.consts else []
 
     mesh = region.mesh
-    token = _region.set(region)
-    try:
+    with set_within(_region, region):
         jaxpr = evaluate.trace_typed(body, avals, varying, mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh)
-    finally:
-        _region.reset(token)
     (traced,) = traces
     return jaxpr if traced.jaxpr.consts else traced.jaxpr, traced.out_tree
 

@@ -131,6 +131,11 @@ def entries(written: Any) -> Iterator[tuple[str, Any]]:
         yield name, entry
 
 
+def nested(op: Any, name: str) -> dict[str, Any]:
+    """Returns the entries of a dictionary attribute of an op; empty without the attribute."""
+    return dict(entries(op.attributes[name])) if name in op.attributes else {}
+
+
 def _items(written: Any) -> list[Any]:
     try:
         return list(written)

@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.frontends.mlir.module import choose, load_text
 from jaxmesh.frontends.mlir.types import Types
 from jaxmesh.frontends.stablehlo.inline import operations
-from jaxmesh.frontends.stablehlo.shardings import Sharding, read
+from jaxmesh.frontends.stablehlo.shardings import Sharding, listed, read
 from jaxmesh.frontends.stablehlo.shardy import mesh_axes
 
 _ir: Any = ir
-_sdy: Any = sdy
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +47,14 @@ def read_boundary(text: str) -> BoundaryShardings:
     for op in block.operations:
         operation = op.operation
         if operation.name == "sdy.manual_computation":
-            known.update(zip(operation.operands, _listed(operation, "in_shardings"), strict=True))
-            known.update(zip(operation.results, _listed(operation, "out_shardings"), strict=True))
+            known.update(zip(operation.operands, map(read, listed(operation, "in_shardings")), strict=True))
+            known.update(zip(operation.results, map(read, listed(operation, "out_shardings")), strict=True))
         elif operation.name == "func.return":
             returned = list(operation.operands)
     ends = ([_end(v, known) for v in values] for values in (block.arguments, returned))
     types = Types(lambda _: None, narrows=True)
     arguments, results = map(tuple, ends)
     return BoundaryShardings(axes, arguments, results, tuple(np.dtype(types(v.type).dtype) for v in block.arguments))
-
-
-def _listed(operation: Any, name: str) -> list[Sharding]:
-    listed = _sdy.TensorShardingPerValueAttr(operation.attributes[name]).shardings
-    return [read(_sdy.TensorShardingAttr(s)) for s in listed]
 
 
 def _end(value: Any, known: dict[Any, Sharding]) -> tuple[tuple[int, ...], Sharding] | None:

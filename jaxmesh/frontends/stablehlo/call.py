@@ -25,7 +25,6 @@ class ShardedCall:
       operands: the operands' shards.
       shardings: the operands' shardings.
       results: the types of the results' shards.
-      result_shardings: the results' shardings.
       shapes: the operands' global shapes.
       sizes: the axes of the mesh.
       read: a function that converts an attribute.
@@ -38,18 +37,12 @@ class ShardedCall:
     operands: list[Any]
     shardings: Sequence[Sharding]
     results: Sequence[jax.ShapeDtypeStruct]
-    result_shardings: Sequence[Sharding]
     shapes: Sequence[tuple[int, ...]]
     sizes: Mapping[str, int]
     read: Callable[[Any], Any]
     body: Callable[[Any], Body]
     decisions: Decisions
     keeps_ops: bool = False
-
-    @property
-    def name(self) -> str:
-        """The name of the op."""
-        return self.op.name
 
     def __getitem__(self, name: str) -> Any:
         """Returns the value of an attribute."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects.ttir.collectives import apply_collective, exchange, sum_scatter
 from jaxmesh.errors import UnsupportedError
@@ -23,7 +22,6 @@ from jaxmesh.frontends.stablehlo.shardings import WRITTEN, Sharding, axes_of
 from jaxmesh.frontends.stablehlo.values import Sharded
 
 _lax: Any = jax.lax
-_sdy: Any = sdy
 _SUM = 0
 """The number of the sum among Shardy's reductions."""
 
@@ -91,7 +89,7 @@ def _manual(program: ImportContext, op: Any) -> list[Sharded]:
     free = frozenset(program.sizes) - set(manual)
     block = op.regions[0].blocks[0]
     arguments: list[Sharded] = []
-    for value, attribute in zip(op.operands, _shardings(op, "in_shardings"), strict=True):
+    for value, attribute in zip(op.operands, shardings.listed(op, "in_shardings"), strict=True):
         target = shardings.read(attribute)
         x = spread(program.reshard(program.env[value], target, "for a shard_map"), axes_of(target))
         arguments.append(Sharded(x, _only(target, free)))
@@ -101,16 +99,12 @@ def _manual(program: ImportContext, op: Any) -> list[Sharded]:
             results = program.block(block, arguments)
     finally:
         program.manual = outer
-    targets = [shardings.read(a) for a in _shardings(op, "out_shardings")]
+    targets = [shardings.read(a) for a in shardings.listed(op, "out_shardings")]
     return [_leave(program, y, t, free) for y, t in zip(results, targets, strict=True)]
 
 
 def _only(sharding: Sharding, axes: frozenset[str]) -> Sharding:
     return tuple(tuple(a for a in dim_axes if a in axes) for dim_axes in sharding)
-
-
-def _shardings(op: Any, name: str) -> list[Any]:
-    return [_sdy.TensorShardingAttr(a) for a in _sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings]
 
 
 def _leave(program: ImportContext, y: Sharded, target: Sharding, free: frozenset[str]) -> Sharded:
@@ -172,7 +166,7 @@ def _reduce(program: ImportContext, op: Any) -> list[Sharded]:
         for x in operands:
             _note_redundant(program, x, axes)
     # Element by element: shards over the axes of the outer region are unchanged.
-    return [Sharded(values.all_reduce(x.array, axes, kind) if axes else x.array, x.sharding) for x in operands]
+    return [Sharded(values.reduce_over(x.array, axes, kind) if axes else x.array, x.sharding) for x in operands]
 
 
 def _gather(program: ImportContext, op: Any) -> list[Sharded]:

@@ -5,22 +5,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 from jaxlib.mlir.dialects import sdy
 
+from jaxmesh.dialects import ttir
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.perform import evaluate
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import MissingRuleError, UnsupportedError
 from jaxmesh.frontends.jax.retype import spread, varying
-from jaxmesh.frontends.mlir.attributes import entries
+from jaxmesh.frontends.mlir.attributes import nested
 from jaxmesh.frontends.stablehlo.call import ImportContext, Whole
-from jaxmesh.frontends.stablehlo.gspmd import target_of
+from jaxmesh.frontends.stablehlo.elementwise import CHLO
+from jaxmesh.frontends.stablehlo.gspmd import FRONTEND, target_of
 from jaxmesh.frontends.stablehlo.inline import COMPOSITE, OWN_PART
 from jaxmesh.frontends.stablehlo.kept_ops import keep_op
 from jaxmesh.frontends.stablehlo.rules import split_op
@@ -105,7 +107,7 @@ def _unary(fun: Callable[[Any], Any]) -> Whole:
 
 def _own_part(program: ImportContext, op: Any) -> list[Sharded]:
     """Imports an all_slice inside a region for one device."""
-    target = read(_sdy.TensorShardingAttr(dict(entries(op.attributes[COMPOSITE]))["out_sharding"]))
+    target = read(_sdy.TensorShardingAttr(nested(op, COMPOSITE)["out_sharding"]))
     if not set(axes_of(target)) <= program.manual:
         raise UnsupportedError(f"@{target_of(op)} to {show(target)}, outside of a region for one device of those axes.")
     x = program.settle(program.env[op.operands[0]]).array
@@ -148,51 +150,55 @@ def _on_shards(
 
 
 @dataclass(frozen=True, slots=True)
-class _Tenstorrent:
+class _OpCall:
     """A custom call that represents an op of TTIR.
 
     Attributes:
       name: the op.
-      attributes: the attributes read from the call, each with the conversion of its value or string.
-      where: the attribute of the call that contains them.
-      defaults: default values of optional attributes, as in upstream.
+      where: the attribute of the call that contains the attributes of the op.
       convert: a function that converts all operands but the first.
     """
 
     name: str
-    attributes: Mapping[str, Callable[[Any], Any]]
-    where: str = "mhlo.frontend_attributes"
-    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    where: str = FRONTEND
     convert: Callable[[Any], Any] = lambda x: x
 
     def __call__(self, program: ImportContext, op: Any) -> list[Sharded]:
+        attributes, present = _read_attributes(program, op, self.name, self.where)
+        if unread := sorted(name for name, here in present.items() if here and name != "attention_mask"):
+            raise UnsupportedError(f"@{target_of(op)} has the operand {', '.join(unread)}, which is not supported.")
+
         def perform(arrays: list[Any], types: Sequence[Any]) -> list[Any]:
-            operands = [*arrays[:1], *map(self.convert, arrays[1:])]
-            return bind_op(program, self.name, operands, dict(self.defaults) | self.read(program, op), types)
+            return bind_op(program, self.name, [*arrays[:1], *map(self.convert, arrays[1:])], attributes, types)
 
         return _on_shards(program, op, perform)
 
-    def read(self, program: ImportContext, op: Any) -> dict[str, Any]:
-        """Returns the attributes of the call."""
-        encoded = dict(entries(op.attributes[self.where])) if self.where in op.attributes else {}
-        attributes: dict[str, Any] = {}
-        for key, attribute in encoded.items():
-            value = program.read(attribute)
-            absent = key.startswith("has_") and not _truth(value)
-            if key.startswith("xla.") or key == "has_attention_mask" or absent:
-                continue
-            convert = self.attributes.get(key)
-            if convert is None:
-                raise UnsupportedError(
-                    f"@{target_of(op)} has {key} = {str(value)[:60]!r}; only the attributes "
-                    f"{sorted(self.attributes)} are supported."
-                )
-            attributes[key] = convert(value)
-        return attributes
+
+def _read_attributes(program: ImportContext, op: Any, name: str, where: str) -> tuple[dict[str, Any], dict[str, bool]]:
+    """Returns the attributes of a call as its op defines them, and the presence of optional operands, `has_x`."""
+    definition = definition_of(f"ttir.{name}")
+    assert definition is not None, name
+    values = {k: program.read(v) for k, v in nested(op, where).items()}
+    present = {k.removeprefix("has_"): _truth(v) for k, v in values.items() if k.startswith("has_")}
+    written, known = {k: v for k, v in values.items() if not k.startswith(("has_", "xla."))}, definition.by_name
+    if unknown := sorted(written.keys() - known.keys()):
+        raise UnsupportedError(f"@{target_of(op)} has {', '.join(unknown)}; {definition.listed_attributes}.")
+    return {k: _PARSERS[known[k].kind](v) for k, v in written.items()}, present
 
 
-_PARSERS: Mapping[str, Callable[[str], Any]] = {
-    "bool": lambda text: _truth(text), "int": int, "float": float, "str": str, "enum": str,
+def _truth(value: Any) -> bool:
+    text = str(value)
+    if text.lower() not in ("true", "false"):
+        raise UnsupportedError(f"{text[:60]!r} is neither true nor false.")
+    return text.lower() == "true"
+
+
+def _ints(value: Any) -> tuple[int, ...]:
+    return tuple(int(n) for n in np.atleast_1d(value))
+
+
+_PARSERS: Mapping[str, Callable[[Any], Any]] = {
+    "bool": _truth, "int": int, "ints": _ints, "float": float, "str": str, "enum": str,
 }  # fmt: skip
 
 
@@ -212,14 +218,8 @@ def _opaque_call(program: ImportContext, op: Any) -> list[Sharded]:
     name = _op_named(target_of(op))
     definition = definition_of(f"ttir.{name}")
     assert definition is not None, name
-    names, known = definition.operand_names, definition.by_name
-    where = "mhlo.frontend_attributes"
-    strings = {k: program.read(v) for k, v in entries(op.attributes[where])} if where in op.attributes else {}
-    flags = {k.removeprefix("has_"): _truth(v) for k, v in strings.items() if k.startswith("has_")}
-    written = {k: v for k, v in strings.items() if not k.startswith(("has_", "xla."))}
-    if unknown := sorted(written.keys() - known.keys()):
-        raise UnsupportedError(f"@{target_of(op)} has {', '.join(unknown)}; {definition.listed_attributes}.")
-    attributes = {k: _PARSERS[known[k].kind](v) for k, v in written.items()}
+    names = definition.operand_names
+    attributes, flags = _read_attributes(program, op, name, FRONTEND)
     xs = [program.env[v] for v in op.operands]
     arrays = iter([program.reshard(x, replicated(len(x.sharding)), f"for {target_of(op)}") for x in xs])
     free = len(xs) - sum(n[-1] != "?" and n != "output" for n in names)
@@ -241,21 +241,10 @@ def _destination(program: ImportContext, op: Any) -> Any:
     return _lax.full(result_type.shape, 0, result_type.dtype)
 
 
-def _truth(value: Any) -> bool:
-    text = str(value)
-    if text.lower() not in ("true", "false"):
-        raise UnsupportedError(f"{text[:60]!r} is neither true nor false.")
-    return text.lower() == "true"
-
-
-def _ints(value: Any) -> tuple[int, ...]:
-    return tuple(int(n) for n in np.atleast_1d(value))
-
-
 def _attention(program: ImportContext, op: Any) -> list[Sharded]:
     """Imports attention of four dims, or of three without heads; a mask is broadcast to four."""
     xs = [program.settle(program.env[v]).array for v in op.operands]
-    written = {k: program.read(v) for k, v in entries(op.attributes[COMPOSITE])}
+    written = {k: program.read(v) for k, v in nested(op, COMPOSITE).items()}
     attributes = {k: written[k] for k in ("is_causal", "scale") if k in written}
     flat = xs[0].ndim == _FULL_RANK - 1
     operands = [_lax.expand_dims(x, (1,)) if flat else x for x in xs[:3]]
@@ -277,8 +266,7 @@ _FULL_RANK = 4
 
 def stands_for_op(composite: Any) -> bool:
     """Returns True for a composite that upstream treats as an op of TTIR, if it has the attributes of the op."""
-    name, where = composite.attributes["name"].value, "composite_attributes"
-    written = dict(entries(composite.attributes[where])) if where in composite.attributes else {}
+    name, written = composite.attributes["name"].value, nested(composite, "composite_attributes")
     return _NEEDED.get(name, "") in ("", *written) and name in _NEEDED
 
 
@@ -294,9 +282,7 @@ def _as_index(x: Any) -> Any:
     return x if x.dtype in (np.uint32, np.uint16) else _lax.convert_element_type(x, np.uint32)
 
 
-_TOP = {"k": int, "dim": int, "largest": _truth, "sorted": _truth}
-_TOP_DEFAULTS = {"k": 1, "dim": -1, "largest": True, "sorted": False}
-_GATHER = _Tenstorrent("gather", {"dim": int}, COMPOSITE, convert=_as_index)
+_GATHER = _OpCall("gather", COMPOSITE, convert=_as_index)
 
 
 def _gelu(*, approximate: bool) -> Whole:
@@ -326,7 +312,8 @@ class _TopK:
     kept: tuple[int, ...] = (0, 1)
 
     def __call__(self, program: ImportContext, op: Any) -> list[Sharded]:
-        attributes = _TOP_DEFAULTS | _Tenstorrent("topk", _TOP, self.where).read(program, op)
+        defaults = {a.name: a.default for a in ttir.OPS["topk"].attributes if not a.required}
+        attributes = defaults | _read_attributes(program, op, "topk", self.where)[0]
         (x,), results = program.types_of(op.operands), program.types_of(op.results)
         index_dtype = np.dtype(np.int32) if self.kept == (0,) else results[-1].dtype
 
@@ -341,29 +328,30 @@ class _TopK:
 def _equation(program: ImportContext, op: Any) -> list[Sharded]:
     """Imports an equation that JAX lowers without an op: on whole matrices, distributed over the devices as a batch."""
     assert program.equation is not None
-    number = dict(entries(op.attributes["mhlo.backend_config"]))["index"].value
+    number = nested(op, "mhlo.backend_config")["index"].value
     perform = functools.partial(program.equation, number)
     if len(op.results):
         return _on_shards(program, op, lambda arrays, _: perform(arrays))
     return perform([program.env[v] for v in op.operands])
 
 
+_OF_MHLO = (
+    "mhlo.erf", "mhlo.asin", "mhlo.acos", "mhlo.asinh", "mhlo.acosh", "mhlo.atanh", "mhlo.sinh", "mhlo.cosh",
+    "mhlo.tan",
+)  # fmt: skip
+"""Functions that XLA writes as calls."""
 _TARGETS: dict[str, Whole] = {
     EQUATION: _equation,
     "tt.sharding_constraint": _same,
     OWN_PART: _own_part,
-    "tt.scaled_dot_product_attention": _Tenstorrent(
-        "scaled_dot_product_attention", {"is_causal": _truth, "scale": float, "sliding_window_size": int}
-    ),
-    "tt.fill_cache": _Tenstorrent("fill_cache", {"batch_offset": int}),
-    "tt.update_cache": _Tenstorrent("update_cache", {"batch_offset": int}),
+    **{f"tt.{name}": _OpCall(name) for name in ("scaled_dot_product_attention", "fill_cache", "update_cache")},
     "tenstorrent.gather": _GATHER,
     "tenstorrent.gather_dim": _GATHER,
     "tenstorrent.gelu": _gelu(approximate=False),
     "tenstorrent.gelu_tanh": _gelu(approximate=True),
     "tenstorrent.scaled_dot_product_attention": _attention,
-    "tenstorrent.rms_norm": _Tenstorrent("rms_norm", {"epsilon": float, "normalized_shape": _ints}, COMPOSITE),
-    "tenstorrent.layer_norm": _Tenstorrent("layer_norm", {"epsilon": float, "normalized_shape": _ints}, COMPOSITE),
+    "tenstorrent.rms_norm": _OpCall("rms_norm", COMPOSITE),
+    "tenstorrent.layer_norm": _OpCall("layer_norm", COMPOSITE),
     "tenstorrent.topk": _TopK(),
     "tenstorrent.topk_values": _TopK(kept=(0,)),
     "tenstorrent.topk_indices": _TopK(kept=(1,)),
@@ -372,14 +360,6 @@ _TARGETS: dict[str, Whole] = {
     "SPMDShardToFullShape": _to_full,
     "Sharding": _same,
     "tt.mark_argument": _same,
-    "mhlo.erf": _unary(_lax.erf),
-    "mhlo.asin": _unary(_lax.asin),
-    "mhlo.acos": _unary(_lax.acos),
-    "mhlo.asinh": _unary(_lax.asinh),
-    "mhlo.acosh": _unary(_lax.acosh),
-    "mhlo.atanh": _unary(_lax.atanh),
-    "mhlo.sinh": _unary(_lax.sinh),
-    "mhlo.cosh": _unary(_lax.cosh),
-    "mhlo.tan": _unary(_lax.tan),
+    **{name: _unary(CHLO[name.removeprefix("mhlo.")]) for name in _OF_MHLO},
 }
 OPS: dict[str, Whole] = {"stablehlo.custom_call": _custom_call}

@@ -15,25 +15,26 @@ from jaxmesh.frontends.stablehlo.kept_ops import keep_op
 OPS = OpFamily()
 _lax: Any = jax.lax
 
-_SAME: dict[str, Any] = {
-    "abs": _lax.abs, "add": _lax.add, "and": _lax.bitwise_and, "atan2": _lax.atan2, "cbrt": _lax.cbrt,
-    "ceil": _lax.ceil, "complex": _lax.complex, "cosine": _lax.cos, "count_leading_zeros": _lax.clz,
-    "divide": _lax.div, "exponential": _lax.exp, "exponential_minus_one": _lax.expm1, "floor": _lax.floor,
-    "imag": _lax.imag, "is_finite": _lax.is_finite, "log": _lax.log, "log_plus_one": _lax.log1p,
-    "logistic": _lax.logistic, "maximum": _lax.max, "minimum": _lax.min, "multiply": _lax.mul, "negate": _lax.neg,
-    "not": _lax.bitwise_not, "or": _lax.bitwise_or, "popcnt": _lax.population_count,
-    "real": _lax.real, "remainder": _lax.rem, "rsqrt": _lax.rsqrt, "shift_left": _lax.shift_left,
-    "shift_right_arithmetic": _lax.shift_right_arithmetic, "shift_right_logical": _lax.shift_right_logical,
-    "sign": _lax.sign, "sine": _lax.sin, "sqrt": _lax.sqrt, "subtract": _lax.sub, "tan": _lax.tan,
-    "tanh": _lax.tanh, "xor": _lax.bitwise_xor,
+_STABLEHLO: dict[str, Any] = {
+    name: getattr(_lax, name)
+    for name in (
+        "abs", "add", "atan2", "cbrt", "ceil", "complex", "floor", "imag", "is_finite", "log", "logistic", "real",
+        "rsqrt", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sqrt", "tan", "tanh",
+    )
+} | {
+    "and": _lax.bitwise_and, "cosine": _lax.cos, "count_leading_zeros": _lax.clz, "divide": _lax.div,
+    "exponential": _lax.exp, "exponential_minus_one": _lax.expm1, "log_plus_one": _lax.log1p, "maximum": _lax.max,
+    "minimum": _lax.min, "multiply": _lax.mul, "negate": _lax.neg, "not": _lax.bitwise_not, "or": _lax.bitwise_or,
+    "popcnt": _lax.population_count, "remainder": _lax.rem, "sine": _lax.sin, "subtract": _lax.sub,
+    "xor": _lax.bitwise_xor,
 }  # fmt: skip
-_CHLO: dict[str, Any] = {
-    "acos": _lax.acos, "acosh": _lax.acosh, "asin": _lax.asin, "asinh": _lax.asinh, "atan": _lax.atan,
-    "atanh": _lax.atanh, "bessel_i1e": _lax.bessel_i1e, "conj": _lax.conj, "cosh": _lax.cosh,
-    "digamma": _lax.digamma, "erf": _lax.erf, "erf_inv": _lax.erf_inv, "erfc": _lax.erfc, "lgamma": _lax.lgamma,
-    "next_after": _lax.nextafter, "polygamma": _lax.polygamma, "sinh": _lax.sinh, "square": _lax.square,
-    "tan": _lax.tan, "zeta": _lax.zeta,
-}  # fmt: skip
+CHLO: dict[str, Any] = {
+    name: getattr(_lax, name)
+    for name in (
+        "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "conj", "cosh", "digamma", "erf", "erf_inv",
+        "erfc", "lgamma", "polygamma", "sinh", "square", "tan", "zeta",
+    )
+} | {"next_after": _lax.nextafter}  # fmt: skip
 _COMPARE = {"EQ": _lax.eq, "NE": _lax.ne, "GE": _lax.ge, "GT": _lax.gt, "LE": _lax.le, "LT": _lax.lt}
 _TOTAL_ORDER = "TOTALORDER"
 
@@ -45,7 +46,7 @@ def _plain(fun: Any) -> Meaning:
     return meaning
 
 
-for _dialect, _table in (("stablehlo", _SAME), ("chlo", _CHLO)):
+for _dialect, _table in (("stablehlo", _STABLEHLO), ("chlo", CHLO)):
     for _name, _fun in _table.items():
         OPS.add(f"{_dialect}.{_name}")(_plain(_fun))
 

@@ -11,14 +11,18 @@ from typing import Any
 
 from jax.sharding import AbstractMesh
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo.inline import operations, walk
-from jaxmesh.frontends.stablehlo.shardings import SHARDING
+from jaxmesh.frontends.stablehlo.shardings import SHARDING, over_mesh
 from jaxmesh.jaxprs.gspmd import candidate_meshes, elements, is_manual, spec_of
 
 _ir: Any = ir
+_sdy: Any = sdy
 ANNOTATION = "mhlo.sharding"
+FRONTEND = "mhlo.frontend_attributes"
+"""The attribute with a frontend's strings."""
 _MESH = "mesh"
 ENDS = ("arg_attrs", "res_attrs")
 """The attributes of a function that describe its arguments and its results."""
@@ -124,8 +128,7 @@ def _rewrite(op: Any, mesh: AbstractMesh) -> None:
             "give each result a sharding over mesh axes."
         )
     attributes = [_sharding(t, len(v.type.shape), mesh) for t, v in zip(each, op.results, strict=True)]
-    listed = ", ".join(str(a).removeprefix("#sdy.sharding") for a in attributes)
-    op.attributes[SHARDING] = _ir.Attribute.parse(f"#sdy.sharding_per_value<[{listed}]>")
+    op.attributes[SHARDING] = _sdy.TensorShardingPerValueAttr.get(attributes)
 
 
 def _sharding(text: str, rank: int, mesh: AbstractMesh) -> Any:
@@ -133,5 +136,4 @@ def _sharding(text: str, rank: int, mesh: AbstractMesh) -> Any:
     if len(spec) > rank:
         raise UnsupportedError(f"mhlo.sharding = {text[:100]!r} splits {len(spec)} dims of a value with {rank} dims.")
     axes_of_dims = [(e,) if isinstance(e, str) else tuple(e or ()) for e in (*spec, *[None] * (rank - len(spec)))]
-    dims = ", ".join("{" + ", ".join(f'"{a}"' for a in dim_axes) + "}" for dim_axes in axes_of_dims)
-    return _ir.Attribute.parse(f"#sdy.sharding<@{_MESH}, [{dims}]>")
+    return over_mesh(f"@{_MESH}", tuple(axes_of_dims))

@@ -223,7 +223,7 @@ class Importer:
         self.splits = self.splits or any(map(axes_of, splitting.operands))
 
         def compute(*shards: Any) -> Any:
-            inputs = op, list(shards), splitting.operands, plan.results, splitting.results, plan.shapes
+            inputs = op, list(shards), splitting.operands, plan.results, plan.shapes
             return meaning(ShardedCall(*inputs, self.sizes, self.read, self.body, self.decisions, self.keeps_ops))
 
         computed = self._kept((plan, self.keeps_ops), compute, *xs) if plan.pure else compute(*xs)
@@ -303,9 +303,9 @@ class Importer:
         key = (self.scope, "settled")
         if key not in x.known:
             with self.decisions.at(x.source):
-                self.decisions.collective("all_reduce", x.partial, f"{x.kind} over shards of a reduced dim")
-                sum_up = functools.partial(values.all_reduce, axes=x.partial, kind=x.kind)
-                x.known[key] = Sharded(self._kept(("all_reduce", x.partial, x.kind), sum_up, x.array), x.sharding)
+                self.decisions.reduced(x.partial, f"{x.kind} over shards of a reduced dim")
+                sum_up = functools.partial(values.reduce_over, axes=x.partial, kind=x.kind)
+                x.known[key] = Sharded(self._kept(("reduced", x.partial, x.kind), sum_up, x.array), x.sharding)
         return x.known[key]
 
     def reshard(self, x: Sharded, target: Sharding, why: str) -> Any:
@@ -332,9 +332,9 @@ class Importer:
     def _reduce_scatter(self, x: Sharded, axis: str, dim: int, why: str) -> Any:
         rest = tuple(a for a in x.partial if a != axis)
         with self.decisions.at(x.source):
-            array = values.all_reduce(x.array, rest, x.kind) if rest else x.array
+            array = values.reduce_over(x.array, rest, x.kind) if rest else x.array
             if rest:
-                self.decisions.collective("all_reduce", rest, f"{x.kind} over shards of a reduced dim")
+                self.decisions.reduced(rest, f"{x.kind} over shards of a reduced dim")
             self.decisions.collective("reduce_scatter", (axis,), f"a sum whose dim {dim} is wanted split, {why}")
             return sum_scatter(array, axis, dim)
 

@@ -13,7 +13,7 @@ from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
 from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall
 from jaxmesh.frontends.stablehlo.reductions import body_ops, kind_of, look_through, returned
-from jaxmesh.frontends.stablehlo.values import all_reduce, axis_position
+from jaxmesh.frontends.stablehlo.values import axis_position, reduce_over
 
 OPS = OpFamily()
 _lax: Any = jax.lax
@@ -135,8 +135,8 @@ def _scatter(call: ShardedCall) -> Any:
     scattered_values = _apply(call, target, indices, updates, numbers)
     if not partial:
         return scattered_values
-    call.decisions.collective("all_reduce", partial, "sum of updates, of which each device has a part")
-    total = all_reduce(scattered_values, partial, "sum")
+    call.decisions.reduced(partial, "sum of updates, of which each device has a part")
+    total = reduce_over(scattered_values, partial, "sum")
     every = join_axes([x, total])
     return _lax.add(spread(x, every), spread(total, every))
 

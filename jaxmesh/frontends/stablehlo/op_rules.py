@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from jaxlib.mlir import ir
 
-from jaxmesh.frontends.mlir.attributes import entries
+from jaxmesh.frontends.mlir.attributes import nested
 from jaxmesh.frontends.stablehlo.gspmd import target_of
 from jaxmesh.frontends.stablehlo.inline import COMPOSITE, walk
 from jaxmesh.frontends.stablehlo.shardings import RULE
@@ -125,12 +125,8 @@ def _batch_norm(op: Any, rule: _RuleDraft) -> _RuleDims:
 
 
 def _attribute(op: Any, name: str, default: int) -> int:
-    written = {k: v for where in (COMPOSITE, "mhlo.attributes") for k, v in _entries(op, where)}
+    written = {k: v for where in (COMPOSITE, "mhlo.attributes") for k, v in nested(op, where).items()}
     return int(written[name].value) if name in written else default
-
-
-def _entries(op: Any, where: str) -> Iterator[tuple[str, Any]]:
-    return iter(entries(op.attributes[where]) if where in op.attributes else ())
 
 
 def _attention(op: Any, rule: _RuleDraft) -> _RuleDims | None:

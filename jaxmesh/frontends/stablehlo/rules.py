@@ -7,6 +7,7 @@ and reduced factors as the operands. Factors that would need data of neighbours 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -134,7 +135,7 @@ def _assign(
     decides."""
     for members, axes, size in zip(dims, sharding, shape, strict=True):
         rest = list(axes)
-        product = _product(rule, members)
+        product = math.prod(rule.sizes[factor] for factor in members)
         if not product or size % product:
             continue
         for factor in members:
@@ -147,13 +148,6 @@ def _assign(
                 break
 
 
-def _product(rule: Rule, members: Sequence[int]) -> int:
-    size = 1
-    for factor in members:
-        size *= rule.sizes[factor]
-    return size
-
-
 def _trim(
     rule: Rule, dims: Sequence[tuple[int, ...]], shape: Sequence[int], factors: Factors, sizes: Mapping[str, int]
 ) -> bool:
@@ -161,7 +155,7 @@ def _trim(
     seen: set[str] = set()
     for members, size in zip(dims, shape, strict=True):
         # A dim of adjacent windows is a multiple of their number.
-        product = _product(rule, members)
+        product = math.prod(rule.sizes[factor] for factor in members)
         whole = product > 0 and size % product == 0
         for factor in members:
             axes = factors.get(factor, ())

@@ -65,18 +65,17 @@ def show(sharding: Sharding) -> str:
     return f"P({text})" if axes_of(sharding) else "P()"
 
 
-def divides(shape: Sequence[int], sharding: Sharding, sizes: Mapping[str, int]) -> bool:
-    """Returns True if a sharding splits every dim evenly."""
-    return all(n % count(a, sizes) == 0 for n, a in zip(shape, sharding, strict=True))
-
-
 # --- Shardy's attributes ---------------------------------------------------------------------------------------------
 
 
-def read(attribute: Any, free: Sequence[str] | None = None) -> Sharding:
-    """Reads a `#sdy.sharding` without sub-axes; `free` limits the sharding to some mesh axes."""
-    axes_of_dims = [tuple(a.name for a in _axes(d)) for d in attribute.dimension_shardings]
-    return tuple(tuple(a for a in dim_axes if free is None or a in free) for dim_axes in axes_of_dims)
+def read(attribute: Any) -> Sharding:
+    """Reads a `#sdy.sharding` without sub-axes."""
+    return tuple(tuple(a.name for a in _axes(d)) for d in attribute.dimension_shardings)
+
+
+def listed(op: Any, name: str) -> list[Any]:
+    """Returns the `#sdy.sharding`s of an attribute that lists one for each value."""
+    return [_sdy.TensorShardingAttr(s) for s in _sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings]
 
 
 def _axes(dim: Any) -> list[Any]:
@@ -108,9 +107,13 @@ def read_nearest(
 
 def written(attribute: Any, sharding: Sharding) -> Any:
     """Returns a `#sdy.sharding` over the mesh of another attribute."""
+    return over_mesh(str(_sdy.TensorShardingAttr(attribute).mesh_or_ref), sharding, attribute.context)
+
+
+def over_mesh(mesh: str, sharding: Sharding, context: Any = None) -> Any:
+    """Returns a `#sdy.sharding` over a mesh, such as `@mesh`."""
     dims = ", ".join("{" + ", ".join(f'"{a}"' for a in dim_axes) + "}" for dim_axes in sharding)
-    mesh = str(_sdy.TensorShardingAttr(attribute).mesh_or_ref)
-    return _ir.Attribute.parse(f"#sdy.sharding<{mesh}, [{dims}]>", attribute.context)
+    return _ir.Attribute.parse(f"#sdy.sharding<{mesh}, [{dims}]>", context)
 
 
 def show_attribute(attribute: Any) -> str:
@@ -135,7 +138,7 @@ def per_value(op: Any) -> list[Any] | None:
         return None
     attribute = op.attributes[SHARDING]
     if _sdy.TensorShardingPerValueAttr.isinstance(attribute):
-        return [_sdy.TensorShardingAttr(s) for s in _sdy.TensorShardingPerValueAttr(attribute).shardings]
+        return listed(op, SHARDING)
     return [_sdy.TensorShardingAttr(attribute)]
 
 

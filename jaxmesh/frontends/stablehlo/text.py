@@ -11,7 +11,7 @@ from jax.sharding import AbstractMesh
 from jaxlib.mlir import ir
 
 from jaxmesh.errors import ParseError, UnsupportedError
-from jaxmesh.frontends.mlir.attributes import entries
+from jaxmesh.frontends.mlir.attributes import entries, nested
 from jaxmesh.frontends.mlir.module import Function, boundary_attributes, check_sizes, line_of
 from jaxmesh.frontends.stablehlo import gspmd
 from jaxmesh.frontends.stablehlo.inline import operations, walk
@@ -26,7 +26,6 @@ _OWN = ("stablehlo.", "chlo.", "sdy.")
 _SHARED = "arith.constant"
 """An op that counts as StableHLO in a module without other ops."""
 _THEIRS = ("ttir.", "ttnn.")
-_FRONTEND = "mhlo.frontend_attributes"
 _SHARDING = "xla.sdy.sharding"
 _HIDDEN = ("xla.sdy.meshes", _SHARDING, "xla.sdy.sharding_rule")
 _CONSTRAINTS = ("Sharding", "tt.sharding_constraint")
@@ -143,7 +142,7 @@ def _take_constraints(module: Any) -> list[str]:
     """Returns the shardings that calls request in strings, which XLA's pass would lose; empty for other calls."""
     texts: list[str] = []
     for op in _constraints(module):
-        attributes = dict(entries(op.attributes[_FRONTEND])) if _FRONTEND in op.attributes else {}
+        attributes = nested(op, gspmd.FRONTEND)
         texts.append(_unquoted(attributes[_SHARDING]) if _SHARDING in attributes else "")
     return texts
 
@@ -170,7 +169,7 @@ def _check_strings(module: Any, function: Function) -> None:
     """Checks that the strings contain attributes; the pass ignores or crashes on any other string."""
     for op in (module, *walk(module)):
         dicts = [op.attributes, *(d for end in gspmd.ENDS if end in op.attributes for d in op.attributes[end])]
-        for hidden in [dict(entries(r)).get(_FRONTEND) for r in dicts]:
+        for hidden in [dict(entries(r)).get(gspmd.FRONTEND) for r in dicts]:
             for name, attribute in entries(hidden or {}):
                 if name in _HIDDEN:
                     _check_string(name, attribute, f"line {max(line_of(op, function.piece), 1)}: {op.name}")

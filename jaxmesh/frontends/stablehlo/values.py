@@ -50,13 +50,13 @@ def axis_position(axes: Sequence[str], sizes: Mapping[str, int]) -> Any:
     return np.int32(0) if position is None else position
 
 
-def all_reduce(x: Any, axes: Sequence[str], kind: str) -> Any:
+def reduce_over(x: Any, axes: Sequence[str], kind: str) -> Any:
     """Reduces a value over mesh axes; the result is replicated along them."""
     names = tuple(axes)
     x = spread(x, names)
     small = x.dtype == np.bool_ or (jnp.issubdtype(x.dtype, jnp.integer) and jnp.iinfo(x.dtype).bits < 8)
     if small:
-        wide = all_reduce(_lax.convert_element_type(x, np.int32), names, _OF_BOOLS.get(kind, kind))
+        wide = reduce_over(_lax.convert_element_type(x, np.int32), names, _OF_BOOLS.get(kind, kind))
         return _lax.convert_element_type(wide, x.dtype)
     match kind:
         case "sum":

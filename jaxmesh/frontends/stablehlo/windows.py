@@ -15,12 +15,11 @@ from jaxmesh.frontends.jax.retype import join_axes, spread
 from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall, enum_of
 from jaxmesh.frontends.stablehlo.reductions import body_ops, constant_of, is_identity, kind_of, precision_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding, count
+from jaxmesh.frontends.stablehlo.values import COMBINE
 
 OPS = OpFamily()
 _lax: Any = jax.lax
 _hlo: Any = stablehlo
-_COMBINE = {"sum": _lax.add, "max": _lax.max, "min": _lax.min, "prod": _lax.mul, "and": _lax.bitwise_and,
-            "or": _lax.bitwise_or}  # fmt: skip
 
 
 def _pairs(value: Any, rank: int) -> list[tuple[int, int]]:
@@ -105,9 +104,9 @@ def _reduce_window(call: ShardedCall) -> Any:
         if cumulative is not None:
             return cumulative
         # With a NumPy start, JAX recognises the identity, and the reduction is differentiable.
-        return _lax.reduce_window(x, np.asarray(start, x.dtype)[()], _COMBINE[kind], *window)
+        return _lax.reduce_window(x, np.asarray(start, x.dtype)[()], COMBINE[kind], *window)
     axes = join_axes(call.operands)
-    return _lax.reduce_window(spread(x, axes), spread(call.operands[1], axes), _COMBINE[kind], *window)
+    return _lax.reduce_window(spread(x, axes), spread(call.operands[1], axes), COMBINE[kind], *window)
 
 
 _CUMULATIVE = {"sum": _lax.cumsum, "max": _lax.cummax, "min": _lax.cummin, "prod": _lax.cumprod}

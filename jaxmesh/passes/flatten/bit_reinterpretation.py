@@ -16,7 +16,7 @@ from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.decompositions import Params
-from jaxmesh.passes.flatten.float_bits import cut, look_up, to_bits
+from jaxmesh.passes.flatten.float_bits import cut, from_bits, to_bits
 from jaxmesh.passes.flatten.index_arithmetic import is_float, is_integer, width
 from jaxmesh.passes.rules import Rules
 
@@ -40,7 +40,8 @@ def _bitcast(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value | Sequence[Valu
             return b.composed(_split if width(old) > width(dtype) else _join, [x], {"new_dtype": dtype})
     has_words = old.itemsize == dtype.itemsize and 8 * old.itemsize in (16, 32)
     if is_float(old) and is_integer(dtype) and has_words:
-        bits = b.cast(b.cast(to_bits(b, x), f"uint{8 * old.itemsize}"), dtype)
+        (words,) = b.composed(to_bits, [x], {})
+        bits = b.cast(b.cast(words, f"uint{8 * old.itemsize}"), dtype)
         b.floats[bits] = x
         return bits
     if not (is_integer(old) and is_float(dtype) and has_words):
@@ -79,7 +80,7 @@ def _known_float(b: Builder, x: Value, kind: np.dtype[np.generic]) -> Value | No
             continue
         cleared = (~int(number) & 0xFFFFFFFF).bit_length()
         if int(number) & 0xFFFFFFFF == 0xFFFFFFFF >> cleared << cleared and 0 < cleared < 23 and b.dtype(part) == kind:
-            return cut(b, part, cleared)
+            return b.composed(cut, [part], {"bits": cleared})[0]
     return None
 
 
@@ -89,27 +90,7 @@ def _float(b: Builder, x: Value, dtype: np.dtype[Any]) -> Value:
     fraction = _in_one_to_two(b, x, mantissa, bias)
     if fraction is not None:
         return b.cast(b.with_number("add", fraction, 1), dtype)
-    parts = b.composed(_fields, [x], {"dtype": dtype})
-    powers = [2.0 ** (max(e, 1) - bias) for e in range(2 * bias + 1)]
-    (result,) = b.composed(_assemble, [*parts, look_up(b, parts[1], [*powers, np.inf])], {"dtype": dtype})
-    return result
-
-
-def _fields(params: Params, x: Any) -> Any:
-    """Returns the sign bit, the exponent field and the fraction of floats, from bits."""
-    info, word = _jnp.finfo(params["dtype"]), x.astype(_jnp.uint32)
-    mantissa = int(info.nmant)
-    # Integers of fewer than 32 bits are computed in 32, where TTIR's ops on bits work.
-    exponent = word >> mantissa & (1 << int(info.bits) - 1 - mantissa) - 1
-    fraction = (word & (1 << mantissa) - 1).astype(_FLOAT) * 2.0**-mantissa
-    return word >> int(info.bits) - 1, exponent.astype(_jnp.int32), fraction
-
-
-def _assemble(params: Params, sign: Any, exponent: Any, fraction: Any, power: Any) -> Any:
-    last = 2 * int(_jnp.finfo(params["dtype"]).maxexp) - 1
-    size = (_jnp.where(exponent != 0, _FLOAT.type(1), _FLOAT.type(0)) + fraction) * power
-    size = _jnp.where((exponent == last) & (fraction != 0), _jnp.nan, size)
-    return _jnp.where(sign != 0, -size, size).astype(params["dtype"])
+    return b.composed(from_bits, [x], {"dtype": dtype})[0]
 
 
 def _in_one_to_two(b: Builder, x: Value, mantissa: int, bias: int) -> Value | None:
@@ -126,8 +107,4 @@ def _in_one_to_two(b: Builder, x: Value, mantissa: int, bias: int) -> Value | No
     _, by = shift.used
     if b.fill(by) != 8 * b.dtype(x).itemsize - mantissa:
         return None
-    return _fraction(b, first, mantissa)
-
-
-def _fraction(b: Builder, x: Value, mantissa: int) -> Value:
-    return b.with_number("multiply", b.cast(x, _FLOAT), 2.0**-mantissa)
+    return b.with_number("multiply", b.cast(first, _FLOAT), 2.0**-mantissa)

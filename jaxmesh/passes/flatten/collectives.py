@@ -17,7 +17,7 @@ import numpy as np
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs import remarks
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.jaxprs.primitives import RETYPES
+from jaxmesh.jaxprs.primitives import COLLECTIVES, RETYPES
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.rules import Rules
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE
@@ -108,9 +108,10 @@ def _note_axes(b: Builder, op: str, names: Sequence[str]) -> None:
 @RULES.add("psum", "psum2", "psum_invariant")
 def _psum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     # Never folded: equal values are added, too.
-    _note_axes(b, "all_reduce", _names(eqn, eqn.params["axes"]))
-    for name in _several(b, _names(eqn, eqn.params["axes"])):
-        xs = [b.same("all_reduce", [x], reduce_type="sum", cluster_axis=_cluster(b, name)) for x in xs]
+    op, names = COLLECTIVES[eqn.primitive.name], _names(eqn, eqn.params["axes"])
+    _note_axes(b, op, names)
+    for name in _several(b, names):
+        xs = [b.same(op, [x], reduce_type="sum", cluster_axis=_cluster(b, name)) for x in xs]
     return xs
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.primitives import COMBINES
 from jaxmesh.passes.def_use import Array
 from jaxmesh.passes.rules import Rules
 
@@ -101,15 +102,8 @@ def _integer_pow(eqn: Eqn, xs: Sequence[Array]) -> Array:
     return np.power(xs[0], np.asarray(abs(eqn.params["y"]), xs[0].dtype))
 
 
-REDUCTIONS: Mapping[str, Any] = {
-    "reduce_sum": np.add, "reduce_prod": np.multiply, "reduce_max": np.maximum, "reduce_min": np.minimum,
-    "reduce_and": np.bitwise_and, "reduce_or": np.bitwise_or, "reduce_xor": np.bitwise_xor,
-}  # fmt: skip
-"""By the primitive's name."""
-
-
 def _reduction(function: Any) -> Fold:
     return lambda eqn, xs: function.reduce(xs[0], axis=eqn.params["axes"], dtype=xs[0].dtype)
 
 
-FOLDS.update({name: _reduction(function) for name, function in REDUCTIONS.items()})
+FOLDS.update({f"reduce_{kind}": _reduction(ELEMENTWISE[name]) for name, kind in COMBINES.items()})

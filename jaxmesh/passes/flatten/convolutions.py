@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,26 +12,23 @@ from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.pad import pad_tensor
+from jaxmesh.passes.flatten.reduce_window import Window, windows_of
 from jaxmesh.passes.flatten.shapes import reverse
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
+_POINT = Window(1, 1, 0, 0)
+"""The window of a dim of one element."""
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
-    """The movement of a window over the spatial dims."""
+class _Filter:
+    """The weight of a convolution, (outputs, inputs of a group, spatial dims), and the windows of its spatial dims."""
 
-    strides: Shape
-    padding: tuple[tuple[int, int], ...]
-    spread: Shape
-    dilation: Shape
+    weight: Value
+    windows: Sequence[Window]
     groups: int
-
-    def last(self, count: int) -> Windows:
-        """Returns the same for the last dims only."""
-        strides, padding, spread, dilation = self.strides, self.padding, self.spread, self.dilation
-        return Windows(strides[-count:], padding[-count:], spread[-count:], dilation[-count:], self.groups)
+    dtype: np.dtype[Any]
 
 
 @RULES.add("conv_general_dilated")
@@ -41,18 +38,17 @@ def _convolution(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     numbers: Any = p["dimension_numbers"]
     if 0 in (*shape, *b.shape(xs[0]), *b.shape(xs[1])):
         return b.full(shape, 0, dtype)
-    # (batch, spatial dims, features) and (outputs, inputs of a group, spatial dims).
+    # (batch, spatial dims, features)
     x = b.permute(xs[0], (numbers.lhs_spec[0], *numbers.lhs_spec[2:], numbers.lhs_spec[1]))
     weight = b.permute(xs[1], numbers.rhs_spec)
-    groups, padding = p["feature_group_count"], tuple((int(low), int(high)) for low, high in p["padding"])
+    groups = p["feature_group_count"]
     if p["batch_group_count"] > 1:
         groups = p["batch_group_count"]
         x = _batches_as_features(b, x, groups)
-    windows = Windows(
-        tuple(p["window_strides"]), padding, tuple(p["lhs_dilation"]), tuple(p["rhs_dilation"]), int(groups)
-    )
+    moves = {"window_dilation": p["rhs_dilation"], "base_dilation": p["lhs_dilation"], **p}
+    windows = windows_of({"window_dimensions": b.shape(weight)[2:], **moves})
     spec: Shape = tuple(numbers.out_spec)
-    made = _convolve(b, x, weight, windows, [shape[d] for d in spec[2:]], dtype)
+    made = _convolve(b, x, _Filter(weight, windows, int(groups), dtype), [shape[d] for d in spec[2:]])
     order = (spec[0], *spec[2:], spec[1])
     return b.permute(made, [order.index(d) for d in range(len(order))])
 
@@ -66,60 +62,56 @@ def _batches_as_features(b: Builder, x: Value, groups: int) -> Value:
     return b.reshape(together, (batch // groups, *space, groups * features))
 
 
-def _convolve(
-    b: Builder, x: Value, weight: Value, windows: Windows, space: Sequence[int], dtype: np.dtype[Any]
-) -> Value:
+def _convolve(b: Builder, x: Value, kernel: _Filter, space: Sequence[int]) -> Value:
     """Builds a convolution to the sizes `space`; takes more than two spatial dims one by one from the front."""
-    rank = len(windows.strides)
-    if rank < 2:
-        return _lift(b, x, weight, windows, space, dtype)
-    if rank == 2:
-        return _image(b, x, weight, windows, space, dtype)
+    if len(kernel.windows) < 2:
+        return _lift(b, x, kernel, space)
+    if len(kernel.windows) == 2:
+        return _image(b, x, kernel, space)
+    window, *others = kernel.windows
     # Spread and padded along the first; then each depth of the window makes images, which add up.
-    first = [(0, 0, 0), (*windows.padding[0], windows.spread[0] - 1), *[(0, 0, 0)] * rank]
-    x = pad_tensor(b, x, 0, first)
-    step, count, total = windows.strides[0], space[0], None
-    for depth in range(b.shape(weight)[2]):
-        begin = depth * windows.dilation[0]
-        piece = b.piece(x, 1, begin, begin + (count - 1) * step + 1, step)
+    edges = [(0, 0, 0), (window.low, window.high, window.spread - 1), *[(0, 0, 0)] * (len(others) + 1)]
+    x = pad_tensor(b, x, 0, edges)
+    count, total = space[0], None
+    outs, inputs, _, *sizes = b.shape(kernel.weight)
+    for depth in range(window.size):
+        begin = depth * window.dilation
+        piece = b.piece(x, 1, begin, begin + (count - 1) * window.stride + 1, window.stride)
         batch, _, *rest = b.shape(piece)
-        kernel = b.piece(weight, 2, depth, depth + 1)
-        kernel = b.reshape(kernel, (*b.shape(weight)[:2], *b.shape(weight)[3:]))
-        made = _convolve(b, b.reshape(piece, (batch * count, *rest)), kernel, windows.last(rank - 1), space[1:], dtype)
+        weight = b.reshape(b.piece(kernel.weight, 2, depth, depth + 1), (outs, inputs, *sizes))
+        images = b.reshape(piece, (batch * count, *rest))
+        made = _convolve(b, images, replace(kernel, weight=weight, windows=others), space[1:])
         total = made if total is None else b.same("add", [total, made])
     assert total is not None
     return b.reshape(total, (b.shape(x)[0], count, *b.shape(total)[1:]))
 
 
-def _lift(b: Builder, x: Value, weight: Value, windows: Windows, space: Sequence[int], dtype: np.dtype[Any]) -> Value:
+def _lift(b: Builder, x: Value, kernel: _Filter, space: Sequence[int]) -> Value:
     """Builds a convolution over fewer than two spatial dims, as images of height 1."""
-    more = 2 - len(windows.strides)
+    more = 2 - len(kernel.windows)
     batch, *sizes, features = b.shape(x)
-    outs, inputs, *kernel = b.shape(weight)
+    outs, inputs, *lengths = b.shape(kernel.weight)
     ones = (1,) * more
-    wide = Windows(
-        ones + windows.strides, ((0, 0),) * more + windows.padding, ones + windows.spread, ones + windows.dilation,
-        windows.groups,
-    )  # fmt: skip
     image = b.reshape(x, (batch, *ones, *sizes, features))
-    made = _image(b, image, b.reshape(weight, (outs, inputs, *ones, *kernel)), wide, [*ones, *space], dtype)
-    return b.reshape(made, (batch, *space, outs))
+    weight = b.reshape(kernel.weight, (outs, inputs, *ones, *lengths))
+    wide = replace(kernel, weight=weight, windows=[*[_POINT] * more, *kernel.windows])
+    return b.reshape(_image(b, image, wide, [*ones, *space]), (batch, *space, outs))
 
 
-def _image(b: Builder, x: Value, weight: Value, windows: Windows, space: Sequence[int], dtype: np.dtype[Any]) -> Value:
-    shape = (b.shape(x)[0], *space, b.shape(weight)[0])
-    if any(n > 1 for n in windows.spread):
-        extra = _output_padding(b, weight, windows)
+def _image(b: Builder, x: Value, kernel: _Filter, space: Sequence[int]) -> Value:
+    windows = kernel.windows
+    shape = (b.shape(x)[0], *space, b.shape(kernel.weight)[0])
+    if any(w.spread > 1 for w in windows):
+        extra = _output_padding(windows)
         if extra is not None:
-            return _transpose(b, x, weight, windows, extra, shape, dtype)
-    outside = [(max(low, 0), max(high, 0)) for low, high in windows.padding]
-    if any(n > 1 for n in windows.spread) or any(min(edge) < 0 for edge in windows.padding):
-        amounts = [(*e, n - 1) for e, n in zip(windows.padding, windows.spread, strict=True)]
-        x = pad_tensor(b, x, 0, [(0, 0, 0), *amounts, (0, 0, 0)])
+            return _transpose(b, x, kernel, extra, shape)
+    outside = [(max(w.low, 0), max(w.high, 0)) for w in windows]
+    if any(w.spread > 1 or min(w.low, w.high) < 0 for w in windows):
+        x = pad_tensor(b, x, 0, [(0, 0, 0), *((w.low, w.high, w.spread - 1) for w in windows), (0, 0, 0)])
         outside = [(0, 0), (0, 0)]
     return b.op(
-        "conv2d", [x, weight], shape, dtype, stride=windows.strides, padding=_edges(outside), dilation=windows.dilation,
-        groups=windows.groups,
+        "conv2d", [x, kernel.weight], shape, kernel.dtype, stride=tuple(w.stride for w in windows),
+        padding=_edges(outside), dilation=tuple(w.dilation for w in windows), groups=kernel.groups,
     )  # fmt: skip
 
 
@@ -129,36 +121,21 @@ def _edges(edges: Sequence[tuple[int, int]]) -> Shape:
     return top, left, bottom, right
 
 
-def _reach(b: Builder, weight: Value, windows: Windows) -> list[int]:
-    return [d * (k - 1) for d, k in zip(windows.dilation, b.shape(weight)[2:], strict=True)]
-
-
-def _output_padding(b: Builder, weight: Value, windows: Windows) -> Shape | None:
+def _output_padding(windows: Sequence[Window]) -> Shape | None:
     """Returns the output padding of the equivalent transposed convolution, or None."""
-    if any(n > 1 for n in windows.strides):
-        return None
-    extra: list[int] = []
-    for reach, (low, high), spread in zip(_reach(b, weight, windows), windows.padding, windows.spread, strict=True):
-        more = max(high - reach, 0)
-        if low > reach or more >= max(spread, 1):
-            return None
-        extra.append(more)
-    return tuple(extra)
+    extra = tuple(max(w.high - w.reach + 1, 0) for w in windows)
+    fits = all(w.stride == 1 and w.low < w.reach and n < max(w.spread, 1) for w, n in zip(windows, extra, strict=True))
+    return extra if fits else None
 
 
-def _transpose(
-    b: Builder, x: Value, weight: Value, windows: Windows, extra: Shape, shape: Shape, dtype: np.dtype[Any]
-) -> Value:
+def _transpose(b: Builder, x: Value, kernel: _Filter, extra: Shape, shape: Shape) -> Value:
     """Returns the transpose of a strided convolution; its weight is (inputs, outputs of a group), not reversed."""
-    outs, inputs, *kernel = b.shape(weight)
-    groups = windows.groups
-    apart = b.reshape(reverse(b, weight, (2, 3)), (groups, outs // groups, inputs, *kernel))
-    turned = b.reshape(b.permute(apart, (0, 2, 1, 3, 4)), (groups * inputs, outs // groups, *kernel))
-    edges = [
-        (reach - low, reach - high + more)
-        for reach, (low, high), more in zip(_reach(b, weight, windows), windows.padding, extra, strict=True)
-    ]
+    outs, inputs, *lengths = b.shape(kernel.weight)
+    groups, windows = kernel.groups, kernel.windows
+    apart = b.reshape(reverse(b, kernel.weight, (2, 3)), (groups, outs // groups, inputs, *lengths))
+    turned = b.reshape(b.permute(apart, (0, 2, 1, 3, 4)), (groups * inputs, outs // groups, *lengths))
+    edges = [(w.reach - 1 - w.low, w.reach - 1 - w.high + n) for w, n in zip(windows, extra, strict=True)]
     return b.op(
-        "conv_transpose2d", [x, turned], shape, dtype, stride=windows.spread, padding=_edges(edges),
-        output_padding=extra, dilation=windows.dilation, groups=groups,
+        "conv_transpose2d", [x, turned], shape, kernel.dtype, stride=tuple(w.spread for w in windows),
+        padding=_edges(edges), output_padding=extra, dilation=tuple(w.dilation for w in windows), groups=groups,
     )  # fmt: skip

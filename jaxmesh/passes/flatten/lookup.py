@@ -29,11 +29,6 @@ class Numbers:
         self.index_batching = tuple(map(int, given.start_indices_batching_dims))
 
 
-def along(b: Builder, x: Value, index: Value, dim: int) -> Value:
-    """Gathers along a dim the elements of `x` at each entry of an index in range."""
-    return b.op("gather", [x, index], b.shape(index), b.dtype(x), dim=dim)
-
-
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """A tensor as a matrix.
@@ -92,7 +87,7 @@ def _look_up(b: Builder, table: Value, numbers: Value) -> Value:
     """Returns the rows of these numbers."""
     (count,), (rows, width) = b.shape(numbers), b.shape(table)
     if width == 1:
-        return along(b, b.reshape(table, (1, rows)), b.reshape(numbers, (1, count)), 1)
+        return b.gather(b.reshape(table, (1, rows)), b.reshape(numbers, (1, count)), 1)
     return b.op("embedding", [numbers, table], (count, width), b.dtype(table))
 
 

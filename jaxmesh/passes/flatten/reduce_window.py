@@ -9,10 +9,11 @@ from typing import Any
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.primitives import COMBINES
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.index_arithmetic import is_float
 from jaxmesh.passes.flatten.pad import pad_tensor
-from jaxmesh.passes.flatten.reductions import COMBINES, combine, combining, identity, reduce_dims
+from jaxmesh.passes.flatten.reductions import combine, combining, identity, reduce_dims
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()

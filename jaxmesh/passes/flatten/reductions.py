@@ -12,30 +12,20 @@ import numpy as np
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.primitives import COMBINES
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
+from jaxmesh.passes.flatten.elementwise import BINARY
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
 
 _jnp: Any = jax.numpy
-KINDS: Mapping[str, str] = {
-    "reduce_sum": "sum", "reduce_prod": "prod", "reduce_max": "max", "reduce_min": "min",
-    "reduce_and": "and", "reduce_or": "or", "reduce_xor": "xor",
-}  # fmt: skip
-"""The reduction of each primitive."""
-
 _OF_BOOLS: Mapping[str, str] = {
     "max": "reduce_or", "min": "reduce_and", "and": "reduce_and", "or": "reduce_or", "sum": "reduce_or",
     "prod": "reduce_and",
 }  # fmt: skip
-COMBINES: Mapping[str, str] = {
-    "add": "sum", "mul": "prod", "max": "max", "min": "min", "and": "and", "or": "or", "xor": "xor",
-}  # fmt: skip
-"""The reduction by each primitive of two operands."""
-_PAIRS: Mapping[str, str] = {
-    "sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum",
-    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
-}  # fmt: skip
+PAIRS: Mapping[str, str] = {kind: BINARY[primitive] for primitive, kind in COMBINES.items()}
+"""The operation of two operands that each reduction repeats."""
 _BOOL_PAIRS: Mapping[str, str] = {
     "sum": "logical_or", "prod": "logical_and", "max": "logical_or", "min": "logical_and",
     "and": "logical_and", "or": "logical_or", "xor": "logical_xor",
@@ -63,7 +53,7 @@ def identity(kind: str, dtype: np.dtype[Any]) -> float | int:
 
 def combine(b: Builder, kind: str, x: Value, y: Value) -> Value:
     """Combines two tensors of one type, element by element."""
-    names = _BOOL_PAIRS if b.dtype(x).kind == "b" else _PAIRS
+    names = _BOOL_PAIRS if b.dtype(x).kind == "b" else PAIRS
     return b.same(names[kind], [x, y])
 
 
@@ -101,7 +91,7 @@ def _reduction(kind: str) -> Rule:
     return lambda b, eqn, xs: reduce_dims(b, kind, xs[0], eqn.params["axes"])
 
 
-RULES.update({primitive: _reduction(kind) for primitive, kind in KINDS.items()})
+RULES.update({f"reduce_{kind}": _reduction(kind) for kind in PAIRS})
 
 
 def combining(jaxpr: Any) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from jaxmesh.passes.flatten.index_arithmetic import (
     reshape,
     select,
 )
+from jaxmesh.passes.flatten.reductions import PAIRS
 from jaxmesh.passes.flatten.slicing_and_gather import in_range, update_slice
 from jaxmesh.passes.rules import Rules
 
@@ -39,7 +40,6 @@ KINDS = {
     "scatter-sub": "sum",
 }  # fmt: skip
 """The reduce type by primitive; None replaces."""
-_COMBINE = {"sum": "add", "prod": "multiply", "min": "minimum", "max": "maximum"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def _scatter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 def _combine(b: Builder, kind: str | None, old: Value, new: Value) -> Value:
     """Combines old elements with new ones; operands broadcast to each other."""
-    return new if kind is None else b.binary(_COMBINE[kind], old, new)
+    return new if kind is None else b.binary(PAIRS[kind], old, new)
 
 
 # --- one window ------------------------------------------------------------------------------------------------------
@@ -147,19 +147,15 @@ def _one_row(b: Builder, s: _Scatter) -> Value | None:
 def _inside(b: Builder, s: _Scatter) -> _Scatter:
     """Returns the scatter with indices known to be inside, clamped if the mode clips."""
     if not s.mapped:
-        return _with(s, s.index)
+        return replace(s, drops=False)
     shape, sizes = b.shape(s.x), s.sizes(b)
     most = [shape[d] - sizes[d] for d in s.mapped]
     constant = known(b, s.index)
     if constant is not None and ((constant >= 0) & (constant <= np.array(most))).all():
-        return _with(s, s.index)
+        return replace(s, drops=False)
     if s.drops:
         return s
-    return _with(s, clamp_indices(b, s.index, most[0] if len(most) == 1 else most))
-
-
-def _with(s: _Scatter, index: Value) -> _Scatter:
-    return _Scatter(s.x, index, s.new, s.kind, s.mapped, s.inserted, s.batching, s.index_batching, s.window, False)
+    return replace(s, index=clamp_indices(b, s.index, most[0] if len(most) == 1 else most), drops=False)
 
 
 def _many(b: Builder, s: _Scatter, line: str) -> Value:

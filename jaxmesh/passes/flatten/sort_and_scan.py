@@ -14,7 +14,7 @@ from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.decompositions import Function, Params, decomposed
 from jaxmesh.passes.flatten.index_arithmetic import INDEX, is_float
-from jaxmesh.passes.flatten.lookup import along
+from jaxmesh.passes.flatten.shapes import reverse
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
@@ -35,9 +35,9 @@ def _sort(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     values, order = _sort_pairs(b, xs[keys - 1], dim)
     # From the last key to the first: what is equal keeps the order of the keys behind it.
     for key in reversed(xs[: keys - 1]):
-        values, step = _sort_pairs(b, along(b, key, order, dim), dim)
-        order = along(b, order, step, dim)
-    return [values if i == 0 else order if _counts(b, x, dim) else along(b, x, order, dim) for i, x in enumerate(xs)]
+        values, step = _sort_pairs(b, b.gather(key, order, dim), dim)
+        order = b.gather(order, step, dim)
+    return [values if i == 0 else order if _counts(b, x, dim) else b.gather(x, order, dim) for i, x in enumerate(xs)]
 
 
 def _sort_pairs(b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
@@ -158,16 +158,12 @@ def _expand(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 # --- cumulative ------------------------------------------------------------------------------------------------------
 
 
-def _reverse(b: Builder, x: Value, dim: int) -> Value:
-    return b.same("reverse", [x], dimensions=(dim,))
-
-
 @RULES.add("cumsum")
 def _cumsum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     (x,), dim = xs, int(eqn.params["axis"])
     if not eqn.params["reverse"]:
         return b.same("cumsum", [x], dim=dim)
-    return _reverse(b, b.same("cumsum", [_reverse(b, x, dim)], dim=dim), dim)
+    return reverse(b, b.same("cumsum", [reverse(b, x, (dim,))], dim=dim), (dim,))
 
 
 def _log_add_exp(x: Any, y: Any) -> Any:

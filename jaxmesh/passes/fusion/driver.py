@@ -48,7 +48,7 @@ FUSIONS = (
     Fusion(linear, ("add",), ("matmul",)),
     Fusion(norms.shifted_norm, ("add",), _NORMS),
     Fusion(activations.relu, ("maximum",), ("maximum",)),
-    Fusion(norms.narrow, ("typecast",), (*_NORMS, "exp", "softmax")),
+    Fusion(norms.narrow, ("typecast",), _NORMS),
 )
 """Tried in this order."""
 

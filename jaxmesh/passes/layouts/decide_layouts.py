@@ -46,7 +46,6 @@ def decide_layouts(program: Program, strict: bool = True) -> Program:
 
 
 _INT16, _INT32 = np.dtype(np.int16), np.dtype(np.int32)
-_SUMS = frozenset({"ttnn.all_reduce", "ttnn.reduce_scatter"})
 
 
 def _without_int16(program: Program) -> Program:
@@ -56,7 +55,7 @@ def _without_int16(program: Program) -> Program:
     """
     types = program.types
     ports = [p.value for p in (*program.arguments, *program.results)]
-    sums = [v for op in program.ops if op.name in _SUMS for v in op.results]
+    sums = [v for op in program.ops if has_trait(op.name, Trait.REDUCES) for v in op.results]
     if all(t.dtype != _INT16 for t in types) or any(types[v].dtype == _INT16 for v in (*ports, *sums)):
         return program
     types = [replace(t, dtype=_INT32) if t.dtype == _INT16 else t for t in types]

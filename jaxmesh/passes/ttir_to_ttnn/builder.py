@@ -217,7 +217,3 @@ class Ops(FlatBuilder):
         shape = [low + n + high for n, (low, high) in zip(self.shape(x), padding, strict=True)]
         flat = tuple(n for pair in padding for n in pair)
         return self.op("pad", [x], shape, self.dtype(x), padding=flat, value=as_number(0, self.dtype(x)))
-
-    def gather(self, x: Value, index: Value, dim: int) -> Value:
-        """Gathers elements along a dim, by an index of the shape of the result."""
-        return self.op("gather", [x, index], self.shape(index), self.dtype(x), dim=dim)

@@ -31,6 +31,7 @@ from jaxmesh.jaxprs.caches import is_staged
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.coordination import publish_and_read
 from jaxmesh.jaxprs.primitives import COLLECTIVES
+from jaxmesh.jaxprs.tracing_state import set_within
 from jaxmesh.runtime.distributed.collectives import agree, digest
 
 _MOVES = COLLECTIVES.keys() | {p.name for p in PRIMITIVES}
@@ -66,16 +67,14 @@ def synchronised_launch(mesh: Any) -> Generator[bool]:
     if start is None:
         yield False
         return
-    token = _start.set(start)
+    # Other failures do not count, so an error that only one process catches does not shift sequence numbers.
     try:
-        yield True
+        with set_within(_start, start):
+            yield True
         _starts[start.members] += 1
     except ProcessMismatchError:
         _starts[start.members] += 1
         raise
-    finally:
-        # Other failures do not count, so an error that only one process catches does not shift sequence numbers.
-        _start.reset(token)
 
 
 def _starting(mesh: Any) -> _Launch | None:
