@@ -71,18 +71,6 @@ def _opaque(name: str, call: Call) -> Any:
     return opaque_p.bind(*vary_together(*operands), name=name, results=call.results)
 
 
-def promoted_composite(attributes: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Returns the op of TTNN that a composite stands for; `has_x` tells if the optional operand `x` is there."""
-    name = f"ttnn.{attributes['composite_name']}"
-    given: Mapping[str, Any] = attributes.get("composite_attributes", {})
-    kept = {k: v for k, v in given.items() if not k.startswith("has_")}
-    definition = OPS[name]
-    if definition.groups is not None:
-        there = (not n.endswith("?") or given.get(f"has_{n[:-1]}", False) for n in definition.operand_names)
-        kept["operandSegmentSizes"] = tuple(map(int, there))
-    return name, kept
-
-
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
