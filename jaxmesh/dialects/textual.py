@@ -17,7 +17,7 @@ import jax
 
 from jaxmesh.dialects.op import Arity, Attribute, Call, Form, Kind, OpDef, Trait, Write, need
 from jaxmesh.dialects.textual_calls import CALLS, PrintedCalls
-from jaxmesh.dialects.ttir import shapes
+from jaxmesh.dialects.ttir import elementwise, shapes
 from jaxmesh.dialects.ttir.helpers import check_dim, jnp, lax, vary_together
 from jaxmesh.dialects.ttnn.data_types import ANY
 from jaxmesh.dialects.ttnn.forms import Forms, Gives, Takes
@@ -175,9 +175,18 @@ for _dialect, _form in _DIM_FORMS.items():
     ):
         _add(OpDef(_dialect, _name, (1, 1), _attributes, _meaning, casts=True, traits=frozenset({Trait.TEXTUAL})))
 
-# TTIR's has the same operands.
-OPS["ttnn.slice_dynamic"] = replace(
-    OPS["ttnn.slice_dynamic"],
-    meaning=shapes.OPS["slice_dynamic"].meaning,
-    traits=frozenset({Trait.TEXTUAL, Trait.MOVES}),
-)
+
+def _pow_scalar(call: Call) -> Any:
+    (x,) = call.operands
+    return elementwise.OPS["pow"].meaning(replace(call, operands=(x, jnp.asarray(call["rhs"], x.dtype))))
+
+
+_MEANINGS: Mapping[str, tuple[Any, Trait | None]] = {
+    "slice_dynamic": (shapes.OPS["slice_dynamic"].meaning, Trait.MOVES),
+    "clamp_tensor": (elementwise.OPS["clamp_tensor"].meaning, None),
+    "pow_scalar": (_pow_scalar, None),
+}
+"""The meanings of operations of TTNN that the table describes, with a trait."""
+for _name, (_meaning, _trait) in _MEANINGS.items():
+    _traits = frozenset({Trait.TEXTUAL, _trait} if _trait else {Trait.TEXTUAL})
+    OPS[f"ttnn.{_name}"] = replace(OPS[f"ttnn.{_name}"], meaning=_meaning, traits=_traits)

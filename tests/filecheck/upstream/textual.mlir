@@ -106,3 +106,13 @@ func.func @cut(%x: tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<p
 }
 // CHECK-LABEL: func.func @cut(
 // CHECK: "ttnn.slice_dynamic"(%arg0, %[[I:.*]], %[[I]])
+
+// Ops of TTNN with numbers that upstream knows, which have calls.
+func.func @powers(%x: tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %low: tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> tensor<4x8xf32> {
+  %0 = "ttnn.pow_scalar"(%x) <{rhs = 2.5 : f32}> : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %1 = "ttnn.clamp_tensor"(%0, %low, %x) : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %1 : tensor<4x8xf32>
+}
+// CHECK-LABEL: func.func @powers(
+// CHECK: "ttnn.pow_scalar"(%arg0) <{rhs = 2.500000e+00 : f32}>
+// CHECK: "ttnn.clamp_tensor"(%{{.*}}, %arg1, %arg0)
