@@ -30,7 +30,7 @@ TABLE = Path(__file__).with_name("textual.txt")
 OPS: dict[str, OpDef] = {}
 """By full name."""
 
-_LINE = re.compile(r"(\w+\.\w+)\(([^)]*)\)(?: \{([^}]*)\})?(?: -> (.*?))?( by element type)?( impure)?")
+_LINE = re.compile(r"(\w+\.\w+)\(([^)]*)\)(?: \{([^}]*)\})?(?: -> (.*?))?( by element type)?")
 _OPERAND = re.compile(r"(?:(\w+) )?(\w+[?*]?)")
 _ATTRIBUTE = re.compile(r"(\w+)(\??): ([#\w.]+)(?: = (.*))?")
 _HANDLE = re.compile(r"(?:mesh_)?device\??$|.*semaphore")
@@ -132,7 +132,6 @@ def _read(line: str) -> None:
     writes = {i: _WRITES[mark] for i, mark in enumerate(marks) if mark in _WRITES}
     tensors = [n for n in operands if not _HANDLE.match(n)]
     traits = {Trait.TEXTUAL, Trait.BY_ELEMENT_TYPE if found[5] else Trait.OPAQUE}
-    traits |= {Trait.IMPURE} if found[6] else set[Trait]()
     dialect, _, short = name.partition(".")
     definition = OpDef(
         dialect,
@@ -178,7 +177,8 @@ for _dialect, _form in _DIM_FORMS.items():
 
 def _pow_scalar(call: Call) -> Any:
     (x,) = call.operands
-    return elementwise.OPS["pow"].meaning(replace(call, operands=(x, jnp.asarray(call["rhs"], x.dtype))))
+    power: Any = elementwise.OPS["pow"].meaning
+    return power(replace(call, operands=(x, jnp.asarray(call["rhs"], x.dtype))))
 
 
 _MEANINGS: Mapping[str, tuple[Any, Trait | None]] = {

@@ -15,27 +15,9 @@ from jaxmesh.emit.python import calls as calls, values as values
 _RESERVED = frozenset({*keyword.kwlist, *keyword.softkwlist, *dir(builtins), "arg", "main", "ttnn", "utils"})
 
 
-def python_text(
-    program: Program,
-    *,
-    load: bool = False,
-    exact: bool | Sequence[bool] = False,
-    bits: Sequence[int] = (),
-    constant_limit: int = CONSTANT_LIMIT,
-) -> str:
-    """Returns a Python file that runs the program with `ttnn`.
-
-    Args:
-      program: a flat program of TTNN ops.
-      load: True if `main` loads its inputs from `tensors/`, and `--check` compares with the results there;
-        else its inputs are ones.
-      exact: True if results must be equal bit for bit, as in a program that only moves data; else floats may differ by
-        rounding.
-      bits: for each result, the bits of the float type whose rounding is allowed; 0 for the result's type.
-      constant_limit: the largest constant that the text spells, in elements; others are loaded from `tensors/`.
-    """
-    constants = StoredConstants(program, constant_limit)
-    return python_source(program, constants, load=load, exact=exact, bits=bits)[0]
+def python_text(program: Program, *, constant_limit: int = CONSTANT_LIMIT) -> str:
+    """Returns a Python file that runs the program with `ttnn` on inputs of ones."""
+    return python_source(program, StoredConstants(program, constant_limit))[0]
 
 
 def python_source(
@@ -47,10 +29,19 @@ def python_source(
     bits: Sequence[int] = (),
     make_inputs: str | None = None,
 ) -> tuple[str, dict[int, str]]:
-    """Returns the Python file of `python_text`, and a source for each line of an op or an argument.
+    """Returns a Python file that runs the program with `ttnn`, and a source for each line of an op or an argument.
 
-    The source is the user's source location, or the argument's path. `make_inputs`, `"zeros"` or `"random"`, is the
-    default way to create the inputs of a program that otherwise loads them.
+    The source is the user's source location, or the argument's path.
+
+    Args:
+      program: a flat program of TTNN ops.
+      constants: the constants that are loaded from `tensors/`; by default those above `CONSTANT_LIMIT`.
+      load: True if `main` loads its inputs from `tensors/`, and `--check` compares with the results there;
+        else its inputs are ones.
+      exact: True if results must be equal bit for bit, as in a program that only moves data; else floats may differ by
+        rounding.
+      bits: for each result, the bits of the float type whose rounding is allowed; 0 for the result's type.
+      make_inputs: how inputs are created by default, `"zeros"` or `"random"`, if they are not loaded.
     """
     module = _Module(program, constants or StoredConstants(program))
     parts = [["import ttnn", "import utils"], module.forward()]
