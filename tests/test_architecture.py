@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jaxmesh.dialects.definitions import DEFINITIONS
-from jaxmesh.passes import ttnn_to_ttir
 from jaxmesh.ttnn.call_arguments import ACTIVATIONS
 
 # Each room imports only the rooms above it; rooms on one line do not know each other.
@@ -170,7 +169,6 @@ def test_facts_about_ops_stand_at_their_definitions() -> None:
     others = {
         frozenset({"sum", "max", "min"}): "reductions of a window",
         ACTIVATIONS: "names that users write",
-        ttnn_to_ttir._CONVERTED: "patterns of upstream's pass",
     }
     wrong = [
         f"{module}:{line}: {sorted(names)}"

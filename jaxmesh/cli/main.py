@@ -10,23 +10,21 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import jaxmesh as jm
-from jaxmesh.cli import diagnose, estimate, explain, library_env, lit, opt, processes, record, run, selftest, translate
+from jaxmesh.cli import diagnose, estimate, explain, library_env, opt, processes, record, run, selftest, translate
 from jaxmesh.cli.demo import command as demo
 from jaxmesh.cli.options import SYSTEM_ERRORS
-from jaxmesh.cli.pipelines import as_written_here
 from jaxmesh.runtime.progress import VARIABLE
 
 PASSED, FAILED, USAGE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 """Exit codes; the last two are the shell's codes for a program ended by SIGINT and by SIGPIPE."""
 
-MODULES = (demo, selftest, opt, lit, run, translate, explain, estimate, record, diagnose, processes, library_env)
+MODULES = (demo, selftest, opt, run, translate, explain, estimate, record, diagnose, processes, library_env)
 """One module per command, in the order of `jaxmesh --help`."""
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "demo": demo.demo,
     "selftest": selftest.selftest,
     "opt": opt.opt,
-    "lit": lit.lit,
     "run": run.run,
     "translate": translate.translate,
     "include-dir": translate.show_include_dir,
@@ -77,7 +75,7 @@ def _complain(error: Exception) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit code; `--help` and wrong usage exit, as in argparse."""
-    arguments = _parser().parse_args(as_written_here(sys.argv[1:] if argv is None else argv))
+    arguments = _parser().parse_args(argv)
     try:
         return COMMANDS[arguments.command](arguments) or PASSED
     except jm.JaxmeshError as error:

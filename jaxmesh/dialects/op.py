@@ -48,8 +48,6 @@ class Trait(Enum):
     """It combines the values of several devices."""
     IN_FLOAT32 = auto()
     """It computes in float32 and rounds once, whatever the element type."""
-    IMPURE = auto()
-    """Each occurrence gives another result, or has an effect beside its results."""
     DECOMPOSED = auto()
     """An imported one is kept as the equations of its meaning, in which passes look for it."""
     DECOMPOSED_FOR_TTNN = auto()

@@ -15,15 +15,8 @@ import numpy as np
 Shape = tuple[int, ...]
 Value = int
 """A value is its number; `Program.types` has its type."""
-WEIGHTS = frozenset({"parameter", "constant"})
-"""The roles of arguments that are the same in every call."""
 NO_ATTRIBUTES: Mapping[str, Any] = {}
 """The attributes of operations that have none, which share it."""
-LOAD_CACHED = "ttcore.load_cached"
-"""The operation that calls a function once: its attributes are the `callee`'s name, and the `function` itself, a
-program whose values have the numbers and types of the one that calls it."""
-HOST_CALL = "func.call"
-"""Likewise of a function that the host's processor runs."""
 UNROLL_LIMIT = 200_000
 """The default limit of operations that all unrolled loops of a program may become."""
 
@@ -107,7 +100,6 @@ class Program:
       ops: in order; every value is defined before it is used.
       results: may name an argument, or a value twice.
       public: whether the text says of the function that it is public, as it is without that, too.
-      ring: whether an axis of the mesh closes to a ring, which the fabric of the devices has to know.
     """
 
     name: str
@@ -117,7 +109,6 @@ class Program:
     ops: list[Op] = field(default_factory=list[Op])
     results: list[Port] = field(default_factory=list[Port])
     public: bool = False
-    ring: bool = False
 
     def new(self, kind: Type) -> Value:
         """Adds a value of a type; returns its number."""
@@ -127,10 +118,6 @@ class Program:
     def last_uses(self) -> dict[Value, int]:
         """Returns, for each value that an op reads, the number of the last op that reads it."""
         return {v: i for i, op in enumerate(self.ops) for v in op.used}
-
-    def functions(self) -> list[Program]:
-        """Returns the functions that its operations call once, in order."""
-        return [op.attributes["function"] for op in self.ops if op.name == LOAD_CACHED]
 
     def like(self, ops: Iterable[Op], results: Sequence[Port]) -> Program:
         """Returns a program of the same signature and values with other operations."""

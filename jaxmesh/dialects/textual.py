@@ -17,7 +17,7 @@ import jax
 
 from jaxmesh.dialects.op import Arity, Attribute, Call, Form, Kind, OpDef, Trait, Write, need
 from jaxmesh.dialects.textual_calls import CALLS, PrintedCalls
-from jaxmesh.dialects.ttir import shapes
+from jaxmesh.dialects.ttir import elementwise, shapes
 from jaxmesh.dialects.ttir.helpers import check_dim, jnp, lax, vary_together
 from jaxmesh.dialects.ttnn.data_types import ANY
 from jaxmesh.dialects.ttnn.forms import Forms, Gives, Takes
@@ -30,7 +30,7 @@ TABLE = Path(__file__).with_name("textual.txt")
 OPS: dict[str, OpDef] = {}
 """By full name."""
 
-_LINE = re.compile(r"(\w+\.\w+)\(([^)]*)\)(?: \{([^}]*)\})?(?: -> (.*?))?( by element type)?( impure)?")
+_LINE = re.compile(r"(\w+\.\w+)\(([^)]*)\)(?: \{([^}]*)\})?(?: -> (.*?))?( by element type)?")
 _OPERAND = re.compile(r"(?:(\w+) )?(\w+[?*]?)")
 _ATTRIBUTE = re.compile(r"(\w+)(\??): ([#\w.]+)(?: = (.*))?")
 _HANDLE = re.compile(r"(?:mesh_)?device\??$|.*semaphore")
@@ -69,18 +69,6 @@ def check_executable(jaxpr: compat.Jaxpr) -> None:
 def _opaque(name: str, call: Call) -> Any:
     operands = call.operands or (jnp.zeros(()),)
     return opaque_p.bind(*vary_together(*operands), name=name, results=call.results)
-
-
-def promoted_composite(attributes: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Returns the op of TTNN that a composite stands for; `has_x` tells if the optional operand `x` is there."""
-    name = f"ttnn.{attributes['composite_name']}"
-    given: Mapping[str, Any] = attributes.get("composite_attributes", {})
-    kept = {k: v for k, v in given.items() if not k.startswith("has_")}
-    definition = OPS[name]
-    if definition.groups is not None:
-        there = (not n.endswith("?") or given.get(f"has_{n[:-1]}", False) for n in definition.operand_names)
-        kept["operandSegmentSizes"] = tuple(map(int, there))
-    return name, kept
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -144,7 +132,6 @@ def _read(line: str) -> None:
     writes = {i: _WRITES[mark] for i, mark in enumerate(marks) if mark in _WRITES}
     tensors = [n for n in operands if not _HANDLE.match(n)]
     traits = {Trait.TEXTUAL, Trait.BY_ELEMENT_TYPE if found[5] else Trait.OPAQUE}
-    traits |= {Trait.IMPURE} if found[6] else set[Trait]()
     dialect, _, short = name.partition(".")
     definition = OpDef(
         dialect,
@@ -187,9 +174,19 @@ for _dialect, _form in _DIM_FORMS.items():
     ):
         _add(OpDef(_dialect, _name, (1, 1), _attributes, _meaning, casts=True, traits=frozenset({Trait.TEXTUAL})))
 
-# TTIR's has the same operands.
-OPS["ttnn.slice_dynamic"] = replace(
-    OPS["ttnn.slice_dynamic"],
-    meaning=shapes.OPS["slice_dynamic"].meaning,
-    traits=frozenset({Trait.TEXTUAL, Trait.MOVES}),
-)
+
+def _pow_scalar(call: Call) -> Any:
+    (x,) = call.operands
+    power: Any = elementwise.OPS["pow"].meaning
+    return power(replace(call, operands=(x, jnp.asarray(call["rhs"], x.dtype))))
+
+
+_MEANINGS: Mapping[str, tuple[Any, Trait | None]] = {
+    "slice_dynamic": (shapes.OPS["slice_dynamic"].meaning, Trait.MOVES),
+    "clamp_tensor": (elementwise.OPS["clamp_tensor"].meaning, None),
+    "pow_scalar": (_pow_scalar, None),
+}
+"""The meanings of operations of TTNN that the table describes, with a trait."""
+for _name, (_meaning, _trait) in _MEANINGS.items():
+    _traits = frozenset({Trait.TEXTUAL, _trait} if _trait else {Trait.TEXTUAL})
+    OPS[f"ttnn.{_name}"] = replace(OPS[f"ttnn.{_name}"], meaning=_meaning, traits=_traits)

@@ -1,4 +1,4 @@
-"""Operations that call functions: frontends inline a call of a text, passes insert the calls that are printed.
+"""Operations that call functions, which the frontend inlines.
 
 Loops and branches of functions, which upstream has after the version whose definitions are known, are read only.
 """
@@ -6,9 +6,13 @@ Loops and branches of functions, which upstream has after the version whose defi
 from __future__ import annotations
 
 from jaxmesh.dialects.op import OpDef, Trait, attr, need
-from jaxmesh.dialects.program import HOST_CALL, LOAD_CACHED
 
-_CALLEES = {LOAD_CACHED: "callee", "tt.load_cached": "callee", "ttcore.composite": "decomposition", HOST_CALL: "callee"}
+_CALLEES = {
+    "ttcore.load_cached": "callee",
+    "tt.load_cached": "callee",
+    "ttcore.composite": "decomposition",
+    "func.call": "callee",
+}
 """By full name: the attribute that names the function. A composite calls its decomposition, as in upstream's pipeline
 without a model of the operations."""
 

@@ -28,7 +28,7 @@ class StoredConstants:
         names: dict[int, str] = {}
         self._names: dict[int, str] = {}
         arrays: dict[str, Array] = {}
-        for op in (*(op for function in program.functions() for op in function.ops), *program.ops):
+        for op in program.ops:
             if op.name not in _CONSTANTS or (array := np.asarray(op.attributes.get("value", 0))).size <= limit:
                 continue
             first = contents.first(array)

@@ -38,18 +38,6 @@ def comment(text: str) -> str:
     return " ".join(ascii_only.replace("*/", "* /").replace("/*", "/ *").split()).rstrip("\\ ")
 
 
-def unique(name: str, taken: AbstractSet[str]) -> str:
-    """Returns a name, with a number appended if it is taken.
-
-    >>> unique("_main", {"_main"}), unique("add", {"_main"})
-    ('_main_0', 'add')
-    """
-    candidate, number = name, 0
-    while candidate in taken:
-        candidate, number = f"{name}_{number}", number + 1
-    return candidate
-
-
 class Variables:
     """Names of variables: the callee that produced the value, and a counter per callee over the whole text.
 
@@ -60,10 +48,9 @@ class Variables:
 
     __slots__ = ("_counts", "_taken")
 
-    def __init__(self, taken: Iterable[str] = (), before: Variables | None = None) -> None:
+    def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
-        # All functions of a text share the counters, but not the names.
-        self._counts: dict[str, int] = {} if before is None else before._counts
+        self._counts: dict[str, int] = {}
 
     def fresh(self, callee: str) -> str:
         """Returns the next name for a result of `callee`."""

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from jaxmesh.dialects.program import Program
 from jaxmesh.emit.constants import CONSTANT_LIMIT
-from jaxmesh.emit.cpp.printer import cpp_module, cpp_text
+from jaxmesh.emit.cpp.printer import cpp_text
 from jaxmesh.emit.mlir.printer import mlir_text
-from jaxmesh.emit.python.printer import python_module, python_text
+from jaxmesh.emit.python.printer import python_text
 from jaxmesh.validate import as_bool, as_index
 
 
 def _ttir(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
-    return mlir_text(program, locations=debug_info, named_results=layouts, constant_limit=limit)
+    return mlir_text(program, locations=debug_info, constant_limit=limit)
 
 
 def _ttnn(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
-    return mlir_text(program, locations=debug_info, layouts=layouts, named_results=layouts, constant_limit=limit)
+    return mlir_text(program, locations=debug_info, layouts=layouts, constant_limit=limit)
 
 
 def _python(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
@@ -28,15 +28,6 @@ def _cpp(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
     return cpp_text(program, constant_limit=limit)
 
 
-def emit_module(
-    name: str, programs: Sequence[Program], *, target_module: bool = False, split_files: bool = False, load: str = ""
-) -> str:
-    """Returns several flat TTNN programs as one text of Python or C++; see `python_module`."""
-    if name == "cpp":
-        return cpp_module(programs)
-    return python_module(programs, target_module=target_module, split_files=split_files, load=load)
-
-
 TARGETS: Mapping[str, Callable[[Program, int, bool, bool], str]] = {
     "ttir": _ttir,
     "ttnn": _ttnn,
@@ -44,7 +35,7 @@ TARGETS: Mapping[str, Callable[[Program, int, bool, bool], str]] = {
     "cpp": _cpp,
 }
 """The printers, by their names in `as_text`. The second argument is the limit of elements of a spelled constant. The
-others apply to MLIR only: locations, and upstream's form with layouts and result names."""
+others apply to MLIR only: locations, and types with layouts."""
 
 
 def emit(

@@ -6,24 +6,14 @@ the last two dims stay whole. The rule is tt-metal's own (`ttnn.reshape`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from jaxmesh.dialects.definitions import definition_of, has_trait
-from jaxmesh.dialects.op import Trait, Write
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value
 
 _TILE = 32
 _RESHAPE = "ttnn.reshape"
-
-
-def written_by(op: Op, how: Collection[Write] = (*Write,)) -> list[Value]:
-    """Returns the operands into whose memory an op of either dialect writes."""
-    definition = definition_of(op.name)
-    if definition is None:
-        return []
-    writes = definition.writes
-    written = (op.operands[i] for i, write in writes.items() if write in how and i < len(op.operands))
-    return [v for v in written if v is not None]
 
 
 def is_view(before: Type, after: Type) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
@@ -11,11 +11,11 @@ from jaxmesh.passes.aliases import aliases
 from jaxmesh.passes.ttir_to_ttnn.builder import with_defaults
 
 
-def manage_memory(program: Program, kept: Iterable[Value] = ()) -> Program:
-    """Returns the program with every necessary copy, and every possible deallocation but of values that are kept."""
+def manage_memory(program: Program) -> Program:
+    """Returns the program with every necessary copy, and every possible deallocation."""
     in_place = any(_written(op) is not None for op in program.ops)
     copied = program.like(list(_insert_copies(program)), program.results) if in_place else program
-    return copied.like(list(_insert_deallocations(copied, kept)), copied.results)
+    return copied.like(list(_insert_deallocations(copied)), copied.results)
 
 
 def _written(op: Op) -> int | None:
@@ -86,10 +86,10 @@ _ALONE, _SHARED = {"force": False}, {"force": True}
 """The attributes of deallocating the memory of one value, and that of several values at once."""
 
 
-def _insert_deallocations(program: Program, kept: Iterable[Value]) -> Iterator[Op]:
+def _insert_deallocations(program: Program) -> Iterator[Op]:
     first = aliases(program.ops, program.types)
     shared = {*first.values()}
-    returned = {first.get(v, v) for v in (*kept, *(r.value for r in program.results))}
+    returned = {first.get(r.value, r.value) for r in program.results}
     # By the first value in each memory: the last op that reads or writes it.
     last = {first.get(v, v): i for i, op in enumerate(program.ops) for v in (*op.results, *op.used)}
     for i, op in enumerate(program.ops):

@@ -21,13 +21,11 @@ from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.jaxprs.walk import all_eqns
 from jaxmesh.passes.aliases import reads_overwritten
-from jaxmesh.passes.canonicalize import canonicalize
 from jaxmesh.passes.compute_on_devices import compute_on_devices
 from jaxmesh.passes.flatten.builder import Options
 from jaxmesh.passes.flatten.flatten import flatten
 from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
 from jaxmesh.passes.fusion.driver import fuse as fuse_ops
-from jaxmesh.passes.implicit_broadcasts import fold_broadcasts
 from jaxmesh.passes.layouts.decide_layouts import decide_layouts
 from jaxmesh.passes.layouts.mesh_rank import set_mesh_rank
 from jaxmesh.passes.memory import manage_memory
@@ -54,27 +52,16 @@ MESH_PARTITION = Pass("recognise-mesh-partition", recognise_mesh_partitions)
 PLACE_RESULTS = Pass("place-results", place_results)
 FUSE = Pass("fuse", fuse_ops)
 TTIR_TO_TTNN = Pass("convert-ttir-to-ttnn", to_ttnn)
-
-CANONICALIZE = Pass("canonicalize", canonicalize)
-FOLD_BROADCASTS = Pass("fold-broadcasts", fold_broadcasts)
 MANAGE_MEMORY = Pass("manage-memory", manage_memory)
 
 TTIR_PIPELINE = (MESH_PARTITION, PLACE_RESULTS, FUSE)
 
 
-def ttnn_pipeline(strict: bool, upstream: bool = False) -> Sequence[Pass]:
-    """Returns the passes to TTNN.
-
-    Args:
-      strict: whether what the real library does not take is an error; else it stays, for the emulation.
-      upstream: whether the text is to be upstream's, with its workarounds.
-    """
-    convert = Pass(TTIR_TO_TTNN.name, partial(to_ttnn, upstream=upstream))
-    before = (CANONICALIZE, FOLD_BROADCASTS) if upstream else ()
-    after = (CANONICALIZE,) if upstream else ()
+def ttnn_pipeline(strict: bool) -> Sequence[Pass]:
+    """Returns the passes to TTNN; if `strict`, what the real library does not take is an error, else it stays."""
     set_rank = Pass("set-mesh-rank", partial(set_mesh_rank, strict=strict))
     decide = Pass("decide-layouts", partial(decide_layouts, strict=strict))
-    return (MESH_PARTITION, FUSE, *before, convert, *after, set_rank, decide, MANAGE_MEMORY)
+    return (MESH_PARTITION, FUSE, TTIR_TO_TTNN, set_rank, decide, MANAGE_MEMORY)
 
 
 def run_passes(pipeline: Sequence[Pass], program: Program, without: Sequence[Pass] = ()) -> Program:
@@ -116,13 +103,7 @@ def ttir_program(
 
 
 def ttnn_program(
-    lowered: ResidencyMap,
-    boundary: Boundary,
-    out_tree: Any,
-    fuse: bool,
-    unroll_limit: int,
-    strict: bool,
-    upstream: bool = False,
+    lowered: ResidencyMap, boundary: Boundary, out_tree: Any, fuse: bool, unroll_limit: int, strict: bool
 ) -> Program:
     """Returns the flat TTNN program of a lowered one.
 
@@ -133,15 +114,14 @@ def ttnn_program(
       fuse: whether groups of operations become one, where TTNN has one.
       unroll_limit: how many operations loops may become, all in all.
       strict: whether what the real library does not take is an error.
-      upstream: whether the text is to be upstream's, with its workarounds.
 
     Raises:
       MissingRuleError: a primitive that TTIR has no row for, or an op that TTNN has none for.
       UnsupportedError: a loop that is not static, or what the real library does not take.
     """
-    jaxpr, options = printed_jaxpr(lowered, boundary.sizes), Options(unroll_limit, fuse, decompose=not upstream)
+    jaxpr, options = printed_jaxpr(lowered, boundary.sizes), Options(unroll_limit, fuse)
     program = _flatten(jaxpr, boundary, out_tree, "ttnn", lowered.results, options)
-    program = run_passes(ttnn_pipeline(strict, upstream), program, () if fuse else (FUSE,))
+    program = run_passes(ttnn_pipeline(strict), program, () if fuse else (FUSE,))
     verify_program(program, strict=strict)
     return program
 

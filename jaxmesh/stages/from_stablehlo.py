@@ -31,13 +31,8 @@ def import_stablehlo(
     make: Callable[..., T],
     *,
     strict: bool = False,
-    unannotated_on_devices: bool = False,
 ) -> T:
-    """Returns a function of a StableHLO module as `make` makes a traced program of it; see `jaxmesh.from_mlir`.
-
-    With `unannotated_on_devices`, the arguments of a program for one device are on it. Upstream puts them there if it
-    writes no mesh_shard.
-    """
+    """Returns a function of a StableHLO module as `make` makes a traced program of it; see `jaxmesh.from_mlir`."""
     function = text.function
     if text.axes is not None:
         mesh = _rename_axes(mesh, tuple(text.axes))
@@ -61,9 +56,7 @@ def import_stablehlo(
     arguments = tuple(
         Argument(
             jax.ShapeDtypeStruct(a.shape, a.dtype),
-            tuple(n for n in mesh.axis_names if n in axes_of(s) and mesh.shape[n] > 1)
-            if here or (unannotated_on_devices and mesh.size == 1)
-            else None,
+            tuple(n for n in mesh.axis_names if n in axes_of(s) and mesh.shape[n] > 1) if here else None,
         )
         for a, s, here in rows
     )

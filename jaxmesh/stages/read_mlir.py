@@ -32,7 +32,7 @@ from jaxmesh.errors import (
 from jaxmesh.frontends.mlir.decode import decode
 from jaxmesh.frontends.mlir.fitting_mesh import fitting_mesh
 from jaxmesh.frontends.mlir.module import DeclaredMesh, Function, Source, declared_mesh
-from jaxmesh.frontends.mlir.placement import with_arguments_on_devices, with_layouts_obeyed
+from jaxmesh.frontends.mlir.placement import with_layouts_obeyed
 from jaxmesh.frontends.mlir.printed import PrintedText
 from jaxmesh.frontends.mlir.source import RunLine
 from jaxmesh.frontends.mlir.text import Text
@@ -50,9 +50,9 @@ _tree: Any = jax.tree
 """For what JAX leaves without annotations."""
 
 
-def decode_function(file: Source, function: Function, *, promotes: bool = False) -> Text | StablehloText:
-    """Reads the signature and the body of a function, of TTIR, TTNN or StableHLO; for `promotes` see `decode`."""
-    return read_function(function) if is_stablehlo(function) else decode(function, file.functions, promotes=promotes)
+def decode_function(file: Source, function: Function) -> Text | StablehloText:
+    """Reads the signature and the body of a function, of TTIR, TTNN or StableHLO."""
+    return read_function(function) if is_stablehlo(function) else decode(function, file.functions)
 
 
 def import_program(
@@ -62,22 +62,18 @@ def import_program(
     make: Callable[..., T],
     *,
     strict: bool = False,
-    unannotated_on_devices: bool = False,
 ) -> T:
-    """Returns a decoded function as what `make` makes, `jaxmesh.stages.stages.Traced`; see `jaxmesh.from_mlir`.
-
-    With `unannotated_on_devices`, arguments without a status that no mesh_shard reads are on the devices.
-    """
+    """Returns a decoded function as what `make` makes, `jaxmesh.stages.stages.Traced`; see `jaxmesh.from_mlir`."""
     if isinstance(text, StablehloText):
         over = program_mesh(_mesh(file, text, mesh))
         made = functools.partial(make, stablehlo=lambda: file.text)
-        return import_stablehlo(text, over, made, strict=strict, unannotated_on_devices=unannotated_on_devices)
+        return import_stablehlo(text, over, made, strict=strict)
     if strict and text.notes:
         raise UnsupportedError(f"{text.notes[0]}; that is an error when strict.")
     if strict and text.deviations:
         raise VerifyError(f"{text.deviations[0].rstrip('.')}; that is an error when strict.")
     over = program_mesh(_mesh(file, text, mesh))
-    text = with_arguments_on_devices(text) if unannotated_on_devices else with_layouts_obeyed(text)
+    text = with_layouts_obeyed(text)
     boundary = _boundary(text, over)
     outcome, residency = _trace(text, boundary, strict)
     on_devices = [r is DEVICE for r in residency.results]

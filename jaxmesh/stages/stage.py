@@ -59,7 +59,7 @@ class Stage(abc.ABC):
         self._boundary = boundary
         self._given = jaxpr
         self._out_tree = out_tree
-        self._programs: dict[tuple[bool, int, bool, bool], Program] = {}
+        self._programs: dict[tuple[bool, int, bool], Program] = {}
         self.inexpressible = inexpressible
 
     @functools.cached_property
@@ -67,7 +67,7 @@ class Stage(abc.ABC):
         return self._given if walk.is_jaxpr(self._given) else self._given()
 
     @abc.abstractmethod
-    def _flat(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
         """Returns a new flat program."""
 
     @functools.cached_property
@@ -93,13 +93,12 @@ class Stage(abc.ABC):
         if self.inexpressible is not None:
             raise self.inexpressible
 
-    def _program(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool = False) -> Program:
+    def _program(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
         """Returns the flat program, which all texts of a stage share."""
         self._check_expressible()
         limit = as_index("as_text", "unroll_limit", unroll_limit)
-        flags = {"groups": groups, "strict": strict, "layouts": upstream}
-        groups, strict, upstream = (as_bool("as_text", name, flag) for name, flag in flags.items())
-        key = groups, limit, strict, upstream
+        groups, strict = as_bool("as_text", "groups", groups), as_bool("as_text", "strict", strict)
+        key = groups, limit, strict
         program = self._programs.get(key)
         if program is None:
             with progress("passes to a flat program"):
@@ -133,9 +132,8 @@ class Stage(abc.ABC):
           unroll_limit: how many operations loops may make, all in all, when they are unrolled.
           strict: of a lowered program, whether it is an error if Tenstorrent's own `ttnn` cannot run it (an element
             type or a mesh that it does not have); with False it is printed all the same, for the emulation.
-          layouts: of `"ttnn"`, whether it is in upstream's form, to be compared with a text of tt-mlir: types carry the
-            layout of each value and the element types of the devices, and upstream's workarounds are applied, some of
-            which lose bits. The short form is what runs.
+          layouts: of `"ttnn"`, whether types carry the layout of each value and the element types of the devices, as
+            the tools of tt-mlir read them.
           constant_limit: the most elements of a constant that the text spells, where it is used. Of larger ones MLIR
             has the elements behind the program, once; Python and C++ load them from the files that `export` writes.
 
@@ -152,17 +150,13 @@ class Stage(abc.ABC):
             raise ArgumentTypeError(f"a {stage} program has the texts {names}, got {quote(dialect)}.")
         if name == "jaxpr":
             return self.jaxpr_text()
-        program = self._program(groups, unroll_limit, strict, layouts)
+        program = self._program(groups, unroll_limit, strict)
         with progress(f"{name} text"):
             return emit(name, program, debug_info=debug_info, layouts=layouts, constant_limit=constant_limit)
 
     def default_program(self) -> Program:
         """Returns the flat program that `as_text` prints by default, also with ops that the real library refuses."""
         return self._program(True, UNROLL_LIMIT, False)
-
-    def flat_program(self, *, upstream: bool) -> Program:
-        """Returns the flat program; if `upstream`, a lowered program in upstream's form, else in the form that runs."""
-        return self._program(True, UNROLL_LIMIT, False, upstream)
 
     def jaxpr_text(self) -> str:
         """Returns the jaxpr as text, the only text of a program that TTIR cannot express."""

@@ -100,7 +100,7 @@ class Traced(Stage):
         """The places where values are taken to be the same on several devices although no type proves it."""
         return self._assumptions
 
-    def _flat(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
         from jaxmesh.passes.pipeline import ttir_program
 
         if groups and self.imported is not None and (program := self.imported.program("ttir")) is not None:
@@ -182,14 +182,14 @@ class Lowered(JaxLowered):
         # A program over another mesh has other types, and so other variables.
         return self._lowered_residency or ResidencyMap(jaxpr, self._boundary.residencies)
 
-    def _flat(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
         from jaxmesh.passes.pipeline import ttnn_program
 
         imported = None if self._traced is None else self._traced.imported
         program = imported.program("ttnn") if imported is not None and groups else None
         if program is not None and is_valid(program):
             return program
-        return ttnn_program(self.residency, self._boundary, self._out_tree, groups, unroll_limit, strict, upstream)
+        return ttnn_program(self.residency, self._boundary, self._out_tree, groups, unroll_limit, strict)
 
     def global_program(self) -> tuple[Callable[[], str] | None, Callable[..., Traced]]:
         """Returns a function that makes the StableHLO text of global shapes, or None, and the class of programs."""

@@ -106,6 +106,19 @@ def test_opt_lowers(capsys: Any) -> None:
     assert "aggregate_tensor" in out
 
 
+def test_opt_writes_a_file(tmp_path: Path, capsys: Any) -> None:
+    printed: list[str] = []
+    for options in ([], ["-o", "-"]):
+        assert main.main(["opt", MATMUL, "--ttir-to-ttnn", *options]) == 0
+        printed.append(capsys.readouterr().out.removesuffix("\n"))
+    out = tmp_path / "out.mlir"
+    assert main.main(["opt", MATMUL, "--ttir-to-ttnn", "-o", str(out)]) == 0
+    assert capsys.readouterr().out == ""
+    assert {*printed} == {out.read_text().removesuffix("\n")}
+    assert main.main(["opt", MATMUL, "-o", "/no/such/folder/file.mlir"]) == main.USAGE
+    assert "--out takes a file in a folder that exists" in capsys.readouterr().err
+
+
 def test_opt_takes_every_public_function_or_one(capsys: Any) -> None:
     assert main.main(["opt", SEVERAL]) == 0
     out = capsys.readouterr().out

@@ -21,9 +21,8 @@ from jaxmesh import ttnn
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.dialects.ttnn import OPS
 from jaxmesh.emit.cpp.names import function_name
-from jaxmesh.emit.cpp.printer import cpp_module, cpp_text, include_dir
+from jaxmesh.emit.cpp.printer import cpp_text, include_dir
 from jaxmesh.errors import VerifyError
-from jaxmesh.passes.const_eval import hoist_const_eval
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementReplicate, PlacementShard
 from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
 from tests.generators.cpp_programs import AXES, MESH, Made, constants, perceptron
@@ -561,33 +560,3 @@ def test_no_word_of_the_headers_is_a_name(tmp_path: Path) -> None:
             [GCC, standard, "-fsyntax-only", "-x", "c++", "-"], input=text, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr[:3000]
-
-
-# --- functions that run once -----------------------------------------------------------------------------------------
-
-
-@needs_gcc
-def test_functions_that_run_once(tmp_path: Path) -> None:
-    """Their results are kept: a second call, with weights of zeros, gives what the first gave."""
-    types = [Type((32, 32), np.dtype("float32"), tile=True) for _ in range(5)]
-    arguments = [Port(0, True, role="input"), Port(1, True, role="parameter")]
-    ops = [
-        Op("ttnn.add", (1, 1), (2,), {}),
-        Op("ttnn.multiply", (2, 1), (3,), {}),
-        Op("ttnn.add", (0, 3), (4,), {}),
-    ]
-    program = hoist_const_eval(Program("f", {"y": 1, "x": 1}, types, arguments, ops, [Port(4, True), Port(2, True)]))
-    text = cpp_module([program])
-    assert text.count("ttnn::constEvalFuncWrapper(") == 1
-    call = "::std::vector<::ttnn::Tensor> v2 = ::f(v1);"
-    assert call in text
-    check = (
-        f"{call} auto inputs = create_inputs_for_f();\n"
-        "inputs[1] = ttnn::zeros(::ttnn::Shape({32, 32}), ::ttnn::DataType::FLOAT32, ::ttnn::Layout::ROW_MAJOR, "
-        "::std::nullopt, ::std::nullopt); auto again = ::f(inputs);\n"
-        "for (const auto& x : {v2[0], again[0]}) if (x.shards()[0]->data<float>()[5] != WANTED) return 1;"
-    )
-    for number, (wanted, code) in enumerate((("3.0f", 0), ("1.0f", 1))):
-        (tmp_path / str(number)).mkdir()
-        compiled(text.replace(call, check.replace("WANTED", wanted)), tmp_path / str(number))
-        assert run(tmp_path / str(number)).returncode == code

@@ -50,7 +50,7 @@ def _full(call: Call) -> Any:
     return _fill(call, fit_number(call, "fill_value", call["fill_value"], dtype))
 
 
-@define(OPS, "empty", 0, traits=[Trait.MOVES, Trait.CREATES, Trait.IMPURE, Trait.DECOMPOSED])
+@define(OPS, "empty", 0, traits=[Trait.MOVES, Trait.CREATES, Trait.DECOMPOSED])
 def _empty(call: Call) -> Any:
     # Never read: it is only a destination of older ops.
     return _fill(call, 0)
@@ -110,7 +110,7 @@ def _arange(call: Call) -> Any:
     attr("low", "float", 0.0),
     attr("high", "float", 1.0),
     attr("seed", "int", 0, form="ui32"),
-    traits=[Trait.CREATES, Trait.IMPURE],
+    traits=[Trait.CREATES],
 )
 def _rand(call: Call) -> Any:
     size, declared = call["size"], call.result

@@ -40,7 +40,7 @@ define(
     "empty",
     like="zeros",
     respelled=[_SHAPE],
-    traits=[Trait.IMPURE, Trait.DECOMPOSED],
+    traits=[Trait.DECOMPOSED],
     python=positional(_BY_SHAPE, *_OPTIONS),
     handles=(1, 1),
     accepts=CREATED,

@@ -192,12 +192,11 @@ def forms(
     layout: Layout = "tile",
     *,
     gives: str = "operand",
-    result: Layout = "either",
     casts: Mapping[DataType, Sequence[DataType]] = EXACT,
     remedy: str = REMEDY,
 ) -> Forms:
     """Returns the forms of a function whose operands are all alike."""
-    return Forms((Takes(types, layout, casts),), (Gives(gives, layout=result),), remedy=remedy)
+    return Forms((Takes(types, layout, casts),), (Gives(gives),), remedy=remedy)
 
 
 FLOAT = forms(FLOATS)

@@ -22,7 +22,7 @@ _KEPT = (*_STORED, Trait.RETURNS_OPERAND)
 _MESH = [attr("mesh_shape", "any", form="mesh_shape"), attr("mesh_offset", "any", form="mesh_offset")]
 _MAPPER = [need("mapper_config", "any", "mapper_config"), attr("cq_id", "int", form="ui32")]
 _COMPOSER = [need("composer_config", "any", "composer_config")]
-define(OPS, "get_device", operands=0, attributes=_MESH, traits=[*_ABOUT, Trait.IMPURE])
+define(OPS, "get_device", operands=0, attributes=_MESH, traits=_ABOUT)
 define(OPS, "distribute_tensor", operands=1, attributes=_MAPPER, traits=_TRANSFER, handles=(1, 1))
 define(OPS, "aggregate_tensor", operands=1, attributes=_COMPOSER, traits=_TRANSFER, handles=(1, 1))
 _TO = [_X, Param("device", "mesh_device", keyword=True), MEMORY]
@@ -38,6 +38,6 @@ define(
     operands=1,
     results=0,
     attributes=[attr("force", "bool", False)],
-    traits=[*_ABOUT, Trait.IMPURE],
+    traits=_ABOUT,
     python=[_X, attribute("force")],
 )

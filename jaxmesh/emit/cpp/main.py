@@ -90,18 +90,5 @@ def main_text(
     return _function("int32_t main(int32_t argc, char** argv)", lines)
 
 
-def main_of_all(programs: Sequence[Program], names: Sequence[str]) -> str:
-    """Returns the function `main` that runs several programs on inputs of ones."""
-    lines: list[str] = []
-    for program, name in zip(programs, names, strict=True):
-        arguments = ""
-        if program.arguments:
-            arguments = f"v{len(lines) + 1}"
-            lines.append(f"{TENSORS} {arguments} = ::{_inputs_name(name, load=False)}();")
-        lines.append(f"{TENSORS} v{len(lines) + 1} = ::{name}({arguments});")
-    number = len(lines) + 1
-    return _function("int32_t main()", [*lines, f"int32_t v{number} = 0;", f"return v{number};"])
-
-
 def _function(head: str, lines: Sequence[str]) -> str:
     return f"{head} {{\n" + "\n".join(f"  {line}" for line in lines) + "\n}\n"

@@ -14,15 +14,14 @@ from typing import Any
 from jaxmesh.dialects.definitions import ttnn_definition
 from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import LOAD_CACHED, Op, Program, Type, Value
+from jaxmesh.dialects.program import Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.op import Param, TtnnOp
 from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.cpp import values as values
-from jaxmesh.emit.cpp.main import inputs_text, main_of_all, main_text
+from jaxmesh.emit.cpp.main import inputs_text, main_text
 from jaxmesh.emit.cpp.names import function_name
 from jaxmesh.emit.cpp.values import NOTHING, TENSOR, TENSORS
 from jaxmesh.emit.languages import undecomposed
-from jaxmesh.emit.names import unique
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, PlacementShard
 
@@ -30,7 +29,6 @@ _DISTRIBUTED = "::ttnn::distributed"
 _INLINE = 16
 """The size, in elements, up to which a constant is spelled in its call; a larger constant becomes a table."""
 _PER_LINE = 12
-_CACHED = "g_cached_result_"
 
 
 def include_dir() -> Path:
@@ -65,24 +63,6 @@ def cpp_text(
     return "\n".join(['#include "ttnn-precompiled.hpp"', body, inputs, main])
 
 
-def cpp_module(programs: Sequence[Program]) -> str:
-    """Returns several flat TTNN programs as one C++ file, which runs them in order on inputs of ones."""
-    names: list[str] = []
-    parts: list[str] = []
-    taken: set[str] = set()
-    for program in programs:
-        names.append(unique(function_name(program.name), taken))
-        taken.add(names[-1])
-        constants = StoredConstants(program, CONSTANT_LIMIT)
-        writer = _CppWriter(program, constants)
-        for function in program.functions():
-            writer.once[function.name] = name = unique(function_name(function.name), taken)
-            taken.add(name)
-            parts += [_CppWriter(function, constants).function(name), f"static {TENSORS} {_CACHED}{name};\n"]
-        parts += [writer.function(names[-1]), inputs_text(program, names[-1], load=False)]
-    return "\n".join(['#include "ttnn-precompiled.hpp"', *parts, main_of_all(programs, names)])
-
-
 @dataclass(slots=True)
 class _CppWriter:
     """The text of one function while it is written."""
@@ -93,8 +73,6 @@ class _CppWriter:
     names: dict[Value, str] = field(default_factory=dict[Value, str])
     count: int = 0
     devices: dict[str, str] = field(default_factory=dict[str, str])
-    once: dict[str, str] = field(default_factory=dict[str, str])
-    """The functions that are called once: C++ names by the program's names."""
 
     def function(self, name: str) -> str:
         arguments = self.program.arguments
@@ -121,9 +99,7 @@ class _CppWriter:
 
     def op(self, op: Op) -> None:
         definition = ttnn_definition(op.name)
-        if op.name == LOAD_CACHED:
-            self.load_cached(op)
-        elif op.name in _SPECIAL:
+        if op.name in _SPECIAL:
             _SPECIAL[op.name](self, op)
         elif definition is None or not definition.cpp.params:
             if definition is not None and Trait.LAYOUT in definition.traits:
@@ -133,21 +109,6 @@ class _CppWriter:
             )
         else:
             self.call(op, definition)
-
-    def load_cached(self, op: Op) -> None:
-        """Loads the cached results of a function, which is called the first time only."""
-        name = self.once[op.attributes["callee"]]
-        function_type = f"::std::function<{TENSORS}({TENSORS if op.operands else ''})>"
-        function = self.variable(function_type, f"&{name}")
-        operands = f"{self.variable(TENSORS, f'util_create_vec({self.listed(op)})')}, " if op.operands else ""
-        cached = self.variable(f"{TENSORS}*", f"&{_CACHED}{name}")
-        wrapper = "constEvalFuncWrapper" if op.operands else "constEvalFuncWrapperZeroArg"
-        self.statement(f"ttnn::{wrapper}({function}, {operands}{cached})")
-        for i, result in enumerate(op.results):
-            self.names[result] = self.variable(TENSOR, f"(*{cached})[{i}]")
-
-    def listed(self, op: Op) -> str:
-        return ", ".join(self.names[v] for v in op.used)
 
     def call(self, op: Op, definition: TtnnOp) -> None:
         arguments = ", ".join([self.argument(op, definition, p) for p in definition.cpp.params])

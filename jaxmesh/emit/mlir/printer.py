@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
 from jaxmesh.dialects.op import OpDef, Trait
-from jaxmesh.dialects.program import LOAD_CACHED, Op, Port, Program, Value
+from jaxmesh.dialects.program import Op, Port, Program, Value
 from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.mlir.attributes import array, attribute, by
 from jaxmesh.emit.mlir.layouts import Layouts
@@ -30,22 +30,11 @@ caller, the layout of a `to_layout`, which upstream prints in the result's type,
 `divide`."""
 
 
-NAMED_RESULTS: Mapping[str, Sequence[str]] = {
-    "sort": ("values", "indices"),
-    "topk": ("values", "indices"),
-    "max_pool2d_with_indices": ("result", "result_indices"),
-    "split_query_key_value_and_split_heads": ("query", "key", "value"),
-}
-"""The names of results that upstream's ops of both dialects request."""
-
-
 def mlir_text(
     program: Program,
     *,
     locations: bool = False,
     layouts: bool = False,
-    named_results: bool = False,
-    stored: bool = True,
     constant_limit: int = CONSTANT_LIMIT,
     resources: bool = True,
 ) -> str:
@@ -57,8 +46,6 @@ def mlir_text(
       program: the program, of one dialect.
       locations: True to print the locations of ops, arguments and the module.
       layouts: for TTNN, True to print types with the layouts of the values and the element types on the devices.
-      named_results: True to name the results that upstream names.
-      stored: with layouts, True for the element types on the devices; else the element types of TTIR.
       constant_limit: the largest constant that its op spells, in elements; others are resources after the module.
       resources: True to write the elements of resources; else only their names.
 
@@ -75,8 +62,6 @@ def mlir_text(
     """
     constants = StoredConstants(program, constant_limit)
     printer = _Printer(program, Locations(written=locations), Layouts() if layouts else None, constants)
-    printer.names_results = named_results
-    printer.spelling.stored = stored and layouts
     text = printer.text()
     return text + resource_section(printer.resources) if resources else text
 
@@ -92,37 +77,25 @@ class _Printer:
         self.resources: dict[str, np.ndarray[Any, Any]] = {}
         self.spelling = Spelling(layouts)
         self.names: dict[Value, str] = {a.value: f"%arg{i}" for i, a in enumerate(program.arguments)}
-        self.count = self.numbered = 0
-        self.taken: set[str] = set()
+        self.count = 0
         self.printed: dict[tuple[str, int], str] = {}
         self.spelled: dict[int, str] = {}
-        self.names_results = False
-        self.is_entry = True
 
     def text(self) -> str:
         around = self.locations.op(""), self.locations.op("")
         mesh = by(self.program.mesh.values()) or "1x1"
-        before = [line for function in self.program.functions() for line in self._inner(function)]
         lines = [
             f'module attributes {{ttcore.meshes = #ttcore.meshes<[<"mesh" = {mesh}>]>}} {{',
-            *before,
-            *self._function("public " if self.program.public else "", around[1]),
+            *self._function(around[1]),
             f"}}{around[0]}",
         ]
         before, after = self.locations.definitions()
         named = () if self.layouts is None else self.layouts.definitions()
         return "\n".join([*named, *before, *lines, *after, ""])
 
-    def _inner(self, function: Program) -> Iterator[str]:
-        """Yields the lines of a function that the program calls once; its value names are local."""
-        printer = _Printer(function, self.locations, self.layouts, self.constants)
-        printer.is_entry = False
-        printer.resources, printer.spelling, printer.names_results = self.resources, self.spelling, self.names_results
-        return printer._function("private ", self.locations.op(""), ' attributes {tt.function_type = "const_eval"}')
-
-    def _function(self, visibility: str, location: str, attributes: str = "") -> Iterator[str]:
-        signature = f"{symbol(self.program.name)}({self._arguments()}){self._results()}"
-        yield f"  func.func {visibility}{signature}{attributes} {{"
+    def _function(self, location: str) -> Iterator[str]:
+        visibility = "public " if self.program.public else ""
+        yield f"  func.func {visibility}{symbol(self.program.name)}({self._arguments()}){self._results()} {{"
         yield from map(self._op, self.program.ops)
         yield self._return()
         yield f"  }}{location}"
@@ -136,12 +109,9 @@ class _Printer:
 
     def _results(self) -> str:
         listed = ", ".join(map(self._port, self.program.results))
-        alone = not self.is_entry and len(self.program.results) == 1
-        return f" -> {listed if alone else f'({listed})'}" if listed else ""
+        return f" -> ({listed})" if listed else ""
 
     def _port(self, port: Port) -> str:
-        if not self.is_entry:
-            return self._type(port.value)
         status = "presharded" if port.presharded else "unsharded"
         # MLIR sorts attributes by name; the axes are not an attribute of upstream.
         axes = "" if port.varying is None else f"jaxmesh.varying = {array('i64', port.varying)}, "
@@ -170,29 +140,15 @@ class _Printer:
     # --- operations ---
 
     def _op(self, op: Op) -> str:
-        if op.name == LOAD_CACHED:
-            return self._load_cached(op)
         used, results, overwritten = op.used, op.results, _overwritten_operand(op)
         written, reads, types = self._attributes(op), self._listed(used), self._types(used)
         if overwritten is not None:
             # From here on the operand stands for the result.
             self.names[results[0]] = self.names[overwritten]
             results = ()
-        defined, result_types = self._defined(op) if results else "", self._types(results)
+        defined, result_types = self._name(op) if results else "", self._types(results)
         after = result_types if len(results) == 1 else f"({result_types})"
         return f'    {defined}"{op.name}"({reads}){written} : ({types}) -> {after}{self.locations.op(op.line)}'
-
-    def _load_cached(self, op: Op) -> str:
-        types, result_types = self._types(op.used), self._types(op.results)
-        after, reads = result_types if len(op.results) == 1 else f"({result_types})", self._listed(op.used)
-        call = f"{op.name}({symbol(op.attributes['callee'])}, [{reads}])"
-        defined = self._name(op) if op.results else ""
-        return f"    {defined}{call} : ({types}) -> {after}{self.locations.op(op.line)}"
-
-    def _defined(self, op: Op) -> str:
-        if self.names_results and (names := NAMED_RESULTS.get(op.name.partition(".")[2])):
-            return self._name_results(op, names)
-        return self._name(op)
 
     def _name(self, op: Op) -> str:
         name = f"%{self.count}"
@@ -202,17 +158,6 @@ class _Printer:
             return f"{name} = "
         self.names.update((v, f"{name}#{i}") for i, v in enumerate(op.results))
         return f"{name}:{len(op.results)} = "
-
-    def _name_results(self, op: Op, names: Sequence[str]) -> str:
-        """Names results as upstream's ops request; a taken name gets a number from a counter shared by all names."""
-        for value, name in zip(op.results, names, strict=True):
-            unique = f"%{name}"
-            while unique in self.taken:
-                unique = f"%{name}_{self.numbered}"
-                self.numbered += 1
-            self.taken.add(unique)
-            self.names[value] = unique
-        return f"{', '.join(self.names[v] for v in op.results)} = "
 
     def _attributes(self, op: Op) -> str:
         """Returns the attributes as text; ops that share a mapping share the text unless it depends on the operands."""

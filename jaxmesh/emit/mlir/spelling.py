@@ -53,9 +53,7 @@ class Spelling:
     def __init__(self, layouts: Layouts | None = None) -> None:
         self._context: Any = None
         self._layouts = layouts
-        """If given, types are printed with layouts."""
-        self.stored = layouts is not None
-        """True to print the element types on the devices."""
+        """If given, types are printed with layouts and the element types on the devices."""
         self._types: dict[tuple[Shape, Any], str] = {}
         self._placed: dict[Type, str] = {}
         self._floats: dict[tuple[str, bytes], str] = {}
@@ -72,7 +70,7 @@ class Spelling:
         return self._placed[value_type]
 
     def _element(self, dtype: np.dtype[Any]) -> str:
-        return signed(element_type(stored_type(dtype))) if self.stored else element_type(dtype)
+        return signed(element_type(stored_type(dtype))) if self._layouts is not None else element_type(dtype)
 
     def tensor(self, shape: Shape, dtype: np.dtype[Any]) -> str:
         """Returns a tensor type."""
@@ -97,7 +95,7 @@ class Spelling:
 
     def as_stored(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Returns a constant in the printed element type."""
-        return array.astype(stored_type(array.dtype)) if self.stored else array
+        return array.astype(stored_type(array.dtype)) if self._layouts is not None else array
 
     def resource(self, name: str, array: np.ndarray[Any, Any]) -> str:
         """Returns a constant with its elements in the section of resources: `dense_resource<...> : tensor<...>`."""

@@ -157,11 +157,10 @@ def load_constant(program: Program, op: Op, names: Names, file: str) -> Statemen
     return [("utils.load_constant", f"{', '.join(arguments)}, shape={values.shape(tensor_type.shape)}")]
 
 
-def device_call(mesh_shape: Sequence[int], ring: bool = False) -> tuple[str, str]:
-    """Returns the call that opens the mesh device; several devices need a fabric, and a ring along an axis a ring
-    fabric."""
+def device_call(mesh_shape: Sequence[int]) -> tuple[str, str]:
+    """Returns the call that opens the mesh device; several devices need a fabric."""
     sizes = tuple(map(int, mesh_shape))
-    fabric = "DISABLED" if all(n == 1 for n in sizes) else "FABRIC_1D_RING" if ring else "FABRIC_1D"
+    fabric = "DISABLED" if all(n == 1 for n in sizes) else "FABRIC_1D"
     return "utils.DeviceGetter.get_device", f"{sizes}, fabric_config=ttnn.FabricConfig.{fabric}"
 
 
@@ -191,7 +190,7 @@ def _aggregate(program: Program, op: Op, names: Names) -> Statements:
 
 
 _SPECIAL: Mapping[str, Callable[[Program, Op, Names], Statements]] = {
-    "ttnn.get_device": lambda program, op, names: [device_call(op.attributes["mesh_shape"], program.ring)],
+    "ttnn.get_device": lambda program, op, names: [device_call(op.attributes["mesh_shape"])],
     "ttnn.distribute_tensor": _distribute,
     "ttnn.aggregate_tensor": _aggregate,
 }

@@ -5,42 +5,19 @@ from __future__ import annotations
 import builtins
 import keyword
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from jaxmesh.dialects.program import HOST_CALL, LOAD_CACHED, WEIGHTS, Op, Port, Program, Value
+from jaxmesh.dialects.program import Op, Port, Program, Value
 from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
-from jaxmesh.emit.names import Variables, identifier, unique
+from jaxmesh.emit.names import Variables, identifier
 from jaxmesh.emit.python import calls as calls, values as values
-from jaxmesh.emit.python.host_functions import host_function
 
-_GROUPS = ("inputs", "activations", "weights")
-_RESERVED = frozenset({
-    *keyword.kwlist, *keyword.softkwlist, *dir(builtins), "arg", "consteval", "main", "torch", "ttir_cpu", "ttnn",
-    "utils",
-})  # fmt: skip
+_RESERVED = frozenset({*keyword.kwlist, *keyword.softkwlist, *dir(builtins), "arg", "main", "ttnn", "utils"})
 
 
-def python_text(
-    program: Program,
-    *,
-    load: bool = False,
-    exact: bool | Sequence[bool] = False,
-    bits: Sequence[int] = (),
-    constant_limit: int = CONSTANT_LIMIT,
-) -> str:
-    """Returns a Python file that runs the program with `ttnn`.
-
-    Args:
-      program: a flat program of TTNN ops.
-      load: True if `main` loads its inputs from `tensors/`, and `--check` compares with the results there;
-        else its inputs are ones.
-      exact: True if results must be equal bit for bit, as in a program that only moves data; else floats may differ by
-        rounding.
-      bits: for each result, the bits of the float type whose rounding is allowed; 0 for the result's type.
-      constant_limit: the largest constant that the text spells, in elements; others are loaded from `tensors/`.
-    """
-    constants = StoredConstants(program, constant_limit)
-    return python_source(program, constants, load=load, exact=exact, bits=bits)[0]
+def python_text(program: Program, *, constant_limit: int = CONSTANT_LIMIT) -> str:
+    """Returns a Python file that runs the program with `ttnn` on inputs of ones."""
+    return python_source(program, StoredConstants(program, constant_limit))[0]
 
 
 def python_source(
@@ -52,10 +29,19 @@ def python_source(
     bits: Sequence[int] = (),
     make_inputs: str | None = None,
 ) -> tuple[str, dict[int, str]]:
-    """Returns the Python file of `python_text`, and a source for each line of an op or an argument.
+    """Returns a Python file that runs the program with `ttnn`, and a source for each line of an op or an argument.
 
-    The source is the user's source location, or the argument's path. `make_inputs`, `"zeros"` or `"random"`, is the
-    default way to create the inputs of a program that otherwise loads them.
+    The source is the user's source location, or the argument's path.
+
+    Args:
+      program: a flat program of TTNN ops.
+      constants: the constants that are loaded from `tensors/`; by default those above `CONSTANT_LIMIT`.
+      load: True if `main` loads its inputs from `tensors/`, and `--check` compares with the results there;
+        else its inputs are ones.
+      exact: True if results must be equal bit for bit, as in a program that only moves data; else floats may differ by
+        rounding.
+      bits: for each result, the bits of the float type whose rounding is allowed; 0 for the result's type.
+      make_inputs: how inputs are created by default, `"zeros"` or `"random"`, if they are not loaded.
     """
     module = _Module(program, constants or StoredConstants(program))
     parts = [["import ttnn", "import utils"], module.forward()]
@@ -71,46 +57,6 @@ def python_source(
     return "\n".join(line for part in parts for line in part) + "\n", sources
 
 
-def python_module(
-    programs: Sequence[Program], *, target_module: bool = False, split_files: bool = False, load: str = ""
-) -> str:
-    """Returns several flat TTNN programs as one Python file, which runs them in order.
-
-    Args:
-      programs: the programs; their arguments are one list, or activations and weights if the roles of all are known.
-      target_module: True for a module to import: a function `forward` takes the inputs and the device.
-      split_files: True to print the functions that are called once as a second file; each file then begins with its
-        name.
-      load: the prefix of the names of the input files; empty for inputs of ones.
-    """
-    modules: list[_Module] = []
-    for program in programs:
-        splits = not target_module and all(a.role for a in program.arguments)
-        before = modules[-1] if modules else None
-        modules.append(_Module(program, StoredConstants(program), before, target_module, splits))
-    cached = [module for module in modules if module.inner]
-    split_files = split_files and bool(cached)
-    head = ["import ttnn", "import utils"]
-    if any(inner.hosted() for module in cached for inner in module.inner):
-        head += ["import torch", "import ttir_cpu"]
-    lines = head
-    if split_files:
-        lines = ['# File: "main"', *head[:2], *(f"from consteval import {module.wrapper}" for module in cached)]
-    for module in modules:
-        once = module in cached
-        lines += [*([] if split_files else module.once()), *([f"{module.cache} = {{}}"] if once else [])]
-        lines += [*module.forward(), "", *(module.wrapped() if once and not split_files else [])]
-        if module.program.arguments and not target_module:
-            lines += [*module.inputs(load), ""]
-    if not target_module:
-        calls = [line for module in modules for line in module.calls(load)]
-        lines += ["def main(): ", *calls, "  return 0", "", "if __name__ == '__main__':", "  main()"]
-    if split_files:
-        lines += ["", '# File: "consteval"', *head]
-        lines += [line for module in cached for line in (*module.once(), *module.wrapped())]
-    return "\n".join(lines) + "\n"
-
-
 def function_name(text: str) -> str:
     """Returns the name of the emitted function; `main` is taken by the file."""
     return "_main" if identifier(text) == "main" else identifier(text, _RESERVED)
@@ -119,33 +65,12 @@ def function_name(text: str) -> str:
 class _Module:
     """One file: its functions share the counters of variables."""
 
-    def __init__(
-        self,
-        program: Program,
-        constants: StoredConstants,
-        before: _Module | None = None,
-        target_module: bool = False,
-        splits: bool = False,
-    ) -> None:
+    def __init__(self, program: Program, constants: StoredConstants) -> None:
         self.program = program
         self.constants = constants
-        self.target_module = target_module
-        self.splits = splits
-        """True if the arguments are split into activations and weights."""
-        self.entry = True
-        self.functions: set[str] = set() if before is None else before.functions
-        self.name = unique(function_name(program.name), self.functions)
-        self.functions.add(self.name)
-        self.cache, self.wrapper = f"ce_cache_{self.name}", f"consteval_{self.name}"
-        input_functions = [f"{verb}_{group}_for_{self.name}" for verb in ("create", "load") for group in _GROUPS]
-        taken = (*_RESERVED, self.name, "_main", self.cache, self.wrapper, *input_functions)
-        self.variables = Variables(taken, None if before is None else before.variables)
-        self.inner = [_Module(function, constants, self, target_module) for function in program.functions()]
-        """The modules of the functions that are called once."""
-        for module in self.inner:
-            module.entry = False
-        self.devices: dict[Value, str] = {}
-        """The devices that are arguments of the function, with their names."""
+        self.name = function_name(program.name)
+        input_functions = [f"{verb}_inputs_for_{self.name}" for verb in ("create", "load")]
+        self.variables = Variables((*_RESERVED, self.name, "_main", *input_functions))
         self.places: dict[int, str] = {}
         """Source locations by line number in the function; its `def` is line 1."""
         self.input_places: dict[int, str] = {}
@@ -159,41 +84,12 @@ class _Module:
 
     # --- the function ---
 
-    def parameters(self) -> dict[str, dict[Value, str]]:
-        """Returns the parameters of the function by name, each with its arguments and their subscripts."""
-        arguments = self.program.arguments
-        if not self.splits:
-            parameter = "input" if self.target_module else "arg"
-            listed = {a.value: f"{parameter}[{i}]" for i, a in enumerate(arguments)}
-            return {parameter: listed} if listed or self.target_module else {}
-        weights = [a.value for a in arguments if a.role in WEIGHTS]
-        others = [a.value for a in arguments if a.role not in WEIGHTS]
-        groups = {
-            "activations": {v: f"activations[{i}]" for i, v in enumerate(others)},
-            "weights": {v: f'weights["weight_{i}"]' for i, v in enumerate(weights)},
-        }
-        return {name: listed for name, listed in groups.items() if listed}
-
-    def head(self, name: str, parameters: Sequence[str]) -> str:
-        device = ["device"] if self.target_module else []
-        return f"def {name}({', '.join([*parameters, *device])}):{'' if self.target_module else ' '}"
-
     def forward(self) -> list[str]:
         program = self.program
         uses = _uses(program)
-        parameters = self.parameters()
-        # A function that is called once keeps its name.
-        entry = self.target_module and self.entry
-        body = [self.head(unique("forward", self.functions - {self.name}) if entry else self.name, [*parameters])]
+        body = [f"def {self.name}({'arg' if program.arguments else ''}): "]
         names: dict[Value, str] = {}
-        if self.target_module:
-            self.devices = {v: "device" for op in program.ops if op.name == "ttnn.get_device" for v in op.results}
-            names.update(self.devices)
-        if self.inner:
-            arguments = ", ".join([self.cache, *self.wrapped_parameters(), *(["device"] if self.target_module else [])])
-            body += [f"  global {self.cache}", f"  {self.cache} = {self.wrapper}({arguments})"]
-        for parameter, listed in parameters.items():
-            self.elements(body, names, uses, parameter, listed)
+        self.elements(body, names, uses, "arg", [a.value for a in program.arguments])
         for op in program.ops:
             start = len(body)
             self.op(body, names, uses, op)
@@ -203,16 +99,11 @@ class _Module:
         return body
 
     def elements(
-        self,
-        body: list[str],
-        names: dict[Value, str],
-        uses: dict[Value, int],
-        group: str,
-        texts: Mapping[Value, str],
+        self, body: list[str], names: dict[Value, str], uses: dict[Value, int], group: str, listed: Sequence[Value]
     ) -> None:
-        """Names elements: a variable for each, or the subscript if it is used once."""
-        for number, (value, text) in enumerate(texts.items()):
-            names[value] = text
+        """Names the elements of a list: a variable for each, or the subscript if it is used once."""
+        for number, value in enumerate(listed):
+            names[value] = f"{group}[{number}]"
             if uses.get(value, 0) > 1:
                 variable = self.variables.take(f"{group}_{number}")
                 body.append(f"  {variable} = {names[value]}")
@@ -220,18 +111,6 @@ class _Module:
 
     def op(self, body: list[str], names: dict[Value, str], uses: dict[Value, int], op: Op) -> None:
         """Adds the statements of an op."""
-        if self.devices.keys() & {*op.results}:
-            return
-        if op.name == LOAD_CACHED:
-            key = next(i.name for i in self.inner if i.program is op.attributes["function"])
-            elements = {v: f'{self.cache}["{key}"][{i}]' for i, v in enumerate(op.results)}
-            self.elements(body, names, uses, key, elements)
-            return
-        if op.name == HOST_CALL:
-            result = self.statement(body, op.attributes["callee"], ", ".join(names[v] for v in op.used))
-            several = len(op.results) > 1
-            names.update((v, f"{result}[{i}]" if several else result) for i, v in enumerate(op.results))
-            return
         file = self.constants.file(op)
         stored = None if file is None else calls.load_constant(self.program, op, names, file)
         statements = stored or calls.special(self.program, op, names)
@@ -247,67 +126,25 @@ class _Module:
         if len(op.results) == 1:
             names[op.results[0]] = result
         else:
-            self.elements(body, names, uses, result, {v: f"{result}[{i}]" for i, v in enumerate(op.results)})
-
-    # --- the functions that are called once ---
-
-    def once(self) -> list[str]:
-        return [line for inner in self.inner for line in (*inner.hosted(), *inner.forward(), "")]
-
-    def hosted(self) -> list[str]:
-        """Returns the lines of the functions that run on the host's processor."""
-        return [line for op in self.program.ops if op.name == HOST_CALL for line in (*host_function(op), "")]
-
-    def wrapped_parameters(self) -> dict[str, dict[Value, str]]:
-        """Returns the parameters that the functions that are called once may read."""
-        return {name: listed for name, listed in self.parameters().items() if not self.splits or name == "weights"}
-
-    def wrapped(self) -> list[str]:
-        """Returns the function that calls them the first time and caches their results."""
-        parameters = self.wrapped_parameters()
-        names = {v: text for elements in parameters.values() for v, text in elements.items()}
-        body = [self.head(self.wrapper, ["ce_cache", *parameters]), "  if not ce_cache:"]
-        calls = [op for op in self.program.ops if op.name == LOAD_CACHED]
-        for op, inner in zip(calls, self.inner, strict=True):
-            listed = [f"[{', '.join(names[v] for v in op.used)}]"] if inner.parameters() else []
-            arguments = ", ".join([*listed, *(["device"] if self.target_module else [])])
-            result = self.variables.fresh(inner.name)
-            body += [f"    {result} = {inner.name}({arguments})", f'    ce_cache["{inner.name}"] = {result}']
-        return [*body, "  return ce_cache", ""]
+            self.elements(body, names, uses, result, op.results)
 
     # --- its inputs ---
 
-    def inputs_name(self, load: bool, group: str = "inputs") -> str:
-        return f"{'load' if load else 'create'}_{group}_for_{self.name}"
+    def inputs_name(self, load: bool) -> str:
+        return f"{'load' if load else 'create'}_inputs_for_{self.name}"
 
-    def inputs(self, load: str | bool) -> list[str]:
-        """Returns the functions that create the inputs, or load them from `tensors/`, or from files with the prefix
-        `load`."""
-        lines: list[str] = []
-        arguments = {a.value: (number, a) for number, a in enumerate(self.program.arguments)}
-        for group, listed in self.parameters().items():
-            body = [f"def {self.inputs_name(bool(load), group if self.splits else 'inputs')}(): "]
-            device = "None"
-            if any(self.on_mesh(arguments[v][1], bool(load)) for v in listed):
-                device = self.statement(body, *calls.device_call(tuple(self.program.mesh.values()), self.program.ring))
-            inputs: list[str] = []
-            for value in listed:
-                number, argument = arguments[value]
-                inputs.append(self.input(body, device, number, argument, load))
-                self.input_places[len(lines) + len(body)] = _argument(number, argument.path)
-            named = ", ".join(f'"weight_{i}": {name}' for i, name in enumerate(inputs))
-            body.append(f"  return {{{named}}}" if group == "weights" else f"  return [{', '.join(inputs)}]")
-            lines += [*([""] if lines else []), *body]
-        return lines
-
-    def input(self, body: list[str], device: str, number: int, port: Port, load: str | bool) -> str:
-        if not load:
-            return self.ones(body, device, port)
-        return (
-            self.loaded(body, device, number, port)
-            if load is True
-            else self.read(body, device, f"{load}{number}", port)
-        )
+    def inputs(self, load: bool) -> list[str]:
+        """Returns the function that creates the inputs, or loads them from `tensors/`."""
+        body = [f"def {self.inputs_name(load)}(): "]
+        device = "None"
+        if any(self.on_mesh(argument, load) for argument in self.program.arguments):
+            device = self.statement(body, *calls.device_call(tuple(self.program.mesh.values())))
+        inputs: list[str] = []
+        for number, argument in enumerate(self.program.arguments):
+            made = self.loaded(body, device, number, argument) if load else self.ones(body, device, argument)
+            inputs.append(made)
+            self.input_places[len(body)] = _argument(number, argument.path)
+        return [*body, f"  return [{', '.join(inputs)}]"]
 
     def on_mesh(self, port: Port, load: bool) -> bool:
         """Returns True if the creation of this input needs the mesh device."""
@@ -331,22 +168,7 @@ class _Module:
         arguments.append(f"shape={values.shape(tensor_type.shape)}")
         return self.statement(body, f"utils.load_{'sharded_' if port.presharded else ''}tensor", ", ".join(arguments))
 
-    def read(self, body: list[str], device: str, name: str, port: Port) -> str:
-        """Loads a file in the format of ttnn."""
-        tensor_type = self.program.types[port.value]
-        arguments = [f'"{name}.tensorbin"', values.layout(tensor_type), values.data_type(tensor_type.dtype)]
-        arguments += ["None" if tensor_type.host else device, values.memory_config(tensor_type)]
-        return self.statement(body, "utils.load_tensor", ", ".join(arguments))
-
     # --- main ---
-
-    def calls(self, load: str) -> list[str]:
-        """Returns the lines that run the program on created or loaded inputs."""
-        body: list[str] = []
-        groups = [group if self.splits else "inputs" for group in self.parameters()]
-        inputs = [self.statement(body, self.inputs_name(bool(load), group), "") for group in groups]
-        self.statement(body, self.name, ", ".join(inputs))
-        return body
 
     def main(self, load: bool, exact: bool | Sequence[bool], bits: Sequence[int], make_inputs: str | None) -> list[str]:
         body = ["def main(): "]

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.dialects import textual
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import UPSTREAM, Trait
 from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
@@ -64,13 +63,9 @@ def _at(line: int, op: str) -> Generator[None]:
         raise add_location(line, op, error) from None
 
 
-def decode(function: Function, functions: Sequence[Function], *, promotes: bool = False) -> Text:
-    """Decodes a function and all that it calls.
-
-    With `promotes`, composites become the ops of TTNN that have their names.
-    """
+def decode(function: Function, functions: Sequence[Function]) -> Text:
+    """Decodes a function and all that it calls."""
     decoder = _Decoder(functions)
-    decoder.promotes = promotes
     decoded = decoder.function(function)
     with _at(function.line, f"@{function.name}"):
         arguments = boundary_attributes(function, "arg_attrs", len(decoded.program.arguments))
@@ -90,7 +85,6 @@ def decode(function: Function, functions: Sequence[Function], *, promotes: bool 
         tuple(decoder.notes),
         tuple(dict.fromkeys(decoder.deviations.values())),
         upgraded.is_current,
-        any(op.name.endswith(".load_cached") for op in decoded.program.ops),
     )
 
 
@@ -100,7 +94,6 @@ class _Decoder:
         for f in functions:
             self._named.setdefault((id(f.piece), f.name), []).append(f)
         self.types = Types(self._note, narrows=True)
-        self.promotes = False
         self.needs: str | None = None
         self.device_mesh: tuple[int, ...] | None = None
         self.notes: list[str] = []
@@ -206,8 +199,6 @@ class _Decoder:
             attributes = quantization.with_elements(name, operation, attributes, moves=moves)
         if name == "ttnn.to_layout" and LAYOUT not in attributes and types and types[0].layout:
             attributes = {**attributes, LAYOUT: "tile" if types[0].tile else "row_major"}
-        if self.promotes and f"ttnn.{attributes.get('composite_name')}" in textual.OPS:
-            name, attributes = textual.promoted_composite(attributes)
         if has_trait(name, Trait.CALL):
             callee = attributes.get("callee", attributes.get("decomposition", ""))
             attributes = {FUNCTION: self._callee(callee, function)}

@@ -19,22 +19,6 @@ def _on_devices(attributes: BoundaryAttributes) -> BoundaryAttributes:
     return replace(attributes, status="presharded", local=None, varying=())
 
 
-def with_arguments_on_devices(text: Text) -> Text:
-    """Returns the text with every argument on the devices, as equal copies, that no mesh_shard reads.
-
-    Upstream's TTNNLayout puts the arguments there whose place a text leaves open; and the results of a program without
-    a mesh_shard.
-    """
-    ops, count = text.program.ops, len(text.arguments)
-    split = {v for op in ops if op.name == "ttir.mesh_shard" for v in op.used if v < count}
-    arguments = tuple(
-        _on_devices(a) if a.status is None and i not in split else a for i, a in enumerate(text.arguments)
-    )
-    whole = not _has_transfers(text)
-    results = tuple(_on_devices(r) if whole and r.status is None else r for r in text.results)
-    return replace(text, arguments=arguments, results=results)
-
-
 def with_layouts_obeyed(text: Text) -> Text:
     """Returns the text with the values on the devices that its types place there, unless it has transfers."""
     program = text.program

@@ -30,7 +30,6 @@ class Text:
       notes: remarks on element types that are read as others.
       deviations: one sentence per op that is not as upstream defines it.
       is_current: True if the text spells every op as the printer does.
-      has_cached_calls: True if it calls functions whose results upstream caches.
     """
 
     function: Function
@@ -45,7 +44,6 @@ class Text:
     notes: tuple[str, ...] = ()
     deviations: tuple[str, ...] = ()
     is_current: bool = True
-    has_cached_calls: bool = False
 
     @property
     def presharded(self) -> tuple[bool, ...]:

@@ -44,13 +44,11 @@ class Options:
       unroll_limit: the most operations that unrolled loops may have in total.
       keep_imported_ops: True to keep imported operations as they were read, instead of decomposing them.
       in_place: True to use operations that write to an operand's memory; nothing may read the operand afterwards.
-      decompose: True to decompose imported operations that the real library does not have.
     """
 
     unroll_limit: int = UNROLL_LIMIT
     keep_imported_ops: bool = True
     in_place: bool = True
-    decompose: bool = True
 
 
 @dataclass(slots=True)

@@ -65,9 +65,7 @@ def _name(b: Builder, op: ImportedOp) -> str | None:
     if b.level == "ttnn" and op.ttnn is not None:
         return f"ttnn.{op.ttnn}"
     splat = op.name == "constant" and op.attributes["value"].size == 1
-    decomposed = b.level == "ttnn" and (
-        splat or (b.options.decompose and has_trait(f"ttir.{op.name}", Trait.DECOMPOSED_FOR_TTNN))
-    )
+    decomposed = b.level == "ttnn" and (splat or has_trait(f"ttir.{op.name}", Trait.DECOMPOSED_FOR_TTNN))
     return None if op.name is None or decomposed else f"ttir.{op.name}"
 
 

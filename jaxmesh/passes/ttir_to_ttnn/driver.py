@@ -10,7 +10,7 @@ Tensors made from nothing, and those in another shape only, are made where they 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,22 +21,16 @@ from jaxmesh.errors import MissingRuleError, ResidencyError
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
 from jaxmesh.passes.ttir_to_ttnn.patterns import PATTERNS
 from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED, carry_over, create, has_host_form, is_created
-from jaxmesh.passes.ttir_to_ttnn.upstream import PATTERNS as UPSTREAM
-from jaxmesh.sharding.configs import PlacementReplicate
 
 
-def to_ttnn(program: Program, upstream: bool = False) -> Program:
+def to_ttnn(program: Program) -> Program:
     """Returns the flat TTNN program of a flat program of TTIR's compute ops and TTNN's two transfers.
-
-    Args:
-      program: the flat program.
-      upstream: whether to use the patterns that upstream has and the real library does not need.
 
     Raises:
       MissingRuleError: an op that TTNN has no definition and this pass no rule for.
       ResidencyError: a transfer is missing: an op reads a full host tensor, or shards stand where one is needed.
     """
-    lowering = _Lowering(program, upstream)
+    lowering = _Lowering(program)
     for op in program.ops:
         lowering.op(op)
     return without_dead(lowering.finish())
@@ -63,10 +57,8 @@ class _Copies:
 
 
 class _Lowering:
-    def __init__(self, program: Program, upstream: bool) -> None:
+    def __init__(self, program: Program) -> None:
         self.source = program
-        self.upstream = upstream
-        self.patterns: Mapping[str, Pattern] = {**PATTERNS, **UPSTREAM} if upstream else PATTERNS
         self.ops = Ops(Program(program.name, dict(program.mesh), public=program.public))
         self.copies: dict[Value, _Copies] = {}
         for port in program.arguments:
@@ -178,9 +170,7 @@ class _Lowering:
     def op(self, op: Op) -> None:
         """Lowers one op."""
         self.ops.line = op.line
-        if op.name == "ttnn.distribute_tensor" and self._creates_copies(op):
-            self.copies[op.results[0]] = _Copies(made=self.copies[_first(op)].made, line=op.line)
-        elif self._is_empty(op) and op.name != "ttnn.aggregate_tensor":
+        if self._is_empty(op) and op.name != "ttnn.aggregate_tensor":
             for result in op.results:
                 zeros = Op("ttir.zeros", (), (result,), {"shape": self._type(result).shape}, op.line)
                 self._create(zeros, Site(zeros, (), (self._type(result),)))
@@ -200,13 +190,7 @@ class _Lowering:
 
     def _is_empty(self, op: Op) -> bool:
         """Returns True for results without elements, which the library refuses to distribute and often to compute."""
-        return not self.upstream and bool(op.results) and all(0 in self._type(r).shape for r in op.results)
-
-    def _creates_copies(self, op: Op) -> bool:
-        """Returns True for copies of a new tensor, where each device is to create its own, as upstream has it."""
-        placements = op.attributes["mapper_config"].placements
-        copies = all(isinstance(p, PlacementReplicate) for p in placements)
-        return self.upstream and copies and self.copies[_first(op)].made is not None
+        return bool(op.results) and all(0 in self._type(r).shape for r in op.results)
 
     def _reshape_op(self, op: Op) -> None:
         base, kind = _first(op), self._type(op.results[0])
@@ -215,9 +199,6 @@ class _Lowering:
             # One reshape is as good as two.
             base = above.reshaped[0]
         self.copies[op.results[0]] = _Copies(reshaped=(base, kind), line=op.line)
-        if self.upstream and self.copies[base].device is not None:
-            # Upstream's stand in the order of the program, others where they are first read.
-            self.device(op.results[0])
 
     def _compute(self, op: Op) -> None:
         results = tuple([self.source.types[v] for v in op.results])
@@ -241,7 +222,7 @@ class _Lowering:
         dialect, _, name = op.name.partition(".")
         if dialect != "ttir" or definition_of(op.name) is None or name == "mesh_shard":
             return None
-        return self.patterns.get(name) or (carry_over if definition_of(f"ttnn.{RENAMED.get(name, name)}") else None)
+        return PATTERNS.get(name) or (carry_over if definition_of(f"ttnn.{RENAMED.get(name, name)}") else None)
 
     def _keep_op(self, op: Op) -> None:
         """Keeps an op of TTNN."""

@@ -1,4 +1,4 @@
-// RUN: jaxmesh opt --stablehlo-to-ttir-pipeline %s | filecheck %s
+// RUN: jaxmesh opt %s --stablehlo-to-ttir | filecheck %s
 
 // Calls that stand for operations of TTIR without a meaning here: attributes are strings, and flags say which operands
 // are there.

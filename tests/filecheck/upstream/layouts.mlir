@@ -1,8 +1,8 @@
-// RUN: jaxmesh opt %s --ttir-to-ttnn-backend-pipeline="mesh-shape=1,2 enable-const-eval=false" | filecheck %s
+// RUN: jaxmesh opt %s --mesh 1x2 --ttir-to-ttnn --layouts | filecheck %s
 
 // Layouts stand in the types: memory, tiles or rows, and how dims collapse to rows. Integers have their sign, truth
 // values are bfloat16.
-func.func @collapse(%x: tensor<2x40x64xf32>, %row: tensor<70xi32>, %one: tensor<f32>) -> (tensor<2x40x64xi1>, tensor<70xi32>, tensor<f32>) {
+func.func @collapse(%x: tensor<2x40x64xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %row: tensor<70xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %one: tensor<f32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<2x40x64xi1>, tensor<70xi32>, tensor<f32>) {
   %0 = "ttir.gt"(%x, %x) : (tensor<2x40x64xf32>, tensor<2x40x64xf32>) -> tensor<2x40x64xi1>
   %1 = "ttir.add"(%row, %row) : (tensor<70xi32>, tensor<70xi32>) -> tensor<70xi32>
   %2 = "ttir.neg"(%one) : (tensor<f32>) -> tensor<f32>
@@ -22,7 +22,7 @@ func.func @collapse(%x: tensor<2x40x64xf32>, %row: tensor<70xi32>, %one: tensor<
 
 // -----
 
-// An argument that a mesh_shard reads is on the host, and so is the result of one; a visibility that is written stays.
+// Arguments and results that are not presharded are on the host; a visibility that is written stays.
 func.func public @shard(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {
   %0 = "ttir.mesh_shard"(%x) <{shard_dims = array<i64: -1, 0>, shard_direction = #ttcore.shard_direction<full_to_shard>, shard_shape = array<i64: 2, 1>, shard_type = #ttcore.shard_type<devices>}> : (tensor<64x64xf32>) -> tensor<32x64xf32>
   %1 = "ttir.exp"(%0) : (tensor<32x64xf32>) -> tensor<32x64xf32>
@@ -38,14 +38,3 @@ func.func public @shard(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {
 // CHECK: "ttnn.to_layout"(%{{.*}}) : (tensor<32x64xf32, #[[ROWS]]>) -> tensor<32x64xf32, #[[TILES]]>
 // CHECK: "ttnn.exp"
 // CHECK: "ttnn.aggregate_tensor"{{.*}} -> tensor<64x64xf32, #[[HOST]]>
-
-// -----
-
-// A result that depends on no argument is created on the devices.
-func.func @size(%x: tensor<13x21xf32>) -> tensor<1xi32> {
-  %0 = "ttir.get_dimension_size"(%x) <{dimension = 1 : i32}> : (tensor<13x21xf32>) -> tensor<1xi32>
-  return %0 : tensor<1xi32>
-}
-// CHECK-LABEL: func.func @size(
-// CHECK: %[[DEVICE:.*]] = "ttnn.get_device"
-// CHECK: "ttnn.full"(%[[DEVICE]]) <{fill_value = 21 : i32, shape = #ttnn.shape<1>}> : (!ttnn.device) -> tensor<1xsi32

@@ -1,6 +1,6 @@
-// RUN: jaxmesh opt --ttir-to-ttnn-backend-pipeline %s | filecheck %s
+// RUN: jaxmesh opt %s --mesh 1x1 --ttir-to-ttnn --layouts | filecheck %s
 
-func.func @scans(%x: tensor<4x8xf32>, %bits: tensor<4x8xui32>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>) {
+func.func @scans(%x: tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %bits: tensor<4x8xui32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>) {
   %0 = "ttir.cumprod"(%x) <{dim = 1 : i64}> : (tensor<4x8xf32>) -> tensor<4x8xf32>
   %1 = "ttir.bitcast_convert"(%bits) : (tensor<4x8xui32>) -> tensor<4x8xf32>
   %2 = "ttir.dropout"(%x) <{prob = 0.5 : f32, scale = 2.0 : f32, seed = 3 : ui32}> : (tensor<4x8xf32>) -> tensor<4x8xf32>
@@ -11,7 +11,7 @@ func.func @scans(%x: tensor<4x8xf32>, %bits: tensor<4x8xui32>) -> (tensor<4x8xf3
 // CHECK: "ttnn.bitcast_convert"(%arg1) : (tensor<4x8xui32, {{.*}}>) -> tensor<4x8xf32
 // CHECK: "ttnn.dropout"(%arg0) <{prob = 5.000000e-01 : f32, scale = 2.000000e+00 : f32, seed = 3 : ui32, use_per_device_seed = true}>
 
-func.func @sampled(%v: tensor<32x64xbf16>, %i: tensor<32x64xi32>, %k: tensor<32xui32>, %p: tensor<32xbf16>) -> tensor<32xi32> {
+func.func @sampled(%v: tensor<32x64xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %i: tensor<32x64xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %k: tensor<32xui32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %p: tensor<32xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> tensor<32xi32> {
   %0 = "ttir.sampling"(%v, %i, %k, %p, %p) : (tensor<32x64xbf16>, tensor<32x64xi32>, tensor<32xui32>, tensor<32xbf16>, tensor<32xbf16>) -> tensor<32xi32>
   return %0 : tensor<32xi32>
 }
@@ -20,7 +20,7 @@ func.func @sampled(%v: tensor<32x64xbf16>, %i: tensor<32x64xi32>, %k: tensor<32x
 // CHECK: "ttnn.sampling"{{.*}} -> tensor<1x1x1x32xsi32
 // CHECK: "ttnn.reshape"{{.*}} <{shape = [32 : i32]}>
 
-func.func @experts(%x: tensor<32x64xbf16>, %w: tensor<64x16xbf16>, %b: tensor<32x16xbf16>, %t: tensor<1x32x1x4xi32>) -> (tensor<32x4xui16>, tensor<32x4xbf16>, tensor<32x64xbf16>) {
+func.func @experts(%x: tensor<32x64xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %w: tensor<64x16xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %b: tensor<32x16xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %t: tensor<1x32x1x4xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<32x4xui16>, tensor<32x4xbf16>, tensor<32x64xbf16>) {
   %0, %1 = "ttir.topk_router_gpt"(%x, %w, %b) <{k = 4 : i32, num_experts = 16 : i32}> : (tensor<32x64xbf16>, tensor<64x16xbf16>, tensor<32x16xbf16>) -> (tensor<32x4xui16>, tensor<32x4xbf16>)
   %2 = "ttir.selective_reduce_combine"(%x, %x, %t, %t) <{batch_size = 32 : ui32, experts = 16 : ui32, hidden_size = 64 : ui32, select_experts_k = 4 : ui32, seq_size = 1 : ui32}> : (tensor<32x64xbf16>, tensor<32x64xbf16>, tensor<1x32x1x4xi32>, tensor<1x32x1x4xi32>) -> tensor<32x64xbf16>
   return %0, %1, %2 : tensor<32x4xui16>, tensor<32x4xbf16>, tensor<32x64xbf16>
@@ -31,7 +31,7 @@ func.func @experts(%x: tensor<32x64xbf16>, %w: tensor<64x16xbf16>, %b: tensor<32
 // CHECK: "ttnn.slice_static"{{.*}} -> tensor<32x4xbf16
 // CHECK: "ttnn.selective_reduce_combine"
 
-func.func @caches(%c: tensor<8x4x32x64xbf16>, %x: tensor<1x4x32x64xbf16>, %p: tensor<1x8xi32>, %at: tensor<1xi32>) -> tensor<8x4x32x64xbf16> {
+func.func @caches(%c: tensor<8x4x32x64xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %x: tensor<1x4x32x64xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %p: tensor<1x8xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %at: tensor<1xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> tensor<8x4x32x64xbf16> {
   "ttir.paged_fill_cache"(%c, %x, %p) : (tensor<8x4x32x64xbf16>, tensor<1x4x32x64xbf16>, tensor<1x8xi32>) -> ()
   "ttir.paged_update_cache"(%c, %x, %at, %p) <{share_cache = false}> : (tensor<8x4x32x64xbf16>, tensor<1x4x32x64xbf16>, tensor<1xi32>, tensor<1x8xi32>) -> ()
   return %c : tensor<8x4x32x64xbf16>
@@ -41,7 +41,7 @@ func.func @caches(%c: tensor<8x4x32x64xbf16>, %x: tensor<1x4x32x64xbf16>, %p: te
 // CHECK: "ttnn.paged_update_cache"(%arg0, {{.*}} <{share_cache = false}> : {{.*}} -> ()
 // CHECK: return %arg0
 
-func.func @attention(%q: tensor<1x1x12x64xf32>, %c: tensor<128x12x32x64xf32>, %p: tensor<1x4xi32>, %at: tensor<1xi32>) -> (tensor<1x1x12x64xf32>, tensor<1x1x12x64xf32>, tensor<1x1x12x64xf32>) {
+func.func @attention(%q: tensor<1x1x12x64xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %c: tensor<128x12x32x64xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %p: tensor<1x4xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %at: tensor<1xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<1x1x12x64xf32>, tensor<1x1x12x64xf32>, tensor<1x1x12x64xf32>) {
   %e = ttir.empty() : tensor<1x1x12x64xf32>
   %0 = "ttir.paged_scaled_dot_product_attention_decode"(%q, %c, %c, %p, %e, %at) <{operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 1, 0>}> : (tensor<1x1x12x64xf32>, tensor<128x12x32x64xf32>, tensor<128x12x32x64xf32>, tensor<1x4xi32>, tensor<1x1x12x64xf32>, tensor<1xi32>) -> tensor<1x1x12x64xf32>
   %1 = "ttir.chunked_scaled_dot_product_attention"(%q, %c, %c, %p, %at, %e) <{scale = 0.125 : f32}> : (tensor<1x1x12x64xf32>, tensor<128x12x32x64xf32>, tensor<128x12x32x64xf32>, tensor<1x4xi32>, tensor<1xi32>, tensor<1x1x12x64xf32>) -> tensor<1x1x12x64xf32>
@@ -55,14 +55,14 @@ func.func @attention(%q: tensor<1x1x12x64xf32>, %c: tensor<128x12x32x64xf32>, %p
 // CHECK: "ttnn.chunked_scaled_dot_product_attention"(%arg0, %arg1, %arg1, %[[TABLE]], %[[AT]]) <{scale = 1.250000e-01 : f32}>
 // CHECK: "ttnn.paged_flash_multi_latent_attention_decode"(%arg0, %arg1, %[[TABLE]], %[[AT]]) <{head_dim_v = 64 : ui32, is_causal = true, operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 0>}>
 
-func.func @heads(%x: tensor<1x2x32x128xbf16>) -> tensor<1x1x2x4096xbf16> {
+func.func @heads(%x: tensor<1x2x32x128xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> tensor<1x1x2x4096xbf16> {
   %0 = "ttnn.nlp_concat_heads_decode"(%x) <{num_heads = 32 : ui32}> : (tensor<1x2x32x128xbf16>) -> tensor<1x1x2x4096xbf16>
   return %0 : tensor<1x1x2x4096xbf16>
 }
 // CHECK-LABEL: func.func @heads(
 // CHECK: "ttnn.nlp_concat_heads_decode"(%arg0) <{num_heads = 32 : ui32}>
 
-func.func @statistics(%x: tensor<2x3x4x4xf32>, %s: tensor<3xf32>) -> (tensor<2x3x4x4xf32>, tensor<3xf32>, tensor<3xf32>) {
+func.func @statistics(%x: tensor<2x3x4x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %s: tensor<3xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<2x3x4x4xf32>, tensor<3xf32>, tensor<3xf32>) {
   %0:3 = "ttir.batch_norm_training"(%x, %s, %s, %s, %s) <{dimension = 1 : i32, epsilon = 1.0e-5 : f32, momentum = 0.1 : f32}> : (tensor<2x3x4x4xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<2x3x4x4xf32>, tensor<3xf32>, tensor<3xf32>)
   return %0#0, %0#1, %0#2 : tensor<2x3x4x4xf32>, tensor<3xf32>, tensor<3xf32>
 }
@@ -70,7 +70,7 @@ func.func @statistics(%x: tensor<2x3x4x4xf32>, %s: tensor<3xf32>) -> (tensor<2x3
 // CHECK: "ttnn.batch_norm_training"(%arg0, {{.*}}momentum = 1.000000e-01 : f32, operandSegmentSizes = array<i32: 1, 1, 1, 1, 1>}>
 // CHECK-COUNT-2: "ttnn.reshape"{{.*}} <{shape = [3 : i32]}>
 
-func.func @windows(%x: tensor<1x8x8x32xbf16>, %l: tensor<1x32x64xbf16>, %wl: tensor<16x64x3xbf16>, %v: tensor<1x8x9x10x4xbf16>, %wv: tensor<16x4x3x3x3xbf16>) -> (tensor<1x4x4x32xbf16>, tensor<1x4x4x32xi32>, tensor<1x30x16xbf16>, tensor<1x6x7x8x16xbf16>) {
+func.func @windows(%x: tensor<1x8x8x32xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %l: tensor<1x32x64xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %wl: tensor<16x64x3xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %v: tensor<1x8x9x10x4xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %wv: tensor<16x4x3x3x3xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<1x4x4x32xbf16>, tensor<1x4x4x32xi32>, tensor<1x30x16xbf16>, tensor<1x6x7x8x16xbf16>) {
   %a = ttir.empty() : tensor<1x4x4x32xbf16>
   %b = ttir.empty() : tensor<1x4x4x32xi32>
   %0, %1 = "ttir.max_pool2d_with_indices"(%x, %a, %b) <{kernel = array<i32: 2, 2>, stride = array<i32: 2, 2>, dilation = array<i32: 1, 1>, padding = array<i32: 0, 0, 0, 0>, ceil_mode = false}> : (tensor<1x8x8x32xbf16>, tensor<1x4x4x32xbf16>, tensor<1x4x4x32xi32>) -> (tensor<1x4x4x32xbf16>, tensor<1x4x4x32xi32>)
@@ -79,14 +79,14 @@ func.func @windows(%x: tensor<1x8x8x32xbf16>, %l: tensor<1x32x64xbf16>, %wl: ten
   return %0, %1, %2, %3 : tensor<1x4x4x32xbf16>, tensor<1x4x4x32xi32>, tensor<1x30x16xbf16>, tensor<1x6x7x8x16xbf16>
 }
 // CHECK-LABEL: func.func @windows(
-// CHECK: %result, %result_indices = "ttnn.max_pool2d_with_indices"{{.*}} -> (tensor<1x1x16x32xbf16
+// CHECK: %{{.*}}:2 = "ttnn.max_pool2d_with_indices"{{.*}} -> (tensor<1x1x16x32xbf16
 // CHECK: "ttnn.conv1d"{{.*}}in_channels = 64 : i32, input_length = 32 : i32, kernel_size = 3 : i32, out_channels = 16 : i32, padding = array<i32: 0, 0>
 // CHECK: "ttnn.pad"(%arg3) {{.*}} -> tensor<1x8x9x10x32xbf16
 // CHECK: "ttnn.prepare_conv3d_weights"{{.*}} <{alignment = 32 : i32, c_in_block = 32 : i32, groups = 1 : i32}> {{.*}} -> tensor<864x16xbf16
 // CHECK: "ttnn.conv3d"{{.*}} padding_mode = "zeros"
 
 // A composite is its decomposition.
-func.func @composed(%x: tensor<8x8xbf16>) -> tensor<8x8xbf16> {
+func.func @composed(%x: tensor<8x8xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> tensor<8x8xbf16> {
   %0 = "ttcore.composite"(%x) <{composite_name = "doubled", decomposition = @doubled}> : (tensor<8x8xbf16>) -> tensor<8x8xbf16>
   return %0 : tensor<8x8xbf16>
 }
@@ -98,3 +98,21 @@ func.func private @doubled(%x: tensor<8x8xbf16>) -> tensor<8x8xbf16> {
 // CHECK: "ttnn.add"(%arg0, %arg0)
 // CHECK-NOT: composite
 // CHECK-NOT: @doubled
+
+// An op of TTNN that has no call in Python or C++ stays.
+func.func @cut(%x: tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %i: tensor<2xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> tensor<2x2xf32> {
+  %0 = "ttnn.slice_dynamic"(%x, %i, %i) <{step = [1 : i32, 1 : i32]}> : (tensor<4x8xf32>, tensor<2xi32>, tensor<2xi32>) -> tensor<2x2xf32>
+  return %0 : tensor<2x2xf32>
+}
+// CHECK-LABEL: func.func @cut(
+// CHECK: "ttnn.slice_dynamic"(%arg0, %[[I:.*]], %[[I]])
+
+// Ops of TTNN with numbers that upstream knows, which have calls.
+func.func @powers(%x: tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %low: tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> tensor<4x8xf32> {
+  %0 = "ttnn.pow_scalar"(%x) <{rhs = 2.5 : f32}> : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %1 = "ttnn.clamp_tensor"(%0, %low, %x) : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %1 : tensor<4x8xf32>
+}
+// CHECK-LABEL: func.func @powers(
+// CHECK: "ttnn.pow_scalar"(%arg0) <{rhs = 2.500000e+00 : f32}>
+// CHECK: "ttnn.clamp_tensor"(%{{.*}}, %arg1, %arg0)

@@ -12,7 +12,7 @@ from jaxmesh.dialects.ttnn import memory
 from jaxmesh.jaxprs import primitives
 from jaxmesh.passes.flatten import flatten
 from jaxmesh.passes.rules import Rules
-from jaxmesh.passes.ttir_to_ttnn import patterns, upstream
+from jaxmesh.passes.ttir_to_ttnn import patterns
 
 
 def tables_of(module: Any, name: str, kind: type) -> list[Mapping[str, Any]]:
@@ -42,7 +42,7 @@ def test_the_registry_has_every_definition_by_its_full_name() -> None:
 
 def test_every_pattern_lowers_an_operation_of_ttir() -> None:
     named = ttir.OPS.keys() | {name.removeprefix("ttir.") for name in textual.OPS}
-    assert {**patterns.PATTERNS, **upstream.PATTERNS}.keys() <= named
+    assert patterns.PATTERNS.keys() <= named
 
 
 def test_every_operation_of_ttir_without_a_pattern_has_a_definition_in_ttnn() -> None:

@@ -1,4 +1,4 @@
-"""The calls of operations without a meaning, in Python and C++, and several programs in one file."""
+"""The calls of operations without a meaning, in Python and C++."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import jaxmesh as jm
 from jaxmesh.dialects.definitions import DEFINITIONS
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.dialects.textual_calls import CALLS
-from jaxmesh.emit.targets import emit_module
+from jaxmesh.emit.targets import emit
 from jaxmesh.errors import MissingRuleError
 
 KIND = Type((1, 1, 32, 32), np.dtype("float32"), tile=True)
@@ -42,17 +42,17 @@ def program(name: str) -> Program:
 def test_a_call_has_all_arguments(name: str) -> None:
     row = CALLS[name]
     if row.cpp.params:
-        cpp = emit_module("cpp", [program(name)])
+        cpp = emit("cpp", program(name))
         arguments = cpp.split(f"{row.cpp.callee}(")[1].split(");")[0]
         assert arguments.count(",") >= len(row.cpp.params) - 1
     else:
         with pytest.raises(MissingRuleError, match=name):
-            emit_module("cpp", [program(name)])
+            emit("cpp", program(name))
     if not row.python.params:
         with pytest.raises(MissingRuleError, match=name):
-            emit_module("python", [program(name)])
+            emit("python", program(name))
         return
-    text = emit_module("python", [program(name)])
+    text = emit("python", program(name))
     calls = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call)]
     (call,) = [c for c in calls if ast.unparse(c.func) == row.python.callee]
     assert [k.arg for k in call.keywords] == [p.name for p in row.python.params if p.keyword]
@@ -72,28 +72,10 @@ def test_no_part_of_a_config_is_dropped(name: str, text: str, language: str) -> 
     *_, op = made.ops
     made.ops[-1] = replace(op, attributes={**op.attributes, name: text})
     with pytest.raises(MissingRuleError, match="has no call"):
-        emit_module(language, [made])
+        emit(language, made)
     if name == "conv2d_config":
         made.ops[-1] = replace(op, attributes={**op.attributes, name: "#ttnn.conv2d_config<weights_dtype = bf16>"})
-        assert "BFLOAT16" in emit_module(language, [made])
-
-
-def test_several_programs_are_one_file() -> None:
-    text = """
-      func.func @main(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {
-        %0 = "ttir.exp"(%x) : (tensor<4x4xf32>) -> tensor<4x4xf32>
-        return %0 : tensor<4x4xf32>
-      }"""
-    one = jm.from_mlir(text, mesh=jm.make_mesh((1, 1))).lower().flat_program(upstream=True)
-    python, cpp = (emit_module(language, [one, one]) for language in ("python", "cpp"))
-    assert "def _main(" in python
-    assert "def _main_0(" in python
-    assert "ttnn_exp_1" in python
-    assert python.count("def main(") == 1
-    assert "::_main(" in cpp
-    assert "::_main_0(" in cpp
-    assert cpp.count("int32_t main()") == 1
-    ast.parse(python)
+        assert "BFLOAT16" in emit(language, made)
 
 
 def test_a_tensor_that_is_spread_over_cores_has_no_call() -> None:
@@ -102,9 +84,9 @@ def test_a_tensor_that_is_spread_over_cores_has_no_call() -> None:
     made.types[made.results[0].value] = kind
     for language in ("python", "cpp"):
         with pytest.raises(jm.UnsupportedError, match="to_memory_config"):
-            emit_module(language, [made])
+            emit(language, made)
     made.types[made.results[0].value] = Type(
         KIND.shape, KIND.dtype, tile=True, layout="#ttnn.ttnn_layout<#ttnn.buffer_type<l1>, <interleaved>>"
     )
-    assert "ttnn.BufferType.L1" in emit_module("python", [made])
-    assert "BufferType::L1" in emit_module("cpp", [made])
+    assert "ttnn.BufferType.L1" in emit("python", made)
+    assert "BufferType::L1" in emit("cpp", made)

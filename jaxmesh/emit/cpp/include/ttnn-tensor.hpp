@@ -206,17 +206,6 @@ inline Tensor to_memory_config(const Tensor& x, const Memory&) { return on_devic
 
 inline void deallocate(const Tensor& x, bool = true) { x.deallocate(); }
 
-// What depends on constants alone is computed the first time.
-inline void constEvalFuncWrapper(const std::function<std::vector<Tensor>(std::vector<Tensor>)>& function,
-                                 const std::vector<Tensor>& inputs, std::vector<Tensor>* results) {
-  if (results->empty()) *results = function(inputs);
-}
-
-inline void constEvalFuncWrapperZeroArg(const std::function<std::vector<Tensor>()>& function,
-                                        std::vector<Tensor>* results) {
-  if (results->empty()) *results = function();
-}
-
 }  // namespace ttnn
 
 template <class... T>

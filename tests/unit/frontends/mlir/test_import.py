@@ -636,6 +636,49 @@ def test_repeated_ops_mean_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bound_again == jm.from_mlir(text).as_text()
 
 
+def test_functions_whose_results_are_cached_are_inlined() -> None:
+    """Upstream computes what depends on parameters alone in functions that `ttcore.load_cached` calls."""
+    kind, tall = "tensor<4x8xf32>", "tensor<8x4xf32>"
+    text = f"""
+      func.func private @two(%w: {kind}, %b: {kind}) -> ({kind}, {tall}) {{
+        %0 = "ttir.subtract"(%w, %b) : ({kind}, {kind}) -> {kind}
+        %1 = "ttir.permute"(%b) <{{permutation = array<i64: 1, 0>}}> : ({kind}) -> {tall}
+        return %0, %1 : {kind}, {tall}
+      }}
+      func.func private @three() -> {kind} attributes {{tt.function_type = "const_eval"}} {{
+        %0 = "ttir.full"() <{{fill_value = 3.0 : f32, shape = array<i32: 4, 8>}}> : () -> {kind}
+        return %0 : {kind}
+      }}
+      func.func @main(%x: {kind}, %w: {kind}, %b: {kind}) -> ({kind}, {tall}) {{
+        %0:2 = ttcore.load_cached(@two, [%w, %b]) : ({kind}, {kind}) -> ({kind}, {tall})
+        %1 = ttcore.load_cached(@three, []) : () -> {kind}
+        %2 = "ttir.multiply"(%x, %0#0) : ({kind}, {kind}) -> {kind}
+        %3 = "ttir.add"(%2, %1) : ({kind}, {kind}) -> {kind}
+        return %3, %0#1 : {kind}, {tall}
+      }}"""
+    x, w, b = (np.arange(32, dtype=np.float32).reshape(4, 8) + i * i for i in range(3))
+    lowered = jm.from_mlir(text, mesh=jm.make_mesh((1, 1))).lower()
+    for found, wanted in zip(lowered.compile()(x, w, b), (x * (w - b) + 3, b.T), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    assert "load_cached" not in lowered.as_text()
+
+
+def test_numbers_as_attributes_of_ttnn() -> None:
+    """Upstream writes a power with a known exponent as `ttnn.pow_scalar`."""
+    kind = "tensor<4x8xf32>"
+    text = f"""
+      func.func @main(%x: {kind} {PRESHARDED}, %high: {kind} {PRESHARDED}) -> ({kind} {PRESHARDED}) {{
+        %0 = "ttnn.pow_scalar"(%x) <{{rhs = 2.5 : f32}}> : ({kind}) -> {kind}
+        %1 = "ttnn.clamp_tensor"(%0, %x, %high) : ({kind}, {kind}, {kind}) -> {kind}
+        return %1 : {kind}
+      }}"""
+    x, high = np.abs(normal(4, 8)), np.full((4, 8), 1.5, np.float32)
+    there = jax.sharding.NamedSharding(mesh := jm.make_mesh((1, 1)), jax.sharding.PartitionSpec())
+    tensors = [jm.MeshTensor(jax.device_put(a, there), mesh, ()) for a in (x, high)]
+    (found,) = jm.from_mlir(text, mesh=mesh).lower().reference(*tensors).values()
+    np.testing.assert_allclose(found, np.minimum(np.maximum(x**2.5, x), high), rtol=1e-6)
+
+
 def test_traced_programs_compose() -> None:
     compiled = jm.from_mlir(FILES / "several.mlir", func="second").lower().compile()
     assert len(row(compiled(normal(4)))) == 2
