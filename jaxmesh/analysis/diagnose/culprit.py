@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from jaxmesh.analysis.diagnose.matching import HeldValue, as_numbers, global_shapes, placements
-from jaxmesh.analysis.diagnose.movements import is_alike, is_collective, is_movement, moved
+from jaxmesh.analysis.diagnose.movements import is_alike, is_collective, is_movement, moved, short_name
 from jaxmesh.analysis.diagnose.reference import ReferenceValue
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.analysis.diagnose.tracking import Track, Value, split_axes
@@ -128,7 +128,7 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
             continue
         weak = (steps.keys() - right) & set(operands)
         step = _as_step(track, op, known)
-        if step is False and (is_collective(op) or not is_movement(op)) and not (weak and is_movement(op)):
+        if step is False and (is_collective(op) or not is_movement(op)) and not (weak and _moves(op)):
             return number, op
         alike = counterparts(track, number, op, alike=True) if operands and not weak else []
         if isinstance(step, HeldValue):
@@ -141,6 +141,11 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
     rest = [row for row in region if not right.issuperset(row[1].results)]
     moving = [row for row in rest if is_collective(row[1]) or not is_movement(row[1])]
     return (moving or rest or region)[0]
+
+
+def _moves(op: Op) -> bool:
+    """Returns True for movements, and for cuts, which are right on shards of whole heads and wrong on global values."""
+    return is_movement(op) or short_name(op).startswith(("slice", "concat"))
 
 
 def _is_transposed(track: Track, number: int, other: int) -> bool:
@@ -286,6 +291,9 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
             number, other = track.producers[at]
             return _culprit(track, number, other, track.known[at].number)
     values = track.reference.values
+    aligned = None if expected is None else _aligned(track, op, expected)
+    if aligned is not None:
+        return _culprit(track, *aligned, expected)
     if expected is not None and not is_alike(op, values[expected].op):
         expected = _reader_alike(track, op, expected)
     if expected is None or is_collective(op):
@@ -301,6 +309,24 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
         if not {track.pool.same[i] for i in wanted} & set(_origins(track, found.number)):
             return _culprit(track, *made, missing[0])
     return None
+
+
+def _aligned(track: Track, reader: Op, expected: int) -> tuple[int, Op] | None:
+    """Returns the operation for a value of the unsharded run, if it made another value, which a reader is made of.
+
+    The operations of one kind on one source line come in the order of the unsharded program.
+    """
+    values = track.reference.values
+    line, kind = _line(values[expected].source), values[expected].op
+    ops = [(i, op) for i, op in enumerate(track.stage.text.program.ops) if is_alike(op, kind) and op.results]
+    ops = [(i, op) for i, op in ops if line and _line(track.stage.source(i)) == line]
+    wanted = [i for i, v in enumerate(values) if v.op == kind and _line(v.source) == line]
+    if len(ops) != len(wanted):
+        return None
+    number, op = ops[wanted.index(expected)]
+    before = {_first_of(track, v) for v in track.operands(reader)}
+    is_other = op.results[0] in track.known and expected not in _origins(track, track.known[op.results[0]].number)
+    return (number, op) if is_other and op is not reader and op.results[0] in before else None
 
 
 def _is_repeated(track: Track, value: Value) -> bool:
@@ -332,11 +358,7 @@ def _all_content(track: Track, expected: int) -> set[int]:
 
 
 def _origins(track: Track, number: int) -> list[int]:
-    """Returns the global values that a global value is a movement of, itself first."""
-    found = [number]
-    while found[-1] in track.sources and track.sources[found[-1]] not in found:
-        found.append(track.sources[found[-1]])
-    return [track.pool.same[n] for n in found]
+    return [track.pool.same[n] for n in track.origins(number)]
 
 
 def _first_of(track: Track, value: Value) -> Value:

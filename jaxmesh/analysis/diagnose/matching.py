@@ -17,6 +17,8 @@ from jaxmesh.runtime.npz import numbers
 
 _ROUNDINGS, _NARROW_ROUNDINGS = 64, 4
 """The rounding units of the largest magnitude that a value may differ by: float32 and wider, and narrower floats."""
+EXACT = 2.0**-23
+"""The rounding unit of float32."""
 _GROWTH = 16
 """The factor by which one operation may enlarge the relative error of its operands."""
 _MOST, _MOST_NARROW = 0.02, 0.25
@@ -54,6 +56,11 @@ def rounding_unit(dtype: Any) -> float:
     """Returns the distance from 1 to the next number of a dtype; 0 for integers."""
     kinds: Any = jnp
     return float(kinds.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.inexact) else 0.0
+
+
+def is_exact(error: float) -> bool:
+    """Returns True if float32 explains an error."""
+    return error <= tolerance(EXACT, 0.0)
 
 
 def tolerance(unit: float, carried: float) -> float:
@@ -136,11 +143,13 @@ class Globals:
       mesh: the sizes of the mesh axes, by name.
       arrays: the values.
       same: by number, the first value with equal contents and shape.
+      sources: of a value that a movement makes, the value that it is made of.
     """
 
     mesh: Mapping[str, int]
     arrays: list[Array] = field(default_factory=list[Array])
     same: list[int] = field(default_factory=list[int])
+    sources: dict[int, int] = field(default_factory=dict[int, int])
     _known: Array = field(default_factory=lambda: np.zeros((256, 5)))
     """Of every value the first and the last element, the magnitude, the rounding unit and the number of elements."""
     _digests: dict[Any, int] = field(default_factory=dict[Any, int])
@@ -190,7 +199,6 @@ class Globals:
           only: the number of the only global value to try.
         """
         split = [a for a, n in self.mesh.items() if n > 1]
-        split = [a for a, n in self.mesh.items() if n > 1]
         parts = [axes for n in range(1, len(split) + 1) for axes in itertools.combinations(split, n)]
         for axes, kind in [((), ""), *((axes, kind) for kind in kinds for axes in parts)]:
             found = self._search(copies, axes, kind, rounding, carried, only)
@@ -216,11 +224,32 @@ class Globals:
         mesh = {a: n for a, n in self.mesh.items() if a not in axes}
         for number in candidates:
             limit = self.limit(number, rounding, carried)
-            for placement in placements(first.shape, self.arrays[number].shape, mesh):
-                error = self.error(copies, number, placement, limit)
-                if error <= limit:
-                    return HeldValue(number, placement, axes, kind, error)
+            for array in self._views(number, first.shape, mesh) if only is None else [self.arrays[number]]:
+                for placement in placements(first.shape, array.shape, mesh):
+                    error = self.error(copies, number, placement, limit, array)
+                    if error <= limit:
+                        return HeldValue(self._added(number, array), placement, axes, kind, error)
         return None
+
+    def _views(self, number: int, local: tuple[int, ...], mesh: Mapping[str, int]) -> Iterator[Array]:
+        """Yields a value, and its reshapes that have pieces of a local shape: a product of matrices, for one, may be
+        that of flattened batches."""
+        array = self.arrays[number]
+        yield array
+        if number not in self.sources:
+            shapes = global_shapes(local, list(mesh), mesh)
+            yield from (array.reshape(s) for s in shapes if s != array.shape and math.prod(s) == array.size)
+
+    def _added(self, number: int, array: Array) -> int:
+        """Returns the number of a view of a value, which is added if it is new."""
+        if array is self.arrays[number]:
+            return number
+        added = self.add(array)
+        if added == len(self.arrays) - 1:
+            self.sources[added] = number
+        else:
+            self.remove_last()
+        return added
 
     def _groups(self, copies: Copies, axes: tuple[str, ...]) -> dict[Coordinate, list[Array]]:
         """Returns the copies that differ in the coordinates along some axes only, by their first coordinate."""
@@ -260,9 +289,11 @@ class Globals:
             fits &= (rows[:, 0] == ends[0]) & (rows[:, 1] == ends[1])
         return [int(i) for i in np.flatnonzero(fits)[:_TRIED]]
 
-    def error(self, copies: Copies, number: int, placement: Sharding, limit: float = math.inf) -> float:
+    def error(
+        self, copies: Copies, number: int, placement: Sharding, limit: float = math.inf, view: Array | None = None
+    ) -> float:
         """Returns the largest error of all devices; stops at the first device above the limit."""
-        array, scale, most = self.arrays[number], self.scale(number), 0.0
+        array, scale, most = self.arrays[number] if view is None else view, self.scale(number), 0.0
         done: set[tuple[int, int]] = set()
         for c, x in copies.items():
             block = block_of(array, placement, self.mesh, c)
