@@ -139,7 +139,9 @@ def _makers(w: Writer, value: str) -> list[int]:
 
 def _numbers(line: str, name: str) -> list[int]:
     found = re.search(rf"\b{name} = (?:array<i\d+: ([^>]*)>|\[([^\]]*)\])", line)
-    return [int(n) for n in re.findall(r"(-?\d+)(?: : i32)?", (found[1] or found[2]).replace("i32", ""))] if found else []
+    return (
+        [int(n) for n in re.findall(r"(-?\d+)(?: : i32)?", (found[1] or found[2]).replace("i32", ""))] if found else []
+    )
 
 
 def _shifted(line: str) -> str | None:
@@ -271,13 +273,17 @@ def _scaled(w: Writer, op: Op, kind: re.Match[str]) -> tuple[list[str], list[int
     """Multiplies a value by a number as near to 1 as the rounding of bfloat16."""
     dims = kind["shape"].rstrip("x").split("x") if kind["shape"] else []
     whole = f"tensor<{kind['shape']}f32{kind['layout']}>"
-    product = f'    %planted = "{w.dialect}.multiply"(%{op.result}, %scale) : ({whole}, {whole}) -> {whole}{kind["after"]}'
+    product = (
+        f'    %planted = "{w.dialect}.multiply"(%{op.result}, %scale) : ({whole}, {whole}) -> {whole}{kind["after"]}'
+    )
     if w.dialect == "ttir":
         shape = f"array<i32: {', '.join(dims)}>" if dims else "array<i32>"
         made = [f'"ttir.full"() <{{fill_value = {_SCALE} : f32, shape = {shape}}}> : () -> {whole}{kind["after"]}']
     else:
         sizes = "x".join(map(str, w.mesh))
-        where = f"mesh_offset = #ttnn<mesh_offset {'x'.join('0' for _ in w.mesh)}>, mesh_shape = #ttnn<mesh_shape {sizes}>"
+        where = (
+            f"mesh_offset = #ttnn<mesh_offset {'x'.join('0' for _ in w.mesh)}>, mesh_shape = #ttnn<mesh_shape {sizes}>"
+        )
         made = [
             f'"ttnn.get_device"() <{{{where}}}> : () -> !ttnn.device',
             f'"ttnn.full"(%there) <{{fill_value = {_SCALE} : f32, shape = #ttnn.shape<{"x".join(dims)}>}}> : '
@@ -286,7 +292,6 @@ def _scaled(w: Writer, op: Op, kind: re.Match[str]) -> tuple[list[str], list[int
     names = ["there", "scale"][-len(made) :]
     new = [*(f"    %{name} = {text}" for name, text in zip(names, made, strict=True)), product]
     return w.inserted(op.result, op.line, new), [op.line + len(new)]
-
 
 
 def _rounded(w: Writer, op: Op, kind: re.Match[str]) -> tuple[list[str], list[int]]:

@@ -15,6 +15,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxmesh.analysis.diagnose.aligned import (
+    MOVES,
+    all_content,
+    content,
+    find_exchanged,
+    find_other_value,
+    line,
+    origins,
+)
 from jaxmesh.analysis.diagnose.matching import HeldValue, as_numbers, global_shapes, placements
 from jaxmesh.analysis.diagnose.movements import is_alike, is_collective, is_movement, moved, short_name
 from jaxmesh.analysis.diagnose.reference import ReferenceValue
@@ -28,9 +37,6 @@ from jaxmesh.frontends.mlir.upgrade import definition_named
 
 _MOST_DIMS = 5
 """The dims of a value whose every transposition is tried."""
-_MOVES = frozenset(
-    f"stablehlo.{name}" for name in ("reshape", "broadcast_in_dim", "transpose", "convert", "constant", "iota")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,13 @@ def find_culprit(track: Track) -> Culprit:
         return _of_explained(track, start)
     number, op = _first_wrong(track, region)
     expected = _expected(track, number, op)
+    known = [track.known[v] for v in track.operands(op) if v in track.known]
+    complete = len(known) == len(track.operands(op))
+    if not is_collective(op) and not (complete and _as_step(track, op, known) is False):
+        # It may compute what it should from its operands, which are others than in the program.
+        exchanged = find_exchanged(track)
+        if exchanged is not None:
+            return _culprit(track, *exchanged)
     return _blamed_operand(track, op, expected) or _culprit(track, number, op, expected)
 
 
@@ -241,34 +254,18 @@ def counterparts(track: Track, number: int, op: Op, *, alike: bool = False) -> l
     kind.
     """
     values, same = track.reference.values, track.pool.same
-    missing = [i for i, v in enumerate(values) if same[i] not in track.reproduced and v.op not in _MOVES]
-    ready = [i for i in missing if all(same[o] in track.reproduced for o in _content(values, i))]
+    missing = [i for i, v in enumerate(values) if same[i] not in track.reproduced and v.op not in MOVES]
+    ready = [i for i in missing if all(same[o] in track.reproduced for o in content(values, i))]
     source = track.stage.source(number)
     shape = track.stage.text.program.types[op.results[0]].shape if op.results else ()
     fits = {i for i in missing if next(placements(shape, values[i].array.shape, track.stage.mesh), None) is not None}
     exact = {i for i in missing if values[i].source == source}
-    near = {i for i in missing if _line(values[i].source) == _line(source)} if source else set[int]()
+    near = {i for i in missing if line(values[i].source) == line(source)} if source else set[int]()
     kind = {i for i in missing if is_alike(op, values[i].op)}
     if alike:
         return [i for i in ready if i in kind & fits & near]
     order = sorted(ready, key=lambda i: (i not in exact, i not in near, i not in kind, i not in fits, i))
     return [*order, *[i for i in missing if i in fits and i not in order]]
-
-
-def _line(source: str) -> str:
-    """Returns a source line without its column, which some texts lack."""
-    return source.rpartition(":")[0]
-
-
-def _content(values: Sequence[ReferenceValue], number: int) -> list[int]:
-    """Returns the values that a value is computed from, through movements."""
-    found, rest = list[int](), list(values[number].operands)
-    while rest:
-        operand = rest.pop()
-        moves = values[operand].op in _MOVES
-        rest += values[operand].operands if moves else ()
-        found += () if moves else (operand,)
-    return found
 
 
 def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | None:
@@ -291,42 +288,24 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
             number, other = track.producers[at]
             return _culprit(track, number, other, track.known[at].number)
     values = track.reference.values
-    aligned = None if expected is None else _aligned(track, op, expected)
-    if aligned is not None:
-        return _culprit(track, *aligned, expected)
+    other = find_other_value(track, op, expected)
+    if other is not None:
+        return _culprit(track, *other)
     if expected is not None and not is_alike(op, values[expected].op):
         expected = _reader_alike(track, op, expected)
     if expected is None or is_collective(op):
         return None
-    wanted = _all_content(track, expected)
-    missing = [i for i in _content(values, expected) if track.pool.same[i] not in track.reproduced]
+    wanted = all_content(track, expected)
+    missing = [i for i in content(values, expected) if track.pool.same[i] not in track.reproduced]
     for value in track.operands(op) if missing else ():
         found, made = track.known.get(value), track.producers.get(_first_of(track, value))
         if found is None or made is None or not track.operands(made[1]):
             continue
         if not is_alike(made[1], values[missing[0]].op) or not _is_repeated(track, made[1].results[0]):
             continue
-        if not {track.pool.same[i] for i in wanted} & set(_origins(track, found.number)):
+        if not {track.pool.same[i] for i in wanted} & set(origins(track, found.number)):
             return _culprit(track, *made, missing[0])
     return None
-
-
-def _aligned(track: Track, reader: Op, expected: int) -> tuple[int, Op] | None:
-    """Returns the operation for a value of the unsharded run, if it made another value, which a reader is made of.
-
-    The operations of one kind on one source line come in the order of the unsharded program.
-    """
-    values = track.reference.values
-    line, kind = _line(values[expected].source), values[expected].op
-    ops = [(i, op) for i, op in enumerate(track.stage.text.program.ops) if is_alike(op, kind) and op.results]
-    ops = [(i, op) for i, op in ops if line and _line(track.stage.source(i)) == line]
-    wanted = [i for i, v in enumerate(values) if v.op == kind and _line(v.source) == line]
-    if len(ops) != len(wanted):
-        return None
-    number, op = ops[wanted.index(expected)]
-    before = {_first_of(track, v) for v in track.operands(reader)}
-    is_other = op.results[0] in track.known and expected not in _origins(track, track.known[op.results[0]].number)
-    return (number, op) if is_other and op is not reader and op.results[0] in before else None
 
 
 def _is_repeated(track: Track, value: Value) -> bool:
@@ -341,24 +320,11 @@ def _is_repeated(track: Track, value: Value) -> bool:
 
 def _reader_alike(track: Track, op: Op, number: int) -> int | None:
     """Returns the first value of the kind of an operation, and on its line, that is computed from a missing value."""
-    values, source = track.reference.values, _line(track.stage.source(track.producers[op.results[0]][0]))
+    values, source = track.reference.values, line(track.stage.source(track.producers[op.results[0]][0]))
     for i, value in enumerate(values):
-        if is_alike(op, value.op) and source in ("", _line(value.source)) and number in _content(values, i):
+        if is_alike(op, value.op) and source in ("", line(value.source)) and number in content(values, i):
             return i
     return None
-
-
-def _all_content(track: Track, expected: int) -> set[int]:
-    values, found, rest = track.reference.values, set[int](), list(track.reference.values[expected].operands)
-    while rest:
-        number = rest.pop()
-        found.add(number)
-        rest += values[number].operands if values[number].op in _MOVES else ()
-    return found
-
-
-def _origins(track: Track, number: int) -> list[int]:
-    return [track.pool.same[n] for n in track.origins(number)]
 
 
 def _first_of(track: Track, value: Value) -> Value:
@@ -369,7 +335,7 @@ def _first_of(track: Track, value: Value) -> Value:
         if not operands or not is_movement(op) or operands[0] not in track.known:
             break
         before, now = track.known[operands[0]], track.known.get(value)
-        if now is None or not set(_origins(track, now.number)) & set(_origins(track, before.number)):
+        if now is None or not set(origins(track, now.number)) & set(origins(track, before.number)):
             break
         if operands[0] not in track.producers:
             break
@@ -391,4 +357,4 @@ def _forgotten(track: Track, value: Value, reader: int) -> Culprit:
 def _of_reference(track: Track, number: int) -> int | None:
     """Returns the value of the unsharded run that is a global value, or that it is a movement of."""
     count = len(track.reference.values)
-    return next((n for n in _origins(track, number) if n < count), None)
+    return next((n for n in origins(track, number) if n < count), None)

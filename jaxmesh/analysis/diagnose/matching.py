@@ -222,14 +222,18 @@ class Globals:
         if axes:
             copies = self._combined(groups, kind)
         mesh = {a: n for a, n in self.mesh.items() if a not in axes}
+        best: HeldValue | None = None
         for number in candidates:
             limit = self.limit(number, rounding, carried)
             for array in self._views(number, first.shape, mesh) if only is None else [self.arrays[number]]:
                 for placement in placements(first.shape, array.shape, mesh):
-                    error = self.error(copies, number, placement, limit, array)
-                    if error <= limit:
-                        return HeldValue(self._added(number, array), placement, axes, kind, error)
-        return None
+                    least = limit if best is None else min(limit, best.error)
+                    error = self.error(copies, number, placement, least, array)
+                    if error <= least and (best is None or error < best.error):
+                        best = HeldValue(self._added(number, array), placement, axes, kind, error)
+                    if best is not None and not best.error:
+                        return best
+        return best
 
     def _views(self, number: int, local: tuple[int, ...], mesh: Mapping[str, int]) -> Iterator[Array]:
         """Yields a value, and its reshapes that have pieces of a local shape: a product of matrices, for one, may be
