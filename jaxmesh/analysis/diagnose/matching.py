@@ -19,7 +19,7 @@ _ROUNDINGS, _NARROW_ROUNDINGS = 64, 4
 """The rounding units of the largest magnitude that a value may differ by: float32 and wider, and narrower floats."""
 EXACT = 2.0**-23
 """The rounding unit of float32."""
-_GROWTH = 16
+GROWTH = 16
 """The factor by which one operation may enlarge the relative error of its operands."""
 _MOST, _MOST_NARROW = 0.02, 0.25
 """The largest error that counts as carried rounding."""
@@ -67,7 +67,7 @@ def tolerance(unit: float, carried: float) -> float:
     """Returns the error that rounding explains, for a rounding unit and the largest error of the operands."""
     narrow = unit > 1e-6
     own = unit * (_NARROW_ROUNDINGS if narrow else _ROUNDINGS)
-    return max(own, min(carried * _GROWTH, _MOST_NARROW if narrow else _MOST))
+    return max(own, min(carried * GROWTH, _MOST_NARROW if narrow else _MOST))
 
 
 def as_numbers(x: Array) -> Array:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from jaxmesh.analysis.diagnose.matching import EXACT, Globals, HeldValue, global_shapes, is_exact, rounding_unit
-from jaxmesh.analysis.diagnose.movements import is_collective, is_movement, moved
+from jaxmesh.analysis.diagnose.matching import EXACT, GROWTH, Globals, HeldValue, global_shapes, is_exact, rounding_unit
+from jaxmesh.analysis.diagnose.movements import distance_of_forms, is_collective, is_movement, moved
 from jaxmesh.analysis.diagnose.reference import Reference
 from jaxmesh.analysis.diagnose.stage import Copies, StageProgram, block_of, producers
 from jaxmesh.dialects.program import Op
@@ -46,6 +46,7 @@ class Track:
       misplaced: values that are not split as the program declares.
       reproduced: the numbers of the values of the reference that devices hold.
       units: the largest rounding unit in the history of each value.
+      errors: the error of each explained value; of another value the largest error of its operands.
       outputs: the results.
       results: the copies of results, and of parts of reductions.
     """
@@ -58,6 +59,7 @@ class Track:
     misplaced: set[Value] = field(default_factory=set[Value])
     reproduced: set[int] = field(default_factory=set[int])
     units: dict[Value, float] = field(default_factory=dict[Value, float])
+    errors: dict[Value, float] = field(default_factory=dict[Value, float])
     outputs: list[Output] = field(default_factory=list[Output])
     results: dict[Value, Copies] = field(default_factory=dict[Value, Copies])
 
@@ -106,6 +108,9 @@ class Track:
         found = self.pool.explain(copies, rounding, carried, kinds=self.kinds(op))
         if found is None:
             found = self._moved(op, value, copies, rounding, carried)
+        if found is None:
+            found = self._in_other_form(op, copies, rounding, carried)
+        self.errors[value] = carried if found is None else found.error
         if found is not None and is_exact(found.error):
             # Nothing was lost by what is narrow in its history.
             self.units[value] = min(rounding, EXACT)
@@ -113,12 +118,17 @@ class Track:
             self.misplaced.add(value)
         return found
 
+    def _in_other_form(self, op: Op, copies: Copies, rounding: float, carried: float) -> HeldValue | None:
+        """Explains the result of a function that TTNN has in another form than the program."""
+        apart = distance_of_forms(op)
+        return self.pool.explain(copies, rounding, max(carried, apart / GROWTH), kinds=()) if apart else None
+
     def carried(self, value: Value, unit: float) -> tuple[float, float]:
         """Returns the largest rounding unit in the history of a value, and the largest error of the operands."""
         made = self.producers.get(value)
         operands = self.operands(made[1]) if made else []
         rounding = max([unit, *(self.units.get(v, 0.0) for v in operands)])
-        return rounding, max((self.known[v].error for v in operands if v in self.known), default=0.0)
+        return rounding, max((self.errors.get(v, 0.0) for v in operands), default=0.0)
 
     def origins(self, number: int) -> list[int]:
         """Returns the global values that a global value is a movement of, itself first."""
