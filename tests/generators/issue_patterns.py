@@ -1,7 +1,6 @@
 """Small programs in the shapes of sharded models whose compiles users found wrong, or had to bisect.
 
-Each names the issue of tt-xla. `FOUND` is what Tenstorrent's compiler of today makes of the ones that it compiles
-wrongly.
+Each names the issue of tt-xla.
 """
 
 from __future__ import annotations
@@ -106,7 +105,8 @@ PATTERNS = [
          (LONG, jnp.arange(8, dtype=jnp.float32) * 3), (P(("x", "y")), P())),
     Case("2976: 2-D llama block", llama_2d, (BATCH, normal(2, 16), *(SQUARE,) * 4, W, W, normal(32, 16)), TWO_D),
     Case("2976: padded heads", lambda x, w: jnp.pad(x @ w, ((1, 2), (3, 5))) * 2, (X, SQUARE), (P("y"), P(None, "x"))),
-    Case("2976: padded sequence", lambda x: jnp.tanh(jnp.pad(x, ((0, 0), (2, 0), (0, 0)))), (BATCH,), P("y", None, "x")),
+    Case("2976: padded sequence", lambda x: jnp.tanh(jnp.pad(x, ((0, 0), (2, 0), (0, 0)))), (BATCH,),
+         P("y", None, "x")),
     Case("5096: rows of all devices", lambda x, w: jnp.tanh(x)[3:29] @ w, (LONG, SQUARE), (P(("x", "y")), P())),
     Case("5096: a window of the cache", lambda c, x: jnp.concatenate([c[:, 2:], x], 1) * 2,
          (normal(4, 8, 16), normal(4, 2, 16)), (P("y", None, "x"), P("y", None, "x"))),

@@ -200,14 +200,23 @@ class Globals:
         """
         split = [a for a, n in self.mesh.items() if n > 1]
         parts = [axes for n in range(1, len(split) + 1) for axes in itertools.combinations(split, n)]
-        for axes, kind in [((), ""), *((axes, kind) for kind in kinds for axes in parts)]:
-            found = self._search(copies, axes, kind, rounding, carried, only)
-            if found is not None:
-                return found
+        ways = [((), ""), *((axes, kind) for kind in kinds for axes in parts)]
+        for reshaped in (False, True) if only is None else (False,):
+            for axes, kind in ways:
+                found = self._search(copies, axes, kind, rounding, carried, only, reshaped)
+                if found is not None:
+                    return found
         return None
 
     def _search(
-        self, copies: Copies, axes: tuple[str, ...], kind: str, rounding: float, carried: float, only: int | None
+        self,
+        copies: Copies,
+        axes: tuple[str, ...],
+        kind: str,
+        rounding: float,
+        carried: float,
+        only: int | None,
+        reshaped: bool,
     ) -> HeldValue | None:
         groups, first = self._groups(copies, axes), copies[min(copies)]
         if axes and (first.dtype == np.bool_ or all(x is g[0] for g in groups.values() for x in g)):
@@ -225,7 +234,7 @@ class Globals:
         best: HeldValue | None = None
         for number in candidates:
             limit = self.limit(number, rounding, carried)
-            for array in self._views(number, first.shape, mesh) if only is None else [self.arrays[number]]:
+            for array in self._views(number, first.shape, mesh) if reshaped else [self.arrays[number]]:
                 for placement in placements(first.shape, array.shape, mesh):
                     least = limit if best is None else min(limit, best.error)
                     error = self.error(copies, number, placement, least, array)
@@ -236,10 +245,9 @@ class Globals:
         return best
 
     def _views(self, number: int, local: tuple[int, ...], mesh: Mapping[str, int]) -> Iterator[Array]:
-        """Yields a value, and its reshapes that have pieces of a local shape: a product of matrices, for one, may be
+        """Yields the reshapes of a value that have pieces of a local shape: a product of matrices, for one, may be
         that of flattened batches."""
         array = self.arrays[number]
-        yield array
         if number not in self.sources:
             shapes = global_shapes(local, list(mesh), mesh)
             yield from (array.reshape(s) for s in shapes if s != array.shape and math.prod(s) == array.size)
@@ -304,10 +312,20 @@ class Globals:
             key = id(x), int(block.__array_interface__["data"][0])
             if key not in done:
                 done.add(key)
+                if x.size > _SAMPLE and _sampled_error(x, block, scale) > limit:
+                    return math.inf
                 most = max(most, error_of(x, block, scale))
                 if most > limit:
                     break
         return most
+
+
+def _sampled_error(found: Array, wanted: Array, scale: float) -> float:
+    """Returns the largest difference of a few elements, as `error_of`; of integers nothing."""
+    if not _is_float(wanted):
+        return 0.0
+    few = tuple(slice(None, None, max(1, n // 4)) for n in found.shape)
+    return error_of(found[few], wanted[few], scale)
 
 
 def _ends(first: Array, last: Array) -> tuple[float, float]:
