@@ -84,7 +84,8 @@ TWO_D = (P("y"), P(), *(P("y", "x"),) * 3, P("x", "y"), P("y", "x"), P("y", "x")
 
 PATTERNS = [
     Case("5862: halves of split columns", lambda x: x[:, :8] * x[:, 8:], (X,), P("y", "x")),
-    Case("5862: chunk of a product", lambda x, w: jnp.multiply(*jnp.split(x @ w, 2, -1)), (X, W), (P("y"), P(None, "x"))),
+    Case("5862: chunk of a product", lambda x, w: jnp.multiply(*jnp.split(x @ w, 2, -1)), (X, W),
+         (P("y"), P(None, "x"))),
     Case("5351: six modulations", modulated, (BATCH, normal(4, 16), normal(16, 96)), (P("y"), P("y"), P(None, "x"))),
     Case("5351: chunk of split rows", lambda x: jnp.multiply(*jnp.split(x, 2, 0)), (LONG,), P(("x", "y"))),
     Case("5314: fused Q, K, V", fused_attention, (BATCH, FUSED, SQUARE), (P("y"), P(None, "x"), P("x"))),

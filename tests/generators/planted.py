@@ -109,10 +109,15 @@ def _errors(w: Writer) -> Iterator[Change]:
     for number, op in enumerate(w.ops):
         line = w.lines[op.line]
         if op.name == "all_reduce":
-            yield "dropped all_reduce", w.without(op), _makers(w, op.operands[0]), False
+            yield (
+                "dropped all_reduce",
+                w.without(op),
+                [*_makers(w, op.operands[0]), *_reductions_after(w, op, len(w.without(op)) - len(w.lines))],
+                False,
+            )
         if op.name == "all_reduce" and len(w.mesh) > 1:
             other = re.sub(r"cluster_axis = (\d)", lambda n: f"cluster_axis = {1 - int(n[1])}", line)
-            yield "wrong cluster_axis", w.with_line(op.line, other), [op.line], False
+            yield "wrong cluster_axis", w.with_line(op.line, other), [op.line, *_reductions_after(w, op)], False
         if op.name == "slice_static" and (shifted := _shifted(line)):
             yield "shifted slice", w.with_line(op.line, shifted), [op.line], False
         if op.name in ("pad", "conv2d") and (padded := _padded(line, op.name, w.dialect)):
@@ -133,6 +138,15 @@ def _makers(w: Writer, value: str) -> list[int]:
         if made[value].name not in _MOVES:
             break
         value = made[value].operands[0]
+    return found
+
+
+def _reductions_after(w: Writer, op: Op, by: int = 0) -> list[int]:
+    """Returns the lines of further reductions of a result: reductions over two axes may come in either order."""
+    value, found = op.result, list[int]()
+    while reader := next((o for o in w.ops if value in o.operands and o.name in _MOVES), None):
+        found += [reader.line + by] if reader.name == "all_reduce" else []
+        value = reader.result
     return found
 
 

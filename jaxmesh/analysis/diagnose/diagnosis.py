@@ -92,7 +92,6 @@ class Diagnosis:
             "devices": [list(c) for c in self.devices],
             "pcc": self.pcc if math.isfinite(self.pcc) else None,
             "cause": self.cause,
-            "stages": dict(self.stages),
         }
 
     @property

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -215,6 +218,20 @@ def reversing(text: str, **_: Any) -> Any:
     return SimpleNamespace(refusal=None, stages={}, ttir=ttir, ttnn="")
 
 
+def check_in_a_process(program: str | None, folder: Path) -> None:
+    """The printed program, run in a new process up to its lowering, fails in the same way."""
+    assert program is not None
+    lowered, _, last = program.rpartition(".compile(")
+    assert last == 'compiler_options={"export_path": "export"})'
+    path = folder / "part.mlir"
+    code = f"{lowered.replace('jax.jit(', 'lowered = jax.jit(')}\nprint(lowered.as_text())"
+    variables = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
+    path.write_text(done.stdout)
+    found = jm.diagnose(path, compiler=reversing)
+    assert (found.verdict, found.op) == ("wrong", "ttir.reverse")
+
+
 def test_a_program_is_minimised(tmp_path: Path) -> None:
     def model(x: Any, w: Any) -> Any:
         return jnp.tanh((jnp.sin(x) @ w)[::-1]) @ w
@@ -229,6 +246,7 @@ def test_a_program_is_minimised(tmp_path: Path) -> None:
     assert small.verified
     assert small.operations == 1
     assert "tensor<8x16xf32>" not in small.stablehlo
+    check_in_a_process(small.jax, tmp_path)
     assert (
         jm.diagnose(tmp_path / "model.mlir", compiler=lambda _: SimpleNamespace(refusal="no", stages={})).exit_code == 3
     )
