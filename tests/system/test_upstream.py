@@ -111,6 +111,7 @@ def test_the_diagnosis_flags_the_wrong_ones_alone(made: dict[str, UpstreamResult
         assert found.verdict in ("wrong", "right", "less precise"), str(found)
 
 
+@pytest.mark.filterwarnings("ignore::jaxmesh.errors.ShardingWarning")
 @pytest.mark.parametrize("case", PATTERNS, ids=lambda c: c.name)
 def test_the_patterns_of_issues(case: Case) -> None:
     found = jm.jit(case.fun, mesh=case.mesh, **case.options()).lower(*case.args).upstream().diagnose(*case.args)
@@ -130,7 +131,7 @@ def test_errors_planted_in_its_texts_are_named(name: str, stage: str) -> None:
 
 
 def test_a_reproduction_as_jax_fails_in_the_same_way(tmp_path: Path) -> None:
-    """The printed JAX program, run as it stands in a new process with the plugin, exports texts that are wrong again."""
+    """The printed JAX program, run as it stands in a new process with the plugin, exports wrong texts again."""
     case = next(c for c in CASES if c.name == "reverse")
     found = jm.jit(case.fun, mesh=case.mesh, **case.options()).lower(*case.args).upstream().diagnose()
     small = jm.minimize(found, compiler=compile_text)

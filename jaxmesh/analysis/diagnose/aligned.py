@@ -33,7 +33,7 @@ def content(values: Sequence[ReferenceValue], number: int) -> list[int]:
 
 
 def all_content(track: Track, expected: int) -> set[int]:
-    """Returns the values that a value is computed from, and those that they are movements of."""
+    """Returns the operands of a value, and through movements the values before them."""
     values, found, rest = track.reference.values, set[int](), list(track.reference.values[expected].operands)
     while rest:
         number = rest.pop()

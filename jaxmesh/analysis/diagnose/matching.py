@@ -245,8 +245,7 @@ class Globals:
         return best
 
     def _views(self, number: int, local: tuple[int, ...], mesh: Mapping[str, int]) -> Iterator[Array]:
-        """Yields the reshapes of a value that have pieces of a local shape: a product of matrices, for one, may be
-        that of flattened batches."""
+        """Yields the reshapes of a value that have pieces of a local shape, as products of flattened batches have."""
         array = self.arrays[number]
         if number not in self.sources:
             shapes = global_shapes(local, list(mesh), mesh)
