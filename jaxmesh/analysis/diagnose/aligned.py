@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from jaxmesh.analysis.diagnose.movements import is_alike, is_collective, is_movement, short_name
+from jaxmesh.analysis.diagnose.movements import is_alike, is_movement, short_name
 from jaxmesh.analysis.diagnose.reference import ReferenceValue
 from jaxmesh.analysis.diagnose.tracking import Track, Value
 from jaxmesh.dialects.program import Op
@@ -52,7 +52,7 @@ def find_other_value(track: Track, reader: Op, expected: int | None) -> tuple[in
     number of that one."""
     missing = [] if expected is None else [expected, *content(track.reference.values, expected)]
     before = {v for read in track.operands(reader) for v in moved_from(track, read)}
-    for wanted in missing if not is_collective(reader) else ():
+    for wanted in missing:
         found = aligned(track, wanted) if track.pool.same[wanted] not in track.reproduced else None
         if found is not None and found[1] is not reader and before.intersection(found[1].results):
             return *found, wanted
@@ -86,8 +86,8 @@ def _in_one_place(track: Track, expected: int) -> tuple[list[Numbered], list[int
     values = track.reference.values
     place, kind = line(values[expected].source), values[expected].op
     ops = [(i, op) for i, op in enumerate(track.stage.text.program.ops) if is_alike(op, kind) and op.results]
-    ops = [(i, op) for i, op in ops if place and line(track.stage.source(i)) == place]
-    return ops, [i for i, v in enumerate(values) if v.op == kind and line(v.source) == place]
+    ops = [(i, op) for i, op in ops if not place or line(track.stage.source(i)) == place]
+    return ops, [i for i, v in enumerate(values) if v.op == kind and (not place or line(v.source) == place)]
 
 
 def _in_place_of(track: Track, number: int, op: Op) -> int | None:
