@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,7 +28,7 @@ def test_a_wrong_program_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[s
     folder = str(write_folder(WRONG, tmp_path))
     assert main(["diagnose", folder, "--json", "--minimize", "--out", str(out)]) == 1
     data = json.loads(capsys.readouterr().out)
-    assert data.keys() >= KEYS
+    assert data.keys() == KEYS | {"minimized"}
     assert (data["verdict"], data["op"]) == ("wrong", "ttir.all_reduce")
     assert "plain_programs.py" in data["source"]
     assert "stablehlo" in data["minimized"]["stablehlo"]
@@ -44,3 +45,60 @@ def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["diagnose", str(tmp_path)]) == USAGE
     assert "shlo_frontend" in capsys.readouterr().err
     assert main(["diagnose", str(tmp_path / "none")]) == USAGE
+
+
+def command(source: Path | str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str]:
+    """Returns the exit code of the command, and its one line of error."""
+    code = main(["diagnose", str(source), *more])
+    return code, capsys.readouterr().err
+
+
+def test_folders_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = {**TEXTS, "ttnn": TEXTS["ttnn"]}
+    (write_folder(texts, tmp_path / "two") / "irs" / "ttnn_99999999.mlir").write_text(TEXTS["ttnn"])
+    (tmp_path / "irs").mkdir()
+    torn = write_folder({**TEXTS, "shlo_frontend": TEXTS["shlo_frontend"][:900]}, tmp_path / "torn")
+    binary = write_folder(TEXTS, tmp_path / "binary")
+    next((binary / "irs").glob("ttir*")).write_bytes(bytes(range(256)) * 9)
+    for folder, reason in {
+        tmp_path: "shlo_frontend",
+        tmp_path / "two": "but other numbers of",
+        torn: "",
+        binary: "",
+    }.items():
+        code, error = command(folder, capsys)
+        assert code == USAGE, folder
+        assert reason in error
+        assert error.startswith("jaxmesh: ")
+        assert "Traceback" not in error
+
+
+def test_a_torn_text_with_local_shapes_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_folder({**TEXTS, "ttnn": TEXTS["ttnn"][: len(TEXTS["ttnn"]) // 2]}, tmp_path)
+    assert main(["diagnose", str(folder), "--json"]) == 4
+    data = json.loads(capsys.readouterr().out)
+    assert (data["verdict"], data["op"]) == ("not comparable", "")
+
+
+def test_files_that_are_no_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, content in {"empty": b"", "text": b"module {", "binary": bytes(range(256))}.items():
+        path = tmp_path / f"{name}.mlir"
+        path.write_bytes(content)
+        code, error = command(path, capsys)
+        assert code == USAGE, name
+        assert "Traceback" not in error
+        assert error.startswith("jaxmesh: ")
+
+
+@pytest.mark.parametrize(("refusal", "code"), [("", 1), ("f.py:3:1: no rule", 3)])
+def test_a_file_is_compiled_first(
+    refusal: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = SimpleNamespace(refusal=refusal, stages={}, ttir=WRONG["ttir"], ttnn="")
+    monkeypatch.setattr("jaxmesh.cli.diagnose.compile_text", lambda *_, **__: answer)
+    path = tmp_path / "model.mlir"
+    path.write_text(TEXTS["shlo_frontend"])
+    assert main(["diagnose", str(path), "--json"]) == code
+    data = json.loads(capsys.readouterr().out)
+    assert data.keys() == KEYS
+    assert data["cause"] == refusal if refusal else data["op"] == "ttir.all_reduce"

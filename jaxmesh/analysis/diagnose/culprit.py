@@ -15,8 +15,17 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxmesh.analysis.diagnose.aligned import (
+    MOVES,
+    all_content,
+    content,
+    find_exchanged,
+    find_other_value,
+    line,
+    origins,
+)
 from jaxmesh.analysis.diagnose.matching import HeldValue, as_numbers, global_shapes, placements
-from jaxmesh.analysis.diagnose.movements import is_alike, is_collective, is_movement, moved
+from jaxmesh.analysis.diagnose.movements import is_alike, is_collective, is_movement, moved, short_name
 from jaxmesh.analysis.diagnose.reference import ReferenceValue
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.analysis.diagnose.tracking import Track, Value, split_axes
@@ -30,9 +39,6 @@ from jaxmesh.frontends.mlir.upgrade import definition_named
 
 _MOST_DIMS = 5
 """The dims of a value whose every transposition is tried."""
-_MOVES = frozenset(
-    f"stablehlo.{name}" for name in ("reshape", "broadcast_in_dim", "transpose", "convert", "constant", "iota")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,13 @@ def find_culprit(track: Track) -> Culprit:
         return _of_explained(track, start)
     number, op = _first_wrong(track, region)
     expected = _expected(track, number, op)
+    known = [track.known[v] for v in track.operands(op) if v in track.known]
+    complete = len(known) == len(track.operands(op))
+    if not is_collective(op) and not (complete and _as_step(track, op, known) is False):
+        # It may compute what it should from its operands, which are others than in the program.
+        exchanged = find_exchanged(track)
+        if exchanged is not None:
+            return _culprit(track, *exchanged)
     return _blamed_operand(track, op, expected) or _culprit(track, number, op, expected)
 
 
@@ -130,7 +143,7 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
             continue
         weak = (steps.keys() - right) & set(operands)
         step = _as_step(track, op, known)
-        if step is False and (is_collective(op) or not is_movement(op)) and not (weak and is_movement(op)):
+        if step is False and (is_collective(op) or not is_movement(op)) and not (weak and _moves(op)):
             return number, op
         alike = counterparts(track, number, op, alike=True) if operands and not weak else []
         if isinstance(step, HeldValue):
@@ -143,6 +156,11 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
     rest = [row for row in region if not right.issuperset(row[1].results)]
     moving = [row for row in rest if is_collective(row[1]) or not is_movement(row[1])]
     return (moving or rest or region)[0]
+
+
+def _moves(op: Op) -> bool:
+    """Returns True for movements, and for cuts, which are right on shards of whole heads and wrong on global values."""
+    return is_movement(op) or short_name(op).startswith(("slice", "concat"))
 
 
 def _is_transposed(track: Track, number: int, other: int) -> bool:
@@ -238,34 +256,18 @@ def counterparts(track: Track, number: int, op: Op, *, alike: bool = False) -> l
     kind.
     """
     values, same = track.reference.values, track.pool.same
-    missing = [i for i, v in enumerate(values) if same[i] not in track.reproduced and v.op not in _MOVES]
-    ready = [i for i in missing if all(same[o] in track.reproduced for o in _content(values, i))]
+    missing = [i for i, v in enumerate(values) if same[i] not in track.reproduced and v.op not in MOVES]
+    ready = [i for i in missing if all(same[o] in track.reproduced for o in content(values, i))]
     source = track.stage.source(number)
     shape = track.stage.text.program.types[op.results[0]].shape if op.results else ()
     fits = {i for i in missing if next(placements(shape, values[i].array.shape, track.stage.mesh), None) is not None}
     exact = {i for i in missing if values[i].source == source}
-    near = {i for i in missing if _line(values[i].source) == _line(source)} if source else set[int]()
+    near = {i for i in missing if line(values[i].source) == line(source)} if source else set[int]()
     kind = {i for i in missing if is_alike(op, values[i].op)}
     if alike:
         return [i for i in ready if i in kind & fits & near]
     order = sorted(ready, key=lambda i: (i not in exact, i not in near, i not in kind, i not in fits, i))
     return [*order, *[i for i in missing if i in fits and i not in order]]
-
-
-def _line(source: str) -> str:
-    """Returns a source line without its column, which some texts lack."""
-    return source.rpartition(":")[0]
-
-
-def _content(values: Sequence[ReferenceValue], number: int) -> list[int]:
-    """Returns the values that a value is computed from, through movements."""
-    found, rest = list[int](), list(values[number].operands)
-    while rest:
-        operand = rest.pop()
-        moves = values[operand].op in _MOVES
-        rest += values[operand].operands if moves else ()
-        found += () if moves else (operand,)
-    return found
 
 
 def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | None:
@@ -287,19 +289,22 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
             number, other = track.producers[at]
             return _culprit(track, number, other, track.known[at].number)
     values = track.reference.values
+    other = find_other_value(track, op, expected)
+    if other is not None:
+        return _culprit(track, *other)
     if expected is not None and not is_alike(op, values[expected].op):
         expected = _reader_alike(track, op, expected)
     if expected is None or is_collective(op):
         return None
-    wanted = _all_content(track, expected)
-    missing = [i for i in _content(values, expected) if track.pool.same[i] not in track.reproduced]
+    wanted = all_content(track, expected)
+    missing = [i for i in content(values, expected) if track.pool.same[i] not in track.reproduced]
     for value in track.operands(op) if missing else ():
         found, made = track.known.get(value), track.producers.get(_first_of(track, value))
         if found is None or made is None or not track.operands(made[1]):
             continue
         if not is_alike(made[1], values[missing[0]].op) or not _is_repeated(track, made[1].results[0]):
             continue
-        if not {track.pool.same[i] for i in wanted} & set(_origins(track, found.number)):
+        if not {track.pool.same[i] for i in wanted} & set(origins(track, found.number)):
             return _culprit(track, *made, missing[0])
     return None
 
@@ -316,28 +321,11 @@ def _is_repeated(track: Track, value: Value) -> bool:
 
 def _reader_alike(track: Track, op: Op, number: int) -> int | None:
     """Returns the first value of the kind of an operation, and on its line, that is computed from a missing value."""
-    values, source = track.reference.values, _line(track.stage.source(track.producers[op.results[0]][0]))
+    values, source = track.reference.values, line(track.stage.source(track.producers[op.results[0]][0]))
     for i, value in enumerate(values):
-        if is_alike(op, value.op) and source in ("", _line(value.source)) and number in _content(values, i):
+        if is_alike(op, value.op) and source in ("", line(value.source)) and number in content(values, i):
             return i
     return None
-
-
-def _all_content(track: Track, expected: int) -> set[int]:
-    values, found, rest = track.reference.values, set[int](), list(track.reference.values[expected].operands)
-    while rest:
-        number = rest.pop()
-        found.add(number)
-        rest += values[number].operands if values[number].op in _MOVES else ()
-    return found
-
-
-def _origins(track: Track, number: int) -> list[int]:
-    """Returns the global values that a global value is a movement of, itself first."""
-    found = [number]
-    while found[-1] in track.sources and track.sources[found[-1]] not in found:
-        found.append(track.sources[found[-1]])
-    return [track.pool.same[n] for n in found]
 
 
 def _first_of(track: Track, value: Value) -> Value:
@@ -348,7 +336,7 @@ def _first_of(track: Track, value: Value) -> Value:
         if not operands or not is_movement(op) or operands[0] not in track.known:
             break
         before, now = track.known[operands[0]], track.known.get(value)
-        if now is None or not set(_origins(track, now.number)) & set(_origins(track, before.number)):
+        if now is None or not set(origins(track, now.number)) & set(origins(track, before.number)):
             break
         if operands[0] not in track.producers:
             break
@@ -370,4 +358,4 @@ def _forgotten(track: Track, value: Value, reader: int) -> Culprit:
 def _of_reference(track: Track, number: int) -> int | None:
     """Returns the value of the unsharded run that is a global value, or that it is a movement of."""
     count = len(track.reference.values)
-    return next((n for n in _origins(track, number) if n < count), None)
+    return next((n for n in origins(track, number) if n < count), None)

@@ -18,6 +18,7 @@ from jaxmesh.analysis.diagnose.diagnosis import (
     RIGHT,
     WRONG,
     Diagnosis,
+    less_precise,
     output_pcc,
     wrong_diagnosis,
 )
@@ -152,4 +153,6 @@ def _without_errors(runs: Mapping[str, Track | str]) -> Diagnosis:
     unread = [f"{name} is {run}" for name, run in runs.items() if isinstance(run, str)]
     pccs = [output_pcc(run) for run in runs.values() if isinstance(run, Track)]
     stages = {name: _summary(run) for name, run in runs.items()}
+    if verdict == LESS_PRECISE:
+        return less_precise(next(r for r in runs.values() if isinstance(r, Track) and _verdict(r) == verdict), stages)
     return Diagnosis(verdict, cause="; ".join(unread), stages=stages, pcc=min(pccs, default=float("nan")))

@@ -11,9 +11,12 @@ from typing import Any
 
 from jaxmesh.analysis.diagnose.causes import cause_of
 from jaxmesh.analysis.diagnose.culprit import Culprit
+from jaxmesh.analysis.diagnose.matching import is_exact
+from jaxmesh.analysis.diagnose.movements import distance_of_forms
 from jaxmesh.analysis.diagnose.stage import Coordinate
 from jaxmesh.analysis.diagnose.tracking import Track
 from jaxmesh.analysis.diagnose.wrong_values import WrongElements, compare_with
+from jaxmesh.dialects.program import Op
 from jaxmesh.drawing.html import fragment
 from jaxmesh.drawing.picture import TensorPicture, tensor_html
 from jaxmesh.drawing.placement import Shard, cut_boxes, make_placement
@@ -40,7 +43,7 @@ class Diagnosis:
     Attributes:
       verdict: `right`, `less precise`, `wrong`, `refused` or `not comparable`.
       stage: the text with the wrong operation, `ttir` or `ttnn`.
-      op: the wrong operation.
+      op: the wrong operation; the first one that rounds, if the program is less precise.
       line: its line in the text.
       source: the user's source line, as `file:line:column`.
       expected: the operation of the unsharded program whose value it should compute.
@@ -89,7 +92,6 @@ class Diagnosis:
             "devices": [list(c) for c in self.devices],
             "pcc": self.pcc if math.isfinite(self.pcc) else None,
             "cause": self.cause,
-            "stages": dict(self.stages),
         }
 
     @property
@@ -111,8 +113,9 @@ class Diagnosis:
         lines = [f"verdict: {self.verdict}"]
         lines += [f"  {stage}: {text}" for stage, text in self.stages.items()]
         if self.op:
+            which = "first wrong operation" if self.verdict == WRONG else "first less precise operation"
             place = f" ({_short(self.source)})" if self.source else ""
-            lines.append(f"first wrong operation: {self.op}{place}, line {self.line} of the {self.stage} text")
+            lines.append(f"{which}: {self.op}{place}, line {self.line} of the {self.stage} text")
         if self.expected:
             lines.append(f"  should compute: {self.expected} of the unsharded program")
         if self.cause:
@@ -147,7 +150,8 @@ def wrong_diagnosis(track: Track, culprit: Culprit, stages: Mapping[str, str]) -
     """Returns the diagnosis of a stage with a wrong operation."""
     cause, value, text = cause_of(track, culprit), culprit.value, track.stage.text
     expected = culprit.expected
-    source = _source(track, culprit)
+    source = _source(track, culprit.number, culprit.op)
+    source = source or (expected.source if expected else "")
     return Diagnosis(
         verdict=WRONG,
         stage=track.stage.name,
@@ -167,19 +171,35 @@ def wrong_diagnosis(track: Track, culprit: Culprit, stages: Mapping[str, str]) -
     )
 
 
-def _source(track: Track, culprit: Culprit) -> str:
+def _source(track: Track, number: int, op: Op) -> str:
     """Returns the user's line of an operation; for an operation that the compiler added, the first reader's."""
-    ops, values = track.stage.text.program.ops, set(culprit.op.results)
-    own = track.stage.source(culprit.number) if culprit.number < len(ops) else ""
+    ops, values = track.stage.text.program.ops, set(op.results)
+    own = track.stage.source(number) if number < len(ops) else ""
     if re.search(r":\d+:\d+$", own):
         return own
-    for number in range(culprit.number + 1, len(ops)):
-        if values.intersection(ops[number].used):
-            line = track.stage.source(number)
+    for later in range(number + 1, len(ops)):
+        if values.intersection(ops[later].used):
+            line = track.stage.source(later)
             if re.search(r":\d+:\d+$", line):
                 return line
-            values.update(ops[number].results)
-    return own or (culprit.expected.source if culprit.expected else "")
+            values.update(ops[later].results)
+    return own
+
+
+def less_precise(track: Track, stages: Mapping[str, str]) -> Diagnosis:
+    """Returns the diagnosis of a stage with rounded results: the first operation that rounds."""
+    text = track.stage.text
+    for number, op in enumerate(text.program.ops):
+        known = track.known.get(op.results[0]) if op.results else None
+        if known is not None and not is_exact(known.error):
+            kind = text.program.types[op.results[0]].dtype
+            form = "has another form of the function than the program" if distance_of_forms(op) else f"rounds to {kind}"
+            return Diagnosis(
+                LESS_PRECISE, track.stage.name, op.name, text.lines[number], _source(track, number, op), stages=stages,
+                cause=f"{op.name} {form}; it differs by {known.error:.1e} of the largest magnitude",
+                pcc=output_pcc(track),
+            )  # fmt: skip
+    return Diagnosis(LESS_PRECISE, track.stage.name, stages=stages, pcc=output_pcc(track))
 
 
 def output_pcc(track: Track) -> float:
@@ -187,5 +207,7 @@ def output_pcc(track: Track) -> float:
     found: list[float] = []
     for output, number in zip(track.outputs, track.reference.outputs, strict=True):
         value = compare_with(track.pool, track.results[output.value], number, 0.0)
-        found += [] if value is None else [value.pcc]
+        # The correlation of one number is not defined.
+        is_defined = not output.is_right or track.pool.arrays[number].size > 1
+        found += [value.pcc] if value is not None and is_defined else []
     return min(found, default=1.0)

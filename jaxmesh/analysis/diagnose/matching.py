@@ -17,7 +17,9 @@ from jaxmesh.runtime.npz import numbers
 
 _ROUNDINGS, _NARROW_ROUNDINGS = 64, 4
 """The rounding units of the largest magnitude that a value may differ by: float32 and wider, and narrower floats."""
-_GROWTH = 16
+EXACT = 2.0**-23
+"""The rounding unit of float32."""
+GROWTH = 16
 """The factor by which one operation may enlarge the relative error of its operands."""
 _MOST, _MOST_NARROW = 0.02, 0.25
 """The largest error that counts as carried rounding."""
@@ -56,11 +58,16 @@ def rounding_unit(dtype: Any) -> float:
     return float(kinds.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.inexact) else 0.0
 
 
+def is_exact(error: float) -> bool:
+    """Returns True if float32 explains an error."""
+    return error <= tolerance(EXACT, 0.0)
+
+
 def tolerance(unit: float, carried: float) -> float:
     """Returns the error that rounding explains, for a rounding unit and the largest error of the operands."""
     narrow = unit > 1e-6
     own = unit * (_NARROW_ROUNDINGS if narrow else _ROUNDINGS)
-    return max(own, min(carried * _GROWTH, _MOST_NARROW if narrow else _MOST))
+    return max(own, min(carried * GROWTH, _MOST_NARROW if narrow else _MOST))
 
 
 def as_numbers(x: Array) -> Array:
@@ -136,11 +143,13 @@ class Globals:
       mesh: the sizes of the mesh axes, by name.
       arrays: the values.
       same: by number, the first value with equal contents and shape.
+      sources: of a value that a movement makes, the value that it is made of.
     """
 
     mesh: Mapping[str, int]
     arrays: list[Array] = field(default_factory=list[Array])
     same: list[int] = field(default_factory=list[int])
+    sources: dict[int, int] = field(default_factory=dict[int, int])
     _known: Array = field(default_factory=lambda: np.zeros((256, 5)))
     """Of every value the first and the last element, the magnitude, the rounding unit and the number of elements."""
     _digests: dict[Any, int] = field(default_factory=dict[Any, int])
@@ -190,16 +199,24 @@ class Globals:
           only: the number of the only global value to try.
         """
         split = [a for a, n in self.mesh.items() if n > 1]
-        split = [a for a, n in self.mesh.items() if n > 1]
         parts = [axes for n in range(1, len(split) + 1) for axes in itertools.combinations(split, n)]
-        for axes, kind in [((), ""), *((axes, kind) for kind in kinds for axes in parts)]:
-            found = self._search(copies, axes, kind, rounding, carried, only)
-            if found is not None:
-                return found
+        ways = [((), ""), *((axes, kind) for kind in kinds for axes in parts)]
+        for reshaped in (False, True) if only is None else (False,):
+            for axes, kind in ways:
+                found = self._search(copies, axes, kind, rounding, carried, only, reshaped)
+                if found is not None:
+                    return found
         return None
 
     def _search(
-        self, copies: Copies, axes: tuple[str, ...], kind: str, rounding: float, carried: float, only: int | None
+        self,
+        copies: Copies,
+        axes: tuple[str, ...],
+        kind: str,
+        rounding: float,
+        carried: float,
+        only: int | None,
+        reshaped: bool,
     ) -> HeldValue | None:
         groups, first = self._groups(copies, axes), copies[min(copies)]
         if axes and (first.dtype == np.bool_ or all(x is g[0] for g in groups.values() for x in g)):
@@ -214,13 +231,36 @@ class Globals:
         if axes:
             copies = self._combined(groups, kind)
         mesh = {a: n for a, n in self.mesh.items() if a not in axes}
+        best: HeldValue | None = None
         for number in candidates:
             limit = self.limit(number, rounding, carried)
-            for placement in placements(first.shape, self.arrays[number].shape, mesh):
-                error = self.error(copies, number, placement, limit)
-                if error <= limit:
-                    return HeldValue(number, placement, axes, kind, error)
-        return None
+            for array in self._views(number, first.shape, mesh) if reshaped else [self.arrays[number]]:
+                for placement in placements(first.shape, array.shape, mesh):
+                    least = limit if best is None else min(limit, best.error)
+                    error = self.error(copies, number, placement, least, array)
+                    if error <= least and (best is None or error < best.error):
+                        best = HeldValue(self._added(number, array), placement, axes, kind, error)
+                    if best is not None and not best.error:
+                        return best
+        return best
+
+    def _views(self, number: int, local: tuple[int, ...], mesh: Mapping[str, int]) -> Iterator[Array]:
+        """Yields the reshapes of a value that have pieces of a local shape, as products of flattened batches have."""
+        array = self.arrays[number]
+        if number not in self.sources:
+            shapes = global_shapes(local, list(mesh), mesh)
+            yield from (array.reshape(s) for s in shapes if s != array.shape and math.prod(s) == array.size)
+
+    def _added(self, number: int, array: Array) -> int:
+        """Returns the number of a view of a value, which is added if it is new."""
+        if array is self.arrays[number]:
+            return number
+        added = self.add(array)
+        if added == len(self.arrays) - 1:
+            self.sources[added] = number
+        else:
+            self.remove_last()
+        return added
 
     def _groups(self, copies: Copies, axes: tuple[str, ...]) -> dict[Coordinate, list[Array]]:
         """Returns the copies that differ in the coordinates along some axes only, by their first coordinate."""
@@ -260,19 +300,31 @@ class Globals:
             fits &= (rows[:, 0] == ends[0]) & (rows[:, 1] == ends[1])
         return [int(i) for i in np.flatnonzero(fits)[:_TRIED]]
 
-    def error(self, copies: Copies, number: int, placement: Sharding, limit: float = math.inf) -> float:
+    def error(
+        self, copies: Copies, number: int, placement: Sharding, limit: float = math.inf, view: Array | None = None
+    ) -> float:
         """Returns the largest error of all devices; stops at the first device above the limit."""
-        array, scale, most = self.arrays[number], self.scale(number), 0.0
+        array, scale, most = self.arrays[number] if view is None else view, self.scale(number), 0.0
         done: set[tuple[int, int]] = set()
         for c, x in copies.items():
             block = block_of(array, placement, self.mesh, c)
             key = id(x), int(block.__array_interface__["data"][0])
             if key not in done:
                 done.add(key)
+                if x.size > _SAMPLE and _sampled_error(x, block, scale) > limit:
+                    return math.inf
                 most = max(most, error_of(x, block, scale))
                 if most > limit:
                     break
         return most
+
+
+def _sampled_error(found: Array, wanted: Array, scale: float) -> float:
+    """Returns the largest difference of a few elements, as `error_of`; of integers nothing."""
+    if not _is_float(wanted):
+        return 0.0
+    few = tuple(slice(None, None, max(1, n // 4)) for n in found.shape)
+    return error_of(found[few], wanted[few], scale)
 
 
 def _ends(first: Array, last: Array) -> tuple[float, float]:

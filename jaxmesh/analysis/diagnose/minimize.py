@@ -39,7 +39,7 @@ class Minimized:
       stablehlo: the program, with global shapes and shardings.
       jax: the same as a JAX program; None if an operation has no short form.
       operations: the number of its operations.
-      verified: True if the compiler has compiled it, wrongly again; False without a compiler.
+      verified: True if the compiler has compiled it, and the same operation is wrong; False without a compiler.
     """
 
     stablehlo: str
@@ -91,7 +91,8 @@ def minimize(diagnosis: Diagnosis, *, compiler: Compile | None = None, seed: int
     def is_wrong(text: str) -> bool:
         try:
             compiled: Any = compile_file(text, compiler) if compiler else {}
-            return not isinstance(compiled, Diagnosis) and diagnose(compiled, seed=seed).verdict == WRONG
+            found = compiled if isinstance(compiled, Diagnosis) else diagnose(compiled, seed=seed)
+            return (found.verdict, found.op) == (WRONG, diagnosis.op)
         except JaxmeshError:
             return False
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from jaxmesh.analysis.diagnose.matching import Globals, HeldValue, global_shapes, rounding_unit
-from jaxmesh.analysis.diagnose.movements import is_collective, is_movement, moved
+from jaxmesh.analysis.diagnose.matching import EXACT, GROWTH, Globals, HeldValue, global_shapes, is_exact, rounding_unit
+from jaxmesh.analysis.diagnose.movements import distance_of_forms, is_collective, is_movement, moved
 from jaxmesh.analysis.diagnose.reference import Reference
 from jaxmesh.analysis.diagnose.stage import Copies, StageProgram, block_of, producers
 from jaxmesh.dialects.program import Op
@@ -45,8 +45,8 @@ class Track:
       unexplained: the copies of each other value.
       misplaced: values that are not split as the program declares.
       reproduced: the numbers of the values of the reference that devices hold.
-      sources: of a global value that a movement made, the value it was made of.
       units: the largest rounding unit in the history of each value.
+      errors: the error of each explained value; of another value the largest error of its operands.
       outputs: the results.
       results: the copies of results, and of parts of reductions.
     """
@@ -58,8 +58,8 @@ class Track:
     unexplained: dict[Value, Copies] = field(default_factory=dict[Value, Copies])
     misplaced: set[Value] = field(default_factory=set[Value])
     reproduced: set[int] = field(default_factory=set[int])
-    sources: dict[int, int] = field(default_factory=dict[int, int])
     units: dict[Value, float] = field(default_factory=dict[Value, float])
+    errors: dict[Value, float] = field(default_factory=dict[Value, float])
     outputs: list[Output] = field(default_factory=list[Output])
     results: dict[Value, Copies] = field(default_factory=dict[Value, Copies])
 
@@ -89,7 +89,7 @@ class Track:
                 self.unexplained[value] = copies
             else:
                 self.known[value] = found
-                self.reproduced.add(self.pool.same[found.number])
+                self.reproduced.update(self.pool.same[n] for n in self.origins(found.number))
             if value in wanted or (found is not None and found.partial):
                 self.results[value] = copies
         self.outputs = [self._output(i, p.value) for i, p in enumerate(self.stage.text.program.results)]
@@ -100,23 +100,42 @@ class Track:
         if made is None:
             declared = self.reference.arguments[value] if self.stage.text.presharded[value] else None
             placement = declared or ((),) * next(iter(copies.values())).ndim
-            self.units[value] = unit
+            self.units[value] = min(unit, EXACT)
             return HeldValue(self.pool.same[value], placement)
         _, op = made
         rounding, carried = self.carried(value, unit)
+        self.units[value] = rounding
         found = self.pool.explain(copies, rounding, carried, kinds=self.kinds(op))
         if found is None:
             found = self._moved(op, value, copies, rounding, carried)
+        if found is None:
+            found = self._in_other_form(op, copies, rounding, carried)
+        self.errors[value] = carried if found is None else found.error
+        if found is not None and is_exact(found.error):
+            # Nothing was lost by what is narrow in its history.
+            self.units[value] = min(rounding, EXACT)
         if found is not None and self._is_misplaced(op, copies, found):
             self.misplaced.add(value)
         return found
+
+    def _in_other_form(self, op: Op, copies: Copies, rounding: float, carried: float) -> HeldValue | None:
+        """Explains the result of a function that TTNN has in another form than the program."""
+        apart = distance_of_forms(op)
+        return self.pool.explain(copies, rounding, max(carried, apart / GROWTH), kinds=()) if apart else None
 
     def carried(self, value: Value, unit: float) -> tuple[float, float]:
         """Returns the largest rounding unit in the history of a value, and the largest error of the operands."""
         made = self.producers.get(value)
         operands = self.operands(made[1]) if made else []
-        self.units[value] = max([unit, *(self.units.get(v, 0.0) for v in operands)])
-        return self.units[value], max((self.known[v].error for v in operands if v in self.known), default=0.0)
+        rounding = max([unit, *(self.units.get(v, 0.0) for v in operands)])
+        return rounding, max((self.errors.get(v, 0.0) for v in operands), default=0.0)
+
+    def origins(self, number: int) -> list[int]:
+        """Returns the global values that a global value is a movement of, itself first."""
+        found = [number]
+        while found[-1] in self.pool.sources and self.pool.sources[found[-1]] not in found:
+            found.append(self.pool.sources[found[-1]])
+        return found
 
     def kinds(self, op: Op) -> list[str]:
         """Returns the reductions whose parts an operation may leave on the devices."""
@@ -139,7 +158,7 @@ class Track:
         for candidate in moved(op, self.pool.arrays[operand.number], local, types[value], shapes):
             found = self.try_value(candidate, copies, rounding, carried, self.kinds(op))
             if found is not None:
-                self.sources.setdefault(found.number, operand.number)
+                self.pool.sources.setdefault(found.number, operand.number)
                 return found
         return None
 
@@ -186,7 +205,7 @@ class Track:
         wanted = self.pool.same[self.reference.outputs[number]]
         known, declared = self.known.get(value), self.reference.results[number]
         on_devices = self.stage.text.results[number].status == "presharded"
-        rounding, carried = self.carried(value, self.units.get(value, 0.0))
+        rounding, carried = self.units.get(value, 0.0), self.carried(value, 0.0)[1]
         if known is not None and self.pool.same[known.number] == wanted:
             carried = max(carried, known.error)
         limit = self.pool.limit(wanted, rounding, carried)

@@ -1,0 +1,124 @@
+"""Aligns operations with the unsharded program: by source line, kind and order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from jaxmesh.analysis.diagnose.movements import is_alike, is_movement, short_name
+from jaxmesh.analysis.diagnose.reference import ReferenceValue
+from jaxmesh.analysis.diagnose.tracking import Track, Value
+from jaxmesh.dialects.program import Op
+
+Numbered = tuple[int, Op]
+MOVES = frozenset(
+    f"stablehlo.{name}" for name in ("reshape", "broadcast_in_dim", "transpose", "convert", "constant", "iota")
+)
+
+
+def line(source: str) -> str:
+    """Returns a source line without its column, which some texts lack."""
+    return source.rpartition(":")[0]
+
+
+def content(values: Sequence[ReferenceValue], number: int) -> list[int]:
+    """Returns the values that a value is computed from, through movements."""
+    found, rest = list[int](), list(values[number].operands)
+    while rest:
+        operand = rest.pop()
+        moves = values[operand].op in MOVES
+        rest += values[operand].operands if moves else ()
+        found += () if moves else (operand,)
+    return found
+
+
+def all_content(track: Track, expected: int) -> set[int]:
+    """Returns the operands of a value, and through movements the values before them."""
+    values, found, rest = track.reference.values, set[int](), list(track.reference.values[expected].operands)
+    while rest:
+        number = rest.pop()
+        found.add(number)
+        rest += values[number].operands if values[number].op in MOVES else ()
+    return found
+
+
+def origins(track: Track, number: int) -> list[int]:
+    """Returns the global values that a global value is a movement of, itself first, each by the first equal one."""
+    return [track.pool.same[n] for n in track.origins(number)]
+
+
+def find_other_value(track: Track, reader: Op, expected: int | None) -> tuple[int, Op, int] | None:
+    """Returns the operation before a reader that made another value than the one in its place in the program, and the
+    number of that one."""
+    missing = [] if expected is None else [expected, *content(track.reference.values, expected)]
+    before = {v for read in track.operands(reader) for v in moved_from(track, read)}
+    for wanted in missing:
+        found = aligned(track, wanted) if track.pool.same[wanted] not in track.reproduced else None
+        if found is not None and found[1] is not reader and before.intersection(found[1].results):
+            return *found, wanted
+    return None
+
+
+def aligned(track: Track, expected: int) -> tuple[int, Op] | None:
+    """Returns the operation in the place of a value of the unsharded run, if devices hold another value there.
+
+    The operations of one kind on one source line come in the order of the unsharded program.
+    """
+    ops, wanted = _in_one_place(track, expected)
+    if len(ops) != len(wanted):
+        return None
+    number, op = ops[wanted.index(expected)]
+    known = track.known.get(op.results[0])
+    is_other = known is not None and track.pool.same[expected] not in origins(track, known.number)
+    return (number, op) if is_other else None
+
+
+def moved_from(track: Track, value: Value) -> list[Value]:
+    """Returns the values that a value is a movement of, itself first."""
+    found = [value]
+    while found[-1] in track.producers and is_movement(op := track.producers[found[-1]][1]) and track.operands(op):
+        found.append(track.operands(op)[0])
+    return found
+
+
+def _in_one_place(track: Track, expected: int) -> tuple[list[Numbered], list[int]]:
+    """Returns the operations and the values of the kind and the source line of a value."""
+    values = track.reference.values
+    place, kind = line(values[expected].source), values[expected].op
+    ops = [(i, op) for i, op in enumerate(track.stage.text.program.ops) if is_alike(op, kind) and op.results]
+    ops = [(i, op) for i, op in ops if not place or line(track.stage.source(i)) == place]
+    return ops, [i for i, v in enumerate(values) if v.op == kind and (not place or line(v.source) == place)]
+
+
+def _in_place_of(track: Track, number: int, op: Op) -> int | None:
+    """Returns the value of the unsharded run in the place of an operation."""
+    for i, value in enumerate(track.reference.values):
+        if is_alike(op, value.op) and line(value.source) == line(track.stage.source(number)):
+            ops, wanted = _in_one_place(track, i)
+            return wanted[ops.index((number, op))] if len(ops) == len(wanted) else None
+    return None
+
+
+def find_exchanged(track: Track) -> tuple[int, Op, int] | None:
+    """Returns the first of two gathers that are each read in the place of the other, and the value that its reader
+    should read, by number."""
+    program, misfits = track.stage.text.program.ops, list[tuple[int, Op, list[int], list[int]]]()
+    readers: dict[int, list[Numbered]] = defaultdict(list)
+    for number, op in enumerate(program):
+        for value in track.operands(op) if not is_movement(op) else ():
+            for made in (track.producers.get(v) for v in moved_from(track, value)):
+                if made is not None and short_name(made[1]) == "all_gather":
+                    readers[made[0]].append((number, op))
+    for number, read_by in readers.items():
+        op = program[number]
+        held = origins(track, track.known[op.results[0]].number) if op.results[0] in track.known else []
+        for reader in read_by:
+            place = _in_place_of(track, *reader)
+            wanted = [] if place is None else [track.pool.same[i] for i in all_content(track, place)]
+            if held and wanted and not set(held) & set(wanted):
+                misfits.append((number, op, held, wanted))
+    for number, op, held, wanted in sorted(misfits, key=lambda row: row[0]):
+        for other, _, other_held, other_wanted in misfits:
+            if other != number and set(held) & set(other_wanted) and (found := set(other_held) & set(wanted)):
+                return number, op, min(found)
+    return None
