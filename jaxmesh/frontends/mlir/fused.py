@@ -15,6 +15,8 @@ FUSED = ("input_tensor_a_activations", "input_tensor_b_activations")
 """The attributes of an op of two tensors that name functions of its operands."""
 AFTER = "activations"
 """The attribute that names functions of its result."""
+_SPELLED_OUT = {"logical_not_unary": "logical_not"}
+"""Functions that have another name here than their op."""
 _UNARY = re.compile(r"#ttnn\.unary_with_param<op_type = (\w+)(?:, params = \[([^\]]*)\])?>")
 
 
@@ -49,4 +51,4 @@ def _unary(function: str) -> str:
     plain = name in TUNED and all(float(p.partition(":")[0]) == 0 for p in (parameters or "0").split(","))
     if parameters and not plain:
         raise UnsupportedError(f"applies {function:.80}, whose parameters are not known; write it as a separate op.")
-    return activation_of("ttnn.matmul", {"activation": name})
+    return activation_of("ttnn.matmul", {"activation": _SPELLED_OUT.get(name, name)})

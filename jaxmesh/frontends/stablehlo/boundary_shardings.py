@@ -1,4 +1,4 @@
-"""The shardings of arguments and results that a partitioned StableHLO text states, in its `sdy.manual_computation`s."""
+"""The shardings of arguments and results that a StableHLO text states, with its arguments or in manual computations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxlib.mlir.dialects import sdy
 from jaxmesh.frontends.mlir.module import choose, load_text
 from jaxmesh.frontends.mlir.types import Types
 from jaxmesh.frontends.stablehlo.inline import operations
-from jaxmesh.frontends.stablehlo.shardings import Sharding, read
+from jaxmesh.frontends.stablehlo.shardings import SHARDING, Sharding, read
 from jaxmesh.frontends.stablehlo.shardy import mesh_axes
 
 _ir: Any = ir
@@ -37,13 +37,16 @@ class BoundaryShardings:
 
 
 def read_boundary(text: str) -> BoundaryShardings:
-    """Returns the shardings at the ends of the function `main` of a StableHLO text that is partitioned."""
+    """Returns the shardings at the ends of the function `main` of a StableHLO text.
+
+    A text with global shapes states them with its arguments, a partitioned one in its `sdy.manual_computation`s.
+    """
     function = choose(load_text(text), None)
     root = function.operation.parent
     meshes = [mesh_axes(op) for op in operations(root.operation) if op.name == "sdy.mesh"]
     axes = next(filter(None, meshes), dict[str, int]())
     (block,) = function.operation.regions[0].blocks
-    known: dict[Any, Sharding] = {}
+    known = _stated(function.operation, block)
     returned: list[Any] = []
     for op in block.operations:
         operation = op.operation
@@ -56,6 +59,16 @@ def read_boundary(text: str) -> BoundaryShardings:
     types = Types(lambda _: None, narrows=True)
     arguments, results = map(tuple, ends)
     return BoundaryShardings(axes, arguments, results, tuple(np.dtype(types(v.type).dtype) for v in block.arguments))
+
+
+def _stated(function: Any, block: Any) -> dict[Any, Sharding]:
+    # An attribute map of MLIR has no get in older releases of jaxlib.
+    rows = [_ir.DictAttr(row) for row in function.attributes["arg_attrs"]] if "arg_attrs" in function.attributes else []
+    return {
+        v: read(_sdy.TensorShardingAttr(row[SHARDING]))
+        for v, row in zip(block.arguments, rows, strict=False)
+        if SHARDING in row
+    }
 
 
 def _listed(operation: Any, name: str) -> list[Sharding]:

@@ -226,6 +226,19 @@ def test_a_program_takes_and_returns_whole_arrays() -> None:
         np.testing.assert_array_equal(got, FIRST @ SECOND * flag)
 
 
+def test_an_argument_that_nothing_reads_is_a_whole_array() -> None:
+    # The partitioned text does not state how it is split, the program does.
+    unread = "%u: tensor<4x16xf32>"
+    whole = PARTITIONED.replace("%flag: tensor<i1>)", f"%flag: tensor<i1>, {unread})")
+    declared = whole.replace(unread, unread + ' {sdy.sharding = #sdy.sharding<@mesh, [{"b"}, {"a"}]>}')
+    ttir = TTIR.replace("%flag: tensor<bf16> " + THERE, f"%flag: tensor<bf16> {THERE}, %u: tensor<1x8xf32> {THERE}")
+    stages = {"shlo_frontend": declared, "shlo_compiler": whole, "ttir": ttir}
+    program = UpstreamResult(stages, b"", make=Traced).program("ttir")
+    assert [a.whole for a in program._boundary.arguments] == [(4, 8), (8, 3), (), (4, 16)]
+    got = program.lower().compile()(FIRST, SECOND, True, np.zeros((4, 16), np.float32))
+    np.testing.assert_array_equal(got, FIRST @ SECOND)
+
+
 def test_a_result_that_is_not_as_stated_is_a_tensor_of_shards() -> None:
     dropped = TTIR.replace('"ttir.all_reduce"(%0)', '"ttir.neg"(%0)').replace(
         " <{cluster_axis = 1 : ui32, reduce_type = #ttcore.reduce_type<sum>}>", ""
