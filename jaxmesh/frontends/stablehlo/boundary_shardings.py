@@ -62,8 +62,7 @@ def read_boundary(text: str) -> BoundaryShardings:
 
 
 def _stated(function: Any, block: Any) -> dict[Any, Sharding]:
-    # An attribute map of MLIR has no get in older releases of jaxlib.
-    rows = [_ir.DictAttr(row) for row in function.attributes["arg_attrs"]] if "arg_attrs" in function.attributes else []
+    rows = map(_ir.DictAttr, function.attributes.get("arg_attrs", ()))
     return {
         v: read(_sdy.TensorShardingAttr(row[SHARDING]))
         for v, row in zip(block.arguments, rows, strict=False)
