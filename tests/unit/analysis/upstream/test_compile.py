@@ -166,6 +166,20 @@ def test_a_broken_compiler_is_one_line(play, parts: dict[str, str], reason: str)
         assert "\n" not in str(found.value)
 
 
+def test_no_other_process_starts_meanwhile(play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    lock = tmp_path / "jaxmesh" / "upstream-assets" / "lock"
+    taken = f"""
+import fcntl
+try: fcntl.flock(open({str(lock)!r}), fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError: answer({{"unusable": "another one starts"}})
+"""
+    with pytest.raises(UpstreamError, match="another one starts"):
+        compile_text(PROGRAM, plugin=play(start=taken))
+    # After a start that failed, too, the next one need not wait.
+    assert compile_text(PROGRAM, plugin=play())
+
+
 def test_mistakes_of_the_caller(play: Play) -> None:
     plugin = play()
     with pytest.raises(ArgumentValueError, match="the clusters are n150, n300, t3000, galaxy or p150, got 'x'"):
