@@ -15,8 +15,8 @@ FUSED = ("input_tensor_a_activations", "input_tensor_b_activations")
 """The attributes of an op of two tensors that name functions of its operands."""
 AFTER = "activations"
 """The attribute that names functions of its result."""
-_SPELLED_OUT = {"logical_not_unary": "logical_not"}
-"""Functions that have another name here than their op."""
+_SPELLED_OUT = {"is_finite": "isfinite", "logical_not_unary": "logical_not"}
+"""Functions whose ops have other names."""
 _UNARY = re.compile(r"#ttnn\.unary_with_param<op_type = (\w+)(?:, params = \[([^\]]*)\])?>")
 
 
