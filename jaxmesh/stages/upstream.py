@@ -77,7 +77,7 @@ def ask_upstream(stablehlo: str, make: Callable[..., T], **options: Any) -> Upst
 
 
 def _ends(stages: Mapping[str, str]) -> BoundaryShardings:
-    """Returns the shardings at the ends; those of arguments that nothing reads stand in the program alone."""
+    """Returns the shardings at the ends; the program alone states them for arguments that nothing reads."""
     ends = read_boundary(stages[PARTITIONED])
     if None not in ends.arguments or WHOLE not in stages:
         return ends

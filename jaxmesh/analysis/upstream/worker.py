@@ -170,7 +170,7 @@ class Worker:
 @contextlib.contextmanager
 def _starting_alone() -> Generator[None]:
     """Waits while another process starts a plugin, which unpacks its files anew: two at once fail."""
-    import fcntl  # Windows has none, and no plugin.
+    import fcntl  # Windows lacks it, and plugins, too.
 
     folder = cache_folder() / "upstream-assets"
     folder.mkdir(parents=True, exist_ok=True)

@@ -147,11 +147,11 @@ def difference(found: Sequence[Any], wanted: Sequence[Array], ends: BoundaryShar
     worst = 0.0 if len(found) == len(wanted) else np.inf
     for value, want, end in zip(found, wanted, ends.results, strict=False):
         if not _is_mesh_tensor(value):
-            worst = max(worst, _distance(np.asarray(value), want))
+            worst = max(worst, _distance(np.asarray(value), want, _largest(want)))
             continue
         for coordinate, held in value.shards():
             index = slices(want.shape, ((),) * want.ndim if end is None else end[1], ends.axes, coordinate)
-            worst = max(worst, _distance(np.asarray(held), want[index]))
+            worst = max(worst, _distance(np.asarray(held), want[index], _largest(want)))
     return worst
 
 
@@ -172,12 +172,15 @@ def slices(
     return tuple(found)
 
 
-def _distance(found: Array, wanted: Array) -> float:
+def _distance(found: Array, wanted: Array, scale: float) -> float:
     if found.shape != wanted.shape:
         return np.inf
     x, y = found.astype(np.float64), wanted.astype(np.float64)
     same = (x == y) | (np.isnan(x) & np.isnan(y))
     gap = np.where(same, 0.0, np.abs(np.where(same, 0.0, x) - np.where(same, 0.0, y)))
-    finite = np.abs(y[np.isfinite(y)])
-    scale = max(float(finite.max(initial=0.0)), 1e-30)
     return float(np.nan_to_num(gap, nan=np.inf).max(initial=0.0)) / scale
+
+
+def _largest(wanted: Array) -> float:
+    numbers = np.abs(wanted.astype(np.float64))
+    return max(float(numbers[np.isfinite(numbers)].max(initial=0.0)), 1e-30)
