@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -32,6 +32,8 @@ READ = ("ttnn", "ttir")
 """The stages of the compiler that are programs for devices."""
 PARTITIONED = "shlo_compiler"
 """The stage that states how arguments and results are split."""
+WHOLE = "shlo_frontend"
+"""The stage with global shapes."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,7 +56,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
             raise ArgumentValueError(f"program takes {' or '.join(map(repr, READ))}, got {quote(dialect)}.")
         file = load_text(self.text(dialect))
         text = decode_function(file, choose(file, None))
-        ends = read_boundary(self.text(PARTITIONED))
+        ends = _ends(self.stages)
         assert isinstance(text, Text)
         text = with_element_types(dataclasses.replace(text, arguments=_with_axes(text, ends)), ends.dtypes)
         return import_program(file, text, None, functools.partial(_with_whole_arrays, self.make, ends))
@@ -73,6 +75,15 @@ def ask_upstream(stablehlo: str, make: Callable[..., T], **options: Any) -> Upst
     """Compiles a StableHLO text; see `compile_text` for options and errors, and `import_program` for `make`."""
     made = compile_text(stablehlo, **options)
     return UpstreamResult(made.stages, made.flatbuffer, made.refusal, made.plugin, made.cluster, made.log, make=make)
+
+
+def _ends(stages: Mapping[str, str]) -> BoundaryShardings:
+    """Returns the shardings at the ends; the program alone states them for arguments that nothing reads."""
+    ends = read_boundary(stages[PARTITIONED])
+    if None not in ends.arguments or WHOLE not in stages:
+        return ends
+    asked = read_boundary(stages[WHOLE]).arguments
+    return dataclasses.replace(ends, arguments=tuple(e or a for e, a in zip(ends.arguments, asked, strict=True)))
 
 
 def _local(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import sys
@@ -82,7 +83,12 @@ def find_plugin(plugin: str | os.PathLike[str] | None = None) -> Plugin:
         if not library.is_file():
             raise MissingFileError(f"the plugin {str(library)!r} does not exist; name the shared library of one.")
         return Plugin(Path(sys.executable), library)
-    python, why = UPSTREAM.find(plugin)
+    return _plugin_of(*UPSTREAM.find(plugin))
+
+
+@functools.cache
+def _plugin_of(python: Path, why: str) -> Plugin:
+    """Asks a Python once, since its start takes longer than the compilation of a small program."""
     answer = UPSTREAM.ask(python, why)
     return Plugin(python, Path(answer["folder"]), str(answer["version"]))
 
@@ -95,4 +101,6 @@ def make_environment(
     Raises:
       UpstreamError: no supported Python was found, or pip cannot install the plugin; the message has pip's reason.
     """
-    return find_plugin(UPSTREAM.install(folder, version, python))
+    own = UPSTREAM.install(folder, version, python)
+    _plugin_of.cache_clear()
+    return find_plugin(own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import select
@@ -11,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,18 +89,8 @@ class Worker:
             "TF_CPP_MIN_LOG_LEVEL": "1",
         }
         command = [plugin.python, RUNNER, plugin.library, description, writer]
-        try:
-            with self._log.open("wb") as log:
-                self._process = subprocess.Popen(
-                    [str(c) for c in command], cwd=folder, env=variables, stdin=subprocess.PIPE, stdout=log, stderr=log,
-                    pass_fds=[writer], start_new_session=True,
-                )  # fmt: skip
-        except OSError as error:
-            os.close(self._replies)
-            raise UpstreamError(f"{str(plugin.python)!r} cannot be started: {error}; {UPSTREAM.get}.") from None
-        finally:
-            os.close(writer)
-        with progress(f"{plugin} starts"):
+        with progress(f"{plugin} starts"), _starting_alone():
+            self._process = self._start([str(c) for c in command], folder, variables, writer)
             answer = self._reply(STARTS_WITHIN, "its start")
         if "unusable" in answer:
             self.close()
@@ -109,6 +100,21 @@ class Worker:
             )
         self.devices = int(answer["devices"])
         _keep_assets(folder)
+
+    def _start(
+        self, command: Sequence[str], folder: Path, variables: Mapping[str, str], writer: int
+    ) -> subprocess.Popen[bytes]:
+        try:
+            with self._log.open("wb") as log:
+                return subprocess.Popen(
+                    command, cwd=folder, env=variables, stdin=subprocess.PIPE, stdout=log, stderr=log,
+                    pass_fds=[writer], start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            os.close(self._replies)
+            raise UpstreamError(f"{command[0]!r} cannot be started: {error}; {UPSTREAM.get}.") from None
+        finally:
+            os.close(writer)
 
     def is_alive(self) -> bool:
         """Returns True if the process runs."""
@@ -159,6 +165,18 @@ class Worker:
             self._process.stdin.close()
             os.close(self._replies)
         self._scratch.cleanup()
+
+
+@contextlib.contextmanager
+def _starting_alone() -> Generator[None]:
+    """Waits while another process starts a plugin, which unpacks its files anew: two at once fail."""
+    import fcntl  # Windows lacks it, and plugins, too.
+
+    folder = cache_folder() / "upstream-assets"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _link_assets(folder: Path) -> None:

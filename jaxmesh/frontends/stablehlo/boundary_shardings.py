@@ -1,4 +1,4 @@
-"""The shardings of arguments and results that a partitioned StableHLO text states, in its `sdy.manual_computation`s."""
+"""The shardings of arguments and results that a StableHLO text states, with its arguments or in manual computations."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.frontends.mlir.module import choose, load_text
 from jaxmesh.frontends.mlir.types import Types
 from jaxmesh.frontends.stablehlo.inline import operations
-from jaxmesh.frontends.stablehlo.shardings import Sharding, listed, read
+from jaxmesh.frontends.stablehlo.shardings import SHARDING, Sharding, listed, read
 from jaxmesh.frontends.stablehlo.shardy import mesh_axes
 
 _ir: Any = ir
+_sdy: Any = sdy
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +37,18 @@ class BoundaryShardings:
 
 
 def read_boundary(text: str) -> BoundaryShardings:
-    """Returns the shardings at the ends of the function `main` of a StableHLO text that is partitioned."""
+    """Returns the shardings at the ends of the function `main` of a StableHLO text.
+
+    A text with global shapes states them with its arguments, a partitioned one in its `sdy.manual_computation`s.
+    """
     function = choose(load_text(text), None)
     root = function.operation.parent
     meshes = [mesh_axes(op) for op in operations(root.operation) if op.name == "sdy.mesh"]
     axes = next(filter(None, meshes), dict[str, int]())
     (block,) = function.operation.regions[0].blocks
-    # An argument that nothing uses is whole on every device.
-    known: dict[Any, Sharding] = {v: () for v in block.arguments if not list(v.uses)}
+    # An argument that nothing uses, and of which nothing is stated, is whole on every device.
+    unused: dict[Any, Sharding] = {v: () for v in block.arguments if not list(v.uses)}
+    known = unused | _stated(function.operation, block)
     returned: list[Any] = []
     for op in block.operations:
         operation = op.operation
@@ -55,6 +61,15 @@ def read_boundary(text: str) -> BoundaryShardings:
     types = Types(lambda _: None, narrows=True)
     arguments, results = map(tuple, ends)
     return BoundaryShardings(axes, arguments, results, tuple(np.dtype(types(v.type).dtype) for v in block.arguments))
+
+
+def _stated(function: Any, block: Any) -> dict[Any, Sharding]:
+    rows = map(_ir.DictAttr, function.attributes.get("arg_attrs", ()))
+    return {
+        v: read(_sdy.TensorShardingAttr(row[SHARDING]))
+        for v, row in zip(block.arguments, rows, strict=False)
+        if SHARDING in row
+    }
 
 
 def _end(value: Any, known: dict[Any, Sharding]) -> tuple[tuple[int, ...], Sharding] | None:

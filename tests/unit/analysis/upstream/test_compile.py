@@ -166,6 +166,20 @@ def test_a_broken_compiler_is_one_line(play, parts: dict[str, str], reason: str)
         assert "\n" not in str(found.value)
 
 
+def test_no_other_process_starts_meanwhile(play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    lock = tmp_path / "jaxmesh" / "upstream-assets" / "lock"
+    taken = f"""
+import fcntl
+try: fcntl.flock(open({str(lock)!r}), fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError: answer({{"unusable": "another one starts"}})
+"""
+    with pytest.raises(UpstreamError, match="another one starts"):
+        compile_text(PROGRAM, plugin=play(start=taken))
+    # After a start that failed, too, the next one need not wait.
+    assert compile_text(PROGRAM, plugin=play())
+
+
 def test_mistakes_of_the_caller(play: Play) -> None:
     plugin = play()
     with pytest.raises(ArgumentValueError, match="the clusters are n150, n300, t3000, galaxy or p150, got 'x'"):
@@ -224,6 +238,19 @@ def test_a_program_takes_and_returns_whole_arrays() -> None:
         assert isinstance(got, jax.Array)
         assert got.sharding.shard_shape(got.shape) == (2, 3)
         np.testing.assert_array_equal(got, FIRST @ SECOND * flag)
+
+
+def test_an_argument_that_nothing_reads_is_a_whole_array() -> None:
+    # The partitioned text does not state how it is split, the program does.
+    unread = "%u: tensor<4x16xf32>"
+    whole = PARTITIONED.replace("%flag: tensor<i1>)", f"%flag: tensor<i1>, {unread})")
+    declared = whole.replace(unread, unread + ' {sdy.sharding = #sdy.sharding<@mesh, [{"b"}, {"a"}]>}')
+    ttir = TTIR.replace("%flag: tensor<bf16> " + THERE, f"%flag: tensor<bf16> {THERE}, %u: tensor<1x8xf32> {THERE}")
+    stages = {"shlo_frontend": declared, "shlo_compiler": whole, "ttir": ttir}
+    program = UpstreamResult(stages, b"", make=Traced).program("ttir")
+    assert [a.whole for a in program._boundary.arguments] == [(4, 8), (8, 3), (), (4, 16)]
+    got = program.lower().compile()(FIRST, SECOND, True, np.zeros((4, 16), np.float32))
+    np.testing.assert_array_equal(got, FIRST @ SECOND)
 
 
 def test_a_result_that_is_not_as_stated_is_a_tensor_of_shards() -> None:

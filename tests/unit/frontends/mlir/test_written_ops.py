@@ -133,6 +133,15 @@ def test_functions_of_operands_and_of_the_result_are_applied() -> None:
     np.testing.assert_allclose(jm.from_mlir(text, jm.make_mesh((1, 1))).lower().compile()(x, y), want, rtol=1e-6)
 
 
+def test_functions_whose_ops_have_other_names_are_applied() -> None:
+    x, y = np.array([0, 1, np.inf, 0], np.float32), np.array([0, 0, 1, 1], np.float32)
+    names = [f"#ttnn.unary_with_param<op_type = {name}>" for name in ("is_finite", "logical_not_unary")]
+    line = f'  %r = "ttnn.logical_and"(%a, %b) {LATER.format("", *names)} : '
+    text = function("4xf32 4xf32", f"{line}(tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>", "4xf32")
+    found = jm.from_mlir(text, jm.make_mesh((1, 1))).lower().compile()(x, y)
+    np.testing.assert_array_equal(found, np.isfinite(x) & (y == 0))
+
+
 @pytest.mark.parametrize("function", ["op_type = pad", "op_type = relu_max, params = [6.000000e+00 : f32]"])
 def test_a_function_of_another_kind_is_an_error(function: str) -> None:
     with pytest.raises(jm.UnsupportedError, match=r"^line 2: ttnn\.subtract: .*separate op"):
