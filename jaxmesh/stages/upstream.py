@@ -11,7 +11,9 @@ from typing import Any, Generic, TypeVar
 from jax.sharding import NamedSharding
 
 from jaxmesh.analysis.diagnose import Diagnosis, diagnose
+from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import UpstreamProgram
+from jaxmesh.analysis.upstream.comparison import CompiledSide, CompilerComparison, our_side, their_side
 from jaxmesh.analysis.upstream.compile import compile_text
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Argument, Boundary
@@ -23,8 +25,9 @@ from jaxmesh.frontends.stablehlo.boundary_shardings import BoundaryShardings, re
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
 from jaxmesh.frontends.stablehlo.trace import named_axes
 from jaxmesh.jaxprs import compat
+from jaxmesh.stages.on_machine import OnMachine
 from jaxmesh.stages.read_mlir import decode_function, import_program
-from jaxmesh.validate import quote
+from jaxmesh.validate import as_bool, as_instance, quote
 
 T = TypeVar("T")
 READ = ("ttnn", "ttir")
@@ -57,6 +60,32 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         assert isinstance(text, Text)
         text = with_element_types(dataclasses.replace(text, arguments=_with_axes(text, ends)), ends.dtypes)
         return import_program(file, text, None, functools.partial(_with_whole_arrays, self.make, ends))
+
+    def compare(self, lowered: OnMachine, *, judge: bool = True) -> CompilerComparison:
+        """Compares what the compiler made with what jaxmesh makes of the same program; shows as a table.
+
+        Args:
+          lowered: the program of jaxmesh, whose `upstream` method returned this result.
+          judge: whether the real ttnn is asked for the peak memory of both; without one, a remark says so.
+
+        Returns:
+          Of each side the collectives by kind, mesh axis, count and bytes, layout changes, operations, element types,
+          peak memory and least time, or why it refused; and the source lines at which they send different bytes.
+        """
+        as_instance(OnMachine, "compare", "lowered", lowered)
+        judge = as_bool("compare", "judge", judge)
+        cluster, name = self.cluster or DEFAULT, self.plugin or "upstream"
+        ours = our_side(lowered.default_program, cluster, judge)
+        if self.refusal is not None:
+            return CompilerComparison(ours, CompiledSide(name, str(self.refusal)), cluster)
+        axes, ttnn = read_boundary(self.text(PARTITIONED)).axes, self.text("ttnn")
+
+        @functools.cache
+        def lower() -> Any:
+            made: Any = self.program("ttnn")
+            return made.lower()
+
+        return CompilerComparison(ours, their_side(name, ttnn, axes, lower, cluster, judge), cluster)
 
     def diagnose(self, *args: Any, seed: int = 0) -> Diagnosis:
         """Compares the compiler's texts with the unsharded program, value by value; see `jaxmesh.diagnose`.
