@@ -210,6 +210,15 @@ def test_a_program_by_hand_is_compiled_as_it_is_mapped(tmp_path: Path) -> None:
     assert jm.from_mlir(tmp_path / "irs" / "ttnn.mlir", MESH).out_avals[0].shape == (4, 8)
 
 
+@pytest.mark.parametrize("name", ["arguments and results on the devices", "an argument on the devices"])
+def test_tensors_on_the_devices_are_taken_and_given(name: str) -> None:
+    entry = next(e for e in PROGRAMS if e.name == name)
+    result = entry.lowered.upstream()
+    for dialect in ("ttir", "ttnn"):
+        entry.check(result.program(dialect).lower().compile()(*entry.args()))
+    assert result.diagnose(*entry.args()).verdict in ("right", "less precise")
+
+
 def test_an_imported_text_is_sent_as_it_stands() -> None:
     source = jax.jit(lambda x: jnp.sin(x) + 1).lower(jax.ShapeDtypeStruct((4, 8), jnp.float32)).as_text(debug_info=True)
     result = jm.from_mlir(source).lower().upstream("n150")

@@ -186,11 +186,17 @@ def _declared(main: Any, compiled: str) -> tuple[list[Sharding | None], list[Sha
     for function in load_text(compiled).functions if compiled else ():
         regions = outermost(function.operation, lambda op: op.name == REGION)
         if len(regions) == 1 and function.name == "main":
-            sides = ("in_shardings", "out_shardings")
-            arguments, results = ([_read(s) for s in _per_value(regions[0], name)] for name in sides)
-            read = arguments, results
-            if tuple(map(len, read)) == tuple(map(len, found)):
-                return read
+            (inner,), region = function.operation.regions[0].blocks, regions[0]
+            *_, last = inner.operations
+            # The region takes and gives the values of the function in any order.
+            sides = ("in_shardings", region.operands), ("out_shardings", region.results)
+            known = {v: _read(s) for name, vs in sides for v, s in zip(vs, _per_value(region, name), strict=True)}
+            ends = list(inner.arguments), list(last.operands)
+            if tuple(map(len, ends)) == tuple(map(len, found)):
+                arguments, results = (
+                    [known.get(v, s) for v, s in zip(*row, strict=True)] for row in zip(ends, found, strict=True)
+                )
+                return arguments, results
     return found
 
 

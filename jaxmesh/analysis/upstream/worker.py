@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import importlib
 import json
 import os
 import select
@@ -11,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,19 @@ class Worker:
             "TF_CPP_MIN_LOG_LEVEL": "1",
         }
         command = [plugin.python, RUNNER, plugin.library, description, writer]
+        with _one_start_at_a_time():
+            answer = self._start(command, variables, writer)
+        if "unusable" in answer:
+            self.close()
+            raise UpstreamError(
+                f"{plugin} of {str(plugin.library)!r} cannot compile: {' '.join(answer['unusable'].split())}; jaxmesh "
+                f"is tested with {UPSTREAM.requirement} {UPSTREAM.tested}: {UPSTREAM.get}."
+            )
+        self.devices = int(answer["devices"])
+
+    def _start(self, command: Sequence[object], variables: Mapping[str, str], writer: int) -> Mapping[str, Any]:
+        """Starts the process; returns its first answer."""
+        plugin, folder = self._plugin, Path(self._scratch.name)
         try:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
@@ -101,14 +116,9 @@ class Worker:
             os.close(writer)
         with progress(f"{plugin} starts"):
             answer = self._reply(STARTS_WITHIN, "its start")
-        if "unusable" in answer:
-            self.close()
-            raise UpstreamError(
-                f"{plugin} of {str(plugin.library)!r} cannot compile: {' '.join(answer['unusable'].split())}; jaxmesh "
-                f"is tested with {UPSTREAM.requirement} {UPSTREAM.tested}: {UPSTREAM.get}."
-            )
-        self.devices = int(answer["devices"])
-        _keep_assets(folder)
+        if "unusable" not in answer:
+            _keep_assets(folder)
+        return answer
 
     def is_alive(self) -> bool:
         """Returns True if the process runs."""
@@ -159,6 +169,18 @@ class Worker:
             self._process.stdin.close()
             os.close(self._replies)
         self._scratch.cleanup()
+
+
+@contextlib.contextmanager
+def _one_start_at_a_time() -> Generator[None]:
+    """Waits for other processes that start a compiler: each unpacks its files anew, into the same folder."""
+    folder = cache_folder() / "upstream-assets"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        # Only Linux has the compiler, and closing the file unlocks it.
+        fcntl: Any = importlib.import_module("fcntl")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _link_assets(folder: Path) -> None:
