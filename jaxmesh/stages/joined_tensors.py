@@ -1,4 +1,4 @@
-"""MeshTensors as arrays, for compilers of StableHLO, which have no others: the shards joined along the first dim."""
+"""Sends MeshTensors to compilers of StableHLO as arrays: the shards joined along the first dim."""
 
 from __future__ import annotations
 
@@ -73,10 +73,12 @@ def with_joined_tensors(boundary: Boundary, residency: ResidencyMap) -> tuple[Bo
 
 def join_tensors(tree: Any) -> Any:
     """Returns a tree of arguments with the arrays that `with_joined_tensors` takes in place of `MeshTensor`s."""
-    return jax.tree.map(lambda x: _joined(x) if is_tensor(x) else x, tree, is_leaf=is_tensor)
+    return jax.tree.map(_joined, tree, is_leaf=is_tensor)
 
 
-def _joined(tensor: MeshTensor) -> Any:
+def _joined(tensor: Any) -> Any:
+    if not isinstance(tensor, MeshTensor):
+        return tensor
     stored, rank = np.asarray(tensor.data), len(tensor.shape)
     if not tensor.varying:
         return stored
@@ -89,6 +91,6 @@ def _spec(aval: Any, varying: Sequence[str], number: int, what: str) -> Partitio
     if varying and not aval.shape:
         raise UnsupportedError(
             f"{what} {number} is a MeshTensor of scalars that differ along {', '.join(varying)}; Tenstorrent's "
-            "compiler splits tensors along dims, and a scalar has none: make its shards of the shape [1]."
+            "compiler splits tensors along dims; make its shards of the shape [1]."
         )
     return PartitionSpec(tuple(varying)) if varying else PartitionSpec()

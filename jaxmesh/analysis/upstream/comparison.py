@@ -1,7 +1,6 @@
 """A program as jaxmesh and as Tenstorrent's compiler compile it, side by side.
 
-Nothing is counted here a second time: moves are those of `explain`, times and bytes those of `estimate`, memory and
-device operations those of the real ttnn.
+The moves are those of `explain`, the times those of `estimate`; the real ttnn measures memory and device operations.
 """
 
 from __future__ import annotations
@@ -39,8 +38,6 @@ MOST_LINES = 5
 """The number of source lines that the table lists."""
 _FOLDERS = re.compile(r"(?:/[^\s/:]+)+/(?=[^\s/:]+:[0-9])")
 """The folders of a source location in a message."""
-LAYOUT_OPS = ("to_layout", "to_memory_config", "typecast")
-"""Operations that change only how a tensor is stored."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +76,7 @@ class CompiledSide:
     @property
     def layout_changes(self) -> dict[str, int]:
         """The counts of operations that only change how a tensor is stored, by name."""
-        return {name: n for name, n in self.operations.items() if name in LAYOUT_OPS}
+        return {k: n for k, n in self.operations.items() if k == "typecast" or has_trait(f"ttnn.{k}", Trait.LAYOUT)}
 
     @property
     def peak_bytes(self) -> int | None:
@@ -270,7 +267,8 @@ def _on_devices(program: Program) -> Iterator[tuple[Program, Op]]:
         for function in op.attributes.get(FUNCTIONS, ()):
             yield from _on_devices(function.program)
         kinds = [program.types[v] for v in op.results]
-        memory = has_trait(op.name, Trait.MEMORY) and op.name.partition(".")[2] not in LAYOUT_OPS
+        changes = has_trait(op.name, Trait.LAYOUT) and not program.types[op.used[0]].host
+        memory = has_trait(op.name, Trait.MEMORY) and not changes
         if any(t.kind == "tensor" and not t.host for t in kinds) and not memory:
             yield program, op
 
@@ -289,7 +287,7 @@ def _name(move: Total) -> str:
 
 
 def _wrapped(row: tuple[str, str, str]) -> list[tuple[str, str, str]]:
-    """Returns the lines of a row whose cells are no wider than their columns."""
+    """Returns the lines of a row; its cells are wrapped to the width of their columns."""
     columns = [[shorten(row[0], LABEL)], wrap(row[1], CELL), wrap(row[2], CELL)]
     count = max(map(len, columns))
     first, second, third = (lines + [""] * (count - len(lines)) for lines in columns)

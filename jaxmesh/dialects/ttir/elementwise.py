@@ -258,7 +258,7 @@ for _name, (_fun, _takes_bools) in BITWISE.items():
     define(OPS, _name, 2)(_bitwise(_fun, _takes_bools))
 _ARITHMETIC = _bitwise(lax.shift_right_arithmetic, False)
 define(OPS, "right_shift", 2, traits=[Trait.DECOMPOSED_FOR_TTNN])(_ARITHMETIC)
-# What texts of TTNN after the known version call it.
+# The name in texts of TTNN after the known version.
 define(OPS, "bitwise_right_shift", 2, traits=[Trait.NOT_UPSTREAM, Trait.LATER])(_ARITHMETIC)
 for _name, _fun in COMPARISONS.items():
     define(OPS, _name, 2, casts=True)(_binary(_fun))
