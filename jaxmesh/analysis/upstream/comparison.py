@@ -1,6 +1,6 @@
 """A program as jaxmesh and as Tenstorrent's compiler compile it, side by side.
 
-The moves are those of `explain`, the times those of `estimate`; the real ttnn measures memory and device operations.
+`explain` yields the moves and `estimate` the times; the real ttnn measures memory and device operations.
 """
 
 from __future__ import annotations
