@@ -84,7 +84,7 @@ class _ProgramText:
         self.notes = [f"{name}: the first {MOST_OPS} of {len(texts)} operations."] if len(texts) > MOST_OPS else []
         self.runs: list[_LineOperations] = []
         for op, text in list(zip(program.ops, texts, strict=True))[:MOST_OPS]:
-            line = _without_column(op.line)
+            line = without_column(op.line)
             if not self.runs or self.runs[-1].line != line:
                 self.runs.append(_LineOperations(line, []))
             self.runs[-1].ops.append((op, text))
@@ -138,7 +138,7 @@ def _compare(before: Ops, after: Ops) -> tuple[Sequence[ListingLine], ...]:
     return tuple(sides)
 
 
-def _without_column(line: str) -> str:
+def without_column(line: str) -> str:
     """Returns a source location without its column: `file:line`; returns any other text unchanged."""
     match = _LINE.fullmatch(line)
     return line if match is None else f"{match[1]}:{match[2]}"

@@ -58,7 +58,8 @@ class JaxLowered(Stage):
 
         The compiler runs in another Python environment, made by `jaxmesh upstream-env`, for a described machine. It
         gets the program as JAX sends it: with global shapes and shardings, and with regions of `shard_map` or
-        `mesh_shard` as `sdy.manual_computation`.
+        `mesh_shard` as `sdy.manual_computation`. It knows arrays alone: a `MeshTensor` is sent as the array whose
+        first dim its shards divide, in the order of the mesh.
 
         Args:
           cluster: the name of a machine in `jaxmesh.analysis.machines`, in any case.
@@ -74,12 +75,19 @@ class JaxLowered(Stage):
         Raises:
           UpstreamError: the compiler was not found, does not start, crashed, or took too long.
           MeshError: the machine has not enough devices.
+          UnsupportedError: a `MeshTensor` is a scalar that differs between devices, which has no dim to divide.
         """
+        from jaxmesh.stages import joined_tensors
         from jaxmesh.stages.upstream import ask_upstream
 
+        boundary, residency, program = self._boundary, self._decomposed_residency, self
         text, make = self.global_program()
-        source = self.lower_with_jax(("cpu",)).as_text(debug_info=True) if text is None else text()
-        return ask_upstream(source, make, cluster=cluster, options=options, plugin=plugin, timeout=timeout)
+        ends = joined_tensors.tensor_arguments(boundary), joined_tensors.tensor_results(boundary, residency.results)
+        if text is None and any(ends):
+            program = make(*joined_tensors.with_joined_tensors(boundary, residency), self.out_tree).lower()
+        source = program.lower_with_jax(("cpu",)).as_text(debug_info=True) if text is None else text()
+        asked = {"cluster": cluster, "options": options, "plugin": plugin, "timeout": timeout}
+        return ask_upstream(source, make, ends, **asked)
 
     def judge(
         self,

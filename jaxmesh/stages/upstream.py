@@ -12,7 +12,9 @@ import jax
 from jax.sharding import NamedSharding
 
 from jaxmesh.analysis.diagnose import Diagnosis, diagnose
+from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import UpstreamProgram
+from jaxmesh.analysis.upstream.comparison import CompiledSide, CompilerComparison, our_side, their_side
 from jaxmesh.analysis.upstream.compile import compile_text
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Argument, Boundary
@@ -24,10 +26,14 @@ from jaxmesh.frontends.stablehlo.boundary_shardings import BoundaryShardings, re
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
 from jaxmesh.frontends.stablehlo.trace import named_axes
 from jaxmesh.jaxprs import compat
+from jaxmesh.stages.joined_tensors import join_tensors
+from jaxmesh.stages.on_machine import OnMachine
 from jaxmesh.stages.read_mlir import decode_function, import_program
-from jaxmesh.validate import quote
+from jaxmesh.validate import as_bool, as_instance, quote
 
 T = TypeVar("T")
+Ends = tuple[frozenset[int], frozenset[int]]
+"""The numbers of the arguments and of the results that are `MeshTensor`s."""
 READ = ("ttnn", "ttir")
 """The stages of the compiler that are programs for devices."""
 PARTITIONED = "shlo_compiler"
@@ -38,15 +44,21 @@ WHOLE = "shlo_frontend"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UpstreamResult(UpstreamProgram, Generic[T]):
-    """A program as Tenstorrent's compiler compiled or refused it; see `UpstreamProgram` for its attributes."""
+    """A program as Tenstorrent's compiler compiled or refused it; see `UpstreamProgram` for its other attributes.
+
+    Attributes:
+      make: makes a traced program.
+      tensors: the numbers of the arguments and results that are `MeshTensor`s in the program that was compiled.
+    """
 
     make: Callable[..., T] = field(kw_only=True)
+    tensors: Ends = field(default=(frozenset(), frozenset()), kw_only=True)
 
     def program(self, dialect: str = "ttnn") -> T:
         """Returns the `"ttnn"` or `"ttir"` text as a traced program, which lowers, runs and is judged like any other.
 
-        It takes the arguments of the program that was compiled, as whole arrays, and returns whole arrays. A result is
-        a `MeshTensor` if its shards differ otherwise than the compiler states.
+        It takes the arguments of the program that was compiled, as whole arrays, and returns whole arrays. A
+        `MeshTensor` of that program is one here. So is a result whose shards differ otherwise than the compiler states.
 
         Raises:
           UpstreamError: the compiler refused the program before this text.
@@ -59,22 +71,50 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         ends = _ends(self.stages)
         assert isinstance(text, Text)
         text = with_element_types(dataclasses.replace(text, arguments=_with_axes(text, ends)), ends.dtypes)
-        return import_program(file, text, None, functools.partial(_with_whole_arrays, self.make, ends))
+        return import_program(file, text, None, functools.partial(_with_whole_arrays, self.make, ends, self.tensors))
+
+    def compare(self, lowered: OnMachine, *, judge: bool = True) -> CompilerComparison:
+        """Compares what the compiler made with what jaxmesh makes of the same program; shows as a table.
+
+        Args:
+          lowered: the program of jaxmesh, whose `upstream` method returned this result.
+          judge: whether the real ttnn is asked for the peak memory of both; without one, a remark says so.
+
+        Returns:
+          Of each side the collectives by kind, mesh axis, count and bytes, layout changes, operations, element types,
+          peak memory and least time, or why it refused; and the source lines at which they send different bytes.
+        """
+        as_instance(OnMachine, "compare", "lowered", lowered)
+        judge = as_bool("compare", "judge", judge)
+        cluster, name = self.cluster or DEFAULT, self.plugin or "upstream"
+        ours = our_side(lowered.default_program, cluster, judge)
+        if self.refusal is not None:
+            return CompilerComparison(ours, CompiledSide(name, str(self.refusal)), cluster)
+        axes, ttnn = read_boundary(self.text(PARTITIONED)).axes, self.text("ttnn")
+
+        @functools.cache
+        def lower() -> Any:
+            made: Any = self.program("ttnn")
+            return made.lower()
+
+        return CompilerComparison(ours, their_side(name, ttnn, axes, lower, cluster, judge), cluster)
 
     def diagnose(self, *args: Any, seed: int = 0) -> Diagnosis:
         """Compares the compiler's texts with the unsharded program, value by value; see `jaxmesh.diagnose`.
 
         Args:
-          args: the arguments of the program, whole arrays or pytrees of them; by default random ones of `seed`.
+          args: the arguments of the program, whole arrays, the `MeshTensor`s that it takes, or pytrees of them; by
+            default random ones of `seed`.
           seed: the seed of random arguments.
         """
-        return diagnose(self, *jax.tree.leaves(args), seed=seed)
+        return diagnose(self, *jax.tree.leaves(join_tensors(args)), seed=seed)
 
 
-def ask_upstream(stablehlo: str, make: Callable[..., T], **options: Any) -> UpstreamResult[T]:
+def ask_upstream(stablehlo: str, make: Callable[..., T], tensors: Ends, **options: Any) -> UpstreamResult[T]:
     """Compiles a StableHLO text; see `compile_text` for options and errors, and `import_program` for `make`."""
     made = compile_text(stablehlo, **options)
-    return UpstreamResult(made.stages, made.flatbuffer, made.refusal, made.plugin, made.cluster, made.log, make=make)
+    about = made.stages, made.flatbuffer, made.refusal, made.plugin, made.cluster, made.log
+    return UpstreamResult(*about, make=make, tensors=tensors)
 
 
 def _ends(stages: Mapping[str, str]) -> BoundaryShardings:
@@ -108,9 +148,15 @@ def _with_axes(text: Text, ends: BoundaryShardings) -> tuple[BoundaryAttributes,
 
 
 def _with_whole_arrays(
-    make: Callable[..., T], ends: BoundaryShardings, boundary: Boundary, jaxpr: Any, *rest: Any, **keywords: Any
+    make: Callable[..., T],
+    ends: BoundaryShardings,
+    tensors: Ends,
+    boundary: Boundary,
+    jaxpr: Any,
+    *rest: Any,
+    **keywords: Any,
 ) -> T:
-    """Makes a program that takes and returns whole arrays in place of tensors on the devices."""
+    """Makes a program that takes and returns whole arrays in place of tensors on the devices, except `tensors`."""
     renamed = dict(zip(ends.axes, boundary.mesh.axis_names, strict=False))
 
     def sharding_of(end: Any, aval: Any) -> NamedSharding | None:
@@ -132,8 +178,9 @@ def _with_whole_arrays(
         return sharding.spec if compat.varying_axes(aval) == split else None
 
     residency: ResidencyMap = keywords["residency"]
-    on_devices = [r is DEVICE for r in residency.results]
-    arguments = tuple(whole(a, e) for a, e in zip(boundary.arguments, ends.arguments, strict=True))
+    on_devices = [r is DEVICE and i not in tensors[1] for i, r in enumerate(residency.results)]
+    rows = enumerate(zip(boundary.arguments, ends.arguments, strict=True))
+    arguments = tuple(a if i in tensors[0] else whole(a, e) for i, (a, e) in rows)
     specs = tuple(kept(*row) for row in zip(jaxpr.out_avals, ends.results, on_devices, strict=True))
     boundary = dataclasses.replace(boundary, arguments=arguments, kept=specs if any(on_devices) else ())
     return make(boundary, jaxpr, *rest, **keywords)

@@ -5,7 +5,9 @@ It skips without `JAXMESH_UPSTREAM_PYTHON`, unless `jaxmesh upstream-env` has ma
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import subprocess
 import warnings
 from collections.abc import Iterator
@@ -28,6 +30,9 @@ from jaxmesh.stages.upstream import UpstreamResult
 from tests.generators.diagnosed import outcomes
 from tests.generators.issue_patterns import PATTERNS
 from tests.generators.plain_programs import CASES, Case
+from tests.generators.suite import models as suite_models
+from tests.generators.suite.all_programs import PROGRAMS
+from tests.generators.suite.entry import Entry
 
 WRONG = {
     "convolution, split window dims": "each device pads its own shard: the rows of the neighbours are missing",
@@ -50,7 +55,26 @@ REFUSED = {
     "Could not apply propagated tensor shardings": 1,
 }
 """The reasons of its refusals of the 67 plain programs, and how often each occurs."""
+COLLECTIVE = re.compile(
+    r'"ttnn\.(all_reduce|all_gather|reduce_scatter|point_to_point)"\([^)]*\) <\{(.*?)\}> : '
+    r"\(tensor<((?:[0-9]+x)*)[a-z]+([0-9]+)"
+)
+"""A collective of a TTNN text: its name, its attributes, the shape and the bits of its first operand."""
+MAXIMUM = "a maximum over devices is gathered here; the compiler reduces it, as its own TTNN can"
+MOVES_LESS = {
+    "mixture of experts, plain": MAXIMUM,
+    "softmax over a split dim": MAXIMUM,
+    "logsumexp over two axes": MAXIMUM,
+    "pmax": MAXIMUM,
+    "greedy sampling": MAXIMUM,
+    "uneven result": "joined along a split dim: an all_to_all to another dim and a gather here, one gather there",
+    "reverse": "it is compiled wrongly, see `WRONG`",
+}
+"""The programs whose devices send less as the compiler compiles them, and why."""
+WITHOUT_TEXT = {"while_loop"}
+"""The programs that run here and have no TTNN text, and that the compiler compiles: loops of unknown trip count."""
 MESH = jm.make_mesh((2, 4), ("y", "x"))
+BY_HAND = [e for e in PROGRAMS if e.name in MOVES_LESS or e in suite_models.PROGRAMS]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,10 +88,14 @@ def _plugin() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def made() -> dict[str, UpstreamResult[Any]]:
     """What the compiler makes of each plain program."""
+    return {c.name: lowered(c).upstream() for c in CASES}
+
+
+def lowered(case: Case) -> jm.Lowered:
     with warnings.catch_warnings():
         # What jaxmesh's own partitioner changes is not what the compiler gets.
         warnings.simplefilter("ignore", jm.errors.DroppedShardingWarning)
-        return {c.name: jm.jit(c.fun, mesh=c.mesh, **c.options()).lower(*c.args).upstream() for c in CASES}
+        return jm.jit(case.fun, mesh=case.mesh, **case.options()).lower(*case.args)
 
 
 def values(tree: Any) -> list[np.ndarray]:
@@ -149,6 +177,49 @@ def test_a_reproduction_as_jax_fails_in_the_same_way(tmp_path: Path) -> None:
     assert (again.verdict, again.op) == (found.verdict, found.op)
 
 
+def sent_by(text: str) -> int | None:
+    """The bytes that all devices send in a TTNN text, by a search for its collectives; None with loops."""
+    if "ttcore.while_loop" in text or "ttcore.case" in text:
+        return None
+    mesh = re.search(r'<"mesh" = ([0-9x]+)>', text)
+    assert mesh is not None
+    sizes = [int(n) for n in mesh[1].split("x")]
+    devices, total = math.prod(sizes), 0
+    for name, attributes, shape, bits in COLLECTIVE.findall(text):
+        operand = math.prod(map(int, filter(None, shape.split("x")))) * int(bits) // 8
+        axis = re.search(r"cluster_axis = ([0-9]+)", attributes)
+        size = sizes[int(axis[1])] if axis else 2
+        each = {"all_reduce": 2 * (size - 1), "all_gather": size * (size - 1), "reduce_scatter": size - 1}
+        total += operand if name == "point_to_point" else devices // size * each[name] * operand
+    return total
+
+
+def check_comparison(result: UpstreamResult[Any], program: jm.Lowered, name: str) -> None:
+    found = result.compare(program, judge=False)
+    assert max(map(len, str(found).splitlines())) <= 100
+    assert bool(found.ours.refusal) == (name in WITHOUT_TEXT)
+    if result.refusal is not None:
+        assert found.theirs.refusal == str(result.refusal)
+        return
+    assert not found.theirs.refusal
+    assert result.ttnn is not None
+    assert sent_by(result.ttnn) in (found.theirs.sent, None)
+    if not found.ours.refusal:
+        assert sum(t - o for _, o, t in found.differences) == found.theirs.sent - found.ours.sent
+    assert (found.moves_less == "theirs") == (name in MOVES_LESS), str(found)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_ours_moves_no_more_than_theirs(made: dict[str, UpstreamResult[Any]], case: Case) -> None:
+    plain = f"{case.name}, plain"
+    check_comparison(made[case.name], lowered(case), plain if plain in MOVES_LESS else case.name)
+
+
+@pytest.mark.parametrize("entry", BY_HAND, ids=lambda e: e.name)
+def test_a_program_by_hand_moves_no_more_than_theirs(entry: Entry) -> None:
+    check_comparison(entry.lowered.upstream(), entry.lowered, entry.name)
+
+
 def test_refusals_are_the_known_ones(made: dict[str, UpstreamResult[Any]]) -> None:
     refusals = [r.refusal for r in made.values() if r.refusal is not None]
     assert {reason: sum(reason in r.message for r in refusals) for reason in REFUSED} == REFUSED
@@ -186,6 +257,15 @@ def test_a_program_by_hand_is_compiled_as_it_is_mapped(tmp_path: Path) -> None:
     assert {p.name for p in result.save(tmp_path)} >= {"ttir.mlir", "ttnn.mlir", "shlo_frontend.mlir", "fb.ttnn"}
     # What it saves is read without the compiler.
     assert jm.from_mlir(tmp_path / "irs" / "ttnn.mlir", MESH).out_avals[0].shape == (4, 8)
+
+
+@pytest.mark.parametrize("name", ["arguments and results on the devices", "an argument on the devices"])
+def test_tensors_on_the_devices_are_taken_and_given(name: str) -> None:
+    entry = next(e for e in PROGRAMS if e.name == name)
+    result = entry.lowered.upstream()
+    for dialect in ("ttir", "ttnn"):
+        entry.check(result.program(dialect).lower().compile()(*entry.args()))
+    assert result.diagnose(*entry.args()).verdict in ("right", "less precise")
 
 
 def test_an_imported_text_is_sent_as_it_stands() -> None:

@@ -14,13 +14,14 @@ from jax.sharding import AbstractMesh
 
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.reference_rules import RULES
-from jaxmesh.dialects.program import Op, Port
+from jaxmesh.dialects.program import Op, Port, Program
 from jaxmesh.dialects.residency import DEVICE, HOST
 from jaxmesh.errors import MeshError, UnsupportedError
 from jaxmesh.frontends.mlir.decode import decode
 from jaxmesh.frontends.mlir.fitting_mesh import fitting_mesh
 from jaxmesh.frontends.mlir.module import BoundaryAttributes, choose, declared_mesh, load_text
 from jaxmesh.frontends.mlir.placement import with_layouts_obeyed
+from jaxmesh.frontends.mlir.printed import PrintedText
 from jaxmesh.frontends.mlir.text import Text
 from jaxmesh.frontends.mlir.trace import Settings, trace_program
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count, local_shape
@@ -60,6 +61,15 @@ class StageProgram:
     def source(self, number: int) -> str:
         """Returns the user's source line of an operation, by number."""
         return self.locations.at(self.text.lines[number])
+
+    def printed_program(self, program: Program) -> Program | None:
+        """Returns the flat program with residencies and layouts; None if an op is not of the text's dialect."""
+        text, ports = self.text, self.text.program.arguments
+        rows = zip(ports, text.presharded, text.arguments, strict=True)
+        arguments = [replace(port, presharded=there, role=a.role) for port, there, a in rows]
+        dialects = frozenset({op.name.partition(".")[0] for op in program.ops})
+        kept = [r.status != "unsharded" for r in text.results]
+        return PrintedText(program, dialects, self.mesh, arguments, kept, public=False).program(self.name)
 
 
 def read_stage(name: str, written: str, axes: Mapping[str, int] | None) -> StageProgram:

@@ -256,7 +256,10 @@ for _name, _fun in BINARY.items():
     define(OPS, _name, 2, traits=[Trait.NOT_UPSTREAM] if _name == "divide" else ())(_binary(_fun))
 for _name, (_fun, _takes_bools) in BITWISE.items():
     define(OPS, _name, 2)(_bitwise(_fun, _takes_bools))
-define(OPS, "right_shift", 2, traits=[Trait.DECOMPOSED_FOR_TTNN])(_bitwise(lax.shift_right_arithmetic, False))
+_ARITHMETIC = _bitwise(lax.shift_right_arithmetic, False)
+define(OPS, "right_shift", 2, traits=[Trait.DECOMPOSED_FOR_TTNN])(_ARITHMETIC)
+# The name in texts of TTNN after the known version.
+define(OPS, "bitwise_right_shift", 2, traits=[Trait.NOT_UPSTREAM, Trait.LATER])(_ARITHMETIC)
 for _name, _fun in COMPARISONS.items():
     define(OPS, _name, 2, casts=True)(_binary(_fun))
 
@@ -269,6 +272,16 @@ def _gelu_bw(call: Call) -> Any:
         raise rule_error(call, f"approximate is none or tanh, got {call['approximate']}")
     slope = _gelu_slope(convert(x, jnp.float32), call["approximate"] == "tanh")
     return convert(convert(gradient, jnp.float32) * slope, x.dtype)
+
+
+@define(
+    OPS, "reduce_precision", 1, need("exponent_bits", "int"), need("mantissa_bits", "int"),
+    traits=[Trait.NOT_UPSTREAM, Trait.LATER],
+)  # fmt: skip
+def _reduce_precision(call: Call) -> Any:
+    (x,) = call.operands
+    require(call, not is_integer(x) and not is_bool(x), f"rounds floats, but got {describe(x)}")
+    return lax.reduce_precision(x, call["exponent_bits"], call["mantissa_bits"])
 
 
 @define(OPS, "where", 3)

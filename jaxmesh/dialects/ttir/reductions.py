@@ -17,6 +17,7 @@ from jaxmesh.dialects.ttir.helpers import (
     lax,
     nn,
     require,
+    rule_error,
     vary_together,
 )
 
@@ -96,6 +97,23 @@ def _argmax(call: Call) -> Any:
 def _cumsum(call: Call) -> Any:
     (x,) = call.operands
     return jnp.cumsum(x, check_dim(call, call["dim"], x.ndim, "dim"), dtype=x.dtype)
+
+
+_CUMULATIVE: Mapping[str, Callable[..., Any]] = {
+    "sum": lax.cumsum, "prod": lax.cumprod, "max": lax.cummax, "min": lax.cummin, "logsumexp": lax.cumlogsumexp,
+}  # fmt: skip
+
+
+@define(
+    OPS, "cumulative", 1, need("dim", "int", form="i64"), need("reduction", "enum", form="#ttcore.reduce_type"),
+    attr("reverse", "bool", False), traits=[Trait.NOT_UPSTREAM, Trait.LATER],
+)  # fmt: skip
+def _cumulative(call: Call) -> Any:
+    (x,) = call.operands
+    if call["reduction"] not in _CUMULATIVE:
+        raise rule_error(call, f"reduction is {' or '.join(_CUMULATIVE)}, got {call['reduction']!r}")
+    dim = check_dim(call, call["dim"], x.ndim, "dim")
+    return _CUMULATIVE[call["reduction"]](x, axis=dim, reverse=call["reverse"])
 
 
 @define(OPS, "softmax", 1, need("dimension", "int"), attr("numericStable", "bool", False))

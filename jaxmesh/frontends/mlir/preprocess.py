@@ -6,10 +6,13 @@ files are rewritten to generic ops, on the same lines, so that line numbers stay
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+
+import numpy as np
 
 from jaxmesh.errors import ParseError
 from jaxmesh.frontends.mlir.quantization import without_spaces
@@ -58,6 +61,7 @@ _TOKEN = re.compile(
 )
 _DEFINITION = re.compile(r"(?m)^#(\w+)[ \t]*=[ \t]*(\S.*?)[ \t]*$")
 _INTO = re.compile(r"tensor<[^\n]*>(?P<into>\s+into\s+)tensor<[^\n]*>(?P<arrow>\s+->\s+)(?=tensor<)")
+_BITS = re.compile(r'dense<"0x(?P<digits>[0-9A-Fa-f]+)">\s*:\s*tensor<(?P<shape>(?:[0-9]{1,9}x)+)i1>')
 _EQUALS = re.compile(r"\s*=")
 _ANGLES = re.compile(r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"|->|[<>]')
 _ALIAS = re.compile(r"(?:#[\w$.\-]+)?")
@@ -159,7 +163,7 @@ def rewrite(text: str, first_line: int) -> Rewritten:
     >>> rewrite("%0 = ttir.empty() : tensor<2xf32>", 1).text
     '%0 = "ttir.empty"() : () -> tensor<2xf32>'
     """
-    text = without_spaces(text)
+    text = _BITS.sub(_as_bytes, without_spaces(text))
     scan = _Scanner(text, first_line)
     nul = text.find("\0")
     if nul >= 0:
@@ -168,6 +172,19 @@ def rewrite(text: str, first_line: int) -> Rewritten:
         if token.start() >= scan.skip_to:
             _take(scan, token)
     return Rewritten(_edit(text, scan.edits), scan.resources, dict(_by_line(scan)), scan.aliases)
+
+
+def _as_bytes(constant: re.Match[str]) -> str:
+    """Returns a constant of truth values with a byte for each; upstream's MLIR writes a bit, this one wants bytes.
+
+    >>> _BITS.sub(_as_bytes, 'dense<"0x0501"> : tensor<3x3xi1>')
+    'dense<"0x010001000000000001"> : tensor<3x3xi1>'
+    """
+    digits, count = constant["digits"], math.prod(map(int, constant["shape"].split("x")[:-1]))
+    if count < 2 or len(digits) != 2 * -(-count // 8):
+        return constant[0]
+    bits = np.unpackbits(np.frombuffer(bytes.fromhex(digits), np.uint8), count=count, bitorder="little")
+    return constant[0].replace(digits, bits.tobytes().hex())
 
 
 def _by_line(scan: _Scanner) -> Iterator[tuple[int, str]]:

@@ -122,6 +122,7 @@ def elementwise() -> Iterator[Case]:
     signed = N(8), N(8, low=0, high=31)
     yield Case("logical_right_shift", signed, lambda a, b: (a.view(np.uint32) >> b.astype(np.uint32)).view(np.int32))
     yield Case("right_shift", signed, np.right_shift)
+    yield Case("bitwise_right_shift", signed, np.right_shift)
     yield Case("signbit", (F(3, 4),), np.signbit, out=np.bool_)
     yield Case("frac", (N(3, 4),), np.zeros_like)
     for name, fun in BINARY.items():

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from tests.generators.ttir_cases.case import Case, F, H, N
@@ -72,7 +73,27 @@ def rows_of(
                    a | {"reduce": reduce})  # fmt: skip
 
 
+ACCUMULATED = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "logsumexp": np.logaddexp}
+
+
+def accumulated(x: Any, dim: int, reduction: str, reverse: bool) -> Any:
+    x = np.flip(x, dim) if reverse else x
+    out = ACCUMULATED[reduction].accumulate(x, dim)
+    return np.flip(out, dim) if reverse else out
+
+
+def later() -> Iterator[Case]:
+    """Other ops that upstream has after the version whose definitions are known."""
+    for dim, reduction, reverse in itertools.product((0, 1), ACCUMULATED, (False, True)):
+        yield Case("cumulative", (F(3, 4),),
+                   lambda x, d=dim, r=reduction, back=reverse: accumulated(x, d, r, back),
+                   {"dim": dim, "reduction": reduction, "reverse": reverse})  # fmt: skip
+    rounded = {"exponent_bits": 8, "mantissa_bits": 7}
+    yield Case("reduce_precision", (F(3, 4),), lambda x: x.astype(jnp.bfloat16).astype(np.float32), rounded)
+
+
 def rows() -> Iterator[Case]:
+    yield from later()
     yield from rows_of((2, 5, 3), (2, 1, 4), (5,), (1,), False)
     yield from rows_of((2, 6, 2, 2), (1, 1, 3), (6,), (2,), False)
     yield from rows_of((1, 12, 3), (1, 2, 3), (3, 4), (1, 2), False)

@@ -104,6 +104,38 @@ def line(result: int, name: str, operands: str, attributes: str, types: str) -> 
     return f'    %{result} = "ttir.{name}"({operands}) <{{{attributes}}}> : {types}\n'
 
 
+def test_a_region_takes_arguments_in_any_order() -> None:
+    """The partitioned program names its operands by value; their order is not that of the arguments."""
+    body = "    %0 = stablehlo.subtract %arg0, %arg1 : tensor<8x8xf32>\n    return %0 : tensor<8x8xf32>"
+    region = """    %0 = sdy.manual_computation(%arg1, %arg0)
+        in_shardings=[<@mesh, [{}, {"x"}]>, <@mesh, [{"y"}, {"x"}]>]
+        out_shardings=[<@mesh, [{"y"}, {"x"}]>] manual_axes={"y", "x"} (%b: tensor<8x2xf32>, %a: tensor<4x2xf32>) {
+      %1 = stablehlo.slice %b [0:4, 0:2] : (tensor<8x2xf32>) -> tensor<4x2xf32>
+      %2 = stablehlo.subtract %a, %1 : tensor<4x2xf32>
+      sdy.return %2 : tensor<4x2xf32>
+    } : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+    return %0 : tensor<8x8xf32>"""
+    plain = "%arg0: tensor<8x8xf32>, %arg1: tensor<8x8xf32>"
+    cut = "begins = [0 : i32, 0 : i32], ends = [4 : i32, 2 : i32], step = [1 : i32, 1 : i32]"
+    ttir = (
+        line(0, "slice_static", "%b", cut, "(tensor<8x2xf32>) -> tensor<4x2xf32>")
+        + line(1, "subtract", "%a, %0", "", "(tensor<4x2xf32>, tensor<4x2xf32>) -> tensor<4x2xf32>")
+        + "    return %1 : tensor<4x2xf32>"
+    )
+    # Both halves of the second argument are equal, so that each device is right with the first.
+    b = np.tile(np.arange(32, dtype=np.float32).reshape(4, 8), (2, 1))
+    found = jm.diagnose(
+        {
+            "shlo_frontend": frontend(plain, body, "tensor<8x8xf32>"),
+            "shlo_compiler": frontend(plain, region, "tensor<8x8xf32>"),
+            "ttir": local({"a": "4x2xf32", "b": "8x2xf32"}, ttir, "4x2xf32"),
+        },
+        np.arange(64, dtype=np.float32).reshape(8, 8) ** 2,
+        b,
+    )
+    assert found.verdict == "right", str(found)
+
+
 def test_a_reversal_of_each_shard() -> None:
     body = "    %0 = stablehlo.reverse %arg0, dims = [0] : tensor<16x8xf32>\n    return %0 : tensor<16x8xf32>"
     result = '(tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>})'
