@@ -12,11 +12,14 @@ from jaxmesh.errors import UnsupportedError
 _ir: Any = ir
 OWN_PART = "sdy.all_slice"
 """The composite in tt-mlir that slices out a device's part; its decomposition would use all_to_alls."""
+_CALLEE = {"func.call": "callee", "stablehlo.composite": "decomposition"}
 COMPOSITE = "tt.composite_attributes"
 """The attribute of a custom call with the attributes of the composite that it replaces."""
 
 
-def inline_calls(module: Any, name: str = "main", kept: Callable[[Any], bool] = lambda _: False) -> Any:
+def inline_calls(
+    module: Any, name: str = "main", kept: Callable[[Any], bool] = lambda _: False
+) -> tuple[Any, list[Any]]:
     """Inlines every call in a function of the module; Shardy's passes would replicate across calls.
 
     Args:
@@ -25,7 +28,8 @@ def inline_calls(module: Any, name: str = "main", kept: Callable[[Any], bool] = 
       kept: returns True for a composite that becomes a custom call of its name.
 
     Returns:
-      The function, the only remaining one, renamed `main`; without a `main`, Shardy ends the process.
+      The function, the only remaining one, renamed `main` (without a `main`, Shardy ends the process), and the
+      operations inside it, as `walk` returns them.
 
     Raises:
       UnsupportedError: the module does not define a function, or a function calls itself.
@@ -34,8 +38,9 @@ def inline_calls(module: Any, name: str = "main", kept: Callable[[Any], bool] = 
     if name not in functions:
         raise UnsupportedError(f"the module does not define @{name}; its functions are {sorted(functions)}.")
     main = functions[name]
-    _check_calls(name, functions, (), set())
-    body = walk(main)
+    bodies: dict[str, list[Any]] = {}
+    _check_calls(name, functions, (), bodies)
+    body = bodies[name]
     while calls := [o for o in body if callee_of(o) is not None]:
         for call in calls:
             if call.name == "stablehlo.composite" and (call.attributes["name"].value == OWN_PART or kept(call)):
@@ -47,13 +52,18 @@ def inline_calls(module: Any, name: str = "main", kept: Callable[[Any], bool] = 
         if other != main:
             other.erase()
     main.attributes["sym_name"] = _ir.StringAttr.get("main")
-    _open_tuples(body)
-    return main
+    return main, walk(main) if _open_tuples(body) else body
 
 
-def _open_tuples(body: list[Any]) -> None:
-    """Replaces the elements of tuples by the tuples' operands, since Shardy does not support tuples."""
+def _open_tuples(body: list[Any]) -> bool:
+    """Replaces the elements of tuples by the tuples' operands, since Shardy does not support tuples.
+
+    Returns:
+      True if there are tuples.
+    """
     tuples = [o for o in body if o.name == "stablehlo.tuple"]
+    if not tuples:
+        return False
     for op in [o for o in body if o.name == "stablehlo.get_tuple_element"]:
         producer = op.operands[0].owner
         if getattr(producer, "name", "") == "stablehlo.tuple":
@@ -62,20 +72,22 @@ def _open_tuples(body: list[Any]) -> None:
     for op in tuples:
         if not list(op.results[0].uses):
             op.erase()
+    return True
 
 
-def _check_calls(name: str, functions: dict[str, Any], callers: tuple[str, ...], checked: set[str]) -> None:
+def _check_calls(name: str, functions: dict[str, Any], callers: tuple[str, ...], bodies: dict[str, list[Any]]) -> None:
+    """Checks that the calls in a function have callees, and do not recurse; adds the operations of each function."""
     if name in callers:
         raise UnsupportedError(f"@{name} calls itself through @{callers[-1]}; inlined functions cannot recurse.")
-    if name in checked:
+    if name in bodies:
         return
     if name not in functions or len(functions[name].regions[0].blocks) != 1:
         raise UnsupportedError(f"the module calls @{name}, but does not define it with a body of one block.")
-    for op in walk(functions[name]):
-        callee = callee_of(op)
+    body = walk(functions[name])
+    for callee in dict.fromkeys(map(callee_of, body)):
         if callee is not None:
-            _check_calls(callee, functions, (*callers, name), checked)
-    checked.add(name)
+            _check_calls(callee, functions, (*callers, name), bodies)
+    bodies[name] = body
 
 
 def operations(op: Any) -> list[Any]:
@@ -97,13 +109,8 @@ def walk(op: Any) -> list[Any]:
 
 def callee_of(op: Any) -> str | None:
     """Returns the name of the function that an operation calls, or None."""
-    match op.name:
-        case "func.call":
-            return op.attributes["callee"].value
-        case "stablehlo.composite":
-            return op.attributes["decomposition"].value
-        case _:
-            return None
+    attribute = _CALLEE.get(op.name)
+    return None if attribute is None else op.attributes[attribute].value
 
 
 def _inline(call: Any, functions: dict[str, Any]) -> None:
