@@ -88,20 +88,14 @@ class Steps:
             values += trace.emit_eqn(operands, step.avals, eqn.primitive, eqn.params, eqn.effects, where, eqn.ctx)
         return [value(at) for at in self.results]
 
-    def repeat(self, trace: Any, values: list[Any], source: Any) -> Var:
-        """Adds the equations of `Kept.repeatable`, at a source location, to their trace; returns the result.
-
-        Args:
-          trace: the trace.
-          values: the variables of the operands, to which the results are added.
-          source: the source location.
-        """
-        frame = trace.frame
+    def repeat(self, trace: Any, operands: Sequence[Any], source: Any) -> Var:
+        """Adds equations of `Kept.steps` to their trace, for variables or constants; returns the result's variable."""
+        frame, values = trace.frame, [x for x in operands if type(x) is not np.ndarray]
         frame.is_high = frame.is_high or self.expands
-        for eqn, operands, avals in self.steps:
-            # JAX, too, adds equations of a jaxpr to a trace without tracers of their own.
+        for eqn, places, avals in self.steps:
+            # As JAX adds equations of a jaxpr to a trace: without tracers.
             results = [frame.gensym(a) for a in avals]
-            invars = [values[at] if type(at) is int else at for at in operands]
+            invars = [values[at] if type(at) is int else at for at in places]
             row = invars, results, eqn.primitive, eqn.params, eqn.effects, source, eqn.ctx
             frame.tracing_eqns.append(_core.JaxprEqn(*row))
             values += results
@@ -109,17 +103,16 @@ class Steps:
 
 
 def as_tracer(trace: Any, variable: Var) -> Any:
-    """Returns a tracer of a variable of a trace."""
-    return _partial_eval.DynamicJaxprTracer(trace, variable.aval, variable)
-
-
-def current_source() -> Any:
-    """Returns the source location of the equations that are added now."""
-    return _util.current()
+    """Returns a tracer of a variable; a constant unchanged."""
+    return (
+        variable
+        if isinstance(variable, np.ndarray)
+        else _partial_eval.DynamicJaxprTracer(trace, variable.aval, variable)
+    )
 
 
 def current_trace() -> Any:
-    """Returns the trace to a jaxpr that runs now; None outside of one."""
+    """Returns the trace to a jaxpr that runs now, or None."""
     trace = _core.trace_ctx.trace
     return trace if isinstance(trace, _partial_eval.DynamicJaxprTrace) else None
 
@@ -165,11 +158,10 @@ class Kept:
           fun: the function, which does nothing else, and makes no references.
           operands: tracers, or constants as NumPy's arrays.
         """
-        trace = current_trace()
-        given = [x for x in operands if not isinstance(x, np.ndarray)]
-        if trace is None or not all(getattr(x, "_trace", None) is trace and _is_open(trace, x) for x in given):
+        trace, types = current_trace(), [type_in_trace(x) for x in operands]
+        if trace is None or None in types:
             return fun(*operands)
-        key = key, *[_type_of(x) for x in operands]
+        key, given = (key, *types), [x for x in operands if not isinstance(x, np.ndarray)]
         if key not in self._steps:
             start = len(trace.frame.tracing_eqns)
             made = fun(*operands)
@@ -183,32 +175,30 @@ class Kept:
         results = steps.add(trace, given, _util.current())
         return results if several else results[0]
 
-    def repeatable(self, key: Hashable, *operands: Any) -> Steps | None:
-        """Returns the steps of a call with one computed result, if they read only its operands; else None."""
+    def steps(self, key: Hashable, *operands: Any) -> Steps | None:
+        """Returns the steps of a call with one computed result, if they read its operands alone; else None."""
         types = [type_in_trace(x) for x in operands]
-        steps, _ = self._steps.get((key, *types), (None, False))
-        if steps is None or None in types or steps.consts or [*map(type, steps.results)] != [int]:
-            return None
-        return steps
+        steps = None if None in types else self._steps.get((key, *types), (None, False))[0]
+        return steps if steps and not steps.consts and [*map(type, steps.results)] == [int] else None
 
 
 def type_in_trace(operand: Any) -> Hashable:
-    """Returns a key that is equal for operands which `Kept` takes as equal; None if it computes with the value anew."""
-    trace: Any = getattr(operand, "_trace", None)
-    known = isinstance(operand, np.ndarray) or (
-        trace is not None and trace is current_trace() and _is_open(trace, operand)
-    )
-    return _type_of(operand) if known else None
+    """Returns the key of a constant, or of a tracer of the current trace that stands for any value of its type.
 
-
-def _type_of(operand: Any) -> Hashable:
+    Returns None for other operands: JAX may compute with a known value.
+    """
     number: Any = operand
-    return (number.dtype, number.shape, number.tobytes()) if isinstance(operand, np.ndarray) else operand.aval
+    if isinstance(operand, np.ndarray):
+        return number.dtype, number.shape, number.tobytes()
+    trace = current_trace()
+    if trace is None or getattr(operand, "_trace", None) is not trace or isinstance(operand.val, Literal):
+        return None
+    return None if operand.val in trace.frame.constvar_to_val else operand.aval
 
 
-def _is_open(trace: Any, tracer: Any) -> bool:
-    """Returns True if a tracer stands for any value of its type; JAX may compute with a known value."""
-    return not isinstance(tracer.val, Literal) and tracer.val not in trace.frame.constvar_to_val
+def current_source() -> Any:
+    """Returns the source location of the equations that are added now."""
+    return _util.current()
 
 
 def _added_since(trace: Any, start: int, given: Sequence[Any], made: Any) -> Steps | None:

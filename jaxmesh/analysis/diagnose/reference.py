@@ -105,7 +105,7 @@ def run_program(text: str, compiled: str, args: Sequence[Any] | None, seed: int)
     read = read_function(function)
     module, offset = read.module.clone().operation, function.piece.offset
     with module.context, _ir.Location.unknown(module.context):
-        main, _ = inline_calls(module, function.name)
+        main = inline_calls(module, function.name)
         block = main.regions[0].blocks[0]
         reference = Reference(function.name, read.axes, *_declared(main, compiled), module=module, block=block)
         _remove_shardings(block)
@@ -131,8 +131,8 @@ def _run(reference: Reference, importer: Importer, inputs: Sequence[Any], source
         reference.values.append(ReferenceValue(op, line, known, array, value, operation))
 
     block = reference.block
-    for number, (value, x) in enumerate(zip(block.arguments, inputs, strict=True)):
-        importer.env[value] = _whole(x)
+    importer.env.update(zip(block.arguments, (_whole(x) for x in inputs), strict=True))
+    for number, value in enumerate(block.arguments):
         keep(value, "argument", f"argument {number}", ())
     *body, end = [o.operation for o in block.operations]
     for op in body:
@@ -151,8 +151,7 @@ def _import(importer: Importer, op: Any, axes: Mapping[str, int] | None) -> None
     if op.name == REGION:
         arrays = [np.asarray(importer.env[v].array) for v in op.operands]
         results = run_region(op, arrays, axes or {})
-        for value, x in zip(op.results, results, strict=True):
-            importer.env[value] = _whole(x)
+        importer.env.update((v, _whole(x)) for v, x in zip(op.results, results, strict=True))
         return
     importer.perform(op)
 

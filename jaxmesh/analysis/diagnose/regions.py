@@ -28,8 +28,8 @@ def run_region(op: Any, arrays: Sequence[Any], sizes: Mapping[str, int]) -> list
     importer = Importer(sizes, Decisions(Sources(())))
 
     def run(*args: Any) -> list[Any]:
-        for value, x in zip(op.operands, args, strict=True):
-            importer.env[value] = Sharded(full_to_shard(x, PartitionSpec()), replicated(x.ndim))
+        shards = [Sharded(full_to_shard(x, PartitionSpec()), replicated(x.ndim)) for x in args]
+        importer.env.update(zip(op.operands, shards, strict=True))
         importer.perform(op)
         outs = [importer.settle(importer.env[v]) for v in op.results]
         return [shard_to_full(y.array, as_spec(y.sharding)) for y in outs]

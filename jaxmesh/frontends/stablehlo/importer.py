@@ -35,7 +35,7 @@ from jaxmesh.frontends.stablehlo import (
 )
 from jaxmesh.frontends.stablehlo.call import Meaning, ShardedCall, Whole, as_list
 from jaxmesh.frontends.stablehlo.decisions import Decisions
-from jaxmesh.frontends.stablehlo.repeats import ImportScope, ShardTable, ValueRow
+from jaxmesh.frontends.stablehlo.repeats import Repeat, ShardTable
 from jaxmesh.frontends.stablehlo.reshards import added_axes, global_shape, perform, plan
 from jaxmesh.frontends.stablehlo.rules import Splitting, read_rule, split, split_op
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, axes_of, local_shape, replicated
@@ -115,7 +115,7 @@ class Importer:
         self._nearest: dict[Any, tuple[Sharding, bool]] = {}
         self._kept = Kept()
         self._moves = functools.cache(functools.partial(plan, sizes=self.sizes))
-        self.scope = ImportScope()
+        self.scope: object = object()
         self.splits = self.computes = False
         self.manual: frozenset[str] = frozenset()
 
@@ -163,8 +163,8 @@ class Importer:
 
     def block(self, block: Any, arguments: Sequence[Sharded]) -> list[Sharded]:
         """Imports the operations of a block; returns the results of the block."""
-        for value, argument in zip(block.arguments, arguments, strict=True):
-            self.env.define(value, argument, self.scope)
+        for value, x in zip(block.arguments, arguments, strict=True):
+            self.env.define(self.scope, value, x)
         *body, end = [o.operation for o in block.operations]
         sources: dict[Any, Any] = {}
         for op in body:
@@ -173,33 +173,31 @@ class Importer:
         return [self.env[v] for v in end.operands]
 
     def _repeat(self, op: Any, sources: dict[Any, Any]) -> bool:
-        """Imports an op like an equal op before it; returns True if the block has one without communication.
-
-        `sources` caches the source locations of the block.
-        """
+        """Imports an op like an equal op before it; returns False if the scope has none without communication."""
         rows = self.env.rows
-        operands = [rows[v] for v in op.operands]
-        known = self.scope.repeats.get(self.env.key(op, operands))
-        if known is None:
+        operands = [rows[v] for v in op.operands if v in rows]
+        known = self.env.repeats.get(self.env.key(self.scope, op, operands))
+        if known is None or len(operands) < len(op.operands):
             return False
+        if isinstance(known, Repeat):
+            at = op.location.attr, op.name
+            if at not in sources:
+                with self.decisions.at(op):
+                    sources[at] = current_source()
+            self.splits = self.splits or known.splits
+            atoms = [row[1] for row in operands]
+            known = known.mark, known.steps.repeat(known.trace, atoms, sources[at]), known, atoms[0]
+        value = op.results[0]
+        rows[value] = known
+        self.env.pop(value, None)
         self.computes = True
-        if isinstance(known, ValueRow):
-            rows[op.results[0]] = known
-            return True
-        at = op.location.attr, op.name
-        source = sources.get(at)
-        if source is None:
-            with self.decisions.at(op):
-                source = sources[at] = current_source()
-        rows[op.results[0]] = known.row(operands, source)
-        self.splits = self.splits or known.splits
         return True
 
     @contextlib.contextmanager
     def inner_scope(self, *, same_trace: bool = False) -> Generator[None]:
         """Imports the block as an inner trace, or with different manual axes; its values must not leave it."""
         outer = self.scope, self.keeps_ops
-        self.scope, self.keeps_ops = ImportScope(), self.keeps_ops and same_trace
+        self.scope, self.keeps_ops = object(), self.keeps_ops and same_trace
         try:
             yield
         finally:
@@ -227,10 +225,10 @@ class Importer:
                     f"{self.decisions.sources.inexpressible(op.name, self.decisions.line)}: {error}"
                 ) from error
         for value, result in zip(op.results, results, strict=True):
-            row = self.env.define(value, result, self.scope)
-            if op.name == "stablehlo.constant" and row.mark and isinstance(result.array, np.ndarray):
+            row = self.env.define(self.scope, value, result)
+            if op.name == "stablehlo.constant" and isinstance(result.array, np.ndarray):
                 # A number makes no equation, so that all ops can read the same.
-                self.scope.repeats[self.env.key(op, ())] = row
+                self.env.repeats[self.env.key(self.scope, op, ())] = row
             self.computes = True
             self.splits = self.splits or (result.make is None and bool(axes_of(result.sharding) or result.partial))
 
@@ -260,7 +258,7 @@ class Importer:
             inputs = op, list(shards), splitting.operands, plan.results, splitting.results, plan.shapes
             return meaning(ShardedCall(*inputs, self.sizes, self.read, self.body, self.decisions, self.keeps_ops))
 
-        key = plan, self.keeps_ops
+        key, make = (plan, self.keeps_ops), None
         computed = self._kept(key, compute, *xs) if plan.pure else compute(*xs)
         partial = splitting.partial if plan.kind is not None else ()
         outs = [
@@ -271,20 +269,18 @@ class Importer:
             y if y.sharding == w else Sharded(self.reshard(y, w, f"of {op.name}"), w)
             for y, w in zip(outs, wanted, strict=True)
         ]
-        make = None
         if op.name == "stablehlo.broadcast_in_dim" and not xs[0].ndim:
-            make = functools.partial(self._made, plan.global_shapes[0])
-            results_of[0].make = make(xs[0])
-        arrays = [*xs, *as_list(computed)], [y.array for y in (*operands, *results_of)]
-        steps = self._kept.repeatable(key, *xs) if plan.pure and results_of == outs else None
-        if steps is not None and all(map(operator.is_, *arrays)):
-            sharded = [*splitting.operands, *(() if make else splitting.results)]
-            self.env.remember(op, outs[0], self.scope, steps, splits=any(map(axes_of, sharded)), make=make)
+            make = functools.partial(self._broadcast, plan.global_shapes[0])
+            results_of[0].make = functools.partial(make, xs[0])
+        arrays = [*xs, *as_list(computed)], [x.array for x in (*operands, *results_of)]
+        steps = self._kept.steps(key, *xs) if plan.pure and results_of == outs else None
+        if steps and all(map(operator.is_, *arrays)):
+            splits = any(map(axes_of, [*splitting.operands, *([] if make else splitting.results)]))
+            self.env.remember(self.scope, op, outs[0], steps, make, splits)
         return results_of
 
-    def _made(self, shape: tuple[int, ...], scalar: Any) -> Callable[[Sharding], Any]:
-        """Returns a function that creates the shard of a scalar's broadcast."""
-        return lambda s: _lax.broadcast(scalar, local_shape(shape, s, self.sizes))
+    def _broadcast(self, shape: tuple[int, ...], scalar: Any, sharding: Sharding) -> Any:
+        return _lax.broadcast(scalar, local_shape(shape, sharding, self.sizes))
 
     def _plan(self, op: Any, operands: Sequence[Sharded]) -> _ShardPlan:
         """Returns the plan of an op on shards; equal ops on operands of equal types and shardings share a plan."""

@@ -12,14 +12,11 @@ from jaxmesh.errors import UnsupportedError
 _ir: Any = ir
 OWN_PART = "sdy.all_slice"
 """The composite in tt-mlir that slices out a device's part; its decomposition would use all_to_alls."""
-_CALLEE = {"func.call": "callee", "stablehlo.composite": "decomposition"}
 COMPOSITE = "tt.composite_attributes"
 """The attribute of a custom call with the attributes of the composite that it replaces."""
 
 
-def inline_calls(
-    module: Any, name: str = "main", kept: Callable[[Any], bool] = lambda _: False
-) -> tuple[Any, list[Any]]:
+def inline_calls(module: Any, name: str = "main", kept: Callable[[Any], bool] = lambda _: False) -> Any:
     """Inlines every call in a function of the module; Shardy's passes would replicate across calls.
 
     Args:
@@ -28,8 +25,7 @@ def inline_calls(
       kept: returns True for a composite that becomes a custom call of its name.
 
     Returns:
-      The function, the only remaining one, renamed `main` (without a `main`, Shardy ends the process), and the
-      operations inside it, as `walk` returns them.
+      The function, the only remaining one, renamed `main`; without a `main`, Shardy ends the process.
 
     Raises:
       UnsupportedError: the module does not define a function, or a function calls itself.
@@ -52,18 +48,13 @@ def inline_calls(
         if other != main:
             other.erase()
     main.attributes["sym_name"] = _ir.StringAttr.get("main")
-    return main, walk(main) if _open_tuples(body) else body
+    _open_tuples(body)
+    return main
 
 
-def _open_tuples(body: list[Any]) -> bool:
-    """Replaces the elements of tuples by the tuples' operands, since Shardy does not support tuples.
-
-    Returns:
-      True if there are tuples.
-    """
+def _open_tuples(body: list[Any]) -> None:
+    """Replaces the elements of tuples by the tuples' operands, since Shardy does not support tuples."""
     tuples = [o for o in body if o.name == "stablehlo.tuple"]
-    if not tuples:
-        return False
     for op in [o for o in body if o.name == "stablehlo.get_tuple_element"]:
         producer = op.operands[0].owner
         if getattr(producer, "name", "") == "stablehlo.tuple":
@@ -72,11 +63,9 @@ def _open_tuples(body: list[Any]) -> bool:
     for op in tuples:
         if not list(op.results[0].uses):
             op.erase()
-    return True
 
 
 def _check_calls(name: str, functions: dict[str, Any], callers: tuple[str, ...], bodies: dict[str, list[Any]]) -> None:
-    """Checks that the calls in a function have callees, and do not recurse; adds the operations of each function."""
     if name in callers:
         raise UnsupportedError(f"@{name} calls itself through @{callers[-1]}; inlined functions cannot recurse.")
     if name in bodies:
@@ -109,7 +98,7 @@ def walk(op: Any) -> list[Any]:
 
 def callee_of(op: Any) -> str | None:
     """Returns the name of the function that an operation calls, or None."""
-    attribute = _CALLEE.get(op.name)
+    attribute = {"func.call": "callee", "stablehlo.composite": "decomposition"}.get(op.name)
     return None if attribute is None else op.attributes[attribute].value
 
 

@@ -1,116 +1,67 @@
-"""Imports an op like an equal op before it that needed no communication: the layers of a model repeat their ops."""
+"""Imports an op without communication like an equal op before it: the layers of a model repeat their ops."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from jaxmesh.frontends.stablehlo.shardings import Sharding
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs.emit import Steps, as_tracer, current_trace, type_in_trace
 
 
-class ValueRow(NamedTuple):
-    """A value.
+class Repeat(NamedTuple):
+    """The import of an op: its equations, and its result; `make` takes the operand and the sharding."""
 
-    Attributes:
-      mark: an object that values of one trace share if ops treat them alike; None for a value without equals.
-      atom: the variable or the constant of a value with a mark.
-      shard: the shard, or the repeated op whose result it is.
-      operand: the first operand of the repeated op.
-    """
-
-    mark: object
-    atom: Any
-    shard: Sharded | Repeat
-    operand: Any = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Repeat:
-    """The import of an op without communication, for equal ops on operands with the same marks.
-
-    Attributes:
-      trace: the trace of its operands and its result.
-      steps: its equations.
-      mark: the mark of its result.
-      sharding: the sharding of its result.
-      splits: True if an operand or the result is sharded.
-      make: a function of the first operand that returns `Sharded.make` of the result; None for a result without it.
-    """
-
-    trace: Any
     steps: Steps
+    trace: Any
     mark: object
     sharding: Sharding
+    make: Callable[[Any, Sharding], Any] | None
     splits: bool
-    make: Callable[[Any], Callable[[Sharding], Any]] | None
-
-    def row(self, operands: Sequence[ValueRow], source: Any) -> ValueRow:
-        """Adds the equations of an equal op at a source location; returns its result."""
-        atoms = [x.atom for x in operands]
-        variable = self.steps.repeat(self.trace, [a for a in atoms if type(a) is not np.ndarray], source)
-        return ValueRow(self.mark, variable, self, atoms[0])
-
-    def result(self, row: ValueRow) -> Sharded:
-        """Returns the shard of a result."""
-        x = row.operand
-        make = None if self.make is None else self.make(x if type(x) is np.ndarray else as_tracer(self.trace, x))
-        return Sharded(as_tracer(self.trace, row.atom), self.sharding, make=make)
 
 
-@dataclass(slots=True, eq=False)
-class ImportScope:
-    """The marks of the values of one trace over the same manual axes, and what can be repeated, by `ShardTable.key`."""
+Row = tuple[object, Any, Repeat | Sharded, Any]
+"""A value: its mark, its variable or constant, the shard or its import, and the first operand of the import.
 
-    marks: dict[Any, object] = field(default_factory=dict[Any, object])
-    repeats: dict[Any, ValueRow | Repeat] = field(default_factory=dict[Any, "ValueRow | Repeat"])
+Values of one scope share a mark if ops treat them alike; the mark of other values is None.
+"""
 
 
-class ShardTable:
-    """The shard of every value of a function; the shard of a repeated op's result is created when it is read."""
+class ShardTable(dict[Any, Sharded]):
+    """The shards of values; those of repeated ops are created when they are read."""
 
     def __init__(self) -> None:
-        self.rows: dict[Any, ValueRow] = {}
+        super().__init__()
+        self.rows: dict[Any, Row] = {}
+        self.repeats: dict[Any, Repeat | Row] = {}
+        self._marks: dict[Any, object] = {}
 
-    def __getitem__(self, value: Any) -> Sharded:
-        row = self.rows[value]
-        if isinstance(row.shard, Sharded):
-            return row.shard
-        x = row.shard.result(row)
-        self.rows[value] = ValueRow(row.mark, row.atom, x)
+    def __missing__(self, value: Any) -> Sharded:
+        _, atom, x, operand = self.rows[value]
+        if isinstance(x, Repeat):
+            make = x.make and functools.partial(x.make, as_tracer(x.trace, operand))
+            x = Sharded(as_tracer(x.trace, atom), x.sharding, make=make)
+        self[value] = x
         return x
 
-    def __setitem__(self, value: Any, x: Sharded) -> None:
-        self.rows[value] = ValueRow(None, None, x)
-
-    def define(self, value: Any, x: Sharded, scope: ImportScope) -> ValueRow:
-        """Adds a value, with a mark if ops on it can be repeated."""
+    def define(self, scope: object, value: Any, x: Sharded) -> Row:
+        """Adds a value of a scope."""
         known = None if x.partial else type_in_trace(x.array)
-        mark = None if known is None else scope.marks.setdefault((value.type, x.sharding, known), object())
-        row = self.rows[value] = ValueRow(mark, getattr(x.array, "val", x.array), x)
+        key = scope, value.type, x.sharding, known
+        mark = None if known is None else self._marks.setdefault(key, object())
+        self[value] = x
+        row = self.rows[value] = mark, getattr(x.array, "val", x.array), x, None
         return row
 
-    def remember(
-        self,
-        op: Any,
-        y: Sharded,
-        scope: ImportScope,
-        steps: Steps,
-        *,
-        splits: bool,
-        make: Callable[[Any], Callable[[Sharding], Any]] | None,
-    ) -> None:
-        """Keeps the import of an op without communication, for equal ops; see `Repeat`."""
-        operands = [self.rows[v] for v in op.operands]
-        mark = self.define(op.results[0], y, scope).mark
-        if mark is not None and all(x.mark is not None for x in operands):
-            repeat = Repeat(current_trace(), steps, mark, y.sharding, splits, make)
-            scope.repeats[self.key(op, operands)] = repeat
-
-    def key(self, op: Any, operands: Sequence[ValueRow]) -> Any:
+    def key(self, scope: object, op: Any, operands: Sequence[Row]) -> Any:
         """Returns a key that is equal for equal ops on operands with the same marks."""
-        return op.name, tuple(op.attributes.items()), op.results[0].type, *[x.mark for x in operands]
+        return scope, op.name, tuple(op.attributes.items()), op.results[0].type, *[row[0] for row in operands]
+
+    def remember(self, scope: object, op: Any, y: Sharded, steps: Steps, make: Any, splits: bool) -> None:
+        """Keeps the import of an op without communication, for equal ops of the scope; see `Repeat`."""
+        operands, mark = [self.rows[v] for v in op.operands if v in self.rows], self.define(scope, op.results[0], y)[0]
+        if len(operands) == len(op.operands) and mark and all(row[0] for row in operands):
+            repeat = Repeat(steps, current_trace(), mark, y.sharding, make, splits)
+            self.repeats[self.key(scope, op, operands)] = repeat

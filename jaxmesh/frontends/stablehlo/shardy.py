@@ -82,12 +82,13 @@ def partition(
       UnsupportedError: the module has a different mesh, or breaks a rule of MLIR or of Shardy.
     """
     with module.context, _ir.Location.unknown(module.context):
-        main, body = inline_calls(module, name, kept)
+        main = inline_calls(module, name, kept)
+        body = walk(main)
         _check_meshes(module, sizes)
-        if not guarded:
-            body = simplify(body)
         add_rules(body)
         _mark(body, "sdy.all_reduce")
+        if not guarded:
+            simplify(body)
         asked = tuple(SHARDING in a for a in _argument_attributes(main))
         restore_single = (lambda: None) if guarded else _leave_out_single(main, sizes)
         run(module, _PROPAGATE, guarded=guarded)

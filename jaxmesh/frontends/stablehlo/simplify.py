@@ -18,32 +18,37 @@ from jaxmesh.frontends.stablehlo.shardings import OWN, requested
 _ir: Any = ir
 
 
-def simplify(ops: Sequence[Any]) -> list[Any]:
-    """Rewrites ops of a function; returns the ops that are left of them."""
-    return [op for op in ops if (rewrite := _REWRITES.get(op.name)) is None or not rewrite(op)]
+def simplify(body: Sequence[Any]) -> None:
+    """Rewrites ops of a function."""
+    for op in body:
+        if op.name == "stablehlo.broadcast_in_dim":
+            _reshape_broadcast(op)
+        elif op.name == "stablehlo.dynamic_slice":
+            _slice_at_constants(op)
+        elif op.name == "stablehlo.while":
+            _capture_invariants(op)
 
 
-def _replace(op: Any, name: str, attributes: dict[str, Any]) -> bool:
+def _replace(op: Any, name: str, attributes: dict[str, Any]) -> None:
     """Replaces an op of one result by an op of its first operand."""
     location = {"loc": op.location, "ip": _ir.InsertionPoint(op)}
     new = _ir.Operation.create(name, [op.results[0].type], [op.operands[0]], attributes, **location)
     op.results[0].replace_all_uses_with(new.results[0])
     op.erase()
-    return True
 
 
-def _reshape_broadcast(op: Any) -> bool:
+def _reshape_broadcast(op: Any) -> None:
     """Replaces a broadcast that only adds dims of size 1 by a reshape.
 
     Shardy propagates through reshapes before products, and through broadcasts after products.
     """
     (x,), (y,) = op.operands, op.results
     dims = list(op.attributes["broadcast_dimensions"])
-    same = dims and dims == sorted(dims) and math.prod(x.type.shape) == math.prod(y.type.shape)
-    return bool(same) and _replace(op, "stablehlo.reshape", {})
+    if dims and dims == sorted(dims) and math.prod(x.type.shape) == math.prod(y.type.shape):
+        _replace(op, "stablehlo.reshape", {})
 
 
-def _capture_invariants(loop: Any) -> bool:
+def _capture_invariants(loop: Any) -> None:
     """Replaces unchanged values of a loop by the outer values, so that constraints inside apply to the outer values.
 
     A value with a requested sharding gets an open constraint, since the loop may use it in another sharding.
@@ -59,7 +64,6 @@ def _capture_invariants(loop: Any) -> bool:
                 read = _opened(value, loop) if read is None else read
                 use.owner.operands[use.operand_number] = read
         loop.results[i].replace_all_uses_with(value)
-    return False
 
 
 def _opened(value: Any, before: Any) -> Any:
@@ -74,7 +78,7 @@ def _opened(value: Any, before: Any) -> Any:
     return _ir.Operation.create("sdy.sharding_constraint", [value.type], [value], attributes, **location).results[0]
 
 
-def _slice_at_constants(op: Any) -> bool:
+def _slice_at_constants(op: Any) -> None:
     """Replaces a dynamic_slice with constant start indices by a slice.
 
     Shardy splits the dims of a slice, but not the dims that a dynamic_slice cuts.
@@ -82,20 +86,12 @@ def _slice_at_constants(op: Any) -> bool:
     x, *indices = op.operands
     sizes, indices = list(op.attributes["slice_sizes"]), [_integer(i) for i in indices]
     if any(i is None for i in indices):
-        return False
+        return
     whole = zip(indices, x.type.shape, sizes, strict=True)
     starts = [int(np.clip(i, 0, n - size)) for i, n, size in whole]
     limits = list(map(operator.add, starts, sizes))
     rows = {"start_indices": starts, "limit_indices": limits, "strides": [1] * len(sizes)}
-    return _replace(op, "stablehlo.slice", {name: _ir.DenseI64ArrayAttr.get(row) for name, row in rows.items()})
-
-
-_REWRITES: dict[str, Callable[[Any], bool]] = {
-    "stablehlo.broadcast_in_dim": _reshape_broadcast,
-    "stablehlo.dynamic_slice": _slice_at_constants,
-    "stablehlo.while": _capture_invariants,
-}
-"""The rewrites of ops; each returns True if it replaces its op."""
+    _replace(op, "stablehlo.slice", {name: _ir.DenseI64ArrayAttr.get(row) for name, row in rows.items()})
 
 
 def _clamp(low: Any, x: Any, high: Any) -> Any:
