@@ -173,7 +173,7 @@ class Importer:
         return [self.env[v] for v in end.operands]
 
     def _repeat(self, op: Any, sources: dict[Any, Any]) -> bool:
-        """Imports an op like an equal op before it; returns False if the scope has none without communication."""
+        """Imports an op like an equal op before it; returns True if the scope has such an op."""
         rows = self.env.rows
         operands = [rows[v] for v in op.operands if v in rows]
         known = self.env.repeats.get(self.env.key(self.scope, op, operands))

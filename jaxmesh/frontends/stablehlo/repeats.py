@@ -30,7 +30,7 @@ Values of one scope share a mark if ops treat them alike; the mark of other valu
 
 
 class ShardTable(dict[Any, Sharded]):
-    """The shards of values; those of repeated ops are created when they are read."""
+    """The shards of values; the shard of a repeated result is created when it is read."""
 
     def __init__(self) -> None:
         super().__init__()
