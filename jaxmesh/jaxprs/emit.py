@@ -6,7 +6,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from jax._src import core as core_lib, effects as effects_lib, source_info_util
@@ -22,8 +22,7 @@ _effects: Any = effects_lib
 _util: Any = source_info_util
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     """An equation: its operands are places among all values, the arguments first, or literals."""
 
     eqn: Any
@@ -36,7 +35,7 @@ _Row = tuple[Eqn, Sequence[Atom]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Steps:
+class Steps:
     """A jaxpr as the steps that add it to a trace."""
 
     consts: tuple[Any, ...]
@@ -52,7 +51,7 @@ class _Steps:
         outputs: Sequence[Atom],
         known: Mapping[Var, Any],
         expands: bool,
-    ) -> _Steps | None:
+    ) -> Steps | None:
         """Returns the steps of equations; None if they have references, or read more than inputs and `known` values."""
         if any(isinstance(e, _effects.JaxprInputEffect) for eqn, _ in eqns for e in eqn.effects):
             return None
@@ -89,8 +88,31 @@ class _Steps:
             values += trace.emit_eqn(operands, step.avals, eqn.primitive, eqn.params, eqn.effects, where, eqn.ctx)
         return [value(at) for at in self.results]
 
+    def repeat(self, trace: Any, operands: Sequence[Any], source: Any) -> Var:
+        """Adds equations of `Kept.steps` to their trace, for variables or constants; returns the result's variable."""
+        frame, values = trace.frame, [x for x in operands if type(x) is not np.ndarray]
+        frame.is_high = frame.is_high or self.expands
+        for eqn, places, avals in self.steps:
+            # As JAX adds equations of a jaxpr to a trace: without tracers.
+            results = [frame.gensym(a) for a in avals]
+            invars = [values[at] if type(at) is int else at for at in places]
+            row = invars, results, eqn.primitive, eqn.params, eqn.effects, source, eqn.ctx
+            frame.tracing_eqns.append(_core.JaxprEqn(*row))
+            values += results
+        return values[self.results[0]]
 
-def _current_trace() -> Any:
+
+def as_tracer(trace: Any, variable: Var) -> Any:
+    """Returns a tracer of a variable; a constant unchanged."""
+    return (
+        variable
+        if isinstance(variable, np.ndarray)
+        else _partial_eval.DynamicJaxprTracer(trace, variable.aval, variable)
+    )
+
+
+def current_trace() -> Any:
+    """Returns the trace to a jaxpr that runs now, or None."""
     trace = _core.trace_ctx.trace
     return trace if isinstance(trace, _partial_eval.DynamicJaxprTrace) else None
 
@@ -99,7 +121,7 @@ def emit_eqn(
     prim: Any, operands: Sequence[Any], avals: Sequence[Any], params: dict[str, Any], effects: Any
 ) -> list[Any] | None:
     """Adds an equation with results of known types to the current trace; returns None without a trace."""
-    trace, current = _current_trace(), _util.current()
+    trace, current = current_trace(), _util.current()
     if trace is None:
         return None
     given = [trace.to_jaxpr_tracer(x, source_info=current) for x in operands]
@@ -108,9 +130,9 @@ def emit_eqn(
 
 def emit_jaxpr(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
     """Evaluates a closed jaxpr inside a trace, for arguments of the types of its inputs."""
-    trace, body = _current_trace(), open_jaxpr(jaxpr)
+    trace, body = current_trace(), open_jaxpr(jaxpr)
     rows = [(e, e.invars) for e in body.eqns]
-    steps = _Steps.of(rows, body.invars, body.outvars, constants(jaxpr), is_high(body))
+    steps = Steps.of(rows, body.invars, body.outvars, constants(jaxpr), is_high(body))
     return evaluate.eval_jaxpr(jaxpr, *args) if trace is None or steps is None else steps.add(trace, args)
 
 
@@ -126,9 +148,7 @@ def call_jaxpr(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
 class Kept:
     """A cache of repeated computations, such as a model's layers: the equations that each adds to a trace."""
 
-    _steps: dict[Hashable, tuple[_Steps | None, bool]] = field(
-        default_factory=dict[Hashable, tuple[_Steps | None, bool]]
-    )
+    _steps: dict[Hashable, tuple[Steps | None, bool]] = field(default_factory=dict[Hashable, tuple[Steps | None, bool]])
 
     def __call__(self, key: Hashable, fun: Callable[..., Any], *operands: Any) -> Any:
         """Returns what a function makes of operands, an array or a list of arrays.
@@ -138,11 +158,10 @@ class Kept:
           fun: the function, which does nothing else, and makes no references.
           operands: tracers, or constants as NumPy's arrays.
         """
-        trace = _current_trace()
-        given = [x for x in operands if not isinstance(x, np.ndarray)]
-        if trace is None or not all(getattr(x, "_trace", None) is trace and _is_open(trace, x) for x in given):
+        trace, types = current_trace(), [type_in_trace(x) for x in operands]
+        if trace is None or None in types:
             return fun(*operands)
-        key = key, *[_type_of(x) for x in operands]
+        key, given = (key, *types), [x for x in operands if not isinstance(x, np.ndarray)]
         if key not in self._steps:
             start = len(trace.frame.tracing_eqns)
             made = fun(*operands)
@@ -156,18 +175,33 @@ class Kept:
         results = steps.add(trace, given, _util.current())
         return results if several else results[0]
 
+    def steps(self, key: Hashable, *operands: Any) -> Steps | None:
+        """Returns the steps of a call with one computed result, if they read its operands alone; else None."""
+        types = [type_in_trace(x) for x in operands]
+        steps = None if None in types else self._steps.get((key, *types), (None, False))[0]
+        return steps if steps and not steps.consts and [*map(type, steps.results)] == [int] else None
 
-def _type_of(operand: Any) -> Hashable:
+
+def type_in_trace(operand: Any) -> Hashable:
+    """Returns the key of a constant, or of a tracer of the current trace that stands for any value of its type.
+
+    Returns None for other operands: JAX may compute with a known value.
+    """
     number: Any = operand
-    return (number.dtype, number.shape, number.tobytes()) if isinstance(operand, np.ndarray) else operand.aval
+    if isinstance(operand, np.ndarray):
+        return number.dtype, number.shape, number.tobytes()
+    trace = current_trace()
+    if trace is None or getattr(operand, "_trace", None) is not trace or isinstance(operand.val, Literal):
+        return None
+    return None if operand.val in trace.frame.constvar_to_val else operand.aval
 
 
-def _is_open(trace: Any, tracer: Any) -> bool:
-    """Returns True if a tracer stands for any value of its type; JAX may compute with a known value."""
-    return not isinstance(tracer.val, Literal) and tracer.val not in trace.frame.constvar_to_val
+def current_source() -> Any:
+    """Returns the source location of the equations that are added now."""
+    return _util.current()
 
 
-def _added_since(trace: Any, start: int, given: Sequence[Any], made: Any) -> _Steps | None:
+def _added_since(trace: Any, start: int, given: Sequence[Any], made: Any) -> Steps | None:
     """Returns the steps that a computation has added to a trace; None if it made, or read, other values."""
     results = cast("list[Any]", made) if isinstance(made, list) else [made]
     if not all(getattr(y, "_trace", None) is trace for y in results):
@@ -177,4 +211,4 @@ def _added_since(trace: Any, start: int, given: Sequence[Any], made: Any) -> _St
     eqns = [(e, [x.val for x in e.in_tracers]) for e in rows if e is not None]
     inputs: list[Var] = [x.val for x in given]
     outputs: list[Atom] = [y.val for y in results]
-    return _Steps.of(eqns, inputs, outputs, trace.frame.constvar_to_val, bool(trace.frame.is_high))
+    return Steps.of(eqns, inputs, outputs, trace.frame.constvar_to_val, bool(trace.frame.is_high))

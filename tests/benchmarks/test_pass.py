@@ -106,7 +106,7 @@ FORMS: dict[str, tuple[str, float | None]] = {
     "shard_map": ("jax.make_jaxpr of the same program", 1.5),
     "plain": ("jax.make_jaxpr of the same program", 1.5),
     "plain, in_shardings": ("jax.make_jaxpr of the same program", None),
-    "plain, in_shardings, ahead of time": ("jax.jit with in_shardings, lowered", None),
+    "plain, in_shardings, ahead of time": ("jax.jit with in_shardings, lowered", 2),
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import jax
 
 from jaxmesh.frontends.stablehlo.decisions import Decisions
+from jaxmesh.frontends.stablehlo.repeats import ShardTable
 from jaxmesh.frontends.stablehlo.shardings import Sharding
 from jaxmesh.frontends.stablehlo.values import Sharded
 
@@ -101,7 +102,7 @@ class ImportContext(Protocol):
 
     sizes: Mapping[str, int]
     decisions: Decisions
-    env: dict[Any, Sharded]
+    env: ShardTable
     manual: frozenset[str]
     keeps_ops: bool
     splits: bool

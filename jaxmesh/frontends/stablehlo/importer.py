@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,11 +35,12 @@ from jaxmesh.frontends.stablehlo import (
 )
 from jaxmesh.frontends.stablehlo.call import Meaning, ShardedCall, Whole, as_list
 from jaxmesh.frontends.stablehlo.decisions import Decisions
+from jaxmesh.frontends.stablehlo.repeats import Repeat, ShardTable
 from jaxmesh.frontends.stablehlo.reshards import added_axes, global_shape, perform, plan
 from jaxmesh.frontends.stablehlo.rules import Splitting, read_rule, split, split_op
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, axes_of, local_shape, replicated
 from jaxmesh.frontends.stablehlo.values import Sharded
-from jaxmesh.jaxprs.emit import Kept
+from jaxmesh.jaxprs.emit import Kept, current_source
 
 _FAMILIES = (elementwise.OPS, shapes.OPS, reductions.OPS, indexing.OPS, windows.OPS, norms.OPS)
 _MEANINGS: dict[str, Meaning] = {k: m for family in _FAMILIES for k, m in family.meanings.items()}
@@ -60,6 +62,8 @@ _WHOLE: dict[str, Whole] = {
 _lax: Any = jax.lax
 _PURE = frozenset({*elementwise.OPS.meanings, *shapes.OPS.meanings, "stablehlo.dot_general"})
 """Ops whose meaning depends only on their attributes, the shardings, and the types of operands and results."""
+_REPEATED = _PURE - {"stablehlo.optimization_barrier"} | {"stablehlo.constant"}
+"""Ops of one result that are imported like equal ops before them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +103,7 @@ class Importer:
 
     sizes: Mapping[str, int]
     decisions: Decisions
-    env: dict[Any, Sharded] = field(default_factory=dict[Any, Sharded])
+    env: ShardTable = field(default_factory=ShardTable)
     keeps_ops: bool = False
     equation: Callable[[int, list[Any]], list[Any]] | None = None
 
@@ -110,6 +114,7 @@ class Importer:
         self._plans: dict[Any, _ShardPlan] = {}
         self._nearest: dict[Any, tuple[Sharding, bool]] = {}
         self._kept = Kept()
+        self._moves = functools.cache(functools.partial(plan, sizes=self.sizes))
         self.scope: object = object()
         self.splits = self.computes = False
         self.manual: frozenset[str] = frozenset()
@@ -158,11 +163,35 @@ class Importer:
 
     def block(self, block: Any, arguments: Sequence[Sharded]) -> list[Sharded]:
         """Imports the operations of a block; returns the results of the block."""
-        self.env.update(zip(block.arguments, arguments, strict=True))
+        for value, x in zip(block.arguments, arguments, strict=True):
+            self.env.define(self.scope, value, x)
         *body, end = [o.operation for o in block.operations]
+        sources: dict[Any, Any] = {}
         for op in body:
-            self.perform(op)
+            if op.name not in _REPEATED or not self._repeat(op, sources):
+                self.perform(op)
         return [self.env[v] for v in end.operands]
+
+    def _repeat(self, op: Any, sources: dict[Any, Any]) -> bool:
+        """Imports an op like an equal op before it; returns True if the scope has such an op."""
+        rows = self.env.rows
+        operands = [rows[v] for v in op.operands if v in rows]
+        known = self.env.repeats.get(self.env.key(self.scope, op, operands))
+        if known is None or len(operands) < len(op.operands):
+            return False
+        if isinstance(known, Repeat):
+            at = op.location.attr, op.name
+            if at not in sources:
+                with self.decisions.at(op):
+                    sources[at] = current_source()
+            self.splits = self.splits or known.splits
+            atoms = [row[1] for row in operands]
+            known = known.mark, known.steps.repeat(known.trace, atoms, sources[at]), known, atoms[0]
+        value = op.results[0]
+        rows[value] = known
+        self.env.pop(value, None)
+        self.computes = True
+        return True
 
     @contextlib.contextmanager
     def inner_scope(self, *, same_trace: bool = False) -> Generator[None]:
@@ -196,7 +225,10 @@ class Importer:
                     f"{self.decisions.sources.inexpressible(op.name, self.decisions.line)}: {error}"
                 ) from error
         for value, result in zip(op.results, results, strict=True):
-            self.env[value] = result
+            row = self.env.define(self.scope, value, result)
+            if op.name == "stablehlo.constant" and isinstance(result.array, np.ndarray):
+                # A number makes no equation, so that all ops can read the same.
+                self.env.repeats[self.env.key(self.scope, op, ())] = row
             self.computes = True
             self.splits = self.splits or (result.make is None and bool(axes_of(result.sharding) or result.partial))
 
@@ -226,7 +258,8 @@ class Importer:
             inputs = op, list(shards), splitting.operands, plan.results, plan.shapes
             return meaning(ShardedCall(*inputs, self.sizes, self.read, self.body, self.decisions, self.keeps_ops))
 
-        computed = self._kept((plan, self.keeps_ops), compute, *xs) if plan.pure else compute(*xs)
+        key, make = (plan, self.keeps_ops), None
+        computed = self._kept(key, compute, *xs) if plan.pure else compute(*xs)
         partial = splitting.partial if plan.kind is not None else ()
         outs = [
             Sharded(_cast_type(y, t), s, partial, plan.kind or "", op)
@@ -237,9 +270,17 @@ class Importer:
             for y, w in zip(outs, wanted, strict=True)
         ]
         if op.name == "stablehlo.broadcast_in_dim" and not xs[0].ndim:
-            (y,), (shape,) = results_of, plan.global_shapes
-            y.make = lambda s: _lax.broadcast(xs[0], local_shape(shape, s, self.sizes))
+            make = functools.partial(self._broadcast, plan.global_shapes[0])
+            results_of[0].make = functools.partial(make, xs[0])
+        arrays = [*xs, *as_list(computed)], [x.array for x in (*operands, *results_of)]
+        steps = self._kept.steps(key, *xs) if plan.pure and results_of == outs else None
+        if steps and all(map(operator.is_, *arrays)):
+            splits = any(map(axes_of, [*splitting.operands, *([] if make else splitting.results)]))
+            self.env.remember(self.scope, op, outs[0], steps, make, splits)
         return results_of
+
+    def _broadcast(self, shape: tuple[int, ...], scalar: Any, sharding: Sharding) -> Any:
+        return _lax.broadcast(scalar, local_shape(shape, sharding, self.sizes))
 
     def _plan(self, op: Any, operands: Sequence[Sharded]) -> _ShardPlan:
         """Returns the plan of an op on shards; equal ops on operands of equal types and shardings share a plan."""
@@ -253,9 +294,10 @@ class Importer:
         if plan is None:
             before = len(self.decisions.log)
             plan = self._new_plan(op, operand_shardings, kind, reduces=reduces)
-            # A plan with dropped shardings is not cached, so that every op reports them.
-            if len(self.decisions.log) == before:
-                self._plans[key] = plan
+            # A plan with dropped shardings is not cached or repeated, so that every op reports them.
+            if len(self.decisions.log) > before:
+                return dataclasses.replace(plan, pure=False)
+            self._plans[key] = plan
         return plan
 
     def _new_plan(
@@ -322,7 +364,7 @@ class Importer:
         key = (self.scope, target)
         if key not in x.known:
             shape = global_shape(x.array.shape, x.sharding, self.sizes)
-            moves = plan(x.sharding, target, shape, self.sizes)
+            moves = self._moves(x.sharding, target, shape)
             for move in (m for m in moves if self.sizes[m.axis] > 1):
                 self.decisions.moved(move, x, target, why, self.sizes)
             move_all = functools.partial(perform, moves=moves, sizes=self.sizes)

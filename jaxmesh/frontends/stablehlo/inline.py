@@ -34,8 +34,9 @@ def inline_calls(module: Any, name: str = "main", kept: Callable[[Any], bool] = 
     if name not in functions:
         raise UnsupportedError(f"the module does not define @{name}; its functions are {sorted(functions)}.")
     main = functions[name]
-    _check_calls(name, functions, (), set())
-    body = walk(main)
+    bodies: dict[str, list[Any]] = {}
+    _check_calls(name, functions, (), bodies)
+    body = bodies[name]
     while calls := [o for o in body if callee_of(o) is not None]:
         for call in calls:
             if call.name == "stablehlo.composite" and (call.attributes["name"].value == OWN_PART or kept(call)):
@@ -64,18 +65,18 @@ def _open_tuples(body: list[Any]) -> None:
             op.erase()
 
 
-def _check_calls(name: str, functions: dict[str, Any], callers: tuple[str, ...], checked: set[str]) -> None:
+def _check_calls(name: str, functions: dict[str, Any], callers: tuple[str, ...], bodies: dict[str, list[Any]]) -> None:
     if name in callers:
         raise UnsupportedError(f"@{name} calls itself through @{callers[-1]}; inlined functions cannot recurse.")
-    if name in checked:
+    if name in bodies:
         return
     if name not in functions or len(functions[name].regions[0].blocks) != 1:
         raise UnsupportedError(f"the module calls @{name}, but does not define it with a body of one block.")
-    for op in walk(functions[name]):
-        callee = callee_of(op)
+    body = walk(functions[name])
+    for callee in dict.fromkeys(map(callee_of, body)):
         if callee is not None:
-            _check_calls(callee, functions, (*callers, name), checked)
-    checked.add(name)
+            _check_calls(callee, functions, (*callers, name), bodies)
+    bodies[name] = body
 
 
 def operations(op: Any) -> list[Any]:
@@ -97,13 +98,8 @@ def walk(op: Any) -> list[Any]:
 
 def callee_of(op: Any) -> str | None:
     """Returns the name of the function that an operation calls, or None."""
-    match op.name:
-        case "func.call":
-            return op.attributes["callee"].value
-        case "stablehlo.composite":
-            return op.attributes["decomposition"].value
-        case _:
-            return None
+    attribute = {"func.call": "callee", "stablehlo.composite": "decomposition"}.get(op.name)
+    return None if attribute is None else op.attributes[attribute].value
 
 
 def _inline(call: Any, functions: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from jaxlib.mlir import ir
 
 from jaxmesh.frontends.mlir.attributes import nested
 from jaxmesh.frontends.stablehlo.gspmd import target_of
-from jaxmesh.frontends.stablehlo.inline import COMPOSITE, walk
+from jaxmesh.frontends.stablehlo.inline import COMPOSITE
 from jaxmesh.frontends.stablehlo.shardings import RULE
 from jaxmesh.jaxprs.stablehlo import EQUATION
 
@@ -56,11 +56,11 @@ def _side(tensors: Sequence[Dims]) -> str:
     return ", ".join(f"[{', '.join(''.join(map(_letter, dim)) for dim in dims)}]" for dims in tensors)
 
 
-def add_rules(main: Any) -> None:
+def add_rules(ops: Sequence[Any]) -> None:
     """Adds sharding rules to ops that Shardy does not know."""
-    for op in walk(main):
-        make = None if RULE in op.attributes else _maker(op)
-        if make is None:
+    for op in ops:
+        make = _maker(op)
+        if make is None or RULE in op.attributes:
             continue
         rule = _RuleDraft()
         dims = make(op, rule)
@@ -75,12 +75,13 @@ _Maker = Callable[[Any, _RuleDraft], _RuleDims | None]
 
 
 def _maker(op: Any) -> _Maker | None:
-    if op.name == "stablehlo.custom_call":
+    name = op.name
+    if name == "stablehlo.custom_call":
         return CALLS.get(target_of(op))
-    if op.name.startswith("stablehlo.batch_norm_"):
+    if name.startswith("stablehlo.batch_norm_"):
         return _batch_norm
-    if op.name.startswith("chlo."):
-        return _top_k if op.name == "chlo.top_k" else _pointwise
+    if name.startswith("chlo."):
+        return _top_k if name == "chlo.top_k" else _pointwise
     return None
 
 

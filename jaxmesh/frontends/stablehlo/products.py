@@ -6,15 +6,15 @@ operand where that moves less, as in the product of a tall and a wide matrix.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from jaxmesh.frontends.stablehlo import shardings
-from jaxmesh.frontends.stablehlo.inline import walk
 from jaxmesh.frontends.stablehlo.reshards import moved_elements
 from jaxmesh.frontends.stablehlo.shardings import OWN, WRITTEN, Sharding, count, local_shape
 
@@ -22,28 +22,25 @@ _ir: Any = ir
 _hlo: Any = stablehlo
 
 
-def mark_reshards(main: Any) -> None:
-    """Marks the reshards that the program requests, to distinguish them from reshards that Shardy inserts."""
-    for op in walk(main):
-        if op.name == "sdy.reshard":
-            op.attributes[WRITTEN] = _ir.UnitAttr.get()
-
-
-def gather_cheap_operands(main: Any, arguments: Sequence[Sharding], sizes: Mapping[str, int]) -> None:
+def gather_cheap_operands(
+    body: Sequence[Any], arguments: Sequence[Any], given: Sequence[Sharding], sizes: Mapping[str, int]
+) -> None:
     """Replaces the reshards of products' operands that Shardy inserted, where gathering the contracted dims moves less.
 
     Args:
-      main: the function after Shardy's explicit reshards; its unused reshards stay.
-      arguments: the shardings of its arguments.
+      body: the ops of a function after Shardy's explicit reshards; its unused reshards stay.
+      arguments: the function's arguments.
+      given: the shardings of the arguments.
       sizes: the axes of the mesh.
     """
-    known = dict(zip(main.regions[0].blocks[0].arguments, arguments, strict=True))
-    for op in walk(main):
+    known: dict[Any, Sharding] = dict(zip(arguments, given, strict=True))
+    moved = functools.cache(functools.partial(moved_elements, sizes=sizes))
+    for op in body:
         if op.name == "stablehlo.dot_general":
-            _choose(op, known, sizes)
+            _choose(op, known, sizes, moved)
 
 
-def _choose(op: Any, known: Mapping[Any, Sharding], sizes: Mapping[str, int]) -> None:
+def _choose(op: Any, known: dict[Any, Sharding], sizes: Mapping[str, int], moved_of: Callable[..., float]) -> None:
     sources = [_source(v) for v in op.operands]
     if all(s == v for s, v in zip(sources, op.operands, strict=True)):
         return
@@ -66,7 +63,7 @@ def _choose(op: Any, known: Mapping[Any, Sharding], sizes: Mapping[str, int]) ->
 
     def moved(ends: Sequence[Sharding]) -> float:
         rows = zip(sources, present, ends, strict=True)
-        return sum(moved_elements(s, t, tuple(v.type.shape), sizes) for v, s, t in rows)
+        return sum(moved_of(s, t, tuple(v.type.shape)) for v, s, t in rows)
 
     n = count(axes, sizes)
     partial = math.prod(local_shape(op.results[0].type.shape, result, sizes))
@@ -88,8 +85,11 @@ def _source(value: Any) -> Any:
     return op.operands[0] if getattr(op, "name", "") == "sdy.reshard" and WRITTEN not in op.attributes else value
 
 
-def _sharding(value: Any, known: Mapping[Any, Sharding]) -> Sharding | None:
-    """Returns the sharding of a value; None for an argument of a loop or a branch."""
+def _sharding(value: Any, known: dict[Any, Sharding]) -> Sharding | None:
+    """Returns the sharding of a value; None for an argument of a loop or a branch.
+
+    Adds what it reads to `known`, the shardings of the function's arguments and of attributes.
+    """
     if value in known:
         return known[value]
     if not getattr(value.owner, "name", ""):
@@ -97,10 +97,13 @@ def _sharding(value: Any, known: Mapping[Any, Sharding]) -> Sharding | None:
     written = shardings.per_value(value.owner)
     if written is None:
         return shardings.replicated(len(value.type.shape))
-    return shardings.read(written[list(value.owner.results).index(value)])
+    attribute = written[value.result_number]
+    if attribute not in known:
+        known[attribute] = shardings.read(attribute)
+    return known[attribute]
 
 
-def _is_scattered(op: Any, axes: Sequence[str], known: Mapping[Any, Sharding]) -> bool:
+def _is_scattered(op: Any, axes: Sequence[str], known: dict[Any, Sharding]) -> bool:
     uses: list[Any] = list(op.results[0].uses)
     while len(uses) == 1 and uses[0].owner.name in ("sdy.all_reduce", "sdy.reshard"):
         following: Any = uses[0].owner

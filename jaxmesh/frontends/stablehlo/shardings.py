@@ -16,7 +16,7 @@ Sharding = tuple[tuple[str, ...], ...]
 SHARDING = "sdy.sharding"
 RULE = "sdy.sharding_rule"
 WRITTEN = "jaxmesh.written"
-"""A mark on an all_reduce of the text, to distinguish it from all_reduces that Shardy inserts."""
+"""A mark on an all_reduce or a reshard of the program, to distinguish it from those that Shardy inserts."""
 COLLECTIVES = tuple(
     f"sdy.{n}" for n in ("all_gather", "all_slice", "all_to_all", "collective_permute", "reduce_scatter", "all_reduce")
 )

@@ -20,7 +20,7 @@ from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.gspmd import ENDS
 from jaxmesh.frontends.stablehlo.inline import inline_calls, operations, walk
 from jaxmesh.frontends.stablehlo.op_rules import add_rules
-from jaxmesh.frontends.stablehlo.products import gather_cheap_operands, mark_reshards
+from jaxmesh.frontends.stablehlo.products import gather_cheap_operands
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN
 from jaxmesh.frontends.stablehlo.simplify import simplify
 from jaxmesh.jaxprs.guarded_passes import REFUSALS, fatal_error, run_passes
@@ -83,23 +83,24 @@ def partition(
     """
     with module.context, _ir.Location.unknown(module.context):
         main = inline_calls(module, name, kept)
+        body = walk(main)
         _check_meshes(module, sizes)
+        add_rules(body)
+        _mark(body, "sdy.all_reduce")
         if not guarded:
-            simplify(main)
-        add_rules(main)
-        for op in walk(main):
-            if op.name == "sdy.all_reduce":
-                op.attributes[WRITTEN] = _ir.UnitAttr.get()
+            simplify(body)
         asked = tuple(SHARDING in a for a in _argument_attributes(main))
         restore_single = (lambda: None) if guarded else _leave_out_single(main, sizes)
         run(module, _PROPAGATE, guarded=guarded)
-        dropped = _drop(main, sizes)
-        mark_reshards(main)
+        body = walk(main)
+        dropped = _drop(main, body, sizes)
+        _mark(body, "sdy.reshard")
         run(module, _RESHARD, guarded=guarded)
-        if not guarded:
-            gather_cheap_operands(main, argument_shardings(main), sizes)
+        body = walk(main)
         # Shardy removes the rules after use.
-        add_rules(main)
+        add_rules(body)
+        if not guarded:
+            gather_cheap_operands(body, main.regions[0].blocks[0].arguments, argument_shardings(main), sizes)
         restore_single()
     return PartitionedFunction(main, asked, dropped)
 
@@ -120,6 +121,13 @@ def run(module: Any, passes: tuple[str, ...], *, guarded: bool) -> None:
         run_passes(module, passes, verify=guarded)
     except REFUSALS as error:
         raise UnsupportedError(f"Shardy refuses the module: {str(error)[:300]}") from error
+
+
+def _mark(body: list[Any], name: str) -> None:
+    """Marks the ops of a name that the program contains, to distinguish them from the ops that Shardy inserts."""
+    for op in body:
+        if op.name == name:
+            op.attributes[WRITTEN] = _ir.UnitAttr.get()
 
 
 def _check_meshes(module: Any, sizes: Mapping[str, int]) -> None:
@@ -175,7 +183,7 @@ def _result_attributes(main: Any) -> list[Any]:
 # --- dropped axes ----------------------------------------------------------------------------------------------------
 
 
-def _drop(main: Any, sizes: Mapping[str, int]) -> tuple[Dropped, ...]:
+def _drop(main: Any, body: list[Any], sizes: Mapping[str, int]) -> tuple[Dropped, ...]:
     """Drops sub-axes and axes that do not divide a dim, everywhere, to the nearest sharding that divides."""
     dropped: list[Dropped] = []
 
@@ -200,31 +208,32 @@ def _drop(main: Any, sizes: Mapping[str, int]) -> tuple[Dropped, ...]:
     ):
         _change_ends(main, name, lambda i, a, types=types, what=what: nearest(a, types[i], f"{what} {i}", ""))
     kept: set[Any] = set()
-    for op in walk(main):
-        if op.name == "sdy.manual_computation":
+    for op in body:
+        op_name = op.name
+        if op_name == "sdy.manual_computation":
             # Its free axes, too, may split a dim that they do not divide.
             for name, values in (("in_shardings", op.operands), ("out_shardings", op.results)):
                 pairs = zip(_sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings, values, strict=True)
                 new = [nearest(s, v.type, "shard_map", op.location) for s, v in pairs]
                 op.attributes[name] = _sdy.TensorShardingPerValueAttr.get(new)
             continue
-        name = OWN.get(op.name, SHARDING)
-        # JAX annotates an op on one device even without results.
-        if name not in op.attributes or not op.results:
+        name, attributes = OWN.get(op_name, SHARDING), op.attributes
+        if name not in attributes:
             continue
-        key = op.attributes[name], *[r.type for r in op.results]
-        if key in kept:
+        key = attributes[name], *[r.type for r in op.results]
+        # JAX annotates an op on one device even without results.
+        if key in kept or len(key) == 1:
             continue
         written = shardings.per_value(op)
         assert written is not None
         pairs = zip(written, op.results, strict=True)
-        new = [nearest(s, r.type, op.name, op.location) for s, r in pairs]
+        new = [nearest(s, r.type, op_name, op.location) for s, r in pairs]
         if new == written:
             kept.add(key)
-        elif op.name in OWN:
-            op.attributes[name] = new[0]
+        elif op_name in OWN:
+            attributes[name] = new[0]
         else:
-            op.attributes[name] = _sdy.TensorShardingPerValueAttr.get(new)
+            attributes[name] = _sdy.TensorShardingPerValueAttr.get(new)
     return tuple(dropped)
 
 

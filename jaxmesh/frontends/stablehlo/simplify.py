@@ -5,23 +5,22 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from jaxlib.mlir import ir
 
 from jaxmesh.frontends.stablehlo.call import enum_of
-from jaxmesh.frontends.stablehlo.inline import walk
 from jaxmesh.frontends.stablehlo.reductions import constant_of
 from jaxmesh.frontends.stablehlo.shardings import OWN, requested
 
 _ir: Any = ir
 
 
-def simplify(main: Any) -> None:
-    """Rewrites the ops of a function."""
-    for op in walk(main):
+def simplify(body: Sequence[Any]) -> None:
+    """Rewrites ops of a function."""
+    for op in body:
         if op.name == "stablehlo.broadcast_in_dim":
             _reshape_broadcast(op)
         elif op.name == "stablehlo.dynamic_slice":
