@@ -16,7 +16,7 @@ from typing import Any, Literal
 from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Arity, Attribute, Call, Meaning, OpDef, Trait, Write, arity
 from jaxmesh.dialects.ttnn.forms import TILES, Forms, Occurrence, Rule
-from jaxmesh.errors import MissingRuleError
+from jaxmesh.errors import MissingRuleError, VerifyError
 
 NEEDED: Any = inspect.Parameter.empty
 Source = Literal[
@@ -83,14 +83,21 @@ SPELLINGS: Mapping[str, Mapping[str, str]] = {
 def spell(enum: str, value: str) -> str:
     """Returns the API's name of a value of the dialect's enum.
 
+    Raises:
+      VerifyError: the enum has no such value; another text would be code of the printed program.
+
     >>> spell("ttnn.ReduceType", "sum"), spell("ScatterReduction", "max")
     ('Sum', 'amax')
     """
-    name = enum.replace("::", ".").rsplit(".", 1)[-1]
-    return SPELLINGS.get(name, {}).get(value, value)
+    if not enum:
+        return value
+    names = SPELLINGS[enum.replace("::", ".").rsplit(".", 1)[-1]]
+    if value not in names and value not in names.values():
+        raise VerifyError(f"{enum} has the values {', '.join(names)}, got {value!r:.100}; correct the attribute.")
+    return names.get(value, value)
 
 
-_FIELD = re.compile(r"(\w+) = (?:#ttnn\.core_coord<([^<>]*)>|(\w+))")
+_FIELD = re.compile(r"(\w+) = (?:#ttnn\.core_coord<([0-9, ]+)>|(\w+))", re.ASCII)
 
 
 def parse_config(text: str) -> dict[str, int | bool | str | tuple[int, ...]]:

@@ -144,7 +144,7 @@ def value(attribute_value: Any) -> str:
 
 def _pairs(numbers: Sequence[int]) -> str:
     pairs = zip(numbers[::2], numbers[1::2], strict=True)
-    return f"::ttsl::SmallVector<::ttnn::PadSpecDim>{{{', '.join(f'{{{low}, {high}}}' for low, high in pairs)}}}"
+    return f"::ttsl::SmallVector<::ttnn::PadSpecDim>{{{', '.join(f'{{{_list_of(pair)}}}' for pair in pairs)}}}"
 
 
 FORMS: Mapping[str, Callable[[Any], str]] = {
@@ -157,7 +157,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "vector": _braced_list("::std::vector<int32_t>"),
     "uint32s": lambda value: f"::std::array<uint32_t, {len(value)}>{{{_list_of(value)}}}",
     "pairs": _pairs,
-    "one": lambda value: f"::std::vector<uint32_t>{{{value}}}",
+    "one": lambda value: f"::std::vector<uint32_t>{{{one(value)}}}",
     "memory": lambda value: _memory(str(value)),
 }
 """The spelling of an attribute, by the form of its parameter; `array` and `span` need separate statements."""

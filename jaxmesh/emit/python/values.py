@@ -51,7 +51,7 @@ def shape(sizes: Iterable[int]) -> str:
 
 def listed(numbers: Iterable[int]) -> str:
     """Returns integers: `[2, 1]`."""
-    return f"[{', '.join(map(str, numbers))}]"
+    return f"[{', '.join(map(plain, numbers))}]"
 
 
 def floating(number: float) -> str:
@@ -87,15 +87,15 @@ def attribute(value: Any, form: str) -> str:
         return f"{enum}({', '.join(f'{k}={_configured(v)}' for k, v in parse_config(str(value)).items())})"
     if prefix == "string":
         return _string(name) if (name := spell(enum, str(value))) else "None"
-    return _member(enum, value) if prefix == "enum" else plain(value)
+    return f"{enum}.{spell(enum, str(value))}" if prefix == "enum" else plain(value)
 
 
 _FORMS: Mapping[str, Callable[[Any], str]] = {
     "shape": shape,
-    "coordinate": lambda value: f"ttnn.MeshCoordinate({tuple(map(int, value))})",
+    "coordinate": lambda value: f"ttnn.MeshCoordinate(({plain(value)[1:-1]}))",
     "float": lambda value: floating(float(value)),
     "array": lambda value: array(np.asarray(value)),
-    "one": lambda value: f"[{value}]",
+    "one": lambda value: plain([value]),
     "memory": lambda value: DEVICE_MEMORY.format("INTERLEAVED", parse_memory(str(value)), None),
     "pairs": lambda value: plain(list(zip(value[::2], value[1::2], strict=True))),
 }
@@ -105,14 +105,6 @@ def _configured(value: int | bool | str | tuple[int, ...]) -> str:
     if isinstance(value, tuple):
         return f"ttnn.CoreCoord{value}"
     return f"ttnn.DataType.{value}" if isinstance(value, str) else str(value)
-
-
-def _member(enum: str, value: Any) -> str:
-    """Returns the member of an enum of ttnn that an attribute names."""
-    name = spell(enum, str(value))
-    if not (name.isidentifier() and name.isascii()):
-        raise VerifyError(f"an enum attribute is one word, got {name!r}; correct the attribute.")
-    return f"{enum}.{name}"
 
 
 def _string(text: str) -> str:

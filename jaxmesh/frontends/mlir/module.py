@@ -167,8 +167,11 @@ def _module_mesh(text: str, line: int) -> DeclaredMesh | None:
 
 def check_sizes(sizes: Sequence[int], where: str) -> None:
     """Checks that a mesh can have these sizes."""
-    if not sizes or min(sizes) < 1 or math.prod(sizes) > MAX_DEVICES:
-        raise VerifyError(f"{where} names the mesh {'x'.join(map(str, sizes))}; a mesh has 1 to {MAX_DEVICES} devices.")
+    # A list in a text may hold anything.
+    whole = bool(sizes) and all(type(n) is int for n in sizes)
+    if not whole or min(sizes) < 1 or math.prod(sizes) > MAX_DEVICES:
+        named = "x".join(f"{n!s:.20}" for n in sizes[:9])
+        raise VerifyError(f"{where} names the mesh {named}; a mesh has 1 to {MAX_DEVICES} devices.")
 
 
 def _run_mesh(runs: Sequence[RunLine]) -> DeclaredMesh | None:

@@ -13,11 +13,13 @@ from jaxlib.mlir import ir
 from jaxmesh.errors import ParseError, UnsupportedError
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.mlir.module import Function, boundary_attributes, check_sizes, line_of
+from jaxmesh.frontends.mlir.preprocess import rewrite
 from jaxmesh.frontends.stablehlo import gspmd
 from jaxmesh.frontends.stablehlo.inline import operations, walk
 from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
 from jaxmesh.frontends.stablehlo.shardings import SHARDING, per_value
 from jaxmesh.frontends.stablehlo.shardy import mesh_axes, run
+from jaxmesh.jaxprs.guarded_passes import refusal
 from jaxmesh.jaxprs.source_locations import TextSources
 
 _ir: Any = ir
@@ -31,6 +33,7 @@ _SHARDING = "xla.sdy.sharding"
 _HIDDEN = ("xla.sdy.meshes", _SHARDING, "xla.sdy.sharding_rule")
 _CONSTRAINTS = ("Sharding", "tt.sharding_constraint")
 """Custom calls that annotate a value with a sharding."""
+_SHARDY = re.compile(r"\s*(?:#sdy\.|\{)")
 _STRINGS = ("xla-sdy-round-trip-import-shardy-attrs",)
 """The pass that reads `xla.sdy.meshes`, `xla.sdy.sharding` and `@xla.sdy.FuncResultSharding`."""
 
@@ -168,19 +171,23 @@ def _constrain(module: Any, texts: list[str]) -> None:
 
 def _check_strings(module: Any, function: Function) -> None:
     """Checks that the strings contain attributes; the pass ignores or crashes on any other string."""
+    where: dict[str, tuple[str, Any]] = {}
     for op in (module, *walk(module)):
         dicts = [op.attributes, *(d for end in gspmd.ENDS if end in op.attributes for d in op.attributes[end])]
         for hidden in [dict(entries(r)).get(_FRONTEND) for r in dicts]:
             for name, attribute in entries(hidden or {}):
                 if name in _HIDDEN:
-                    _check_string(name, attribute, f"line {max(line_of(op, function.piece), 1)}: {op.name}")
-
-
-def _check_string(name: str, attribute: Any, where: str) -> None:
-    try:
-        _ir.Attribute.parse(_unquoted(attribute))
-    except (ValueError, _ir.MLIRError):
-        raise ParseError(f"{where}: {name} = {str(attribute)[:200]} is not an attribute of Shardy.") from None
+                    text = _unquoted(attribute)
+                    line = max(line_of(op, function.piece), 1)
+                    rewrite(text, line)
+                    where.setdefault(text, (f"line {line}: {op.name}: {name}", attribute))
+    for text, (place, attribute) in where.items():
+        if not _SHARDY.match(text):
+            raise ParseError(f"{place} = {str(attribute)[:200]} is not an attribute of Shardy.")
+    if where and refusal("", list(where)):
+        text = next((t for t in where if refusal("", [t])), next(iter(where)))
+        place, attribute = where[text]
+        raise ParseError(f"{place} = {str(attribute)[:200]} is not an attribute of Shardy.")
 
 
 def _unquoted(attribute: Any) -> str:
