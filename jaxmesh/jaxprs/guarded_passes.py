@@ -66,8 +66,10 @@ class _Guard:
 
     def _running(self) -> subprocess.Popen[bytes]:
         # A forked process must not share its parent's pipes.
-        if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
-            self._owner, self._errors = os.getpid(), tempfile.TemporaryFile()
+        if self._process is not None and self._owner == os.getpid() and self._process.poll() is not None:
+            self._end()
+        if self._process is None or self._owner != os.getpid():
+            self._owner, self._errors = os.getpid(), tempfile.TemporaryFile()  # noqa: SIM115
             self._process = subprocess.Popen(
                 [sys.executable, "-P", __file__],
                 stdin=subprocess.PIPE,
@@ -79,11 +81,13 @@ class _Guard:
 
     def _end(self) -> str:
         process, errors = self._process, self._errors
-        assert process is not None and errors is not None
+        assert process is not None
+        assert errors is not None
         process.communicate()
-        code = process.returncode
-        errors.seek(0)
-        lines = [line.strip() for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
+        code, self._process = process.returncode, None
+        with errors:
+            errors.seek(0)
+            lines = [line.strip() for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
         ended = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         if code == -signal.SIGKILL:
             return f"it was not done after {SECONDS} seconds"
@@ -94,6 +98,7 @@ class _Guard:
         process, self._process = self._process, None
         if process is not None and self._owner == os.getpid():
             process.communicate()
+            self._errors and self._errors.close()
 
 
 _guard = _Guard()

@@ -52,7 +52,7 @@ _tree: Any = jax.tree
 
 def decode_function(file: Source, function: Function, *, promotes: bool = False) -> Text | StablehloText:
     """Reads the signature and the body of a function, of TTIR, TTNN or StableHLO; for `promotes` see `decode`."""
-    return read_function(function) if is_stablehlo(function) else decode(function, file.functions, promotes=promotes)
+    return read_function(function) if is_stablehlo(function) else decode(function, file.named, promotes=promotes)
 
 
 def import_program(

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.dialects.ttnn.layouts import element_type
-from jaxmesh.emit.mlir.spelling import Spelling, string
+from jaxmesh.emit.mlir.spelling import Spelling
 from jaxmesh.errors import JaxmeshError, UnsupportedError, VerifyError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
 
@@ -166,7 +167,7 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "i32a": lambda value: array("i32", value),
     "bool": _bool,
     "bools": _bools,
-    "string": lambda value: string(str(value)),
+    "string": lambda value: mlir_string(str(value)),
     "shape": lambda value: f"#ttnn.shape<{by(value)}>",
     "any": lambda value: _integers_or_one("i32", value),
     "type": _type,

@@ -9,8 +9,9 @@ from typing import Any, cast
 import numpy as np
 
 from jaxmesh.dialects.program import Type
+from jaxmesh.dialects.quoting import python_string
 from jaxmesh.dialects.ttnn.layouts import buffer_type, spread
-from jaxmesh.dialects.ttnn.op import parse_config, parse_memory, spell
+from jaxmesh.dialects.ttnn.op import inside_folder, parse_config, parse_memory, spell
 from jaxmesh.errors import VerifyError
 
 DEVICE_MEMORY = "ttnn.MemoryConfig(ttnn.TensorMemoryLayout.{}, ttnn.BufferType.{}, {})"
@@ -86,7 +87,7 @@ def attribute(value: Any, form: str) -> str:
     if prefix == "config":
         return f"{enum}({', '.join(f'{k}={_configured(v)}' for k, v in parse_config(str(value)).items())})"
     if prefix == "string":
-        return _string(name) if (name := spell(enum, str(value))) else "None"
+        return python_string(name) if (name := spell(enum, str(value))) else "None"
     return f"{enum}.{spell(enum, str(value))}" if prefix == "enum" else plain(value)
 
 
@@ -94,6 +95,7 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "shape": shape,
     "coordinate": lambda value: f"ttnn.MeshCoordinate(({plain(value)[1:-1]}))",
     "float": lambda value: floating(float(value)),
+    "path": lambda value: python_string(inside_folder(str(value))),
     "array": lambda value: array(np.asarray(value)),
     "one": lambda value: plain([value]),
     "memory": lambda value: DEVICE_MEMORY.format("INTERLEAVED", parse_memory(str(value)), None),
@@ -107,15 +109,6 @@ def _configured(value: int | bool | str | tuple[int, ...]) -> str:
     return f"ttnn.DataType.{value}" if isinstance(value, str) else str(value)
 
 
-def _string(text: str) -> str:
-    """Returns a string in double quotes, as EmitPy prints it.
-
-    >>> print(_string("zeros"), _string('a"b'))
-    "zeros" "a\\"b"
-    """
-    return '"' + text.encode("unicode_escape").decode("ascii").replace('"', '\\"') + '"'
-
-
 def plain(value: Any) -> str:
     """Returns a number, truth value, string, None, or a list of them."""
     if isinstance(value, np.ndarray):
@@ -127,7 +120,7 @@ def plain(value: Any) -> str:
     if isinstance(value, float):
         return floating(value)
     if isinstance(value, str):
-        return _string(value)
+        return python_string(value)
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(map(plain, cast('tuple[Any, ...]', value)))}]"
     raise VerifyError(

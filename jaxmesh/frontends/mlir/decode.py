@@ -25,6 +25,7 @@ from jaxmesh.frontends.mlir.locations import of_argument, resolve
 from jaxmesh.frontends.mlir.module import (
     BoundaryAttributes,
     Function,
+    Named,
     boundary_attributes,
     check_sizes,
     line_of,
@@ -64,12 +65,12 @@ def _at(line: int, op: str) -> Generator[None]:
         raise add_location(line, op, error) from None
 
 
-def decode(function: Function, functions: Sequence[Function], *, promotes: bool = False) -> Text:
-    """Decodes a function and all that it calls.
+def decode(function: Function, functions: Named, *, promotes: bool = False) -> Text:
+    """Decodes a function and all that it calls of the file's functions.
 
     With `promotes`, composites become the ops of TTNN that have their names.
     """
-    decoder = _Decoder(functions)
+    decoder = _Decoder(functions, quantizes=function.piece.rewritten.quantizes)
     decoder.promotes = promotes
     decoded = decoder.function(function)
     with _at(function.line, f"@{function.name}"):
@@ -95,10 +96,8 @@ def decode(function: Function, functions: Sequence[Function], *, promotes: bool 
 
 
 class _Decoder:
-    def __init__(self, functions: Sequence[Function]) -> None:
-        self._named: dict[tuple[int, str], list[Function]] = {}
-        for f in functions:
-            self._named.setdefault((id(f.piece), f.name), []).append(f)
+    def __init__(self, functions: Named, *, quantizes: bool) -> None:
+        self._named = functions
         self.types = Types(self._note, narrows=True)
         self.promotes = False
         self.needs: str | None = None
@@ -115,7 +114,7 @@ class _Decoder:
         self._open: list[Function] = []
         self._values: dict[int, Values] = {}
         self._unblank: dict[tuple[str, int], tuple[Mapping[str, Any], Collection[str], Any]] = {}
-        self._quantizes = any("!quant." in text for text in {f.piece.rewritten.text for f in functions})
+        self._quantizes = quantizes
 
     def _note(self, text: str) -> None:
         self.notes.append(f"line {self._line}: {text}")

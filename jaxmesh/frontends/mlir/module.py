@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,23 +56,31 @@ class DeclaredMesh:
     where: str
 
 
+Named = Mapping[tuple[int, str], Sequence[Function]]
+"""The functions of a file, by the identity of their piece and their name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A parsed file."""
 
     functions: tuple[Function, ...]
+    named: Named
     run_lines: tuple[RunLine, ...]
     text: str
 
 
 def load_text(text: str) -> Source:
     """Parses text."""
-    functions = (
+    functions = tuple(
         _function(op, piece)
         for piece in parse(text)
         for op in outermost(piece.module.operation, lambda op: op.name == "func.func")
     )
-    return Source(tuple(functions), tuple(run_lines(text)), text)
+    named: dict[tuple[int, str], list[Function]] = {}
+    for f in functions:
+        named.setdefault((id(f.piece), f.name), []).append(f)
+    return Source(functions, named, tuple(run_lines(text)), text)
 
 
 def outermost(root: Any, wanted: Callable[[Any], bool]) -> list[Any]:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,13 @@ class Piece:
       module: parsed by MLIR.
       offset: the line of the file where it begins, less one.
       rewritten: the text that was parsed, and what was taken out of it.
+      dialects: for each nested module that was asked for, True if it is of StableHLO.
     """
 
     module: Any
     offset: int
     rewritten: Rewritten
+    dialects: dict[Any, bool] = field(default_factory=dict[Any, bool])
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any
 from jax.sharding import AbstractMesh
 from jaxlib.mlir import ir
 
+from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo.inline import operations, walk
 from jaxmesh.frontends.stablehlo.shardings import SHARDING
@@ -69,7 +70,7 @@ def to_shardy(module: Any, mesh: AbstractMesh) -> None:
     if not written_shardings(module):
         return
     with module.context, _ir.Location.unknown(module.context):
-        axes = ", ".join(f'"{a}"={n}' for a, n in mesh.shape.items())
+        axes = ", ".join(f"{mlir_string(a)}={n}" for a, n in mesh.shape.items())
         block = module.regions[0].blocks[0]
         declared = _ir.Module.parse(f"sdy.mesh @{_MESH} = <[{axes}]>").body.operations[0].operation
         declared.clone(_ir.InsertionPoint.at_block_begin(block))
@@ -133,5 +134,5 @@ def _sharding(text: str, rank: int, mesh: AbstractMesh) -> Any:
     if len(spec) > rank:
         raise UnsupportedError(f"mhlo.sharding = {text[:100]!r} splits {len(spec)} dims of a value with {rank} dims.")
     axes_of_dims = [(e,) if isinstance(e, str) else tuple(e or ()) for e in (*spec, *[None] * (rank - len(spec)))]
-    dims = ", ".join("{" + ", ".join(f'"{a}"' for a in dim_axes) + "}" for dim_axes in axes_of_dims)
+    dims = ", ".join("{" + ", ".join(mlir_string(a) for a in dim_axes) + "}" for dim_axes in axes_of_dims)
     return _ir.Attribute.parse(f"#sdy.sharding<@{_MESH}, [{dims}]>")

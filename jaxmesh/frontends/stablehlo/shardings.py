@@ -10,6 +10,8 @@ from jax.sharding import PartitionSpec
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from jaxmesh.dialects.quoting import mlir_string
+
 Sharding = tuple[tuple[str, ...], ...]
 """The mesh axes that split each tensor dim, the most significant first."""
 
@@ -108,7 +110,7 @@ def read_nearest(
 
 def written(attribute: Any, sharding: Sharding) -> Any:
     """Returns a `#sdy.sharding` over the mesh of another attribute."""
-    dims = ", ".join("{" + ", ".join(f'"{a}"' for a in dim_axes) + "}" for dim_axes in sharding)
+    dims = ", ".join("{" + ", ".join(mlir_string(a) for a in dim_axes) + "}" for dim_axes in sharding)
     mesh = str(_sdy.TensorShardingAttr(attribute).mesh_or_ref)
     return _ir.Attribute.parse(f"#sdy.sharding<{mesh}, [{dims}]>", attribute.context)
 

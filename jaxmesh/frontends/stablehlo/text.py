@@ -10,6 +10,7 @@ from typing import Any
 from jax.sharding import AbstractMesh
 from jaxlib.mlir import ir
 
+from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import ParseError, UnsupportedError
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.mlir.module import Function, boundary_attributes, check_sizes, line_of
@@ -21,6 +22,7 @@ from jaxmesh.frontends.stablehlo.shardings import SHARDING, per_value
 from jaxmesh.frontends.stablehlo.shardy import mesh_axes, run
 from jaxmesh.jaxprs.guarded_passes import refusal
 from jaxmesh.jaxprs.source_locations import TextSources
+from jaxmesh.sharding.mesh import check_axis_names
 
 _ir: Any = ir
 _DIALECTS = re.compile(r"\b(?:stablehlo|chlo|sdy|mhlo|arith)\.\w")
@@ -68,8 +70,14 @@ class StablehloText:
 
 def is_stablehlo(function: Function) -> bool:
     """Returns True if a function's module contains ops of StableHLO or Shardy, and none of TTIR or TTNN."""
-    if not _DIALECTS.search(function.piece.rewritten.text):
-        return False
+    module, known = _module_of(function), function.piece.dialects
+    if module not in known:
+        text = function.piece.rewritten.text
+        known[module] = _DIALECTS.search(text) is not None and _has_own_ops(module)
+    return known[module]
+
+
+def _has_own_ops(module: Any) -> bool:
     op_name = ""
 
     def visit(operation: Any) -> Any:
@@ -80,7 +88,7 @@ def is_stablehlo(function: Function) -> bool:
         op_name = name
         return _ir.WalkResult.ADVANCE if name == _SHARED else _ir.WalkResult.INTERRUPT
 
-    _module_of(function).walk(visit, _ir.WalkOrder.PRE_ORDER)
+    module.walk(visit, _ir.WalkOrder.PRE_ORDER)
     return op_name.startswith((*_OWN, _SHARED))
 
 
@@ -95,6 +103,7 @@ def read_function(function: Function) -> StablehloText:
     axes, where = None, ""
     for op in operations(module):
         axes_found = mesh_axes(op) if op.name == "sdy.mesh" else {}
+        check_axis_names(axes_found)
         if axes_found and (axes is None or math.prod(axes_found.values()) > math.prod(axes.values())):
             axes, where = axes_found, f"line {max(line_of(op, function.piece), 1)}: sdy.mesh"
             check_sizes(tuple(axes.values()), where)
@@ -154,9 +163,10 @@ def _take_constraints(module: Any) -> list[str]:
 def _constrain(module: Any, texts: list[str]) -> None:
     """Replaces calls that request a sharding by Shardy's constraints."""
     axes = [a for op in walk(module) if op.name == "sdy.mesh" for a in mesh_axes(op)]
+    quoted = dict(enumerate(map(mlir_string, axes)))
     for op, text in zip(_constraints(module), texts, strict=True):
         # tt-xla numbers axes without a known name.
-        named = re.sub(r'"mesh_idx_(\d+)"', lambda m: f'"{axes[int(m[1])]}"' if int(m[1]) < len(axes) else m[0], text)
+        named = re.sub(r'"mesh_idx_(\d{1,9})"', lambda m: quoted.get(int(m[1]), m[0]), text)
         if named:
             op.attributes[SHARDING] = _ir.Attribute.parse(named)
         requested = per_value(op)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Mutates texts of strangers and reads them in processes that may die.
 
 `python -m tests.generators.faults.mutated_texts --seconds 3600 --seed 1 [--folder FOUND]` mutates the texts of
@@ -23,7 +24,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests import FILECHECK
 
@@ -106,7 +107,9 @@ def _change(draw: random.Random, text: str, texts: Sequence[str]) -> str:
     start = draw.randrange(len(text) + 1)
     end = min(len(text), start + draw.choice((0, 1, 2, 5, 20, 200)))
     part = text[start:end]
-    match draw.choice(("token", "token", "number", "number", "number", "word", "truncate", "repeat", "splice", "deep", "code")):
+    match draw.choice(
+        ("token", "token", "number", "number", "number", "word", "truncate", "repeat", "splice", "deep", "code")
+    ):
         case "token":
             return text[:start] + draw.choice(TOKENS) + text[draw.choice((start, end)) :]
         case "number":
@@ -149,9 +152,9 @@ class Reader:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
