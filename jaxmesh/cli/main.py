@@ -14,6 +14,7 @@ from jaxmesh.cli import diagnose, estimate, explain, library_env, lit, opt, proc
 from jaxmesh.cli.demo import command as demo
 from jaxmesh.cli.options import SYSTEM_ERRORS
 from jaxmesh.cli.pipelines import as_written_here
+from jaxmesh.errors import printable
 from jaxmesh.runtime.progress import VARIABLE
 
 PASSED, FAILED, USAGE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
@@ -71,7 +72,7 @@ def _version() -> str:
 
 def _complain(error: Exception) -> int:
     text = str(error) or type(error).__name__
-    print(f"jaxmesh: error: {' '.join(text.split())}", file=sys.stderr)
+    print(f"jaxmesh: error: {' '.join(printable(text).split())}", file=sys.stderr)
     return USAGE
 
 

@@ -63,8 +63,7 @@ def mlir_text(
       constant_limit: the largest constant that its op spells, in elements; others are resources after the module.
       resources: True to write the elements of resources; else only their names.
 
-    >>> from jaxmesh.dialects.quoting import mlir_string
-from jaxmesh.dialects.program import Port, Program, Type
+    >>> from jaxmesh.dialects.program import Port, Program, Type
     >>> import numpy as np
     >>> program = Program("f", {"x": 2}, [Type((4,), np.dtype("float32"))], [Port(0, True)], [], [Port(0, True)])
     >>> print(mlir_text(program), end="")
