@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -251,7 +251,7 @@ def check_folder(folder: Path) -> None:
         return
     except (OSError, ValueError, RecursionError) as error:
         raise MissingFileError(f"{str(folder / MANIFEST)!r} cannot be read ({error}); {_AGAIN}.") from None
-    fields: Any = listed if isinstance(listed, dict) else {}
+    fields = cast("dict[str, Any]", listed) if isinstance(listed, dict) else {}
     if fields.get("version") != _VERSION or not isinstance(fields.get("files"), dict):
         raise MissingFileError(f"{str(folder / MANIFEST)!r} is not a manifest of version {_VERSION}; {_AGAIN}.")
     for name, entry in fields["files"].items():

@@ -98,7 +98,8 @@ class _Guard:
         process, self._process = self._process, None
         if process is not None and self._owner == os.getpid():
             process.communicate()
-            self._errors and self._errors.close()
+            if self._errors is not None:
+                self._errors.close()
 
 
 _guard = _Guard()

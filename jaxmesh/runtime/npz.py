@@ -75,7 +75,7 @@ class Arrays:
             data = bytearray(file.read(size + 1)) if size <= info.file_size else bytearray()
         if len(data) != size or any(n < 0 for n in shape):
             raise ValueError(f"{name} is {dtype}{list(shape)}, and the file has another number of bytes")
-        array = np.frombuffer(data, dtype) if size else np.zeros(math.prod(shape), dtype)
+        array: Any = np.frombuffer(data, dtype) if size else np.zeros(math.prod(shape), dtype)
         return array.reshape(shape, order="F" if fortran else "C")
 
 

@@ -121,7 +121,7 @@ def test_a_changed_file_is_named(tmp_path: Path) -> None:
         json.dumps({**whole, "files": {"../x": [1, ""]}}),
     ):
         manifest.write_text(wrong)
-        with pytest.raises(jm.errors.MissingFileError, match=r"manifest.json"):
+        with pytest.raises(jm.errors.MissingFileError, match=r"manifest\.json"):
             run_folder(tmp_path / "f")
     manifest.unlink()
     assert run_folder(tmp_path / "f", ["--check"]) == 0
@@ -188,7 +188,7 @@ def test_no_file_of_arrays_does_harm(name: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     compression, data = HARMFUL[name]
     struct: Any = jnp.zeros(3)
-    with pytest.raises(jm.errors.MissingFileError, match="is not an [.]npz file"):
+    with pytest.raises(jm.errors.MissingFileError, match=r"is not an \.npz file"):
         read_inputs(npz(tmp_path / "a.npz", compression, arg0=data), [struct])
     with pytest.raises(jm.errors.RecordingError, match="is not a recording"):
         jm.Recording.load(npz(tmp_path / "b.npz", compression, recording=data))
