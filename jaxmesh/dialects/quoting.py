@@ -1,7 +1,7 @@
-"""One quoting function for each language in which a program is printed.
+"""Quotes strings for MLIR, Python and C++, the languages of printed programs.
 
-Every string that is not written in this package goes through one of them: attributes, symbols, names of arguments,
-source locations, paths, mesh axes. HTML and SVG have `jaxmesh.drawing.text_layout.escape`.
+Printers quote attributes, symbols, argument names, source locations, paths and mesh axes by these functions, because a
+text of a stranger may contain any string. HTML and SVG have `jaxmesh.drawing.text_layout.escape`.
 """
 
 from __future__ import annotations

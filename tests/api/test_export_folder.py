@@ -394,6 +394,7 @@ def test_a_spoilt_file_is_an_error_and_no_difference(
 @pytest.mark.slow
 def test_a_process_ends_with_the_code_of_an_error(tmp_path: Path) -> None:
     export(tmp_path / "a", products_case())
+    change_by_hand(tmp_path / "a")
     (tmp_path / "a" / "tensors" / "expected0.npy").write_bytes(b"")
     code = "import sys; from jaxmesh.cli.run_folder import run_folder; sys.exit(run_folder(sys.argv[1], ['--check']))"
     env = os.environ | {"PYTHONPATH": str(ROOT)}
