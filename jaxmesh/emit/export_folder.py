@@ -257,7 +257,7 @@ def check_folder(folder: Path) -> None:
     for name, entry in fields["files"].items():
         path, inside = folder / name, PurePosixPath(name)
         if inside.is_absolute() or ".." in inside.parts or path.is_symlink() or not path.is_file():
-            raise MissingFileError(f"{str(folder)!r} has no file {name!r}, which its {MANIFEST} lists; {_AGAIN}.")
+            raise MissingFileError(f"{str(folder)!r} lacks the file {name!r} of its {MANIFEST}; {_AGAIN}.")
         if [path.stat().st_size, _checksum(path)] != entry:
             raise MissingFileError(
                 f"{str(path)!r} is not the file that {MANIFEST} lists: the export was interrupted, or the file was "

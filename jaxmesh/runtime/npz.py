@@ -81,7 +81,7 @@ class Arrays:
 
 @contextlib.contextmanager
 def open_arrays(path: Path, unpacked: int | None = None) -> Generator[Arrays]:
-    """Opens an `.npz` file; its arrays have at most `unpacked` bytes, by default those of the file."""
+    """Opens an `.npz` file; the arrays have at most `unpacked` bytes, by default the size of the file."""
     with zipfile.ZipFile(path) as archive:
         yield Arrays(archive, max(path.stat().st_size, unpacked or 0))
 

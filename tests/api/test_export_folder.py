@@ -427,6 +427,7 @@ def test_element_types_as_they_are_stored(
     given = np.zeros(x.shape, x.dtype)
     wanted = np.zeros((2, *y.shape) if program.results[0].presharded else y.shape, y.dtype)
     export(tmp_path / "a", (program, [given], [wanted]), exact=True)
+    change_by_hand(tmp_path / "a")
     assert outcome(tmp_path / "a", capsys, "--check")[0] == 0
     path = tmp_path / "a" / "tensors" / f"{name}.npy"
     np.save(path, np.load(path).astype(other))

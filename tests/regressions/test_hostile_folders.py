@@ -110,7 +110,7 @@ def test_a_changed_file_is_named(tmp_path: Path) -> None:
         with pytest.raises(jm.errors.MissingFileError, match=re.escape(f"{str(path)!r} is not the file")):
             run_folder(tmp_path / "f")
         path.unlink()
-        with pytest.raises(jm.errors.MissingFileError, match=re.escape(f"no file {name!r}")):
+        with pytest.raises(jm.errors.MissingFileError, match=re.escape(f"lacks the file {name!r}")):
             export_folder.check_folder(tmp_path / "f")
         path.write_bytes(data)
     for wrong in (

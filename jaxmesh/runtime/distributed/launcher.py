@@ -52,7 +52,7 @@ def initialize_processes(
 
     This is `jax.distributed.initialize` with emulated devices and with time limits: a killed process ends the
     others within `death_timeout`, and an uncaught exception ends its process at once, where JAX would deadlock at the
-    exit. JAX's service has no secret: whoever reaches the port of process 0 can join and end the job. It listens on
+    exit. JAX's service asks for no password: a program that reaches the port of process 0 can join and end the job. It listens on
     loopback alone if `coordinator_address` is there; otherwise use a trusted network. Call this before anything runs on
     JAX. A process that `run_processes` or `jaxmesh processes` started needs no argument.
 
@@ -110,7 +110,7 @@ def initialize_processes(
         address,
         count,
         number,
-        # JAX listens on all interfaces, and its service has no secret.
+        # JAX listens on all interfaces, without a password.
         coordinator_bind_address=address if _is_loopback(address) else None,
         initialization_timeout=int(connect_timeout),
         heartbeat_timeout_seconds=int(death_timeout),
