@@ -161,7 +161,7 @@ def _limit_memory(size: int) -> None:
 
 
 def _first_error(request: dict[str, Any], data: bytes) -> list[str]:
-    """Serves a request; returns the location and the message of the first error, or an empty list."""
+    """Runs a request; returns the location and the message of the first error, or an empty list."""
     # A separate context for each request: a context keeps its constants.
     with _new_context() as context, _ir.Location.unknown():
         try:

@@ -52,9 +52,9 @@ def initialize_processes(
 
     This is `jax.distributed.initialize` with emulated devices and with time limits: a killed process ends the
     others within `death_timeout`, and an uncaught exception ends its process at once, where JAX would deadlock at the
-    exit. JAX's service asks for no password: a program that reaches the port of process 0 can join and end the job. It listens on
-    loopback alone if `coordinator_address` is there; otherwise use a trusted network. Call this before anything runs on
-    JAX. A process that `run_processes` or `jaxmesh processes` started needs no argument.
+    exit. JAX's service asks for no password: a program that reaches the port of process 0 can join and end the job. It
+    listens on loopback alone if `coordinator_address` is there; otherwise use a trusted network. Call this before
+    anything runs on JAX. A process that `run_processes` or `jaxmesh processes` started needs no argument.
 
     Args:
       coordinator_address: `"host:port"` of process 0; the same in every process.
