@@ -75,7 +75,7 @@ class Spelling:
 
     def elements(self, array: np.ndarray[Any, Any]) -> str:
         """Returns a constant: `dense<...> : tensor<...>`."""
-        # One element stands for equal ones, of which there may be more than memory holds.
+        # One element stands for equal elements, which may need more memory than the machine has.
         few = array[(slice(0, 1),) * array.ndim].reshape(()) if array.size and is_uniform(array) else array
         elements = _little_endian(self.as_stored(few))
         return f"dense<{self._inside(elements)}> : {self.tensor(array.shape, array.dtype)}"
