@@ -34,10 +34,31 @@ of it.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
-class JaxmeshError(Exception):
+
+def printable(text: str) -> str:
+    """Replaces control characters and characters that change the direction of text by escapes.
+
+    A name of a text that is printed to a terminal could otherwise control it.
+
+    >>> printable("a\\x1b[31m")
+    'a\\\\x1b[31m'
+    """
+    return _CONTROL.sub(lambda m: m[0].encode("unicode_escape").decode("ascii"), text)
+
+
+class _Printable(Exception):
+    """An exception whose message does not control a terminal."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*(printable(a) if isinstance(a, str) else a for a in args))
+
+
+class JaxmeshError(_Printable):
     """Base of every error that jaxmesh raises for a user's mistake."""
 
 
@@ -146,23 +167,27 @@ class UpstreamError(JaxmeshError, RuntimeError):
     """Tenstorrent's compiler cannot be asked: it is missing, does not start, crashed, or took too long."""
 
 
-class UntestedJaxWarning(UserWarning):
+class _Warning(_Printable, UserWarning):
+    """Base of the warnings."""
+
+
+class UntestedJaxWarning(_Warning):
     """jaxmesh was imported with a JAX that is newer than those it is tested with."""
 
 
-class AssumptionWarning(UserWarning):
+class AssumptionWarning(_Warning):
     """A presharded argument is assumed equal on several devices, because the file does not name its mesh axes."""
 
 
-class ShardShapeWarning(UserWarning):
+class ShardShapeWarning(_Warning):
     """A file's `shard_shape` disagrees with its `shard_dims` and mesh; it is not used, so the import continues."""
 
 
-class DeviationWarning(UserWarning):
+class DeviationWarning(_Warning):
     """An operation of a file is not in the form that upstream defines; it is read as in earlier versions."""
 
 
-class ShardingWarning(UserWarning):
+class ShardingWarning(_Warning):
     """Something that was asked for about shardings is not kept, or costs more than it may seem."""
 
 
@@ -190,9 +215,9 @@ class MemoryKindWarning(ShardingWarning):
     """A kind of memory, a layout or work on the host is asked for, which TTIR has no attribute for."""
 
 
-class UnrolledLoopWarning(UserWarning):
+class UnrolledLoopWarning(_Warning):
     """A loop makes so many operations in a text that it is long to read, to compile and to load."""
 
 
-class BlockFloatWarning(UserWarning):
+class BlockFloatWarning(_Warning):
     """A file's block-float tensors are stored as bfloat16, which represents each of their values exactly."""

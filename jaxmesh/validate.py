@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 import os
-from collections.abc import Hashable, Sequence
+import secrets
+import shutil
+from collections.abc import Generator, Hashable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -129,3 +132,31 @@ def check_size(shape: Sequence[int], dtype: Any, what: str) -> None:
         raise VerifyError(
             f"{what} has the shape {list(shape)} of {dtype}, {size} bytes; a tensor has at most {MOST_BYTES} bytes."
         )
+
+
+@contextlib.contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Generator[IO[bytes]]:
+    """Opens a new file, which replaces `path` when the block ends; a failure or a kill leaves the old file."""
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        # A device or a pipe is written in place.
+        with target.open("wb") as file:
+            yield file
+        return
+    aside = target.with_name(f".jaxmesh-{secrets.token_hex(6)}")
+    try:
+        with aside.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if target.exists():
+            shutil.copymode(target, aside)
+        os.replace(aside, target)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def write_whole(path: str | os.PathLike[str], text: str) -> None:
+    """Writes a text file in UTF-8 by `whole_file`."""
+    with whole_file(path) as file:
+        file.write(text.encode())

@@ -83,7 +83,7 @@ class Library:
         """
         problem = f"the Python for {self.name} is {str(python)!r} ({why}), but"
         try:
-            done = _start([python, "-c", self.question])
+            done = _start([python, "-I", "-c", self.question])
         except (OSError, subprocess.TimeoutExpired) as error:
             raise self.error(f"{problem} it cannot be started: {error}; {self.get}.") from None
         try:
@@ -125,9 +125,20 @@ class Library:
                 raise self.error(
                     f"an environment is made in a new folder, but {str(folder)!r} has files; name another."
                 )
-            self._run([str(self.base_python(python)), "-m", "venv", str(folder)], "the environment cannot be made")
+            self._run(
+                [str(self.base_python(python)), "-I", "-m", "venv", str(folder)], "the environment cannot be made"
+            )
         self._run(
-            [str(own), "-m", "pip", "install", "-q", "--disable-pip-version-check", f"{self.requirement}=={version}"],
+            [
+                str(own),
+                "-I",
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--disable-pip-version-check",
+                f"{self.requirement}=={version}",
+            ],
             f"pip cannot install {self.requirement} {version} for the Python in {str(folder)!r}",
         )
         return own
@@ -150,7 +161,7 @@ class Library:
     def _fits(self, python: Path) -> bool:
         """Returns True for a Python of a supported version; pyenv's links start the selected version, if any."""
         try:
-            done = _start([python, "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])"])
+            done = _start([python, "-I", "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])"])
         except (OSError, subprocess.TimeoutExpired):
             return False
         return done.stdout.strip() in self.pythons

@@ -13,6 +13,8 @@ from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import compile_text
 from jaxmesh.cli.options import add_command, check_out, seed_of
 from jaxmesh.drawing.html import page
+from jaxmesh.errors import printable
+from jaxmesh.validate import write_whole
 
 DIAGNOSE = """\
 Runs what Tenstorrent's compiler printed, TTIR and TTNN, on emulated devices, and the program with global shapes
@@ -51,11 +53,11 @@ def diagnose(arguments: argparse.Namespace) -> int:
     compiler = functools.partial(compile_text, cluster=arguments.cluster) if arguments.source.is_file() else None
     found: Diagnosis = find(arguments.source, seed=arguments.seed, compiler=compiler)
     if arguments.out is not None:
-        arguments.out.write_text(page("jaxmesh diagnose", found.to_html()), encoding="utf-8")
+        write_whole(arguments.out, page("jaxmesh diagnose", found.to_html()))
     small = minimize(found, compiler=compiler, seed=arguments.seed) if arguments.minimize and found.culprit else None
     if arguments.json:
         more = {} if small is None else {"minimized": small.to_dict()}
         print(json.dumps({**found.to_dict(), **more}, indent=1), flush=True)
     else:
-        print(found if small is None else f"{found}\n\n{small}", flush=True)
+        print(printable(str(found) if small is None else f"{found}\n\n{small}"), flush=True)
     return found.exit_code

@@ -12,7 +12,9 @@ from jaxmesh.analysis.machines import MACHINES, one_of
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, check_out, common_options
 from jaxmesh.drawing.html import page
+from jaxmesh.errors import printable
 from jaxmesh.stages.read_mlir import decode_function, import_program
+from jaxmesh.validate import write_whole
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.estimate import Estimate
@@ -57,8 +59,8 @@ def estimate(arguments: argparse.Namespace) -> None:
             estimates[name] = lowered.estimate(**options)
     if arguments.out is not None:
         drawn = "\n".join(e.to_html() for e in estimates.values())
-        arguments.out.write_text(page("jaxmesh estimate", drawn), encoding="utf-8")
+        write_whole(arguments.out, page("jaxmesh estimate", drawn))
     if arguments.json:
         print(json.dumps({name: e.to_dict() for name, e in estimates.items()}, indent=1), flush=True)
     else:
-        print("\n\n".join(map(str, estimates.values())), flush=True)
+        print(printable("\n\n".join(map(str, estimates.values()))), flush=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jaxmesh as jm
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, common_options
+from jaxmesh.errors import printable
 from jaxmesh.stages.read_mlir import decode_function, import_program
 
 if TYPE_CHECKING:
@@ -51,4 +52,4 @@ def explain(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps({name: e.to_dicts() for name, e in explanations.items()}, indent=1), flush=True)
     else:
-        print("\n\n".join(map(str, explanations.values())), flush=True)
+        print(printable("\n\n".join(map(str, explanations.values()))), flush=True)

@@ -19,6 +19,7 @@ from jax.sharding import AbstractMesh, Mesh
 import jaxmesh as jm
 from jaxmesh.cli.options import MAX_DEVICES, parse_mesh
 from jaxmesh.dialects.residency import DEVICE
+from jaxmesh.errors import printable
 from jaxmesh.frontends.mlir.module import Function, Source, choose, load_text, public_functions
 from jaxmesh.frontends.mlir.source import decode as decode_text, read
 from jaxmesh.jaxprs.compat import Axes, varying_axes
@@ -60,7 +61,7 @@ def read_file(arguments: argparse.Namespace) -> Generator[tuple[Source, tuple[in
 
 def say(kind: str, text: str) -> None:
     """Prints one line on standard error."""
-    print(f"jaxmesh: {kind}: {' '.join(text.split())}", file=sys.stderr, flush=True)
+    print(f"jaxmesh: {kind}: {' '.join(printable(text).split())}", file=sys.stderr, flush=True)
 
 
 def emulated_mesh(shape: tuple[int, ...]) -> Mesh:

@@ -13,6 +13,7 @@ import jaxmesh as jm
 from jaxmesh.cli import diagnose, estimate, explain, library_env, opt, processes, record, run, selftest, translate
 from jaxmesh.cli.demo import command as demo
 from jaxmesh.cli.options import SYSTEM_ERRORS
+from jaxmesh.errors import printable
 from jaxmesh.runtime.progress import VARIABLE
 
 PASSED, FAILED, USAGE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
@@ -69,7 +70,7 @@ def _version() -> str:
 
 def _complain(error: Exception) -> int:
     text = str(error) or type(error).__name__
-    print(f"jaxmesh: error: {' '.join(text.split())}", file=sys.stderr)
+    print(f"jaxmesh: error: {' '.join(printable(text).split())}", file=sys.stderr)
     return USAGE
 
 

@@ -14,6 +14,7 @@ from jaxmesh.emit.targets import emit
 from jaxmesh.frontends.mlir.text import Text
 from jaxmesh.frontends.stablehlo.text import StablehloText
 from jaxmesh.stages.read_mlir import decode_function, import_program
+from jaxmesh.validate import write_whole
 
 OPT = """\
 Verifies a TTIR file: every function (or --func NAME), every op, its types, and that no shard is used as a full tensor.
@@ -55,7 +56,7 @@ def opt(arguments: argparse.Namespace) -> None:
         check_out(out)
     texts = _texts(arguments)
     if out is not None:
-        out.write_text("".join(f"{text}\n" for text in texts))
+        write_whole(out, "".join(f"{text}\n" for text in texts))
         return
     for text in texts:
         print(text, flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import threading
@@ -32,7 +33,12 @@ def processes(arguments: argparse.Namespace) -> int:
 
     def say(number: int, line: str) -> None:
         with lock:
-            print(f"[{number}] {line.rstrip()}", flush=True)
+            try:
+                print(f"[{number}] {line.rstrip()}", flush=True)
+            except BrokenPipeError:
+                # A reader such as `head` has exited.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                interrupted.set()
 
     def interrupt(number: int, _: Any) -> None:
         signals.append(number)

@@ -10,6 +10,7 @@ from typing import Any
 import jaxmesh as jm
 from jaxmesh.cli.inputs import import_function, inputs_of, read_file
 from jaxmesh.cli.options import add_command, check_out, common_options, input_options
+from jaxmesh.errors import printable
 
 RECORD = """\
 Runs one function of a TTIR or StableHLO file and writes every value it makes, on every device, keyed by its line in
@@ -82,7 +83,7 @@ def record(arguments: argparse.Namespace) -> None:
         args = inputs_of(traced, arguments)
         recording = _stage(traced, arguments.level).record(*args, only=arguments.only, max_bytes=arguments.max_bytes)
     recording.save(arguments.out)
-    print(f"wrote {arguments.out}: {recording}", flush=True)
+    print(printable(f"wrote {arguments.out}: {recording}"), flush=True)
 
 
 def _stage(traced: jm.Traced, level: str) -> jm.Traced | jm.Lowered | jm.Compiled:
@@ -97,5 +98,5 @@ def compare(arguments: argparse.Namespace) -> bool:
     a, b = (jm.Recording.load(path) for path in (arguments.a, arguments.b))
     thresholds: dict[str, Any] = {"pcc": arguments.pcc, "rtol": arguments.rtol, "atol": arguments.atol}
     comparison = jm.compare(a, b, **thresholds, exact=arguments.exact)
-    print(comparison, flush=True)
+    print(printable(str(comparison)), flush=True)
     return bool(comparison)

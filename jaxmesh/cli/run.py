@@ -21,6 +21,7 @@ from jaxmesh.cli.options import add_command, check_out, common_options, input_op
 from jaxmesh.cli.run_folder import run_folder
 from jaxmesh.runtime import npz
 from jaxmesh.runtime.progress import progress
+from jaxmesh.validate import whole_file
 
 RUN = """\
 Runs one function of a TTIR or StableHLO file on emulated devices, and prints a line per result. Inputs come from an
@@ -168,7 +169,7 @@ def _report(results: Sequence[Any], arguments: argparse.Namespace) -> None:
             _show(result)
         stored[f"result{number}"] = npz.raw(array)
     if arguments.out is not None:
-        with arguments.out.open("wb") as file:
+        with whole_file(arguments.out) as file:
             np.savez(file, allow_pickle=False, **stored)
 
 

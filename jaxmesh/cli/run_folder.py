@@ -16,7 +16,8 @@ import jax
 
 from jaxmesh import ttnn
 from jaxmesh.dialects.ttnn.data_types import EVERY
-from jaxmesh.errors import MissingFileError
+from jaxmesh.emit.export_folder import check_folder
+from jaxmesh.errors import MissingFileError, printable
 from jaxmesh.tensor import beyond
 from jaxmesh.tensor.chains import chained
 
@@ -46,6 +47,7 @@ def run_folder(directory: str | os.PathLike[str], arguments: Sequence[str] = ())
             f"{str(directory)!r} is not an exported folder with a Python program: main.py is missing{only}; give a "
             "folder that lowered.export wrote."
         )
+    check_folder(folder)
     text = _text(script)
     wide = _enable_x64(True) if _WIDE.search(text) else contextlib.nullcontext()
     further = beyond.enabled() if _is_beyond(text) else contextlib.nullcontext()
@@ -78,7 +80,7 @@ def _exit_code(stop: SystemExit) -> int:
     """Returns Python's exit code: 0 for None; text goes to stderr."""
     if stop.code is None or isinstance(stop.code, int):
         return int(stop.code or 0)
-    print(stop.code, file=sys.stderr)
+    print(printable(str(stop.code)), file=sys.stderr)
     return 1
 
 

@@ -7,7 +7,7 @@ import argparse
 from jaxmesh.analysis.judge import judge_folder
 from jaxmesh.analysis.judge.clusters import CLUSTERS
 from jaxmesh.analysis.judge.environment import TTNN
-from jaxmesh.errors import ArgumentTypeError
+from jaxmesh.errors import ArgumentTypeError, printable
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +53,6 @@ def run_on_ttnn(arguments: argparse.Namespace) -> int:
         shapes=arguments.make_inputs is not None,
         check=arguments.check,
     )
-    print(verdict.output, end="")
-    print(verdict)
+    print(printable(verdict.output), end="")
+    print(printable(str(verdict)))
     return verdict.exit_code if verdict else 1

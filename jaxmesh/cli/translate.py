@@ -13,6 +13,7 @@ from jaxmesh.cli.options import add_command, common_options, emulation_option, i
 from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.emit.cpp.printer import include_dir
 from jaxmesh.emit.languages import EXPORTED, LOWERED, TRACED
+from jaxmesh.validate import write_whole
 
 TRANSLATE = """\
 Lowers one function of a TTIR or StableHLO file and prints it: as TTNN (MLIR), as Python or as C++, each as tt-mlir
@@ -91,7 +92,7 @@ def _write(traced: jm.Traced, args: Sequence[Any], arguments: argparse.Namespace
     if arguments.out.exists() and not arguments.out.is_dir():
         raise jm.JaxmeshError(f"--out takes a folder, but {str(arguments.out)!r} is a file; name another.")
     arguments.out.mkdir(parents=True, exist_ok=True)
-    path.write_text(_print_text(traced, arguments))
+    write_whole(path, _print_text(traced, arguments))
     return [path]
 
 

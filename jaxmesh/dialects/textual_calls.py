@@ -129,7 +129,7 @@ _call(
     [
         _in(0), _in(1), DEVICE, _in(2), _NONE, DTYPE, _of("out_channels"),
         *[_of(name, "uint32s") for name in _WINDOW_3D], _is("::std::array<uint32_t, 3>{1, 1, 1}"),
-        _of("padding_mode", "string:"), _of("groups"), MEMORY, COMPUTE,
+        _of("padding_mode"), _of("groups"), MEMORY, COMPUTE,
     ],
     "ttnn.experimental.conv3d",
 )  # fmt: skip
@@ -311,15 +311,15 @@ _call(
 )  # fmt: skip
 _call(
     "dump_tensor",
-    [_in(0), _of("file_path")],
-    [_of("file_path", "string:"), _in(0)],
+    [_in(0), _of("file_path", "path")],
+    [_of("file_path", "path"), _in(0)],
     cpp_callee="::ttnn.dump_tensor_flatbuffer",
 )
-_LOADED = (_of("file_path"), Param("layout", "layout"), Param("dtype", "dtype"), Param("device", "device"))
+_LOADED = (_of("file_path", "path"), Param("layout", "layout"), Param("dtype", "dtype"), Param("device", "device"))
 _call(
     "load_tensor",
     [*_LOADED, Param("memory_config", "memory_config")],
-    [_of("file_path", "string:"), *_LOADED[1:], MEMORY],
+    [*_LOADED, MEMORY],
     "utils.load_tensor",
     "ttnn.loadTensor",
 )

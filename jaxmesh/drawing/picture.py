@@ -11,7 +11,7 @@ from jaxmesh.drawing.placement import Placement
 from jaxmesh.drawing.svg import draw_svg
 from jaxmesh.drawing.text import plain_text, rich_group
 from jaxmesh.errors import ArgumentValueError, FolderError, UnsupportedError
-from jaxmesh.validate import as_bool, as_path as checked_path, quote
+from jaxmesh.validate import as_bool, as_path as checked_path, quote, write_whole
 
 
 class Picture:
@@ -55,7 +55,7 @@ class Picture:
             )
         text = text_of()
         try:
-            where.write_text(text, encoding="utf-8")
+            write_whole(where, text)
         except OSError as error:
             raise FolderError(
                 f"the picture cannot be written to {quote(str(where))}: {error.strerror}; name a file in an "

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import hashlib
 import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from importlib import resources
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, cast
 
 import numpy as np
 
 from jaxmesh.dialects.program import Port, Program
 from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.python.printer import python_source
-from jaxmesh.errors import ArgumentTypeError, FolderError
+from jaxmesh.errors import ArgumentTypeError, FolderError, MissingFileError
+from jaxmesh.validate import write_whole
 
 Array = np.ndarray[Any, Any]
 LOCATIONS = "locations.json"
@@ -41,7 +45,8 @@ def write_folder(
     """Writes `main.py`, `utils.py`, `locations.json`, `tensors/*.npy` and the given texts.
 
     An exported folder is overwritten; other files in it are kept. All files are written to a temporary folder
-    first, so that a failure leaves the old files.
+    first, so that a failure leaves the old files, and `manifest.json` lists them, so that readers refuse the files of
+    two exports.
 
     Args:
       directory: the folder; created with its parents if missing.
@@ -74,7 +79,7 @@ def write_folder(
         target.parent.mkdir(parents=True, exist_ok=True)
         # Use the same file system as the folder, so that moving a file is atomic.
         beside = target if target.exists() else target.parent
-        with tempfile.TemporaryDirectory(dir=beside, prefix=".jaxmesh-") as stage:
+        with _alone(beside), tempfile.TemporaryDirectory(dir=beside, prefix=".jaxmesh-") as stage:
             stage_folder = Path(stage) / "folder"
             names = _write(stage_folder, files, tensors)
             _move(stage_folder, target, names)
@@ -115,7 +120,11 @@ def stored(array: Array) -> Array:
 
 def _check_names(texts: Mapping[str, str]) -> None:
     for name in texts:
-        if name in ("", "main.py", "utils.py", LOCATIONS, "tensors") or Path(name).name != name or name.startswith("."):
+        if (
+            name in ("", "main.py", "utils.py", LOCATIONS, MANIFEST, "tensors")
+            or Path(name).name != name
+            or name.startswith(".")
+        ):
             raise FolderError(f"an exported text needs a separate file name, such as main.cpp, got {name!r}.")
 
 
@@ -174,7 +183,12 @@ _NUMBERED = re.compile(r"(arg|constant|expected)[0-9]+\.npy")
 
 
 def _move(stage_folder: Path, target: Path, names: Sequence[str]) -> None:
+    """Moves the files of a new export to a folder.
+
+    The manifest is moved first: readers refuse the folder until all its files are there, also after a kill.
+    """
     if not target.exists():
+        write_whole(stage_folder / MANIFEST, _manifest({n: stage_folder / n for n in names}))
         stage_folder.rename(target)
         return
     if (target / "tensors").is_file():
@@ -183,6 +197,9 @@ def _move(stage_folder: Path, target: Path, names: Sequence[str]) -> None:
     # The program in the other language is still valid if it is the same program with the same numbers.
     numbers = [n for n in names if n == "ttnn.mlir" or n.startswith("tensors/")]
     same = all((target / n).is_file() and (stage_folder / n).read_bytes() == (target / n).read_bytes() for n in numbers)
+    kept = [n for n in OURS if same and n not in names and (target / n).is_file()]
+    files = {n: stage_folder / n for n in names} | {n: target / n for n in kept}
+    write_whole(target / MANIFEST, _manifest(files))
     for name in names:
         os.replace(stage_folder / name, target / name)
     for name in () if same else OURS:
@@ -192,3 +209,60 @@ def _move(stage_folder: Path, target: Path, names: Sequence[str]) -> None:
         if f"tensors/{old.name}" not in names and _NUMBERED.fullmatch(old.name):
             old.unlink()
     shutil.rmtree(target / "__pycache__", ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Generator[None]:
+    """Waits until no other process exports into a folder; the system ends the wait for a process that dies."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+# --- the manifest ----------------------------------------------------------------------------------------------------
+
+MANIFEST = "manifest.json"
+"""The file that lists the others with their sizes and checksums."""
+_VERSION = 1
+
+
+def _manifest(files: Mapping[str, Path]) -> str:
+    entries = {name: [path.stat().st_size, _checksum(path)] for name, path in sorted(files.items())}
+    return json.dumps({"format": "jaxmesh export", "version": _VERSION, "files": entries}, indent=1) + "\n"
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def check_folder(folder: Path) -> None:
+    """Checks that a folder has the files of one export; a folder without a manifest is not checked.
+
+    Raises:
+      MissingFileError: a file is missing or another one, as after an export that was killed.
+    """
+    try:
+        listed: Any = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, RecursionError) as error:
+        raise MissingFileError(f"{str(folder / MANIFEST)!r} cannot be read ({error}); {_AGAIN}.") from None
+    fields = cast("dict[str, Any]", listed) if isinstance(listed, dict) else {}
+    if fields.get("version") != _VERSION or not isinstance(fields.get("files"), dict):
+        raise MissingFileError(f"{str(folder / MANIFEST)!r} is not a manifest of version {_VERSION}; {_AGAIN}.")
+    for name, entry in fields["files"].items():
+        path, inside = folder / name, PurePosixPath(name)
+        if inside.is_absolute() or ".." in inside.parts or path.is_symlink() or not path.is_file():
+            raise MissingFileError(f"{str(folder)!r} lacks the file {name!r} of its {MANIFEST}; {_AGAIN}.")
+        if [path.stat().st_size, _checksum(path)] != entry:
+            raise MissingFileError(
+                f"{str(path)!r} is not the file that {MANIFEST} lists: the export was interrupted, or the file was "
+                f"changed; {_AGAIN}."
+            )
+
+
+_AGAIN = f"export the program again, or, after a change by hand, remove {MANIFEST}"

@@ -19,7 +19,7 @@ _NUMBERS = r"\[[0-9]{1,9}(?:,[0-9]{1,9})*\]"
 _LAST = r"(?: last_tile_dim_replicate| last_tile_dims=\{(?P<last>[a-z, ]*)\})?"
 _TILED = re.compile(
     rf"\{{devices=(?P<tiles>{_NUMBERS})"
-    rf"(?:<=(?P<sizes>{_NUMBERS})(?:T\([0-9]{{1,2}}(?:,[0-9]{{1,2}})*\))?|(?P<list>[0-9]{{1,9}}(?:,[0-9]{{1,9}})*))"
+    rf"(?:<=(?P<sizes>{_NUMBERS})(?:T\((?P<order>[0-9]{{1,2}}(?:,[0-9]{{1,2}})*)\))?|(?P<list>[0-9]{{1,9}}(?:,[0-9]{{1,9}})*))"
     rf"{_LAST}\}}"
 )
 
@@ -58,7 +58,10 @@ def spec_of(text: str, mesh: AbstractMesh) -> PartitionSpec:
         )
     sizes = _ints(found["tiles"])
     count = math.prod(sizes)
-    wrong = count != mesh.size or math.prod(_ints(found["sizes"] or f"[{count}]")) != count
+    rows = _ints(found["sizes"] or f"[{count}]")
+    wrong = count != mesh.size or math.prod(rows) != count
+    # XLA ends the process for an order that is not a permutation.
+    wrong = wrong or sorted(_ints(f"[{found['order']}]") if found["order"] else range(len(rows))) != [*range(len(rows))]
     listed = (found["list"] or "").split(",") if found["list"] else []
     if wrong or (listed and sorted(map(int, listed)) != list(range(count))):
         raise _no_axes(text, mesh)

@@ -7,9 +7,12 @@ the same width, as by `np.savez`; unsigned integers of that width are read, too.
 
 from __future__ import annotations
 
+import contextlib
+import math
+import struct
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +50,58 @@ def raw(array: Array) -> Array:
     return array if array.dtype.isbuiltin == 1 else array.view(np.dtype(f"V{array.dtype.itemsize}"))
 
 
+class Arrays:
+    """The arrays of an `.npz` file of a stranger: no pickle, no more memory than the file names."""
+
+    def __init__(self, archive: zipfile.ZipFile, most: int) -> None:
+        self._archive = archive
+        self._infos = {i.filename.removesuffix(".npy"): i for i in archive.infolist()}
+        total = sum(i.file_size for i in archive.infolist())
+        if total > most:
+            raise ValueError(f"its arrays unpack to {total} bytes, of at most {most}")
+        self.names = list(self._infos)
+
+    def __getitem__(self, name: str) -> Array:
+        info = self._infos[name]
+        with self._archive.open(info) as file:
+            version = np.lib.format.read_magic(file)
+            read: Any = (
+                np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            )
+            shape, fortran, dtype = read(file)
+            if dtype.kind not in "biufcVU" or dtype.names or dtype.subdtype or dtype.char in "gG":
+                raise ValueError(f"{name} has elements of {dtype}, which is not a dtype of numbers")
+            size = math.prod(shape) * dtype.itemsize
+            data = bytearray(file.read(size + 1)) if size <= info.file_size else bytearray()
+        if len(data) != size or any(n < 0 for n in shape):
+            raise ValueError(f"{name} is {dtype}{list(shape)}, and the file has another number of bytes")
+        array: Any = np.frombuffer(data, dtype) if size else np.zeros(math.prod(shape), dtype)
+        return array.reshape(shape, order="F" if fortran else "C")
+
+
+@contextlib.contextmanager
+def open_arrays(path: Path, unpacked: int | None = None) -> Generator[Arrays]:
+    """Opens an `.npz` file; the arrays have at most `unpacked` bytes, by default the size of the file."""
+    with zipfile.ZipFile(path) as archive:
+        yield Arrays(archive, max(path.stat().st_size, unpacked or 0))
+
+
+BROKEN = (
+    OSError, ValueError, EOFError, AttributeError, TypeError, KeyError, MemoryError, NotImplementedError, SyntaxError,
+    RuntimeError, zipfile.BadZipFile, zlib.error, struct.error,
+)  # fmt: skip
+"""The errors of `open_arrays` for a file that is not an archive of arrays."""
+_MORE = 1 << 20
+"""The bytes of headers, and of arrays of another dtype than the program's, in a file of inputs."""
+
+
 def read_inputs(path: Path, structs: Sequence[jax.ShapeDtypeStruct]) -> list[Array]:
     """Returns the arguments in an `.npz` file: `arg0`, `arg1`, ... (or `0`, ..., or `arr_0`, ..., NumPy's names)."""
+    wanted = sum(math.prod(s.shape) * s.dtype.itemsize for s in structs)
     try:
-        # Opened here, since NumPy would not close a file that is not an archive.
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            names, by_index = file.files, {_index(name): (name, file[name]) for name in file.files}
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        with open_arrays(path, 8 * wanted + _MORE) as file:
+            names, by_index = file.names, {_index(name): (name, file[name]) for name in file.names}
+    except BROKEN as error:
         raise MissingFileError(
             f"--inputs {str(path)!r} is not an .npz file ({error}); write one with np.savez."
         ) from None

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import jax
@@ -283,7 +283,18 @@ def as_mesh(mesh: Any) -> Mesh | AbstractMesh:
         raise ArgumentTypeError(f"mesh is a jax.sharding.Mesh or AbstractMesh, got {quote(mesh)}.")
     if mesh.empty or not mesh.axis_names:
         raise MeshError("the mesh is empty; make one with jaxmesh.make_mesh((2, 4)).")
+    check_axis_names(mesh.axis_names)
     return mesh
+
+
+def check_axis_names(names: Iterable[Any]) -> None:
+    """Checks that the names of mesh axes are plain: XLA ends the process for some others (JAX 0.10.2)."""
+    for name in names:
+        if isinstance(name, str) and not (name.isascii() and name.isprintable() and not set(name) & {'"', "\\"}):
+            raise MeshError(
+                f"the name of a mesh axis has printable ASCII characters without quotes and backslashes, got {name!r}; "
+                "rename the axis."
+            )
 
 
 def same_mesh(a: AnyMesh, b: AnyMesh) -> bool:

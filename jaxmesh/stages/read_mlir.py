@@ -52,7 +52,7 @@ _tree: Any = jax.tree
 
 def decode_function(file: Source, function: Function) -> Text | StablehloText:
     """Reads the signature and the body of a function, of TTIR, TTNN or StableHLO."""
-    return read_function(function) if is_stablehlo(function) else decode(function, file.functions)
+    return read_function(function) if is_stablehlo(function) else decode(function, file.named)
 
 
 def import_program(

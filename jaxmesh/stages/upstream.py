@@ -26,8 +26,8 @@ from jaxmesh.frontends.stablehlo.boundary_shardings import BoundaryShardings, re
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
 from jaxmesh.frontends.stablehlo.trace import named_axes
 from jaxmesh.jaxprs import compat
+from jaxmesh.stages.jax_lowered import JaxLowered
 from jaxmesh.stages.joined_tensors import join_tensors
-from jaxmesh.stages.on_machine import OnMachine
 from jaxmesh.stages.read_mlir import decode_function, import_program
 from jaxmesh.validate import as_bool, as_instance, quote
 
@@ -73,7 +73,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         text = with_element_types(dataclasses.replace(text, arguments=_with_axes(text, ends)), ends.dtypes)
         return import_program(file, text, None, functools.partial(_with_whole_arrays, self.make, ends, self.tensors))
 
-    def compare(self, lowered: OnMachine, *, judge: bool = True) -> CompilerComparison:
+    def compare(self, lowered: JaxLowered, *, judge: bool = True) -> CompilerComparison:
         """Compares what the compiler made with what jaxmesh makes of the same program; shows as a table.
 
         Args:
@@ -84,7 +84,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
           Of each side the collectives by kind, mesh axis, count and bytes, layout changes, operations, element types,
           peak memory and least time, or why it refused; and the source lines at which they send different bytes.
         """
-        as_instance(OnMachine, "compare", "lowered", lowered)
+        as_instance(JaxLowered, "compare", "lowered", lowered)
         judge = as_bool("compare", "judge", judge)
         cluster, name = self.cluster or DEFAULT, self.plugin or "upstream"
         ours = our_side(lowered.default_program, cluster, judge)

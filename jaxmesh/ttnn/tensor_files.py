@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, MissingFileError, ParseError
 from jaxmesh.runtime.distributed.collectives import agree, leaders
+from jaxmesh.runtime.npz import BROKEN, open_arrays
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, Placement, PlacementReplicate, PlacementShard
 from jaxmesh.sharding.mesh import make_mesh
 from jaxmesh.tensor.assemble import assemble
@@ -24,7 +24,7 @@ from jaxmesh.tensor.types import DataType, Layout, MemoryConfig, Storage, Tensor
 from jaxmesh.ttnn.convert import from_numpy, from_torch, get_dtype
 from jaxmesh.ttnn.layout_ops import to_device
 from jaxmesh.ttnn.settings import DumpTensorMode
-from jaxmesh.validate import as_path, quote
+from jaxmesh.validate import as_path, quote, whole_file
 
 _FORMAT = "jaxmesh tensor 1"
 
@@ -67,7 +67,7 @@ def dump_tensor(
     about |= {"format": _FORMAT, "dtype": get_dtype(data).name, "shape": list(data.shape), "layout": layout.name}
     raw = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
     try:
-        with target.open("wb") as file:
+        with whole_file(target) as file:
             np.savez(file, about=np.array(json.dumps(about)), data=raw)
     except OSError as error:
         raise MissingFileError(
@@ -96,7 +96,7 @@ def load_tensor(file_name: str | Path, *, device: Any = None) -> Any:
     if not source.is_file():
         raise MissingFileError(f"found no file {str(source)!r} to load a tensor from.")
     try:
-        with source.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with open_arrays(source) as archive:
             about, raw = json.loads(str(archive["about"])), archive["data"]
         kind = DataType[about["dtype"]].dtype
         data = np.frombuffer(raw.tobytes(), kind).reshape(about["shape"])
@@ -109,7 +109,7 @@ def load_tensor(file_name: str | Path, *, device: Any = None) -> Any:
         return _distribute(data, about, layout, device)
     except (MeshMismatchError, ParseError):
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError, zipfile.BadZipFile, JaxmeshError) as e:
+    except (*BROKEN, JaxmeshError) as e:
         raise ParseError(f"{str(source)!r} holds no tensor that dump_tensor wrote: {e}") from e
 
 

@@ -145,6 +145,11 @@ def test_fewer_devices_are_a_part_of_the_mesh_of_all(strict: Any, mesh: tuple[in
     assert strict.log[1 + len(asked) :] == [("close", shape) for shape in closed]
 
 
+def change_by_hand(folder: Path) -> None:
+    """Lets the files of a folder be changed: without a manifest they are not compared with it."""
+    (folder / export_folder.MANIFEST).unlink()
+
+
 def test_a_folder_of_ours_is_written_anew(tmp_path: Path) -> None:
     export(tmp_path / "a", mixed_case())
     (tmp_path / "a" / "notes.txt").write_text("mine")
@@ -156,7 +161,8 @@ def test_a_folder_of_ours_is_written_anew(tmp_path: Path) -> None:
     export(tmp_path / "a", (program, [x], [blocks(x, 1, 2)]))
     names = sorted(str(p.relative_to(tmp_path / "a")) for p in (tmp_path / "a").rglob("*") if p.is_file())
     assert names == [
-        "locations.json", "main.py", "notes.txt", "tensors/arg0.npy", "tensors/expected0.npy", "tensors/other.npy",
+        "locations.json", "main.py", "manifest.json", "notes.txt",
+        "tensors/arg0.npy", "tensors/expected0.npy", "tensors/other.npy",
         "utils.py",
     ]  # fmt: skip
     assert "def forward" in (tmp_path / "a" / "main.py").read_text()
@@ -258,6 +264,7 @@ def test_the_text_without_files_runs_too(tmp_path: Path, strict: Any) -> None:
 
 def test_without_check_shapes_are_printed(tmp_path: Path, strict: Any, capsys: pytest.CaptureFixture[str]) -> None:
     export(tmp_path / "a", mixed_case())
+    change_by_hand(tmp_path / "a")
     for name in ("expected0.npy", "expected1.npy"):
         (tmp_path / "a" / "tensors" / name).unlink()
     code, lines, _ = outcome(tmp_path / "a", capsys)
@@ -286,6 +293,7 @@ def test_a_wrong_result_is_found(
     tmp_path: Path, strict: Any, capsys: pytest.CaptureFixture[str], change: Any, exact: bool, passes: bool
 ) -> None:
     export(tmp_path / "a", mixed_case(), exact=exact)
+    change_by_hand(tmp_path / "a")
     tampered(tmp_path / "a", "expected1.npy", change)
     code, lines, _ = outcome(tmp_path / "a", capsys, "--check")
     assert code == (0 if passes else 1)
@@ -301,6 +309,7 @@ def test_a_shape_and_a_zero_of_the_other_sign_are_differences(
     program = make.returns(make.distribute(x, (None, 0), onto=False), presharded=True)
     full = np.array([0.0, 1.0, np.nan, -np.inf], np.float32)
     export(tmp_path / "a", (program, [full], [full.reshape(2, 2)]), exact=True)
+    change_by_hand(tmp_path / "a")
     assert outcome(tmp_path / "a", capsys, "--check")[0] == 0
     tampered(tmp_path / "a", "expected0.npy", lambda a: a.__setitem__((0, 0), -0.0))
     assert outcome(tmp_path / "a", capsys, "--check")[:2] == (
@@ -317,6 +326,7 @@ def test_a_missing_file_and_a_wrong_option_are_errors(
     tmp_path: Path, strict: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     export(tmp_path / "a", mixed_case())
+    change_by_hand(tmp_path / "a")
     assert outcome(tmp_path / "a", capsys, "--chekc")[0] == 2
     (tmp_path / "a" / "tensors" / "arg1.npy").unlink()
     code, _, said = outcome(tmp_path / "a", capsys, "--check")
@@ -371,6 +381,7 @@ def test_a_spoilt_file_is_an_error_and_no_difference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, spoil: Any, words: str
 ) -> None:
     export(tmp_path / "a", mixed_case())
+    change_by_hand(tmp_path / "a")
     path = tmp_path / "a" / "tensors" / f"{name}.npy"
     path.write_bytes(spoil(np.load(path)))
     code, _, said = outcome(tmp_path / "a", capsys, "--check")
@@ -383,6 +394,7 @@ def test_a_spoilt_file_is_an_error_and_no_difference(
 @pytest.mark.slow
 def test_a_process_ends_with_the_code_of_an_error(tmp_path: Path) -> None:
     export(tmp_path / "a", products_case())
+    change_by_hand(tmp_path / "a")
     (tmp_path / "a" / "tensors" / "expected0.npy").write_bytes(b"")
     code = "import sys; from jaxmesh.cli.run_folder import run_folder; sys.exit(run_folder(sys.argv[1], ['--check']))"
     env = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -415,6 +427,7 @@ def test_element_types_as_they_are_stored(
     given = np.zeros(x.shape, x.dtype)
     wanted = np.zeros((2, *y.shape) if program.results[0].presharded else y.shape, y.dtype)
     export(tmp_path / "a", (program, [given], [wanted]), exact=True)
+    change_by_hand(tmp_path / "a")
     assert outcome(tmp_path / "a", capsys, "--check")[0] == 0
     path = tmp_path / "a" / "tensors" / f"{name}.npy"
     np.save(path, np.load(path).astype(other))
@@ -511,6 +524,7 @@ def test_a_fresh_process_emulates_the_devices(tmp_path: Path) -> None:
 
 def test_a_wrong_result_is_found_on_the_emulated_ttnn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     export(tmp_path / "a", mixed_case())
+    change_by_hand(tmp_path / "a")
     tampered(tmp_path / "a", "expected0.npy", lambda a: a.__setitem__((0, 0), a[0, 0] + 1))
     code, lines, _ = outcome(tmp_path / "a", capsys, "--check")
     assert code == 1
@@ -519,6 +533,7 @@ def test_a_wrong_result_is_found_on_the_emulated_ttnn(tmp_path: Path, capsys: py
 
 def test_an_element_type_that_changed_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     export(tmp_path / "a", mixed_case())
+    change_by_hand(tmp_path / "a")
     main = tmp_path / "a" / "main.py"
     main.write_text(
         main.read_text().replace('expected0.npy", ttnn.DataType.FLOAT32', 'expected0.npy", ttnn.DataType.INT32')

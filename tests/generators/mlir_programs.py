@@ -132,4 +132,4 @@ def is_stable(program: Program) -> str:
 
 def read(text: str, name: str | None = None) -> Text:
     file = load_text(text)
-    return decode(choose(file, name), file.functions)
+    return decode(choose(file, name), file.named)

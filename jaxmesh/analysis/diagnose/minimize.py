@@ -17,6 +17,7 @@ from jaxmesh.analysis.diagnose.diagnose import Compile, compile_file, diagnose
 from jaxmesh.analysis.diagnose.diagnosis import WRONG, Diagnosis
 from jaxmesh.analysis.diagnose.movements import is_collective
 from jaxmesh.analysis.diagnose.tracking import Track
+from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import ArgumentValueError, JaxmeshError
 from jaxmesh.frontends.mlir.source import parse
 from jaxmesh.frontends.stablehlo.inline import replace_operands
@@ -150,7 +151,7 @@ def _placement(track: Track, number: int) -> Sharding:
 
 
 def _written(sharding: Sharding) -> str:
-    dims = ", ".join("{" + ", ".join(f'"{a}"' for a in axes) + "}" for axes in sharding)
+    dims = ", ".join("{" + ", ".join(mlir_string(a) for a in axes) + "}" for axes in sharding)
     return f"sdy.sharding = #sdy.sharding<@mesh, [{dims}]>"
 
 
@@ -165,7 +166,7 @@ def _text(track: Track, cut: _Cut, result: Sharding | None) -> str:
     last = values[cut.output].value
     output = last.type
     sharded = "" if result is None else f" {{{_written(result)}}}"
-    sizes = ", ".join(f'"{a}"={n}' for a, n in axes.items())
+    sizes = ", ".join(f"{mlir_string(a)}={n}" for a, n in axes.items())
     count = math.prod(axes.values())
     head = (
         f"module @part attributes {{mhlo.num_partitions = {count} : i32, mhlo.num_replicas = 1 : i32}} {{\n"

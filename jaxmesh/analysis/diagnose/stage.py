@@ -76,7 +76,7 @@ def read_stage(name: str, written: str, axes: Mapping[str, int] | None) -> Stage
     """Reads the text of a stage; `axes` are the mesh axes of the program with global shapes."""
     file = load_text(written)
     function = choose(file, None)
-    text = with_layouts_obeyed(decode(function, file.functions))
+    text = with_layouts_obeyed(decode(function, file.named))
     declared = declared_mesh(function, file.run_lines)
     sizes = declared.sizes if declared is not None else text.device_mesh or fitting_mesh(text)
     if sizes is None:

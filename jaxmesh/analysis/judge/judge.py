@@ -19,7 +19,7 @@ from jaxmesh.analysis.judge.runner.refusal import describe
 from jaxmesh.analysis.judge.verdict import ACCEPTED, DIED, REFUSED, DeviceMemory, Leak, Refusal, ScriptLine, Verdict
 from jaxmesh.analysis.machines import Machine
 from jaxmesh.dialects.program import Program
-from jaxmesh.emit.export_folder import LOCATIONS, python_files
+from jaxmesh.emit.export_folder import LOCATIONS, check_folder, python_files
 from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
 from jaxmesh.runtime.progress import progress
 from jaxmesh.validate import quote
@@ -79,6 +79,7 @@ def judge_folder(
             f"there is a board, but {str(environment.python)!r} has a stand-in for the compiler of kernels; name a "
             "Python with the whole ttnn, or a described cluster."
         )
+    check_folder(Path(folder))
     shapes = shapes or _MADE.search(script.read_text(encoding="utf-8", errors="replace")) is not None
     options = [name for name, on in (("--shapes", shapes), ("--board", target is None), ("--check", check)) if on]
     with tempfile.TemporaryDirectory(prefix="jaxmesh-judge-") as scratch:

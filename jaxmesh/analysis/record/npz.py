@@ -15,6 +15,8 @@ from jaxmesh.analysis.record.entry import LEVELS, Array, Entry
 from jaxmesh.analysis.record.source_path import PathStep, Place
 from jaxmesh.errors import MissingFileError, RecordingError
 from jaxmesh.jaxprs.source_locations import SourceLocation
+from jaxmesh.runtime.npz import open_arrays
+from jaxmesh.validate import whole_file
 
 FORMAT, VERSION = "jaxmesh recording", 1
 _TEXT = "recording"
@@ -28,7 +30,7 @@ def write(fields: Fields, path: FilePath) -> None:
     arrays = {_TEXT: np.frombuffer(header, np.uint8)}
     arrays |= {f"v{i}": _plain(e.data) for i, e in enumerate(fields[0])}
     try:
-        with path.open("wb") as file:
+        with whole_file(path) as file:
             np.savez(file, allow_pickle=False, **cast("Any", arrays))
     except OSError as error:
         raise RecordingError(
@@ -41,11 +43,10 @@ def read(path: FilePath) -> Fields:
     if not path.exists():
         raise MissingFileError(f"the recording {str(path)!r} does not exist; record(...).save(path) writes one.")
     try:
-        # Opened here, since NumPy would not close a file that is not an archive.
         if not zipfile.is_zipfile(path):
             _refuse(path, "it is not an .npz file")
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            if _TEXT not in file.files:
+        with open_arrays(path) as file:
+            if _TEXT not in file.names:
                 _refuse(path, f"it has no array {_TEXT!r}")
             header = json.loads(file[_TEXT].tobytes())
             _check_header(path, header)
@@ -53,7 +54,7 @@ def read(path: FilePath) -> Fields:
     except RecordingError:
         raise
     except Exception as error:
-        # NumPy, its archives and a malformed header raise errors of more than a dozen types.
+        # Archives and malformed headers raise errors of more than a dozen types.
         _refuse(path, f"{type(error).__name__}: {error}")
 
 

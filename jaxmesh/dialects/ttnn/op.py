@@ -11,12 +11,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Arity, Attribute, Call, Meaning, OpDef, Trait, Write, arity
 from jaxmesh.dialects.ttnn.forms import TILES, Forms, Occurrence, Rule
-from jaxmesh.errors import MissingRuleError
+from jaxmesh.errors import MissingRuleError, VerifyError
 
 NEEDED: Any = inspect.Parameter.empty
 Source = Literal[
@@ -39,8 +40,9 @@ class Param:
         `text` (always `key`, in the target language), or `none`.
       key: the number or name for the source.
       form: how an attribute is printed: `value` (a number, truth value, string, None, or `[1, 2]` for several),
-        `shape` (`ttnn.Shape([1, 2])`), `float`, `coordinate` (`ttnn.MeshCoordinate((0, 1))`), `enum:X` (`X.<value>`,
-        value as `spell` maps it), `string:X` (the same as a string), `array` (all numbers of an array in one list,
+        `shape` (`ttnn.Shape([1, 2])`), `float`, `coordinate` (`ttnn.MeshCoordinate((0, 1))`), `path` (a string: a
+        file in the program's folder), `enum:X` (`X.<value>`, value as `spell` maps it), `string:X` (the same as a
+        string), `array` (all numbers of an array in one list,
         row-major; `::std::vector<float>{..}` in C++), `pairs` (low and high numbers by turns, as `[[0, 1], [2, 3]]`;
         `::ttsl::SmallVector<::ttnn::PadSpecDim>{{0, 1}, {2, 3}}` in C++), and for integers in C++ `int32s`, `int64s`
         (`::ttsl::SmallVector`), `vector` (`::std::vector<int32_t>`), `uint32s` (`::std::array<uint32_t, n>`), `span`
@@ -83,14 +85,41 @@ SPELLINGS: Mapping[str, Mapping[str, str]] = {
 def spell(enum: str, value: str) -> str:
     """Returns the API's name of a value of the dialect's enum.
 
+    Raises:
+      VerifyError: the enum has no such value; another text would be code of the printed program.
+
     >>> spell("ttnn.ReduceType", "sum"), spell("ScatterReduction", "max")
     ('Sum', 'amax')
     """
-    name = enum.replace("::", ".").rsplit(".", 1)[-1]
-    return SPELLINGS.get(name, {}).get(value, value)
+    names = SPELLINGS[enum.replace("::", ".").rsplit(".", 1)[-1]]
+    if value not in names and value not in names.values():
+        raise VerifyError(f"{enum} has the values {', '.join(names)}, got {value!r:.100}; correct the attribute.")
+    return names.get(value, value)
 
 
-_FIELD = re.compile(r"(\w+) = (?:#ttnn\.core_coord<([^<>]*)>|(\w+))")
+def inside_folder(path: str) -> str:
+    """Returns the path of a file that a program reads or writes, which is in the program's folder.
+
+    Raises:
+      VerifyError: the path leaves the folder: a text could name any file of its reader.
+
+    >>> inside_folder("tensors/weights.tensorbin")
+    'tensors/weights.tensorbin'
+    """
+    if (
+        not path
+        or PurePosixPath(path).is_absolute()
+        or set(path) & {"\0", "\\", ":"}
+        or ".." in PurePosixPath(path).parts
+    ):
+        raise VerifyError(
+            f"a program reads and writes files in its own folder alone, got the path {path!r:.200}; name a file in the "
+            "folder, such as tensors/weights.tensorbin."
+        )
+    return path
+
+
+_FIELD = re.compile(r"(\w+) = (?:#ttnn\.core_coord<([0-9, ]+)>|(\w+))", re.ASCII)
 
 
 def parse_config(text: str) -> dict[str, int | bool | str | tuple[int, ...]]:

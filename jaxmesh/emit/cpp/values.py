@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.program import Type
+from jaxmesh.dialects.quoting import cpp_string
 from jaxmesh.dialects.ttnn.layouts import Spread, buffer_type, spread
-from jaxmesh.dialects.ttnn.op import parse_config, parse_memory, spell
+from jaxmesh.dialects.ttnn.op import inside_folder, parse_config, parse_memory, spell
 from jaxmesh.errors import UnsupportedError
 
 NOTHING = "::std::nullopt"
@@ -105,12 +106,6 @@ def _as_pointer(text: str) -> str:
     return text if set(text) & set(".e") else f"{text}.0"
 
 
-def string(value: str) -> str:
-    """Returns a string literal; bytes other than plain characters are written in octal."""
-    plain = (chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in value.encode())
-    return f'"{"".join(plain)}"'
-
-
 def one(value: Any) -> str:
     """Returns a single value: a number, a truth value, a string, or nothing."""
     match value:
@@ -123,7 +118,7 @@ def one(value: Any) -> str:
         case float():
             return real(value)
         case str():
-            return string(value)
+            return cpp_string(value)
         case _:
             raise UnsupportedError(f"C++ calls take numbers, truth values and strings, got {value!r}.")
 
@@ -144,12 +139,13 @@ def value(attribute_value: Any) -> str:
 
 def _pairs(numbers: Sequence[int]) -> str:
     pairs = zip(numbers[::2], numbers[1::2], strict=True)
-    return f"::ttsl::SmallVector<::ttnn::PadSpecDim>{{{', '.join(f'{{{low}, {high}}}' for low, high in pairs)}}}"
+    return f"::ttsl::SmallVector<::ttnn::PadSpecDim>{{{', '.join(f'{{{_list_of(pair)}}}' for pair in pairs)}}}"
 
 
 FORMS: Mapping[str, Callable[[Any], str]] = {
     "value": value,
     "float": lambda value: real(float(value)),
+    "path": lambda value: cpp_string(inside_folder(str(value))),
     "shape": lambda value: f"::ttnn::Shape({{{_list_of(value)}}})",
     "coordinate": lambda value: f"::ttnn::MeshCoordinate(ttsl::Span<const uint32_t>{{{_list_of(value)}}})",
     "int32s": _braced_list("::ttsl::SmallVector<int32_t>"),
@@ -157,7 +153,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "vector": _braced_list("::std::vector<int32_t>"),
     "uint32s": lambda value: f"::std::array<uint32_t, {len(value)}>{{{_list_of(value)}}}",
     "pairs": _pairs,
-    "one": lambda value: f"::std::vector<uint32_t>{{{value}}}",
+    "one": lambda value: f"::std::vector<uint32_t>{{{one(value)}}}",
     "memory": lambda value: _memory(str(value)),
 }
 """The spelling of an attribute, by the form of its parameter; `array` and `span` need separate statements."""
@@ -173,7 +169,7 @@ def attribute(form: str, attribute_value: Any) -> str:
     if kind == "config":
         return _config(owner, str(attribute_value))
     if kind == "string":
-        return string(name) if (name := spell(owner, attribute_value)) else NOTHING
+        return cpp_string(name) if (name := spell(owner, attribute_value)) else NOTHING
     return FORMS[form](attribute_value)
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.op import reorder_edges
+from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.dialects.ttnn.layouts import element_type
-from jaxmesh.emit.mlir.spelling import Spelling, string
+from jaxmesh.emit.mlir.spelling import Spelling
 from jaxmesh.errors import JaxmeshError, UnsupportedError, VerifyError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
 
@@ -168,7 +169,7 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "edges": lambda value: array("i32", reorder_edges(value)),
     "bool": _bool,
     "bools": _bools,
-    "string": lambda value: string(str(value)),
+    "string": lambda value: mlir_string(str(value)),
     "shape": lambda value: f"#ttnn.shape<{by(value)}>",
     "any": lambda value: _integers_or_one("i32", value),
     "type": _type,

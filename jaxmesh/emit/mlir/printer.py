@@ -15,10 +15,11 @@ import numpy as np
 from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
 from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.program import Op, Port, Program, Value
+from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.mlir.attributes import array, attribute, by
 from jaxmesh.emit.mlir.layouts import Layouts
-from jaxmesh.emit.mlir.spelling import Spelling, is_uniform, resource_section, string, symbol
+from jaxmesh.emit.mlir.spelling import Spelling, is_uniform, resource_section, symbol
 from jaxmesh.errors import JaxmeshError, MissingRuleError, VerifyError
 
 _SEGMENTS = "operandSegmentSizes"
@@ -268,12 +269,12 @@ def source(line: str) -> str:
     if match is None:
         return named(line)
     file, line_number, column = match.group(1), int(match.group(2)), int(match.group(3) or 0)
-    return f"loc({string(file)}:{line_number}:{column})"
+    return f"loc({mlir_string(file)}:{line_number}:{column})"
 
 
 def named(name: str) -> str:
     """Returns a name as a location."""
-    return f"loc({string(name)})" if name else UNKNOWN
+    return f"loc({mlir_string(name)})" if name else UNKNOWN
 
 
 class Locations:

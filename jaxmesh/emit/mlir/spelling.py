@@ -10,31 +10,14 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jaxmesh.dialects.program import Shape, Type
+from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.dialects.ttnn.layouts import element_type, signed, stored_type
 from jaxmesh.emit.mlir.layouts import Layouts
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
-_ESCAPED = re.compile(rb"[^ -!#-\[\]-~]")
-"""Bytes that a string escapes: all but printable ASCII, quotes and backslashes."""
-
 _INTEGER = re.compile(r"(u?)int(\d+)$")
 LISTED = 100
 """The number of elements above which MLIR prints a constant as hex."""
-
-
-def string(text: str) -> str:
-    """Returns text as a quoted string; nothing in it can end the string.
-
-    >>> print(string('a"b' + chr(10) + 'é'))
-    "a\\22b\\0A\\C3\\A9"
-    """
-    data = text.encode("utf-8", "replace")
-    return '"' + _ESCAPED.sub(_escape, data).decode("ascii") + '"'
-
-
-def _escape(match: re.Match[bytes]) -> bytes:
-    byte = match.group()
-    return rb"\\" if byte == b"\\" else b"\\%02X" % byte[0]
 
 
 def symbol(name: str) -> str:
@@ -44,7 +27,7 @@ def symbol(name: str) -> str:
     @main @"<lambda>"
     """
     name = name or "main"
-    return f"@{name}" if _SYMBOL.fullmatch(name) else f"@{string(name)}"
+    return f"@{name}" if _SYMBOL.fullmatch(name) else f"@{mlir_string(name)}"
 
 
 class Spelling:
@@ -90,7 +73,9 @@ class Spelling:
 
     def elements(self, array: np.ndarray[Any, Any]) -> str:
         """Returns a constant: `dense<...> : tensor<...>`."""
-        elements = _little_endian(self.as_stored(array))
+        # One element stands for equal elements, which may need more memory than the machine has.
+        few = array[(slice(0, 1),) * array.ndim].reshape(()) if array.size and is_uniform(array) else array
+        elements = _little_endian(self.as_stored(few))
         return f"dense<{self._inside(elements)}> : {self.tensor(array.shape, array.dtype)}"
 
     def as_stored(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -104,8 +89,6 @@ class Spelling:
     def _inside(self, elements: np.ndarray[Any, Any]) -> str:
         if not elements.size:
             return ""
-        if is_uniform(elements):
-            return self._list(elements.reshape(-1)[:1].reshape(()))
         if elements.size > LISTED:
             return f'"0x{_stored_bytes(elements).hex().upper()}"'
         return self._list(elements)

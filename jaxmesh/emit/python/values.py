@@ -9,8 +9,9 @@ from typing import Any, cast
 import numpy as np
 
 from jaxmesh.dialects.program import Type
+from jaxmesh.dialects.quoting import python_string
 from jaxmesh.dialects.ttnn.layouts import buffer_type, spread
-from jaxmesh.dialects.ttnn.op import parse_config, parse_memory, spell
+from jaxmesh.dialects.ttnn.op import inside_folder, parse_config, parse_memory, spell
 from jaxmesh.errors import VerifyError
 
 DEVICE_MEMORY = "ttnn.MemoryConfig(ttnn.TensorMemoryLayout.{}, ttnn.BufferType.{}, {})"
@@ -51,7 +52,7 @@ def shape(sizes: Iterable[int]) -> str:
 
 def listed(numbers: Iterable[int]) -> str:
     """Returns integers: `[2, 1]`."""
-    return f"[{', '.join(map(str, numbers))}]"
+    return f"[{', '.join(map(plain, numbers))}]"
 
 
 def floating(number: float) -> str:
@@ -86,16 +87,17 @@ def attribute(value: Any, form: str) -> str:
     if prefix == "config":
         return f"{enum}({', '.join(f'{k}={_configured(v)}' for k, v in parse_config(str(value)).items())})"
     if prefix == "string":
-        return _string(name) if (name := spell(enum, str(value))) else "None"
-    return _member(enum, value) if prefix == "enum" else plain(value)
+        return python_string(name) if (name := spell(enum, str(value))) else "None"
+    return f"{enum}.{spell(enum, str(value))}" if prefix == "enum" else plain(value)
 
 
 _FORMS: Mapping[str, Callable[[Any], str]] = {
     "shape": shape,
-    "coordinate": lambda value: f"ttnn.MeshCoordinate({tuple(map(int, value))})",
+    "coordinate": lambda value: f"ttnn.MeshCoordinate(({plain(value)[1:-1]}))",
     "float": lambda value: floating(float(value)),
+    "path": lambda value: python_string(inside_folder(str(value))),
     "array": lambda value: array(np.asarray(value)),
-    "one": lambda value: f"[{value}]",
+    "one": lambda value: plain([value]),
     "memory": lambda value: DEVICE_MEMORY.format("INTERLEAVED", parse_memory(str(value)), None),
     "pairs": lambda value: plain(list(zip(value[::2], value[1::2], strict=True))),
 }
@@ -105,23 +107,6 @@ def _configured(value: int | bool | str | tuple[int, ...]) -> str:
     if isinstance(value, tuple):
         return f"ttnn.CoreCoord{value}"
     return f"ttnn.DataType.{value}" if isinstance(value, str) else str(value)
-
-
-def _member(enum: str, value: Any) -> str:
-    """Returns the member of an enum of ttnn that an attribute names."""
-    name = spell(enum, str(value))
-    if not (name.isidentifier() and name.isascii()):
-        raise VerifyError(f"an enum attribute is one word, got {name!r}; correct the attribute.")
-    return f"{enum}.{name}"
-
-
-def _string(text: str) -> str:
-    """Returns a string in double quotes, as EmitPy prints it.
-
-    >>> print(_string("zeros"), _string('a"b'))
-    "zeros" "a\\"b"
-    """
-    return '"' + text.encode("unicode_escape").decode("ascii").replace('"', '\\"') + '"'
 
 
 def plain(value: Any) -> str:
@@ -135,7 +120,7 @@ def plain(value: Any) -> str:
     if isinstance(value, float):
         return floating(value)
     if isinstance(value, str):
-        return _string(value)
+        return python_string(value)
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(map(plain, cast('tuple[Any, ...]', value)))}]"
     raise VerifyError(

@@ -24,6 +24,7 @@ from jaxmesh.frontends.mlir.locations import of_argument, resolve
 from jaxmesh.frontends.mlir.module import (
     BoundaryAttributes,
     Function,
+    Named,
     boundary_attributes,
     check_sizes,
     line_of,
@@ -63,9 +64,9 @@ def _at(line: int, op: str) -> Generator[None]:
         raise add_location(line, op, error) from None
 
 
-def decode(function: Function, functions: Sequence[Function]) -> Text:
-    """Decodes a function and all that it calls."""
-    decoder = _Decoder(functions)
+def decode(function: Function, functions: Named) -> Text:
+    """Decodes a function and all that it calls of the file's functions."""
+    decoder = _Decoder(functions, quantizes=function.piece.rewritten.quantizes)
     decoded = decoder.function(function)
     with _at(function.line, f"@{function.name}"):
         arguments = boundary_attributes(function, "arg_attrs", len(decoded.program.arguments))
@@ -89,10 +90,8 @@ def decode(function: Function, functions: Sequence[Function]) -> Text:
 
 
 class _Decoder:
-    def __init__(self, functions: Sequence[Function]) -> None:
-        self._named: dict[tuple[int, str], list[Function]] = {}
-        for f in functions:
-            self._named.setdefault((id(f.piece), f.name), []).append(f)
+    def __init__(self, functions: Named, *, quantizes: bool) -> None:
+        self._named = functions
         self.types = Types(self._note, narrows=True)
         self.needs: str | None = None
         self.device_mesh: tuple[int, ...] | None = None
@@ -108,7 +107,7 @@ class _Decoder:
         self._open: list[Function] = []
         self._values: dict[int, Values] = {}
         self._unblank: dict[tuple[str, int], tuple[Mapping[str, Any], Collection[str], Any]] = {}
-        self._quantizes = any("!quant." in text for text in {f.piece.rewritten.text for f in functions})
+        self._quantizes = quantizes
 
     def _note(self, text: str) -> None:
         self.notes.append(f"line {self._line}: {text}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,23 +56,31 @@ class DeclaredMesh:
     where: str
 
 
+Named = Mapping[tuple[int, str], Sequence[Function]]
+"""The functions of a file, by the identity of their piece and their name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A parsed file."""
 
     functions: tuple[Function, ...]
+    named: Named
     run_lines: tuple[RunLine, ...]
     text: str
 
 
 def load_text(text: str) -> Source:
     """Parses text."""
-    functions = (
+    functions = tuple(
         _function(op, piece)
         for piece in parse(text)
         for op in outermost(piece.module.operation, lambda op: op.name == "func.func")
     )
-    return Source(tuple(functions), tuple(run_lines(text)), text)
+    named: dict[tuple[int, str], list[Function]] = {}
+    for f in functions:
+        named.setdefault((id(f.piece), f.name), []).append(f)
+    return Source(functions, named, tuple(run_lines(text)), text)
 
 
 def outermost(root: Any, wanted: Callable[[Any], bool]) -> list[Any]:
@@ -167,8 +175,11 @@ def _module_mesh(text: str, line: int) -> DeclaredMesh | None:
 
 def check_sizes(sizes: Sequence[int], where: str) -> None:
     """Checks that a mesh can have these sizes."""
-    if not sizes or min(sizes) < 1 or math.prod(sizes) > MAX_DEVICES:
-        raise VerifyError(f"{where} names the mesh {'x'.join(map(str, sizes))}; a mesh has 1 to {MAX_DEVICES} devices.")
+    # A list in a text may hold anything.
+    whole = bool(sizes) and all(type(n) is int for n in sizes)
+    if not whole or min(sizes) < 1 or math.prod(sizes) > MAX_DEVICES:
+        named = "x".join(f"{n!s:.20}" for n in sizes[:9])
+        raise VerifyError(f"{where} names the mesh {named}; a mesh has 1 to {MAX_DEVICES} devices.")
 
 
 def _run_mesh(runs: Sequence[RunLine]) -> DeclaredMesh | None:

@@ -156,6 +156,11 @@ class Rewritten:
         """The attributes that the text defines by name, each on one line."""
         return dict(_DEFINITION.findall(self.text))
 
+    @cached_property
+    def quantizes(self) -> bool:
+        """True if the text has quantized types."""
+        return "!quant." in self.text
+
 
 def rewrite(text: str, first_line: int) -> Rewritten:
     """Rewrites a text so that MLIR's parser reads it without crashing, every op on its line.

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,20 @@ from jaxlib.mlir import ir
 
 from jaxmesh.errors import ArgumentTypeError, MissingFileError, ParseError
 from jaxmesh.frontends.mlir.preprocess import Rewritten, rewrite
+from jaxmesh.jaxprs.guarded_passes import refusal
 
 _SPLIT = re.compile(r"^[ \t]*// ?-----[^\n]*$", re.MULTILINE)
 _RUN = re.compile(r"^[ \t]*//[ \t]*RUN:[^\n]*?mesh-shape=([0-9]+(?:,[0-9]+)*)", re.MULTILINE)
+_NATIVE = re.compile(
+    r"(?:\b(?:stablehlo|sdy|mhlo|chlo|vhlo|mpmd|llvm|nvvm|nvgpu|gpu|memref|vector|shape|affine|cf|scf|math|ub)\.|[#!]\w+<)"
+)
+"""Operations, attributes and types of dialects that MLIR parses by their own code, which may end the process."""
+_LONGEST = 2000
+"""The characters of MLIR's message that an error repeats."""
 _HINT = "print the file in generic form (mlir-opt --mlir-print-op-generic, ttmlir-opt takes it too)"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Piece:
     """One module of a file.
 
@@ -29,11 +36,13 @@ class Piece:
       module: parsed by MLIR.
       offset: the line of the file where it begins, less one.
       rewritten: the text that was parsed, and what was taken out of it.
+      dialects: for each nested module that was asked for, True if it is of StableHLO.
     """
 
     module: Any
     offset: int
     rewritten: Rewritten
+    dialects: dict[Any, bool] = field(default_factory=dict[Any, bool])
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,20 +127,20 @@ def _parse(text: str, line: int, shared: Any) -> Piece:
     ready = rewrite(text, line)
     # In one context a second blob of one name would be renamed.
     context = _context() if "dense_resource" in text else shared
+    if _NATIVE.search(ready.text) and (refused := refusal(ready.text)):
+        raise _refusal(*refused, line - 1)
     try:
         module = ir.Module.parse(ready.text, context)
     except ir.MLIRError as error:
-        raise _refusal(error, line - 1) from None
+        first = next(iter(error.error_diagnostics), None)
+        raise _refusal(*((str(first.location), first.message) if first else ("", str(error))), line - 1) from None
     return Piece(module, line - 1, ready)
 
 
-def _refusal(error: Any, offset: int) -> ParseError:
-    found = list(error.error_diagnostics)
-    if not found:
-        return ParseError(f"line {offset + 1}: {error}")
-    first = found[0]
-    place = re.search(r":([0-9]+):[0-9]+\)$", str(first.location))
+def _refusal(location: str, message: str, offset: int) -> ParseError:
+    place = re.search(r":([0-9]+):[0-9]+\)$", location)
     where = f"line {offset + (int(place.group(1)) if place else 1)}"
-    custom = first.message.startswith("Dialect `") or "is unknown (tried" in first.message
+    custom = message.startswith("Dialect `") or "is unknown (tried" in message
     hint = f". Only generic op forms of this dialect are read; {_HINT}." if custom else ""
-    return ParseError(f"{where}: {' '.join(first.message.split())}{hint}")
+    short = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} ..."
+    return ParseError(f"{where}: {' '.join(short.split())}{hint}")

@@ -13,6 +13,7 @@ from jax.sharding import AbstractMesh
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo.inline import operations, walk
 from jaxmesh.frontends.stablehlo.shardings import SHARDING, over_mesh
@@ -73,7 +74,7 @@ def to_shardy(module: Any, mesh: AbstractMesh) -> None:
     if not written_shardings(module):
         return
     with module.context, _ir.Location.unknown(module.context):
-        axes = ", ".join(f'"{a}"={n}' for a, n in mesh.shape.items())
+        axes = ", ".join(f"{mlir_string(a)}={n}" for a, n in mesh.shape.items())
         block = module.regions[0].blocks[0]
         declared = _ir.Module.parse(f"sdy.mesh @{_MESH} = <[{axes}]>").body.operations[0].operation
         declared.clone(_ir.InsertionPoint.at_block_begin(block))

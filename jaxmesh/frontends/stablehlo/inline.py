@@ -12,6 +12,8 @@ from jaxmesh.errors import UnsupportedError
 _ir: Any = ir
 OWN_PART = "sdy.all_slice"
 """The composite in tt-mlir that slices out a device's part; its decomposition would use all_to_alls."""
+MAX_CALLS, MAX_OPS = 100, 250_000
+"""The depth of nested calls, and the operations after inlining, which may be 2**depth."""
 COMPOSITE = "tt.composite_attributes"
 """The attribute of a custom call with the attributes of the composite that it replaces."""
 
@@ -34,9 +36,9 @@ def inline_calls(module: Any, name: str = "main", kept: Callable[[Any], bool] = 
     if name not in functions:
         raise UnsupportedError(f"the module does not define @{name}; its functions are {sorted(functions)}.")
     main = functions[name]
-    bodies: dict[str, list[Any]] = {}
+    bodies: dict[str, tuple[list[Any], int]] = {}
     _check_calls(name, functions, (), bodies)
-    body = bodies[name]
+    body, _ = bodies[name]
     while calls := [o for o in body if callee_of(o) is not None]:
         for call in calls:
             if call.name == "stablehlo.composite" and (call.attributes["name"].value == OWN_PART or kept(call)):
@@ -65,18 +67,25 @@ def _open_tuples(body: list[Any]) -> None:
             op.erase()
 
 
-def _check_calls(name: str, functions: dict[str, Any], callers: tuple[str, ...], bodies: dict[str, list[Any]]) -> None:
+def _check_calls(
+    name: str, functions: dict[str, Any], callers: tuple[str, ...], bodies: dict[str, tuple[list[Any], int]]
+) -> int:
+    """Checks the calls of a function; returns the number of its operations after inlining."""
     if name in callers:
         raise UnsupportedError(f"@{name} calls itself through @{callers[-1]}; inlined functions cannot recurse.")
     if name in bodies:
-        return
+        return bodies[name][1]
     if name not in functions or len(functions[name].regions[0].blocks) != 1:
         raise UnsupportedError(f"the module calls @{name}, but does not define it with a body of one block.")
+    if len(callers) >= MAX_CALLS:
+        raise UnsupportedError(f"@{name} is called through {MAX_CALLS} functions; calls nest at most so deep.")
     body = walk(functions[name])
-    for callee in dict.fromkeys(map(callee_of, body)):
-        if callee is not None:
-            _check_calls(callee, functions, (*callers, name), bodies)
-    bodies[name] = body
+    callees = [c for c in map(callee_of, body) if c is not None]
+    size = len(body) + sum(_check_calls(c, functions, (*callers, name), bodies) for c in callees)
+    if size > MAX_OPS:
+        raise UnsupportedError(f"@{name}: its calls, inlined, make {size} ops; at most {MAX_OPS} are read.")
+    bodies[name] = body, size
+    return size
 
 
 def operations(op: Any) -> list[Any]:

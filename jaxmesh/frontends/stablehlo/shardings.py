@@ -10,6 +10,8 @@ from jax.sharding import PartitionSpec
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from jaxmesh.dialects.quoting import mlir_string
+
 Sharding = tuple[tuple[str, ...], ...]
 """The mesh axes that split each tensor dim, the most significant first."""
 
@@ -112,7 +114,7 @@ def written(attribute: Any, sharding: Sharding) -> Any:
 
 def over_mesh(mesh: str, sharding: Sharding, context: Any = None) -> Any:
     """Returns a `#sdy.sharding` over a mesh, such as `@mesh`."""
-    dims = ", ".join("{" + ", ".join(f'"{a}"' for a in dim_axes) + "}" for dim_axes in sharding)
+    dims = ", ".join("{" + ", ".join(map(mlir_string, dim_axes)) + "}" for dim_axes in sharding)
     return _ir.Attribute.parse(f"#sdy.sharding<{mesh}, [{dims}]>", context)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.gspmd import ENDS
@@ -260,10 +261,10 @@ def _leave_out_single(main: Any, sizes: Mapping[str, int]) -> Callable[[], None]
     Returns:
       A function that restores the requested shardings of arguments and results.
     """
-    names = "|".join(re.escape(a) for a, n in sizes.items() if n == 1)
+    names = "|".join(re.escape(mlir_string(a)) for a, n in sizes.items() if n == 1)
     if not names:
         return lambda: None
-    single = re.compile(rf'"(?:{names})"(?![=:])(?:, )?')
+    single = re.compile(rf"(?:{names})(?![=:])(?:, )?")
     asked: dict[tuple[str, int], tuple[Any, Any]] = {}
 
     def without(attribute: Any) -> Any:

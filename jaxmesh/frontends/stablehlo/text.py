@@ -10,15 +10,19 @@ from typing import Any
 from jax.sharding import AbstractMesh
 from jaxlib.mlir import ir
 
+from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import ParseError, UnsupportedError
 from jaxmesh.frontends.mlir.attributes import entries, nested
 from jaxmesh.frontends.mlir.module import Function, boundary_attributes, check_sizes, line_of
+from jaxmesh.frontends.mlir.preprocess import rewrite
 from jaxmesh.frontends.stablehlo import gspmd
 from jaxmesh.frontends.stablehlo.inline import operations, walk
 from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
 from jaxmesh.frontends.stablehlo.shardings import SHARDING, per_value
 from jaxmesh.frontends.stablehlo.shardy import mesh_axes, run
+from jaxmesh.jaxprs.guarded_passes import refusal
 from jaxmesh.jaxprs.source_locations import TextSources
+from jaxmesh.sharding.mesh import check_axis_names
 
 _ir: Any = ir
 _DIALECTS = re.compile(r"\b(?:stablehlo|chlo|sdy|mhlo|arith)\.\w")
@@ -30,6 +34,7 @@ _SHARDING = "xla.sdy.sharding"
 _HIDDEN = ("xla.sdy.meshes", _SHARDING, "xla.sdy.sharding_rule")
 _CONSTRAINTS = ("Sharding", "tt.sharding_constraint")
 """Custom calls that annotate a value with a sharding."""
+_SHARDY = re.compile(r"\s*(?:#sdy\.|\{)")
 _STRINGS = ("xla-sdy-round-trip-import-shardy-attrs",)
 """The pass that reads `xla.sdy.meshes`, `xla.sdy.sharding` and `@xla.sdy.FuncResultSharding`."""
 
@@ -64,8 +69,14 @@ class StablehloText:
 
 def is_stablehlo(function: Function) -> bool:
     """Returns True if a function's module contains ops of StableHLO or Shardy, and none of TTIR or TTNN."""
-    if not _DIALECTS.search(function.piece.rewritten.text):
-        return False
+    module, known = _module_of(function), function.piece.dialects
+    if module not in known:
+        text = function.piece.rewritten.text
+        known[module] = _DIALECTS.search(text) is not None and _has_own_ops(module)
+    return known[module]
+
+
+def _has_own_ops(module: Any) -> bool:
     op_name = ""
 
     def visit(operation: Any) -> Any:
@@ -76,7 +87,7 @@ def is_stablehlo(function: Function) -> bool:
         op_name = name
         return _ir.WalkResult.ADVANCE if name == _SHARED else _ir.WalkResult.INTERRUPT
 
-    _module_of(function).walk(visit, _ir.WalkOrder.PRE_ORDER)
+    module.walk(visit, _ir.WalkOrder.PRE_ORDER)
     return op_name.startswith((*_OWN, _SHARED))
 
 
@@ -91,6 +102,7 @@ def read_function(function: Function) -> StablehloText:
     axes, where = None, ""
     for op in operations(module):
         axes_found = mesh_axes(op) if op.name == "sdy.mesh" else {}
+        check_axis_names(axes_found)
         if axes_found and (axes is None or math.prod(axes_found.values()) > math.prod(axes.values())):
             axes, where = axes_found, f"line {max(line_of(op, function.piece), 1)}: sdy.mesh"
             check_sizes(tuple(axes.values()), where)
@@ -150,9 +162,10 @@ def _take_constraints(module: Any) -> list[str]:
 def _constrain(module: Any, texts: list[str]) -> None:
     """Replaces calls that request a sharding by Shardy's constraints."""
     axes = [a for op in walk(module) if op.name == "sdy.mesh" for a in mesh_axes(op)]
+    quoted = dict(enumerate(map(mlir_string, axes)))
     for op, text in zip(_constraints(module), texts, strict=True):
         # tt-xla numbers axes without a known name.
-        named = re.sub(r'"mesh_idx_(\d+)"', lambda m: f'"{axes[int(m[1])]}"' if int(m[1]) < len(axes) else m[0], text)
+        named = re.sub(r'"mesh_idx_(\d{1,9})"', lambda m: quoted.get(int(m[1]), m[0]), text)
         if named:
             op.attributes[SHARDING] = _ir.Attribute.parse(named)
         requested = per_value(op)
@@ -167,19 +180,23 @@ def _constrain(module: Any, texts: list[str]) -> None:
 
 def _check_strings(module: Any, function: Function) -> None:
     """Checks that the strings contain attributes; the pass ignores or crashes on any other string."""
+    where: dict[str, tuple[str, Any]] = {}
     for op in (module, *walk(module)):
         dicts = [op.attributes, *(d for end in gspmd.ENDS if end in op.attributes for d in op.attributes[end])]
         for hidden in [dict(entries(r)).get(gspmd.FRONTEND) for r in dicts]:
             for name, attribute in entries(hidden or {}):
                 if name in _HIDDEN:
-                    _check_string(name, attribute, f"line {max(line_of(op, function.piece), 1)}: {op.name}")
-
-
-def _check_string(name: str, attribute: Any, where: str) -> None:
-    try:
-        _ir.Attribute.parse(_unquoted(attribute))
-    except (ValueError, _ir.MLIRError):
-        raise ParseError(f"{where}: {name} = {str(attribute)[:200]} is not an attribute of Shardy.") from None
+                    text = _unquoted(attribute)
+                    line = max(line_of(op, function.piece), 1)
+                    rewrite(text, line)
+                    where.setdefault(text, (f"line {line}: {op.name}: {name}", attribute))
+    for text, (place, attribute) in where.items():
+        if not _SHARDY.match(text):
+            raise ParseError(f"{place} = {str(attribute)[:200]} is not an attribute of Shardy.")
+    if where and refusal("", list(where)):
+        text = next((t for t in where if refusal("", [t])), next(iter(where)))
+        place, attribute = where[text]
+        raise ParseError(f"{place} = {str(attribute)[:200]} is not an attribute of Shardy.")
 
 
 def _unquoted(attribute: Any) -> str:

@@ -128,13 +128,18 @@ def _iota(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return iota(b, shape, dtype, eqn.params["dimension"])
 
 
+LONGEST = 1 << 20
+"""The largest range whose numbers are known at compile time; a text may ask for more than memory holds."""
+
+
 def iota(b: Builder, shape: Shape, dtype: np.dtype[np.generic], dim: int) -> Value:
     """Returns the numbers from 0 along a dim, repeated along the others."""
     count = shape[dim]
     if math.prod(shape) <= 1:
         return b.full(shape, 0, dtype)
     line = b.op("arange", (), (count,), dtype, start=0, end=count, step=1, arange_dimension=0)
-    b.remember(line, np.arange(count).astype(dtype))
+    if count <= LONGEST:
+        b.remember(line, np.arange(count).astype(dtype))
     placed = b.reshape(line, [count if d == dim else 1 for d in range(len(shape))])
     return b.broadcast(placed, shape)
 

@@ -52,8 +52,9 @@ def initialize_processes(
 
     This is `jax.distributed.initialize` with emulated devices and with time limits: a killed process ends the
     others within `death_timeout`, and an uncaught exception ends its process at once, where JAX would deadlock at the
-    exit. Call it before anything runs on JAX. A process that `run_processes` or `jaxmesh processes` started needs no
-    argument.
+    exit. JAX's service asks for no password: a program that reaches the port of process 0 can join and end the job. It
+    listens on loopback alone if `coordinator_address` is there; otherwise use a trusted network. Call this before
+    anything runs on JAX. A process that `run_processes` or `jaxmesh processes` started needs no argument.
 
     Args:
       coordinator_address: `"host:port"` of process 0; the same in every process.
@@ -109,11 +110,27 @@ def initialize_processes(
         address,
         count,
         number,
+        # JAX listens on all interfaces, without a password.
+        coordinator_bind_address=address if _is_loopback(address) else None,
         initialization_timeout=int(connect_timeout),
         heartbeat_timeout_seconds=int(death_timeout),
         shutdown_timeout_seconds=int(exit_timeout),
     )
     _leave_on_error(number)
+    if NUMBER in os.environ and process_id is None:
+        threading.Thread(target=_end_with_runner, args=(os.getppid(),), daemon=True).start()
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    return host in ("localhost", "::1") or re.fullmatch(r"127(\.[0-9]{1,3}){3}", host) is not None
+
+
+def _end_with_runner(runner: int) -> None:
+    """Ends this process after the runner that started it was killed, which could not end it."""
+    while os.getppid() == runner:
+        time.sleep(1)
+    os._exit(1)
 
 
 def _integer(value: Any) -> int | None:
@@ -180,9 +197,13 @@ interrupted = threading.Event()
 """A flag for signal handlers: once set, `run_processes` ends and stops all processes it started."""
 
 
+_LAST_LINES = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a process: its exit code (negative: the signal), its output, and True if the runner stopped it."""
+    """The end of a process: its exit code (negative: the signal), its output (its last lines if `say` received each
+    line), and True if the runner stopped it."""
 
     code: int
     output: str
@@ -215,6 +236,8 @@ class _Running:
             for line in pipe:
                 self.lines.append(line)
                 if say is not None:
+                    # The caller has read the earlier lines.
+                    del self.lines[:-_LAST_LINES]
                     say(number, line)
 
     def stop(self) -> None:

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import jaxmesh as jm
 from jaxmesh.dialects.definitions import DEFINITIONS
+from jaxmesh.dialects.op import Attribute
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.dialects.textual_calls import CALLS
+from jaxmesh.dialects.ttnn.op import SPELLINGS
 from jaxmesh.emit.targets import emit
 from jaxmesh.errors import MissingRuleError
 
 KIND = Type((1, 1, 32, 32), np.dtype("float32"), tile=True)
-VALUES = {"int": 3, "number": 2.0, "float": 0.5, "bool": True, "str": "zeros", "ints": (1, 2), "enum": "causal"}
+VALUES = {"int": 3, "number": 2.0, "float": 0.5, "bool": True, "str": "zeros", "ints": (1, 2)}
+
+
+def value_of(name: str, attribute: Attribute) -> Any:
+    """A value of an attribute's kind; of an enum its first."""
+    if attribute.kind != "enum":
+        return VALUES.get(attribute.kind, 1)
+    calls = CALLS.get(name)
+    params = [] if calls is None else [*calls.python.params, *calls.cpp.params]
+    forms = [p.form.rpartition(":")[2] for p in params if p.key == attribute.name and ":" in p.form]
+    return next(iter(SPELLINGS[forms[0].rpartition(".")[2]])) if forms else "causal"
 
 
 def program(name: str) -> Program:
@@ -30,7 +43,7 @@ def program(name: str) -> Program:
     device = made.new(Type((), np.dtype("int32"), kind="device"))
     made.ops.append(Op("ttnn.get_device", (), (device,), {"mesh_shape": (1, 1)}))
     results = tuple(made.new(KIND) for _ in range(row.results[0]))
-    attributes = {a.name: VALUES.get(a.kind, 1) for a in row.attributes if a.mlir_form != "text"}
+    attributes = {a.name: value_of(name, a) for a in row.attributes if a.mlir_form != "text"}
     if "input_memory_config" in row.by_name:
         attributes["input_memory_config"] = "#ttnn.memory_config<#ttnn.buffer_type<l1>, <interleaved>>"
     made.ops.append(Op(name, (*given, device), results, attributes))

@@ -1,0 +1,203 @@
+"""Folders and files: whole, or refused by name; none unpacks to more than it says, and nothing is unpickled."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import jaxmesh as jm
+from jaxmesh import ttnn
+from jaxmesh.cli.run_folder import run_folder
+from jaxmesh.emit import export_folder
+from jaxmesh.runtime.npz import read_inputs
+from jaxmesh.validate import whole_file, write_whole
+from tests import ROOT
+
+X = np.arange(32, dtype=np.float32).reshape(8, 4)
+
+
+def lowered(factor: float) -> Any:
+    def scale(x: Any) -> Any:
+        return jm.shard_to_full(factor * jm.full_to_shard(x, P("y", "x")), P("y", "x"))
+
+    return jm.jit(scale, mesh=jm.make_mesh((2, 4))).trace(X).lower()
+
+
+class KilledError(BaseException):
+    """Ends an export at a step, as a signal would."""
+
+
+def after(count: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which ends everything in place of its call number `count`."""
+    left = [count]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KilledError
+        return function(*args, **kwargs)
+
+    return call
+
+
+def test_an_export_killed_at_any_step_is_whole_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = lowered(2.0), lowered(3.0)
+    refused = 0
+    for step in range(20):
+        folder = tmp_path / f"{step}"
+        old.export(folder, X)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", after(step, os.replace))
+            try:
+                new.export(folder, X)
+            except KilledError:
+                done = False
+            else:
+                done = True
+        try:
+            assert run_folder(folder, ["--check"]) == 0
+        except jm.errors.MissingFileError as error:
+            assert re.search(r"is not the file that manifest.json lists: the export was interrupted", str(error))  # noqa: PT017
+            refused += 1
+        if done:
+            break
+        # The next export mends it.
+        new.export(folder, X)
+        assert run_folder(folder, ["--check"]) == 0
+    assert done
+    assert refused >= 3
+
+
+EXPORT = """
+import sys, numpy as np
+from tests.regressions.test_hostile_folders import X, lowered
+made = lowered(float(sys.argv[2]))
+for _ in range(5):
+    made.export(sys.argv[1], X)
+"""
+
+
+def test_two_writers_at_once_leave_one_program(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", EXPORT, str(tmp_path / "folder")]
+    variables = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": str(ROOT)}
+    writers = [subprocess.Popen([*command, n], env=variables) for n in ("2", "3")]
+    assert [w.wait() for w in writers] == [0, 0]
+    assert run_folder(tmp_path / "folder", ["--check"]) == 0
+
+
+def test_a_changed_file_is_named(tmp_path: Path) -> None:
+    lowered(2.0).export(tmp_path / "f", X)
+    manifest = tmp_path / "f" / "manifest.json"
+    whole = json.loads(manifest.read_text())
+    for name in whole["files"]:
+        path = tmp_path / "f" / name
+        data = path.read_bytes()
+        path.write_bytes(data + b" ")
+        with pytest.raises(jm.errors.MissingFileError, match=re.escape(f"{str(path)!r} is not the file")):
+            run_folder(tmp_path / "f")
+        path.unlink()
+        with pytest.raises(jm.errors.MissingFileError, match=re.escape(f"lacks the file {name!r}")):
+            export_folder.check_folder(tmp_path / "f")
+        path.write_bytes(data)
+    for wrong in (
+        "{",
+        "[]",
+        '{"version": 2, "files": {}}',
+        "[" * 100_000,
+        json.dumps({**whole, "files": {"../x": [1, ""]}}),
+    ):
+        manifest.write_text(wrong)
+        with pytest.raises(jm.errors.MissingFileError, match=r"manifest\.json"):
+            run_folder(tmp_path / "f")
+    manifest.unlink()
+    assert run_folder(tmp_path / "f", ["--check"]) == 0
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_whole(path, "old")
+    path.chmod(0o640)
+    with pytest.raises(KilledError), whole_file(path) as file:  # noqa: PT012
+        file.write(b"new")
+        raise KilledError
+    monkeypatch.setattr(os, "fsync", after(0, os.fsync))
+    with pytest.raises(KilledError):
+        write_whole(path, "new")
+    monkeypatch.undo()
+    assert (path.read_text(), os.listdir(tmp_path)) == ("old", ["file"])
+    (tmp_path / "link").symlink_to(path)
+    write_whole(tmp_path / "link", "new")
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o640)
+    assert (tmp_path / "link").is_symlink()
+
+
+def npz(path: Path, compression: int = zipfile.ZIP_STORED, **arrays: bytes) -> Path:
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, data in arrays.items():
+            archive.writestr(f"{name}.npy", data)
+    return path
+
+
+def npy(array: Any, **options: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return file.getvalue()
+
+
+def header(shape: str, dtype: str = "<f4") -> bytes:
+    text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+class Harm:
+    """Is unpickled as a call."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("touch pwned",)
+
+
+HARMFUL = {
+    "a bomb": (zipfile.ZIP_DEFLATED, npy(np.zeros(1 << 28, np.float32))),
+    "more elements than bytes": (zipfile.ZIP_STORED, header("(1099511627776,)")),
+    "negative dims": (zipfile.ZIP_STORED, header("(-1, -4)")),
+    "a pickle": (zipfile.ZIP_STORED, npy(np.array([Harm()], object), allow_pickle=True)),
+    "only a pickle": (zipfile.ZIP_STORED, pickle.dumps(Harm())),
+    "a structure": (zipfile.ZIP_STORED, npy(np.zeros(3, [("a", np.int32)]))),
+    "dates": (zipfile.ZIP_STORED, npy(np.zeros(3, "datetime64[s]"))),
+    "long doubles": (zipfile.ZIP_STORED, npy(np.zeros(3, np.longdouble))),
+    "nothing": (zipfile.ZIP_STORED, b""),
+}
+
+
+@pytest.mark.parametrize("name", list(HARMFUL))
+def test_no_file_of_arrays_does_harm(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    compression, data = HARMFUL[name]
+    struct: Any = jnp.zeros(3)
+    with pytest.raises(jm.errors.MissingFileError, match=r"is not an \.npz file"):
+        read_inputs(npz(tmp_path / "a.npz", compression, arg0=data), [struct])
+    with pytest.raises(jm.errors.RecordingError, match="is not a recording"):
+        jm.Recording.load(npz(tmp_path / "b.npz", compression, recording=data))
+    with pytest.raises(jm.errors.ParseError, match="holds no tensor"):
+        ttnn.load_tensor(npz(tmp_path / "c", compression, about=npy(np.array("{}")), data=data))
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_nothing_is_unpickled() -> None:
+    for path in sorted((ROOT / "jaxmesh").rglob("*.py*")):
+        text = path.read_text(errors="replace")
+        assert not re.search(r"\bimport (pickle|marshal|shelve|dill)\b|allow_pickle=True|torch\.load\(", text), path

@@ -1,0 +1,280 @@
+# ruff: noqa: E501
+"""Texts of strangers: none ends the process, runs without an end, fills the memory, or becomes code."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import html.parser
+import json
+import re
+import subprocess
+import sys
+import time
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import AbstractMesh, PartitionSpec as P
+
+import jaxmesh as jm
+from jaxmesh.frontends.mlir.module import load_text
+from jaxmesh.jaxprs import guarded_passes
+from tests.generators.faults.mutated_texts import ANNOTATED, SHARDED, Find, Reader, finds
+
+KIND = "tensor<8x4xf32>"
+
+
+def stablehlo(argument: str = "", op: str = "", mesh: str = '<["y"=2, "x"=4]>') -> str:
+    return f"""module {{
+      sdy.mesh @mesh = {mesh}
+      func.func @main(%a: {KIND} {argument}) -> {KIND} {{
+        %0 = stablehlo.add %a, %a {op} : {KIND}
+        return %0 : {KIND}
+      }}
+    }}"""
+
+
+def hidden(text: str) -> str:
+    return stablehlo(f'{{mhlo.frontend_attributes = {{xla.sdy.sharding = "{text}"}}}}')
+
+
+def calls(count: int, times: int) -> str:
+    head = "func.func {} @{}(%0: tensor<4xf32>) -> tensor<4xf32> {{\n"
+    body = "".join(f"%{i + 1} = call @f{{}}(%{i}) : (tensor<4xf32>) -> tensor<4xf32>\n" for i in range(times))
+    body += f"return %{times} : tensor<4xf32> }}}}\n"
+    last = "%1 = stablehlo.add %0, %0 : tensor<4xf32>\nreturn %1 : tensor<4xf32> }\n"
+    inner = "".join(head.format("private", f"f{i}") + body.format(*[i + 1] * times) for i in range(count))
+    return (
+        head.format("public", "main") + body.format(*[0] * times) + inner + head.format("private", f"f{count}") + last
+    )
+
+
+ENDING = {
+    "an empty sharding": (hidden(""), "line 3: func.func: xla.sdy.sharding"),
+    "a deep sharding": (hidden("[" * 10_000), "line 3: brackets nest more than 128"),
+    "a location as a sharding": (hidden("loc(unknown)"), "line 3: .* is not an attribute of Shardy"),
+    "a number as a sharding": (hidden("42"), "line 3: .* is not an attribute of Shardy"),
+    "sub-axes in a string": (hidden("#sdy.sharding<@mesh, [{\\22y\\22:(4611686018427387904)4}, {}]>"), "line 3: "),
+    "an order that is no permutation": (
+        stablehlo('{mhlo.sharding = "{devices=[2,4]<=[2,4]T(1,1)}"}').replace("sdy.mesh", "// sdy.mesh"),
+        "T\\(1,1\\).* does not split over whole axes",
+    ),
+    "a sub-axis beyond its axis": (
+        stablehlo('{sdy.sharding = #sdy.sharding<@mesh, [{"y":(4611686018427387904)4}, {}]>}'),
+        "MLIR would end the process on this text \\(SIGFPE\\)",
+    ),
+    "a convolution of 200,000,000 dims": (
+        stablehlo(op="{x = #stablehlo.conv<[b, 200000000, f]x[0, i, o]->[b, 0, f]>}"),
+        "it needs more than 1024 MB",
+    ),
+    "calls that double": (calls(25, 2), "its calls, inlined, make [0-9]+ ops; at most 250000"),
+    "nested calls": (calls(2000, 1), "is called through 100 functions"),
+    "a mesh of words": (
+        'func.func @main() -> !ttnn.device { %0 = "ttnn.get_device"() <{mesh_shape = ["x"]}> : () -> !ttnn.device '
+        "return %0 : !ttnn.device }",
+        "names the mesh x",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(ENDING))
+def test_what_ended_the_process_is_a_named_error(name: str) -> None:
+    text, words = ENDING[name]
+    with pytest.raises(jm.JaxmeshError, match=words) as error:
+        jm.from_mlir(text + "\n")
+    assert re.search(r"\bline [0-9]+\b", str(error.value))
+    assert len(str(error.value)) < 3000
+
+
+def test_the_process_that_parses_starts_again_after_it_has_died() -> None:
+    for _ in range(2):
+        assert guarded_passes.refusal(ENDING["a sub-axis beyond its axis"][0]) is not None
+        assert guarded_passes.refusal(stablehlo()) is None
+
+
+def test_the_cost_of_the_process_is_a_tenth_of_a_second() -> None:
+    lines = "".join(f"%{i + 1} = stablehlo.add %{i}, %{i} : {KIND}\n" for i in range(10_000))
+    text = f"func.func @main(%0: {KIND}) -> {KIND} {{\n{lines}return %10000 : {KIND}\n}}\n"
+    times: list[float] = []
+    for _ in range(5):
+        start = time.perf_counter()
+        assert guarded_passes.refusal(text) is None
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.1
+
+
+SIZES = {
+    "iota": '"stablehlo.iota"() <{iota_dimension = 0 : i64}> : () -> tensor<200000000xi32>',
+    "arange": '"ttir.arange"() <{start = 0 : si64, end = 200000000 : si64, step = 1 : si64, arange_dimension = 0 : i64}>'
+    " : () -> tensor<200000000xi32>",
+    "splat": '"ttir.constant"() <{value = dense<1> : tensor<200000000xi32>}> : () -> tensor<200000000xi32>',
+}
+MEASURE = """
+import json, resource, sys, jaxmesh as jm
+jm.emulate(1)
+used = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = used()
+for text in json.load(sys.stdin):
+    traced = jm.from_mlir(text)
+    traced.as_text(), traced.lower().as_text("ttnn"), traced.lower().as_text("python")
+print((used() - before) >> 10)
+"""
+
+
+def test_ranges_and_equal_elements_take_no_memory() -> None:
+    program = "func.func @main() -> tensor<200000000xi32> {{ %0 = {}\nreturn %0 : tensor<200000000xi32> }}"
+    texts = json.dumps([program.format(op) for op in SIZES.values()])
+    done = subprocess.run([sys.executable, "-c", MEASURE], input=texts, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 200
+
+
+def test_functions_are_looked_at_once() -> None:
+    one = '  func.func @f{}(%a: {}) -> {} {{\n  %0 = "ttir.neg"(%a) : ({}) -> {}\n  return %0 : {}\n}}\n'
+
+    def seconds(count: int) -> float:
+        file = load_text("module {\n" + "".join(one.format(i, *[KIND] * 5) for i in range(count)) + "}\n")
+        start = time.perf_counter()
+        for f in file.functions:
+            jm.stages.read_mlir.decode_function(file, f)
+        return time.perf_counter() - start
+
+    seconds(100)
+    assert seconds(1600) < 16 * 3 * seconds(200) / 2
+
+
+# --- code from a text ------------------------------------------------------------------------------------------------
+
+STRINGS = (
+    '"); pwned(); ("', "'); pwned(); ('", '"""\npwned()\n"""', "*/ pwned(); /*", "\n    pwned()\n", "\\", '\\"', "\\\n",
+    "// pwned() \\\n pwned();", "??/\n pwned();", "\0", "é\u202epwned", "<script>pwned()</script>", "{pwned()}", "$(pwned)",
+    "-->", "]]>", "#-}", "%s", "\x1b]0;pwned\x07", "../../pwned", "/pwned",
+)  # fmt: skip
+TTNN = "tensor<1x1x32x32xf32>"
+PLACES = {
+    "a function": "func.func @{}(%a: K) -> K {{ return %a : K }}",
+    "an argument": "func.func @main(%a: K loc({})) -> K {{ return %a : K }}",
+    "a location": 'func.func @main(%a: K) -> K {{\n%0 = "ttir.neg"(%a) : (K) -> K loc({})\nreturn %0 : K }}',
+    "a file": 'func.func @main(%a: K) -> K {{\n%0 = "ttir.neg"(%a) : (K) -> K loc({}:3:4)\nreturn %0 : K }}',
+    "a callee": "func.func @main(%a: K) -> K {{\n%0 = call @{0}(%a) : (K) -> K\nreturn %0 : K }}\n"
+    "func.func private @{0}(%a: K) -> K {{ return %a : K }}",
+    "an attribute's name": 'func.func @main(%a: K) -> K {{\n%0 = "ttir.neg"(%a) {{{} = 1}} : (K) -> K\nreturn %0 : K }}',
+    "a module": "module @{} {{ func.func @main(%a: K) -> K {{ return %a : K }} }}",
+    "a file to write": 'func.func @main(%a: K) -> K {{\n"ttnn.dump_tensor"(%a) <{{file_path = {}}}> : (K) -> ()\n'
+    "return %a : K }}",
+    "a composite": 'func.func @main(%a: K) -> K {{\n%0 = "ttir.composite"(%a) <{{composite_name = {}, decomposition = @d}}>'
+    " : (K) -> K\nreturn %0 : K }}\nfunc.func private @d(%a: K) -> K {{ return %a : K }}",
+    "an enum": 'func.func @main(%a: K) -> K {{\n%0 = "ttnn.gelu_bw"(%a, %a) <{{approximate = {}}}> : (K, K) -> K\n'
+    "return %0 : K }}",
+    "a conversion": 'func.func @main(%a: K) -> K {{\n%0 = "ttnn.prepare_conv2d_weights"(%a) <{{input_dtype = {}}}> : (K) -> K\n'
+    "return %0 : K }}",
+    "an axis": "module {{ sdy.mesh @mesh = <[{0}=2]>\nfunc.func @main(%a: K {{sdy.sharding = #sdy.sharding<@mesh, "
+    "[{{}}, {{}}, {{{0}}}, {{}}]>}}) -> K {{\n%0 = stablehlo.add %a, %a : K\nreturn %0 : K }} }}",
+}  # fmt: skip
+_CODE = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+
+
+def quoted(text: str) -> str:
+    """A string in MLIR's syntax, written apart from the package's own."""
+    return '"' + "".join(chr(b) if 32 <= b < 127 and chr(b) not in '"\\' else f"\\{b:02X}" for b in text.encode()) + '"'
+
+
+def printed(stage: Any) -> list[int]:
+    """Returns the number of tokens or nodes in each output of a program: a string that stays a string changes none."""
+    counts: list[int] = []
+    for write in (lambda: stage.as_text("ttnn"), lambda: stage.as_text("python"), lambda: stage.as_text("cpp")):
+        try:
+            text = write()
+        except jm.JaxmeshError:
+            counts.append(0)
+            continue
+        assert not re.search(r"[^\x09\x0a\x20-\x7e]", text)
+        if "#include" in text:
+            assert "??" not in text
+            counts.append(len(re.findall(r"\w+|[^\w\s]", _CODE.sub("", text))))
+        elif "import ttnn" in text:
+            counts.append(len(list(ast.walk(ast.parse(text)))))
+        else:
+            load_text(text)
+    return counts
+
+
+class Tags(html.parser.HTMLParser):
+    """The tags of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.names.add(tag)
+
+
+def read(place: str, string: str) -> Any:
+    text = PLACES[place].format(quoted(string)).replace("K", TTNN)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return jm.from_mlir(text + "\n")
+
+
+@pytest.mark.parametrize("place", list(PLACES))
+def test_no_string_of_a_text_becomes_code(place: str) -> None:
+    plain: list[int] | None = None
+    with contextlib.suppress(jm.JaxmeshError):
+        plain = printed(read(place, "plain").lower())
+    for string in STRINGS:
+        try:
+            traced = read(place, string)
+            page = traced.explain()._repr_html_()
+        except jm.JaxmeshError as error:
+            assert "\x1b" not in str(error)  # noqa: PT017
+            continue
+        assert "script" not in Tags(page).names
+        assert plain is not None
+        # A file that leaves the folder is not printed.
+        assert printed(traced.lower()) in (plain, [0] * len(plain) if place == "a file to write" else plain)
+
+
+def double(key: str, mesh: Any) -> Any:
+    kind = jax.ShapeDtypeStruct((8, 4), jnp.float32)
+    return jm.jit(lambda t: jm.full_to_shard(t[key], P("y")) + 1, mesh=mesh).trace({key: kind})
+
+
+@pytest.mark.parametrize("string", STRINGS)
+def test_no_key_of_a_tree_becomes_code(string: str) -> None:
+    mesh = AbstractMesh((2, 4), ("y", "x"))
+    traced = double(string, mesh)
+    assert "script" not in Tags(traced.explain()._repr_html_()).names
+    assert printed(traced.lower()) == printed(double("plain", mesh).lower())
+
+
+@pytest.mark.parametrize("string", [s for s in STRINGS if "\0" not in s])
+def test_no_axis_of_a_mesh_becomes_an_attribute(string: str) -> None:
+    mesh = jm.make_mesh((2, 4), (string, "x"))
+    if set(string) & {'"', "\\"} or not (string.isascii() and string.isprintable()):
+        with pytest.raises(jm.MeshError, match="rename the axis"):
+            jm.jit(lambda a: a, mesh=mesh)(jnp.ones(8))
+        return
+    x = jnp.arange(32.0).reshape(8, 4)
+    run = jm.jit(lambda a: (a * 2).sum(0), mesh=mesh, in_shardings=P(string), out_shardings=P())
+    assert jnp.array_equal(run(x), (x * 2).sum(0))
+    assert all(printed(run.lower(x)))
+
+
+# --- mutated texts ---------------------------------------------------------------------------------------------------
+
+
+def test_the_texts_to_mutate_are_read() -> None:
+    with Reader() as reader:
+        assert [reader.read(text) for text in (SHARDED, ANNOTATED)] == [None, None]
+        found = reader.read("x" * 10)
+    assert found is None
+
+
+@pytest.mark.slow
+def test_mutated_texts() -> None:
+    wrong: list[Find] = [f for f in finds(60, seed=3) if f is not None]
+    assert not wrong, wrong[0]
