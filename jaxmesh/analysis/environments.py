@@ -83,7 +83,7 @@ class Library:
         """
         problem = f"the Python for {self.name} is {str(python)!r} ({why}), but"
         try:
-            done = _start([python, "-I", "-c", self.question])
+            done = _start([python, "-c", self.question])
         except (OSError, subprocess.TimeoutExpired) as error:
             raise self.error(f"{problem} it cannot be started: {error}; {self.get}.") from None
         try:
@@ -125,26 +125,16 @@ class Library:
                 raise self.error(
                     f"an environment is made in a new folder, but {str(folder)!r} has files; name another."
                 )
-            self._run(
-                [str(self.base_python(python)), "-I", "-m", "venv", str(folder)], "the environment cannot be made"
-            )
+            command = [str(self.base_python(python)), "-m", "venv", str(folder.absolute())]
+            self._run(command, "the environment cannot be made")
         self._run(
-            [
-                str(own),
-                "-I",
-                "-m",
-                "pip",
-                "install",
-                "-q",
-                "--disable-pip-version-check",
-                f"{self.requirement}=={version}",
-            ],
+            [str(own), "-m", "pip", "install", "-q", "--disable-pip-version-check", f"{self.requirement}=={version}"],
             f"pip cannot install {self.requirement} {version} for the Python in {str(folder)!r}",
         )
         return own
 
     def _run(self, command: list[str], failure: str) -> None:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=clean_environment())
+        done = _start(command, None)
         if done.returncode:
             raise self.error(f"{failure}: {_last_line(done)}")
 
@@ -161,15 +151,18 @@ class Library:
     def _fits(self, python: Path) -> bool:
         """Returns True for a Python of a supported version; pyenv's links start the selected version, if any."""
         try:
-            done = _start([python, "-I", "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])"])
+            done = _start([python, "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])"])
         except (OSError, subprocess.TimeoutExpired):
             return False
         return done.stdout.strip() in self.pythons
 
 
-def _start(command: list[Any]) -> subprocess.CompletedProcess[str]:
+def _start(command: list[Any], seconds: float | None = _SECONDS) -> subprocess.CompletedProcess[str]:
+    """Runs a Python in the root folder, since Python imports modules from the current one."""
+    python = str(command[0])
+    command = [os.path.abspath(python) if os.sep in python else python, *command[1:]]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=_SECONDS, check=False, env=clean_environment()
+        command, capture_output=True, text=True, timeout=seconds, check=False, env=clean_environment(), cwd=os.sep
     )
 
 

@@ -47,8 +47,8 @@ def run_folder(directory: str | os.PathLike[str], arguments: Sequence[str] = ())
             f"{str(directory)!r} is not an exported folder with a Python program: main.py is missing{only}; give a "
             "folder that lowered.export wrote."
         )
-    check_folder(folder)
     text = _text(script)
+    check_folder(folder, tensors="--make-inputs" not in arguments)
     wide = _enable_x64(True) if _WIDE.search(text) else contextlib.nullcontext()
     further = beyond.enabled() if _is_beyond(text) else contextlib.nullcontext()
     with _process_wide, wide, further, chained(), _process(folder, script, arguments), _modules(folder):

@@ -92,10 +92,9 @@ class Attribute:
 
     `form` is the attribute's form in MLIR; by default the one of the kind (`FORMS`). Forms: `number` (`f32` or `i32`,
     as the value is), `i32s` (`[1 : i32, 2 : i32]`), `i64s` (`array<i64: 1, 2>`), `i32a` (`array<i32: 1, 2>`),
-    `edges` (the same, of a padding: MLIR has four numbers in another order, see `reorder_edges`),
     `dense_i64` (a table of device ids), `shape` (`#ttnn.shape<2x1>`), `text` (as the text has it), and for an enum the
     dialect's attribute around it, such as `#ttcore.reduce_type`. A sequence is printed as `i32a` if the form is of a
-    single integer, as of kind `any`.
+    single integer, as of kind `any`; `edges` is an `i32a` that `reorder_edges` reorders.
 
     `required` is upstream's rule. With `assumed`, a text without the attribute is read with a warning and the default.
     With `must_be_empty`, only an empty value or the default is accepted: the attribute is read and never kept. With
@@ -129,7 +128,7 @@ FORMS: Mapping[Kind, Form] = {
 
 
 def reorder_edges(padding: Sequence[int]) -> tuple[int, ...]:
-    """Returns the padding of a pool in the other order if it has four numbers, and as it is otherwise.
+    """Returns the padding of a pool in the other order, if it has four numbers.
 
     A call of `ttnn` has (top, bottom, left, right), MLIR (top, left, bottom, right): `runtime/lib/ttnn/operations/pool/
     pool2d.cpp` of tt-mlir reorders them at 19c86fca.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -185,7 +184,7 @@ _NUMBERED = re.compile(r"(arg|constant|expected)[0-9]+\.npy")
 def _move(stage_folder: Path, target: Path, names: Sequence[str]) -> None:
     """Moves the files of a new export to a folder.
 
-    The manifest is moved first: readers refuse the folder until all its files are there, also after a kill.
+    The manifest says so before the first file moves: readers refuse the folder until all are there, also after a kill.
     """
     if not target.exists():
         write_whole(stage_folder / MANIFEST, _manifest({n: stage_folder / n for n in names}))
@@ -199,7 +198,8 @@ def _move(stage_folder: Path, target: Path, names: Sequence[str]) -> None:
     same = all((target / n).is_file() and (stage_folder / n).read_bytes() == (target / n).read_bytes() for n in numbers)
     kept = [n for n in OURS if same and n not in names and (target / n).is_file()]
     files = {n: stage_folder / n for n in names} | {n: target / n for n in kept}
-    write_whole(target / MANIFEST, _manifest(files))
+    manifest = _manifest(files)
+    write_whole(target / MANIFEST, _INTERRUPTED)
     for name in names:
         os.replace(stage_folder / name, target / name)
     for name in () if same else OURS:
@@ -209,11 +209,17 @@ def _move(stage_folder: Path, target: Path, names: Sequence[str]) -> None:
         if f"tensors/{old.name}" not in names and _NUMBERED.fullmatch(old.name):
             old.unlink()
     shutil.rmtree(target / "__pycache__", ignore_errors=True)
+    write_whole(target / MANIFEST, manifest)
 
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Generator[None]:
     """Waits until no other process exports into a folder; the system ends the wait for a process that dies."""
+    try:
+        import fcntl
+    except ImportError:  # Windows lacks it.
+        yield
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -227,6 +233,8 @@ def _alone(folder: Path) -> Generator[None]:
 MANIFEST = "manifest.json"
 """The file that lists the others with their sizes and checksums."""
 _VERSION = 1
+_INTERRUPTED = json.dumps({"format": "jaxmesh export", "version": _VERSION, "interrupted": True}) + "\n"
+"""The manifest while the files are moved."""
 
 
 def _manifest(files: Mapping[str, Path]) -> str:
@@ -239,11 +247,17 @@ def _checksum(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path, *, tensors: bool = True) -> None:
     """Checks that a folder has the files of one export; a folder without a manifest is not checked.
 
+    Programs and expected results may be changed by hand; inputs and constants are as they were exported.
+
+    Args:
+      folder: the exported folder.
+      tensors: False if the program creates its tensors, so that the files may be missing.
+
     Raises:
-      MissingFileError: a file is missing or another one, as after an export that was killed.
+      MissingFileError: an export was interrupted, or a tensor is missing or another one.
     """
     try:
         listed: Any = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
@@ -252,17 +266,23 @@ def check_folder(folder: Path) -> None:
     except (OSError, ValueError, RecursionError) as error:
         raise MissingFileError(f"{str(folder / MANIFEST)!r} cannot be read ({error}); {_AGAIN}.") from None
     fields = cast("dict[str, Any]", listed) if isinstance(listed, dict) else {}
+    if fields.get("interrupted") is True:
+        raise MissingFileError(f"an export into {str(folder)!r} was interrupted; export the program again.")
     if fields.get("version") != _VERSION or not isinstance(fields.get("files"), dict):
         raise MissingFileError(f"{str(folder / MANIFEST)!r} is not a manifest of version {_VERSION}; {_AGAIN}.")
     for name, entry in fields["files"].items():
-        path, inside = folder / name, PurePosixPath(name)
-        if inside.is_absolute() or ".." in inside.parts or path.is_symlink() or not path.is_file():
-            raise MissingFileError(f"{str(folder)!r} lacks the file {name!r} of its {MANIFEST}; {_AGAIN}.")
-        if [path.stat().st_size, _checksum(path)] != entry:
-            raise MissingFileError(
-                f"{str(path)!r} is not the file that {MANIFEST} lists: the export was interrupted, or the file was "
-                f"changed; {_AGAIN}."
-            )
+        inside = PurePosixPath(name)
+        if inside.is_absolute() or ".." in inside.parts:
+            raise MissingFileError(f"{MANIFEST} lists {name!r}, which is not in {str(folder)!r}; {_AGAIN}.")
+        if tensors and inside.parts[0] == "tensors" and not inside.name.startswith("expected"):
+            _check_tensor(folder / name, entry)
+
+
+def _check_tensor(path: Path, entry: Any) -> None:
+    if path.is_symlink() or not path.is_file():
+        raise MissingFileError(f"{str(path)!r}, which {MANIFEST} lists, is missing; {_AGAIN}.")
+    if [path.stat().st_size, _checksum(path)] != entry:
+        raise MissingFileError(f"{str(path)!r} is not the file that {MANIFEST} lists; {_AGAIN}.")
 
 
 _AGAIN = f"export the program again, or, after a change by hand, remove {MANIFEST}"

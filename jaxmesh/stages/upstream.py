@@ -26,9 +26,9 @@ from jaxmesh.frontends.stablehlo.boundary_shardings import BoundaryShardings, re
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
 from jaxmesh.frontends.stablehlo.trace import named_axes
 from jaxmesh.jaxprs import compat
-from jaxmesh.stages.jax_lowered import JaxLowered
 from jaxmesh.stages.joined_tensors import join_tensors
 from jaxmesh.stages.read_mlir import decode_function, import_program
+from jaxmesh.stages.stage import Stage
 from jaxmesh.validate import as_bool, as_instance, quote
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         text = with_element_types(dataclasses.replace(text, arguments=_with_axes(text, ends)), ends.dtypes)
         return import_program(file, text, None, functools.partial(_with_whole_arrays, self.make, ends, self.tensors))
 
-    def compare(self, lowered: JaxLowered, *, judge: bool = True) -> CompilerComparison:
+    def compare(self, lowered: Stage, *, judge: bool = True) -> CompilerComparison:
         """Compares what the compiler made with what jaxmesh makes of the same program; shows as a table.
 
         Args:
@@ -84,7 +84,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
           Of each side the collectives by kind, mesh axis, count and bytes, layout changes, operations, element types,
           peak memory and least time, or why it refused; and the source lines at which they send different bytes.
         """
-        as_instance(JaxLowered, "compare", "lowered", lowered)
+        as_instance(Stage, "compare", "lowered", lowered)
         judge = as_bool("compare", "judge", judge)
         cluster, name = self.cluster or DEFAULT, self.plugin or "upstream"
         ours = our_side(lowered.default_program, cluster, judge)
@@ -122,8 +122,10 @@ def _ends(stages: Mapping[str, str]) -> BoundaryShardings:
     ends = read_boundary(stages[PARTITIONED])
     if None not in ends.arguments or WHOLE not in stages:
         return ends
-    asked = read_boundary(stages[WHOLE]).arguments
-    return dataclasses.replace(ends, arguments=tuple(e or a for e, a in zip(ends.arguments, asked, strict=True)))
+    asked = read_boundary(stages[WHOLE])
+    # Without a sharding in both, an argument is whole on every device.
+    rows = zip(ends.arguments, asked.arguments, asked.shapes, strict=True)
+    return dataclasses.replace(ends, arguments=tuple(e or a or (shape, ((),) * len(shape)) for e, a, shape in rows))
 
 
 def _local(

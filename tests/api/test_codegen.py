@@ -84,7 +84,7 @@ def test_both_languages_share_a_folder_as_long_as_the_program_is_one(tmp_path: P
     (folder / "tensors" / "argmax_notes.npy").write_text("mine")
     jm.codegen_cpp(negated, X, mesh=MESH, export_path=folder)
     assert {p.name for p in folder.iterdir()} == {
-        "main.py", "utils.py", "locations.json", "main.cpp", "ttir.mlir", "ttnn.mlir", "tensors",
+        "main.py", "utils.py", "locations.json", "main.cpp", "ttir.mlir", "ttnn.mlir", "tensors", "manifest.json",
     }  # fmt: skip
     jm.codegen_cpp(negated, X + 1, mesh=MESH, export_path=folder)
     assert not (folder / "main.py").exists()

@@ -79,8 +79,8 @@ def judge_folder(
             f"there is a board, but {str(environment.python)!r} has a stand-in for the compiler of kernels; name a "
             "Python with the whole ttnn, or a described cluster."
         )
-    check_folder(Path(folder))
     shapes = shapes or _MADE.search(script.read_text(encoding="utf-8", errors="replace")) is not None
+    check_folder(Path(folder), tensors=not shapes)
     options = [name for name, on in (("--shapes", shapes), ("--board", target is None), ("--check", check)) if on]
     with tempfile.TemporaryDirectory(prefix="jaxmesh-judge-") as scratch:
         lines = script.read_text(encoding="utf-8", errors="replace").count("\n")

@@ -28,12 +28,14 @@ class BoundaryShardings:
       arguments: per argument its global shape, and the mesh axes that split each dim.
       results: the same per result.
       dtypes: per argument its element type.
+      shapes: per argument its global shape.
     """
 
     axes: dict[str, int]
     arguments: tuple[tuple[tuple[int, ...], Sharding] | None, ...]
     results: tuple[tuple[tuple[int, ...], Sharding] | None, ...]
     dtypes: tuple[np.dtype[Any], ...]
+    shapes: tuple[tuple[int, ...], ...]
 
 
 def read_boundary(text: str) -> BoundaryShardings:
@@ -46,9 +48,7 @@ def read_boundary(text: str) -> BoundaryShardings:
     meshes = [mesh_axes(op) for op in operations(root.operation) if op.name == "sdy.mesh"]
     axes = next(filter(None, meshes), dict[str, int]())
     (block,) = function.operation.regions[0].blocks
-    # An argument that nothing uses, and of which nothing is stated, is whole on every device.
-    unused: dict[Any, Sharding] = {v: () for v in block.arguments if not list(v.uses)}
-    known = unused | _stated(function.operation, block)
+    known = _stated(function.operation, block)
     returned: list[Any] = []
     for op in block.operations:
         operation = op.operation
@@ -60,7 +60,8 @@ def read_boundary(text: str) -> BoundaryShardings:
     ends = ([_end(v, known) for v in values] for values in (block.arguments, returned))
     types = Types(lambda _: None, narrows=True)
     arguments, results = map(tuple, ends)
-    return BoundaryShardings(axes, arguments, results, tuple(np.dtype(types(v.type).dtype) for v in block.arguments))
+    dtypes = tuple(np.dtype(types(v.type).dtype) for v in block.arguments)
+    return BoundaryShardings(axes, arguments, results, dtypes, tuple(map(_shape, block.arguments)))
 
 
 def _stated(function: Any, block: Any) -> dict[Any, Sharding]:
@@ -73,7 +74,11 @@ def _stated(function: Any, block: Any) -> dict[Any, Sharding]:
 
 
 def _end(value: Any, known: dict[Any, Sharding]) -> tuple[tuple[int, ...], Sharding] | None:
-    shape = tuple(_ir.RankedTensorType(value.type).shape)
+    shape = _shape(value)
     # Shardings of scalars are empty, and so are short forms for replicated values.
     sharding = known.get(value)
     return None if sharding is None else (shape, sharding or ((),) * len(shape))
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    return tuple(_ir.RankedTensorType(value.type).shape)

@@ -6,9 +6,13 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from jaxlib.mlir import ir
+
 from jaxmesh.frontends.stablehlo.shardings import Sharding
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs.emit import Steps, as_tracer, current_trace, type_in_trace
+
+_ir: Any = ir
 
 
 class Repeat(NamedTuple):
@@ -57,7 +61,11 @@ class ShardTable(dict[Any, Sharded]):
 
     def key(self, scope: object, op: Any, operands: Sequence[Row]) -> Any:
         """Returns a key that is equal for equal ops on operands with the same marks."""
-        return scope, op.name, tuple(op.attributes.items()), op.results[0].type, *[row[0] for row in operands]
+        kind = op.results[0].type
+        # MLIR's bindings cannot read complex constants; no two have one key.
+        unread = op.name == "stablehlo.constant" and isinstance(kind.element_type, _ir.ComplexType)
+        attributes = object() if unread else tuple(op.attributes.items())
+        return scope, op.name, attributes, kind, *[row[0] for row in operands]
 
     def remember(self, scope: object, op: Any, y: Sharded, steps: Steps, make: Any, splits: bool) -> None:
         """Keeps the import of an op without communication, for equal ops of the scope; see `Repeat`."""
