@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import html.parser
+import itertools
 import json
 import re
 import subprocess
@@ -72,6 +73,10 @@ ENDING = {
     ),
     "calls that double": (calls(25, 2), "its calls, inlined, make [0-9]+ ops; at most 250000"),
     "nested calls": (calls(2000, 1), "is called through 100 functions"),
+    "a result of large number": (
+        "func.func @main(%0: tensor<4xf32>) -> tensor<4xf32> { return %0#200000000 : tensor<4xf32> }",
+        "more than 9999 results",
+    ),
     "a mesh of words": (
         'func.func @main() -> !ttnn.device { %0 = "ttnn.get_device"() <{mesh_shape = ["x"]}> : () -> !ttnn.device '
         "return %0 : !ttnn.device }",
@@ -93,17 +98,6 @@ def test_the_process_that_parses_starts_again_after_it_has_died() -> None:
     for _ in range(2):
         assert guarded_passes.refusal(ENDING["a sub-axis beyond its axis"][0]) is not None
         assert guarded_passes.refusal(stablehlo()) is None
-
-
-def test_the_cost_of_the_process_is_a_tenth_of_a_second() -> None:
-    lines = "".join(f"%{i + 1} = stablehlo.add %{i}, %{i} : {KIND}\n" for i in range(10_000))
-    text = f"func.func @main(%0: {KIND}) -> {KIND} {{\n{lines}return %10000 : {KIND}\n}}\n"
-    times: list[float] = []
-    for _ in range(5):
-        start = time.perf_counter()
-        assert guarded_passes.refusal(text) is None
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.1
 
 
 SIZES = {
@@ -276,5 +270,6 @@ def test_the_texts_to_mutate_are_read() -> None:
 
 @pytest.mark.slow
 def test_mutated_texts() -> None:
-    wrong: list[Find] = [f for f in finds(60, seed=3) if f is not None]
+    """The command of `mutated_texts` takes more of them, or others."""
+    wrong: list[Find] = [f for f in itertools.islice(finds(600, seed=3), 5_000) if f is not None]
     assert not wrong, wrong[0]

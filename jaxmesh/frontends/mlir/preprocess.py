@@ -26,6 +26,9 @@ MAX_DIGITS = 400
 MAX_AFFINE = 4096
 """Characters of an affine map: `d0 + d1 + ...` nests without brackets, and MLIR recurses over it."""
 
+MAX_RESULTS = 9999
+"""MLIR makes room for as many results as a name like `%0#5` counts."""
+
 PROPERTIES = "jaxmesh.properties"
 """Holds all properties of an op as one dictionary: bindings cannot list those of an unregistered op."""
 
@@ -59,6 +62,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+_RESULT = re.compile(r"%[\w$.\-]+(?:#|:[ \t]*)0*[1-9][0-9]{4}")
 _DEFINITION = re.compile(r"(?m)^#(\w+)[ \t]*=[ \t]*(\S.*?)[ \t]*$")
 _INTO = re.compile(r"tensor<[^\n]*>(?P<into>\s+into\s+)tensor<[^\n]*>(?P<arrow>\s+->\s+)(?=tensor<)")
 _BITS = re.compile(r'dense<"0x(?P<digits>[0-9A-Fa-f]+)">\s*:\s*tensor<(?P<shape>(?:[0-9]{1,9}x)+)i1>')
@@ -173,6 +177,8 @@ def rewrite(text: str, first_line: int) -> Rewritten:
     nul = text.find("\0")
     if nul >= 0:
         raise scan.refuse(nul, "a NUL character; MLIR text has none.")
+    if many := _RESULT.search(text):
+        raise scan.refuse(many.start(), f"an op with more than {MAX_RESULTS} results.")
     for token in _TOKEN.finditer(text):
         if token.start() >= scan.skip_to:
             _take(scan, token)
