@@ -25,6 +25,8 @@ from jaxmesh.frontends.mlir.module import load_text
 from jaxmesh.jaxprs import guarded_passes
 from tests.generators.faults.mutated_texts import ANNOTATED, SHARDED, Find, Reader, finds
 
+# Quick tests let no other process try what may end one.
+pytestmark = pytest.mark.usefixtures("as_for_users")
 KIND = "tensor<8x4xf32>"
 
 
