@@ -282,7 +282,7 @@ def _check_tensor(path: Path, entry: Any) -> None:
     if path.is_symlink() or not path.is_file():
         raise MissingFileError(f"{str(path)!r}, which {MANIFEST} lists, is missing; {_AGAIN}.")
     if [path.stat().st_size, _checksum(path)] != entry:
-        raise MissingFileError(f"{str(path)!r} is not the file that {MANIFEST} lists; {_AGAIN}.")
+        raise MissingFileError(f"{path} cannot be read: it is not the file that {MANIFEST} lists; {_AGAIN}.")
 
 
 _AGAIN = f"export the program again, or, after a change by hand, remove {MANIFEST}"

@@ -108,7 +108,7 @@ def test_a_changed_file_is_named(tmp_path: Path) -> None:
         path = tmp_path / "f" / name
         data = path.read_bytes()
         path.write_bytes(data + b" ")
-        with pytest.raises(jm.errors.MissingFileError, match=re.escape(f"{str(path)!r} is not the file")):
+        with pytest.raises(jm.errors.MissingFileError, match=re.escape(f"{path} cannot be read: it is not the file")):
             run_folder(tmp_path / "f")
         path.unlink()
         with pytest.raises(jm.errors.MissingFileError, match=r"which manifest\.json lists, is missing"):

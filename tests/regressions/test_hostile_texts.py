@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, PartitionSpec as P
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.frontends.mlir.module import load_text
@@ -255,8 +255,19 @@ def test_no_axis_of_a_mesh_becomes_an_attribute(string: str) -> None:
             jm.jit(lambda a: a, mesh=mesh)(jnp.ones(8))
         return
     x = jnp.arange(32.0).reshape(8, 4)
-    run = jm.jit(lambda a: (a * 2).sum(0), mesh=mesh, in_shardings=P(string), out_shardings=P())
-    assert jnp.array_equal(run(x), (x * 2).sum(0))
+
+    def fun(a: jax.Array) -> jax.Array:
+        return (a * 2).sum(0)
+
+    run = jm.jit(fun, mesh=mesh, in_shardings=P(string), out_shardings=P())
+    if string.startswith("')") and jax.__version_info__ >= (0, 12):
+        # This XLA cuts the name, also for JAX.
+        with pytest.raises((jax.errors.JaxRuntimeError, AssertionError, IndexError)):
+            jax.jit(fun, in_shardings=NamedSharding(mesh, P(string)))(x)
+        with pytest.raises(jax.errors.JaxRuntimeError, match="sharding attribute"):
+            run(x)
+    else:
+        assert jnp.array_equal(run(x), (x * 2).sum(0))
     assert all(printed(run.lower(x)))
 
 
