@@ -274,7 +274,7 @@ def check_folder(folder: Path, *, tensors: bool = True) -> None:
         inside = PurePosixPath(name)
         if inside.is_absolute() or ".." in inside.parts:
             raise MissingFileError(f"{MANIFEST} lists {name!r}, which is not in {str(folder)!r}; {_AGAIN}.")
-        if tensors and inside.parts[0] == "tensors" and not inside.name.startswith("expected"):
+        if tensors and inside.parts[:1] == ("tensors",) and not inside.name.startswith("expected"):
             _check_tensor(folder / name, entry)
 
 

@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -90,7 +89,7 @@ class _Guard:
             lines = [line.strip() for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
         ended = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         if code == -signal.SIGKILL:
-            return f"it was not done after {SECONDS} seconds"
+            return f"it was killed, after {SECONDS} seconds or for lack of memory"
         return next((x for x in lines if "Check failed" in x or "Assertion" in x or "ERROR" in x), ended)
 
     def close(self) -> None:
@@ -153,7 +152,10 @@ def _new_context() -> Any:
 
 
 def _limit_memory(size: int) -> None:
-    with contextlib.suppress(OSError, ValueError, StopIteration):
+    # Where the system has no such limit or no such file, the process runs without it.
+    with contextlib.suppress(ImportError, OSError, ValueError, StopIteration):
+        import resource
+
         with open("/proc/self/status", encoding="ascii") as status:
             used = next(int(line.split()[1]) << 10 for line in status if line.startswith("VmData"))
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]

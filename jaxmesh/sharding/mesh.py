@@ -288,9 +288,9 @@ def as_mesh(mesh: Any) -> Mesh | AbstractMesh:
 
 
 def check_axis_names(names: Iterable[Any]) -> None:
-    """Checks that the names of mesh axes are plain: XLA ends the process for some others (JAX 0.10.2)."""
+    """Checks the names of axes: XLA ends the process for some (JAX 0.10.2), or loses a sharding (JAX 0.12.0.1)."""
     for name in names:
-        if isinstance(name, str) and not (name.isascii() and name.isprintable() and not set(name) & {'"', "\\"}):
+        if isinstance(name, str) and not (name.isascii() and name.isprintable() and not set(name) & set("\"'\\")):
             raise MeshError(
                 f"the name of a mesh axis has printable ASCII characters without quotes and backslashes, got {name!r}; "
                 "rename the axis."

@@ -309,7 +309,7 @@ def test_uneven_empty_and_long_shapes() -> None:
 def test_names_from_outside_inject_nothing() -> None:
     with pytest.raises(jm.MeshError, match="rename the axis"):
         jm.visualize(AbstractMesh((2, 2), ("\u202e\x01\ud800\u30e1\u30c3", "z")))
-    evil = "<b>&']]>" + "n" * 200
+    evil = "<b>&]]>" + "n" * 200
     mesh = AbstractMesh((2, 2), (evil, "z"))
     for made in (jm.visualize((8, 8), P(evil, "z"), mesh=mesh), jm.visualize(mesh)):
         svg = made._repr_svg_()

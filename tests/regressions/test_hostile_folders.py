@@ -125,6 +125,7 @@ def test_a_changed_file_is_named(tmp_path: Path) -> None:
         '{"version": 2, "files": {}}',
         "[" * 100_000,
         json.dumps({**whole, "files": {"../x": [1, ""]}}),
+        json.dumps({**whole, "files": {"": 0, "tensors": "x"}}),
     ):
         manifest.write_text(wrong)
         with pytest.raises(jm.errors.MissingFileError, match=r"manifest\.json"):
