@@ -116,7 +116,7 @@ def _errors(w: Writer) -> Iterator[Change]:
                 False,
             )
         if op.name == "all_reduce" and len(w.mesh) > 1:
-            other = re.sub(r"cluster_axis = (\d)", lambda n: f"cluster_axis = {1 - int(n[1])}", line)
+            other = re.sub(r"cluster_axis = (\d)", lambda n: f"cluster_axis = {(int(n[1]) + 1) % len(w.mesh)}", line)
             yield "wrong cluster_axis", w.with_line(op.line, other), [op.line, *_reductions_after(w, op)], False
         if op.name == "slice_static" and (shifted := _shifted(line)):
             yield "shifted slice", w.with_line(op.line, shifted), [op.line], False
@@ -249,7 +249,7 @@ def _permuted_weights(w: Writer) -> Iterator[Change]:
     """Yields each argument with its shards sent around along one mesh axis."""
     for name, kind in _ARGUMENT.findall(w.lines[w.begin]):
         value, line, held = name, w.begin, kind
-        while op := next((o for o in w.ops if value in o.operands and o.name in _PLACED), None):
+        while op := next((o for o in w.ops if value in o.operands and _places(w, o)), None):
             value, line, held = op.result, op.line, w.type_of(op)
         after = re.search(r" loc\([^)]*\)$", w.lines[line])
         for axis, size in enumerate(w.mesh):
@@ -258,7 +258,14 @@ def _permuted_weights(w: Writer) -> Iterator[Change]:
                 yield "permuted weight", w.inserted(value, line, new), range(line + 1, line + 1 + len(new)), False
 
 
-_PLACED = ("mesh_shard", "distribute_tensor", "to_device", "to_layout")
+_SPLIT = ("mesh_shard", "distribute_tensor")
+_PLACED = (*_SPLIT, "to_device", "to_layout")
+
+
+def _places(w: Writer, op: Op) -> bool:
+    """Returns True for an operation that places an argument; only devices can exchange its shards."""
+    split = any(op.result in o.operands and o.name in _SPLIT for o in w.ops)
+    return op.name in _PLACED or (op.name == "reshape" and split)
 
 
 def _sent_around(w: Writer, value: str, kind: str, axis: int, after: str) -> list[str]:

@@ -222,6 +222,9 @@ class Globals:
         if axes and (first.dtype == np.bool_ or all(x is g[0] for g in groups.values() for x in g)):
             # The parts of a reduction differ.
             return None
+        if axes and first.size == 1 and not _is_float(first):
+            # The places 0 and 1 of two devices add up to any 1 of the program.
+            return None
         ends = [_ends(x, y) for x, y in zip(groups[min(groups)], groups[max(groups)], strict=True)]
         with np.errstate(all="ignore"):
             both = ends[0] if not axes else tuple(float(_REDUCTIONS[kind].reduce(e)) for e in zip(*ends, strict=True))
