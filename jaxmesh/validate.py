@@ -160,3 +160,19 @@ def write_whole(path: str | os.PathLike[str], text: str) -> None:
     """Writes a text file in UTF-8 by `whole_file`."""
     with whole_file(path) as file:
         file.write(text.encode())
+
+
+@contextlib.contextmanager
+def alone(folder: str | os.PathLike[str]) -> Generator[None]:
+    """Waits until no other process is in such a block for a folder; the system ends the wait for a dead process."""
+    try:
+        import fcntl
+    except ImportError:  # Windows lacks it.
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
@@ -20,7 +19,7 @@ from jaxmesh.dialects.program import Port, Program
 from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.python.printer import python_source
 from jaxmesh.errors import ArgumentTypeError, FolderError, MissingFileError
-from jaxmesh.validate import write_whole
+from jaxmesh.validate import alone, write_whole
 
 Array = np.ndarray[Any, Any]
 LOCATIONS = "locations.json"
@@ -78,7 +77,7 @@ def write_folder(
         target.parent.mkdir(parents=True, exist_ok=True)
         # Use the same file system as the folder, so that moving a file is atomic.
         beside = target if target.exists() else target.parent
-        with _alone(beside), tempfile.TemporaryDirectory(dir=beside, prefix=".jaxmesh-") as stage:
+        with alone(beside), tempfile.TemporaryDirectory(dir=beside, prefix=".jaxmesh-") as stage:
             stage_folder = Path(stage) / "folder"
             names = _write(stage_folder, files, tensors)
             _move(stage_folder, target, names)
@@ -210,22 +209,6 @@ def _move(stage_folder: Path, target: Path, names: Sequence[str]) -> None:
             old.unlink()
     shutil.rmtree(target / "__pycache__", ignore_errors=True)
     write_whole(target / MANIFEST, manifest)
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Generator[None]:
-    """Waits until no other process exports into a folder; the system ends the wait for a process that dies."""
-    try:
-        import fcntl
-    except ImportError:  # Windows lacks it.
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 # --- the manifest ----------------------------------------------------------------------------------------------------

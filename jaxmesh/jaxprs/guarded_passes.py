@@ -152,7 +152,7 @@ def _new_context() -> Any:
 
 
 def _limit_memory(size: int) -> None:
-    # Where the system has no such limit or no such file, the process runs without it.
+    # Not every system has this limit or this file.
     with contextlib.suppress(ImportError, OSError, ValueError, StopIteration):
         import resource
 

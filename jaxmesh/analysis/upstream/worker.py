@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
 import select
@@ -12,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from jaxmesh.analysis.upstream.descriptors import describe_system
 from jaxmesh.analysis.upstream.environment import UPSTREAM, Plugin
 from jaxmesh.errors import UpstreamError
 from jaxmesh.runtime.progress import progress
+from jaxmesh.validate import alone
 
 RUNNER = Path(__file__).parent / "runner" / "__main__.py"
 PROGRAM = "the program"
@@ -89,7 +89,10 @@ class Worker:
             "TF_CPP_MIN_LOG_LEVEL": "1",
         }
         command = [plugin.python, RUNNER, plugin.library, description, writer]
-        with progress(f"{plugin} starts"), _starting_alone():
+        unpacked = cache_folder() / "upstream-assets"
+        unpacked.mkdir(parents=True, exist_ok=True)
+        # Each start unpacks the plugin's files anew: two at once fail.
+        with progress(f"{plugin} starts"), alone(unpacked):
             self._process = self._start([str(c) for c in command], folder, variables, writer)
             answer = self._reply(STARTS_WITHIN, "its start")
         if "unusable" in answer:
@@ -165,18 +168,6 @@ class Worker:
             self._process.stdin.close()
             os.close(self._replies)
         self._scratch.cleanup()
-
-
-@contextlib.contextmanager
-def _starting_alone() -> Generator[None]:
-    """Waits while another process starts a plugin, which unpacks its files anew: two at once fail."""
-    import fcntl  # Windows lacks it, and plugins, too.
-
-    folder = cache_folder() / "upstream-assets"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _link_assets(folder: Path) -> None:

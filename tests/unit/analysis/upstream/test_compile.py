@@ -168,10 +168,10 @@ def test_a_broken_compiler_is_one_line(play, parts: dict[str, str], reason: str)
 
 def test_no_other_process_starts_meanwhile(play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    lock = tmp_path / "jaxmesh" / "upstream-assets" / "lock"
+    unpacked = tmp_path / "jaxmesh" / "upstream-assets"
     taken = f"""
-import fcntl
-try: fcntl.flock(open({str(lock)!r}), fcntl.LOCK_EX | fcntl.LOCK_NB)
+import fcntl, os
+try: fcntl.flock(os.open({str(unpacked)!r}, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
 except BlockingIOError: answer({{"unusable": "another one starts"}})
 """
     with pytest.raises(UpstreamError, match="another one starts"):
