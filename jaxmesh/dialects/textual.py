@@ -17,7 +17,7 @@ import jax
 
 from jaxmesh.dialects.op import Arity, Attribute, Call, Form, Kind, OpDef, Trait, Write, need
 from jaxmesh.dialects.textual_calls import CALLS, PrintedCalls
-from jaxmesh.dialects.ttir import elementwise, shapes
+from jaxmesh.dialects.ttir import convolutions, elementwise, shapes
 from jaxmesh.dialects.ttir.helpers import check_dim, jnp, lax, vary_together
 from jaxmesh.dialects.ttnn.data_types import ANY
 from jaxmesh.dialects.ttnn.forms import Forms, Gives, Takes
@@ -182,11 +182,12 @@ def _pow_scalar(call: Call) -> Any:
 
 
 _MEANINGS: Mapping[str, tuple[Any, Trait | None]] = {
-    "slice_dynamic": (shapes.OPS["slice_dynamic"].meaning, Trait.MOVES),
-    "clamp_tensor": (elementwise.OPS["clamp_tensor"].meaning, None),
-    "pow_scalar": (_pow_scalar, None),
+    "ttir.conv1d": (convolutions.conv1d, None),
+    "ttnn.slice_dynamic": (shapes.OPS["slice_dynamic"].meaning, Trait.MOVES),
+    "ttnn.clamp_tensor": (elementwise.OPS["clamp_tensor"].meaning, None),
+    "ttnn.pow_scalar": (_pow_scalar, None),
 }
-"""The meanings of operations of TTNN that the table describes, with a trait."""
+"""The meanings of operations that the table describes, with a trait."""
 for _name, (_meaning, _trait) in _MEANINGS.items():
     _traits = frozenset({Trait.TEXTUAL, _trait} if _trait else {Trait.TEXTUAL})
-    OPS[f"ttnn.{_name}"] = replace(OPS[f"ttnn.{_name}"], meaning=_meaning, traits=_traits)
+    OPS[_name] = replace(OPS[_name], meaning=_meaning, traits=_traits)

@@ -16,6 +16,7 @@ from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.reference_rules import RULES
 from jaxmesh.dialects.program import Op, Port, Program
 from jaxmesh.dialects.residency import DEVICE, HOST
+from jaxmesh.dialects.textual import check_executable
 from jaxmesh.errors import MeshError, UnsupportedError
 from jaxmesh.frontends.mlir.decode import decode
 from jaxmesh.frontends.mlir.fitting_mesh import fitting_mesh
@@ -153,6 +154,7 @@ def run_stage(stage: StageProgram, placed: Sequence[Any]) -> Iterator[tuple[int,
     outcome = trace_program(every, Settings(AbstractMesh(tuple(stage.mesh.values()), tuple(stage.mesh))))
     if outcome.error is not None:
         raise outcome.error
+    check_executable(outcome.jaxpr)
     named = defaultdict[Any, list[int]](list)
     for value, out in zip(numbers, walk.open_jaxpr(outcome.jaxpr).outvars, strict=True):
         if isinstance(out, Literal):

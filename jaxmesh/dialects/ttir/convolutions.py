@@ -90,6 +90,35 @@ def _conv2d(call: Call) -> Any:
     return _add_bias(call, out, bias)
 
 
+def conv1d(call: Call) -> Any:
+    """Computes a convolution along one dim, whose weight is (outputs, inputs of a group, length)."""
+    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
+    check_rank(call, x, 3, "the input")
+    check_rank(call, weight, 3, "the weight (outputs, inputs of a group, length)")
+    dims: tuple[int, ...] = tuple(call[name] for name in ("batch_dim", "channel_dim", "length_dim"))
+    require(call, sorted(dims) == [0, 1, 2], f"the dims of batch, channels and length are 0, 1 and 2, got {dims}")
+    _check_groups(call, x, x.shape[dims[1]], weight.shape[1], weight.shape[0])
+    low, high = _entries(call, "padding", 2)
+    out = _convolve(
+        call,
+        x,
+        weight,
+        _entries(call, "stride", 1),
+        [(low, high)],
+        rhs_dilation=_entries(call, "dilation", 1),
+        dimension_numbers=jax.lax.ConvDimensionNumbers(dims, (0, 1, 2), dims),
+        feature_group_count=call["groups"],
+    )
+    return _add_bias(call, out, bias)
+
+
+def _entries(call: Call, name: str, count: int) -> tuple[int, ...]:
+    """Returns an attribute with an entry per place; a number stands for all."""
+    entries: tuple[int, ...] = (call[name],) if isinstance(call[name], int) else tuple(call[name])
+    require(call, len(entries) in (1, count), f"{name} has 1 or {count} entries, got {list(entries)}")
+    return entries * count if len(entries) < count else entries
+
+
 @define(
     OPS,
     "conv_transpose2d",

@@ -289,3 +289,34 @@ def test_a_convolution_applies_the_activation_of_its_config(function: str) -> No
     np.testing.assert_array_equal(run(fused, x, w), np.maximum(run(text, x, w), 0))
     with pytest.raises(jm.UnsupportedError, match=r"heaviside.* is not a function of one tensor"):
         run(fused.replace("relu", "heaviside"), x, w)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1)])
+def test_a_convolution_along_one_dim(order: tuple[int, int, int], groups: int) -> None:
+    batch, length, channels, outs, size, stride, dilation, (low, high) = 2, 9, 4, 6, 3, 2, 2, (1, 3)
+    x, w, bias = normal(batch, length, channels), normal(outs, channels // groups, size), normal(1, 1, outs)
+    count = (length + low + high - dilation * (size - 1) - 1) // stride + 1
+    padded = np.pad(x, ((0, 0), (low, high), (0, 0)))
+    want = np.zeros((batch, count, outs), np.float32) + bias
+    for n, i, o, k in np.ndindex(batch, count, outs, size):
+        first = o // (outs // groups) * (channels // groups)
+        row = padded[n, i * stride + k * dilation, first : first + channels // groups]
+        want[n, i, o] += row @ w[o, :, k]
+
+    def kind(array: np.ndarray) -> str:
+        return "x".join(map(str, array.shape)) + "xf32"
+
+    turned = [np.transpose(a, order) for a in (x, bias, want)]
+    dims = f"batch_dim = 0 : i64, length_dim = {order.index(1)} : i64, channel_dim = {order.index(2)} : i64"
+    window = f"stride = {stride} : i32, padding = array<i32: {low}, {high}>, dilation = {dilation} : i32"
+    kinds = [kind(a) for a in (turned[0], w, turned[1], turned[2])]
+    text = function(
+        " ".join(kinds[:3]),
+        f'  %r = "ttir.conv1d"(%a, %b, %c) <{{{window}, groups = {groups} : i32, {dims}}}> : '
+        f"({', '.join(f'tensor<{k}>' for k in kinds[:3])}) -> tensor<{kinds[3]}>",
+        kinds[3],
+    )
+    np.testing.assert_allclose(run(text, turned[0], w, turned[1]), turned[2], atol=1e-5)
+    with pytest.raises(jm.VerifyError, match="padding has 1 or 2 entries"):
+        run(text.replace(f"array<i32: {low}, {high}>", "array<i32: 1, 2, 3>"), turned[0], w, turned[1])
