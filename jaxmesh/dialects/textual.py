@@ -18,7 +18,7 @@ import jax
 from jaxmesh.dialects.op import Arity, Attribute, Call, Form, Kind, OpDef, Trait, Write, need
 from jaxmesh.dialects.textual_calls import CALLS, PrintedCalls
 from jaxmesh.dialects.ttir import convolutions, elementwise, shapes
-from jaxmesh.dialects.ttir.helpers import check_dim, jnp, lax, vary_together
+from jaxmesh.dialects.ttir.helpers import check_dim, jnp, lax, require, vary_together
 from jaxmesh.dialects.ttnn.data_types import ANY
 from jaxmesh.dialects.ttnn.forms import Forms, Gives, Takes
 from jaxmesh.dialects.ttnn.op import TtnnOp
@@ -181,8 +181,19 @@ def _pow_scalar(call: Call) -> Any:
     return power(replace(call, operands=(x, jnp.asarray(call["rhs"], x.dtype))))
 
 
+def _conv1d(call: Call) -> Any:
+    """Computes TTNN's convolution along one dim: the result is flat, and the bias (1, 1, 1, outputs)."""
+    require(call, "activation = " not in str(call["conv2d_config"]), "applies no function to its result here")
+    x, weight, *bias = call.operands
+    operands = (x, weight, *(jnp.reshape(b, (1, 1, -1)) for b in bias))
+    dims = {"batch_dim": 0, "length_dim": 1, "channel_dim": 2, "operandSegmentSizes": None}
+    out = convolutions.conv1d(replace(call, operands=operands, attributes={**call.attributes, **dims}))
+    return jnp.reshape(out, (1, 1, -1, out.shape[-1]))
+
+
 _MEANINGS: Mapping[str, tuple[Any, Trait | None]] = {
     "ttir.conv1d": (convolutions.conv1d, None),
+    "ttnn.conv1d": (_conv1d, None),
     "ttnn.slice_dynamic": (shapes.OPS["slice_dynamic"].meaning, Trait.MOVES),
     "ttnn.clamp_tensor": (elementwise.OPS["clamp_tensor"].meaning, None),
     "ttnn.pow_scalar": (_pow_scalar, None),

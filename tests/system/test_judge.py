@@ -390,3 +390,16 @@ def test_an_exported_folder_needs_no_torch(environment: Environment, tmp_path: P
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_a_convolution_along_one_dim() -> None:
+    kinds = "tensor<2x32x64xbf16>, tensor<32x64x3xbf16>, tensor<1x1x32xbf16>"
+    window = "stride = 1 : i32, padding = array<i32: 2, 0>, dilation = 1 : i32, groups = 1 : i32"
+    arguments = ", ".join(f"%{name}: {kind}" for name, kind in zip("abc", kinds.split(", "), strict=True))
+    text = f"""func.func @f({arguments}) -> tensor<2x32x32xbf16> {{
+  %r = "ttir.conv1d"(%a, %b, %c) <{{{window}}}> : ({kinds}) -> tensor<2x32x32xbf16>
+  return %r : tensor<2x32x32xbf16>
+}}
+"""
+    verdict = jm.from_mlir(text, jm.make_mesh((1, 2))).lower().judge()
+    assert verdict, str(verdict)

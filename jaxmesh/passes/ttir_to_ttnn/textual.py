@@ -88,7 +88,8 @@ def _each(value: Any, count: int) -> tuple[int, ...]:
 
 @PATTERNS.add("conv1d")
 def _conv1d(o: Ops, site: Site) -> Value:
-    x, weight = site.xs[:2]
+    """Computes with the bias and the flat result of a convolution of images, which TTNN's conv1d calls."""
+    x, weight, bias = site.xs[0], site.xs[1], site.optional(2)
     order: list[int] = [site[name] for name in ("batch_dim", "length_dim", "channel_dim")]
     batch, length, channels = (o.shape(x)[d] for d in order)
     outs, _, kernel = o.shape(weight)
@@ -97,9 +98,11 @@ def _conv1d(o: Ops, site: Site) -> Value:
     window = {"kernel_size": kernel, "padding": padding, "groups": site["groups"]}
     strides = {name: _each(site[name], 1)[0] for name in ("stride", "dilation")}
     shape = [site.result.shape[d] for d in order]
-    operands = [o.permute(x, order), weight, site.optional(2), o.handle]
-    out = o.op("conv1d", operands, shape, site.result.dtype, **sizes, **window, **strides)
-    return o.permute(out, [order.index(d) for d in range(3)])
+    row = None if bias is None else o.reshape(bias, (1, 1, 1, outs))
+    operands = [o.permute(x, order), weight, row, o.handle]
+    flat = (1, 1, shape[0] * shape[1], outs)
+    out = o.op("conv1d", operands, flat, site.result.dtype, **sizes, **window, **strides)
+    return o.permute(o.reshape(out, shape), [order.index(d) for d in range(3)])
 
 
 @PATTERNS.add("conv3d")

@@ -318,5 +318,8 @@ def test_a_convolution_along_one_dim(order: tuple[int, int, int], groups: int) -
         kinds[3],
     )
     np.testing.assert_allclose(run(text, turned[0], w, turned[1]), turned[2], atol=1e-5)
+    lowered = jm.from_mlir(text, jm.make_mesh((1, 1))).lower().as_text("ttnn")
+    assert '"ttnn.conv1d"' in lowered
+    np.testing.assert_allclose(run(lowered, turned[0], w, turned[1]), turned[2], atol=1e-5)
     with pytest.raises(jm.VerifyError, match="padding has 1 or 2 entries"):
         run(text.replace(f"array<i32: {low}, {high}>", "array<i32: 1, 2, 3>"), turned[0], w, turned[1])
