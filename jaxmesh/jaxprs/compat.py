@@ -175,7 +175,9 @@ def unlowered_message(op: str) -> str:
     """Returns the message for an operation that runs outside a program."""
     return (
         f"{op} has no execution rule: it is meant for a program that is traced over a mesh and lowered. "
-        "Call it inside a function given to jaxmesh.jit(f, mesh=mesh), which traces, lowers and runs it."
+        "Call it inside a function given to jaxmesh.jit(f, mesh=mesh), which traces, lowers and runs it. "
+        "If a backward rule calls it and the function itself does not, derive inside: "
+        "jaxmesh.jit(jax.grad(f), mesh=mesh)."
     )
 
 

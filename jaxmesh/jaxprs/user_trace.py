@@ -167,20 +167,6 @@ def uses_names(jaxpr: Jaxpr, mesh: Mesh | AbstractMesh | None) -> bool:
     return any(getattr(effect, "name", None) in names for effect in jaxpr.effects)
 
 
-def has_rules_of_the_user(jaxpr: Jaxpr) -> bool:
-    """Returns True if a program has custom derivatives from outside of JAX, and neither shardings nor mapped regions.
-
-    A rule is traced when JAX derives the program; until then nobody sees whether it splits by hand.
-    """
-    eqns = list(walk.all_eqns(jaxpr))
-    if {e.primitive.name for e in eqns} & {"sharding_constraint", "reshard", "shard_map"}:
-        return False
-    own = pathlib.Path(jax.__file__).parent
-    rules = [e for e in eqns if e.primitive.name.startswith("custom_")]
-    bodies = [body for e in rules for body in walk.sub_jaxprs(e)]
-    return any(own not in pathlib.Path(walk.open_jaxpr(b).debug_info.func_filename or "").parents for b in bodies)
-
-
 def legacy_mesh() -> Mesh | None:
     """Returns the mesh of a `with mesh:` block, which JAX has deprecated; None outside of one."""
     mesh: Mesh = mesh_lib.thread_resources.env.physical_mesh

@@ -25,7 +25,6 @@ from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, require_region, 
 from jaxmesh.jaxprs.user_trace import (
     UNSPECIFIED,
     api_boundary,
-    has_rules_of_the_user,
     legacy_mesh,
     mesh_context,
     trace_function,
@@ -184,15 +183,9 @@ class JitFunction:
             if not manual and (checks or self._mesh is not None):
                 jaxpr = trace_function(self._plain, args, kwargs).jaxpr
                 # The program that is lowered checks claims.
-                if uses_names(jaxpr, self._mesh) or (checks and has_claims(jaxpr)) or self._may_split(jaxpr):
+                if uses_names(jaxpr, self._mesh) or (checks and has_claims(jaxpr)):
                     require_region()
             return self._plain(*args, **kwargs)
-
-    def _may_split(self, jaxpr: Any) -> bool:
-        """Returns True for a program without shardings whose rules of derivatives may split by hand."""
-        if self._mesh is None or AxisType.Explicit in self._mesh.axis_types or self._has_shardings:
-            return False
-        return has_rules_of_the_user(jaxpr)
 
     def _context(self) -> Any:
         """Returns the context of a trace; sets the function's mesh if the call's context lacks a mesh."""

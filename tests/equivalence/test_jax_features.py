@@ -76,7 +76,12 @@ def test_custom_rules_that_move_tensors_although_their_primal_does_not(rule: Any
     def want(x: Any) -> Any:
         return jnp.sin(x).sum() if where == "plain" else jnp.sin(jnp.sin(x)).sum()
 
-    np.testing.assert_allclose(jax.grad(jm.jit(f, mesh=mesh))(X), jax.grad(want)(X), rtol=1e-6)
+    if rule is sine:
+        # JAX calls a backward rule after the call that it belongs to has ended.
+        with pytest.raises(jm.UnloweredError, match=r"backward rule .* jaxmesh.jit\(jax.grad\(f\), mesh=mesh\)"):
+            jax.grad(jm.jit(f, mesh=mesh))(X)
+    else:
+        np.testing.assert_allclose(jax.grad(jm.jit(f, mesh=mesh))(X), jax.grad(want)(X), rtol=1e-6)
     inside = jm.jit(jax.grad(f), mesh=mesh)(X)
     np.testing.assert_allclose(inside, jax.grad(want)(X), rtol=1e-6)
 
