@@ -103,6 +103,11 @@ def is_transforming() -> bool:
     return not _core.trace_state_clean()
 
 
+def is_jit_disabled() -> bool:
+    """Returns True inside of `jax.disable_jit`, where functions run op by op on the values of their arguments."""
+    return _config.disable_jit.value
+
+
 def unkeyed_settings() -> Hashable:
     """Returns the settings that a trace depends on and that `jax.jit`'s cache key lacks: the kind of random keys."""
     return _config.default_prng_impl.value, _config.enable_custom_prng.value

@@ -24,7 +24,7 @@ from jax.core import Tracer
 
 from jaxmesh.errors import ForkError
 from jaxmesh.jaxprs.backend import has_lost_devices
-from jaxmesh.jaxprs.caches import ARRAY, forget_dispatch, is_staged, on_clear_caches
+from jaxmesh.jaxprs.caches import ARRAY, forget_dispatch, is_jit_disabled, is_staged, on_clear_caches
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,6 +83,9 @@ def launch(run: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     except _Untraced:
         if _is_launching():
             raise
+    if is_jit_disabled():
+        # Nothing is compiled: the function runs op by op on values.
+        return run(*args, **kwargs)
     function: Any = run
     function.trace(*args, **kwargs)
     forget_dispatch(function)

@@ -20,7 +20,7 @@ from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import AnyMesh, storage_spec
 from jaxmesh.stages.arguments import check_call, check_donated, flatten, prepare_leaf
 from jaxmesh.stages.checked_calls import check_arguments, has_argument_claims, raise_differences
-from jaxmesh.stages.jax_stages import args_info
+from jaxmesh.stages.jax_stages import HasArguments
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _tree: Any = jax.tree
 
 
-class Compiled:
+class Compiled(HasArguments):
     """An executable program on the devices of a mesh; call it like the function, statics left out."""
 
     def __init__(
@@ -146,20 +146,16 @@ class Compiled:
         return self._explain(cluster)
 
     @property
-    def args_info(self) -> Any:
-        """The types of the arguments, and whether each is donated, in their tree, as of `jax.stages`."""
-        return args_info(self._boundary)
-
-    @property
     def out_info(self) -> Any:
         """The types and shardings of the results, in their tree, as of `jax.stages`."""
         compiled: Any = self._compiled
         return compiled.out_info
 
     @property
-    def donate_argnums(self) -> tuple[int, ...]:
-        """The numbers of the leaves of the arguments that are donated, as of `jax.stages`."""
-        return self._boundary.donated
+    def out_tree(self) -> Any:
+        """The tree of the results."""
+        compiled: Any = self._compiled
+        return compiled.out_tree
 
     def runtime_executable(self) -> Any:
         """Returns XLA's executable, as of `jax.stages.Compiled`."""
@@ -174,6 +170,17 @@ class Compiled:
     def output_shardings(self) -> Any:
         """The shardings of the results, in their tree."""
         return self._compiled.output_shardings
+
+    @property
+    def input_formats(self) -> Any:
+        """The layouts and shardings of the arguments, in their tree, as of `jax.stages.Compiled`."""
+        formats: Any = self._compiled.input_formats
+        return _tree.unflatten(self.in_tree, formats[0])
+
+    @property
+    def output_formats(self) -> Any:
+        """The layouts and shardings of the results, in their tree."""
+        return self._compiled.output_formats
 
     def cost_analysis(self) -> Any:
         """Returns XLA's cost analysis."""

@@ -53,11 +53,29 @@ def _struct(argument: Argument) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(argument.whole, aval.dtype, weak_type=aval.weak_type, sharding=argument.sharding)
 
 
-def args_info(boundary: Boundary) -> Any:
-    """Returns `jax.stages.ArgInfo` of each argument, in their tree: its type, and whether it is donated."""
-    make: Any = jax.stages.ArgInfo
-    rows = [make(_aval(a), i in boundary.donated) for i, a in enumerate(boundary.arguments)]
-    return jax.tree.unflatten(boundary.in_tree, rows)
+class HasArguments:
+    """What a stage of `jax.stages` says of its arguments."""
+
+    _boundary: Boundary
+
+    @property
+    def args_info(self) -> Any:
+        """The types of the arguments, and whether each is donated, in their tree, as of `jax.stages`."""
+        make: Any = jax.stages.ArgInfo
+        donated = self._boundary.donated
+        return jax.tree.unflatten(
+            self.in_tree, [make(_aval(a), i in donated) for i, a in enumerate(self._boundary.arguments)]
+        )
+
+    @property
+    def in_tree(self) -> Any:
+        """The tree of the arguments: `(args, kwargs)`."""
+        return self._boundary.in_tree
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The numbers of the leaves of the arguments that are donated, as of `jax.stages`."""
+        return self._boundary.donated
 
 
 def _aval(argument: Argument) -> ShapedArray:

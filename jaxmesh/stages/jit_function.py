@@ -20,7 +20,7 @@ from jaxmesh.frontends.jax.static_arguments import ArgumentSet
 from jaxmesh.frontends.jax.trace import TtirProgram, abstract, call_placed, program_of, trace_by_hand
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
-from jaxmesh.jaxprs.caches import is_transforming, placement_of, unkeyed_settings
+from jaxmesh.jaxprs.caches import is_jit_disabled, is_transforming, placement_of, unkeyed_settings
 from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, require_region, traced_as, tracing
 from jaxmesh.jaxprs.user_trace import (
     UNSPECIFIED,
@@ -180,7 +180,7 @@ class JitFunction:
         with traced_as(PLAIN), self._context():
             if any(map(is_tensor, flatten((args, kwargs))[0])):
                 require_region()
-            if not manual and (checks or self._mesh is not None):
+            if not (manual or is_jit_disabled()) and (checks or self._mesh is not None):
                 jaxpr = trace_function(self._plain, args, kwargs).jaxpr
                 # The program that is lowered checks claims.
                 if uses_names(jaxpr, self._mesh) or (checks and has_claims(jaxpr)):
@@ -263,6 +263,10 @@ class JitFunction:
     ) -> Any:
         before_tracing()
         call = self._calls.flatten(args, kwargs)
+        if is_jit_disabled() and not any(map(is_tensor, call.leaves)):
+            # A function that splits tensors by hand has no values outside of a region.
+            with contextlib.suppress(RegionRequired), traced_as(PLAIN), self._context():
+                return self._calls.unmarked(*call.args, **call.kwargs)
         if checks is not None:
             checks.note_arguments(call.leaves)
         lowered = self._trace(call, carried).lower()

@@ -28,7 +28,7 @@ from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.sharding.shard_attributes import join_shards
 from jaxmesh.stages.arguments import check_call
 from jaxmesh.stages.checked_calls import check_arguments
-from jaxmesh.stages.jax_stages import args_info, out_info
+from jaxmesh.stages.jax_stages import HasArguments, out_info
 from jaxmesh.validate import as_bool, as_index, quote
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _CACHED_PROGRAMS = 8
 """The number of flat programs that a stage caches, one per set of options."""
 
 
-class Stage(abc.ABC):
+class Stage(HasArguments, abc.ABC):
     """A traced or a lowered program.
 
     The closed jaxpr may be given as a function, which is called when the jaxpr is first needed.
@@ -213,16 +213,6 @@ class Stage(abc.ABC):
     def out_avals(self) -> list[Any]:
         """The types of the results, flattened; local types for results that stay on the devices."""
         return list(self._jaxpr.out_avals)
-
-    @property
-    def args_info(self) -> Any:
-        """The types of the arguments, and whether each is donated, in their tree, as of `jax.stages`."""
-        return args_info(self._boundary)
-
-    @property
-    def donate_argnums(self) -> tuple[int, ...]:
-        """The numbers of the leaves of the arguments that are donated, as of `jax.stages`."""
-        return self._boundary.donated
 
     @property
     def out_info(self) -> Any:

@@ -272,6 +272,7 @@ def test_the_names_of_the_stages_of_jax() -> None:
     for stage in ("trace", "lower"):
         a, b = getattr(theirs, stage)(X), getattr(mine, stage)(X)
         assert str(b.args_info) == str(a.args_info)
+        assert (b.in_tree, b.out_tree) == (a.in_tree, a.out_tree)
     assert mine.trace(X).fun_name == theirs.trace(X).fun_name == "scaled"
     assert mine.lower(X).donate_argnums == theirs.lower(X).donate_argnums == ()
 
@@ -286,7 +287,26 @@ def test_compiled_programs_offer_what_jax_offers() -> None:
         a, b = getattr(theirs, name), getattr(mine, name)
         assert jax.tree.structure(a) == jax.tree.structure(b)
         assert all(t.is_equivalent_to(u, 2) for t, u in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+    assert (mine.in_tree, mine.out_tree) == (theirs.in_tree, theirs.out_tree)
+    for name in ("input_formats", "output_formats"):
+        a, b = (jax.tree.map(lambda f: f.layout, getattr(c, name)) for c in (theirs, mine))
+        assert a == b
     same_results(mine(X), theirs(X))
+
+
+def test_functions_run_op_by_op_where_jit_is_disabled() -> None:
+    seen = []
+
+    def scaled_if(x: Any) -> Any:
+        seen.append(isinstance(x, jax.core.Tracer))
+        return x * 2 if float(x.sum()) > 0 else x
+
+    with jax.disable_jit():
+        for options in ({}, {"in_shardings": auto("y")}, {"mesh": MESHES[0]}):
+            np.testing.assert_array_equal(jm.jit(scaled_if, **options)(abs(X)), abs(X) * 2)
+        by_hand = jm.jit(lambda x: jm.shard_to_full(jnp.sin(jm.full_to_shard(x, P("y"))), P("y")), mesh=MESHES[0])
+        np.testing.assert_array_equal(by_hand(X), jnp.sin(X))
+    assert seen == [False] * 3
 
 
 def test_clear_cache_traces_again() -> None:
