@@ -169,8 +169,9 @@ def _whole(x: Any) -> Sharded:
 
 
 def _remove_shardings(block: Any) -> None:
-    for op in [inner for o in block.operations for inner in (o.operation, *walk(o.operation))]:
-        if op.name in _UNCOMPARABLE:
+    for op, outer in [(inner, o.operation) for o in block.operations for inner in (o.operation, *walk(o.operation))]:
+        # A region runs on each device.
+        if op.name in _UNCOMPARABLE and not (op.name == "stablehlo.partition_id" and outer.name == REGION):
             raise UnsupportedError(f"the program has {op.name}: {_UNCOMPARABLE[op.name]}.")
         if op.name not in OWN and SHARDING in op.attributes:
             del op.attributes[SHARDING]

@@ -110,7 +110,7 @@ class Track:
             found = self._moved(op, value, copies, rounding, carried)
         if found is None:
             found = self._in_other_form(op, copies, rounding, carried)
-        self.errors[value] = carried if found is None else found.error
+        self.errors[value] = max(carried, distance_of_forms(op)) if found is None else found.error
         if found is not None and is_exact(found.error):
             # Nothing was lost by what is narrow in its history.
             self.units[value] = min(rounding, EXACT)

@@ -260,6 +260,8 @@ _ARITHMETIC = _bitwise(lax.shift_right_arithmetic, False)
 define(OPS, "right_shift", 2, traits=[Trait.DECOMPOSED_FOR_TTNN])(_ARITHMETIC)
 # The name in texts of TTNN after the known version.
 define(OPS, "bitwise_right_shift", 2, traits=[Trait.NOT_UPSTREAM, Trait.LATER])(_ARITHMETIC)
+# The upper half of a product of integers.
+define(OPS, "mulhi", 2, traits=[Trait.NOT_UPSTREAM, Trait.LATER])(_bitwise(lax.mulhi, False))
 for _name, _fun in COMPARISONS.items():
     define(OPS, _name, 2, casts=True)(_binary(_fun))
 
