@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,7 +122,7 @@ def run_program(text: str, compiled: str, args: Sequence[Any] | None, seed: int)
     return reference
 
 
-def _run(reference: Reference, importer: Importer, inputs: Sequence[Any], source: Any) -> None:
+def _run(reference: Reference, importer: Importer, inputs: Iterable[Any], source: Any) -> None:
     numbers: dict[Any, int] = {}
 
     def keep(value: Any, op: str, line: str, operands: Sequence[Any], operation: Any = None) -> None:
@@ -132,8 +132,8 @@ def _run(reference: Reference, importer: Importer, inputs: Sequence[Any], source
         reference.values.append(ReferenceValue(op, line, known, array, value, operation))
 
     block = reference.block
-    importer.env.update(zip(block.arguments, (_whole(x) for x in inputs), strict=True))
-    for number, value in enumerate(block.arguments):
+    for number, (value, x) in enumerate(zip(block.arguments, inputs, strict=True)):
+        importer.env[value] = _whole(x)
         keep(value, "argument", f"argument {number}", ())
     *body, end = [o.operation for o in block.operations]
     for op in body:
@@ -223,15 +223,15 @@ def _checked(args: Sequence[Any], types: Sequence[Any]) -> list[Any]:
     return arrays
 
 
-def random_arguments(block: Any, types: Sequence[jax.ShapeDtypeStruct], seed: int) -> list[Array]:
-    """Returns random arguments with distinct values, so that equal values mean equal positions.
+def random_arguments(block: Any, types: Sequence[jax.ShapeDtypeStruct], seed: int) -> Iterator[Array]:
+    """Yields random arguments with distinct values, so that equal values mean equal positions.
 
     Matrices are scaled so that products keep their magnitude; vectors are positive, as variances are. Integers are
     valid indices of the tables that they index.
     """
     rng = np.random.default_rng(seed)
     bounds = _bounds(block)
-    return [_random(rng, t, bounds.get(i, _INTEGERS)) for i, t in enumerate(types)]
+    yield from (_random(rng, t, bounds.get(i, _INTEGERS)) for i, t in enumerate(types))
 
 
 def _random(rng: np.random.Generator, kind: jax.ShapeDtypeStruct, bound: int) -> Array:
@@ -242,13 +242,15 @@ def _random(rng: np.random.Generator, kind: jax.ShapeDtypeStruct, bound: int) ->
         return rng.integers(0, 2, shape).astype(dtype)
     if jnp.issubdtype(dtype, jnp.integer):
         return rng.integers(0, min(bound, int(jnp.iinfo(dtype).max)), shape).astype(dtype)
+    number = np.float32 if dtype.itemsize <= 4 else np.float64
     if len(shape) < 2:
-        values = rng.uniform(0.5, 1.5, shape)
+        values = np.asarray(rng.random(shape, number) + number(0.5))
     else:
-        values = rng.standard_normal(shape) * min(1.0, 2 / math.sqrt(max(1, shape[-2])))
+        values = rng.standard_normal(shape, number)
+        values *= min(1.0, 2 / math.sqrt(max(1, shape[-2])))
     if jnp.issubdtype(dtype, jnp.complexfloating):
         values = values + 1j * rng.standard_normal(shape)
-    return np.asarray(values).astype(dtype)
+    return values.astype(dtype, copy=False)
 
 
 def _bounds(block: Any) -> dict[int, int]:
