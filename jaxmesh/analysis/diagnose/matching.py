@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -105,9 +106,16 @@ def error_of(found: Array, wanted: Array, scale: float) -> float:
 
 def placements(local: Sequence[int], full: Sequence[int], mesh: Mapping[str, int]) -> Iterator[Sharding]:
     """Yields every placement that cuts a global shape into a local shape."""
+    yield from _placements(tuple(local), tuple(full), tuple(mesh.items()))
+
+
+@functools.lru_cache(1 << 14)
+def _placements(
+    local: tuple[int, ...], full: tuple[int, ...], mesh: tuple[tuple[str, int], ...]
+) -> tuple[Sharding, ...]:
     if len(local) != len(full) or any(not n or m % n for n, m in zip(local, full, strict=True)):
-        return
-    yield from _split([m // n for n, m in zip(local, full, strict=True)], mesh, ())
+        return ()
+    return tuple(_split([m // n for n, m in zip(local, full, strict=True)], dict(mesh), ()))
 
 
 def _split(factors: list[int], mesh: Mapping[str, int], used: tuple[str, ...]) -> Iterator[Sharding]:

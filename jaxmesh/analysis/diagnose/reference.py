@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from jaxmesh.analysis.diagnose.moves import broadcast, cut
 from jaxmesh.analysis.diagnose.regions import REGION, run_region
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
@@ -154,7 +155,21 @@ def _import(importer: Importer, op: Any, axes: Mapping[str, int] | None) -> None
         results = run_region(op, arrays, axes or {})
         importer.env.update((v, _whole(x)) for v, x in zip(op.results, results, strict=True))
         return
+    if op.name in _MOVEMENTS:
+        (result,) = importer.types_of(op.results)
+        array = np.asarray(importer.env[op.operands[0]].array)
+        importer.env[op.results[0]] = _whole(_MOVEMENTS[op.name](array, result.shape, op.attributes))
+        return
     importer.perform(op)
+
+
+_MOVEMENTS: Mapping[str, Callable[[Array, tuple[int, ...], Any], Array]] = {
+    "stablehlo.broadcast_in_dim": lambda x, shape, row: broadcast(x, shape, list(row["broadcast_dimensions"])),
+    "stablehlo.reshape": lambda x, shape, _: x.reshape(shape),
+    "stablehlo.slice": lambda x, _, row: cut(x, *(list(row[k]) for k in ("start_indices", "limit_indices", "strides"))),
+    "stablehlo.transpose": lambda x, _, row: np.transpose(x, list(row["permutation"])),
+}
+"""Operations that need no compilation; each for its operand, the shape of its result, and its attributes."""
 
 
 def _outer_operands(op: Any, numbers: Mapping[Any, int]) -> list[Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jax.sharding import AbstractMesh
 
+from jaxmesh.analysis.diagnose.moves import bind_movement
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.reference_rules import RULES
 from jaxmesh.dialects.program import Op, Port, Program
@@ -163,7 +164,7 @@ def run_stage(stage: StageProgram, placed: Sequence[Any]) -> Iterator[tuple[int,
         else:
             named[out].append(value)
     residencies = [DEVICE if p else HOST for p in text.presharded]
-    for variable, value in run_steps(outcome.jaxpr, residencies, stage.mesh, placed, RULES["ttir"]):
+    for variable, value in run_steps(outcome.jaxpr, residencies, stage.mesh, placed, RULES["ttir"], bind_movement):
         _share(value)
         if variable in named:
             copies = _copies(value, everywhere)
