@@ -17,8 +17,9 @@ import jax
 
 from jaxmesh.dialects.op import Arity, Attribute, Call, Form, Kind, OpDef, Trait, Write, need
 from jaxmesh.dialects.textual_calls import CALLS, PrintedCalls
-from jaxmesh.dialects.ttir import convolutions, elementwise, shapes
+from jaxmesh.dialects.ttir import convolutions, elementwise, pooling, shapes
 from jaxmesh.dialects.ttir.helpers import check_dim, jnp, lax, require, vary_together
+from jaxmesh.dialects.ttnn import images
 from jaxmesh.dialects.ttnn.data_types import ANY
 from jaxmesh.dialects.ttnn.forms import Forms, Gives, Takes
 from jaxmesh.dialects.ttnn.op import TtnnOp
@@ -191,9 +192,41 @@ def _conv1d(call: Call) -> Any:
     return jnp.reshape(out, (1, 1, -1, out.shape[-1]))
 
 
+def _prepared_weight(call: Call) -> Any:
+    """Computes the matrix of a weight (outputs, inputs of a group, depth, height, width), by blocks of inputs."""
+    (weight,) = call.operands
+    outs, inputs, *kernel = weight.shape
+    whole, block = -(-inputs // call["alignment"]) * call["alignment"], call["c_in_block"]
+    require(call, block > 0 and whole % block == 0, f"c_in_block = {block} does not divide {whole} inputs")
+    padded = jnp.pad(weight, [(0, 0), (0, whole - inputs), *[(0, 0)] * 3])
+    blocks = padded.reshape(outs, whole // block, block, *kernel)
+    return blocks.transpose(1, 3, 4, 5, 2, 0).reshape(-1, outs)
+
+
+def _conv3d(call: Call) -> Any:
+    """Computes TTNN's convolution along three dims, with the weight as a matrix."""
+    x, rows, *bias = call.operands
+    kernel, inputs = call["kernel_size"], call["in_channels"] // call["groups"]
+    found = re.search(r"c_in_block = ([0-9]+)", str(call["conv3d_config"]))
+    block = int(found[1]) if found and int(found[1]) else inputs
+    weight = rows.reshape(-1, *kernel, block, rows.shape[-1]).transpose(5, 0, 4, 1, 2, 3)
+    weight = weight.reshape(rows.shape[-1], -1, *kernel)[:, :inputs]
+    dims = {"batch_dim": 0, "depth_dim": 1, "height_dim": 2, "width_dim": 3, "channel_dim": 4}
+    attributes = {**call.attributes, **dims, "operandSegmentSizes": None}
+    return convolutions.conv3d(replace(call, operands=(x, weight, *bias), attributes=attributes))
+
+
+_LATER_ATTRIBUTES = {
+    name: (Attribute("dilation", "any", default=1, form="i32", later=True),) for name in ("ttir.conv3d", "ttnn.conv3d")
+}
 _MEANINGS: Mapping[str, tuple[Any, Trait | None]] = {
     "ttir.conv1d": (convolutions.conv1d, None),
     "ttnn.conv1d": (_conv1d, None),
+    "ttir.conv3d": (convolutions.conv3d, None),
+    "ttnn.conv3d": (_conv3d, None),
+    "ttnn.prepare_conv3d_weights": (_prepared_weight, None),
+    "ttir.max_pool2d_with_indices": (pooling.max_pool2d_with_indices, None),
+    "ttnn.max_pool2d_with_indices": (images.max_pool2d_with_indices, None),
     "ttnn.slice_dynamic": (shapes.OPS["slice_dynamic"].meaning, Trait.MOVES),
     "ttnn.clamp_tensor": (elementwise.OPS["clamp_tensor"].meaning, None),
     "ttnn.pow_scalar": (_pow_scalar, None),
@@ -201,4 +234,5 @@ _MEANINGS: Mapping[str, tuple[Any, Trait | None]] = {
 """The meanings of operations that the table describes, with a trait."""
 for _name, (_meaning, _trait) in _MEANINGS.items():
     _traits = frozenset({Trait.TEXTUAL, _trait} if _trait else {Trait.TEXTUAL})
-    OPS[_name] = replace(OPS[_name], meaning=_meaning, traits=_traits)
+    _attributes = (*OPS[_name].attributes, *_LATER_ATTRIBUTES.get(_name, ()))
+    OPS[_name] = replace(OPS[_name], meaning=_meaning, traits=_traits, attributes=_attributes)

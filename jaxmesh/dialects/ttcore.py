@@ -27,6 +27,10 @@ _LATER = frozenset({Trait.CONTROL_FLOW, Trait.NOT_UPSTREAM, Trait.LATER})
 _BOUNDS = (attr("initial", "any"), attr("limit", "any"), attr("step", "any"), attr("condition_program", "str"))
 _LOOP = (need("body_program", "str"), need("state_count", "int"), need("output_indices", "ints"), *_BOUNDS)
 OPS["ttcore.while_loop"] = OpDef("ttcore", "while_loop", (0, None), _LOOP, None, (0, None), traits=_LATER)
+OPS["ttcore.optimization_barrier"] = OpDef(
+    "ttcore", "optimization_barrier", (1, None), (), lambda call: list(call.operands), (1, None),
+    traits=frozenset({Trait.MOVES, Trait.NOT_UPSTREAM, Trait.LATER}),
+)  # fmt: skip
 OPS["ttcore.case"] = OpDef(
     "ttcore", "case", (1, None), (need("branch_programs", "any"),), None, (0, None), traits=_LATER
 )

@@ -80,15 +80,16 @@ def run_steps(
     mesh: Mapping[str, int],
     args: Sequence[Any],
     rules: Mapping[str, Transfer],
+    bind: Callable[[Eqn, Sequence[Any]], list[Any]] = evaluate.bind,
 ) -> Generator[tuple[Any, Value]]:
     """Runs a closed jaxpr as `run_reference` does; yields each variable with its value, in order.
 
-    The arguments come first. A value is freed after its last use, so that a large program needs the memory of its live
-    values.
+    The arguments come first. `bind` evaluates an equation on one device. A value is freed after its last use, so that a
+    large program needs the memory of its live values.
     """
     check_process()
     everywhere = list(itertools.product(*map(range, mesh.values())))
-    interpreter = _MeshInterpreter(mesh, rules, Observer())
+    interpreter = _MeshInterpreter(mesh, rules, Observer(), bind)
     body = walk.open_jaxpr(program)
     env: dict[Any, Value] = dict(walk.constants(program))
     env.update(zip(body.invars, map(_entered, args, inputs), strict=True))
@@ -122,8 +123,15 @@ def np_or_keys(x: Any) -> Any:
 
 
 class _MeshInterpreter:
-    def __init__(self, mesh: Mapping[str, int], rules: Mapping[str, Transfer], observer: Observer) -> None:
+    def __init__(
+        self,
+        mesh: Mapping[str, int],
+        rules: Mapping[str, Transfer],
+        observer: Observer,
+        bind: Callable[[Eqn, Sequence[Any]], list[Any]] = evaluate.bind,
+    ) -> None:
         self.mesh = mesh
+        self.bind = bind
         self.rules = rules
         self.observer = observer
         self.sizes = tuple(mesh.values())
@@ -174,7 +182,7 @@ class _MeshInterpreter:
         plain = strip_eqn(eqn)
         with evaluate.at_source_of(eqn):
             if not any(isinstance(x, Shards) for x in operands):
-                return evaluate.bind(plain, operands)
+                return self.bind(plain, operands)
             results: dict[Any, list[Any]] = {}
             by_device: dict[Coordinate, list[Any]] = {}
             for c in active:
@@ -182,7 +190,7 @@ class _MeshInterpreter:
                 # A callback runs on each device.
                 key = (c, *map(id, arguments)) if eqn.effects else tuple(map(id, arguments))
                 if key not in results:
-                    results[key] = evaluate.bind(plain, arguments)
+                    results[key] = self.bind(plain, arguments)
                 by_device[c] = results[key]
         return [Shards({c: outs[i] for c, outs in by_device.items()}) for i in range(len(eqn.outvars))]
 

@@ -19,13 +19,13 @@ from jaxmesh.analysis.diagnose.diagnosis import (
     WRONG,
     Diagnosis,
     less_precise,
-    output_pcc,
     wrong_diagnosis,
 )
+from jaxmesh.analysis.diagnose.matching import Globals
 from jaxmesh.analysis.diagnose.reference import Reference, run_program
 from jaxmesh.analysis.diagnose.stage import place_arguments, read_stage, run_stage
 from jaxmesh.analysis.diagnose.texts import StageTexts, texts_of
-from jaxmesh.analysis.diagnose.tracking import Track, track
+from jaxmesh.analysis.diagnose.tracking import Track, pool_of, track
 from jaxmesh.analysis.upstream import UpstreamProgram, compile_text
 from jaxmesh.errors import JaxmeshError, UnsupportedError
 from jaxmesh.frontends.mlir.source import read
@@ -96,11 +96,12 @@ def _diagnose(texts: StageTexts, args: Sequence[Any] | None, seed: int) -> Diagn
             with progress("diagnose, unsharded run"):
                 reference = run_program(texts.frontend, texts.compiler, args, seed)
             _check_numbers(reference)
+            pool = pool_of(reference)
         except UnsupportedError as error:
             return Diagnosis(NOT_COMPARABLE, cause=str(error), pcc=float("nan"))
         runs: dict[str, Track | str] = {}
         for name, text in texts.stages.items():
-            runs[name] = _follow(name, text, reference)
+            runs[name] = _follow(name, text, reference, pool)
             run = runs[name]
             if isinstance(run, Track) and not run.is_right:
                 return wrong_diagnosis(run, find_culprit(run), {n: _summary(r) for n, r in runs.items()})
@@ -116,7 +117,7 @@ def _check_numbers(reference: Reference) -> None:
             )
 
 
-def _follow(name: str, text: str, reference: Reference) -> Track | str:
+def _follow(name: str, text: str, reference: Reference, pool: Globals) -> Track | str:
     """Returns the run of a stage, or why it cannot be read."""
     try:
         stage = read_stage(name, text, reference.axes)
@@ -125,7 +126,7 @@ def _follow(name: str, text: str, reference: Reference) -> Track | str:
         if len(stage.text.program.results) != len(reference.outputs):
             raise UnsupportedError(f"it has {len(stage.text.program.results)} results, not {len(reference.outputs)}.")
         with progress(f"diagnose, {name} on {len(stage.coordinates)} devices"):
-            return track(stage, reference, run_stage(stage, placed))
+            return track(stage, reference, pool, run_stage(stage, placed))
     except JaxmeshError as error:
         return f"not read: {error}"
 
@@ -141,7 +142,7 @@ def _verdict(run: Track | str) -> str:
 def _summary(run: Track | str) -> str:
     if isinstance(run, str):
         return run
-    return f"{_verdict(run)}, pcc {output_pcc(run):.6g}, {len(run.known)} of {_count(run)} values explained"
+    return f"{_verdict(run)}, pcc {run.pcc:.6g}, {len(run.known)} of {_count(run)} values explained"
 
 
 def _count(run: Track) -> int:
@@ -151,7 +152,7 @@ def _count(run: Track) -> int:
 def _without_errors(runs: Mapping[str, Track | str]) -> Diagnosis:
     verdict = max((_verdict(run) for run in runs.values()), key=_ORDER.index)
     unread = [f"{name} is {run}" for name, run in runs.items() if isinstance(run, str)]
-    pccs = [output_pcc(run) for run in runs.values() if isinstance(run, Track)]
+    pccs = [run.pcc for run in runs.values() if isinstance(run, Track)]
     stages = {name: _summary(run) for name, run in runs.items()}
     if verdict == LESS_PRECISE:
         return less_precise(next(r for r in runs.values() if isinstance(r, Track) and _verdict(r) == verdict), stages)

@@ -15,7 +15,7 @@ from jaxmesh.analysis.diagnose.matching import is_exact
 from jaxmesh.analysis.diagnose.movements import distance_of_forms
 from jaxmesh.analysis.diagnose.stage import Coordinate
 from jaxmesh.analysis.diagnose.tracking import Track
-from jaxmesh.analysis.diagnose.wrong_values import WrongElements, compare_with
+from jaxmesh.analysis.diagnose.wrong_values import WrongElements
 from jaxmesh.dialects.program import Op
 from jaxmesh.drawing.html import fragment
 from jaxmesh.drawing.picture import TensorPicture, tensor_html
@@ -163,7 +163,7 @@ def wrong_diagnosis(track: Track, culprit: Culprit, stages: Mapping[str, str]) -
         dims=cause.dims,
         devices=() if value is None else value.devices,
         elements=() if value is None else value.elements(),
-        pcc=output_pcc(track) if value is None else value.pcc,
+        pcc=track.pcc if value is None else value.pcc,
         cause=cause.text,
         stages=stages,
         culprit=culprit,
@@ -197,17 +197,6 @@ def less_precise(track: Track, stages: Mapping[str, str]) -> Diagnosis:
             return Diagnosis(
                 LESS_PRECISE, track.stage.name, op.name, text.lines[number], _source(track, number, op), stages=stages,
                 cause=f"{op.name} {form}; it differs by {known.error:.1e} of the largest magnitude",
-                pcc=output_pcc(track),
+                pcc=track.pcc,
             )  # fmt: skip
-    return Diagnosis(LESS_PRECISE, track.stage.name, stages=stages, pcc=output_pcc(track))
-
-
-def output_pcc(track: Track) -> float:
-    """Returns the least correlation of a result with the unsharded run."""
-    found: list[float] = []
-    for output, number in zip(track.outputs, track.reference.outputs, strict=True):
-        value = compare_with(track.pool, track.results[output.value], number, 0.0)
-        # The correlation of one number is not defined.
-        is_defined = not output.is_right or track.pool.arrays[number].size > 1
-        found += [value.pcc] if value is not None and is_defined else []
-    return min(found, default=1.0)
+    return Diagnosis(LESS_PRECISE, track.stage.name, stages=stages, pcc=track.pcc)

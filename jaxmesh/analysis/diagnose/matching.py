@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies, block_of, digest
+from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies, block_of, is_same, sample
 from jaxmesh.frontends.stablehlo.shardings import Sharding
 from jaxmesh.runtime.npz import numbers
 
@@ -105,9 +106,16 @@ def error_of(found: Array, wanted: Array, scale: float) -> float:
 
 def placements(local: Sequence[int], full: Sequence[int], mesh: Mapping[str, int]) -> Iterator[Sharding]:
     """Yields every placement that cuts a global shape into a local shape."""
+    yield from _placements(tuple(local), tuple(full), tuple(mesh.items()))
+
+
+@functools.lru_cache(1 << 14)
+def _placements(
+    local: tuple[int, ...], full: tuple[int, ...], mesh: tuple[tuple[str, int], ...]
+) -> tuple[Sharding, ...]:
     if len(local) != len(full) or any(not n or m % n for n, m in zip(local, full, strict=True)):
-        return
-    yield from _split([m // n for n, m in zip(local, full, strict=True)], mesh, ())
+        return ()
+    return tuple(_split([m // n for n, m in zip(local, full, strict=True)], dict(mesh), ()))
 
 
 def _split(factors: list[int], mesh: Mapping[str, int], used: tuple[str, ...]) -> Iterator[Sharding]:
@@ -152,25 +160,33 @@ class Globals:
     sources: dict[int, int] = field(default_factory=dict[int, int])
     _known: Array = field(default_factory=lambda: np.zeros((256, 5)))
     """Of every value the first and the last element, the magnitude, the rounding unit and the number of elements."""
-    _digests: dict[Any, int] = field(default_factory=dict[Any, int])
+    _alike: dict[Any, list[int]] = field(default_factory=dict[Any, list[int]])
+    """By the sample of a value the first values of their contents."""
 
-    def add(self, x: Array) -> int:
+    def on(self, mesh: Mapping[str, int]) -> Globals:
+        """Returns the same values for another mesh, to which values can be added."""
+        alike = {key: list(numbers) for key, numbers in self._alike.items()}
+        return Globals(mesh, list(self.arrays), list(self.same), dict(self.sources), self._known.copy(), alike)
+
+    def add(self, array: Array) -> int:
         """Adds a value; returns the number of the first equal one."""
-        array, number = x, len(self.arrays)
-        key = array.shape, array.dtype.name, digest(array)
+        number = len(self.arrays)
+        alike = self._alike.setdefault(sample(array), [])
+        first = next((n for n in alike if is_same(self.arrays[n], array)), number)
+        alike += [number] if first == number else []
         self.arrays.append(array)
-        self.same.append(self._digests.setdefault(key, number))
+        self.same.append(first)
         if number >= len(self._known):
             self._known = np.concatenate([self._known] * 2)
-        self._known[number] = *_ends(array, array), _magnitude(array), rounding_unit(x.dtype), array.size
-        return self.same[number]
+        facts = self._known[first] if first != number else (*_ends(array, array), _magnitude(array), 0.0, 0.0)
+        self._known[number] = *facts[:3], rounding_unit(array.dtype), array.size
+        return first
 
     def remove_last(self) -> None:
         """Removes the value that was added last."""
-        number = len(self.arrays) - 1
-        self.arrays.pop()
-        if self.same.pop() == number:
-            self._digests = {k: n for k, n in self._digests.items() if n != number}
+        array = self.arrays.pop()
+        if self.same.pop() == len(self.arrays):
+            self._alike[sample(array)].pop()
 
     def scale(self, number: int) -> float:
         """Returns the largest finite magnitude of a value."""

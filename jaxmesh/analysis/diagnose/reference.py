@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from jaxmesh.analysis.diagnose.moves import broadcast, cut
 from jaxmesh.analysis.diagnose.regions import REGION, run_region
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
@@ -122,7 +123,7 @@ def run_program(text: str, compiled: str, args: Sequence[Any] | None, seed: int)
     return reference
 
 
-def _run(reference: Reference, importer: Importer, inputs: Sequence[Any], source: Any) -> None:
+def _run(reference: Reference, importer: Importer, inputs: Iterable[Any], source: Any) -> None:
     numbers: dict[Any, int] = {}
 
     def keep(value: Any, op: str, line: str, operands: Sequence[Any], operation: Any = None) -> None:
@@ -132,8 +133,8 @@ def _run(reference: Reference, importer: Importer, inputs: Sequence[Any], source
         reference.values.append(ReferenceValue(op, line, known, array, value, operation))
 
     block = reference.block
-    importer.env.update(zip(block.arguments, (_whole(x) for x in inputs), strict=True))
-    for number, value in enumerate(block.arguments):
+    for number, (value, x) in enumerate(zip(block.arguments, inputs, strict=True)):
+        importer.env[value] = _whole(x)
         keep(value, "argument", f"argument {number}", ())
     *body, end = [o.operation for o in block.operations]
     for op in body:
@@ -154,7 +155,21 @@ def _import(importer: Importer, op: Any, axes: Mapping[str, int] | None) -> None
         results = run_region(op, arrays, axes or {})
         importer.env.update((v, _whole(x)) for v, x in zip(op.results, results, strict=True))
         return
+    if op.name in _MOVEMENTS:
+        (result,) = importer.types_of(op.results)
+        array = np.asarray(importer.env[op.operands[0]].array)
+        importer.env[op.results[0]] = _whole(_MOVEMENTS[op.name](array, result.shape, op.attributes))
+        return
     importer.perform(op)
+
+
+_MOVEMENTS: Mapping[str, Callable[[Array, tuple[int, ...], Any], Array]] = {
+    "stablehlo.broadcast_in_dim": lambda x, shape, row: broadcast(x, shape, list(row["broadcast_dimensions"])),
+    "stablehlo.reshape": lambda x, shape, _: x.reshape(shape),
+    "stablehlo.slice": lambda x, _, row: cut(x, *(list(row[k]) for k in ("start_indices", "limit_indices", "strides"))),
+    "stablehlo.transpose": lambda x, _, row: np.transpose(x, list(row["permutation"])),
+}
+"""Operations that need no compilation; each for its operand, the shape of its result, and its attributes."""
 
 
 def _outer_operands(op: Any, numbers: Mapping[Any, int]) -> list[Any]:
@@ -169,8 +184,9 @@ def _whole(x: Any) -> Sharded:
 
 
 def _remove_shardings(block: Any) -> None:
-    for op in [inner for o in block.operations for inner in (o.operation, *walk(o.operation))]:
-        if op.name in _UNCOMPARABLE:
+    for op, outer in [(inner, o.operation) for o in block.operations for inner in (o.operation, *walk(o.operation))]:
+        # A region runs on each device.
+        if op.name in _UNCOMPARABLE and not (op.name == "stablehlo.partition_id" and outer.name == REGION):
             raise UnsupportedError(f"the program has {op.name}: {_UNCOMPARABLE[op.name]}.")
         if op.name not in OWN and SHARDING in op.attributes:
             del op.attributes[SHARDING]
@@ -222,15 +238,15 @@ def _checked(args: Sequence[Any], types: Sequence[Any]) -> list[Any]:
     return arrays
 
 
-def random_arguments(block: Any, types: Sequence[jax.ShapeDtypeStruct], seed: int) -> list[Array]:
-    """Returns random arguments with distinct values, so that equal values mean equal positions.
+def random_arguments(block: Any, types: Sequence[jax.ShapeDtypeStruct], seed: int) -> Iterator[Array]:
+    """Yields random arguments with distinct values, so that equal values mean equal positions.
 
     Matrices are scaled so that products keep their magnitude; vectors are positive, as variances are. Integers are
     valid indices of the tables that they index.
     """
     rng = np.random.default_rng(seed)
     bounds = _bounds(block)
-    return [_random(rng, t, bounds.get(i, _INTEGERS)) for i, t in enumerate(types)]
+    yield from (_random(rng, t, bounds.get(i, _INTEGERS)) for i, t in enumerate(types))
 
 
 def _random(rng: np.random.Generator, kind: jax.ShapeDtypeStruct, bound: int) -> Array:
@@ -241,13 +257,15 @@ def _random(rng: np.random.Generator, kind: jax.ShapeDtypeStruct, bound: int) ->
         return rng.integers(0, 2, shape).astype(dtype)
     if jnp.issubdtype(dtype, jnp.integer):
         return rng.integers(0, min(bound, int(jnp.iinfo(dtype).max)), shape).astype(dtype)
+    number = np.float32 if dtype.itemsize <= 4 else np.float64
     if len(shape) < 2:
-        values = rng.uniform(0.5, 1.5, shape)
+        values = np.asarray(rng.random(shape, number) + number(0.5))
     else:
-        values = rng.standard_normal(shape) * min(1.0, 2 / math.sqrt(max(1, shape[-2])))
+        values = rng.standard_normal(shape, number)
+        values *= min(1.0, 2 / math.sqrt(max(1, shape[-2])))
     if jnp.issubdtype(dtype, jnp.complexfloating):
         values = values + 1j * rng.standard_normal(shape)
-    return np.asarray(values).astype(dtype)
+    return values.astype(dtype, copy=False)
 
 
 def _bounds(block: Any) -> dict[int, int]:

@@ -11,6 +11,7 @@ from jaxmesh.analysis.diagnose.matching import EXACT, GROWTH, Globals, HeldValue
 from jaxmesh.analysis.diagnose.movements import distance_of_forms, is_collective, is_movement, moved
 from jaxmesh.analysis.diagnose.reference import Reference
 from jaxmesh.analysis.diagnose.stage import Copies, StageProgram, block_of, producers
+from jaxmesh.analysis.diagnose.wrong_values import compare_with
 from jaxmesh.dialects.program import Op
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
 
@@ -78,6 +79,17 @@ class Track:
         """Returns True if every result is right."""
         return all(o.is_right for o in self.outputs)
 
+    @cached_property
+    def pcc(self) -> float:
+        """The least correlation of a result with the unsharded run."""
+        found: list[float] = []
+        for output, number in zip(self.outputs, self.reference.outputs, strict=True):
+            value = compare_with(self.pool, self.results[output.value], number, 0.0)
+            # The correlation of one number is not defined.
+            is_defined = not output.is_right or self.pool.arrays[number].size > 1
+            found += [value.pcc] if value is not None and is_defined else []
+        return min(found, default=1.0)
+
     # --- values -------------------------------------------------------------------------------------------------------
 
     def follow(self, run: Iterator[tuple[Value, Copies]]) -> None:
@@ -110,7 +122,7 @@ class Track:
             found = self._moved(op, value, copies, rounding, carried)
         if found is None:
             found = self._in_other_form(op, copies, rounding, carried)
-        self.errors[value] = carried if found is None else found.error
+        self.errors[value] = max(carried, distance_of_forms(op)) if found is None else found.error
         if found is not None and is_exact(found.error):
             # Nothing was lost by what is narrow in its history.
             self.units[value] = min(rounding, EXACT)
@@ -232,12 +244,17 @@ class Track:
         return [v for v in self.operands(op) if v in self.known and self.known[v].partial]
 
 
-def track(stage: StageProgram, reference: Reference, run: Iterator[tuple[Value, Copies]]) -> Track:
-    """Follows a run of a stage."""
-    pool = Globals(stage.mesh)
+def pool_of(reference: Reference) -> Globals:
+    """Returns the global values of the unsharded run, which all stages start from."""
+    pool = Globals({})
     for value in reference.values:
         pool.add(value.array)
-    followed = Track(stage, reference, pool)
+    return pool
+
+
+def track(stage: StageProgram, reference: Reference, pool: Globals, run: Iterator[tuple[Value, Copies]]) -> Track:
+    """Follows a run of a stage."""
+    followed = Track(stage, reference, pool.on(stage.mesh))
     followed.follow(run)
     return followed
 

@@ -92,21 +92,33 @@ def _conv2d(call: Call) -> Any:
 
 def conv1d(call: Call) -> Any:
     """Computes a convolution along one dim, whose weight is (outputs, inputs of a group, length)."""
+    return _conv(call, ("length_dim",), [_entries(call, "padding", 2)])
+
+
+def conv3d(call: Call) -> Any:
+    """Computes a convolution along three dims, whose weight is (outputs, inputs of a group, depth, height, width)."""
+    require(call, call["padding_mode"] == "zeros", f"pads with zeros, but padding_mode is {call['padding_mode']!r}")
+    return _conv(call, ("depth_dim", "height_dim", "width_dim"), [(n, n) for n in _entries(call, "padding", 3)])
+
+
+def _conv(call: Call, names: Sequence[str], pads: Sequence[Any]) -> Any:
+    """Computes a convolution along dims that attributes name."""
     x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
-    check_rank(call, x, 3, "the input")
-    check_rank(call, weight, 3, "the weight (outputs, inputs of a group, length)")
-    dims: tuple[int, ...] = tuple(call[name] for name in ("batch_dim", "channel_dim", "length_dim"))
-    require(call, sorted(dims) == [0, 1, 2], f"the dims of batch, channels and length are 0, 1 and 2, got {dims}")
+    rank, count = 2 + len(names), len(names)
+    check_rank(call, x, rank, "the input")
+    check_rank(call, weight, rank, "the weight (outputs, inputs of a group, the window)")
+    dims: tuple[int, ...] = tuple(call[name] for name in ("batch_dim", "channel_dim", *names))
+    every = tuple(range(rank))
+    require(call, sorted(dims) == list(every), f"the dims of batch, channels and window are {every}, got {dims}")
     _check_groups(call, x, x.shape[dims[1]], weight.shape[1], weight.shape[0])
-    low, high = _entries(call, "padding", 2)
     out = _convolve(
         call,
         x,
         weight,
-        _entries(call, "stride", 1),
-        [(low, high)],
-        rhs_dilation=_entries(call, "dilation", 1),
-        dimension_numbers=jax.lax.ConvDimensionNumbers(dims, (0, 1, 2), dims),
+        _entries(call, "stride", count),
+        pads,
+        rhs_dilation=_entries(call, "dilation", count),
+        dimension_numbers=jax.lax.ConvDimensionNumbers(dims, every, dims),
         feature_group_count=call["groups"],
     )
     return _add_bias(call, out, bias)

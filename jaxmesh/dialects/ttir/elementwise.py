@@ -260,6 +260,23 @@ _ARITHMETIC = _bitwise(lax.shift_right_arithmetic, False)
 define(OPS, "right_shift", 2, traits=[Trait.DECOMPOSED_FOR_TTNN])(_ARITHMETIC)
 # The name in texts of TTNN after the known version.
 define(OPS, "bitwise_right_shift", 2, traits=[Trait.NOT_UPSTREAM, Trait.LATER])(_ARITHMETIC)
+
+
+@define(OPS, "mulhi", 2, traits=[Trait.NOT_UPSTREAM, Trait.LATER])
+def _mulhi(call: Call) -> Any:
+    """Computes the upper half of a product of 64 bits, from products of halves."""
+    x, y = _promote(call, *call.operands)
+    is_known = is_integer(x) and x.dtype.itemsize == 4
+    require(call, is_known, f"multiplies integers of 32 bits, but got {describe(x)}")
+    a, b = (v.astype(jnp.uint32) for v in (x, y))
+    (a1, a0), (b1, b0) = ((v >> 16, v & 0xFFFF) for v in (a, b))
+    middle = a1 * b0 + (a0 * b0 >> 16)
+    upper = a1 * b1 + (middle >> 16) + ((middle & 0xFFFF) + a0 * b1 >> 16)
+    # Of a negative number, the bits are those of the number plus 2**32.
+    upper = upper - jnp.where(x < 0, b, 0) - jnp.where(y < 0, a, 0)
+    return upper.astype(x.dtype)
+
+
 for _name, _fun in COMPARISONS.items():
     define(OPS, _name, 2, casts=True)(_binary(_fun))
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.op import Attribute, Call, OpDef, Shape, attr, define, describe, expect, need
-from jaxmesh.dialects.ttir.helpers import check_rank, convert, is_integer, jax, jnp, lax, require
+from jaxmesh.dialects.ttir.helpers import check_rank, convert, is_integer, jax, jnp, lax, require, vary_together
 from jaxmesh.dialects.ttir.windows import FLATTENED, Pair, read_padding, read_pair
 
 OPS: dict[str, OpDef] = {}
@@ -49,8 +49,26 @@ def _window(call: Call, x: Any, start: Any, combine: Any, pads: tuple[Pair, Pair
 @define(OPS, "max_pool2d", 1, *_POOL, options=[FLATTENED])
 def _max_pool2d(call: Call) -> Any:
     (x,) = call.operands
-    least = jnp.iinfo(x.dtype).min if is_integer(x) else -np.inf
-    return _window(call, x, np.array(least, x.dtype), lax.max, _pool_padding(call, x))
+    return _window(call, x, _least(x), lax.max, _pool_padding(call, x))
+
+
+def _least(x: Any) -> Any:
+    return np.array(jnp.iinfo(x.dtype).min if is_integer(x) else -np.inf, x.dtype)
+
+
+def max_pool2d_with_indices(call: Call) -> Any:
+    """Computes the largest element of each window, the first of equal ones, and its row-major place in the image."""
+    x = call.operands[0]
+    check_rank(call, x, 4, "the input (batch, height, width, channels)")
+    size = x.shape[1] * x.shape[2]
+    place = jnp.arange(size, dtype=jnp.int32).reshape(1, *x.shape[1:3], 1)
+    operands = vary_together(x, jnp.broadcast_to(place, x.shape))
+
+    def larger(a: Any, b: Any) -> Any:
+        is_first = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
+        return tuple(lax.select(is_first, m, n) for m, n in zip(a, b, strict=True))
+
+    return _window(call, tuple(operands), (_least(x), np.int32(size)), larger, _pool_padding(call, x))
 
 
 DIVISOR = Attribute("divisor_override", "int", form="i32", later=True)

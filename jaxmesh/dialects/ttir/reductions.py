@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Meaning, OpDef, Shape, Trait, attr, define, expect, need
+import numpy as np
+
+from jaxmesh.dialects.op import Call, Meaning, OpDef, Shape, Trait, attr, define, describe, expect, need
 from jaxmesh.dialects.ttir.helpers import (
     as_bool,
     check_dim,
@@ -80,6 +82,24 @@ _DIMS = attr("dim_arg", "ints"), need("keep_dim", "bool")
 for _name, _fun in REDUCTIONS.items():
     _traits = (Trait.IN_FLOAT32,) if _fun is _mean else ()
     define(OPS, _name, 1, *_DIMS, casts=_fun in (_all, _any), traits=_traits)(_reduction(_fun))
+
+
+_BITS = {"reduce_bitwise_and": (-1, lax.bitwise_and), "reduce_bitwise_or": (0, lax.bitwise_or),
+         "reduce_bitwise_xor": (0, lax.bitwise_xor)}  # fmt: skip
+"""By TTIR name: the number that changes nothing, and the function of two numbers."""
+
+
+def _bit_reduction(call: Call) -> Any:
+    (x,) = call.operands
+    require(call, is_integer(x), f"reduces the bits of integers, but got {describe(x)}")
+    (start, combine), dims = _BITS[call.name], _reduced_dims(call, x)
+    out = lax.reduce(x, np.array(start).astype(x.dtype), combine, dims)
+    return jnp.expand_dims(out, dims) if call["keep_dim"] else out
+
+
+for _name in _BITS:
+    _later = (Trait.NOT_UPSTREAM, Trait.LATER)
+    define(OPS, _name, 1, *_DIMS, traits=_later, options=["compute_config"])(_bit_reduction)
 
 
 @define(OPS, "argmax", 1, attr("dim_arg", "ints"), expect("keep_dim", "bool", False), casts=True)

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from jaxmesh.dialects.op import Attribute, Call, Form, Shape, attr, expect, need
+from jaxmesh.dialects.ttir import pooling
 from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
-from jaxmesh.dialects.ttir.pooling import DIVISOR
 from jaxmesh.dialects.ttnn.data_types import BF16, FLOATS, NUMBERS
 from jaxmesh.dialects.ttnn.forms import PRODUCT, Forms, Gives, Takes, forms
 from jaxmesh.dialects.ttnn.op import (
@@ -156,11 +156,21 @@ define(
 # --- pooling ---------------------------------------------------------------------------------------------------------
 
 
-def _pool(call: Call) -> Any:
+def _as_pool(call: Call) -> Call:
+    """Returns the call of TTIR's pool."""
     (x,) = call.operands
     image = _image(call, x, call["channels"])
     changed = {"dilation": call.attributes.get("dilation", 1), "kernel": call["kernel_size"], **_window(call)}
-    return _flat(ttir_meaning(replace(call, operands=(image,)), **changed))
+    return replace(call, operands=(image,), attributes={**call.attributes, **changed})
+
+
+def _pool(call: Call) -> Any:
+    return _flat(ttir_meaning(_as_pool(call)))
+
+
+def max_pool2d_with_indices(call: Call) -> Any:
+    """Computes a pool with the places of its elements as TTIR does, in TTNN's shapes."""
+    return tuple(map(_flat, pooling.max_pool2d_with_indices(_as_pool(call))))
 
 
 _POOLED = ("batch_size", "input_height", "input_width", "channels")
@@ -207,7 +217,7 @@ define(
         *_POOL,
         expect("dilation", "ints", (1, 1), form="i32a"),
         attr("count_include_pad", "bool", True),
-        DIVISOR,
+        pooling.DIVISOR,
     ],
     options=_POOLED_HOW,
     meaning=_pool,

@@ -89,6 +89,13 @@ def later() -> Iterator[Case]:
                    lambda x, d=dim, r=reduction, back=reverse: accumulated(x, d, r, back),
                    {"dim": dim, "reduction": reduction, "reverse": reverse})  # fmt: skip
     rounded = {"exponent_bits": 8, "mantissa_bits": 7}
+    for name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+        for dim, keep in itertools.product((0, 1), (False, True)):
+            yield Case(f"reduce_{name}", (N(3, 4, low=0, high=99),),
+                       lambda x, n=name, d=dim, k=keep: getattr(np, n).reduce(x, d, keepdims=k),
+                       {"dim_arg": (dim,), "keep_dim": keep})  # fmt: skip
+    large = N(3, 4, low=-(2**31), high=2**31 - 1)
+    yield Case("mulhi", (large, large), lambda x, y: ((x.astype(np.int64) * y) >> 32).astype(np.int32))
     yield Case("reduce_precision", (F(3, 4),), lambda x: x.astype(jnp.bfloat16).astype(np.float32), rounded)
 
 

@@ -323,3 +323,87 @@ def test_a_convolution_along_one_dim(order: tuple[int, int, int], groups: int) -
     np.testing.assert_allclose(run(lowered, turned[0], w, turned[1]), turned[2], atol=1e-5)
     with pytest.raises(jm.VerifyError, match="padding has 1 or 2 entries"):
         run(text.replace(f"array<i32: {low}, {high}>", "array<i32: 1, 2, 3>"), turned[0], w, turned[1])
+
+
+@pytest.mark.parametrize(
+    ("stride", "padding", "dilation"), [((1, 1, 1), (0, 0, 0), (1, 1, 1)), ((1, 2, 1), (1, 0, 2), (2, 1, 1))]
+)
+def test_a_convolution_along_three_dims(
+    stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...]
+) -> None:
+    x, w = normal(2, 5, 6, 4, 3), normal(5, 3, 2, 3, 2)
+    padded = np.pad(x, [(0, 0), *((n, n) for n in padding), (0, 0)])
+    sizes = [
+        (n - d * (k - 1) - 1) // s + 1
+        for n, d, k, s in zip(padded.shape[1:4], dilation, w.shape[2:], stride, strict=True)
+    ]
+    want = np.zeros((2, *sizes, 5), np.float32)
+    for at in np.ndindex(*sizes):
+        for offset in np.ndindex(*w.shape[2:]):
+            place = tuple(i * s + k * d for i, s, k, d in zip(at, stride, offset, dilation, strict=True))
+            want[:, *at] += padded[:, *place] @ w[:, :, *offset].T
+    rows = [f"{k} = array<i32: {', '.join(map(str, v))}>" for k, v in
+            {"stride": stride, "padding": padding, "dilation": dilation}.items()]  # fmt: skip
+    kinds = ["x".join(map(str, a.shape)) + "xf32" for a in (x, w, want)]
+    text = function(
+        " ".join(kinds[:2]),
+        f'  %r = "ttir.conv3d"(%a, %b) <{{{", ".join(rows)}, groups = 1 : i32}}> : '
+        f"({', '.join(f'tensor<{k}>' for k in kinds[:2])}) -> tensor<{kinds[2]}>",
+        kinds[2],
+    )
+    np.testing.assert_allclose(run(text, x, w), want, atol=1e-5)
+    if dilation == (1, 1, 1):
+        # Our TTNN has no dilation.
+        lowered = jm.from_mlir(text, jm.make_mesh((1, 1))).lower().as_text("ttnn")
+        assert '"ttnn.prepare_conv3d_weights"' in lowered
+        np.testing.assert_allclose(run(lowered, x, w), want, atol=1e-5)
+
+
+def test_the_places_of_a_pool_are_of_the_first_largest_elements() -> None:
+    x = np.random.default_rng(0).integers(0, 5, (2, 5, 6, 3)).astype(np.float32)
+    padded = np.pad(x, ((0, 0), (1, 1), (0, 0), (0, 0)), constant_values=-np.inf)
+    want, places = np.zeros((2, 3, 3, 3), np.float32), np.zeros((2, 3, 3, 3), np.int32)
+    for n, i, j, c in np.ndindex(want.shape):
+        window = padded[n, 2 * i : 2 * i + 3, 2 * j : 2 * j + 2, c]
+        row, column = divmod(int(np.argmax(window)), 2)
+        want[n, i, j, c], places[n, i, j, c] = window.max(), (2 * i + row - 1) * 6 + 2 * j + column
+    window = "kernel = array<i32: 3, 2>, stride = array<i32: 2, 2>, dilation = array<i32: 1, 1>"
+    image, small = "tensor<2x5x6x3xf32>", "tensor<2x3x3x3xf32>"
+    text = function(
+        "2x5x6x3xf32",
+        f"  %0 = ttir.empty() : {small}\n  %1 = ttir.empty() : tensor<2x3x3x3xi32>\n"
+        f'  %r, %k = "ttir.max_pool2d_with_indices"(%a, %0, %1) <{{{window}, padding = array<i32: 1, 0, 1, 0>, '
+        f"ceil_mode = false}}> : ({image}, {small}, tensor<2x3x3x3xi32>) -> ({small}, tensor<2x3x3x3xi32>)",
+        "2x3x3x3xf32",
+    )
+    np.testing.assert_array_equal(run(text, x), want)
+    numbers = text.replace("return %r", "return %k").replace("-> tensor<2x3x3x3xf32> {", "-> tensor<2x3x3x3xi32> {")
+    numbers = numbers.replace("return %k : tensor<2x3x3x3xf32>", "return %k : tensor<2x3x3x3xi32>")
+    np.testing.assert_array_equal(run(numbers, x), places)
+    lowered = jm.from_mlir(numbers, jm.make_mesh((1, 1))).lower().as_text("ttnn")
+    assert '"ttnn.max_pool2d_with_indices"' in lowered
+    np.testing.assert_array_equal(run(lowered, x), places)
+
+
+def test_an_optimization_barrier_gives_its_operands() -> None:
+    x, y = normal(4), normal(4)
+    kind = "tensor<4xf32>"
+    text = function(
+        "4xf32 4xf32",
+        f'  %p:2 = "ttcore.optimization_barrier"(%a, %b) : ({kind}, {kind}) -> ({kind}, {kind})\n'
+        f'  %r = "ttir.subtract"(%p#0, %p#1) : ({kind}, {kind}) -> {kind}',
+        "4xf32",
+    )
+    np.testing.assert_array_equal(run(text, x, y), x - y)
+
+
+def test_an_argument_of_64_unsigned_bits_as_pairs_is_refused() -> None:
+    local = "ttcore.local_shape = #ttcore<local_shape local_shape = tensor<4xui64>>"
+    status = "ttcore.shard_status = #ttcore.shard_status<presharded>"
+    text = f"""module attributes {{ttcore.meshes = #ttcore.meshes<[<"mesh" = 1x2>]>}} {{
+  func.func @main(%a: tensor<4x2xui32> {{{local}, {status}}}) -> tensor<4x2xui32> {{
+    return %a : tensor<4x2xui32>
+  }}
+}}"""
+    with pytest.raises(jm.UnsupportedError, match=r"argument 0 is uint64\[4\], passed as pairs of 32 bits"):
+        jm.from_mlir(text)
