@@ -334,6 +334,9 @@ class Importer:
             dims = windows.separate_dims(op, self.read)
             free = {f for d in dims for f in rule.results[0][d]}
             rule = dataclasses.replace(rule, local=rule.local - free)
+        if op.name == "stablehlo.reshape":
+            # A part of such a dim of the result has elements of all parts of the operand.
+            rule = dataclasses.replace(rule, local=rule.local | rule.new())
         return split(rule, shapes_of, operand_shardings, wanted, self.sizes, reduces=reduces)
 
     # --- communication ------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -44,6 +45,7 @@ def _gather(call: ShardedCall) -> Any:
     start_map = list(dims.start_index_map)
     offset_dims, whole = list(dims.offset_dims), call.shapes[0]
     sizes = [n if k == full else k for n, k, full in zip(x.shape, call["slice_sizes"], whole, strict=True)]
+    indices = _clamp_windows(indices, start_map, call["slice_sizes"], whole)
     indexed = [d for d in start_map if call.shardings[0][d] and call["slice_sizes"][d] != whole[d]]
     inside: Any = None
     for d in indexed:
@@ -65,6 +67,16 @@ def _gather(call: ShardedCall) -> Any:
     mask = _lax.broadcast_in_dim(spread(inside, axes), gathered.shape, batch)
     gathered = spread(gathered, axes)
     return _lax.select(mask, gathered, _lax.full_like(gathered, 0))
+
+
+def _clamp_windows(indices: Any, dims: Sequence[int], sizes: Sequence[int], whole: Sequence[int]) -> Any:
+    """Returns indices with the starts of windows clamped: XLA clamps a slice of a window by the size of the slice."""
+    if not any(1 < sizes[d] < whole[d] for d in dims):
+        return indices
+    largest = jnp.iinfo(indices.dtype).max
+    ends = np.array([min(whole[d] - sizes[d], largest) for d in dims], indices.dtype)
+    ends = _lax.broadcast_in_dim(ends, indices.shape, (indices.ndim - 1,))
+    return _lax.clamp(np.zeros((), indices.dtype), indices, spread(ends, join_axes([indices])))
 
 
 def _move_dims(dims: Any, index_vector_dim: int) -> list[int]:

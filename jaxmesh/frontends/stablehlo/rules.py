@@ -39,6 +39,13 @@ class Rule:
     reduced: frozenset[int]
     local: frozenset[int]
 
+    def new(self) -> frozenset[int]:
+        """Returns the factors of results that no operand has."""
+        results, operands = (
+            {f for dims in side for factors in dims for f in factors} for side in (self.results, self.operands)
+        )
+        return frozenset(results - operands)
+
 
 def read_rule(attribute: Any) -> Rule:
     """Reads a `#sdy.op_sharding_rule`."""

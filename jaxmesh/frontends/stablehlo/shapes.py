@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -157,39 +158,49 @@ def _dynamic_slice(call: ShardedCall) -> Any:
     x, *starts = call.operands
     sizes = [n if axes else k for k, n, axes in zip(call["slice_sizes"], x.shape, call.shardings[0], strict=True)]
     axes = join_axes(call.operands)
-    return _lax.dynamic_slice(spread(x, axes), [spread(s, axes) for s in starts], sizes)
+    starts = [spread(_clamp_start(s, n - k), axes) for s, n, k in zip(starts, x.shape, sizes, strict=True)]
+    return _lax.dynamic_slice(spread(x, axes), starts, sizes, allow_negative_indices=False)
+
+
+def _clamp_start(start: Any, most: int) -> Any:
+    """Returns the start of a slice as StableHLO clamps it.
+
+    XLA replaces a slice of a slice by one slice from the sum of the starts, and clamps the sum alone.
+    """
+    if not most:
+        return _lax.full_like(start, 0)
+    limits = [np.asarray(n, start.dtype) for n in (0, min(most, np.iinfo(start.dtype).max))]
+    return _lax.clamp(limits[0], start, limits[1])
 
 
 @OPS.add("stablehlo.dynamic_update_slice")
 def _dynamic_update_slice(call: ShardedCall) -> Any:
     x, new, *starts = call.operands
+    whole, updated, *_ = call.shapes
     axes = join_axes(call.operands)
-    x, new, starts = spread(x, axes), spread(new, axes), [spread(s, axes) for s in starts]
-    whole = call.shapes[0]
-    split = [d for d, a in enumerate(call.shardings[0]) if a and not call.shardings[1][d]]
-    for d in split:
-        if new.shape[d] == whole[d]:
+    starts = [spread(_clamp_start(s, n - k), axes) for s, n, k in zip(starts, whole, updated, strict=True)]
+    x, new = spread(x, axes), spread(new, axes)
+    masks: list[tuple[int, Any]] = []
+    for d in [d for d, a in enumerate(call.shardings[0]) if a and not call.shardings[1][d]]:
+        first = axis_position(call.shardings[0][d], call.sizes) * np.int32(x.shape[d])
+        if updated[d] == whole[d]:
             # The update is whole: take this device's part.
-            position = axis_position(call.shardings[0][d], call.sizes)
-            new = _lax.dynamic_slice_in_dim(new, position * np.int32(x.shape[d]), x.shape[d], d)
-            starts[d] = _lax.full_like(starts[d], 0)
-            continue
-        new, inside = _own_part(call, x, new, starts[d], d)
+            new = _device_slice(new, first, x.shape[d], d)
+        else:
+            new, inside = _own_part(x, new, starts[d], first, d)
+            masks.append((d, inside))
         starts[d] = _lax.full_like(starts[d], 0)
-        rest = [s if i != d else _lax.full_like(s, 0) for i, s in enumerate(starts)]
-        sizes = [new.shape[i] if i != d else x.shape[d] for i in range(x.ndim)]
-        old = _lax.dynamic_slice(x, rest, sizes)
-        mask = _lax.broadcast_in_dim(inside, new.shape, (d,))
-        new = _lax.select(mask, new, old)
-    return _lax.dynamic_update_slice(x, new, starts)
+    if masks:
+        inside = functools.reduce(_lax.bitwise_and, [_lax.broadcast_in_dim(m, new.shape, (d,)) for d, m in masks])
+        old = _lax.dynamic_slice(x, starts, new.shape, allow_negative_indices=False)
+        new = _lax.select(inside, new, old)
+    return _lax.dynamic_update_slice(x, new, starts, allow_negative_indices=False)
 
 
-def _own_part(call: ShardedCall, x: Any, new: Any, start: Any, dim: int) -> tuple[Any, Any]:
+def _own_part(x: Any, new: Any, start: Any, first: Any, dim: int) -> tuple[Any, Any]:
     """Returns the part of an update in this device's part of a sharded dim, and a mask of the updated positions."""
-    local, whole, length = x.shape[dim], call.shapes[0][dim], new.shape[dim]
-    start = _lax.clamp(np.int32(0), _lax.convert_element_type(start, np.int32), np.int32(whole - length))
-    first = axis_position(call.shardings[0][dim], call.sizes) * np.int32(local)
-    relative = _lax.iota(np.int32, local) + first - start
+    local, length = x.shape[dim], new.shape[dim]
+    relative = _lax.iota(np.int32, local) + first - _lax.convert_element_type(start, np.int32)
     inside = (relative >= 0) & (relative < length)
     axes = join_axes([inside, new])
     places = spread(_lax.clamp(np.int32(0), relative, np.int32(length - 1)), axes)

@@ -1,0 +1,1 @@
+"""Every placement of small programs of one operation, against NumPy, in each way to run them."""
