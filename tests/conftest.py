@@ -1,13 +1,14 @@
 """The emulated devices, shared fixtures, and which tests a run takes.
 
-Two switches:
+Two switches say how much runs:
 
 - The mark `slow`. By default the tests without it run: unit, api, filecheck, regressions, and a part of equivalence.
   All of equivalence, models and system is slow, but for what `slow(but_one_in=n)` leaves quick. A slow test runs with
   `-m "slow or not slow"`, with `--every`, and where the command names its file or its folder. In a run without slow
   tests XLA optimizes little, and modules are not tried in another process first.
-- `--every`. Runs the slow tests, too, each in every case, on every mesh (`tests.generators.oracles`). With `--further`,
-  the files are left out of which a run without it takes every case; `.ci/run` has had such a run before.
+- `--every`. Runs the slow tests, too, each in every case, on every mesh (`tests.generators.oracles`).
+
+`--further` leaves out the tests of which the default run takes the same cases; `.ci/run` has had such a run before.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from jaxmesh import ttnn  # noqa: E402
 from jaxmesh.frontends.stablehlo import shardy  # noqa: E402
 from jaxmesh.ttnn import beyond  # noqa: E402
 from tests import ROOT  # noqa: E402
+from tests.generators.further_cases import scaled_names  # noqa: E402
 from tests.generators.quick_compilation import quick_compilation  # noqa: E402
 
 # Every test, also in subprocesses, compares copies that are taken to be equal although no type proves it.
@@ -110,7 +111,7 @@ def quickly_compiled() -> Iterator[None]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cases", type=int, default=None, help="cases per random test, instead of its own number")
     parser.addoption("--every", action="store_true", help="every test, in every case, on every mesh")
-    parser.addoption("--further", action="store_true", help="with --every: no files that a run without it takes whole")
+    parser.addoption("--further", action="store_true", help="no tests of which the default run takes the same cases")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -141,25 +142,22 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = {i for group in grouped(items) for i in slow_ones(group) if not runs_slow(i.path, config)}
+    if config.getoption("--further"):
+        left_out |= {i for group in grouped(items) for i in without_further_cases(group)}
     config.hook.pytest_deselected(items=[i for i in items if i in left_out])
     items[:] = [i for i in items if i not in left_out]
 
 
-SCALED = r"\b(?:EVERY|only_with_every|count_of\(|cases\(|some\(|mark\.slow)"
-"""What in a test depends on `--every`: names of `tests.generators.oracles`, and the mark."""
-
-
-@functools.cache
-def scaled_names() -> re.Pattern[str]:
-    """Returns a pattern of the names by which a test has more cases with `--every`, also those of generators."""
-    generators = [p for p in (ROOT / "tests" / "generators").rglob("*.py") if p.name != "oracles.py"]
-    scaled = [rf"generators\.[\w.]*{p.stem}\b" for p in generators if re.search(SCALED, p.read_text())]
-    return re.compile("|".join([SCALED, *scaled]))
-
-
 def has_further_cases(path: Path) -> bool:
     """Returns True if a file has tests or cases that run with `--every` alone."""
-    return scaled_names().search(path.read_text()) is not None
+    return "mark.slow" in path.read_text() or any(name.startswith("test_") for name in scaled_names(path))
+
+
+def without_further_cases(group: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """Returns the tests of a group of which the default run takes the same cases."""
+    item = group[0]
+    grows = item.config.getoption("--every") and getattr(item, "originalname", "") in scaled_names(item.path)
+    return set() if grows or in_slow_folder(item.path) else set(group) - slow_ones(group)
 
 
 def grouped(items: Sequence[pytest.Item]) -> Iterable[list[pytest.Item]]:

@@ -17,7 +17,7 @@ from jaxmesh.dialects.program import UNROLL_LIMIT
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.passes.verify_program import verify_program
 from tests.generators.flat_programs import run_flat
-from tests.generators.real_ttnn.functions import AXES, DTYPES, FUNCTIONS, SIZES, argument, is_known, program, programs
+from tests.generators.real_ttnn.functions import AXES, DTYPES, SIZES, argument, lowered_functions
 from tests.generators.real_ttnn.process import needs_ttnn
 from tests.generators.real_ttnn.run import program_of, run
 from tests.generators.suite.all_programs import PROGRAMS, Entry
@@ -46,14 +46,11 @@ def test_the_suite_is_in_forms_that_the_library_takes(entry: Entry) -> None:
 @pytest.mark.slow(but_one_in=6)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_functions_are_in_forms_that_the_library_takes_and_keep_their_values(dtype: str) -> None:
-    """All functions in one program, each with a split of its own."""
-    names = [name for name in FUNCTIONS if is_known(name, dtype)]
-    mesh, x = jm.make_mesh(SIZES, AXES), argument(dtype)
-    lowered = jm.jit(lambda x: [program(name)(x) for name in names], mesh=mesh).lower(x)
+    names, lowered = lowered_functions(dtype)
     flat = lowered._program(True, UNROLL_LIMIT, True)
     verify_program(flat, strict=True)
-    wanted = lowered.compile()(x)
-    got = iter(run_flat(flat, mesh, x))
+    wanted = lowered.compile()(argument(dtype))
+    got = iter(run_flat(flat, jm.make_mesh(SIZES, AXES), argument(dtype)))
     for name, results in zip(names, wanted, strict=True):
         for want in jax.tree.leaves(results):
             assert_alike(np.asarray(next(got)), np.asarray(want), name)
@@ -148,10 +145,8 @@ def test_the_suite_runs_on_the_real_library(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_ttnn
-def test_functions_run_on_the_real_library(tmp_path: Path) -> None:
-    mesh = jm.make_mesh(SIZES, AXES)
-    cases = list(programs())
-    assert len(cases) > 700
-    texts = [program_of(jm.jit(function, mesh=mesh).lower(x)) for _, function, x in cases]
-    refused = {c[0]: why for c, why in zip(cases, run(texts, tmp_path), strict=True) if why}
-    assert not refused
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_functions_run_on_the_real_library(dtype: str, tmp_path: Path) -> None:
+    names, lowered = lowered_functions(dtype)
+    assert len(names) > 100
+    assert run([program_of(lowered)], tmp_path) == [""]

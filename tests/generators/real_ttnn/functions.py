@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -172,9 +173,9 @@ def is_known(name: str, dtype: str) -> bool:
     return True
 
 
-def programs() -> Iterator[tuple[str, Function, Any]]:
-    """Yields a name, a function for `jm.jit` and an argument, for each function and element type that JAX takes."""
-    for name in FUNCTIONS:
-        for dtype in DTYPES:
-            if is_known(name, dtype):
-                yield f"{name} {dtype}", program(name), argument(dtype)
+@functools.cache
+def lowered_functions(dtype: str) -> tuple[list[str], jm.Lowered]:
+    """Returns the functions that JAX has for an element type, and a program of all, each with a split of its own."""
+    names = [name for name in FUNCTIONS if is_known(name, dtype)]
+    function = jm.jit(lambda x: [program(name)(x) for name in names], mesh=jm.make_mesh(SIZES, AXES))
+    return names, function.lower(argument(dtype))
