@@ -85,7 +85,7 @@ def write_folder(
     except FolderError:
         raise
     except OSError as error:
-        raise FolderError(f"{str(directory)!r} cannot be written ({error.strerror}); name another folder.") from error
+        raise FolderError(f"{str(directory)!r} cannot be written ({error.strerror or error}); name another folder.") from error
 
 
 def python_files(
