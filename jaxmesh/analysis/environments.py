@@ -138,7 +138,7 @@ class Library:
             return own
         if target.exists() and not (target.is_dir() and ((target / _MARK).is_file() or not any(target.iterdir()))):
             raise self.error(
-                f"{str(folder)!r} has files, and `jaxmesh {self.command}` did not make it with this version of jaxmesh; "
+                f"{str(folder)!r} has files, and `jaxmesh {self.command}` did not make it; "
                 "name a new folder, or remove it."
             )
         try:

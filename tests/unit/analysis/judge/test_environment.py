@@ -267,7 +267,7 @@ def test_what_no_command_made_is_not_replaced(base: Path, tmp_path: Path) -> Non
         with pytest.raises(TtnnError, match=r"has files, and `jaxmesh ttnn-env` did not make it"):
             make_environment(folder, "9.9", base)
     assert (own / "pyvenv.cfg").exists()
-    with pytest.raises(TtnnError, match="no environment can be made in .*: .*File exists"):
+    with pytest.raises(TtnnError, match=r"no environment can be made in .*: .*File exists"):
         make_environment(tmp_path / "file" / "env", "9.9", base)
     (tmp_path / "empty").mkdir()
     assert make_environment(tmp_path / "empty", "9.9", base).version == "9.9"
