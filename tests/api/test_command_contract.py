@@ -65,7 +65,7 @@ def run(folder: Path, cases: list[tuple[list[str], str]]) -> list[dict[str, Any]
     done = subprocess.run(
         [sys.executable, "-P", "-m", "tests.generators.command_contract"],
         input=json.dumps([{"arguments": a, "condition": c} for a, c in cases]),
-        env={**kept, **ascii_only, "XDG_CACHE_HOME": str(folder / "cache"), "PATH": ""},
+        env={**kept, **ascii_only, **dict.fromkeys(("HOME", "PYENV_ROOT", "XDG_CACHE_HOME"), str(folder)), "PATH": ""},
         cwd=folder, capture_output=True, text=True, timeout=580, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -90,7 +90,7 @@ def check(arguments: list[str], condition: str, result: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_wrong_files_are_named(name: str, folder: Path) -> None:
-    files = ("absent", "folder", "binary", "empty", "loop", "good.mlir/x", "a\x1b[31mb", "\udcff", "x" * 5000, "a\nb")
+    files = ("absent", "folder", "binary", "empty", "loop", "good.mlir/x", "a\x1b[31mb", "\udcff", "x" * 300, "a\nb")
     wrong = [arguments(name, folder, file) for file in files if filled(commands()[name], "")]
     wrong += [[name, "--no-such-option\x1b[31m"], [name, *["\x1b[31m"] * 9]]
     for case, result in zip(wrong, run(folder, [(w, "plain") for w in wrong]), strict=True):
