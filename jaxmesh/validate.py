@@ -136,7 +136,11 @@ def check_size(shape: Sequence[int], dtype: Any, what: str) -> None:
 
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Generator[IO[bytes]]:
-    """Opens a new file, which replaces `path` when the block ends; a failure or a kill leaves the old file."""
+    """Opens a new file, which replaces `path` when the block ends; a failure or a kill leaves the old file.
+
+    Raises:
+      OSError: the file cannot be written; it names `path`.
+    """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         # A device or a pipe is written in place.
@@ -152,8 +156,12 @@ def whole_file(path: str | os.PathLike[str]) -> Generator[IO[bytes]]:
         if target.exists():
             shutil.copymode(target, aside)
         os.replace(aside, target)
+    except OSError as error:
+        # Each error of the system names the new file, or none.
+        raise OSError(error.errno, error.strerror or str(error), os.fspath(path)) from None
     finally:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            aside.unlink()
 
 
 def write_whole(path: str | os.PathLike[str], text: str) -> None:

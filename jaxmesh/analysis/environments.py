@@ -7,15 +7,18 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jaxmesh.errors import JaxmeshError
+from jaxmesh.validate import alone
 
 _SECONDS = 120
 """The time limit of a query to another Python, in seconds; its first start after an installation reads many files."""
+_MARK = "made-by-jaxmesh"
+"""The file in an environment that may be replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,24 +117,56 @@ class Library:
                 return python
         raise self.error(f"{wanted}, and none is on the path or among pyenv's; install one, or name it with --python.")
 
-    def install(self, folder: Path, version: str, python: str | os.PathLike[str] | None = None) -> Path:
-        """Creates a virtual environment with the library, or completes one; returns its Python.
+    def install(
+        self,
+        folder: Path,
+        version: str,
+        python: str | os.PathLike[str] | None = None,
+        finish: Callable[[Path], object] = lambda _: None,
+    ) -> Path:
+        """Creates a virtual environment with the library; returns its Python.
 
-        Raises the library's error if no supported Python is there, or pip cannot install the library, with its reason.
+        It is created beside the folder, which it replaces once it is whole. An environment with this version is kept.
+        `finish` is called with the folder of the new environment.
+
+        Raises the library's error if no supported Python is there, or the folder holds anything but an environment that
+        this method created, or pip cannot install the library, with its reason.
         """
-        own = folder / "bin" / "python"
-        if not own.exists():
-            if folder.exists() and any(folder.iterdir()):
-                raise self.error(
-                    f"an environment is made in a new folder, but {str(folder)!r} has files; name another."
-                )
-            command = [str(self.base_python(python)), "-m", "venv", str(folder.absolute())]
-            self._run(command, "the environment cannot be made")
-        self._run(
-            [str(own), "-m", "pip", "install", "-q", "--disable-pip-version-check", f"{self.requirement}=={version}"],
-            f"pip cannot install {self.requirement} {version} for the Python in {str(folder)!r}",
-        )
+        base = None if python is None else self.base_python(python)
+        own, target = folder / "bin" / "python", Path(os.path.realpath(folder))
+        if self._has(own, version):
+            return own
+        if target.exists() and not (target.is_dir() and ((target / _MARK).is_file() or not any(target.iterdir()))):
+            raise self.error(
+                f"{str(folder)!r} has files, and `jaxmesh {self.command}` did not make it; "
+                "name a new folder, or remove it."
+            )
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with alone(target.parent):
+                aside = target.with_name(f".{target.name}.new")
+                shutil.rmtree(aside, ignore_errors=True)
+                try:
+                    self._create(aside, base or self.base_python(), version, target.name)
+                    finish(aside)
+                    _exchange(aside, target)
+                finally:
+                    shutil.rmtree(aside, ignore_errors=True)
+        except OSError as error:
+            raise self.error(f"no environment can be made in {str(folder)!r}: {error}; name another folder.") from None
         return own
+
+    def _has(self, own: Path, version: str) -> bool:
+        try:
+            return own.exists() and str(self.ask(own, "it is there")["version"]).split()[-1] == version
+        except self.error:
+            return False
+
+    def _create(self, folder: Path, base: Path, version: str, prompt: str) -> None:
+        self._run([str(base), "-m", "venv", "--prompt", prompt, str(folder)], "the environment cannot be made")
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        self._run([*pip, f"{self.requirement}=={version}"], f"pip cannot install {self.requirement} {version}")
+        self.ask(folder / "bin" / "python", "it was made just now")
 
     def _run(self, command: list[str], failure: str) -> None:
         done = _start(command, None)
@@ -164,6 +199,21 @@ def _start(command: list[Any], seconds: float | None = _SECONDS) -> subprocess.C
     return subprocess.run(
         command, capture_output=True, text=True, timeout=seconds, check=False, env=clean_environment(), cwd=os.sep
     )
+
+
+def _exchange(aside: Path, target: Path) -> None:
+    """Replaces an environment by another, whose texts name the folder in which it was created."""
+    for path in (aside / "pyvenv.cfg", *(aside / "bin").iterdir()):
+        data = b"" if path.is_symlink() or not path.is_file() else path.read_bytes()
+        if os.fsencode(aside) in data:
+            path.write_bytes(data.replace(os.fsencode(aside), os.fsencode(target)))
+    (aside / _MARK).touch()
+    old = target.with_name(f".{target.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        target.rename(old)
+    aside.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import jaxmesh as jm
 from jaxmesh.cli import diagnose, estimate, explain, library_env, opt, processes, record, run, selftest, translate
@@ -45,7 +47,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser that reports wrong usage in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"jaxmesh: error: {message} (see {self.prog} --help)\n")
+        self.exit(USAGE, f"jaxmesh: error: {' '.join(printable(message).split())} (see {self.prog} --help)\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,15 +72,42 @@ def _version() -> str:
 
 def _complain(error: Exception) -> int:
     text = str(error) or type(error).__name__
-    print(f"jaxmesh: error: {' '.join(printable(text).split())}", file=sys.stderr)
+    with contextlib.suppress(OSError):
+        print(f"jaxmesh: error: {' '.join(printable(text).split())}", file=sys.stderr)
     return USAGE
+
+
+def _open_streams() -> None:
+    """Opens the null device in place of closed standard streams, whose numbers a written file would get.
+
+    Characters that the encoding of standard output lacks are printed as escapes, as on standard error.
+
+    Raises:
+      JaxmeshError: standard output is closed.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    streams: Any = sys
+    if streams.stderr is None:
+        streams.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if streams.stdout is None:
+        raise jm.JaxmeshError("standard output is closed; redirect it to a file.")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit code; `--help` and wrong usage exit, as in argparse."""
-    arguments = _parser().parse_args(argv)
     try:
-        return COMMANDS[arguments.command](arguments) or PASSED
+        _open_streams()
+        try:
+            arguments = _parser().parse_args(argv)
+            return COMMANDS[arguments.command](arguments) or PASSED
+        finally:
+            sys.stdout.flush()
     except jm.JaxmeshError as error:
         return _complain(error)
     except BrokenPipeError:

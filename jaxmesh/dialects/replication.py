@@ -172,6 +172,8 @@ class Collector:
 
 
 _pending: dict[tuple[int, int], Difference] = {}
+_MOST_PENDING = 1000
+"""The number of differences that a block raises; later ones are only logged."""
 _pending_lock = threading.Lock()
 
 
@@ -180,7 +182,8 @@ def pend(difference: Difference) -> None:
     key = id(difference.claim), difference.claim.number
     with _pending_lock:
         new = key not in _pending
-        _pending.setdefault(key, difference)
+        if new and len(_pending) < _MOST_PENDING:
+            _pending[key] = difference
     if new:
         _log.error("%s", difference)
 

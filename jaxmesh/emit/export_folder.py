@@ -85,7 +85,8 @@ def write_folder(
     except FolderError:
         raise
     except OSError as error:
-        raise FolderError(f"{str(directory)!r} cannot be written ({error.strerror}); name another folder.") from error
+        why = error.strerror or error
+        raise FolderError(f"{str(directory)!r} cannot be written ({why}); name another folder.") from error
 
 
 def python_files(

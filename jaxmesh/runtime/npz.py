@@ -13,8 +13,9 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,8 @@ from jaxmesh.errors import ArgumentTypeError, MissingFileError
 
 Array = np.ndarray[Any, Any]
 _MAX_SHOWN = 64
+_PIECE = 1 << 20
+"""The bytes that are read at a time."""
 
 
 def random_array(rng: np.random.Generator, struct: jax.ShapeDtypeStruct) -> Array:
@@ -62,21 +65,56 @@ class Arrays:
         self.names = list(self._infos)
 
     def __getitem__(self, name: str) -> Array:
-        info = self._infos[name]
-        with self._archive.open(info) as file:
-            version = np.lib.format.read_magic(file)
-            read: Any = (
-                np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            )
-            shape, fortran, dtype = read(file)
-            if dtype.kind not in "biufcVU" or dtype.names or dtype.subdtype or dtype.char in "gG":
-                raise ValueError(f"{name} has elements of {dtype}, which is not a dtype of numbers")
-            size = math.prod(shape) * dtype.itemsize
-            data = bytearray(file.read(size + 1)) if size <= info.file_size else bytearray()
-        if len(data) != size or any(n < 0 for n in shape):
-            raise ValueError(f"{name} is {dtype}{list(shape)}, and the file has another number of bytes")
+        with self._archive.open(self._infos[name]) as file:
+            shape, fortran, dtype, size = self._header(name, file)
+            data = bytearray(file.read(size))
         array: Any = np.frombuffer(data, dtype) if size else np.zeros(math.prod(shape), dtype)
         return array.reshape(shape, order="F" if fortran else "C")
+
+    def check(self, name: str) -> StoredArray:
+        """Reads an array in pieces, which compares it with its checksum; returns it without its elements."""
+        with self._archive.open(self._infos[name]) as file:
+            shape, _, dtype, _ = self._header(name, file)
+            while file.read(_PIECE):
+                pass
+        return StoredArray(self, name, shape, dtype)
+
+    def _header(self, name: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+        """Reads a header; returns the shape, True for column-major order, the dtype, and the bytes of the elements."""
+        version = np.lib.format.read_magic(file)
+        read: Any = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+        if dtype.kind not in "biufcVU" or dtype.names or dtype.subdtype or dtype.char in "gG":
+            raise ValueError(f"{name} has elements of {dtype}, which is not a dtype of numbers")
+        size = math.prod(shape) * dtype.itemsize
+        if size != self._infos[name].file_size - file.tell() or any(n < 0 for n in shape):
+            raise ValueError(f"{name} is {dtype}{list(shape)}, and the file has another number of bytes")
+        return shape, fortran, dtype, size
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArray:
+    """An array in a file, whose elements are read where they are used; the file stays open."""
+
+    arrays: Arrays
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def view(self, dtype: np.dtype[Any]) -> StoredArray:
+        """Returns the array with its bits as another dtype of the same width."""
+        if dtype.itemsize != self.dtype.itemsize:
+            raise ValueError(f"{self.name} has elements of {self.dtype}, which are not of the width of {dtype}")
+        return replace(self, dtype=dtype)
+
+    def read(self) -> Array:
+        """Reads the elements."""
+        return self.arrays[self.name].view(self.dtype)
 
 
 @contextlib.contextmanager

@@ -157,6 +157,8 @@ class JitFunction:
         known = over.get(mesh)
         if known is None:
             # There, JAX reads None as copies on all devices.
+            if len(over) >= _CACHED_SHARDINGS:
+                over.clear()
             shardings = tuple(ends.over_mesh(s, mesh, none=PartitionSpec()) for s in self._shardings)
             known = over.setdefault(mesh, self._copy(mesh=mesh, shardings=shardings))
         return known
@@ -208,6 +210,8 @@ class JitFunction:
                 return self._checked_calls(carried)(args, kwargs)
             return launch(self._jitted_for(carried), *args, **kwargs)
         except _RunsAsJaxError:
+            if len(self._as_jax) >= _CACHED_SHARDINGS:
+                self._as_jax = {}
             return launch(self._as_jax.setdefault(carried, self._make_plain()), *args, **kwargs)
 
     def _make_plain(self) -> Any:

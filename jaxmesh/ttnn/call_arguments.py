@@ -17,6 +17,9 @@ from jaxmesh.tensor.types import BufferType, DataType, Layout, MemoryConfig, Sha
 from jaxmesh.ttnn.signatures import NEEDED, Parameter, default_of, is_tensor, signatures, table, test_of
 from jaxmesh.validate import quote
 
+_LIMIT = 1024
+"""The most forms of calls of a function whose parameters are kept."""
+
 
 class Binder:
     """Binds call arguments to slots: one per parameter of the real function, over all of its overloads.
@@ -80,6 +83,8 @@ class Binder:
         key = (form, *rows) if rows else form
         known = self._orders.get(key)
         if known is None:
+            if len(self._orders) >= _LIMIT:
+                self._orders.clear()
             known = self._orders[key] = self._select(args, kwargs)
         return known
 

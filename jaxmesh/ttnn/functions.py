@@ -365,7 +365,7 @@ def members(prefix: str) -> list[str]:
     return sorted({c.split(".")[0] for c in inside})
 
 
-@functools.cache
+@functools.lru_cache(1024)
 def op_function(callee: str) -> Any:
     """Returns the function of the ops with a Python name, also where a composed one has the name."""
     functions = [EmulatedFunction(e) for e in _callees().get(callee, ())]

@@ -56,7 +56,7 @@ class Name(str):
     __slots__ = ()
 
 
-@functools.cache
+@functools.lru_cache(8)
 def table(release: str = NEWEST) -> Mapping[str, Sequence[str]]:
     """Returns the signatures of each function in a release, as the table has them."""
     rows: dict[str, list[str]] = {}
@@ -86,7 +86,7 @@ def _declared() -> Mapping[str, str]:
     return {line.partition(":")[0].partition(" =")[0]: line for line in lines if not line.startswith("#")}
 
 
-@functools.cache
+@functools.lru_cache(1024)
 def signatures(callee: str, release: str = NEWEST) -> tuple[tuple[Parameter, ...], ...]:
     """Returns the overloads of a function in a release, in the library's order; none if it does not exist there.
 
@@ -193,7 +193,7 @@ _TESTS: Mapping[str, Test] = {
 """By the name of a type; other types, which the emulation does not have, take anything."""
 
 
-@functools.cache
+@functools.lru_cache(1024)
 def test_of(declared: str) -> Test:
     """Returns a function that checks a value against a declared type."""
     if len(choices := _outer(declared, "|")) > 1:

@@ -7,10 +7,13 @@ import json
 import os
 import pickle
 import re
+import resource
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,11 @@ from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
+from jaxmesh.analysis.record.entry import Entry
+from jaxmesh.analysis.record.source_path import Place
+from jaxmesh.cli.main import USAGE, main
 from jaxmesh.cli.run_folder import run_folder
+from jaxmesh.jaxprs.source_locations import SourceLocation
 from jaxmesh.runtime.npz import read_inputs
 from jaxmesh.validate import whole_file, write_whole
 from tests import ROOT
@@ -208,3 +215,95 @@ def test_nothing_is_unpickled() -> None:
     for path in sorted((ROOT / "jaxmesh").rglob("*.py*")):
         text = path.read_text(errors="replace")
         assert not re.search(r"\bimport (pickle|marshal|shelve|dill)\b|allow_pickle=True|torch\.load\(", text), path
+
+
+# --- full disks and folders that cannot be written ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def writers(tmp_path: Path) -> dict[str, Callable[[Path], Any]]:
+    """Everything that writes a file or a folder, by the path that it is given."""
+    big = np.zeros((256, 256), np.float32)
+    stage = jm.jit(lambda x: x * 2, mesh=jm.make_mesh((2, 4)), in_shardings=P("y", "x")).lower(big)
+    recording = stage.record(big)
+    tensor = ttnn.Tensor(big.reshape(-1).tolist(), [256, 256], ttnn.float32)
+    text = tmp_path / "text.mlir"
+    text.write_text(stage.as_text())
+    return {
+        "export": lambda path: stage.export(path, big),
+        "codegen": lambda path: jm.codegen_py(lambda x: x * 2, big, export_path=path),
+        "recording": lambda path: recording.save(path),
+        "tensor": lambda path: ttnn.dump_tensor(path, tensor),
+        "run --out": lambda path: main(["run", str(text), "--out", str(path)]),
+        "record --out": lambda path: main(["record", str(text), "--out", str(path)]),
+    }
+
+
+NAMES = ("export", "codegen", "recording", "tensor", "run --out", "record --out")
+
+
+def refused(write: Callable[[Path], Any], path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Returns the named error of a writer, or the one line of a command."""
+    try:
+        code = write(path)
+    except jm.JaxmeshError as error:
+        return str(error)
+    assert code == USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_full_disk_leaves_what_was_there(
+    name: str, writers: dict[str, Callable[[Path], Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, before = tmp_path / "out" / "it.npz", resource.getrlimit(resource.RLIMIT_FSIZE)
+    target.parent.mkdir()
+    for there in (False, True):
+        if there:
+            writers[name](target)
+        files = {p: p.read_bytes() for p in target.parent.rglob("*") if p.is_file()}
+        # The system refuses a longer file, as it refuses one on a full disk.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+        try:
+            capsys.readouterr()
+            message = refused(writers[name], target, capsys)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert str(target) in message
+        assert re.search(r"File too large|requested and [0-9]+ written", message), message
+        assert {p: p.read_bytes() for p in target.parent.rglob("*") if p.is_file()} == files
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fdinfo"), reason="a folder in which nobody can make a file")
+def test_a_folder_that_cannot_be_written_is_named(
+    name: str, writers: dict[str, Callable[[Path], Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = Path("/proc/self/fdinfo/it.npz")
+    assert str(target) in refused(writers[name], target, capsys)
+
+
+def test_recordings_are_compared_in_pieces(tmp_path: Path) -> None:
+    place = Place(SourceLocation("f.py", 1, 1, "f"), "add", 0)
+    values = [Entry(replace(place, occurrence=n), (), 0, None, np.full(1 << 18, float(n))) for n in range(24)]
+    for name in ("a", "b"):
+        jm.Recording(tuple(values), {"x": 1}, "ttir", "f").save(tmp_path / name)
+    largest = values[0].data.nbytes
+    del values
+    tracemalloc.start()
+    try:
+        a, b = (jm.Recording.load(tmp_path / name) for name in ("a", "b"))
+        assert a.nbytes == 24 * largest
+        loaded = tracemalloc.get_traced_memory()[1]
+        assert jm.compare(a, b)
+        a.save(tmp_path / "c")
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (tmp_path / "c").read_bytes() == (tmp_path / "a").read_bytes()
+    assert loaded < 2 * largest
+    assert most < 10 * largest
+    # What was loaded stays what it was, whatever happens to the file.
+    (tmp_path / "a").unlink()
+    assert (a.entries[7].data == 7).all()

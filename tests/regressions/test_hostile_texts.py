@@ -12,7 +12,9 @@ import re
 import subprocess
 import sys
 import time
+import tracemalloc
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -23,7 +25,9 @@ from jax.sharding import AbstractMesh, PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh.frontends.mlir.module import load_text
 from jaxmesh.jaxprs import guarded_passes
+from jaxmesh.stages import read_mlir
 from tests.generators.faults.mutated_texts import ANNOTATED, SHARDED, Find, Reader, finds
+from tests.generators.oracles import EVERY
 
 # Quick tests let no other process try what may end one.
 pytestmark = pytest.mark.usefixtures("as_for_users")
@@ -127,18 +131,49 @@ def test_ranges_and_equal_elements_take_no_memory() -> None:
     assert int(done.stdout) < 200
 
 
-def test_functions_are_looked_at_once() -> None:
+def many_functions(count: int) -> str:
     one = '  func.func @f{}(%a: {}) -> {} {{\n  %0 = "ttir.neg"(%a) : ({}) -> {}\n  return %0 : {}\n}}\n'
+    return "module {\n" + "".join(one.format(i, *[KIND] * 5) for i in range(count)) + "}\n"
 
-    def seconds(count: int) -> float:
-        file = load_text("module {\n" + "".join(one.format(i, *[KIND] * 5) for i in range(count)) + "}\n")
-        start = time.perf_counter()
-        for f in file.functions:
-            jm.stages.read_mlir.decode_function(file, f)
-        return time.perf_counter() - start
 
-    seconds(100)
-    assert seconds(1600) < 16 * 3 * seconds(200) / 2
+def many_ops(op: str, count: int) -> str:
+    lines = "".join(f"%{i + 1} = {op.format(f'%{i}')}\n" for i in range(count))
+    return f"func.func @main(%0: {KIND}) -> {KIND} {{\n{lines}return %{count} : {KIND} }}\n"
+
+
+LONG: dict[str, tuple[Callable[[int], str], int]] = {
+    "functions": (many_functions, 80 if not EVERY else 2500),
+    "ops of TTIR": (lambda n: many_ops(f'"ttir.neg"({{}}) : ({KIND}) -> {KIND}', n), 500 if not EVERY else 25_000),
+    "ops of StableHLO": (lambda n: many_ops(f"stablehlo.negate {{}} : {KIND}", n), 500 if not EVERY else 25_000),
+}
+
+
+@pytest.mark.parametrize("name", list(LONG))
+def test_the_cost_of_a_text_grows_with_its_length(name: str) -> None:
+    """Four times the text takes at most seven times the time of a processor; with `--every` also the memory."""
+    write, count = LONG[name]
+
+    def cost(text: str) -> tuple[float, int]:
+        tracemalloc.start() if EVERY else None
+        start = time.process_time()
+        if name == "functions":
+            file = load_text(text)
+            for f in file.functions:
+                decoded = read_mlir.decode_function(file, f)
+                read_mlir.import_program(file, decoded, None, jm.Traced, strict=False).as_text()
+        else:
+            lowered = jm.from_mlir(text).lower()
+            for dialect in ("ttnn", "python", "cpp"):
+                lowered.as_text(dialect)
+        seconds, most = time.process_time() - start, tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return seconds, most
+
+    cost(write(20))
+    seconds, memory = cost(write(count))
+    longer, more = cost(write(4 * count))
+    assert longer < 7 * seconds
+    assert more <= 7 * memory
 
 
 # --- code from a text ------------------------------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import gc
+import re
 import subprocess
 import sys
 import weakref
@@ -19,9 +21,13 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
+from jaxmesh.dialects.program import Type
 from jaxmesh.frontends.jax.static_arguments import Static, key_of
+from jaxmesh.frontends.mlir import quantization, trace
 from jaxmesh.jaxprs import caches
 from jaxmesh.tensor import execute
+from jaxmesh.ttnn import call_arguments
+from tests import ROOT
 from tests.generators.oracles import EVERY, same_bits
 
 MESH = jm.make_mesh((2, 4))
@@ -493,3 +499,70 @@ def test_many_meshes_shapes_and_functions_leave_nothing() -> None:
     done = subprocess.run([sys.executable, "-c", MANY, str(count)], capture_output=True, text=True, timeout=550)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 40
+
+
+SAME = """
+import gc, resource
+import numpy as np, jax
+from jax.sharding import PartitionSpec as P
+import jaxmesh as jm
+from jaxmesh import ttnn
+jm.emulate(4)
+mesh, x = jm.make_mesh((2, 2)), np.ones((4, 4), np.float32)
+f = jm.jit(lambda x: jm.shard_to_full(jm.full_to_shard(x, P("y", "x")) * 2, P("y", "x")), mesh=mesh)
+sharded = jm.jit(lambda x: x * 2, mesh=mesh, in_shardings=P("y"), out_shardings=P("x"))
+as_jax = jm.jit(jax.numpy.linalg.qr, mesh=mesh)
+compiled = f.lower(x).compile()
+mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(1)]))
+t = ttnn.to_device(ttnn.distribute_tensor(x, mapper), mesh)
+text = f.trace(x).as_text()
+
+def calls(count):
+    for i in range(count):
+        f(x), sharded(x), compiled(x), ttnn.add(t, 1.0), ttnn.concat([t, t], 0)
+        if i % 1000 == 0:
+            as_jax(x), jm.from_mlir(text).lower().as_text("python")
+    gc.collect()
+    return len(gc.get_objects()), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+calls(1000)
+before, after = calls(1000), calls(20_000)
+print(after[0] - before[0], after[1] - before[1])
+"""
+
+
+def test_calls_of_one_shape_leave_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", SAME], capture_output=True, text=True, timeout=550, check=False)
+    assert done.returncode == 0, done.stderr
+    objects, megabytes = map(int, done.stdout.split())
+    assert objects < 500
+    assert megabytes < 40
+
+
+def test_every_cache_has_a_bound() -> None:
+    """`functools.cache` keeps every argument that a stranger's program or text has."""
+    unbounded: list[str] = []
+    for path in (ROOT / "jaxmesh").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [ast.unparse(d) for d in getattr(node, "decorator_list", ())]
+            if not any(re.fullmatch(r"(functools\.)?(cache|lru_cache\((maxsize=)?None\))", n) for n in names):
+                continue
+            if node.args.args or node.args.kwonlyargs:  # type: ignore[attr-defined]
+                unbounded.append(f"{path.name}: {node.name}")  # type: ignore[attr-defined]
+    assert unbounded == []
+
+
+def test_arguments_of_new_types_leave_nothing() -> None:
+    binder = call_arguments.Binder("ttnn.add")
+    tensor = ttnn.Tensor([1.0], [1, 1], ttnn.bfloat16)
+    for n in range(1500):
+        binder.bind((tensor, type(f"T{n}", (float,), {})(1.0)), {})
+    assert 0 < len(binder._orders) <= 1024
+
+
+def test_types_of_texts_leave_nothing() -> None:
+    for n in range(300):
+        trace._as_aval(Type((n,), np.dtype(np.float32)))
+        quantization.quantized(f"!quant.uniform<i8:f32,0.{n + 1}:3>")
+    assert quantization.quantized.cache_info().currsize <= 256
+    assert trace._as_aval.cache_info().maxsize == 4096

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -198,6 +199,55 @@ def test_who_ends_the_runner_ends_all(tmp_path: Path) -> None:
     for number in numbers:
         with pytest.raises(ProcessLookupError):
             os.kill(number, 0)
+
+
+def test_a_killed_runner_leaves_no_process(tmp_path: Path) -> None:
+    """Also none that has not joined the others yet, and none that these have started."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, subprocess, time\nother = subprocess.Popen(['sleep', '600'])\n"
+        "print(os.getpid(), other.pid, flush=True)\ntime.sleep(600)\n"
+    )
+    command = [sys.executable, "-u", "-m", "jaxmesh", "processes", "2", str(script)]
+    with subprocess.Popen(command, env=around(tmp_path), stdout=subprocess.PIPE, text=True) as runner:
+        assert runner.stdout is not None
+        numbers = [int(n) for _ in range(2) for n in runner.stdout.readline().split()[1:]]
+        runner.kill()
+    end = time.monotonic() + 30
+    while (alive := [n for n in numbers if is_running(n)]) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert len(numbers) == 4
+    assert alive == []
+
+
+def is_running(number: int) -> bool:
+    """Returns False also for an ended process that its new parent has not asked about."""
+    try:
+        return " Z " not in Path(f"/proc/{number}/stat").read_text().rpartition(")")[2][:4]
+    except OSError:
+        return False
+
+
+def test_a_process_that_dies_before_it_joins_is_named_at_once(tmp_path: Path) -> None:
+    text = (
+        "import os, time\nif os.environ['JAXMESH_PROCESS'] == '1': os.kill(os.getpid(), 11)\n"
+        "import jaxmesh as jm\njm.initialize_processes()\n"
+    )
+    said: list[tuple[int, str]] = []
+    ended = jm.run_processes(
+        2, ["-c", text], timeout=4, grace=60, env=around(tmp_path), say=lambda *line: said.append(line)
+    )
+    assert (1, "jaxmesh: process 1 ended with SIGSEGV; the others have 60 s to end.\n") in said
+    assert [(e.code, e.stopped) for e in ended] == [(-signal.SIGKILL, True), (-signal.SIGSEGV, False)]
+
+
+def test_lines_without_an_end_are_passed_on_in_pieces(tmp_path: Path) -> None:
+    pieces: list[int] = []
+    text = "import sys\nfor _ in range(64): sys.stdout.write('x' * 65536)\n"
+    (ended,) = jm.run_processes(1, ["-c", text], env=around(tmp_path), say=lambda _, line: pieces.append(len(line)))
+    assert ended.code == 0
+    assert sum(pieces) == 64 << 16
+    assert max(pieces) == 1 << 16
 
 
 def test_who_ends_the_runner_while_it_starts_one_ends_that_too(monkeypatch: pytest.MonkeyPatch) -> None:

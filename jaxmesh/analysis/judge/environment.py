@@ -77,18 +77,19 @@ def make_environment(
 ) -> Environment:
     """Creates a virtual environment with ttnn and a stand-in for the compiler of kernels.
 
-    An existing environment is completed. A compiler of kernels that came with ttnn is kept.
+    An environment with this version is kept. So is a compiler of kernels that came with ttnn.
 
     Raises:
       TtnnError: no supported Python was found, or pip cannot install ttnn; the message has pip's reason.
     """
-    own = TTNN.install(folder, version, python)
+    own = TTNN.install(folder, version, python, _add_stand_in)
+    return check_python(own, "it was made just now")
+
+
+def _add_stand_in(folder: Path) -> None:
     site = next(folder.glob("lib/python3*/site-packages/ttnn"), None)
     if site is None:
-        raise TtnnError(
-            f"pip installed ttnn {version} into {str(folder)!r}, but no package ttnn is there; make a new one."
-        )
+        raise TtnnError(f"pip installed ttnn, but the environment has no package ttnn in {str(folder)!r}; try again.")
     compiler = site / _COMPILER_FOLDER
     if not compiler.exists() or (compiler / PROGRAM).exists():
         install_stand_in(compiler)
-    return check_python(own, "it was made just now")

@@ -141,6 +141,7 @@ class _Judge:
         return result
 
     def _values(self, a: Entry, b: Entry) -> ComparedValue:
+        a, b = a.read(), b.read()
         common, missing = _coordinates(a, b)
         pairs = [(a.at(c), b.at(c)) for c in common]
         copies = [(x, y.reshape(x.shape)) for x, y in pairs]

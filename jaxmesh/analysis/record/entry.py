@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -12,6 +12,7 @@ import numpy as np
 from jaxmesh.analysis.record.source_path import Path, Place, describe_path
 from jaxmesh.errors import ArgumentValueError, RecordingSizeError
 from jaxmesh.jaxprs import compat
+from jaxmesh.runtime.npz import StoredArray
 
 Array = np.ndarray[Any, Any]
 Coordinate = tuple[int, ...]
@@ -32,8 +33,8 @@ class Entry:
       path: the loops and branches around it, outermost first, with the iteration.
       result: the index among the equation's results.
       coordinates: the mesh coordinates of the devices with a copy, row-major; None for a full value on the host.
-      data: the value; on the devices the copies are stacked along a leading dim, in the order of `coordinates`. The
-        words of random keys are the last dim.
+      stored: the value, in memory or in a file, which `data` reads; on the devices the copies are stacked along a
+        leading dim, in the order of `coordinates`. The words of random keys are the last dim.
       key: the implementation of random keys, e.g. `"fry"`; empty for numbers.
     """
 
@@ -41,18 +42,27 @@ class Entry:
     path: Path
     result: int
     coordinates: tuple[Coordinate, ...] | None
-    data: Array
+    stored: Array | StoredArray
     key: str = ""
+
+    @property
+    def data(self) -> Array:
+        """The value, read from the file of a recording that was loaded."""
+        return self.stored.read() if isinstance(self.stored, StoredArray) else self.stored
+
+    def read(self) -> Entry:
+        """Returns the entry with its value in memory."""
+        return replace(self, stored=self.data)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the value; on a device, the local shape."""
-        return self.data.shape if self.coordinates is None else self.data.shape[1:]
+        return self.stored.shape if self.coordinates is None else self.stored.shape[1:]
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype; for random keys, the dtype of their words."""
-        return self.data.dtype
+        return self.stored.dtype
 
     @property
     def name(self) -> str:

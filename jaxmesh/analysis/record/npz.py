@@ -15,7 +15,7 @@ from jaxmesh.analysis.record.entry import LEVELS, Array, Entry
 from jaxmesh.analysis.record.source_path import PathStep, Place
 from jaxmesh.errors import MissingFileError, RecordingError
 from jaxmesh.jaxprs.source_locations import SourceLocation
-from jaxmesh.runtime.npz import open_arrays
+from jaxmesh.runtime.npz import Arrays, StoredArray
 from jaxmesh.validate import whole_file
 
 FORMAT, VERSION = "jaxmesh recording", 1
@@ -27,15 +27,20 @@ Fields = tuple[tuple[Entry, ...], Mapping[str, int], str, str, bool]
 def write(fields: Fields, path: FilePath) -> None:
     """Writes the fields of a recording to a file of exactly this name."""
     header = json.dumps(_header(fields), sort_keys=True).encode()
-    arrays = {_TEXT: np.frombuffer(header, np.uint8)}
-    arrays |= {f"v{i}": _plain(e.data) for i, e in enumerate(fields[0])}
     try:
-        with whole_file(path) as file:
-            np.savez(file, allow_pickle=False, **cast("Any", arrays))
+        with whole_file(path) as file, zipfile.ZipFile(file, "w") as archive:
+            _write_array(archive, _TEXT, np.frombuffer(header, np.uint8))
+            for number, entry in enumerate(fields[0]):
+                _write_array(archive, f"v{number}", _plain(entry.data))
     except OSError as error:
         raise RecordingError(
             f"Recording.save cannot write {str(path)!r} ({error.strerror or error}); name a file in a folder."
         ) from None
+
+
+def _write_array(archive: zipfile.ZipFile, name: str, array: Array) -> None:
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+        np.lib.format.write_array(file, array, allow_pickle=False)
 
 
 def read(path: FilePath) -> Fields:
@@ -45,12 +50,12 @@ def read(path: FilePath) -> Fields:
     try:
         if not zipfile.is_zipfile(path):
             _refuse(path, "it is not an .npz file")
-        with open_arrays(path) as file:
-            if _TEXT not in file.names:
-                _refuse(path, f"it has no array {_TEXT!r}")
-            header = json.loads(file[_TEXT].tobytes())
-            _check_header(path, header)
-            return _fields(header, file)
+        file = Arrays(zipfile.ZipFile(path), path.stat().st_size)
+        if _TEXT not in file.names:
+            _refuse(path, f"it has no array {_TEXT!r}")
+        header = json.loads(file[_TEXT].tobytes())
+        _check_header(path, header)
+        return _fields(header, file)
     except RecordingError:
         raise
     except Exception as error:
@@ -95,7 +100,7 @@ def _header(fields: Fields) -> dict[str, Any]:
                 "result": e.result,
                 "coordinates": None if e.coordinates is None else [list(c) for c in e.coordinates],
                 "dtype": e.dtype.name,
-                "shape": list(e.data.shape),
+                "shape": list(e.stored.shape),
                 "key": e.key,
             }
             for e in entries
@@ -113,15 +118,15 @@ def _plain(data: Array) -> Array:
     return data if data.dtype.isbuiltin == 1 else data.view(np.dtype(f"u{data.dtype.itemsize}"))
 
 
-def _fields(header: Mapping[str, Any], file: Any) -> Fields:
+def _fields(header: Mapping[str, Any], file: Arrays) -> Fields:
     mesh = {_text(a): _number(n, 1) for a, n in header["mesh"]}
     if header["level"] not in LEVELS or not isinstance(header["partial"], bool):
         raise ValueError(f"level {header['level']!r}")
-    entries = [_entry(fields, file[f"v{i}"], tuple(mesh.values())) for i, fields in enumerate(header["entries"])]
+    entries = [_entry(fields, file.check(f"v{i}"), tuple(mesh.values())) for i, fields in enumerate(header["entries"])]
     return tuple(entries), mesh, header["level"], _text(header["name"]), header["partial"]
 
 
-def _entry(fields: Mapping[str, Any], data: Any, mesh: tuple[int, ...]) -> Entry:
+def _entry(fields: Mapping[str, Any], data: StoredArray, mesh: tuple[int, ...]) -> Entry:
     dtype = np.dtype(jnp.dtype(_text(fields["dtype"])))
     if dtype.isbuiltin != 1:
         data = data.view(dtype)

@@ -47,7 +47,7 @@ class Recording:
     @property
     def nbytes(self) -> int:
         """The bytes of all values."""
-        return sum(e.data.nbytes for e in self.entries)
+        return sum(e.stored.nbytes for e in self.entries)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes an `.npz` file: values `v0`, `v1`, ..., and `recording`, their description in JSON.
@@ -64,6 +64,8 @@ class Recording:
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Recording:
         """Reads a file that `save` wrote. It contains no pickle, so an untrusted file can do no harm.
+
+        Every value is compared with its checksum, and read again where it is used: the file stays open.
 
         Raises:
           ArgumentTypeError: `path` is not a path.

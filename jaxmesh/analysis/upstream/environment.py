@@ -86,7 +86,7 @@ def find_plugin(plugin: str | os.PathLike[str] | None = None) -> Plugin:
     return _plugin_of(*UPSTREAM.find(plugin))
 
 
-@functools.cache
+@functools.lru_cache(16)
 def _plugin_of(python: Path, why: str) -> Plugin:
     """Asks a Python once, since its start takes longer than the compilation of a small program."""
     answer = UPSTREAM.ask(python, why)
@@ -96,7 +96,7 @@ def _plugin_of(python: Path, why: str) -> Plugin:
 def make_environment(
     folder: Path, version: str = UPSTREAM.tested, python: str | os.PathLike[str] | None = None
 ) -> Plugin:
-    """Creates a virtual environment with the plugin; an existing environment is completed.
+    """Creates a virtual environment with the plugin; an environment with this version is kept.
 
     Raises:
       UpstreamError: no supported Python was found, or pip cannot install the plugin; the message has pip's reason.

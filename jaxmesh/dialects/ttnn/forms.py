@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ TILED = WIDE
 _STAND_INS: Mapping[str, DataType] = {"bool": BF16, "float16": F32, "float64": F32, "int64": I32}
 
 
-@cache
+@lru_cache(256)
 def stored_as(dtype: np.dtype[Any]) -> DataType | None:
     """Returns the library's element type for an element type; None if neither it nor a stand-in exists.
 
@@ -39,7 +39,7 @@ def stored_as(dtype: np.dtype[Any]) -> DataType | None:
     return found if found in ANY else None
 
 
-@cache
+@lru_cache(256)
 def as_dtype(name: DataType) -> np.dtype[Any]:
     """Returns the NumPy type of a member of `ttnn.DataType`."""
     return np.dtype(getattr(jnp, name.lower()))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -221,14 +221,14 @@ class _Printer:
         return any(self.program.types[v].dtype == "float64" for v in (*op.used, *op.results))
 
 
-@cache
+@lru_cache(1024)
 def _discardable(op: str) -> Mapping[str, str]:
     """Returns by an op's name the attributes that are printed as discardable, with their forms."""
     defined: Container[str] = _forms(op)[0] if has_trait(op, Trait.OPAQUE) else ()
     return {name: form for name, form in DISCARDABLE.items() if name not in defined}
 
 
-@cache
+@lru_cache(1024)
 def _forms(op: str) -> tuple[Mapping[str, str], OpDef]:
     """Returns the MLIR forms of an op's attributes, and its definition."""
     definition = definition_of(op)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import jax.numpy as jnp
@@ -62,7 +62,7 @@ def without_spaces(text: str) -> str:
     return _TYPE.sub(lambda found: re.sub(r"[ \t]+", "", found[0]), text) if "!quant.uniform" in text else text
 
 
-@cache
+@lru_cache(256)
 def quantized(element: str) -> Quantized | None:
     """Returns a quantized element type by its name; None for another type.
 

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import lru_cache
 from typing import Any, cast
 
 import jax
@@ -133,7 +133,7 @@ class _Device:
 _DEVICE = _Device()
 
 
-@cache
+@lru_cache(4096)
 def _as_aval(known: Type) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(known.shape, known.dtype)
 

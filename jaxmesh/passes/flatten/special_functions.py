@@ -82,7 +82,7 @@ def _atanh(params: Params, x: Any) -> Any:
 # --- Bessel functions ------------------------------------------------------------------------------------------------
 
 
-@functools.cache
+@functools.lru_cache(16)
 def _bessel_factors(order: int, *, far: bool) -> Sequence[float]:
     """Returns factors of Chebyshev polynomials for exp(-x) I(x).
 

@@ -27,7 +27,7 @@ FLOATS: Mapping[np.dtype[Any], tuple[int, int]] = {
 """Bits of the fraction and of the exponent of the element types in which groups are looked for."""
 
 
-@functools.cache
+@functools.lru_cache(256)
 def holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
     """Returns True if one float type holds every number of another."""
     if wide not in FLOATS or narrow not in FLOATS:

@@ -24,7 +24,7 @@ _STEP = 10
 """The cost of a conversion; where there is a choice, types are converted in tiles."""
 
 
-@functools.cache
+@functools.lru_cache(1024)
 def path(have: frozenset[StoredForm], want: StoredForm) -> tuple[StoredForm, tuple[StoredForm, ...]]:
     """Returns the form to start from, and the forms on the way to the wanted form.
 

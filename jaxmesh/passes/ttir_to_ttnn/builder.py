@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import jax
@@ -40,7 +40,7 @@ _EXACT_FLOAT = 2**24
 """Up to it float32 holds every integer."""
 
 
-@cache
+@lru_cache(256)
 def is_integer(dtype: np.dtype[Any]) -> bool:
     """Returns True if an element type holds integers; NumPy does not know it of the types of `ml_dtypes`."""
     return dtype.kind in "iu" or "int" in dtype.name

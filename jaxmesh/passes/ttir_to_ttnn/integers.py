@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ PATTERNS: Rules[Pattern] = Rules()
 _UINT32 = np.dtype(np.uint32)
 
 
-@cache
+@lru_cache(256)
 def is_narrow(dtype: np.dtype[Any]) -> bool:
     """Returns True for integers of 8 and 16 bits, which the real library hardly computes with."""
     return dtype.name in ("int8", "uint8", "int16", "uint16")

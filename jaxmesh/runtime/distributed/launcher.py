@@ -117,20 +117,11 @@ def initialize_processes(
         shutdown_timeout_seconds=int(exit_timeout),
     )
     _leave_on_error(number)
-    if NUMBER in os.environ and process_id is None:
-        threading.Thread(target=_end_with_runner, args=(os.getppid(),), daemon=True).start()
 
 
 def _is_loopback(address: str) -> bool:
     host = address.rpartition(":")[0].strip("[]")
     return host in ("localhost", "::1") or re.fullmatch(r"127(\.[0-9]{1,3}){3}", host) is not None
-
-
-def _end_with_runner(runner: int) -> None:
-    """Ends this process after the runner that started it was killed, which could not end it."""
-    while os.getppid() == runner:
-        time.sleep(1)
-    os._exit(1)
 
 
 def _integer(value: Any) -> int | None:
@@ -198,6 +189,22 @@ interrupted = threading.Event()
 
 
 _LAST_LINES = 1000
+_LONGEST_LINE = 1 << 16
+_KEEPER = """
+import os, signal, subprocess, sys, threading
+process = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, process_group=0)
+def end_with_runner():
+    os.read(0, 1)
+    os.killpg(process.pid, signal.SIGKILL)
+threading.Thread(target=end_with_runner, daemon=True).start()
+code = process.wait()
+if code < 0:
+    signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
+    os.kill(os.getpid(), -code)
+os._exit(code)
+"""
+"""A program that runs another, and ends it with its children after the runner, which holds its standard input, ended or
+was killed. It ends as the other one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +222,9 @@ class _Running:
 
     def __init__(self, number: int, command: Sequence[str], env: Mapping[str, str], say: Say | None):
         self.process = subprocess.Popen(
-            [*command],
+            [sys.executable, "-I", "-S", "-c", _KEEPER, *command],
             env=dict(env),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -233,7 +240,7 @@ class _Running:
 
     def _read(self, number: int, pipe: IO[str], say: Say | None) -> None:
         with pipe:
-            for line in pipe:
+            while line := pipe.readline(_LONGEST_LINE):
                 self.lines.append(line)
                 if say is not None:
                     # The caller has read the earlier lines.
@@ -242,9 +249,9 @@ class _Running:
 
     def stop(self) -> None:
         """Stops the process and its child processes by SIGKILL."""
-        if self.process.poll() is None:
-            self.stopped = True
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self.stopped = self.process.poll() is None
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         self.process.wait()
         self.reader.join(5)
 
@@ -261,14 +268,14 @@ def run_processes(
 ) -> list[Ended]:
     """Runs a Python program in several processes of this machine, and waits for them.
 
-    The program calls `jaxmesh.initialize_processes()`. No process outlives this call: if a process fails, the others
-    have `grace` seconds to notice it.
+    The program calls `jaxmesh.initialize_processes()`. No process outlives this call, also if this process is killed.
+    If a process fails, `say` gets its exit code or signal at once, and the others have `grace` seconds to notice it.
 
     Args:
       count: the number of processes.
       command: arguments of the Python interpreter: a script and its arguments, or `["-c", text]`.
       devices: the number of devices that each process emulates.
-      timeout: seconds until all remaining processes are killed.
+      timeout: seconds, their start included, until all remaining processes are killed.
       grace: seconds between the first failure and the end of the others.
       env: environment variables; by default those of this process.
       say: called with the number of a process and a line of its output.
@@ -297,10 +304,11 @@ def run_processes(
         reserved.bind(("127.0.0.1", 0))
         shared = {COORDINATOR: f"127.0.0.1:{reserved.getsockname()[1]}", COUNT: str(count), DEVICES: str(devices)}
         shared = {**(os.environ if env is None else env), **shared}
+        end = time.monotonic() + timeout
         try:
             for k in range(count):
                 running.append(_Running(k, [sys.executable, "-u", *arguments], {**shared, NUMBER: str(k)}, say))
-            _wait(running, time.monotonic() + timeout, grace)
+            _wait(running, end, grace, say or (lambda *_: None))
         finally:
             for r in running:
                 r.stop()
@@ -318,9 +326,13 @@ def _arguments(command: Any) -> list[str]:
     return arguments
 
 
-def _wait(running: Sequence[_Running], end: float, grace: float) -> None:
+def _wait(running: Sequence[_Running], end: float, grace: float, say: Say) -> None:
     failed = False
     while any(r.process.poll() is None for r in running) and time.monotonic() < end and not interrupted.is_set():
-        if not failed and any(r.process.poll() for r in running):
+        number = next((k for k, r in enumerate(running) if r.process.poll()), None)
+        if number is not None and not failed:
             failed, end = True, min(end, time.monotonic() + grace)
+            code = running[number].process.returncode
+            how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
+            say(number, f"jaxmesh: process {number} ended with {how}; the others have {grace:g} s to end.\n")
         time.sleep(0.02)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import venv
 from pathlib import Path
 
 import pytest
 
+from jaxmesh.analysis.environments import Library
 from jaxmesh.analysis.judge import environment, judge, judge_folder
 from jaxmesh.analysis.judge.environment import TTNN, check_python, find_environment, make_environment
 from jaxmesh.cli.main import main
@@ -193,41 +195,92 @@ def test_a_fitting_python_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_pat
         TTNN.base_python(executable(tmp_path / "other", fake.format("3.13")))
 
 
-def test_an_environment_goes_into_a_new_folder(tmp_path: Path) -> None:
+BASE = """#!/bin/sh
+case "$2" in
+  venv) shift 2; exec "{python}" -m venv --without-pip "$@" ;;
+esac
+echo {minor}
+"""
+SITE = "lib/python{}.{}/site-packages".format(*sys.version_info[:2])
+
+
+@pytest.fixture
+def base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A Python that makes environments whose pip installs an empty ttnn, or what the file `fail` says."""
+    made = executable(tmp_path / "base", BASE.format(python=sys.executable, minor="3.12"))
+
+    def run(library: Library, command: list[str], failure: str) -> None:
+        if command[2] == "venv":
+            return original(library, command, failure)
+        if (tmp_path / "fail").exists():
+            raise TtnnError(f"{failure}: {(tmp_path / 'fail').read_text()}")
+        site, version = Path(command[0]).parents[1] / SITE, command[-1].partition("==")[2]
+        (site / "ttnn").mkdir()
+        (site / "ttnn" / "__init__.py").touch()
+        (site / f"ttnn-{version}.dist-info").mkdir()
+        about = f"Metadata-Version: 2.1\nName: ttnn\nVersion: {version}\n"
+        (site / f"ttnn-{version}.dist-info" / "METADATA").write_text(about)
+        return None
+
+    original = Library._run
+    monkeypatch.setattr(Library, "_run", run)
+    return made
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_an_environment_is_made_aside_kept_and_exchanged(base: Path, tmp_path: Path) -> None:
+    home = tmp_path / "rooms" / "env"
+    assert make_environment(home, "9.9", base).stand_in
+    assert names(home.parent) == ["env"]
+    assert str(home) in (home / "bin" / "activate").read_text()
+    assert all(b".new" not in p.read_bytes() for p in (home / "bin").iterdir() if not p.is_symlink())
+    compiler = home / SITE / "ttnn" / "runtime" / "sfpi" / "compiler" / "bin"
+    assert os.access(compiler / "riscv-tt-elf-g++", os.X_OK)
+    # The same version is kept; also then a wrong Python is named.
+    (home / "note").touch()
+    assert make_environment(home, "9.9", base).version == "9.9"
+    assert (home / "note").exists()
+    with pytest.raises(TtnnError, match="is another one; give another with --python"):
+        make_environment(home, "9.9", executable(tmp_path / "other", "#!/bin/sh\necho 3.13\n"))
+    # A failure leaves it as it was; another version takes its place.
+    (tmp_path / "fail").write_text("ERROR: no wheel")
+    with pytest.raises(TtnnError, match=r"pip cannot install ttnn 9\.8: ERROR: no wheel"):
+        make_environment(home, "9.8", base)
+    assert names(home.parent) == ["env"]
+    assert make_environment(home, "9.9", base).version == "9.9"
+    (tmp_path / "fail").unlink()
+    assert make_environment(home, "9.8", base).version == "9.8"
+    assert not (home / "note").exists()
+    assert names(home.parent) == ["env"]
+
+
+def test_what_no_command_made_is_not_replaced(base: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    venv.create(own)
+    (tmp_path / "file").touch()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes").touch()
-    with pytest.raises(TtnnError, match="has files; name another"):
-        make_environment(tmp_path / "full")
+    for folder in (own, tmp_path / "file", tmp_path / "full"):
+        with pytest.raises(TtnnError, match=r"has files, and `jaxmesh ttnn-env` did not make it"):
+            make_environment(folder, "9.9", base)
+    assert (own / "pyvenv.cfg").exists()
+    with pytest.raises(TtnnError, match=r"no environment can be made in .*: .*File exists"):
+        make_environment(tmp_path / "file" / "env", "9.9", base)
+    (tmp_path / "empty").mkdir()
+    assert make_environment(tmp_path / "empty", "9.9", base).version == "9.9"
 
 
-PIP = """#!/bin/sh
-if [ "$2" = pip ]; then {}; fi
-PYTHONPATH="{}" exec "{}" "$@"
-"""
-
-
-def test_an_environment_gets_the_stand_in_unless_a_compiler_came_along(tmp_path: Path) -> None:
-    home = tmp_path / "env"
-    site = home / "lib" / "python3.12" / "site-packages"
-    (site / "ttnn").mkdir(parents=True)
-    (site / "ttnn" / "__init__.py").touch()
-    (site / "ttnn-9.9.dist-info").mkdir()
-    (site / "ttnn-9.9.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: ttnn\nVersion: 9.9\n")
-    executable(home / "bin" / "python", PIP.format("exit 0", site, sys.executable))
-    assert make_environment(home, "9.9").stand_in
-    compiler = site / "ttnn" / "runtime" / "sfpi" / "compiler" / "bin"
-    assert os.access(compiler / "riscv-tt-elf-g++", os.X_OK)
+def test_a_compiler_that_came_along_is_kept(base: Path, tmp_path: Path) -> None:
+    home = make_environment(tmp_path / "env", "9.9", base).python.parents[1]
+    compiler = home / SITE / "ttnn" / "runtime" / "sfpi" / "compiler" / "bin"
     (compiler / "stand_in.elf").unlink()
     (compiler / "riscv-tt-elf-g++").write_text("its own")
-    assert not make_environment(home, "9.9").stand_in
+    environment._add_stand_in(home)
     assert (compiler / "riscv-tt-elf-g++").read_text() == "its own"
-
-
-def test_what_pip_says_is_told(tmp_path: Path) -> None:
-    home = tmp_path / "env"
-    executable(home / "bin" / "python", PIP.format("echo 'ERROR: no wheel' >&2; exit 1", "", sys.executable))
-    with pytest.raises(TtnnError, match=r"pip cannot install ttnn 9.9 for the Python in .*: ERROR: no wheel"):
-        make_environment(home, "9.9")
+    assert not find_environment(home / "bin" / "python").stand_in
 
 
 def test_the_command_tells_how_another_folder_is_found(
