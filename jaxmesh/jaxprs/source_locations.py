@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import sys
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +13,13 @@ from jax._src import source_info_util
 
 from jaxmesh.errors import JaxmeshError, MissingRuleError
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.user_frames import describe, file_of, user_frame
 
 _util: Any = source_info_util
 _TEXT_LINE = re.compile(r"line ([0-9]+): [\w.]+")
+_TRANSFORM = re.compile(r"(\w+)\((.*)\)")
+_CALLS = frozenset({"jit", "pjit", "checkpoint", "remat", "custom_jvp_call", "custom_vjp_call", "shard_map"})
+"""The wrappers of the names of called functions, which are no scopes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class SourceLocation:
 
 
 def source_location(eqn: Eqn) -> SourceLocation:
-    """Returns the innermost location outside of JAX and jaxmesh; for an imported program its line in the text.
+    """Returns the location in the user's code; for an imported program its line in the text.
 
     >>> import jax
     >>> (eqn,) = jax.make_jaxpr(lambda x: jax.lax.neg(x))(1.0).eqns
@@ -44,15 +47,16 @@ def source_location(eqn: Eqn) -> SourceLocation:
     text = _TEXT_LINE.search(str(info.name_stack))
     if text:
         return SourceLocation(line=int(text[1]))
-    frame = _util.user_frame(info.traceback)
+    frame = user_frame(info.traceback)
     if frame is None:
         return SourceLocation()
-    return SourceLocation(frame.file_name, int(frame.start_line), int(frame.start_column), frame.function_name)
+    return SourceLocation(file_of(frame), int(frame.start_line), int(frame.start_column), frame.function_name)
 
 
 def source_line(eqn: Eqn) -> str:
-    """Returns `file:line (function)` of the user's code that bound an equation."""
-    return _util.summarize(eqn.source_info)
+    """Returns `file:line:column (function)` of the user's code that bound an equation; empty if it is unknown."""
+    frame = user_frame(eqn.source_info.traceback)
+    return "" if frame is None else describe(frame)
 
 
 def line_of(eqn: Eqn) -> str:
@@ -61,12 +65,38 @@ def line_of(eqn: Eqn) -> str:
     return text.group() if text else source_line(eqn)
 
 
-def caller_line() -> str:
-    """Returns `file:line (function)` of the nearest caller outside of jaxmesh, JAX and Python's library."""
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame.f_back is not None and not _util.is_user_filename(frame.f_code.co_filename):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
+def source_function(eqn: Eqn) -> str:
+    """Returns the qualified name of the user's function that bound an equation, such as `Block.__call__`."""
+    return source_location(eqn).function
+
+
+def named_scopes(eqn: Eqn) -> tuple[str, ...]:
+    """Returns the names of the `jax.named_scope` blocks around an equation, outermost first.
+
+    Transforms are left out: an equation and its derivative have the same scopes.
+
+    >>> import jax
+    >>> @jax.named_scope("block")
+    ... def f(x):
+    ...     return jax.lax.sin(x)
+    >>> [named_scopes(eqn) for eqn in jax.make_jaxpr(jax.grad(f))(1.0).eqns]
+    [('block',), ('block',), ('block',)]
+    """
+    text = str(eqn.source_info.name_stack)
+    if not text or _TEXT_LINE.search(text):
+        return ()
+    names = [name for part in text.split("/") if (name := _without_transforms(part))]
+    # JAX repeats the scopes of a derivative that is traced within them.
+    return tuple(name for before, name in zip(["", *names], names, strict=False) if name != before)
+
+
+def _without_transforms(name: str) -> str:
+    """Returns the name within `jvp(...)`, `transpose(...)`, `vmap(...)`; empty for the name of a call."""
+    while match := _TRANSFORM.fullmatch(name):
+        if match[1] in _CALLS:
+            return ""
+        name = match[2]
+    return "" if name == "rematted_computation" else name
 
 
 def missing_rule(eqn: Eqn, what: str, file: str) -> MissingRuleError:
