@@ -8,6 +8,7 @@ count as the user's.
 from __future__ import annotations
 
 import functools
+import linecache
 import os
 import pathlib
 import sys
@@ -26,34 +27,73 @@ _GENERATED = ("<frozen ", "<attrs ", "<@beartype", "<decorator-gen", "<__array_f
 
 Frame = Any
 """A frame of JAX: `file_name`, `function_name`, `start_line`, `start_column`."""
+Place = tuple[str, int, int]
+"""The file, the line and the column of a frame."""
 
 
 def user_frame(traceback: Any) -> Frame | None:
-    """Returns the innermost frame of the user's code, else the outermost frame of a package; None without either."""
-    return None if traceback is None else _chosen(traceback, os.environ.get(SWITCH) == "1")
+    """Returns the innermost frame of the user's code; None if there is none."""
+    return None if traceback is None else _chosen(traceback, _keeps_packages())[0]
+
+
+def package_frame(traceback: Any) -> Frame | None:
+    """Returns the outermost frame of a package; None if there is none."""
+    return None if traceback is None else _chosen(traceback, _keeps_packages())[1]
+
+
+def _keeps_packages() -> bool:
+    return os.environ.get(SWITCH) == "1"
 
 
 @functools.lru_cache(maxsize=1024)
-def _chosen(traceback: Any, keeps_packages: bool) -> Frame | None:
-    return choose(_util.user_frames(traceback), keeps_packages)
+def _chosen(traceback: Any, keeps_packages: bool) -> tuple[Frame | None, Frame | None]:
+    return choose(frames(traceback), keeps_packages)
 
 
-def choose(frames: Iterable[Frame], keeps_packages: bool = False) -> Frame | None:
-    """Returns the user's frame of frames from the innermost on, without frames of JAX and of Python's library.
+def nearest(traceback: Any, outer: Any = None) -> Any:
+    """Returns a traceback if it has a frame of the user's, else the one of its caller.
+
+    `outer` is the traceback of the caller, by default that of the equation whose body is traced now.
+    """
+    if user_frame(traceback) is not None:
+        return traceback
+    around = outer or _util._source_info_context.context.traceback
+    return traceback if user_frame(around) is None else around
+
+
+def frames(traceback: Any) -> Iterator[Frame]:
+    """Yields the frames outside of JAX, jaxmesh and Python's library, from the innermost on."""
+    for code, instruction in zip(*traceback.raw_frames(), strict=True):
+        if _util.is_user_filename(code.co_filename):
+            yield _frame(code, instruction)
+
+
+@functools.lru_cache(maxsize=4096)
+def _frame(code: Any, instruction: int) -> Frame:
+    return _util.raw_frame_to_frame(code, instruction)
+
+
+def places(traceback: Any) -> tuple[Place, ...]:
+    """Returns the places of the frames of a traceback, as JAX writes them to the locations of MLIR."""
+    return tuple((f.file_name, int(f.start_line), int(f.start_column)) for f in frames(traceback))
+
+
+def choose(candidates: Iterable[Frame], keeps_packages: bool = False) -> tuple[Frame | None, Frame | None]:
+    """Returns the innermost frame of the user's code, and without one the outermost frame of a package.
 
     Args:
-      frames: the frames, from the innermost on.
+      candidates: frames from the innermost on, without frames of JAX and of Python's library.
       keeps_packages: True to count frames of installed packages as the user's.
     """
-    fallback = None
-    for frame in frames:
+    package = None
+    for frame in candidates:
         name = frame.file_name
         if name.startswith(_GENERATED) or "__create_fn__" in frame.function_name:
             continue  # Code that a package has generated, such as the __init__ of a dataclass.
         if keeps_packages or not is_installed(name):
-            return frame
-        fallback = frame
-    return fallback
+            return frame, None
+        package = frame
+    return None, package
 
 
 @functools.cache
@@ -70,7 +110,8 @@ def is_installed(file: str) -> bool:
 
 def caller_line() -> str:
     """Returns `file:line (function)` of the nearest caller in the user's code."""
-    frame = choose(_callers(), os.environ.get(SWITCH) == "1")
+    user, package = choose(_callers(), _keeps_packages())
+    frame = user or package
     return "an unknown line" if frame is None else describe(frame)
 
 
@@ -83,6 +124,10 @@ def _callers() -> Iterator[Frame]:
         raw = raw.f_back
 
 
+_cells: dict[str, str] = {}
+"""The files of the cells of Jupyter, by their names."""
+
+
 def file_of(frame: Frame) -> str:
     """Returns the file of a frame; for a cell of Jupyter `In[2]`."""
     return _cell(frame.file_name) or frame.file_name
@@ -93,7 +138,15 @@ def _cell(file: str) -> str:
     python: Any = sys.modules.get("IPython")
     shell = None if python is None else python.get_ipython()
     named: Any = None if shell is None else shell.compile.format_code_name(file)
-    return named[1] if named else ""
+    if not named:
+        return ""
+    _cells[named[1]] = file
+    return named[1]
+
+
+def source_code(file: str, line: int) -> str:
+    """Returns a line of the code of a file, or of a cell of Jupyter; empty if it cannot be read."""
+    return linecache.getline(_cells.get(file, file), line)
 
 
 def describe(frame: Frame) -> str:
