@@ -43,7 +43,7 @@ class SourceLocation:
 def source_location(eqn: Eqn, caller: SourceLocation | None = None) -> SourceLocation:
     """Returns the location in the user's code; for an imported program its line in the text.
 
-    An equation without one, as in a function of a package, has that of its caller.
+    An equation of a package's function has the location of its caller.
 
     >>> import jax
     >>> (eqn,) = jax.make_jaxpr(lambda x: jax.lax.neg(x))(1.0).eqns
@@ -66,7 +66,7 @@ def source_location(eqn: Eqn, caller: SourceLocation | None = None) -> SourceLoc
 def source_line(eqn: Eqn, caller: str = "") -> str:
     """Returns `file:line:column (function)` of the user's code that bound an equation; empty if it is unknown.
 
-    An equation without one, as in a function of a package, has that of its caller.
+    An equation of a package's function has the location of its caller.
     """
     traceback = eqn.source_info.traceback
     frame = user_frame(traceback) or (None if caller else package_frame(traceback))
@@ -183,7 +183,7 @@ class Sources:
         return traceback, _scopes(location), "" if frame is None else describe(frame)
 
     def _traceback(self, rows: tuple[Place, ...]) -> Any:
-        """Returns the first traceback with a frame of the user's; a location has that of an op, then its callers'."""
+        """Returns the first traceback with a frame of the user's; a location joins the frames of an op and of its callers."""
         start, first = 0, None
         while start < len(rows):
             ends = (end for end in range(len(rows), start, -1) if rows[start:end] in self._tracebacks)

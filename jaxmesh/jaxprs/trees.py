@@ -45,7 +45,7 @@ def parameter_names(fun: Callable[..., Any], count: int) -> tuple[str, ...]:
     try:
         parameters = inspect.signature(fun).parameters.values()
     except (TypeError, ValueError):
-        return ()  # A callable without a signature, such as one of C.
+        return ()  # Functions of C may lack a signature.
     names: list[str] = []
     for parameter in parameters:
         if parameter.kind is parameter.VAR_POSITIONAL:

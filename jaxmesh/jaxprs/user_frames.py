@@ -32,12 +32,12 @@ Place = tuple[str, int, int]
 
 
 def user_frame(traceback: Any) -> Frame | None:
-    """Returns the innermost frame of the user's code; None if there is none."""
+    """Returns the innermost frame of the user's code, or None."""
     return None if traceback is None else _chosen(traceback, _keeps_packages())[0]
 
 
 def package_frame(traceback: Any) -> Frame | None:
-    """Returns the outermost frame of a package; None if there is none."""
+    """Returns the outermost frame of a package, or None if the user's code has a frame."""
     return None if traceback is None else _chosen(traceback, _keeps_packages())[1]
 
 
@@ -51,9 +51,9 @@ def _chosen(traceback: Any, keeps_packages: bool) -> tuple[Frame | None, Frame |
 
 
 def nearest(traceback: Any, outer: Any = None) -> Any:
-    """Returns a traceback if it has a frame of the user's, else the one of its caller.
+    """Returns a traceback if it has a frame of the user's, else the traceback of its caller.
 
-    `outer` is the traceback of the caller, by default that of the equation whose body is traced now.
+    `outer` is the traceback of the caller, by default of the equation whose body is traced now.
     """
     if user_frame(traceback) is not None:
         return traceback

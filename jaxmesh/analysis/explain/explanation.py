@@ -136,5 +136,5 @@ class Explanation(Sequence[Row]):
 
 
 def _columns() -> int:
-    """Returns the width of the terminal; 120 columns if the output is no terminal."""
+    """Returns the width of the terminal; 120 columns for a file or a pipe."""
     return shutil.get_terminal_size((120, 24)).columns

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from jaxmesh.analysis.explain.records import Line, Row, by_line
-from jaxmesh.analysis.explain.report import Section, remark_counts, sections
+from jaxmesh.analysis.explain.report import ReportSection, remark_counts, sections
 from jaxmesh.analysis.explain.table import about, closing, equation, move_text, remarks, value_text
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.frontends.stablehlo.decisions import Decision
@@ -87,7 +87,7 @@ def _texts(lines: Iterable[str]) -> str:
     return "".join(f"<div>{html.escape(text)}</div>" for text in lines)
 
 
-def _section(section: Section) -> str:
+def _section(section: ReportSection) -> str:
     return _fold(section.title, _table(section.head, section.rows) + _texts(filter(None, [section.note])), opened=True)
 
 

@@ -22,7 +22,7 @@ _DOUBT = "branches count as taken, loops of unknown length as one iteration"
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     """A small table: its title, the head of its columns, its rows, and a line below them."""
 
     title: str
@@ -56,7 +56,7 @@ def as_report(heading: str, rows: Sequence[Row], decisions: Sequence[Decision], 
     return "\n".join([shorten(heading, width), *body, "", *(shorten(line, width) for line in last)])
 
 
-def sections(rows: Sequence[Row], decisions: Sequence[Decision]) -> list[Section]:
+def sections(rows: Sequence[Row], decisions: Sequence[Decision]) -> list[ReportSection]:
     """Returns the sections that are not empty, each with its first rows."""
     found = (
         _moves(rows, MOST),
@@ -73,15 +73,15 @@ def remark_counts(rows: Sequence[Row]) -> list[str]:
     return ["remarks of the passes: " + ", ".join(f"{n} {kind}" for kind, n in counts.items())] if counts else []
 
 
-def _moves(rows: Sequence[Row], most: int) -> Section:
+def _moves(rows: Sequence[Row], most: int) -> ReportSection:
     head = ("what moves", "axes", "times", "bytes per device", "bytes sent by all")
     added = totals(rows)
     doubt = "" if all(t.exact for t in added) else _DOUBT
     cut = [(t.kind, ", ".join(t.axes) or "none", *(f"{n:,}" for n in (t.count, t.bytes, t.sent))) for t in added[:most]]
-    return Section("what moves", head, cut, "; ".join(filter(None, (_rest(added, most, "totals()"), doubt))))
+    return ReportSection("what moves", head, cut, "; ".join(filter(None, (_rest(added, most, "totals()"), doubt))))
 
 
-def _lines(rows: Sequence[Row], most: int) -> Section:
+def _lines(rows: Sequence[Row], most: int) -> ReportSection:
     """Returns the source lines at which most bytes move or, with an estimate, that take most of the time."""
     timed = any(row.seconds is not None for row in rows)
     found = [line for line in by_line(rows) if line.line not in ENDS and (line.sent or line.seconds)]
@@ -92,7 +92,7 @@ def _lines(rows: Sequence[Row], most: int) -> Section:
     for line in found[:most]:
         time = [duration(line.seconds)] if timed else []
         cut.append((short_location(line.line), *time, f"{line.sent:,}", _counts(totals(line.rows)), _scopes(line)))
-    return Section(title, head, cut, _rest(found, most, "lines"))
+    return ReportSection(title, head, cut, _rest(found, most, "lines"))
 
 
 def _counts(added: Sequence[Total]) -> str:
@@ -116,7 +116,7 @@ def patterns(paths: Iterable[str]) -> str:
     return ", ".join(pattern if len(group) > 1 else next(iter(group)) for pattern, group in groups.items())
 
 
-def _shardings(rows: Sequence[Row], decisions: Sequence[Decision], most: int) -> Section:
+def _shardings(rows: Sequence[Row], decisions: Sequence[Decision], most: int) -> ReportSection:
     """Returns the shardings of arguments and results, asked for and propagated."""
     paths = {what: [row.operands[0] for row in rows if row.op == what] for what in ("argument", "result")}
     groups: dict[tuple[str, str, str], list[str]] = {}
@@ -130,10 +130,10 @@ def _shardings(rows: Sequence[Row], decisions: Sequence[Decision], most: int) ->
     firsts = [group for how in _VALUES for group in [g for g in found if g[0][0] == how][: most // 2]]
     cut = [(how, f"{len(names):,} {what}", spec, patterns(names)) for (how, what, spec), names in firsts]
     head = ("shardings", "of", "as", "which")
-    return Section("asked and propagated shardings", head, cut, _rest(found, len(firsts), "decisions"))
+    return ReportSection("asked and propagated shardings", head, cut, _rest(found, len(firsts), "decisions"))
 
 
-def _reasons(decisions: Sequence[Decision], most: int) -> Section:
+def _reasons(decisions: Sequence[Decision], most: int) -> ReportSection:
     """Returns the collectives, slices and drops of the partitioner by reason."""
     groups: dict[tuple[str, str], list[str]] = {}
     for d in decisions:
@@ -146,7 +146,7 @@ def _reasons(decisions: Sequence[Decision], most: int) -> Section:
         where = lines_at[0] + (f" and {len(lines_at) - 1} more" if len(lines_at) > 1 else "")
         cut.append((kind, f"{len(lines):,}", where, text))
     head = ("why", "times", "at", "reason")
-    return Section("why the partitioner moves data", head, cut, _rest(found, most, "decisions"))
+    return ReportSection("why the partitioner moves data", head, cut, _rest(found, most, "decisions"))
 
 
 def _rest(rows: Sequence[object], most: int, name: str) -> str:

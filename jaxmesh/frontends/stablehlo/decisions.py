@@ -49,7 +49,7 @@ class Decisions:
 
     @contextlib.contextmanager
     def at(self, op: Any) -> Generator[None]:
-        """Enters the source location of an op; a reshard of an argument has that of the op it is for."""
+        """Enters the source location of an op; a reshard of an argument is at its first use."""
         before, placed = (self.op, self.line), op
         if op.name == "sdy.reshard" and '":' not in str(op.location):
             placed = next((use.owner for use in op.results[0].uses), op)
