@@ -724,8 +724,8 @@ def test_shardings_that_were_asked_for_stand_against_the_propagated() -> None:
     text = str(jm.jit(f, mesh=MESH, in_shardings=(specs, P("y"))).lower(*args).explain())
     found = [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
     assert ["asked", "2 arguments", "P('x', None)", "layers[*]"] in found
-    assert ["asked", "1 arguments", "P('y', None)", "x"] in found
-    assert ["propagated", "1 results", "P('y', None)", "result"] in found
+    assert ["asked", "1 argument", "P('y', None)", "x"] in found
+    assert ["propagated", "1 result", "P('y', None)", "result"] in found
     (why,) = [row for row in found if row[0] == "all_reduce" and len(row) == 4]
     assert why[1] == "2"
     assert why[3] == "over x: sum over shards of a reduced dim"

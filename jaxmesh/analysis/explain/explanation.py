@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from jaxmesh.analysis.explain.html import as_html
 from jaxmesh.analysis.explain.records import ENDS, Line, Row, Total, by_line, totals
-from jaxmesh.analysis.explain.report import as_report
+from jaxmesh.analysis.explain.report import as_report, counted
 from jaxmesh.analysis.explain.table import as_table
 from jaxmesh.drawing.text_layout import duration
 from jaxmesh.frontends.stablehlo.decisions import Decision
@@ -81,8 +81,9 @@ class Explanation(Sequence[Row]):
         return by_line(self.rows)
 
     def at(self, line: str) -> Explanation:
-        """Returns the explanation of the rows at a source line, such as `"model.py:12"`."""
-        return self._of([r for r in self.rows if line in short_location(r.line).split(" ")], self.least)
+        """Returns the explanation of the rows at a source line, such as `"model.py:12"` or `"line 12"` of a text."""
+        ends = f"{line} ", f"{line}:"
+        return self._of([r for r in self.rows if f"{short_location(r.line)} ".startswith(ends)], self.least)
 
     def timed(self, seconds: Mapping[str, float], least: str) -> Explanation:
         """Returns the explanation with the least time of each source line at its first equation."""
@@ -113,8 +114,7 @@ class Explanation(Sequence[Row]):
         mesh = ", ".join(f"{a}={n}" for a, n in self.mesh.items())
         equations = sum(row.op not in ("argument", "result", "constant") for row in self.rows)
         lines = sum(line.line not in ENDS for line in self.lines)
-        at = f"{lines:,} source line" + ("s" if lines != 1 else "")
-        return f"{self.name} on the mesh {mesh}: {equations:,} equations at {at}"
+        return f"{self.name} on the mesh {mesh}: {counted(equations, 'equation')} at {counted(lines, 'source line')}"
 
     def _ends(self) -> list[str]:
         return [*([self.least] if self.least else []), *(f"assumed: {text}" for text in self.assumptions)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from jaxmesh.analysis.explain.records import Line, Row, by_line
-from jaxmesh.analysis.explain.report import ReportSection, remark_counts, sections
+from jaxmesh.analysis.explain.report import ReportSection, counted, remark_counts, sections
 from jaxmesh.analysis.explain.table import about, closing, equation, move_text, remarks, value_text
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.frontends.stablehlo.decisions import Decision
@@ -46,7 +46,7 @@ _FILTER = """\
 var q = this.value.toLowerCase(), all = this.parentNode;
 all.querySelectorAll('details').forEach(function (line) {
   var any = false, named = line.firstChild.textContent.toLowerCase().includes(q);
-  line.querySelectorAll('tr').forEach(function (row) {
+  line.querySelectorAll('tbody tr').forEach(function (row) {
     row.hidden = !named && !row.textContent.toLowerCase().includes(q);
     any = any || !row.hidden;
   });
@@ -115,7 +115,7 @@ def _line(line: Line, rules: dict[str, int]) -> str:
     body = "".join(_row(row, rules) for row in line.rows)
     names = "".join(f"<th>{name}</th>" for name in _HEAD)
     table = f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
-    return _fold(f"{short_location(line.line)}: {len(line.rows):,} rows{moved}", table)
+    return _fold(f"{short_location(line.line)}: {counted(len(line.rows), 'row')}{moved}", table)
 
 
 def _row(row: Row, rules: dict[str, int]) -> str:

@@ -15,6 +15,8 @@ from jaxmesh.jaxprs.source_locations import short_location
 
 MOST_LINES, MOST = 10, 8
 """The rows of the section of source lines, and of the other sections: all fit 60 lines."""
+_LONGEST = 300
+"""The columns of a list of paths."""
 _NUMBER = re.compile(r"[0-9,.]+( [a-zµ]+)?")
 _VALUES = ("asked", "propagated")
 """The kinds of decisions on arguments and results."""
@@ -67,6 +69,15 @@ def sections(rows: Sequence[Row], decisions: Sequence[Decision]) -> list[ReportS
     return [section for section in found if section.rows]
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns a number and its noun.
+
+    >>> counted(1, "row"), counted(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 def remark_counts(rows: Sequence[Row]) -> list[str]:
     """Returns the number of remarks of the passes by kind, in at most one line."""
     counts = Counter(note.kind for row in rows for note in row.notes)
@@ -105,15 +116,17 @@ def _scopes(line: Line) -> str:
 
 
 def patterns(paths: Iterable[str]) -> str:
-    """Returns paths with their numbers as `*` where they differ in numbers alone.
+    """Returns paths; of those that differ in numbers alone one, with `*` for the numbers that differ.
 
-    >>> patterns(["layers[0].w", "layers[1].w", "head[0].w"])
-    'layers[*].w, head[0].w'
+    >>> patterns(["state[0].layers[0].w", "state[0].layers[1].w", "head[0].w"])
+    'state[0].layers[*].w, head[0].w'
     """
-    groups: dict[str, set[str]] = {}
+    groups: dict[str, list[list[str]]] = {}
     for path in paths:
-        groups.setdefault(re.sub(r"\d+", "*", path), set()).add(path)
-    return ", ".join(pattern if len(group) > 1 else next(iter(group)) for pattern, group in groups.items())
+        groups.setdefault(re.sub(r"\d+", "*", path), []).append(re.split(r"(\d+)", path))
+    merged = (zip(*group, strict=True) for group in groups.values())
+    texts = ("".join(parts[0] if len(set(parts)) == 1 else "*" for parts in columns) for columns in merged)
+    return shorten(", ".join(texts), _LONGEST)
 
 
 def _shardings(rows: Sequence[Row], decisions: Sequence[Decision], most: int) -> ReportSection:
@@ -124,11 +137,11 @@ def _shardings(rows: Sequence[Row], decisions: Sequence[Decision], most: int) ->
         if d.kind in _VALUES:
             what, number = d.op.split(" ")
             known = paths[what][int(number) :]
-            groups.setdefault((d.kind, f"{what}s", d.text), []).append(known[0] if known else d.op)
+            groups.setdefault((d.kind, what, d.text), []).append(known[0] if known else d.op)
     found = sorted(groups.items(), key=lambda group: -len(group[1]))
     # As many that were asked for as were propagated.
     firsts = [group for how in _VALUES for group in [g for g in found if g[0][0] == how][: most // 2]]
-    cut = [(how, f"{len(names):,} {what}", spec, patterns(names)) for (how, what, spec), names in firsts]
+    cut = [(how, counted(len(names), what), spec, patterns(names)) for (how, what, spec), names in firsts]
     head = ("shardings", "of", "as", "which")
     return ReportSection("asked and propagated shardings", head, cut, _rest(found, len(firsts), "decisions"))
 
