@@ -183,7 +183,10 @@ class Sources:
         return traceback, _scopes(location), "" if frame is None else describe(frame)
 
     def _traceback(self, rows: tuple[Place, ...]) -> Any:
-        """Returns the first traceback with a frame of the user's; a location joins the frames of an op and of its callers."""
+        """Returns the first traceback with a frame of the user's.
+
+        A location joins the frames of an op and of its callers.
+        """
         start, first = 0, None
         while start < len(rows):
             ends = (end for end in range(len(rows), start, -1) if rows[start:end] in self._tracebacks)
