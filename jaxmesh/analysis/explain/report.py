@@ -116,7 +116,7 @@ def _scopes(line: Line) -> str:
 
 
 def patterns(paths: Iterable[str]) -> str:
-    """Returns paths; of those that differ in numbers alone one, with `*` for the numbers that differ.
+    """Merges paths that differ in numbers alone: `*` stands for the numbers that differ.
 
     >>> patterns(["state[0].layers[0].w", "state[0].layers[1].w", "head[0].w"])
     'state[0].layers[*].w, head[0].w'
