@@ -15,13 +15,17 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import jax
+import jaxlib
 from jax._src import source_info_util
 
 _util: Any = source_info_util
 SWITCH = "JAXMESH_PACKAGE_LINES"
 _FOLDERS = frozenset({"site-packages", "dist-packages"})
-_DEMO = str(pathlib.PurePath(__file__).parents[1] / "cli") + os.sep
+_PACKAGE = str(pathlib.PurePath(__file__).parents[1]) + os.sep
+_DEMO = f"{_PACKAGE}cli{os.sep}"
 """The programs of the demo, which are user code where jaxmesh is installed, too."""
+_OWN = (*(os.path.dirname(str(m.__file__)) + os.sep for m in (jax, jaxlib)), _PACKAGE)
 _GENERATED = ("<frozen ", "<attrs ", "<@beartype", "<decorator-gen", "<__array_function__")
 """The beginnings of the names of files that packages generate."""
 
@@ -64,8 +68,14 @@ def nearest(traceback: Any, outer: Any = None) -> Any:
 def frames(traceback: Any) -> Iterator[Frame]:
     """Yields the frames outside of JAX, jaxmesh and Python's library, from the innermost on."""
     for code, instruction in zip(*traceback.raw_frames(), strict=True):
-        if _util.is_user_filename(code.co_filename):
+        if _is_outside(code.co_filename):
             yield _frame(code, instruction)
+
+
+@functools.cache
+def _is_outside(file: str) -> bool:
+    # Where packages are installed in the folder of Python's library, JAX takes them for a part of it.
+    return _util.is_user_filename(file) or (is_installed(file) and not file.startswith(_OWN))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -75,7 +85,8 @@ def _frame(code: Any, instruction: int) -> Frame:
 
 def places(traceback: Any) -> tuple[Place, ...]:
     """Returns the places of the frames of a traceback, as JAX writes them to the locations of MLIR."""
-    return tuple((f.file_name, int(f.start_line), int(f.start_column)) for f in frames(traceback))
+    known = (f for f in frames(traceback) if _util.is_user_filename(f.file_name))
+    return tuple((f.file_name, int(f.start_line), int(f.start_column)) for f in known)
 
 
 def choose(candidates: Iterable[Frame], keeps_packages: bool = False) -> tuple[Frame | None, Frame | None]:
@@ -119,8 +130,8 @@ def _callers() -> Iterator[Frame]:
     raw: Any = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
     while raw is not None:
         code, line = raw.f_code, raw.f_lineno
-        if _util.is_user_filename(code.co_filename):
-            yield _util.Frame(code.co_filename, code.co_name, line, 0, line, 0)
+        if _is_outside(code.co_filename):
+            yield _util.Frame(code.co_filename, code.co_qualname, line, 0, line, 0)
         raw = raw.f_back
 
 

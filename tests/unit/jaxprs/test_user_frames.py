@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from jax._src import source_info_util
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
@@ -141,6 +142,19 @@ def test_an_option_keeps_the_lines_of_packages(modules: Any, monkeypatch: pytest
     monkeypatch.setenv(user_frames.SWITCH, "1")
     assert source_function(tanh) == "_dot"
     assert "tests_fake_layers" in source_line(tanh)
+
+
+def test_packages_in_the_folder_of_pythons_library_are_packages(modules: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a virtual environment, JAX takes packages for a part of Python's library."""
+    known = source_info_util.is_user_filename
+    monkeypatch.setattr(source_info_util, "is_user_filename", lambda f: known(f) and "site-packages" not in f)
+    user_frames._is_outside.cache_clear()
+    assert lines(walk.all_eqns(partitioned(modules).jaxpr)) - {""} == {FIRST, SECOND, HEAD, LAST, "model.py:8 (model)"}
+    monkeypatch.setenv(user_frames.SWITCH, "1")
+    traced = jax.make_jaxpr(modules.model.model)(PARAMS, X)
+    assert "_dot" in {source_function(e) for e in traced.eqns}
+    monkeypatch.undo()
+    user_frames._is_outside.cache_clear()
 
 
 def test_a_program_of_a_package_has_the_outermost_line_of_the_package(modules: Any) -> None:
