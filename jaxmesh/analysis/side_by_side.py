@@ -6,7 +6,6 @@ if the row has an operation of the same name on the other side.
 
 from __future__ import annotations
 
-import linecache
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from jaxmesh.drawing.listing_html import ListingLine, ListingRow, listing_html, 
 from jaxmesh.drawing.text_layout import shorten
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.errors import JaxmeshError
+from jaxmesh.jaxprs.user_frames import source_code
 from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED
 
 Make = Callable[[], Program]
@@ -151,4 +151,4 @@ def _source(line: str) -> tuple[str, str]:
         return shorten(line, 80), ""
     file, number = match[1], int(match[2])
     name = shorten(file.replace("\\", "/").rpartition("/")[2], 40)
-    return f"{name}:{number}", linecache.getline(file, number).strip()
+    return f"{name}:{number}", source_code(file, number).strip()

@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
 
 EXPLAIN = """\
-Lowers a TTIR or StableHLO file, every function or --func NAME, and prints a table of its values and equations: full or
-sharded, over which mesh axes, local and full shape, bytes; what moves, how many bytes, among how many devices; what the
-passes cancelled, hoisted or legalised, and by which rule; where copies are taken to be equal. Nothing runs. FILE may
-be - for standard input."""
+Lowers a TTIR or StableHLO file, every function or --func NAME, and prints what moves, by kind and mesh axes; the lines
+at which most bytes move; the shardings that were asked for and propagated. --full lists every value and equation: full
+or sharded, over which mesh axes, local and full shape, bytes; what the passes cancelled, hoisted or legalised, and by
+which rule; where copies are taken to be equal. Nothing runs. FILE may be - for standard input."""
 
 EXPLAIN_NOTES = """\
 examples:
   jaxmesh explain model.mlir
-  jaxmesh explain model.mlir --moving      only what moves, or what a pass has changed
+  jaxmesh explain model.mlir --full        every equation, by source line
+  jaxmesh explain model.mlir --moving      of these, what moves, or what a pass has changed
   jaxmesh explain model.mlir --json        the rows as data, a list per function, by its name
 
 exit codes: 0 done, 2 an error (one line on standard error), or wrong usage"""
@@ -35,7 +36,8 @@ def add_commands(commands: Any) -> None:
     parser = add_command(commands, "explain", "list what a file moves, and why", EXPLAIN, EXPLAIN_NOTES)
     common_options(parser)
     parser.add_argument("--cluster", metavar="NAME", help="add the least time of each source line on a machine")
-    parser.add_argument("--moving", action="store_true", help="only rows that move data or that a pass has changed")
+    parser.add_argument("--full", action="store_true", help="list every equation, by source line")
+    parser.add_argument("--moving", action="store_true", help="list the rows that move data or that a pass has changed")
     parser.add_argument("--json", action="store_true", help="print the rows as data")
 
 
@@ -52,4 +54,6 @@ def explain(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps({name: e.to_dicts() for name, e in explanations.items()}, indent=1), flush=True)
     else:
-        print(printable("\n\n".join(map(str, explanations.values()))), flush=True)
+        full = arguments.full or arguments.moving
+        texts = (e.table() if full else str(e) for e in explanations.values())
+        print(printable("\n\n".join(texts)), flush=True)

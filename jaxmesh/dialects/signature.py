@@ -9,6 +9,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxmesh.dialects.residency import DEVICE, HOST, Residency
+from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.sharding.shard_attributes import global_shape
 
@@ -51,6 +52,7 @@ class Boundary:
       kept: the specs of results that stay on the mesh and that a caller gets as whole arrays; None for other results.
       weak: the numbers of the results that have weak types.
       public: whether the text that it was imported from says that it is public.
+      parameters: the names of the positional arguments; empty if they are unknown.
     """
 
     name: str
@@ -62,6 +64,12 @@ class Boundary:
     kept: tuple[PartitionSpec | None, ...] = ()
     weak: tuple[int, ...] = ()
     public: bool = False
+    parameters: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> list[str]:
+        """The path of each argument, such as `params['layer']['kernel']`."""
+        return show_paths(self.in_tree, self.parameters)
 
     @property
     def residencies(self) -> tuple[Residency, ...]:

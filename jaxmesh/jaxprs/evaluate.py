@@ -22,6 +22,7 @@ from jaxmesh.jaxprs.compat import (
     unlowered_primitive,
     without_varying_types,
 )
+from jaxmesh.jaxprs.user_frames import nearest
 from jaxmesh.jaxprs.walk import close, constants, open_jaxpr, rebuild, substitute, with_eqns
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ def at_source_of(eqn: Eqn) -> Generator[None]:
     for others, as in the functions of `jax.sharding.auto_axes`.
     """
     stack = source_info_util.current_name_stack() + eqn.source_info.name_stack
-    location = source_info_util.user_context(eqn.source_info.traceback, name_stack=stack)
+    location = source_info_util.user_context(nearest(eqn.source_info.traceback), name_stack=stack)
     mesh, own = jax.sharding.get_abstract_mesh(), eqn.ctx.cur_abstract_mesh
     if not own.empty and not own.manual_axes and not mesh.manual_axes:
         mesh = own
@@ -169,7 +170,7 @@ def _expanded(eqns: Iterable[Eqn]) -> list[Eqn]:
         if eqn.primitive is splice_p:
             body, made, mover = (eqn.params[name] for name in ("body", "made", "mover"))
             swap = dict(zip((*body.invars, *made), (*eqn.invars, *eqn.outvars), strict=True))
-            written += mover.eqns(body.eqns, swap, eqn.source_info.name_stack)
+            written += mover.eqns(body.eqns, swap, eqn.source_info)
         else:
             written.append(eqn)
     return written

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
-import sys
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax._src import source_info_util
+from jax.extend import source_info_util
 
 from jaxmesh.errors import JaxmeshError, MissingRuleError
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.user_frames import Place, describe, file_of, is_installed, package_frame, places, user_frame
 
-_util: Any = source_info_util
+_FILE = re.compile(r"^(.*?):(\d+)(?::\d+)?( \(.*\))?$")
 _TEXT_LINE = re.compile(r"line ([0-9]+): [\w.]+")
+_TRANSFORM = re.compile(r"(\w+)\((.*)\)")
+_CALLS = frozenset({"jit", "pjit", "checkpoint", "remat", "custom_jvp_call", "custom_vjp_call", "shard_map"})
+"""The wrappers of the names of called functions, which are no scopes."""
+_BODIES = re.compile(
+    r"(?<![^/])(?:while/(?:body|cond)|cond/branch_\d+_fun|checkpoint|closed_call|rematted_computation)(?![^/])"
+)
+"""The names that JAX gives to the bodies of equations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +40,10 @@ class SourceLocation:
     function: str = ""
 
 
-def source_location(eqn: Eqn) -> SourceLocation:
-    """Returns the innermost location outside of JAX and jaxmesh; for an imported program its line in the text.
+def source_location(eqn: Eqn, caller: SourceLocation | None = None) -> SourceLocation:
+    """Returns the location in the user's code; for an imported program its line in the text.
+
+    An equation of a package's function has the location of its caller.
 
     >>> import jax
     >>> (eqn,) = jax.make_jaxpr(lambda x: jax.lax.neg(x))(1.0).eqns
@@ -44,29 +54,83 @@ def source_location(eqn: Eqn) -> SourceLocation:
     text = _TEXT_LINE.search(str(info.name_stack))
     if text:
         return SourceLocation(line=int(text[1]))
-    frame = _util.user_frame(info.traceback)
+    frame = user_frame(info.traceback)
+    if frame is None and caller is not None and caller != SourceLocation():
+        return caller
+    frame = frame or package_frame(info.traceback)
     if frame is None:
         return SourceLocation()
-    return SourceLocation(frame.file_name, int(frame.start_line), int(frame.start_column), frame.function_name)
+    return SourceLocation(file_of(frame), int(frame.start_line), int(frame.start_column), frame.function_name)
 
 
-def source_line(eqn: Eqn) -> str:
-    """Returns `file:line (function)` of the user's code that bound an equation."""
-    return _util.summarize(eqn.source_info)
+def source_line(eqn: Eqn, caller: str = "") -> str:
+    """Returns `file:line:column (function)` of the user's code that bound an equation; empty if it is unknown.
+
+    An equation of a package's function has the location of its caller.
+    """
+    traceback = eqn.source_info.traceback
+    frame = user_frame(traceback) or (None if caller else package_frame(traceback))
+    return caller if frame is None else describe(frame)
 
 
-def line_of(eqn: Eqn) -> str:
+def line_of(eqn: Eqn, caller: str = "") -> str:
     """Returns the line in an imported program's text, else the line of source; empty if neither is known."""
     text = _TEXT_LINE.search(str(eqn.source_info.name_stack))
-    return text.group() if text else source_line(eqn)
+    return text.group() if text else source_line(eqn, caller)
 
 
-def caller_line() -> str:
-    """Returns `file:line (function)` of the nearest caller outside of jaxmesh, JAX and Python's library."""
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame.f_back is not None and not _util.is_user_filename(frame.f_code.co_filename):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
+def line_key(line: str) -> str:
+    """Returns a source line without its column: the name under which equations of one line are added up.
+
+    >>> line_key("/home/ada/model.py:12:8 (f)")
+    '/home/ada/model.py:12 (f)'
+    """
+    return _FILE.sub(lambda match: f"{match[1]}:{match[2]}{match[3] or ''}", line)
+
+
+def short_location(line: str) -> str:
+    """Returns a source line without the folders of its file and without its column.
+
+    >>> short_location("/home/ada/model.py:12:8 (f)")
+    'model.py:12 (f)'
+    """
+    return _FILE.sub(lambda match: f"{os.path.basename(match[1])}:{match[2]}{match[3] or ''}", line)
+
+
+def source_function(eqn: Eqn) -> str:
+    """Returns the qualified name of the user's function that bound an equation, such as `Block.__call__`."""
+    return source_location(eqn).function
+
+
+def named_scopes(eqn: Eqn, caller: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Returns the names of the `jax.named_scope` blocks around an equation, outermost first.
+
+    Transforms are left out: an equation and its derivative have the same scopes. `caller` is the scopes of the equation
+    in whose body it is.
+
+    >>> import jax
+    >>> @jax.named_scope("block")
+    ... def f(x):
+    ...     return jax.lax.sin(x)
+    >>> [named_scopes(eqn) for eqn in jax.make_jaxpr(jax.grad(f))(1.0).eqns]
+    [('block',), ('block',), ('block',)]
+    """
+    text = str(eqn.source_info.name_stack)
+    if not text or _TEXT_LINE.search(text):
+        return caller
+    names = [name for part in _BODIES.sub("/", text).split("/") if (name := _without_transforms(part))]
+    # JAX repeats the scopes of a derivative that is traced within them.
+    own = tuple(name for before, name in zip(["", *names], names, strict=False) if name != before)
+    return own if own[: len(caller)] == caller else caller + own
+
+
+def _without_transforms(name: str) -> str:
+    """Returns the name within `jvp(...)`, `transpose(...)`, `vmap(...)`; empty for the name of a call."""
+    while match := _TRANSFORM.fullmatch(name):
+        if match[1] in _CALLS:
+            return ""
+        name = match[2]
+    return name
 
 
 def missing_rule(eqn: Eqn, what: str, file: str) -> MissingRuleError:
@@ -77,20 +141,22 @@ def missing_rule(eqn: Eqn, what: str, file: str) -> MissingRuleError:
 
 # --- locations in MLIR -----------------------------------------------------------------------------------------------
 
-_FILE_LINE = re.compile(r'"([^"]+)":([0-9]+):([0-9]+)')
+_FILE_LINE = re.compile(r'"((?:[^"\\]|\\.)+)":([0-9]+):([0-9]+)')
+_SCOPE = re.compile(r'"((?:[^"\\]|\\.)+)"\((?=callsite\(|"(?:[^"\\]|\\.)+"\()')
+"""The name of an op, which stands around the functions of its traceback."""
+_ESCAPED = re.compile(rb"\\(?:([0-9A-F]{2})|(.))")
 
 
 class Sources:
     """The source locations of a jaxpr's equations, looked up by the locations of the MLIR that JAX made of it."""
 
     def __init__(self, eqns: Iterable[Eqn]) -> None:
-        self._tracebacks: dict[tuple[str, int], Any] = {}
-        self._found: dict[Any, tuple[Any, str]] = {}
+        self._tracebacks: dict[tuple[Place, ...], Any] = {}
+        self._found: dict[Any, tuple[Any, Any, str]] = {}
         for eqn in eqns:
             traceback = eqn.source_info.traceback
-            frame = None if traceback is None else _util.user_frame(traceback)
-            if frame is not None:
-                self._tracebacks.setdefault((frame.file_name, int(frame.start_line)), traceback)
+            if traceback is not None:
+                self._tracebacks.setdefault(places(traceback), traceback)
 
     @contextlib.contextmanager
     def at(self, location: Any, op: str) -> Generator[str]:
@@ -99,25 +165,56 @@ class Sources:
         found = self._found.get(location)
         if found is None:
             found = self._found[location] = self._find(str(location))
-        traceback, line = found
+        traceback, scopes, line = found
         if traceback is None:
             yield line
             return
-        with source_info_util.user_context(traceback):
+        with source_info_util.user_context(traceback, name_stack=scopes):
             yield line
 
-    def _find(self, location: str) -> tuple[Any, str]:
-        places = [(file, int(line)) for file, line, _ in _FILE_LINE.findall(location)]
-        for place in places:
-            traceback = self._tracebacks.get(place)
-            if traceback is not None:
-                frame: Any = _util.user_frame(traceback)
-                return traceback, f"{frame.file_name}:{frame.start_line} ({frame.function_name})"
-        return None, f"{places[0][0]}:{places[0][1]}" if places else ""
+    def _find(self, location: str) -> tuple[Any, Any, str]:
+        """Returns the traceback, the scopes and the line of a location."""
+        rows = tuple((_unescape(file), int(line), int(column)) for file, line, column in _FILE_LINE.findall(location))
+        traceback = self._traceback(rows)
+        if traceback is None:
+            at = next((row for row in rows if not is_installed(row[0])), rows[-1] if rows else None)
+            return None, None, "" if at is None else f"{at[0]}:{at[1]}"
+        frame = user_frame(traceback) or package_frame(traceback)
+        return traceback, _scopes(location), "" if frame is None else describe(frame)
+
+    def _traceback(self, rows: tuple[Place, ...]) -> Any:
+        """Returns the first traceback with a frame of the user's.
+
+        A location joins the frames of an op and of its callers.
+        """
+        start, first = 0, None
+        while start < len(rows):
+            ends = (end for end in range(len(rows), start, -1) if rows[start:end] in self._tracebacks)
+            end = next(ends, start + 1)
+            traceback = self._tracebacks.get(rows[start:end])
+            if user_frame(traceback) is not None:
+                return traceback
+            start, first = end, first or traceback
+        return first
 
     def inexpressible(self, op: str, line: str) -> str:
         """Returns the beginning of an error about an op that TTIR cannot express."""
         return f"{op} ({line}) runs as JAX runs it, but has no TTIR or TTNN text"
+
+
+def _scopes(location: str) -> Any:
+    """Returns the scopes of an op as JAX keeps them; a call that was inlined follows the op inside of it."""
+    parts: list[str] = []
+    for name in reversed(_SCOPE.findall(location)):
+        parts += name.split("/")[:-1]
+    return source_info_util.new_name_stack("/".join(parts[1:] if parts[:1] == ["jit(run)"] else parts))
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    found = _ESCAPED.sub(lambda m: bytes([int(m[1], 16)]) if m[1] else m[2], text.encode())
+    return found.decode("utf-8", "replace")
 
 
 _PARSED = re.compile(r'"-":([0-9]+):[0-9]+')

@@ -18,6 +18,7 @@ from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.primitives import RETYPES
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
+from jaxmesh.jaxprs.user_frames import nearest
 
 MESH_ONLY = RETYPES | {"sharding_constraint"}
 """Primitives that change the type of a value over the mesh, and do nothing to a full value."""
@@ -62,13 +63,13 @@ class Mover:
         consts = [evaluate.strip_type(c) for c in walk.constants(jaxpr).values()]
         return walk.close(new, consts) if consts else walk.close_like(jaxpr, new)
 
-    def eqns(self, eqns: Iterable[Eqn], swap: dict[Var, Atom], scope: Any = None) -> list[Eqn]:
+    def eqns(self, eqns: Iterable[Eqn], swap: dict[Var, Atom], caller: Any = None) -> list[Eqn]:
         """Returns moved equations.
 
         Args:
           eqns: equations in the order of their program.
           swap: what stands for their variables; those without an entry get one.
-          scope: the stack of names that they are in, before their own.
+          caller: the source of the equation in whose place they are.
         """
         moved: list[Eqn] = []
         for eqn in eqns:
@@ -76,8 +77,9 @@ class Mover:
             invars = [self._atom(a, swap) for a in eqn.invars]
             outvars = [swap.get(v) or swap.setdefault(v, walk.fresh_var(self.type(v.aval))) for v in eqn.outvars]
             where = new.source_info
-            if scope:
-                where = where.replace(name_stack=scope + where.name_stack)
+            if caller is not None:
+                stack = caller.name_stack + where.name_stack
+                where = where.replace(name_stack=stack, traceback=nearest(where.traceback, caller.traceback))
             moved.append(new.replace(invars=invars, outvars=outvars, ctx=self._moved_context(eqn), source_info=where))
         return moved
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import jax
@@ -14,11 +16,40 @@ def leaf_paths(tree: Any) -> list[Any]:
     return [path for path, _ in rows]
 
 
-def show_paths(tree: Any) -> list[str]:
+def show_paths(tree: Any, parameters: Sequence[str] = ()) -> list[str]:
     """Returns the path to each leaf of a tree definition as text.
+
+    Args:
+      tree: the tree definition.
+      parameters: the names of the positional arguments, if the tree is that of `(args, kwargs)`.
 
     >>> import jax
     >>> show_paths(jax.tree.structure({"a": 0, "b": (1, 2)}))
     ["['a']", "['b'][0]", "['b'][1]"]
+    >>> show_paths(jax.tree.structure((({"w": 0}, 1), {"scale": 2})), ("params", "x"))
+    ["params['w']", 'x', 'scale']
     """
-    return [jax.tree_util.keystr(path) for path in leaf_paths(tree)]
+    paths = leaf_paths(tree)
+    if not parameters:
+        return [jax.tree_util.keystr(path) for path in paths]
+    names = [str(parameters[path[1].idx] if path[0].idx == 0 else path[1].key) for path in paths]
+    return [name + jax.tree_util.keystr(path[2:]) for name, path in zip(names, paths, strict=True)]
+
+
+def parameter_names(fun: Callable[..., Any], count: int) -> tuple[str, ...]:
+    """Returns the names of the parameters of a function that take `count` positional arguments; empty if unknown.
+
+    >>> parameter_names(lambda x, *rest, scale=1: x, 3)
+    ('x', 'rest[0]', 'rest[1]')
+    """
+    try:
+        parameters = inspect.signature(fun).parameters.values()
+    except (TypeError, ValueError):
+        return ()  # Functions of C may lack a signature.
+    names: list[str] = []
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}[{i}]" for i in range(count - len(names))]
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+    return tuple(names[:count]) if len(names) >= count else ()

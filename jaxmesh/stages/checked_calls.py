@@ -19,7 +19,7 @@ from jaxmesh.dialects.signature import Boundary
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.caches import is_staged, unkeyed_settings
 from jaxmesh.jaxprs.compat import Jaxpr
-from jaxmesh.jaxprs.source_locations import caller_line
+from jaxmesh.jaxprs.user_frames import caller_line
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import AnyMesh

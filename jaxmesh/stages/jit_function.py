@@ -302,7 +302,8 @@ class JitFunction:
                 plain = None
         mesh = find_mesh(self._mesh, self._shardings, call.leaves, call.paths, carried, plain)
         arguments = tuple(argument_of(x, p, mesh) for x, p in zip(call.leaves, call.paths, strict=True))
-        boundary = Boundary(getattr(self._fun, "__name__", "function"), mesh, call.tree, arguments, call.donated)
+        name, parameters = getattr(self._fun, "__name__", "function"), self._calls.parameters(call.args)
+        boundary = Boundary(name, mesh, call.tree, arguments, call.donated, parameters=parameters)
         if plain is None:
             return Traced.of(boundary, self._trace_by_hand(call, arguments, mesh))
         shardings = plain.in_shardings, plain.out_shardings

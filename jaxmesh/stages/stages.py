@@ -281,8 +281,9 @@ class Lowered(JaxLowered):
           cluster: of `estimate`; with one there is a column of the least times of source lines.
 
         Returns:
-          A sequence of rows, one per argument, equation and result at every depth, that prints as a table; their names
-          are those of `as_text("jaxpr")`. Bytes are defined by `jaxmesh.analysis.explain.Move`.
+          A sequence of rows, one per argument, equation and result at every depth; their names are those of
+          `as_text("jaxpr")`. It prints what moves and where; `table()` lists every row. Bytes are defined by
+          `jaxmesh.analysis.explain.Move`. Source lines pass over installed packages, unless JAXMESH_PACKAGE_LINES=1.
 
         >>> import jax, jax.numpy as jnp, jaxmesh as jm
         >>> from jax.sharding import PartitionSpec as P
@@ -306,6 +307,7 @@ class Lowered(JaxLowered):
         else:
             about = traced._jaxpr, self._out_tree, traced.assumptions, traced.decisions
             found = explain(boundary, self.residency, *about)
+        found.estimate = functools.partial(self.estimate, cluster)
         if cluster is None:
             return found
         estimate = self.estimate(cluster)

@@ -12,6 +12,7 @@ import jax
 from jaxmesh.errors import ArgumentTypeError
 from jaxmesh.frontends.jax.static_arguments import ArgumentSet, Static
 from jaxmesh.frontends.jax.trace import abstract
+from jaxmesh.jaxprs.trees import parameter_names
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.arguments import (
     check_devices,
@@ -129,6 +130,13 @@ class Calls:
 
         numbers = tuple(i for i, path in enumerate(paths) if is_donated(path))
         return UserCall(fun, args, kwargs, leaves, tree, paths, numbers)
+
+    def parameters(self, args: Sequence[Any]) -> tuple[str, ...]:
+        """Returns the names of the parameters of positional arguments that are not static; empty if unknown."""
+        names = parameter_names(self.fun, len(args))
+        if not self.static:
+            return names
+        return tuple(n for n, static in zip(names, self.static.marks(len(args)), strict=False) if not static)
 
     def dynamic(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the arguments that are not static."""

@@ -16,8 +16,8 @@ from jaxmesh.dialects.check_copies import first_difference, host_bits
 from jaxmesh.dialects.replication import Claim, Coordinate, error, is_enabled
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, ResidencyError
 from jaxmesh.jaxprs.compat import on_devices
-from jaxmesh.jaxprs.source_locations import caller_line
 from jaxmesh.jaxprs.tracing_state import require_region
+from jaxmesh.jaxprs.user_frames import caller_line
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.runtime.distributed.collectives import agree, digest, gather, is_here, spans_processes
 from jaxmesh.runtime.host_memory import copy_all, is_usable_by_xla, memory

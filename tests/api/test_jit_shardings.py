@@ -308,7 +308,7 @@ def test_decisions_name_the_line_the_dim_and_the_axis() -> None:
     assert all("test_jit_shardings.py" in d.line and "over " in d.text for d in moves)
     assert any("dim 0" in d.text for d in moves)
     assert any(n.kind == "partitioned" for row in explanation for n in row.notes)
-    assert "asked: argument 0: P('y', None)" in str(explanation)
+    assert "asked: argument 0: P('y', None)" in explanation.table()
 
 
 def test_the_sum_of_a_scatter_is_a_decision() -> None:

@@ -12,13 +12,13 @@ from typing import Any
 from jaxmesh.analysis.estimate.cost import LINKS, PARTS, OpCost, costs
 from jaxmesh.analysis.estimate.rates import PHASES, machine_for, sources
 from jaxmesh.analysis.estimate.storage import check_stored
-from jaxmesh.analysis.explain.table import short_location
 from jaxmesh.analysis.machines import Machine
 from jaxmesh.dialects.program import Program
 from jaxmesh.drawing.picture import Picture
 from jaxmesh.drawing.text_layout import align_columns, duration, shorten
 from jaxmesh.drawing.timeline import Bar, TimelineRow, draw_timeline
 from jaxmesh.errors import ArgumentValueError
+from jaxmesh.jaxprs.source_locations import line_key, short_location
 from jaxmesh.validate import quote
 
 
@@ -105,8 +105,13 @@ class Estimate(Picture):
             *(f"rate of {line}" for line in sources(self.machine)),
         ]
 
+    def table(self) -> list[tuple[str, ...]]:
+        """Returns the costs of the source lines that take time as rows of text, with their head."""
+        head = ("line", "ops", "flops", "DRAM bytes", "link bytes", "at least", "bound by")
+        return [head, *(_cells(line) for line in self.lines if line.seconds)]
+
     def __str__(self) -> str:
-        return "\n".join([self.heading, *align_columns(cells(self.lines)), *self.notes()])
+        return "\n".join([self.heading, *align_columns(self.table()), *self.notes()])
 
     def __repr__(self) -> str:
         return f"Estimate({self.heading})"
@@ -186,7 +191,7 @@ def by_line(ops: Iterable[OpCost]) -> list[LineCost]:
     """Adds up the costs of ops by source line."""
     groups: dict[str, list[OpCost]] = {}
     for op in ops:
-        groups.setdefault(op.line or f"({op.op})", []).append(op)
+        groups.setdefault(line_key(op.line) or f"({op.op})", []).append(op)
     return [_line(line, members) for line, members in groups.items()]
 
 
@@ -195,12 +200,6 @@ def _line(line: str, ops: Sequence[OpCost]) -> LineCost:
     sent = sum(sum(op.link_bytes.values()) for op in ops)
     flops, dram = sum(op.flops for op in ops), sum(op.dram_bytes for op in ops)
     return LineCost(line, len(ops), flops, dram, sent, sum(by_part.values()), by_part)
-
-
-def cells(lines: Sequence[LineCost]) -> list[tuple[str, ...]]:
-    """Returns a table of the lines that take time, with its head."""
-    head = ("line", "ops", "flops", "DRAM bytes", "link bytes", "at least", "bound by")
-    return [head, *(_cells(line) for line in lines if line.seconds)]
 
 
 def _cells(line: LineCost) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from jaxmesh.jaxprs import compat, control_flow, remarks, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While
 from jaxmesh.jaxprs.remarks import Remark, Remarks, Removed
-from jaxmesh.jaxprs.source_locations import line_of
+from jaxmesh.jaxprs.source_locations import line_of, named_scopes
 from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.jaxprs.variable_names import variable_names
 from jaxmesh.passes.lowering import lower
@@ -32,11 +32,6 @@ from jaxmesh.passes.mesh_shard.replication_checks import claimed_axes
 from jaxmesh.runtime.regions import plan_regions
 
 Env = Mapping[Var, Residency]
-
-
-def _same_line(decided: str, line: str) -> bool:
-    """Returns True if two locations name the same line, whether or not they have a column."""
-    return bool(decided) and line.startswith(decided.split(" (")[0].rstrip(")"))
 
 
 def explain(
@@ -68,7 +63,7 @@ class _Facts:
 
 @dataclass(frozen=True, slots=True)
 class _BodyContext:
-    """The context of a body and the source line of its caller; `facts` is None if the whole body has one residency."""
+    """The context of a body, the line and scopes of its caller; `facts` is None if the body has one residency."""
 
     path: tuple[str, ...] = ()
     executions: int | None = 1
@@ -76,6 +71,7 @@ class _BodyContext:
     mapped: bool = False
     facts: _Facts | None = None
     line: str = ""
+    scope: tuple[str, ...] = ()
 
     def runs_mapped(self, eqn: Eqn) -> bool:
         return self.mapped or (self.facts is not None and not self.facts.mapped.isdisjoint(eqn.outvars))
@@ -103,11 +99,11 @@ class _Walker:
         """Appends all rows of a program."""
         body, env = walk.open_jaxpr(self.residency.program), self.residency.values
         full = _full_shapes(body)
-        for var, path in zip(body.invars, show_paths(boundary.in_tree), strict=True):
+        for var, path in zip(body.invars, boundary.paths, strict=True):
             self.row(Row("argument", (), (path,), (self.value(var, env, full),)), [var])
         place = _BodyContext(facts=_facts(self.residency))
         self.body(self.residency, place, list(body.outvars))
-        for atom, path in zip(body.outvars, show_paths(out_tree), strict=True):
+        for atom, path in zip(body.outvars, (f"result{p}" for p in show_paths(out_tree)), strict=True):
             self.row(Row("result", (), (path,), (self.value(atom, env, full),)), [])
         # Equations that were removed together with the values beside them.
         for gone in self.log.removed:
@@ -154,8 +150,9 @@ class _Walker:
     def _inside(self, body: EquationBody, eqn: Eqn, place: _BodyContext, mapped: bool) -> _BodyContext:
         times = None if place.executions is None or body.times is None else place.executions * body.times
         times = 0 if place.executions == 0 else times
-        branch, line = place.conditional or body.conditional, line_of(eqn) or place.line
-        inner = _BodyContext((*place.path, body.label), times, branch, mapped, line=line)
+        branch, line = place.conditional or body.conditional, line_of(eqn, place.line)
+        path, scope = (*place.path, body.label), named_scopes(eqn, place.scope)
+        inner = _BodyContext(path, times, branch, mapped, line=line, scope=scope)
         if body.inline and not place.mapped:
             # The planner has inlined this body.
             return replace(inner, mapped=False, facts=place.facts)
@@ -171,7 +168,7 @@ class _Walker:
         if place.facts is not None:
             notes += [n for v in eqn.outvars for n in place.facts.notes.get(v, ())]
         notes += own
-        notes += self._decision(moves, line_of(eqn))
+        notes += self._decision(moves, line_of(eqn, place.line))
         if eqn.primitive not in (distribute_tensor_p, aggregate_tensor_p) and (
             moves or _reads_coordinate(eqn, self.mesh)
         ):
@@ -189,7 +186,8 @@ class _Walker:
             tuple(dict.fromkeys(notes)),
             place.executions,
             place.conditional,
-            line=line_of(eqn) or place.line,
+            line=line_of(eqn, place.line),
+            scope=named_scopes(eqn, place.scope),
         )
         self.row(row, eqn.outvars)
 
@@ -198,7 +196,7 @@ class _Walker:
         collective."""
         for move in moves:
             for d in self.decisions:
-                if d.kind == move.kind and _same_line(d.line, line):
+                if d.kind == move.kind and d.line == line:
                     self.decisions.remove(d)
                     return [Remark("partitioned", f"{d.op}: {d.text}", "Shardy's propagation and explicit reshards")]
         return []

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, overload
+import importlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, overload
 
 from jaxmesh.analysis.explain.html import as_html
-from jaxmesh.analysis.explain.records import Row, Total, totals
-from jaxmesh.analysis.explain.table import as_rich, as_text
+from jaxmesh.analysis.explain.records import ENDS, Line, Row, Total, by_line, totals
+from jaxmesh.analysis.explain.report import as_report, counted
+from jaxmesh.analysis.explain.table import as_table
 from jaxmesh.drawing.text_layout import duration
 from jaxmesh.frontends.stablehlo.decisions import Decision
+from jaxmesh.jaxprs.source_locations import line_key, short_location
+
+if TYPE_CHECKING:
+    from jaxmesh.analysis.estimate import Estimate
 
 
 class Explanation(Sequence[Row]):
     """The movement of a program's data: rows in program order.
 
-    Shown as a table by `print`, by rich and in Jupyter.
+    `print`, rich and Jupyter show the answer first: what moves, the source lines at which most bytes move, and the
+    shardings that were asked for and propagated. `table()` lists every equation.
 
     Attributes:
       name: the name of the function.
@@ -28,6 +36,7 @@ class Explanation(Sequence[Row]):
       decisions: for a program with shardings, the partitioner's decisions in program order, with reasons: shardings
         that were requested, propagated or dropped, and each reshard and collective with its op, dim and axis.
       least: with an estimate, its lower bound in one line.
+      estimate: returns the estimate that Jupyter shows; None for none.
     """
 
     def __init__(
@@ -38,6 +47,7 @@ class Explanation(Sequence[Row]):
         assumptions: Sequence[str] = (),
         decisions: Sequence[Decision] = (),
         least: str = "",
+        estimate: Callable[[], Estimate] | None = None,
     ) -> None:
         self.name = name
         self.mesh = dict(mesh)
@@ -45,6 +55,7 @@ class Explanation(Sequence[Row]):
         self.assumptions = tuple(assumptions)
         self.decisions = tuple(decisions)
         self.least = least
+        self.estimate = estimate
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -56,19 +67,31 @@ class Explanation(Sequence[Row]):
     def __getitem__(self, index: int | slice) -> Row | list[Row]:
         return self.rows[index]
 
+    def _of(self, rows: Sequence[Row], least: str) -> Explanation:
+        return Explanation(self.name, self.mesh, rows, self.assumptions, self.decisions, least, self.estimate)
+
     @property
     def moving(self) -> Explanation:
         """The explanation of the rows that move data or carry a remark of a pass."""
-        rows = [r for r in self.rows if r.moves or r.notes]
-        return Explanation(self.name, self.mesh, rows, self.assumptions, self.decisions, self.least)
+        return self._of([r for r in self.rows if r.moves or r.notes], self.least)
+
+    @property
+    def lines(self) -> list[Line]:
+        """The rows by source line: each line once, with all its equations."""
+        return by_line(self.rows)
+
+    def at(self, line: str) -> Explanation:
+        """Returns the explanation of the rows at a source line, such as `"model.py:12"` or `"line 12"` of a text."""
+        ends = f"{line} ", f"{line}:"
+        return self._of([r for r in self.rows if f"{short_location(r.line)} ".startswith(ends)], self.least)
 
     def timed(self, seconds: Mapping[str, float], least: str) -> Explanation:
         """Returns the explanation with the least time of each source line at its first equation."""
         rest = dict(seconds)
-        rows = [r if r.cancelled else dataclasses.replace(r, seconds=rest.pop(r.line, None)) for r in self.rows]
+        rows = [r if r.cancelled else replace(r, seconds=rest.pop(line_key(r.line), None)) for r in self.rows]
         others = sum(rest.values())
-        note = f"; {duration(others)} of it at no line of this table" if others else ""
-        return Explanation(self.name, self.mesh, rows, self.assumptions, self.decisions, least + note)
+        note = f"; {duration(others)} of it at no line of this program" if others else ""
+        return self._of(rows, least + note)
 
     def totals(self) -> list[Total]:
         """Sums the moves of all rows by kind and axes: between host and devices first, then among the devices."""
@@ -76,25 +99,42 @@ class Explanation(Sequence[Row]):
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Returns the rows as dicts of plain data, for JSON or a data frame."""
-        return [dataclasses.asdict(row) for row in self.rows]
+        return [asdict(row) for row in self.rows]
 
-    def _table(self) -> tuple[str, Sequence[Row], Sequence[str]]:
-        """Returns the heading, the rows, and the lines below them."""
+    def table(self, width: int | None = None) -> str:
+        """Returns every equation as text, by source line: its results, its moves and the remarks of the passes.
+
+        Args:
+          width: the columns of the text; by default those of the terminal, and 120 without a terminal.
+        """
+        ends = [*self._ends(), *map(str, self.decisions)]
+        return as_table(self._heading(), self.rows, ends, width or _columns())
+
+    def _heading(self) -> str:
         mesh = ", ".join(f"{a}={n}" for a, n in self.mesh.items())
-        return f"{self.name} on the mesh {mesh}", self.rows, self._closing()
+        equations = sum(row.op not in ("argument", "result", "constant") for row in self.rows)
+        lines = sum(line.line not in ENDS for line in self.lines)
+        return f"{self.name} on the mesh {mesh}: {counted(equations, 'equation')} at {counted(lines, 'source line')}"
 
-    def _closing(self) -> list[str]:
-        least = [self.least] if self.least else []
-        return [*least, *(f"assumed: {text}" for text in self.assumptions), *map(str, self.decisions)]
+    def _ends(self) -> list[str]:
+        return [*([self.least] if self.least else []), *(f"assumed: {text}" for text in self.assumptions)]
+
+    def _report(self, width: int) -> str:
+        return as_report(self._heading(), self.rows, self.decisions, self._ends(), width)
 
     def __str__(self) -> str:
-        return as_text(*self._table())
+        return self._report(_columns())
 
     def __repr__(self) -> str:
         return f"Explanation({self.name}, mesh={self.mesh}, {len(self.rows)} rows)"
 
-    def __rich__(self) -> Any:
-        return as_rich(*self._table())
+    def __rich_console__(self, _: Any, options: Any) -> Iterator[Any]:
+        yield importlib.import_module("rich.text").Text(self._report(options.max_width))
 
     def _repr_html_(self) -> str:
-        return as_html(*self._table())
+        return as_html(self._heading(), self.rows, self.decisions, self._ends(), self.estimate)
+
+
+def _columns() -> int:
+    """Returns the width of the terminal; 120 columns for a file or a pipe."""
+    return shutil.get_terminal_size((120, 24)).columns

@@ -1,12 +1,20 @@
-"""An explanation as an HTML table for Jupyter."""
+"""An explanation in Jupyter: sections that fold, and rows that a text filters."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from jaxmesh.analysis.explain.records import Row, totals
-from jaxmesh.analysis.explain.table import RIGHT, TOTALS, cells, closing, header, remarks, total_cells
+from jaxmesh.analysis.explain.records import Line, Row, by_line
+from jaxmesh.analysis.explain.report import ReportSection, counted, remark_counts, sections
+from jaxmesh.analysis.explain.table import about, closing, equation, move_text, remarks, value_text
+from jaxmesh.errors import JaxmeshError
+from jaxmesh.frontends.stablehlo.decisions import Decision
+from jaxmesh.jaxprs.source_locations import short_location
+
+if TYPE_CHECKING:
+    from jaxmesh.analysis.estimate import Estimate
 
 # Colours of Okabe and Ito, which colour-blind readers can distinguish; text and background are the page's own.
 _STYLE = """\
@@ -25,49 +33,102 @@ _STYLE = """\
 .jaxmesh-explain tr.shards td.first { border-left-color: #009e73; }
 .jaxmesh-explain tr.moves td { background: rgba(86, 180, 233, .16); }
 .jaxmesh-explain tr.cancelled td { text-decoration: line-through; }
-.jaxmesh-explain td.note { padding-left: 28px; opacity: .85; font-style: italic; white-space: normal; }
-.jaxmesh-explain ol { margin: 4px 0; padding-left: 28px; }
+.jaxmesh-explain summary { cursor: pointer; padding: 2px 0; }
+.jaxmesh-explain details details { margin-left: 16px; }
+.jaxmesh-explain details details > summary { font-family: monospace; }
+.jaxmesh-explain input { color: inherit; background: transparent; border: 1px solid rgba(128, 128, 128, .6);
+  padding: 2px 6px; margin: 4px 0; width: 24em; }
 </style>""".replace(".jaxmesh-explain ", ".jaxmesh-explain" * 3 + " ")
 # The class is repeated three times to outweigh Jupyter's rule for tables, which aligns texts to the right.
 
 
-_WIDE = frozenset({"op", "moves", "line", "remark"})
-"""Columns whose texts may wrap."""
+_FILTER = """\
+var q = this.value.toLowerCase(), all = this.parentNode;
+all.querySelectorAll('details').forEach(function (line) {
+  var any = false, named = line.firstChild.textContent.toLowerCase().includes(q);
+  line.querySelectorAll('tbody tr').forEach(function (row) {
+    row.hidden = !named && !row.textContent.toLowerCase().includes(q);
+    any = any || !row.hidden;
+  });
+  line.hidden = !any;
+  line.open = q !== '' && any;
+});"""
+"""Hides the rows without the text of the field, and lines without rows. It asks no server, so it works offline."""
+_HEAD = ("value", "op", "type, residency, bytes", "moves and remarks")
+_NUMBERS = frozenset({"times", "bytes per device", "bytes sent by all", "at least"})
 
 
-def as_html(heading: str, rows: Sequence[Row], assumptions: Sequence[str]) -> str:
-    """Returns the table, with its texts escaped and with its style."""
+def as_html(
+    heading: str,
+    rows: Sequence[Row],
+    decisions: Sequence[Decision],
+    ends: Sequence[str],
+    estimate: Callable[[], Estimate] | None,
+) -> str:
+    """Returns the sections, which fold, and all equations by source line; its texts are escaped."""
     rules: dict[str, int] = {}
-    columns = header(rows)
-    body = "".join(_row(row, rules, columns) for row in rows)
-    sums = "".join(f"<tr>{_cells(total_cells(t), TOTALS)}</tr>" for t in totals(rows))
-    ends = "".join(f"<div>{html.escape(text)}</div>" for text in closing(rules, assumptions))
+    parts = [_section(s) for s in sections(rows, decisions)]
+    if estimate is not None:
+        parts.append(_estimate(estimate))
+    listing = "".join(_line(line, rules) for line in by_line(rows))
+    field = f'<input type="search" placeholder="filter rows" oninput="{html.escape(_FILTER, quote=True)}">'
+    parts.append(_fold("all equations, by source line", f"{field}{listing}{_texts(closing(rules, ()))}"))
+    if decisions:
+        parts.append(_fold("decisions of the partitioner", _texts(map(str, decisions))))
+    above = _texts([*remark_counts(rows), *ends])
+    return f'<div class="jaxmesh-explain">{_STYLE}<div><b>{html.escape(heading)}</b></div>{above}{"".join(parts)}</div>'
+
+
+def _fold(title: str, body: str, opened: bool = False) -> str:
+    return f"<details{' open' if opened else ''}><summary>{html.escape(title)}</summary>{body}</details>"
+
+
+def _texts(lines: Iterable[str]) -> str:
+    return "".join(f"<div>{html.escape(text)}</div>" for text in lines)
+
+
+def _section(section: ReportSection) -> str:
+    return _fold(section.title, _table(section.head, section.rows) + _texts(filter(None, [section.note])), opened=True)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    marks = [' class="number"' if name in _NUMBERS else ' class="wide"' for name in head]
+    names = "".join(f"<th{m}>{html.escape(h)}</th>" for m, h in zip(marks, head, strict=True))
+    lines = ("".join(f"<td{m}>{html.escape(c)}</td>" for m, c in zip(marks, row, strict=True)) for row in rows)
     return (
-        f'<div class="jaxmesh-explain">{_STYLE}<div><b>{html.escape(heading)}</b></div>'
-        f"<table>{_head(columns)}<tbody>{body}</tbody></table>"
-        f"<table>{_head(TOTALS)}<tbody>{sums}</tbody></table>{ends}</div>"
+        f"<table><thead><tr>{names}</tr></thead><tbody>{''.join(f'<tr>{line}</tr>' for line in lines)}</tbody></table>"
     )
 
 
-def _head(header: Sequence[str]) -> str:
-    names = "".join(f"<th{_number(h)}>{html.escape(h)}</th>" for h in header)
-    return f"<thead><tr>{names}</tr></thead>"
+def _estimate(estimate: Callable[[], Estimate]) -> str:
+    """Returns the table of the estimate; a program without one, such as on a mesh of no machine, has the reason."""
+    try:
+        found = estimate()
+    except JaxmeshError as error:
+        return _fold("no estimate", _texts([str(error)]))
+    head, *rows = found.table()
+    return _fold(found.heading, _table(head, rows) + _texts(found.notes()))
 
 
-def _number(name: str) -> str:
-    return ' class="number"' if name in RIGHT else ' class="wide"' if name in _WIDE else ""
+def _line(line: Line, rules: dict[str, int]) -> str:
+    moved = f"; {line.sent:,} bytes sent by all" if line.sent else ""
+    body = "".join(_row(row, rules) for row in line.rows)
+    names = "".join(f"<th>{name}</th>" for name in _HEAD)
+    table = f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
+    return _fold(f"{short_location(line.line)}: {counted(len(line.rows), 'row')}{moved}", table)
 
 
-def _cells(line: Sequence[str], header: Sequence[str]) -> str:
-    first, *rest = line
-    others = "".join(f"<td{_number(h)}>{html.escape(c)}</td>" for c, h in zip(rest, header[1:], strict=True))
-    return f'<td class="first">{html.escape(first)}</td>{others}'
-
-
-def _row(row: Row, rules: dict[str, int], columns: Sequence[str]) -> str:
+def _row(row: Row, rules: dict[str, int]) -> str:
     css_class = "" if not row.values else "shards" if row.values[0].varying else row.values[0].place
     css_class = " ".join(filter(None, (css_class, "moves" if row.moves else "", "cancelled" if row.cancelled else "")))
+    texts = (
+        [", ".join(v.name for v in row.values)],
+        list(filter(None, (equation(row), about(row)))),
+        list(dict.fromkeys(map(value_text, row.values))),
+        [*map(move_text, row.moves), *remarks(row, rules)],
+    )
+    cells = ["<br>".join(map(html.escape, lines)) for lines in texts]
     title = html.escape(row.line, quote=True)
-    lines = "".join(f'<tr class="{css_class}" title="{title}">{_cells(c, columns)}</tr>' for c in cells(row, columns))
-    notes = [f'<tr><td class="note" colspan="{len(columns)}">{html.escape(t)}</td></tr>' for t in remarks(row, rules)]
-    return lines + "".join(notes)
+    first, *others = cells
+    wide = "".join(f'<td class="wide">{cell}</td>' for cell in others)
+    return f'<tr class="{css_class}" title="{title}"><td class="first">{first}</td>{wide}</tr>'

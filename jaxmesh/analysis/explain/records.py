@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jaxmesh.jaxprs.remarks import Remark
+from jaxmesh.jaxprs.source_locations import line_key
 
 HOST_KINDS = ("distribute", "aggregate")
 """The kinds of moves between the host and the devices; all other kinds are among the devices."""
@@ -83,6 +84,7 @@ class Row:
       conditional: True inside a branch; `executions` is then an upper bound.
       cancelled: True if a pass removed it.
       line: the user's source line.
+      scope: the `jax.named_scope` blocks around it, outermost first.
       seconds: with an estimate, the lower bound of all ops of a source line, at its first equation; else None.
     """
 
@@ -97,7 +99,48 @@ class Row:
     conditional: bool = False
     cancelled: bool = False
     line: str = ""
+    scope: tuple[str, ...] = ()
     seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The rows of one source line.
+
+    Attributes:
+      line: `file:line (function)`, or one of `ENDS` for rows without a source line.
+      rows: its rows in program order.
+    """
+
+    line: str
+    rows: tuple[Row, ...]
+
+    @property
+    def sent(self) -> int:
+        """The bytes that all devices send, all executions together."""
+        return sum(t.sent for t in totals(self.rows))
+
+    @property
+    def seconds(self) -> float:
+        """With an estimate, the lower bound of all its ops; else 0."""
+        return sum(row.seconds or 0.0 for row in self.rows)
+
+
+ENDS = ("arguments", "results", "no source line")
+"""The groups of rows without a source line: arguments and constants, results, and all others, each with its
+transfers."""
+_GROUPS = {
+    "argument": ENDS[0], "constant": ENDS[0], "distribute_tensor": ENDS[0],
+    "result": ENDS[1], "aggregate_tensor": ENDS[1],
+}  # fmt: skip
+
+
+def by_line(rows: Iterable[Row]) -> list[Line]:
+    """Groups rows by source line, in the order of the first row of each line; results come last."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(line_key(row.line) or _GROUPS.get(row.op, ENDS[2]), []).append(row)
+    return [Line(line, tuple(group)) for line, group in sorted(groups.items(), key=lambda g: g[0] == ENDS[1])]
 
 
 @dataclass(frozen=True, slots=True)

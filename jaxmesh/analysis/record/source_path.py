@@ -92,8 +92,7 @@ class Walk:
 
     def source(self, eqn: Eqn) -> SourceLocation:
         """Returns the source location of an equation, or else the location of the call around it."""
-        at = source_location(eqn)
-        return self.around if at == SourceLocation() else at
+        return source_location(eqn, self.around)
 
     def advance(self, place: Place) -> None:
         """Counts an equation, so that the next equation of its op on its line gets the next index."""

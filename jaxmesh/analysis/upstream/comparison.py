@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from jaxmesh.analysis.diagnose.stage import StageProgram, read_stage
 from jaxmesh.analysis.estimate import Estimate, estimate_program
 from jaxmesh.analysis.explain.records import HOST_KINDS, Row, Total, totals
-from jaxmesh.analysis.explain.table import short_location
 from jaxmesh.analysis.explain.ttnn_traffic import op_moves
 from jaxmesh.analysis.judge.clusters import CLUSTERS
 from jaxmesh.analysis.judge.judge import judge_program
@@ -28,6 +27,7 @@ from jaxmesh.drawing.html import table
 from jaxmesh.drawing.text_layout import align_columns, duration, escape, shorten, wrap
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.frontends.mlir.upgrade import FUNCTIONS
+from jaxmesh.jaxprs.source_locations import short_location
 
 T = TypeVar("T")
 NAME = "jaxmesh"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from jaxmesh.jaxprs.user_frames import is_installed
+
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _FILE = re.compile(rf"({_STRING}):([0-9]{{1,9}})(?::([0-9]{{1,9}}))?")
 _NAME = re.compile(rf"({_STRING})(?:\((.*)\))?$", re.DOTALL)
@@ -15,7 +17,7 @@ _LETTERS = {b"n": b"\n", b"t": b"\t"}
 def resolve(location: str, aliases: Mapping[str, str]) -> str:
     """Returns a location as `file:line:column` or as a name; empty if it is unknown.
 
-    Of a composed location it is the first part that names a file.
+    Of a composed location it is the first part that names a file of the user's, as in a traceback of JAX.
 
     >>> resolve("#loc1", {"#loc1": 'callsite("f"("g.py":2:0) at "h.py":4:0)'}), resolve("unknown", {})
     ('g.py:2', '')
@@ -24,8 +26,9 @@ def resolve(location: str, aliases: Mapping[str, str]) -> str:
         if location not in aliases:
             break
         location = aliases[location]
-    file = _FILE.search(location)
-    if file is not None:
+    files = list(_FILE.finditer(location))
+    if files:
+        file = next((f for f in files if not is_installed(f.group(1)[1:-1])), files[-1])
         line, column = file.group(2), file.group(3)
         return f"{_unquote(file.group(1))}:{line}" + (f":{column}" if column and int(column) else "")
     name = _NAME.match(location)

@@ -49,9 +49,11 @@ class Decisions:
 
     @contextlib.contextmanager
     def at(self, op: Any) -> Generator[None]:
-        """Enters the source location of an op."""
-        before = self.op, self.line
-        with self.sources.at(op.location.attr, op.name) as line:
+        """Enters the source location of an op; a reshard of an argument is at its first use."""
+        before, placed = (self.op, self.line), op
+        if op.name == "sdy.reshard" and '":' not in str(op.location):
+            placed = next((use.owner for use in op.results[0].uses), op)
+        with self.sources.at(placed.location.attr, op.name) as line:
             self.op, self.line = op.name, line
             try:
                 yield

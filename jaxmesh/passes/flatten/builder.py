@@ -88,7 +88,7 @@ class Builder(FlatBuilder):
 
     def user_line(self, eqn: Eqn) -> str:
         """Returns the user's line of an equation; for one inside a library, the line that called the library."""
-        return source_locations.source_line(eqn) or self.line
+        return source_locations.source_line(eqn, self.line)
 
     # --- operations ---
 
@@ -222,7 +222,7 @@ class Builder(FlatBuilder):
         def needed() -> Iterator[Eqn]:
             # The literals of an equation are created on its line, too.
             for eqn in self._needed_eqns(walk.open_jaxpr(jaxpr)):
-                self.line = outer if self.composing else self._line_of(eqn) or outer
+                self.line = outer if self.composing else self._line_of(eqn, outer)
                 yield eqn
 
         results = evaluate.interpret(jaxpr, operands, self.eqn, self.add_constant, self._literal, needed())
@@ -304,11 +304,11 @@ class Builder(FlatBuilder):
         number = fold(eqn, [self.known.get(v) for v in operands])
         return None if number is None else self.constant(np.broadcast_to(number, shape).astype(dtype))
 
-    def _line_of(self, eqn: Eqn) -> str:
-        """Returns the source line, cached for equations traced at one place."""
-        place = eqn.source_info.traceback
+    def _line_of(self, eqn: Eqn, outer: str) -> str:
+        """Returns the source line, cached for equations traced at one place; `outer` is the line of the caller."""
+        place = eqn.source_info.traceback, outer
         if place not in self._lines:
-            self._lines[place] = source_locations.source_line(eqn)
+            self._lines[place] = source_locations.source_line(eqn, outer)
         return self._lines[place]
 
     def result(self, eqn: Eqn) -> tuple[Shape, np.dtype[Any]]:
@@ -324,7 +324,7 @@ def is_complex(eqn: Eqn) -> bool:
 def missing(eqn: Eqn, why: str, outer: str = "") -> MissingRuleError:
     """Returns the error for a primitive, or a form of it, without a rule; the program still runs."""
     return MissingRuleError(
-        f"no text for primitive {eqn.primitive.name!r} ({source_locations.source_line(eqn) or outer}): {why}. The "
+        f"no text for primitive {eqn.primitive.name!r} ({source_locations.source_line(eqn, outer)}): {why}. The "
         f"program still runs; to print it add a rule in {FOLDER}special_functions.py, or in the file of "
         "its kind beside it."
     )

@@ -1,0 +1,170 @@
+"""The answer of an explanation on one screen: what moves, at which lines, and what was asked and propagated."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from jaxmesh.analysis.explain.records import ENDS, Line, Row, Total, by_line, totals
+from jaxmesh.drawing.text_layout import cells, duration, shorten
+from jaxmesh.frontends.stablehlo.decisions import Decision
+from jaxmesh.jaxprs.source_locations import short_location
+
+MOST_LINES, MOST = 10, 8
+"""The rows of the section of source lines, and of the other sections: all fit 60 lines."""
+_LONGEST = 300
+"""The columns of a list of paths."""
+_NUMBER = re.compile(r"[0-9,.]+( [a-zµ]+)?")
+_VALUES = ("asked", "propagated")
+"""The kinds of decisions on arguments and results."""
+_DOUBT = "branches count as taken, loops of unknown length as one iteration"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSection:
+    """A small table: its title, the head of its columns, its rows, and a line below them."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    note: str = ""
+
+    def text(self, width: int) -> list[str]:
+        """Returns the section as lines of at most `width` columns; columns of numbers are aligned to the right."""
+        most, filled = max(width // 3, 12), [any(column) for column in zip(*self.rows, strict=True)]
+        used = [list(itertools.compress(row, filled)) for row in (self.head, *self.rows)]
+        rows = [[*(shorten(cell, most) for cell in row[:-1]), row[-1]] for row in used]
+        sizes = [max(map(cells, column)) for column in zip(*rows, strict=True)]
+        right = [all(map(_NUMBER.fullmatch, column[1:])) for column in zip(*rows, strict=True)]
+        lines = (
+            "  ".join(
+                " " * (n - cells(t)) + t if end else t + " " * (n - cells(t))
+                for t, n, end in zip(row, sizes, right, strict=True)
+            )
+            for row in rows
+        )
+        noted = [self.note] if self.note else []
+        return ["", *(shorten(line.rstrip(), width) for line in (*lines, *noted))]
+
+
+def as_report(heading: str, rows: Sequence[Row], decisions: Sequence[Decision], ends: Sequence[str], width: int) -> str:
+    """Returns the sections as plain text of at most `width` columns; `ends` are the lines below them."""
+    body = [line for section in sections(rows, decisions) for line in section.text(width)]
+    last = [*remark_counts(rows), *_first(ends, MOST // 2, "assumptions")]
+    last.append("table() lists every equation, in the shell --full; lines, totals() and decisions are data")
+    return "\n".join([shorten(heading, width), *body, "", *(shorten(line, width) for line in last)])
+
+
+def sections(rows: Sequence[Row], decisions: Sequence[Decision]) -> list[ReportSection]:
+    """Returns the sections that are not empty, each with its first rows."""
+    found = (
+        _moves(rows, MOST),
+        _lines(rows, MOST_LINES),
+        _shardings(rows, decisions, MOST_LINES),
+        _reasons(decisions, MOST),
+    )
+    return [section for section in found if section.rows]
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns a number and its noun.
+
+    >>> counted(1, "row"), counted(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def remark_counts(rows: Sequence[Row]) -> list[str]:
+    """Returns the number of remarks of the passes by kind, in at most one line."""
+    counts = Counter(note.kind for row in rows for note in row.notes)
+    return ["remarks of the passes: " + ", ".join(f"{n} {kind}" for kind, n in counts.items())] if counts else []
+
+
+def _moves(rows: Sequence[Row], most: int) -> ReportSection:
+    head = ("what moves", "axes", "times", "bytes per device", "bytes sent by all")
+    added = totals(rows)
+    doubt = "" if all(t.exact for t in added) else _DOUBT
+    cut = [(t.kind, ", ".join(t.axes) or "none", *(f"{n:,}" for n in (t.count, t.bytes, t.sent))) for t in added[:most]]
+    return ReportSection("what moves", head, cut, "; ".join(filter(None, (_rest(added, most, "totals()"), doubt))))
+
+
+def _lines(rows: Sequence[Row], most: int) -> ReportSection:
+    """Returns the source lines at which most bytes move or, with an estimate, that take most of the time."""
+    timed = any(row.seconds is not None for row in rows)
+    found = [line for line in by_line(rows) if line.line not in ENDS and (line.sent or line.seconds)]
+    found.sort(key=lambda line: (-line.seconds, -line.sent))
+    title = "where most time passes" if timed else "where most bytes move"
+    head = (title, *(["at least"] if timed else []), "bytes sent by all", "moves", "scopes")
+    cut: list[tuple[str, ...]] = []
+    for line in found[:most]:
+        time = [duration(line.seconds)] if timed else []
+        cut.append((short_location(line.line), *time, f"{line.sent:,}", _counts(totals(line.rows)), _scopes(line)))
+    return ReportSection(title, head, cut, _rest(found, most, "lines"))
+
+
+def _counts(added: Sequence[Total]) -> str:
+    return ", ".join(f"{t.count:,} {t.kind}" + (f" over {', '.join(t.axes)}" if t.axes else "") for t in added)
+
+
+def _scopes(line: Line) -> str:
+    """Returns the scopes of what moves at a line."""
+    return patterns("/".join(row.scope) for row in line.rows if row.moves and row.scope)
+
+
+def patterns(paths: Iterable[str]) -> str:
+    """Merges paths that differ in numbers alone: `*` stands for the numbers that differ.
+
+    >>> patterns(["state[0].layers[0].w", "state[0].layers[1].w", "head[0].w"])
+    'state[0].layers[*].w, head[0].w'
+    """
+    groups: dict[str, list[list[str]]] = {}
+    for path in paths:
+        groups.setdefault(re.sub(r"\d+", "*", path), []).append(re.split(r"(\d+)", path))
+    merged = (zip(*group, strict=True) for group in groups.values())
+    texts = ("".join(parts[0] if len(set(parts)) == 1 else "*" for parts in columns) for columns in merged)
+    return shorten(", ".join(texts), _LONGEST)
+
+
+def _shardings(rows: Sequence[Row], decisions: Sequence[Decision], most: int) -> ReportSection:
+    """Returns the shardings of arguments and results, asked for and propagated."""
+    paths = {what: [row.operands[0] for row in rows if row.op == what] for what in ("argument", "result")}
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for d in decisions:
+        if d.kind in _VALUES:
+            what, number = d.op.split(" ")
+            known = paths[what][int(number) :]
+            groups.setdefault((d.kind, what, d.text), []).append(known[0] if known else d.op)
+    found = sorted(groups.items(), key=lambda group: -len(group[1]))
+    # As many that were asked for as were propagated.
+    firsts = [group for how in _VALUES for group in [g for g in found if g[0][0] == how][: most // 2]]
+    cut = [(how, counted(len(names), what), spec, patterns(names)) for (how, what, spec), names in firsts]
+    head = ("shardings", "of", "as", "which")
+    return ReportSection("asked and propagated shardings", head, cut, _rest(found, len(firsts), "decisions"))
+
+
+def _reasons(decisions: Sequence[Decision], most: int) -> ReportSection:
+    """Returns the collectives, slices and drops of the partitioner by reason."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for d in decisions:
+        if d.kind not in _VALUES:
+            groups.setdefault((d.kind, d.text), []).append(short_location(d.line) or d.op)
+    found = sorted(groups.items(), key=lambda group: (group[0][0] != "dropped", -len(group[1])))
+    cut: list[tuple[str, ...]] = []
+    for (kind, text), lines in found[:most]:
+        lines_at = list(dict.fromkeys(lines))
+        where = lines_at[0] + (f" and {len(lines_at) - 1} more" if len(lines_at) > 1 else "")
+        cut.append((kind, f"{len(lines):,}", where, text))
+    head = ("why", "times", "at", "reason")
+    return ReportSection("why the partitioner moves data", head, cut, _rest(found, most, "decisions"))
+
+
+def _rest(rows: Sequence[object], most: int, name: str) -> str:
+    return f"and {len(rows) - most:,} more: {name}" if len(rows) > most else ""
+
+
+def _first(lines: Sequence[str], most: int, name: str) -> list[str]:
+    return [*lines[:most], *filter(None, [_rest(lines, most, name)])]
