@@ -22,7 +22,7 @@ _TRANSFORM = re.compile(r"(\w+)\((.*)\)")
 _CALLS = frozenset({"jit", "pjit", "checkpoint", "remat", "custom_jvp_call", "custom_vjp_call", "shard_map"})
 """The wrappers of the names of called functions, which are no scopes."""
 _BODIES = re.compile(
-    r"(?<![^/])(?:while/(?:body|cond)|cond/branch_\d+_fun|checkpoint|closed_call|rematted_computation)(?![^/])"
+    r"(?<![^/])(?:while/(?:body|cond)|cond/branch_\d+_fun|checkpoint|closed_call|eval_jaxpr|rematted_computation)(?![^/])"
 )
 """The names that JAX gives to the bodies of equations."""
 

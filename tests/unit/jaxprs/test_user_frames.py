@@ -111,8 +111,9 @@ def test_lines_are_of_the_model_alone_with_and_without_the_partitioner(modules: 
         assert "tests_fake_layers" not in source_line(row)
     explained = partitioned(modules).explain()
     found = {source_locations.short_location(row.line) for row in explained if row.moves}
-    # The gradients of both layers are summed over the batch: one line of the library, two of the model.
-    assert {FIRST, SECOND} <= found
+    assert FIRST in found
+    # One line of the library computes both layers, at two lines of the model.
+    assert {FIRST, SECOND} <= lines(walk.all_eqns(partitioned(modules).jaxpr))
 
 
 def test_estimates_recordings_and_locations_name_the_model(modules: Any) -> None:
