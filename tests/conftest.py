@@ -35,6 +35,8 @@ from tests.generators.quick_compilation import quick_compilation  # noqa: E402
 
 # Every test, also in subprocesses, compares copies that are taken to be equal although no type proves it.
 os.environ["JAXMESH_CHECK_REPLICATION"] = "1"
+# Listings are as wide as the terminal that runs the tests otherwise.
+os.environ["COLUMNS"] = "120"
 
 SLOW_FOLDERS = [ROOT / "tests" / name for name in ("equivalence", "models", "system")]
 
