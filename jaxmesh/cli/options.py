@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
+from jaxmesh.analysis.machines import MACHINES, machine_named, one_of
 from jaxmesh.emit.languages import MADE
 
 MAX_DEVICES = 256
@@ -50,6 +51,20 @@ def common_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mesh", metavar="AxB", help="sizes of the mesh axes, joined by x (default: the file's)")
     parser.add_argument("--func", metavar="NAME", help="the function; NAME@LINE where a file has several of one name")
     parser.add_argument("--strict", action="store_true", help="make errors of warnings")
+
+
+def cluster_option(parser: argparse.ArgumentParser, when: str, default: str | None = None) -> None:
+    """Adds the option for a machine, named in any case."""
+    parser.add_argument(
+        "--cluster", metavar="NAME", type=_machine_name, default=default, help=f"{when}: {one_of(MACHINES)}"
+    )
+
+
+def _machine_name(text: str) -> str:
+    try:
+        return machine_named(text).name
+    except jm.ArgumentValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def emulation_option(parser: argparse.ArgumentParser) -> None:

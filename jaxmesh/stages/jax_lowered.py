@@ -105,7 +105,7 @@ class JaxLowered(Stage):
 
         Args:
           python: the Python that has ttnn; by default that of `JAXMESH_TTNN_PYTHON`, or the one that `ttnn-env` made.
-          cluster: the name of a machine of several chips in `jaxmesh.analysis.machines`, in any case; by default the
+          cluster: the name of a machine in `jaxmesh.analysis.machines`, in any case; by default the
             board, or the smallest that has the mesh.
           timeout: how many seconds it may take.
           groups: as of `as_text`.
@@ -117,7 +117,7 @@ class JaxLowered(Stage):
 
         Raises:
           TtnnError: there is no ttnn, or it does not start; the message names the command that installs it.
-          MeshError: no cluster has the mesh.
+          MeshError: no machine has the mesh.
           MissingRuleError: as of `as_text`.
         """
         from jaxmesh.analysis.judge.judge import judge_program
