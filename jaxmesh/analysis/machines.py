@@ -246,7 +246,7 @@ def machine_named(name: object) -> Machine:
     (2, 4)
     """
     if not isinstance(name, str) or name.lower() not in MACHINES:
-        raise ArgumentValueError(f"the machines are {one_of(MACHINES)}, got {quote(name)}; name one of them.")
+        raise ArgumentValueError(f"the machines are {one_of(MACHINES)}, got {quote(name)}; give the name of a machine.")
     return MACHINES[name.lower()]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import jaxmesh as jm
 from jaxmesh.analysis.machines import MACHINES, machine_named, one_of
 from jaxmesh.emit.languages import MADE
+from jaxmesh.runtime.progress import note_step
 
 MAX_DEVICES = 256
 """The maximum number of devices that commands emulate: they share this machine's cores, and each has threads and
@@ -109,3 +110,4 @@ def check_out(path: Path) -> None:
 def say_step(text: str, start: float) -> None:
     """Prints a step on standard error, with the seconds since `start`."""
     print(f"[{time.monotonic() - start:6.2f} s] {text}", file=sys.stderr, flush=True)
+    note_step(text)

@@ -69,7 +69,19 @@ def judge_folder(
         raise MissingFileError(
             f"{str(folder)!r} does not contain main.py; give a folder that an export wrote for Python."
         )
-    text = script.read_text(encoding="utf-8", errors="replace")
+    with progress("judge"):
+        return _judge(script, python, cluster, shapes, check, timeout)
+
+
+def _judge(
+    script: Path,
+    python: str | os.PathLike[str] | None,
+    cluster: str | None,
+    shapes: bool,
+    check: bool,
+    timeout: float,
+) -> Verdict:
+    folder, text = script.parent, script.read_text(encoding="utf-8", errors="replace")
     target = _target(text, cluster)
     if check and target is not None:
         raise ArgumentValueError(
@@ -83,12 +95,12 @@ def judge_folder(
             "Python with the whole ttnn, or a described cluster."
         )
     shapes = shapes or _MADE.search(text) is not None
-    check_folder(Path(folder), tensors=not shapes)
+    check_folder(folder, tensors=not shapes)
     options = [name for name, on in (("--shapes", shapes), ("--board", target is None), ("--check", check)) if on]
     with tempfile.TemporaryDirectory(prefix="jaxmesh-judge-") as scratch:
-        with progress("judge, lines of main.py", text.count("\n"), lambda: _progress(Path(scratch))):
-            done = _start(environment, target, Path(folder), Path(scratch), options, timeout)
-        verdict = _verdict(environment, target, Path(folder), Path(scratch), done)
+        with progress("lines of main.py", text.count("\n"), lambda: _progress(Path(scratch))):
+            done = _start(environment, target, folder, Path(scratch), options, timeout)
+        verdict = _verdict(environment, target, folder, Path(scratch), done)
         return dataclasses.replace(verdict, remarks=verdict.remarks + _replaced_types(text))
 
 
