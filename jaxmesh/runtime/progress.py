@@ -72,8 +72,8 @@ class Progress:
         if self._stream is None or not self._stream.isatty():
             yield
             return
-        out, err = sys.stdout, sys.stderr
-        with contextlib.redirect_stdout(_ClearingStream(out, self)), contextlib.redirect_stderr(_ClearingStream(err, self)):
+        out, err = _ClearingStream(sys.stdout, self), _ClearingStream(sys.stderr, self)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             yield
 
     def draw(self) -> None:
