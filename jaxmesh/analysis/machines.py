@@ -13,6 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from jaxmesh.errors import ArgumentValueError, MeshError
+from jaxmesh.validate import quote
+
 Link = tuple[int, int, int, int]
 """A wire: a chip and its channel, another chip and its channel."""
 
@@ -84,6 +87,7 @@ class Machine:
       clock: in cycles per second.
       dram: the bytes per second of one device's DRAM.
       harvest_mask: the rows of cores that are switched off, one bit each.
+      ethernet_mask: the Ethernet cores that are, and `pcie_mask` the PCIe cores.
       shape: the mesh of the devices.
       wire: the bytes per second of one Ethernet wire in one direction; None for a single device.
       links: its wires.
@@ -107,6 +111,8 @@ class Machine:
     hosts: tuple[int, ...] = (0,)
     positions: tuple[tuple[int, int], ...] = ((0, 0),)
     is_torus: bool = False
+    ethernet_mask: int = 0
+    pcie_mask: int = 0
 
     @property
     def devices(self) -> int:
@@ -219,6 +225,7 @@ MACHINES: Mapping[str, Machine] = {
         Machine(
             "p150", BLACKHOLE, "p150", Rate(140, "cores", _BLACKHOLE),
             Rate(1.35e9, "cycles per second", _BLACKHOLE), Rate(512e9, "bytes per second", _BLACKHOLE),
+            ethernet_mask=0b100100000, pcie_mask=0b10,
         ),
     )
 }  # fmt: skip
@@ -227,6 +234,38 @@ MACHINES: Mapping[str, Machine] = {
 
 DEFAULT = "t3000"
 """The machine that programs are compiled for if none is named."""
+
+
+def machine_named(name: object) -> Machine:
+    """Returns the machine of a name, in any case.
+
+    Raises:
+      ArgumentValueError: no machine has this name.
+
+    >>> machine_named("T3000").shape
+    (2, 4)
+    """
+    if not isinstance(name, str) or name.lower() not in MACHINES:
+        raise ArgumentValueError(f"the machines are {one_of(MACHINES)}, got {quote(name)}; give the name of a machine.")
+    return MACHINES[name.lower()]
+
+
+def smallest_machine(mesh: Sequence[int]) -> Machine:
+    """Returns the smallest machine of Wormholes that has a mesh.
+
+    Raises:
+      MeshError: no machine has it.
+
+    >>> [smallest_machine(mesh).name for mesh in ((1, 1), (2, 1), (2, 2), (1, 8), (4, 8), (2, 2, 2))]
+    ['n150', 'n300', 't3000', 't3000', 'galaxy', 't3000']
+    """
+    for machine in MACHINES.values():
+        if machine.has(mesh):
+            return machine
+    raise MeshError(
+        f"no machine has the mesh {show_mesh(mesh)}: there are {show_meshes(MACHINES.values())}, also transposed or in "
+        "one line; take a mesh that is a part of one of these."
+    )
 
 
 def one_of(names: Iterable[str]) -> str:

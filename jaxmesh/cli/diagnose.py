@@ -11,7 +11,7 @@ from typing import Any
 from jaxmesh.analysis.diagnose import Diagnosis, diagnose as find, minimize
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import compile_text
-from jaxmesh.cli.options import add_command, check_out, seed_of
+from jaxmesh.cli.options import add_command, check_out, cluster_option, seed_of
 from jaxmesh.drawing.html import page
 from jaxmesh.errors import printable
 from jaxmesh.validate import write_whole
@@ -37,9 +37,7 @@ def add_commands(commands: Any) -> None:
     """Adds `diagnose` to the parser of the command line."""
     parser = add_command(commands, "diagnose", "find where a compiled program goes wrong", DIAGNOSE, DIAGNOSE_NOTES)
     parser.add_argument("source", type=Path, metavar="SOURCE", help="a folder of export_path, or a StableHLO file")
-    parser.add_argument(
-        "--cluster", metavar="NAME", default=DEFAULT, help=f"the machine of a file (default: {DEFAULT})"
-    )
+    cluster_option(parser, f"the machine of a file (default: {DEFAULT})", DEFAULT)
     parser.add_argument("--seed", type=seed_of, default=0, metavar="N", help="seed of random inputs (default: 0)")
     parser.add_argument("--out", type=Path, metavar="HTML", help="also draw the wrong value into a file")
     parser.add_argument("--minimize", action="store_true", help="cut the program to the operations with the error")

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jaxmesh as jm
-from jaxmesh.analysis.machines import MACHINES, one_of
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
-from jaxmesh.cli.options import add_command, check_out, common_options
+from jaxmesh.cli.options import add_command, check_out, cluster_option, common_options
 from jaxmesh.drawing.html import page
 from jaxmesh.errors import printable
 from jaxmesh.stages.read_mlir import decode_function, import_program
@@ -38,7 +37,7 @@ def add_commands(commands: Any) -> None:
     """Adds `estimate` to the parser of the command line."""
     parser = add_command(commands, "estimate", "say how long a file takes at least", ESTIMATE, ESTIMATE_NOTES)
     common_options(parser)
-    parser.add_argument("--cluster", metavar="NAME", help=f"{one_of(MACHINES)} (default: the smallest with the mesh)")
+    cluster_option(parser, "the machine (default: the smallest with the mesh)")
     parser.add_argument("--stored", metavar="TYPE", help="element type of arguments in DRAM, such as bfloat8_b")
     parser.add_argument("--fidelity", metavar="NAME", help="math fidelity of all products, such as LoFi")
     parser.add_argument("--out", type=Path, metavar="HTML", help="also draw bars over time into a file")

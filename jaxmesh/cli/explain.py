@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jaxmesh as jm
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
-from jaxmesh.cli.options import add_command, common_options
+from jaxmesh.cli.options import add_command, cluster_option, common_options
 from jaxmesh.errors import printable
 from jaxmesh.stages.read_mlir import decode_function, import_program
 
@@ -35,7 +35,7 @@ def add_commands(commands: Any) -> None:
     """Adds `explain` to the parser of the command line."""
     parser = add_command(commands, "explain", "list what a file moves, and why", EXPLAIN, EXPLAIN_NOTES)
     common_options(parser)
-    parser.add_argument("--cluster", metavar="NAME", help="add the least time of each source line on a machine")
+    cluster_option(parser, "add the least time of each source line on a machine")
     parser.add_argument("--full", action="store_true", help="list every equation, by source line")
     parser.add_argument("--moving", action="store_true", help="list the rows that move data or that a pass has changed")
     parser.add_argument("--json", action="store_true", help="print the rows as data")

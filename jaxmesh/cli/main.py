@@ -16,7 +16,7 @@ from jaxmesh.cli import diagnose, estimate, explain, library_env, opt, processes
 from jaxmesh.cli.demo import command as demo
 from jaxmesh.cli.options import SYSTEM_ERRORS
 from jaxmesh.errors import printable
-from jaxmesh.runtime.progress import VARIABLE
+from jaxmesh.runtime.progress import VARIABLE, progress
 
 PASSED, FAILED, USAGE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 """Exit codes; the last two are the shell's codes for a program ended by SIGINT and by SIGPIPE."""
@@ -99,13 +99,22 @@ def _open_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
+def _run(arguments: argparse.Namespace) -> int | None:
+    """Runs a command and shows its progress; a command that starts processes shows theirs."""
+    command = COMMANDS[arguments.command]
+    if arguments.command == "processes":
+        return command(arguments)
+    with progress(arguments.command) as shown, shown.beside_output():
+        return command(arguments)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit code; `--help` and wrong usage exit, as in argparse."""
     try:
         _open_streams()
         try:
             arguments = _parser().parse_args(argv)
-            return COMMANDS[arguments.command](arguments) or PASSED
+            return _run(arguments) or PASSED
         finally:
             sys.stdout.flush()
     except jm.JaxmeshError as error:

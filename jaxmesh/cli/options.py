@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
+from jaxmesh.analysis.machines import MACHINES, machine_named, one_of
 from jaxmesh.emit.languages import MADE
+from jaxmesh.runtime.progress import note_step
 
 MAX_DEVICES = 256
 """The maximum number of devices that commands emulate: they share this machine's cores, and each has threads and
@@ -50,6 +52,20 @@ def common_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mesh", metavar="AxB", help="sizes of the mesh axes, joined by x (default: the file's)")
     parser.add_argument("--func", metavar="NAME", help="the function; NAME@LINE where a file has several of one name")
     parser.add_argument("--strict", action="store_true", help="make errors of warnings")
+
+
+def cluster_option(parser: argparse.ArgumentParser, when: str, default: str | None = None) -> None:
+    """Adds the option for a machine, named in any case."""
+    parser.add_argument(
+        "--cluster", metavar="NAME", type=_machine_name, default=default, help=f"{when}: {one_of(MACHINES)}"
+    )
+
+
+def _machine_name(text: str) -> str:
+    try:
+        return machine_named(text).name
+    except jm.ArgumentValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def emulation_option(parser: argparse.ArgumentParser) -> None:
@@ -94,3 +110,4 @@ def check_out(path: Path) -> None:
 def say_step(text: str, start: float) -> None:
     """Prints a step on standard error, with the seconds since `start`."""
     print(f"[{time.monotonic() - start:6.2f} s] {text}", file=sys.stderr, flush=True)
+    note_step(text)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from jaxmesh.analysis.judge import judge_folder
-from jaxmesh.analysis.judge.clusters import CLUSTERS
 from jaxmesh.analysis.judge.environment import TTNN
+from jaxmesh.cli.options import cluster_option
 from jaxmesh.errors import ArgumentTypeError, printable
 
 
@@ -20,10 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--ttnn-python", metavar="PYTHON",
         help=f"with --on ttnn: the Python that has it (default: that of {TTNN.variable}, or of jaxmesh ttnn-env)",
     )  # fmt: skip
-    parser.add_argument(
-        "--cluster", choices=tuple(CLUSTERS), type=str.lower,
-        help="with --on ttnn: the cluster to describe (default: the board, or the smallest that has the mesh)",
-    )  # fmt: skip
+    cluster_option(parser, "with --on ttnn, the machine to describe (default: the board, or the smallest that fits)")
 
 
 def check_options(arguments: argparse.Namespace, is_folder: bool) -> None:

@@ -33,6 +33,7 @@ class Progress:
       what: the work.
       total: the number of its steps; None if it is not known.
       note: the current step.
+      inner: the block inside of this one that runs, which is a step of it.
     """
 
     def __init__(
@@ -44,15 +45,36 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.what, self.total, self.note = what, total, ""
+        self.inner: Progress | None = None
         self._count, self._stream, self._clock = count, stream, clock
         self._done, self._begin, self._drawn = 0, clock(), 0.0
         self._bar: Any = None
+        self._is_visible = False
         self._ended = threading.Event()
 
     def step(self, note: str = "") -> None:
         """Records that a step is done, and the next step."""
         self._done += 1
         self.note = note
+
+    @contextlib.contextmanager
+    def step_into(self, inner: Progress) -> Generator[None]:
+        """Shows a block inside of this one as its step."""
+        before, self.inner = self.inner, inner
+        try:
+            yield
+        finally:
+            self.inner = before
+
+    @contextlib.contextmanager
+    def beside_output(self) -> Generator[None]:
+        """Clears the line of the progress before a print of the block."""
+        if self._stream is None or not self._stream.isatty():
+            yield
+            return
+        out, err = _ClearingStream(sys.stdout, self), _ClearingStream(sys.stderr, self)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            yield
 
     def draw(self) -> None:
         """Shows the progress, unless the work or the last update began just now."""
@@ -62,8 +84,8 @@ class Progress:
         on_terminal = stream.isatty()
         if self._drawn and seconds - self._drawn < (_INTERVAL if on_terminal else _INTERVAL_IN_A_FILE):
             return
-        self._drawn = seconds
-        done = self._done if self._count is None else self._count()
+        self._drawn, self._is_visible = seconds, True
+        done = self._steps()
         if on_terminal and (tqdm := _tqdm()) is not None:
             if self._bar is None:
                 number = "" if self._count is None else ", {n_fmt}"
@@ -74,13 +96,36 @@ class Progress:
                 )
                 self._bar.start_t -= seconds
             self._bar.n = done
-            self._bar.set_postfix_str(self.note)
+            self._bar.set_postfix_str(self._step())
             return
-        steps = f"{done:,} of {self.total:,}" if self.total else f"{done:,}" if done else ""
-        text = ", ".join(filter(None, [f"jaxmesh: {self.what}", steps, self.note, f"{seconds:.0f} s"]))
+        text = f"jaxmesh: {self._show()}, {seconds:.0f} s"
         # The cursor returns to the start of the line, so that later output overwrites it.
         stream.write(f"\r{text[:100]:<100}\r" if on_terminal else f"{text}\n")
         stream.flush()
+
+    def _steps(self) -> int:
+        return self._done if self._count is None else self._count()
+
+    def _step(self) -> str:
+        inner = self.inner
+        return ", ".join(filter(None, [self.note, "" if inner is None else inner._show()]))
+
+    def _show(self) -> str:
+        """Returns the work, the number of its steps, and its current step."""
+        done = self._steps()
+        steps = f"{done:,} of {self.total:,}" if self.total else f"{done:,}" if done else ""
+        return ", ".join(filter(None, [self.what, steps, self._step()]))
+
+    def clear(self) -> None:
+        """Removes what a terminal shows, until the next update."""
+        if not self._is_visible or self._stream is None or not self._stream.isatty():
+            return
+        self._is_visible = False
+        if self._bar is not None:
+            self._bar.clear()
+        else:
+            self._stream.write(f"\r{'':<100}\r")
+            self._stream.flush()
 
     def draw_until_end(self) -> None:
         """Shows the progress repeatedly."""
@@ -90,11 +135,28 @@ class Progress:
     def end(self) -> None:
         """Removes the progress from a terminal."""
         self._ended.set()
+        self.clear()
         if self._bar is not None:
             self._bar.close()
-        elif self._drawn and self._stream is not None and self._stream.isatty():
-            self._stream.write(f"\r{'':<100}\r")
-            self._stream.flush()
+
+
+class _ClearingStream:
+    """A stream that clears a progress before it writes."""
+
+    def __init__(self, stream: Any, shown: Progress) -> None:
+        self._to, self._shown = stream, shown
+
+    def write(self, text: str) -> int:
+        """Writes a text."""
+        self._shown.clear()
+        return self._to.write(text)
+
+    def flush(self) -> None:
+        """Writes out what the stream holds."""
+        self._to.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._to, name)
 
 
 def _tqdm() -> Any:
@@ -107,6 +169,13 @@ def _tqdm() -> Any:
 def _is_shown(stream: TextIO | None) -> bool:
     setting = os.environ.get(VARIABLE, "")
     return stream is not None and setting != "0" and (setting == "1" or stream.isatty())
+
+
+def note_step(text: str) -> None:
+    """Records the current step of the innermost block, if there is one."""
+    shown = _outer.get()
+    if shown is not None:
+        shown.note = text
 
 
 _outer: ContextVar[Progress | None] = ContextVar("progress", default=None)
@@ -122,10 +191,13 @@ def progress(what: str, total: int | None = None, count: Callable[[], int] | Non
       count: returns the number of steps done; by default, the steps that `step` recorded.
     """
     stream, outer = sys.stderr, _outer.get()
-    shown = Progress(what, total, count, stream)
+    is_shown = outer is not None or _is_shown(stream)
+    shown = Progress(what, total, count, stream if is_shown else None)
     if outer is not None:
-        outer.note = what
-    if outer is not None or not _is_shown(stream):
+        with outer.step_into(shown), set_within(_outer, shown):
+            yield shown
+        return
+    if not is_shown:
         yield shown
         return
     thread = threading.Thread(target=shown.draw_until_end, name="jaxmesh progress", daemon=True)

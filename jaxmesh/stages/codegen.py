@@ -12,6 +12,7 @@ import jax
 from jax.sharding import Mesh
 
 from jaxmesh.errors import ArgumentTypeError
+from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, as_mesh, with_devices
 from jaxmesh.stages.jit import JitFunction, jit
 from jaxmesh.stages.shard_map import ShardMapped
@@ -120,7 +121,7 @@ def _codegen(
         raise ArgumentTypeError(f"{name} takes a function, got {quote(f)}.")
     static = {k: options[k] for k in ("static_argnums", "static_argnames") if k in options}
     how = {k: options[k] for k in ("groups", "unroll_limit", "strict", "constant_limit", "make_inputs") if k in options}
-    with _own_mesh(f, mesh):
+    with progress(name), _own_mesh(f, mesh):
         lowered, dynamic = _lower(name, f, args, mesh, static)
         return lowered.export(export_path, *dynamic, languages=(language,), **how)
 

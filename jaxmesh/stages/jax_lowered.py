@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.dialects.program import UNROLL_LIMIT
+from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.jax_stages import lower_with_jax
@@ -77,17 +78,18 @@ class JaxLowered(Stage):
           MeshError: the machine has not enough devices.
           UnsupportedError: a `MeshTensor` is a scalar that differs between devices, which has no dim to divide.
         """
-        from jaxmesh.stages import joined_tensors
-        from jaxmesh.stages.upstream import ask_upstream
+        with progress("upstream"):
+            from jaxmesh.stages import joined_tensors
+            from jaxmesh.stages.upstream import ask_upstream
 
-        boundary, residency, program = self._boundary, self._decomposed_residency, self
-        text, make = self.global_program()
-        ends = joined_tensors.tensor_arguments(boundary), joined_tensors.tensor_results(boundary, residency.results)
-        if text is None and any(ends):
-            program = make(*joined_tensors.with_joined_tensors(boundary, residency), self.out_tree).lower()
-        source = program.lower_with_jax(("cpu",)).as_text(debug_info=True) if text is None else text()
-        asked = {"cluster": cluster, "options": options, "plugin": plugin, "timeout": timeout}
-        return ask_upstream(source, make, ends, **asked)
+            boundary, residency, program = self._boundary, self._decomposed_residency, self
+            text, make = self.global_program()
+            ends = joined_tensors.tensor_arguments(boundary), joined_tensors.tensor_results(boundary, residency.results)
+            if text is None and any(ends):
+                program = make(*joined_tensors.with_joined_tensors(boundary, residency), self.out_tree).lower()
+            source = program.lower_with_jax(("cpu",)).as_text(debug_info=True) if text is None else text()
+            asked = {"cluster": cluster, "options": options, "plugin": plugin, "timeout": timeout}
+            return ask_upstream(source, make, ends, **asked)
 
     def judge(
         self,
@@ -105,7 +107,7 @@ class JaxLowered(Stage):
 
         Args:
           python: the Python that has ttnn; by default that of `JAXMESH_TTNN_PYTHON`, or the one that `ttnn-env` made.
-          cluster: the name of a machine of several chips in `jaxmesh.analysis.machines`, in any case; by default the
+          cluster: the name of a machine in `jaxmesh.analysis.machines`, in any case; by default the
             board, or the smallest that has the mesh.
           timeout: how many seconds it may take.
           groups: as of `as_text`.
@@ -117,14 +119,14 @@ class JaxLowered(Stage):
 
         Raises:
           TtnnError: there is no ttnn, or it does not start; the message names the command that installs it.
-          MeshError: no cluster has the mesh.
+          MeshError: no machine has the mesh.
           MissingRuleError: as of `as_text`.
         """
-        from jaxmesh.analysis.judge.judge import judge_program
+        with progress("judge"):
+            from jaxmesh.analysis.judge.judge import judge_program
 
-        return judge_program(
-            self._program(groups, unroll_limit, strict=False), python=python, cluster=cluster, timeout=timeout
-        )
+            program = self._program(groups, unroll_limit, strict=False)
+            return judge_program(program, python=python, cluster=cluster, timeout=timeout)
 
     def estimate(
         self,
@@ -172,9 +174,10 @@ class JaxLowered(Stage):
         >>> estimate.shares["DRAM"], f"{estimate.seconds * 1e6:.0f} µs"
         (1.0, '117 µs')
         """
-        from jaxmesh.analysis.estimate import estimate_program
+        with progress("estimate"):
+            from jaxmesh.analysis.estimate import estimate_program
 
-        return estimate_program(self._program(groups, unroll_limit, strict=False), cluster, stored, fidelity)
+            return estimate_program(self._program(groups, unroll_limit, strict=False), cluster, stored, fidelity)
 
     def compiler_ir(self, dialect: str | None = None) -> Any:
         """Returns JAX's module of the program that runs, as of `jax.stages.Lowered`."""

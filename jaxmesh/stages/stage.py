@@ -101,7 +101,7 @@ class Stage(HasArguments, abc.ABC):
         key = groups, limit, strict
         program = self._programs.get(key)
         if program is None:
-            with progress("passes to a flat program"):
+            with progress("passes"):
                 program = self._flat(*key)
             # Racing threads may build it twice; the first result wins. A full cache is replaced.
             cache = self._programs if len(self._programs) < _CACHED_PROGRAMS else {}
@@ -150,8 +150,8 @@ class Stage(HasArguments, abc.ABC):
             raise ArgumentTypeError(f"a {stage} program has the texts {names}, got {quote(dialect)}.")
         if name == "jaxpr":
             return self.jaxpr_text()
-        program = self._program(groups, unroll_limit, strict)
         with progress(f"{name} text"):
+            program = self._program(groups, unroll_limit, strict)
             return emit(name, program, debug_info=debug_info, layouts=layouts, constant_limit=constant_limit)
 
     def default_program(self) -> Program:

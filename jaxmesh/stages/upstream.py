@@ -26,6 +26,7 @@ from jaxmesh.frontends.stablehlo.boundary_shardings import BoundaryShardings, re
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
 from jaxmesh.frontends.stablehlo.trace import named_axes
 from jaxmesh.jaxprs import compat
+from jaxmesh.runtime.progress import progress
 from jaxmesh.stages.joined_tensors import join_tensors
 from jaxmesh.stages.read_mlir import decode_function, import_program
 from jaxmesh.stages.stage import Stage
@@ -86,6 +87,10 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         """
         as_instance(Stage, "compare", "lowered", lowered)
         judge = as_bool("compare", "judge", judge)
+        with progress("compare"):
+            return self._compare(lowered, judge)
+
+    def _compare(self, lowered: Stage, judge: bool) -> CompilerComparison:
         cluster, name = self.cluster or DEFAULT, self.plugin or "upstream"
         ours = our_side(lowered.default_program, cluster, judge)
         if self.refusal is not None:

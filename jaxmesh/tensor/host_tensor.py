@@ -105,6 +105,9 @@ class Tensor(TensorBase, metaclass=_AnyTensor):
         tensor._array, tensor._layout, tensor.block = array, layout, block
         return tensor
 
+    def __reduce__(self) -> Any:
+        return type(self).wrap, (self.array, self._layout, self.block)
+
     @property
     def array(self) -> np.ndarray[Any, Any]:
         """The elements, read-only.

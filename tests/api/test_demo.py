@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import io
 import math
 import os
 import re
@@ -28,6 +26,8 @@ from tests import ROOT
 TINY = model.Dims(batch=1, sequence=4, width=8, kv_heads=1, queries_per_kv=2, head=4, hidden=4)
 COMPARISONS = 2 + 3 * 11
 TENSORS = 10
+SCREEN = 40
+"""The lines of one screen."""
 
 
 def tiny(mesh: Any) -> model.Dims:
@@ -66,11 +66,19 @@ def test_the_command_prints_and_writes_programs_comparisons_and_table(tmp_path: 
     assert texts["ttnn.mlir"].count("distribute_tensor") == TENSORS
     assert texts["ttnn.mlir"].count("aggregate_tensor") == 1
     assert "all-reduce" in texts["hlo.txt"]
-    for name in ("ttir.mlir", "ttnn.mlir", "report.txt"):
-        assert texts[name].strip() in done.stdout
+    # What is printed is the last part of the report, and fits one screen with the steps.
+    screen, _, wrote = done.stdout.rstrip().rpartition("\n")
+    assert texts["report.txt"].strip().endswith(screen)
+    assert (
+        wrote == f"wrote {', '.join(str(out / name) for name in ('ttir.mlir', 'ttnn.mlir', 'hlo.txt', 'report.txt'))}"
+    )
+    assert len(done.stdout.splitlines() + done.stderr.splitlines()) <= SCREEN
+    assert max(map(len, screen.splitlines())) <= 120
     assert f"PASS: {COMPARISONS} of {COMPARISONS} comparisons" in texts["report.txt"]
     assert f"{8 * TENSORS} of {8 * TENSORS} shards" in texts["report.txt"]
-    assert re.search(r"^\(1, 3\) +x +\[2, 32, 64\] +\[2:4, :, :\] +16,384  yes$", texts["report.txt"], re.M)
+    assert re.search(r"^ +\(1, 3\) +x +\[2, 32, 64\] +\[2:4, :, :\] +16,384  yes$", texts["report.txt"], re.M)
+    assert re.search(r"^jax\.grad\(jm\.jit\(loss\)\) +\d\.\de-07 +1e-05 +PASS 11 of 11$", screen, re.M)
+    assert re.search(r"^all_reduce +x +2 +32,768$", screen, re.M)
     steps = done.stderr.splitlines()
     assert len(steps) > 10
     assert all(re.match(r"\[ *\d+\.\d\d s\] \w", line) for line in steps)
@@ -161,7 +169,7 @@ def test_a_wrong_all_reduce_fails_and_the_exit_code_says_so(
     monkeypatch.setattr(demo_command, "dims_for", tiny)
     assert main.main(["demo", "--mesh", "1x2"]) == 1
     printed = capsys.readouterr().out
-    assert re.search(r"forward, compiled on the mesh: output +\d\.\de-0[34] +1e-05  FAIL", printed)
+    assert re.search(r"^forward, compiled on the mesh +\d\.\de-0[34] +1e-05 +FAIL 0 of 1$", printed, re.M)
     assert re.search(r"^FAIL: \d+ of 35 comparisons within tolerance", printed, re.M)
 
 
@@ -276,27 +284,32 @@ def test_files_hold_no_colour_codes(outcome: DemoOutcome, tmp_path: Path) -> Non
     assert (tmp_path / "ttnn.mlir").read_text() == ":f32[2]\n"
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+@pytest.mark.slow
+def test_verbose_prints_what_the_files_hold(
+    outcome: DemoOutcome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo_command, "run", lambda *_: outcome)
+    assert main.main(["demo", "--mesh", "1x2", "--verbose", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    for name in ("ttir.mlir", "ttnn.mlir", "report.txt"):
+        assert (tmp_path / name).read_text().strip() in printed
 
 
 @pytest.mark.slow
-def test_a_terminal_gets_a_rich_table(outcome: DemoOutcome) -> None:
-    pytest.importorskip("rich")
-    pipe, terminal = io.StringIO(), Terminal()
-    report.show(outcome, pipe)
-    report.show(outcome, terminal)
-    assert "│" not in pipe.getvalue()
-    assert "│" in terminal.getvalue()
-    assert report.summary(outcome) in terminal.getvalue()
+def test_the_screen_names_what_went_wrong_most(outcome: DemoOutcome) -> None:
+    """Of several failures of a program a value that is no number comes first, and no other program is blamed."""
+    first, *rest = outcome.checks
+    wrong = [replace(c, error=error) for c, error in zip(rest[-3:], (0.5, math.nan, 1e-9), strict=True)]
+    screen = report.summary(replace(outcome, checks=(first, *rest[:-3], *wrong)))
+    assert "FAIL: 33 of 35 comparisons" in screen
+    assert re.search(r"reference executor +nan +1e-05 +FAIL 9 of 11$", screen, re.M)
+    assert screen.count("FAIL") == 2
 
 
-def test_without_rich_a_terminal_gets_plain_text(outcome: DemoOutcome, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> Any:
-        raise ImportError(name)
-
-    terminal = Terminal()
-    monkeypatch.setattr(importlib, "import_module", missing)
-    report.show(outcome, terminal)
-    assert report.report_text(outcome) in terminal.getvalue()
+def test_the_places_to_look_at_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    options = [name.split()[-1] for name, _ in report.NEXT]
+    with pytest.raises(SystemExit):
+        main.main(["demo", "--help"])
+    shown = capsys.readouterr().out
+    for name in options:
+        assert (ROOT / name).exists() if "/" in name else name in shown

@@ -60,7 +60,6 @@ def test_bars_go_into_a_file(file: str, tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--cluster", "n600"], "cluster of n150, n300, t3000, galaxy, p150, got 'n600'"),
         (["--mesh", "2x4", "--cluster", "n300"], "n300 does not have the mesh 2x4"),
         (["--stored", "int4"], "got 'int4'"),
         (["--out", "/nowhere/time.html"], "--out takes a file in a folder that exists"),

@@ -21,9 +21,9 @@ from jax.sharding import PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh.analysis.environments import clean_environment
 from jaxmesh.analysis.judge import Verdict, judge_folder
-from jaxmesh.analysis.judge.clusters import smallest_cluster
 from jaxmesh.analysis.judge.environment import TTNN, Environment, find_environment
 from jaxmesh.analysis.judge.runner.shapes import REAL_BYTES
+from jaxmesh.analysis.machines import MACHINES, smallest_machine
 from jaxmesh.emit.export_folder import utils_text
 from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
 
@@ -203,7 +203,42 @@ def test_a_mesh_is_a_part_of_a_cluster(mesh: tuple[int, ...]) -> None:
     verdict = lowered(128, 32, 384, mesh).judge()
     assert verdict.outcome == "accepted", str(verdict)
     assert verdict.mesh == mesh
-    assert verdict.target == smallest_cluster(mesh).name
+    assert verdict.target == smallest_machine(mesh).name
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_machine_is_described(name: str) -> None:
+    machine = MACHINES[name]
+    mesh = jax.sharding.AbstractMesh(machine.shape, ("y", "x"))
+    spec = P("y", "x")
+    double = jm.jit(lambda x: 2 * x @ x.T, mesh=mesh, in_shardings=spec, out_shardings=spec)
+    verdict = double.lower(jax.ShapeDtypeStruct((512, 512), jnp.float32)).judge(cluster=name.upper())
+    assert verdict.outcome == "accepted", str(verdict)
+    assert (verdict.target, verdict.mesh) == (name, machine.shape)
+    dram, l1 = verdict.memory("DRAM"), verdict.memory("L1")
+    assert dram is not None
+    assert dram.banks == machine.architecture.dram_channels
+    assert dram.bank_bytes == pytest.approx(machine.architecture.dram_channel_bytes, rel=0.01)
+    assert l1 is not None
+    assert 0.8 * machine.cores.value < l1.banks <= machine.cores.value
+
+
+@pytest.mark.parametrize("folder", [False, True], ids=["program", "folder"])
+def test_every_replaced_element_type_is_named(folder: bool, tmp_path: Path) -> None:
+    """Of 64-bit arguments, of a float16 between them, and of a truth value."""
+
+    def mixed(x: Any, i: Any) -> Any:
+        return jnp.tanh(x.astype(jnp.float16)), i + 1, x > 0
+
+    with jax.enable_x64(True):
+        args = np.ones((32, 32)), np.ones((32, 32), np.int64)
+        jm.codegen_py(mixed, *args, export_path=tmp_path / "model")
+        verdict = judge_folder(tmp_path / "model") if folder else jm.jit(mixed).lower(*args).judge()
+        plain = jm.jit(jnp.tanh).lower(args[0].astype(np.float32)).judge()
+    types = "BFLOAT16 replaces bool, FLOAT32 replaces float16, FLOAT32 replaces float64, INT32 replaces int64"
+    assert f"ttnn lacks element types of the program: {types}" in verdict.remarks
+    assert types in str(verdict)
+    assert not any("replaces" in remark for remark in plain.remarks)
 
 
 # --- refused ---------------------------------------------------------------------------------------------------------

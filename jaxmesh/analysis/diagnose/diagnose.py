@@ -66,19 +66,20 @@ def diagnose(source: Any, *args: Any, seed: int = 0, compiler: Compile | None = 
     'ttir.sin'
     """
     path: Any = source
-    if isinstance(source, (str, os.PathLike)) and Path(path).is_file():
-        source = compile_file(read(Path(path)), compiler or compile_text)
-    elif isinstance(source, UpstreamProgram):
-        source = _outcome(source, "")
-    if isinstance(source, Diagnosis):
-        return source
-    found = [_diagnose(texts, args or None, seed) for texts in texts_of(source)]
-    return max(found, key=lambda d: _ORDER.index(d.verdict))
+    with progress("diagnose"):
+        if isinstance(source, (str, os.PathLike)) and Path(path).is_file():
+            source = compile_file(read(Path(path)), compiler or compile_text)
+        elif isinstance(source, UpstreamProgram):
+            source = _outcome(source, "")
+        if isinstance(source, Diagnosis):
+            return source
+        found = [_diagnose(texts, args or None, seed) for texts in texts_of(source)]
+        return max(found, key=lambda d: _ORDER.index(d.verdict))
 
 
 def compile_file(text: str, compiler: Compile) -> Mapping[str, str] | Diagnosis:
     """Compiles a StableHLO text; returns its texts by stage, or the diagnosis that the compiler refuses it."""
-    with progress("diagnose, compiling"):
+    with progress("compiling"):
         return _outcome(compiler(text), text)
 
 
@@ -93,7 +94,7 @@ def _outcome(compiled: Any, frontend: str) -> Mapping[str, str] | Diagnosis:
 def _diagnose(texts: StageTexts, args: Sequence[Any] | None, seed: int) -> Diagnosis:
     with jax.enable_x64(texts.has_wide_types or jax.config.read("jax_enable_x64")):
         try:
-            with progress("diagnose, unsharded run"):
+            with progress("unsharded run"):
                 reference = run_program(texts.frontend, texts.compiler, args, seed)
             _check_numbers(reference)
             pool = pool_of(reference)
@@ -125,7 +126,7 @@ def _follow(name: str, text: str, reference: Reference, pool: Globals) -> Track 
         placed = place_arguments(stage, arguments, reference.arguments)
         if len(stage.text.program.results) != len(reference.outputs):
             raise UnsupportedError(f"it has {len(stage.text.program.results)} results, not {len(reference.outputs)}.")
-        with progress(f"diagnose, {name} on {len(stage.coordinates)} devices"):
+        with progress(f"{name} on {len(stage.coordinates)} devices"):
             return track(stage, reference, pool, run_stage(stage, placed))
     except JaxmeshError as error:
         return f"not read: {error}"

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jaxmesh.analysis.machines import L1, MACHINES, Machine, Rate, show_mesh, show_meshes
-from jaxmesh.errors import ArgumentValueError, MeshError
-from jaxmesh.validate import quote
+from jaxmesh.analysis.machines import (
+    L1,
+    MACHINES,
+    Machine,
+    Rate,
+    machine_named,
+    show_mesh,
+    show_meshes,
+    smallest_machine,
+)
+from jaxmesh.errors import MeshError
 
 _ENGINE = "tt-metal, tech_reports/matrix_engine/matrix_engine.md"
 
@@ -34,18 +42,13 @@ def machine_for(name: str | None, mesh: Sequence[int]) -> Machine:
       ArgumentValueError: no machine has this name.
       MeshError: the machine does not have the mesh.
 
-    >>> [machine_for(None, mesh).name for mesh in ((1, 1), (1, 2), (2, 4), (4, 8), (2, 2, 2))]
-    ['n150', 'n300', 't3000', 'galaxy', 't3000']
     >>> machine_for("T3000", (2, 4)).name
     't3000'
     """
-    if name is not None and (not isinstance(name, str) or name.lower() not in MACHINES):
-        raise ArgumentValueError(f"estimate takes a cluster of {', '.join(MACHINES)}, got {quote(name)}.")
-    for machine in MACHINES.values() if name is None else [MACHINES[name.lower()]]:
-        if machine.has(mesh):
-            return machine
-    which = "no cluster has" if name is None else f"{name} does not have"
-    raise MeshError(
-        f"{which} the mesh {show_mesh(mesh)}: there are {show_meshes(MACHINES.values())}, which also turn, and lie in "
-        "one line; name a cluster that the mesh is a part of, or take another mesh."
-    )
+    machine = smallest_machine(mesh) if name is None else machine_named(name)
+    if not machine.has(mesh):
+        raise MeshError(
+            f"{machine.name} does not have the mesh {show_mesh(mesh)}: there are {show_meshes(MACHINES.values())}, "
+            "also transposed or in one line; name a machine that the mesh is a part of, or take another mesh."
+        )
+    return machine

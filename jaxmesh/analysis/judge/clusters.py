@@ -6,48 +6,22 @@ one. ttnn builds its devices from it without hardware.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from jaxmesh.analysis.machines import MACHINES, Machine, show_mesh, show_meshes
-from jaxmesh.errors import MeshError
-
-CLUSTERS: Mapping[str, Machine] = {name: machine for name, machine in MACHINES.items() if machine.links}
-"""The machines that ttnn can be told to find: of several chips."""
-
-
-def smallest_cluster(mesh: Sequence[int]) -> Machine:
-    """Returns the smallest cluster that has a mesh.
-
-    A mesh of another number of axes than two goes to the smallest cluster with enough devices: ttnn decides
-    whether it opens there.
-
-    Raises:
-      MeshError: no cluster has so many devices, or not in this form.
-
-    >>> [smallest_cluster(mesh).name for mesh in ((1, 2), (2, 1), (2, 2), (1, 8), (4, 4), (2, 2, 2))]
-    ['n300', 'n300', 't3000', 't3000', 'galaxy', 't3000']
-    """
-    for cluster in CLUSTERS.values():
-        if cluster.has(mesh) if len(mesh) == 2 else math.prod(mesh) <= cluster.devices:
-            return cluster
-    raise MeshError(
-        f"no cluster has the mesh {show_mesh(mesh)}: there are {show_meshes(CLUSTERS.values())}, also transposed or in "
-        "one line; take a mesh that is a part of one of these."
-    )
+from jaxmesh.analysis.machines import Machine
 
 
 def describe_cluster(machine: Machine) -> str:
     """Returns the description of a machine, in YAML."""
     chips = range(machine.devices)
     positions = [f"{c}: [{x}, {y}, 0, 0]" for c, (x, y) in enumerate(machine.positions)]
-    wires = (f"- [{{chip: {a}, chan: {p}}}, {{chip: {b}, chan: {q}}}]" for a, p, b, q in machine.links)
+    wires = [f"- [{{chip: {a}, chan: {p}}}, {{chip: {b}, chan: {q}}}]" for a, p, b, q in machine.links]
     on_trays = machine.board == _TRAY
     return "\n".join([
         *_section("arch", (f"{c}: {machine.architecture.name}" for c in chips)),
         *_section("chips", positions or ["{}"]),
         *_section("chip_unique_ids", (f"{c}: {_tray_identifier(c) if on_trays else _identifier(c)}" for c in chips)),
-        *_section("ethernet_connections", wires),
+        *_section("ethernet_connections", wires or ["[]"]),
         "ethernet_connections_to_remote_devices: []",
         *_section("chips_with_mmio", (f"- {c}: {c}" for c in machine.hosts)),
         *_section("harvesting", (f"{c}: {_harvesting(machine)}" for c in chips)),
@@ -82,7 +56,8 @@ def _bus(chip: int) -> int:
 
 
 def _harvesting(machine: Machine) -> str:
-    off = ", ".join(f"{part}_harvesting_mask: 0" for part in ("dram", "eth", "pcie"))
+    masks = {"dram": 0, "eth": machine.ethernet_mask, "pcie": machine.pcie_mask}
+    off = ", ".join(f"{part}_harvesting_mask: {mask}" for part, mask in masks.items())
     return f"{{noc_translation: true, harvest_mask: {machine.harvest_mask}, {off}}}"
 
 

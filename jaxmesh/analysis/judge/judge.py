@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -13,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from jaxmesh.analysis.environments import cache_folder, clean_environment
-from jaxmesh.analysis.judge.clusters import CLUSTERS, describe_cluster, smallest_cluster
+from jaxmesh.analysis.judge.clusters import describe_cluster
 from jaxmesh.analysis.judge.environment import TTNN, Environment, find_environment
 from jaxmesh.analysis.judge.runner.refusal import describe
 from jaxmesh.analysis.judge.verdict import ACCEPTED, DIED, REFUSED, DeviceMemory, Leak, Refusal, ScriptLine, Verdict
-from jaxmesh.analysis.machines import Machine
+from jaxmesh.analysis.machines import Machine, machine_named, smallest_machine
 from jaxmesh.dialects.program import Program
+from jaxmesh.dialects.ttnn.forms import STAND_INS
 from jaxmesh.emit.export_folder import LOCATIONS, check_folder, python_files
 from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
 from jaxmesh.runtime.progress import progress
-from jaxmesh.validate import quote
 
 RUNNER = Path(__file__).parent / "runner"
 BOARDS = Path("/dev/tenstorrent")
@@ -31,6 +32,7 @@ SECONDS = 600.0
 """The default time limit of a program, in seconds."""
 UNREADABLE = 2
 """The exit code of an exported program with unreadable files."""
+_TYPE = re.compile(r"ttnn\.DataType\.([A-Z0-9_]+)")
 _MADE = re.compile(r"utils\.arguments\(make_inputs=")
 _MESH = re.compile(r"utils\.DeviceGetter\.get_device\(\(([0-9, ]+)\)")
 
@@ -49,8 +51,8 @@ def judge_folder(
     Args:
       folder: a folder that an export wrote.
       python: the Python of ttnn; by default `JAXMESH_TTNN_PYTHON`, or the environment that `ttnn-env` created.
-      cluster: a described cluster, a machine of several chips in `jaxmesh.analysis.machines`, in any case; by default
-        the board, or the smallest cluster that has the mesh.
+      cluster: the machine to describe, one of `jaxmesh.analysis.machines`, in any case; by default the board, or the
+        smallest machine that has the mesh.
       shapes: True if inputs are created from their types, without the files in `tensors/`; implied for a folder that
         was exported with types.
       check: True if results are compared with the expected results; only a board computes them.
@@ -59,15 +61,28 @@ def judge_folder(
     Raises:
       MissingFileError: the folder has no program in Python.
       TtnnError: ttnn was not found, or does not start.
-      MeshError: no cluster has the mesh.
-      ArgumentValueError: no cluster has this name, or `check` without a board.
+      MeshError: no machine has the mesh.
+      ArgumentValueError: no machine has this name, or `check` without a board.
     """
     script = Path(folder) / "main.py"
     if not script.is_file():
         raise MissingFileError(
             f"{str(folder)!r} does not contain main.py; give a folder that an export wrote for Python."
         )
-    target = _target(script, cluster)
+    with progress("judge"):
+        return _judge(script, python, cluster, shapes, check, timeout)
+
+
+def _judge(
+    script: Path,
+    python: str | os.PathLike[str] | None,
+    cluster: str | None,
+    shapes: bool,
+    check: bool,
+    timeout: float,
+) -> Verdict:
+    folder, text = script.parent, script.read_text(encoding="utf-8", errors="replace")
+    target = _target(text, cluster)
     if check and target is not None:
         raise ArgumentValueError(
             f"a comparison needs computed results, but {target.name} is only described: its devices run nothing; leave "
@@ -79,14 +94,14 @@ def judge_folder(
             f"there is a board, but {str(environment.python)!r} has a stand-in for the compiler of kernels; name a "
             "Python with the whole ttnn, or a described cluster."
         )
-    shapes = shapes or _MADE.search(script.read_text(encoding="utf-8", errors="replace")) is not None
-    check_folder(Path(folder), tensors=not shapes)
+    shapes = shapes or _MADE.search(text) is not None
+    check_folder(folder, tensors=not shapes)
     options = [name for name, on in (("--shapes", shapes), ("--board", target is None), ("--check", check)) if on]
     with tempfile.TemporaryDirectory(prefix="jaxmesh-judge-") as scratch:
-        lines = script.read_text(encoding="utf-8", errors="replace").count("\n")
-        with progress("judge, lines of main.py", lines, lambda: _progress(Path(scratch))):
-            done = _start(environment, target, Path(folder), Path(scratch), options, timeout)
-        return _verdict(environment, target, Path(folder), Path(scratch), done)
+        with progress("lines of main.py", text.count("\n"), lambda: _progress(Path(scratch))):
+            done = _start(environment, target, folder, Path(scratch), options, timeout)
+        verdict = _verdict(environment, target, folder, Path(scratch), done)
+        return dataclasses.replace(verdict, remarks=verdict.remarks + _replaced_types(text))
 
 
 def judge_program(program: Program, **options: Any) -> Verdict:
@@ -98,17 +113,26 @@ def judge_program(program: Program, **options: Any) -> Verdict:
         return judge_folder(folder, shapes=True, **options)
 
 
-def _target(script: Path, cluster: str | None) -> Machine | None:
+def _replaced_types(text: str) -> tuple[str, ...]:
+    """Returns a remark on the element types of a `main.py` that others replace, in an order of their names.
+
+    >>> _replaced_types("ttnn.DataType.FLOAT64, ttnn.DataType.INT64, ttnn.DataType.UINT8")
+    ('ttnn lacks element types of the program: FLOAT32 replaces float64, INT32 replaces int64',)
+    """
+    used = {name.lower() for name in _TYPE.findall(text)}
+    replaced = [f"{other} replaces {name}" for name, other in sorted(STAND_INS.items()) if name in used]
+    return (f"ttnn lacks element types of the program: {', '.join(replaced)}",) if replaced else ()
+
+
+def _target(text: str, cluster: str | None) -> Machine | None:
     """Returns the cluster to describe, or None for the board."""
     if cluster is not None:
-        if not isinstance(cluster, str) or cluster.lower() not in CLUSTERS:
-            raise ArgumentValueError(f"the clusters are {', '.join(CLUSTERS)}, got {quote(cluster)}.")
-        return CLUSTERS[cluster.lower()]
+        return machine_named(cluster)
     if BOARDS.is_dir() and any(BOARDS.iterdir()):
         return None
     # A program without a device runs on any cluster.
-    mesh = _MESH.search(script.read_text(encoding="utf-8", errors="replace"))
-    return smallest_cluster([int(n) for n in mesh[1].split(",") if n.strip()] if mesh else (1, 1))
+    mesh = _MESH.search(text)
+    return smallest_machine([int(n) for n in mesh[1].split(",") if n.strip()] if mesh else (1, 1))
 
 
 def _start(

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,6 @@ from jaxmesh.analysis.diagnose.stage import StageProgram, read_stage
 from jaxmesh.analysis.estimate import Estimate, estimate_program
 from jaxmesh.analysis.explain.records import HOST_KINDS, Row, Total, totals
 from jaxmesh.analysis.explain.ttnn_traffic import op_moves
-from jaxmesh.analysis.judge.clusters import CLUSTERS
 from jaxmesh.analysis.judge.judge import judge_program
 from jaxmesh.analysis.judge.verdict import Verdict
 from jaxmesh.analysis.side_by_side import without_column
@@ -245,8 +243,7 @@ def _describe(
     names = Counter(op.name.partition(".")[2] for _, op in ops)
     types = {p.types[v].dtype.name for p, op in ops for v in op.results if p.types[v].kind == "tensor"}
     bound = _ask(lambda: estimate_program(runs(), cluster), "no least time", found)
-    described = cluster if cluster in CLUSTERS and math.prod(program.mesh.values()) > 1 else None
-    verdict = _ask(lambda: judge_program(runs(), cluster=described), "no peak memory", found) if judge else None
+    verdict = _ask(lambda: judge_program(runs(), cluster=cluster), "no peak memory", found) if judge else None
     if verdict is not None and verdict.refusal is not None:
         found.append(f"the real ttnn {verdict.outcome} it: {verdict.refusal.reason}")
     lines = {line: n for line, n in sent.items() if n}

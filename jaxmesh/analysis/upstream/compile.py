@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxmesh.analysis.machines import DEFAULT, MACHINES, Machine, one_of
+from jaxmesh.analysis.machines import DEFAULT, MACHINES, Machine, machine_named
 from jaxmesh.analysis.upstream.environment import Plugin, find_plugin
 from jaxmesh.analysis.upstream.result import UpstreamProgram, UpstreamRefusal
 from jaxmesh.analysis.upstream.worker import compile_on_worker
-from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, MeshError, ParseError
+from jaxmesh.errors import ArgumentTypeError, MeshError, ParseError
 from jaxmesh.frontends.mlir.locations import resolve
-from jaxmesh.validate import quote
 
 SECONDS = 600.0
 """The default time limit of a program, in seconds."""
@@ -61,7 +60,7 @@ def compile_text(
     """
     if not isinstance(stablehlo, str):
         raise ArgumentTypeError(f"compile_text takes StableHLO text, got {type(stablehlo).__name__}.")
-    machine, count = _machine(cluster), _devices(stablehlo)
+    machine, count = machine_named(cluster), _devices(stablehlo)
     if count > machine.devices:
         raise MeshError(
             f"the program is for {count} devices, and {machine.name} has {machine.devices}; name a larger cluster."
@@ -84,12 +83,6 @@ def check_plugin(plugin: str | os.PathLike[str]) -> Plugin:
     """Returns a plugin that compiled a program; raises as `compile_text`."""
     compile_text(_PROBE, cluster=next(iter(MACHINES)), plugin=plugin)
     return find_plugin(plugin)
-
-
-def _machine(cluster: str) -> Machine:
-    if not isinstance(cluster, str) or cluster.lower() not in MACHINES:
-        raise ArgumentValueError(f"the clusters are {one_of(MACHINES)}, got {quote(cluster)}.")
-    return MACHINES[cluster.lower()]
 
 
 def _devices(text: str) -> int:

@@ -30,6 +30,11 @@ class Check:
         return self.error <= self.tolerance
 
     @property
+    def program(self) -> str:
+        """The compared program: the name without the result."""
+        return self.name.rpartition(": ")[0]
+
+    @property
     def verdict(self) -> str:
         """PASS or FAIL."""
         return "PASS" if self.passed else "FAIL"

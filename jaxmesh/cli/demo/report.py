@@ -2,119 +2,120 @@
 
 from __future__ import annotations
 
-import importlib
+import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
 
+from jaxmesh.analysis.explain.records import Total
 from jaxmesh.cli.demo.checks import Check
 from jaxmesh.cli.demo.placement import Holding, show_slices
 from jaxmesh.cli.demo.run import DemoOutcome
+from jaxmesh.drawing.text_layout import align_columns
+
+NEXT = (
+    ("jaxmesh demo --verbose", "every comparison, every shard, and the programs for the devices"),
+    ("jaxmesh demo --out DIR", "the same, as files"),
+    ("jaxmesh/cli/demo/model.py", "the sharded block, to read and copy"),
+    ("jaxmesh --help", "the other commands, such as explain, estimate and diagnose"),
+)
+"""Where to look next."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A titled table of text; `right` names the columns of numbers."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    right: frozenset[str]
-
-    def plain(self) -> str:
-        """Returns the table in plain text."""
-        widths = [max(map(len, column)) for column in zip(self.columns, *self.rows, strict=True)]
-
-        def line(cells: Iterable[str]) -> str:
-            fitted = [
-                c.rjust(w) if name in self.right else c.ljust(w)
-                for name, c, w in zip(self.columns, cells, widths, strict=True)
-            ]
-            return "  ".join(fitted).rstrip()
-
-        rule = "  ".join("-" * w for w in widths)
-        return "\n".join([self.title, line(self.columns), rule, *map(line, self.rows)])
-
-    def rich(self) -> Any:
-        """Returns the table as a `rich.table.Table`; raises ImportError if rich is not installed."""
-        # Imported by name, so that type checking does not depend on an optional package.
-        table = importlib.import_module("rich.table").Table(title=self.title, title_justify="left")
-        escape = importlib.import_module("rich.markup").escape
-        for name in self.columns:
-            table.add_column(name, justify="right" if name in self.right else "left")
-        for row in self.rows:
-            table.add_row(*map(escape, row))
-        return table
+def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    return [title, *(f"  {line}" for line in align_columns([columns, *rows]))]
 
 
-def checks_table(checks: Sequence[Check]) -> Table:
+# --- the screen ------------------------------------------------------------------------------------------------------
+
+
+def summary(outcome: DemoOutcome) -> str:
+    """Returns one screen: what ran, the verdicts, what moved, and where to look next."""
+    checks, holdings = outcome.checks, outcome.holdings
+    good, exact = sum(c.passed for c in checks), sum(h.exact for h in holdings)
+    per_device = {c: sum(h.nbytes for h in holdings if h.coordinate == c) for c in {h.coordinate for h in holdings}}
+    axes, d = ", ".join(f"{name}={size}" for name, size in outcome.mesh.shape.items()), outcome.dims
+    *data, model = outcome.mesh.axis_names
+    batch = f"the batch is split over {', '.join(data)}, " if data else ""
+    verdicts = (("compared with the same block on one device", "error", "allowed", "result"), *_verdicts(checks))
+    moves = (("moved by a forward pass", "over", "times", "bytes of each device"), *map(_move, outcome.moves))
+    return "\n".join([
+        f"A Llama-style transformer block on {outcome.mesh.devices.size} emulated devices, mesh {axes}:",
+        f"{batch}heads and MLP over {model}; at most {max(per_device.values()):,} bytes on each device",
+        f"batch {d.batch}, sequence {d.sequence}, width {d.width}, {d.kv_heads * d.queries_per_kv} query heads and "
+        f"{d.kv_heads} key heads of {d.head}, hidden {d.hidden}",
+        "", *align_columns(verdicts), "", *align_columns(moves), "",
+        f"{'PASS' if outcome.passed else 'FAIL'}: {good} of {len(checks)} comparisons within tolerance, "
+        f"{exact} of {len(holdings)} shards bit-equal to their slice",
+        "", *_table("Where to look next", *NEXT[:1], NEXT[1:]),
+    ])  # fmt: skip
+
+
+def _verdicts(checks: Sequence[Check]) -> list[tuple[str, ...]]:
+    """Returns one line per program: its largest error, and how many of its comparisons pass."""
+    lines = list[tuple[str, ...]]()
+    for program in dict.fromkeys(c.program for c in checks):
+        of_it = [c for c in checks if c.program == program]
+        # A value that is not a number is the largest error.
+        worst = max(of_it, key=lambda c: (math.isnan(c.error), c.error))
+        good = sum(c.passed for c in of_it)
+        lines.append(
+            (program, f"{worst.error:.1e}", f"{worst.tolerance:.0e}", f"{worst.verdict} {good} of {len(of_it)}")
+        )
+    return lines
+
+
+def _move(total: Total) -> tuple[str, ...]:
+    return total.kind, ", ".join(total.axes) or "no axis: copies", str(total.count), f"{total.bytes:>9,}"
+
+
+# --- the whole -------------------------------------------------------------------------------------------------------
+
+
+def checks_table(checks: Sequence[Check]) -> list[str]:
     """Returns a table with one row per comparison."""
-    rows = tuple((c.name, f"{c.error:.1e}", f"{c.tolerance:.0e}", c.verdict + _note(c)) for c in checks)
+    rows = ((c.name, f"{c.error:.1e}", f"{c.tolerance:>9.0e}", c.verdict + _note(c)) for c in checks)
     title = "Against the unsharded model: largest difference relative to the largest magnitude"
-    return Table(title, ("comparison", "error", "tolerance", "result"), rows, frozenset({"error", "tolerance"}))
+    return _table(title, ("comparison", "error", "tolerance", "result"), rows)
 
 
 def _note(check: Check) -> str:
     return f" ({check.note})" if check.note else ""
 
 
-def holdings_table(holdings: Sequence[Holding], axes: Sequence[str]) -> Table:
+def holdings_table(holdings: Sequence[Holding], axes: Sequence[str]) -> list[str]:
     """Returns a table with one row per device and tensor."""
-    device = f"device ({', '.join(axes)})"
-    rows = tuple(
+    rows = (
         (
             f"({', '.join(map(str, h.coordinate))})",
             h.tensor,
             str(list(h.shape)),
             show_slices(h.slices),
-            f"{h.nbytes:,}",
+            f"{h.nbytes:>9,}",
             "yes" if h.exact else "FAIL",
         )
         for h in holdings
     )
-    columns = (device, "tensor", "local shape", "slice of the full tensor", "bytes", "bit-equal")
-    return Table("What each device holds", columns, rows, frozenset({"bytes"}))
-
-
-def summary(outcome: DemoOutcome) -> str:
-    """Returns the mesh, the sizes, and the verdict with its numbers."""
-    checks, holdings = outcome.checks, outcome.holdings
-    good, exact = sum(c.passed for c in checks), sum(h.exact for h in holdings)
-    per_device = {c: sum(h.nbytes for h in holdings if h.coordinate == c) for c in {h.coordinate for h in holdings}}
-    axes = ", ".join(f"{name}={size}" for name, size in outcome.mesh.shape.items())
-    return (
-        f"mesh ({axes}): {outcome.mesh.devices.size} devices, at most {max(per_device.values()):,} bytes on each\n"
-        f"{outcome.dims}\n"
-        f"{'PASS' if outcome.passed else 'FAIL'}: {good} of {len(checks)} comparisons within tolerance, "
-        f"{exact} of {len(holdings)} shards bit-equal to their slice"
+    columns = (
+        f"device ({', '.join(axes)})",
+        "tensor",
+        "local shape",
+        "slice of the full tensor",
+        "    bytes",
+        "bit-equal",
     )
-
-
-def tables(outcome: DemoOutcome) -> list[Table]:
-    """Returns the table of comparisons, then the table of shards per device."""
-    return [checks_table(outcome.checks), holdings_table(outcome.holdings, outcome.mesh.axis_names)]
+    return _table("What each device holds", columns, rows)
 
 
 def report_text(outcome: DemoOutcome) -> str:
-    """Returns the report in plain text, without the programs."""
-    return "\n\n".join([*[t.plain() for t in tables(outcome)], summary(outcome)]) + "\n"
+    """Returns all tables and the summary, without the programs."""
+    held = holdings_table(outcome.holdings, outcome.mesh.axis_names)
+    return "\n".join([*checks_table(outcome.checks), "", *held, "", summary(outcome)]) + "\n"
 
 
-def show(outcome: DemoOutcome, out: TextIO) -> None:
-    """Prints programs and tables, with rich if it is installed and `out` is a terminal."""
-    print(f"TTIR program\n{outcome.ttir}\n\nTTNN program\n{outcome.ttnn}\n", file=out)
-    try:
-        console = importlib.import_module("rich.console").Console(file=out) if out.isatty() else None
-    except ImportError:
-        console = None
-    if console is None:
-        print(report_text(outcome), end="", file=out, flush=True)
-        return
-    for table in tables(outcome):
-        console.print(table.rich())
-    print(summary(outcome), file=out, flush=True)
+def whole_text(outcome: DemoOutcome) -> str:
+    """Returns the programs, all tables and the summary."""
+    return f"TTIR program\n{outcome.ttir}\n\nTTNN program\n{outcome.ttnn}\n\n{report_text(outcome)}"
 
 
 def write(outcome: DemoOutcome, folder: Path) -> list[Path]:

@@ -10,6 +10,7 @@ import jax
 from jax.sharding import Mesh
 
 import jaxmesh as jm
+from jaxmesh.analysis.explain.records import Total
 from jaxmesh.cli.demo import model
 from jaxmesh.cli.demo.checks import Check, compare, compare_gradients
 from jaxmesh.cli.demo.placement import Holding, list_holdings
@@ -21,13 +22,14 @@ BOTH = (0, 1)
 
 @dataclass(frozen=True, slots=True)
 class DemoOutcome:
-    """The texts of the forward program at each level, the comparisons, and the shards of each device."""
+    """The texts of the forward program at each level, what it moves, the comparisons, and each device's shards."""
 
     mesh: Mesh
     dims: model.Dims
     ttir: str
     ttnn: str
     hlo: str
+    moves: tuple[Total, ...]
     checks: tuple[Check, ...]
     holdings: tuple[Holding, ...]
 
@@ -68,7 +70,8 @@ def _forward(mesh: Mesh, dims: model.Dims, say: Say) -> DemoOutcome:
     )
     # The demo takes meshes of any rank.
     ttnn = lowered.as_text(strict=False)
-    return DemoOutcome(mesh, dims, traced.as_text(), ttnn, compiled.as_text(), checks, tuple(holdings))
+    texts, moves = (traced.as_text(), ttnn, compiled.as_text()), tuple(lowered.explain().totals())
+    return DemoOutcome(mesh, dims, *texts, moves, checks, tuple(holdings))
 
 
 def _jit(fun: Callable[..., Any], *args: Any) -> Any:

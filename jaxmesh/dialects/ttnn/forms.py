@@ -23,7 +23,8 @@ Layout = Literal["tile", "rows", "either"]
 TILED = WIDE
 """The types that `to_layout` tilizes on the devices."""
 
-_STAND_INS: Mapping[str, DataType] = {"bool": BF16, "float16": F32, "float64": F32, "int64": I32}
+STAND_INS: Mapping[str, DataType] = {"bool": BF16, "float16": F32, "float64": F32, "int64": I32}
+"""The element types that the library lacks and another replaces."""
 
 
 @lru_cache(256)
@@ -35,7 +36,7 @@ def stored_as(dtype: np.dtype[Any]) -> DataType | None:
     >>> [stored_as(np.dtype(t)) for t in ("float32", "bool", "int16")]
     ['FLOAT32', 'BFLOAT16', None]
     """
-    found = _STAND_INS.get(dtype.name, dtype.name.upper())
+    found = STAND_INS.get(dtype.name, dtype.name.upper())
     return found if found in ANY else None
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from jaxmesh.analysis.judge.clusters import CLUSTERS, describe_cluster
+from jaxmesh.analysis.judge.clusters import describe_cluster
+from jaxmesh.analysis.machines import MACHINES
 
 VARIABLE = "JAXMESH_TTNN_PYTHON"
 RUNNER = Path(__file__).with_name("runner.py")
@@ -34,7 +35,7 @@ class RunnerError(AssertionError):
 def settings(folder: Path) -> dict[str, str]:
     """Returns the environment of a process with the real library; writes what it reads to the folder."""
     description = folder / "t3000.yaml"
-    description.write_text(describe_cluster(CLUSTERS["t3000"]))
+    description.write_text(describe_cluster(MACHINES["t3000"]))
     return {
         "TT_METAL_CACHE": str(Path(os.environ[VARIABLE]).parents[1] / "cache"),
         "TT_METAL_SLOW_DISPATCH_MODE": "1",

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import jaxmesh
-from jaxmesh.analysis.estimate.rates import machine_for
-from jaxmesh.analysis.machines import MACHINES, Machine
+from jaxmesh.analysis.machines import MACHINES, Machine, machine_named, one_of
 from jaxmesh.cli.main import main
+from tests.generators.machines import DOCUMENT, NAME, table
+from tests.generators.readme_tables import stored
 
 PACKAGE = Path(jaxmesh.__file__).parent
 TABLE = PACKAGE / "analysis" / "machines.py"
@@ -33,14 +34,24 @@ def test_a_name_is_spelled_in_the_table_alone() -> None:
 @pytest.mark.parametrize("name", MACHINES)
 def test_names_are_accepted_in_any_case(name: str) -> None:
     for spelling in (name, name.upper(), name.title()):
-        assert machine_for(spelling, (1, 1)) is MACHINES[name]
+        assert machine_named(spelling) is MACHINES[name]
 
 
-def test_the_command_names_every_machine(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", ["estimate", "explain", "run", "diagnose"])
+def test_a_command_names_every_machine(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["estimate", "--help"])
+        main([command, "--help"])
     shown = capsys.readouterr().out
     assert all(name in shown for name in MACHINES)
+    with pytest.raises(SystemExit):
+        main([command, "file", "--cluster", "n600"])
+    assert f"the machines are {one_of(MACHINES)}, got 'n600'" in capsys.readouterr().err
+
+
+def test_the_table_of_the_documents_is_made_of_the_machines() -> None:
+    """`python -m tests.generators.machines` writes it."""
+    assert stored(NAME, DOCUMENT) == table()
+    assert "| t3000 | 2x4 | wormhole_b0 | 12.0 GiB, 288 GB/s |" in table()
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from jaxmesh.runtime import progress as module
-from jaxmesh.runtime.progress import Progress, progress
+from jaxmesh.runtime.progress import Progress, note_step, progress
 
 
 class Terminal(io.StringIO):
@@ -140,13 +140,38 @@ def test_who_sees_it(
     assert shown.what == "export"
 
 
+@pytest.mark.usefixtures("without_tqdm")
 def test_a_block_in_a_block_is_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", Terminal())
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+
+    def shown() -> str:
+        outer._drawn, outer._begin = 0.0, time.monotonic() - 5
+        return drawn(outer, stream).split("\r")[1].strip()
+
     with progress("export") as outer:
-        with progress("python text"):
+        with progress("judge"), progress("lines", 40, lambda: 7):
             assert len(threads()) == 1
-        assert outer.note == "python text"
+            assert shown() == "jaxmesh: export, judge, lines, 7 of 40, 5 s"
+        note_step("writing")
+        assert shown() == "jaxmesh: export, writing, 5 s"
     assert not threads()
+    note_step("nothing runs")
+
+
+@pytest.mark.usefixtures("without_tqdm")
+def test_a_print_clears_the_line_that_a_terminal_shows(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", stream)
+    shown = Progress("run", stream=stream, clock=clock)
+    with shown.beside_output():
+        clock.seconds += 5
+        shown.draw()
+        print("result")
+        assert sys.stdout.isatty()
+    assert stream.getvalue().endswith(f"\r{'':<100}\rresult\n")
+    assert sys.stdout is sys.stderr is stream
 
 
 def test_an_error_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import sys
 import venv
 from pathlib import Path
@@ -13,6 +15,8 @@ from jaxmesh.analysis.environments import Library
 from jaxmesh.analysis.judge import environment, judge, judge_folder
 from jaxmesh.analysis.judge.environment import TTNN, check_python, find_environment, make_environment
 from jaxmesh.cli.main import main
+from jaxmesh.dialects.ttnn.forms import STAND_INS
+from jaxmesh.emit.export_folder import utils_text
 from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
 
 VARIABLE = TTNN.variable
@@ -145,9 +149,9 @@ def test_a_stand_in_does_not_compile_for_a_board(monkeypatch: pytest.MonkeyPatch
         judge_folder(folder, python=python_with(tmp_path / "env", ""))
 
 
-def test_a_cluster_that_does_not_exist(folder: Path) -> None:
-    with pytest.raises(ArgumentValueError, match="the clusters are n300, t3000, galaxy, got 'n150'"):
-        judge_folder(folder, cluster="n150")
+def test_a_machine_that_does_not_exist(folder: Path) -> None:
+    with pytest.raises(ArgumentValueError, match="the machines are n150, n300, t3000, galaxy or p150, got 'n600'"):
+        judge_folder(folder, cluster="n600")
 
 
 def test_a_folder_without_a_program(tmp_path: Path) -> None:
@@ -303,3 +307,9 @@ def test_the_command_tells_how_another_folder_is_found(
 def test_a_check_of_one_python_says_where_it_comes_from(tmp_path: Path) -> None:
     with pytest.raises(TtnnError, match=r"\(of a test\)"):
         check_python(tmp_path / "python", "of a test")
+
+
+def test_an_exported_program_replaces_the_types_that_the_verdict_names() -> None:
+    stated = re.search(r"^STAND_INS = (\{.*\})$", utils_text(), re.M)
+    assert stated is not None
+    assert ast.literal_eval(stated[1]) == {name.upper(): other for name, other in STAND_INS.items()}

@@ -182,7 +182,7 @@ except BlockingIOError: answer({{"unusable": "another one starts"}})
 
 def test_mistakes_of_the_caller(play: Play) -> None:
     plugin = play()
-    with pytest.raises(ArgumentValueError, match="the clusters are n150, n300, t3000, galaxy or p150, got 'x'"):
+    with pytest.raises(ArgumentValueError, match="the machines are n150, n300, t3000, galaxy or p150, got 'x'"):
         compile_text(PROGRAM, plugin=plugin, cluster="x")
     with pytest.raises(MeshError, match="for 8 devices, and n300 has 2"):
         compile_text(PROGRAM, plugin=plugin, cluster="N300")

@@ -1,0 +1,134 @@
+"""The blocks of README.md as they run; `python -m tests.generators.readme` writes what they print and draw.
+
+A text block shows what the python block before it prints. A line `...` stands for lines left out: what is before the
+first is the beginning of the output, what is after the last is its end, and what is between two stands in it as it is.
+The judge and upstream's compiler are asked where `JAXMESH_TTNN_PYTHON` and `JAXMESH_UPSTREAM_PYTHON` name them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jax.sharding import PartitionSpec as P
+
+import jaxmesh as jm
+from tests import ROOT
+
+README, PICTURE = ROOT / "README.md", ROOT / ".github" / "w1.svg"
+SCRIPT = "mlp.py"
+"""The file that a reader copies the python blocks into, one after the other."""
+NEEDS = {".judge(": "JAXMESH_TTNN_PYTHON", ".upstream(": "JAXMESH_UPSTREAM_PYTHON"}
+"""The variables without which a block with such a call does not run."""
+LEFT_OUT = "..."
+_WIDTH = 120
+_NEXT = "\x1e"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of a document: its language, its text, and where the text begins and ends."""
+
+    language: str
+    text: str
+    begin: int
+    end: int
+
+
+def blocks_of(document: str) -> list[Block]:
+    """Returns the blocks of a document in order."""
+    found = re.finditer(r"^```(\w+)\n(.*?)^```", document, re.M | re.S)
+    return [Block(m[1], m[2], m.start(2), m.end(2)) for m in found]
+
+
+def run_python(blocks: Sequence[Block]) -> dict[int, str]:
+    """Returns what the python blocks print, by the number of the block; without those that need what is missing."""
+    names: dict[str, Any] = {"__name__": "readme"}
+    printed = dict[int, str]()
+    line = 0
+    for number, block in enumerate(blocks):
+        if block.language != "python":
+            continue
+        if all(variable in os.environ for call, variable in NEEDS.items() if call in block.text):
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                exec(compile("\n" * line + block.text, SCRIPT, "exec"), names)
+            printed[number] = out.getvalue()
+        line += block.text.count("\n")
+    return printed
+
+
+def run_console(block: Block, folder: Path) -> str:
+    """Returns a console block with what its commands print in a folder, long lines wrapped."""
+    commands = [line.removeprefix("$ ") for line in block.text.splitlines() if line.startswith("$ ")]
+    jaxmesh = f'jaxmesh() {{ "{sys.executable}" -m jaxmesh "$@"; }}'
+    script = f"\nprintf '{_NEXT}'\n".join([f"cd {folder}; {jaxmesh}", *commands])
+    # Where the package is not installed, the child finds it as this process does.
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        ["bash", "-uc", script], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    _, *outputs = done.stdout.split(_NEXT)
+    return "".join(f"$ {command}\n{wrap(out)}" for command, out in zip(commands, outputs, strict=True))
+
+
+def wrap(text: str) -> str:
+    """Returns lines with those wrapped that are too long for a document."""
+    return "".join(textwrap.fill(line, _WIDTH, break_on_hyphens=False) + "\n" for line in text.splitlines())
+
+
+def fit(shown: str, printed: str) -> str:
+    """Returns what is printed with as many lines left out as a shown text leaves out."""
+    lines = printed.splitlines()
+    parts = [part.strip("\n").splitlines() for part in re.split(rf"^{re.escape(LEFT_OUT)}$", shown, flags=re.M)]
+    if len(parts) == 1:
+        return "".join(f"{line}\n" for line in lines)
+    head, *middle, tail = parts
+    joined, at = "\n".join(lines), 0
+    for part in middle:
+        at = joined.index("\n".join(part), at)
+    cut = [lines[: len(head)], *middle, lines[len(lines) - len(tail) :]]
+    return f"\n{LEFT_OUT}\n".join("\n".join(part) for part in cut).strip("\n") + "\n"
+
+
+def renew(document: str) -> str:
+    """Returns a document with what its blocks print now."""
+    blocks = blocks_of(document)
+    new = dict[int, str]()
+    with tempfile.TemporaryDirectory() as folder:
+        with contextlib.chdir(folder):
+            printed = run_python(blocks)
+        for number, block in enumerate(blocks):
+            if block.language == "text" and number - 1 in printed:
+                new[number] = fit(block.text, printed[number - 1])
+            elif block.language == "console" and ("g++" not in block.text or shutil.which("g++")):
+                new[number] = run_console(block, Path(folder))
+    return _replace(document, blocks, new)
+
+
+def _replace(document: str, blocks: Sequence[Block], new: Mapping[int, str]) -> str:
+    for number in sorted(new, reverse=True):
+        block = blocks[number]
+        document = document[: block.begin] + new[number] + document[block.end :]
+    return document
+
+
+def draw() -> str:
+    """Returns the picture of the README."""
+    return jm.visualize((1024, 4096), P(None, "x"), mesh=jm.make_mesh((2, 4), ("y", "x")))._repr_svg_()
+
+
+if __name__ == "__main__":
+    README.write_text(renew(README.read_text()))
+    PICTURE.write_text(draw())
