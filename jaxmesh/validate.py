@@ -59,14 +59,14 @@ def as_bool(what: str, name: str, value: Any) -> bool:
     return bool(value)
 
 
-def as_index(what: str, name: str, value: Any, least: int = 0) -> int:
-    """Returns an integer, at least `least`; raises for anything else."""
+def as_index(what: str, name: str, value: Any) -> int:
+    """Returns an integer, at least 0; raises for anything else."""
     try:
         number = None if isinstance(value, _BOOLS) else operator.index(value)
     except _UNFIT:
         number = None
-    if number is None or number < least:
-        raise ArgumentTypeError(f"{what} takes an integer from {least} on as {name}, got {quote(value)}.")
+    if number is None or number < 0:
+        raise ArgumentTypeError(f"{what} takes an integer from 0 on as {name}, got {quote(value)}.")
     return number
 
 

@@ -10,7 +10,7 @@ LONGEST = 60
 _ILLEGAL = re.compile(r"[^A-Za-z0-9]+")
 
 
-def identifier(text: str, taken: AbstractSet[str] = frozenset(), fallback: str = "f") -> str:
+def identifier(text: str, taken: AbstractSet[str] = frozenset()) -> str:
     """Returns a legal ASCII identifier like `text` that is not taken: letters, digits and single underscores between
     them.
 
@@ -18,9 +18,9 @@ def identifier(text: str, taken: AbstractSet[str] = frozenset(), fallback: str =
     ('lambda', 'a_b_c', 'f_1st', 'for_0')
     """
     # Read only the start: a text may be of any length.
-    plain = _ILLEGAL.sub("_", text[: 8 * LONGEST]).strip("_")[:LONGEST].rstrip("_") or fallback
+    plain = _ILLEGAL.sub("_", text[: 8 * LONGEST]).strip("_")[:LONGEST].rstrip("_") or "f"
     if plain[0].isdigit():
-        plain = f"{fallback}_{plain}"
+        plain = f"f_{plain}"
     name, number = plain, 0
     while name in taken:
         name, number = f"{plain}_{number}", number + 1

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -23,7 +21,7 @@ from jax.interpreters import ad, mlir
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import UnloweredError, UnsupportedError
-from jaxmesh.jaxprs.tracing_state import require_region, set_within
+from jaxmesh.jaxprs.tracing_state import require_region
 
 Primitive = jex.Primitive
 Var = jex.Var
@@ -79,22 +77,9 @@ def is_reference(aval: Aval) -> bool:
     return isinstance(aval, AbstractRef)
 
 
-_untyped: contextvars.ContextVar[bool] = contextvars.ContextVar("types name no varying axes", default=False)
-
-
-def without_varying_types() -> contextlib.AbstractContextManager[None]:
-    """Makes `retype` give types without varying axes in the block, as in a region with `check_vma=False`."""
-    return set_within(_untyped, True)
-
-
-def has_varying_types() -> bool:
-    """Returns False in a trace whose types name no varying axes: any value there may vary over any axis."""
-    return not _untyped.get()
-
-
 def retype(aval: Aval, shape: Sequence[int], varying: Iterable[str]) -> Aval:
     """Returns `aval` with another shape, varying over exactly the given axes."""
-    kind = aval.manual_axis_type.update(varying=frozenset(() if _untyped.get() else varying))
+    kind = aval.manual_axis_type.update(varying=frozenset(varying))
     sharding = aval.sharding
     if sharding.mesh.empty:
         # The type of a constant from outside the program names no mesh yet.

@@ -20,7 +20,6 @@ from jaxmesh.jaxprs.compat import (
     retype,
     shard_map,
     unlowered_primitive,
-    without_varying_types,
 )
 from jaxmesh.jaxprs.user_frames import nearest
 from jaxmesh.jaxprs.walk import close, constants, open_jaxpr, rebuild, substitute, with_eqns
@@ -181,11 +180,8 @@ def trace_typed(
     avals: Sequence[Any],
     varying: Sequence[Sequence[str]],
     mesh: AbstractMesh,
-    check_vma: bool = True,
 ) -> Jaxpr:
     """Traces `fun` (flat arguments, flat results) with JAX's varying-axes types, all axes of `mesh` manual.
-
-    With `check_vma=False`, no value is typed as varying.
 
     `shard_map` requires specs, which are not known yet. Two marker primitives make every boundary value full; they are
     removed from the jaxpr afterwards.
@@ -198,9 +194,8 @@ def trace_typed(
     # Full values are unsharded here, also those typed over a mesh with Explicit axes.
     avals = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
     specs = tuple(PartitionSpec() for _ in avals)
-    mapped = shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=check_vma)
-    with contextlib.nullcontext() if check_vma else without_varying_types():
-        return _peel(jax.make_jaxpr(mapped)(*avals))
+    mapped = shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec())
+    return _peel(jax.make_jaxpr(mapped)(*avals))
 
 
 def _peel(outer: Jaxpr) -> Jaxpr:

@@ -6,7 +6,6 @@ Attribute names and spellings are tt-mlir's (`TTIROps.td`, `TTCoreOpsEnums.td`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
@@ -212,27 +211,11 @@ def _axes(names: set[str]) -> str:
 def _transpose(
     ct: Any, x: Any, *, shard_direction: ShardDirection, assume_replicated: bool = False, **attributes: Any
 ) -> list[Any]:
-    if not compat.has_varying_types():
-        return [_transpose_untyped(ct, shard_direction, attributes)]
     out = mesh_shard_p.bind(ct, shard_direction=shard_direction.opposite, **attributes)
     if shard_direction is ShardDirection.FULL_TO_SHARD:
         return [out]
     # The operation reads coordinate 0 of the axes it takes on trust, so only that coordinate has a cotangent.
     return [first_copy_only(out, compat.varying_axes(compat.linear_operand_aval(x)))]
-
-
-def _transpose_untyped(ct: Any, direction: ShardDirection, attributes: Mapping[str, Any]) -> Any:
-    """Transposes where no type says which copies are equal, as `jax.shard_map` does without `check_vma`.
-
-    Each copy of a value has a part of its cotangent. A full tensor gets their sum, and hands each copy an equal part.
-    """
-    sizes, shard_type = compat.program_mesh("mesh_shard"), attributes["shard_type"]
-    dims = attributes["shard_dims"] if shard_type is ShardType.DEVICES else (-1,) * len(sizes)
-    copied = [axis for axis, dim in zip(sizes, dims, strict=True) if dim < 0 and shard_type is not ShardType.IDENTITY]
-    into = direction is ShardDirection.FULL_TO_SHARD
-    total: Any = lax.psum(ct, tuple(copied)) if into and copied else ct
-    out = mesh_shard_p.bind(total, shard_direction=direction.opposite, **attributes)
-    return out if into else out / math.prod(sizes[axis] for axis in copied)
 
 
 def _batch(args: tuple[Any], dims: tuple[int], *, shard_type: ShardType, **params: Any) -> tuple[Any, int]:

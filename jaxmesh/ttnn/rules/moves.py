@@ -15,8 +15,8 @@ _moved = takes(EVERY, tiles=False)
 _RESHAPED = NOT_I8 - {U8, U16}
 
 
-def _dim(given: Given, form: Form, dim: int, extra: int = 0) -> int:
-    rank = len(form.shape) + extra
+def _dim(given: Given, form: Form, dim: int) -> int:
+    rank = len(form.shape)
     given.require(-rank <= dim < rank, f"has no dim {dim} of {rank}", "index is out of bounds for the rank")
     return dim % rank
 

@@ -495,7 +495,6 @@ def test_a_text_attribute_is_one_literal(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_identifiers() -> None:
     assert identifier("a__b--c") == "a_b_c"
-    assert identifier("9", fallback="arg") == "arg_9"
     assert identifier("x", {"x", "x_0"}) == "x_1"
     assert len(identifier("ab" * 999)) <= 60
     assert function_name("main") == "_main"
