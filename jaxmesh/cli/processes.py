@@ -38,7 +38,7 @@ def processes(arguments: argparse.Namespace) -> int:
             except BrokenPipeError:
                 # A reader such as `head` has exited.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                interrupted.set()
+                interrupt(signal.SIGPIPE, None)
 
     def interrupt(number: int, _: Any) -> None:
         signals.append(number)

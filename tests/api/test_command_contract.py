@@ -1,4 +1,4 @@
-"""What every command keeps to, also a new one: exit codes, one line for an error, no traceback, whatever its streams are.
+"""What every command keeps to, also a new one: exit codes, one line for an error, no traceback, whatever its streams.
 
 The commands are those of the parser. Each runs in a process of its own that has only ASCII for its locale, in a folder
 with modules that would be imported from where one stands.

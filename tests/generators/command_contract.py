@@ -1,6 +1,6 @@
-"""Runs command lines under conditions of a terminal, each in a forked process: `python -m` reads cases, writes results.
+"""Runs command lines under conditions of a terminal, each in a forked process: `python -m` reads cases.
 
-A case is `{"arguments": [...], "condition": "..."}`; the result has the exit code and both streams. The imports are done
+A case is `{"arguments": [...], "condition": "..."}`; a result has the exit code and both streams. The imports are done
 once, so that a case takes the time of its command. `CONDITIONS` are streams that are closed, full or without a reader,
 an encoding without most characters, and an interrupt.
 """
