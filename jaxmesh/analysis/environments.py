@@ -202,7 +202,7 @@ def _start(command: list[Any], seconds: float | None = _SECONDS) -> subprocess.C
 
 
 def _exchange(aside: Path, target: Path) -> None:
-    """Replaces an environment by another, whose texts name the folder in which it was created."""
+    """Replaces an environment by another one, and the name of its first folder in its texts."""
     for path in (aside / "pyvenv.cfg", *(aside / "bin").iterdir()):
         data = b"" if path.is_symlink() or not path.is_file() else path.read_bytes()
         if os.fsencode(aside) in data:

@@ -108,6 +108,11 @@ def _run(arguments: argparse.Namespace) -> int | None:
         return command(arguments)
 
 
+def _discard_output() -> None:
+    """Sends standard output to the null device, because Python would fail when it flushes it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit code; `--help` and wrong usage exit, as in argparse."""
     try:
@@ -120,10 +125,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except jm.JaxmeshError as error:
         return _complain(error)
     except BrokenPipeError:
-        # A reader such as `head` has exited; Python would fail when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # A reader such as `head` has exited.
+        _discard_output()
         return NO_READER
     except SYSTEM_ERRORS as error:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _discard_output()
         return _complain(error)
     except KeyboardInterrupt:
         return INTERRUPTED

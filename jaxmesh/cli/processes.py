@@ -29,14 +29,15 @@ def add_commands(commands: Any) -> None:
 
 def processes(arguments: argparse.Namespace) -> int:
     """Runs the script; returns the exit code of the first process that failed, or 0."""
-    lock, signals = threading.Lock(), list[int]()
+    lock, signals, failures = threading.Lock(), list[int](), list[OSError]()
 
     def say(number: int, line: str) -> None:
         with lock:
             try:
                 print(f"[{number}] {line.rstrip()}", flush=True)
-            except BrokenPipeError:
-                # A reader such as `head` has exited.
+            except OSError as error:
+                # A full disk, or a reader such as `head` that has exited.
+                failures.append(error)
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 interrupted.set()
 
@@ -48,6 +49,8 @@ def processes(arguments: argparse.Namespace) -> int:
         signal.signal(number, interrupt)
     command = [arguments.script, *arguments.arguments]
     ended = run_processes(arguments.count, command, devices=arguments.devices, timeout=arguments.timeout, say=say)
+    if failures:
+        raise failures[0]
     if signals:
         return 128 + signals[0]
     for number, e in enumerate(ended):

@@ -1,6 +1,6 @@
-"""Runs command lines under conditions of a terminal, each in a forked process: `python -m` reads cases, writes results.
+"""Runs command lines under conditions of a terminal, each in a forked process: `python -m` reads cases.
 
-A case is `{"arguments": [...], "condition": "..."}`; the result has the exit code and both streams. The imports are done
+A case is `{"arguments": [...], "condition": "..."}`; a result has the exit code and both streams. The imports are done
 once, so that a case takes the time of its command. `CONDITIONS` are streams that are closed, full or without a reader,
 an encoding without most characters, and an interrupt.
 """
@@ -81,7 +81,8 @@ def _child(case: dict[str, Any], out: int, err: int) -> None:
     os.dup2(err, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     streams: Any = sys
-    streams.stdout, streams.stderr = open(1, "w", encoding="ascii"), open(2, "w", encoding="ascii", errors="replace")
+    streams.stdout = open(1, "w", encoding="ascii")  # noqa: SIM115
+    streams.stderr = open(2, "w", encoding="ascii", errors="replace")  # noqa: SIM115
     closed = {"no input": (0, "stdin"), "no output": (1, "stdout"), "no errors": (2, "stderr")}.get(condition)
     if closed is not None:
         os.close(closed[0])
@@ -104,4 +105,6 @@ def _child(case: dict[str, Any], out: int, err: int) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
+    # The imports of each case.
+    commands()
     print(json.dumps([run(case) for case in json.load(sys.stdin)]))

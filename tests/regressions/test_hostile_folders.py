@@ -217,7 +217,7 @@ def test_nothing_is_unpickled() -> None:
         assert not re.search(r"\bimport (pickle|marshal|shelve|dill)\b|allow_pickle=True|torch\.load\(", text), path
 
 
-# --- full disks and folders that cannot be written ---------------------------------------------------------------------
+# --- full disks and folders that cannot be written -----------------------------------------------------------------
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ def make_environment(
 def _add_stand_in(folder: Path) -> None:
     site = next(folder.glob("lib/python3*/site-packages/ttnn"), None)
     if site is None:
-        raise TtnnError(f"pip installed ttnn, but the environment has no package ttnn in {str(folder)!r}; try again.")
+        raise TtnnError(f"pip installed ttnn, but the package ttnn is missing in {str(folder)!r}; try again.")
     compiler = site / _COMPILER_FOLDER
     if not compiler.exists() or (compiler / PROGRAM).exists():
         install_stand_in(compiler)

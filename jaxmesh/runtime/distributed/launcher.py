@@ -308,7 +308,7 @@ def run_processes(
         try:
             for k in range(count):
                 running.append(_Running(k, [sys.executable, "-u", *arguments], {**shared, NUMBER: str(k)}, say))
-            _wait(running, end, grace, say or (lambda *_: None))
+            _wait(running, end, grace, say)
         finally:
             for r in running:
                 r.stop()
@@ -326,7 +326,7 @@ def _arguments(command: Any) -> list[str]:
     return arguments
 
 
-def _wait(running: Sequence[_Running], end: float, grace: float, say: Say) -> None:
+def _wait(running: Sequence[_Running], end: float, grace: float, say: Say | None) -> None:
     failed = False
     while any(r.process.poll() is None for r in running) and time.monotonic() < end and not interrupted.is_set():
         number = next((k for k, r in enumerate(running) if r.process.poll()), None)
@@ -334,5 +334,6 @@ def _wait(running: Sequence[_Running], end: float, grace: float, say: Say) -> No
             failed, end = True, min(end, time.monotonic() + grace)
             code = running[number].process.returncode
             how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
-            say(number, f"jaxmesh: process {number} ended with {how}; the others have {grace:g} s to end.\n")
+            if say is not None:
+                say(number, f"jaxmesh: process {number} ended with {how}; the others have {grace:g} s to end.\n")
         time.sleep(0.02)
