@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import itertools
 import sys
 import time
@@ -28,7 +29,6 @@ def main() -> int:
     parser.add_argument("--show", type=int, default=2)
     o = parser.parse_args()
     emulate(8)
-    import contextlib
     for name in o.mesh.split(","):
         mesh = sweep.make_mesh(name)
         for family in o.families:
@@ -46,7 +46,7 @@ def main() -> int:
                 found = list(sweep.findings(rows, o.ways.split(","), o.batch))
             counts = collections.Counter((f.way, f.kind) for f in found)
             print(name, family, len(rows), dict(counts), f"{time.process_time() - begin:.1f} s", flush=True)
-            shown = collections.Counter()
+            shown: collections.Counter[tuple[str, str, str]] = collections.Counter()
             for f in found:
                 key = f.way, f.kind, f.text[:60] if f.kind != "wrong" else f.placement.program.name
                 shown[key] += 1

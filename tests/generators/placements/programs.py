@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -123,7 +122,12 @@ def pads() -> Iterator[Program]:
                 x = np.moveaxis(x, 0, d)
             return x
 
-        yield Program(f"{list(shape)} by {list(config)}", fun, oracle, ((counted(*shape), np.float32(-1)[()] * np.ones((), np.float32)),))
+        yield Program(
+            f"{list(shape)} by {list(config)}",
+            fun,
+            oracle,
+            ((counted(*shape), np.asarray(-1, np.float32)),),
+        )
 
 
 def _pad_dim(x: Array, value: Array, low: int, high: int, interior: int) -> Array:
@@ -155,7 +159,9 @@ def slices() -> Iterator[Program]:
         def oracle(x: Array, starts: Any = starts, limits: Any = limits, strides: Any = strides) -> Array:
             return x[tuple(map(slice, starts, limits, strides))]
 
-        yield Program(f"{list(shape)} {list(starts)} to {list(limits)} by {list(strides)}", fun, oracle, ((counted(*shape),),))
+        yield Program(
+            f"{list(shape)} {list(starts)} to {list(limits)} by {list(strides)}", fun, oracle, ((counted(*shape),),)
+        )
 
 
 def _clamped(start: Any, size: int, length: int) -> int:
@@ -170,7 +176,7 @@ STARTS = (0, 3, 8, 9, 16, 100, -1, -8, -9, -16, -17, -100, 2**31 - 1, -(2**31))
 
 def _starts(rank: int) -> list[tuple[Array, ...]]:
     rows = [STARTS, STARTS[5:] + STARTS[:5], STARTS[9:] + STARTS[:9]][:rank]
-    return [tuple(np.int32(s)[()] * np.ones((), np.int32) if False else np.asarray(s, np.int32) for s in r) for r in zip(*rows, strict=True)]
+    return [tuple(np.asarray(s, np.int32) for s in r) for r in zip(*rows, strict=True)]
 
 
 SLICED: tuple[tuple[Shape, Shape], ...] = (
@@ -466,11 +472,18 @@ def reduce_windows() -> Iterator[Program]:
             ((4, 8), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)),
         ):
 
-            def compute(x: Any, fun: Any = fun, start: float = start, options: Any = (window, strides, padding, dilation)) -> Any:
+            def compute(
+                x: Any, fun: Any = fun, start: float = start, options: Any = (window, strides, padding, dilation)
+            ) -> Any:
                 window, strides, padding, dilation = options
                 return lax.reduce_window(x, np.float32(start), fun, window, strides, padding, None, dilation)
 
-            def loop(x: Array, oracle: Any = oracle, start: float = start, options: Any = (window, strides, padding, dilation)) -> Array:
+            def loop(
+                x: Array,
+                oracle: Any = oracle,
+                start: float = start,
+                options: Any = (window, strides, padding, dilation),
+            ) -> Array:
                 window, strides, padding, dilation = options
                 x = np.pad(x, padding, constant_values=start)
                 spans = [(k - 1) * d + 1 for k, d in zip(window, dilation, strict=True)]
@@ -482,8 +495,11 @@ def reduce_windows() -> Iterator[Program]:
                 return result
 
             yield Program(
-                f"{name} of {list(shape)} by {list(window)} steps {list(strides)} padding {list(padding)} dilation {list(dilation)}",
-                compute, loop, ((small(*shape),),),
+                f"{name} of {list(shape)} by {list(window)} steps {list(strides)} "
+                f"padding {list(padding)} dilation {list(dilation)}",
+                compute,
+                loop,
+                ((small(*shape),),),
             )
 
 

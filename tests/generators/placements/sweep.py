@@ -6,7 +6,6 @@ value. A batch that raises is divided until each error has its program.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import warnings
@@ -203,7 +202,7 @@ WAYS: dict[str, Callable[[Batch], Callable[..., Any]]] = {
 
 def findings(placed: Iterable[Placement], ways: Sequence[str], size: int = BATCH) -> Iterator[Finding]:
     """Runs placements, and yields what is not the oracle's value."""
-    for rows in itertools.batched(placed, size) if hasattr(itertools, "batched") else _batched(placed, size):
+    for rows in _batched(placed, size):
         batch = Batch(rows)
         for way in ways:
             yield from _findings(batch, way)
@@ -222,7 +221,9 @@ def _findings(batch: Batch, way: str) -> Iterator[Finding]:
     except Exception as error:
         if len(batch.placed) == 1:
             kind = type(error).__name__
-            yield Finding(way, batch.placed[0], f"named {kind}" if isinstance(error, JaxmeshError) else kind, str(error))
+            yield Finding(
+                way, batch.placed[0], f"named {kind}" if isinstance(error, JaxmeshError) else kind, str(error)
+            )
             return
         middle = len(batch.placed) // 2
         for half in (batch.placed[:middle], batch.placed[middle:]):

@@ -28,9 +28,7 @@ Row = tuple[int, str, str]
 
 def placed(family: str, mesh_name: str, stride: int, offset: int, inside: bool) -> list[sweep.Placement]:
     mesh: Any = jax.sharding.AbstractMesh(*sweep.MESHES[mesh_name])
-    every = (
-        p for program in programs.FAMILIES[family]() for p in sweep.placements(program, mesh, inside=inside)
-    )
+    every = (p for program in programs.FAMILIES[family]() for p in sweep.placements(program, mesh, inside=inside))
     return list(itertools.islice(every, offset, None, stride))
 
 
@@ -46,7 +44,9 @@ def faults(rows: Sequence[sweep.Placement], numbers: Sequence[int], mesh_name: s
             yield from map(tuple, json.loads(out.read_text()))
             return
         if len(numbers) == 1:
-            lines = [s for s in err.read_text(errors="replace").splitlines() if "Check failed" in s or s.startswith("F")]
+            lines = [
+                s for s in err.read_text(errors="replace").splitlines() if "Check failed" in s or s.startswith("F")
+            ]
             yield numbers[0], "ends the process", (lines or ["signal " + str(status)])[0]
             return
     middle = len(numbers) // 2
@@ -54,7 +54,9 @@ def faults(rows: Sequence[sweep.Placement], numbers: Sequence[int], mesh_name: s
     yield from faults(rows, numbers[middle:], mesh_name, way)
 
 
-def _run(rows: Sequence[sweep.Placement], numbers: Sequence[int], mesh_name: str, way: str, out: Path, err: Path) -> None:
+def _run(
+    rows: Sequence[sweep.Placement], numbers: Sequence[int], mesh_name: str, way: str, out: Path, err: Path
+) -> None:
     with err.open("w") as log:
         os.dup2(log.fileno(), 2)
     emulate(8)
