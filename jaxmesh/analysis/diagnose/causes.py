@@ -122,7 +122,7 @@ def _gather_order(track: Track, culprit: Culprit) -> Cause | None:
     found = _joined_wrongly(track, op)
     if found is not None or axis is None:
         return found
-    placement = culprit.operands[0].placement
+    placement: tuple[tuple[str, ...], ...] = culprit.operands[0].placement
     split: tuple[str, ...] = placement[dim] if -len(placement) <= dim < len(placement) else ()
     if axis in split or short_name(op) != "all_gather":
         return None
@@ -139,13 +139,13 @@ def _joined_wrongly(track: Track, op: Op) -> Cause | None:
     for first in _chain(track, op):
         dim, axis = _dim(first), _axis(track, first)
         (value, *_) = track.operands(first)
-        placement = track.known[value].placement if value in track.known else ()
+        placement: tuple[tuple[str, ...], ...] = track.known[value].placement if value in track.known else ()
         split: tuple[str, ...] = placement[dim] if -len(placement) <= dim < len(placement) else ()
-        if axis in split and axis != split[-1]:
+        if axis in split and axis != list(split)[-1]:
             name = "gather" if short_name(op) == "all_gather" else short_name(op)
             return Cause(
                 f"{name} order: dim {dim} is split over {_named(split)}, the minor axis last, and the operation "
-                f"{'gathers' if name == 'gather' else 'joins'} over {axis} before {split[-1]}, which interleaves the "
+                f"{'gathers' if name == 'gather' else 'joins'} over {axis} before {list(split)[-1]}, which interleaves the "
                 "blocks",
                 split,
                 (dim,),
