@@ -145,8 +145,8 @@ def _joined_wrongly(track: Track, op: Op) -> Cause | None:
             name = "gather" if short_name(op) == "all_gather" else short_name(op)
             return Cause(
                 f"{name} order: dim {dim} is split over {_named(split)}, the minor axis last, and the operation "
-                f"{'gathers' if name == 'gather' else 'joins'} over {axis} before {list(split)[-1]}, which interleaves the "
-                "blocks",
+                f"{'gathers' if name == 'gather' else 'joins'} over {axis} before {list(split)[-1]}, which interleaves "
+                "the blocks",
                 split,
                 (dim,),
             )
