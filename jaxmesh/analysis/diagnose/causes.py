@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,11 @@ from jaxmesh.analysis.diagnose.tracking import Track, split_axes
 from jaxmesh.analysis.diagnose.wrong_values import WrongValue
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.program import Op
 from jaxmesh.frontends.stablehlo.shardings import axes_of, show
 
 _WINDOWS = ("conv", "max_pool", "avg_pool", "reduce_window", "pad", "cumsum", "cumprod")
+_INDEXED = ("stablehlo.scatter", "stablehlo.gather", "stablehlo.dynamic_update_slice", "stablehlo.dynamic_slice")
 _CUTS = ("slice", "index", "concat", "split", "chunk")
 
 
@@ -65,7 +67,7 @@ def _wrong_reduction(track: Track, culprit: Culprit) -> Cause | None:
     if not has_trait(culprit.op.name, Trait.REDUCES) or not culprit.operands:
         return None
     (operand, *_) = culprit.operands
-    axis = _axis(track, culprit)
+    axis = _axis(track, culprit.op)
     if axis is None or not operand.partial or operand.partial == (axis,):
         return None
     return Cause(
@@ -76,37 +78,118 @@ def _wrong_reduction(track: Track, culprit: Culprit) -> Cause | None:
     )
 
 
-def _axis(track: Track, culprit: Culprit) -> str | None:
-    number: Any = culprit.op.attributes.get("cluster_axis")
-    names = list(track.stage.mesh)
-    return names[number] if isinstance(number, int) and 0 <= number < len(names) else None
+def _axis(track: Track, op: Op) -> str | None:
+    """Returns the mesh axis of a collective, which all its groups of devices vary along."""
+    attributes: Any = op.attributes
+    number, names = attributes.get("cluster_axis"), list(track.stage.mesh)
+    if isinstance(number, int) and 0 <= number < len(names):
+        return names[number]
+    first = np.asarray(attributes.get("replica_groups", ()))[:1].reshape(-1)
+    if not first.size:
+        return None
+    places = np.stack(np.unravel_index(first, tuple(track.stage.mesh.values())))
+    moving = [name for name, row in zip(names, places, strict=True) if len(set(row.tolist())) > 1]
+    return moving[0] if len(moving) == 1 else None
+
+
+_DIMS: Mapping[str, tuple[str, ...]] = {
+    "all_gather": ("all_gather_dim", "dim"), "all_to_all": ("concat_dim",), "mesh_partition": ("dim",),
+}  # fmt: skip
+"""By collective, the attributes that may name the dim that it joins or cuts."""
+
+
+def _dim(op: Op) -> int:
+    attributes: Any = op.attributes
+    return next((int(attributes[n]) for n in _DIMS[short_name(op)] if n in attributes), 0)
+
+
+def _chain(track: Track, op: Op) -> list[Op]:
+    """Returns the collectives of one kind along one dim that end with an operation, each of the one before."""
+    chain = [op]
+    while True:
+        (value, *_) = track.operands(chain[0])
+        made = track.producers.get(value)
+        if made is None or short_name(made[1]) != short_name(op) or _dim(made[1]) != _dim(op):
+            return chain
+        chain.insert(0, made[1])
 
 
 def _gather_order(track: Track, culprit: Culprit) -> Cause | None:
-    if short_name(culprit.op) != "all_gather" or not culprit.operands:
+    op = culprit.op
+    if short_name(op) not in ("all_gather", "all_to_all") or not culprit.operands:
         return None
-    (operand, *_) = culprit.operands
-    attributes: Any = culprit.op.attributes
-    dim = int(attributes.get("all_gather_dim", attributes.get("dim", 0)))
-    axis = _axis(track, culprit)
-    split: tuple[str, ...] = operand.placement[dim] if -len(operand.placement) <= dim else ()
-    if axis is None:
-        return None
-    if axis not in split:
-        return Cause(
-            f"gather over the wrong axis: dim {dim} is split over {_named(split) or 'no axis'}, and the operation "
-            f"gathers over {axis}",
-            tuple(dict.fromkeys([*split, axis])),
-            (dim,),
-        )
-    if axis == list(split)[-1]:
+    dim, axis = _dim(op), _axis(track, op)
+    found = _joined_wrongly(track, op)
+    if found is not None or axis is None:
+        return found
+    placement: tuple[tuple[str, ...], ...] = culprit.operands[0].placement
+    split: tuple[str, ...] = placement[dim] if -len(placement) <= dim < len(placement) else ()
+    if axis in split or short_name(op) != "all_gather":
         return None
     return Cause(
-        f"gather order: dim {dim} is split over {_named(split)}, the minor axis last, and the operation gathers over "
-        f"{axis} before {list(split)[-1]}, which interleaves the blocks",
-        split,
+        f"gather over the wrong axis: dim {dim} is split over {_named(split) or 'no axis'}, and the operation "
+        f"gathers over {axis}",
+        tuple(dict.fromkeys([*split, axis])),
         (dim,),
     )
+
+
+def _joined_wrongly(track: Track, op: Op) -> Cause | None:
+    """Returns the cause that shards are joined over the major of several axes first; None if they are not."""
+    for first in _chain(track, op):
+        dim, axis = _dim(first), _axis(track, first)
+        (value, *_) = track.operands(first)
+        placement: tuple[tuple[str, ...], ...] = track.known[value].placement if value in track.known else ()
+        split: tuple[str, ...] = placement[dim] if -len(placement) <= dim < len(placement) else ()
+        if axis in split and axis != list(split)[-1]:
+            name = "gather" if short_name(op) == "all_gather" else short_name(op)
+            return Cause(
+                f"{name} order: dim {dim} is split over {_named(split)}, the minor axis last, and the operation "
+                f"{'gathers' if name == 'gather' else 'joins'} over {axis} before {list(split)[-1]}, which interleaves "
+                "the blocks",
+                split,
+                (dim,),
+            )
+    return None
+
+
+def _earlier_order(track: Track, culprit: Culprit) -> Cause | None:
+    """Finds shards that were joined in a wrong order before the operation, where no device holds a value of the
+    program."""
+    rest, seen = list(track.operands(culprit.op)), set[int]()
+    while rest:
+        value = rest.pop()
+        made = track.producers.get(value)
+        if made is None or made[0] in seen:
+            continue
+        seen.add(made[0])
+        if short_name(made[1]) in ("all_gather", "all_to_all") and (found := _joined_wrongly(track, made[1])):
+            return found
+        known = track.known.get(value)
+        if known is None or known.partial or known.number >= len(track.reference.values):
+            rest += track.operands(made[1])
+    return None
+
+
+def _partition_order(track: Track, culprit: Culprit) -> Cause | None:
+    """Finds an operand that is cut over axes in another order than another operand is split."""
+    operands = track.operands(culprit.op)
+    if is_collective(culprit.op) or len(culprit.operands) != len(operands):
+        return None
+    for value in operands:
+        made = track.producers.get(value)
+        cut = _chain(track, made[1]) if made is not None and short_name(made[1]) == "mesh_partition" else []
+        axes = tuple(a for op in cut if (a := _axis(track, op)) is not None)
+        for other in operands if len(axes) > 1 else ():
+            for split in track.known[other].placement if other != value else ():
+                if sorted(split) == sorted(axes) and split != axes:
+                    return Cause(
+                        f"partition order: an operand is cut over {_named(axes)}, the major axis first, and the other "
+                        f"is split over {_named(split)}",
+                        split,
+                        _dims(culprit.operands, split),
+                    )
+    return None
 
 
 def _misplaced(track: Track, culprit: Culprit) -> Cause | None:
@@ -162,6 +245,25 @@ def _touched(name: str, culprit: Culprit, shape: Sequence[int]) -> list[int]:
     return list(every) if name.startswith(_WINDOWS) else []
 
 
+def _whole_indices(track: Track, culprit: Culprit) -> Cause | None:
+    """Finds lookups and updates by indices of the whole array, in its shards."""
+    expected = culprit.expected
+    if expected is None or is_collective(culprit.op) or expected.op not in _INDEXED:
+        return None
+    whole = track.pool.same[expected.operands[0]]
+    held = [e for e in track.known.values() if whole in {track.pool.same[n] for n in track.origins(e.number)}]
+    split = next((e for e in held if axes_of(e.placement)), None)
+    if split is None:
+        return None
+    axes = axes_of(split.placement)
+    return Cause(
+        f"indices of the whole array: the operand of {expected.op} is split over {_named(axes)}, and each device "
+        "applies them to its own shard",
+        tuple(axes),
+        tuple(d for d, a in enumerate(split.placement) if a),
+    )
+
+
 def _other_bounds(track: Track, culprit: Culprit) -> Cause | None:
     expected = culprit.expected
     if expected is None or expected.op != "stablehlo.slice" or not short_name(culprit.op).startswith("slice"):
@@ -196,7 +298,10 @@ _RULES: tuple[Callable[[Track, Culprit], Cause | None], ...] = (
     _dropped_reduction,
     _misplaced,
     _gather_order,
+    _partition_order,
     _across_shards,
     _other_bounds,
+    _whole_indices,
+    _earlier_order,
     _permuted,
 )

@@ -164,7 +164,7 @@ class Globals:
     """By the sample of a value the first values of their contents."""
 
     def on(self, mesh: Mapping[str, int]) -> Globals:
-        """Returns the same values for another mesh, to which values can be added."""
+        """Returns a copy of the values for another mesh."""
         alike = {key: list(numbers) for key, numbers in self._alike.items()}
         return Globals(mesh, list(self.arrays), list(self.same), dict(self.sources), self._known.copy(), alike)
 

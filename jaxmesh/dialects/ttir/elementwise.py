@@ -272,7 +272,7 @@ def _mulhi(call: Call) -> Any:
     (a1, a0), (b1, b0) = ((v >> 16, v & 0xFFFF) for v in (a, b))
     middle = a1 * b0 + (a0 * b0 >> 16)
     upper = a1 * b1 + (middle >> 16) + ((middle & 0xFFFF) + a0 * b1 >> 16)
-    # Of a negative number, the bits are those of the number plus 2**32.
+    # As an unsigned number, a negative one is larger by 2**32.
     upper = upper - jnp.where(x < 0, b, 0) - jnp.where(y < 0, a, 0)
     return upper.astype(x.dtype)
 
