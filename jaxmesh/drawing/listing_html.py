@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jaxmesh.drawing.html import fragment
-from jaxmesh.drawing.program_drawing import HIGHLIGHT
+from jaxmesh.drawing.program_html import HIGHLIGHT
 from jaxmesh.drawing.svg import FONT
 from jaxmesh.drawing.text_layout import escape, make_safe, shorten
 

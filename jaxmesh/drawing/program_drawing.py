@@ -1,148 +1,197 @@
-"""A program as a list of its values, each with its residency and a small picture of its placement."""
+"""The picture of a program: its blocks and the values whose placement changes, or every value, over a timeline."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from jaxmesh.drawing.html import fragment
 from jaxmesh.drawing.picture import Picture
-from jaxmesh.drawing.placement import Placement
-from jaxmesh.drawing.svg import FONT, draw_thumbnail
-from jaxmesh.drawing.text_layout import align_columns, escape, shorten
+from jaxmesh.drawing.program_blocks import (
+    Block,
+    Cost,
+    ProgramValue,
+    Rest,
+    Row,
+    choose_open,
+    count_text,
+    fold,
+    list_values,
+)
+from jaxmesh.drawing.program_html import (
+    BOUNDARY,
+    equations_text,
+    is_lit,
+    program_html,
+    rest_text,
+    short_source,
+    summary,
+)
+from jaxmesh.drawing.text_layout import align_columns, cells, duration, shorten
 
-MAX_VALUES = 400
-"""The number of values shown; a note states how many more were left out."""
-_DRAWN = 64
-"""The size of the largest mesh with pictures of values."""
+_PAGE = 48
+"""The number of rows that a picture shows before a block is opened by hand."""
+_WIDE = 100
+"""The columns of a terminal."""
+_BAR = 6
+"""The least columns of the timeline."""
+_NAME, _ABOUT = 34, 30
+"""The most columns of a name, and of what a line says about it."""
+_NOTABLE = 0.01
+"""The fraction of the time from which on values whose placement stays have a line."""
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramValue:
-    """One value of a program.
-
-    Attributes:
-      text: its definition, such as `%3 = tanh(%2)`.
-      type_text: its type; the local type of a shard.
-      where: a description of its residency.
-      placement: its placement, if it is on the devices.
-      depth: the number of loops and calls around it.
-      moves: True for a transfer or a collective.
-    """
+class Timing:
+    """The least time of a program on a machine: in words, and the costs of its values by their origin."""
 
     text: str
-    type_text: str
-    where: str
-    placement: Placement | None = None
-    line: str = ""
-    depth: int = 0
-    moves: bool = False
+    costs: Mapping[str, Cost] = field(default_factory=dict[str, Cost])
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramValues:
-    """The values of a program, in order; `left_out` further values are not listed."""
+    """The values of a program, in order."""
 
     title: str
     steps: tuple[ProgramValue, ...]
-    left_out: int = 0
     notes: tuple[str, ...] = ()
 
 
 class ProgramPicture(Picture):
-    """The picture of a program: its values and their residencies."""
+    """The picture of a program: its blocks, its values and their residencies.
 
-    def __init__(self, flow: ProgramValues) -> None:
+    A program of more values than fit on a page is folded, unless `whole`.
+    """
+
+    def __init__(self, flow: ProgramValues, time: Callable[[], Timing] | None = None, whole: bool = False) -> None:
         self.flow = flow
+        self._time = time
         self._title = flow.title
+        self._whole = whole or len(flow.steps) <= _PAGE
+
+    @functools.cached_property
+    def timing(self) -> Timing:
+        """The least time of the program, or in words why it is unknown."""
+        return Timing("") if self._time is None else self._time()
+
+    @functools.cached_property
+    def block(self) -> Block:
+        """The program as a block of blocks and values."""
+        make = list_values if self._whole else fold
+        return make(self.flow.steps, self.timing.costs)
+
+    @functools.cached_property
+    def opened(self) -> set[int]:
+        """The identities of the blocks that are open at first."""
+        return choose_open(self.block, _PAGE, BOUNDARY)
 
     def __str__(self) -> str:
-        rows = align_columns([_columns(s) for s in self.flow.steps])
-        lines = [("> " if s.moves else "  ") + row for s, row in zip(self.flow.steps, rows, strict=True)]
-        return "\n".join([self._heading, *lines, *self._endings()])
+        total = self.block.cost.seconds
+        table = _table(list(_lines(self.block, self.opened, total)), total)
+        return "\n".join([self._heading, *self._facts(), *table, *self._notes()])
 
     def _repr_html_(self) -> str:
-        drawn: dict[Placement, str] = {}
-        rows = "".join(_row(step, drawn) for step in self.flow.steps)
-        ends = "".join(f'<div class="end">{escape(t)}</div>' for t in self._endings())
-        head = f'<div class="title">{escape(self._heading)}</div>'
-        body = f'{head}<div class="rows" role="table" aria-label="values of the program">{rows}</div>{ends}'
-        return fragment(_style, body, str(self))
+        return program_html(self._heading, self._facts(), self.block, self.opened, self._notes(), str(self))
 
     def __rich__(self) -> Any:
         from rich.console import Group
-        from rich.table import Table
         from rich.text import Text
 
-        table: Any = Table(box=None, pad_edge=False, header_style="dim")
-        for name in ("value", "type", "where", "source"):
-            table.add_column(name, overflow="fold")
-        for step in self.flow.steps:
-            text, type_text, where, line = _columns(step)
-            style = "bold #e69f00" if step.moves else ""
-            table.add_row(Text(text, style), Text(type_text), Text(where, "" if step.placement is None else "#56b4e9"),
-                          Text(line, "dim"))  # fmt: skip
-        return Group(Text(self._heading, "bold"), table, *(Text(t, "italic") for t in self._endings()))
+        head, *lines = str(self).split("\n")
+        styles = ("bold #e69f00" if line.startswith(">") else "" for line in lines)
+        return Group(Text(head, "bold"), *(Text(*row, overflow="ellipsis") for row in zip(lines, styles, strict=True)))
 
     @property
     def _heading(self) -> str:
-        return shorten(self.flow.title, 300)
+        return shorten(self.flow.title, _WIDE)
 
-    def _endings(self) -> list[str]:
-        more = [f"{self.flow.left_out} more values are left out"] if self.flow.left_out else []
-        return [shorten(t, 1000) for t in (*more, *(f"note: {n}" for n in self.flow.notes))]
+    def _facts(self) -> list[str]:
+        """Returns the lines below the heading."""
+        count = self.block.equations
+        folded = [] if self._whole else [f"{count:,} equations in blocks; visualize(..., whole=True) lists all values"]
+        return [*folded, *([self.timing.text] if self.timing.text else [])]
+
+    def _notes(self) -> list[str]:
+        return [shorten(f"note: {note}", 1000) for note in self.flow.notes]
 
 
-def without_folders(line: str) -> str:
-    """Returns a source location without its folders.
+# --- text ------------------------------------------------------------------------------------------------------------
 
-    >>> without_folders("/home/me/model.py:12:8 (layer)")
-    'model.py:12:8 (layer)'
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of the table: its name, its type if it is a value, the rest, its source, and its place on the timeline."""
+
+    name: str
+    type_text: str
+    about: str
+    source: str
+    start: float
+    cost: Cost
+
+
+def _lines(
+    block: Block, opened: Container[int], total: float, start: float = 0.0, depth: int = 0, times: int = 1
+) -> Iterator[_Line]:
+    now, pad = start, "  " * min(depth, 8)
+    for item in block.items:
+        cost = item.cost
+        match item:
+            case Row():
+                yield _row_line(item, pad, now)
+            case Rest():
+                if cost.seconds > _NOTABLE * total:
+                    yield _Line(f"  {pad}{rest_text(item)}", "", "", "", now, cost)
+            case Block():
+                count = count_text(item.times, times)
+                is_open = id(item) in opened
+                name = f"{'  ' if is_open else '+ '}{pad}{shorten(item.name, _NAME - len(pad) - len(count))}{count}"
+                about = (is_open and equations_text(item.equations)) or summary(item)
+                yield _Line(name, "", shorten(about, _ABOUT), "", now, cost)
+                if is_open:
+                    yield from _lines(item, opened, total, now, depth + 1, item.times)
+        now += cost.seconds
+
+
+def _row_line(row: Row, pad: str, start: float) -> _Line:
+    value, change = row.value, row.value.change
+    name, where = (value.text, value.where) if change is None else (change.name, change.where)
+    count = count_text(row.times)
+    pad += "  " * min(value.depth, 8)
+    name = f"{'> ' if is_lit(value) else '  '}{pad}{shorten(name, _NAME - len(pad) - len(count))}{count}"
+    return _Line(name, shorten(value.type_text, 18), shorten(where, 20), short_source(value.line), start, row.cost)
+
+
+def _table(lines: Sequence[_Line], total: float) -> list[str]:
+    types = max((cells(line.type_text) for line in lines), default=0)
+    rows = [(x.name, _pad(x.type_text, types) + f"  {x.about}" if x.type_text else x.about, x.source) for x in lines]
+    texts = align_columns(rows) if rows else []
+    wide = max(map(cells, texts), default=0)
+    bar = min(_WIDE - wide - 11, 24)
+    if not total or bar < 0:
+        return texts
+    bars = [_bar(x, total, bar) if bar >= _BAR else "" for x in lines]
+    times = [f"{duration(x.cost.seconds) if x.cost.seconds else '':>7}  {b}" for x, b in zip(lines, bars, strict=True)]
+    return [f"{_pad(text, wide)}  {time}".rstrip() for text, time in zip(texts, times, strict=True)]
+
+
+def _pad(text: str, wide: int) -> str:
+    return text + " " * (wide - cells(text))
+
+
+def _bar(line: _Line, total: float, wide: int) -> str:
+    """Returns a bar at the place of a line on the timeline, a letter for each part that bounds it.
+
+    >>> _bar(_Line("", "", "", "", 1.0, Cost(bound={"compute": 1.0, "links": 2.0})), 4.0, 8)
+    '  ccllll'
     """
-    return shorten(line.replace("\\", "/").rpartition("/")[2] if ":" in line else line, 60)
-
-
-def _columns(step: ProgramValue) -> tuple[str, str, str, str]:
-    return (
-        "  " * min(step.depth, 12) + shorten(step.text, 72),
-        shorten(step.type_text, 60),
-        shorten(step.where, 60),
-        without_folders(step.line),
-    )
-
-
-# --- HTML ------------------------------------------------------------------------------------------------------------
-
-HIGHLIGHT = "background:rgba(230,159,0,.24)"
-"""The style of highlighted rows, on light and dark pages."""
-
-
-def _style(name: str) -> str:
-    s = f".{name}"
-    return (
-        f"{s}{{font:12px/1.45 {FONT};color:inherit;max-width:1100px}}"
-        f"{s} .title{{font-weight:bold;font-size:14px;margin:.3em 0 .6em}}"
-        f"{s} .row{{display:grid;grid-template-columns:minmax(0,5fr) minmax(0,4fr) minmax(0,4fr);gap:2px 16px;"
-        "align-items:center;padding:5px 8px;border-top:1px solid rgba(128,128,128,.35)}"
-        f"{s} .moves{{{HIGHLIGHT};box-shadow:inset 3px 0 0 #e69f00}}"
-        f"{s} .label,{s} .kind{{overflow-wrap:anywhere;min-width:0;text-align:left}}"
-        f"{s} .moves b{{font-weight:bold}}{s} b{{font-weight:normal}}"
-        f"{s} .soft{{opacity:.78}}{s} .end{{padding:6px 8px;opacity:.85}}"
-        f"@media (max-width:640px){{{s} .row{{grid-template-columns:minmax(0,1fr)}}}}"
-    )
-
-
-def _row(step: ProgramValue, drawn: dict[Placement, str]) -> str:
-    label, type_text, where, line = _columns(step)
-    picture = ""
-    if step.placement is not None and len(step.placement.devices) <= _DRAWN:
-        if step.placement not in drawn:
-            drawn[step.placement] = draw_thumbnail(step.placement)
-        picture = drawn[step.placement]
-    pad = f' style="padding-left:{min(step.depth, 12) * 16}px"' if step.depth else ""
-    return (
-        f'<div class="row{" moves" if step.moves else ""}" role="row"><div class="label" role="cell"{pad}>'
-        f'<b>{escape(label.strip())}</b><div class="soft">{escape(line)}</div></div>'
-        f'<div class="kind" role="cell">{escape(type_text)}<div class="soft">{escape(where)}</div></div>'
-        f'<div role="cell">{picture}</div></div>'
-    )
+    edges, now = list[tuple[str, int]](), line.start
+    for part, seconds in line.cost.bound.items():
+        now += seconds
+        edges.append((part[0].lower(), round(now / total * wide)))
+    text = " " * round(line.start / total * wide)
+    for letter, end in edges:
+        text += letter * (end - len(text))
+    return text

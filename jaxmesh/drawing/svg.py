@@ -45,6 +45,22 @@ def draw_thumbnail(placement: Placement) -> str:
     return _write(placement, block, False, 1.0)
 
 
+def draw_glyph(placement: Placement) -> str:
+    """Draws the devices alone, for a line of text: equal colours and letters hold equal data."""
+    block, fills = draw_devices(placement, 240, small=True), piece_colors(len(placement.pieces))
+    body: list[str] = []
+    for m in block.marks:
+        fill, x = "none" if m.piece is None else fills[m.piece], m.x + m.w / 2
+        body.append(f'<rect x="{_n(m.x)}" y="{_n(m.y)}" width="{_n(m.w)}" height="{_n(m.h)}" fill="{fill}"/>')
+        if m.piece is not None and m.lines:
+            body.append(f'<text x="{_n(x)}" y="{_n(m.y + 9)}" fill="{text_on(fill)}">{escape(m.lines[0])}</text>')
+    label, w, h = escape(shorten(summarise(placement), 200)), _n(block.w), _n(block.h)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" width="{w}" height="{h}" '
+        f'font-size="8" font-weight="bold" text-anchor="middle"><title>{label}</title>{"".join(body)}</svg>'
+    )
+
+
 # --- the arrangement -------------------------------------------------------------------------------------------------
 
 

@@ -98,10 +98,19 @@ def _bar(group: Sequence[Bar], end: float, left: float, y: float, color: str) ->
 
 
 def _axis(end: float, left: float, base: float) -> Iterator[str]:
+    for at in ticks(end):
+        x = left + at / end * WIDE
+        yield f'<text x="{x:.1f}" y="{base + 12:.1f}" text-anchor="middle">{escape(duration(at))}</text>'
+
+
+def ticks(end: float) -> list[float]:
+    """Returns round times from 0 to `end`, in seconds.
+
+    >>> ticks(23.0), ticks(0.0)
+    ([0.0, 5.0, 10.0, 15.0, 20.0], [])
+    """
     step = _step(end)
-    for number in range(int(end / step) + 1) if step else ():
-        x = left + number * step / end * WIDE
-        yield f'<text x="{x:.1f}" y="{base + 12:.1f}" text-anchor="middle">{escape(duration(number * step))}</text>'
+    return [number * step for number in range(int(end / step) + 1)] if step else []
 
 
 def _step(end: float) -> float:

@@ -17,7 +17,7 @@ from jaxmesh.dialects.residency import DEVICE, Residency, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES
 from jaxmesh.errors import InexpressibleError
-from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.jaxprs.walk import all_eqns
 from jaxmesh.passes.aliases import reads_overwritten
@@ -103,7 +103,13 @@ def ttir_program(
 
 
 def ttnn_program(
-    lowered: ResidencyMap, boundary: Boundary, out_tree: Any, fuse: bool, unroll_limit: int, strict: bool
+    lowered: ResidencyMap,
+    boundary: Boundary,
+    out_tree: Any,
+    fuse: bool,
+    unroll_limit: int,
+    strict: bool,
+    mark: Callable[[Eqn], str] | None = None,
 ) -> Program:
     """Returns the flat TTNN program of a lowered one.
 
@@ -114,12 +120,13 @@ def ttnn_program(
       fuse: whether groups of operations become one, where TTNN has one.
       unroll_limit: how many operations loops may become, all in all.
       strict: whether what the real library does not take is an error.
+      mark: of `Options`.
 
     Raises:
       MissingRuleError: a primitive that TTIR has no row for, or an op that TTNN has none for.
       UnsupportedError: a loop that is not static, or what the real library does not take.
     """
-    jaxpr, options = printed_jaxpr(lowered, boundary.sizes), Options(unroll_limit, fuse)
+    jaxpr, options = printed_jaxpr(lowered, boundary.sizes), Options(unroll_limit, fuse, mark=mark)
     program = _flatten(jaxpr, boundary, out_tree, "ttnn", lowered.results, options)
     program = run_passes(ttnn_pipeline(strict), program, () if fuse else (FUSE,))
     verify_program(program, strict=strict)

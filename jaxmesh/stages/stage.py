@@ -232,7 +232,7 @@ class Stage(HasArguments, abc.ABC):
         """
         from jaxmesh.analysis.program_flow import stage_values
 
-        return stage_values(repr(self), self.jaxpr, self._boundary, self._decomposed_residency)
+        return stage_values(repr(self), self.jaxpr, self._boundary, self._decomposed_residency, self._out_tree)
 
     def record(self, *args: Any, only: Only = None, max_bytes: int | None = None, **kwargs: Any) -> Recording:
         """Runs the program, and gives every equation's value on every device, keyed by source location.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,32 +12,52 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxmesh.drawing.mesh_tensor import tensor_placement
 from jaxmesh.drawing.picture import Picture, TensorPicture
 from jaxmesh.drawing.placements import array_placement, as_spec, mesh_placement, shape_and_dtype, spec_placement
-from jaxmesh.drawing.program_drawing import ProgramPicture
-from jaxmesh.errors import ArgumentTypeError, ResidencyError
+from jaxmesh.drawing.program_blocks import Cost, total
+from jaxmesh.drawing.program_drawing import ProgramPicture, Timing
+from jaxmesh.drawing.text_layout import duration
+from jaxmesh.errors import (
+    ArgumentTypeError,
+    InexpressibleError,
+    MeshError,
+    MissingRuleError,
+    ResidencyError,
+    UnsupportedError,
+)
+from jaxmesh.jaxprs.blocks import origin
 from jaxmesh.sharding.mesh import as_mesh
 from jaxmesh.stages.compiled import Compiled
 from jaxmesh.stages.jit import JitFunction
-from jaxmesh.stages.stages import Stage
+from jaxmesh.stages.stages import Lowered, Stage
 from jaxmesh.tensor.mesh_tensor import MeshTensor
-from jaxmesh.validate import quote
+from jaxmesh.validate import as_bool, quote
 
 
 def visualize(
-    x: Any, spec: PartitionSpec | None = None, *, mesh: Mesh | AbstractMesh | None = None, dtype: Any = None
+    x: Any,
+    spec: PartitionSpec | None = None,
+    *,
+    mesh: Mesh | AbstractMesh | None = None,
+    dtype: Any = None,
+    whole: bool = False,
 ) -> Picture:
     """Draws the placement of data: the tensor in its pieces, and the grid of devices that hold them.
 
     A piece has one colour and one label on the tensor and on every device that holds it. In Jupyter the result draws
     itself; `print` it, or `.show()` it in a terminal; `.save("x.svg")`, `.html` and `.txt` write files.
 
+    A long program is folded into its named scopes and source functions, equal blocks as one, with the values whose
+    placement changes; a click opens a block. A lowered program stands beside a timeline of its `estimate`, on the
+    smallest machine that has the mesh: for each row the time of compute, DRAM and links.
+
     Args:
       x: a `jax.Array`, or a `jax.ShapeDtypeStruct` with a sharding; a `MeshTensor`; a shape, with `spec` (an array or
         its type will do too); a mesh, or an open `ttnn.MeshDevice`; or a program: what `.trace(...)`, `.lower(...)` and
-        `.compile()` of a `jaxmesh.jit` function give, drawn value by value.
+        `.compile()` of a `jaxmesh.jit` function give.
       spec: how the shape is cut, with `mesh`. A dim that does not divide is drawn in chunks of `ceil(size / count)`,
         with a note that no program has it so.
       mesh: a mesh with or without devices; by default the context's.
       dtype: of the shape; by default `float32`. Sizes are in bytes.
+      whole: of a program, True to list every value.
 
     Raises:
       ArgumentTypeError: nothing of the above, or a value of a trace.
@@ -71,7 +92,8 @@ def visualize(
             "jaxmesh.visualize(shape, P(...), mesh=mesh)."
         )
     if isinstance(x, (Stage, Compiled)):
-        return ProgramPicture(x.values())
+        time = partial(_timing, x) if isinstance(x, Lowered) else None
+        return ProgramPicture(x.values(), time, as_bool("visualize", "whole", whole))
     if isinstance(x, MeshTensor):
         return TensorPicture(tensor_placement(_allocate(x)))
     if isinstance(x, (Mesh, AbstractMesh)):
@@ -100,6 +122,23 @@ def _remedy(x: Any) -> str:
     if isinstance(x, (np.ndarray, np.generic, tuple, list)):
         return "; it is on no device: say how it is cut with jaxmesh.visualize(x, P(...), mesh=mesh)"
     return ""
+
+
+def _timing(lowered: Lowered) -> Timing:
+    """Returns the least time of a program by the origins of its equations."""
+    from jaxmesh.analysis.estimate import estimate_program
+
+    try:
+        estimate = estimate_program(lowered.marked_program(origin))
+    except (InexpressibleError, MeshError, MissingRuleError, UnsupportedError) as error:
+        return Timing(f"no timeline: {error}")
+    costs: dict[str, list[Cost]] = {}
+    for op in estimate.ops:
+        bound = {part: op.seconds if part == op.bound_by else 0.0 for part in op.times}
+        costs.setdefault(op.line, []).append(Cost(op.times, bound))
+    shares = ", ".join(f"{part[0].lower()} {part} {share:.0%}" for part, share in estimate.shares.items())
+    text = f"at least {duration(estimate.seconds)} on {estimate.machine.name}: {shares}"
+    return Timing(text, {at: total(group) for at, group in costs.items()})
 
 
 def _allocate(x: MeshTensor) -> MeshTensor:

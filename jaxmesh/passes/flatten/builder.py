@@ -44,11 +44,13 @@ class Options:
       unroll_limit: the most operations that unrolled loops may have in total.
       keep_imported_ops: True to keep imported operations as they were read, instead of decomposing them.
       in_place: True to use operations that write to an operand's memory; nothing may read the operand afterwards.
+      mark: returns what the operations of an equation have in place of their source line; None for the source line.
     """
 
     unroll_limit: int = UNROLL_LIMIT
     keep_imported_ops: bool = True
     in_place: bool = True
+    mark: Callable[[Eqn], str] | None = None
 
 
 @dataclass(slots=True)
@@ -281,6 +283,8 @@ class Builder(FlatBuilder):
 
     def eqn(self, eqn: Eqn, operands: Sequence[Value]) -> Sequence[Value]:
         """Builds one equation and returns its results; raises `MissingRuleError` for a primitive without a rule."""
+        if self.options.mark is not None and not self.composing:
+            self.line = self.options.mark(eqn)
         is_pair = is_complex(eqn) or not self.pairs.keys().isdisjoint(operands)
         made = None if is_pair else self._fold(eqn, operands)
         if made is None:
