@@ -25,7 +25,7 @@ from jaxmesh.jaxprs import compat, control_flow, primitives, source_locations, w
 from jaxmesh.jaxprs.blocks import Surroundings, origin, surroundings
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.control_flow import Cond, Scan, While
-from jaxmesh.jaxprs.trees import leaf_paths
+from jaxmesh.jaxprs.trees import path_keys
 from jaxmesh.sharding.distribution import resolve_mapper, rows_of
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.tensor.mesh_tensor import is_tensor
@@ -46,10 +46,10 @@ def stage_values(title: str, jaxpr: Jaxpr, boundary: Boundary, residency: Reside
     walk = _ValueCollector(boundary.mesh)
     opened, known = walk_.open_jaxpr(jaxpr), residency.values
     walk.residencies = {**known, **_results(opened, walk_.open_jaxpr(residency.program), known)}
-    arguments, results = _keys(boundary.in_tree, 1), _keys(out_tree, 0)
+    arguments, results = _arguments(boundary), path_keys(out_tree)
     walk.ends(opened, arguments, results)
     for var, keys in zip(opened.invars, arguments, strict=True):
-        walk.names[var] = f"argument{''.join(keys)}"
+        walk.names[var] = "".join(keys)
         walk.end(walk.names[var], var, _ARGUMENTS, keys)
     walk.body(jaxpr, 0, (), Surroundings())
     for atom, keys in zip(opened.outvars, results, strict=True):
@@ -66,9 +66,7 @@ def compiled_values(
     """
     walk = _ValueCollector(boundary.mesh)
     avals = list(jaxpr.in_avals)
-    for aval, sharding, path, place in zip(
-        avals, arguments, _keys(boundary.in_tree, 1), boundary.residencies, strict=True
-    ):
+    for aval, sharding, path, place in zip(avals, arguments, _arguments(boundary), boundary.residencies, strict=True):
         walk.add_boundary_value(_ARGUMENTS, path, aval, sharding, place is DEVICE and sharding is not None)
     leaves = cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(results, is_leaf=is_tensor)[0])
     for aval, (path, leaf) in zip(list(jaxpr.out_avals), leaves, strict=True):
@@ -77,9 +75,12 @@ def compiled_values(
     return walk.values(title, "what lies between is XLA's: see as_text().")
 
 
-def _keys(tree: Any, first: int) -> list[tuple[str, ...]]:
-    """Returns the keys of each leaf of a tree; the first one of arguments only separates positions from names."""
-    return [tuple(jax.tree_util.keystr((key,)) for key in path[first:]) for path in leaf_paths(tree)]
+def _arguments(boundary: Boundary) -> list[Keys]:
+    """Returns the keys of each argument, which begin with the name of a parameter if it is known."""
+    if boundary.parameters:
+        return path_keys(boundary.in_tree, boundary.parameters)
+    # The first key only separates arguments by position from arguments by name.
+    return [("argument", *keys[1:]) for keys in path_keys(boundary.in_tree)]
 
 
 def _results(opened: Jaxpr, lowered: Jaxpr, known: Mapping[Var, Residency]) -> dict[Var, Residency]:
@@ -177,7 +178,7 @@ class _ValueCollector:
                 self.body(inner, depth + 1, path + label, here)
 
     def path(self, here: Surroundings, caller: Surroundings) -> tuple[str, ...]:
-        """Returns the blocks of an equation within those of its caller."""
+        """Returns the blocks of an equation inside the blocks of its caller."""
         back = (_BACKWARD,) if here.backward and not caller.backward else ()
         scopes, functions = here.scopes[len(caller.scopes) :], here.functions[max(self.common, len(caller.functions)) :]
         if not scopes:
@@ -230,7 +231,7 @@ class _ValueCollector:
         else:
             return path, change
         kind = self.places[place][0] if place in self.places else change.kind
-        return (block, *keys[:-1]), Change(keys[-1] if keys else block, change.where, kind, change.before)
+        return (block, *keys[:-1]), Change(keys[-1] if keys else "result", change.where, kind, change.before)
 
     def end(self, text: str, atom: Atom, block: str, keys: tuple[str, ...]) -> None:
         """Adds an argument or a result."""
@@ -240,7 +241,7 @@ class _ValueCollector:
         shown = isinstance(atom, Var) and atom in (self.entering if block == _ARGUMENTS else self.leaving)
         if isinstance(atom, Var):
             self.places[atom] = short, placement
-        change = Change(keys[-1] if keys else block, where, short)
+        change = Change(keys[-1] if keys else "result", where, short)
         path = None if shown else (block, *keys[:-1])
         self.steps.append(ProgramValue(text, _type(atom.aval), where, placement, change=change, path=path))
 
@@ -270,8 +271,8 @@ class _ValueCollector:
             placement = sharding_placement(tuple(aval.shape), aval.dtype, sharding, mesh)
             over = varying_axes(placement)
             where = f"cut over {', '.join(over)}" if over else REPLICATED
-        change = Change(keys[-1] if keys else block, where, where)
-        text = f"{block.removesuffix('s')}{''.join(keys)}"
+        change = Change(keys[-1] if keys else "result", where, where)
+        text = "".join(keys if block == _ARGUMENTS else ("result", *keys))
         self.steps.append(ProgramValue(text, _type(aval), where, placement, change=change, path=(block, *keys[:-1])))
 
     def values(self, title: str, *notes: str) -> ProgramValues:
@@ -327,7 +328,7 @@ class _ValueCollector:
 
 
 def _type(aval: Any) -> str:
-    """Returns a type as JAX writes it in short, without the axes over which it varies."""
+    """Returns a type in JAX's short form, without its varying axes."""
     return aval.str_short(short_dtypes=True).partition("{")[0]
 
 

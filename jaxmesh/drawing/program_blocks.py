@@ -74,7 +74,7 @@ class Cost:
 
 
 @dataclass(slots=True)
-class Row:
+class BlockRow:
     """A value of a block, and the number of equal values that it stands for."""
 
     value: ProgramValue
@@ -83,8 +83,8 @@ class Row:
 
 
 @dataclass(slots=True)
-class Rest:
-    """The values of a block whose placement stays: of equal blocks those of the first, the number and cost of all."""
+class BlockRest:
+    """The values of a block whose placement stays: those in the first of equal blocks; the number and cost of all."""
 
     values: list[ProgramValue]
     cost: Cost
@@ -92,7 +92,7 @@ class Rest:
 
 
 @dataclass(slots=True)
-class Block:
+class ProgramBlock:
     """A named scope, a function, or a part of a tree of arguments.
 
     Attributes:
@@ -111,14 +111,14 @@ class Block:
         return total(item.cost for item in self.items)
 
     @property
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[ProgramBlock]:
         """Its inner blocks."""
-        return [item for item in self.items if isinstance(item, Block)]
+        return [item for item in self.items if isinstance(item, ProgramBlock)]
 
-    def leaves(self) -> Iterator[Row | Rest]:
+    def leaves(self) -> Iterator[BlockRow | BlockRest]:
         """Yields its values at every depth."""
         for item in self.items:
-            if isinstance(item, Block):
+            if isinstance(item, ProgramBlock):
                 yield from item.leaves()
             else:
                 yield item
@@ -126,18 +126,18 @@ class Block:
     @property
     def equations(self) -> int:
         """The number of its values whose placement stays."""
-        return sum(leaf.times for leaf in self.leaves() if isinstance(leaf, Rest))
+        return sum(leaf.times for leaf in self.leaves() if isinstance(leaf, BlockRest))
 
     def changes(self) -> Counter[str]:
         """Counts the values that it shows by their kinds."""
         counts = Counter[str]()
         for leaf in self.leaves():
-            if isinstance(leaf, Row) and leaf.value.change is not None:
+            if isinstance(leaf, BlockRow) and leaf.value.change is not None:
                 counts[leaf.value.change.kind] += leaf.times
         return counts
 
 
-Item = Block | Row | Rest
+Item = ProgramBlock | BlockRow | BlockRest
 
 
 def count_text(count: int, around: int = 1) -> str:
@@ -145,30 +145,30 @@ def count_text(count: int, around: int = 1) -> str:
     return "" if count in (1, around) else f" \N{MULTIPLICATION SIGN}{count}"
 
 
-def list_values(values: Sequence[ProgramValue], costs: Mapping[str, Cost]) -> Block:
+def list_values(values: Sequence[ProgramValue], costs: Mapping[str, Cost]) -> ProgramBlock:
     """Returns a block that shows every value."""
     rest = dict(costs)
-    rows: list[Item] = [Row(replace(v, change=None), _cost(v, rest)) for v in values]
-    return Block("", [*rows, *_without_value(rest)])
+    rows: list[Item] = [BlockRow(replace(v, change=None), _cost(v, rest)) for v in values]
+    return ProgramBlock("", [*rows, *_without_value(rest)])
 
 
-def fold(values: Iterable[ProgramValue], costs: Mapping[str, Cost]) -> Block:
+def fold(values: Iterable[ProgramValue], costs: Mapping[str, Cost]) -> ProgramBlock:
     """Folds values into the blocks of their paths; equal blocks and equal rows become one.
 
     A cost belongs to the first value with its key.
     """
-    root, rest = Block(""), dict(costs)
-    blocks: dict[tuple[str, ...], Block] = {(): root}
+    root, rest = ProgramBlock(""), dict(costs)
+    blocks: dict[tuple[str, ...], ProgramBlock] = {(): root}
     for value in values:
         path = value.path
         if path is None:
             continue
         for depth, name in enumerate(path):
             if path[: depth + 1] not in blocks:
-                block = blocks[path[: depth + 1]] = Block(name)
+                block = blocks[path[: depth + 1]] = ProgramBlock(name)
                 blocks[path[:depth]].items.append(block)
         cost, flat = _cost(value, rest), replace(value, depth=0)
-        blocks[path].items.append(Rest([flat], cost) if flat.change is None else Row(flat, cost))
+        blocks[path].items.append(BlockRest([flat], cost) if flat.change is None else BlockRow(flat, cost))
     root.items += _without_value(rest)
     return _simplify(root)
 
@@ -179,8 +179,8 @@ def _cost(value: ProgramValue, costs: dict[str, Cost]) -> Cost:
 
 
 def _without_value(costs: Mapping[str, Cost]) -> list[Item]:
-    """Returns the cost of ops that no value of the program has, such as those that passes add."""
-    return [Rest([], total(costs.values()), 0)] if costs else []
+    """Returns the cost of ops without a value of the program, such as conversions that passes add."""
+    return [BlockRest([], total(costs.values()), 0)] if costs else []
 
 
 def total(costs: Iterable[Cost]) -> Cost:
@@ -193,10 +193,10 @@ def total(costs: Iterable[Cost]) -> Cost:
     return Cost(busy, bound)
 
 
-def _simplify(block: Block) -> Block:
+def _simplify(block: ProgramBlock) -> ProgramBlock:
     """Joins equal items at every depth, and a block with its only inner block."""
-    items = _merge([_simplify(item) if isinstance(item, Block) else item for item in block.items])
-    if block.name and len(items) == 1 and isinstance(items[0], Block):
+    items = _merge([_simplify(item) if isinstance(item, ProgramBlock) else item for item in block.items])
+    if block.name and len(items) == 1 and isinstance(items[0], ProgramBlock):
         inner = items[0]
         joint = "" if inner.name.startswith(("[", ".")) else "/"
         return replace(inner, name=f"{block.name}{joint}{inner.name}")
@@ -216,13 +216,13 @@ def _merge(items: Iterable[Item]) -> list[Item]:
 
 def _form(item: Item) -> object:
     match item:
-        case Block():
+        case ProgramBlock():
             # Blocks may differ in the values whose placement stays.
-            return _NUMBER.sub("*", item.name), tuple(_form(i) for i in item.items if not isinstance(i, Rest))
-        case Row():
+            return _NUMBER.sub("*", item.name), tuple(_form(i) for i in item.items if not isinstance(i, BlockRest))
+        case BlockRow():
             change, line = item.value.change, item.value.line
             return change and (_NUMBER.sub("*", change.name), change.where), item.value.type_text, line
-        case Rest():
+        case BlockRest():
             return None
 
 
@@ -231,17 +231,17 @@ def _joined(group: Sequence[Item]) -> Item:
     if len(group) == 1:
         return first
     cost = total(item.cost for item in group)
-    if isinstance(first, Row) and isinstance(last, Row):
-        return Row(_named(first.value, last.value), cost, times)
-    if isinstance(first, Block):
-        blocks = [item for item in group if isinstance(item, Block)]
+    if isinstance(first, BlockRow) and isinstance(last, BlockRow):
+        return BlockRow(_named(first.value, last.value), cost, times)
+    if isinstance(first, ProgramBlock):
+        blocks = [item for item in group if isinstance(item, ProgramBlock)]
         groups: dict[object, list[Item]] = {}
         for block in blocks:
             for item in block.items:
                 groups.setdefault(_form(item), []).append(item)
-        return Block(_span(first.name, blocks[-1].name), [_joined(g) for g in groups.values()], times)
-    rests = [item for item in group if isinstance(item, Rest)]
-    return Rest([v for r in rests for v in r.values], cost, times)
+        return ProgramBlock(_span(first.name, blocks[-1].name), [_joined(g) for g in groups.values()], times)
+    rests = [item for item in group if isinstance(item, BlockRest)]
+    return BlockRest([v for r in rests for v in r.values], cost, times)
 
 
 def _named(value: ProgramValue, last: ProgramValue) -> ProgramValue:
@@ -259,7 +259,7 @@ def _span(first: str, last: str) -> str:
     return first if first == last else f"{first} ... {last}"
 
 
-def choose_open(root: Block, most: int, last: Container[str] = ()) -> set[int]:
+def choose_open(root: ProgramBlock, most: int, last: Container[str] = ()) -> set[int]:
     """Returns the identities of the blocks to open so that at most `most` items show.
 
     Outer blocks come first, then those with a longer time; blocks of a name in `last`, and their inner blocks, come
@@ -272,11 +272,11 @@ def choose_open(root: Block, most: int, last: Container[str] = ()) -> set[int]:
     return opened
 
 
-def _open(blocks: Sequence[Block], room: int, opened: set[int]) -> int:
+def _open(blocks: Sequence[ProgramBlock], room: int, opened: set[int]) -> int:
     """Opens blocks, then their inner blocks, that have at most `room` items; returns the room that is left."""
-    inner: list[Block] = []
+    inner: list[ProgramBlock] = []
     for block in sorted(blocks, key=lambda b: b.cost.seconds, reverse=True):
-        if any(not isinstance(item, Rest) for item in block.items) and len(block.items) <= room:
+        if any(not isinstance(item, BlockRest) for item in block.items) and len(block.items) <= room:
             opened.add(id(block))
             room -= len(block.items)
             inner += block.blocks

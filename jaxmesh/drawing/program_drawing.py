@@ -9,11 +9,11 @@ from typing import Any
 
 from jaxmesh.drawing.picture import Picture
 from jaxmesh.drawing.program_blocks import (
-    Block,
+    BlockRest,
+    BlockRow,
     Cost,
+    ProgramBlock,
     ProgramValue,
-    Rest,
-    Row,
     choose_open,
     count_text,
     fold,
@@ -77,7 +77,7 @@ class ProgramPicture(Picture):
         return Timing("") if self._time is None else self._time()
 
     @functools.cached_property
-    def block(self) -> Block:
+    def block(self) -> ProgramBlock:
         """The program as a block of blocks and values."""
         make = list_values if self._whole else fold
         return make(self.flow.steps, self.timing.costs)
@@ -121,7 +121,7 @@ class ProgramPicture(Picture):
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _TableLine:
     """A line of the table: its name, its type if it is a value, the rest, its source, and its place on the timeline."""
 
     name: str
@@ -133,38 +133,38 @@ class _Line:
 
 
 def _lines(
-    block: Block, opened: Container[int], total: float, start: float = 0.0, depth: int = 0, times: int = 1
-) -> Iterator[_Line]:
+    block: ProgramBlock, opened: Container[int], total: float, start: float = 0.0, depth: int = 0, times: int = 1
+) -> Iterator[_TableLine]:
     now, pad = start, "  " * min(depth, 8)
     for item in block.items:
         cost = item.cost
         match item:
-            case Row():
+            case BlockRow():
                 yield _row_line(item, pad, now)
-            case Rest():
+            case BlockRest():
                 if cost.seconds > _NOTABLE * total:
-                    yield _Line(f"  {pad}{rest_text(item)}", "", "", "", now, cost)
-            case Block():
+                    yield _TableLine(f"  {pad}{rest_text(item)}", "", "", "", now, cost)
+            case ProgramBlock():
                 count = count_text(item.times, times)
                 is_open = id(item) in opened
                 name = f"{'  ' if is_open else '+ '}{pad}{shorten(item.name, _NAME - len(pad) - len(count))}{count}"
                 about = (is_open and equations_text(item.equations)) or summary(item)
-                yield _Line(name, "", shorten(about, _ABOUT), "", now, cost)
+                yield _TableLine(name, "", shorten(about, _ABOUT), "", now, cost)
                 if is_open:
                     yield from _lines(item, opened, total, now, depth + 1, item.times)
         now += cost.seconds
 
 
-def _row_line(row: Row, pad: str, start: float) -> _Line:
+def _row_line(row: BlockRow, pad: str, start: float) -> _TableLine:
     value, change = row.value, row.value.change
     name, where = (value.text, value.where) if change is None else (change.name, change.where)
     count = count_text(row.times)
     pad += "  " * min(value.depth, 8)
     name = f"{'> ' if is_lit(value) else '  '}{pad}{shorten(name, _NAME - len(pad) - len(count))}{count}"
-    return _Line(name, shorten(value.type_text, 18), shorten(where, 20), short_source(value.line), start, row.cost)
+    return _TableLine(name, shorten(value.type_text, 18), shorten(where, 20), short_source(value.line), start, row.cost)
 
 
-def _table(lines: Sequence[_Line], total: float) -> list[str]:
+def _table(lines: Sequence[_TableLine], total: float) -> list[str]:
     types = max((cells(line.type_text) for line in lines), default=0)
     rows = [(x.name, _pad(x.type_text, types) + f"  {x.about}" if x.type_text else x.about, x.source) for x in lines]
     texts = align_columns(rows) if rows else []
@@ -181,10 +181,10 @@ def _pad(text: str, wide: int) -> str:
     return text + " " * (wide - cells(text))
 
 
-def _bar(line: _Line, total: float, wide: int) -> str:
+def _bar(line: _TableLine, total: float, wide: int) -> str:
     """Returns a bar at the place of a line on the timeline, a letter for each part that bounds it.
 
-    >>> _bar(_Line("", "", "", "", 1.0, Cost(bound={"compute": 1.0, "links": 2.0})), 4.0, 8)
+    >>> _bar(_TableLine("", "", "", "", 1.0, Cost(bound={"compute": 1.0, "links": 2.0})), 4.0, 8)
     '  ccllll'
     """
     edges, now = list[tuple[str, int]](), line.start

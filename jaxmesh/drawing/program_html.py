@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from jaxmesh.drawing.colors import PALETTE
 from jaxmesh.drawing.html import fragment
 from jaxmesh.drawing.placement import Placement
-from jaxmesh.drawing.program_blocks import Block, Cost, ProgramValue, Rest, Row, count_text
+from jaxmesh.drawing.program_blocks import BlockRest, BlockRow, Cost, ProgramBlock, ProgramValue, count_text
 from jaxmesh.drawing.svg import FONT, draw_glyph, draw_thumbnail
-from jaxmesh.drawing.text_layout import duration, escape, shorten
+from jaxmesh.drawing.text_layout import cells, duration, escape, make_safe, shorten
 from jaxmesh.drawing.timeline import ticks
 
 _DRAWN = 64
@@ -20,12 +20,14 @@ _LISTED = 100
 """The number of equations that a block lists."""
 BOUNDARY = ("arguments", "results")
 """The blocks of the values outside of a program's body, which open after all others."""
+_SOURCE = 18
+"""The most columns of a source location."""
 HIGHLIGHT = "background:rgba(230,159,0,.24)"
 """The style of highlighted rows, on light and dark pages."""
 
 
 def program_html(
-    heading: str, facts: Sequence[str], block: Block, opened: Container[int], notes: Sequence[str], plain: str
+    heading: str, facts: Sequence[str], block: ProgramBlock, opened: Container[int], notes: Sequence[str], plain: str
 ) -> str:
     """Draws a program as a part of a page; an untrusted notebook shows `plain`."""
     drawing = _Drawing(opened, block.cost.seconds)
@@ -35,7 +37,7 @@ def program_html(
     return fragment(_style, f'{top}<div class="rows">{rows}</div>{ends}', plain)
 
 
-def summary(block: Block) -> str:
+def summary(block: ProgramBlock) -> str:
     """Returns the number of equations of a block and of the changes of placement in it."""
     equations = equations_text(block.equations)
     return ", ".join(
@@ -44,7 +46,7 @@ def summary(block: Block) -> str:
 
 
 def is_lit(value: ProgramValue) -> bool:
-    """Returns True for a row to highlight: a move, but not that of an argument or a result of a folded program."""
+    """Returns True for a row to highlight: a move inside the program; in a whole listing every move."""
     return value.moves and (value.change is None or not value.path or value.path[0] not in BOUNDARY)
 
 
@@ -53,7 +55,7 @@ def equations_text(count: int, word: str = "") -> str:
     return f"{count:,} {word}equation{'s' if count > 1 else ''}" if count else ""
 
 
-def rest_text(rest: Rest) -> str:
+def rest_text(rest: BlockRest) -> str:
     """Returns the number of values whose placement stays."""
     return equations_text(rest.times, "further ") or "ops of no equation"
 
@@ -65,7 +67,8 @@ def short_source(line: str) -> str:
     ('model.py:12', 'line 3: ttir.add')
     """
     found = re.match(r"(?:.*[\\/])?([^\\/:]+:\d+)(?::\d+)?(?: \(|$)", line)
-    return shorten(found[1] if found else line, 24)
+    text = make_safe(found[1] if found else line)
+    return text if cells(text) <= _SOURCE else f"...{text[3 - _SOURCE :]}"
 
 
 @dataclass(slots=True)
@@ -90,38 +93,38 @@ class _Drawing:
             f'<div class="scale"><div>{parts}</div><div class="time">{marks}</div></div></div>'
         )
 
-    def items(self, block: Block, start: float, depth: int, times: int) -> Iterator[str]:
+    def items(self, block: ProgramBlock, start: float, depth: int, times: int) -> Iterator[str]:
         """Draws the contents of a block."""
         for item in block.items:
             match item:
-                case Row():
+                case BlockRow():
                     yield self.row(item, start, depth)
-                case Rest():
+                case BlockRest():
                     yield self.rest(item, start, depth)
-                case Block():
+                case ProgramBlock():
                     yield self.block(item, start, depth, times)
             start += item.cost.seconds
 
-    def block(self, block: Block, start: float, depth: int, times: int) -> str:
+    def block(self, block: ProgramBlock, start: float, depth: int, times: int) -> str:
         """Draws a block, which opens and closes."""
         count = count_text(block.times, times)
         name = f'<b>{escape(shorten(block.name, 60))}</b><span class="soft">{count}</span>'
         about = escape(summary(block))
-        cells = self.cells(name, f'<span title="{about}">{about}</span>', "", start, block.cost, depth)
+        cells = self.columns(name, f'<span title="{about}">{about}</span>', "", start, block.cost, depth)
         state = " open" if id(block) in self.opened else ""
         inner = "".join(self.items(block, start, depth + 1, block.times))
         return f'<details{state}><summary class="row">{cells}</summary>{inner}</details>'
 
-    def rest(self, rest: Rest, start: float, depth: int) -> str:
+    def rest(self, rest: BlockRest, start: float, depth: int) -> str:
         """Draws the values whose placement stays, closed."""
-        cells = self.cells(f'<span class="soft">{rest_text(rest)}</span>', "", "", start, rest.cost, depth)
-        listed = "".join(self.row(Row(v, Cost()), start, depth + 1, small=True) for v in rest.values[:_LISTED])
+        cells = self.columns(f'<span class="soft">{rest_text(rest)}</span>', "", "", start, rest.cost, depth)
+        listed = "".join(self.row(BlockRow(v, Cost()), start, depth + 1, small=True) for v in rest.values[:_LISTED])
         more = len(rest.values) - _LISTED
         if more > 0:
             listed += f'<div class="end">{more:,} more: visualize(..., whole=True)</div>'
         return f'<details><summary class="row">{cells}</summary>{listed}</details>'
 
-    def row(self, row: Row, start: float, depth: int, *, small: bool = False) -> str:
+    def row(self, row: BlockRow, start: float, depth: int, *, small: bool = False) -> str:
         """Draws a value: in a folded picture its change, else its definition."""
         value, change = row.value, row.value.change
         text, where = (value.text, value.where) if change is None else (change.name, change.where)
@@ -130,7 +133,7 @@ class _Drawing:
         name = f'{strong}{count} <span class="soft src">{escape(short_source(value.line))}</span>'
         about = f'{escape(shorten(value.type_text, 60))} <span class="soft">{escape(shorten(where, 60))}</span>'
         picture = "" if small else self.pictures(value)
-        cells = self.cells(name, about, picture, start, row.cost, depth + value.depth)
+        cells = self.columns(name, about, picture, start, row.cost, depth + value.depth)
         tip = f' title="{escape(value.line)}"' if value.line else ""
         return f'<div class="row{" moves" if is_lit(value) else ""}"{tip}>{cells}</div>'
 
@@ -149,7 +152,7 @@ class _Drawing:
             self.drawn[small, placement] = (draw_glyph if small else draw_thumbnail)(placement)
         return self.drawn[small, placement]
 
-    def cells(self, name: str, about: str, picture: str, start: float, cost: Cost, depth: int) -> str:
+    def columns(self, name: str, about: str, picture: str, start: float, cost: Cost, depth: int) -> str:
         """Draws the cells of a row."""
         pad = f' style="padding-left:{min(depth, 12) * 16}px"' if depth else ""
         time = ""

@@ -55,9 +55,7 @@ def surroundings(eqn: Eqn, caller: Surroundings | None = None) -> Surroundings:
     """
     info, outer = eqn.source_info, caller or Surroundings()
     backward = outer.backward or "transpose(" in str(info.name_stack)
-    scopes = tuple(name for name in named_scopes(eqn) if not _EINSUM.fullmatch(name))
-    if scopes[: len(outer.scopes)] != outer.scopes:
-        scopes = outer.scopes + scopes
+    scopes = tuple(name for name in named_scopes(eqn, outer.scopes) if not _EINSUM.fullmatch(name))
     return Surroundings(backward, scopes, _functions(info.traceback) or outer.functions)
 
 

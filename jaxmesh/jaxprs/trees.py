@@ -29,11 +29,24 @@ def show_paths(tree: Any, parameters: Sequence[str] = ()) -> list[str]:
     >>> show_paths(jax.tree.structure((({"w": 0}, 1), {"scale": 2})), ("params", "x"))
     ["params['w']", 'x', 'scale']
     """
-    paths = leaf_paths(tree)
-    if not parameters:
-        return [jax.tree_util.keystr(path) for path in paths]
-    names = [str(parameters[path[1].idx] if path[0].idx == 0 else path[1].key) for path in paths]
-    return [name + jax.tree_util.keystr(path[2:]) for name, path in zip(names, paths, strict=True)]
+    return ["".join(keys) for keys in path_keys(tree, parameters)]
+
+
+def path_keys(tree: Any, parameters: Sequence[str] = ()) -> list[tuple[str, ...]]:
+    """Returns the path to each leaf of a tree definition, each key as text; `show_paths` describes the arguments.
+
+    >>> import jax
+    >>> path_keys(jax.tree.structure((({"w": 0},), {})), ("params",))
+    [('params', "['w']")]
+    """
+    rows: list[tuple[str, ...]] = []
+    for path in leaf_paths(tree):
+        keys = tuple(jax.tree_util.keystr((key,)) for key in path)
+        if parameters:
+            name = parameters[path[1].idx] if path[0].idx == 0 else path[1].key
+            keys = (str(name), *keys[2:])
+        rows.append(keys)
+    return rows
 
 
 def parameter_names(fun: Callable[..., Any], count: int) -> tuple[str, ...]:

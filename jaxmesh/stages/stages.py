@@ -28,7 +28,6 @@ from jaxmesh.frontends.jax.trace import TtirProgram
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.backend import is_multi_process
-from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.strip_mesh import move_to_mesh
 from jaxmesh.passes.lowering import LOWERING, lower
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
@@ -191,13 +190,6 @@ class Lowered(JaxLowered):
         if program is not None and is_valid(program):
             return program
         return ttnn_program(self.residency, self._boundary, self._out_tree, groups, unroll_limit, strict)
-
-    def marked_program(self, mark: Callable[[Eqn], str]) -> Program:
-        """Returns the flat program as `default_program` does, but each op has the mark of its equation as its line."""
-        from jaxmesh.passes.pipeline import ttnn_program
-
-        self._check_expressible()
-        return ttnn_program(self.residency, self._boundary, self._out_tree, True, UNROLL_LIMIT, False, mark)
 
     def global_program(self) -> tuple[Callable[[], str] | None, Callable[..., Traced]]:
         """Returns a function that makes the StableHLO text of global shapes, or None, and the class of programs."""

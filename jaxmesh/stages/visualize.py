@@ -91,9 +91,14 @@ def visualize(
             f"visualize takes mesh and dtype with a spec, to draw it on a shape; got {quote(x)} and no spec. Write "
             "jaxmesh.visualize(shape, P(...), mesh=mesh)."
         )
+    listed = as_bool("visualize", "whole", whole)
     if isinstance(x, (Stage, Compiled)):
-        time = partial(_timing, x) if isinstance(x, Lowered) else None
-        return ProgramPicture(x.values(), time, as_bool("visualize", "whole", whole))
+        return ProgramPicture(x.values(), partial(_timing, x) if isinstance(x, Lowered) else None, listed)
+    if listed:
+        raise ArgumentTypeError(
+            f"visualize takes whole=True with a program, to list all its values; got {quote(x)}; the "
+            "picture of a tensor or a mesh is whole already. Leave it out."
+        )
     if isinstance(x, MeshTensor):
         return TensorPicture(tensor_placement(_allocate(x)))
     if isinstance(x, (Mesh, AbstractMesh)):
