@@ -22,9 +22,23 @@ def public(module: types.ModuleType) -> list[str]:
     return [n for n in names if not isinstance(getattr(module, n), types.ModuleType) and n not in inside]
 
 
+def members(cls: pdoc.doc.Class) -> list[pdoc.doc.Doc[object]]:
+    """The members of a class, with those of its bases that have no page of their own."""
+    shown = {f"{cls.modulename}.{name}" for name in sys.modules[cls.modulename].__all__}
+    own = {(cls.modulename, cls.qualname), cls.taken_from}
+    kept: list[pdoc.doc.Doc[object]] = []
+    for member in cls.members.values():
+        module, base = member.taken_from[0], member.taken_from[1].rpartition(".")[0]
+        hidden = module.split(".")[0] == "jaxmesh" and f"{cls.modulename}.{base}" not in shown
+        if hidden or (module, base) in own:
+            kept.append(member)
+    return kept
+
+
 def main(folder: Path) -> None:
     """Writes the pages, and checks that everything public is on them with a docstring."""
     modules = {"jaxmesh": jaxmesh, "jaxmesh.ttnn": ttnn}
+    pdoc.doc.Class.own_members = property(members)
     for module in modules.values():
         module.__all__ = public(module)
         # What a module makes when it is asked for is there from now on.

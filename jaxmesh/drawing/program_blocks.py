@@ -170,7 +170,9 @@ def fold(values: Iterable[ProgramValue], costs: Mapping[str, Cost]) -> ProgramBl
         cost, flat = _cost(value, rest), replace(value, depth=0)
         blocks[path].items.append(BlockRest([flat], cost) if flat.change is None else BlockRow(flat, cost))
     root.items += _without_value(rest)
-    return _simplify(root)
+    simple = _simplify(root)
+    assert isinstance(simple, ProgramBlock)
+    return simple
 
 
 def _cost(value: ProgramValue, costs: dict[str, Cost]) -> Cost:
@@ -193,16 +195,23 @@ def total(costs: Iterable[Cost]) -> Cost:
     return Cost(busy, bound)
 
 
-def _simplify(block: ProgramBlock) -> ProgramBlock:
-    """Joins equal items at every depth, and a block with its only inner block."""
+def _simplify(block: ProgramBlock) -> Item:
+    """Joins equal items at every depth, and a block with its only inner block or value."""
     items = _merge([_simplify(item) if isinstance(item, ProgramBlock) else item for item in block.items])
-    if block.name and len(items) == 1 and isinstance(items[0], ProgramBlock):
+    if block.name and len(items) == 1:
         inner = items[0]
-        joint = "" if inner.name.startswith(("[", ".")) else "/"
-        return replace(inner, name=f"{block.name}{joint}{inner.name}")
+        if isinstance(inner, ProgramBlock):
+            joint = "" if inner.name.startswith(_KEYS) else "/"
+            return replace(inner, name=f"{block.name}{joint}{inner.name}")
+        change = inner.value.change if isinstance(inner, BlockRow) else None
+        if isinstance(inner, BlockRow) and change is not None and change.name.startswith(_KEYS):
+            change = replace(change, name=f"{block.name}{change.name}")
+            return replace(inner, value=replace(inner.value, change=change))
     return replace(block, items=items)
 
 
+_KEYS = ("[", ".")
+"""The beginnings of the names of keys in a tree."""
 _NUMBER = re.compile(r"\d+")
 
 

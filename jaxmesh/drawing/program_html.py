@@ -185,7 +185,7 @@ def _style(name: str) -> str:
     return (
         f"{s}{{font:12px/1.45 {FONT};color:inherit;max-width:1400px}}"
         f"{s} .title{{font-weight:bold;font-size:14px;margin:.3em 0 .3em}}"
-        f"{s} .row{{display:grid;grid-template-columns:minmax(0,7fr) minmax(0,6fr) minmax(0,4fr) 5em minmax(0,6fr);"
+        f"{s} .row{{display:grid;grid-template-columns:minmax(0,7fr) minmax(0,6fr) minmax(0,4fr) 6em minmax(0,6fr);"
         "gap:2px 12px;align-items:center;padding:2px 8px;border-top:1px solid rgba(128,128,128,.3)}"
         f"{s} summary{{cursor:pointer;list-style:none}}{s} summary::-webkit-details-marker{{display:none}}"
         f'{s} summary .name::before{{content:"▸";display:inline-block;width:1.1em;opacity:.7}}'

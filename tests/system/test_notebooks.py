@@ -1,8 +1,7 @@
-"""Every notebook runs from top to bottom, and is stored without outputs."""
+"""Every notebook runs from top to bottom, and is stored with the outputs of such a run."""
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import textwrap
@@ -14,73 +13,100 @@ import pytest
 pytest.importorskip("nbclient", reason="the tests of notebooks need jaxmesh[dev]")
 
 import nbformat
-from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
-from jupyter_client.manager import AsyncKernelManager
-from nbclient import NotebookClient
 
 from tests import ROOT
+from tests.generators.notebooks import (
+    NOTEBOOKS,
+    WITH_TTNN,
+    differences,
+    environment,
+    execute,
+    has_ttnn,
+    same,
+    text,
+    to_store,
+)
 
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-
-
-class ThisPython(KernelSpecManager):
-    """Gives the running interpreter as the kernel, whatever kernels are installed on the machine."""
-
-    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-        return KernelSpec(argv=argv, display_name=kernel_name, language="python")
-
-
-# A cell and not PYTHONWARNINGS, and an exception for ipykernel: the kernel itself must start and shut down.
-STRICT = "import warnings\nwarnings.simplefilter('error')\nwarnings.filterwarnings('ignore', module='ipykernel')"
-
-
-def execute(notebook: Any) -> Any:
-    notebook.cells.insert(0, nbformat.v4.new_code_cell(STRICT))
-    manager = AsyncKernelManager(kernel_spec_manager=ThisPython())
-    client = NotebookClient(
-        notebook, km=manager, timeout=120, resources={"metadata": {"path": str(ROOT / "notebooks")}}
-    )
-    client.execute(cleanup_kc=True)
-    return notebook
+SCREENS = 120
+"""The lines of source before the exercise: two screens of 60 lines, markdown folded at 120 columns."""
+each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    monkeypatch.setenv("PYTHONPATH", path)
-    # A notebook makes its own devices.
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
     monkeypatch.delenv("XLA_FLAGS", raising=False)
-    monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+
+
+def read(path: Path) -> Any:
+    return nbformat.read(path, as_version=4)
 
 
 def test_the_notebooks_are_numbered() -> None:
     assert [p.name[:3] for p in NOTEBOOKS] == [f"{n:02}_" for n in range(1, 12)]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@each
 def test_a_notebook_says_what_you_will_see_and_ends_with_an_exercise(path: Path) -> None:
-    cells = nbformat.read(path, as_version=4).cells
+    cells = read(path).cells
     first, texts = cells[0], [c.source for c in cells if c.cell_type == "markdown"]
     assert first.cell_type == "markdown"
     assert "You will see" in first.source
     assert "## Exercise" in texts[-1]
     code = [c.source for c in cells if c.cell_type == "code"]
     assert re.match(r"import jaxmesh as jm\njm\.emulate\(8\)\n", code[0])
+    before = cells[: next(i for i, c in enumerate(cells) if c.cell_type == "markdown" and "## Exercise" in c.source)]
+    assert sum(map(height, before)) <= SCREENS
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_notebook_runs(path: Path) -> None:
-    done = execute(nbformat.read(path, as_version=4))
-    assert [c.id for c in done.cells if c.cell_type == "code" and c.execution_count is None and c.source] == []
+def height(cell: Any) -> int:
+    """The lines of a cell's source."""
+    lines = cell.source.split("\n")
+    return len(lines) if cell.cell_type == "code" else sum(max(1, len(textwrap.wrap(x, 120))) for x in lines)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_notebook_is_stored_without_outputs(path: Path) -> None:
-    notebook = nbformat.read(path, as_version=4)
+@each
+def test_a_notebook_is_stored_with_its_outputs(path: Path) -> None:
+    notebook = read(path)
     nbformat.validate(notebook)
     code = [c for c in notebook.cells if c.cell_type == "code"]
-    assert [c.id for c in code if c.outputs or c.execution_count is not None] == []
+    assert [c.execution_count for c in code] == list(range(1, len(code) + 1))
+    outputs = [o for c in code for o in c.outputs]
+    assert outputs
+    assert not [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"]
+    # GitHub shows no styles, and a long output hides the text around it.
+    assert not [o for o in outputs if "<style" in "".join(map(str, o.get("data", {}).get("text/html", "")))]
+    assert max(len(text(c).splitlines()) for c in code) <= 60
+    stored = path.read_text()
+    for folder in (str(ROOT), str(Path.home()), sys.prefix, "site-packages", "/tmp/"):
+        assert folder not in stored
+
+
+def test_the_notebooks_are_small() -> None:
+    assert sum(path.stat().st_size for path in NOTEBOOKS) < 3_000_000
+
+
+@each
+def test_a_fresh_run_gives_the_stored_outputs(path: Path) -> None:
+    stored, fresh = read(path), to_store(execute(read(path)))
+    if path.stem not in WITH_TTNN or has_ttnn():
+        assert not differences(stored, fresh), "\n\n".join(differences(stored, fresh))
+
+
+def test_a_changed_output_is_a_difference() -> None:
+    cell = nbformat.v4.new_code_cell(
+        "x", outputs=[nbformat.v4.new_output("stream", text="took 1.25 ms at 0xabcdef12, 3\n")]
+    )
+    other = nbformat.v4.new_code_cell(
+        "x", outputs=[nbformat.v4.new_output("stream", text="took 9.75 ms at 0xfedcba98, 3\n")]
+    )
+    notebooks = [nbformat.v4.new_notebook(cells=[c]) for c in (cell, other)]
+    assert differences(*notebooks) == []
+    other.outputs[0].text = "took 9.75 ms at 0xfedcba98, 4\n"
+    assert len(differences(*notebooks)) == 1
+    assert same("1.0001", "1.0")
+    assert not same("1.1", "1.0")
 
 
 def test_the_kernel_is_this_python_and_its_warnings_are_errors() -> None:
@@ -93,5 +119,5 @@ def test_the_kernel_is_this_python_and_its_warnings_are_errors() -> None:
             print("raised")
     """
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(textwrap.dedent(source))])
-    (output,) = execute(notebook).cells[1].outputs
+    (output,) = execute(notebook).cells[0].outputs
     assert output.text == f"{sys.executable}\nraised\n"
