@@ -1,7 +1,7 @@
 """Makes a site of the README, the notebooks and the API reference: `python .ci/pages.py DIR`.
 
-Every local file that the README links to becomes a page at the same path, Markdown and notebooks as HTML; so do the files
-that these link to. A link that leads nowhere on the site is an error.
+Every local file that the README links to becomes a page at the same path, Markdown and notebooks as HTML; so do the
+files that these link to. A link that leads nowhere on the site is an error.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def broken_links(folder: Path) -> list[str]:
 
 
 def on_site(path: Path) -> Path:
-    """Returns where a file of the repository is on the site: Markdown and notebooks as HTML, the README as the index."""
+    """Returns where a file of the repository is on the site: texts and notebooks as HTML, the README as the index."""
     if path == Path("README.md"):
         return Path("index.html")
     return path.with_suffix(".html") if path.suffix in (".md", ".ipynb") else path

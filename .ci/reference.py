@@ -1,4 +1,4 @@
-"""Writes the API reference, HTML made of the docstrings, into a folder: `python -W error .ci/reference.py DIR`.
+"""Writes the API reference, HTML made of the docstrings, into a folder; `.ci/pages.py` puts it on the site.
 
 The facade re-exports what other modules define, which pdoc shows only where `__all__` names it.
 """

@@ -5,7 +5,7 @@ cores. The judge's notebook needs the real ttnn: `JAXMESH_TTNN_PYTHON` names a P
 notebook is left as it is.
 
 Stored are texts, SVG, PNG, and tables of HTML, all of which GitHub shows. GitHub takes styles away, so a picture that
-only HTML draws is stored as its plain text. Progress bars on stderr are left out.
+only HTML draws is stored as its plain text. Progress bars on stderr are left out, temporary folders are TEMPORARY.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ WITH_TTNN = ("09_judge",)
 """The notebooks with outputs of the real ttnn."""
 # Not PYTHONWARNINGS, and an exception for ipykernel: the kernel itself must start and shut down.
 _STRICT = "import warnings\nwarnings.simplefilter('error')\nwarnings.filterwarnings('ignore', module='ipykernel')"
-_PLAIN = re.compile(r'<pre class="plain">(.*?)</pre>', re.DOTALL)
+_PLAIN = re.compile(r'<pre class="plain">')
+_TEXT = re.compile(r"<pre[^>]*>(.*?)</pre>", re.DOTALL)
+_TEMPORARY = re.compile(re.escape(tempfile.gettempdir()) + r"/\w+")
 _STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 
 
@@ -94,12 +96,13 @@ def _joined(outputs: Any) -> list[Any]:
 
 def _stored(output: Any) -> Any:
     if "data" not in output:
+        output.text = _TEMPORARY.sub("TEMPORARY", output.text)
         return output
     data, text = dict(output.data), output.data.get("text/html", "")
-    plain = _PLAIN.search(text)
-    if plain is not None:
-        data["text/plain"] = html.unescape(plain[1])
-    if plain is not None or any(kind.startswith("image/") for kind in data):
+    drawn = _PLAIN.search(text)
+    if drawn is not None:
+        data["text/plain"] = html.unescape("\n\n".join(_TEXT.findall(text)))
+    if drawn is not None or any(kind.startswith("image/") for kind in data):
         data.pop("text/html", None)
     elif text:
         data["text/html"] = _STYLE.sub("", text)
@@ -113,7 +116,6 @@ MAY_DIFFER = {
     "a measured time": re.compile(r"\b\d+\.\d+ ms\b"),
     "an address in memory": re.compile(r"0x[0-9a-f]{6,}"),
     "a checksum of floats": re.compile(r"crc32=[0-9a-f]{8}"),
-    "a temporary folder": re.compile(re.escape(tempfile.gettempdir()) + r"[\w./-]*"),
 }
 """The parts of a text that a fresh run may print otherwise, by name."""
 _FLOAT = re.compile(r"-?\d+(?:\.\d+(?:e[+-]?\d+)?|e[+-]?\d+)")
