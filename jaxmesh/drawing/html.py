@@ -20,10 +20,15 @@ def fragment(style_of: Callable[[str], str], body: str, plain: str = "") -> str:
     name = unique_name(body)
     style = style_of(name)
     if plain:
-        lines = "\n".join(map(escape, plain.split("\n")))
+        lines = escape_lines(plain)
         style = f".{name}>.plain{{display:none}}.{name}>.drawn{{display:block!important}}{style}"
         body = f'<pre class="plain">{lines}</pre><div class="drawn" style="display:none">{body}</div>'
     return f'<div class="{name}"><style>{style}</style>{body}</div>'
+
+
+def escape_lines(text: str) -> str:
+    """Returns a text escaped line by line, for `<pre>`."""
+    return "\n".join(map(escape, text.split("\n")))
 
 
 def unique_name(*content: str) -> str:

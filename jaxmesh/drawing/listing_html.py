@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jaxmesh.drawing.html import fragment
+from jaxmesh.drawing.html import escape_lines, fragment
 from jaxmesh.drawing.program_html import HIGHLIGHT
 from jaxmesh.drawing.svg import FONT
 from jaxmesh.drawing.text_layout import escape, make_safe, shorten
@@ -43,8 +43,7 @@ def listing_html(title: str, heads: Sequence[str], rows: Sequence[ListingRow], n
 
 def plain_listing_html(title: str, text: str, notes: Sequence[str] = ()) -> str:
     """Returns a text, unchanged, as a part of a page."""
-    lines = "\n".join(escape(line) for line in text.split("\n"))
-    body = f"{_heading(title, notes)}<pre>{lines}</pre>"
+    body = f"{_heading(title, notes)}<pre>{escape_lines(text)}</pre>"
     return fragment(lambda name: _style(name, 1), body)
 
 

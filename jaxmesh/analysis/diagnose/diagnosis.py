@@ -17,10 +17,9 @@ from jaxmesh.analysis.diagnose.stage import Coordinate
 from jaxmesh.analysis.diagnose.tracking import Track
 from jaxmesh.analysis.diagnose.wrong_values import WrongElements
 from jaxmesh.dialects.program import Op
-from jaxmesh.drawing.html import fragment
+from jaxmesh.drawing.html import escape_lines, fragment
 from jaxmesh.drawing.picture import TensorPicture, tensor_html
 from jaxmesh.drawing.placement import Shard, cut_boxes, make_placement
-from jaxmesh.drawing.text_layout import escape
 from jaxmesh.frontends.stablehlo.shardings import show
 
 RIGHT, LESS_PRECISE, WRONG, REFUSED, NOT_COMPARABLE = (
@@ -131,7 +130,7 @@ class Diagnosis:
 
     def to_html(self) -> str:
         """Returns the verdict and the picture as a part of a page."""
-        text, picture = f"<pre>{escape(str(self))}</pre>", self.picture
+        text, picture = f"<pre>{escape_lines(str(self))}</pre>", self.picture
         if picture is None:
             return fragment(lambda name: f".{name}{{color:inherit}}", text, str(self))
         return text + tensor_html(picture.placement)

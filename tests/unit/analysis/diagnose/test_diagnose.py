@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib
 import os
 import re
@@ -150,6 +151,7 @@ def test_a_reversal_of_each_shard() -> None:
     assert found.cause.startswith("reversal of each shard alone")
     assert len(found.devices) == 8
     assert "64 of 64 wrong" in str(found._repr_html_())
+    assert html.unescape(found.to_html()).startswith(f"<pre>{found}</pre>")
 
 
 def test_gathers_in_the_wrong_order() -> None:
