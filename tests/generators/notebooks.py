@@ -16,6 +16,8 @@ import os
 import re
 import sys
 import tempfile
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -63,6 +65,14 @@ def has_ttnn() -> bool:
     return bool(os.environ.get("JAXMESH_TTNN_PYTHON"))
 
 
+def is_comparable(path: Path, notebook: Any) -> bool:
+    """Returns True if a run here prints what is stored: with the JAX of the stored run, and with ttnn if it needs it.
+
+    Another JAX makes other equations of the same functions.
+    """
+    return notebook.metadata.get("jax") == version("jax") and (path.stem not in WITH_TTNN or has_ttnn())
+
+
 def environment() -> dict[str, str]:
     """Returns the environment of a notebook's kernel."""
     known = {name: text for name, text in os.environ.items() if name != "XLA_FLAGS"}  # a notebook makes its own devices
@@ -75,6 +85,7 @@ def environment() -> dict[str, str]:
 
 def to_store(notebook: Any) -> Any:
     """Keeps what GitHub shows of the outputs, and joins the pieces of a stream."""
+    notebook.metadata["jax"] = version("jax")
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
