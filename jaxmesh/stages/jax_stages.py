@@ -54,7 +54,7 @@ def _struct(argument: Argument) -> jax.ShapeDtypeStruct:
 
 
 class HasArguments:
-    """What a stage of `jax.stages` says of its arguments."""
+    """The properties of a stage of `jax.stages` that describe its arguments."""
 
     _boundary: Boundary
 

@@ -268,7 +268,7 @@ class JitFunction:
         before_tracing()
         call = self._calls.flatten(args, kwargs)
         if is_jit_disabled() and not any(map(is_tensor, call.leaves)):
-            # A function that splits tensors by hand has no values outside of a region.
+            # A function that splits tensors by hand needs a region.
             with contextlib.suppress(RegionRequired), traced_as(PLAIN), self._context():
                 return self._calls.unmarked(*call.args, **call.kwargs)
         if checks is not None:

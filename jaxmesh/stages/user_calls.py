@@ -134,7 +134,7 @@ class Calls:
     def parameters(self, args: Sequence[Any]) -> tuple[str, ...]:
         """Returns the names of the parameters of positional arguments that are not static; empty if unknown."""
         names = parameter_names(self.fun, len(args))
-        if not self.static:
+        if self.simple:
             return names
         return tuple(n for n, static in zip(names, self.static.marks(len(args)), strict=False) if not static)
 

@@ -428,5 +428,5 @@ def test_fourier_transforms_are_whole_along_their_dims(spec: Any) -> None:
 def test_drawings_show_the_placements() -> None:
     traced = jm.jit(mlp, mesh=MESH, in_shardings=(P("y"), P(None, "x"), P("x"))).trace(X, W, V)
     before, after = str(jm.visualize(traced)), str(jm.visualize(traced.lower()))
-    assert "float32[8, 16]" in before
+    assert "f32[8,16]" in before
     assert "y" in after

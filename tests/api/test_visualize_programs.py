@@ -230,7 +230,7 @@ def test_a_traced_program_folds_too() -> None:
 def test_a_program_without_a_machine_has_no_timeline() -> None:
     mesh = AbstractMesh((7, 7), ("y", "x"), axis_types=(AxisType.Auto,) * 2)
     text = str(jm.visualize(jm.jit(lambda x: x + 1, mesh=mesh).lower(jnp.ones(7))))
-    assert re.search(r"^no timeline: no cluster has the mesh 7x7", text, re.M)
+    assert re.search(r"^no timeline: no machine has the mesh 7x7", text, re.M)
 
 
 def test_whole_is_of_programs() -> None:

@@ -9,15 +9,15 @@ import jax
 import pytest
 
 from jaxmesh.errors import JaxmeshError
-from tests.generators.oracles import EVERY
+from tests.generators.oracles import count_of
 from tests.generators.placements import programs, sweep, xla_faults
 from tests.generators.readme_tables import stored
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 FURTHER = ("compile", "python", "unsharded")
 """The ways that a part of the placements runs in."""
-MOST = {"2x4": 10**6, "8": 10**6, "2x2x2": 2000} if EVERY else {"2x4": 48, "8": 24, "2x2x2": 32}
-"""The placements of a family on a mesh."""
+MOST = {"2x4": count_of(80, 24), "8": count_of(36, 12), "2x2x2": count_of(16, 8)}
+"""The placements of a family on a mesh; `--cases 10000` takes them all."""
 
 
 def _some(family: str, mesh_name: str, most: int, *, inside: bool = False) -> list[sweep.Placement]:
@@ -51,7 +51,7 @@ def test_placements(family: str, mesh_name: str) -> None:
 @pytest.mark.parametrize("family", programs.FAMILIES)
 def test_placements_by_constraints(family: str) -> None:
     """Constraints inside of a program place values as its options do."""
-    assert not _faults(_some(family, "2x4", 400 if EVERY else 16, inside=True), "call", "reference")
+    assert not _faults(_some(family, "2x4", count_of(48, 8), inside=True), "call", "reference")
 
 
 @pytest.mark.parametrize("row", xla_faults.ROWS, ids=lambda r: r.family[0])

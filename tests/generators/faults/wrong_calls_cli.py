@@ -146,7 +146,7 @@ ROWS: list[tuple[str, str]] = [
     ("run {}/no_input", "arg0"),
     ("run {}/torn_input", "arg0"),
     ("run {}/no_expected --check", "expected0"),
-    ("run {}/other_shape", "3"),
+    ("run {}/other_shape", "arg0.npy cannot be read: it is not the file that manifest.json lists"),
     ("translate {}/good.mlir", "required: --to"),
     ("translate {}/good.mlir --to rust", "invalid choice: 'rust'"),
     ("translate {}/good.mlir --to python --inputs {}/good.npz", "give --out DIR"),
