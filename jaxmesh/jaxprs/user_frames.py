@@ -72,7 +72,7 @@ def frames(traceback: Any) -> Iterator[Frame]:
             yield _frame(code, instruction)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=4096)
 def _is_outside(file: str) -> bool:
     # Where packages are installed in the folder of Python's library, JAX takes them for a part of it.
     return _util.is_user_filename(file) or (is_installed(file) and not file.startswith(_OWN))
@@ -107,7 +107,7 @@ def choose(candidates: Iterable[Frame], keeps_packages: bool = False) -> tuple[F
     return None, package
 
 
-@functools.cache
+@functools.lru_cache(maxsize=4096)
 def is_installed(file: str) -> bool:
     """Returns True if a file belongs to an installed package.
 

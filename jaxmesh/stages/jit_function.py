@@ -25,8 +25,10 @@ from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, require_region, 
 from jaxmesh.jaxprs.user_trace import (
     UNSPECIFIED,
     api_boundary,
+    has_splitting_rules,
     legacy_mesh,
     mesh_context,
+    noted_if_rules_split,
     trace_function,
     trace_plain,
     uses_names,
@@ -185,8 +187,10 @@ class JitFunction:
             if not (manual or is_jit_disabled()) and (checks or self._mesh is not None):
                 jaxpr = trace_function(self._plain, args, kwargs).jaxpr
                 # The program that is lowered checks claims.
-                if uses_names(jaxpr, self._mesh) or (checks and has_claims(jaxpr)):
+                if uses_names(jaxpr, self._mesh) or (checks and has_claims(jaxpr)) or has_splitting_rules(jaxpr):
                     require_region()
+                with noted_if_rules_split(jaxpr):
+                    return self._plain(*args, **kwargs)
             return self._plain(*args, **kwargs)
 
     def _context(self) -> Any:

@@ -142,9 +142,9 @@ def many_ops(op: str, count: int) -> str:
 
 
 LONG: dict[str, tuple[Callable[[int], str], int]] = {
-    "functions": (many_functions, 80 if not EVERY else 2500),
-    "ops of TTIR": (lambda n: many_ops(f'"ttir.neg"({{}}) : ({KIND}) -> {KIND}', n), 500 if not EVERY else 25_000),
-    "ops of StableHLO": (lambda n: many_ops(f"stablehlo.negate {{}} : {KIND}", n), 500 if not EVERY else 25_000),
+    "functions": (many_functions, 80 if not EVERY else 500),
+    "ops of TTIR": (lambda n: many_ops(f'"ttir.neg"({{}}) : ({KIND}) -> {KIND}', n), 500 if not EVERY else 4000),
+    "ops of StableHLO": (lambda n: many_ops(f"stablehlo.negate {{}} : {KIND}", n), 500 if not EVERY else 4000),
 }
 
 
