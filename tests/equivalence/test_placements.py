@@ -16,7 +16,7 @@ from tests.generators.readme_tables import stored
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 FURTHER = ("compile", "python", "unsharded")
 """The ways that a part of the placements runs in."""
-MOST = {"2x4": count_of(80, 8), "8": count_of(36, 8), "2x2x2": count_of(16, 4)}
+MOST = {"2x4": count_of(32, 8), "8": count_of(16, 8), "2x2x2": count_of(6, 4)}
 """The placements of a family on a mesh; `--cases 10000` takes them all."""
 
 
@@ -44,14 +44,14 @@ def test_placements(family: str, mesh_name: str) -> None:
     """The call and the reference run equal NumPy."""
     placed = _some(family, mesh_name, MOST[mesh_name])
     assert not _faults(placed, "call", "reference")
-    assert not _faults(placed[:: -(-len(placed) // count_of(8, 2))], *FURTHER)
+    assert not _faults(placed[:: -(-len(placed) // count_of(4, 2))], *FURTHER)
 
 
 @pytest.mark.slow(but_one_in=9)
 @pytest.mark.parametrize("family", programs.FAMILIES)
 def test_placements_by_constraints(family: str) -> None:
     """Constraints inside of a program place values as its options do."""
-    assert not _faults(_some(family, "2x4", count_of(48, 4), inside=True), "call", "reference")
+    assert not _faults(_some(family, "2x4", count_of(16, 4), inside=True), "call", "reference")
 
 
 @pytest.mark.parametrize("row", xla_faults.ROWS, ids=lambda r: r.family[0])
