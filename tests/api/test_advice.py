@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh, PartitionSpec as P
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
@@ -59,7 +59,7 @@ def split(x: Any) -> Any:
 
 
 def lowered_over(*sizes: int) -> Any:
-    abstract = AbstractMesh(sizes, ("a", "b", "c")[: len(sizes)])
+    abstract = AbstractMesh(sizes, ("a", "b", "c")[: len(sizes)], axis_types=(AxisType.Auto,) * len(sizes))
     return double(mesh=abstract, in_shardings=P("a")).lower(TYPE)
 
 

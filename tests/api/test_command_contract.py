@@ -114,7 +114,8 @@ def test_streams_and_interrupts(name: str, folder: Path) -> None:
     for condition, result in results.items():
         check(line, condition, result)
     if name in WHOLE_MODELS:
-        assert results["interrupt"]["code"] == main.INTERRUPTED
+        # A command may have ended before the signal.
+        assert results["interrupt"]["code"] in (main.INTERRUPTED, main.PASSED)
         return
     assert results["no output"]["code"] == main.USAGE
     assert "standard output is closed" in results["no output"]["err"]

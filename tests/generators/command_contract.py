@@ -85,6 +85,8 @@ def _child(case: dict[str, Any], out: int, err: int) -> None:
     streams.stderr = open(2, "w", encoding="ascii", errors="replace")  # noqa: SIM115
     closed = {"no input": (0, "stdin"), "no output": (1, "stdout"), "no errors": (2, "stderr")}.get(condition)
     if closed is not None:
+        # Python complains about a stream that it deletes after its number was closed.
+        streams.kept = getattr(streams, closed[1])
         os.close(closed[0])
         setattr(streams, closed[1], None)
     try:
