@@ -688,8 +688,9 @@ def test_bodies_and_long_programs() -> None:
     folded, whole = (str(jm.visualize(f.lower(jnp.ones((4, 8))), whole=w)) for w in (False, True))
     assert re.search(r"^  scan of 3 +1 equation .*\n>   all_reduce over y +f32\[2,8\] +y → replicated", folded, re.M)
     assert ">   %2 = psum_invariant(in0)" in whole
-    # JAX 0.12 has two equations for each of the 450 sums.
-    assert (len(folded.splitlines()), len(whole.splitlines()) % 450) == (13, 12)
+    # An equation of each sum, and from JAX 0.12 on one that types its constant.
+    per_sum = 1 if jax.__version_info__ < (0, 11) else 2
+    assert (len(folded.splitlines()), len(whole.splitlines())) == (13, 12 + 450 * per_sum)
     kept = jm.jit(lambda x: (jm.full_to_shard(x, P()), x.sum()), mesh=jm.make_mesh((2, 4)))
     for stage in (kept.trace(jnp.ones(8)), kept.lower(jnp.ones(8))):
         wheres = [s.where for s in jm.visualize(stage).flow.steps]
