@@ -180,11 +180,12 @@ class JitFunction:
         around = jax.sharding.get_abstract_mesh()
         if self._mesh is not None and tracing() is not None and not (manual or around.empty):
             check_inner_mesh(self._mesh, around)
-        checks = tracing() is None and is_enabled(self._check_replication)
+        outermost = tracing() is None
+        checks = outermost and is_enabled(self._check_replication)
         with traced_as(PLAIN), self._context():
             if any(map(is_tensor, flatten((args, kwargs))[0])):
                 require_region()
-            if not (manual or is_jit_disabled()) and (checks or self._mesh is not None):
+            if not (manual or is_jit_disabled()) and (outermost or self._mesh is not None):
                 jaxpr = trace_function(self._plain, args, kwargs).jaxpr
                 # The program that is lowered checks claims.
                 if uses_names(jaxpr, self._mesh) or (checks and has_claims(jaxpr)) or has_splitting_rules(jaxpr):

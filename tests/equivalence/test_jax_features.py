@@ -84,6 +84,9 @@ def test_custom_rules_that_move_tensors_although_their_primal_does_not(rule: Any
         # The second one finds what JAX kept of the first.
         for _ in range(2):
             np.testing.assert_allclose(jax.grad(jm.jit(f, mesh=mesh))(X), jax.grad(want)(X), rtol=1e-6)
+        with jax.set_mesh(mesh):
+            for _ in range(2):
+                np.testing.assert_allclose(jax.grad(jm.jit(f))(X), jax.grad(want)(X), rtol=1e-6)
     inside = jm.jit(jax.grad(f), mesh=mesh)(X)
     np.testing.assert_allclose(inside, jax.grad(want)(X), rtol=1e-6)
 
