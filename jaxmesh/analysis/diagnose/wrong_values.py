@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,10 +72,10 @@ class WrongValue:
     def pcc(self) -> float:
         """The correlation over all devices, as Tenstorrent's tools report it."""
         kind: Any = np.complex128 if self.wanted.dtype.kind == "c" else np.float64
-        pairs = {(self._place(self.found[c]), self._place(self.blocks[c])): c for c in self.found}
-        # Devices with equal blocks count once, if that is so of all blocks.
-        even = len(self.found) % len(pairs) == 0 and not self.devices
-        devices = list(pairs.values() if even else self.found)
+        places = {c: (self._place(self.found[c]), self._place(self.blocks[c])) for c in self.found}
+        # Devices with one array count once where as many devices have each.
+        even = len(set(Counter(places.values()).values())) == 1 and not self.devices
+        devices = list({place: c for c, place in places.items()}.values() if even else self.found)
         wanted, found = (
             np.concatenate([x[c].reshape(-1) for c in devices]).astype(kind) for x in (self.blocks, self.found)
         )
@@ -83,8 +84,8 @@ class WrongValue:
         return value if defined or self.devices else 1.0
 
     @staticmethod
-    def _place(x: Array) -> tuple[int, tuple[int, ...]]:
-        return int(x.__array_interface__["data"][0]), x.shape
+    def _place(x: Array) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+        return int(x.__array_interface__["data"][0]), x.shape, x.strides
 
     def elements(self) -> tuple[WrongElements, ...]:
         """Returns the wrong elements of each device that has some."""
