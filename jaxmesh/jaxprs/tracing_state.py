@@ -44,6 +44,10 @@ class RegionRequired(BaseException):
     """
 
 
+class RulesSplit(RegionRequired):
+    """Ends the derivation of a function at its first rule of derivatives that splits tensors by hand."""
+
+
 def require_region() -> None:
     """Ends a plain trace outside of mapped regions, at an operation that works in a region alone.
 

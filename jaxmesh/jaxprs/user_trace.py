@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -166,30 +165,6 @@ def uses_names(jaxpr: Jaxpr, mesh: Mesh | AbstractMesh | None) -> bool:
     """Returns True if a program has collectives over axes of a mesh outside of mapped regions."""
     names = () if mesh is None else mesh.axis_names
     return any(getattr(effect, "name", None) in names for effect in jaxpr.effects)
-
-
-# JAX keeps what a rule of derivatives gave inside of a region, and would give it outside of regions, too.
-_splitting: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-@contextlib.contextmanager
-def noted_if_rules_split(jaxpr: Jaxpr) -> Generator[None]:
-    """Notes the rules of derivatives of a program if its derivation in the body splits tensors by hand."""
-    try:
-        yield
-    except RegionRequired:
-        _splitting.update(_rules(jaxpr))
-        raise
-
-
-def has_splitting_rules(jaxpr: Jaxpr) -> bool:
-    """Returns True if a program has rules of derivatives that were noted."""
-    return bool(_splitting) and any(body in _splitting for body in _rules(jaxpr))
-
-
-def _rules(jaxpr: Jaxpr) -> list[Jaxpr]:
-    rules = [e for e in walk.all_eqns(jaxpr) if e.primitive.name.startswith("custom_")]
-    return [walk.open_jaxpr(body) for e in rules for body in walk.sub_jaxprs(e)]
 
 
 def legacy_mesh() -> Mesh | None:

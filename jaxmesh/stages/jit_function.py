@@ -21,14 +21,12 @@ from jaxmesh.frontends.jax.trace import TtirProgram, abstract, call_placed, prog
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import is_jit_disabled, is_transforming, placement_of, unkeyed_settings
-from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, require_region, traced_as, tracing
+from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, RulesSplit, require_region, traced_as, tracing
 from jaxmesh.jaxprs.user_trace import (
     UNSPECIFIED,
     api_boundary,
-    has_splitting_rules,
     legacy_mesh,
     mesh_context,
-    noted_if_rules_split,
     trace_function,
     trace_plain,
     uses_names,
@@ -80,8 +78,10 @@ class JitFunction:
         shardings: tuple[Any, Any] = (UNSPECIFIED, UNSPECIFIED),
         options: Mapping[str, Any] | None = None,
         full_results: bool | None = None,
+        by_hand: bool = False,
     ) -> None:
         self._fun = fun
+        self._by_hand = by_hand
         self._mesh = mesh
         self._is_typed = isinstance(mesh, Mesh) and AxisType.Explicit in mesh.axis_types
         self._calls = Calls(fun, static, donated)
@@ -134,10 +134,12 @@ class JitFunction:
             outer = tracing()
             try:
                 return self._call_inside(args, kwargs)
-            except RegionRequired:
+            except RegionRequired as found:
                 if outer == PLAIN:
                     # The outer program becomes one region.
                     raise
+                if isinstance(found, RulesSplit) and not self._by_hand:
+                    return self._hand_copy(*args, **kwargs)
         try:
             args, kwargs = prepare_call(args, kwargs) if self._calls.simple else self._calls.prepare(args, kwargs)
             if not is_multi_process():
@@ -150,6 +152,11 @@ class JitFunction:
             # JAX looked at the arguments first; jaxmesh's own errors for them are plainer.
             self._calls.check(args, kwargs, self._mesh)
             raise
+
+    @functools.cached_property
+    def _hand_copy(self) -> JitFunction:
+        """The function as a program that splits tensors by hand: its rules of derivatives do."""
+        return self._copy(mesh=self._mesh, by_hand=True)
 
     def _over_legacy_mesh(self, over: dict[Mesh, JitFunction]) -> JitFunction | None:
         """Returns the function over the mesh of a `with mesh:` block; None outside of one."""
@@ -183,15 +190,17 @@ class JitFunction:
         outermost = tracing() is None
         checks = outermost and is_enabled(self._check_replication)
         with traced_as(PLAIN), self._context():
-            if any(map(is_tensor, flatten((args, kwargs))[0])):
+            if self._by_hand or any(map(is_tensor, flatten((args, kwargs))[0])):
                 require_region()
             if not (manual or is_jit_disabled()) and (outermost or self._mesh is not None):
                 jaxpr = trace_function(self._plain, args, kwargs).jaxpr
                 # The program that is lowered checks claims.
-                if uses_names(jaxpr, self._mesh) or (checks and has_claims(jaxpr)) or has_splitting_rules(jaxpr):
+                if uses_names(jaxpr, self._mesh) or (checks and has_claims(jaxpr)):
                     require_region()
-                with noted_if_rules_split(jaxpr):
+                try:
                     return self._plain(*args, **kwargs)
+                except RegionRequired:
+                    raise RulesSplit from None
             return self._plain(*args, **kwargs)
 
     def _context(self) -> Any:
@@ -300,7 +309,7 @@ class JitFunction:
         return self._trace(call, ends.carried_shardings(call.leaves, self._mesh or context_mesh()))
 
     def _trace(self, call: UserCall, carried: ends.Carried | None) -> Traced:
-        by_hand = any(map(is_tensor, call.leaves))
+        by_hand = self._by_hand or any(map(is_tensor, call.leaves))
         with self._context():
             plain = None if by_hand else trace_plain(self._plain, call.args, call.kwargs)
             if plain is not None and uses_names(plain.jaxpr, self._mesh):

@@ -91,6 +91,19 @@ def test_custom_rules_that_move_tensors_although_their_primal_does_not(rule: Any
     np.testing.assert_allclose(inside, jax.grad(want)(X), rtol=1e-6)
 
 
+@pytest.mark.parametrize("rule", [forward, tangent], ids=["forward", "jvp"])
+def test_rules_that_move_tensors_beside_rules_of_jax(rule: Any, mesh: Mesh) -> None:
+    for around in (jax.nn.relu, jax.jit(jnp.tanh), jax.nn.silu):
+        for f, want in (
+            (lambda x, g=around: g(rule(x)).sum(), lambda x, g=around: g(jnp.sin(x)).sum()),
+            (lambda x, g=around: rule(g(x)).sum(), lambda x, g=around: jnp.sin(g(x)).sum()),
+        ):
+            # The plain program first: JAX keeps what it derives of `around`.
+            jax.grad(jm.jit(lambda x, g=around: g(x).sum(), mesh=mesh))(X)
+            for _ in range(2):
+                np.testing.assert_allclose(jax.grad(jm.jit(f, mesh=mesh))(X), jax.grad(want)(X), rtol=1e-5)
+
+
 def test_transfers_where_devices_go_different_ways_are_refused(mesh: Mesh) -> None:
     def branch(x: Any) -> Any:
         s = there(x, "x")
