@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,8 @@ os.environ["JAXMESH_CHECK_REPLICATION"] = "1"
 os.environ["COLUMNS"] = "120"
 
 SLOW_FOLDERS = [ROOT / "tests" / name for name in ("equivalence", "models", "system")]
+AS_FOR_USERS = [ROOT / "tests" / name for name in ("benchmarks", "system")]
+"""The folders whose programs XLA optimizes as it does for a user."""
 
 DEVICES = 16
 # Starts JAX's backend with the devices, so that no test can ask for more.
@@ -92,25 +94,19 @@ def device() -> ttnn.MeshDevice:
 
 @pytest.fixture(autouse=True)
 def cheaply(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
-    """Saves work where quick tests alone run: XLA optimizes little, and no process tries Shardy's passes first."""
-    if runs_slow(request.path, request.config) or "as_for_users" in request.fixturenames:
+    """Lets XLA optimize little, outside of AS_FOR_USERS; in quick runs, no process tries Shardy's passes first."""
+    if "as_for_users" in request.fixturenames:
         yield
         return
-    monkeypatch.setattr(shardy, "fatal_error", lambda *_: None)
-    with quick_compilation():
+    if not runs_slow(request.path, request.config):
+        monkeypatch.setattr(shardy, "fatal_error", lambda *_: None)
+    with contextlib.nullcontext() if set(AS_FOR_USERS) & set(request.path.parents) else quick_compilation():
         yield
 
 
 @pytest.fixture
 def as_for_users() -> None:
-    """For quick tests whose programs XLA optimizes, and whose modules another process tries first."""
-
-
-@pytest.fixture(scope="module")
-def quickly_compiled() -> Iterator[None]:
-    """For tests of many programs, whose optimization by XLA is not what they check."""
-    with quick_compilation():
-        yield
+    """For tests whose programs XLA optimizes, and whose modules another process tries first."""
 
 
 # --- which tests run -------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ import jaxmesh as jm
 from jaxmesh.jaxprs import source_locations
 from tests.generators.oracles import coordinates, oracle_shard, same_bits
 
-pytestmark = [pytest.mark.usefixtures("quickly_compiled"), pytest.mark.slow(but_one_in=40)]
+pytestmark = pytest.mark.slow(but_one_in=40)
 
 X = jnp.asarray(np.random.default_rng(3).integers(-4, 5, (6, 6)), jnp.float32)
 ROW = jnp.asarray(np.arange(6) - 2, jnp.float32)

@@ -32,7 +32,7 @@ from tests.generators.oracles import EVERY, only_with_every, some
 from tests.generators.outcome import Outcome, report
 from tests.generators.programs import __main__ as random_programs
 
-pytestmark = [pytest.mark.usefixtures("quickly_compiled"), pytest.mark.slow(but_one_in=20)]
+pytestmark = pytest.mark.slow(but_one_in=20)
 
 Fun = Callable[[Any], Any]
 

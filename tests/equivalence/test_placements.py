@@ -13,7 +13,6 @@ from tests.generators.oracles import count_of
 from tests.generators.placements import programs, sweep, xla_faults
 from tests.generators.readme_tables import stored
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
 FURTHER = ("compile", "python", "unsharded")
 """The ways that a part of the placements runs in."""
 MOST = {"2x4": count_of(32, 8), "8": count_of(16, 8), "2x2x2": count_of(6, 4)}

@@ -19,7 +19,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 import jaxmesh as jm
 from tests.generators.oracles import coordinates, oracle_shard, same_bits
 
-pytestmark = [pytest.mark.usefixtures("quickly_compiled"), pytest.mark.slow(but_one_in=60)]
+pytestmark = pytest.mark.slow(but_one_in=60)
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.models.zoo import TOLERANCE, ZOO, largest_difference, run
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("quickly_compiled")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.mark.parametrize("name", ZOO)

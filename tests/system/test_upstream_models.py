@@ -18,9 +18,10 @@ from jax.sharding import PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh.analysis.upstream.environment import UPSTREAM
 from jaxmesh.analysis.upstream.worker import close_workers
+from tests.generators.quick_compilation import quick_compilation
 from tests.models.zoo import ZOO, largest_difference
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("quickly_compiled")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 REFUSED = {
     "FNet": "failed to legalize unresolved materialization",
     "mixture of experts": "Could not apply propagated tensor shardings",
@@ -34,7 +35,8 @@ LIMITS = {"ttir": 1e-3, "ttnn": 2e-2}
 def _plugin() -> Iterator[None]:
     if not os.environ.get(UPSTREAM.variable) and not UPSTREAM.folder.exists():
         pytest.skip(f"no compiler: {UPSTREAM.variable} is not set, and upstream-env has made no {UPSTREAM.folder}")
-    yield
+    with quick_compilation():
+        yield
     close_workers()
 
 

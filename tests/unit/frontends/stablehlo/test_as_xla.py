@@ -17,6 +17,8 @@ import jaxmesh as jm
 from tests.generators.hlo_traffic import moved
 from tests.generators.oracles import same_bits
 
+pytestmark = pytest.mark.slow(but_one_in=3)
+
 MESH = jm.make_mesh((2, 4), ("y", "x"))
 LINE = jm.make_mesh((8,), ("x",))
 THIN = jm.make_mesh((1, 2), ("y", "x"))
