@@ -78,6 +78,7 @@ def test_a_notebook_is_stored_with_its_outputs(path: Path) -> None:
     assert not [o for o in outputs if "<style" in "".join(map(str, o.get("data", {}).get("text/html", "")))]
     assert max(len(text(c).splitlines()) for c in code) <= 60
     stored = path.read_text()
+    assert not re.search(r"\d{6,}\.py", stored), "a cell is named by its file"
     for folder in (str(ROOT), str(Path.home()), sys.prefix, "site-packages", "/tmp/"):
         assert folder not in stored
 
