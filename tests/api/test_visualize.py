@@ -622,7 +622,7 @@ at least 3.67 ns on t3000: c compute 0%, d DRAM 30%, l links 70%
   %3 = dot_general(%0, %1)    f32[2,4]   shards over y, x
   %4 = tanh(%3)               f32[2,4]   shards over y, x
   %5 = dot_general(%4, %2)    f32[2,8]   shards over y, x
-> %6 = psum_invariant(%5)     f32[2,8]   shards over y
+> %6 = psum(%5)               f32[2,8]   shards over y
 > %7 = aggregate_tensor(%6)   f32[4,8]   host
   return %7                   f32[4,8]   host"""
 
@@ -687,7 +687,7 @@ def test_bodies_and_long_programs() -> None:
 
     folded, whole = (str(jm.visualize(f.lower(jnp.ones((4, 8))), whole=w)) for w in (False, True))
     assert re.search(r"^  scan of 3 +1 equation .*\n>   all_reduce over y +f32\[2,8\] +y → replicated", folded, re.M)
-    assert ">   %2 = psum_invariant(in0)" in whole
+    assert ">   %2 = psum(in0)" in whole
     # An equation of each sum, and from JAX 0.12 on one that types its constant.
     per_sum = 1 if jax.__version_info__ < (0, 11) else 2
     assert (len(folded.splitlines()), len(whole.splitlines())) == (13, 12 + 450 * per_sum)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from jaxmesh.analysis.explain.records import ENDS, Line, Row, Total, by_line, totals
+from jaxmesh.analysis.explain.records import ENDS, Line, Row, by_line, totals
 from jaxmesh.drawing.text_layout import cells, duration, shorten
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs.source_locations import short_location
@@ -102,12 +102,16 @@ def _lines(rows: Sequence[Row], most: int) -> ReportSection:
     cut: list[tuple[str, ...]] = []
     for line in found[:most]:
         time = [duration(line.seconds)] if timed else []
-        cut.append((short_location(line.line), *time, f"{line.sent:,}", _counts(totals(line.rows)), _scopes(line)))
+        cut.append(
+            (
+                short_location(line.line),
+                *time,
+                f"{line.sent:,}",
+                ", ".join(t.moves for t in totals(line.rows)),
+                _scopes(line),
+            )
+        )
     return ReportSection(title, head, cut, _rest(found, most, "lines"))
-
-
-def _counts(added: Sequence[Total]) -> str:
-    return ", ".join(f"{t.count:,} {t.kind}" + (f" over {', '.join(t.axes)}" if t.axes else "") for t in added)
 
 
 def _scopes(line: Line) -> str:
