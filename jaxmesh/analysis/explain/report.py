@@ -102,15 +102,8 @@ def _lines(rows: Sequence[Row], most: int) -> ReportSection:
     cut: list[tuple[str, ...]] = []
     for line in found[:most]:
         time = [duration(line.seconds)] if timed else []
-        cut.append(
-            (
-                short_location(line.line),
-                *time,
-                f"{line.sent:,}",
-                ", ".join(t.moves for t in totals(line.rows)),
-                _scopes(line),
-            )
-        )
+        moves = ", ".join(t.moves for t in totals(line.rows))
+        cut.append((short_location(line.line), *time, f"{line.sent:,}", moves, _scopes(line)))
     return ReportSection(title, head, cut, _rest(found, most, "lines"))
 
 
