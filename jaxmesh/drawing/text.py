@@ -1,12 +1,11 @@
-"""A placement as text: plain text for any terminal, and a table for `rich` in the colours of the picture."""
+"""A placement as text: plain, or in the colours of the picture."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from jaxmesh.drawing.colors import piece_colors, text_on
+from jaxmesh.drawing.colors import piece_colors, rgb, text_on
 from jaxmesh.drawing.placement import (
     LONELY,
     PlacedDevice,
@@ -28,6 +27,15 @@ _IN_FULL = 64
 """The size of the largest mesh whose cells show more than the piece."""
 _LISTED = 32
 """The number of pieces listed; of a longer list, only the first pieces and the last are shown."""
+
+
+Paint = Callable[[str, int | None], str]
+"""Colours a text by the number of its piece, None without one."""
+
+
+def _leave(text: str, piece: int | None) -> str:
+    del piece
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +84,44 @@ def piece_words(placement: Placement, piece: TensorPiece) -> tuple[str, str, str
     return shorten(piece_text(piece), 80), shorten(who + at, 120), size_text(placement.bytes_of(piece))
 
 
-def plain_text(placement: Placement) -> str:
-    """Returns the placement as plain text."""
+def plain_text(placement: Placement, paint: Paint = _leave) -> str:
+    """Returns the placement as plain text; `paint` colours the name of each piece."""
     short = len(placement.devices) > _IN_FULL
     wide = max(cells(_cell(placement, d, short)) for d in placement.devices)
     tables = panels(placement, max(1, (_WIDEST - 12) // (max(wide, 4) + 2)))
     lines = head_lines(placement)
     for panel in tables:
-        lines += ["", *([panel.head] if panel.head else []), *_table(placement, panel, short)]
+        lines += ["", *([panel.head] if panel.head else []), *_table(placement, panel, short, paint)]
     if placement.pieces:
-        listed = [p for _, p in piece_rows(placement)]
-        texts = align_columns([(p.label, *piece_words(placement, p)) for p in listed if p is not None])
-        if None in listed:
-            texts.insert(listed.index(None), f"... {len(placement.pieces) - len(texts)} more")
-        lines += ["", *texts]
+        listed = piece_rows(placement)
+        texts = align_columns([(p.label, *piece_words(placement, p)) for _, p in listed if p is not None])
+        if (None, None) in listed:
+            texts.insert(listed.index((None, None)), f"... {len(placement.pieces) - len(texts)} more")
+        lines.append("")
+        for (number, piece), text in zip(listed, texts, strict=True):
+            lines.append(text if piece is None else paint(piece.label, number) + text[len(piece.label) :])
     lines += [f"note: {shorten(n, 1000)}" for n in placement.notes]
     return "\n".join(lines)
+
+
+def coloured_text(placement: Placement) -> str:
+    """Returns the placement as text for a terminal, in the colours of the picture."""
+    fills = piece_colors(len(placement.pieces))
+
+    def paint(text: str, piece: int | None) -> str:
+        return text if piece is None else ansi(text, text_on(fills[piece]), fills[piece])
+
+    return plain_text(placement, paint)
+
+
+def ansi(text: str, ink: str, fill: str = "") -> str:
+    """Returns a text for a terminal with colours of `#rrggbb`.
+
+    >>> ansi("A", "#000000", "#56b4e9")
+    '\\x1b[38;2;0;0;0;48;2;86;180;233mA\\x1b[0m'
+    """
+    codes = [f"{code};2;{';'.join(map(str, rgb(color)))}" for code, color in ((38, ink), (48, fill)) if color]
+    return f"\x1b[{';'.join(codes)}m{text}\x1b[0m"
 
 
 def _cell(placement: Placement, device: PlacedDevice, short: bool) -> str:
@@ -103,84 +133,15 @@ def _cell(placement: Placement, device: PlacedDevice, short: bool) -> str:
     return label if short else f"{name} {label}".strip()
 
 
-def _table(placement: Placement, panel: DeviceTable, short: bool) -> list[str]:
-    rows = [[head, *(_cell(placement, d, short) for d in devices)] for head, devices in panel.rows]
-    rows = [["", *panel.columns], *rows] if panel.columns else rows
-    count = max(map(len, rows))
-    width = [max((cells(r[i]) for r in rows if i < len(r)), default=0) for i in range(count)]
-    # All columns of devices are as wide as the widest.
-    width = [width[0], *[max(width[1:])] * (count - 1)]
-    lines = ["  ".join(t + " " * (n - cells(t)) for t, n in zip(r, width, strict=False)).rstrip() for r in rows]
-    return lines if width[0] else [line[2:] for line in lines]
-
-
-# --- colours ---------------------------------------------------------------------------------------------------------
-
-
-def rich_group(placement: Placement) -> Any:
-    """Returns the placement for `rich`: a coloured table of the devices, and a list of the pieces."""
-    from rich.console import Group
-    from rich.text import Text
-
-    fills = piece_colors(len(placement.pieces))
-    first, *rest = head_lines(placement)
-    parts: list[Any] = [Text(first, "bold"), *map(Text, rest)]
-    short = len(placement.devices) > _IN_FULL
-    across = 16 if short else 8
-    parts += [_rich_panel(placement, panel, short, fills) for panel in panels(placement, across)]
-    if placement.pieces:
-        parts.append(_rich_pieces(placement, fills))
-    parts += [Text(f"note: {shorten(n, 1000)}", "italic") for n in placement.notes]
-    return Group(*parts)
-
-
-def _style(number: int | None, fills: Sequence[str]) -> str:
-    return "" if number is None else f"{text_on(fills[number])} on {fills[number]}"
-
-
-def _rich_panel(placement: Placement, panel: DeviceTable, short: bool, fills: Sequence[str]) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
-    table: Any = Table(title=Text(panel.head) if panel.head else None, title_justify="left", show_lines=not short,
-                      show_header=bool(panel.columns), padding=(0, 0) if short else (0, 1))  # fmt: skip
-    headed = any(head for head, _ in panel.rows)
-    if headed:
-        table.add_column("", justify="right")
-    for j in range(max(len(devices) for _, devices in panel.rows)):
-        table.add_column(Text(panel.columns[j]) if panel.columns else "", justify="center", no_wrap=True)
-    for head, devices in panel.rows:
-        row: list[Any] = [Text(head)] if headed else []
-        for device in devices:
-            lines = _rich_lines(placement, device, short)
-            row.append(Text("\n".join(f" {line} " if not short else line for line in lines),
-                            _style(device.piece, fills), justify="center"))  # fmt: skip
-        table.add_row(*row)
-    return table
-
-
-def _rich_lines(placement: Placement, device: PlacedDevice, short: bool) -> list[str]:
-    if short or device.id is None:
-        return [_cell(placement, device, short)]
-    name = f"device {device.id}"
-    if device.piece is None:
-        return [name, "-"] if placement.pieces else [name]
-    piece = placement.pieces[device.piece]
-    what = piece_text(piece)
-    return [name, f"{piece.label} {what}" if len(what) <= 24 else piece.label]
-
-
-def _rich_pieces(placement: Placement, fills: Sequence[str]) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
-    table: Any = Table(show_header=True, box=None, pad_edge=False, header_style="dim")
-    for name in ("piece", "slice" if placement.shape is not None else "shard", "held by", "size"):
-        table.add_column(name)
-    for number, piece in piece_rows(placement):
-        if piece is None:
-            table.add_row("...", f"{len(placement.pieces) - 9} more", "", "")
-            continue
-        what, who, size = piece_words(placement, piece)
-        table.add_row(Text(f" {piece.label} ", _style(number, fills)), Text(what), Text(who), Text(size))
-    return table
+def _table(placement: Placement, panel: DeviceTable, short: bool, paint: Paint) -> list[str]:
+    cells_of = [[(_cell(placement, d, short), d.piece) for d in devices] for _, devices in panel.rows]
+    heads, names = [head for head, _ in panel.rows], panel.columns
+    wide = max(cells(t) for t in (*names, *(text for row in cells_of for text, _ in row)))
+    left = max(map(cells, heads))
+    pad = " " * (left + 2) if left else ""
+    lines = [pad + "  ".join(n + " " * (wide - cells(n)) for n in names).rstrip()] if names else []
+    for head, row in zip(heads, cells_of, strict=True):
+        before = head + " " * (left - cells(head) + 2) if left else ""
+        texts = [paint(text, piece) + " " * (wide - cells(text)) for text, piece in row]
+        lines.append((before + "  ".join(texts)).rstrip())
+    return lines

@@ -137,8 +137,7 @@ def _timing(lowered: Lowered) -> Timing:
     from jaxmesh.analysis.estimate import estimate_program
 
     try:
-        with progress("timeline"):
-            estimate = estimate_program(lowered.marked_program(origin))
+        estimate = estimate_program(lowered.marked_program(origin))
     except (InexpressibleError, MeshError, MissingRuleError, UnsupportedError) as error:
         return Timing(f"no timeline: {error}")
     costs: dict[str, list[Cost]] = {}

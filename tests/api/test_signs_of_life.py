@@ -169,7 +169,14 @@ def test_a_call_is_not_silent(name: str, watch: Watch) -> None:
 def test_a_picture_is_not_silent(watch: Watch) -> None:
     lowered = sharded().lower(X, W)
     picture = watch.check(lambda: jm.visualize(lowered), "visualize")
-    watch.check(lambda: str(picture), "timeline")
+    watch.check(lambda: str(picture), "picture")
+    watch.check(picture._repr_html_, "picture")
+
+
+def test_an_explanation_is_not_silent(watch: Watch) -> None:
+    explanation = sharded().lower(X, W).explain()
+    for show in (explanation.__str__, explanation.table, explanation._repr_html_):
+        watch.check(show, "explain")
 
 
 def test_an_estimate_is_not_silent(watch: Watch) -> None:

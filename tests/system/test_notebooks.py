@@ -77,7 +77,9 @@ def test_a_notebook_is_stored_with_its_outputs(path: Path) -> None:
     assert outputs
     assert not [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"]
     # GitHub shows no styles, and a long output hides the text around it.
-    shown = [text for o in outputs for kind, text in o.get("data", {}).items() if kind in ("text/html", "image/svg+xml")]
+    shown = [
+        text for o in outputs for kind, text in o.get("data", {}).items() if kind in ("text/html", "image/svg+xml")
+    ]
     assert not [text for text in shown if UNSAFE.search(text)]
     assert not [o for o in outputs if "<style" in o.get("data", {}).get("text/html", "")]
     assert max(len(text(c).splitlines()) for c in code) <= 60
