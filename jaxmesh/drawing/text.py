@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from jaxmesh.drawing.colors import piece_colors, rgb, text_on
 from jaxmesh.drawing.placement import (
     LONELY,
+    DeviceRow,
     PlacedDevice,
     Placement,
     TensorPiece,
@@ -38,70 +38,74 @@ def _leave(text: str, piece: int | None) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceTable:
-    """A table of devices: its coordinate on the earlier axes, the column heads, and rows with their heads."""
-
-    head: str
-    columns: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[PlacedDevice]]]
-
-
-def panels(placement: Placement, across: int) -> list[DeviceTable]:
-    """Returns the mesh as tables of at most `across` columns; longer rows are folded."""
-    names, columns = [shorten(n, 16) for n, _ in placement.axes], placement.axes[-1][1]
-    heads = [f"{names[-1]}={j}" for j in range(columns)] if columns <= across and placement.axes != LONELY else []
-    tables: list[DeviceTable] = []
-    for front, rows in device_panels(placement, across):
-        lines: list[tuple[str, Sequence[PlacedDevice]]] = []
-        for r in rows:
-            head = [f"{names[-2]}={r.row}"] if len(names) > 1 else []
-            head += [f"{names[-1]}={r.first}-{r.first + len(r.devices) - 1}"] if columns > across else []
-            lines.append((", ".join(head), r.devices))
-        tables.append(DeviceTable(", ".join(f"{n}={at}" for n, at in zip(names, front, strict=False)), heads, lines))
-    return tables
-
-
-def head_lines(placement: Placement) -> list[str]:
-    """Returns the lines above the table."""
+def plain_text(placement: Placement, paint: Paint = _leave) -> str:
+    """Returns the placement as plain text; `paint` colours the name of each piece."""
     title = f"{placement.title}  {placement.how}".strip() if placement.pieces else ""
-    lines = [title] if title else []
-    return [
-        shorten(t, 400) for t in [*lines, f"{mesh_text(placement)}: {summarise(placement)}", *describe_dims(placement)]
+    head = [title] if title else []
+    head += [f"{mesh_text(placement)}: {summarise(placement)}", *describe_dims(placement)]
+    lines = [shorten(line, 400) for line in head] + _grid(placement, paint)
+    if placement.pieces:
+        lines += ["", *_legend(placement, paint)]
+    return "\n".join(lines + [f"note: {shorten(n, 1000)}" for n in placement.notes])
+
+
+def _grid(placement: Placement, paint: Paint) -> list[str]:
+    """Returns the devices in rows of the last mesh axis, which are folded where they are too long."""
+    short = len(placement.devices) > _IN_FULL
+    names, columns = [shorten(n, 16) for n, _ in placement.axes], placement.axes[-1][1]
+    wide = max(cells(_cell(placement, d, short)) for d in placement.devices)
+    across = max(1, (_WIDEST - 12) // (max(wide, 4) + 2))
+    tops = [f"{names[-1]}={j}" for j in range(columns)] if columns <= across and placement.axes != LONELY else []
+    wide = max(wide, *map(cells, tops)) if tops else wide
+    lines: list[str] = []
+    for front, rows in device_panels(placement, across):
+        panel = ", ".join(f"{n}={at}" for n, at in zip(names, front, strict=False))
+        heads = [", ".join(_row_head(names, row, columns > across)) for row in rows]
+        left = max(map(cells, heads))
+        left += 2 if left else 0
+        lines += ["", *([panel] if panel else [])]
+        lines += [(" " * left + "  ".join(_padded(t, wide) for t in tops)).rstrip()] if tops else []
+        for head, row in zip(heads, rows, strict=True):
+            texts = [(_cell(placement, d, short), d.piece) for d in row.devices]
+            line = "  ".join(paint(t, piece) + " " * (wide - cells(t)) for t, piece in texts)
+            lines.append((_padded(head, left) + line).rstrip())
+    return lines
+
+
+def _row_head(names: Sequence[str], row: DeviceRow, is_folded: bool) -> list[str]:
+    last = [f"{names[-1]}={row.first}-{row.first + len(row.devices) - 1}"] if is_folded else []
+    return [*([f"{names[-2]}={row.row}"] if len(names) > 1 else []), *last]
+
+
+def _padded(text: str, wide: int) -> str:
+    return text + " " * (wide - cells(text))
+
+
+def _cell(placement: Placement, device: PlacedDevice, short: bool) -> str:
+    name = "" if device.id is None else str(device.id)
+    if device.piece is None:
+        text = "-" if placement.pieces else name or "."
+        return text if short else f"{name} -".strip() if placement.pieces else text
+    label = placement.pieces[device.piece].label
+    return label if short else f"{name} {label}".strip()
+
+
+def _legend(placement: Placement, paint: Paint) -> list[str]:
+    """Returns a line for each piece: its box, its holders and its size; of many, the first and the last."""
+    pieces, cut = list(enumerate(placement.pieces)), len(placement.pieces) > _LISTED
+    listed = [*pieces[:8], pieces[-1]] if cut else pieces
+    texts = align_columns([(piece.label, *_words(placement, piece)) for _, piece in listed])
+    lines = [
+        paint(piece.label, number) + text[len(piece.label) :]
+        for (number, piece), text in zip(listed, texts, strict=True)
     ]
+    return [*lines[:-1], f"... {len(pieces) - len(listed)} more", lines[-1]] if cut else lines
 
 
-def piece_rows(placement: Placement) -> list[tuple[int | None, TensorPiece | None]]:
-    """Returns the pieces to list, by number; None stands for the pieces left out."""
-    numbered: list[tuple[int | None, TensorPiece | None]] = list(enumerate(placement.pieces))
-    return numbered if len(numbered) <= _LISTED else [*numbered[:8], (None, None), numbered[-1]]
-
-
-def piece_words(placement: Placement, piece: TensorPiece) -> tuple[str, str, str]:
-    """Returns the box of a piece, its holders and its size."""
+def _words(placement: Placement, piece: TensorPiece) -> tuple[str, str, str]:
     where, who = axis_ranges(placement, piece), holders_text(placement, piece)
     at = f" ({where})" if where and where != who else ""
     return shorten(piece_text(piece), 80), shorten(who + at, 120), size_text(placement.bytes_of(piece))
-
-
-def plain_text(placement: Placement, paint: Paint = _leave) -> str:
-    """Returns the placement as plain text; `paint` colours the name of each piece."""
-    short = len(placement.devices) > _IN_FULL
-    wide = max(cells(_cell(placement, d, short)) for d in placement.devices)
-    tables = panels(placement, max(1, (_WIDEST - 12) // (max(wide, 4) + 2)))
-    lines = head_lines(placement)
-    for panel in tables:
-        lines += ["", *([panel.head] if panel.head else []), *_table(placement, panel, short, paint)]
-    if placement.pieces:
-        listed = piece_rows(placement)
-        texts = align_columns([(p.label, *piece_words(placement, p)) for _, p in listed if p is not None])
-        if (None, None) in listed:
-            texts.insert(listed.index((None, None)), f"... {len(placement.pieces) - len(texts)} more")
-        lines.append("")
-        for (number, piece), text in zip(listed, texts, strict=True):
-            lines.append(text if piece is None else paint(piece.label, number) + text[len(piece.label) :])
-    lines += [f"note: {shorten(n, 1000)}" for n in placement.notes]
-    return "\n".join(lines)
 
 
 def coloured_text(placement: Placement) -> str:
@@ -122,26 +126,3 @@ def ansi(text: str, ink: str, fill: str = "") -> str:
     """
     codes = [f"{code};2;{';'.join(map(str, rgb(color)))}" for code, color in ((38, ink), (48, fill)) if color]
     return f"\x1b[{';'.join(codes)}m{text}\x1b[0m"
-
-
-def _cell(placement: Placement, device: PlacedDevice, short: bool) -> str:
-    name = "" if device.id is None else str(device.id)
-    if device.piece is None:
-        text = "-" if placement.pieces else name or "."
-        return text if short else f"{name} -".strip() if placement.pieces else text
-    label = placement.pieces[device.piece].label
-    return label if short else f"{name} {label}".strip()
-
-
-def _table(placement: Placement, panel: DeviceTable, short: bool, paint: Paint) -> list[str]:
-    cells_of = [[(_cell(placement, d, short), d.piece) for d in devices] for _, devices in panel.rows]
-    heads, names = [head for head, _ in panel.rows], panel.columns
-    wide = max(cells(t) for t in (*names, *(text for row in cells_of for text, _ in row)))
-    left = max(map(cells, heads))
-    pad = " " * (left + 2) if left else ""
-    lines = [pad + "  ".join(n + " " * (wide - cells(n)) for n in names).rstrip()] if names else []
-    for head, row in zip(heads, cells_of, strict=True):
-        before = head + " " * (left - cells(head) + 2) if left else ""
-        texts = [paint(text, piece) + " " * (wide - cells(text)) for text, piece in row]
-        lines.append((before + "  ".join(texts)).rstrip())
-    return lines

@@ -34,8 +34,7 @@ class ReportSection:
 
     def text(self, width: int) -> list[str]:
         """Returns the section as lines of at most `width` columns; columns of numbers are aligned to the right."""
-        most, filled = max(width // 3, 12), [any(column) for column in zip(*self.rows, strict=True)]
-        used = [list(itertools.compress(row, filled)) for row in (self.head, *self.rows)]
+        most, used = max(width // 3, 12), without_empty_columns([self.head, *self.rows])
         rows = [[*(shorten(cell, most) for cell in row[:-1]), row[-1]] for row in used]
         sizes = [max(map(cells, column)) for column in zip(*rows, strict=True)]
         right = [all(map(_NUMBER.fullmatch, column[1:])) for column in zip(*rows, strict=True)]
@@ -48,6 +47,12 @@ class ReportSection:
         )
         noted = [self.note] if self.note else []
         return ["", *(shorten(line.rstrip(), width) for line in (*lines, *noted))]
+
+
+def without_empty_columns(table: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Returns a table, which begins with its head, without the columns that no row fills."""
+    filled = [any(column) for column in zip(*table[1:], strict=True)]
+    return [list(itertools.compress(row, filled)) for row in table]
 
 
 def as_report(heading: str, rows: Sequence[Row], decisions: Sequence[Decision], ends: Sequence[str], width: int) -> str:
