@@ -22,7 +22,6 @@ import pytest
 
 import jaxmesh as jm
 from jaxmesh.cli import main as cli
-from jaxmesh.drawing.picture import Picture
 from tests import ROOT
 
 PACKAGE = ROOT / "jaxmesh"
@@ -145,7 +144,7 @@ def test_a_wrong_name_is_found(text: str, wrong: list[str]) -> None:
 @cache
 def keywords() -> set[str]:
     """Returns the parameters of the public functions, methods and classes."""
-    found = parameters_of(Picture.show) | parameters_of(jax.shard_map)
+    found = parameters_of(jax.shard_map)
     for module in (jm, ROOTS["ttnn"]):
         for name in dir(module):
             value = getattr(module, name)
@@ -166,7 +165,7 @@ ADVISED = re.compile(r"(?<![\w.%\"'-])([a-z]\w+)=(?:True|False|mesh\b|jaxmesh)")
 
 def test_keywords_exist() -> None:
     advised = {word: s.place for s in sentences() if "\n" not in s.text for word in ADVISED.findall(s.text)}
-    assert {"assume_replicated", "check_vma", "strict", "whole", "color", "mesh"} <= set(advised)
+    assert {"assume_replicated", "check_vma", "strict", "whole", "mesh"} <= set(advised)
     assert {word: place for word, place in advised.items() if word not in keywords()} == {}
 
 
