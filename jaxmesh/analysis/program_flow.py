@@ -201,7 +201,7 @@ class _ValueCollector:
             change = self.change(eqn, short)
             if change is not None:
                 path, change = self.boundary(eqn, var, path, change)
-            text = f"{self.names[var]} = {eqn.primitive.name}({operands})"
+            text = f"{self.names[var]} = {eqn.primitive.name.removesuffix('_invariant')}({operands})"
             self.steps.append(ProgramValue(text, _type(var.aval), where, placement, line, depth, moves, change, path,
                                            origin(eqn)))  # fmt: skip
 

@@ -100,12 +100,9 @@ def _open_streams() -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int | None:
-    """Runs a command and shows its progress; a command that starts processes shows theirs."""
-    command = COMMANDS[arguments.command]
-    if arguments.command == "processes":
-        return command(arguments)
+    """Runs a command and shows its progress."""
     with progress(arguments.command) as shown, shown.beside_output():
-        return command(arguments)
+        return COMMANDS[arguments.command](arguments)
 
 
 def _discard_output() -> None:

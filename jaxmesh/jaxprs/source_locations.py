@@ -14,7 +14,7 @@ from jax.extend import source_info_util
 
 from jaxmesh.errors import JaxmeshError, MissingRuleError
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.jaxprs.user_frames import Place, describe, file_of, is_installed, package_frame, places, user_frame
+from jaxmesh.jaxprs.user_frames import Place, describe, is_installed, name_of, package_frame, places, user_frame
 
 _FILE = re.compile(r"^(.*?):(\d+)(?::\d+)?( \(.*\))?$")
 _TEXT_LINE = re.compile(r"line ([0-9]+): [\w.]+")
@@ -60,7 +60,7 @@ def source_location(eqn: Eqn, caller: SourceLocation | None = None) -> SourceLoc
     frame = frame or package_frame(info.traceback)
     if frame is None:
         return SourceLocation()
-    return SourceLocation(file_of(frame), int(frame.start_line), int(frame.start_column), frame.function_name)
+    return SourceLocation(name_of(frame.file_name), int(frame.start_line), int(frame.start_column), frame.function_name)
 
 
 def source_line(eqn: Eqn, caller: str = "") -> str:
@@ -178,7 +178,7 @@ class Sources:
         traceback = self._traceback(rows)
         if traceback is None:
             at = next((row for row in rows if not is_installed(row[0])), rows[-1] if rows else None)
-            return None, None, "" if at is None else f"{at[0]}:{at[1]}"
+            return None, None, "" if at is None else f"{name_of(at[0])}:{at[1]}"
         frame = user_frame(traceback) or package_frame(traceback)
         return traceback, _scopes(location), "" if frame is None else describe(frame)
 

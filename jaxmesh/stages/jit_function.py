@@ -33,6 +33,7 @@ from jaxmesh.jaxprs.user_trace import (
 )
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, synchronised_launch
 from jaxmesh.runtime.launch import before_tracing, launch
+from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import (
     AnyMesh,
     check_inner_mesh,
@@ -80,7 +81,7 @@ class JitFunction:
         full_results: bool | None = None,
         by_hand: bool = False,
     ) -> None:
-        self._fun = fun
+        self._fun, self._name = fun, getattr(fun, "__name__", "function")
         self._by_hand = by_hand
         self._mesh = mesh
         self._is_typed = isinstance(mesh, Mesh) and AxisType.Explicit in mesh.axis_types
@@ -133,7 +134,8 @@ class JitFunction:
         if is_transforming():
             outer = tracing()
             try:
-                return self._call_inside(args, kwargs)
+                with progress(f"call of {self._name}") if outer is None else contextlib.nullcontext():
+                    return self._call_inside(args, kwargs)
             except RegionRequired as found:
                 if outer == PLAIN:
                     # The outer program becomes one region.
@@ -306,7 +308,8 @@ class JitFunction:
         for leaf, path in zip(call.leaves, call.paths, strict=True):
             if not is_tensor(leaf):
                 abstract(leaf, show_path(path))
-        return self._trace(call, ends.carried_shardings(call.leaves, self._mesh or context_mesh()))
+        with progress("trace"):
+            return self._trace(call, ends.carried_shardings(call.leaves, self._mesh or context_mesh()))
 
     def _trace(self, call: UserCall, carried: ends.Carried | None) -> Traced:
         by_hand = self._by_hand or any(map(is_tensor, call.leaves))
@@ -316,8 +319,8 @@ class JitFunction:
                 plain = None
         mesh = find_mesh(self._mesh, self._shardings, call.leaves, call.paths, carried, plain)
         arguments = tuple(argument_of(x, p, mesh) for x, p in zip(call.leaves, call.paths, strict=True))
-        name, parameters = getattr(self._fun, "__name__", "function"), self._calls.parameters(call.args)
-        boundary = Boundary(name, mesh, call.tree, arguments, call.donated, parameters=parameters)
+        parameters = self._calls.parameters(call.args)
+        boundary = Boundary(self._name, mesh, call.tree, arguments, call.donated, parameters=parameters)
         if plain is None:
             return Traced.of(boundary, self._trace_by_hand(call, arguments, mesh))
         shardings = plain.in_shardings, plain.out_shardings
@@ -345,14 +348,16 @@ class JitFunction:
     @api_boundary
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Traces and lowers: `trace(...).lower()`."""
-        return self.trace(*args, **kwargs).lower()
+        with progress("lower"):
+            return self.trace(*args, **kwargs).lower()
 
     @api_boundary
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the types of the results, in their tree; runs nothing. As of `jax.jit`."""
         call = self._calls.flatten(args, kwargs)
         jitted = self._jitted_for(ends.carried_shardings(call.leaves, self._mesh or context_mesh()))
-        return jitted.eval_shape(*call.args, **call.kwargs)
+        with progress("eval_shape"):
+            return jitted.eval_shape(*call.args, **call.kwargs)
 
     def clear_cache(self) -> None:
         """Removes the programs of this function; a later call traces it again. As of `jax.jit`."""

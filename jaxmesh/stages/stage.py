@@ -148,9 +148,9 @@ class Stage(HasArguments, abc.ABC):
         if not isinstance(name, str) or name not in self._texts:
             stage, names = type(self).__name__.lower(), ", ".join(map(repr, self._texts))
             raise ArgumentTypeError(f"a {stage} program has the texts {names}, got {quote(dialect)}.")
-        if name == "jaxpr":
-            return self.jaxpr_text()
         with progress(f"{name} text"):
+            if name == "jaxpr":
+                return self.jaxpr_text()
             program = self._program(groups, unroll_limit, strict)
             return emit(name, program, debug_info=debug_info, layouts=layouts, constant_limit=constant_limit)
 
@@ -162,6 +162,7 @@ class Stage(HasArguments, abc.ABC):
         """Returns the jaxpr as text, the only text of a program that TTIR cannot express."""
         return walk.text(self._decomposed)
 
+    @progress("reference executor")
     def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
         """Runs the program on the reference executor: NumPy, a plain loop over mesh coordinates; slow, the oracle.
 
@@ -234,6 +235,7 @@ class Stage(HasArguments, abc.ABC):
 
         return stage_values(repr(self), self.jaxpr, self._boundary, self._decomposed_residency, self._out_tree)
 
+    @progress("record")
     def record(self, *args: Any, only: Only = None, max_bytes: int | None = None, **kwargs: Any) -> Recording:
         """Runs the program, and gives every equation's value on every device, keyed by source location.
 

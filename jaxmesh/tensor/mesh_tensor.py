@@ -346,6 +346,11 @@ class MeshTensor(TensorBase):
 
         return as_html(self)
 
+    def _repr_svg_(self) -> str | None:
+        from jaxmesh.drawing.mesh_tensor import as_svg
+
+        return as_svg(self)
+
 
 # --- pytree ----------------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ def record_reference(
         place = Place(SourceLocation(function=boundary.name), ARGUMENT, number)
         value: Any = Shards(x) if residency is DEVICE else jnp.asarray(x)
         recorder.keep(place, 0, value, aval, tuple(value) if residency is DEVICE else ())
-    with progress("record, values", count=lambda: len(recorder.entries)):
+    with progress("values", count=lambda: len(recorder.entries)):
         run_reference(program, boundary.residencies, boundary.sizes, args, RULES[level], recorder)
     return Recording(tuple(recorder.entries), dict(boundary.sizes), level, boundary.name, wanted.partial)
 

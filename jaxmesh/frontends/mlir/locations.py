@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from jaxmesh.jaxprs.user_frames import is_installed
+from jaxmesh.jaxprs.user_frames import is_installed, name_of
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _FILE = re.compile(rf"({_STRING}):([0-9]{{1,9}})(?::([0-9]{{1,9}}))?")
@@ -30,7 +30,7 @@ def resolve(location: str, aliases: Mapping[str, str]) -> str:
     if files:
         file = next((f for f in files if not is_installed(f.group(1)[1:-1])), files[-1])
         line, column = file.group(2), file.group(3)
-        return f"{_unquote(file.group(1))}:{line}" + (f":{column}" if column and int(column) else "")
+        return f"{name_of(_unquote(file.group(1)))}:{line}" + (f":{column}" if column and int(column) else "")
     name = _NAME.match(location)
     return "" if name is None else _unquote(name.group(1))
 
