@@ -153,7 +153,7 @@ def _splice_types(*_: Any, body: Jaxpr, made: Sequence[Var], mover: Any) -> tupl
     return [mover.type(v.aval) for v in made], body.effects
 
 
-"""Equations that join a trace as they are; see `jaxmesh.jaxprs.splice`."""
+"""Equations that join a trace as they are; see `jaxmesh.jaxprs.strip_mesh`."""
 
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:

@@ -1,8 +1,9 @@
-"""Source locations of equations in the user's code, with the column, which JAX does not show."""
+"""Source locations of equations in the user's code, with the column, and the scopes and functions around them."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 from collections.abc import Generator, Iterable
@@ -14,7 +15,7 @@ from jax.extend import source_info_util
 
 from jaxmesh.errors import JaxmeshError, MissingRuleError
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.jaxprs.user_frames import Place, describe, file_of, is_installed, package_frame, places, user_frame
+from jaxmesh.jaxprs.user_frames import Place, describe, file_of, frames, is_installed, package_frame, places, user_frame
 
 _FILE = re.compile(r"^(.*?):(\d+)(?::\d+)?( \(.*\))?$")
 _TEXT_LINE = re.compile(r"line ([0-9]+): [\w.]+")
@@ -244,3 +245,65 @@ class TextSources(Sources):
     def inexpressible(self, op: str, line: str) -> str:
         """Returns the beginning of an error about an op in a form that TTIR cannot express."""
         return f"{line}: {op} has a form that has no TTIR or TTNN text"
+
+
+# --- the block of an equation -----------------------------------------------------------------------------------------
+
+
+_EINSUM = re.compile(r"[\w.,]*->[\w.]*")
+"""The name of the scope around a `jax.numpy.einsum`."""
+
+
+def origin(eqn: Eqn) -> str:
+    """Returns a key that equations of one place, primitive and type share, and all that passes make of them.
+
+    Of an imported program it is the line of its text.
+    """
+    info = eqn.source_info
+    if _TEXT_LINE.search(str(info.name_stack)):
+        return line_of(eqn)
+    result = eqn.outvars[0].aval if eqn.outvars else ""
+    return f"{_frames(info.traceback)} {info.name_stack} {eqn.primitive.name} {result}"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The surroundings of an equation: True if a transposition has made it, and the names of the `jax.named_scope`
+    blocks and of the user's functions around it, outermost first."""
+
+    backward: bool = False
+    scopes: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
+
+
+def surroundings(eqn: Eqn, caller: Surroundings | None = None) -> Surroundings:
+    """Returns the surroundings of an equation, in a body of an equation with the surroundings `caller`.
+
+    >>> import jax
+    >>> def layer(x):
+    ...     with jax.named_scope("block"):
+    ...         return jax.lax.sin(x)
+    >>> for eqn in jax.make_jaxpr(jax.grad(layer))(1.0).eqns[1:]:
+    ...     print(surroundings(eqn))
+    Surroundings(backward=False, scopes=('block',), functions=('layer',))
+    Surroundings(backward=True, scopes=('block',), functions=('layer',))
+    """
+    info, outer = eqn.source_info, caller or Surroundings()
+    backward = outer.backward or "transpose(" in str(info.name_stack)
+    scopes = tuple(name for name in named_scopes(eqn, outer.scopes) if not _EINSUM.fullmatch(name))
+    return Surroundings(backward, scopes, _functions(info.traceback) or outer.functions)
+
+
+@functools.lru_cache(maxsize=4096)
+def _frames(traceback: Any) -> str:
+    return "" if traceback is None else " ".join(f"{file}:{line}:{column}" for file, line, column in places(traceback))
+
+
+@functools.lru_cache(maxsize=4096)
+def _functions(traceback: Any) -> tuple[str, ...]:
+    """Returns the names of the user's functions, outermost first; lambdas and comprehensions count as what has them."""
+    if traceback is None:
+        return ()
+    own = [f for f in frames(traceback) if not is_installed(f.file_name)]
+    names = [f.function_name.rpartition("<locals>.")[2].removesuffix(".__call__") for f in reversed(own)]
+    return tuple(name for name in names if not name.startswith("<"))
