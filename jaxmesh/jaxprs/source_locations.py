@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,7 +145,8 @@ def missing_rule(eqn: Eqn, what: str, file: str) -> MissingRuleError:
 _FILE_LINE = re.compile(r'"((?:[^"\\]|\\.)+)":([0-9]+):([0-9]+)')
 _SCOPE = re.compile(r'"((?:[^"\\]|\\.)+)"\((?=callsite\(|"(?:[^"\\]|\\.)+"\()')
 """The name of an op, which stands around the functions of its traceback."""
-_ESCAPED = re.compile(rb"\\(?:([0-9A-F]{2})|(.))")
+_ESCAPE = re.compile(rb"\\(?:([0-9A-Fa-f]{2})|(.))")
+_LETTERS = {b"n": b"\n", b"t": b"\t"}
 
 
 class Sources:
@@ -212,10 +213,15 @@ def _scopes(location: str) -> Any:
 
 
 def _unescape(text: str) -> str:
+    """Returns a string of MLIR without its escapes, which stand for bytes."""
     if "\\" not in text:
         return text
-    found = _ESCAPED.sub(lambda m: bytes([int(m[1], 16)]) if m[1] else m[2], text.encode())
-    return found.decode("utf-8", "replace")
+    return _ESCAPE.sub(_character, text.encode("utf-8", "surrogatepass")).decode("utf-8", "replace")
+
+
+def _character(found: re.Match[bytes]) -> bytes:
+    digits, letter = found.groups()
+    return bytes([int(digits, 16)]) if digits else _LETTERS.get(letter, letter)
 
 
 _PARSED = re.compile(r'"-":([0-9]+):[0-9]+')
@@ -307,3 +313,42 @@ def _functions(traceback: Any) -> tuple[str, ...]:
     own = [f for f in frames(traceback) if not is_installed(f.file_name)]
     names = [f.function_name.rpartition("<locals>.")[2].removesuffix(".__call__") for f in reversed(own)]
     return tuple(name for name in names if not name.startswith("<"))
+
+
+# --- locations that a text gives to its ops and arguments -------------------------------------------------------------
+
+
+_STRING = r'"(?:[^"\\\n]|\\.)*"'
+_IN_FILE = re.compile(rf"({_STRING}):([0-9]{{1,9}})(?::([0-9]{{1,9}}))?")
+_NAME = re.compile(rf"({_STRING})(?:\((.*)\))?$", re.DOTALL)
+
+
+def resolve(location: str, aliases: Mapping[str, str]) -> str:
+    """Returns a location as `file:line:column` or as a name; empty if it is unknown.
+
+    Of a composed location it is the first part that names a file of the user's, as in a traceback of JAX.
+
+    >>> resolve("#loc1", {"#loc1": 'callsite("f"("g.py":2:0) at "h.py":4:0)'}), resolve("unknown", {})
+    ('g.py:2', '')
+    """
+    for _ in range(len(aliases)):
+        if location not in aliases:
+            break
+        location = aliases[location]
+    files = list(_IN_FILE.finditer(location))
+    if files:
+        file = next((f for f in files if not is_installed(f.group(1)[1:-1])), files[-1])
+        line, column = file.group(2), file.group(3)
+        return f"{_unescape(file.group(1)[1:-1])}:{line}" + (f":{column}" if column and int(column) else "")
+    name = _NAME.match(location)
+    return "" if name is None else _unescape(name.group(1)[1:-1])
+
+
+def of_argument(location: str) -> str:
+    """Returns the location of an argument, from MLIR's text; empty if the program does not name it.
+
+    >>> of_argument('loc("x")'), of_argument('loc("-":3:4)')
+    ('x', '')
+    """
+    # The parser adds locations in a file of this name.
+    return "" if location.startswith('loc("-":') else resolve(location[len("loc(") : -1], {})

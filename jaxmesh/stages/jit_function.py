@@ -14,10 +14,9 @@ from jax.sharding import AxisType, Mesh, PartitionSpec
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import JaxmeshError, UnsupportedError
-from jaxmesh.frontends.jax.region import current_region
 from jaxmesh.frontends.jax.shard_map import has_claims
 from jaxmesh.frontends.jax.static_arguments import ArgumentSet
-from jaxmesh.frontends.jax.trace import TtirProgram, abstract, call_placed, program_of, trace_by_hand
+from jaxmesh.frontends.jax.trace import TtirProgram, abstract, call_placed, current_region, program_of, trace_by_hand
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import is_jit_disabled, is_transforming, placement_of, unkeyed_settings

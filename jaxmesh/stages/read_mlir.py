@@ -30,12 +30,10 @@ from jaxmesh.errors import (
     VerifyError,
 )
 from jaxmesh.frontends.mlir.decode import decode
-from jaxmesh.frontends.mlir.fitting_mesh import fitting_mesh
 from jaxmesh.frontends.mlir.module import DeclaredMesh, Function, Source, declared_mesh
-from jaxmesh.frontends.mlir.placement import with_layouts_obeyed
 from jaxmesh.frontends.mlir.printed import PrintedText
 from jaxmesh.frontends.mlir.source import RunLine
-from jaxmesh.frontends.mlir.text import Text
+from jaxmesh.frontends.mlir.text import Text, fitting_mesh, with_layouts_obeyed
 from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
 from jaxmesh.frontends.stablehlo.text import StablehloText, is_stablehlo, read_function
 from jaxmesh.jaxprs.backend import backend_started

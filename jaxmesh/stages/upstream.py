@@ -20,10 +20,9 @@ from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import ArgumentValueError
 from jaxmesh.frontends.mlir.module import BoundaryAttributes, choose, load_text
-from jaxmesh.frontends.mlir.placement import with_element_types
-from jaxmesh.frontends.mlir.text import Text
-from jaxmesh.frontends.stablehlo.boundary_shardings import BoundaryShardings, read_boundary
+from jaxmesh.frontends.mlir.text import Text, with_element_types
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
+from jaxmesh.frontends.stablehlo.text import BoundaryShardings, read_boundary
 from jaxmesh.frontends.stablehlo.trace import named_axes
 from jaxmesh.jaxprs import compat
 from jaxmesh.runtime.progress import progress

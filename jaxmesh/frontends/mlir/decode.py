@@ -19,8 +19,6 @@ from jaxmesh.frontends.mlir import quantization
 from jaxmesh.frontends.mlir.attributes import Values
 from jaxmesh.frontends.mlir.control_flow import functions_of
 from jaxmesh.frontends.mlir.deviations import WrittenOp, attribute_types, deviations
-from jaxmesh.frontends.mlir.fused import FUSED
-from jaxmesh.frontends.mlir.locations import of_argument, resolve
 from jaxmesh.frontends.mlir.module import (
     BoundaryAttributes,
     Function,
@@ -32,6 +30,7 @@ from jaxmesh.frontends.mlir.module import (
 )
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
 from jaxmesh.frontends.mlir.text import Text, add_location
+from jaxmesh.frontends.mlir.ttnn_attributes import FUSED
 from jaxmesh.frontends.mlir.types import Types, layout_of
 from jaxmesh.frontends.mlir.upgrade import (
     EMPTY,
@@ -45,6 +44,7 @@ from jaxmesh.frontends.mlir.upgrade import (
     dropped_attributes,
     written_operands,
 )
+from jaxmesh.jaxprs.source_locations import of_argument, resolve
 
 MAX_CALLS = 100
 MAX_OPS = 1_000_000

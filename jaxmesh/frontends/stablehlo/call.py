@@ -1,4 +1,4 @@
-"""One StableHLO op on shards: its operands on this device, its attributes, and the types of its results."""
+"""One StableHLO op on shards: its operands on this device, its attributes, the types of its results."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 import jax
 
+from jaxmesh.dialects.imported_op import imported_op, imported_op_p
+from jaxmesh.frontends.jax.retype import join_axes, spread
 from jaxmesh.frontends.stablehlo.decisions import Decisions
-from jaxmesh.frontends.stablehlo.repeats import ShardTable
 from jaxmesh.frontends.stablehlo.shardings import Sharding
-from jaxmesh.frontends.stablehlo.values import Sharded
+from jaxmesh.frontends.stablehlo.values import Sharded, ShardTable
 
 Body = Callable[..., list[Any]]
 
@@ -140,3 +141,21 @@ class ImportContext(Protocol):
 
 Whole = Callable[[ImportContext, Any], list[Sharded]]
 """The import of an op that no rule computes on shards."""
+
+# --- ops that stay one equation ---------------------------------------------------------------------------------------
+
+
+def keep_op(
+    keeps_ops: bool, name: str, operands: Sequence[Any], attributes: Mapping[str, Any], meaning: Callable[..., Any]
+) -> list[Any]:
+    """Performs the meaning of an op of TTIR on arrays; as one equation if ops are kept."""
+    axes = join_axes(operands)
+    arrays = [spread(x, axes) for x in operands]
+
+    def results(*values: Any) -> list[Any]:
+        return as_list(meaning(*values))
+
+    kept = imported_op("ttir", name, attributes, operands) if keeps_ops else None
+    if kept is None:
+        return results(*arrays)
+    return imported_op_p.bind(*arrays, jaxpr=jax.make_jaxpr(results)(*arrays), op=kept)

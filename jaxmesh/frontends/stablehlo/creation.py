@@ -11,8 +11,7 @@ import numpy as np
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.mlir.attributes import complex_elements
-from jaxmesh.frontends.stablehlo.call import ImportContext
-from jaxmesh.frontends.stablehlo.kept_ops import keep_op
+from jaxmesh.frontends.stablehlo.call import ImportContext, keep_op
 from jaxmesh.frontends.stablehlo.reshards import perform, plan
 from jaxmesh.frontends.stablehlo.shardings import Sharding, local_shape, replicated
 from jaxmesh.frontends.stablehlo.values import Sharded, axis_position

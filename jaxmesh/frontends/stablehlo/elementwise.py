@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.frontends.jax.retype import join_axes, spread, varying
-from jaxmesh.frontends.stablehlo.call import Meaning, OpFamily, ShardedCall
-from jaxmesh.frontends.stablehlo.kept_ops import keep_op
+from jaxmesh.frontends.stablehlo.call import Meaning, OpFamily, ShardedCall, keep_op
 
 OPS = OpFamily()
 _lax: Any = jax.lax

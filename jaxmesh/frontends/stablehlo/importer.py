@@ -25,24 +25,21 @@ from jaxmesh.frontends.stablehlo import (
     custom_calls,
     elementwise,
     indexing,
-    norms,
     reductions,
     shapes,
     shardings,
-    top_k,
     values,
     windows,
 )
 from jaxmesh.frontends.stablehlo.call import Meaning, ShardedCall, Whole, as_list
 from jaxmesh.frontends.stablehlo.decisions import Decisions
-from jaxmesh.frontends.stablehlo.repeats import Repeat, ShardTable
 from jaxmesh.frontends.stablehlo.reshards import added_axes, global_shape, perform, plan
 from jaxmesh.frontends.stablehlo.rules import Splitting, read_rule, split, split_op
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, axes_of, local_shape, replicated
-from jaxmesh.frontends.stablehlo.values import Sharded
+from jaxmesh.frontends.stablehlo.values import Repeat, Sharded, ShardTable
 from jaxmesh.jaxprs.emit import Kept, current_source
 
-_FAMILIES = (elementwise.OPS, shapes.OPS, reductions.OPS, indexing.OPS, windows.OPS, norms.OPS)
+_FAMILIES = (elementwise.OPS, shapes.OPS, reductions.OPS, indexing.OPS, windows.OPS)
 _MEANINGS: dict[str, Meaning] = {k: m for family in _FAMILIES for k, m in family.meanings.items()}
 _KINDS: dict[str, Callable[[Any], str | None]] = {k: m for family in _FAMILIES for k, m in family.kinds.items()}
 _WHOLE: dict[str, Whole] = {
@@ -57,7 +54,7 @@ _WHOLE: dict[str, Whole] = {
     **control_flow.OPS,
     **collectives.OPS,
     **custom_calls.OPS,
-    **top_k.OPS,
+    **reductions.TOP_K,
 }
 _lax: Any = jax.lax
 _PURE = frozenset({*elementwise.OPS.meanings, *shapes.OPS.meanings, "stablehlo.dot_general"})

@@ -14,7 +14,7 @@ from jaxmesh.frontends.jax.retype import spread, varying
 from jaxmesh.frontends.stablehlo.custom_calls import stands_for_op
 from jaxmesh.frontends.stablehlo.decisions import Decision, Decisions
 from jaxmesh.frontends.stablehlo.importer import Importer
-from jaxmesh.frontends.stablehlo.op_rules import CALLS
+from jaxmesh.frontends.stablehlo.rules import CALLS
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
 from jaxmesh.frontends.stablehlo.shardy import argument_shardings, partition, result_shardings
 from jaxmesh.frontends.stablehlo.values import Sharded
