@@ -48,9 +48,8 @@ from jaxmesh.stages.arguments import (
     show_path,
 )
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
-from jaxmesh.stages.partitioned import traced_program
-from jaxmesh.stages.program_mesh import find_mesh
-from jaxmesh.stages.sharding_warnings import warn_about
+from jaxmesh.stages.partitioned import traced_program, warn_about
+from jaxmesh.stages.shardings import find_mesh
 from jaxmesh.stages.stages import Lowered, Traced
 from jaxmesh.stages.user_calls import Calls, UserCall
 from jaxmesh.tensor.mesh_tensor import is_tensor

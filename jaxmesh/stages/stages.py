@@ -42,7 +42,7 @@ from jaxmesh.stages.arguments import as_tensor, check_call, flatten, whole_spec,
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.compiled import Compiled as Compiled
 from jaxmesh.stages.jax_lowered import JaxLowered
-from jaxmesh.stages.program_mesh import assign_devices
+from jaxmesh.stages.shardings import assign_devices
 from jaxmesh.stages.stage import Stage
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.validate import as_index, as_path

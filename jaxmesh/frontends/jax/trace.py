@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jax import export
 from jax.core import ShapedArray
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import (
     ArgumentTypeError,
@@ -39,12 +39,11 @@ from jaxmesh.frontends.stablehlo.trace import (
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.emit import emit_jaxpr
-from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.jaxprs.keys import off_explicit_axes
 from jaxmesh.jaxprs.rewrite import copy_constants
 from jaxmesh.jaxprs.tracing_state import REGION, set_within, traced_as, tracing
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED, FunctionTrace, argument_shardings, result_shardings, trace_function
-from jaxmesh.sharding.mesh import AnyMesh
+from jaxmesh.sharding.mesh import AnyMesh, as_abstract
 from jaxmesh.validate import check_size, quote
 
 if TYPE_CHECKING:
@@ -97,9 +96,8 @@ def trace_region(
         # Values that the function closes over get the types of the region.
         return emit_jaxpr(traces[0].jaxpr, leaves) if traces[0].jaxpr.consts else []
 
-    mesh = region.mesh
     with set_within(_region, region):
-        jaxpr = evaluate.trace_typed(body, avals, varying, mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh)
+        jaxpr = evaluate.trace_typed(body, avals, varying, as_abstract(region.mesh))
     (traced,) = traces
     return jaxpr if traced.jaxpr.consts else traced.jaxpr, traced.out_tree
 
@@ -278,15 +276,13 @@ def _mapped(plain: FunctionTrace, mesh: AnyMesh) -> TtirProgram:
     """Returns a program whose only mapped parts are its `shard_map`s."""
     assumptions: dict[str, None] = {}
     avals = plain.jaxpr.in_avals
-    abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
-
     consts = [off_explicit_axes(c) for c in walk.constants(plain.jaxpr).values()]
     program = walk.close(walk.open_jaxpr(plain.jaxpr), consts)
 
     def run(*args: Any) -> list[Any]:
         return raise_shard_maps(program, args, mesh, assumptions)
 
-    jaxpr = trace_typed(run, avals, [()] * len(avals), abstract)
+    jaxpr = evaluate.trace_typed(run, avals, [()] * len(avals), as_abstract(mesh))
     explicit = AxisType.Explicit in mesh.axis_types
     out_specs = tuple(a.sharding.spec for a in plain.jaxpr.out_avals) if explicit else None
     return TtirProgram(copy_constants(jaxpr), plain.out_tree, tuple(assumptions), out_specs=out_specs)

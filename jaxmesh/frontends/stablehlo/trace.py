@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import InexpressibleError, MeshMismatchError
@@ -22,7 +22,7 @@ from jaxmesh.jaxprs.rewrite import copy_constants
 from jaxmesh.jaxprs.source_locations import Sources
 from jaxmesh.jaxprs.stablehlo import keep_equations, lower_to_stablehlo, struct
 from jaxmesh.jaxprs.user_trace import FunctionTrace
-from jaxmesh.sharding.mesh import AnyMesh, show_mesh
+from jaxmesh.sharding.mesh import AnyMesh, as_abstract, show_mesh
 
 if TYPE_CHECKING:
     from jaxmesh.frontends.stablehlo.program import ImportedProgram
@@ -168,7 +168,7 @@ def partition_program(plain: Jaxpr, asked: Asked, mesh: AnyMesh) -> ImportedProg
     # Most programs are not partitioned, and load none of the rules of StableHLO's ops.
     from jaxmesh.frontends.stablehlo.program import import_module
 
-    abstract: AbstractMesh = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+    abstract = as_abstract(mesh)
     _check_equations(plain, abstract)
     ends = [on_mesh(s, abstract) for s in asked.arguments], [on_mesh(s, abstract) for s in asked.results]
     kept: list[Eqn] = []
