@@ -17,8 +17,17 @@ import jaxmesh as jm
 from jaxmesh.analysis.judge import judge_folder
 from jaxmesh.analysis.judge.environment import TTNN
 from jaxmesh.analysis.record.metrics import largest_difference, tolerance
-from jaxmesh.cli.inputs import import_function, inputs_of, read_file, say
-from jaxmesh.cli.options import add_command, check_out, cluster_option, common_options, input_options
+from jaxmesh.cli.options import (
+    add_command,
+    check_out,
+    cluster_option,
+    common_options,
+    import_function,
+    input_options,
+    inputs_of,
+    read_file,
+    say,
+)
 from jaxmesh.cli.run_folder import run_folder
 from jaxmesh.errors import ArgumentTypeError, printable
 from jaxmesh.runtime import npz

@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
+import jaxlib
 import numpy as np
-from jax._src import core as core_lib, mesh as mesh_lib
+from jax._src import core as core_lib, mesh as mesh_lib, sharding_impls
 from jax._src.lax import lax as lax_internal
 from jax._src.lib import xla_client
 from jax._src.state.types import AbstractRef
 from jax.core import ShapedArray
 from jax.extend import core as jex, source_info_util
 from jax.interpreters import ad, mlir
-from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import UnloweredError, UnsupportedError
 from jaxmesh.jaxprs.tracing_state import require_region
@@ -136,6 +137,10 @@ def in_device_memory(x: Any) -> Any:
 # --- meshes ----------------------------------------------------------------------------------------------------------
 
 
+_impls: Any = sharding_impls
+_jaxlib: Any = jaxlib
+
+
 def program_mesh(op: str) -> dict[str, int]:
     """Returns axis names and sizes of the mesh whose program is being traced.
 
@@ -166,6 +171,18 @@ def unlowered_message(op: str) -> str:
     )
 
 
+def as_abstract(mesh: Mesh | AbstractMesh) -> AbstractMesh:
+    """Returns a mesh without its devices."""
+    return mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+
+
+def reshape_mesh(mesh: Mesh | AbstractMesh, sizes: Sequence[int], names: Sequence[str]) -> Mesh | AbstractMesh:
+    """Returns a mesh of the same devices in the same order, with other axes."""
+    if isinstance(mesh, Mesh):
+        return Mesh(mesh.devices.reshape(tuple(sizes)), tuple(names))
+    return AbstractMesh(tuple(sizes), tuple(names))
+
+
 def manual_mesh(mesh: AbstractMesh) -> AbstractMesh:
     """Returns the mesh with every axis manual, as inside a program's region."""
     return mesh.update(axis_types=(AxisType.Manual,) * len(mesh.axis_names))
@@ -175,6 +192,15 @@ def context_devices() -> tuple[Any, ...] | None:
     """Returns the devices of the mesh that `jax.set_mesh` has set, also inside a trace; None if it has set none."""
     mesh = mesh_lib.get_concrete_mesh()
     return None if mesh.empty else tuple(mesh.devices.flat)
+
+
+def parse_hlo_sharding(text: str, mesh: AbstractMesh) -> PartitionSpec | None:
+    """Returns the spec of a sharding as XLA writes it; None if it does not split over whole axes of the mesh."""
+    try:
+        (spec,) = _impls.parse_flatten_op_sharding(_jaxlib._hlo.HloSharding.from_string(text), mesh)
+    except (ValueError, RuntimeError, AssertionError, StopIteration, NotImplementedError):
+        return None
+    return spec
 
 
 # --- primitives ------------------------------------------------------------------------------------------------------

@@ -387,18 +387,6 @@ def with_devices(mesh: AnyMesh) -> AnyMesh:
     )
 
 
-def as_abstract(mesh: AnyMesh) -> AbstractMesh:
-    """Returns a mesh without its devices."""
-    return mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
-
-
-def reshape_mesh(mesh: AnyMesh, sizes: Sequence[int], names: Sequence[str]) -> AnyMesh:
-    """Returns a mesh of the same devices in the same order, with other axes."""
-    if isinstance(mesh, Mesh):
-        return Mesh(mesh.devices.reshape(tuple(sizes)), tuple(names))
-    return AbstractMesh(tuple(sizes), tuple(names))
-
-
 def storage_spec(rank: int, varying: Sequence[str]) -> PartitionSpec:
     """Returns the spec of a stored tensor: `rank` dims of the local shape, then one dim per varying mesh axis.
 

@@ -10,10 +10,10 @@ from jax.sharding import Mesh
 
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
-from jaxmesh.frontends.jax.static_arguments import ArgumentSet
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED
 from jaxmesh.sharding.mesh import AnyMesh, as_mesh
 from jaxmesh.stages.jit_function import JitFunction
+from jaxmesh.stages.user_calls import ArgumentSet
 from jaxmesh.validate import as_bool, quote
 
 

@@ -15,7 +15,6 @@ from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import JaxmeshError, UnsupportedError
 from jaxmesh.frontends.jax.shard_map import has_claims
-from jaxmesh.frontends.jax.static_arguments import ArgumentSet
 from jaxmesh.frontends.jax.trace import TtirProgram, abstract, call_placed, current_region, program_of, trace_by_hand
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
@@ -51,7 +50,7 @@ from jaxmesh.stages.checked_calls import CheckedCalls, Checks
 from jaxmesh.stages.partitioned import traced_program, warn_about
 from jaxmesh.stages.shardings import find_mesh
 from jaxmesh.stages.stages import Lowered, Traced
-from jaxmesh.stages.user_calls import Calls, UserCall
+from jaxmesh.stages.user_calls import ArgumentSet, Calls, UserCall
 from jaxmesh.tensor.mesh_tensor import is_tensor
 
 _tree: Any = jax.tree

@@ -26,8 +26,9 @@ from jaxmesh.frontends.jax.trace import TtirProgram
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.frontends.stablehlo.shardings import as_spec, axes_of
 from jaxmesh.frontends.stablehlo.trace import Asked, is_split, on_mesh, unkept
+from jaxmesh.jaxprs.compat import as_abstract
 from jaxmesh.jaxprs.stablehlo import stablehlo_text
-from jaxmesh.sharding.mesh import AnyMesh, as_abstract
+from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.shardings import warn_unkept
 from jaxmesh.stages.stages import Traced
 

@@ -41,18 +41,17 @@ from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
 from jaxmesh.frontends.stablehlo.shardings import axes_of
 from jaxmesh.frontends.stablehlo.text import StablehloText, import_text, is_stablehlo, read_function
 from jaxmesh.jaxprs.backend import backend_started
+from jaxmesh.jaxprs.compat import as_abstract, reshape_mesh
 from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.passes.lowering import LOWERING
 from jaxmesh.sharding.mesh import (
     FLAG,
     AnyMesh,
-    as_abstract,
     as_mesh,
     context_mesh,
     default_axis_names,
     make_mesh,
     program_mesh,
-    reshape_mesh,
 )
 from jaxmesh.validate import check_size
 

@@ -13,13 +13,13 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from jaxmesh.errors import ArgumentValueError, DroppedShardingWarning, MemoryKindWarning, MeshError, MeshMismatchError
 from jaxmesh.frontends.jax.shard_map import is_region
-from jaxmesh.frontends.jax.static_arguments import Static
 from jaxmesh.frontends.stablehlo.trace import DEVICE_MEMORY, Asked, is_split, wanted_by
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.caches import is_staged, placement_of
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED, FunctionTrace, legacy_mesh
 from jaxmesh.sharding.mesh import AnyMesh, context_mesh, make_mesh, program_mesh, same_mesh, show_mesh, with_devices
 from jaxmesh.stages.arguments import show_path
+from jaxmesh.stages.user_calls import Static
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
 
 _tree: Any = jax.tree

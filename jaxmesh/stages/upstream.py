@@ -27,10 +27,9 @@ from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, lo
 from jaxmesh.frontends.stablehlo.text import BoundaryShardings, read_boundary
 from jaxmesh.frontends.stablehlo.trace import named_axes
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.compat import Jaxpr, as_abstract
 from jaxmesh.jaxprs.evaluate import bind_at_source, interpret, trace_typed
 from jaxmesh.runtime.progress import progress
-from jaxmesh.sharding.mesh import as_abstract
 from jaxmesh.sharding.shard_attributes import global_shape
 from jaxmesh.stages.read_mlir import decode_function, import_program
 from jaxmesh.stages.stage import Stage

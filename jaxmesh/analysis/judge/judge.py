@@ -15,7 +15,7 @@ from typing import Any
 
 from jaxmesh.analysis.environments import cache_folder, clean_environment
 from jaxmesh.analysis.judge.environment import TTNN, Environment, find_environment
-from jaxmesh.analysis.judge.runner.refusal import describe
+from jaxmesh.analysis.judge.runner.run import describe
 from jaxmesh.analysis.judge.verdict import ACCEPTED, DIED, REFUSED, DeviceMemory, Leak, Refusal, ScriptLine, Verdict
 from jaxmesh.analysis.machines import Machine, describe_cluster, machine_named, smallest_machine
 from jaxmesh.dialects.program import Program

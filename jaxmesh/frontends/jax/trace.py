@@ -37,13 +37,13 @@ from jaxmesh.frontends.stablehlo.trace import (
     plain_call,
 )
 from jaxmesh.jaxprs import compat, evaluate, walk
-from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.compat import Jaxpr, as_abstract
 from jaxmesh.jaxprs.emit import emit_jaxpr
 from jaxmesh.jaxprs.keys import off_explicit_axes
 from jaxmesh.jaxprs.rewrite import copy_constants
 from jaxmesh.jaxprs.tracing_state import REGION, set_within, traced_as, tracing
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED, FunctionTrace, argument_shardings, result_shardings, trace_function
-from jaxmesh.sharding.mesh import AnyMesh, as_abstract
+from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.validate import check_size, quote
 
 if TYPE_CHECKING:

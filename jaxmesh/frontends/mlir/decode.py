@@ -16,7 +16,7 @@ from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Val
 from jaxmesh.dialects.ttir.elementwise import WIDENING
 from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir import quantization
-from jaxmesh.frontends.mlir.attributes import Values
+from jaxmesh.frontends.mlir.attributes import Types, Values, layout_of
 from jaxmesh.frontends.mlir.control_flow import functions_of
 from jaxmesh.frontends.mlir.deviations import WrittenOp, attribute_types, deviations
 from jaxmesh.frontends.mlir.module import (
@@ -31,7 +31,6 @@ from jaxmesh.frontends.mlir.module import (
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
 from jaxmesh.frontends.mlir.text import Text, add_location
 from jaxmesh.frontends.mlir.ttnn_attributes import FUSED
-from jaxmesh.frontends.mlir.types import Types, layout_of
 from jaxmesh.frontends.mlir.upgrade import (
     EMPTY,
     FUNCTION,

@@ -21,8 +21,8 @@ from jaxlib.mlir.dialects import stablehlo
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.call import enum_of
 from jaxmesh.frontends.stablehlo.reductions import constant_of
-from jaxmesh.frontends.stablehlo.reshards import moved_elements
 from jaxmesh.frontends.stablehlo.shardings import OWN, WRITTEN, Sharding, count, local_shape, requested
+from jaxmesh.frontends.stablehlo.values import moved_elements
 
 _ir: Any = ir
 _hlo: Any = stablehlo

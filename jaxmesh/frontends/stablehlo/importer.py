@@ -15,13 +15,11 @@ import numpy as np
 
 from jaxmesh.dialects.ttir.collectives import sum_scatter
 from jaxmesh.errors import InexpressibleError, JaxmeshError, MissingRuleError, UnsupportedError
-from jaxmesh.frontends.mlir.attributes import Values
+from jaxmesh.frontends.mlir.attributes import Types, Values
 from jaxmesh.frontends.mlir.preprocess import Rewritten
-from jaxmesh.frontends.mlir.types import Types
 from jaxmesh.frontends.stablehlo import (
     collectives,
     control_flow,
-    creation,
     custom_calls,
     elementwise,
     indexing,
@@ -33,24 +31,23 @@ from jaxmesh.frontends.stablehlo import (
 )
 from jaxmesh.frontends.stablehlo.call import Meaning, ShardedCall, Whole, as_list
 from jaxmesh.frontends.stablehlo.decisions import Decisions
-from jaxmesh.frontends.stablehlo.reshards import added_axes, global_shape, perform, plan
 from jaxmesh.frontends.stablehlo.rules import Splitting, read_rule, split, split_op
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, axes_of, local_shape, replicated
-from jaxmesh.frontends.stablehlo.values import Repeat, Sharded, ShardTable
+from jaxmesh.frontends.stablehlo.values import Repeat, Sharded, ShardTable, added_axes, global_shape, perform, plan
 from jaxmesh.jaxprs.emit import Kept, current_source
 
 _FAMILIES = (elementwise.OPS, shapes.OPS, reductions.OPS, indexing.OPS, windows.OPS)
 _MEANINGS: dict[str, Meaning] = {k: m for family in _FAMILIES for k, m in family.meanings.items()}
 _KINDS: dict[str, Callable[[Any], str | None]] = {k: m for family in _FAMILIES for k, m in family.kinds.items()}
 _WHOLE: dict[str, Whole] = {
-    "stablehlo.constant": creation.constant,
-    "sdy.constant": creation.constant,
-    "arith.constant": creation.constant,
-    "stablehlo.get_dimension_size": creation.dimension_size,
-    "stablehlo.iota": creation.iota,
-    "stablehlo.dynamic_iota": creation.iota,
-    "stablehlo.partition_id": creation.partition_id,
-    "stablehlo.rng": creation.random,
+    "stablehlo.constant": shapes.constant,
+    "sdy.constant": shapes.constant,
+    "arith.constant": shapes.constant,
+    "stablehlo.get_dimension_size": shapes.dimension_size,
+    "stablehlo.iota": shapes.iota,
+    "stablehlo.dynamic_iota": shapes.iota,
+    "stablehlo.partition_id": shapes.partition_id,
+    "stablehlo.rng": shapes.random,
     **control_flow.OPS,
     **collectives.OPS,
     **custom_calls.OPS,
@@ -133,7 +130,7 @@ class Importer:
                 'jax.config.update("jax_enable_x64", True).'
             )
         # JAX counts the elements of random arrays in 64 bits.
-        creation.check_wide(value_type.shape)
+        shapes.check_wide(value_type.shape)
         return jax.ShapeDtypeStruct(value_type.shape, narrow)
 
     def result_shardings(self, op: Any) -> list[Sharding]:

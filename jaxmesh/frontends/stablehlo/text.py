@@ -14,10 +14,9 @@ from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import ParseError, UnsupportedError
-from jaxmesh.frontends.mlir.attributes import entries, nested
+from jaxmesh.frontends.mlir.attributes import Types, entries, nested
 from jaxmesh.frontends.mlir.module import Function, boundary_attributes, check_sizes, choose, line_of, load_text
 from jaxmesh.frontends.mlir.preprocess import rewrite
-from jaxmesh.frontends.mlir.types import Types
 from jaxmesh.frontends.stablehlo import gspmd
 from jaxmesh.frontends.stablehlo.inline import operations, walk
 from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module

@@ -16,13 +16,13 @@ from jaxmesh.frontends.jax.retype import join_axes, spread, varying
 from jaxmesh.frontends.jax.shard_map import check_mesh, is_region
 from jaxmesh.frontends.stablehlo.shardings import as_spec
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr, as_abstract
 from jaxmesh.jaxprs.primitives import CALLBACKS, CALLS_HOST
 from jaxmesh.jaxprs.rewrite import copy_constants
 from jaxmesh.jaxprs.source_locations import Sources
 from jaxmesh.jaxprs.stablehlo import keep_equations, lower_to_stablehlo, struct
 from jaxmesh.jaxprs.user_trace import FunctionTrace
-from jaxmesh.sharding.mesh import AnyMesh, as_abstract, show_mesh
+from jaxmesh.sharding.mesh import AnyMesh, show_mesh
 
 if TYPE_CHECKING:
     from jaxmesh.frontends.stablehlo.program import ImportedProgram
