@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.frontends.jax.retype import join_axes, spread, varying
+from jaxmesh.dialects.varying import vary_alike
+from jaxmesh.frontends.jax.retype import varying
 from jaxmesh.frontends.stablehlo.call import Meaning, OpFamily, ShardedCall, keep_op
 
 OPS = OpFamily()
@@ -83,16 +84,12 @@ def _ordered_bits(x: Any) -> Any:
 
 @OPS.add("stablehlo.select")
 def _select(call: ShardedCall) -> Any:
-    pred, yes, no = call.operands
-    axes = join_axes(call.operands)
-    return _lax.select(spread(pred, axes), spread(yes, axes), spread(no, axes))
+    return _lax.select(*vary_alike(*call.operands))
 
 
 @OPS.add("stablehlo.clamp")
 def _clamp(call: ShardedCall) -> Any:
-    low, x, high = call.operands
-    axes = join_axes(call.operands)
-    return _lax.clamp(spread(low, axes), spread(x, axes), spread(high, axes))
+    return _lax.clamp(*vary_alike(*call.operands))
 
 
 @OPS.add("stablehlo.convert")
@@ -107,7 +104,7 @@ def _bitcast(call: ShardedCall) -> Any:
     def meaning(array: Any) -> Any:
         return _lax.bitcast_convert_type(array, dtype)
 
-    return keep_op(call.keeps_ops and x.dtype.itemsize == dtype.itemsize, "bitcast_convert", [x], {}, meaning)
+    return keep_op(call.program.keeps_ops and x.dtype.itemsize == dtype.itemsize, "bitcast_convert", [x], {}, meaning)
 
 
 @OPS.add("stablehlo.reduce_precision")

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
+from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.frontends.jax.retype import join_axes, spread
 from jaxmesh.frontends.stablehlo.call import ImportContext, OpFamily, ShardedCall, Whole, as_list, enum_of, keep_op
 from jaxmesh.frontends.stablehlo.shardings import axes_of, count
 from jaxmesh.frontends.stablehlo.values import COMBINE, COMBINE_DIMS, Sharded, all_gather, axis_position
@@ -90,16 +90,13 @@ def _reduce(call: ShardedCall) -> Any:
         return _with_start(COMBINE_DIMS[kind](xs[0], dims), starts[0], kind, call)
     if (extreme := extreme_of(call.op)) is not None:
         return _extreme_of_parts(call, extreme, dims[0])
-    axes = join_axes(call.operands)
-    run = call.body(call.op.regions[0])
+    run = call.program.body(call.op.regions[0])
 
     def combine(left: Any, right: Any) -> Any:
-        reduced = run(*as_list(left), *as_list(right))
-        return tuple(reduced)
+        return tuple(run(*as_list(left), *as_list(right)))
 
-    operands = [spread(x, axes) for x in xs]
-    reduced = _lax.reduce(tuple(operands), tuple(spread(s, axes) for s in starts), combine, dims)
-    return list(reduced)
+    operands = vary_alike(*call.operands)
+    return list(_lax.reduce(tuple(operands[:count]), tuple(operands[count:]), combine, dims))
 
 
 def _with_start(x: Any, start: Any, kind: str, call: ShardedCall) -> Any:
@@ -113,9 +110,7 @@ def _with_start(x: Any, start: Any, kind: str, call: ShardedCall) -> Any:
             f"a reduction of a sharded dim starts from {value}, not from the identity of {kind}, so each device would "
             "count it; reduce from the identity, and combine the start afterwards."
         )
-    axes = join_axes([x, start])
-    wide = _lax.broadcast(start, x.shape)
-    return COMBINE[kind](spread(x, axes), spread(wide, axes))
+    return COMBINE[kind](*vary_alike(x, _lax.broadcast(start, x.shape)))
 
 
 _SAME_NUMBER = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "sdy.reshard")
@@ -197,8 +192,8 @@ def _extreme_of_parts(call: ShardedCall, extreme: _Extreme, dim: int) -> list[An
     best, place = extreme.value(x, (dim,)), extreme.place(x, dim, index_type)
     if not axes:
         return [best, place]
-    call.decisions.collective("all_gather", axes, f"the extreme of each part of dim {dim}, and its place")
-    place = place + (axis_position(axes, call.sizes) * np.int32(x.shape[dim])).astype(index_type)
+    call.program.decisions.collective("all_gather", axes, f"the extreme of each part of dim {dim}, and its place")
+    place = place + (axis_position(axes, call.program.sizes) * np.int32(x.shape[dim])).astype(index_type)
     # Parts along the minor axis come first in a group, and the first of equal extremes is kept.
     for axis in reversed(axes):
         values, places = (all_gather(_lax.expand_dims(v, (0,)), axis, 0) for v in (best, place))
@@ -235,21 +230,19 @@ def _dot_general(call: ShardedCall) -> Any:
         dtype, precision = call.results[0].dtype, precision_of(call)
         return _lax.dot_general(x, y, (contracting, batch), precision=precision, preferred_element_type=dtype)
 
-    return keep_op(call.keeps_ops, "dot_general", call.operands, attributes, product)
+    return keep_op(call.program.keeps_ops, "dot_general", call.operands, attributes, product)
 
 
 @OPS.add("stablehlo.dot", kind="sum")
 def _dot(call: ShardedCall) -> Any:
-    axes = join_axes(call.operands)
-    x, y = (spread(v, axes) for v in call.operands)
+    x, y = vary_alike(*call.operands)
     dims = ((x.ndim - 1,), (0,)), ((), ())
     return _lax.dot_general(x, y, dims, precision=precision_of(call), preferred_element_type=call.results[0].dtype)
 
 
 @OPS.add("stablehlo.einsum")
 def _einsum(call: ShardedCall) -> Any:
-    axes = join_axes(call.operands)
-    return jnp.einsum(call["einsum_config"], *(spread(v, axes) for v in call.operands))
+    return jnp.einsum(call["einsum_config"], *vary_alike(*call.operands))
 
 
 # --- sorts -----------------------------------------------------------------------------------------------------------
@@ -263,8 +256,7 @@ def _fft(call: ShardedCall) -> Any:
 @OPS.add("stablehlo.sort")
 def _sort(call: ShardedCall) -> Any:
     keys, descends = _sort_keys(call)
-    axes, dim = join_axes(call.operands), call["dimension"]
-    stable = bool(call.get("is_stable", False))
+    dim, stable = call["dimension"], bool(call.get("is_stable", False))
 
     def ordered(*operands: Any) -> list[Any]:
         if descends:
@@ -273,9 +265,9 @@ def _sort(call: ShardedCall) -> Any:
         outs = _lax.sort(operands, dimension=dim, is_stable=stable, num_keys=keys)
         return [_lax.rev(y, (dim,)) for y in outs] if descends else list(outs)
 
-    operands = [spread(x, axes) for x in call.operands]
+    operands = vary_alike(*call.operands)
     is_pair = len(operands) == _PAIR and _counts(call.op.operands[1], dim)
-    if not call.keeps_ops or not (is_pair or len(operands) == 1):
+    if not call.program.keeps_ops or not (is_pair or len(operands) == 1):
         return ordered(*operands)
 
     def pairs(x: Any) -> list[Any]:

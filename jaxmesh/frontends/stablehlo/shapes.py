@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
 from jaxmesh.frontends.mlir.attributes import complex_elements
@@ -43,8 +43,7 @@ def _broadcast(call: ShardedCall) -> Any:
 
 @OPS.add("stablehlo.concatenate")
 def _concatenate(call: ShardedCall) -> Any:
-    axes = join_axes(call.operands)
-    return _lax.concatenate([spread(x, axes) for x in call.operands], call["dimension"])
+    return _lax.concatenate(vary_alike(*call.operands), call["dimension"])
 
 
 def lies_in_own_shards(whole: int, sliced: int, start: int, stride: int, parts: int) -> bool:
@@ -94,7 +93,9 @@ def _slice(call: ShardedCall) -> Any:
         length = strides[d] * (result.shape[d] - 1) + 1
         shift = strides[d] * result.shape[d] - x.shape[d]
         if shift:
-            x = _device_slice(x, axis_position(axes, call.sizes) * np.int32(shift) + np.int32(starts[d]), length, d)
+            x = _device_slice(
+                x, axis_position(axes, call.program.sizes) * np.int32(shift) + np.int32(starts[d]), length, d
+            )
             starts[d] = 0
         limits[d] = starts[d] + length
     return _lax.slice(x, starts, limits, strides)
@@ -102,10 +103,10 @@ def _slice(call: ShardedCall) -> Any:
 
 def _device_slice(x: Any, start: Any, length: int, dim: int) -> Any:
     """Returns a slice of a shard with a start that differs between devices."""
-    axes = join_axes([x, start])
-    starts = [spread(start, axes) if d == dim else np.int32(0) for d in range(x.ndim)]
+    x, start = vary_alike(x, start)
+    starts = [start if d == dim else np.int32(0) for d in range(x.ndim)]
     sizes = [length if d == dim else n for d, n in enumerate(x.shape)]
-    return _lax.dynamic_slice(spread(x, axes), starts, sizes, allow_negative_indices=False)
+    return _lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
 
 
 def _paddings(op: Any, read: Any) -> list[tuple[int, int, int]]:
@@ -131,7 +132,7 @@ def split_pad(op: Any, wanted: Sharding, sizes: Mapping[str, int], read: Any) ->
 
 @OPS.add("stablehlo.pad")
 def _pad(call: ShardedCall) -> Any:
-    (x, value), (result,), config = call.operands, call.results, _paddings(call.op, call.read)
+    (x, value), (result,), config = call.operands, call.results, _paddings(call.op, call.program.read)
     starts: dict[int, Any] = {}
     for d, axes in enumerate(call.shardings[0]):
         if not axes:
@@ -139,15 +140,14 @@ def _pad(call: ShardedCall) -> Any:
         # The operand's shard begins at `low` in the first shard of the result, and `shift` later in each next one.
         low, _, interior = config[d]
         filled = x.shape[d] + interior * max(x.shape[d] - 1, 0)
-        shift, parts = x.shape[d] * (interior + 1) - result.shape[d], count(axes, call.sizes)
+        shift, parts = x.shape[d] * (interior + 1) - result.shape[d], count(axes, call.program.sizes)
         most = max(low, low + shift * (parts - 1))
         config[d] = most, max(result.shape[d] - filled, 0), interior
         if shift:
-            starts[d] = np.int32(most - low) - axis_position(axes, call.sizes) * np.int32(shift)
+            starts[d] = np.int32(most - low) - axis_position(axes, call.program.sizes) * np.int32(shift)
         else:
             config[d] = low, result.shape[d] - filled - low, interior
-    axes = join_axes(call.operands)
-    x = _lax.pad(spread(x, axes), spread(value, axes), config)
+    x = _lax.pad(*vary_alike(x, value), config)
     for d, start in starts.items():
         x = _device_slice(x, start, result.shape[d], d)
     return x
@@ -187,7 +187,7 @@ def _dynamic_update_slice(call: ShardedCall) -> Any:
     x, new = spread(x, axes), spread(new, axes)
     masks: list[tuple[int, Any]] = []
     for d in [d for d, a in enumerate(call.shardings[0]) if a and not call.shardings[1][d]]:
-        first = axis_position(call.shardings[0][d], call.sizes) * np.int32(x.shape[d])
+        first = axis_position(call.shardings[0][d], call.program.sizes) * np.int32(x.shape[d])
         if updated[d] == whole[d]:
             # The update is whole: take this device's part.
             new = _device_slice(new, first, x.shape[d], d)
@@ -207,15 +207,11 @@ def _own_part(x: Any, new: Any, start: Any, first: Any, dim: int) -> tuple[Any, 
     local, length = x.shape[dim], new.shape[dim]
     relative = _lax.iota(np.int32, local) + first - _lax.convert_element_type(start, np.int32)
     inside = (relative >= 0) & (relative < length)
-    axes = join_axes([inside, new])
-    places = spread(_lax.clamp(np.int32(0), relative, np.int32(length - 1)), axes)
-    return jax.numpy.take(spread(new, axes), places, axis=dim, mode="clip"), spread(inside, axes)
+    places, inside, new = vary_alike(_lax.clamp(np.int32(0), relative, np.int32(length - 1)), inside, new)
+    return jax.numpy.take(new, places, axis=dim, mode="clip"), inside
 
 
 # --- values made from nothing -----------------------------------------------------------------------------------------
-
-
-_SMALL = 2**32
 
 
 def constant(program: ImportContext, op: Any) -> list[Sharded]:
@@ -294,16 +290,3 @@ def _number(value: Any) -> float | None:
         value = value.owner.operands[0]
     number = constant_of(value)
     return None if number is None else float(number)
-
-
-def check_wide(shape: tuple[int, ...]) -> None:
-    """Checks that the element count of an array fits into 32 bits, for 64-bit counts.
-
-    Raises:
-      UnsupportedError: the count does not fit.
-    """
-    if math.prod(shape) >= _SMALL:
-        raise UnsupportedError(
-            f"an array {list(shape)} of 64-bit numbers, which JAX supports only in its x64 mode; enable it with "
-            'jax.config.update("jax_enable_x64", True).'
-        )

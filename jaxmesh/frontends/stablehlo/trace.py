@@ -11,8 +11,9 @@ import jax
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
+from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import InexpressibleError, MeshMismatchError
-from jaxmesh.frontends.jax.retype import join_axes, spread, varying
+from jaxmesh.frontends.jax.retype import varying
 from jaxmesh.frontends.jax.shard_map import check_mesh, is_region
 from jaxmesh.frontends.stablehlo.shardings import as_spec
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
@@ -197,8 +198,7 @@ def _kept_equation(eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh) -> list[Any
     if eqn.primitive.name == "inspect_sharding":
         eqn.params["callback"](NamedSharding(mesh, as_spec(operands[0].sharding)))
         return []
-    axes = join_axes(operands)
-    return evaluate.bind(eqn, [spread(x, axes) for x in operands])
+    return evaluate.bind(eqn, vary_alike(*operands))
 
 
 def on_mesh(sharding: NamedSharding | None, mesh: AbstractMesh) -> NamedSharding | None:

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
+from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.frontends.jax.retype import join_axes, spread
 from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall, enum_of
 from jaxmesh.frontends.stablehlo.reductions import body_ops, constant_of, is_identity, kind_of, precision_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding, count
@@ -46,13 +46,11 @@ def _convolution(call: ShardedCall) -> Any:
     outputs: int = dims.kernel_output_feature_dimension
     features, batches = call["feature_group_count"], call["batch_group_count"]
     if features > 1:
-        features = max(features // count(split[0][inputs], call.sizes), 1)
+        features = max(features // count(split[0][inputs], call.program.sizes), 1)
     if batches > 1:
-        batches = max(batches // count(split[1][outputs], call.sizes), 1)
-    axes = join_axes(call.operands)
+        batches = max(batches // count(split[1][outputs], call.program.sizes), 1)
     return _lax.conv_general_dilated(
-        spread(x, axes),
-        spread(kernel, axes),
+        *vary_alike(x, kernel),
         tuple(call.get("window_strides", ones)),
         _pairs(call.get("padding", 0), spatial),
         lhs_dilation=tuple(call.get("lhs_dilation", ones)),
@@ -106,8 +104,7 @@ def _reduce_window(call: ShardedCall) -> Any:
             return cumulative
         # With a NumPy start, JAX recognises the identity, and the reduction is differentiable.
         return _lax.reduce_window(x, np.asarray(start, x.dtype)[()], COMBINE[kind], *window)
-    axes = join_axes(call.operands)
-    return _lax.reduce_window(spread(x, axes), spread(call.operands[1], axes), COMBINE[kind], *window)
+    return _lax.reduce_window(*vary_alike(*call.operands), COMBINE[kind], *window)
 
 
 _CUMULATIVE = {"sum": _lax.cumsum, "max": _lax.cummax, "min": _lax.cummin, "prod": _lax.cumprod}
@@ -145,10 +142,8 @@ def _select_and_scatter(call: ShardedCall) -> Any:
         )
     del start
     ones = (1,) * x.ndim
-    axes = join_axes([x, source])
     return _lax.select_and_scatter_add_p.bind(
-        spread(source, axes),
-        spread(x, axes),
+        *vary_alike(source, x),
         select_prim=select,
         window_dimensions=tuple(call.get("window_dimensions", ones)),
         window_strides=tuple(call.get("window_strides", ones)),
@@ -168,8 +163,7 @@ def _rng_bits(call: ShardedCall) -> Any:
 
 def _aligned(call: ShardedCall) -> list[Any]:
     """Returns the operands; per-feature operands are reshaped to the rank of the first."""
-    axes = join_axes(call.operands)
-    x, *rest = (spread(v, axes) for v in call.operands)
+    x, *rest = vary_alike(*call.operands)
     shape = [1] * x.ndim
     shape[call["feature_index"]] = -1
     return [x, *(v if v.ndim == x.ndim else v.reshape(shape) for v in rest)]
