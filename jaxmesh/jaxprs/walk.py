@@ -81,9 +81,15 @@ def rebuild(
 
 
 def with_eqns(jaxpr: Jaxpr, eqns: Sequence[Eqn], outvars: Sequence[Atom]) -> Jaxpr:
-    """Returns the jaxpr, open or closed as before, with other equations."""
+    """Returns the jaxpr, open or closed as before, with other equations; the same object if nothing is another."""
     body = open_jaxpr(jaxpr)
+    if _is_same(eqns, body.eqns) and _is_same(outvars, body.outvars):
+        return jaxpr
     return close_like(jaxpr, rebuild(body, body.constvars, body.invars, eqns, outvars))
+
+
+def _is_same(new: Sequence[Any], old: Sequence[Any]) -> bool:
+    return len(new) == len(old) and all(a is b for a, b in zip(new, old, strict=True))
 
 
 def alone(eqn: Eqn, body: Jaxpr) -> Jaxpr:

@@ -40,12 +40,7 @@ from jaxmesh.sharding.mesh import (
     with_devices,
 )
 from jaxmesh.stages import shardings as ends
-from jaxmesh.stages.arguments import (
-    argument_of,
-    flatten,
-    prepare_call,
-    show_path,
-)
+from jaxmesh.stages.arguments import argument_of, flatten, prepare_call, show_path
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
 from jaxmesh.stages.partitioned import traced_program, warn_about
 from jaxmesh.stages.shardings import find_mesh

@@ -34,9 +34,8 @@ from jaxmesh.errors import (
 )
 from jaxmesh.frontends.mlir.decode import decode
 from jaxmesh.frontends.mlir.module import DeclaredMesh, Function, Source, declared_mesh
-from jaxmesh.frontends.mlir.printed import PrintedText
 from jaxmesh.frontends.mlir.source import RunLine
-from jaxmesh.frontends.mlir.text import Text, fitting_mesh, with_layouts_obeyed
+from jaxmesh.frontends.mlir.text import PrintedText, Text, fitting_mesh, with_layouts_obeyed
 from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
 from jaxmesh.frontends.stablehlo.shardings import axes_of
 from jaxmesh.frontends.stablehlo.text import StablehloText, import_text, is_stablehlo, read_function
@@ -44,15 +43,7 @@ from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.jaxprs.compat import as_abstract, reshape_mesh
 from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.passes.lowering import LOWERING
-from jaxmesh.sharding.mesh import (
-    FLAG,
-    AnyMesh,
-    as_mesh,
-    context_mesh,
-    default_axis_names,
-    make_mesh,
-    program_mesh,
-)
+from jaxmesh.sharding.mesh import FLAG, AnyMesh, as_mesh, context_mesh, default_axis_names, make_mesh, program_mesh
 from jaxmesh.validate import check_size
 
 T = TypeVar("T")
@@ -65,12 +56,7 @@ def decode_function(file: Source, function: Function) -> Text | StablehloText:
 
 
 def import_program(
-    file: Source,
-    text: Text | StablehloText,
-    mesh: AnyMesh | None,
-    make: Callable[..., T],
-    *,
-    strict: bool = False,
+    file: Source, text: Text | StablehloText, mesh: AnyMesh | None, make: Callable[..., T], *, strict: bool = False
 ) -> T:
     """Returns a decoded function as what `make` makes, `jaxmesh.stages.stages.Traced`; see `jaxmesh.from_mlir`."""
     if isinstance(text, StablehloText):

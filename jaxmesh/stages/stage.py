@@ -22,7 +22,7 @@ from jaxmesh.dialects.textual import check_executable
 from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError, UnsupportedError
 from jaxmesh.jaxprs import walk
-from jaxmesh.jaxprs.user_trace import without_mesh
+from jaxmesh.jaxprs.compat import without_mesh
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.runtime.progress import progress
 from jaxmesh.runtime.reference import run_reference

@@ -49,7 +49,7 @@ from jaxmesh.validate import as_index, as_path
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
-    from jaxmesh.frontends.mlir.printed import PrintedText
+    from jaxmesh.frontends.mlir.text import PrintedText
 
 
 class Traced(Stage):

@@ -237,9 +237,7 @@ def with_joined_tensors(boundary: Boundary, residency: ResidencyMap) -> tuple[Bo
 
     made = [
         dataclasses.replace(
-            a,
-            aval=jax.ShapeDtypeStruct(global_shape(a.aval.shape, specs[i], mesh.shape), a.aval.dtype),
-            varying=None,
+            a, aval=jax.ShapeDtypeStruct(global_shape(a.aval.shape, specs[i], mesh.shape), a.aval.dtype), varying=None
         )
         if i in specs
         else a

@@ -22,13 +22,7 @@ from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
 from jaxmesh.frontends.jax.trace import abstract
 from jaxmesh.jaxprs.trees import parameter_names
 from jaxmesh.sharding.mesh import AnyMesh
-from jaxmesh.stages.arguments import (
-    check_devices,
-    check_donated,
-    flatten,
-    prepare_tree,
-    show_path,
-)
+from jaxmesh.stages.arguments import check_devices, check_donated, flatten, prepare_tree, show_path
 from jaxmesh.tensor.mesh_tensor import is_tensor
 from jaxmesh.validate import as_tuple, is_hashable, quote
 

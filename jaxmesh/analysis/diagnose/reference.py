@@ -22,8 +22,8 @@ from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.mlir.module import choose, load_text
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.decisions import Decisions
+from jaxmesh.frontends.stablehlo.gspmd import inline_calls, walk
 from jaxmesh.frontends.stablehlo.importer import Importer
-from jaxmesh.frontends.stablehlo.inline import inline_calls, walk
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, Sharding
 from jaxmesh.frontends.stablehlo.text import read_boundary, read_function
 from jaxmesh.frontends.stablehlo.values import Sharded

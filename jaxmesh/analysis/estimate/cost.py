@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from jaxmesh.analysis.estimate.arithmetic import Work, work
-from jaxmesh.analysis.estimate.traffic import Bytes, Traffic
+from jaxmesh.analysis.estimate.traffic import Bytes, Traffic, Work, work
 from jaxmesh.analysis.machines import (
     L1,
     MACHINES,

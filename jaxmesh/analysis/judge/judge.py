@@ -73,12 +73,7 @@ def judge_folder(
 
 
 def _judge(
-    script: Path,
-    python: str | os.PathLike[str] | None,
-    cluster: str | None,
-    shapes: bool,
-    check: bool,
-    timeout: float,
+    script: Path, python: str | os.PathLike[str] | None, cluster: str | None, shapes: bool, check: bool, timeout: float
 ) -> Verdict:
     folder, text = script.parent, script.read_text(encoding="utf-8", errors="replace")
     target = _target(text, cluster)

@@ -29,17 +29,10 @@ from jaxmesh.errors import (
     UnsupportedError,
 )
 from jaxmesh.frontends.jax.shard_map import check_values, is_region, raise_one, raise_shard_maps
-from jaxmesh.frontends.stablehlo.trace import (
-    Asked,
-    is_automatic,
-    partition_program,
-    place,
-    plain_call,
-)
+from jaxmesh.frontends.stablehlo.trace import Asked, is_automatic, partition_program, place, plain_call
 from jaxmesh.jaxprs import compat, evaluate, walk
-from jaxmesh.jaxprs.compat import Jaxpr, as_abstract
+from jaxmesh.jaxprs.compat import Jaxpr, as_abstract, off_explicit_axes
 from jaxmesh.jaxprs.emit import emit_jaxpr
-from jaxmesh.jaxprs.keys import off_explicit_axes
 from jaxmesh.jaxprs.rewrite import copy_constants
 from jaxmesh.jaxprs.tracing_state import REGION, set_within, traced_as, tracing
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED, FunctionTrace, argument_shardings, result_shardings, trace_function
@@ -70,11 +63,7 @@ def current_region() -> TracedRegion | None:
 
 
 def trace_region(
-    fun: Callable[..., Any],
-    in_tree: Any,
-    avals: Sequence[Any],
-    varying: Sequence[Sequence[str]],
-    region: TracedRegion,
+    fun: Callable[..., Any], in_tree: Any, avals: Sequence[Any], varying: Sequence[Sequence[str]], region: TracedRegion
 ) -> tuple[Jaxpr, Any]:
     """Traces a function in one region; returns the typed, closed jaxpr and the tree of its results.
 

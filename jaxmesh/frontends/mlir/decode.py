@@ -29,7 +29,7 @@ from jaxmesh.frontends.mlir.module import (
     outermost,
 )
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
-from jaxmesh.frontends.mlir.text import Text, add_location
+from jaxmesh.frontends.mlir.text import DEVICE, Text, add_location
 from jaxmesh.frontends.mlir.ttnn_attributes import FUSED
 from jaxmesh.frontends.mlir.upgrade import (
     EMPTY,
@@ -52,7 +52,6 @@ MAX_OPS = 1_000_000
 _WIDE = re.compile(r"x([us]?i64|index)\b")
 _HANDLE = re.compile(r"!ttnn\.(device|global_semaphore)$")
 """The types of mesh devices and semaphores."""
-DEVICE = Type((), np.dtype(np.int32), kind="device")
 
 
 @contextmanager

@@ -18,9 +18,8 @@ from jaxmesh.frontends.stablehlo.rules import CALLS
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
 from jaxmesh.frontends.stablehlo.shardy import argument_shardings, partition, result_shardings
 from jaxmesh.frontends.stablehlo.values import Sharded
-from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.compat import Jaxpr, from_words, off_explicit_axes, words_of
 from jaxmesh.jaxprs.evaluate import trace_typed
-from jaxmesh.jaxprs.keys import from_words, off_explicit_axes, words_of
 from jaxmesh.jaxprs.source_locations import Sources
 
 

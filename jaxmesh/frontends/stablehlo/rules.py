@@ -16,8 +16,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.frontends.mlir.attributes import nested
-from jaxmesh.frontends.stablehlo.gspmd import target_of
-from jaxmesh.frontends.stablehlo.inline import COMPOSITE
+from jaxmesh.frontends.stablehlo.gspmd import COMPOSITE, target_of
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, count, replicated
 from jaxmesh.jaxprs.stablehlo import EQUATION
 

@@ -18,7 +18,7 @@ from jaxmesh.frontends.mlir.attributes import Types, entries, nested
 from jaxmesh.frontends.mlir.module import Function, boundary_attributes, check_sizes, choose, line_of, load_text
 from jaxmesh.frontends.mlir.preprocess import rewrite
 from jaxmesh.frontends.stablehlo import gspmd
-from jaxmesh.frontends.stablehlo.inline import operations, walk
+from jaxmesh.frontends.stablehlo.gspmd import operations, walk
 from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
 from jaxmesh.frontends.stablehlo.shardings import SHARDING, Sharding, listed, per_value, read
 from jaxmesh.frontends.stablehlo.shardy import mesh_axes, run
