@@ -111,22 +111,7 @@ def jit(
     >>> double(jnp.ones((4, 4))).sum()
     Array(32., dtype=float32)
     """
-    keywords: JitOptions = {
-        "mesh": mesh,
-        "in_shardings": in_shardings,
-        "out_shardings": out_shardings,
-        "static_argnums": static_argnums,
-        "static_argnames": static_argnames,
-        "donate_argnums": donate_argnums,
-        "donate_argnames": donate_argnames,
-        "keep_unused": keep_unused,
-        "device": device,
-        "backend": backend,
-        "inline": inline,
-        "compiler_options": compiler_options,
-        "check_replication": check_replication,
-        "full_results": full_results,
-    }
+    keywords: dict[str, Any] = {name: value for name, value in locals().items() if name != "fun"}
     if fun is None:
         return functools.partial(jit, **keywords)
     # A mesh is callable, as a decorator.

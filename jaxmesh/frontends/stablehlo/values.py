@@ -15,7 +15,6 @@ from jaxlib.mlir import ir
 
 from jaxmesh.dialects.ttir.collectives import exchange, gather
 from jaxmesh.frontends.jax.retype import spread
-from jaxmesh.frontends.stablehlo import values
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count
 from jaxmesh.jaxprs.emit import Steps, as_tracer, current_trace, type_in_trace
 
@@ -326,13 +325,13 @@ def perform(x: Any, moves: list[ReshardStep], sizes: Mapping[str, int]) -> Any:
     for move in moves:
         match move.kind:
             case "slice":
-                x = values.own_slice(x, move.axis, move.dim, sizes)
+                x = own_slice(x, move.axis, move.dim, sizes)
             case "all_to_all":
-                x = values.all_to_all(x, move.axis, move.dim, move.source)
+                x = all_to_all(x, move.axis, move.dim, move.source)
                 if move.group:
-                    x = values.reorder(x, move.source, [sizes[a] for a in move.group])
+                    x = reorder(x, move.source, [sizes[a] for a in move.group])
             case _:
-                x = values.all_gather(x, move.axis, move.dim)
+                x = all_gather(x, move.axis, move.dim)
     return x
 
 
