@@ -74,12 +74,7 @@ def _is_truth(op: Any, test: Any) -> bool:
     return yes is not None and no is not None and (yes.item(), no.item()) == (True, False)
 
 
-def _bitwise_kind(op: Any) -> str | None:
-    kind = kind_of(op)
-    return None if len(op.results) != 1 else kind
-
-
-@OPS.add("stablehlo.reduce", kind=_bitwise_kind)
+@OPS.add("stablehlo.reduce", kind=lambda op: kind_of(op) if len(op.results) == 1 else None)
 def _reduce(call: ShardedCall) -> Any:
     count = len(call.operands) // 2
     xs, starts = call.operands[:count], call.operands[count:]
@@ -134,21 +129,10 @@ def constant_of(value: Any) -> Any:
 
 def is_identity(value: Any, kind: str, dtype: Any) -> bool:
     """Returns True if a number is the identity of a reduction."""
-    number = value.item()
     info = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else None
-    match kind:
-        case "sum":
-            return number == 0
-        case "prod":
-            return number == 1
-        case "or":
-            return not number
-        case "and":
-            return number in (True, 1, -1)
-        case "max":
-            return number == (info.min if info else -np.inf)
-        case _:
-            return number == (info.max if info else np.inf)
+    low, high = (info.min, info.max) if info else (-np.inf, np.inf)
+    identities = {"sum": (0,), "prod": (1,), "or": (0,), "and": (1, -1), "max": (low,), "min": (high,)}
+    return value.item() in identities[kind]
 
 
 _EXTREME = {f"stablehlo.{n}" for n in ("compare", "select", "and", "or", "minimum")}

@@ -15,22 +15,20 @@ from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
 from jaxmesh.frontends.mlir.attributes import complex_elements
 from jaxmesh.frontends.stablehlo.call import ImportContext, OpFamily, ShardedCall, keep_op
+from jaxmesh.frontends.stablehlo.elementwise import plain
 from jaxmesh.frontends.stablehlo.reductions import constant_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding, count, local_shape, replicated
 from jaxmesh.frontends.stablehlo.values import Sharded, axis_position, perform, plan
 
 OPS = OpFamily()
 _lax: Any = jax.lax
+OPS.add("stablehlo.transpose")(plain(_lax.transpose, "permutation"))
+OPS.add("stablehlo.reverse")(plain(_lax.rev, "dimensions"))
 
 
 @OPS.add("stablehlo.reshape")
 def _reshape(call: ShardedCall) -> Any:
     return _lax.reshape(call.operands[0], call.results[0].shape)
-
-
-@OPS.add("stablehlo.transpose")
-def _transpose(call: ShardedCall) -> Any:
-    return _lax.transpose(call.operands[0], call["permutation"])
 
 
 @OPS.add("stablehlo.broadcast_in_dim")
@@ -151,11 +149,6 @@ def _pad(call: ShardedCall) -> Any:
     for d, start in starts.items():
         x = _device_slice(x, start, result.shape[d], d)
     return x
-
-
-@OPS.add("stablehlo.reverse")
-def _reverse(call: ShardedCall) -> Any:
-    return _lax.rev(call.operands[0], call["dimensions"])
 
 
 @OPS.add("stablehlo.dynamic_slice")

@@ -130,7 +130,7 @@ def _cumulative(x: Any, sizes: Any, strides: Any, padding: Any, base: Any, dilat
 
 @OPS.add("stablehlo.select_and_scatter")
 def _select_and_scatter(call: ShardedCall) -> Any:
-    x, source, start = call.operands
+    x, source, _ = call.operands
     value = constant_of(call.op.operands[2])
     (compare,) = body_ops(call.op, 0)
     direction = enum_of(compare, "comparison_direction")
@@ -140,7 +140,6 @@ def _select_and_scatter(call: ShardedCall) -> Any:
             f"a select_and_scatter that selects by {direction} and starts from {value}; supported are selections by "
             "GE or LE that add to zeros."
         )
-    del start
     ones = (1,) * x.ndim
     return _lax.select_and_scatter_add_p.bind(
         *vary_alike(source, x),
