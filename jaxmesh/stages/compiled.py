@@ -21,7 +21,7 @@ from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, storage_spec
 from jaxmesh.stages.arguments import check_call, check_donated, flatten, prepare_leaf
 from jaxmesh.stages.checked_calls import check_arguments, has_argument_claims, raise_differences
-from jaxmesh.stages.jax_stages import HasArguments
+from jaxmesh.stages.stage import HasArguments
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
 
 if TYPE_CHECKING:

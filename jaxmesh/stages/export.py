@@ -19,7 +19,7 @@ from jaxmesh.emit.cpp.printer import cpp_text
 from jaxmesh.emit.export_folder import write_folder
 from jaxmesh.emit.languages import EXPORTED, MADE
 from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.jaxprs.keys import words_of
+from jaxmesh.jaxprs.compat import words_of
 from jaxmesh.runtime.npz import Array, random_array
 from jaxmesh.runtime.progress import note_step
 from jaxmesh.sharding.mesh import storage_spec

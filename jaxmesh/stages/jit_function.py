@@ -14,10 +14,8 @@ from jax.sharding import AxisType, Mesh, PartitionSpec
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import JaxmeshError, UnsupportedError
-from jaxmesh.frontends.jax.region import current_region
 from jaxmesh.frontends.jax.shard_map import has_claims
-from jaxmesh.frontends.jax.static_arguments import ArgumentSet
-from jaxmesh.frontends.jax.trace import TtirProgram, abstract, call_placed, program_of, trace_by_hand
+from jaxmesh.frontends.jax.trace import TtirProgram, abstract, call_placed, current_region, program_of, trace_by_hand
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import is_jit_disabled, is_transforming, placement_of, unkeyed_settings
@@ -43,18 +41,12 @@ from jaxmesh.sharding.mesh import (
     with_devices,
 )
 from jaxmesh.stages import shardings as ends
-from jaxmesh.stages.arguments import (
-    argument_of,
-    flatten,
-    prepare_call,
-    show_path,
-)
+from jaxmesh.stages.arguments import argument_of, flatten, prepare_call, show_path
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
-from jaxmesh.stages.partitioned import traced_program
-from jaxmesh.stages.program_mesh import find_mesh
-from jaxmesh.stages.sharding_warnings import warn_about
+from jaxmesh.stages.partitioned import traced_program, warn_about
+from jaxmesh.stages.shardings import find_mesh
 from jaxmesh.stages.stages import Lowered, Traced
-from jaxmesh.stages.user_calls import Calls, UserCall
+from jaxmesh.stages.user_calls import ArgumentSet, Calls, UserCall
 from jaxmesh.tensor.mesh_tensor import is_tensor
 
 _tree: Any = jax.tree

@@ -13,7 +13,7 @@ from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.frontends.jax.region import call_inline, current_region
+from jaxmesh.frontends.jax.trace import call_inline, current_region
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.tracing_state import tracing
 from jaxmesh.jaxprs.user_trace import api_boundary

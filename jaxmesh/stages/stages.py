@@ -43,14 +43,14 @@ from jaxmesh.stages.arguments import as_tensor, check_call, flatten, whole_spec,
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.compiled import Compiled as Compiled
 from jaxmesh.stages.jax_lowered import JaxLowered
-from jaxmesh.stages.program_mesh import assign_devices
+from jaxmesh.stages.shardings import assign_devices
 from jaxmesh.stages.stage import Stage
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.validate import as_index, as_path
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
-    from jaxmesh.frontends.mlir.printed import PrintedText
+    from jaxmesh.frontends.mlir.text import PrintedText
 
 
 class Traced(Stage):
@@ -303,10 +303,12 @@ class Lowered(JaxLowered):
         """
         from jaxmesh.analysis.explain import explain
 
-        traced, about = self._traced, (None, self._out_tree)
-        if traced is not None:
-            about = traced._jaxpr, self._out_tree, traced.assumptions, traced.decisions
-        found = explain(self._boundary, self.residency, *about)
+        traced = self._traced
+        if traced is None:
+            found = explain(self._boundary, self.residency, None, self._out_tree)
+        else:
+            known = traced.assumptions, traced.decisions
+            found = explain(self._boundary, self.residency, traced._jaxpr, self._out_tree, *known)
         found.estimate = functools.partial(self.estimate, cluster)
         if cluster is None:
             return found

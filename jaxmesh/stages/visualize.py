@@ -23,7 +23,7 @@ from jaxmesh.errors import (
     ResidencyError,
     UnsupportedError,
 )
-from jaxmesh.jaxprs.blocks import origin
+from jaxmesh.jaxprs.source_locations import origin
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import as_mesh
 from jaxmesh.stages.compiled import Compiled

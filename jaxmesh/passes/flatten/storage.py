@@ -10,7 +10,7 @@ import numpy as np
 from jaxmesh.dialects.program import Shape
 from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs import evaluate
-from jaxmesh.jaxprs.keys import is_key, words_of
+from jaxmesh.jaxprs.compat import is_key, words_of
 
 SMALL = 64
 """The largest number of elements of a known value; of larger ones only small slices are known."""

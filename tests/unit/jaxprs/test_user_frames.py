@@ -18,9 +18,8 @@ from jax.sharding import PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.record.source_path import Walk
-from jaxmesh.frontends.mlir.locations import resolve
 from jaxmesh.jaxprs import source_locations, user_frames, walk
-from jaxmesh.jaxprs.source_locations import named_scopes, source_function, source_line
+from jaxmesh.jaxprs.source_locations import named_scopes, resolve, source_function, source_line
 from jaxmesh.jaxprs.trees import parameter_names
 
 LIBRARY = '''\
