@@ -84,6 +84,10 @@ ENDING = {
         "func.func @main(%0: tensor<4xf32>) -> tensor<4xf32> { return %0#200000000 : tensor<4xf32> }",
         "more than 9999 results",
     ),
+    "functions of long names": (
+        "".join(f"func.func @{'a' * 15_000}{i}() {{ return }}\n" for i in range(9)),
+        "has 9 public functions",
+    ),
     "a mesh of words": (
         'func.func @main() -> !ttnn.device { %0 = "ttnn.get_device"() <{mesh_shape = ["x"]}> : () -> !ttnn.device '
         "return %0 : !ttnn.device }",
