@@ -55,12 +55,12 @@ _LONG = re.compile(r"\S{700,}")
 
 
 def _message(text: str) -> str:
-    """Shows text of a stranger: no characters that control a terminal, and the ends of words that are long names."""
+    """Returns text without control characters, and long words as their ends."""
     return _LONG.sub(lambda word: f"{word[0][:200]}[...]{word[0][-100:]}", printable(text))
 
 
 class _Printable(Exception):
-    """An exception whose message does not control a terminal, and has no word of thousands of characters."""
+    """An exception whose message is safe to print to a terminal."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*(_message(a) if isinstance(a, str) else a for a in args))

@@ -171,7 +171,7 @@ def _may_be_code(path: str) -> bool:
     try:
         found = os.stat(path)
     except OSError:
-        # Modules of an archive have no such file; Python finds their code.
+        # Python finds the code of modules in an archive.
         return True
     except ValueError:
         return False

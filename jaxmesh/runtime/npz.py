@@ -126,14 +126,14 @@ _HELD = 1 << 26
 
 
 class Spool:
-    """Arrays of which the first stay in memory, and the others go to a file without a name."""
+    """Stores arrays: the first in memory, further arrays in an unnamed file."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
         self._held, self._places = 0, dict[str, tuple[int, tuple[int, ...], np.dtype[Any]]]()
 
     def add(self, array: Array) -> Array | StoredArray:
-        """Returns an array as it is, or without its elements, which are in the file now.
+        """Returns the array, or a reference to its elements in the file.
 
         Raises:
           RecordingError: the disk is full.
