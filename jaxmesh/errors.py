@@ -51,11 +51,19 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda m: m[0].encode("unicode_escape").decode("ascii"), text)
 
 
+_LONG = re.compile(r"\S{700,}")
+
+
+def _message(text: str) -> str:
+    """Returns text without control characters, and long words as their ends."""
+    return _LONG.sub(lambda word: f"{word[0][:200]}[...]{word[0][-100:]}", printable(text))
+
+
 class _Printable(Exception):
-    """An exception whose message does not control a terminal."""
+    """An exception whose message is safe to print to a terminal."""
 
     def __init__(self, *args: Any) -> None:
-        super().__init__(*(printable(a) if isinstance(a, str) else a for a in args))
+        super().__init__(*(_message(a) if isinstance(a, str) else a for a in args))
 
 
 class JaxmeshError(_Printable):

@@ -79,9 +79,10 @@ def as_path(what: str, value: Any, kind: str = "file") -> Path:
 
 
 def _is_system_text(text: str) -> bool:
-    """Returns True if the system takes a text as a path: one without null bytes that it can encode."""
+    """Returns True if the system takes a text as a path: one without null bytes or long names that it can encode."""
     try:
-        return b"\0" not in os.fsencode(text)
+        data = os.fsencode(text)
+        return b"\0" not in data and max(map(len, data.split(b"/"))) < 256 and len(data) < 4096
     except UnicodeEncodeError:
         return False
 

@@ -11,6 +11,7 @@ import functools
 import linecache
 import os
 import pathlib
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -28,6 +29,8 @@ _DEMO = f"{_PACKAGE}cli{os.sep}"
 _OWN = (*(os.path.dirname(str(m.__file__)) + os.sep for m in (jax, jaxlib)), _PACKAGE)
 _GENERATED = ("<frozen ", "<attrs ", "<@beartype", "<decorator-gen", "<__array_function__")
 """The beginnings of the names of files that packages generate."""
+_LONGEST = 1 << 24
+"""The bytes of the longest file that is read for a line of code."""
 
 Frame = Any
 """A frame of JAX: `file_name`, `function_name`, `start_line`, `start_column`."""
@@ -151,8 +154,23 @@ def name_of(file: str) -> str:
 
 
 def source_code(file: str, line: int) -> str:
-    """Returns a line of the code of a file, or of a cell of Jupyter; empty if it cannot be read."""
-    return linecache.getline(_cells.get(file, file), line)
+    """Returns a line of the code of a file, or of a cell of Jupyter; empty if it cannot be read.
+
+    A text of a stranger may name any file: a device or a pipe is not read, nor a file larger than code.
+    """
+    path = _cells.get(file, file)
+    return linecache.getline(path, line) if path in linecache.cache or _may_be_code(path) else ""
+
+
+def _may_be_code(path: str) -> bool:
+    try:
+        found = os.stat(path)
+    except OSError:
+        # Python finds the code of modules in an archive.
+        return True
+    except ValueError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size <= _LONGEST
 
 
 def describe(frame: Frame) -> str:

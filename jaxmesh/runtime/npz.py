@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import struct
+import tempfile
+import weakref
 import zipfile
 import zlib
 from collections.abc import Generator, Sequence
@@ -21,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.errors import ArgumentTypeError, MissingFileError
+from jaxmesh.errors import ArgumentTypeError, MissingFileError, RecordingError
 
 Array = np.ndarray[Any, Any]
 _MAX_SHOWN = 64
@@ -96,7 +99,7 @@ class Arrays:
 class StoredArray:
     """An array in a file, whose elements are read where they are used; the file stays open."""
 
-    arrays: Arrays
+    arrays: Arrays | Spool
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -114,7 +117,53 @@ class StoredArray:
 
     def read(self) -> Array:
         """Reads the elements."""
-        return self.arrays[self.name].view(self.dtype)
+        array: Any = self.arrays[self.name].view(self.dtype)
+        return array if array.shape == self.shape else np.broadcast_to(array, self.shape)
+
+
+_HELD = 1 << 26
+"""The bytes of arrays that a spool holds in memory."""
+
+
+class Spool:
+    """Stores arrays: the first in memory, further arrays in an unnamed file."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] | None = None
+        self._held, self._places = 0, dict[str, tuple[int, tuple[int, ...], np.dtype[Any]]]()
+
+    def add(self, array: Array) -> Array | StoredArray:
+        """Returns the array, or a reference to its elements in the file.
+
+        Raises:
+          RecordingError: the disk is full.
+        """
+        # Copies that share memory are written once.
+        stored = array[:1] if array.ndim and not array.strides[0] else array
+        self._held += stored.nbytes
+        if self._held <= _HELD:
+            return array
+        name = str(len(self._places))
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115
+                weakref.finalize(self, self._file.close)
+            self._places[name] = self._file.seek(0, os.SEEK_END), stored.shape, stored.dtype
+            self._file.write(np.ascontiguousarray(stored).reshape(-1).view(np.uint8).data)
+        except OSError as error:
+            raise RecordingError(
+                f"a value of {stored.nbytes} bytes cannot be written to {tempfile.gettempdir()!r} "
+                f"({error.strerror or error}); free space there, or name another folder in TMPDIR."
+            ) from None
+        return StoredArray(self, name, array.shape, array.dtype)
+
+    def __getitem__(self, name: str) -> Array:
+        start, shape, dtype = self._places[name]
+        assert self._file is not None
+        self._file.flush()
+        size = math.prod(shape) * dtype.itemsize
+        data = np.memmap(self._file, np.uint8, "r", start, (size,)) if size else np.empty(0, np.uint8)
+        return np.asarray(data).view(dtype).reshape(shape)
 
 
 @contextlib.contextmanager

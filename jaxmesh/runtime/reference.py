@@ -93,15 +93,8 @@ def run_steps(
     env: dict[Any, Value] = dict(walk.constants(program))
     env.update(zip(body.invars, map(_entered, args, inputs), strict=True))
     yield from env.items()
-    last = {v: i for i, eqn in enumerate(body.eqns) for v in eqn.invars if not isinstance(v, Literal)}
-    for number, eqn in enumerate(body.eqns):
-        operands = [_literal(a) if isinstance(a, Literal) else env[a] for a in eqn.invars]
-        results = list(zip(eqn.outvars, interpreter.equation(eqn, operands, everywhere), strict=True))
-        yield from results
-        env.update(results)
-        for v in (*eqn.invars, *eqn.outvars):
-            if not isinstance(v, Literal) and last.get(v, number) == number:
-                env.pop(v, None)
+    for eqn, results in interpreter.steps(body, env, everywhere):
+        yield from zip(eqn.outvars, results, strict=True)
 
 
 def _entered(argument: Any, residency: Residency) -> Value:
@@ -138,13 +131,24 @@ class _MeshInterpreter:
 
     def body(self, jaxpr: Jaxpr, args: Sequence[Value], active: list[Coordinate]) -> list[Value]:
         """Runs one body on the active devices, in lock step."""
-
-        def run(eqn: Eqn, operands: list[Value]) -> list[Value]:
-            results = self.equation(eqn, operands, active)
+        opened = walk.open_jaxpr(jaxpr)
+        env: dict[Any, Value] = {**walk.constants(jaxpr), **dict(zip(opened.invars, args, strict=True))}
+        for eqn, results in self.steps(opened, env, active):
             self.observer.observe(eqn, results, active)
-            return results
+        return [_read(env, a) for a in opened.outvars]
 
-        return evaluate.interpret(jaxpr, args, run, lambda c: c, _literal)
+    def steps(self, body: Jaxpr, env: dict[Any, Value], active: list[Coordinate]) -> Generator[tuple[Eqn, list[Value]]]:
+        """Runs the equations of an open jaxpr, and yields the results of each; removes values after their last use."""
+        last = {v: i for i, eqn in enumerate(body.eqns) for v in eqn.invars if not isinstance(v, Literal)}
+        last.update((v, len(body.eqns)) for v in body.outvars if not isinstance(v, Literal))
+        for number, eqn in enumerate(body.eqns):
+            results = self.equation(eqn, [_read(env, a) for a in eqn.invars], active)
+            env.update(zip(eqn.outvars, results, strict=True))
+            yield eqn, results
+            del results
+            for v in (*eqn.invars, *eqn.outvars):
+                if not isinstance(v, Literal) and last.get(v, number) == number:
+                    env.pop(v, None)
 
     def within(
         self, eqn: Eqn, part: str, index: int, jaxpr: Jaxpr, args: Sequence[Value], active: list[Coordinate]
@@ -318,8 +322,11 @@ _RULES: Mapping[str, Callable[[_MeshInterpreter, Eqn, list[Value], list[Coordina
 }
 
 
-def _literal(literal: Any) -> Value:
-    """Returns the value of a literal, a Python number with the literal's dtype instead of NumPy's default."""
+def _read(env: Mapping[Any, Value], atom: Any) -> Value:
+    """Returns the value of an operand; a literal of a Python number has the literal's dtype, not NumPy's default."""
+    if not isinstance(atom, Literal):
+        return env[atom]
+    literal: Any = atom
     value = evaluate.literal_value(literal)
     return value if isinstance(value, _ARRAYS) else np.asarray(value, literal.aval.dtype)
 

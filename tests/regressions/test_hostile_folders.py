@@ -29,6 +29,7 @@ from jaxmesh.analysis.record.source_path import Place
 from jaxmesh.cli.main import USAGE, main
 from jaxmesh.cli.run_folder import run_folder
 from jaxmesh.jaxprs.source_locations import SourceLocation
+from jaxmesh.runtime import npz as npz_module
 from jaxmesh.runtime.npz import read_inputs
 from jaxmesh.validate import whole_file, write_whole
 from tests import ROOT
@@ -307,3 +308,58 @@ def test_recordings_are_compared_in_pieces(tmp_path: Path) -> None:
     # What was loaded stays what it was, whatever happens to the file.
     (tmp_path / "a").unlink()
     assert (a.entries[7].data == 7).all()
+
+
+RECORD = """
+import resource, jax.numpy as jnp, numpy as np, jaxmesh as jm
+from jax.sharding import PartitionSpec as P
+from jaxmesh.runtime import npz
+jm.emulate(8)
+npz._HELD = 1 << 20
+def program(x):
+    y = jm.full_to_shard(x, P("y", "x"))
+    for _ in range(40):
+        y = jnp.sin(y) + 1
+    return jm.shard_to_full(y, P("y", "x"))
+used = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+x = np.ones((1024, 1024), np.float32)
+traced = jm.jit(program, mesh=jm.make_mesh((2, 4))).trace(x)
+traced.reference(x)
+before = used()
+recording = traced.record(x)
+recording.save("recording.npz")
+print(recording.nbytes >> 20, (used() - before) >> 10)
+"""
+
+
+def test_a_recording_takes_the_memory_of_a_few_values(tmp_path: Path) -> None:
+    command, variables = [sys.executable, "-c", RECORD], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=variables)
+    recorded, grown = map(int, done.stdout.split())
+    assert recorded > 300
+    assert grown < 60
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int4", "bool"])
+def test_values_in_a_file_are_those_in_memory(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = (np.arange(32) % 2).astype(jnp.dtype(dtype)).reshape(8, 4)
+
+    def program(x: Any) -> Any:
+        y = jm.full_to_shard(x, P("y"))
+        return jm.shard_to_full(jnp.concatenate([y, y, y[:0]]), P("y"))
+
+    stage = jm.jit(program, mesh=jm.make_mesh((2, 4))).trace(x)
+    stage.record(x).save(tmp_path / "memory")
+    monkeypatch.setattr(npz_module, "_HELD", 0)
+    recording = stage.record(x)
+    assert any(isinstance(e.stored, npz_module.StoredArray) for e in recording.entries)
+    recording.save(tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == (tmp_path / "memory").read_bytes()
+
+
+def test_a_recording_on_a_full_disk_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(npz_module, "_HELD", 0)
+    with Path("/dev/full").open("r+b", buffering=0) as full:
+        monkeypatch.setattr(npz_module.tempfile, "TemporaryFile", lambda: full)
+        with pytest.raises(jm.errors.RecordingError, match=r"No space left on device.*TMPDIR"):
+            lowered(2.0).record(X)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -195,3 +196,73 @@ def test_a_second_split_of_what_varies_over_an_axis_of_one_device(spec: P, dtype
     for name, (got,) in runs(twice, x, mesh=mesh).items():
         assert name in FORMS
         same(got, {(0, 0): x[:2], (0, 1): x[2:]})
+
+
+def _first(start: int, length: int, size: int, *, wraps: bool = True) -> int:
+    """Where a slice begins: JAX counts a negative start of a slice, not of a gather, from the end."""
+    return min(max(start + length * (wraps and start < 0), 0), length - size)
+
+
+def _slice_of_slice(x: Any, i: Any, j: Any) -> Any:
+    return lax.dynamic_slice(lax.dynamic_slice(x, (i,), (8,)), (j,), (4,))
+
+
+def _taken_of_slice(x: Any, i: Any, j: Any) -> Any:
+    return jnp.take(lax.dynamic_slice(x, (i,), (8,)), j, mode="clip")
+
+
+def _gathered_of_slice(x: Any, i: Any, j: Any) -> Any:
+    numbers = lax.GatherDimensionNumbers((0,), (0,), (0, 1))
+    windows = lax.dynamic_slice(x.reshape(8, 4), (i, jnp.int32(0)), (4, 4))
+    at = jnp.stack([j, jnp.int32(1)])
+    return lax.gather(windows, at, numbers, (1, 3), mode="clip")
+
+
+def _sliced_in_a_loop(x: Any, i: Any, j: Any) -> Any:
+    return lax.fori_loop(0, 2, lambda _, s: s + _slice_of_slice(x, i, j), _slice_of_slice(x, i, j) * 0) / 2
+
+
+def _sliced_in_a_branch(x: Any, i: Any, j: Any) -> Any:
+    return lax.cond(x[0] < 1, jax.checkpoint(_slice_of_slice), lambda *a: 0 * _slice_of_slice(*a), x, i, j)
+
+
+def _in_numpy(name: str, x: Any, i: int, j: int) -> Any:
+    if name == "_gathered_of_slice":
+        return x.reshape(8, 4)[_first(i, 8, 4) :][_first(j, 4, 1, wraps=False)][1:4]
+    first = x[_first(i, 32, 8) :][:8]
+    if name == "_taken_of_slice":
+        return first[_first(j, 8, 1, wraps=False)]
+    return first[_first(j, 8, 4) :][:4]
+
+
+SLICES = (_slice_of_slice, _taken_of_slice, _gathered_of_slice, _sliced_in_a_loop, _sliced_in_a_branch)
+STARTS = ((30, 2), (3, 7), (-50, 2), (20, -3), (100, 100), (5, 1))
+
+
+@pytest.mark.usefixtures("as_for_users")
+@pytest.mark.parametrize("how", ["by hand", "on shards", "by shard_map", "plain"])
+@pytest.mark.parametrize("function", SLICES)
+def test_slices_of_slices_clamp_each_start(function: Callable[..., Any], how: str) -> None:
+    """XLA adds the two starts, and clamps the sum alone."""
+    x, fun = np.arange(32, dtype=np.float32), function
+    if how == "by hand":
+
+        def fun(x: Any, i: Any, j: Any) -> Any:
+            return function(jm.full_to_shard(x, P()), i, j)
+    elif how == "on shards":
+        # Each device has its own x and its own starts.
+        def fun(x: Any, i: Any, j: Any) -> Any:
+            i, j = (jm.full_to_shard(s[None], P())[0] + 0 * lax.axis_index("a") for s in (i, j))
+            return function(jm.full_to_shard(x, P("a")), i, j)
+
+        x = np.tile(x, 4)
+    elif how == "by shard_map":
+        fun = jm.shard_map(function, mesh=MESH, in_specs=P(), out_specs=P())
+    jitted = jm.jit(fun, mesh=MESH)
+    for i, j in STARTS:
+        args = x, np.int32(i), np.int32(j)
+        # Other starts take the other ways through the same program.
+        found = runs(fun, *args) if (i, j) == STARTS[0] else {"call": flat(jitted(*args))}
+        for name, (got,) in found.items():
+            for each in got.values() if isinstance(got, dict) else [got]:
+                assert np.array_equal(np.squeeze(each), _in_numpy(function.__name__, x[:32], i, j)), (name, i, j)

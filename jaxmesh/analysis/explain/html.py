@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from jaxmesh.analysis.explain.records import Line, Row, by_line
 from jaxmesh.analysis.explain.report import ReportSection, counted, remark_counts, sections, without_empty_columns
 from jaxmesh.analysis.explain.table import about, closing, equation, move_text, remarks, value_text
+from jaxmesh.drawing.text_layout import escape
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs.source_locations import short_location
@@ -71,20 +71,20 @@ def as_html(
     if estimate is not None:
         parts.append(_estimate(estimate))
     listing = "".join(_line(line, rules) for line in by_line(rows))
-    field = f'<input type="search" placeholder="filter rows" oninput="{html.escape(_FILTER, quote=True)}">'
+    field = f'<input type="search" placeholder="filter rows" oninput="{escape(" ".join(_FILTER.split()))}">'
     parts.append(_fold("all equations, by source line", f"{field}{listing}{_texts(closing(rules, ()))}"))
     if decisions:
         parts.append(_fold("decisions of the partitioner", _texts(map(str, decisions))))
     above = _texts([*remark_counts(rows), *ends])
-    return f'<div class="jaxmesh-explain">{_STYLE}<div><b>{html.escape(heading)}</b></div>{above}{"".join(parts)}</div>'
+    return f'<div class="jaxmesh-explain">{_STYLE}<div><b>{escape(heading)}</b></div>{above}{"".join(parts)}</div>'
 
 
 def _fold(title: str, body: str, opened: bool = False) -> str:
-    return f"<details{' open' if opened else ''}><summary>{html.escape(title)}</summary>{body}</details>"
+    return f"<details{' open' if opened else ''}><summary>{escape(title)}</summary>{body}</details>"
 
 
 def _texts(lines: Iterable[str]) -> str:
-    return "".join(f"<div>{html.escape(text)}</div>" for text in lines)
+    return "".join(f"<div>{escape(text)}</div>" for text in lines)
 
 
 def _section(section: ReportSection) -> str:
@@ -95,8 +95,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Returns a table without its empty columns."""
     head, *rows = without_empty_columns([head, *rows])
     marks = [' class="number"' if name in _NUMBERS else ' class="wide"' for name in head]
-    names = "".join(f"<th{m}>{html.escape(h)}</th>" for m, h in zip(marks, head, strict=True))
-    lines = ("".join(f"<td{m}>{html.escape(c)}</td>" for m, c in zip(marks, row, strict=True)) for row in rows)
+    names = "".join(f"<th{m}>{escape(h)}</th>" for m, h in zip(marks, head, strict=True))
+    lines = ("".join(f"<td{m}>{escape(c)}</td>" for m, c in zip(marks, row, strict=True)) for row in rows)
     return (
         f"<table><thead><tr>{names}</tr></thead><tbody>{''.join(f'<tr>{line}</tr>' for line in lines)}</tbody></table>"
     )
@@ -129,8 +129,8 @@ def _row(row: Row, rules: dict[str, int]) -> str:
         list(dict.fromkeys(map(value_text, row.values))),
         [*map(move_text, row.moves), *remarks(row, rules)],
     )
-    cells = ["<br>".join(map(html.escape, lines)) for lines in texts]
-    title = html.escape(row.line, quote=True)
+    cells = ["<br>".join(map(escape, lines)) for lines in texts]
+    title = escape(row.line)
     first, *others = cells
     wide = "".join(f'<td class="wide">{cell}</td>' for cell in others)
     return f'<tr class="{css_class}" title="{title}"><td class="first">{first}</td>{wide}</tr>'

@@ -20,6 +20,7 @@ from jaxmesh.dialects.signature import Boundary
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr, words_of
 from jaxmesh.jaxprs.control_flow import LOOPS
 from jaxmesh.jaxprs.source_locations import SourceLocation
+from jaxmesh.runtime.npz import Spool
 from jaxmesh.runtime.progress import progress
 from jaxmesh.runtime.reference import Observer, Shards, run_reference
 
@@ -44,6 +45,7 @@ class _Recorder(Observer):
         self._walk, self._hidden = Walk(), 0
         self._copies: dict[int, tuple[Any, Array]] = {}
         self.entries: list[Entry] = []
+        self._spool = Spool()
 
     def observe(self, eqn: Eqn, results: Sequence[Any], active: Sequence[Coordinate]) -> None:
         if self._hidden or eqn.primitive.name in INLINED:
@@ -61,7 +63,8 @@ class _Recorder(Observer):
         self._used += max(1, len(coordinates or ())) * aval.size * _width(aval.dtype)
         check_bytes(self._used, self._wanted.max_bytes, place)
         data = self._copied(value) if coordinates is None else self._stacked([value[c] for c in coordinates])
-        self.entries.append(Entry(place, self._walk.path, number, coordinates, data, key_kind(aval.dtype)))
+        stored = self._spool.add(data)
+        self.entries.append(Entry(place, self._walk.path, number, coordinates, stored, key_kind(aval.dtype)))
 
     def _copied(self, value: Any) -> Array:
         """Returns a value in immutable memory, as JAX's arrays are; a value that ops only pass on is copied once."""

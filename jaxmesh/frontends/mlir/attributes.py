@@ -259,9 +259,10 @@ def entries(written: Any) -> Iterator[tuple[str, Any]]:
         # By name: reading `key.attr` of such an attribute would end the process.
         try:
             entry = written[name]
-        except TypeError:
+        except (TypeError, KeyError):
             raise UnsupportedError(
-                f"attribute {name[:60]!r} is of a kind that is not read (complex, or 16-bit array)."
+                f"attribute {name[:60]!r} is of a kind that is not read (complex, or 16-bit array), or its name has a "
+                "null byte."
             ) from None
         yield name, entry
 

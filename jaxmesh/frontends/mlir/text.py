@@ -127,7 +127,7 @@ def fitting_mesh(text: Text) -> tuple[int, ...] | None:
     ops = text.program.ops
     shards = [op for op in ops if op.name == "ttir.mesh_shard"]
     # Of a copy the dims mean nothing, where others tell how many axes there are.
-    ranks = {len(op.attributes["shard_dims"]) for op in [op for op in shards if _splits(op)] or shards}
+    ranks = {len(_numbers(op, "shard_dims")) for op in [op for op in shards if _splits(op)] or shards}
     if len(ranks) > 1:
         return None
     fixed: dict[int, tuple[int, int]] = {}
@@ -157,13 +157,21 @@ def _sizes(op: Op, text: Text) -> Iterator[tuple[int, int | None]]:
     """Yields the mesh axes that an op names, each with the size that the op fixes; None if it fixes none."""
     attributes = op.attributes
     if _splits(op):
-        dims, counts = (cast("tuple[int, ...]", attributes[name]) for name in ("shard_dims", "shard_shape"))
+        dims, counts = (_numbers(op, name) for name in ("shard_dims", "shard_shape"))
         for axis, dim in enumerate(dims):
             if dim >= 0:
                 yield axis, 1 if dim >= len(counts) else counts[dim] if dims.count(dim) == 1 else None
     elif op.name != "ttir.mesh_shard" and has_trait(op.name, Trait.COLLECTIVE):
-        dim = attributes.get(_GATHERED.get(op.name, ""))
-        yield int(attributes.get("cluster_axis", 0)), _ratio(op, text, dim) if isinstance(dim, int) else None
+        dim, axis = attributes.get(_GATHERED.get(op.name, "")), attributes.get("cluster_axis", 0)
+        if isinstance(axis, int):
+            yield axis, _ratio(op, text, dim) if isinstance(dim, int) else None
+
+
+def _numbers(op: Op, name: str) -> tuple[int, ...]:
+    """Returns an attribute of whole numbers; empty if it has another type, which verification names later."""
+    found: Any = op.attributes.get(name)
+    numbers = cast("tuple[Any, ...]", found) if isinstance(found, tuple) else ()
+    return numbers if all(isinstance(n, int) for n in numbers) else ()
 
 
 def _ratio(op: Op, text: Text, dim: int) -> int | None:

@@ -156,15 +156,12 @@ def _dynamic_slice(call: ShardedCall) -> Any:
     x, *starts = call.operands
     sizes = [n if axes else k for k, n, axes in zip(call["slice_sizes"], x.shape, call.shardings[0], strict=True)]
     axes = join_axes(call.operands)
-    starts = [spread(_clamp_start(s, n - k), axes) for s, n, k in zip(starts, x.shape, sizes, strict=True)]
+    starts = [spread(s, axes) for s in starts]
     return _lax.dynamic_slice(spread(x, axes), starts, sizes, allow_negative_indices=False)
 
 
 def _clamp_start(start: Any, most: int) -> Any:
-    """Returns the start of a slice as StableHLO clamps it.
-
-    XLA replaces a slice of a slice by one slice from the sum of the starts, and clamps the sum alone.
-    """
+    """Returns the start of an update as StableHLO clamps it."""
     if not most:
         return _lax.full_like(start, 0)
     limits = [np.asarray(n, start.dtype) for n in (0, min(most, np.iinfo(start.dtype).max))]

@@ -117,6 +117,10 @@ def _vmapped_from_the_end() -> Any:
     return jax.tree.map(lambda a: jnp.moveaxis(a, 0, -1), tensor())
 
 
+class Array(np.ndarray[Any, Any]):
+    """An array of another class."""
+
+
 POOL: dict[str, Callable[[], Any]] = {
     "None": lambda: None,
     "True": lambda: True,
@@ -206,6 +210,14 @@ POOL: dict[str, Callable[[], Any]] = {
     "spec unconstrained": lambda: P(P.UNCONSTRAINED),
     "spec of numbers": lambda: P(0, 1),
     "sharding": lambda: NamedSharding(mesh(), P()),
+    "long tuple": lambda: (0,) * 10_000,
+    "long text": lambda: "x" * 1_000_000,
+    "array of a class": lambda: np.arange(4.0).view(Array),
+    "complex array": lambda: np.ones((2, 3), np.complex64),
+    "float16 array": lambda: np.ones((3, 5), np.float16),
+    "int4 array": lambda: np.ones((3, 5), jnp.int4),
+    "mesh without devices": lambda: Mesh(np.zeros((0,), object), ("x",)),
+    "abstract mesh of none": lambda: AbstractMesh((0,), ("x",)),
     "wrong enum": lambda: ttnn.BufferType.DRAM,
     "layout": lambda: ttnn.Layout.TILE,
     "block float": lambda: ttnn.bfloat8_b,

@@ -1,0 +1,77 @@
+"""Clamps the starts of slices, as JAX defines them, before XLA sees a program.
+
+XLA (of JAX 0.10.2) replaces a slice of a slice by one slice from the sum of their starts, and clamps the sum alone. It
+does so, too, with a gather of one element, which it makes a slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh.jaxprs import compat, walk
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
+from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
+
+_lax: Any = jax.lax
+
+
+def clamp_starts(eqns: Iterable[Eqn]) -> list[Eqn]:
+    """Returns equations with the computed starts of slices and of gathers of one element clamped, at every depth."""
+    return [each for eqn in eqns for each in _clamped(map_sub_jaxprs(eqn, _clamp_jaxpr))]
+
+
+def _clamp_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
+    if all(e.primitive.name not in ("dynamic_slice", "gather") for e in walk.all_eqns(jaxpr)):
+        return jaxpr
+    body = walk.open_jaxpr(jaxpr)
+    return walk.with_eqns(jaxpr, clamp_starts(body.eqns), body.outvars)
+
+
+def _clamped(eqn: Eqn) -> list[Eqn]:
+    """Returns an equation, after the equations that clamp its starts."""
+    limits = _limits(eqn)
+    if limits is None:
+        return [eqn]
+    x, *starts = eqn.invars
+    made: list[Eqn] = []
+    for at, most in enumerate(limits):
+        if not (isinstance(starts[at], compat.Literal) and 0 <= starts[at].val <= most[0]):
+            eqns, starts[at] = _clamp(starts[at], most, eqn)
+            made += eqns
+    return [*made, eqn.replace(invars=[x, *starts])] if made else [eqn]
+
+
+def _limits(eqn: Eqn) -> list[tuple[int, ...]] | None:
+    """Returns for each operand of starts the largest of its elements."""
+    if eqn.primitive.name == "dynamic_slice":
+        return [(n - k,) for n, k in zip(eqn.invars[0].aval.shape, eqn.params["slice_sizes"], strict=True)]
+    if eqn.primitive.name != "gather" or eqn.params["mode"] != _lax.GatherScatterMode.CLIP:
+        return None
+    shape, sizes, indices = eqn.invars[0].aval.shape, eqn.params["slice_sizes"], eqn.invars[1].aval
+    dims = eqn.params["dimension_numbers"].start_index_map
+    return [tuple(shape[d] - sizes[d] for d in dims)] if dims and indices.size == len(dims) else None
+
+
+def _clamp(start: Atom, most: tuple[int, ...], eqn: Eqn) -> tuple[list[Eqn], Atom]:
+    """Returns equations that clamp a start, or a vector of them along the last dim, and the result."""
+    largest = np.iinfo(start.aval.dtype).max
+    bounds = [[np.asarray(n, start.aval.dtype) for n in (0, min(m, largest))] for m in most]
+
+    def clamp(x: Any) -> Any:
+        last = x.ndim - 1
+        parts = [x] if len(bounds) == 1 else [_lax.slice_in_dim(x, i, i + 1, axis=last) for i in range(len(bounds))]
+        parts = [_lax.clamp(low, part, high) for part, (low, high) in zip(parts, bounds, strict=True)]
+        return parts[0] if len(parts) == 1 else _lax.concatenate(parts, last)
+
+    with eqn.ctx.manager:
+        traced: Any = jax.make_jaxpr(clamp)(compat.typed_struct(start.aval, compat.varying_axes(start.aval)))
+    body = walk.open_jaxpr(traced)
+    swap = {body.invars[0]: start}
+    eqns = [
+        e.replace(invars=walk.substitute(e.invars, swap), source_info=eqn.source_info, ctx=eqn.ctx) for e in body.eqns
+    ]
+    return eqns, body.outvars[0]
