@@ -11,9 +11,8 @@ import numpy as np
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule
-from jaxmesh.passes.flatten.pad import pad_tensor
 from jaxmesh.passes.flatten.reduce_window import Window, windows_of
-from jaxmesh.passes.flatten.shapes import reverse
+from jaxmesh.passes.flatten.shapes import pad_tensor, reverse
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
