@@ -16,11 +16,10 @@ from typing import Any
 import jax
 
 from jaxmesh.dialects.op import Arity, Attribute, Call, Form, Kind, OpDef, Trait, Write
-from jaxmesh.dialects.ttir import convolutions, elementwise, pooling, shapes
+from jaxmesh.dialects.ttir import elementwise, images as ttir_images, shapes
 from jaxmesh.dialects.ttir.helpers import check_dim, jnp, lax, require, vary_together
 from jaxmesh.dialects.ttnn import images
-from jaxmesh.dialects.ttnn.data_types import ANY
-from jaxmesh.dialects.ttnn.forms import Forms, Gives, Takes
+from jaxmesh.dialects.ttnn.forms import ANY, Forms, Gives, Takes
 from jaxmesh.dialects.ttnn.op import Param, Signature, Source, TtnnOp, attribute, operand, text, unset
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat
@@ -211,7 +210,7 @@ def _conv1d(call: Call) -> Any:
     x, weight, *bias = call.operands
     operands = (x, weight, *(jnp.reshape(b, (1, 1, -1)) for b in bias))
     dims = {"batch_dim": 0, "length_dim": 1, "channel_dim": 2, "operandSegmentSizes": None}
-    out = convolutions.conv1d(replace(call, operands=operands, attributes={**call.attributes, **dims}))
+    out = ttir_images.conv1d(replace(call, operands=operands, attributes={**call.attributes, **dims}))
     return jnp.reshape(out, (1, 1, -1, out.shape[-1]))
 
 
@@ -236,7 +235,7 @@ def _conv3d(call: Call) -> Any:
     weight = weight.reshape(rows.shape[-1], -1, *kernel)[:, :inputs]
     dims = {"batch_dim": 0, "depth_dim": 1, "height_dim": 2, "width_dim": 3, "channel_dim": 4}
     attributes = {**call.attributes, **dims, "operandSegmentSizes": None}
-    return convolutions.conv3d(replace(call, operands=(x, weight, *bias), attributes=attributes))
+    return ttir_images.conv3d(replace(call, operands=(x, weight, *bias), attributes=attributes))
 
 
 _LATER_ATTRIBUTES = {
@@ -245,12 +244,12 @@ _LATER_ATTRIBUTES = {
 _MEANINGS: Mapping[str, tuple[Any, Trait | None]] = {
     **dict.fromkeys(("ttir.cumprod", "ttnn.cumprod"), (_cumprod, None)),
     **dict.fromkeys(("ttir.bitcast_convert", "ttnn.bitcast_convert"), (_bitcast, None)),
-    "ttir.conv1d": (convolutions.conv1d, None),
+    "ttir.conv1d": (ttir_images.conv1d, None),
     "ttnn.conv1d": (_conv1d, None),
-    "ttir.conv3d": (convolutions.conv3d, None),
+    "ttir.conv3d": (ttir_images.conv3d, None),
     "ttnn.conv3d": (_conv3d, None),
     "ttnn.prepare_conv3d_weights": (_prepared_weight, None),
-    "ttir.max_pool2d_with_indices": (pooling.max_pool2d_with_indices, None),
+    "ttir.max_pool2d_with_indices": (ttir_images.max_pool2d_with_indices, None),
     "ttnn.max_pool2d_with_indices": (images.max_pool2d_with_indices, None),
     "ttnn.slice_dynamic": (shapes.OPS["slice_dynamic"].meaning, Trait.MOVES),
     "ttnn.clamp_tensor": (elementwise.OPS["clamp_tensor"].meaning, None),

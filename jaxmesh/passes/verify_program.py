@@ -13,7 +13,7 @@ from jaxmesh.dialects.ttnn.forms import Takes, stored_as
 from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.errors import JaxmeshError, ResidencyError, VerifyError
 from jaxmesh.passes.aliases import aliases
-from jaxmesh.passes.layouts.wanted_rows import forms_of, tensors as tensors_of
+from jaxmesh.passes.layouts.conversions import forms_of, tensors as tensors_of
 from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
 
 

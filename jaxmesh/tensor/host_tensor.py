@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.dialects.ttnn.data_types import EVERY
+from jaxmesh.dialects.ttnn.forms import EVERY
 from jaxmesh.errors import ArgumentTypeError, ResidencyError, VerifyError
 from jaxmesh.sharding.configs import MeshMapperConfig, MeshShape, PlacementReplicate, integers
 from jaxmesh.tensor.assemble import set_owner

@@ -11,7 +11,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from jaxmesh.dialects.ttnn.data_types import EVERY
+from jaxmesh.dialects.ttnn.forms import EVERY
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, VerifyError
 from jaxmesh.jaxprs.tracing_state import set_within
 from jaxmesh.tensor.beyond import REMEDY, is_enabled

@@ -18,8 +18,7 @@ from jaxmesh.dialects.program import Op, Port, Program, Value
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.mlir.attributes import array, attribute, by
-from jaxmesh.emit.mlir.layouts import Layouts
-from jaxmesh.emit.mlir.spelling import Spelling, is_uniform, resource_section, symbol
+from jaxmesh.emit.mlir.spelling import Layouts, Spelling, is_uniform, resource_section, symbol
 from jaxmesh.errors import JaxmeshError, MissingRuleError, VerifyError
 
 _SEGMENTS = "operandSegmentSizes"

@@ -33,7 +33,7 @@ _ITERATES = (
     "it iterates until the numbers are good enough, which only the devices know, and TTIR has no such loop; compute it "
     "on the host, or write it with a static number of iterations"
 )
-_REFUSED = {
+REFUSED = {
     **dict.fromkeys(CALLBACKS, CALLS_HOST),
     **dict.fromkeys(
         ("eigh", "eig", "svd", "schur", "igamma", "igammac", "igamma_grad_a", "random_gamma", "random_gamma_grad"),
@@ -46,7 +46,7 @@ _REFUSED = {
 
 def _refuse(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     name = eqn.primitive.name
-    raise InexpressibleError(f"no text for primitive {name!r} ({b.line}): {_REFUSED[name]}. The program still runs.")
+    raise InexpressibleError(f"no text for primitive {name!r} ({b.line}): {REFUSED[name]}. The program still runs.")
 
 
 _FILES = (
@@ -55,7 +55,7 @@ _FILES = (
 )  # fmt: skip
 _RULES: Mapping[str, Rule] = {name: rule for file in _FILES for name, rule in file.RULES.items()}
 RULES = (
-    dict.fromkeys(_REFUSED, _refuse)
+    dict.fromkeys(REFUSED, _refuse)
     | _RULES
     | {name: random.move_keys(rule) for name, rule in _RULES.items() if name in primitives.MOVES}
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jaxmesh.dialects.ttnn.data_types import B4, B8, BF16, BLOCKS, EVERY, F32, NARROW, U8, U16, U32, WORDS
+from jaxmesh.dialects.ttnn.forms import B4, B8, BF16, BLOCKS, EVERY, F32, NARROW, U8, U16, U32, WORDS
 from jaxmesh.ttnn.rules.given import ROWS, TILE, Given, Result, Rule, like
 
 

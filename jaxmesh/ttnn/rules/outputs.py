@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from jaxmesh.dialects.ttnn.data_types import I32, REALS
+from jaxmesh.dialects.ttnn.forms import I32, REALS
 from jaxmesh.ttnn.rules.devices import QUANTIZED
 from jaxmesh.ttnn.rules.elementwise import BITS, PAIRS, UNARY
 from jaxmesh.ttnn.rules.given import TILE, Form, Given, Result

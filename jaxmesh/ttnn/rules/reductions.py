@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from jaxmesh.dialects.ttnn.data_types import B4, BF16, BLOCKS, F32, NARROW, NOT_I8, REALS, U8, U16, U32, WORDS
+from jaxmesh.dialects.ttnn.forms import B4, BF16, BLOCKS, F32, NARROW, NOT_I8, REALS, U8, U16, U32, WORDS
 from jaxmesh.ttnn.rules.definitions import defined
 from jaxmesh.ttnn.rules.given import ROWS, Form, Given, Result, Rule, checked, like, tiled
 
