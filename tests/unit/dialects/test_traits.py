@@ -42,13 +42,13 @@ def test_the_registry_has_every_definition_by_its_full_name() -> None:
 
 def test_every_pattern_lowers_an_operation_of_ttir() -> None:
     named = ttir.OPS.keys() | {name.removeprefix("ttir.") for name in textual.OPS}
-    assert patterns.PATTERNS.keys() <= named
+    assert driver.PATTERNS.keys() <= named
 
 
 def test_every_operation_of_ttir_without_a_pattern_has_a_definition_in_ttnn() -> None:
     like = {op.like for op in ttnn.OPS.values()}
     own = {name for name, op in ttir.OPS.items() if Trait.NOT_UPSTREAM not in op.traits}
-    left = own - patterns.PATTERNS.keys() - ttnn.OPS.keys() - like
+    left = own - driver.PATTERNS.keys() - ttnn.OPS.keys() - like
     equations = {name for name in left if Trait.DECOMPOSED_FOR_TTNN in ttir.OPS[name].traits}
     assert left - equations == {"mesh_shard", "get_dimension_size"}
 
