@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from jaxmesh.errors import ArgumentTypeError, MeshError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape, integers
 from jaxmesh.sharding.mesh import as_mesh, make_mesh
-from jaxmesh.tensor.cores import CoreGrid
+from jaxmesh.tensor.device import CoreGrid
 from jaxmesh.validate import as_instance
 
 

@@ -12,7 +12,7 @@ from jaxmesh.dialects.op import OpDef
 from jaxmesh.tensor.assemble import owner_of, set_owner
 from jaxmesh.tensor.execute import NO_ARGUMENTS, perform
 from jaxmesh.tensor.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.composed import composed
+from jaxmesh.ttnn.call_arguments import composed
 from jaxmesh.ttnn.functions import lookup, op_function
 
 _jnp: Any = jax.numpy

@@ -13,7 +13,7 @@ from jaxmesh.tensor.host_tensor import Tensor, array_of, copy_to_devices, in_pro
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.transfers import to_mesh
 from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, Layout, MemoryConfig, StorageType, on_host
-from jaxmesh.ttnn.composed import composed
+from jaxmesh.ttnn.call_arguments import composed
 from jaxmesh.ttnn.functions import lookup
 from jaxmesh.validate import as_instance, quote
 

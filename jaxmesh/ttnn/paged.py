@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from jaxmesh.ttnn.composed import composed
+from jaxmesh.ttnn.call_arguments import composed
 from jaxmesh.ttnn.conversion import write_result
 from jaxmesh.ttnn.further import each
 

@@ -18,9 +18,8 @@ from jaxmesh.tensor.beyond import REMEDY, is_enabled
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.tensor_base import TensorBase
 from jaxmesh.tensor.types import Layout, MemoryConfig, StorageType, as_dtype, data_type, stored_dtype
-from jaxmesh.ttnn.rules import RULES
+from jaxmesh.ttnn.rules import RULES, written
 from jaxmesh.ttnn.rules.given import Form, Given, Result
-from jaxmesh.ttnn.rules.outputs import written
 from jaxmesh.validate import quote
 
 _computing: contextvars.ContextVar[bool] = contextvars.ContextVar("computing_by_other_functions", default=False)
