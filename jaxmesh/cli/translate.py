@@ -10,9 +10,8 @@ from typing import Any
 import jaxmesh as jm
 from jaxmesh.cli.inputs import import_function, inputs_of, read_file
 from jaxmesh.cli.options import add_command, common_options, emulation_option, input_options, seed_of
-from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.emit.cpp.printer import include_dir
-from jaxmesh.emit.languages import EXPORTED, LOWERED, TRACED
+from jaxmesh.emit.languages import CONSTANT_LIMIT, EXPORTED, LOWERED, TRACED
 from jaxmesh.validate import write_whole
 
 TRANSLATE = """\

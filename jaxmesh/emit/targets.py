@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from jaxmesh.dialects.program import Program
-from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.emit.cpp.printer import cpp_text
+from jaxmesh.emit.languages import CONSTANT_LIMIT
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.emit.python.printer import python_text
 from jaxmesh.validate import as_bool, as_index

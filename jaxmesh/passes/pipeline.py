@@ -27,14 +27,13 @@ from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.jaxprs.walk import all_eqns
-from jaxmesh.passes.aliases import reads_overwritten
 from jaxmesh.passes.flatten.builder import Options
 from jaxmesh.passes.flatten.flatten import flatten, flatten_on_devices
 from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
 from jaxmesh.passes.fusion.driver import fuse as fuse_ops
 from jaxmesh.passes.layouts.decide_layouts import decide_layouts
 from jaxmesh.passes.layouts.mesh_rank import set_mesh_rank
-from jaxmesh.passes.memory import manage_memory
+from jaxmesh.passes.memory import manage_memory, reads_overwritten
 from jaxmesh.passes.mesh_shard.axis_indices import distribute_axis_indices, split_axis_indices
 from jaxmesh.passes.mesh_shard.insert_transfers import Printed, insert_transfers
 from jaxmesh.passes.mesh_shard.place_results import place_results

@@ -17,7 +17,7 @@ from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.textual import check_executable
-from jaxmesh.emit.constants import CONSTANT_LIMIT
+from jaxmesh.emit.languages import CONSTANT_LIMIT
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.user_trace import without_mesh

@@ -19,18 +19,10 @@ from jaxmesh.sharding.configs import (
 )
 from jaxmesh.tensor import beyond as beyond
 from jaxmesh.tensor.device import (
-    CoreCoord as CoreCoord,
-    CoreGrid as CoreGrid,
-    CoreRange as CoreRange,
-    CoreRangeSet as CoreRangeSet,
     MeshDevice as MeshDevice,
-    ShardOrientation as ShardOrientation,
-    ShardSpec as ShardSpec,
-    ShardStrategy as ShardStrategy,
     close_device as close_device,
     close_mesh_device as close_mesh_device,
     create_mesh_device as create_mesh_device,
-    create_sharded_memory_config as create_sharded_memory_config,
     get_device_ids as get_device_ids,
     get_num_devices as get_num_devices,
     manage_device as manage_device,
@@ -54,6 +46,16 @@ from jaxmesh.tensor.distributed import (
     shard_tensor_to_mesh_mapper as shard_tensor_to_mesh_mapper,
 )
 from jaxmesh.tensor.host_tensor import Tensor as Tensor
+from jaxmesh.tensor.mesh_device import (
+    CoreCoord as CoreCoord,
+    CoreGrid as CoreGrid,
+    CoreRange as CoreRange,
+    CoreRangeSet as CoreRangeSet,
+    ShardOrientation as ShardOrientation,
+    ShardSpec as ShardSpec,
+    ShardStrategy as ShardStrategy,
+    create_sharded_memory_config as create_sharded_memory_config,
+)
 from jaxmesh.tensor.mesh_tensor import MeshTensor as MeshTensor
 from jaxmesh.tensor.types import (
     DRAM_MEMORY_CONFIG as DRAM_MEMORY_CONFIG,

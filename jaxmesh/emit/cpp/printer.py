@@ -17,10 +17,9 @@ from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value
 from jaxmesh.dialects.ttnn.op import Param, TtnnOp
-from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.cpp import values as values
 from jaxmesh.emit.cpp.values import NOTHING, TENSOR, TENSORS, function_name, remark
-from jaxmesh.emit.languages import undecomposed
+from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants, undecomposed
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, PlacementShard
 

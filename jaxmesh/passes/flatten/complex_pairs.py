@@ -17,10 +17,10 @@ import numpy as np
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten import collectives, control_flow
 from jaxmesh.passes.flatten.builder import COMPLEX, Builder, Rule
 from jaxmesh.passes.flatten.index_arithmetic import broadcast_to
-from jaxmesh.passes.rules import Rules
 
 _jnp: Any = jax.numpy
 _lax: Any = jax.lax

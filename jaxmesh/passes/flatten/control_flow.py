@@ -20,11 +20,11 @@ from jaxmesh.errors import UnrolledLoopWarning, UnsupportedError
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.control_flow import CALLS, IMPORTED_OP, Cond, Scan, While, control_flow
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
+from jaxmesh.passes.flatten.constant_folding import storage_type
 from jaxmesh.passes.flatten.elementwise import select
 from jaxmesh.passes.flatten.shapes import element, stack
-from jaxmesh.passes.flatten.storage import storage_type
-from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.decompositions import Params
 from jaxmesh.passes.flatten.index_arithmetic import as_index
-from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
 

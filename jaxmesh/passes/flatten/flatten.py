@@ -27,7 +27,7 @@ from jaxmesh.passes.flatten import (
     special_functions,
 )
 from jaxmesh.passes.flatten.builder import Builder, Options, Rule
-from jaxmesh.passes.flatten.storage import storage_type
+from jaxmesh.passes.flatten.constant_folding import storage_type
 
 _ITERATES = (
     "it iterates until the numbers are good enough, which only the devices know, and TTIR has no such loop; compute it "

@@ -13,12 +13,12 @@ import jax
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.primitives import COMBINES
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.decompositions import Function, Params
 from jaxmesh.passes.flatten.index_arithmetic import is_float
 from jaxmesh.passes.flatten.reductions import combine, combining, identity, reduce_dims
 from jaxmesh.passes.flatten.shapes import pad_tensor
-from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
 

@@ -14,12 +14,12 @@ from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.primitives import COMBINES
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.decompositions import Function, Params, decomposed
 from jaxmesh.passes.flatten.elementwise import BINARY
 from jaxmesh.passes.flatten.index_arithmetic import INDEX, is_float
 from jaxmesh.passes.flatten.shapes import reverse
-from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
 

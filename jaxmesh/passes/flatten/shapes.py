@@ -10,8 +10,8 @@ import numpy as np
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import VerifyError
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule
-from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
 

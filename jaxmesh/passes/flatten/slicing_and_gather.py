@@ -15,6 +15,7 @@ import numpy as np
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.index_arithmetic import (
     INDEX,
@@ -30,7 +31,6 @@ from jaxmesh.passes.flatten.index_arithmetic import (
     reshape,
     select,
 )
-from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
 

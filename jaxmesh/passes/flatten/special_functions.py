@@ -12,9 +12,9 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.decompositions import Params, decomposed
-from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.program import Value
-from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Pattern, Site, iinfo, is_integer
 from jaxmesh.passes.ttir_to_ttnn.shapes import carry_over
 

@@ -20,7 +20,7 @@ import numpy as np
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.dialects.ttnn.forms import BF16, stored_as
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Pattern, Site, iinfo
 
 _FEW = 8

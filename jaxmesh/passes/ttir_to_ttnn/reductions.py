@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
-from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Pattern, Site, is_integer
 from jaxmesh.passes.ttir_to_ttnn.collectives import all_reduce_sum
 from jaxmesh.passes.ttir_to_ttnn.elementwise import matrix_product

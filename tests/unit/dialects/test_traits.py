@@ -10,8 +10,8 @@ from jaxmesh.dialects.definitions import DEFINITIONS, FUNCTION_OPS, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttnn import memory
 from jaxmesh.jaxprs import primitives
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten import flatten
-from jaxmesh.passes.rules import Rules
 from jaxmesh.passes.ttir_to_ttnn import driver
 
 
