@@ -1,4 +1,4 @@
-"""The builder of flat programs: appends operations, and omits an operation that would change nothing."""
+"""The builder of flat programs, which omits an operation that would change nothing, and the tables of rules by name."""
 
 from __future__ import annotations
 

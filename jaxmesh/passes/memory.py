@@ -1,4 +1,5 @@
 """Memory of a flat TTNN program: copies before in-place ops, deallocations after last uses.
+
 Values share memory as views, and as results of ops that work in place. A reshape is a view where no element has to
 move: the last dim stays, and rows lie one after the other or the tiles of the last two dims stay whole. The rule is
 tt-metal's own (`ttnn.reshape`).

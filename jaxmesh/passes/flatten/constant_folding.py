@@ -1,4 +1,4 @@
-"""Folds primitives of constants: for predicates, trip counts and indices that are known at compile time."""
+"""Folds primitives of constants: predicates, trip counts and indices known at compile time. Names the storage types."""
 
 from __future__ import annotations
 
