@@ -42,7 +42,7 @@ from jaxmesh.errors import (
     VerifyError as VerifyError,
 )
 from jaxmesh.jaxprs import backend as _backend
-from jaxmesh.jaxprs.export_registry import register_reader as _readable
+from jaxmesh.jaxprs.trees import register_reader as _readable
 from jaxmesh.sharding.configs import (
     MeshComposerConfig as MeshComposerConfig,
     MeshCoordinate as MeshCoordinate,

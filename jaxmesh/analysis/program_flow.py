@@ -22,9 +22,9 @@ from jaxmesh.drawing.placements import sharding_placement
 from jaxmesh.drawing.program_blocks import Change, ProgramValue
 from jaxmesh.drawing.program_drawing import ProgramValues
 from jaxmesh.jaxprs import compat, control_flow, primitives, source_locations, walk as walk_
-from jaxmesh.jaxprs.blocks import Surroundings, origin, surroundings
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.control_flow import Cond, Scan, While
+from jaxmesh.jaxprs.source_locations import Surroundings, origin, surroundings
 from jaxmesh.jaxprs.trees import path_keys
 from jaxmesh.sharding.distribution import resolve_mapper, rows_of
 from jaxmesh.sharding.mesh import AnyMesh
@@ -201,7 +201,7 @@ class _ValueCollector:
             change = self.change(eqn, short)
             if change is not None:
                 path, change = self.boundary(eqn, var, path, change)
-            text = f"{self.names[var]} = {eqn.primitive.name}({operands})"
+            text = f"{self.names[var]} = {eqn.primitive.name.removesuffix('_invariant')}({operands})"
             self.steps.append(ProgramValue(text, _type(var.aval), where, placement, line, depth, moves, change, path,
                                            origin(eqn)))  # fmt: skip
 

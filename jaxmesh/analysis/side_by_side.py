@@ -21,6 +21,7 @@ from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.jaxprs.user_frames import source_code
 from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED
+from jaxmesh.runtime.progress import progress
 
 Make = Callable[[], Program]
 MOST_OPS = 400
@@ -28,6 +29,7 @@ MOST_OPS = 400
 _LINE = re.compile(r"(.+?):([0-9]{1,9})(?::[0-9]{1,9})?(?: \((.*)\))?", re.DOTALL)
 
 
+@progress("text")
 def single_column(title: str, program: Make, jaxpr: Callable[[], str]) -> str:
     """Returns a program as HTML, with the transfers between host and devices highlighted."""
     try:
@@ -39,6 +41,7 @@ def single_column(title: str, program: Make, jaxpr: Callable[[], str]) -> str:
     return _listing(title, [side], rows)
 
 
+@progress("texts")
 def two_columns(title: str, above: Make, below: Make, jaxpr: Callable[[], str]) -> str:
     """Returns a program before and after the pass as HTML, side by side, with the changes highlighted."""
     try:

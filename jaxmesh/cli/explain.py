@@ -1,20 +1,29 @@
-"""The command `jaxmesh explain`: the moves of a file's functions, and their reasons."""
+"""The commands `jaxmesh explain` and `jaxmesh estimate`: what a file's functions move and why, and their least time."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 import jaxmesh as jm
-from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
-from jaxmesh.cli.options import add_command, cluster_option, common_options
+from jaxmesh.cli.options import (
+    abstract_mesh,
+    add_command,
+    check_out,
+    chosen_functions,
+    cluster_option,
+    common_options,
+    read_file,
+)
+from jaxmesh.drawing.html import page
 from jaxmesh.errors import printable
 from jaxmesh.stages.read_mlir import decode_function, import_program
+from jaxmesh.validate import write_whole
 
-if TYPE_CHECKING:
-    from jaxmesh.analysis.explain import Explanation
-
+T = TypeVar("T")
 EXPLAIN = """\
 Lowers a TTIR or StableHLO file, every function or --func NAME, and prints what moves, by kind and mesh axes; the lines
 at which most bytes move; the shardings that were asked for and propagated. --full lists every value and equation: full
@@ -30,30 +39,73 @@ examples:
 
 exit codes: 0 done, 2 an error (one line on standard error), or wrong usage"""
 
+ESTIMATE = """\
+Lowers a TTIR or StableHLO file, every function or --func NAME, and prints the least time that it can take on a machine:
+by source line the operations, the bytes of DRAM and of links on each device, the least time at published rates, and
+what bounds it. It is a bound and not a measurement. Nothing runs. FILE may be - for standard input."""
+
+ESTIMATE_NOTES = """\
+examples:
+  jaxmesh estimate model.mlir
+  jaxmesh estimate model.mlir --cluster t3000 --stored bfloat8_b
+  jaxmesh estimate model.mlir --out time.html    bars over time, for a browser
+  jaxmesh estimate model.mlir --json             every op as data, by the function's name
+
+exit codes: 0 done, 2 an error (one line on standard error), or wrong usage"""
+
 
 def add_commands(commands: Any) -> None:
-    """Adds `explain` to the parser of the command line."""
+    """Adds `explain` and `estimate` to the parser of the command line."""
     parser = add_command(commands, "explain", "list what a file moves, and why", EXPLAIN, EXPLAIN_NOTES)
     common_options(parser)
     cluster_option(parser, "add the least time of each source line on a machine")
     parser.add_argument("--full", action="store_true", help="list every equation, by source line")
     parser.add_argument("--moving", action="store_true", help="list the rows that move data or that a pass has changed")
     parser.add_argument("--json", action="store_true", help="print the rows as data")
+    parser = add_command(commands, "estimate", "say how long a file takes at least", ESTIMATE, ESTIMATE_NOTES)
+    common_options(parser)
+    cluster_option(parser, "the machine (default: the smallest with the mesh)")
+    parser.add_argument("--stored", metavar="TYPE", help="element type of arguments in DRAM, such as bfloat8_b")
+    parser.add_argument("--fidelity", metavar="NAME", help="math fidelity of all products, such as LoFi")
+    parser.add_argument("--out", type=Path, metavar="HTML", help="also draw bars over time into a file")
+    parser.add_argument("--json", action="store_true", help="print every op as data")
 
 
-def explain(arguments: argparse.Namespace) -> None:
-    """Prints the explanations."""
-    explanations: dict[str, Explanation] = {}
+def _by_name(arguments: argparse.Namespace, ask: Callable[[jm.Traced], T]) -> dict[str, T]:
+    """Returns what is asked of each function of a file, by its name; by `name@line` where another has the name."""
+    answers: dict[str, T] = {}
     with read_file(arguments) as (file, sizes):
         for function in chosen_functions(file, arguments.func):
             program = decode_function(file, function)
             traced = import_program(file, program, abstract_mesh(sizes), jm.Traced, strict=arguments.strict)
-            explanation = traced.explain(arguments.cluster)
-            name = function.name if function.name not in explanations else f"{function.name}@{function.line}"
-            explanations[name] = explanation.moving if arguments.moving else explanation
+            name = function.name if function.name not in answers else f"{function.name}@{function.line}"
+            answers[name] = ask(traced)
+    return answers
+
+
+def explain(arguments: argparse.Namespace) -> None:
+    """Prints the explanations."""
+    explanations = _by_name(arguments, lambda traced: traced.explain(arguments.cluster))
+    if arguments.moving:
+        explanations = {name: e.moving for name, e in explanations.items()}
     if arguments.json:
         print(json.dumps({name: e.to_dicts() for name, e in explanations.items()}, indent=1), flush=True)
     else:
         full = arguments.full or arguments.moving
         texts = (e.table() if full else str(e) for e in explanations.values())
         print(printable("\n\n".join(texts)), flush=True)
+
+
+def estimate(arguments: argparse.Namespace) -> None:
+    """Prints the estimates."""
+    if arguments.out is not None:
+        check_out(arguments.out)
+    options = {name: getattr(arguments, name) for name in ("cluster", "stored", "fidelity")}
+    estimates = _by_name(arguments, lambda traced: traced.lower().estimate(**options))
+    if arguments.out is not None:
+        drawn = "\n".join(e.to_html() for e in estimates.values())
+        write_whole(arguments.out, page("jaxmesh estimate", drawn))
+    if arguments.json:
+        print(json.dumps({name: e.to_dict() for name, e in estimates.items()}, indent=1), flush=True)
+    else:
+        print(printable("\n\n".join(map(str, estimates.values()))), flush=True)

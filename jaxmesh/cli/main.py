@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import jaxmesh as jm
-from jaxmesh.cli import diagnose, estimate, explain, library_env, opt, processes, record, run, selftest, translate
+from jaxmesh.cli import diagnose, explain, library_env, opt, processes, record, run, selftest, translate
 from jaxmesh.cli.demo import command as demo
 from jaxmesh.cli.options import SYSTEM_ERRORS
 from jaxmesh.errors import printable
@@ -21,7 +21,7 @@ from jaxmesh.runtime.progress import VARIABLE, progress
 PASSED, FAILED, USAGE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 """Exit codes; the last two are the shell's codes for a program ended by SIGINT and by SIGPIPE."""
 
-MODULES = (demo, selftest, opt, run, translate, explain, estimate, record, diagnose, processes, library_env)
+MODULES = (demo, selftest, opt, run, translate, explain, record, diagnose, processes, library_env)
 """One module per command, in the order of `jaxmesh --help`."""
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
@@ -32,7 +32,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "translate": translate.translate,
     "include-dir": translate.show_include_dir,
     "explain": explain.explain,
-    "estimate": estimate.estimate,
+    "estimate": explain.estimate,
     "record": record.record,
     "diagnose": diagnose.diagnose,
     "processes": processes.processes,
@@ -100,12 +100,9 @@ def _open_streams() -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int | None:
-    """Runs a command and shows its progress; a command that starts processes shows theirs."""
-    command = COMMANDS[arguments.command]
-    if arguments.command == "processes":
-        return command(arguments)
+    """Runs a command and shows its progress."""
     with progress(arguments.command) as shown, shown.beside_output():
-        return command(arguments)
+        return COMMANDS[arguments.command](arguments)
 
 
 def _discard_output() -> None:

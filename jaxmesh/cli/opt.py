@@ -8,8 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
-from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
-from jaxmesh.cli.options import add_command, check_out, common_options, emulation_option
+from jaxmesh.cli.options import (
+    abstract_mesh,
+    add_command,
+    check_out,
+    chosen_functions,
+    common_options,
+    emulation_option,
+    read_file,
+)
 from jaxmesh.emit.targets import emit
 from jaxmesh.frontends.mlir.text import Text
 from jaxmesh.frontends.stablehlo.text import StablehloText

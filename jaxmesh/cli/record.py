@@ -8,8 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
-from jaxmesh.cli.inputs import import_function, inputs_of, read_file
-from jaxmesh.cli.options import add_command, check_out, common_options, input_options
+from jaxmesh.cli.options import (
+    add_command,
+    check_out,
+    common_options,
+    import_function,
+    input_options,
+    inputs_of,
+    read_file,
+)
 from jaxmesh.errors import printable
 
 RECORD = """\

@@ -14,11 +14,22 @@ from typing import Any, cast
 import numpy as np
 
 import jaxmesh as jm
+from jaxmesh.analysis.judge import judge_folder
+from jaxmesh.analysis.judge.environment import TTNN
 from jaxmesh.analysis.record.metrics import largest_difference, tolerance
-from jaxmesh.cli import run_on_ttnn
-from jaxmesh.cli.inputs import import_function, inputs_of, read_file, say
-from jaxmesh.cli.options import add_command, check_out, common_options, input_options
+from jaxmesh.cli.options import (
+    add_command,
+    check_out,
+    cluster_option,
+    common_options,
+    import_function,
+    input_options,
+    inputs_of,
+    read_file,
+    say,
+)
 from jaxmesh.cli.run_folder import run_folder
+from jaxmesh.errors import ArgumentTypeError, printable
 from jaxmesh.runtime import npz
 from jaxmesh.runtime.progress import progress
 from jaxmesh.validate import whole_file
@@ -63,13 +74,13 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--out", type=Path, metavar="NPZ", help="write the results: result0, result1, ...")
     parser.add_argument("--per-device", action="store_true", help="print what each device holds of each result")
     parser.add_argument("--check", action="store_true", help="also run the reference executor and compare")
-    run_on_ttnn.add_options(parser)
+    _add_ttnn_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs one function, or an exported folder; returns the exit code: 1 if `--check` finds a difference."""
     is_folder = arguments.file != "-" and Path(arguments.file).is_dir()
-    run_on_ttnn.check_options(arguments, is_folder)
+    _check_ttnn_options(arguments, is_folder)
     if is_folder:
         return _run_folder(arguments)
     return 0 if _run_file(arguments) else 1
@@ -117,7 +128,7 @@ def _run_folder(arguments: argparse.Namespace) -> int:
             "not apply to it; leave it out."
         )
     if arguments.on == "ttnn":
-        return run_on_ttnn.run_on_ttnn(arguments)
+        return _run_on_ttnn(arguments)
     options = ["--check"] if arguments.check else []
     if arguments.make_inputs is not None:
         options += ["--make-inputs", arguments.make_inputs, "--seed", str(arguments.seed)]
@@ -207,3 +218,51 @@ def _check(results: Sequence[Any], wanted: Sequence[Any]) -> bool:
         verdict = "passed" if passed else "FAILED"
         print(f"check result{number}: largest difference {apart:.3g}, allowed {allowed:.3g}: {verdict}", flush=True)
     return good
+
+
+# --- on the real library ----------------------------------------------------------------------------------------------
+
+
+def _add_ttnn_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the real library."""
+    parser.add_argument(
+        "--on", choices=("emulation", "ttnn"), default="emulation",
+        help="of an exported folder: the emulated ttnn (the default), or the real one",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ttnn-python", metavar="PYTHON",
+        help=f"with --on ttnn: the Python that has it (default: that of {TTNN.variable}, or of jaxmesh ttnn-env)",
+    )  # fmt: skip
+    cluster_option(parser, "with --on ttnn, the machine to describe (default: the board, or the smallest that fits)")
+
+
+def _check_ttnn_options(arguments: argparse.Namespace, is_folder: bool) -> None:
+    """Checks that `--on ttnn` is given an exported folder, and its options `--on ttnn`.
+
+    Raises:
+      ArgumentTypeError: `--on ttnn` with a file, or one of its options without it.
+    """
+    if arguments.on == "ttnn":
+        if not is_folder:
+            raise ArgumentTypeError(
+                f"--on ttnn runs an exported folder, but {arguments.file!r} is not one; export it first: jaxmesh "
+                "translate FILE --to python --out DIR."
+            )
+        return
+    for option, value in (("--ttnn-python", arguments.ttnn_python), ("--cluster", arguments.cluster)):
+        if value is not None:
+            raise ArgumentTypeError(f"{option} is an option of runs on the real ttnn and needs --on ttnn; add that.")
+
+
+def _run_on_ttnn(arguments: argparse.Namespace) -> int:
+    """Runs an exported folder on the real library and prints the verdict; returns the exit code: 1 if it is refused."""
+    verdict = judge_folder(
+        arguments.file,
+        python=arguments.ttnn_python,
+        cluster=arguments.cluster,
+        shapes=arguments.make_inputs is not None,
+        check=arguments.check,
+    )
+    print(printable(verdict.output), end="")
+    print(printable(str(verdict)))
+    return verdict.exit_code if verdict else 1

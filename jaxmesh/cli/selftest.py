@@ -17,8 +17,7 @@ import jaxmesh as jm
 from jaxmesh.cli.demo.checks import Check, compare
 from jaxmesh.cli.demo.model import dims_for
 from jaxmesh.cli.demo.run import run
-from jaxmesh.cli.inputs import emulated_mesh
-from jaxmesh.cli.options import say_step, seed_of
+from jaxmesh.cli.options import emulated_mesh, say_step, seed_of
 
 _lax: Any = jax.lax
 SELFTEST = """Checks on this machine that sharded programs compute what the unsharded ones do: the demo's transformer

@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
-from jaxmesh.cli.inputs import import_function, inputs_of, read_file
-from jaxmesh.cli.options import add_command, common_options, emulation_option, input_options, seed_of
+from jaxmesh.cli.options import (
+    add_command,
+    common_options,
+    emulation_option,
+    import_function,
+    input_options,
+    inputs_of,
+    read_file,
+    seed_of,
+)
 from jaxmesh.emit.cpp.printer import include_dir
 from jaxmesh.emit.languages import CONSTANT_LIMIT, EXPORTED, LOWERED, TRACED
 from jaxmesh.validate import write_whole

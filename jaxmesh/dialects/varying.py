@@ -32,14 +32,18 @@ def vary(x: Any, axes: Iterable[str]) -> Any:
     return compat.vary(x, in_order) if in_order else x
 
 
+def vary_alike(*values: Any) -> list[Any]:
+    """Returns the values with a common type: each varies over the axes of all."""
+    axes = join_axes(values)
+    return [vary(x, axes) for x in values]
+
+
 def vary_together(*operands: Any) -> tuple[Any, ...]:
     """Returns the operands as arrays, all typed as varying over every axis over which one of them varies.
 
     JAX does that itself for most primitives; some insist on equal types, and a few (`sort`) infer a wrong one.
     """
-    arrays = [_jnp.asarray(x) for x in operands]
-    axes = join_axes(arrays)
-    return tuple([vary(x, axes) for x in arrays])
+    return tuple(vary_alike(*map(_jnp.asarray, operands)))
 
 
 _lax: Any = jax.lax

@@ -1,4 +1,7 @@
-"""Texts of programs as HTML: one column, or two columns side by side, aligned by source line."""
+"""Texts of programs as HTML: one column, or two columns side by side, aligned by source line.
+
+The columns are a table, which is also a table where styles are taken away, as on GitHub.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +39,15 @@ class ListingRow:
 def listing_html(title: str, heads: Sequence[str], rows: Sequence[ListingRow], notes: Sequence[str] = ()) -> str:
     """Returns a program as a part of a page."""
     body = _heading(title, notes)
-    tops = "".join(f'<div class="head">{escape(h)}</div>' for h in heads)
-    body += f'<div class="row tops">{tops}</div>' + "".join(_row(row, heads) for row in rows)
-    return fragment(lambda name: _style(name, len(heads)), body)
+    tops = "".join(f"<th>{escape(h)}</th>" for h in heads)
+    body += f"<table><tr>{tops}</tr>{''.join(map(_row, rows))}</table>"
+    return fragment(_style, body)
 
 
 def plain_listing_html(title: str, text: str, notes: Sequence[str] = ()) -> str:
     """Returns a text, unchanged, as a part of a page."""
     body = f"{_heading(title, notes)}<pre>{escape_lines(text)}</pre>"
-    return fragment(lambda name: _style(name, 1), body)
+    return fragment(_style, body)
 
 
 def _heading(title: str, notes: Sequence[str]) -> str:
@@ -52,31 +55,30 @@ def _heading(title: str, notes: Sequence[str]) -> str:
     return body + "".join(f'<div class="end">{escape(shorten(n, 2000))}</div>' for n in notes)
 
 
-def _style(name: str, columns: int) -> str:
+def _style(name: str) -> str:
     s = f".{name}"
-    # Side by side if two columns fit, else one below the other.
-    wide = "minmax(min(100%,27rem),1fr)"
     return (
         f"{s}{{font:12px/1.45 {FONT};color:inherit;text-align:left}}"
         f"{s} .title{{font-weight:bold;font-size:14px;margin:.3em 0 .6em}}"
-        f"{s} .row{{display:grid;grid-template-columns:repeat({'auto-fit' if columns > 1 else 1},{wide});"
-        "gap:0 14px;border-top:1px solid rgba(128,128,128,.35);padding:2px 0}"
-        f"{s} .head{{font-weight:bold;padding:2px 6px}}"
-        f"{s} .src{{grid-column:1/-1;padding:2px 6px;opacity:.78;overflow-wrap:anywhere}}"
-        f"{s} .src b{{font-weight:bold}}"
+        f"{s} table{{width:100%;table-layout:fixed;border-collapse:collapse;font:inherit;color:inherit}}"
+        f"{s} tr{{background:none!important}}"
+        f"{s} td,{s} th{{padding:2px 7px;border:0;vertical-align:top;text-align:left;white-space:normal}}"
+        f"{s} th,{s} .src td,{s} .own td{{border-top:1px solid rgba(128,128,128,.35)}}"
+        f"{s} .src td{{opacity:.78;overflow-wrap:anywhere}}"
         f"{s} .op{{padding:1px 6px 1px 2.2em;text-indent:-1.6em;overflow-wrap:anywhere;white-space:pre-wrap}}"
         f"{s} .lit{{{HIGHLIGHT};box-shadow:inset 3px 0 0 #e69f00}}{s} .soft{{opacity:.74}}"
-        f"{s} .op b{{font-weight:bold}}{s} .op i{{font-style:normal;opacity:.75}}{s} .soft b{{font-weight:normal}}"
-        f"{s} .soft i{{opacity:1}}"
+        f"{s} .op span{{opacity:.75}}{s} .soft b{{font-weight:normal}}{s} .soft span{{opacity:1}}"
         f"{s} .end{{padding:4px 6px;border-left:3px solid #d55e00;margin-bottom:6px}}"
         f"{s} pre{{font:inherit;white-space:pre-wrap;overflow-wrap:anywhere;color:inherit;background:none;margin:0}}"
     )
 
 
-def _row(row: ListingRow, heads: Sequence[str]) -> str:
-    source = f'<div class="src"><b>{escape(row.source)}</b> {escape(shorten(row.code, 160))}</div>'
-    cells = "".join(f'<div class="col">{"".join(map(_line, lines))}</div>' for lines in row.columns)
-    return f'<div class="row">{source if row.source else ""}{cells}</div>'
+def _row(row: ListingRow) -> str:
+    cells = "".join(f"<td>{''.join(map(_line, lines))}</td>" for lines in row.columns)
+    if not row.source:
+        return f'<tr class="own">{cells}</tr>'
+    about = f"<b>{escape(row.source)}</b> {escape(shorten(row.code, 160))}"
+    return f'<tr class="src"><td colspan="{len(row.columns)}">{about}</td></tr><tr>{cells}</tr>'
 
 
 def _line(line: ListingLine) -> str:
@@ -87,10 +89,10 @@ def _line(line: ListingLine) -> str:
     shown = escape(text)
     if match is not None:
         rest = _ATTRIBUTES.fullmatch(match["rest"])
-        after = f"<i>{escape(match['rest'])}</i>" if rest is None else _tail(rest)
+        after = f"<span>{escape(match['rest'])}</span>" if rest is None else _tail(rest)
         shown = f"{escape(match['results'] or '')}<b>{escape(match['name'])}</b>{after}"
     return f'<div class="op {line.state}">{shown}</div>'
 
 
 def _tail(match: re.Match[str]) -> str:
-    return f"{escape(match['before'])}<i>{escape(match['attributes'] or '')}{escape(match['after'])}</i>"
+    return f"{escape(match['before'])}<span>{escape(match['attributes'] or '')}{escape(match['after'])}</span>"

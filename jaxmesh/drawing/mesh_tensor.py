@@ -10,6 +10,7 @@ from jax.sharding import AbstractMesh
 
 from jaxmesh.drawing.picture import tensor_html
 from jaxmesh.drawing.placement import Box, Placement, Shard, make_placement
+from jaxmesh.drawing.svg import draw_svg
 from jaxmesh.drawing.text_layout import escape
 from jaxmesh.sharding.configs import PlacementShard
 
@@ -54,6 +55,11 @@ def as_html(tensor: Any) -> str:
     if not tensor.is_allocated():
         return f"<pre>{escape(repr(tensor))}</pre>"
     return tensor_html(tensor_placement(tensor))
+
+
+def as_svg(tensor: Any) -> str | None:
+    """Returns the picture of a `MeshTensor` as SVG; None for a deallocated tensor."""
+    return draw_svg(tensor_placement(tensor)) if tensor.is_allocated() else None
 
 
 def process_notes(devices: list[Any] | None) -> list[str] | None:

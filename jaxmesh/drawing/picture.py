@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,15 @@ from typing import Any
 from jaxmesh.drawing.html import fragment, page
 from jaxmesh.drawing.placement import Placement
 from jaxmesh.drawing.svg import draw_svg
-from jaxmesh.drawing.text import plain_text, rich_group
-from jaxmesh.errors import ArgumentValueError, FolderError, UnsupportedError
+from jaxmesh.drawing.text import coloured_text, plain_text
+from jaxmesh.errors import ArgumentValueError, FolderError
 from jaxmesh.validate import as_bool, as_path as checked_path, quote, write_whole
 
 
 class Picture:
-    """A picture: HTML in a notebook, a coloured table or plain text in a terminal, or a file.
+    """A picture: HTML in a notebook, text in a terminal, or a file.
 
-    `print(picture)` and its `repr` are plain text; `rich.print(picture)` and `show()` in a terminal use colours.
+    `print(picture)` and its `repr` are plain text; `show()` in a terminal uses colours.
     """
 
     _title = "jaxmesh"
@@ -31,8 +32,9 @@ class Picture:
     def _repr_html_(self) -> str:
         raise NotImplementedError
 
-    def __rich__(self) -> Any:
-        raise NotImplementedError
+    def _coloured(self) -> str:
+        """Returns the text for a terminal, in colours."""
+        return str(self)
 
     def _files(self) -> dict[str, Any]:
         """Returns by file ending a function that returns the text of the file."""
@@ -64,30 +66,16 @@ class Picture:
         return where
 
     def show(self, *, color: bool | None = None) -> None:
-        """Prints the picture: in colours if stdout is a terminal and `rich` is installed, else as plain text.
+        """Prints the picture: in colours if stdout is a terminal and NO_COLOR is not set, else as plain text.
 
         Args:
           color: True for colours, False for plain text, on any stdout.
 
         Raises:
           ArgumentTypeError: `color` is not True, False or None.
-          UnsupportedError: `color` is True, and `rich` is not installed.
         """
-        wanted = sys.stdout.isatty() if color is None else as_bool("show", "color", color)
-        if wanted:
-            try:
-                from rich.console import Console
-
-                console = Console(force_terminal=True if color else None, color_system="truecolor" if color else "auto")
-                console.print(self.__rich__())
-                return
-            except ImportError:
-                if color:
-                    raise UnsupportedError(
-                        "show(color=True) needs rich, which is not installed; pip install 'jaxmesh[viz]', or print "
-                        "the picture, which is plain text."
-                    ) from None
-        print(self)
+        by_default = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        print(self._coloured() if (by_default if color is None else as_bool("show", "color", color)) else self)
 
 
 class TensorPicture(Picture):
@@ -106,8 +94,8 @@ class TensorPicture(Picture):
     def _repr_html_(self) -> str:
         return tensor_html(self.placement)
 
-    def __rich__(self) -> Any:
-        return rich_group(self.placement)
+    def _coloured(self) -> str:
+        return coloured_text(self.placement)
 
     def _files(self) -> dict[str, Any]:
         return {".svg": lambda: f"{self._repr_svg_()}\n", **super()._files()}

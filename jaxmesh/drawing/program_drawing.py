@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from jaxmesh.drawing.picture import Picture
 from jaxmesh.drawing.program_blocks import (
@@ -28,7 +27,9 @@ from jaxmesh.drawing.program_html import (
     short_source,
     summary,
 )
+from jaxmesh.drawing.text import ansi
 from jaxmesh.drawing.text_layout import align_columns, cells, duration, shorten
+from jaxmesh.runtime.progress import progress
 
 _PAGE = 48
 """The number of rows that a picture shows before a block is opened by hand."""
@@ -87,21 +88,18 @@ class ProgramPicture(Picture):
         """The identities of the blocks that are open at first."""
         return choose_open(self.block, _PAGE, BOUNDARY)
 
+    @progress("picture")
     def __str__(self) -> str:
         total = self.block.cost.seconds
         table = _table(list(_lines(self.block, self.opened, total)), total)
         return "\n".join([self._heading, *self._facts(), *table, *self._notes()])
 
+    @progress("picture")
     def _repr_html_(self) -> str:
         return program_html(self._heading, self._facts(), self.block, self.opened, self._notes(), str(self))
 
-    def __rich__(self) -> Any:
-        from rich.console import Group
-        from rich.text import Text
-
-        head, *lines = str(self).split("\n")
-        styles = ("bold #e69f00" if line.startswith(">") else "" for line in lines)
-        return Group(Text(head, "bold"), *(Text(*row, overflow="ellipsis") for row in zip(lines, styles, strict=True)))
+    def _coloured(self) -> str:
+        return "\n".join(ansi(line, "#e69f00") if line.startswith(">") else line for line in str(self).split("\n"))
 
     @property
     def _heading(self) -> str:

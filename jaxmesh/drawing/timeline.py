@@ -51,10 +51,10 @@ def draw_timeline(heading: str, rows: Sequence[TimelineRow], end: float, notes: 
         body += [_bar(group, end, left, y, color) for group in _drawn(row.bars, end)]
     base = len(rows) * (HIGH + GAP)
     body += _axis(end, left, base)
-    wide, high = left + WIDE + 60, base + 26
+    wide, high = left + WIDE + 60, base + 26 + GAP
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(shorten(heading, 300))}" '
-        f'viewBox="0 0 {wide:.1f} {high:.1f}" width="{wide:.1f}" height="{high:.1f}" font-size="{SIZE}" '
+        f'viewBox="0 {-GAP} {wide:.1f} {high:.1f}" width="{wide:.1f}" height="{high:.1f}" font-size="{SIZE}" '
         f'fill="currentColor">{"".join(body)}</svg>'
     )
     lines = "".join(f"<div>{escape(note)}</div>" for note in notes)

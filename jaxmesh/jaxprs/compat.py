@@ -5,20 +5,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import jax
+import jaxlib
 import numpy as np
-from jax._src import core as core_lib, mesh as mesh_lib
+from jax._src import core as core_lib, mesh as mesh_lib, sharding_impls
 from jax._src.lax import lax as lax_internal
 from jax._src.lib import xla_client
 from jax._src.state.types import AbstractRef
-from jax.core import ShapedArray
+from jax.core import ShapedArray, Tracer
 from jax.extend import core as jex, source_info_util
 from jax.interpreters import ad, mlir
-from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import UnloweredError, UnsupportedError
 from jaxmesh.jaxprs.tracing_state import require_region
@@ -136,6 +138,10 @@ def in_device_memory(x: Any) -> Any:
 # --- meshes ----------------------------------------------------------------------------------------------------------
 
 
+_impls: Any = sharding_impls
+_jaxlib: Any = jaxlib
+
+
 def program_mesh(op: str) -> dict[str, int]:
     """Returns axis names and sizes of the mesh whose program is being traced.
 
@@ -166,6 +172,18 @@ def unlowered_message(op: str) -> str:
     )
 
 
+def as_abstract(mesh: Mesh | AbstractMesh) -> AbstractMesh:
+    """Returns a mesh without its devices."""
+    return mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+
+
+def reshape_mesh(mesh: Mesh | AbstractMesh, sizes: Sequence[int], names: Sequence[str]) -> Mesh | AbstractMesh:
+    """Returns a mesh of the same devices in the same order, with other axes."""
+    if isinstance(mesh, Mesh):
+        return Mesh(mesh.devices.reshape(tuple(sizes)), tuple(names))
+    return AbstractMesh(tuple(sizes), tuple(names))
+
+
 def manual_mesh(mesh: AbstractMesh) -> AbstractMesh:
     """Returns the mesh with every axis manual, as inside a program's region."""
     return mesh.update(axis_types=(AxisType.Manual,) * len(mesh.axis_names))
@@ -175,6 +193,23 @@ def context_devices() -> tuple[Any, ...] | None:
     """Returns the devices of the mesh that `jax.set_mesh` has set, also inside a trace; None if it has set none."""
     mesh = mesh_lib.get_concrete_mesh()
     return None if mesh.empty else tuple(mesh.devices.flat)
+
+
+@contextlib.contextmanager
+def without_mesh() -> Generator[None]:
+    """Runs its body outside of the mesh of `jax.set_mesh`."""
+    devices = _impls._internal_use_concrete_mesh(mesh_lib.empty_concrete_mesh)
+    with devices, jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
+        yield
+
+
+def parse_hlo_sharding(text: str, mesh: AbstractMesh) -> PartitionSpec | None:
+    """Returns the spec of a sharding as XLA writes it; None if it does not split over whole axes of the mesh."""
+    try:
+        (spec,) = _impls.parse_flatten_op_sharding(_jaxlib._hlo.HloSharding.from_string(text), mesh)
+    except (ValueError, RuntimeError, AssertionError, StopIteration, NotImplementedError):
+        return None
+    return spec
 
 
 # --- primitives ------------------------------------------------------------------------------------------------------
@@ -238,3 +273,50 @@ def on_devices(kind: Any, sharding: NamedSharding, shards: Sequence[Any], device
     memory that is suitably aligned, so no caller may write to a shard afterwards.
     """
     return _client.batched_device_put(kind, sharding, shards, devices, True)
+
+
+# --- random keys ------------------------------------------------------------------------------------------------------
+
+
+_random: Any = jax.random
+
+
+def is_key(dtype: Any) -> bool:
+    """Returns True for an element type of random keys."""
+    return not isinstance(dtype, np.dtype) and bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
+
+
+def words_of(x: Any) -> Any:
+    """Returns the words of random keys, which are a further dim; returns any other array unchanged."""
+    dtype = getattr(x, "dtype", None)
+    return _random.key_data(x) if dtype is not None and is_key(dtype) else x
+
+
+def from_words(x: Any, dtype: Any) -> Any:
+    """Returns values of an element type that StableHLO lacks: random keys from their words, and `float0`.
+
+    Returns an array unchanged for any other type.
+    """
+    if dtype == jax.dtypes.float0:
+        return jax.lax.broadcast(np.zeros((), dtype), x.shape)
+    if not is_key(dtype):
+        return x
+    generators: list[Any] = []
+
+    def note(key: Any) -> None:
+        generators.append(_random.key_impl(key))
+
+    jax.eval_shape(note, jax.ShapeDtypeStruct((), dtype))
+    return _random.wrap_key_data(x, impl=generators[0])
+
+
+def off_explicit_axes(constant: Any) -> Any:
+    """Returns a constant whose type names no Explicit axes, as a mapped region can close over it."""
+    traced: Any = constant
+    if isinstance(traced, Tracer):
+        return constant
+    sharding: Any = getattr(jax.typeof(constant), "sharding", None)
+    if sharding is None or AxisType.Explicit not in sharding.mesh.axis_types:
+        return constant
+    with jax.ensure_compile_time_eval(), without_mesh():
+        return from_words(np.asarray(words_of(constant)), constant.dtype)

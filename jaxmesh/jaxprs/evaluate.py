@@ -11,16 +11,7 @@ import numpy as np
 from jax.extend import source_info_util
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from jaxmesh.jaxprs.compat import (
-    Atom,
-    Eqn,
-    Jaxpr,
-    Literal,
-    Var,
-    retype,
-    shard_map,
-    unlowered_primitive,
-)
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var, retype, shard_map, unlowered_primitive
 from jaxmesh.jaxprs.user_frames import nearest
 from jaxmesh.jaxprs.walk import close, constants, open_jaxpr, rebuild, substitute, with_eqns
 
@@ -153,13 +144,11 @@ def _splice_types(*_: Any, body: Jaxpr, made: Sequence[Var], mover: Any) -> tupl
     return [mover.type(v.aval) for v in made], body.effects
 
 
-"""Equations that join a trace as they are; see `jaxmesh.jaxprs.splice`."""
+"""Equations that join a trace as they are; see `jaxmesh.jaxprs.strip_mesh`."""
 
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
     """Writes out, in a closed jaxpr, the equations that `splice` has added."""
-    if not any(e.primitive is splice_p for e in jaxpr.eqns):
-        return jaxpr
     return with_eqns(jaxpr, _expanded(jaxpr.eqns), open_jaxpr(jaxpr).outvars)
 
 
@@ -176,10 +165,7 @@ def _expanded(eqns: Iterable[Eqn]) -> list[Eqn]:
 
 
 def trace_typed(
-    fun: Callable[..., Sequence[Any]],
-    avals: Sequence[Any],
-    varying: Sequence[Sequence[str]],
-    mesh: AbstractMesh,
+    fun: Callable[..., Sequence[Any]], avals: Sequence[Any], varying: Sequence[Sequence[str]], mesh: AbstractMesh
 ) -> Jaxpr:
     """Traces `fun` (flat arguments, flat results) with JAX's varying-axes types, all axes of `mesh` manual.
 

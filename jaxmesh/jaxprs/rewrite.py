@@ -26,6 +26,16 @@ def map_sub_jaxprs(eqn: Eqn, change: Callable[[Jaxpr], Jaxpr]) -> Eqn:
     return eqn if all(params[k] is eqn.params[k] for k in params) else eqn.replace(params=params)
 
 
+def at_every_depth(change: Callable[[Jaxpr, Callable[[Jaxpr], Jaxpr]], Jaxpr]) -> Callable[[Jaxpr], Jaxpr]:
+    """Returns a function that changes each jaxpr once; `change` gets a jaxpr, and this function for those inside."""
+    memo = walk.Memo[Jaxpr]()
+
+    def once(jaxpr: Jaxpr) -> Jaxpr:
+        return memo.get(jaxpr, lambda: change(jaxpr, once))
+
+    return once
+
+
 def with_operands(eqn: Eqn, swap: Mapping[Var, Atom]) -> Eqn:
     """Replaces the variables in `swap` among an equation's operands; returns the same object if it reads none."""
     for atom in eqn.invars:

@@ -1,11 +1,12 @@
-"""Source locations of equations in the user's code, with the column, which JAX does not show."""
+"""Source locations of equations in the user's code, with the column, and the scopes and functions around them."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from jax.extend import source_info_util
 
 from jaxmesh.errors import JaxmeshError, MissingRuleError
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.jaxprs.user_frames import Place, describe, file_of, is_installed, package_frame, places, user_frame
+from jaxmesh.jaxprs.user_frames import Place, describe, frames, is_installed, name_of, package_frame, places, user_frame
 
 _FILE = re.compile(r"^(.*?):(\d+)(?::\d+)?( \(.*\))?$")
 _TEXT_LINE = re.compile(r"line ([0-9]+): [\w.]+")
@@ -60,7 +61,7 @@ def source_location(eqn: Eqn, caller: SourceLocation | None = None) -> SourceLoc
     frame = frame or package_frame(info.traceback)
     if frame is None:
         return SourceLocation()
-    return SourceLocation(file_of(frame), int(frame.start_line), int(frame.start_column), frame.function_name)
+    return SourceLocation(name_of(frame.file_name), int(frame.start_line), int(frame.start_column), frame.function_name)
 
 
 def source_line(eqn: Eqn, caller: str = "") -> str:
@@ -144,7 +145,8 @@ def missing_rule(eqn: Eqn, what: str, file: str) -> MissingRuleError:
 _FILE_LINE = re.compile(r'"((?:[^"\\]|\\.)+)":([0-9]+):([0-9]+)')
 _SCOPE = re.compile(r'"((?:[^"\\]|\\.)+)"\((?=callsite\(|"(?:[^"\\]|\\.)+"\()')
 """The name of an op, which stands around the functions of its traceback."""
-_ESCAPED = re.compile(rb"\\(?:([0-9A-F]{2})|(.))")
+_ESCAPE = re.compile(rb"\\(?:([0-9A-Fa-f]{2})|(.))")
+_LETTERS = {b"n": b"\n", b"t": b"\t"}
 
 
 class Sources:
@@ -178,7 +180,7 @@ class Sources:
         traceback = self._traceback(rows)
         if traceback is None:
             at = next((row for row in rows if not is_installed(row[0])), rows[-1] if rows else None)
-            return None, None, "" if at is None else f"{at[0]}:{at[1]}"
+            return None, None, "" if at is None else f"{name_of(at[0])}:{at[1]}"
         frame = user_frame(traceback) or package_frame(traceback)
         return traceback, _scopes(location), "" if frame is None else describe(frame)
 
@@ -211,10 +213,15 @@ def _scopes(location: str) -> Any:
 
 
 def _unescape(text: str) -> str:
+    """Returns a string of MLIR without its escapes, which stand for bytes."""
     if "\\" not in text:
         return text
-    found = _ESCAPED.sub(lambda m: bytes([int(m[1], 16)]) if m[1] else m[2], text.encode())
-    return found.decode("utf-8", "replace")
+    return _ESCAPE.sub(_character, text.encode("utf-8", "surrogatepass")).decode("utf-8", "replace")
+
+
+def _character(found: re.Match[bytes]) -> bytes:
+    digits, letter = found.groups()
+    return bytes([int(digits, 16)]) if digits else _LETTERS.get(letter, letter)
 
 
 _PARSED = re.compile(r'"-":([0-9]+):[0-9]+')
@@ -244,3 +251,104 @@ class TextSources(Sources):
     def inexpressible(self, op: str, line: str) -> str:
         """Returns the beginning of an error about an op in a form that TTIR cannot express."""
         return f"{line}: {op} has a form that has no TTIR or TTNN text"
+
+
+# --- the block of an equation -----------------------------------------------------------------------------------------
+
+
+_EINSUM = re.compile(r"[\w.,]*->[\w.]*")
+"""The name of the scope around a `jax.numpy.einsum`."""
+
+
+def origin(eqn: Eqn) -> str:
+    """Returns a key that equations of one place, primitive and type share, and all that passes make of them.
+
+    Of an imported program it is the line of its text.
+    """
+    info = eqn.source_info
+    if _TEXT_LINE.search(str(info.name_stack)):
+        return line_of(eqn)
+    result = eqn.outvars[0].aval if eqn.outvars else ""
+    return f"{_frames(info.traceback)} {info.name_stack} {eqn.primitive.name} {result}"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The surroundings of an equation: True if a transposition has made it, and the names of the `jax.named_scope`
+    blocks and of the user's functions around it, outermost first."""
+
+    backward: bool = False
+    scopes: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
+
+
+def surroundings(eqn: Eqn, caller: Surroundings | None = None) -> Surroundings:
+    """Returns the surroundings of an equation, in a body of an equation with the surroundings `caller`.
+
+    >>> import jax
+    >>> def layer(x):
+    ...     with jax.named_scope("block"):
+    ...         return jax.lax.sin(x)
+    >>> for eqn in jax.make_jaxpr(jax.grad(layer))(1.0).eqns[1:]:
+    ...     print(surroundings(eqn))
+    Surroundings(backward=False, scopes=('block',), functions=('layer',))
+    Surroundings(backward=True, scopes=('block',), functions=('layer',))
+    """
+    info, outer = eqn.source_info, caller or Surroundings()
+    backward = outer.backward or "transpose(" in str(info.name_stack)
+    scopes = tuple(name for name in named_scopes(eqn, outer.scopes) if not _EINSUM.fullmatch(name))
+    return Surroundings(backward, scopes, _functions(info.traceback) or outer.functions)
+
+
+@functools.lru_cache(maxsize=4096)
+def _frames(traceback: Any) -> str:
+    return "" if traceback is None else " ".join(f"{file}:{line}:{column}" for file, line, column in places(traceback))
+
+
+@functools.lru_cache(maxsize=4096)
+def _functions(traceback: Any) -> tuple[str, ...]:
+    """Returns the names of the user's functions, outermost first; lambdas and comprehensions count as what has them."""
+    if traceback is None:
+        return ()
+    own = [f for f in frames(traceback) if not is_installed(f.file_name)]
+    names = [f.function_name.rpartition("<locals>.")[2].removesuffix(".__call__") for f in reversed(own)]
+    return tuple(name for name in names if not name.startswith("<"))
+
+
+# --- locations that a text gives to its ops and arguments -------------------------------------------------------------
+
+
+_STRING = r'"(?:[^"\\\n]|\\.)*"'
+_IN_FILE = re.compile(rf"({_STRING}):([0-9]{{1,9}})(?::([0-9]{{1,9}}))?")
+_NAME = re.compile(rf"({_STRING})(?:\((.*)\))?$", re.DOTALL)
+
+
+def resolve(location: str, aliases: Mapping[str, str]) -> str:
+    """Returns a location as `file:line:column` or as a name; empty if it is unknown.
+
+    Of a composed location it is the first part that names a file of the user's, as in a traceback of JAX.
+
+    >>> resolve("#loc1", {"#loc1": 'callsite("f"("g.py":2:0) at "h.py":4:0)'}), resolve("unknown", {})
+    ('g.py:2', '')
+    """
+    for _ in range(len(aliases)):
+        if location not in aliases:
+            break
+        location = aliases[location]
+    files = list(_IN_FILE.finditer(location))
+    if files:
+        file = next((f for f in files if not is_installed(f.group(1)[1:-1])), files[-1])
+        line, column = file.group(2), file.group(3)
+        return f"{name_of(_unescape(file.group(1)[1:-1]))}:{line}" + (f":{column}" if column and int(column) else "")
+    name = _NAME.match(location)
+    return "" if name is None else _unescape(name.group(1)[1:-1])
+
+
+def of_argument(location: str) -> str:
+    """Returns the location of an argument, from MLIR's text; empty if the program does not name it.
+
+    >>> of_argument('loc("x")'), of_argument('loc("-":3:4)')
+    ('x', '')
+    """
+    # The parser adds locations in a file of this name.
+    return "" if location.startswith('loc("-":') else resolve(location[len("loc(") : -1], {})

@@ -126,10 +126,8 @@ def keep_equations(jaxpr: Jaxpr, kept: list[Eqn]) -> Jaxpr:
         kept.append(eqn)
         return call.replace(invars=eqn.invars, outvars=eqn.outvars, source_info=eqn.source_info, ctx=eqn.ctx)
 
-    eqns = walk.open_jaxpr(jaxpr).eqns
-    new = [keep(e) for e in eqns]
-    same = all(a is b for a, b in zip(new, eqns, strict=True))
-    return jaxpr if same else walk.with_eqns(jaxpr, new, walk.open_jaxpr(jaxpr).outvars)
+    body = walk.open_jaxpr(jaxpr)
+    return walk.with_eqns(jaxpr, [keep(e) for e in body.eqns], body.outvars)
 
 
 def struct(aval: Any) -> jax.ShapeDtypeStruct:

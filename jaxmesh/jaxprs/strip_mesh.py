@@ -1,4 +1,4 @@
-"""Removes the mesh from a program's types, or replaces it.
+"""Removes the mesh from a program's types, or replaces it; splices equations into a typed trace, unchanged.
 
 The types and contexts of a traced jaxpr state that all axes of its mesh are manual, which does not hold outside a
 mapped region, and name the devices of the mesh. Binding a plain equation infers its types anew; the bodies of loops,
@@ -7,7 +7,7 @@ branches and calls keep theirs, so they are rewritten here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,8 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.emit import emit_eqn
+from jaxmesh.jaxprs.evaluate import read, splice_p
 from jaxmesh.jaxprs.primitives import RETYPES
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.user_frames import nearest
@@ -136,3 +138,29 @@ def _plain_type(aval: Any) -> Any:
 def _of_mesh(value: Any) -> bool:
     """Returns True for a sharding over the manual mesh, which is meaningless for a full value."""
     return isinstance(value, NamedSharding) and bool(value.mesh.abstract_mesh.manual_axes)
+
+
+# --- splicing ---------------------------------------------------------------------------------------------------------
+
+
+def splice(body: Jaxpr, operands: Sequence[Any]) -> list[Any] | None:
+    """Adds the equations of an open jaxpr to a typed trace, without a call of JAX for each of them.
+
+    They stand for one equation until `evaluate.expand` writes them out; the trace must not be transformed before that.
+
+    Args:
+      body: its types are those that JAX would infer for the operands, but for the mesh.
+      operands: arrays and tracers.
+
+    Returns:
+      The results; None if nothing is being traced.
+    """
+    mover = Mover(jax.sharding.get_abstract_mesh())
+    inputs = dict(zip(body.invars, operands, strict=True))
+    made = [v for v in dict.fromkeys(a for a in body.outvars if isinstance(a, Var)) if v not in inputs]
+    params = {"body": body, "made": made, "mover": mover}
+    values = emit_eqn(splice_p, operands, [mover.type(v.aval) for v in made], params, body.effects)
+    if values is None:
+        return None
+    env = inputs | dict(zip(made, values, strict=True))
+    return [read(env, a) for a in body.outvars]

@@ -139,18 +139,13 @@ _cells: dict[str, str] = {}
 """The files of the cells of Jupyter, by their names."""
 
 
-def file_of(frame: Frame) -> str:
-    """Returns the file of a frame; for a cell of Jupyter `In[2]`."""
-    return _cell(frame.file_name) or frame.file_name
-
-
-def _cell(file: str) -> str:
-    """Returns `In[2]` for the file of a notebook's cell; empty for other files."""
+def name_of(file: str) -> str:
+    """Returns the name of a file; for a cell of Jupyter `In[2]`."""
     python: Any = sys.modules.get("IPython")
     shell = None if python is None else python.get_ipython()
     named: Any = None if shell is None else shell.compile.format_code_name(file)
     if not named:
-        return ""
+        return file
     _cells[named[1]] = file
     return named[1]
 
@@ -163,4 +158,4 @@ def source_code(file: str, line: int) -> str:
 def describe(frame: Frame) -> str:
     """Returns `file:line:column (function)`, without the column if it is unknown."""
     column = f":{frame.start_column}" if frame.start_column else ""
-    return f"{file_of(frame)}:{frame.start_line}{column} ({frame.function_name})"
+    return f"{name_of(frame.file_name)}:{frame.start_line}{column} ({frame.function_name})"

@@ -153,14 +153,6 @@ def mesh_context(mesh: Mesh | AbstractMesh) -> Generator[None]:
         yield
 
 
-@contextlib.contextmanager
-def without_mesh() -> Generator[None]:
-    """Runs its body outside of the mesh of `jax.set_mesh`."""
-    devices = _impls._internal_use_concrete_mesh(mesh_lib.empty_concrete_mesh)
-    with devices, jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
-        yield
-
-
 def uses_names(jaxpr: Jaxpr, mesh: Mesh | AbstractMesh | None) -> bool:
     """Returns True if a program has collectives over axes of a mesh outside of mapped regions."""
     names = () if mesh is None else mesh.axis_names

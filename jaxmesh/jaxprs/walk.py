@@ -7,12 +7,13 @@ from typing import Any, Generic, TypeVar
 
 import jax
 import numpy as np
+from jax._src import core, pretty_printer
 from jax.extend import core as jex, linear_util as lu
 from jax.interpreters import ad
 from jax.sharding import AbstractMesh
 
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.jaxprs.compat import Atom, Aval, Eqn, Jaxpr, Var, retype, varying_axes
+from jaxmesh.jaxprs.compat import Atom, Aval, Eqn, Jaxpr, Primitive, Var, retype, varying_axes
 
 R = TypeVar("R")
 _ROW: Any = (tuple, list)
@@ -80,9 +81,15 @@ def rebuild(
 
 
 def with_eqns(jaxpr: Jaxpr, eqns: Sequence[Eqn], outvars: Sequence[Atom]) -> Jaxpr:
-    """Returns the jaxpr, open or closed as before, with other equations."""
+    """Returns the jaxpr, open or closed as before, with other equations; the same object if nothing is another."""
     body = open_jaxpr(jaxpr)
+    if _is_same(eqns, body.eqns) and _is_same(outvars, body.outvars):
+        return jaxpr
     return close_like(jaxpr, rebuild(body, body.constvars, body.invars, eqns, outvars))
+
+
+def _is_same(new: Sequence[Any], old: Sequence[Any]) -> bool:
+    return len(new) == len(old) and all(a is b for a, b in zip(new, old, strict=True))
 
 
 def alone(eqn: Eqn, body: Jaxpr) -> Jaxpr:
@@ -244,3 +251,33 @@ def _is_equal(a: Array, b: Array) -> bool:
         return True
     one, other = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b))
     return all(np.array_equal(one[i : i + _BLOCK], other[i : i + _BLOCK]) for i in range(0, one.size, _BLOCK))
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+_core: Any = core
+_end_p = Primitive("jaxmesh_end")
+
+
+def variable_names(jaxpr: Jaxpr) -> Mapping[Var, str]:
+    """Returns the name that each variable has in the text of a jaxpr.
+
+    >>> import jax, jax.numpy as jnp
+    >>> sorted(variable_names(jax.make_jaxpr(jnp.sin)(1.0)).values())
+    ['a', 'b']
+    """
+    # JAX keeps the names in the context of one printing. An equation behind the others is printed in that context.
+    contexts: list[Any] = []
+    body = open_jaxpr(jaxpr)
+    end = jex.new_jaxpr_eqn([], [], _end_p, {"contexts": contexts}, jex.no_effects)
+    text(rebuild(body, body.constvars, body.invars, [*body.eqns, end], body.outvars))
+    return dict(contexts[-1].var_names)
+
+
+def _print_end(eqn: Any, context: Any, _settings: Any) -> Any:
+    eqn.params["contexts"].append(context)
+    return pretty_printer.nil()
+
+
+_core.pp_eqn_rules[_end_p] = _print_end

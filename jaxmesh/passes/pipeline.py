@@ -34,8 +34,8 @@ from jaxmesh.passes.fusion.driver import fuse as fuse_ops
 from jaxmesh.passes.layouts.decide_layouts import decide_layouts
 from jaxmesh.passes.layouts.mesh_rank import set_mesh_rank
 from jaxmesh.passes.memory import manage_memory, reads_overwritten
-from jaxmesh.passes.mesh_shard.axis_indices import distribute_axis_indices, split_axis_indices
 from jaxmesh.passes.mesh_shard.insert_transfers import Printed, insert_transfers
+from jaxmesh.passes.mesh_shard.lower_mesh_shard import distribute_axis_indices, split_axis_indices
 from jaxmesh.passes.mesh_shard.place_results import place_results
 from jaxmesh.passes.ttir_to_ttnn.builder import Site
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn

@@ -25,6 +25,7 @@ from jax.core import Tracer
 from jaxmesh.errors import ForkError
 from jaxmesh.jaxprs.backend import has_lost_devices
 from jaxmesh.jaxprs.caches import ARRAY, forget_dispatch, is_jit_disabled, is_staged, on_clear_caches
+from jaxmesh.runtime.progress import progress
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -87,9 +88,10 @@ def launch(run: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         # Nothing is compiled: the function runs op by op on values.
         return run(*args, **kwargs)
     function: Any = run
-    function.trace(*args, **kwargs)
-    forget_dispatch(function)
-    return _launch_now(run, True, args, kwargs)
+    with progress(f"first call of {getattr(run, '__name__', 'function')}"):
+        function.trace(*args, **kwargs)
+        forget_dispatch(function)
+        return _launch_now(run, True, args, kwargs)
 
 
 def _launch_now(run: Callable[..., R], traces: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:

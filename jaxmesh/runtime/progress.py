@@ -1,8 +1,8 @@
 """Progress of work that takes over two seconds, on standard error.
 
-A terminal shows it, as a bar if tqdm is installed. `JAXMESH_PROGRESS=1` shows it on any standard error, and
-`JAXMESH_PROGRESS=0` nowhere. A thread draws it, since most of the time is spent in calls that report nothing, such
-as XLA's compiler.
+A terminal shows it, as a bar if tqdm is installed, and Jupyter does. `JAXMESH_PROGRESS=1` shows it on any standard
+error, and `JAXMESH_PROGRESS=0` nowhere. A thread draws it, since most of the time is spent in calls that report
+nothing, such as XLA's compiler.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import shutil
 import sys
 import threading
 import time
@@ -24,6 +25,8 @@ QUIET = 2.0
 """The number of seconds before progress is shown."""
 _INTERVAL, _INTERVAL_IN_A_FILE = 0.5, 10.0
 """The number of seconds between two updates."""
+_WIDTH = 100
+"""The most columns of a line."""
 
 
 class Progress:
@@ -81,8 +84,9 @@ class Progress:
         seconds, stream = self._clock() - self._begin, self._stream
         if stream is None or seconds < QUIET:
             return
-        on_terminal = stream.isatty()
-        if self._drawn and seconds - self._drawn < (_INTERVAL if on_terminal else _INTERVAL_IN_A_FILE):
+        on_terminal, in_jupyter = stream.isatty(), _is_of_jupyter(stream)
+        interval = _INTERVAL if on_terminal or in_jupyter else _INTERVAL_IN_A_FILE
+        if self._drawn and seconds - self._drawn < interval:
             return
         self._drawn, self._is_visible = seconds, True
         done = self._steps()
@@ -99,8 +103,14 @@ class Progress:
             self._bar.set_postfix_str(self._step())
             return
         text = f"jaxmesh: {self._show()}, {seconds:.0f} s"
-        # The cursor returns to the start of the line, so that later output overwrites it.
-        stream.write(f"\r{text[:100]:<100}\r" if on_terminal else f"{text}\n")
+        if on_terminal:
+            # The cursor returns to the start of the line, so that later output overwrites it.
+            text = f"{_line(text)}\r"
+        elif in_jupyter:
+            text = _line(text)
+        else:
+            text = f"{text}\n"
+        stream.write(text)
         stream.flush()
 
     def _steps(self) -> int:
@@ -124,7 +134,7 @@ class Progress:
         if self._bar is not None:
             self._bar.clear()
         else:
-            self._stream.write(f"\r{'':<100}\r")
+            self._stream.write(f"{_line('')}\r")
             self._stream.flush()
 
     def draw_until_end(self) -> None:
@@ -133,9 +143,11 @@ class Progress:
             self.draw()
 
     def end(self) -> None:
-        """Removes the progress from a terminal."""
+        """Removes the progress from a terminal; in Jupyter, the last update stays."""
         self._ended.set()
         self.clear()
+        if self._is_visible and self._stream is not None and _is_of_jupyter(self._stream):
+            self._stream.write("\n")
         if self._bar is not None:
             self._bar.close()
 
@@ -166,9 +178,21 @@ def _tqdm() -> Any:
         return None
 
 
+def _line(text: str) -> str:
+    """Returns a text that overwrites the line of a terminal, and fits into it."""
+    width = min(_WIDTH, shutil.get_terminal_size((_WIDTH + 1, 1)).columns - 1)
+    return f"\r{text[:width]:<{width}}"
+
+
+def _is_of_jupyter(stream: TextIO) -> bool:
+    return type(stream).__module__.startswith("ipykernel.")
+
+
 def _is_shown(stream: TextIO | None) -> bool:
     setting = os.environ.get(VARIABLE, "")
-    return stream is not None and setting != "0" and (setting == "1" or stream.isatty())
+    if stream is None or setting == "0":
+        return False
+    return setting == "1" or stream.isatty() or _is_of_jupyter(stream)
 
 
 def note_step(text: str) -> None:

@@ -19,9 +19,8 @@ import numpy as np
 from jaxmesh.dialects.residency import DEVICE, Residency
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import evaluate, source_locations, walk
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Literal
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Literal, off_explicit_axes
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
-from jaxmesh.jaxprs.keys import off_explicit_axes
 from jaxmesh.jaxprs.primitives import RETYPES
 from jaxmesh.jaxprs.strip_mesh import strip_eqn
 from jaxmesh.runtime.launch import check_process

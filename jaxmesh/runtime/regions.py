@@ -10,13 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType, PartitionSpec
 
 from jaxmesh.dialects.residency import DEVICE, FREE, ON_HOST, Residency, ResidencyMap, has_transfer, of_atom
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.jaxprs import remarks, walk
+from jaxmesh.jaxprs import compat, evaluate, remarks, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.control_flow import CUSTOM, LOOPS, REMAT
-from jaxmesh.jaxprs.custom_rules import rules_move, rules_run_outside
 from jaxmesh.jaxprs.rewrite import inline_calls
 
 
@@ -137,7 +142,7 @@ def _kind(eqn: Eqn, residencies: Mapping[Var, Residency], moving: walk.Memo[bool
         return _Kind.MAPPED
     if any(moving.get(j, lambda j=j: has_transfer(j)) for j in walk.sub_jaxprs(eqn)):
         return _Kind.HOST if _on_host(eqn) else _Kind.MAPPED
-    if rules_move(eqn, frozenset({distribute_tensor_p, aggregate_tensor_p})):
+    if _rules_move(eqn, frozenset({distribute_tensor_p, aggregate_tensor_p})):
         return _Kind.MAPPED
     if eqn.effects and not walk.is_ordered(eqn):
         # The equation names a mesh axis, in a body whose results do not depend on the axis.
@@ -146,7 +151,7 @@ def _kind(eqn: Eqn, residencies: Mapping[Var, Residency], moving: walk.Memo[bool
 
 
 def _on_host(eqn: Eqn) -> bool:
-    return eqn.primitive.name in HOSTED or (eqn.primitive.name in CUSTOM and rules_run_outside(eqn))
+    return eqn.primitive.name in HOSTED or (eqn.primitive.name in CUSTOM and _rules_run_outside(eqn))
 
 
 def _phases(
@@ -223,3 +228,52 @@ def with_free(eqns: Sequence[Eqn], results: Iterable[Atom], free: Mapping[Var, E
         done[id(eqn)] = eqn
     need(results)
     return list(done.values())
+
+
+# --- derivative rules that move tensors -------------------------------------------------------------------------------
+
+# A custom function whose rules move tensors, although its body does not, runs inside of a mapped region: outside, its
+# rules would be traced without a mesh. They are Python functions, so they are traced once to find out.
+
+
+def _rules_move(eqn: Eqn, moving: frozenset[Any]) -> bool:
+    """Returns True if an equation is, or contains, a custom function whose rules bind a primitive in `moving`."""
+    inner = [e for j in walk.sub_jaxprs(eqn) for e in walk.all_eqns(j)]
+    return any(_moves(e, moving) for e in [eqn, *inner] if e.primitive.name in CUSTOM)
+
+
+def _moves(eqn: Eqn, moving: frozenset[Any]) -> bool:
+    try:
+        traced = _trace_rules(eqn)
+    except Exception:
+        # Rules that cannot be differentiated this way, e.g. for integer results, are judged elsewhere.
+        return False
+    return any(e.primitive in moving for e in walk.all_eqns(traced))
+
+
+def _rules_run_outside(eqn: Eqn) -> bool:
+    """Returns True if the rules of a custom function can be traced without a mesh; they may call `shard_map`."""
+    try:
+        jax.make_jaxpr(lambda: _derivative(eqn))()
+    except Exception:
+        return False
+    return True
+
+
+def _trace_rules(eqn: Eqn) -> Jaxpr:
+    """Traces the derivative of an equation in a region over the mesh of the equation."""
+    mesh = walk.mesh_of(eqn)
+    mesh = mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+    derivative = partial(_derivative, eqn)
+    mapped: Any = compat.shard_map(derivative, mesh=mesh, in_specs=(), out_specs=PartitionSpec(), check_vma=True)
+    return jax.make_jaxpr(mapped)()
+
+
+def _derivative(eqn: Eqn) -> list[Any]:
+    def primal(*xs: Any) -> list[Any]:
+        return evaluate.bind(eqn, xs)
+
+    api: Any = jax
+    outs, pullback = api.vjp(primal, *[jnp.zeros(v.aval.shape, v.aval.dtype) for v in eqn.invars])
+    cotangents: Any = pullback([jnp.ones_like(y) for y in outs])
+    return [ct for ct in cotangents if jnp.issubdtype(ct.dtype, jnp.inexact)]

@@ -17,10 +17,11 @@ from jaxmesh.jaxprs.caches import ARRAY, is_staged
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, compare_program, synchronised_launch
 from jaxmesh.runtime.distributed.collectives import put
 from jaxmesh.runtime.launch import launch
+from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, storage_spec
 from jaxmesh.stages.arguments import check_call, check_donated, flatten, prepare_leaf
 from jaxmesh.stages.checked_calls import check_arguments, has_argument_claims, raise_differences
-from jaxmesh.stages.jax_stages import HasArguments
+from jaxmesh.stages.stage import HasArguments
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
 
 if TYPE_CHECKING:
@@ -190,6 +191,7 @@ class Compiled(HasArguments):
         """Returns XLA's memory analysis."""
         return self._compiled.memory_analysis()
 
+    @progress("record")
     def record(self, *args: Any, only: Only = None, max_bytes: int | None = None, **kwargs: Any) -> Recording:
         """Runs the program on the devices of its mesh, and returns every equation's value; see `Lowered.record`."""
         from jaxmesh.analysis.record.filter import Wanted

@@ -19,9 +19,9 @@ from jaxmesh.emit.cpp.printer import cpp_text
 from jaxmesh.emit.export_folder import write_folder
 from jaxmesh.emit.languages import EXPORTED, MADE
 from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.jaxprs.keys import words_of
+from jaxmesh.jaxprs.compat import words_of
 from jaxmesh.runtime.npz import Array, random_array
-from jaxmesh.runtime.progress import progress
+from jaxmesh.runtime.progress import note_step
 from jaxmesh.sharding.mesh import storage_spec
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.validate import quote
@@ -146,23 +146,23 @@ def export_program(
     making = values if isinstance(values, str) else None
     inputs, results = ((), lambda: ()) if isinstance(values, str) else values
     texts = dict(mlir)
-    with progress("export", 3) as done:
-        if "cpp" in languages:
-            texts["main.cpp"] = cpp_text(
-                program, load=True, exact=exact, bits=bits, constant_limit=constant_limit, make_inputs=making
-            )
-        done.step("computing the expected results")
-        expected = [stack_shards(x) for x in results()]
-        done.step("writing the files")
-        return write_folder(
-            directory,
-            program,
-            texts=texts,
-            inputs=[stack_shards(x) for x in inputs],
-            expected=expected,
-            exact=exact,
-            bits=bits,
-            python="python" in languages,
-            constant_limit=constant_limit,
-            make_inputs=making,
+    if "cpp" in languages:
+        note_step("main.cpp")
+        texts["main.cpp"] = cpp_text(
+            program, load=True, exact=exact, bits=bits, constant_limit=constant_limit, make_inputs=making
         )
+    note_step("computing the expected results")
+    expected = [stack_shards(x) for x in results()]
+    note_step("writing the files")
+    return write_folder(
+        directory,
+        program,
+        texts=texts,
+        inputs=[stack_shards(x) for x in inputs],
+        expected=expected,
+        exact=exact,
+        bits=bits,
+        python="python" in languages,
+        constant_limit=constant_limit,
+        make_inputs=making,
+    )

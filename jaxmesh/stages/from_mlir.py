@@ -6,6 +6,7 @@ import os
 
 from jaxmesh.frontends.mlir.module import choose, load_text
 from jaxmesh.frontends.mlir.source import read
+from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.read_mlir import decode_function, import_program
 from jaxmesh.stages.stages import Traced
@@ -60,5 +61,6 @@ def from_mlir(
     strict = as_bool("from_mlir", "strict", strict)
     if func is not None:
         as_instance(str, "from_mlir", "func", func)
-    file = load_text(read(source))
-    return import_program(file, decode_function(file, choose(file, func)), mesh, Traced, strict=strict)
+    with progress("from_mlir"):
+        file = load_text(read(source))
+        return import_program(file, decode_function(file, choose(file, func)), mesh, Traced, strict=strict)

@@ -23,15 +23,7 @@ from jaxmesh.errors import (
     SpecError,
     VerifyError,
 )
-from jaxmesh.runtime.distributed.collectives import (
-    agree,
-    as_process,
-    digest,
-    fetch_array,
-    gather,
-    is_here,
-    process_at,
-)
+from jaxmesh.runtime.distributed.collectives import agree, as_process, digest, fetch_array, gather, is_here, process_at
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, PlacementShard, integers
 from jaxmesh.sharding.mesh import as_mesh
 from jaxmesh.stages.arguments import flatten

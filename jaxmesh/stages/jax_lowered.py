@@ -14,8 +14,7 @@ from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
 from jaxmesh.stages.checked_calls import Checks
-from jaxmesh.stages.jax_stages import lower_with_jax
-from jaxmesh.stages.stage import Stage
+from jaxmesh.stages.stage import Stage, lower_with_jax
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.estimate import Estimate
@@ -80,17 +79,16 @@ class JaxLowered(Stage):
           UnsupportedError: a `MeshTensor` is a scalar that differs between devices, which has no dim to divide.
         """
         with progress("upstream"):
-            from jaxmesh.stages import joined_tensors
-            from jaxmesh.stages.upstream import ask_upstream
+            from jaxmesh.stages import upstream
 
             boundary, residency, program = self._boundary, self._decomposed_residency, self
             text, make = self.global_program()
-            ends = joined_tensors.tensor_arguments(boundary), joined_tensors.tensor_results(boundary, residency.results)
+            ends = upstream.tensor_arguments(boundary), upstream.tensor_results(boundary, residency.results)
             if text is None and any(ends):
-                program = make(*joined_tensors.with_joined_tensors(boundary, residency), self.out_tree).lower()
+                program = make(*upstream.with_joined_tensors(boundary, residency), self.out_tree).lower()
             source = program.lower_with_jax(("cpu",)).as_text(debug_info=True) if text is None else text()
             asked = {"cluster": cluster, "options": options, "plugin": plugin, "timeout": timeout}
-            return ask_upstream(source, make, ends, **asked)
+            return upstream.ask_upstream(source, make, ends, **asked)
 
     def judge(
         self,

@@ -10,10 +10,10 @@ from jax.sharding import Mesh
 
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
-from jaxmesh.frontends.jax.static_arguments import ArgumentSet
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED
 from jaxmesh.sharding.mesh import AnyMesh, as_mesh
 from jaxmesh.stages.jit_function import JitFunction
+from jaxmesh.stages.user_calls import ArgumentSet
 from jaxmesh.validate import as_bool, quote
 
 
@@ -111,22 +111,7 @@ def jit(
     >>> double(jnp.ones((4, 4))).sum()
     Array(32., dtype=float32)
     """
-    keywords: JitOptions = {
-        "mesh": mesh,
-        "in_shardings": in_shardings,
-        "out_shardings": out_shardings,
-        "static_argnums": static_argnums,
-        "static_argnames": static_argnames,
-        "donate_argnums": donate_argnums,
-        "donate_argnames": donate_argnames,
-        "keep_unused": keep_unused,
-        "device": device,
-        "backend": backend,
-        "inline": inline,
-        "compiler_options": compiler_options,
-        "check_replication": check_replication,
-        "full_results": full_results,
-    }
+    keywords: dict[str, Any] = {name: value for name, value in locals().items() if name != "fun"}
     if fun is None:
         return functools.partial(jit, **keywords)
     # A mesh is callable, as a decorator.

@@ -14,10 +14,8 @@ from jax.sharding import AxisType, Mesh, PartitionSpec
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import JaxmeshError, UnsupportedError
-from jaxmesh.frontends.jax.region import current_region
 from jaxmesh.frontends.jax.shard_map import has_claims
-from jaxmesh.frontends.jax.static_arguments import ArgumentSet
-from jaxmesh.frontends.jax.trace import TtirProgram, abstract, call_placed, program_of, trace_by_hand
+from jaxmesh.frontends.jax.trace import TtirProgram, abstract, call_placed, current_region, program_of, trace_by_hand
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import is_jit_disabled, is_transforming, placement_of, unkeyed_settings
@@ -33,6 +31,7 @@ from jaxmesh.jaxprs.user_trace import (
 )
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, synchronised_launch
 from jaxmesh.runtime.launch import before_tracing, launch
+from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import (
     AnyMesh,
     check_inner_mesh,
@@ -42,18 +41,12 @@ from jaxmesh.sharding.mesh import (
     with_devices,
 )
 from jaxmesh.stages import shardings as ends
-from jaxmesh.stages.arguments import (
-    argument_of,
-    flatten,
-    prepare_call,
-    show_path,
-)
+from jaxmesh.stages.arguments import argument_of, flatten, prepare_call, show_path
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
-from jaxmesh.stages.partitioned import traced_program
-from jaxmesh.stages.program_mesh import find_mesh
-from jaxmesh.stages.sharding_warnings import warn_about
+from jaxmesh.stages.partitioned import traced_program, warn_about
+from jaxmesh.stages.shardings import find_mesh
 from jaxmesh.stages.stages import Lowered, Traced
-from jaxmesh.stages.user_calls import Calls, UserCall
+from jaxmesh.stages.user_calls import ArgumentSet, Calls, UserCall
 from jaxmesh.tensor.mesh_tensor import is_tensor
 
 _tree: Any = jax.tree
@@ -80,7 +73,7 @@ class JitFunction:
         full_results: bool | None = None,
         by_hand: bool = False,
     ) -> None:
-        self._fun = fun
+        self._fun, self._name = fun, getattr(fun, "__name__", "function")
         self._by_hand = by_hand
         self._mesh = mesh
         self._is_typed = isinstance(mesh, Mesh) and AxisType.Explicit in mesh.axis_types
@@ -133,7 +126,8 @@ class JitFunction:
         if is_transforming():
             outer = tracing()
             try:
-                return self._call_inside(args, kwargs)
+                with progress(f"call of {self._name}") if outer is None else contextlib.nullcontext():
+                    return self._call_inside(args, kwargs)
             except RegionRequired as found:
                 if outer == PLAIN:
                     # The outer program becomes one region.
@@ -306,7 +300,8 @@ class JitFunction:
         for leaf, path in zip(call.leaves, call.paths, strict=True):
             if not is_tensor(leaf):
                 abstract(leaf, show_path(path))
-        return self._trace(call, ends.carried_shardings(call.leaves, self._mesh or context_mesh()))
+        with progress("trace"):
+            return self._trace(call, ends.carried_shardings(call.leaves, self._mesh or context_mesh()))
 
     def _trace(self, call: UserCall, carried: ends.Carried | None) -> Traced:
         by_hand = self._by_hand or any(map(is_tensor, call.leaves))
@@ -316,8 +311,8 @@ class JitFunction:
                 plain = None
         mesh = find_mesh(self._mesh, self._shardings, call.leaves, call.paths, carried, plain)
         arguments = tuple(argument_of(x, p, mesh) for x, p in zip(call.leaves, call.paths, strict=True))
-        name, parameters = getattr(self._fun, "__name__", "function"), self._calls.parameters(call.args)
-        boundary = Boundary(name, mesh, call.tree, arguments, call.donated, parameters=parameters)
+        parameters = self._calls.parameters(call.args)
+        boundary = Boundary(self._name, mesh, call.tree, arguments, call.donated, parameters=parameters)
         if plain is None:
             return Traced.of(boundary, self._trace_by_hand(call, arguments, mesh))
         shardings = plain.in_shardings, plain.out_shardings
@@ -345,14 +340,16 @@ class JitFunction:
     @api_boundary
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Traces and lowers: `trace(...).lower()`."""
-        return self.trace(*args, **kwargs).lower()
+        with progress("lower"):
+            return self.trace(*args, **kwargs).lower()
 
     @api_boundary
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the types of the results, in their tree; runs nothing. As of `jax.jit`."""
         call = self._calls.flatten(args, kwargs)
         jitted = self._jitted_for(ends.carried_shardings(call.leaves, self._mesh or context_mesh()))
-        return jitted.eval_shape(*call.args, **call.kwargs)
+        with progress("eval_shape"):
+            return jitted.eval_shape(*call.args, **call.kwargs)
 
     def clear_cache(self) -> None:
         """Removes the programs of this function; a later call traces it again. As of `jax.jit`."""

@@ -1,21 +1,39 @@
-"""The signature of a program that the partitioner made of a plain function with shardings."""
+"""A program that the partitioner made of a plain function with shardings: its signature, and warnings about it."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+import math
+import os
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import NamedSharding
 
 from jaxmesh.dialects.signature import Argument, Boundary
+from jaxmesh.errors import (
+    AllGatherWarning,
+    ArgumentTypeError,
+    DonationWarning,
+    DroppedShardingWarning,
+    RedundantReductionWarning,
+    ReplicatedProgramWarning,
+)
 from jaxmesh.frontends.jax.trace import TtirProgram
+from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.frontends.stablehlo.shardings import as_spec, axes_of
-from jaxmesh.frontends.stablehlo.trace import Asked, on_mesh
+from jaxmesh.frontends.stablehlo.trace import Asked, is_split, on_mesh, unkept
+from jaxmesh.jaxprs.compat import as_abstract
 from jaxmesh.jaxprs.stablehlo import stablehlo_text
 from jaxmesh.sharding.mesh import AnyMesh
+from jaxmesh.stages.shardings import warn_unkept
 from jaxmesh.stages.stages import Traced
+
+if TYPE_CHECKING:
+    from jaxmesh.frontends.stablehlo.program import ImportedProgram
 
 
 def traced_program(program: TtirProgram, boundary: Boundary, asked: Asked) -> Traced:
@@ -29,7 +47,7 @@ def traced_program(program: TtirProgram, boundary: Boundary, asked: Asked) -> Tr
     kept = made.out_specs if asked.keeps else ()
     weak = tuple(i for i, a in enumerate(program.plain.out_avals) if a.weak_type)
     boundary = dataclasses.replace(boundary, arguments=arguments, kept=kept, weak=weak)
-    abstract = boundary.mesh.abstract_mesh if isinstance(boundary.mesh, Mesh) else boundary.mesh
+    abstract = as_abstract(boundary.mesh)
     ends = [[on_mesh(s, abstract) for s in row] for row in (asked.arguments, asked.results)]
     source = functools.partial(stablehlo_text, program.plain, *ends, boundary.name)
     return Traced.of(boundary, program, made.decisions, source)
@@ -42,3 +60,73 @@ def _argument(argument: Argument, sharding: Any, presharded: bool, aval: Any, me
     local = jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=argument.aval.weak_type)
     varying = tuple(a for a in mesh.axis_names if a in used)
     return Argument(local, varying, NamedSharding(mesh, as_spec(sharding)))
+
+
+# --- warnings ---------------------------------------------------------------------------------------------------------
+
+
+LIMIT = "JAXMESH_ALL_GATHER_WARNING"
+"""The environment variable with the bytes of a gathered value above which a reshard is reported, by default 16 MiB."""
+_BYTES = 16 * 2**20
+
+
+def warn_about(traced: TtirProgram, asked: Asked, boundary: Boundary) -> None:
+    """Warns about what a partitioned program does not keep, and what costs more than it may seem.
+
+    Each kind has its own class, which `warnings.filterwarnings` turns off.
+    """
+    program, plain = traced.partitioned, traced.plain
+    if program is None or plain is None:
+        return
+    for what in unkept(plain):
+        warn_unkept(what)
+    for d in program.decisions:
+        _warn_decision(d)
+    splits = [s for s in asked.arguments if s is not None and is_split(s)]
+    if splits and not program.splits:
+        _warn(
+            f"{boundary.name}: shardings were asked for ({', '.join(str(s.spec) for s in splits[:3])}), but every "
+            "value that is computed is whole on every device, so each device computes everything; look at .trace(...)"
+            ".decisions for the op that gathers.",
+            ReplicatedProgramWarning,
+        )
+    for i in boundary.donated:
+        _check_donated(i, program, boundary, plain.out_avals)
+
+
+def _limit() -> int:
+    text = os.environ.get(LIMIT, str(_BYTES))
+    if not text.isdigit():
+        raise ArgumentTypeError(f"the environment variable {LIMIT} is a number of bytes, got {text!r}.")
+    return int(text)
+
+
+def _warn_decision(d: Decision) -> None:
+    match d.kind:
+        case "all_gather" if d.bytes > _limit():
+            _warn(
+                f"{d}; each device then holds {d.bytes} bytes. Ask for another sharding there, or raise {LIMIT}.",
+                AllGatherWarning,
+            )
+        case "dropped" if d.op.startswith(("argument", "result")):
+            _warn(f"{d}.", DroppedShardingWarning)
+        case "redundant":
+            _warn(f"{d}.", RedundantReductionWarning)
+        case _:
+            pass
+
+
+def _check_donated(number: int, program: ImportedProgram, boundary: Boundary, out_avals: Sequence[Any]) -> None:
+    argument, sharding = boundary.arguments[number], program.arguments[number]
+    size = (argument.whole, argument.aval.dtype, sharding)
+    if all((tuple(a.shape), a.dtype, s) != size for a, s in zip(out_avals, program.results, strict=True)):
+        _warn(
+            f"argument {number} of {boundary.name}, {argument.aval.dtype}{list(argument.whole)} split over "
+            f"{math.prod(boundary.sizes[a] for a in axes_of(sharding))} devices, is donated, but no result has its "
+            "type and sharding, so its memory cannot be reused.",
+            DonationWarning,
+        )
+
+
+def _warn(text: str, kind: type[Warning]) -> None:
+    warnings.warn(text, kind, stacklevel=6)

@@ -8,11 +8,11 @@ import functools
 import math
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import jax
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import AbstractMesh
 
 from jaxmesh.dialects.program import Port
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
@@ -22,32 +22,32 @@ from jaxmesh.errors import (
     BlockFloatWarning,
     DeviationWarning,
     DeviceCountError,
+    DroppedShardingWarning,
+    JaxmeshError,
     MeshError,
     MeshMismatchError,
+    RedundantReductionWarning,
     ReplicationError,
     ShardShapeWarning,
     UnsupportedError,
     VerifyError,
 )
 from jaxmesh.frontends.mlir.decode import decode
-from jaxmesh.frontends.mlir.fitting_mesh import fitting_mesh
 from jaxmesh.frontends.mlir.module import DeclaredMesh, Function, Source, declared_mesh
-from jaxmesh.frontends.mlir.placement import with_layouts_obeyed
-from jaxmesh.frontends.mlir.printed import PrintedText
 from jaxmesh.frontends.mlir.source import RunLine
-from jaxmesh.frontends.mlir.text import Text
+from jaxmesh.frontends.mlir.text import PrintedText, Text, fitting_mesh, with_layouts_obeyed
 from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
-from jaxmesh.frontends.stablehlo.text import StablehloText, is_stablehlo, read_function
+from jaxmesh.frontends.stablehlo.shardings import axes_of
+from jaxmesh.frontends.stablehlo.text import StablehloText, import_text, is_stablehlo, read_function
 from jaxmesh.jaxprs.backend import backend_started
+from jaxmesh.jaxprs.compat import as_abstract, reshape_mesh
 from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.passes.lowering import LOWERING
 from jaxmesh.sharding.mesh import FLAG, AnyMesh, as_mesh, context_mesh, default_axis_names, make_mesh, program_mesh
-from jaxmesh.stages.from_stablehlo import import_stablehlo
 from jaxmesh.validate import check_size
 
 T = TypeVar("T")
 _tree: Any = jax.tree
-"""For what JAX leaves without annotations."""
 
 
 def decode_function(file: Source, function: Function) -> Text | StablehloText:
@@ -56,18 +56,13 @@ def decode_function(file: Source, function: Function) -> Text | StablehloText:
 
 
 def import_program(
-    file: Source,
-    text: Text | StablehloText,
-    mesh: AnyMesh | None,
-    make: Callable[..., T],
-    *,
-    strict: bool = False,
+    file: Source, text: Text | StablehloText, mesh: AnyMesh | None, make: Callable[..., T], *, strict: bool = False
 ) -> T:
     """Returns a decoded function as what `make` makes, `jaxmesh.stages.stages.Traced`; see `jaxmesh.from_mlir`."""
     if isinstance(text, StablehloText):
         over = program_mesh(_mesh(file, text, mesh))
         made = functools.partial(make, stablehlo=lambda: file.text)
-        return import_stablehlo(text, over, made, strict=strict)
+        return _import_stablehlo(text, over, made, strict)
     if strict and text.notes:
         raise UnsupportedError(f"{text.notes[0]}; that is an error when strict.")
     if strict and text.deviations:
@@ -80,11 +75,16 @@ def import_program(
     _check_results(text, boundary, on_devices)
     if strict and outcome.casts:
         raise VerifyError(f"{outcome.casts[0]}; that is an error when strict.")
-    _warn(text, outcome)
+    _warn(
+        (AssumptionWarning, outcome.assumptions),
+        (ShardShapeWarning, outcome.shard_shapes),
+        (DeviationWarning, (*text.deviations, *outcome.casts)),
+        (BlockFloatWarning, text.notes),
+    )
     return make(
         boundary,
         outcome.jaxpr,
-        _out_tree(text),
+        _out_tree(len(text.results)),
         outcome.assumptions,
         imported=_printed(text, outcome, boundary, on_devices),
         residency=residency,
@@ -135,9 +135,9 @@ def _mesh(file: Source, text: Text | StablehloText, given: AnyMesh | None) -> An
     if found is not None:
         sizes = tuple(found.shape.values())
         if declared is not None and declared.sizes == (1, *sizes):
-            return _as_row(found)
+            return reshape_mesh(found, declared.sizes, ("_0", *found.axis_names))
         if declared is not None and sizes == (1, *declared.sizes):
-            return _of_row(found)
+            return reshape_mesh(found, declared.sizes, found.axis_names[1:])
         if declared is not None and sizes != declared.sizes:
             whose = "the given mesh is" if given is not None else "jax.set_mesh has set the mesh"
             raise MeshMismatchError(
@@ -161,21 +161,6 @@ def _mesh(file: Source, text: Text | StablehloText, given: AnyMesh | None) -> An
             "line with mesh-shape=2,4."
         )
     return _make((1, 1))
-
-
-def _as_row(mesh: AnyMesh) -> AnyMesh:
-    """Returns a mesh of one axis as one row of devices, as the texts of TTNN have it."""
-    names = ("_0", *mesh.axis_names)
-    if isinstance(mesh, Mesh):
-        return Mesh(mesh.devices.reshape(1, -1), names)
-    return AbstractMesh((1, *mesh.shape.values()), names)
-
-
-def _of_row(mesh: AnyMesh) -> AnyMesh:
-    """Returns a mesh of one row as its one axis, as a text of StableHLO names it."""
-    if isinstance(mesh, Mesh):
-        return Mesh(mesh.devices[0], mesh.axis_names[1:])
-    return AbstractMesh(mesh.axis_sizes[1:], mesh.axis_names[1:])
 
 
 def _by(sizes: Sequence[int]) -> str:
@@ -203,14 +188,12 @@ def _make(sizes: tuple[int, ...]) -> AnyMesh:
 
 def _trace(text: Text, boundary: Boundary, strict: bool) -> tuple[Outcome, ResidencyMap]:
     """Traces the function; returns also the residencies of its values, with transfers in place of `mesh_shard`s."""
-    abstract = boundary.mesh.abstract_mesh if isinstance(boundary.mesh, Mesh) else boundary.mesh
-    outcome = _trace_assuming(text, Settings(abstract, strict=strict))
+    outcome = _trace_assuming(text, Settings(as_abstract(boundary.mesh), strict=strict))
     inputs = boundary.residencies
     return outcome, ResidencyMap(LOWERING[0].run(outcome.jaxpr, inputs, boundary.sizes), inputs)
 
 
-def _out_tree(text: Text) -> Any:
-    count = len(text.results)
+def _out_tree(count: int) -> Any:
     return _tree.structure(0 if count == 1 else (0,) * count)
 
 
@@ -245,8 +228,13 @@ def _boundary(text: Text, mesh: AnyMesh) -> Boundary:
     arguments = tuple(
         Argument(a, None if v is None else tuple(n for n in every if n in v), role=own.role) for a, v, own in rows
     )
+    return _positional(text.function, mesh, arguments)
+
+
+def _positional(function: Function, mesh: AnyMesh, arguments: tuple[Argument, ...]) -> Boundary:
+    """Returns the signature of a function whose arguments are all given by position."""
     in_tree = _tree.structure((tuple(range(len(arguments))), {}))
-    return Boundary(name, mesh, in_tree, arguments, public=text.function.says_public)
+    return Boundary(function.name, mesh, in_tree, arguments, public=function.says_public)
 
 
 def _check_results(text: Text, boundary: Boundary, on_devices: Sequence[bool]) -> None:
@@ -268,12 +256,41 @@ def _check_results(text: Text, boundary: Boundary, on_devices: Sequence[bool]) -
             )
 
 
-def _warn(text: Text, outcome: Outcome) -> None:
-    for sentence in outcome.assumptions:
-        warnings.warn(sentence, AssumptionWarning, stacklevel=4)
-    for sentence in outcome.shard_shapes:
-        warnings.warn(sentence, ShardShapeWarning, stacklevel=4)
-    for sentence in (*text.deviations, *outcome.casts):
-        warnings.warn(sentence, DeviationWarning, stacklevel=4)
-    for sentence in text.notes:
-        warnings.warn(sentence, BlockFloatWarning, stacklevel=4)
+def _warn(*groups: tuple[type[Warning], Iterable[str]], stacklevel: int = 4) -> None:
+    for kind, sentences in groups:
+        for sentence in sentences:
+            warnings.warn(sentence, kind, stacklevel=stacklevel)
+
+
+# --- StableHLO --------------------------------------------------------------------------------------------------------
+
+
+def _import_stablehlo(text: StablehloText, mesh: AnyMesh, make: Callable[..., T], strict: bool) -> T:
+    """Returns a function of a StableHLO module as `make` makes a traced program of it."""
+    function = text.function
+    if text.axes is not None and mesh.axis_names != tuple(text.axes):
+        mesh = reshape_mesh(mesh, tuple(mesh.shape.values()), tuple(text.axes))
+    try:
+        program = import_text(text, as_abstract(mesh))
+    except JaxmeshError as error:
+        if str(error).startswith("line "):
+            raise
+        raise type(error)(f"line {function.line}: @{function.name}: {error}") from error
+    dropped = [f"{d.line or d.op}: {d.text}" for d in program.decisions if d.kind == "dropped"]
+    if strict and dropped:
+        raise UnsupportedError(f"{dropped[0]}; that is an error when strict.")
+    redundant = (str(d) for d in program.decisions if d.kind == "redundant")
+    groups = (DroppedShardingWarning, dropped), (RedundantReductionWarning, redundant)
+    _warn(*groups, (AssumptionWarning, program.assumptions), stacklevel=5)
+    rows = zip(program.jaxpr.in_avals, program.arguments, text.presharded, strict=True)
+    arguments = tuple(
+        Argument(
+            jax.ShapeDtypeStruct(a.shape, a.dtype),
+            tuple(n for n in mesh.axis_names if n in axes_of(s) and mesh.shape[n] > 1) if here else None,
+        )
+        for a, s, here in rows
+    )
+    boundary = _positional(function, mesh, arguments)
+    return make(
+        boundary, program.jaxpr, _out_tree(len(program.results)), program.assumptions, decisions=program.decisions
+    )

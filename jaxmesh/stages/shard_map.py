@@ -13,11 +13,12 @@ from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.frontends.jax.region import call_inline, current_region
+from jaxmesh.frontends.jax.trace import call_inline, current_region
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.tracing_state import tracing
 from jaxmesh.jaxprs.user_trace import api_boundary
 from jaxmesh.runtime.launch import launch
+from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import program_mesh
 from jaxmesh.stages.arguments import check_has_values, flatten, prepare_tree
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks, check_results
@@ -149,7 +150,8 @@ class ShardMapped:
         for leaf in jax.tree.leaves(args):
             # XLA ends the process on some types without values.
             check_has_values(leaf, "an argument of a function made by shard_map")
-        return launch(self._mapped, *prepare_tree(args))
+        with progress(f"shard_map of {getattr(self, '__name__', 'function')}"):
+            return launch(self._mapped, *prepare_tree(args))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Binds an object, as methods do."""
@@ -176,7 +178,8 @@ class ShardMapped:
     @api_boundary
     def lower(self, *args: Any) -> Lowered:
         """Returns the TTNN-level program for arguments like these."""
-        return self.trace(*args).lower()
+        with progress("lower"):
+            return self.trace(*args).lower()
 
     def __repr__(self) -> str:
         return f"jaxmesh.shard_map({self._mapped!r})"

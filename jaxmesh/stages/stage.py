@@ -1,40 +1,126 @@
-"""The common base of traced and lowered programs: signature, flat program and its texts, recordings, drawings."""
+"""The common base of traced and lowered programs: signature, flat program and its texts, recordings, JAX's stages."""
 
 from __future__ import annotations
 
 import abc
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+from jax.core import ShapedArray
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxmesh.analysis.reference_rules import RULES, reference_input
 from jaxmesh.dialects.imported_op import decompose
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
-from jaxmesh.dialects.signature import Boundary
+from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.dialects.textual import check_executable
 from jaxmesh.emit.languages import CONSTANT_LIMIT
-from jaxmesh.errors import ArgumentTypeError, InexpressibleError
+from jaxmesh.errors import ArgumentTypeError, InexpressibleError, UnsupportedError
 from jaxmesh.jaxprs import walk
-from jaxmesh.jaxprs.user_trace import without_mesh
+from jaxmesh.jaxprs.compat import without_mesh
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.runtime.progress import progress
 from jaxmesh.runtime.reference import run_reference
 from jaxmesh.sharding.mesh import AnyMesh
-from jaxmesh.sharding.shard_attributes import join_shards
-from jaxmesh.stages.arguments import check_call
+from jaxmesh.sharding.shard_attributes import global_shape, join_shards
+from jaxmesh.stages.arguments import check_call, flatten
 from jaxmesh.stages.checked_calls import check_arguments
-from jaxmesh.stages.jax_stages import HasArguments, out_info
 from jaxmesh.validate import as_bool, as_index, quote
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.record.filter import Only
     from jaxmesh.analysis.record.recording import Recording
     from jaxmesh.drawing.program_drawing import ProgramValues
+
+
+def lower_with_jax(
+    boundary: Boundary,
+    run: Callable[[Sequence[Any]], Any],
+    platforms: Sequence[str] | None,
+    keywords: Mapping[str, Any],
+) -> Any:
+    """Returns the `jax.stages.Lowered` of a program.
+
+    Args:
+      boundary: its signature.
+      run: runs it on flat arguments.
+      platforms: as of `jax.stages.Traced.lower`.
+      keywords: the other keywords of that function.
+
+    Raises:
+      UnsupportedError: an argument is a `MeshTensor`.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return run(flatten((args, kwargs))[0])
+
+    call.__name__ = call.__qualname__ = boundary.name
+    args, kwargs = jax.tree.unflatten(boundary.in_tree, [_struct(a) for a in boundary.arguments])
+    traced: Any = jax.jit(call, keep_unused=True).trace(*args, **kwargs)
+    return traced.lower(lowering_platforms=platforms, **keywords)
+
+
+def _struct(argument: Argument) -> jax.ShapeDtypeStruct:
+    if argument.varying is not None and argument.sharding is None:
+        raise UnsupportedError(
+            "an argument is a MeshTensor, which jax.export takes of a function of jax.jit alone; export "
+            "jax.jit(the function that jaxmesh.jit made)."
+        )
+    aval = argument.aval
+    return jax.ShapeDtypeStruct(argument.whole, aval.dtype, weak_type=aval.weak_type, sharding=argument.sharding)
+
+
+class HasArguments:
+    """The properties of a stage of `jax.stages` that describe its arguments."""
+
+    _boundary: Boundary
+
+    @property
+    def args_info(self) -> Any:
+        """The types of the arguments, and whether each is donated, in their tree, as of `jax.stages`."""
+        make: Any = jax.stages.ArgInfo
+        donated = self._boundary.donated
+        return jax.tree.unflatten(
+            self.in_tree, [make(_aval(a), i in donated) for i, a in enumerate(self._boundary.arguments)]
+        )
+
+    @property
+    def in_tree(self) -> Any:
+        """The tree of the arguments: `(args, kwargs)`."""
+        return self._boundary.in_tree
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The numbers of the leaves of the arguments that are donated, as of `jax.stages`."""
+        return self._boundary.donated
+
+
+def _aval(argument: Argument) -> ShapedArray:
+    return ShapedArray(argument.whole, argument.aval.dtype, weak_type=argument.aval.weak_type)
+
+
+def out_info(boundary: Boundary, avals: Sequence[Any], tree: Any) -> Any:
+    """Returns the type of each result for the caller, in their tree: `[global shape]` of arrays on the mesh.
+
+    As in JAX, a sharding is a part of the type on Explicit axes alone.
+    """
+    specs = boundary.kept or [None] * len(avals)
+    rows = [_result_struct(a, s, boundary.mesh) for a, s in zip(avals, specs, strict=True)]
+    return jax.tree.unflatten(tree, rows)
+
+
+def _result_struct(aval: Any, spec: PartitionSpec | None, mesh: AnyMesh) -> jax.ShapeDtypeStruct:
+    if spec is None:
+        return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+    shape = global_shape(aval.shape, spec, mesh.shape)
+    explicit = AxisType.Explicit in mesh.axis_types
+    return jax.ShapeDtypeStruct(shape, aval.dtype, sharding=NamedSharding(mesh, spec) if explicit else None)
+
 
 _CACHED_PROGRAMS = 8
 """The number of flat programs that a stage caches, one per set of options."""
@@ -148,9 +234,9 @@ class Stage(HasArguments, abc.ABC):
         if not isinstance(name, str) or name not in self._texts:
             stage, names = type(self).__name__.lower(), ", ".join(map(repr, self._texts))
             raise ArgumentTypeError(f"a {stage} program has the texts {names}, got {quote(dialect)}.")
-        if name == "jaxpr":
-            return self.jaxpr_text()
         with progress(f"{name} text"):
+            if name == "jaxpr":
+                return self.jaxpr_text()
             program = self._program(groups, unroll_limit, strict)
             return emit(name, program, debug_info=debug_info, layouts=layouts, constant_limit=constant_limit)
 
@@ -162,6 +248,7 @@ class Stage(HasArguments, abc.ABC):
         """Returns the jaxpr as text, the only text of a program that TTIR cannot express."""
         return walk.text(self._decomposed)
 
+    @progress("reference executor")
     def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
         """Runs the program on the reference executor: NumPy, a plain loop over mesh coordinates; slow, the oracle.
 
@@ -234,6 +321,7 @@ class Stage(HasArguments, abc.ABC):
 
         return stage_values(repr(self), self.jaxpr, self._boundary, self._decomposed_residency, self._out_tree)
 
+    @progress("record")
     def record(self, *args: Any, only: Only = None, max_bytes: int | None = None, **kwargs: Any) -> Recording:
         """Runs the program, and gives every equation's value on every device, keyed by source location.
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import jax
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import NamedSharding
 
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import Collector, is_enabled
@@ -34,6 +34,7 @@ from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.passes.verify_program import is_valid
 from jaxmesh.runtime.distributed.agreement import compare_program
 from jaxmesh.runtime.distributed.collectives import spans_processes
+from jaxmesh.runtime.progress import progress
 from jaxmesh.runtime.regions import Plan, plan_regions
 from jaxmesh.runtime.sharded import execute
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
@@ -41,14 +42,14 @@ from jaxmesh.stages.arguments import as_tensor, check_call, flatten, whole_spec,
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.compiled import Compiled as Compiled
 from jaxmesh.stages.jax_lowered import JaxLowered
-from jaxmesh.stages.program_mesh import assign_devices
+from jaxmesh.stages.shardings import assign_devices
 from jaxmesh.stages.stage import Stage
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.validate import as_index, as_path
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
-    from jaxmesh.frontends.mlir.printed import PrintedText
+    from jaxmesh.frontends.mlir.text import PrintedText
 
 
 class Traced(Stage):
@@ -106,6 +107,7 @@ class Traced(Stage):
             return program
         return ttir_program(self._jaxpr, self._boundary, self._out_tree, self.residency.results, groups, unroll_limit)
 
+    @progress("explain")
     def explain(self, cluster: str | None = None) -> Explanation:
         """Explains where every value lives, what every equation moves and what the pass did; see `Lowered.explain`."""
         return self.lower().explain(cluster)
@@ -125,13 +127,13 @@ class Traced(Stage):
     def lower(self) -> Lowered: ...
     @overload
     def lower(self, *, lowering_platforms: Sequence[str] | None = ..., **of_jax: Any) -> Any: ...
+    @progress("lower")
     def lower(self, *, lowering_platforms: Sequence[str] | None = None, **of_jax: Any) -> Any:
         """Runs the pass from TTIR to TTNN; needs no devices.
 
         Args:
-          lowering_platforms: as of `jax.stages.Traced.lower`. With it, or other keywords of JAX's, the lowered program
-            is JAX's `jax.stages.Lowered` of the program that runs, which `jax.export` takes.
-          of_jax: the other keywords of JAX's.
+          lowering_platforms: as of `jax.stages.Traced.lower`. With it, or with `of_jax`, other keywords of JAX's, the
+            lowered program is JAX's `jax.stages.Lowered` of the program that runs, which `jax.export` takes.
 
         Raises:
           MissingRuleError: a transfer inside a primitive that has no rule.
@@ -194,6 +196,7 @@ class Lowered(JaxLowered):
         """Returns a function that makes the StableHLO text of global shapes, or None, and the class of programs."""
         return None if self._traced is None else self._traced.stablehlo, Traced
 
+    @progress("export")
     def export(
         self,
         directory: str | os.PathLike[str],
@@ -211,12 +214,12 @@ class Lowered(JaxLowered):
 
         Args:
           directory: a new folder, or one that an earlier export wrote.
-          args: the arguments to run with, as of a call; left out altogether, random ones are made. With types
-            (`jax.ShapeDtypeStruct`) nothing runs: the program makes its inputs, and needs no devices to be exported.
+          args: the arguments, as of a call; by default random. With types (`jax.ShapeDtypeStruct`) nothing runs: the
+            program makes its inputs, and needs no devices to be exported.
           languages: `"python"` (`main.py`, `utils.py`, `locations.json`), `"cpp"` (`main.cpp`), or both.
           seed: of the random arguments.
-          make_inputs: how the exported program makes its inputs instead of loading them, `"zeros"` or `"random"`; by
-            default zeros if it is exported with types. It can be told otherwise when it runs.
+          make_inputs: `"zeros"` or `"random"`, if the exported program makes its inputs instead of loading them, which
+            an option of its own changes; by default zeros if it is exported with types.
           groups: as of `as_text`.
           unroll_limit: as of `as_text`.
           strict: as of `as_text`.
@@ -224,8 +227,8 @@ class Lowered(JaxLowered):
           kwargs: further arguments, as of a call.
 
         Returns:
-          The files written: the programs, `ttir.mlir` (unless the program was made of TTNN's own transfers, which TTIR
-          does not have), `ttnn.mlir`, and in `tensors/` the inputs and expected results, and large constants.
+          The files written: the programs, `ttnn.mlir`, `ttir.mlir` (unless the program has TTNN's own transfers), and
+          in `tensors/` the inputs, expected results and large constants.
 
         Raises:
           MeshError: the mesh is abstract, and the arguments are no types: no devices compute what is expected.
@@ -251,8 +254,7 @@ class Lowered(JaxLowered):
         mlir["ttnn.mlir"] = emit("ttnn", program, constant_limit=constant_limit)
         if making is not None:
             return export.export_program(folder, program, mlir, chosen, constant_limit, making)
-        mesh = with_devices(self._boundary.mesh)
-        assert isinstance(mesh, Mesh)
+        mesh: Any = with_devices(self._boundary.mesh)
         if spans_processes(mesh):
             raise UnsupportedError(
                 f"export runs the program once and writes one folder, but the devices of its mesh {dict(mesh.shape)} "
@@ -262,8 +264,7 @@ class Lowered(JaxLowered):
         if not given:
             leaves = export.sample(self._boundary.arguments, mesh, seed)
             args, kwargs = jax.tree.unflatten(self._boundary.in_tree, leaves)
-        # The arguments stay the caller's.
-        kept = dataclasses.replace(self._boundary, donated=())
+        kept = dataclasses.replace(self._boundary, donated=())  # The arguments stay the caller's.
         compiled = Lowered(kept, self._jaxpr, self._out_tree, self._traced, self.residency).compile()
 
         def results() -> list[Any]:
@@ -273,6 +274,7 @@ class Lowered(JaxLowered):
 
         return export.export_program(folder, program, mlir, chosen, constant_limit, (leaves, results))
 
+    @progress("explain")
     def explain(self, cluster: str | None = None) -> Explanation:
         """Explains where every value lives, what every equation moves, what the passes did and why; needs no devices.
 
@@ -300,12 +302,12 @@ class Lowered(JaxLowered):
         """
         from jaxmesh.analysis.explain import explain
 
-        boundary, traced = self._boundary, self._traced
+        traced = self._traced
         if traced is None:
-            found = explain(boundary, self.residency, None, self._out_tree)
+            found = explain(self._boundary, self.residency, None, self._out_tree)
         else:
-            about = traced._jaxpr, self._out_tree, traced.assumptions, traced.decisions
-            found = explain(boundary, self.residency, *about)
+            known = traced.assumptions, traced.decisions
+            found = explain(self._boundary, self.residency, traced._jaxpr, self._out_tree, *known)
         found.estimate = functools.partial(self.estimate, cluster)
         if cluster is None:
             return found
@@ -324,6 +326,7 @@ class Lowered(JaxLowered):
         check_executable(self._jaxpr)
         return plan_regions(self.residency)
 
+    @progress("compile")
     def compile(
         self, *, check_replication: bool | None = None, device_assignment: Sequence[Any] | None = None
     ) -> Compiled:
@@ -344,8 +347,7 @@ class Lowered(JaxLowered):
         # Traced without devices: the types name a mesh that is not quite the one to run on.
         boundary = dataclasses.replace(self._boundary, mesh=mesh)
         jaxpr = move_to_mesh(self._jaxpr, mesh.abstract_mesh)
-        there = Lowered(boundary, jaxpr, self._out_tree, self._traced, inexpressible=self.inexpressible)
-        return there._compiled(mesh, checked)
+        return Lowered(boundary, jaxpr, self._out_tree, self._traced, None, self.inexpressible)._compiled(mesh, checked)
 
     def _compiled(self, mesh: AnyMesh, checked: bool) -> Compiled:
         collector = Collector() if checked else None

@@ -1,28 +1,179 @@
-"""Calls of a function of `jaxmesh.jit`: static and donated arguments, leaves, checks of what JAX has refused."""
+"""Calls of a function of `jaxmesh.jit`: static and donated arguments, leaves, checks of what JAX has refused.
+
+Static arguments are a part of a cache's key, which distinguishes type and bits, also inside tuples and dataclasses:
+Python takes `1`, `True` and `1.0` for equal, and `0.0` and `-0.0`, and so does JAX's cache inside a tuple; a program
+traced for one is not the program of the other.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+import inspect
+import operator
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import jax
+import numpy as np
 
-from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.frontends.jax.static_arguments import ArgumentSet, Static
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
 from jaxmesh.frontends.jax.trace import abstract
 from jaxmesh.jaxprs.trees import parameter_names
 from jaxmesh.sharding.mesh import AnyMesh
-from jaxmesh.stages.arguments import (
-    check_devices,
-    check_donated,
-    flatten,
-    prepare_tree,
-    show_path,
-)
+from jaxmesh.stages.arguments import check_devices, check_donated, flatten, prepare_tree, show_path
 from jaxmesh.tensor.mesh_tensor import is_tensor
-from jaxmesh.validate import is_hashable, quote
+from jaxmesh.validate import as_tuple, is_hashable, quote
+
+_NUMBERS = (float, complex, np.inexact)
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentSet:
+    """Some arguments of a function, by position and by name: the static ones, or the donated ones."""
+
+    argnums: frozenset[int] = field(default_factory=frozenset[int])
+    argnames: frozenset[str] = field(default_factory=frozenset[str])
+
+    @staticmethod
+    def of(
+        fun: Callable[..., Any],
+        argnums: int | Iterable[int] | None,
+        argnames: str | Iterable[str] | None,
+        kind: str = "static",
+    ) -> ArgumentSet:
+        """Derives names from positions and positions from names by the function's signature, as `jax.jit`.
+
+        Raises:
+          ArgumentTypeError: a position is not an integer, or a name is not a string.
+          ArgumentValueError: the function has no such argument.
+        """
+        names, numbers = _names(f"{kind}_argnames", argnames), _numbers(f"{kind}_argnums", argnums)
+        try:
+            signature = inspect.signature(fun)
+        except (TypeError, ValueError):
+            if names:
+                raise ArgumentValueError(
+                    f"{kind}_argnames {sorted(names)} are given for {quote(fun)}, which does not tell the names of its "
+                    f"arguments; give {kind}_argnums."
+                ) from None
+            return ArgumentSet(frozenset(numbers), frozenset(names))
+        parameters = list(signature.parameters.values())
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        positional = [p.name for p in parameters if p.kind in kinds]
+        _check_known(parameters, len(positional), names, numbers, kind, getattr(fun, "__name__", "the function"))
+        if all(p.kind is not inspect.Parameter.VAR_POSITIONAL for p in parameters):
+            numbers = {n + len(positional) if n < 0 else n for n in numbers}
+        named = {positional[n] for n in numbers if 0 <= n < len(positional)}
+        numbered = {positional.index(n) for n in names if n in positional}
+        # Where both are given they may differ, as in JAX.
+        numbers |= numbered if argnums is None else set[int]()
+        return ArgumentSet(frozenset(numbers), frozenset(names | named if argnames is None else names))
+
+    def __bool__(self) -> bool:
+        return bool(self.argnums or self.argnames)
+
+    def marks(self, count: int) -> list[bool]:
+        """Returns True per positional argument that is in the set; negative positions count from the call's end."""
+        at = {n + count if n < 0 else n for n in self.argnums}
+        return [i in at for i in range(count)]
+
+    def split(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Returns the dynamic arguments alone."""
+        dynamic = [a for a, static in zip(args, self.marks(len(args)), strict=True) if not static]
+        return dynamic, {k: v for k, v in kwargs.items() if k not in self.argnames}
+
+    def join(
+        self, args: Sequence[Any], kwargs: dict[str, Any], dynamic: Sequence[Any], dynamic_kw: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Returns the full arguments, with the dynamic arguments replaced."""
+        rest = iter(dynamic)
+        joined = [a if static else next(rest) for a, static in zip(args, self.marks(len(args)), strict=True)]
+        return joined, {k: dynamic_kw.get(k, v) for k, v in kwargs.items()}
+
+
+def _names(what: str, given: Any) -> set[str]:
+    if given is None or isinstance(given, str):
+        return set[str]() if given is None else {given}
+    names = as_tuple(what, given, "the name of an argument or a row of names")
+    if not all(isinstance(n, str) for n in names):
+        raise ArgumentTypeError(f"{what} takes the name of an argument or a row of names, got {quote(given)}.")
+    return set(names)
+
+
+def _numbers(what: str, given: Any) -> set[int]:
+    if given is None:
+        return set()
+    try:
+        return {operator.index(given)}
+    except TypeError:
+        numbers = as_tuple(what, given, "the position of an argument or a row of positions")
+    try:
+        return {operator.index(n) for n in numbers}
+    except TypeError:
+        raise ArgumentTypeError(
+            f"{what} takes the position of an argument or a row of positions, got {quote(given)}."
+        ) from None
+
+
+def _check_known(
+    parameters: Sequence[inspect.Parameter], count: int, names: set[str], numbers: set[int], kind: str, name: str
+) -> None:
+    """Checks that a function has the arguments that are named and numbered."""
+    kinds = {p.kind for p in parameters}
+    known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    unknown = sorted(names - set(known))
+    if unknown and (inspect.Parameter.VAR_KEYWORD not in kinds or any(p.name in unknown for p in parameters)):
+        raise ArgumentValueError(
+            f"{kind}_argnames names the argument {unknown[0]!r}, but those of {name} that go by name are: "
+            f"{', '.join(map(repr, known)) or 'none'}."
+        )
+    beyond = sorted(n for n in numbers if not -count <= n < count)
+    if beyond and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        raise ArgumentValueError(
+            f"{kind}_argnums names position {beyond[0]}, but {name} takes {count} arguments by position; allowed: "
+            + (f"{-count} to {count - 1}." if count else "none.")
+        )
+
+
+class Static:
+    """A static argument; equal to another one only if a program cannot tell them apart."""
+
+    __slots__ = ("_key", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self._key = key_of(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Static) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def key_of(value: Any) -> Hashable:
+    """Returns what stands for a value in a key; it has a hash if the value has one.
+
+    >>> key_of((1, 0.0)) == key_of((True, 0.0)), key_of(0.0) == key_of(-0.0), key_of((1, 2)) == key_of((1, 2))
+    (False, False, True)
+    """
+    kind = cast("type[Any]", type(value))
+    if isinstance(value, _NUMBERS):
+        return kind, np.asarray(value).tobytes()
+    if isinstance(value, tuple):
+        return kind, tuple(map(key_of, cast("tuple[Any, ...]", value)))
+    if isinstance(value, frozenset):
+        return kind, frozenset(map(key_of, cast("frozenset[Any]", value)))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = tuple(key_of(getattr(value, f.name)) for f in dataclasses.fields(value) if f.compare)
+        # A class that defines a hash may hold unhashable values.
+        return (kind, value, fields) if is_hashable(fields) else (kind, value)
+    return kind, value
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ from jaxmesh.errors import (
     ResidencyError,
     UnsupportedError,
 )
-from jaxmesh.jaxprs.blocks import origin
+from jaxmesh.jaxprs.source_locations import origin
+from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import as_mesh
 from jaxmesh.stages.compiled import Compiled
 from jaxmesh.stages.jit import JitFunction
@@ -93,7 +94,9 @@ def visualize(
         )
     listed = as_bool("visualize", "whole", whole)
     if isinstance(x, (Stage, Compiled)):
-        return ProgramPicture(x.values(), partial(_timing, x) if isinstance(x, Lowered) else None, listed)
+        with progress("visualize"):
+            values = x.values()
+        return ProgramPicture(values, partial(_timing, x) if isinstance(x, Lowered) else None, listed)
     if listed:
         raise ArgumentTypeError(
             f"visualize takes whole=True with a program, to list all its values; got {quote(x)}; the "

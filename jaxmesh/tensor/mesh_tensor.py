@@ -20,7 +20,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from jaxmesh.errors import ArgumentTypeError, DeletedError, ResidencyError, UnsupportedError, VerifyError
 from jaxmesh.jaxprs.caches import ARRAY
-from jaxmesh.jaxprs.export_registry import register_writer
+from jaxmesh.jaxprs.trees import register_writer
 from jaxmesh.runtime.array_views import is_deleted, local_view, view
 from jaxmesh.runtime.distributed.collectives import one_shard
 from jaxmesh.sharding.configs import MeshCoordinate
@@ -345,6 +345,11 @@ class MeshTensor(TensorBase):
         from jaxmesh.drawing.mesh_tensor import as_html
 
         return as_html(self)
+
+    def _repr_svg_(self) -> str | None:
+        from jaxmesh.drawing.mesh_tensor import as_svg
+
+        return as_svg(self)
 
 
 # --- pytree ----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from jaxmesh.tensor.mesh_tensor import MeshTensor
 def visualize_mesh_device(mesh_device: MeshDevice | Mesh) -> None:
     """Prints the mesh: each device with its id and coordinate.
 
-    In colours if stdout is a terminal and `rich` is installed; `jaxmesh.visualize` draws the same picture.
+    In colours if stdout is a terminal; `jaxmesh.visualize` draws the same picture.
 
     Raises:
       ArgumentTypeError: no mesh device.

@@ -829,22 +829,14 @@ def test_files_that_hold_no_tensor(device: ttnn.MeshDevice, tmp_path: Path) -> N
         ttnn.dump_tensor(bad, "x")
 
 
-@pytest.mark.parametrize("rich", [True, False])
-def test_pictures(rich: bool, device: ttnn.MeshDevice, monkeypatch: Any, capsys: Any) -> None:
-    if rich:
-        pytest.importorskip("rich")
-    else:
-        monkeypatch.setitem(sys.modules, "rich", None)
-        monkeypatch.setitem(sys.modules, "rich.console", None)
-    monkeypatch.setenv("COLUMNS", "160")
+def test_pictures(device: ttnn.MeshDevice, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     t = ttnn.distribute_tensor(np.ones((8, 4), np.float32), mapper(device, S(0), R))
     ttnn.visualize_tensor(t)
     text = capsys.readouterr().out
-    assert "\u2502" in text if rich else "\u2502" not in text
-    cells = [f"device {n}" if rich else f"{n} {'AB'[n // 4]}" for n in range(8)]
-    assert all(cell in text for cell in cells)
-    assert text.count("[0:4, 0:4]") == text.count("[4:8, 0:4]") == (5 if rich else 1)
+    assert all(f"{n} {'AB'[n // 4]}" in text for n in range(8))
+    assert text.count("[0:4, 0:4]") == text.count("[4:8, 0:4]") == 1
     assert "devices 4-7 (y=1)" in text
     ttnn.visualize_mesh_device(device)
     text = capsys.readouterr().out
@@ -853,7 +845,7 @@ def test_pictures(rich: bool, device: ttnn.MeshDevice, monkeypatch: Any, capsys:
     ttnn.visualize_tensor(ttnn.distribute_tensor(np.ones(5), ttnn.shard_tensor_to_mesh_mapper(device, 0)))
     assert "3 devices hold nothing" in capsys.readouterr().out
     ttnn.visualize_mesh_device(jm.make_mesh((2, 2, 2)))
-    assert capsys.readouterr().out.count("device ") == (8 if rich else 0)
+    assert "y=1  6    7" in capsys.readouterr().out
     with pytest.raises(jm.ArgumentTypeError, match="multi-device tensor"):
         ttnn.visualize_tensor(np.ones(3))
 

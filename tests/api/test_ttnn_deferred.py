@@ -254,7 +254,7 @@ def test_importing_jaxmesh_reads_what_is_needed_for_its_names_alone() -> None:
         "errors",
         "jaxprs",
         "jaxprs.backend",
-        "jaxprs.export_registry",
+        "jaxprs.trees",
         "sharding",
         "sharding.configs",
         "validate",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html.parser
-import io
 import itertools
 import math
 import re
@@ -24,7 +23,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.drawing.colors import PALETTE, contrast
+from jaxmesh.drawing.colors import PALETTE, contrast, rgb
 from jaxmesh.drawing.text_layout import width
 from tests.generators.oracles import EVERY, cases, coordinates, oracle_shard
 
@@ -431,31 +430,30 @@ def test_plain_text() -> None:
     assert max(map(len, wide.splitlines())) <= 110
 
 
-def test_rich_and_plain_terminals(capsys: Any, monkeypatch: Any) -> None:
-    rich = pytest.importorskip("rich.console")
-    made = jm.visualize((16, 8), P("y"), mesh=jm.make_mesh((2, 4)))
-    made.show()
-    assert capsys.readouterr().out == f"{made}\n"
-    monkeypatch.setenv("COLUMNS", "160")
-    made.show(color=True)
-    text = capsys.readouterr().out
-    assert "\x1b[" in text
-    assert "[8:16, 0:8]" in text
-    with rich.Console(record=True, width=160, file=io.StringIO()) as console:
-        console.print(made, jm.visualize(jm.make_mesh((2, 2, 2))), jm.visualize((1024,), P("x"), mesh=abstract([512])))
-        console.print(jm.visualize(program().lower(*ARGS)))
-    page = console.export_html(clear=False)
-    assert all(f"background-color: {c}" in page for c in PALETTE[:2])
-    recorded = console.export_text()
-    assert "device 7" in recorded
-    assert "distribute_tensor" in recorded
-    capsys.readouterr()
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    with pytest.raises(jm.UnsupportedError, match="needs rich"):
+def test_terminals_show_colours(capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    pictures = [
+        jm.visualize((16, 8), P("y"), mesh=jm.make_mesh((2, 4))),
+        jm.visualize(jm.make_mesh((2, 2, 2))),
+        jm.visualize((1024,), P("x"), mesh=abstract([512])),
+        jm.visualize(program().lower(*ARGS)),
+    ]
+    for made in pictures:
+        made.show()
+        assert capsys.readouterr().out == f"{made}\n"
         made.show(color=True)
+        text = capsys.readouterr().out
+        assert re.sub(r"\x1b\[[\d;]*m", "", text) == f"{made}\n"
+        assert ("\x1b[" in text) is (made is not pictures[1])
+    pictures[0].show(color=True)
+    shown = capsys.readouterr().out
+    assert all("48;2;" + ";".join(map(str, rgb(color))) in shown for color in PALETTE[:2])
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    made.show()
-    assert capsys.readouterr().out == f"{made}\n"
+    pictures[0].show()
+    assert capsys.readouterr().out == shown
+    monkeypatch.setenv("NO_COLOR", "1")
+    pictures[0].show()
+    assert capsys.readouterr().out == f"{pictures[0]}\n"
 
 
 def test_files(tmp_path: Path) -> None:
@@ -583,7 +581,7 @@ def test_stages_show_their_texts() -> None:
         assert sorted(t.replace('"', "") for t in shown) == sorted(w for w in want if w != "}")
         assert [t for t, _ in parser.tags].count("style") == 1
     # What stands in a row comes from one line of the source.
-    rows = re.findall(r'<div class="src"><b>(.*?)</b> (.*?)</div>(.*?)(?=<div class="row">|$)', both)
+    rows = re.findall(r'<tr class="src"><td colspan="2"><b>(.*?)</b> (.*?)</td></tr><tr>(.*?)</tr>', both)
     (row,) = [body for _, code, body in rows if "w1 = jm.full_to_shard" in html.unescape(code)]
     assert lit(row) == ["ttir.mesh_shard", "ttnn.distribute_tensor"]
 
@@ -622,7 +620,7 @@ at least 3.67 ns on t3000: c compute 0%, d DRAM 30%, l links 70%
   %3 = dot_general(%0, %1)    f32[2,4]   shards over y, x
   %4 = tanh(%3)               f32[2,4]   shards over y, x
   %5 = dot_general(%4, %2)    f32[2,8]   shards over y, x
-> %6 = psum_invariant(%5)     f32[2,8]   shards over y
+> %6 = psum(%5)               f32[2,8]   shards over y
 > %7 = aggregate_tensor(%6)   f32[4,8]   host
   return %7                   f32[4,8]   host"""
 
@@ -687,7 +685,7 @@ def test_bodies_and_long_programs() -> None:
 
     folded, whole = (str(jm.visualize(f.lower(jnp.ones((4, 8))), whole=w)) for w in (False, True))
     assert re.search(r"^  scan of 3 +1 equation .*\n>   all_reduce over y +f32\[2,8\] +y → replicated", folded, re.M)
-    assert ">   %2 = psum_invariant(in0)" in whole
+    assert ">   %2 = psum(in0)" in whole
     # An equation of each sum, and from JAX 0.12 on one that types its constant.
     per_sum = 1 if jax.__version_info__ < (0, 11) else 2
     assert (len(folded.splitlines()), len(whole.splitlines())) == (13, 12 + 450 * per_sum)

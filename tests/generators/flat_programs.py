@@ -14,7 +14,7 @@ from jaxmesh.dialects.ttir.mesh_shard import mesh_shard
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import compat
 from jaxmesh.passes.flatten.flatten import flatten
-from jaxmesh.passes.mesh_shard.axis_indices import split_axis_indices
+from jaxmesh.passes.mesh_shard.lower_mesh_shard import split_axis_indices
 from jaxmesh.passes.pipeline import printed_jaxpr
 
 _UNCHANGED = ("ttnn.to_device", "ttnn.from_device", "ttnn.to_layout", "ttnn.to_memory_config")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from jaxmesh.analysis.estimate.rates import machine_for
-from jaxmesh.analysis.judge.clusters import describe_cluster
-from jaxmesh.analysis.machines import L1, MACHINES, Machine, show_mesh
+from jaxmesh.analysis.estimate.cost import machine_for
+from jaxmesh.analysis.machines import L1, MACHINES, Machine, describe_cluster, show_mesh
 from jaxmesh.analysis.upstream.descriptors import describe_system
 from jaxmesh.errors import JaxmeshError
 from tests import ROOT

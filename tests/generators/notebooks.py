@@ -35,7 +35,8 @@ _STRICT = "import warnings\nwarnings.simplefilter('error')\nwarnings.filterwarni
 _PLAIN = re.compile(r'<pre class="plain">')
 _TEXT = re.compile(r"<pre[^>]*>(.*?)</pre>", re.DOTALL)
 _TEMPORARY = re.compile(re.escape(tempfile.gettempdir()) + r"/\w+")
-_STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
+_STYLE = re.compile(r"<style>.*?</style>|<input [^>]*>", re.DOTALL)
+"""The parts of HTML that GitHub takes away: styles, and fields that need a script."""
 
 
 class ThisPython(KernelSpecManager):

@@ -1,7 +1,8 @@
-"""The blocks of README.md as they run; `python -m tests.generators.readme` writes what they print and draw.
+"""The blocks of README.md and docs/lowering.md as they run; `python -m tests.generators.readme` writes what they print.
 
-A text block shows what the python block before it prints. A line `...` stands for lines left out: what is before the
-first is the beginning of the output, what is after the last is its end, and what is between two stands in it as it is.
+A text block shows what the python block before it prints, a pycon block what each of its calls prints. A line `...`
+stands for lines left out: what is before the first is the beginning of the output, what is after the last is its end,
+and what is between two stands in it as it is.
 The judge and upstream's compiler are asked where `JAXMESH_TTNN_PYTHON` and `JAXMESH_UPSTREAM_PYTHON` name them.
 """
 
@@ -26,13 +27,16 @@ from jax.sharding import PartitionSpec as P
 import jaxmesh as jm
 from tests import ROOT
 
-README, PICTURE = ROOT / "README.md", ROOT / ".github" / "w1.svg"
+README, PICTURE, LOWERING = ROOT / "README.md", ROOT / ".github" / "w1.svg", ROOT / "docs" / "lowering.md"
 SCRIPT = "mlp.py"
 """The file that a reader copies the python blocks into, one after the other."""
+TEXT = "shard.mlir"
+"""The file of an mlir block."""
 NEEDS = {".judge(": "JAXMESH_TTNN_PYTHON", ".upstream(": "JAXMESH_UPSTREAM_PYTHON"}
 """The variables without which a block with such a call does not run."""
 LEFT_OUT = "..."
 _WIDTH = 120
+_PROMPT = ">>> "
 _NEXT = "\x1e"
 
 
@@ -53,24 +57,39 @@ def blocks_of(document: str) -> list[Block]:
 
 
 def run_python(blocks: Sequence[Block]) -> dict[int, str]:
-    """Returns what the python blocks print, by the number of the block; without those that need what is missing."""
+    """Returns what the python blocks print, and the sessions, by the number of the block.
+
+    Blocks that need what is missing are left out.
+    """
     names: dict[str, Any] = {"__name__": "readme"}
-    printed = dict[int, str]()
+    shown = dict[int, str]()
     line = 0
     for number, block in enumerate(blocks):
-        if block.language != "python":
-            continue
-        if all(variable in os.environ for call, variable in NEEDS.items() if call in block.text):
-            out = io.StringIO()
-            with contextlib.redirect_stdout(out):
-                exec(compile("\n" * line + block.text, SCRIPT, "exec"), names)
-            printed[number] = out.getvalue()
-        line += block.text.count("\n")
-    return printed
+        can_run = all(variable in os.environ for call, variable in NEEDS.items() if call in block.text)
+        if block.language == "pycon" and can_run:
+            shown[number] = "".join(f"{_PROMPT}{call}\n{fit(text, run(call, names))}" for call, text in calls_of(block))
+        elif block.language == "python":
+            if can_run:
+                shown[number] = run("\n" * line + block.text, names)
+            line += block.text.count("\n")
+    return shown
+
+
+def run(code: str, names: dict[str, Any]) -> str:
+    """Returns what a piece of the script prints."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, SCRIPT, "exec"), names)
+    return out.getvalue()
+
+
+def calls_of(block: Block) -> list[tuple[str, str]]:
+    """Returns the calls of a session, each of one line, with the text that is shown after it."""
+    return [(m[1], m[2]) for m in re.finditer(rf"^{_PROMPT}(.*)\n((?:(?!{_PROMPT}).*\n)*)", block.text, re.M)]
 
 
 def run_console(block: Block, folder: Path) -> str:
-    """Returns a console block with what its commands print in a folder, long lines wrapped."""
+    """Returns a console block with what its commands print in a folder; long lines of messages are wrapped."""
     commands = [line.removeprefix("$ ") for line in block.text.splitlines() if line.startswith("$ ")]
     jaxmesh = f'jaxmesh() {{ "{sys.executable}" -m jaxmesh "$@"; }}'
     script = f"\nprintf '{_NEXT}'\n".join([f"cd {folder}; {jaxmesh}", *commands])
@@ -84,8 +103,12 @@ def run_console(block: Block, folder: Path) -> str:
 
 
 def wrap(text: str) -> str:
-    """Returns lines with those wrapped that are too long for a document."""
-    return "".join(textwrap.fill(line, _WIDTH, break_on_hyphens=False) + "\n" for line in text.splitlines())
+    """Returns lines with those wrapped that are too long for a document; operations of MLIR stay as they are."""
+    return "".join(_wrapped(line) + "\n" for line in text.splitlines())
+
+
+def _wrapped(line: str) -> str:
+    return line if line.startswith(" ") else textwrap.fill(line, _WIDTH, break_on_hyphens=False)
 
 
 def fit(shown: str, printed: str) -> str:
@@ -110,8 +133,12 @@ def renew(document: str) -> str:
         with contextlib.chdir(folder):
             printed = run_python(blocks)
         for number, block in enumerate(blocks):
+            if block.language == "mlir":
+                (Path(folder) / TEXT).write_text(block.text)
             if block.language == "text" and number - 1 in printed:
                 new[number] = fit(block.text, printed[number - 1])
+            elif block.language == "pycon" and number in printed:
+                new[number] = printed[number]
             elif block.language == "console" and ("g++" not in block.text or shutil.which("g++")):
                 new[number] = run_console(block, Path(folder))
     return _replace(document, blocks, new)
@@ -130,5 +157,6 @@ def draw() -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(renew(README.read_text()))
+    for document in (README, LOWERING):
+        document.write_text(renew(document.read_text()))
     PICTURE.write_text(draw())

@@ -22,9 +22,9 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.dialects.program import Type
-from jaxmesh.frontends.jax.static_arguments import Static, key_of
 from jaxmesh.frontends.mlir import quantization, trace
 from jaxmesh.jaxprs import caches
+from jaxmesh.stages.user_calls import Static, key_of
 from jaxmesh.tensor import execute
 from jaxmesh.ttnn import call_arguments
 from tests import ROOT

@@ -28,6 +28,8 @@ from tests.generators.notebooks import (
 
 SCREENS = 120
 """The lines of source before the exercise: two screens of 60 lines, markdown folded at 120 columns."""
+UNSAFE = re.compile(r"<(script|iframe|foreignObject|input)\b|\bon\w+=|javascript:|xlink:")
+"""What GitHub takes out of the outputs of a notebook."""
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 
 
@@ -75,9 +77,14 @@ def test_a_notebook_is_stored_with_its_outputs(path: Path) -> None:
     assert outputs
     assert not [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"]
     # GitHub shows no styles, and a long output hides the text around it.
-    assert not [o for o in outputs if "<style" in "".join(map(str, o.get("data", {}).get("text/html", "")))]
+    shown = [
+        text for o in outputs for kind, text in o.get("data", {}).items() if kind in ("text/html", "image/svg+xml")
+    ]
+    assert not [text for text in shown if UNSAFE.search(text)]
+    assert not [o for o in outputs if "<style" in o.get("data", {}).get("text/html", "")]
     assert max(len(text(c).splitlines()) for c in code) <= 60
     stored = path.read_text()
+    assert not re.search(r"\d{6,}\.py", stored), "a cell is named by its file"
     for folder in (str(ROOT), str(Path.home()), sys.prefix, "site-packages", "/tmp/"):
         assert folder not in stored
 

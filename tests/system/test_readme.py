@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import os
 import re
+import textwrap
 
 import pytest
 
 import jaxmesh as jm
 from jaxmesh.analysis.diagnose.diagnosis import WRONG
 from tests import ROOT
-from tests.generators.readme import NEEDS, PICTURE, README, SCRIPT, blocks_of, draw, fit, renew
+from tests.generators.readme import LOWERING, NEEDS, PICTURE, README, SCRIPT, blocks_of, calls_of, draw, fit, renew
 from tests.generators.upstream.report import stored_counts
 
 TEXT = README.read_text()
 BLOCKS = blocks_of(TEXT)
 MOST_BYTES = 12_288
 QUESTIONS = 4
+SCREEN, COLUMNS = 54, 115
+"""The lines of text of the first screen, and the columns of a line on GitHub."""
 
 
 def blocks(language: str) -> list[str]:
@@ -47,14 +50,25 @@ def test_quick_start_has_two_blocks_of_one_line() -> None:
 
 
 def test_the_questions_come_first_and_mlir_after_them() -> None:
-    """Each question has one call with what it prints; the first screen shows no text of the compiler."""
+    """Each question has a call with what it prints; the first screen shows no text of the compiler."""
     screen = TEXT[: TEXT.index("\n## ")]
     assert re.findall(r"^\*\*(\d)\. .*\?\*\*", screen, re.M) == [str(n + 1) for n in range(QUESTIONS)]
     for part in re.split(r"^\*\*\d\. ", screen, flags=re.M)[1:]:
-        shown = [block.language for block in blocks_of(part)]
-        assert shown[-2:] == ["python", "text"]
+        (block,) = blocks_of(part)
+        assert block.language == "pycon"
+        *_, (_, last) = calls_of(block)
+        assert last
     assert "mesh_shard" not in screen
     assert "<{" not in screen
+
+
+def test_the_first_screen_is_one_screen() -> None:
+    """The lines of code, and of prose as GitHub folds it: a link shows its text alone, a paragraph is one line."""
+    screen = TEXT[: TEXT.index("\n## ")]
+    code = [line for block in blocks_of(screen) for line in block.text.splitlines() if line]
+    prose = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", re.sub(r"^```\w+\n.*?^```$", "", screen, flags=re.M | re.S))
+    lines = [line for part in prose.split("\n\n") for line in textwrap.wrap(re.sub(r"[*`]", "", part), COLUMNS)]
+    assert len(code) + len(lines) <= SCREEN
 
 
 def test_links_lead_to_files() -> None:
@@ -78,7 +92,8 @@ def paths_in(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "document", ["README.md", ".github/CONTRIBUTING.md", "tests/README.md", "tests/benchmarks/README.md"]
+    "document",
+    ["README.md", "docs/lowering.md", ".github/CONTRIBUTING.md", "tests/README.md", "tests/benchmarks/README.md"],
 )
 def test_the_paths_in_a_document_exist(document: str) -> None:
     folders = (ROOT, ROOT / "jaxmesh", (ROOT / document).parent)
@@ -97,11 +112,20 @@ def test_blocks_print_what_is_shown() -> None:
     missing = [call for call, variable in NEEDS.items() if variable not in os.environ]
     blank = TEXT
     for before, block in zip(BLOCKS[-2::-1], BLOCKS[:0:-1], strict=True):
-        if block.language == "text" and not any(call in before.text for call in missing):
-            text = re.sub(r"^(?!\.\.\.$)\S.*$", "other", block.text, flags=re.M)
+        calls = before.text if block.language == "text" else block.text
+        if block.language in ("text", "pycon") and not any(call in calls for call in missing):
+            text = re.sub(r"^(?!\.\.\.$|>>> )\S.*$", "other", block.text, flags=re.M)
             blank = blank[: block.begin] + text + blank[block.end :]
     assert blank.count("other\n") > QUESTIONS
     assert without_digits(renew(blank)) == without_digits(TEXT)
+
+
+def test_the_lowering_prints_what_is_shown() -> None:
+    text = LOWERING.read_text()
+    assert len(text.encode()) <= 4096
+    blank = re.sub(r"^    %\d+ = \"ttnn.*$", "other", text, flags=re.M)
+    assert blank.count("other\n") == 2
+    assert renew(blank) == text
 
 
 def test_lines_that_are_left_out_stay_so() -> None:
@@ -126,7 +150,7 @@ def test_the_error_is_the_one_shown() -> None:
 
 def test_the_count_of_wrong_compiles_is_the_stored_one() -> None:
     counts = stored_counts()
-    assert f"in {counts.verdicts[WRONG]:,} of {counts.programs:,} generated programs" in one_line(TEXT)
+    assert f"{counts.verdicts[WRONG]:,} of {counts.programs:,} generated programs" in one_line(TEXT)
 
 
 def test_the_picture_is_what_is_drawn() -> None:

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh.analysis.upstream.environment import UPSTREAM
 from jaxmesh.analysis.upstream.worker import close_workers
-from jaxmesh.frontends.stablehlo.boundary_shardings import BoundaryShardings
+from jaxmesh.frontends.stablehlo.text import BoundaryShardings
 from tests.generators.plain_programs import MESH
 from tests.generators.readme_tables import stored
 from tests.generators.upstream.families import FAMILIES

@@ -20,7 +20,7 @@ from jaxmesh.analysis.diagnose.tracking import Track
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import ArgumentValueError, JaxmeshError
 from jaxmesh.frontends.mlir.source import parse
-from jaxmesh.frontends.stablehlo.inline import replace_operands
+from jaxmesh.frontends.stablehlo.gspmd import replace_operands
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
 from jaxmesh.runtime.progress import progress
 

@@ -21,12 +21,11 @@ from jaxmesh.errors import ArgumentTypeError, UnsupportedError
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.mlir.module import choose, load_text
 from jaxmesh.frontends.stablehlo import shardings
-from jaxmesh.frontends.stablehlo.boundary_shardings import read_boundary
 from jaxmesh.frontends.stablehlo.decisions import Decisions
+from jaxmesh.frontends.stablehlo.gspmd import inline_calls, walk
 from jaxmesh.frontends.stablehlo.importer import Importer
-from jaxmesh.frontends.stablehlo.inline import inline_calls, walk
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, Sharding
-from jaxmesh.frontends.stablehlo.text import read_function
+from jaxmesh.frontends.stablehlo.text import read_boundary, read_function
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs.source_locations import TextSources
 

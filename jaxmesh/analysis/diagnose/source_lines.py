@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from jaxmesh.jaxprs.user_frames import name_of
+
 _ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)\s*$", re.MULTILINE)
 _USED = re.compile(r"#loc\d*")
 _TRAILING = re.compile(r"\bloc\((.*)\)\s*$")
@@ -48,7 +50,7 @@ class SourceLines:
         """Returns the first location with a file, following aliases in their order; else the first name."""
         found = _FILE.search(location)
         if found is not None:
-            return f"{found[1]}:{found[2]}:{found[3]}"
+            return f"{name_of(found[1])}:{found[2]}:{found[3]}"
         inner = [self._resolve(self.aliases.get(a, ""), depth - 1) for a in _USED.findall(location)] if depth else []
         file = next((f for f in inner if _is_line(f)), "")
         name = re.match(r'"((?:[^"\\]|\\.)*)"', location)

@@ -19,11 +19,8 @@ from jaxmesh.dialects.residency import DEVICE, HOST
 from jaxmesh.dialects.textual import check_executable
 from jaxmesh.errors import MeshError, UnsupportedError
 from jaxmesh.frontends.mlir.decode import decode
-from jaxmesh.frontends.mlir.fitting_mesh import fitting_mesh
 from jaxmesh.frontends.mlir.module import BoundaryAttributes, choose, declared_mesh, load_text
-from jaxmesh.frontends.mlir.placement import with_layouts_obeyed
-from jaxmesh.frontends.mlir.printed import PrintedText
-from jaxmesh.frontends.mlir.text import Text
+from jaxmesh.frontends.mlir.text import PrintedText, Text, fitting_mesh, with_layouts_obeyed
 from jaxmesh.frontends.mlir.trace import Settings, trace_program
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count, local_shape
 from jaxmesh.jaxprs import walk

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from jaxmesh.analysis.estimate.cost import LINKS, PARTS, OpCost, costs
-from jaxmesh.analysis.estimate.rates import PHASES, machine_for, sources
-from jaxmesh.analysis.estimate.storage import check_stored
+from jaxmesh.analysis.estimate.cost import LINKS, PARTS, PHASES, OpCost, costs, machine_for, sources
+from jaxmesh.analysis.estimate.traffic import check_stored
 from jaxmesh.analysis.machines import Machine
 from jaxmesh.dialects.program import Program
 from jaxmesh.drawing.picture import Picture

@@ -26,7 +26,7 @@ from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While
 from jaxmesh.jaxprs.remarks import Remark, Remarks, Removed
 from jaxmesh.jaxprs.source_locations import line_of, named_scopes
 from jaxmesh.jaxprs.trees import show_paths
-from jaxmesh.jaxprs.variable_names import variable_names
+from jaxmesh.jaxprs.walk import variable_names
 from jaxmesh.passes.lowering import lower
 from jaxmesh.passes.mesh_shard.replication_checks import claimed_axes
 from jaxmesh.runtime.regions import plan_regions

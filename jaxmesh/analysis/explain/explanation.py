@@ -15,6 +15,7 @@ from jaxmesh.analysis.explain.table import as_table
 from jaxmesh.drawing.text_layout import duration
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs.source_locations import line_key, short_location
+from jaxmesh.runtime.progress import progress
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.estimate import Estimate
@@ -101,6 +102,7 @@ class Explanation(Sequence[Row]):
         """Returns the rows as dicts of plain data, for JSON or a data frame."""
         return [asdict(row) for row in self.rows]
 
+    @progress("explain")
     def table(self, width: int | None = None) -> str:
         """Returns every equation as text, by source line: its results, its moves and the remarks of the passes.
 
@@ -119,6 +121,7 @@ class Explanation(Sequence[Row]):
     def _ends(self) -> list[str]:
         return [*([self.least] if self.least else []), *(f"assumed: {text}" for text in self.assumptions)]
 
+    @progress("explain")
     def _report(self, width: int) -> str:
         return as_report(self._heading(), self.rows, self.decisions, self._ends(), width)
 
@@ -131,6 +134,7 @@ class Explanation(Sequence[Row]):
     def __rich_console__(self, _: Any, options: Any) -> Iterator[Any]:
         yield importlib.import_module("rich.text").Text(self._report(options.max_width))
 
+    @progress("explain")
     def _repr_html_(self) -> str:
         return as_html(self._heading(), self.rows, self.decisions, self._ends(), self.estimate)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from jaxmesh.analysis.explain.records import Line, Row, by_line
-from jaxmesh.analysis.explain.report import ReportSection, counted, remark_counts, sections
+from jaxmesh.analysis.explain.report import ReportSection, counted, remark_counts, sections, without_empty_columns
 from jaxmesh.analysis.explain.table import about, closing, equation, move_text, remarks, value_text
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.frontends.stablehlo.decisions import Decision
@@ -91,7 +91,9 @@ def _section(section: ReportSection) -> str:
     return _fold(section.title, _table(section.head, section.rows) + _texts(filter(None, [section.note])), opened=True)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a table without its empty columns."""
+    head, *rows = without_empty_columns([head, *rows])
     marks = [' class="number"' if name in _NUMBERS else ' class="wide"' for name in head]
     names = "".join(f"<th{m}>{html.escape(h)}</th>" for m, h in zip(marks, head, strict=True))
     lines = ("".join(f"<td{m}>{html.escape(c)}</td>" for m, c in zip(marks, row, strict=True)) for row in rows)

@@ -162,6 +162,14 @@ class Total:
     sent: int
     exact: bool
 
+    def __str__(self) -> str:
+        return f"{self.moves}: {self.bytes:,} bytes per device"
+
+    @property
+    def moves(self) -> str:
+        """The number of moves, their kind and their axes, such as `2 all_reduce over x`."""
+        return f"{self.count:,} {self.kind}" + (f" over {', '.join(self.axes)}" if self.axes else "")
+
 
 def totals(rows: Iterable[Row]) -> list[Total]:
     """Sums the moves of rows by kind and axes: between host and devices first, then among the devices."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from jaxmesh.analysis.explain.records import ENDS, Line, Row, Total, by_line, totals
+from jaxmesh.analysis.explain.records import ENDS, Line, Row, by_line, totals
 from jaxmesh.drawing.text_layout import cells, duration, shorten
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs.source_locations import short_location
@@ -34,8 +34,7 @@ class ReportSection:
 
     def text(self, width: int) -> list[str]:
         """Returns the section as lines of at most `width` columns; columns of numbers are aligned to the right."""
-        most, filled = max(width // 3, 12), [any(column) for column in zip(*self.rows, strict=True)]
-        used = [list(itertools.compress(row, filled)) for row in (self.head, *self.rows)]
+        most, used = max(width // 3, 12), without_empty_columns([self.head, *self.rows])
         rows = [[*(shorten(cell, most) for cell in row[:-1]), row[-1]] for row in used]
         sizes = [max(map(cells, column)) for column in zip(*rows, strict=True)]
         right = [all(map(_NUMBER.fullmatch, column[1:])) for column in zip(*rows, strict=True)]
@@ -48,6 +47,12 @@ class ReportSection:
         )
         noted = [self.note] if self.note else []
         return ["", *(shorten(line.rstrip(), width) for line in (*lines, *noted))]
+
+
+def without_empty_columns(table: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Returns a table, which begins with its head, without the columns that no row fills."""
+    filled = [any(column) for column in zip(*table[1:], strict=True)]
+    return [list(itertools.compress(row, filled)) for row in table]
 
 
 def as_report(heading: str, rows: Sequence[Row], decisions: Sequence[Decision], ends: Sequence[str], width: int) -> str:
@@ -102,12 +107,9 @@ def _lines(rows: Sequence[Row], most: int) -> ReportSection:
     cut: list[tuple[str, ...]] = []
     for line in found[:most]:
         time = [duration(line.seconds)] if timed else []
-        cut.append((short_location(line.line), *time, f"{line.sent:,}", _counts(totals(line.rows)), _scopes(line)))
+        moves = ", ".join(t.moves for t in totals(line.rows))
+        cut.append((short_location(line.line), *time, f"{line.sent:,}", moves, _scopes(line)))
     return ReportSection(title, head, cut, _rest(found, most, "lines"))
-
-
-def _counts(added: Sequence[Total]) -> str:
-    return ", ".join(f"{t.count:,} {t.kind}" + (f" over {', '.join(t.axes)}" if t.axes else "") for t in added)
 
 
 def _scopes(line: Line) -> str:

@@ -86,9 +86,6 @@ def distribute(eqn: Eqn, mesh: Mesh) -> list[Move]:
 def aggregate(eqn: Eqn, mesh: Mesh) -> list[Move]:
     """Returns the moves of an aggregate at the end of a region: one shard from each device that is read.
 
-    Copies that no type proves equal are exchanged among the devices first, so that every device has the copy at
-    coordinate 0.
-
     Where copies are read that no type proves equal, the devices exchange them first, so that every device has the one
     at coordinate 0.
     """

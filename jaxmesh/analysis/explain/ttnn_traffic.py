@@ -19,7 +19,7 @@ from jaxmesh.jaxprs import remarks, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.remarks import Remark
 from jaxmesh.passes.flatten.flatten import flatten_on_devices
-from jaxmesh.passes.mesh_shard.axis_indices import distribute_axis_indices
+from jaxmesh.passes.mesh_shard.lower_mesh_shard import distribute_axis_indices
 from jaxmesh.passes.pipeline import FUSE, run_passes, ttnn_pipeline
 
 

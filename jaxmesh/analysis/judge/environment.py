@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 from jaxmesh.analysis.environments import Library
-from jaxmesh.analysis.judge.stand_in_compiler import PROGRAM, install_stand_in
 from jaxmesh.errors import TtnnError
 
 _ASK = """
@@ -93,3 +93,92 @@ def _add_stand_in(folder: Path) -> None:
     compiler = site / _COMPILER_FOLDER
     if not compiler.exists() or (compiler / PROGRAM).exists():
         install_stand_in(compiler)
+
+
+# --- a stand-in for the compiler of kernels ---------------------------------------------------------------------------
+
+# Mock devices run no kernel, but ttnn loads one for every op that it plans. The stand-in copies one small program for
+# RISC-V to the path of each compiled kernel. It has the parts that ttnn's loader reads: a text segment at its address,
+# a symbol table, and the relocations of the text.
+
+
+COMPILER = "riscv-tt-elf-g++"
+PROGRAM = "stand_in.elf"
+_ADDRESS = 0x4000
+_RETURN, _NOTHING = 0x00008067, 0x00000013  # ret, nop
+_HEADER, _SEGMENT = 52, 32  # bytes of the headers of a 32-bit ELF file, and of one segment
+_EXECUTABLE, _RISCV, _LOAD = 2, 243, 1
+_READ_EXECUTE = 5
+
+SCRIPT = f"""\
+#!/bin/sh
+# Made by jaxmesh ttnn-env: stands in for the compiler of kernels, which mock devices do not run.
+case "$1" in
+  --version | -dumpversion | -dumpfullversion) echo "{COMPILER} (stand-in of jaxmesh) 15.1.0"; exit 0 ;;
+esac
+out= before=
+for argument in "$@"; do
+  [ "$before" = -o ] && out=$argument
+  before=$argument
+done
+[ -z "$out" ] && exit 0
+cp "${{0%/*}}/{PROGRAM}" "$out"
+echo "$out:" > "${{out%.*}}.d"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """A section of an ELF file: its name, and the fields of its header in order."""
+
+    name: str
+    kind: int
+    flags: int = 0
+    address: int = 0
+    data: bytes = b""
+    link: int = 0
+    info: int = 0
+    align: int = 1
+    entry: int = 0
+
+
+def _sections() -> list[_Section]:
+    text = struct.pack("<4I", _RETURN, _NOTHING, _NOTHING, _NOTHING)
+    relocation = struct.pack("<IIi", _ADDRESS, 0, 0)
+    sections = [
+        _Section(".text", kind=1, flags=6, address=_ADDRESS, data=text, align=4),
+        _Section(".symtab", kind=2, data=bytes(16), link=3, info=1, align=4, entry=16),
+        _Section(".strtab", kind=3, data=b"\0"),
+        _Section(".shstrtab", kind=3),
+        _Section(".rela.text", kind=4, flags=0x40, data=relocation, link=2, info=1, align=4, entry=12),
+    ]
+    names = "".join(f"\0{s.name}" for s in sections).encode() + b"\0"
+    return [_Section(s.name, s.kind, data=names) if s.name == ".shstrtab" else s for s in sections]
+
+
+def stand_in_program() -> bytes:
+    """Returns the smallest 32-bit RISC-V executable that ttnn's loader accepts."""
+    sections = _sections()
+    names = next(s.data for s in sections if s.name == ".shstrtab")
+    offset, body, table = _HEADER + _SEGMENT, b"", bytes(40)
+    for s in sections:
+        body += bytes(-(offset + len(body)) % s.align)
+        fields = (s.kind, s.flags, s.address, offset + len(body), len(s.data), s.link, s.info, s.align, s.entry)
+        table += struct.pack("<10I", names.index(f"{s.name}\0".encode()), *fields)
+        body += s.data
+    body += bytes(-(offset + len(body)) % 4)
+    magic = b"\x7fELF" + bytes((1, 1, 1)) + bytes(9)
+    head = struct.pack("<HHIIIIIHHHHHH", _EXECUTABLE, _RISCV, 1, _ADDRESS, _HEADER, offset + len(body), 0,
+                       _HEADER, _SEGMENT, 1, 40, len(sections) + 1, 4)  # fmt: skip
+    size = len(sections[0].data)
+    segment = struct.pack("<8I", _LOAD, offset, _ADDRESS, _ADDRESS, size, size, _READ_EXECUTE, 4)
+    return magic + head + segment + body + table
+
+
+def install_stand_in(folder: Path) -> None:
+    """Writes the stand-in into the compiler's folder of a ttnn installation."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PROGRAM).write_bytes(stand_in_program())
+    script = folder / COMPILER
+    script.write_text(SCRIPT)
+    script.chmod(0o755)

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from jaxmesh.analysis.environments import cache_folder, clean_environment
-from jaxmesh.analysis.judge.clusters import describe_cluster
 from jaxmesh.analysis.judge.environment import TTNN, Environment, find_environment
-from jaxmesh.analysis.judge.runner.refusal import describe
+from jaxmesh.analysis.judge.runner.run import describe
 from jaxmesh.analysis.judge.verdict import ACCEPTED, DIED, REFUSED, DeviceMemory, Leak, Refusal, ScriptLine, Verdict
-from jaxmesh.analysis.machines import Machine, machine_named, smallest_machine
+from jaxmesh.analysis.machines import Machine, describe_cluster, machine_named, smallest_machine
 from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.ttnn.forms import STAND_INS
 from jaxmesh.emit.export_folder import LOCATIONS, check_folder, python_files
@@ -74,12 +73,7 @@ def judge_folder(
 
 
 def _judge(
-    script: Path,
-    python: str | os.PathLike[str] | None,
-    cluster: str | None,
-    shapes: bool,
-    check: bool,
-    timeout: float,
+    script: Path, python: str | os.PathLike[str] | None, cluster: str | None, shapes: bool, check: bool, timeout: float
 ) -> Verdict:
     folder, text = script.parent, script.read_text(encoding="utf-8", errors="replace")
     target = _target(text, cluster)

@@ -17,6 +17,7 @@ from jaxmesh.analysis.record.recording import Recording
 from jaxmesh.analysis.record.source_path import ARGUMENT
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, RecordingError
 from jaxmesh.jaxprs import primitives
+from jaxmesh.runtime.progress import progress
 from jaxmesh.validate import as_bool, as_instance, quote
 
 PCC = 0.99
@@ -34,6 +35,7 @@ _EXACT = TRANSFERS | primitives.EXACT | {ARGUMENT}
 """Operations whose results are equal bit for bit if their operands are."""
 
 
+@progress("compare")
 def compare(
     a: Recording,
     b: Recording,

@@ -26,10 +26,9 @@ from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, Place, Walk
 from jaxmesh.dialects.residency import DEVICE, Residency, ResidencyMap
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p
 from jaxmesh.jaxprs import compat, evaluate
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr, words_of
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.evaluate import trace_typed
-from jaxmesh.jaxprs.keys import words_of
 from jaxmesh.jaxprs.source_locations import SourceLocation
 from jaxmesh.sharding.configs import MeshComposerConfig
 

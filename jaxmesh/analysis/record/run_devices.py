@@ -55,7 +55,7 @@ def record_devices(
         def run(*leaves: Any, plan: Plan = plan) -> list[Any]:
             return execute(plan, mesh, [x.data if isinstance(x, MeshTensor) else x for x in leaves])
 
-        with progress("record, compiling and running"):
+        with progress("compiling and running"):
             results: list[Any] = list(compile_and_call(run))
             values: list[Array] = []
             while results:

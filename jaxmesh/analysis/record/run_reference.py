@@ -17,9 +17,8 @@ from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, Place, Walk
 from jaxmesh.analysis.reference_rules import RULES, reference_input
 from jaxmesh.dialects.residency import DEVICE
 from jaxmesh.dialects.signature import Boundary
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr, words_of
 from jaxmesh.jaxprs.control_flow import LOOPS
-from jaxmesh.jaxprs.keys import words_of
 from jaxmesh.jaxprs.source_locations import SourceLocation
 from jaxmesh.runtime.progress import progress
 from jaxmesh.runtime.reference import Observer, Shards, run_reference
@@ -34,7 +33,7 @@ def record_reference(
         place = Place(SourceLocation(function=boundary.name), ARGUMENT, number)
         value: Any = Shards(x) if residency is DEVICE else jnp.asarray(x)
         recorder.keep(place, 0, value, aval, tuple(value) if residency is DEVICE else ())
-    with progress("record, values", count=lambda: len(recorder.entries)):
+    with progress("values", count=lambda: len(recorder.entries)):
         run_reference(program, boundary.residencies, boundary.sizes, args, RULES[level], recorder)
     return Recording(tuple(recorder.entries), dict(boundary.sizes), level, boundary.name, wanted.partial)
 

@@ -16,7 +16,7 @@ from jaxmesh.analysis.upstream.environment import Plugin, find_plugin
 from jaxmesh.analysis.upstream.result import UpstreamProgram, UpstreamRefusal
 from jaxmesh.analysis.upstream.worker import compile_on_worker
 from jaxmesh.errors import ArgumentTypeError, MeshError, ParseError
-from jaxmesh.frontends.mlir.locations import resolve
+from jaxmesh.jaxprs.source_locations import resolve
 
 SECONDS = 600.0
 """The default time limit of a program, in seconds."""

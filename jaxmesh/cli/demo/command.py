@@ -12,8 +12,7 @@ import jaxmesh as jm
 from jaxmesh.cli.demo import report
 from jaxmesh.cli.demo.model import dims_for
 from jaxmesh.cli.demo.run import run
-from jaxmesh.cli.inputs import emulated_mesh
-from jaxmesh.cli.options import add_command, parse_mesh, say_step
+from jaxmesh.cli.options import add_command, emulated_mesh, parse_mesh, say_step
 
 DEMO = """\
 Runs a Llama-style transformer block (RMSNorm, rotary attention with grouped heads, SwiGLU MLP) over a mesh of emulated

@@ -21,7 +21,7 @@ from jaxmesh.jaxprs.compat import Axes, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.control_flow import CUSTOM, INLINE, REMAT, Call, Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.evaluate import at_source_of, bind, expand, interpret
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
-from jaxmesh.jaxprs.splice import splice
+from jaxmesh.jaxprs.strip_mesh import splice
 
 Rule = Callable[[Eqn, list[Any]], list[Any]]
 _lax: Any = jax.lax

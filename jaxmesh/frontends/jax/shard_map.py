@@ -14,8 +14,7 @@ from jaxmesh.errors import InexpressibleError, MeshMismatchError
 from jaxmesh.frontends.jax.retype import Retyper, spread, varying
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Axes, Eqn, Jaxpr
-from jaxmesh.jaxprs.splice import splice
-from jaxmesh.jaxprs.strip_mesh import move_to_mesh
+from jaxmesh.jaxprs.strip_mesh import move_to_mesh, splice
 from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh
 from jaxmesh.sharding.shard_attributes import spec_axes
 

@@ -16,11 +16,9 @@ from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Val
 from jaxmesh.dialects.ttir.elementwise import WIDENING
 from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir import quantization
-from jaxmesh.frontends.mlir.attributes import Values
+from jaxmesh.frontends.mlir.attributes import Types, Values, layout_of
 from jaxmesh.frontends.mlir.control_flow import functions_of
 from jaxmesh.frontends.mlir.deviations import WrittenOp, attribute_types, deviations
-from jaxmesh.frontends.mlir.fused import FUSED
-from jaxmesh.frontends.mlir.locations import of_argument, resolve
 from jaxmesh.frontends.mlir.module import (
     BoundaryAttributes,
     Function,
@@ -31,8 +29,8 @@ from jaxmesh.frontends.mlir.module import (
     outermost,
 )
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
-from jaxmesh.frontends.mlir.text import Text, add_location
-from jaxmesh.frontends.mlir.types import Types, layout_of
+from jaxmesh.frontends.mlir.text import DEVICE, Text, add_location
+from jaxmesh.frontends.mlir.ttnn_attributes import FUSED
 from jaxmesh.frontends.mlir.upgrade import (
     EMPTY,
     FUNCTION,
@@ -45,6 +43,7 @@ from jaxmesh.frontends.mlir.upgrade import (
     dropped_attributes,
     written_operands,
 )
+from jaxmesh.jaxprs.source_locations import of_argument, resolve
 
 MAX_CALLS = 100
 MAX_OPS = 1_000_000
@@ -53,7 +52,6 @@ MAX_OPS = 1_000_000
 _WIDE = re.compile(r"x([us]?i64|index)\b")
 _HANDLE = re.compile(r"!ttnn\.(device|global_semaphore)$")
 """The types of mesh devices and semaphores."""
-DEVICE = Type((), np.dtype(np.int32), kind="device")
 
 
 @contextmanager

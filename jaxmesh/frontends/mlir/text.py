@@ -1,15 +1,24 @@
-"""A decoded function of a TTIR or TTNN text: its flat program, the lines of its ops, and its signature."""
+"""A decoded function of a TTIR or TTNN text: signature, mesh, placements on devices, and its program for printers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import jax
+import numpy as np
 
-from jaxmesh.dialects.program import Program
+from jaxmesh.dialects.definitions import definition_of, has_trait, ttnn_definition
+from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
+from jaxmesh.dialects.ttnn.forms import Occurrence
+from jaxmesh.dialects.ttnn.layouts import is_plain
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, VerifyError
 from jaxmesh.frontends.mlir.module import BoundaryAttributes, Function
+
+DEVICE = Type((), np.dtype(np.int32), kind="device")
+"""The type of mesh devices, and the base of semaphores' types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +100,262 @@ def add_location(line: int, op: str, error: Exception) -> JaxmeshError:
         error_class = VerifyError if isinstance(error, ArgumentTypeError) else type(error)
         return error_class(f"line {line}: {name}{text}")
     return VerifyError(f"line {line}: {name}impossible ({type(error).__name__}: {text}).")
+
+
+# --- the mesh that fits -----------------------------------------------------------------------------------------------
+
+
+_GATHERED = {
+    f"{dialect}.{name}": dim
+    for dialect in ("ttir", "ttnn")
+    for name, dim in (("all_gather", "all_gather_dim"), ("reduce_scatter", "scatter_dim"), ("mesh_partition", "dim"))
+}
+"""Collectives that change the size of a dim by that of their mesh axis, with the attribute that names the dim."""
+_RANK = 2
+"""The axes of Tenstorrent's meshes."""
+
+
+def fitting_mesh(text: Text) -> tuple[int, ...] | None:
+    """Returns the axis sizes that the mesh_shards and collectives of a function fix; None if they fix none.
+
+    An axis is fixed by a dim that is split over it alone, or that a collective gathers or scatters. An axis along which
+    all values are copies has 1 device, unless a collective names it. Without a mesh_shard there are two axes.
+
+    Raises:
+      VerifyError: two ops fix one axis differently.
+    """
+    ops = text.program.ops
+    shards = [op for op in ops if op.name == "ttir.mesh_shard"]
+    # Of a copy the dims mean nothing, where others tell how many axes there are.
+    ranks = {len(op.attributes["shard_dims"]) for op in [op for op in shards if _splits(op)] or shards}
+    if len(ranks) > 1:
+        return None
+    fixed: dict[int, tuple[int, int]] = {}
+    open_axes: set[int] = set()
+    for number, op in enumerate(ops):
+        for axis, size in _sizes(op, text):
+            if size is None:
+                open_axes.add(axis)
+                continue
+            before, first = fixed.setdefault(axis, (size, number))
+            if before != size:
+                raise VerifyError(
+                    f"line {text.lines[number]}: {text.names[number]} takes mesh axis {axis} to be of size {size}, but "
+                    f"{text.names[first]} in line {text.lines[first]} of size {before}; correct one op."
+                )
+    rank = min(ranks, default=_RANK if fixed else 0)
+    if not rank or open_axes - fixed.keys() or any(axis >= rank for axis in fixed):
+        return None
+    return tuple(fixed[axis][0] if axis in fixed else 1 for axis in range(rank))
+
+
+def _splits(op: Op) -> bool:
+    return op.name == "ttir.mesh_shard" and op.attributes.get("shard_type") == "devices"
+
+
+def _sizes(op: Op, text: Text) -> Iterator[tuple[int, int | None]]:
+    """Yields the mesh axes that an op names, each with the size that the op fixes; None if it fixes none."""
+    attributes = op.attributes
+    if _splits(op):
+        dims, counts = (cast("tuple[int, ...]", attributes[name]) for name in ("shard_dims", "shard_shape"))
+        for axis, dim in enumerate(dims):
+            if dim >= 0:
+                yield axis, 1 if dim >= len(counts) else counts[dim] if dims.count(dim) == 1 else None
+    elif op.name != "ttir.mesh_shard" and has_trait(op.name, Trait.COLLECTIVE):
+        dim = attributes.get(_GATHERED.get(op.name, ""))
+        yield int(attributes.get("cluster_axis", 0)), _ratio(op, text, dim) if isinstance(dim, int) else None
+
+
+def _ratio(op: Op, text: Text, dim: int) -> int | None:
+    """Returns by how much a dim grows or shrinks."""
+    operand, result = ([text.program.types[v].shape for v in values[:1]] for values in (op.used, op.results))
+    if not operand or not result or not -len(operand[0]) <= dim < len(operand[0]):
+        return None
+    small, large = sorted((operand[0][dim], result[0][dim]))
+    return large // small if small and not large % small else None
+
+
+# --- what lies on the devices -----------------------------------------------------------------------------------------
+
+
+def _on_devices(attributes: BoundaryAttributes) -> BoundaryAttributes:
+    return replace(attributes, status="presharded", local=None, varying=())
+
+
+def with_layouts_obeyed(text: Text) -> Text:
+    """Returns the text with the values on the devices that its types place there, unless it has transfers."""
+    program = text.program
+    if not any(program.types[port.value].layout for port in program.arguments) or _has_transfers(text):
+        return text
+    there = {v for v, known in enumerate(program.types) if known.layout and not known.host}
+    arguments, results = (
+        tuple(
+            _on_devices(a) if a.status is None and p.value in there else a
+            for a, p in zip(attributes, ports, strict=True)
+        )
+        for attributes, ports in ((text.arguments, program.arguments), (text.results, program.results))
+    )
+    return replace(text, arguments=arguments, results=results)
+
+
+def results_to_copy(text: Text) -> list[bool]:
+    """Returns True for each result that is declared presharded, but is computed from no argument and no transfer."""
+    constant = set[Value]()
+    for op in text.program.ops:
+        depends_on_none = constant.issuperset(op.used) or has_trait(op.name, Trait.CREATES)
+        if depends_on_none and not has_trait(op.name, Trait.TRANSFERS):
+            constant.update(op.results)
+    rows = zip(text.program.results, text.results, strict=True)
+    return [port.value in constant and declared.status == "presharded" for port, declared in rows]
+
+
+def with_element_types(text: Text, dtypes: Sequence[np.dtype[Any]]) -> Text:
+    """Returns the text with arguments of other element types, which it converts to its own first.
+
+    Upstream's runtime converts arguments to the types that devices hold: truth values to bfloat16, for one.
+    """
+    program, made = text.program, list[Op]()
+    for number, dtype in enumerate(dtypes):
+        own = program.types[number]
+        if dtype != own.dtype:
+            inside = program.new(own)
+            program.types[number] = replace(own, dtype=dtype, layout="")
+            for op in program.ops:
+                op.operands = tuple([inside if v == number else v for v in op.operands])
+            program.results = [replace(p, value=inside) if p.value == number else p for p in program.results]
+            made.append(Op("ttnn.to_layout", (number,), (inside,), NO_ATTRIBUTES))
+    if not made:
+        return text
+    program.ops[:0] = made
+    lines, names = [text.function.line] * len(made), [op.name for op in made]
+    return replace(text, lines=[*lines, *text.lines], names=[*names, *text.names], is_current=False)
+
+
+def _has_transfers(text: Text) -> bool:
+    return any(has_trait(op.name, Trait.TRANSFERS) for op in text.program.ops)
+
+
+# --- the text as it is printed ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedText:
+    """The text of an imported program, which its stages print unchanged.
+
+    Attributes:
+      decoded: its flat program, the one that is traced.
+      dialects: the dialects of its ops.
+      mesh: axis names and sizes.
+      arguments: the arguments, in order.
+      results: True for each result that is on the devices.
+      public: whether the text says of the function that it is public.
+    """
+
+    decoded: Program
+    dialects: frozenset[str]
+    mesh: Mapping[str, int]
+    arguments: Sequence[Port]
+    results: Sequence[bool]
+    public: bool
+
+    def program(self, dialect: str) -> Program | None:
+        """Returns the program with residencies and layouts; None if it is of another dialect, or breaks a rule.
+
+        Args:
+          dialect: `ttir` or `ttnn`.
+        """
+        if not self.dialects <= {dialect}:
+            return None
+        source = self.decoded
+        arguments = [
+            replace(port, value=own.value, path=own.path or port.path)
+            for port, own in zip(self.arguments, source.arguments, strict=True)
+        ]
+        results = [replace(own, presharded=kept) for own, kept in zip(source.results, self.results, strict=True)]
+        try:
+            types = _PlacedTypes(source, dialect).of(arguments)
+        except JaxmeshError:
+            # Texts of other origin leave out what an op of the real library needs.
+            return None
+        return Program(source.name, dict(self.mesh), types, arguments, list(source.ops), results, self.public)
+
+
+class _PlacedTypes:
+    """The types of the values of a program; residency and layout follow from the ops, unless the text has them."""
+
+    def __init__(self, source: Program, dialect: str) -> None:
+        self._source, self._dialect = source, dialect
+        self._types = list(source.types)
+        self._known: dict[tuple[Type, bool, bool], Type] = {}
+
+    def of(self, arguments: Sequence[Port]) -> list[Type]:
+        """Returns the type of every value."""
+        for port in arguments:
+            self._set(port.value, not port.presharded, port.presharded)
+        for op in self._source.ops:
+            self._infer(op)
+        return self._types
+
+    def _set(self, value: int, host: bool, tile: bool) -> None:
+        """Sets the residency and the layout of a value, unless its own layout names them."""
+        own = self._types[value]
+        key = own, host, tile
+        if key not in self._known:
+            self._known[key] = _placed(own, host, tile, self._dialect)
+        self._types[value] = self._known[key]
+
+    def _infer(self, op: Op) -> None:
+        definition = definition_of(op.name)
+        number = None if definition is None else definition.overwritten
+        if number is not None and op.results:
+            into = op.operands[number]
+            assert into is not None
+            self._types[op.results[0]] = self._types[into]
+            return
+        results = [self._types[v] for v in op.results]
+        if any(t.kind != "tensor" for t in results):
+            return
+        for value, (host, tile) in zip(op.results, self._inferred(op, results), strict=True):
+            self._set(value, host, tile)
+
+    def _inferred(self, op: Op, results: Sequence[Type]) -> list[tuple[bool, bool]]:
+        """Returns, for each result, whether it is on the host, and whether it is in tiles."""
+        if self._dialect == "ttir":
+            return [(False, False)] * len(results)
+        if has_trait(op.name, Trait.TEXTUAL):
+            return [(False, True)] * len(results)
+        operands = [None if v is None else self._types[v] for v in op.operands]
+        definition = ttnn_definition(op.name)
+        on_host = not any(t is not None and t.kind == "tensor" and not t.host for t in operands)
+        if definition is None or on_host or Trait.MEMORY in definition.traits:
+            return [_of_memory_op(op, [t for t in operands if t is not None])] * len(results)
+        tensors = tuple([t for t in operands if t is None or t.kind == "tensor"])
+        plain = tuple([replace(t, host=False, tile=False, layout="") if t.layout else t for t in results])
+        forms = definition.forms_of(Occurrence(op.attributes, tensors, plain))
+        return [(False, forms.result(i, tensors, t.dtype)[1]) for i, t in enumerate(results)]
+
+
+def _placed(own: Type, host: bool, tile: bool, dialect: str) -> Type:
+    """Returns a type with its own residency and layout if it has a layout; else with the given ones.
+
+    The layout of a value in host memory or DRAM is left out.
+    """
+    if not own.layout or dialect == "ttir":
+        return replace(own, host=host, tile=tile, layout="")
+    return replace(own, layout="") if is_plain(own) else own
+
+
+def _of_memory_op(op: Op, operands: Sequence[Type]) -> tuple[bool, bool]:
+    """Returns where the results of an op are, without definition or operands, and whether they are in tiles."""
+    first = operands[0] if operands else DEVICE
+    match op.name:
+        case "ttnn.distribute_tensor" | "ttnn.aggregate_tensor":
+            return True, False
+        case "ttnn.to_device" | "ttnn.from_device":
+            return op.name == "ttnn.from_device", first.tile
+        case "ttnn.to_layout":
+            return first.host, op.attributes["layout"] == "tile"
+        case _:
+            # Made from nothing, it is on the host where no device is named; a reshape leaves it where it is.
+            host = all(t.kind == "tensor" and t.host for t in operands)
+            return host, not host

@@ -20,10 +20,9 @@ from jaxmesh.dialects.ttir.images import FLATTENED
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes
 from jaxmesh.errors import VerifyError
 from jaxmesh.frontends.mlir.attributes import entries
-from jaxmesh.frontends.mlir.fused import AFTER, FUSED, activation_of, fused_functions
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
 from jaxmesh.frontends.mlir.text import add_location
-from jaxmesh.frontends.mlir.ttnn_configs import CONFIGS, LONGEST
+from jaxmesh.frontends.mlir.ttnn_attributes import AFTER, CONFIGS, FUSED, LONGEST, activation_of, fused_functions
 
 FUNCTION = "function"
 """The attribute of a decoded call that has its `DecodedFunction`."""

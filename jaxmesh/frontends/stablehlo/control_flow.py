@@ -37,27 +37,21 @@ def _while(program: ImportContext, op: Any) -> list[Sharded]:
     ]
     cond, body = (r.blocks[0] for r in op.regions)
 
-    def run(block: Any, carry: Any) -> list[Sharded]:
-        arguments = [Sharded(x, s) for x, s in zip(carry, wanted, strict=True)]
-        with program.inner_scope():
-            return program.block(block, arguments)
+    def arguments(carry: Any) -> list[Sharded]:
+        return [Sharded(x, s) for x, s in zip(carry, wanted, strict=True)]
 
     def step(carry: Any) -> tuple[Any, ...]:
         with program.inner_scope():
-            results = run_body(carry)
-        return tuple(results)
-
-    def run_body(carry: Any) -> list[Any]:
-        arguments = [Sharded(x, s) for x, s in zip(carry, wanted, strict=True)]
-        results = program.block(body, arguments)
-        expected = zip(results, wanted, types, carry, strict=True)
-        return [
-            spread(program.reshard(y, s, "for the next iteration of a loop"), varying(x)).astype(t.dtype)
-            for y, s, t, x in expected
-        ]
+            expected = zip(program.block(body, arguments(carry)), wanted, types, carry, strict=True)
+            return tuple(
+                spread(program.reshard(y, s, "for the next iteration of a loop"), varying(x)).astype(t.dtype)
+                for y, s, t, x in expected
+            )
 
     def goes_on(carry: Any) -> Any:
-        return program.settle(run(cond, carry)[0]).array
+        with program.inner_scope():
+            test = program.block(cond, arguments(carry))[0]
+        return program.settle(test).array
 
     counter = find_counter(op)
 

@@ -20,14 +20,12 @@ from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import MissingRuleError, UnsupportedError
 from jaxmesh.frontends.jax.retype import spread, varying
 from jaxmesh.frontends.mlir.attributes import nested
-from jaxmesh.frontends.stablehlo.call import ImportContext, Whole
+from jaxmesh.frontends.stablehlo.call import ImportContext, Whole, keep_op
 from jaxmesh.frontends.stablehlo.elementwise import CHLO
-from jaxmesh.frontends.stablehlo.gspmd import FRONTEND, target_of
-from jaxmesh.frontends.stablehlo.inline import COMPOSITE, OWN_PART
-from jaxmesh.frontends.stablehlo.kept_ops import keep_op
+from jaxmesh.frontends.stablehlo.gspmd import COMPOSITE, FRONTEND, OWN_PART, target_of
+from jaxmesh.frontends.stablehlo.reductions import split_top_k
 from jaxmesh.frontends.stablehlo.rules import split_op
 from jaxmesh.frontends.stablehlo.shardings import as_spec, axes_of, local_shape, read, replicated, show
-from jaxmesh.frontends.stablehlo.top_k import split_top_k
 from jaxmesh.frontends.stablehlo.values import Sharded, own_slice
 from jaxmesh.jaxprs.stablehlo import EQUATION
 

@@ -7,9 +7,8 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jaxmesh.frontends.stablehlo.reshards import ReshardStep
 from jaxmesh.frontends.stablehlo.shardings import Sharding, count, show
-from jaxmesh.frontends.stablehlo.values import Sharded
+from jaxmesh.frontends.stablehlo.values import ReshardStep, Sharded
 from jaxmesh.jaxprs.source_locations import Sources
 
 

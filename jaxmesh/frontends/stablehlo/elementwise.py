@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.frontends.jax.retype import join_axes, spread, varying
-from jaxmesh.frontends.stablehlo.call import Meaning, OpFamily, ShardedCall
-from jaxmesh.frontends.stablehlo.kept_ops import keep_op
+from jaxmesh.dialects.varying import vary_alike
+from jaxmesh.frontends.jax.retype import varying
+from jaxmesh.frontends.stablehlo.call import Meaning, OpFamily, ShardedCall, keep_op
 
 OPS = OpFamily()
 _lax: Any = jax.lax
+
+
+def _power(x: Any, y: Any) -> Any:
+    return jnp.power(x, y) if jnp.issubdtype(x.dtype, jnp.integer) else _lax.pow(x, y)
+
 
 _STABLEHLO: dict[str, Any] = {
     name: getattr(_lax, name)
@@ -25,8 +31,10 @@ _STABLEHLO: dict[str, Any] = {
     "and": _lax.bitwise_and, "cosine": _lax.cos, "count_leading_zeros": _lax.clz, "divide": _lax.div,
     "exponential": _lax.exp, "exponential_minus_one": _lax.expm1, "log_plus_one": _lax.log1p, "maximum": _lax.max,
     "minimum": _lax.min, "multiply": _lax.mul, "negate": _lax.neg, "not": _lax.bitwise_not, "or": _lax.bitwise_or,
-    "popcnt": _lax.population_count, "remainder": _lax.rem, "sine": _lax.sin, "subtract": _lax.sub,
-    "xor": _lax.bitwise_xor,
+    "popcnt": _lax.population_count, "power": _power, "remainder": _lax.rem,
+    "round_nearest_afz": functools.partial(_lax.round, rounding_method=_lax.RoundingMethod.AWAY_FROM_ZERO),
+    "round_nearest_even": functools.partial(_lax.round, rounding_method=_lax.RoundingMethod.TO_NEAREST_EVEN),
+    "sine": _lax.sin, "subtract": _lax.sub, "xor": _lax.bitwise_xor,
 }  # fmt: skip
 CHLO: dict[str, Any] = {
     name: getattr(_lax, name)
@@ -39,32 +47,22 @@ _COMPARE = {"EQ": _lax.eq, "NE": _lax.ne, "GE": _lax.ge, "GT": _lax.gt, "LE": _l
 _TOTAL_ORDER = "TOTALORDER"
 
 
-def _plain(fun: Any) -> Meaning:
+def plain(fun: Any, *attributes: str, alike: bool = False) -> Meaning:
+    """Returns the meaning of an op that is a function of its operands, which may have to vary alike, and attributes."""
+
     def meaning(call: ShardedCall) -> Any:
-        return fun(*call.operands)
+        operands = vary_alike(*call.operands) if alike else call.operands
+        return fun(*operands, *(call[name] for name in attributes))
 
     return meaning
 
 
 for _dialect, _table in (("stablehlo", _STABLEHLO), ("chlo", CHLO)):
     for _name, _fun in _table.items():
-        OPS.add(f"{_dialect}.{_name}")(_plain(_fun))
-
-
-@OPS.add("stablehlo.round_nearest_even")
-def _round_even(call: ShardedCall) -> Any:
-    return _lax.round(call.operands[0], _lax.RoundingMethod.TO_NEAREST_EVEN)
-
-
-@OPS.add("stablehlo.round_nearest_afz")
-def _round(call: ShardedCall) -> Any:
-    return _lax.round(call.operands[0], _lax.RoundingMethod.AWAY_FROM_ZERO)
-
-
-@OPS.add("stablehlo.power")
-def _power(call: ShardedCall) -> Any:
-    x, y = call.operands
-    return jnp.power(x, y) if jnp.issubdtype(x.dtype, jnp.integer) else _lax.pow(x, y)
+        OPS.add(f"{_dialect}.{_name}")(plain(_fun))
+OPS.add("stablehlo.reduce_precision")(plain(_lax.reduce_precision, "exponent_bits", "mantissa_bits"))
+OPS.add("stablehlo.select")(plain(_lax.select, alike=True))
+OPS.add("stablehlo.clamp")(plain(_lax.clamp, alike=True))
 
 
 @OPS.add("stablehlo.compare")
@@ -82,20 +80,6 @@ def _ordered_bits(x: Any) -> Any:
     return _lax.select(bits < 0, _lax.bitwise_xor(bits, _lax.full_like(bits, np.iinfo(integer_dtype).max)), bits)
 
 
-@OPS.add("stablehlo.select")
-def _select(call: ShardedCall) -> Any:
-    pred, yes, no = call.operands
-    axes = join_axes(call.operands)
-    return _lax.select(spread(pred, axes), spread(yes, axes), spread(no, axes))
-
-
-@OPS.add("stablehlo.clamp")
-def _clamp(call: ShardedCall) -> Any:
-    low, x, high = call.operands
-    axes = join_axes(call.operands)
-    return _lax.clamp(spread(low, axes), spread(x, axes), spread(high, axes))
-
-
 @OPS.add("stablehlo.convert")
 def _convert(call: ShardedCall) -> Any:
     return _lax.convert_element_type(call.operands[0], call.results[0].dtype)
@@ -108,12 +92,7 @@ def _bitcast(call: ShardedCall) -> Any:
     def meaning(array: Any) -> Any:
         return _lax.bitcast_convert_type(array, dtype)
 
-    return keep_op(call.keeps_ops and x.dtype.itemsize == dtype.itemsize, "bitcast_convert", [x], {}, meaning)
-
-
-@OPS.add("stablehlo.reduce_precision")
-def _reduce_precision(call: ShardedCall) -> Any:
-    return _lax.reduce_precision(call.operands[0], call["exponent_bits"], call["mantissa_bits"])
+    return keep_op(call.program.keeps_ops and x.dtype.itemsize == dtype.itemsize, "bitcast_convert", [x], {}, meaning)
 
 
 @OPS.add("stablehlo.optimization_barrier")

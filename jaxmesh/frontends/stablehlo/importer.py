@@ -2,62 +2,49 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxmesh.dialects.ttir.collectives import sum_scatter
-from jaxmesh.errors import InexpressibleError, JaxmeshError, MissingRuleError, UnsupportedError
-from jaxmesh.frontends.mlir.attributes import Values
-from jaxmesh.frontends.mlir.preprocess import Rewritten
-from jaxmesh.frontends.mlir.types import Types
+from jaxmesh.errors import InexpressibleError, JaxmeshError, MissingRuleError
 from jaxmesh.frontends.stablehlo import (
     collectives,
     control_flow,
-    creation,
     custom_calls,
     elementwise,
     indexing,
-    norms,
     reductions,
     shapes,
-    shardings,
-    top_k,
-    values,
     windows,
 )
-from jaxmesh.frontends.stablehlo.call import Meaning, ShardedCall, Whole, as_list
-from jaxmesh.frontends.stablehlo.decisions import Decisions
-from jaxmesh.frontends.stablehlo.repeats import Repeat, ShardTable
-from jaxmesh.frontends.stablehlo.reshards import added_axes, global_shape, perform, plan
+from jaxmesh.frontends.stablehlo.call import ImportContext, Meaning, ShardedCall, Whole, as_list
 from jaxmesh.frontends.stablehlo.rules import Splitting, read_rule, split, split_op
-from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, axes_of, local_shape, replicated
-from jaxmesh.frontends.stablehlo.values import Sharded
-from jaxmesh.jaxprs.emit import Kept, current_source
+from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, axes_of, local_shape
+from jaxmesh.frontends.stablehlo.values import Repeat, Sharded
+from jaxmesh.jaxprs.emit import current_source
 
-_FAMILIES = (elementwise.OPS, shapes.OPS, reductions.OPS, indexing.OPS, windows.OPS, norms.OPS)
+_FAMILIES = (elementwise.OPS, shapes.OPS, reductions.OPS, indexing.OPS, windows.OPS)
 _MEANINGS: dict[str, Meaning] = {k: m for family in _FAMILIES for k, m in family.meanings.items()}
 _KINDS: dict[str, Callable[[Any], str | None]] = {k: m for family in _FAMILIES for k, m in family.kinds.items()}
 _WHOLE: dict[str, Whole] = {
-    "stablehlo.constant": creation.constant,
-    "sdy.constant": creation.constant,
-    "arith.constant": creation.constant,
-    "stablehlo.get_dimension_size": creation.dimension_size,
-    "stablehlo.iota": creation.iota,
-    "stablehlo.dynamic_iota": creation.iota,
-    "stablehlo.partition_id": creation.partition_id,
-    "stablehlo.rng": creation.random,
+    "stablehlo.constant": shapes.constant,
+    "sdy.constant": shapes.constant,
+    "arith.constant": shapes.constant,
+    "stablehlo.get_dimension_size": shapes.dimension_size,
+    "stablehlo.iota": shapes.iota,
+    "stablehlo.dynamic_iota": shapes.iota,
+    "stablehlo.partition_id": shapes.partition_id,
+    "stablehlo.rng": shapes.random,
     **control_flow.OPS,
     **collectives.OPS,
     **custom_calls.OPS,
-    **top_k.OPS,
+    **reductions.TOP_K,
 }
 _lax: Any = jax.lax
 _PURE = frozenset({*elementwise.OPS.meanings, *shapes.OPS.meanings, "stablehlo.dot_general"})
@@ -90,74 +77,14 @@ class _ShardPlan:
 
 
 @dataclass(eq=False)
-class Importer:
-    """The import of one module.
-
-    Attributes:
-      sizes: the axes of the mesh.
-      decisions: a log of the decisions, with their reasons.
-      env: the shard of every value of the function.
-      keeps_ops: True if an op of TTIR stays one equation, as it can outside loops and branches.
-      equation: a function that performs, by number, an equation without a StableHLO op.
-    """
-
-    sizes: Mapping[str, int]
-    decisions: Decisions
-    env: ShardTable = field(default_factory=ShardTable)
-    keeps_ops: bool = False
-    equation: Callable[[int, list[Any]], list[Any]] | None = None
+class Importer(ImportContext):
+    """The import of one module: its ops, one by one."""
 
     def __post_init__(self) -> None:
-        self._types = Types(lambda _: None, wide=True)
-        self.read = Values(self._types, Rewritten("", {}, {}, {}))
+        ImportContext.__post_init__(self)
         # The layers of a model repeat the same ops, and MLIR stores each attribute once.
         self._plans: dict[Any, _ShardPlan] = {}
-        self._nearest: dict[Any, tuple[Sharding, bool]] = {}
-        self._kept = Kept()
-        self._moves = functools.cache(functools.partial(plan, sizes=self.sizes))
-        self.scope: object = object()
-        self.splits = self.computes = False
-        self.manual: frozenset[str] = frozenset()
-
-    # --- types and shardings ------------------------------------------------------------------------------------------
-
-    def types_of(self, operands: Any) -> list[jax.ShapeDtypeStruct]:
-        """Returns the global types of values."""
-        return [self._type(v.type) for v in operands]
-
-    def _type(self, written: Any) -> jax.ShapeDtypeStruct:
-        value_type = self._types(written)
-        narrow = jax.dtypes.canonicalize_dtype(value_type.dtype)
-        if narrow == value_type.dtype:
-            return value_type
-        if narrow != np.uint32:
-            raise UnsupportedError(
-                f"the type {written} is 64 bits wide, and JAX supports it only in its x64 mode; enable it with "
-                'jax.config.update("jax_enable_x64", True).'
-            )
-        # JAX counts the elements of random arrays in 64 bits.
-        creation.check_wide(value_type.shape)
-        return jax.ShapeDtypeStruct(value_type.shape, narrow)
-
-    def result_shardings(self, op: Any) -> list[Sharding]:
-        """Returns the shardings of an op's results over the axes that are not manual here."""
-        written = shardings.per_value(op)
-        if written is None:
-            return [replicated(len(v.type.shape)) for v in op.results]
-        kept: list[Sharding] = []
-        for attribute, value in zip(written, op.results, strict=True):
-            key = attribute, value.type, self.manual
-            nearest = self._nearest.get(key)
-            if nearest is None:
-                nearest = shardings.read_nearest(attribute, value.type.shape, self.sizes, self.manual)
-                self._nearest[key] = nearest
-            sharding, dropped = nearest
-            if dropped:
-                self.decisions.add(
-                    "dropped", f"{shardings.show_attribute(attribute)} became {shardings.show(sharding)}"
-                )
-            kept.append(sharding)
-        return kept
+        self.computes = False
 
     # --- blocks -------------------------------------------------------------------------------------------------------
 
@@ -192,26 +119,6 @@ class Importer:
         self.env.pop(value, None)
         self.computes = True
         return True
-
-    @contextlib.contextmanager
-    def inner_scope(self, *, same_trace: bool = False) -> Generator[None]:
-        """Imports the block as an inner trace, or with different manual axes; its values must not leave it."""
-        outer = self.scope, self.keeps_ops
-        self.scope, self.keeps_ops = object(), self.keeps_ops and same_trace
-        try:
-            yield
-        finally:
-            self.scope, self.keeps_ops = outer
-
-    def body(self, region: Any) -> Callable[..., list[Any]]:
-        """Returns a region of scalars as a function of arrays."""
-
-        def run(*args: Any) -> list[Any]:
-            with self.inner_scope():
-                outs = self.block(region.blocks[0], [Sharded(x, ()) for x in args])
-            return [y.array for y in outs]
-
-        return run
 
     def perform(self, op: Any) -> None:
         """Imports one operation: adds its results to the values."""
@@ -255,11 +162,10 @@ class Importer:
         self.splits = self.splits or any(map(axes_of, splitting.operands))
 
         def compute(*shards: Any) -> Any:
-            inputs = op, list(shards), splitting.operands, plan.results, plan.shapes
-            return meaning(ShardedCall(*inputs, self.sizes, self.read, self.body, self.decisions, self.keeps_ops))
+            return meaning(ShardedCall(self, op, list(shards), splitting.operands, plan.results, plan.shapes))
 
         key, make = (plan, self.keeps_ops), None
-        computed = self._kept(key, compute, *xs) if plan.pure else compute(*xs)
+        computed = self.kept(key, compute, *xs) if plan.pure else compute(*xs)
         partial = splitting.partial if plan.kind is not None else ()
         outs = [
             Sharded(_cast_type(y, t), s, partial, plan.kind or "", op)
@@ -273,7 +179,7 @@ class Importer:
             make = functools.partial(self._broadcast, plan.global_shapes[0])
             results_of[0].make = functools.partial(make, xs[0])
         arrays = [*xs, *as_list(computed)], [x.array for x in (*operands, *results_of)]
-        steps = self._kept.steps(key, *xs) if plan.pure and results_of == outs else None
+        steps = self.kept.steps(key, *xs) if plan.pure and results_of == outs else None
         if steps and all(map(operator.is_, *arrays)):
             splits = any(map(axes_of, [*splitting.operands, *([] if make else splitting.results)]))
             self.env.remember(self.scope, op, outs[0], steps, make, splits)
@@ -338,50 +244,6 @@ class Importer:
             # A part of such a dim of the result has elements of all parts of the operand.
             rule = dataclasses.replace(rule, local=rule.local | rule.new())
         return split(rule, shapes_of, operand_shardings, wanted, self.sizes, reduces=reduces)
-
-    # --- communication ------------------------------------------------------------------------------------------------
-
-    def settle(self, x: Sharded) -> Sharded:
-        """Performs the pending reduction of a value."""
-        if not x.partial:
-            return x
-        key = (self.scope, "settled")
-        if key not in x.known:
-            with self.decisions.at(x.source):
-                self.decisions.reduced(x.partial, f"{x.kind} over shards of a reduced dim")
-                sum_up = functools.partial(values.reduce_over, axes=x.partial, kind=x.kind)
-                x.known[key] = Sharded(self._kept(("reduced", x.partial, x.kind), sum_up, x.array), x.sharding)
-        return x.known[key]
-
-    def reshard(self, x: Sharded, target: Sharding, why: str) -> Any:
-        """Returns this device's shard of a value in another sharding."""
-        if x.partial and x.kind == "sum" and x.array.dtype != np.bool_:
-            added = added_axes(x.sharding, target) or []
-            if len(added) == 1 and added[0][0] in x.partial:
-                return self._reduce_scatter(x, *added[0], why)
-        x = self.settle(x)
-        if x.sharding == target:
-            return x.array
-        if x.make is not None:
-            return x.make(target)
-        key = (self.scope, target)
-        if key not in x.known:
-            shape = global_shape(x.array.shape, x.sharding, self.sizes)
-            moves = self._moves(x.sharding, target, shape)
-            for move in (m for m in moves if self.sizes[m.axis] > 1):
-                self.decisions.moved(move, x, target, why, self.sizes)
-            move_all = functools.partial(perform, moves=moves, sizes=self.sizes)
-            x.known[key] = Sharded(self._kept(("reshard", *moves), move_all, x.array), target)
-        return x.known[key].array
-
-    def _reduce_scatter(self, x: Sharded, axis: str, dim: int, why: str) -> Any:
-        rest = tuple(a for a in x.partial if a != axis)
-        with self.decisions.at(x.source):
-            array = values.reduce_over(x.array, rest, x.kind) if rest else x.array
-            if rest:
-                self.decisions.reduced(rest, f"{x.kind} over shards of a reduced dim")
-            self.decisions.collective("reduce_scatter", (axis,), f"a sum whose dim {dim} is wanted split, {why}")
-            return sum_scatter(array, axis, dim)
 
 
 def _cast_type(y: Any, expected: jax.ShapeDtypeStruct) -> Any:

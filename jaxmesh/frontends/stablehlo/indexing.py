@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
+from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
 from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall
@@ -58,14 +59,12 @@ def _gather(call: ShardedCall) -> Any:
         operand_batching_dims=tuple(dims.operand_batching_dims),
         start_indices_batching_dims=tuple(_move_dims(dims.start_indices_batching_dims, dims.index_vector_dim)),
     )
-    axes = join_axes([x, indices])
-    gathered = _lax.gather(spread(x, axes), spread(indices, axes), numbers, tuple(sizes), mode=_CLIP)
+    gathered = _lax.gather(*vary_alike(x, indices), numbers, tuple(sizes), mode=_CLIP)
     if inside is None:
         return gathered
-    axes = join_axes([gathered, inside])
+    gathered, inside = vary_alike(gathered, inside)
     batch = [i for i in range(gathered.ndim) if i not in offset_dims]
-    mask = _lax.broadcast_in_dim(spread(inside, axes), gathered.shape, batch)
-    gathered = spread(gathered, axes)
+    mask = _lax.broadcast_in_dim(inside, gathered.shape, batch)
     return _lax.select(mask, gathered, _lax.full_like(gathered, 0))
 
 
@@ -90,15 +89,14 @@ def _move_to_shard(call: ShardedCall, indices: Any, column: int, dim: int, local
     # A gather clamps its indices to the global dim.
     low, high = _lax.full_like(column_indices, 0), _lax.full_like(column_indices, whole - 1)
     column_indices = _lax.clamp(low, column_indices, high)
-    first = axis_position(axes, call.sizes) * np.int32(local)
+    first = axis_position(axes, call.program.sizes) * np.int32(local)
     column_indices = spread(column_indices, axes) - first.astype(column_indices.dtype)
     inside = (column_indices >= 0) & (column_indices < local)
     columns = [
         column_indices if i == column else spread(_lax.index_in_dim(indices, i, indices.ndim - 1, keepdims=False), axes)
         for i in range(indices.shape[-1])
     ]
-    every = join_axes(columns)
-    return jnp.stack([spread(c, every) for c in columns], -1), inside
+    return jnp.stack(vary_alike(*columns), -1), inside
 
 
 # --- scatter ---------------------------------------------------------------------------------------------------------
@@ -125,7 +123,7 @@ def _scatter(call: ShardedCall) -> Any:
         axes: tuple[str, ...] = call.shardings[0][d]
         if axes and d in inserted:
             # Indices into other devices' parts are out of range here, and dropped.
-            first = axis_position(axes, call.sizes) * np.int32(x.shape[d])
+            first = axis_position(axes, call.program.sizes) * np.int32(x.shape[d])
             moved = np.zeros(len(scattered), np.bool_)
             moved[column] = True
             indices = spread(indices, axes)
@@ -147,10 +145,9 @@ def _scatter(call: ShardedCall) -> Any:
     scattered_values = _apply(call, target, indices, updates, numbers)
     if not partial:
         return scattered_values
-    call.decisions.reduced(partial, "sum of updates, of which each device has a part")
+    call.program.decisions.reduced(partial, "sum of updates, of which each device has a part")
     total = reduce_over(scattered_values, partial, "sum")
-    every = join_axes([x, total])
-    return _lax.add(spread(x, every), spread(total, every))
+    return _lax.add(*vary_alike(x, total))
 
 
 def _update_axes(call: ShardedCall, dims: Any) -> list[str]:
@@ -162,8 +159,7 @@ def _update_axes(call: ShardedCall, dims: Any) -> list[str]:
 
 
 def _apply(call: ShardedCall, x: Any, indices: Any, updates: Any, numbers: Any) -> Any:
-    axes = join_axes([x, indices, updates])
-    x, indices, updates = spread(x, axes), spread(indices, axes), spread(updates, axes)
+    x, indices, updates = vary_alike(x, indices, updates)
     unique = bool(call.get("unique_indices", False))
     block, inner = call.op.regions[0].blocks[0], body_ops(call.op)
     kind = kind_of(call.op)

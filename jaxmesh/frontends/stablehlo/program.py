@@ -14,13 +14,12 @@ from jaxmesh.frontends.jax.retype import spread, varying
 from jaxmesh.frontends.stablehlo.custom_calls import stands_for_op
 from jaxmesh.frontends.stablehlo.decisions import Decision, Decisions
 from jaxmesh.frontends.stablehlo.importer import Importer
-from jaxmesh.frontends.stablehlo.op_rules import CALLS
+from jaxmesh.frontends.stablehlo.rules import CALLS
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
 from jaxmesh.frontends.stablehlo.shardy import argument_shardings, partition, result_shardings
 from jaxmesh.frontends.stablehlo.values import Sharded
-from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.compat import Jaxpr, from_words, off_explicit_axes, words_of
 from jaxmesh.jaxprs.evaluate import trace_typed
-from jaxmesh.jaxprs.keys import from_words, off_explicit_axes, words_of
 from jaxmesh.jaxprs.source_locations import Sources
 
 

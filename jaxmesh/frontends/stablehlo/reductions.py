@@ -1,4 +1,4 @@
-"""Reductions, matrix products and sorts."""
+"""Reductions, matrix products, sorts, and the largest values."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
+from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.frontends.jax.retype import join_axes, spread
-from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall, as_list, enum_of
-from jaxmesh.frontends.stablehlo.kept_ops import keep_op
-from jaxmesh.frontends.stablehlo.values import COMBINE, COMBINE_DIMS, all_gather, axis_position
+from jaxmesh.frontends.stablehlo.call import ImportContext, OpFamily, ShardedCall, Whole, as_list, enum_of, keep_op
+from jaxmesh.frontends.stablehlo.shardings import axes_of, count
+from jaxmesh.frontends.stablehlo.values import COMBINE, COMBINE_DIMS, Sharded, all_gather, axis_position
 
 OPS = OpFamily()
 _lax: Any = jax.lax
@@ -74,12 +74,7 @@ def _is_truth(op: Any, test: Any) -> bool:
     return yes is not None and no is not None and (yes.item(), no.item()) == (True, False)
 
 
-def _bitwise_kind(op: Any) -> str | None:
-    kind = kind_of(op)
-    return None if len(op.results) != 1 else kind
-
-
-@OPS.add("stablehlo.reduce", kind=_bitwise_kind)
+@OPS.add("stablehlo.reduce", kind=lambda op: kind_of(op) if len(op.results) == 1 else None)
 def _reduce(call: ShardedCall) -> Any:
     count = len(call.operands) // 2
     xs, starts = call.operands[:count], call.operands[count:]
@@ -90,16 +85,13 @@ def _reduce(call: ShardedCall) -> Any:
         return _with_start(COMBINE_DIMS[kind](xs[0], dims), starts[0], kind, call)
     if (extreme := extreme_of(call.op)) is not None:
         return _extreme_of_parts(call, extreme, dims[0])
-    axes = join_axes(call.operands)
-    run = call.body(call.op.regions[0])
+    run = call.program.body(call.op.regions[0])
 
     def combine(left: Any, right: Any) -> Any:
-        reduced = run(*as_list(left), *as_list(right))
-        return tuple(reduced)
+        return tuple(run(*as_list(left), *as_list(right)))
 
-    operands = [spread(x, axes) for x in xs]
-    reduced = _lax.reduce(tuple(operands), tuple(spread(s, axes) for s in starts), combine, dims)
-    return list(reduced)
+    operands = vary_alike(*call.operands)
+    return list(_lax.reduce(tuple(operands[:count]), tuple(operands[count:]), combine, dims))
 
 
 def _with_start(x: Any, start: Any, kind: str, call: ShardedCall) -> Any:
@@ -113,9 +105,7 @@ def _with_start(x: Any, start: Any, kind: str, call: ShardedCall) -> Any:
             f"a reduction of a sharded dim starts from {value}, not from the identity of {kind}, so each device would "
             "count it; reduce from the identity, and combine the start afterwards."
         )
-    axes = join_axes([x, start])
-    wide = _lax.broadcast(start, x.shape)
-    return COMBINE[kind](spread(x, axes), spread(wide, axes))
+    return COMBINE[kind](*vary_alike(x, _lax.broadcast(start, x.shape)))
 
 
 _SAME_NUMBER = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "sdy.reshard")
@@ -139,21 +129,10 @@ def constant_of(value: Any) -> Any:
 
 def is_identity(value: Any, kind: str, dtype: Any) -> bool:
     """Returns True if a number is the identity of a reduction."""
-    number = value.item()
     info = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else None
-    match kind:
-        case "sum":
-            return number == 0
-        case "prod":
-            return number == 1
-        case "or":
-            return not number
-        case "and":
-            return number in (True, 1, -1)
-        case "max":
-            return number == (info.min if info else -np.inf)
-        case _:
-            return number == (info.max if info else np.inf)
+    low, high = (info.min, info.max) if info else (-np.inf, np.inf)
+    identities = {"sum": (0,), "prod": (1,), "or": (0,), "and": (1, -1), "max": (low,), "min": (high,)}
+    return value.item() in identities[kind]
 
 
 _EXTREME = {f"stablehlo.{n}" for n in ("compare", "select", "and", "or", "minimum")}
@@ -197,8 +176,8 @@ def _extreme_of_parts(call: ShardedCall, extreme: _Extreme, dim: int) -> list[An
     best, place = extreme.value(x, (dim,)), extreme.place(x, dim, index_type)
     if not axes:
         return [best, place]
-    call.decisions.collective("all_gather", axes, f"the extreme of each part of dim {dim}, and its place")
-    place = place + (axis_position(axes, call.sizes) * np.int32(x.shape[dim])).astype(index_type)
+    call.program.decisions.collective("all_gather", axes, f"the extreme of each part of dim {dim}, and its place")
+    place = place + (axis_position(axes, call.program.sizes) * np.int32(x.shape[dim])).astype(index_type)
     # Parts along the minor axis come first in a group, and the first of equal extremes is kept.
     for axis in reversed(axes):
         values, places = (all_gather(_lax.expand_dims(v, (0,)), axis, 0) for v in (best, place))
@@ -235,21 +214,19 @@ def _dot_general(call: ShardedCall) -> Any:
         dtype, precision = call.results[0].dtype, precision_of(call)
         return _lax.dot_general(x, y, (contracting, batch), precision=precision, preferred_element_type=dtype)
 
-    return keep_op(call.keeps_ops, "dot_general", call.operands, attributes, product)
+    return keep_op(call.program.keeps_ops, "dot_general", call.operands, attributes, product)
 
 
 @OPS.add("stablehlo.dot", kind="sum")
 def _dot(call: ShardedCall) -> Any:
-    axes = join_axes(call.operands)
-    x, y = (spread(v, axes) for v in call.operands)
+    x, y = vary_alike(*call.operands)
     dims = ((x.ndim - 1,), (0,)), ((), ())
     return _lax.dot_general(x, y, dims, precision=precision_of(call), preferred_element_type=call.results[0].dtype)
 
 
 @OPS.add("stablehlo.einsum")
 def _einsum(call: ShardedCall) -> Any:
-    axes = join_axes(call.operands)
-    return jnp.einsum(call["einsum_config"], *(spread(v, axes) for v in call.operands))
+    return jnp.einsum(call["einsum_config"], *vary_alike(*call.operands))
 
 
 # --- sorts -----------------------------------------------------------------------------------------------------------
@@ -263,8 +240,7 @@ def _fft(call: ShardedCall) -> Any:
 @OPS.add("stablehlo.sort")
 def _sort(call: ShardedCall) -> Any:
     keys, descends = _sort_keys(call)
-    axes, dim = join_axes(call.operands), call["dimension"]
-    stable = bool(call.get("is_stable", False))
+    dim, stable = call["dimension"], bool(call.get("is_stable", False))
 
     def ordered(*operands: Any) -> list[Any]:
         if descends:
@@ -273,9 +249,9 @@ def _sort(call: ShardedCall) -> Any:
         outs = _lax.sort(operands, dimension=dim, is_stable=stable, num_keys=keys)
         return [_lax.rev(y, (dim,)) for y in outs] if descends else list(outs)
 
-    operands = [spread(x, axes) for x in call.operands]
+    operands = vary_alike(*call.operands)
     is_pair = len(operands) == _PAIR and _counts(call.op.operands[1], dim)
-    if not call.keeps_ops or not (is_pair or len(operands) == 1):
+    if not call.program.keeps_ops or not (is_pair or len(operands) == 1):
         return ordered(*operands)
 
     def pairs(x: Any) -> list[Any]:
@@ -321,3 +297,52 @@ def _sort_keys(call: ShardedCall) -> tuple[int, bool]:
             f"a sort compares by {sorted(directions)} of its operands {keys}; supported are sorts by the first."
         )
     return len(keys), descends
+
+
+# --- the largest values -----------------------------------------------------------------------------------------------
+
+
+_jnp: Any = jax.numpy
+Pick = Callable[[Any, int, int], Sequence[Any]]
+"""A function that returns the `k` largest values of an array along a dim, and their indices."""
+
+
+def split_top_k(
+    program: ImportContext, op: Any, k: int, dim: int, pick: Pick, kept: Sequence[int] = (0, 1)
+) -> list[Sharded]:
+    """Performs a top-k on shards.
+
+    Equal values keep their order, in a part and among the parts, which are in the order of the dim.
+    `kept` selects the results of the op: 0 the values, 1 their indices.
+    """
+    x, wanted = program.settle(program.env[op.operands[0]]), program.result_shardings(op)
+    dim %= len(x.sharding)
+    others = [axes for d, axes in enumerate(wanted[0]) if d != dim]
+    axes = tuple(a for a in x.sharding[dim] if a not in axes_of(tuple(others)))
+    (operand_type,) = program.types_of(op.operands)
+    size = operand_type.shape[dim] // count(axes, program.sizes)
+    axes = axes if k < size else ()
+    split = tuple(axes if d == dim else dim_axes for d, dim_axes in enumerate(wanted[0]))
+    whole = tuple(() if d == dim else dim_axes for d, dim_axes in enumerate(wanted[0]))
+    why = f"for {op.name}"
+    values, places = pick(program.reshard(x, split, why), k, dim)
+    if axes:
+        program.splits = True
+        program.decisions.collective("all_gather", axes, f"the {k} largest of each part of dim {dim}, {why}")
+        places = places + (axis_position(axes, program.sizes) * np.int32(size)).astype(places.dtype)
+        for axis in reversed(axes):
+            values, places = all_gather(values, axis, dim), all_gather(places, axis, dim)
+        values, among = pick(values, k, dim)
+        places = _jnp.take_along_axis(places, among, dim)
+    outs = [Sharded((values, places)[i], whole) for i in kept]
+    return [Sharded(program.reshard(y, w, f"of {op.name}"), w) for y, w in zip(outs, wanted, strict=True)]
+
+
+def _top_k(program: ImportContext, op: Any) -> list[Sharded]:
+    def pick(x: Any, k: int, dim: int) -> Sequence[Any]:
+        return _lax.top_k(x, k)
+
+    return split_top_k(program, op, int(program.read(op.attributes["k"])), -1, pick)
+
+
+TOP_K: dict[str, Whole] = {"chlo.top_k": _top_k}

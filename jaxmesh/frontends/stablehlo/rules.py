@@ -8,15 +8,20 @@ and reduced factors as the operands. Factors that would need data of neighbours 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from jaxmesh.frontends.mlir.attributes import nested
+from jaxmesh.frontends.stablehlo.gspmd import COMPOSITE, target_of
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, count, replicated
+from jaxmesh.jaxprs.stablehlo import EQUATION
 
 _sdy: Any = sdy
+_ir: Any = ir
 Rows = tuple[tuple[tuple[int, ...], ...], ...]
 """Per tensor and dim, the factors of the dim, the most significant first."""
 
@@ -176,3 +181,188 @@ def _trim(
 
 def _sharding(dims: Sequence[tuple[int, ...]], factors: Factors) -> Sharding:
     return tuple(tuple(a for factor in members for a in factors.get(factor, ())) for members in dims)
+
+
+# --- rules of ops unknown to Shardy -----------------------------------------------------------------------------------
+
+Dims = list[tuple[int, ...]]
+"""The factors of each dim of a tensor, the most significant first."""
+
+
+@dataclass
+class _RuleDraft:
+    """A rule under construction: the sizes of its factors, the factors that must stay whole, and the factors the op
+    moves."""
+
+    sizes: list[int] = field(default_factory=list[int])
+    whole: list[int] = field(default_factory=list[int])
+    moved: list[int] = field(default_factory=list[int])
+
+    def factor(self, size: int, *, whole: bool = False) -> int:
+        """Returns a new factor; `whole` if it must not be split."""
+        self.sizes.append(size)
+        if whole:
+            self.whole.append(len(self.sizes) - 1)
+        return len(self.sizes) - 1
+
+    def dims(self, shape: Sequence[int], whole: Sequence[int] = ()) -> Dims:
+        """Returns a new factor for each dim."""
+        return [(self.factor(n, whole=d in whole),) for d, n in enumerate(shape)]
+
+    def text(self, operands: Sequence[Dims], results: Sequence[Dims], *, custom: bool) -> str:
+        """Returns the rule in Shardy's syntax."""
+        factors = ", ".join(f"{_letter(i)}={n}" for i, n in enumerate(self.sizes))
+        lists = {"need_replication": self.whole, "permutation": self.moved}
+        traits = "".join(f" {name}={{{', '.join(map(_letter, fs))}}}" for name, fs in lists.items() if fs)
+        traits += ", custom" if custom else ""
+        return f"#sdy.op_sharding_rule<({_side(operands)})->({_side(results)}) {{{factors}}}{traits}>"
+
+
+def _letter(i: int) -> str:
+    return chr(ord("i") + i) if i < 18 else f"z_{i - 17}"
+
+
+def _side(tensors: Sequence[Dims]) -> str:
+    return ", ".join(f"[{', '.join(''.join(map(_letter, dim)) for dim in dims)}]" for dims in tensors)
+
+
+def add_rules(ops: Sequence[Any]) -> None:
+    """Adds sharding rules to ops that Shardy does not know."""
+    for op in ops:
+        make = _maker(op)
+        if make is None or RULE in op.attributes:
+            continue
+        rule = _RuleDraft()
+        dims = make(op, rule)
+        if dims is not None:
+            text = rule.text(*dims, custom=op.name == "stablehlo.custom_call")
+            op.attributes[RULE] = _ir.Attribute.parse(text, op.context)
+
+
+_RuleDims = tuple[list[Dims], list[Dims]]
+"""The dims of the operands, and of the results."""
+_Maker = Callable[[Any, _RuleDraft], _RuleDims | None]
+
+
+def _maker(op: Any) -> _Maker | None:
+    name = op.name
+    if name == "stablehlo.custom_call":
+        return CALLS.get(target_of(op))
+    if name.startswith("stablehlo.batch_norm_"):
+        return _batch_norm
+    if name.startswith("chlo."):
+        return _top_k if name == "chlo.top_k" else _pointwise
+    return None
+
+
+def _shapes(op: Any) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    return [tuple(v.type.shape) for v in op.operands], [tuple(v.type.shape) for v in op.results]
+
+
+def _pointwise(op: Any, rule: _RuleDraft) -> _RuleDims | None:
+    operands, results = _shapes(op)
+    if len({*operands, *results}) != 1 or not operands[0]:
+        return None
+    dims = rule.dims(operands[0])
+    return [dims] * len(operands), [dims] * len(results)
+
+
+def _top_k(op: Any, rule: _RuleDraft) -> _RuleDims:
+    """Returns the rule of a top-k along a dim, by default the last, which may be sharded; see `split_top_k`."""
+    (shape,), results = _shapes(op)
+    dim = _attribute(op, "dim", -1) % len(shape)
+    dims = rule.dims(shape)
+    rule.moved.extend(dims[dim])
+    result_dims = [*dims]
+    result_dims[dim] = (rule.factor(results[0][dim], whole=True),)
+    return [dims], [result_dims] * len(results)
+
+
+def _batch_norm(op: Any, rule: _RuleDraft) -> _RuleDims:
+    """Returns the rule of a batch normalisation, which reduces all dims but the features unless mean and variance
+    are operands."""
+    operands, results = _shapes(op)
+    feature, rank = op.attributes["feature_index"].value, len(operands[0])
+    reduced = [] if op.name.endswith("inference") else [d for d in range(rank) if d != feature]
+    dims = rule.dims(operands[0], reduced)
+
+    def side(shapes: list[tuple[int, ...]]) -> list[Dims]:
+        return [dims if len(s) == rank else [dims[feature]] for s in shapes]
+
+    return side(operands), side(results)
+
+
+# --- calls that stand for ops of TTIR --------------------------------------------------------------------------------
+
+
+def _attribute(op: Any, name: str, default: int) -> int:
+    written = {k: v for where in (COMPOSITE, "mhlo.attributes") for k, v in nested(op, where).items()}
+    return int(written[name].value) if name in written else default
+
+
+def _attention(op: Any, rule: _RuleDraft) -> _RuleDims | None:
+    """Returns the rule of attention: batches and heads are split alike; each key-value head serves equally many
+    query heads."""
+    (query, key, value, *masks), (result,) = _shapes(op)
+    if len(query) != 4 or len(key) != 4 or query[1] % key[1] or key != value or result != query:
+        return None
+    batch, heads, shared = rule.factor(query[0]), rule.factor(key[1]), query[1] // key[1]
+    queries, size, keys = (rule.factor(n, whole=True) for n in (query[2], query[3], key[2]))
+    # Shardy does not allow a factor of size 1 beside another factor.
+    of_heads = (heads, rule.factor(shared)) if shared > 1 else (heads,)
+    of_queries: Dims = [(batch,), of_heads, (queries,), (size,)]
+    of_keys: Dims = [(batch,), (heads,), (keys,), (size,)]
+    of_mask: Dims = [(batch,), of_heads, (queries,), (keys,)]
+    whole = query[0], query[1], query[2], key[2]
+    if any(len(m) != 4 or any(n not in (1, w) for n, w in zip(m, whole, strict=True)) for m in masks):
+        return None
+    of_masks: list[Dims] = [
+        [d if n == w else (rule.factor(1),) for n, w, d in zip(m, whole, of_mask, strict=True)] for m in masks
+    ]
+    return [of_queries, of_keys, of_keys, *of_masks], [of_queries]
+
+
+def _gather(op: Any, rule: _RuleDraft) -> _RuleDims | None:
+    """Returns the rule of a gather along a dim: each index reads all of that dim."""
+    (shape, index), (result,) = _shapes(op)
+    dim = _attribute(op, "dim", 0) % len(shape)
+    same = [d for d, (n, m) in enumerate(zip(shape, index, strict=True)) if d != dim and n == m]
+    dims = rule.dims(shape, [d for d in range(len(shape)) if d not in same])
+    of_index: Dims = [dims[d] if d in same else (rule.factor(n, whole=d != dim),) for d, n in enumerate(index)]
+    return ([dims, of_index], [of_index]) if result == index else None
+
+
+def _norm(op: Any, rule: _RuleDraft) -> _RuleDims | None:
+    """Returns the rule of a normalisation along the last dims, which scale and offset share."""
+    (shape, *rest), (result,) = _shapes(op)
+    if result != shape or not rest or any(r != shape[len(shape) - len(r) :] for r in rest):
+        return None
+    last = range(len(shape) - len(rest[0]), len(shape))
+    dims = rule.dims(shape, last)
+    return [dims, *[[dims[d] for d in last]] * len(rest)], [dims]
+
+
+def _matrices(op: Any, rule: _RuleDraft) -> _RuleDims | None:
+    """Returns the rule of ops on whole matrices: the leading dims are a batch, the last two are not split."""
+    operands, results = _shapes(op)
+    batch = len(operands[0]) - 2
+    if not results or batch < 0:
+        return None
+    of_batch = rule.dims(operands[0][:batch])
+
+    def side(shapes: list[tuple[int, ...]]) -> list[Dims]:
+        return [[*of_batch, *rule.dims(s[batch:], range(len(s) - batch))] for s in shapes]
+
+    return side(operands), side(results)
+
+
+CALLS: dict[str, _Maker] = {
+    EQUATION: _matrices,
+    "tt.scaled_dot_product_attention": _attention,
+    "tenstorrent.gather_dim": _gather,
+    "tenstorrent.rms_norm": _norm,
+    "tenstorrent.layer_norm": _norm,
+    **dict.fromkeys(("tenstorrent.topk", "tenstorrent.topk_values", "tenstorrent.topk_indices"), _top_k),
+    "mhlo.topk": _top_k,
+}
+"""The rules of custom calls, including composites that are kept as custom calls."""

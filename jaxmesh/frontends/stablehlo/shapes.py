@@ -1,4 +1,4 @@
-"""Ops that move or repeat elements: reshapes, transposes, slices, pads."""
+"""Ops that move or repeat elements, such as slices and pads, and ops that make values: constants and iotas."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from jaxmesh.dialects.varying import vary_alike
+from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
-from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall
-from jaxmesh.frontends.stablehlo.shardings import Sharding, count
-from jaxmesh.frontends.stablehlo.values import axis_position
+from jaxmesh.frontends.mlir.attributes import complex_elements
+from jaxmesh.frontends.stablehlo.call import ImportContext, OpFamily, ShardedCall, keep_op
+from jaxmesh.frontends.stablehlo.elementwise import plain
+from jaxmesh.frontends.stablehlo.reductions import constant_of
+from jaxmesh.frontends.stablehlo.shardings import Sharding, count, local_shape, replicated
+from jaxmesh.frontends.stablehlo.values import Sharded, axis_position, perform, plan
 
 OPS = OpFamily()
 _lax: Any = jax.lax
+OPS.add("stablehlo.transpose")(plain(_lax.transpose, "permutation"))
+OPS.add("stablehlo.reverse")(plain(_lax.rev, "dimensions"))
 
 
 @OPS.add("stablehlo.reshape")
 def _reshape(call: ShardedCall) -> Any:
     return _lax.reshape(call.operands[0], call.results[0].shape)
-
-
-@OPS.add("stablehlo.transpose")
-def _transpose(call: ShardedCall) -> Any:
-    return _lax.transpose(call.operands[0], call["permutation"])
 
 
 @OPS.add("stablehlo.broadcast_in_dim")
@@ -38,8 +41,7 @@ def _broadcast(call: ShardedCall) -> Any:
 
 @OPS.add("stablehlo.concatenate")
 def _concatenate(call: ShardedCall) -> Any:
-    axes = join_axes(call.operands)
-    return _lax.concatenate([spread(x, axes) for x in call.operands], call["dimension"])
+    return _lax.concatenate(vary_alike(*call.operands), call["dimension"])
 
 
 def lies_in_own_shards(whole: int, sliced: int, start: int, stride: int, parts: int) -> bool:
@@ -89,7 +91,9 @@ def _slice(call: ShardedCall) -> Any:
         length = strides[d] * (result.shape[d] - 1) + 1
         shift = strides[d] * result.shape[d] - x.shape[d]
         if shift:
-            x = _device_slice(x, axis_position(axes, call.sizes) * np.int32(shift) + np.int32(starts[d]), length, d)
+            x = _device_slice(
+                x, axis_position(axes, call.program.sizes) * np.int32(shift) + np.int32(starts[d]), length, d
+            )
             starts[d] = 0
         limits[d] = starts[d] + length
     return _lax.slice(x, starts, limits, strides)
@@ -97,10 +101,10 @@ def _slice(call: ShardedCall) -> Any:
 
 def _device_slice(x: Any, start: Any, length: int, dim: int) -> Any:
     """Returns a slice of a shard with a start that differs between devices."""
-    axes = join_axes([x, start])
-    starts = [spread(start, axes) if d == dim else np.int32(0) for d in range(x.ndim)]
+    x, start = vary_alike(x, start)
+    starts = [start if d == dim else np.int32(0) for d in range(x.ndim)]
     sizes = [length if d == dim else n for d, n in enumerate(x.shape)]
-    return _lax.dynamic_slice(spread(x, axes), starts, sizes, allow_negative_indices=False)
+    return _lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
 
 
 def _paddings(op: Any, read: Any) -> list[tuple[int, int, int]]:
@@ -126,7 +130,7 @@ def split_pad(op: Any, wanted: Sharding, sizes: Mapping[str, int], read: Any) ->
 
 @OPS.add("stablehlo.pad")
 def _pad(call: ShardedCall) -> Any:
-    (x, value), (result,), config = call.operands, call.results, _paddings(call.op, call.read)
+    (x, value), (result,), config = call.operands, call.results, _paddings(call.op, call.program.read)
     starts: dict[int, Any] = {}
     for d, axes in enumerate(call.shardings[0]):
         if not axes:
@@ -134,23 +138,17 @@ def _pad(call: ShardedCall) -> Any:
         # The operand's shard begins at `low` in the first shard of the result, and `shift` later in each next one.
         low, _, interior = config[d]
         filled = x.shape[d] + interior * max(x.shape[d] - 1, 0)
-        shift, parts = x.shape[d] * (interior + 1) - result.shape[d], count(axes, call.sizes)
+        shift, parts = x.shape[d] * (interior + 1) - result.shape[d], count(axes, call.program.sizes)
         most = max(low, low + shift * (parts - 1))
         config[d] = most, max(result.shape[d] - filled, 0), interior
         if shift:
-            starts[d] = np.int32(most - low) - axis_position(axes, call.sizes) * np.int32(shift)
+            starts[d] = np.int32(most - low) - axis_position(axes, call.program.sizes) * np.int32(shift)
         else:
             config[d] = low, result.shape[d] - filled - low, interior
-    axes = join_axes(call.operands)
-    x = _lax.pad(spread(x, axes), spread(value, axes), config)
+    x = _lax.pad(*vary_alike(x, value), config)
     for d, start in starts.items():
         x = _device_slice(x, start, result.shape[d], d)
     return x
-
-
-@OPS.add("stablehlo.reverse")
-def _reverse(call: ShardedCall) -> Any:
-    return _lax.rev(call.operands[0], call["dimensions"])
 
 
 @OPS.add("stablehlo.dynamic_slice")
@@ -182,7 +180,7 @@ def _dynamic_update_slice(call: ShardedCall) -> Any:
     x, new = spread(x, axes), spread(new, axes)
     masks: list[tuple[int, Any]] = []
     for d in [d for d, a in enumerate(call.shardings[0]) if a and not call.shardings[1][d]]:
-        first = axis_position(call.shardings[0][d], call.sizes) * np.int32(x.shape[d])
+        first = axis_position(call.shardings[0][d], call.program.sizes) * np.int32(x.shape[d])
         if updated[d] == whole[d]:
             # The update is whole: take this device's part.
             new = _device_slice(new, first, x.shape[d], d)
@@ -202,6 +200,86 @@ def _own_part(x: Any, new: Any, start: Any, first: Any, dim: int) -> tuple[Any, 
     local, length = x.shape[dim], new.shape[dim]
     relative = _lax.iota(np.int32, local) + first - _lax.convert_element_type(start, np.int32)
     inside = (relative >= 0) & (relative < length)
-    axes = join_axes([inside, new])
-    places = spread(_lax.clamp(np.int32(0), relative, np.int32(length - 1)), axes)
-    return jax.numpy.take(spread(new, axes), places, axis=dim, mode="clip"), spread(inside, axes)
+    places, inside, new = vary_alike(_lax.clamp(np.int32(0), relative, np.int32(length - 1)), inside, new)
+    return jax.numpy.take(new, places, axis=dim, mode="clip"), inside
+
+
+# --- values made from nothing -----------------------------------------------------------------------------------------
+
+
+def constant(program: ImportContext, op: Any) -> list[Sharded]:
+    """Imports a constant: equal on every device, or this device's slice of the elements."""
+    (value_type,), (sharding,) = program.types_of(op.results), program.result_shardings(op)
+    is_complex = value_type.dtype.kind == "c"
+    value: Any = complex_elements(op, value_type) if is_complex else program.read(op.attributes["value"])
+    array = np.asarray(value)
+    if array.dtype != value_type.dtype:
+        array = array.astype(value_type.dtype)
+    if array.ndim == 0 or value_type.size <= 1:
+        number = array.reshape(-1)[0] if array.size else np.zeros((), value_type.dtype)
+
+        def fill(target: Sharding) -> Any:
+            return _lax.full(local_shape(value_type.shape, target, program.sizes), number, value_type.dtype)
+
+        return [Sharded(fill(sharding) if value_type.shape else np.asarray(number), sharding, make=fill)]
+    x = jnp.asarray(array.reshape(value_type.shape))
+
+    def cut(target: Sharding) -> Any:
+        moves = plan(replicated(x.ndim), target, value_type.shape, program.sizes)
+        return perform(x, moves, program.sizes)
+
+    return [Sharded(cut(sharding), sharding, make=cut)]
+
+
+def iota(program: ImportContext, op: Any) -> list[Sharded]:
+    """Imports an iota; along a sharded dim it starts at this device's first element."""
+    (value_type,), (sharding,) = program.types_of(op.results), program.result_shardings(op)
+    dim: int = program.read(op.attributes["iota_dimension"])
+
+    def count(target: Sharding) -> Any:
+        local = local_shape(value_type.shape, target, program.sizes)
+        x = _lax.broadcasted_iota(value_type.dtype, local, dim)
+        if not target[dim]:
+            return x
+        first = axis_position(target[dim], program.sizes) * np.int32(local[dim])
+        return x + _lax.convert_element_type(first, value_type.dtype)
+
+    return [Sharded(count(sharding), sharding, make=count)]
+
+
+def dimension_size(program: ImportContext, op: Any) -> list[Sharded]:
+    """Imports the global size of a dim."""
+    dim: int = program.read(op.attributes["dimension"])
+    return [Sharded(_lax.full((), op.operands[0].type.shape[dim], np.int32), ())]
+
+
+def partition_id(program: ImportContext, op: Any) -> list[Sharded]:
+    """Imports the row-major number of this device."""
+    index = axis_position(tuple(program.sizes), program.sizes)
+    return [Sharded(_lax.convert_element_type(index, np.uint32), ())]
+
+
+def random(program: ImportContext, op: Any) -> list[Sharded]:
+    """Imports unseeded random numbers, uniform between two constants, as TTIR's op `rand`."""
+    (value_type,), distribution = program.types_of(op.results), str(op.attributes["rng_distribution"])
+    low, high = map(_number, list(op.operands)[:2])
+    if "UNIFORM" not in distribution or low is None or high is None:
+        raise UnsupportedError(
+            f"random numbers of the distribution {distribution[:60]}; supported are UNIFORM numbers between constants."
+        )
+    attributes = {"size": value_type.shape, "low": low, "high": high, "seed": 0}
+
+    def meaning() -> Any:
+        numbers = jax.random.uniform(jax.random.key(0), value_type.shape, np.float32, low, high)
+        return _lax.convert_element_type(numbers, value_type.dtype)
+
+    results = keep_op(program.keeps_ops, "rand", [], attributes, meaning)
+    return [Sharded(y, replicated(len(value_type.shape))) for y in results]
+
+
+def _number(value: Any) -> float | None:
+    """Returns the number of a constant, which may be converted; None for any other value."""
+    while getattr(value.owner, "name", "") == "stablehlo.convert":
+        value = value.owner.operands[0]
+    number = constant_of(value)
+    return None if number is None else float(number)

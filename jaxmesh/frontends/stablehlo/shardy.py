@@ -18,12 +18,10 @@ from jaxlib.mlir.dialects import sdy
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo import shardings
-from jaxmesh.frontends.stablehlo.gspmd import ENDS
-from jaxmesh.frontends.stablehlo.inline import inline_calls, operations, walk
-from jaxmesh.frontends.stablehlo.op_rules import add_rules
-from jaxmesh.frontends.stablehlo.products import gather_cheap_operands
+from jaxmesh.frontends.stablehlo.as_xla import gather_cheap_operands, simplify
+from jaxmesh.frontends.stablehlo.gspmd import ENDS, inline_calls, operations, walk
+from jaxmesh.frontends.stablehlo.rules import add_rules
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN
-from jaxmesh.frontends.stablehlo.simplify import simplify
 from jaxmesh.jaxprs.guarded_passes import REFUSALS, fatal_error, run_passes
 
 _ir: Any = ir

@@ -1,4 +1,4 @@
-"""A function of a StableHLO text: its mesh, the residencies of its arguments and results, and its import."""
+"""A function of a StableHLO text: its mesh, residencies and shardings of arguments and results, and its import."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from jax.sharding import AbstractMesh
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import ParseError, UnsupportedError
-from jaxmesh.frontends.mlir.attributes import entries, nested
-from jaxmesh.frontends.mlir.module import Function, boundary_attributes, check_sizes, line_of
+from jaxmesh.frontends.mlir.attributes import Types, entries, nested
+from jaxmesh.frontends.mlir.module import Function, boundary_attributes, check_sizes, choose, line_of, load_text
 from jaxmesh.frontends.mlir.preprocess import rewrite
 from jaxmesh.frontends.stablehlo import gspmd
-from jaxmesh.frontends.stablehlo.inline import operations, walk
+from jaxmesh.frontends.stablehlo.gspmd import operations, walk
 from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
-from jaxmesh.frontends.stablehlo.shardings import SHARDING, per_value
+from jaxmesh.frontends.stablehlo.shardings import SHARDING, Sharding, listed, per_value, read
 from jaxmesh.frontends.stablehlo.shardy import mesh_axes, run
 from jaxmesh.jaxprs.guarded_passes import refusal
 from jaxmesh.jaxprs.source_locations import TextSources
@@ -225,3 +227,74 @@ def import_text(text: StablehloText, mesh: AbstractMesh) -> ImportedProgram:
         )
     except RecursionError:
         raise UnsupportedError(f"line {function.line}: @{function.name} nests deeper than Python's stack.") from None
+
+
+# --- the shardings of arguments and results ---------------------------------------------------------------------------
+
+
+_sdy: Any = sdy
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryShardings:
+    """The shardings at the ends of a function; None where the text states none.
+
+    Attributes:
+      axes: the sizes of the mesh axes.
+      arguments: per argument its global shape, and the mesh axes that split each dim.
+      results: the same per result.
+      dtypes: per argument its element type.
+      shapes: per argument its global shape.
+    """
+
+    axes: dict[str, int]
+    arguments: tuple[tuple[tuple[int, ...], Sharding] | None, ...]
+    results: tuple[tuple[tuple[int, ...], Sharding] | None, ...]
+    dtypes: tuple[np.dtype[Any], ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+
+def read_boundary(text: str) -> BoundaryShardings:
+    """Returns the shardings at the ends of the function `main` of a StableHLO text.
+
+    A text with global shapes states them with its arguments, a partitioned one in its `sdy.manual_computation`s.
+    """
+    function = choose(load_text(text), None)
+    root = function.operation.parent
+    meshes = [mesh_axes(op) for op in operations(root.operation) if op.name == "sdy.mesh"]
+    axes = next(filter(None, meshes), dict[str, int]())
+    (block,) = function.operation.regions[0].blocks
+    known = _stated(function.operation, block)
+    returned: list[Any] = []
+    for op in block.operations:
+        operation = op.operation
+        if operation.name == "sdy.manual_computation":
+            known.update(zip(operation.operands, map(read, listed(operation, "in_shardings")), strict=True))
+            known.update(zip(operation.results, map(read, listed(operation, "out_shardings")), strict=True))
+        elif operation.name == "func.return":
+            returned = list(operation.operands)
+    ends = ([_end(v, known) for v in values] for values in (block.arguments, returned))
+    types = Types(lambda _: None, narrows=True)
+    arguments, results = map(tuple, ends)
+    dtypes = tuple(np.dtype(types(v.type).dtype) for v in block.arguments)
+    return BoundaryShardings(axes, arguments, results, dtypes, tuple(map(_shape, block.arguments)))
+
+
+def _stated(function: Any, block: Any) -> dict[Any, Sharding]:
+    rows = map(_ir.DictAttr, function.attributes.get("arg_attrs", ()))
+    return {
+        v: read(_sdy.TensorShardingAttr(row[SHARDING]))
+        for v, row in zip(block.arguments, rows, strict=False)
+        if SHARDING in row
+    }
+
+
+def _end(value: Any, known: dict[Any, Sharding]) -> tuple[tuple[int, ...], Sharding] | None:
+    shape = _shape(value)
+    # Shardings of scalars are empty, and so are short forms for replicated values.
+    sharding = known.get(value)
+    return None if sharding is None else (shape, sharding or ((),) * len(shape))
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    return tuple(_ir.RankedTensorType(value.type).shape)

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
+from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import InexpressibleError, MeshMismatchError
-from jaxmesh.frontends.jax.retype import join_axes, spread, varying
+from jaxmesh.frontends.jax.retype import varying
 from jaxmesh.frontends.jax.shard_map import check_mesh, is_region
 from jaxmesh.frontends.stablehlo.shardings import as_spec
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr, as_abstract
 from jaxmesh.jaxprs.primitives import CALLBACKS, CALLS_HOST
 from jaxmesh.jaxprs.rewrite import copy_constants
 from jaxmesh.jaxprs.source_locations import Sources
@@ -168,7 +169,7 @@ def partition_program(plain: Jaxpr, asked: Asked, mesh: AnyMesh) -> ImportedProg
     # Most programs are not partitioned, and load none of the rules of StableHLO's ops.
     from jaxmesh.frontends.stablehlo.program import import_module
 
-    abstract: AbstractMesh = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+    abstract = as_abstract(mesh)
     _check_equations(plain, abstract)
     ends = [on_mesh(s, abstract) for s in asked.arguments], [on_mesh(s, abstract) for s in asked.results]
     kept: list[Eqn] = []
@@ -197,8 +198,7 @@ def _kept_equation(eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh) -> list[Any
     if eqn.primitive.name == "inspect_sharding":
         eqn.params["callback"](NamedSharding(mesh, as_spec(operands[0].sharding)))
         return []
-    axes = join_axes(operands)
-    return evaluate.bind(eqn, [spread(x, axes) for x in operands])
+    return evaluate.bind(eqn, vary_alike(*operands))
 
 
 def on_mesh(sharding: NamedSharding | None, mesh: AbstractMesh) -> NamedSharding | None:

@@ -1,7 +1,8 @@
-"""Convolutions, windowed reductions, and the gradient of pooling."""
+"""Convolutions, windowed reductions, the gradient of pooling, and batch normalisation."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
+from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.frontends.jax.retype import join_axes, spread
 from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall, enum_of
 from jaxmesh.frontends.stablehlo.reductions import body_ops, constant_of, is_identity, kind_of, precision_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding, count
@@ -45,13 +46,11 @@ def _convolution(call: ShardedCall) -> Any:
     outputs: int = dims.kernel_output_feature_dimension
     features, batches = call["feature_group_count"], call["batch_group_count"]
     if features > 1:
-        features = max(features // count(split[0][inputs], call.sizes), 1)
+        features = max(features // count(split[0][inputs], call.program.sizes), 1)
     if batches > 1:
-        batches = max(batches // count(split[1][outputs], call.sizes), 1)
-    axes = join_axes(call.operands)
+        batches = max(batches // count(split[1][outputs], call.program.sizes), 1)
     return _lax.conv_general_dilated(
-        spread(x, axes),
-        spread(kernel, axes),
+        *vary_alike(x, kernel),
         tuple(call.get("window_strides", ones)),
         _pairs(call.get("padding", 0), spatial),
         lhs_dilation=tuple(call.get("lhs_dilation", ones)),
@@ -105,8 +104,7 @@ def _reduce_window(call: ShardedCall) -> Any:
             return cumulative
         # With a NumPy start, JAX recognises the identity, and the reduction is differentiable.
         return _lax.reduce_window(x, np.asarray(start, x.dtype)[()], COMBINE[kind], *window)
-    axes = join_axes(call.operands)
-    return _lax.reduce_window(spread(x, axes), spread(call.operands[1], axes), COMBINE[kind], *window)
+    return _lax.reduce_window(*vary_alike(*call.operands), COMBINE[kind], *window)
 
 
 _CUMULATIVE = {"sum": _lax.cumsum, "max": _lax.cummax, "min": _lax.cummin, "prod": _lax.cumprod}
@@ -132,7 +130,7 @@ def _cumulative(x: Any, sizes: Any, strides: Any, padding: Any, base: Any, dilat
 
 @OPS.add("stablehlo.select_and_scatter")
 def _select_and_scatter(call: ShardedCall) -> Any:
-    x, source, start = call.operands
+    x, source, _ = call.operands
     value = constant_of(call.op.operands[2])
     (compare,) = body_ops(call.op, 0)
     direction = enum_of(compare, "comparison_direction")
@@ -142,12 +140,9 @@ def _select_and_scatter(call: ShardedCall) -> Any:
             f"a select_and_scatter that selects by {direction} and starts from {value}; supported are selections by "
             "GE or LE that add to zeros."
         )
-    del start
     ones = (1,) * x.ndim
-    axes = join_axes([x, source])
     return _lax.select_and_scatter_add_p.bind(
-        spread(source, axes),
-        spread(x, axes),
+        *vary_alike(source, x),
         select_prim=select,
         window_dimensions=tuple(call.get("window_dimensions", ones)),
         window_strides=tuple(call.get("window_strides", ones)),
@@ -160,3 +155,53 @@ def _rng_bits(call: ShardedCall) -> Any:
     raise UnsupportedError(
         f"random bits of a generator of the machine ({jnp.shape(call.operands[0])} state); use threefry keys."
     )
+
+
+# --- batch normalisation ----------------------------------------------------------------------------------------------
+
+
+def _aligned(call: ShardedCall) -> list[Any]:
+    """Returns the operands; per-feature operands are reshaped to the rank of the first."""
+    x, *rest = vary_alike(*call.operands)
+    shape = [1] * x.ndim
+    shape[call["feature_index"]] = -1
+    return [x, *(v if v.ndim == x.ndim else v.reshape(shape) for v in rest)]
+
+
+def _sum(call: ShardedCall, x: Any) -> Any:
+    """Returns the sum over all dims but the feature dim, one number per feature."""
+    return _lax.reduce_sum(x, tuple(d for d in range(x.ndim) if d != call["feature_index"]))
+
+
+def _count(call: ShardedCall, x: Any) -> Any:
+    return np.asarray(math.prod(x.shape) // x.shape[call["feature_index"]], x.dtype)
+
+
+def _deviation(call: ShardedCall, variance: Any) -> Any:
+    return _lax.sqrt(variance + np.asarray(call["epsilon"], variance.dtype))
+
+
+@OPS.add("stablehlo.batch_norm_inference")
+def _inference(call: ShardedCall) -> Any:
+    x, scale, offset, mean, variance = _aligned(call)
+    return (x - mean) / _deviation(call, variance) * scale + offset
+
+
+@OPS.add("stablehlo.batch_norm_training")
+def _training(call: ShardedCall) -> Any:
+    x, scale, offset = _aligned(call)
+    count = _count(call, x)
+    mean = _sum(call, x) / count
+    centered = x - mean.reshape(scale.shape)
+    variance = _sum(call, centered * centered) / count
+    return [centered / _deviation(call, variance.reshape(scale.shape)) * scale + offset, mean, variance]
+
+
+@OPS.add("stablehlo.batch_norm_grad")
+def _grad(call: ShardedCall) -> Any:
+    x, scale, mean, variance, cotangent = _aligned(call)
+    count, deviation = _count(call, x), _deviation(call, variance)
+    normal = (x - mean) / deviation
+    to_scale, to_offset = _sum(call, cotangent * normal), _sum(call, cotangent)
+    rest = (to_offset.reshape(mean.shape) + normal * to_scale.reshape(mean.shape)) / count
+    return [scale / deviation * (cotangent - rest), to_scale, to_offset]

@@ -20,8 +20,7 @@ from jaxmesh.dialects.program import NO_ATTRIBUTES, UNROLL_LIMIT, Op, Shape, Val
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.caches import lru_cached_by_config
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
-from jaxmesh.jaxprs.keys import is_key
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr, is_key
 from jaxmesh.jaxprs.walk import Contents
 from jaxmesh.passes.def_use import Array, is_uniform
 from jaxmesh.passes.flat_builder import FlatBuilder, plain

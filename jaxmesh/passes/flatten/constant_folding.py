@@ -11,8 +11,7 @@ import numpy as np
 from jaxmesh.dialects.program import Shape
 from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs import evaluate
-from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.jaxprs.keys import is_key, words_of
+from jaxmesh.jaxprs.compat import Eqn, is_key, words_of
 from jaxmesh.jaxprs.primitives import COMBINES
 from jaxmesh.passes.def_use import Array
 from jaxmesh.passes.flat_builder import Rules

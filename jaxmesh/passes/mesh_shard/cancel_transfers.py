@@ -8,27 +8,23 @@ lowering inserted between them are ignored. A program that drops unequal copies 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from jaxmesh.dialects.residency import Residency
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import compat, remarks, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
-from jaxmesh.jaxprs.rewrite import map_sub_jaxprs, with_operands
+from jaxmesh.jaxprs.rewrite import at_every_depth, map_sub_jaxprs, with_operands
 from jaxmesh.sharding.distribution import Factors, factors, mesh_axis_dims, resolve_composer, resolve_mapper, rows_of
 
 
 def cancel_transfers(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) -> Jaxpr:
     """Returns the program with inverse transfers cancelled at every depth."""
-    memo = walk.Memo[Jaxpr]()
-
-    def change(inner: Jaxpr) -> Jaxpr:
-        return memo.get(inner, lambda: _body(inner, mesh, change))
-
-    return change(program)
+    return at_every_depth(partial(_body, mesh=mesh))(program)
 
 
-def _body(jaxpr: Jaxpr, mesh: Mapping[str, int], change: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
+def _body(jaxpr: Jaxpr, change: Callable[[Jaxpr], Jaxpr], mesh: Mapping[str, int]) -> Jaxpr:
     aggregates: dict[Var, Eqn] = {}
     bases: dict[Var, Atom] = {}
     swap: dict[Var, Atom] = {}
@@ -51,8 +47,6 @@ def _body(jaxpr: Jaxpr, mesh: Mapping[str, int], change: Callable[[Jaxpr], Jaxpr
         elif _is_reshape(eqn):
             bases[eqn.outvars[0]] = _base(eqn.invars[0], bases)
         eqns.append(eqn)
-    if not swap and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
-        return jaxpr
     outvars = walk.substitute(jaxpr.outvars, swap)
     return walk.with_eqns(jaxpr, _drop_unused(eqns, outvars) if swap else eqns, outvars)
 

@@ -33,7 +33,7 @@ from jaxmesh.jaxprs import compat, remarks, source_locations, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow, is_imported_op
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
-from jaxmesh.passes.mesh_shard.reshard import reshard_locally
+from jaxmesh.passes.mesh_shard.lower_mesh_shard import reshard_locally
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, replicate_mapper
 
 Residencies = tuple[Residency, ...]
@@ -150,10 +150,7 @@ class _Writer:
             else:
                 scope.read_on_host(atom)
         outs = tuple(scope.residency(a) for a in outvars)
-        unchanged = len(scope.eqns) == len(opened.eqns) and all(
-            a is b for a, b in zip(scope.eqns, opened.eqns, strict=True)
-        )
-        new = jaxpr if unchanged else walk.with_eqns(jaxpr, scope.eqns, outvars)
+        new = walk.with_eqns(jaxpr, scope.eqns, outvars)
         return _Body(new, outs, frozenset(scope.distributed), frozenset(scope.host_inputs))
 
     # --- one transfer ---

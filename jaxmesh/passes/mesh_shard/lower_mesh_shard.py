@@ -9,13 +9,18 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
+import numpy as np
+from jax.sharding import AxisType, PartitionSpec
+
 from jaxmesh.dialects.residency import DEVICE, HOST, Residency, of_result
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, ShardDirection, ShardType, mesh_shard_p
-from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p, first_copy
 from jaxmesh.jaxprs import compat, remarks, walk
 from jaxmesh.jaxprs.caches import lru_cached
-from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
-from jaxmesh.jaxprs.rewrite import map_sub_jaxprs, with_operands
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.rewrite import at_every_depth, map_sub_jaxprs, with_operands
+from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_mapper
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, plan_aggregate, plan_distribute
 
 Shape = tuple[int, ...]
@@ -32,11 +37,7 @@ def lower_mesh_shards(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping
       mesh: axis names and sizes.
     """
     sizes = tuple(mesh.values())
-    memo = walk.Memo[Jaxpr]()
-
-    def change(inner: Jaxpr) -> Jaxpr:
-        return memo.get(inner, lambda: _lower_body(inner, sizes, change, {}))
-
+    change = at_every_depth(lambda inner, change: _lower_body(inner, sizes, change, {}))
     known = zip(walk.open_jaxpr(program).invars, inputs, strict=True)
     return _lower_body(program, sizes, change, dict(known))
 
@@ -59,8 +60,6 @@ def _lower_body(
         else:
             _add_residency(eqn, residencies)
             eqns.append(map_sub_jaxprs(eqn, change))
-    if not swap and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
-        return jaxpr
     return walk.with_eqns(jaxpr, eqns, walk.substitute(jaxpr.outvars, swap))
 
 
@@ -164,3 +163,102 @@ def _remark_legal(out: Atom, factored: bool, lead: bool, override: Any, mesh: Sh
     elif len(tuple(override)) != len(mesh):
         text = f"adjacent mesh axes that split one dim are merged: mesh_shape_override {list(override)}"
         log.add(out, "legalised", text, _UNIQUE)
+
+
+# --- indices of mesh axes ---------------------------------------------------------------------------------------------
+
+# Neither TTIR nor TTNN has an op for the coordinate of a device. A program that runs keeps JAX's own.
+
+
+def split_axis_indices(program: Jaxpr, mesh: Mapping[str, int]) -> Jaxpr:
+    """Returns the program with a `mesh_shard` in place of every `axis_index`, at every depth."""
+
+    def body(jaxpr: Jaxpr, change: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
+        eqns: list[Eqn] = []
+        for eqn in jaxpr.eqns:
+            is_index = eqn.primitive.name == "axis_index"
+            eqns += _index(eqn, mesh) if is_index else [map_sub_jaxprs(eqn, change)]
+        return walk.with_eqns(jaxpr, eqns, jaxpr.outvars)
+
+    return at_every_depth(body)(program)
+
+
+def distribute_axis_indices(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) -> Jaxpr:
+    """Returns a lowered program with a `distribute_tensor` in place of every `axis_index`, at every depth."""
+    split = split_axis_indices(program, mesh)
+    return program if split is program else lower_mesh_shards(split, inputs, mesh)
+
+
+def _index(eqn: Eqn, mesh: Mapping[str, int]) -> list[Eqn]:
+    """Returns the equations of one index; the last has its result."""
+    index, axis = eqn.outvars[0], eqn.params["axis_name"]
+    size = mesh[axis]
+    numbers = compat.Literal(np.arange(size, dtype=index.aval.dtype), compat.retype(index.aval, (size,), ()))
+    made: list[Eqn] = []
+    if size > 1:
+        rule = "TTNN has no op for the coordinate of a device"
+        remarks.remark("legalised", "the numbers from 0 on are distributed along the axis", rule)
+        dims = tuple([0 if a == axis else -1 for a in mesh])
+        attributes = MeshShardAttributes(ShardType.DEVICES, ShardDirection.FULL_TO_SHARD, (size,), dims)
+        made.append(walk.new_eqn(mesh_shard_p, [numbers], attributes._asdict(), eqn))
+    made.append(walk.reshape_eqn(made[0].outvars[0] if made else numbers, (), eqn))
+    made[-1] = made[-1].replace(outvars=eqn.outvars)
+    return made
+
+
+# --- a replicated device tensor ---------------------------------------------------------------------------------------
+
+# TTNN's `distribute_tensor` takes a host tensor, so upstream cannot distribute a tensor that is on the devices
+# already. Every device holds all of it, so each slices its own shard; texts print one `mesh_partition` per axis.
+
+
+_lax: Any = jax.lax
+
+
+def reshard_locally(distribute: Eqn) -> list[Eqn]:
+    """Returns the equations that slice a device tensor into the shards of a distribute.
+
+    The last one has the result of the distribute. Empty if the distribute splits nothing, or not by whole mesh axes.
+    """
+    mesh = walk.mesh_of(distribute)
+    sizes, operand = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), distribute.invars[0]
+    cut = resolve_mapper(distribute.params["mapper_config"], tuple(sizes.values()), operand.aval.shape)
+    dims = mesh_axis_dims(cut.landing, cut.dims, drop_single=False)
+    if dims is None or all(d is None for d in dims):
+        return []
+    split = [(axis, d) for axis, d in zip(sizes, dims, strict=True) if d is not None]
+
+    # The type may vary over axes of size 1.
+    alone = tuple(a for a in mesh.axis_names if a in compat.varying_axes(operand.aval))
+
+    def piece(x: Any) -> Any:
+        x = first_copy(x, alone)
+        # The lower mesh axis is the more significant, so it is sliced first.
+        for axis, dim in split:
+            shape, starts = list(x.shape), [0] * x.ndim
+            shape[dim] //= sizes[axis]
+            starts[dim] = _lax.axis_index(axis) * np.int32(shape[dim])
+            x = _lax.dynamic_slice(x, starts, shape, allow_negative_indices=False)
+        return x
+
+    auto = mesh.update(axis_types=(AxisType.Auto,) * len(sizes))
+    # The spec names the axes that the shards vary over; the dim does not matter.
+    spec = PartitionSpec(tuple(axis for axis, _ in split))
+    whole = PartitionSpec(alone) if alone else PartitionSpec()
+    mapped: Any = compat.shard_map(piece, mesh=auto, in_specs=whole, out_specs=spec, check_vma=True)
+    traced = jax.make_jaxpr(mapped)(jax.ShapeDtypeStruct(operand.aval.shape, operand.aval.dtype))
+    (call,) = traced.eqns
+    inner = call.params["jaxpr"]
+    made = _inline(inner.eqns, {inner.invars[0]: operand}, distribute)
+    made[-1] = made[-1].replace(outvars=distribute.outvars)
+    return made
+
+
+def _inline(eqns: Sequence[Eqn], swap: dict[Var, Atom], like: Eqn) -> list[Eqn]:
+    made: list[Eqn] = []
+    for eqn in eqns:
+        outvars = [walk.fresh_var(v.aval) for v in eqn.outvars]
+        invars = walk.substitute(eqn.invars, swap)
+        made.append(eqn.replace(invars=invars, outvars=outvars, source_info=like.source_info, ctx=like.ctx))
+        swap.update(zip(eqn.outvars, outvars, strict=True))
+    return made

@@ -6,7 +6,7 @@ texts never show the checks. A program without such operations stays the same ob
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxmesh.dialects.check_copies import EFFECTS, check_copies_p
@@ -15,7 +15,7 @@ from jaxmesh.dialects.ttir.mesh_shard import assumed_axes, mesh_shard_p
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p
 from jaxmesh.jaxprs import compat, source_locations, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
-from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
+from jaxmesh.jaxprs.rewrite import at_every_depth, map_sub_jaxprs
 from jaxmesh.jaxprs.source_locations import line_of
 from jaxmesh.sharding.distribution import equality_claims, resolve_composer
 
@@ -28,30 +28,27 @@ def add_checks(program: Jaxpr, mesh: Mapping[str, int], collector: Collector | N
       mesh: axis names and sizes.
       collector: collects the differences; by default they are pending for all.
     """
-    return _Adder(dict(mesh), collector).body(program)
+    return at_every_depth(_Adder(dict(mesh), collector).body)(program)
 
 
 class _Adder:
     def __init__(self, mesh: dict[str, int], collector: Collector | None) -> None:
         self.mesh, self.collector = mesh, collector
         self.count = 0
-        self.memo = walk.Memo[Jaxpr]()
 
-    def body(self, jaxpr: Jaxpr) -> Jaxpr:
-        return self.memo.get(jaxpr, lambda: self._body(jaxpr))
-
-    def _body(self, jaxpr: Jaxpr) -> Jaxpr:
+    def body(self, jaxpr: Jaxpr, change: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
         eqns: list[Eqn] = []
         makers: dict[Var, Eqn] = {}
         for eqn in jaxpr.eqns:
             new = self._insert_check(eqn, eqns, makers) if eqn.primitive in (aggregate_tensor_p, mesh_shard_p) else None
-            eqns.append(_with_effects(map_sub_jaxprs(eqn, self.body)) if new is None else new)
+            eqns.append(_with_effects(map_sub_jaxprs(eqn, change)) if new is None else new)
             makers.update((v, eqn) for v in eqn.outvars)
-        if len(eqns) == len(jaxpr.eqns) and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
+        opened = walk.open_jaxpr(jaxpr)
+        new = walk.with_eqns(opened, eqns, opened.outvars)
+        if new is opened:
             return jaxpr
         effects = frozenset[object]().union(jaxpr.effects, *(e.effects for e in eqns))
-        opened = walk.with_eqns(walk.open_jaxpr(jaxpr), eqns, jaxpr.outvars).replace(effects=effects)
-        return walk.close_like(jaxpr, opened)
+        return walk.close_like(jaxpr, new.replace(effects=effects))
 
     def _insert_check(self, eqn: Eqn, eqns: list[Eqn], makers: Mapping[Var, Eqn]) -> Eqn | None:
         """Appends the check of an equation and returns the equation that reads it; None if types prove its claims."""

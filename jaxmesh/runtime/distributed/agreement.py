@@ -26,10 +26,9 @@ from jax.sharding import Mesh
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES
 from jaxmesh.errors import ProcessMismatchError
 from jaxmesh.jaxprs import compat, source_locations, walk
-from jaxmesh.jaxprs.backend import is_multi_process
+from jaxmesh.jaxprs.backend import is_multi_process, publish_and_read
 from jaxmesh.jaxprs.caches import is_staged
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
-from jaxmesh.jaxprs.coordination import publish_and_read
 from jaxmesh.jaxprs.primitives import COLLECTIVES
 from jaxmesh.jaxprs.tracing_state import set_within
 from jaxmesh.runtime.distributed.collectives import agree, digest

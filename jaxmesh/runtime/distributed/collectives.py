@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import ArgumentTypeError, MeshError, NotAddressableError, ProcessMismatchError, VerifyError
-from jaxmesh.jaxprs.coordination import exchange as exchange_bytes
+from jaxmesh.jaxprs.backend import exchange as exchange_bytes
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.sharding.configs import integers
 from jaxmesh.validate import quote

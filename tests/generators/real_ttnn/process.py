@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from jaxmesh.analysis.judge.clusters import describe_cluster
-from jaxmesh.analysis.machines import MACHINES
+from jaxmesh.analysis.machines import MACHINES, describe_cluster
 
 VARIABLE = "JAXMESH_TTNN_PYTHON"
 RUNNER = Path(__file__).with_name("runner.py")

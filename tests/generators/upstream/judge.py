@@ -13,7 +13,7 @@ import numpy as np
 
 import jaxmesh as jm
 from jaxmesh.errors import JaxmeshError, UpstreamError
-from jaxmesh.frontends.stablehlo.boundary_shardings import BoundaryShardings, read_boundary
+from jaxmesh.frontends.stablehlo.text import BoundaryShardings, read_boundary
 from tests.generators.upstream.program import Candidate
 
 Array = np.ndarray[Any, Any]

@@ -13,7 +13,7 @@ from jax.sharding import AbstractMesh
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.evaluate import eval_jaxpr, trace_typed
 from jaxmesh.jaxprs.source_locations import source_location
-from jaxmesh.jaxprs.splice import splice
+from jaxmesh.jaxprs.strip_mesh import splice
 from jaxmesh.jaxprs.walk import open_jaxpr, text
 
 MESH = AbstractMesh((2, 4), ("y", "x"))

@@ -16,10 +16,10 @@ from jax._src import source_info_util
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
+from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.record.source_path import Walk
-from jaxmesh.frontends.mlir.locations import resolve
 from jaxmesh.jaxprs import source_locations, user_frames, walk
-from jaxmesh.jaxprs.source_locations import named_scopes, source_function, source_line
+from jaxmesh.jaxprs.source_locations import named_scopes, resolve, source_function, source_line
 from jaxmesh.jaxprs.trees import parameter_names
 
 LIBRARY = '''\
@@ -208,6 +208,9 @@ def test_a_cell_of_a_notebook_is_named_by_its_number(monkeypatch: pytest.MonkeyP
     (sin,) = jax.make_jaxpr(scope["cell"])(1.0).eqns
     assert source_locations.short_location(source_line(sin)) == "In[7]:4 (cell)"
     assert source_locations.source_location(sin).file == "In[7]"
+    location = f'"{name}":4:11'
+    assert resolve(location, {}) == "In[7]:4:11"
+    assert SourceLines.of(f"%0 = x loc({location})").at(1) == "In[7]:4:11"
     assert user_frames.source_code("In[7]", 4) == "    return jax.lax.sin(x)\n"
 
 

@@ -35,9 +35,21 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+
 @pytest.fixture
 def without_tqdm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tqdm", None)
+
+
+class Jupyter(io.StringIO):
+    """Standard error of a cell of Jupyter."""
+
+
+Jupyter.__module__ = "ipykernel.iostream"
 
 
 def drawn(shown: Progress, stream: io.StringIO) -> str:
@@ -60,6 +72,30 @@ def test_a_line_is_shown_after_two_seconds_and_taken_away(clock: Clock) -> None:
     assert drawn(shown, stream).split("\r")[1].strip() == "jaxmesh: export, 1 of 3, writing the files, 3 s"
     shown.end()
     assert stream.getvalue().endswith("\r" + " " * 100 + "\r")
+
+
+def test_the_last_line_stays_in_jupyter(clock: Clock) -> None:
+    stream = Jupyter()
+    shown = Progress("explain", stream=stream, clock=clock)
+    for _ in range(2):
+        clock.seconds += 3
+        shown.draw()
+    shown.end()
+    assert [line.strip() for line in stream.getvalue().split("\r")] == [
+        "",
+        "jaxmesh: explain, 3 s",
+        "jaxmesh: explain, 6 s",
+    ]
+    assert stream.getvalue().endswith("\n")
+
+
+@pytest.mark.usefixtures("without_tqdm")
+def test_a_line_fits_into_a_narrow_terminal(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    stream = Terminal()
+    shown = Progress("a long name of some work", stream=stream, clock=clock)
+    clock.seconds += 3
+    assert drawn(shown, stream) == "\rjaxmesh: a long nam\r"
 
 
 def test_quick_work_leaves_no_trace(clock: Clock) -> None:
@@ -117,7 +153,14 @@ def threads() -> list[str]:
 @pytest.mark.usefixtures("without_tqdm")
 @pytest.mark.parametrize(
     ("kind", "variable", "shows"),
-    [(Terminal, None, True), (Terminal, "0", False), (io.StringIO, None, False), (io.StringIO, "1", True)],
+    [
+        (Terminal, None, True),
+        (Terminal, "0", False),
+        (Jupyter, None, True),
+        (Jupyter, "0", False),
+        (io.StringIO, None, False),
+        (io.StringIO, "1", True),
+    ],
 )
 def test_who_sees_it(
     kind: Callable[[], io.StringIO], variable: str | None, shows: bool, monkeypatch: pytest.MonkeyPatch

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxmesh.analysis.estimate import arithmetic
-from jaxmesh.analysis.estimate.arithmetic import Work, work
+from jaxmesh.analysis.estimate import traffic
+from jaxmesh.analysis.estimate.traffic import Work, work
 from jaxmesh.dialects.program import Op, Program, Type
 
 Shape = tuple[int, ...]
@@ -96,4 +96,4 @@ def test_attention_counts_the_pairs_that_see_each_other(rows: int, columns: int,
 
 def test_every_rule_is_tested() -> None:
     tested = {name for name, *_ in CASES} | {"scaled_dot_product_attention"}
-    assert arithmetic._RULES.keys() <= tested
+    assert traffic._RULES.keys() <= tested

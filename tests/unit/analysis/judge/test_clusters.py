@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from jaxmesh.analysis.judge.clusters import describe_cluster
-from jaxmesh.analysis.machines import MACHINES, Machine, smallest_machine
+from jaxmesh.analysis.machines import MACHINES, Machine, describe_cluster, smallest_machine
 from jaxmesh.errors import MeshError
 
 

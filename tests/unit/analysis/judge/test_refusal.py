@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jaxmesh.analysis.judge.runner.refusal import describe
+from jaxmesh.analysis.judge.runner.run import describe
 
 FATAL = """TT_FATAL @ /project/ttnn/cpp/ttnn/operations/a/b.cpp:12: x.dtype() == DataType::BFLOAT16
 info:

@@ -7,7 +7,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-from jaxmesh.analysis.judge.stand_in_compiler import COMPILER, PROGRAM, install_stand_in, stand_in_program
+from jaxmesh.analysis.judge.environment import COMPILER, PROGRAM, install_stand_in, stand_in_program
 
 
 def test_the_program_is_an_executable_for_risc_v() -> None:

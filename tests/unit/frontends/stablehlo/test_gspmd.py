@@ -11,7 +11,7 @@ from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import errors
-from jaxmesh.jaxprs.gspmd import candidate_meshes, elements, spec_of
+from jaxmesh.frontends.stablehlo.gspmd import candidate_meshes, elements, spec_of
 from tests.generators.plain_programs import W, X
 
 MESH = AbstractMesh((2, 4), ("y", "x"))

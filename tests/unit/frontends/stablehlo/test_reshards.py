@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import jaxmesh as jm
-from jaxmesh.frontends.stablehlo import reshards
-from jaxmesh.frontends.stablehlo.reshards import added_axes, plan
+from jaxmesh.frontends.stablehlo import values
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec
+from jaxmesh.frontends.stablehlo.values import added_axes, plan
 
 SIZES = {"z": 2, "y": 2, "x": 4}
 
@@ -60,7 +60,7 @@ def test_axes_that_move_together_keep_their_order() -> None:
     def run(x: jax.Array) -> list[jax.Array]:
         return [
             jax.shard_map(
-                lambda shard, moves=moves: reshards.perform(shard, moves, sizes),
+                lambda shard, moves=moves: values.perform(shard, moves, sizes),
                 mesh=mesh,
                 in_specs=as_spec(source),
                 out_specs=as_spec(target),
