@@ -15,7 +15,7 @@ from typing import Any
 import jax
 
 from jaxmesh import ttnn
-from jaxmesh.dialects.ttnn.data_types import EVERY
+from jaxmesh.dialects.ttnn.forms import EVERY
 from jaxmesh.emit.export_folder import check_folder
 from jaxmesh.errors import MissingFileError, printable
 from jaxmesh.tensor import beyond

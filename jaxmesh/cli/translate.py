@@ -18,9 +18,8 @@ from jaxmesh.cli.options import (
     read_file,
     seed_of,
 )
-from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.emit.cpp.printer import include_dir
-from jaxmesh.emit.languages import EXPORTED, LOWERED, TRACED
+from jaxmesh.emit.languages import CONSTANT_LIMIT, EXPORTED, LOWERED, TRACED
 from jaxmesh.validate import write_whole
 
 TRANSLATE = """\

@@ -1,15 +1,50 @@
-"""The registry of operations: every definition by its full name, such as `ttnn.add` or `ttcore.load_cached`."""
+"""The registry of operations: every definition by its full name, such as `ttnn.add` or `ttcore.load_cached`.
+
+Operations that call functions are defined here: the frontend inlines the functions. Loops and branches of functions,
+which upstream has after the version whose definitions are known, are read only.
+"""
 
 from __future__ import annotations
 
-from jaxmesh.dialects import textual, ttcore, ttir, ttnn
-from jaxmesh.dialects.op import OpDef, Trait
+from jaxmesh.dialects import textual, ttir, ttnn
+from jaxmesh.dialects.op import OpDef, Trait, attr, need
 from jaxmesh.dialects.ttnn import memory
 from jaxmesh.dialects.ttnn.op import TtnnOp
 
+_CALLEES = {
+    "ttcore.load_cached": "callee",
+    "tt.load_cached": "callee",
+    "ttcore.composite": "decomposition",
+    "func.call": "callee",
+}
+"""By full name: the attribute that names the function. A composite calls its decomposition, as in upstream's pipeline
+without a model of the operations."""
+
+FUNCTION_OPS: dict[str, OpDef] = {}
+"""By full name."""
+for _full_name, _callee in _CALLEES.items():
+    _dialect, _name = _full_name.split(".")
+    _function = (need(_callee, "str"),)
+    FUNCTION_OPS[_full_name] = OpDef(
+        _dialect, _name, (0, None), _function, None, (0, None), traits=frozenset({Trait.CALL})
+    )
+
+_LATER = frozenset({Trait.CONTROL_FLOW, Trait.NOT_UPSTREAM, Trait.LATER})
+_BOUNDS = (attr("initial", "any"), attr("limit", "any"), attr("step", "any"), attr("condition_program", "str"))
+_LOOP = (need("body_program", "str"), need("state_count", "int"), need("output_indices", "ints"), *_BOUNDS)
+FUNCTION_OPS["ttcore.while_loop"] = OpDef("ttcore", "while_loop", (0, None), _LOOP, None, (0, None), traits=_LATER)
+FUNCTION_OPS["ttcore.optimization_barrier"] = OpDef(
+    "ttcore", "optimization_barrier", (1, None), (), lambda call: list(call.operands), (1, None),
+    traits=frozenset({Trait.MOVES, Trait.NOT_UPSTREAM, Trait.LATER}),
+)  # fmt: skip
+FUNCTION_OPS["ttcore.case"] = OpDef(
+    "ttcore", "case", (1, None), (need("branch_programs", "any"),), None, (0, None), traits=_LATER
+)
+
+
 DEFINITIONS: dict[str, OpDef] = {
     definition.full_name: definition
-    for table in (ttir.OPS, ttnn.OPS, memory.OPS, textual.OPS, ttcore.OPS)
+    for table in (ttir.OPS, ttnn.OPS, memory.OPS, textual.OPS, FUNCTION_OPS)
     for definition in table.values()
 }
 

@@ -1,13 +1,13 @@
 """Operations of both dialects that are read, lowered and printed, and that `jaxmesh.ttnn` cannot call.
 
 The operations of `textual.txt` are without a meaning here: passes keep the types that the text gives them, and a
-program that has one cannot be executed. `textual_calls.py` has their calls in Python and C++.
+program that has one cannot be executed. The table has also their calls in Python and C++.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -15,14 +15,12 @@ from typing import Any
 
 import jax
 
-from jaxmesh.dialects.op import Arity, Attribute, Call, Form, Kind, OpDef, Trait, Write, need
-from jaxmesh.dialects.textual_calls import CALLS, PrintedCalls
-from jaxmesh.dialects.ttir import convolutions, elementwise, pooling, shapes
+from jaxmesh.dialects.op import Arity, Attribute, Call, Form, Kind, OpDef, Trait, Write
+from jaxmesh.dialects.ttir import elementwise, images as ttir_images, shapes
 from jaxmesh.dialects.ttir.helpers import check_dim, jnp, lax, require, vary_together
 from jaxmesh.dialects.ttnn import images
-from jaxmesh.dialects.ttnn.data_types import ANY
-from jaxmesh.dialects.ttnn.forms import Forms, Gives, Takes
-from jaxmesh.dialects.ttnn.op import TtnnOp
+from jaxmesh.dialects.ttnn.forms import ANY, Forms, Gives, Takes
+from jaxmesh.dialects.ttnn.op import Param, Signature, Source, TtnnOp, attribute, operand, text, unset
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.walk import all_eqns
@@ -34,6 +32,9 @@ OPS: dict[str, OpDef] = {}
 _LINE = re.compile(r"(\w+\.\w+)\(([^)]*)\)(?: \{([^}]*)\})?(?: -> (.*?))?( by element type)?")
 _OPERAND = re.compile(r"(?:(\w+) )?(\w+[?*]?)")
 _ATTRIBUTE = re.compile(r"(\w+)(\??): ([#\w.]+)(?: = (.*))?")
+_CALL = re.compile(r"  (python|cpp) (?:(tuple|optionals) )?([\w.:]+)\((.*)\)")
+_ITEM = re.compile(r"(?:`[^`]*`|[^,`])+")
+_ARGUMENT = re.compile(r" ?(?:(\w+)=)?(.*)")
 _HANDLE = re.compile(r"(?:mesh_)?device\??$|.*semaphore")
 _WRITES: Mapping[str, Write] = {"result": Write.AS_RESULT, "changed": Write.BESIDE_RESULTS}
 _KINDS: Mapping[str, Kind] = {
@@ -109,22 +110,8 @@ def _default(kind: Kind, text: str) -> Any:
             return text.strip('"')
 
 
-def _add(definition: OpDef, in_rows: Collection[int] = ()) -> None:
-    """Adds a definition to the table, and to a definition of TTNN its calls.
-
-    An op of TTNN takes operands of any type, in tiles but for some in rows.
-    """
-    name = definition.full_name
-    if definition.dialect == "ttnn":
-        facts = {f.name: getattr(definition, f.name) for f in fields(definition)}
-        takes = [Takes(ANY, "rows" if i in in_rows else "tile") for i in range(max(in_rows, default=-1) + 2)]
-        accepts = Forms(tuple(takes), (Gives("asked", layout="tile"),), alike=False)
-        definition = TtnnOp(**facts, **CALLS.get(name, PrintedCalls())._asdict(), accepts=accepts)
-    OPS[name] = definition
-
-
-def _read(line: str) -> None:
-    """Adds the definition that a line of the table describes."""
+def _read(line: str) -> OpDef:
+    """Returns the definition that a line of the table describes."""
     found = _LINE.fullmatch(line)
     assert found is not None, line
     name, marked, results = found[1], _names(found[2]), _names(found[4])
@@ -147,12 +134,56 @@ def _read(line: str) -> None:
         handles=_arity([n for n in operands if n not in tensors]),
         operand_names=tuple(operands),
     )
-    _add(definition, [i for i, mark in enumerate(marks) if mark == "rows"])
+    if dialect == "ttnn":
+        # Operands are of any type, in tiles but for some in rows.
+        takes = tuple(Takes(ANY, "rows" if mark == "rows" else "tile") for mark in (*marks, ""))
+        accepts = Forms(takes, (Gives("asked", layout="tile"),), alike=False)
+        definition = TtnnOp(**{f.name: getattr(definition, f.name) for f in fields(definition)}, accepts=accepts)
+    return definition
+
+
+def _param(item: str) -> Param:
+    """Returns the argument that the table writes as `scale=|float`."""
+    found = _ARGUMENT.fullmatch(item)
+    assert found is not None, item
+    keyword, value = found.groups()
+    name, is_keyword = keyword or "", keyword is not None
+    if value.startswith("`"):
+        return text(name, value.strip("`"), keyword=is_keyword)
+    if value.startswith("@"):
+        known: Any = value[1:] or name
+        source: Source = known
+        return Param(name, source, keyword=is_keyword, default=None)
+    if value == "none":
+        return unset(name, keyword=is_keyword)
+    if value.startswith("%"):
+        number, _, instead = value[1:].partition(" or ")
+        other = Param(name, "operand_or_attribute", int(number), instead, default=None)
+        return other if instead else operand(name, int(number), keyword=is_keyword, default=None)
+    key, _, form = value.partition("|")
+    return attribute(name or key, key or name, keyword=is_keyword, form=form or "value")
+
+
+def _with_call(definition: OpDef, line: str) -> OpDef:
+    """Returns a definition with the call in Python or C++ that a line of the table describes."""
+    found = _CALL.fullmatch(line)
+    assert found is not None, line
+    assert isinstance(definition, TtnnOp), line
+    language, results, callee, items = found.groups()
+    signature = Signature(callee, tuple(map(_param, _ITEM.findall(items))))
+    if language == "python":
+        return replace(definition, python=signature)
+    returned: Any = results or "vector"
+    return replace(definition, cpp=signature, cpp_results=returned)
 
 
 for _line in TABLE.read_text().splitlines():
-    if not _line.startswith("#"):
-        _read(_line)
+    if _line.startswith("  "):
+        _last = next(reversed(OPS))
+        OPS[_last] = _with_call(OPS[_last], _line)
+    elif not _line.startswith("#"):
+        _definition = _read(_line)
+        OPS[_definition.full_name] = _definition
 
 
 # --- with a meaning --------------------------------------------------------------------------------------------------
@@ -167,15 +198,6 @@ def _bitcast(call: Call) -> Any:
     return lax.bitcast_convert_type(call.operands[0], call.result.dtype)
 
 
-_DIM_FORMS: Mapping[str, Form] = {"ttir": "i64", "ttnn": "si32"}
-for _dialect, _form in _DIM_FORMS.items():
-    for _name, _attributes, _meaning in (
-        ("cumprod", (need("dim", "int", form=_form),), _cumprod),
-        ("bitcast_convert", (), _bitcast),
-    ):
-        _add(OpDef(_dialect, _name, (1, 1), _attributes, _meaning, casts=True, traits=frozenset({Trait.TEXTUAL})))
-
-
 def _pow_scalar(call: Call) -> Any:
     (x,) = call.operands
     power: Any = elementwise.OPS["pow"].meaning
@@ -188,7 +210,7 @@ def _conv1d(call: Call) -> Any:
     x, weight, *bias = call.operands
     operands = (x, weight, *(jnp.reshape(b, (1, 1, -1)) for b in bias))
     dims = {"batch_dim": 0, "length_dim": 1, "channel_dim": 2, "operandSegmentSizes": None}
-    out = convolutions.conv1d(replace(call, operands=operands, attributes={**call.attributes, **dims}))
+    out = ttir_images.conv1d(replace(call, operands=operands, attributes={**call.attributes, **dims}))
     return jnp.reshape(out, (1, 1, -1, out.shape[-1]))
 
 
@@ -213,19 +235,21 @@ def _conv3d(call: Call) -> Any:
     weight = weight.reshape(rows.shape[-1], -1, *kernel)[:, :inputs]
     dims = {"batch_dim": 0, "depth_dim": 1, "height_dim": 2, "width_dim": 3, "channel_dim": 4}
     attributes = {**call.attributes, **dims, "operandSegmentSizes": None}
-    return convolutions.conv3d(replace(call, operands=(x, weight, *bias), attributes=attributes))
+    return ttir_images.conv3d(replace(call, operands=(x, weight, *bias), attributes=attributes))
 
 
 _LATER_ATTRIBUTES = {
     name: (Attribute("dilation", "any", default=1, form="i32", later=True),) for name in ("ttir.conv3d", "ttnn.conv3d")
 }
 _MEANINGS: Mapping[str, tuple[Any, Trait | None]] = {
-    "ttir.conv1d": (convolutions.conv1d, None),
+    **dict.fromkeys(("ttir.cumprod", "ttnn.cumprod"), (_cumprod, None)),
+    **dict.fromkeys(("ttir.bitcast_convert", "ttnn.bitcast_convert"), (_bitcast, None)),
+    "ttir.conv1d": (ttir_images.conv1d, None),
     "ttnn.conv1d": (_conv1d, None),
-    "ttir.conv3d": (convolutions.conv3d, None),
+    "ttir.conv3d": (ttir_images.conv3d, None),
     "ttnn.conv3d": (_conv3d, None),
     "ttnn.prepare_conv3d_weights": (_prepared_weight, None),
-    "ttir.max_pool2d_with_indices": (pooling.max_pool2d_with_indices, None),
+    "ttir.max_pool2d_with_indices": (ttir_images.max_pool2d_with_indices, None),
     "ttnn.max_pool2d_with_indices": (images.max_pool2d_with_indices, None),
     "ttnn.slice_dynamic": (shapes.OPS["slice_dynamic"].meaning, Trait.MOVES),
     "ttnn.clamp_tensor": (elementwise.OPS["clamp_tensor"].meaning, None),

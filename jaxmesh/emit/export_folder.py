@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from jaxmesh.dialects.program import Port, Program
-from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
+from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.python.printer import python_source
 from jaxmesh.errors import ArgumentTypeError, FolderError, MissingFileError
 from jaxmesh.validate import alone, write_whole

@@ -1,7 +1,15 @@
-"""The names of the languages of printed programs; their printers are in `jaxmesh/emit/targets.py`."""
+"""The languages of printed programs, and the large constants that files store; `targets.py` has the printers."""
 
-from jaxmesh.dialects.program import Op
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.dialects.program import Op, Program
 from jaxmesh.errors import UnsupportedError
+from jaxmesh.jaxprs.walk import Contents
 
 TRACED = ("ttir",)
 """The languages of a traced program, the default first."""
@@ -22,3 +30,45 @@ def undecomposed(op: Op) -> UnsupportedError:
         f"{op.name} ({op.line or 'no line known'}) does not have a call in Python and C++; write the to_device, "
         "to_layout, typecast or to_memory_config that it represents."
     )
+
+
+Array = np.ndarray[Any, Any]
+CONSTANT_LIMIT = 1024
+"""The default limit of a constant that the text spells, in elements."""
+_CONSTANTS = frozenset({"ttir.constant", "ttnn.constant"})
+
+
+class StoredConstants:
+    """The constants of a program with more elements than a limit, in order; equal constants share a name.
+
+    Attributes:
+      arrays: the arrays by name: `constant0`, `constant1`, ...
+    """
+
+    def __init__(self, program: Program, limit: int = CONSTANT_LIMIT) -> None:
+        contents = Contents()
+        names: dict[int, str] = {}
+        self._names: dict[int, str] = {}
+        arrays: dict[str, Array] = {}
+        for op in program.ops:
+            if op.name not in _CONSTANTS or (array := np.asarray(op.attributes.get("value", 0))).size <= limit:
+                continue
+            first = contents.first(array)
+            name = names.setdefault(id(first), f"constant{len(names)}")
+            arrays[name] = first
+            self._names[op.results[0]] = name
+        self.arrays: Mapping[str, Array] = arrays
+
+    def name(self, op: Op) -> str | None:
+        """Returns the name of the stored constant that an op creates; None for any other op."""
+        return self._names.get(op.results[0]) if op.results else None
+
+    def file(self, op: Op) -> str | None:
+        """Returns the file, in an exported folder, of the stored constant that an op creates; None for any other op."""
+        name = self.name(op)
+        return None if name is None else file_of(name)
+
+
+def file_of(name: str) -> str:
+    """Returns the file of a stored constant in an exported folder."""
+    return f"tensors/{name}.npy"

@@ -1,41 +1,13 @@
-"""The targets: the languages of printed programs, by name."""
+"""Prints flat programs in each language."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from jaxmesh.dialects.program import Program
-from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.emit.cpp.printer import cpp_text
+from jaxmesh.emit.languages import CONSTANT_LIMIT
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.emit.python.printer import python_text
 from jaxmesh.validate import as_bool, as_index
-
-
-def _ttir(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
-    return mlir_text(program, locations=debug_info, constant_limit=limit)
-
-
-def _ttnn(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
-    return mlir_text(program, locations=debug_info, layouts=layouts, constant_limit=limit)
-
-
-def _python(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
-    return python_text(program, constant_limit=limit)
-
-
-def _cpp(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
-    return cpp_text(program, constant_limit=limit)
-
-
-TARGETS: Mapping[str, Callable[[Program, int, bool, bool], str]] = {
-    "ttir": _ttir,
-    "ttnn": _ttnn,
-    "python": _python,
-    "cpp": _cpp,
-}
-"""The printers, by their names in `as_text`. The second argument is the limit of elements of a spelled constant. The
-others apply to MLIR only: locations, and types with layouts."""
 
 
 def emit(
@@ -46,7 +18,16 @@ def emit(
     layouts: bool = False,
     constant_limit: int = CONSTANT_LIMIT,
 ) -> str:
-    """Returns a flat program as text."""
+    """Returns a flat program as text in a language: `ttir`, `ttnn`, `python` or `cpp`.
+
+    Locations (`debug_info`) are for MLIR only, and types with layouts for TTNN.
+    """
     limit = as_index("as_text", "constant_limit", constant_limit)
     layouts = as_bool("as_text", "layouts", layouts)
-    return TARGETS[name](program, limit, as_bool("as_text", "debug_info", debug_info), layouts)
+    locations = as_bool("as_text", "debug_info", debug_info)
+    if name == "python":
+        return python_text(program, constant_limit=limit)
+    if name == "cpp":
+        return cpp_text(program, constant_limit=limit)
+    assert name in ("ttir", "ttnn"), name
+    return mlir_text(program, locations=locations, layouts=layouts and name == "ttnn", constant_limit=limit)

@@ -1,16 +1,41 @@
-"""The builder of flat programs: appends operations, and omits an operation that would change nothing."""
+"""The builder of flat programs, which omits an operation that would change nothing, and the tables of rules by name."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
 from jaxmesh.dialects.program import Op, Program, Shape, Type, Value
 from jaxmesh.passes.def_use import DefUse
+
+T = TypeVar("T")
+
+
+class Rules(dict[str, T]):
+    """Rules by the name of the operation or primitive that they rewrite.
+
+    >>> rules = Rules()
+    >>> @rules.add("sine", "cosine")
+    ... def wave(): ...
+    >>> sorted(rules)
+    ['cosine', 'sine']
+    """
+
+    def add(self, *names: str) -> Callable[[T], T]:
+        """Adds the decorated function under each name."""
+
+        def enter(rule: T) -> T:
+            for name in names:
+                assert name not in self, name
+                self[name] = rule
+            return rule
+
+        return enter
+
 
 Array = np.ndarray[Any, Any]
 

@@ -3,6 +3,10 @@
 `TTIR_PIPELINE` makes the program that a traced stage prints, `ttnn_pipeline` what a lowered stage prints and
 exports. No pass to TTNN adds a transfer: transfers for the text alone are added to the jaxpr before. Of TTIR's passes
 `place-results` adds a `mesh_shard`, for a result that an unrolled loop or branch leaves on the host.
+
+The host computes on full tensors when a program runs; TTNN computes on the devices alone. So in a lowered program that
+is printed, `compute_on_devices` distributes every full operand of such work and aggregates what leaves the devices,
+before the program is flattened. The host makes and reshapes tensors.
 """
 
 from __future__ import annotations
@@ -12,27 +16,61 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from jaxmesh.dialects.program import Program
-from jaxmesh.dialects.residency import DEVICE, Residency, ResidencyMap
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.program import Op, Program
+from jaxmesh.dialects.residency import DEVICE, HOST, Residency, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES
-from jaxmesh.errors import InexpressibleError
+from jaxmesh.errors import InexpressibleError, JaxmeshError
+from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.jaxprs.walk import all_eqns
-from jaxmesh.passes.aliases import reads_overwritten
-from jaxmesh.passes.compute_on_devices import compute_on_devices
 from jaxmesh.passes.flatten.builder import Options
-from jaxmesh.passes.flatten.flatten import flatten
+from jaxmesh.passes.flatten.flatten import flatten, flatten_on_devices
 from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
 from jaxmesh.passes.fusion.driver import fuse as fuse_ops
 from jaxmesh.passes.layouts.decide_layouts import decide_layouts
 from jaxmesh.passes.layouts.mesh_rank import set_mesh_rank
-from jaxmesh.passes.memory import manage_memory
+from jaxmesh.passes.memory import manage_memory, reads_overwritten
+from jaxmesh.passes.mesh_shard.insert_transfers import Printed, insert_transfers
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import distribute_axis_indices, split_axis_indices
 from jaxmesh.passes.mesh_shard.place_results import place_results
+from jaxmesh.passes.ttir_to_ttnn.builder import Site
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
+from jaxmesh.passes.ttir_to_ttnn.shapes import has_host_form, is_created
 from jaxmesh.passes.verify_program import verify_program
+
+
+def compute_on_devices(
+    program: Jaxpr, inputs: Sequence[Residency], results: Sequence[Residency], mesh: Mapping[str, int]
+) -> Jaxpr:
+    """Returns a lowered program whose host computes nothing; the same object if it computes nothing already.
+
+    Args:
+      program: a lowered jaxpr.
+      inputs: the residency of each argument.
+      results: the residency of each result, which stays the same.
+      mesh: axis names and sizes.
+    """
+
+    def runs_on_host(eqn: Eqn) -> bool:
+        """Returns True if the ops that an equation becomes make or reshape tensors."""
+        try:
+            alone = flatten_on_devices(walk.alone(eqn, program), mesh)
+        except JaxmeshError:
+            # It lacks a text, and the error is raised where the program is flattened.
+            return False
+        return all(_makes_or_reshapes(op, alone) for op in alone.ops)
+
+    needed = tuple([DEVICE if r is DEVICE else HOST for r in results])
+    return insert_transfers(program, inputs, mesh, Printed(runs_on_host, needed))
+
+
+def _makes_or_reshapes(op: Op, program: Program) -> bool:
+    site = Site(op, (), tuple([program.types[v] for v in op.results]))
+    return has_trait(op.name, Trait.VIEW) or (is_created(site) and has_host_form(site))
 
 
 @dataclass(frozen=True, slots=True)

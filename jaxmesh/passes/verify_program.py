@@ -12,8 +12,8 @@ from jaxmesh.dialects.program import Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.forms import Takes, stored_as
 from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.errors import JaxmeshError, ResidencyError, VerifyError
-from jaxmesh.passes.aliases import aliases
-from jaxmesh.passes.layouts.wanted_rows import forms_of, tensors as tensors_of
+from jaxmesh.passes.layouts.conversions import forms_of, tensors as tensors_of
+from jaxmesh.passes.memory import aliases
 from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
 
 

@@ -19,7 +19,7 @@ from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.dialects.textual import check_executable
-from jaxmesh.emit.constants import CONSTANT_LIMIT
+from jaxmesh.emit.languages import CONSTANT_LIMIT
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError, UnsupportedError
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import without_mesh

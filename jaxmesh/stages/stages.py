@@ -21,8 +21,7 @@ from jaxmesh.dialects.replication import Collector, is_enabled
 from jaxmesh.dialects.residency import ResidencyMap
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.textual import check_executable
-from jaxmesh.emit.constants import CONSTANT_LIMIT
-from jaxmesh.emit.languages import EXPORTED, LOWERED, TRACED
+from jaxmesh.emit.languages import CONSTANT_LIMIT, EXPORTED, LOWERED, TRACED
 from jaxmesh.errors import InexpressibleError, UnsupportedError
 from jaxmesh.frontends.jax.trace import TtirProgram
 from jaxmesh.frontends.stablehlo.decisions import Decision

@@ -2,7 +2,8 @@
 
 This package defines the names for meshes, transfers, memory and types. Every op in the table of TTNN
 (`jaxmesh/dialects/ttnn/*.py`) is a function too, under the name of its Python call, made from its row at its first use:
-`ttnn.add`, `ttnn.matmul`, `ttnn.experimental.all_reduce_async`. Ops compute on multi-device tensors (`MeshTensor`) on
+`ttnn.add`, `ttnn.matmul`, `ttnn.experimental.all_reduce_async`. So are the functions composed of others, which register
+themselves (`composite.py`, `further.py`, `paged.py`). Ops compute on multi-device tensors (`MeshTensor`) on
 the devices. A file with `import ttnn` runs unchanged if `sys.modules["ttnn"]` is this module.
 """
 
@@ -17,16 +18,6 @@ from jaxmesh.sharding.configs import (
     PlacementShard as PlacementShard,
 )
 from jaxmesh.tensor import beyond as beyond
-from jaxmesh.tensor.cores import (
-    CoreCoord as CoreCoord,
-    CoreGrid as CoreGrid,
-    CoreRange as CoreRange,
-    CoreRangeSet as CoreRangeSet,
-    ShardOrientation as ShardOrientation,
-    ShardSpec as ShardSpec,
-    ShardStrategy as ShardStrategy,
-    create_sharded_memory_config as create_sharded_memory_config,
-)
 from jaxmesh.tensor.device import (
     MeshDevice as MeshDevice,
     close_device as close_device,
@@ -55,6 +46,16 @@ from jaxmesh.tensor.distributed import (
     shard_tensor_to_mesh_mapper as shard_tensor_to_mesh_mapper,
 )
 from jaxmesh.tensor.host_tensor import Tensor as Tensor
+from jaxmesh.tensor.mesh_device import (
+    CoreCoord as CoreCoord,
+    CoreGrid as CoreGrid,
+    CoreRange as CoreRange,
+    CoreRangeSet as CoreRangeSet,
+    ShardOrientation as ShardOrientation,
+    ShardSpec as ShardSpec,
+    ShardStrategy as ShardStrategy,
+    create_sharded_memory_config as create_sharded_memory_config,
+)
 from jaxmesh.tensor.mesh_tensor import MeshTensor as MeshTensor
 from jaxmesh.tensor.types import (
     DRAM_MEMORY_CONFIG as DRAM_MEMORY_CONFIG,
@@ -68,63 +69,13 @@ from jaxmesh.tensor.types import (
     TensorMemoryLayout as TensorMemoryLayout,
     TensorTopology as TensorTopology,
 )
-from jaxmesh.ttnn import paged as paged
-from jaxmesh.ttnn.composite import (
-    ALIASES as _ALIASES,
-    add_ as add_,
-    chunk as chunk,
-    clamp as clamp,
-    clip as clip,
-    clone as clone,
-    copy as copy,
-    divide_ as divide_,
-    empty_like as empty_like,
-    eqz as eqz,
-    full_like as full_like,
-    gez as gez,
-    gtz as gtz,
-    identity as identity,
-    isinf as isinf,
-    isnan as isnan,
-    lez as lez,
-    ltz as ltz,
-    move as move,
-    multiply_ as multiply_,
-    nez as nez,
-    ones_like as ones_like,
-    reallocate as reallocate,
-    rsub as rsub,
-    split as split,
-    square as square,
-    squared_difference as squared_difference,
-    squeeze as squeeze,
-    stack as stack,
-    subtract_ as subtract_,
-    unsqueeze as unsqueeze,
-    unsqueeze_to_4D as unsqueeze_to_4D,
-    update_cache as update_cache,
-    zeros_like as zeros_like,
-)
+from jaxmesh.ttnn import further as further, paged as paged
+from jaxmesh.ttnn.composite import ALIASES as _ALIASES
 from jaxmesh.ttnn.convert import (
     from_torch as from_torch,
     to_torch as to_torch,
 )
 from jaxmesh.ttnn.functions import lookup as _lookup, members as _members
-from jaxmesh.ttnn.further import (
-    conv1d as conv1d,
-    create_global_semaphore as create_global_semaphore,
-    cumprod as cumprod,
-    dequantize as dequantize,
-    group_norm as group_norm,
-    layer_norm_post_all_gather as layer_norm_post_all_gather,
-    layer_norm_pre_all_gather as layer_norm_pre_all_gather,
-    quantize as quantize,
-    requantize as requantize,
-    reset_global_semaphore_value as reset_global_semaphore_value,
-    rms_norm_pre_all_gather as rms_norm_pre_all_gather,
-    selu as selu,
-    softplus as softplus,
-)
 from jaxmesh.ttnn.layout_ops import (
     deallocate as deallocate,
     from_device as from_device,
@@ -176,7 +127,6 @@ bfloat4_b = DataType.BFLOAT4_B
 TILE_LAYOUT = Layout.TILE
 TILE_SIZE = 32
 ROW_MAJOR_LAYOUT = Layout.ROW_MAJOR
-sub_, mul_, div_ = subtract_, multiply_, divide_
 
 
 def __getattr__(name: str) -> Any:

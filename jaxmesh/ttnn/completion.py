@@ -12,8 +12,8 @@ from typing import Any, cast
 from jaxmesh.errors import VerifyError
 from jaxmesh.jaxprs import compat
 from jaxmesh.tensor.host_tensor import Tensor, in_program
-from jaxmesh.tensor.indexing import infer_shape
 from jaxmesh.tensor.mesh_tensor import MeshTensor
+from jaxmesh.tensor.tensor_methods import infer_shape
 from jaxmesh.ttnn.conversion import integers
 
 Lookup = Callable[[str], Any]

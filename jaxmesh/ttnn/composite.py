@@ -14,15 +14,18 @@ from jaxmesh.tensor.assemble import owner_of, set_owner
 from jaxmesh.tensor.host_tensor import Tensor
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.types import Layout, StorageType, data_type, stored_dtype
-from jaxmesh.ttnn.composed import Composed, composed
 from jaxmesh.ttnn.conversion import integers, write_result
 from jaxmesh.ttnn.functions import lookup, op_function
+from jaxmesh.ttnn.further import Composed, composed
 from jaxmesh.validate import as_tuple
 
 _jnp: Any = jax.numpy
 
-ALIASES: Mapping[str, str] = {"div": "divide", "mul": "multiply", "sub": "subtract", "swish": "silu"}
-"""Other names of ops."""
+ALIASES: Mapping[str, str] = {
+    "div": "divide", "mul": "multiply", "sub": "subtract", "swish": "silu", "div_": "divide_", "mul_": "multiply_",
+    "sub_": "subtract_",
+}  # fmt: skip
+"""Other names of functions."""
 
 
 def _op(name: str, *args: Any, **kwargs: Any) -> Any:

@@ -15,14 +15,13 @@ from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.op import Attribute
 from jaxmesh.dialects.ttnn.op import SPELLINGS, Param
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, VerifyError
-from jaxmesh.tensor.block_floats import round_to_blocks
 from jaxmesh.tensor.execute import NUMBER, StaticArguments, perform
-from jaxmesh.tensor.host_tensor import Tensor, copy_to_devices, is_host_tensor
+from jaxmesh.tensor.host_tensor import Tensor, copy_to_devices, is_host_tensor, round_to_blocks
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.transfers import to_mesh
 from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, DataType, Layout, Storage, StorageType, is_block, stored_dtype
+from jaxmesh.ttnn.rules import UNREAD
 from jaxmesh.ttnn.rules.given import Result
-from jaxmesh.ttnn.rules.outputs import UNREAD
 from jaxmesh.validate import as_bool, quote
 
 _SCALAR: Any = np.generic

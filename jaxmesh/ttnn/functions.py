@@ -33,8 +33,8 @@ from jaxmesh.ttnn.conversion import (
     write_result,
 )
 from jaxmesh.ttnn.refusals import computing, is_computing, results_of
+from jaxmesh.ttnn.rules import PARAMETERS as OUTPUTS
 from jaxmesh.ttnn.rules.given import Result
-from jaxmesh.ttnn.rules.outputs import PARAMETERS as OUTPUTS
 
 _IMPLIED: Mapping[str, Any] = {"reduce_type": "sum"}
 """Attributes without an argument in the Python call, and their values."""

@@ -13,8 +13,8 @@ from jaxmesh.tensor.host_tensor import Tensor, array_of, copy_to_devices, in_pro
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.transfers import to_mesh
 from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, Layout, MemoryConfig, StorageType, on_host
-from jaxmesh.ttnn.composed import composed
 from jaxmesh.ttnn.functions import lookup
+from jaxmesh.ttnn.further import composed
 from jaxmesh.validate import as_instance, quote
 
 _ARRAY = (np.ndarray, jax.Array, np.generic)

@@ -9,9 +9,8 @@ from typing import Any
 
 import jax
 
-from jaxmesh.ttnn.composed import composed
 from jaxmesh.ttnn.conversion import write_result
-from jaxmesh.ttnn.further import each
+from jaxmesh.ttnn.further import composed, each
 
 _jnp: Any = jax.numpy
 

@@ -11,16 +11,15 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from jaxmesh.dialects.ttnn.data_types import EVERY
+from jaxmesh.dialects.ttnn.forms import EVERY
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, VerifyError
 from jaxmesh.jaxprs.tracing_state import set_within
 from jaxmesh.tensor.beyond import REMEDY, is_enabled
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.tensor_base import TensorBase
 from jaxmesh.tensor.types import Layout, MemoryConfig, StorageType, as_dtype, data_type, stored_dtype
-from jaxmesh.ttnn.rules import RULES
+from jaxmesh.ttnn.rules import RULES, written
 from jaxmesh.ttnn.rules.given import Form, Given, Result
-from jaxmesh.ttnn.rules.outputs import written
 from jaxmesh.validate import quote
 
 _computing: contextvars.ContextVar[bool] = contextvars.ContextVar("computing_by_other_functions", default=False)

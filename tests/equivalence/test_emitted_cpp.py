@@ -20,8 +20,8 @@ import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.dialects.ttnn import OPS
-from jaxmesh.emit.cpp.names import function_name
 from jaxmesh.emit.cpp.printer import cpp_text, include_dir
+from jaxmesh.emit.cpp.values import function_name
 from jaxmesh.errors import VerifyError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementReplicate, PlacementShard
 from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper

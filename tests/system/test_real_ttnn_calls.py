@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 
 from jaxmesh import ttnn
-from jaxmesh.tensor.block_floats import round_to_blocks
+from jaxmesh.tensor.host_tensor import round_to_blocks
 from jaxmesh.ttnn import functions
 from jaxmesh.ttnn.signatures import table
 from tests.generators.real_ttnn import blocks

@@ -6,7 +6,6 @@ from jaxmesh.dialects.ttnn import (
     elementwise,
     images,
     indexing,
-    linear,
     neural,
     reductions,
     shapes,
@@ -14,7 +13,7 @@ from jaxmesh.dialects.ttnn import (
 from jaxmesh.dialects.ttnn.op import TtnnOp
 
 OPS: dict[str, TtnnOp] = {
-    **collectives.OPS, **creation.OPS, **elementwise.OPS, **images.OPS, **indexing.OPS, **linear.OPS, **neural.OPS,
+    **collectives.OPS, **creation.OPS, **elementwise.OPS, **images.OPS, **indexing.OPS, **neural.OPS,
     **reductions.OPS, **shapes.OPS,
 }  # fmt: skip
 """By name, without the dialect: the operations with a function of `jaxmesh.ttnn`. `memory.py` has the others."""

@@ -9,8 +9,7 @@ from jaxmesh.dialects.op import Call, Shape, Trait, Write, describe, need
 from jaxmesh.dialects.ttir.collectives import apply_collective
 from jaxmesh.dialects.ttir.helpers import jnp, lax, optional_operands, require, vary, vary_together
 from jaxmesh.dialects.ttir.replica_groups import row_major_index, show_mesh
-from jaxmesh.dialects.ttnn.data_types import ANY, FLOATS, I32, WIDE
-from jaxmesh.dialects.ttnn.forms import MODULAR, Forms, Occurrence, forms, refused
+from jaxmesh.dialects.ttnn.forms import ANY, FLOATS, I32, MODULAR, WIDE, Forms, Occurrence, forms, refused
 from jaxmesh.dialects.ttnn.op import MEMORY, Param, TtnnOp, attribute, define, operand, positional, text, unset
 from jaxmesh.sharding.shard_attributes import position_of
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jaxmesh.dialects.op import Trait, need
-from jaxmesh.dialects.ttnn.data_types import FLOATS, WIDE
-from jaxmesh.dialects.ttnn.forms import CREATED, forms
+from jaxmesh.dialects.ttnn.forms import CREATED, FLOATS, WIDE, forms
 from jaxmesh.dialects.ttnn.op import (
     DEVICE,
     DTYPE,

@@ -7,8 +7,23 @@ from typing import Any
 
 from jaxmesh.dialects.op import Call, Trait, attr
 from jaxmesh.dialects.ttir.helpers import jnp
-from jaxmesh.dialects.ttnn.data_types import ANY, F32, FLOATS, I32, NUMBERS, U16, WIDE, WORDS
-from jaxmesh.dialects.ttnn.forms import FIXED, FLOAT, Forms, Gives, Occurrence, Takes, forms
+from jaxmesh.dialects.ttnn.forms import (
+    ANY,
+    F32,
+    FIXED,
+    FLOAT,
+    FLOATS,
+    I32,
+    NUMBERS,
+    U16,
+    WIDE,
+    WORDS,
+    Forms,
+    Gives,
+    Occurrence,
+    Takes,
+    forms,
+)
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
     MEMORY,

@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from jaxmesh.dialects.op import Attribute, Call, Form, Shape, attr, expect, need
-from jaxmesh.dialects.ttir import pooling
+from jaxmesh.dialects.ttir import images
 from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
-from jaxmesh.dialects.ttnn.data_types import BF16, FLOATS, NUMBERS
-from jaxmesh.dialects.ttnn.forms import PRODUCT, Forms, Gives, Takes, forms
+from jaxmesh.dialects.ttnn.forms import BF16, FLOATS, NUMBERS, PRODUCT, Forms, Gives, Takes, forms
 from jaxmesh.dialects.ttnn.op import (
     COMPUTE,
     DEVICE,
@@ -170,7 +169,7 @@ def _pool(call: Call) -> Any:
 
 def max_pool2d_with_indices(call: Call) -> Any:
     """Computes a pool with the places of its elements as TTIR does, in TTNN's shapes."""
-    return tuple(map(_flat, pooling.max_pool2d_with_indices(_as_pool(call))))
+    return tuple(map(_flat, images.max_pool2d_with_indices(_as_pool(call))))
 
 
 _POOLED = ("batch_size", "input_height", "input_width", "channels")
@@ -217,7 +216,7 @@ define(
         *_POOL,
         expect("dilation", "ints", (1, 1), form="i32a"),
         attr("count_include_pad", "bool", True),
-        pooling.DIVISOR,
+        images.DIVISOR,
     ],
     options=_POOLED_HOW,
     meaning=_pool,

@@ -5,8 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jaxmesh.dialects.op import need
-from jaxmesh.dialects.ttnn.data_types import ANY, BF16, FLOATS, NARROW, U16, U32
-from jaxmesh.dialects.ttnn.forms import MODULAR, Forms, Gives, Layout, Occurrence, Takes, forms, refused, too_long
+from jaxmesh.dialects.ttnn.forms import (
+    ANY,
+    BF16,
+    FLOATS,
+    MODULAR,
+    NARROW,
+    U16,
+    U32,
+    Forms,
+    Gives,
+    Layout,
+    Occurrence,
+    Takes,
+    forms,
+    refused,
+    too_long,
+)
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
     LAYOUT,

@@ -1,4 +1,4 @@
-"""Normalisations and attention of TTNN."""
+"""Products, normalisations and attention of TTNN."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from jaxmesh.dialects.op import Call, attr
 from jaxmesh.dialects.ttir.helpers import check_rank, check_shape, jnp, lax, optional_operands, require
-from jaxmesh.dialects.ttnn.data_types import BF16, FLOATS
-from jaxmesh.dialects.ttnn.forms import FLOAT, Forms, Gives, Occurrence, Takes, forms, refused
+from jaxmesh.dialects.ttnn.forms import BF16, FLOAT, FLOATS, PRODUCT, Forms, Gives, Occurrence, Takes, forms, refused
 from jaxmesh.dialects.ttnn.op import (
     COMPUTE,
+    DTYPE,
     MEMORY,
     TtnnOp,
     attribute,
@@ -23,10 +23,28 @@ from jaxmesh.dialects.ttnn.op import (
 )
 
 OPS: dict[str, TtnnOp] = {}
+_A, _B = operand("input_tensor_a", 0), operand("input_tensor_b", 1)
+_BIAS = operand("bias", 2, keyword=True, default=None)
+_OPTIONS = (
+    attribute("transpose_a", keyword=True, default=False),
+    attribute("transpose_b", keyword=True, default=False),
+    MEMORY,
+    DTYPE,
+    unset("program_config"),
+    unset("activation"),
+    COMPUTE,
+)
+
+_HOW = ("compute_config", "matmul_program_config", "activation")
+_FORMS = Forms((Takes(FLOATS),), (PRODUCT,))
+
+define(OPS, "matmul", options=_HOW, python=[_A, _B, *_OPTIONS], accepts=_FORMS)
+define(OPS, "linear", options=_HOW, python=[_A, _B, _BIAS, *_OPTIONS], accepts=_FORMS)
+
+
 _X = operand("input_tensor")
 _EPSILON = attribute("epsilon", keyword=True, form="float", default=1e-12)
 _WEIGHT = operand("weight", 1, keyword=True, default=None)
-_BIAS = operand("bias", 2, keyword=True, default=None)
 _RESIDUAL = unset("residual_input_tensor")
 
 

@@ -11,8 +11,23 @@ from typing import Any
 
 from jaxmesh.dialects.op import Call, attr, need
 from jaxmesh.dialects.ttir.helpers import jax, jnp
-from jaxmesh.dialects.ttnn.data_types import BF16, F32, FLOATS, NUMBERS, U16, U32, WIDE
-from jaxmesh.dialects.ttnn.forms import FLOAT, Forms, Gives, Layout, Occurrence, Takes, forms, refused
+from jaxmesh.dialects.ttnn.forms import (
+    BF16,
+    F32,
+    FLOAT,
+    FLOATS,
+    NUMBERS,
+    U16,
+    U32,
+    WIDE,
+    Forms,
+    Gives,
+    Layout,
+    Occurrence,
+    Takes,
+    forms,
+    refused,
+)
 from jaxmesh.dialects.ttnn.op import (
     COMPUTE,
     DTYPE,

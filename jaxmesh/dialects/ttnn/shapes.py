@@ -6,8 +6,20 @@ from dataclasses import replace
 from typing import Any
 
 from jaxmesh.dialects.op import Call, Trait, expect, need
-from jaxmesh.dialects.ttnn.data_types import ANY, NARROW, NUMBERS, U16, WIDE
-from jaxmesh.dialects.ttnn.forms import MODULAR, MOVED, Forms, Occurrence, forms, refused, too_long
+from jaxmesh.dialects.ttnn.forms import (
+    ANY,
+    MODULAR,
+    MOVED,
+    NARROW,
+    NUMBERS,
+    U16,
+    WIDE,
+    Forms,
+    Occurrence,
+    forms,
+    refused,
+    too_long,
+)
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
     MEMORY,

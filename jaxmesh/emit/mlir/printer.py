@@ -16,10 +16,9 @@ from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
 from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.program import Op, Port, Program, Value
 from jaxmesh.dialects.quoting import mlir_string
-from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
+from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.mlir.attributes import array, attribute, by
-from jaxmesh.emit.mlir.layouts import Layouts
-from jaxmesh.emit.mlir.spelling import Spelling, is_uniform, resource_section, symbol
+from jaxmesh.emit.mlir.spelling import Layouts, Spelling, is_uniform, resource_section, symbol
 from jaxmesh.errors import JaxmeshError, MissingRuleError, VerifyError
 
 _SEGMENTS = "operandSegmentSizes"

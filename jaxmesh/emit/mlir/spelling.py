@@ -1,9 +1,10 @@
-"""MLIR syntax of strings, types, numbers and elements: byte for byte as MLIR's printer."""
+"""MLIR syntax of strings, types, numbers, elements and layouts: byte for byte as MLIR's printer."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,7 @@ from jaxlib.mlir import ir
 
 from jaxmesh.dialects.program import Shape, Type
 from jaxmesh.dialects.quoting import mlir_string
-from jaxmesh.dialects.ttnn.layouts import element_type, signed, stored_type
-from jaxmesh.emit.mlir.layouts import Layouts
+from jaxmesh.dialects.ttnn.layouts import element_type, layout_text, signed, stored_type
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
 _INTEGER = re.compile(r"(u?)int(\d+)$")
@@ -146,3 +146,31 @@ def _stored_bytes(elements: np.ndarray[Any, Any]) -> bytes:
     if integer is None or int(integer.group(2)) >= 8:
         return elements.tobytes()
     return (elements.astype(np.uint8) & (2 ** int(integer.group(2)) - 1)).astype(np.uint8).tobytes()
+
+
+_BUFFER = re.compile(r"#ttnn\.buffer_type<(\w+)>")
+_ALIAS = re.compile(r"#(?:dram|l1|l1_small|system_memory|trace)\b")
+"""The memories, by their names in a text."""
+
+
+@dataclass(slots=True)
+class Layouts:
+    """The layouts of one module, named in the order of their first use."""
+
+    _names: dict[str, str] = field(default_factory=dict[str, str])
+    _buffers: dict[str, None] = field(default_factory=dict[str, None])
+
+    def alias(self, tensor_type: Type, element: str) -> str:
+        """Returns the name of a value's layout."""
+        text = _BUFFER.sub(r"#\1", tensor_type.layout) or layout_text(tensor_type, element)
+        if text not in self._names:
+            self._buffers.update(dict.fromkeys(_ALIAS.findall(text)))
+            self._names[text] = f"#ttnn_layout{len(self._names) or ''}"
+        return self._names[text]
+
+    def definitions(self) -> Iterator[str]:
+        """Yields the lines that define the names: memories first, since layouts refer to them."""
+        for name in self._buffers:
+            yield f"{name} = #ttnn.buffer_type<{name[1:]}>"
+        for text, name in self._names.items():
+            yield f"{name} = {text}"

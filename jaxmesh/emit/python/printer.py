@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from jaxmesh.dialects.program import Op, Port, Program, Value
-from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
+from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.names import Variables, identifier
 from jaxmesh.emit.python import calls as calls, values as values
 

@@ -18,8 +18,8 @@ from jaxmesh.dialects.imported_op import ImportedOp, imported_op, imported_op_p
 from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait
 from jaxmesh.dialects.perform import as_declared, compute
 from jaxmesh.dialects.program import Op, Type, Value
+from jaxmesh.dialects.ttir.images import FLATTENED
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, full_to_shard, mesh_shard
-from jaxmesh.dialects.ttir.windows import FLATTENED
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.errors import MeshMismatchError, ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import quantization

@@ -16,8 +16,8 @@ from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
 from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait, reorder_edges
 from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
+from jaxmesh.dialects.ttir.images import FLATTENED
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes
-from jaxmesh.dialects.ttir.windows import FLATTENED
 from jaxmesh.errors import VerifyError
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES

@@ -24,8 +24,7 @@ from jaxmesh.jaxprs.compat import Eqn, Jaxpr, is_key
 from jaxmesh.jaxprs.walk import Contents
 from jaxmesh.passes.def_use import Array, is_uniform
 from jaxmesh.passes.flat_builder import FlatBuilder, plain
-from jaxmesh.passes.flatten.constant_folding import FOLDS, fold
-from jaxmesh.passes.flatten.storage import SMALL, as_array, storage_type
+from jaxmesh.passes.flatten.constant_folding import FOLDS, SMALL, as_array, fold, storage_type
 
 Rule = Callable[["Builder", Eqn, Sequence[Value]], "Sequence[Value] | Value"]
 """Rewrites an equation: from the builder, the equation and its operands to its result or results, of the same types."""

@@ -18,8 +18,8 @@ from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs import remarks
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.primitives import COLLECTIVES, RETYPES
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
-from jaxmesh.passes.rules import Rules
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE
 
 RULES: Rules[Rule] = Rules()

@@ -17,17 +17,17 @@ import numpy as np
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten import calls, collectives, control_flow
+from jaxmesh.passes.flat_builder import Rules
+from jaxmesh.passes.flatten import collectives, control_flow
 from jaxmesh.passes.flatten.builder import COMPLEX, Builder, Rule
 from jaxmesh.passes.flatten.index_arithmetic import broadcast_to
-from jaxmesh.passes.rules import Rules
 
 _jnp: Any = jax.numpy
 _lax: Any = jax.lax
 Params = Mapping[str, Any]
 Pair = tuple[Any, Any]
 RULES: Rules[Rule] = Rules()
-RULES.update({COMPLEX + name: rule for name, rule in {**calls.RULES, **control_flow.RULES}.items()})
+RULES.update({COMPLEX + name: rule for name, rule in control_flow.RULES.items()})
 FFT_LIMIT = 1024
 """The most points of a Fourier transform along a dim: it is a product with a square table of two parts."""
 

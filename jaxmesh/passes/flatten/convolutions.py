@@ -10,11 +10,10 @@ import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule
-from jaxmesh.passes.flatten.pad import pad_tensor
 from jaxmesh.passes.flatten.reduce_window import Window, windows_of
-from jaxmesh.passes.flatten.shapes import reverse
-from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.flatten.shapes import pad_tensor, reverse
 
 RULES: Rules[Rule] = Rules()
 _POINT = Window(1, 1, 0, 0)

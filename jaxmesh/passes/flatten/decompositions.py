@@ -12,8 +12,8 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
-from jaxmesh.passes.rules import Rules
 
 Params = Mapping[str, Any]
 Function = Callable[..., Any]

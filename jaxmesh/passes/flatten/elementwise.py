@@ -11,9 +11,9 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.decompositions import Params, decomposed, in_single_precision
-from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
 

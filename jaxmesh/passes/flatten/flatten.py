@@ -4,44 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jaxmesh.dialects.program import Port, Program, Type, without_dead
+from jaxmesh.dialects.program import Port, Program, Type, Value, without_dead
+from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs import primitives
-from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.primitives import CALLBACKS, CALLS_HOST
 from jaxmesh.passes.flatten import (
-    bit_reinterpretation,
-    calls,
+    bits,
     collectives,
     complex_pairs,
     control_flow,
     convolutions,
     dot_general,
     elementwise,
-    gamma,
-    integer_bits,
     linear_algebra,
-    pad,
-    pool_gradients,
-    ragged_dot,
     random,
     reduce_window,
     reductions,
-    refusals,
     scatter,
     shapes,
     slicing_and_gather,
-    sort_and_scan,
     special_functions,
 )
 from jaxmesh.passes.flatten.builder import Builder, Options, Rule
-from jaxmesh.passes.flatten.storage import storage_type
+from jaxmesh.passes.flatten.constant_folding import storage_type
+
+_ITERATES = (
+    "it iterates until the numbers are good enough, which only the devices know, and TTIR has no such loop; compute it "
+    "on the host, or write it with a static number of iterations"
+)
+REFUSED = {
+    **dict.fromkeys(CALLBACKS, CALLS_HOST),
+    **dict.fromkeys(
+        ("eigh", "eig", "svd", "schur", "igamma", "igammac", "igamma_grad_a", "random_gamma", "random_gamma_grad"),
+        _ITERATES,
+    ),
+    "regularized_incomplete_beta": _ITERATES,
+}
+"""Primitives that no text can express: what TTIR lacks for each, and what to do instead."""
+
+
+def _refuse(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    name = eqn.primitive.name
+    raise InexpressibleError(f"no text for primitive {name!r} ({b.line}): {REFUSED[name]}. The program still runs.")
+
 
 _FILES = (
-    bit_reinterpretation, calls, collectives, complex_pairs, control_flow, convolutions, dot_general, elementwise,
-    gamma, integer_bits, linear_algebra, pad, pool_gradients, ragged_dot, random, reduce_window, reductions, refusals,
-    scatter, shapes, slicing_and_gather, sort_and_scan, special_functions,
+    bits, collectives, complex_pairs, control_flow, convolutions, dot_general, elementwise, linear_algebra, random,
+    reduce_window, reductions, scatter, shapes, slicing_and_gather, special_functions,
 )  # fmt: skip
 _RULES: Mapping[str, Rule] = {name: rule for file in _FILES for name, rule in file.RULES.items()}
-RULES = _RULES | {name: random.move_keys(rule) for name, rule in _RULES.items() if name in primitives.MOVES}
+RULES = (
+    dict.fromkeys(REFUSED, _refuse)
+    | _RULES
+    | {name: random.move_keys(rule) for name, rule in _RULES.items() if name in primitives.MOVES}
+)
 """By the name of the primitive. Rules of primitives that only move data take keys of random numbers, too."""
 
 

@@ -13,9 +13,9 @@ import jax
 from jaxmesh.dialects.program import Value
 from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.decompositions import Function, Params, decomposed
-from jaxmesh.passes.rules import Rules
 
 _jnp: Any = jax.numpy
 _lax: Any = jax.lax

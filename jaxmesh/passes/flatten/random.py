@@ -15,10 +15,10 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing, storage_type
 from jaxmesh.passes.flatten.decompositions import Function, Params
 from jaxmesh.passes.flatten.index_arithmetic import MOST
-from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
 

@@ -1,7 +1,8 @@
-"""Reductions over dims."""
+"""Reductions over dims, and orders and scans along one: sort, top_k, argmax, cumulative reductions."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,13 +10,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.dialects.program import Value
+from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.primitives import COMBINES
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
+from jaxmesh.passes.flatten.decompositions import Function, Params, decomposed
 from jaxmesh.passes.flatten.elementwise import BINARY
-from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.flatten.index_arithmetic import INDEX, is_float
+from jaxmesh.passes.flatten.shapes import reverse
 
 RULES: Rules[Rule] = Rules()
 
@@ -110,3 +114,177 @@ def _reduce(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     x, start = xs
     out = reduce_dims(b, kind, x, eqn.params["dimensions"])
     return out if b.fill(start) == identity(kind, b.dtype(x)) else combine(b, kind, out, start)
+
+
+_jax: Any = jax
+_lax: Any = jax.lax
+
+# --- sort ------------------------------------------------------------------------------------------------------------
+
+
+@RULES.add("sort")
+def _sort(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    dim, keys = int(eqn.params["dimension"]), int(eqn.params["num_keys"])
+    shape = b.shape(xs[0])
+    if 0 in shape or shape[dim] == 1:
+        return xs
+    values, order = _sort_pairs(b, xs[keys - 1], dim)
+    # From the last key to the first: what is equal keeps the order of the keys behind it.
+    for key in reversed(xs[: keys - 1]):
+        values, step = _sort_pairs(b, b.gather(key, order, dim), dim)
+        order = b.gather(order, step, dim)
+    return [values if i == 0 else order if _counts(b, x, dim) else b.gather(x, order, dim) for i, x in enumerate(xs)]
+
+
+def _sort_pairs(b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
+    shape = b.shape(x)
+    values, order = b.ops(
+        "ttir.sort", [x], [(shape, b.dtype(x)), (shape, INDEX)], dim=dim, descending=False, stable=True
+    )
+    return values, order
+
+
+def _counts(b: Builder, x: Value, dim: int) -> bool:
+    """Returns True if an array is the int32 positions along a dim: sorted, these are the order itself."""
+    shape = b.shape(x)
+    if b.dtype(x) != INDEX:
+        return False
+    if x in b.known:
+        return bool((b.known[x] == np.arange(shape[dim]).reshape(_wide(shape, dim))).all())
+    wide = b.maker(x, "broadcast")
+    if wide is not None:
+        # The positions stand along the dim alone, as `arange` made them or as they were reshaped.
+        (x,) = wide.used
+        kept = b.maker(x, "reshape")
+        if kept is None or b.shape(x) != _wide(shape, dim):
+            return b.shape(x)[dim] == shape[dim] and _is_arange(b, x, dim)
+        (x,) = kept.used
+        return len(b.shape(x)) == 1 and _is_arange(b, x, 0)
+    return _is_arange(b, x, dim)
+
+
+def _wide(shape: Shape, dim: int) -> Shape:
+    return tuple(n if d == dim else 1 for d, n in enumerate(shape))
+
+
+def _is_arange(b: Builder, x: Value, dim: int) -> bool:
+    made = b.maker(x, "arange")
+    if made is None or b.dtype(x) != INDEX:
+        return False
+    attributes, rank = made.attributes, len(b.shape(x))
+    return (attributes["start"], attributes["step"], attributes.get("arange_dimension", 0) % rank) == (0, 1, dim)
+
+
+@RULES.add("top_k")
+def _top_k(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    return _topk(b, eqn, xs, int(eqn.params.get("axis", len(b.shape(xs[0])) - 1)), largest=True)
+
+
+@RULES.add("approx_top_k")
+def _approx_top_k(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    # As off TPUs, where it is exact. Without aggregation it gives more candidates than k: as many of the first.
+    dim = int(eqn.params["reduction_dimension"]) % len(b.shape(xs[0]))
+    return _topk(b, eqn, xs, dim, largest=bool(eqn.params["is_max_k"]))
+
+
+def _topk(b: Builder, eqn: Eqn, xs: Sequence[Value], dim: int, largest: bool) -> Sequence[Value]:
+    types = [(tuple(v.aval.shape), v.aval.dtype) for v in eqn.outvars]
+    shape = types[0][0]
+    if 0 in shape:
+        return [b.full(shape, 0, dtype) for shape, dtype in types]
+    return b.ops("ttir.topk", xs, types, k=shape[dim], dim=dim, largest=largest, sorted=True)
+
+
+# --- argmax ----------------------------------------------------------------------------------------------------------
+
+
+def _argmax(b: Builder, eqn: Eqn, x: Value) -> Value:
+    out = eqn.outvars[0].aval
+    (dim,) = eqn.params["axes"]
+    return b.op("argmax", [x], out.shape, out.dtype, dim_arg=(int(dim),), keep_dim=False)
+
+
+@RULES.add("argmax")
+def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    return _argmax(b, eqn, xs[0])
+
+
+@RULES.add("argmin")
+def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    # The other way round without overflow: -1 - x of integers. A NaN stays one, and is the first of both orders.
+    (x,) = xs
+    kind = b.dtype(x)
+    name = "logical_not" if kind == np.bool_ else "neg" if is_float(kind) else "bitwise_not"
+    return _argmax(b, eqn, b.same(name, [x]))
+
+
+# --- total order -----------------------------------------------------------------------------------------------------
+
+
+def _less(x: Any, y: Any) -> Any:
+    """Compares in the total order: -0 is below 0 and NaN above all; every NaN counts as the same."""
+    if not is_float(x.dtype):
+        return x < y
+    # Zeros differ in the sign of their reciprocals.
+    return (x < y) | ((x == x) & (y != y)) | ((x == 0) & (y == 0) & (1 / x < 1 / y))
+
+
+@decomposed(RULES, "lt_to")
+def _lt_to(params: Params, x: Any, y: Any) -> Any:
+    return _less(x, y)
+
+
+@decomposed(RULES, "le_to")
+def _le_to(params: Params, x: Any, y: Any) -> Any:
+    return ~_less(y, x)
+
+
+@decomposed(RULES, "eq_to")
+def _eq_to(params: Params, x: Any, y: Any) -> Any:
+    return ~(_less(x, y) | _less(y, x))
+
+
+@RULES.add("call_hi_primitive")
+def _expand(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    # `searchsorted` and others name their own decomposition.
+    primitive: Any = eqn.params["_prim"]
+    return b.composed(lambda *args: primitive.expand(*_jax.tree.unflatten(primitive.in_tree, args)), xs)
+
+
+# --- cumulative ------------------------------------------------------------------------------------------------------
+
+
+@RULES.add("cumsum")
+def _cumsum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    (x,), dim = xs, int(eqn.params["axis"])
+    if not eqn.params["reverse"]:
+        return b.same("cumsum", [x], dim=dim)
+    return reverse(b, b.same("cumsum", [reverse(b, x, (dim,))], dim=dim), (dim,))
+
+
+def _log_add_exp(x: Any, y: Any) -> Any:
+    """Returns `log(exp(x) + exp(y))`; for two equal infinities that infinity."""
+    apart = x - y
+    return _jnp.where(apart != apart, x + y, _jnp.maximum(x, y) + _jnp.log1p(_jnp.exp(-abs(apart))))
+
+
+def _scan(params: Params, x: Any, combine: Function) -> Any:
+    """Reduces all elements up to each one, in as many steps as the length has binary digits."""
+    dim, distance = params["axis"], 1
+    length = x.shape[dim]
+    part = functools.partial(_lax.slice_in_dim, axis=dim)
+    while distance < length:
+        low, high = part(x, 0, length - distance), part(x, distance, length)
+        if params["reverse"]:
+            x = _lax.concatenate([combine(high, low), part(x, length - distance, length)], dim)
+        else:
+            x = _lax.concatenate([part(x, 0, distance), combine(low, high)], dim)
+        distance *= 2
+    return x
+
+
+_CUMULATIVE: Mapping[str, Function] = {
+    "cumprod": _jnp.multiply, "cummax": _jnp.maximum, "cummin": _jnp.minimum, "cumlogsumexp": _log_add_exp,
+}  # fmt: skip
+for _name, _combine in _CUMULATIVE.items():
+    decomposed(RULES, _name)(functools.partial(_scan, combine=_combine))

@@ -16,6 +16,7 @@ from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.source_locations import source_line
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.index_arithmetic import (
     INDEX,
@@ -31,7 +32,6 @@ from jaxmesh.passes.flatten.index_arithmetic import (
 )
 from jaxmesh.passes.flatten.reductions import PAIRS
 from jaxmesh.passes.flatten.slicing_and_gather import in_range, update_slice
-from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
 

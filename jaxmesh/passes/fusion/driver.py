@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from jaxmesh.dialects.program import Op, Program, Type, Value, without_dead
 from jaxmesh.passes.def_use import use_counts
 from jaxmesh.passes.fusion import activations, norms
+from jaxmesh.passes.fusion.activations import linear
 from jaxmesh.passes.fusion.dataflow import Flow, Node, Operand
-from jaxmesh.passes.fusion.linear import linear
 from jaxmesh.passes.fusion.pattern import Group, Pattern
 
 

@@ -24,8 +24,7 @@ from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.forms import Forms, Takes, as_dtype, stored_as
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.passes.layouts.conversions import StoredForm, path
-from jaxmesh.passes.layouts.wanted_rows import forms_of, tensors, values_in_rows
+from jaxmesh.passes.layouts.conversions import StoredForm, forms_of, path, tensors, values_in_rows
 from jaxmesh.passes.ttir_to_ttnn.builder import DEVICE
 
 _OFFER = "or ask for the text with strict=False, which the emulation runs"

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs import remarks
-from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Pattern, Site
 
 PATTERNS: Rules[Pattern] = Rules()

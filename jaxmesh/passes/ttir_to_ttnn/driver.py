@@ -10,7 +10,7 @@ Tensors made from nothing, and those in another shape only, are made where they 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +18,13 @@ from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value, without_dead
 from jaxmesh.errors import MissingRuleError, ResidencyError
+from jaxmesh.passes.ttir_to_ttnn import collectives, elementwise, images, indexing, reductions, shapes, textual
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
-from jaxmesh.passes.ttir_to_ttnn.patterns import PATTERNS
 from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED, carry_over, create, has_host_form, is_created
+
+_FILES = (collectives, elementwise, images, indexing, reductions, shapes, textual)
+PATTERNS: Mapping[str, Pattern] = {name: pattern for file in _FILES for name, pattern in file.PATTERNS.items()}
+"""By the name of the TTIR op, without the dialect."""
 
 
 def to_ttnn(program: Program) -> Program:

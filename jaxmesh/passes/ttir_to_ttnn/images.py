@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
-from jaxmesh.dialects.ttnn.data_types import BF16
-from jaxmesh.dialects.ttnn.forms import stored_as
-from jaxmesh.passes.rules import Rules
+from jaxmesh.dialects.ttnn.forms import BF16, stored_as
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site, iinfo, is_integer
-from jaxmesh.passes.ttir_to_ttnn.integers import is_narrow, matrix_product, narrow
+from jaxmesh.passes.ttir_to_ttnn.elementwise import is_narrow, matrix_product, narrow
 from jaxmesh.passes.ttir_to_ttnn.shapes import pad
 
 PATTERNS: Rules[Pattern] = Rules()

@@ -13,9 +13,9 @@ from jaxmesh.dialects.definitions import DEFINITIONS, definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Type, Value
 from jaxmesh.dialects.ttnn.op import TtnnOp
-from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Pattern, Site, as_number, iinfo, is_integer, passes_as_int32
-from jaxmesh.passes.ttir_to_ttnn.picks import reverse
+from jaxmesh.passes.ttir_to_ttnn.indexing import reverse
 
 PATTERNS: Rules[Pattern] = Rules()
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxmesh.dialects.program import Type, Value
-from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
 from jaxmesh.passes.ttir_to_ttnn.images import pool_sizes
 

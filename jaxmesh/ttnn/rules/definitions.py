@@ -12,9 +12,8 @@ from math import prod
 from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Type
-from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, F32, REALS
 from jaxmesh.dialects.ttnn.elementwise import OPS as ELEMENTWISE
-from jaxmesh.dialects.ttnn.forms import Forms, Gives, Occurrence, Takes, as_dtype
+from jaxmesh.dialects.ttnn.forms import BF16, BLOCKS, F32, REALS, Forms, Gives, Occurrence, Takes, as_dtype
 from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked
 

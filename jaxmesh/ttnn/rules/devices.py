@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from jaxmesh.dialects.ttnn.data_types import (
+from jaxmesh.dialects.ttnn.forms import (
     B4,
     BF16,
     BLOCKS,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.ttnn.data_types import (
+from jaxmesh.dialects.ttnn.forms import (
     BF16,
     BLOCKS,
     F32,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from jaxmesh.dialects.ttnn.data_types import BLOCKS
+from jaxmesh.dialects.ttnn.forms import BLOCKS
 from jaxmesh.errors import VerifyError
 
 TILE, ROWS = "TILE", "ROW_MAJOR"

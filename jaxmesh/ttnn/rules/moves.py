@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from jaxmesh.dialects.ttnn.data_types import B4, BF16, BLOCKS, EVERY, I8, NOT_I8, U8, U16
+from jaxmesh.dialects.ttnn.forms import B4, BF16, BLOCKS, EVERY, I8, NOT_I8, U8, U16
 from jaxmesh.ttnn.rules.definitions import takes
 from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like
 

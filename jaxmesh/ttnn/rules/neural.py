@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, FLOATS, NARROW, NOT_I8
+from jaxmesh.dialects.ttnn.forms import B8, BF16, BLOCKS, F32, FLOATS, NARROW, NOT_I8
 from jaxmesh.ttnn.rules.definitions import takes
 from jaxmesh.ttnn.rules.given import TILE, Form, Given, Result, Rule, like
 

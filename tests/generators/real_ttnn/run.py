@@ -12,7 +12,7 @@ from typing import Any
 import jaxmesh as jm
 from jaxmesh.dialects.program import UNROLL_LIMIT, Op, Program
 from jaxmesh.dialects.ttnn.forms import stored_as
-from jaxmesh.emit.constants import StoredConstants
+from jaxmesh.emit.languages import StoredConstants
 from jaxmesh.emit.python import printer
 from tests.generators.real_ttnn.process import VARIABLE, settings
 from tests.generators.real_ttnn.run_worker import OTHER_DEVICE

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jaxmesh.dialects import textual, ttcore, ttir, ttnn
-from jaxmesh.dialects.definitions import DEFINITIONS, has_trait
+from jaxmesh.dialects import textual, ttir, ttnn
+from jaxmesh.dialects.definitions import DEFINITIONS, FUNCTION_OPS, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttnn import memory
 from jaxmesh.jaxprs import primitives
+from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten import flatten
-from jaxmesh.passes.rules import Rules
-from jaxmesh.passes.ttir_to_ttnn import patterns
+from jaxmesh.passes.ttir_to_ttnn import driver
 
 
 def tables_of(module: Any, name: str, kind: type) -> list[Mapping[str, Any]]:
@@ -26,8 +26,8 @@ def test_no_family_defines_an_operation_of_another_one() -> None:
     for module, joined, name, kind in (
         (ttir, ttir.OPS, "OPS", dict),
         (ttnn, {**ttnn.OPS, **memory.OPS}, "OPS", dict),
-        (flatten, flatten.RULES, "RULES", Rules),
-        (patterns, patterns.PATTERNS, "PATTERNS", Rules),
+        (flatten, flatten.RULES.keys() - flatten.REFUSED.keys(), "RULES", Rules),
+        (driver, driver.PATTERNS, "PATTERNS", Rules),
     ):
         tables = tables_of(module, name, kind)
         assert len(tables) > 4
@@ -35,20 +35,20 @@ def test_no_family_defines_an_operation_of_another_one() -> None:
 
 
 def test_the_registry_has_every_definition_by_its_full_name() -> None:
-    tables = ttir.OPS, ttnn.OPS, memory.OPS, textual.OPS, ttcore.OPS
+    tables = ttir.OPS, ttnn.OPS, memory.OPS, textual.OPS, FUNCTION_OPS
     assert sum(map(len, tables)) == len(DEFINITIONS)
     assert all(name == definition.full_name for name, definition in DEFINITIONS.items())
 
 
 def test_every_pattern_lowers_an_operation_of_ttir() -> None:
     named = ttir.OPS.keys() | {name.removeprefix("ttir.") for name in textual.OPS}
-    assert patterns.PATTERNS.keys() <= named
+    assert driver.PATTERNS.keys() <= named
 
 
 def test_every_operation_of_ttir_without_a_pattern_has_a_definition_in_ttnn() -> None:
     like = {op.like for op in ttnn.OPS.values()}
     own = {name for name, op in ttir.OPS.items() if Trait.NOT_UPSTREAM not in op.traits}
-    left = own - patterns.PATTERNS.keys() - ttnn.OPS.keys() - like
+    left = own - driver.PATTERNS.keys() - ttnn.OPS.keys() - like
     equations = {name for name in left if Trait.DECOMPOSED_FOR_TTNN in ttir.OPS[name].traits}
     assert left - equations == {"mesh_shard", "get_dimension_size"}
 

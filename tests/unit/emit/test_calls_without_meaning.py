@@ -13,11 +13,13 @@ import jaxmesh as jm
 from jaxmesh.dialects.definitions import DEFINITIONS
 from jaxmesh.dialects.op import Attribute
 from jaxmesh.dialects.program import Op, Port, Program, Type
-from jaxmesh.dialects.textual_calls import CALLS
-from jaxmesh.dialects.ttnn.op import SPELLINGS
+from jaxmesh.dialects.textual import OPS
+from jaxmesh.dialects.ttnn.op import SPELLINGS, TtnnOp
 from jaxmesh.emit.targets import emit
 from jaxmesh.errors import MissingRuleError
 
+CALLS = {n: op for n, op in OPS.items() if isinstance(op, TtnnOp) and (op.python.params or op.cpp.params)}
+"""By full name."""
 KIND = Type((1, 1, 32, 32), np.dtype("float32"), tile=True)
 VALUES = {"int": 3, "number": 2.0, "float": 0.5, "bool": True, "str": "zeros", "ints": (1, 2)}
 

@@ -13,9 +13,9 @@ import pytest
 import jaxmesh as jm
 from jaxmesh.cli.run_folder import run_folder
 from jaxmesh.dialects.program import Op, Port, Program, Type
-from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.cpp.printer import cpp_text
 from jaxmesh.emit.export_folder import write_folder
+from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.emit.python.printer import python_text
 from jaxmesh.jaxprs.walk import Contents

@@ -16,9 +16,9 @@ from jaxmesh.dialects.imported_op import decompose
 from jaxmesh.frontends.mlir.decode import decode
 from jaxmesh.frontends.mlir.trace import trace_program
 from jaxmesh.frontends.mlir.upgrade import Upgrade
-from jaxmesh.passes.compute_on_devices import compute_on_devices
 from jaxmesh.passes.lowering import LOWERING, lower
 from jaxmesh.passes.mesh_shard.insert_transfers import insert_transfers
+from jaxmesh.passes.pipeline import compute_on_devices
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.verify_program import verify_program
 from jaxmesh.runtime.regions import plan_regions

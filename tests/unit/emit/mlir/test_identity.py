@@ -18,7 +18,7 @@ from jaxmesh.dialects.program import Op, Port, Program
 from jaxmesh.dialects.ttir import OPS
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.errors import UnsupportedError, VerifyError
-from jaxmesh.passes.ttir_to_ttnn.patterns import PATTERNS
+from jaxmesh.passes.ttir_to_ttnn.driver import PATTERNS
 from jaxmesh.passes.verify_program import verify_program
 from tests.generators.drafts import replicated, to_ttnn
 from tests.generators.flat_programs import in_two_dims, run_flat
