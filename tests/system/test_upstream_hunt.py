@@ -66,11 +66,11 @@ def test_right_programs_are_right(source: str) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
 def test_the_programs_of_the_rows_have_a_right_value_on_the_mesh(row: Row) -> None:
     candidate = row.program.candidate()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), jax.enable_x64(candidate.wide):
         warnings.simplefilter("ignore", jm.errors.ShardingWarning)
         found = jm.jit(candidate.fun, **candidate.options)(*candidate.args)
-    for x, want in zip(jax.tree.leaves(found), unsharded(candidate), strict=True):
-        np.testing.assert_allclose(np.asarray(x), want, rtol=1e-4, atol=1e-4)
+        for x, want in zip(jax.tree.leaves(found), unsharded(candidate), strict=True):
+            np.testing.assert_allclose(np.asarray(x), want, rtol=1e-4, atol=1e-4)
 
 
 def test_the_table_of_the_readme_is_the_one_that_the_command_writes() -> None:

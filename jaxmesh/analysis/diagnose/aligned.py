@@ -54,9 +54,17 @@ def find_other_value(track: Track, reader: Op, expected: int | None) -> tuple[in
     before = {v for read in track.operands(reader) for v in moved_from(track, read)}
     for wanted in missing:
         found = aligned(track, wanted) if track.pool.same[wanted] not in track.reproduced else None
-        if found is not None and found[1] is not reader and before.intersection(found[1].results):
+        if found is None or found[1] is reader:
+            continue
+        if before.intersection(found[1].results) or _passes_on(track, found[1], wanted):
             return *found, wanted
     return None
+
+
+def _passes_on(track: Track, op: Op, wanted: int) -> bool:
+    """Returns True if the result of an operation is what the value in its place is computed from."""
+    held = origins(track, track.known[op.results[0]].number)
+    return any(track.pool.same[n] in held for n in content(track.reference.values, wanted))
 
 
 def aligned(track: Track, expected: int) -> tuple[int, Op] | None:
@@ -66,11 +74,23 @@ def aligned(track: Track, expected: int) -> tuple[int, Op] | None:
     """
     ops, wanted = _in_one_place(track, expected)
     if len(ops) != len(wanted):
+        ops, wanted = [row for row in ops if _reads_operands_of(track, row[1], expected, wanted)], [expected]
+    if len(ops) != len(wanted):
         return None
     number, op = ops[wanted.index(expected)]
     known = track.known.get(op.results[0])
     is_other = known is not None and track.pool.same[expected] not in origins(track, known.number)
     return (number, op) if is_other else None
+
+
+def _reads_operands_of(track: Track, op: Op, expected: int, others: Sequence[int]) -> bool:
+    """Returns True if an operation reads what a value is computed from, and makes none of the values beside it."""
+    needed = {track.pool.same[n] for n in content(track.reference.values, expected)}
+    held, *read = (
+        set(origins(track, track.known[v].number)) if v in track.known else set[int]()
+        for v in (op.results[0], *track.operands(op))
+    )
+    return not held & {track.pool.same[n] for n in others} and any(needed & r for r in read)
 
 
 def moved_from(track: Track, value: Value) -> list[Value]:

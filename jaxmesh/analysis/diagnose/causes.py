@@ -11,15 +11,19 @@ import numpy as np
 from jaxmesh.analysis.diagnose.culprit import Culprit
 from jaxmesh.analysis.diagnose.matching import HeldValue
 from jaxmesh.analysis.diagnose.movements import is_collective, short_name
-from jaxmesh.analysis.diagnose.tracking import Track, split_axes
+from jaxmesh.analysis.diagnose.tracking import Track, Value, split_axes
 from jaxmesh.analysis.diagnose.wrong_values import WrongValue
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op
-from jaxmesh.frontends.stablehlo.shardings import axes_of, show
+from jaxmesh.dialects.program import Op, Program
+from jaxmesh.frontends.mlir.upgrade import FUNCTIONS
+from jaxmesh.frontends.stablehlo.inline import walk
+from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, show
 
 _WINDOWS = ("conv", "max_pool", "avg_pool", "reduce_window", "pad", "cumsum", "cumprod")
 _INDEXED = ("stablehlo.scatter", "stablehlo.gather", "stablehlo.dynamic_update_slice", "stablehlo.dynamic_slice")
+_JOINS = ("all_gather", "all_to_all")
+_REDUCTIONS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 _CUTS = ("slice", "index", "concat", "split", "chunk")
 
 
@@ -116,7 +120,7 @@ def _chain(track: Track, op: Op) -> list[Op]:
 
 def _gather_order(track: Track, culprit: Culprit) -> Cause | None:
     op = culprit.op
-    if short_name(op) not in ("all_gather", "all_to_all") or not culprit.operands:
+    if short_name(op) not in _JOINS or not culprit.operands:
         return None
     dim, axis = _dim(op), _axis(track, op)
     found = _joined_wrongly(track, op)
@@ -137,19 +141,44 @@ def _gather_order(track: Track, culprit: Culprit) -> Cause | None:
 def _joined_wrongly(track: Track, op: Op) -> Cause | None:
     """Returns the cause that shards are joined over the major of several axes first; None if they are not."""
     for first in _chain(track, op):
-        dim, axis = _dim(first), _axis(track, first)
         (value, *_) = track.operands(first)
-        placement: tuple[tuple[str, ...], ...] = track.known[value].placement if value in track.known else ()
-        split: tuple[str, ...] = placement[dim] if -len(placement) <= dim < len(placement) else ()
-        if axis in split and axis != list(split)[-1]:
-            name = "gather" if short_name(op) == "all_gather" else short_name(op)
-            return Cause(
-                f"{name} order: dim {dim} is split over {_named(split)}, the minor axis last, and the operation "
-                f"{'gathers' if name == 'gather' else 'joins'} over {axis} before {list(split)[-1]}, which interleaves "
-                "the blocks",
-                split,
-                (dim,),
-            )
+        placement: Sharding = track.known[value].placement if value in track.known else ()
+        if found := _joined_in_order(track, first, placement):
+            return found
+    return None
+
+
+def _joined_in_order(track: Track, op: Op, placement: Sharding) -> Cause | None:
+    """Returns the cause that the first collective of a chain joins shards over another axis than the minor one."""
+    dim, axis = _dim(op), _axis(track, op)
+    split: tuple[str, ...] = placement[dim] if -len(placement) <= dim < len(placement) else ()
+    if axis not in split or axis == (minor := list(split)[-1]):
+        return None
+    name = "gather" if short_name(op) == "all_gather" else short_name(op)
+    return Cause(
+        f"{name} order: dim {dim} is split over {_named(split)}, the minor axis last, and the operation "
+        f"{'gathers' if name == 'gather' else 'joins'} over {axis} before {minor}, which interleaves the blocks",
+        split,
+        (dim,),
+    )
+
+
+def _order_in_branches(track: Track, culprit: Culprit) -> Cause | None:
+    """Finds the functions of a branch or a loop that join shards in a wrong order."""
+    attributes: Any = culprit.op.attributes
+    for function in attributes.get(FUNCTIONS, ()):
+        program: Program = function.program
+        read = track.operands(culprit.op)[-len(program.arguments) :]
+        known = zip((p.value for p in program.arguments), read, strict=False)
+        split: dict[Value, Sharding] = {v: track.known[r].placement for v, r in known if r in track.known}
+        for op in program.ops:
+            operand = next((v for v in op.used if v in split), None)
+            if operand is None or not op.results:
+                continue
+            if short_name(op) in _JOINS and (found := _joined_in_order(track, op, split[operand])):
+                return found
+            if program.types[op.results[0]].shape == program.types[operand].shape:
+                split[op.results[0]] = split[operand]
     return None
 
 
@@ -163,7 +192,7 @@ def _earlier_order(track: Track, culprit: Culprit) -> Cause | None:
         if made is None or made[0] in seen:
             continue
         seen.add(made[0])
-        if short_name(made[1]) in ("all_gather", "all_to_all") and (found := _joined_wrongly(track, made[1])):
+        if short_name(made[1]) in _JOINS and (found := _joined_wrongly(track, made[1])):
             return found
         known = track.known.get(value)
         if known is None or known.partial or known.number >= len(track.reference.values):
@@ -272,6 +301,37 @@ def _other_bounds(track: Track, culprit: Culprit) -> Cause | None:
     return Cause("slice of other elements than the unsharded program takes", tuple(axes), _dims(culprit.operands, axes))
 
 
+def _left_out(track: Track, culprit: Culprit) -> Cause | None:
+    """Finds a result that is an argument, where the program has an operation of it."""
+    if culprit.op.name != "func.return" or culprit.expected is None:
+        return None
+    return Cause(
+        f"left out: the result is argument {culprit.op.operands[0]} itself, without {culprit.expected.op}", (), ()
+    )
+
+
+def _other_reduction(track: Track, culprit: Culprit) -> Cause | None:
+    """Finds reductions of another kind than the program's, as a count of what is true for whether any is."""
+    expected, name = culprit.expected, short_name(culprit.op)
+    if expected is None or expected.op != "stablehlo.reduce" or name not in _REDUCTIONS:
+        return None
+    body = [o.name.partition(".")[2] for o in walk(expected.operation) if o.name != "stablehlo.return"]
+    if body == [_REDUCTIONS[name]]:
+        return None
+    return Cause(f"another reduction: the program's is by {', '.join(body)}, and the operation is {name}", (), ())
+
+
+def _other_type(track: Track, culprit: Culprit) -> Cause | None:
+    """Finds integers of another width than in the program, which wrap elsewhere."""
+    if culprit.expected is None or is_collective(culprit.op):
+        return None
+    wanted = culprit.expected.array.dtype
+    held = track.stage.text.program.types[culprit.op.results[0]].dtype
+    if {wanted.kind, held.kind} - {"i", "u"} or wanted.itemsize == held.itemsize:
+        return None
+    return Cause(f"integers of another width: {wanted} in the program, and {held} in the operation", (), ())
+
+
 def _permuted(track: Track, culprit: Culprit) -> Cause | None:
     """Finds devices with the blocks of other devices."""
     value = culprit.value
@@ -302,6 +362,10 @@ _RULES: tuple[Callable[[Track, Culprit], Cause | None], ...] = (
     _across_shards,
     _other_bounds,
     _whole_indices,
+    _order_in_branches,
     _earlier_order,
+    _left_out,
+    _other_reduction,
+    _other_type,
     _permuted,
 )

@@ -22,6 +22,7 @@ from jaxmesh.analysis.diagnose.aligned import (
     find_exchanged,
     find_other_value,
     line,
+    moved_from,
     origins,
 )
 from jaxmesh.analysis.diagnose.matching import HeldValue, as_numbers, global_shapes, placements
@@ -111,14 +112,14 @@ def _region(track: Track, start: Value) -> list[tuple[int, Op]]:
 
 def _of_explained(track: Track, value: Value) -> Culprit:
     """Returns the culprit of a wrong result that is explained: parts of a reduction, or another value or placement."""
-    made = track.producers.get(value)
-    if made is None:
-        text = track.stage.text
-        op = Op("func.return", (value,), (value,))
-        return Culprit(len(text.program.ops), op, len(text.program.ops), (track.known[value],), None, None)
-    number, op = made
     index = next(i for i, o in enumerate(track.outputs) if o.value == value)
     wanted = track.reference.outputs[index]
+    made = track.producers.get(value)
+    if made is None:
+        end, known, same = len(track.stage.text.program.ops), track.known[value], track.pool.same
+        missing = track.reference.values[wanted] if same[known.number] != same[wanted] else None
+        return Culprit(end, Op("func.return", (value,), (value,)), end, (known,), missing, None)
+    number, op = made
     if track.known[value].partial:
         return _forgotten(track, value, number)
     blamed = _blamed_operand(track, op, wanted)
@@ -150,12 +151,27 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
             steps[op.results[0]] = step
             if any(_is_transposed(track, step.number, i) for i in alike):
                 right.add(op.results[0])
-            elif alike:
+            elif alike or (not weak and _is_added(track, op, region)):
                 return number, op
     # A reshape or a transposition on each device is seldom the error.
     rest = [row for row in region if not right.issuperset(row[1].results)]
     moving = [row for row in rest if is_collective(row[1]) or not is_movement(row[1])]
     return (moving or rest or region)[0]
+
+
+def _is_added(track: Track, op: Op, region: Sequence[tuple[int, Op]]) -> bool:
+    """Returns True if an operation reads its result where the program reads an operand of it."""
+    values, same = track.reference.values, track.pool.same
+    held = {n for v in track.operands(op) if v in track.known for n in origins(track, track.known[v].number)}
+    for number, reader in region:
+        if is_movement(reader) or not any(op.results[0] in moved_from(track, v) for v in track.operands(reader)):
+            continue
+        source = line(track.stage.source(number))
+        missing = [i for i, v in enumerate(values) if same[i] not in track.reproduced and is_alike(reader, v.op)]
+        near = [i for i in missing if line(values[i].source) == source]
+        if any(held & {same[n] for n in content(values, i)} for i in near):
+            return True
+    return False
 
 
 def _moves(op: Op) -> bool:
@@ -175,7 +191,7 @@ def _is_transposed(track: Track, number: int, other: int) -> bool:
 
 def _as_step(track: Track, op: Op, known: Sequence[HeldValue]) -> HeldValue | bool:
     """Returns what the devices hold, if it is the operation on global values; False if not; True if that is unknown."""
-    value = op.results[0]
+    value = next(v for v in op.results if v in track.unexplained)
     copies, rounding = track.unexplained[value], track.units.get(value, 0.0)
     carried, kinds = max((e.error for e in known), default=0.0), track.kinds(op)
     if is_collective(op):

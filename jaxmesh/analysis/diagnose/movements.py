@@ -89,6 +89,17 @@ _ALIKE = {
     "sine": "sin",
     "cosine": "cos",
     "compare": "eq ne lt le gt ge",
+    "and": "bitwise_and logical_and",
+    "or": "bitwise_or logical_or",
+    "xor": "bitwise_xor logical_xor",
+    "not": "bitwise_not logical_not",
+    "shift_left": "logical_left_shift",
+    "shift_right_logical": "logical_right_shift",
+    "exponential_minus_one": "expm1",
+    "log_plus_one": "log1p",
+    "clamp": "clamp_scalar clamp_tensor",
+    "if": "case",
+    "while": "while_loop",
 }
 """Operations of TTIR and TTNN for those of StableHLO with other names."""
 

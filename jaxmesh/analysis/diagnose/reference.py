@@ -11,12 +11,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AbstractMesh, PartitionSpec
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from jaxmesh.analysis.diagnose.moves import broadcast, cut
-from jaxmesh.analysis.diagnose.regions import REGION, run_region
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
+from jaxmesh.analysis.diagnose.stage import Array, broadcast, cut
+from jaxmesh.analysis.reference_rules import RULES
+from jaxmesh.dialects.residency import HOST
+from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.mlir.module import choose, load_text
@@ -27,11 +30,13 @@ from jaxmesh.frontends.stablehlo.importer import Importer
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, Sharding
 from jaxmesh.frontends.stablehlo.text import read_boundary, read_function
 from jaxmesh.frontends.stablehlo.values import Sharded
-from jaxmesh.jaxprs.source_locations import TextSources
+from jaxmesh.jaxprs.evaluate import trace_typed
+from jaxmesh.jaxprs.source_locations import Sources, TextSources
+from jaxmesh.runtime.reference import run_reference
 
-Array = np.ndarray[Any, Any]
 _ir: Any = ir
 _sdy: Any = sdy
+_REGION = "sdy.manual_computation"
 _LOOKUPS = {"stablehlo.gather": 1, "stablehlo.dynamic_slice": 1, "stablehlo.dynamic_gather": 1}
 """Operations with indices, and the number of their first operand of indices."""
 _UNCOMPARABLE = {
@@ -149,9 +154,9 @@ def _import(importer: Importer, op: Any, axes: Mapping[str, int] | None) -> None
         for value, operand in zip(op.results, op.operands, strict=True):
             importer.env[value] = importer.env[operand]
         return
-    if op.name == REGION:
+    if op.name == _REGION:
         arrays = [np.asarray(importer.env[v].array) for v in op.operands]
-        results = run_region(op, arrays, axes or {})
+        results = _run_region(op, arrays, axes or {})
         importer.env.update((v, _whole(x)) for v, x in zip(op.results, results, strict=True))
         return
     if op.name in _MOVEMENTS:
@@ -160,6 +165,24 @@ def _import(importer: Importer, op: Any, axes: Mapping[str, int] | None) -> None
         importer.env[op.results[0]] = _whole(_MOVEMENTS[op.name](array, result.shape, op.attributes))
         return
     importer.perform(op)
+
+
+def _run_region(op: Any, arrays: Sequence[Any], sizes: Mapping[str, int]) -> list[Any]:
+    """Returns the global results of a region for global operands: its devices run one after the other."""
+    importer = Importer(sizes, Decisions(Sources(())))
+
+    def run(*args: Any) -> list[Any]:
+        shards = [Sharded(full_to_shard(x, PartitionSpec()), shardings.replicated(x.ndim)) for x in args]
+        importer.env.update(zip(op.operands, shards, strict=True))
+        importer.perform(op)
+        outs = [importer.settle(importer.env[v]) for v in op.results]
+        return [shard_to_full(y.array, shardings.as_spec(y.sharding)) for y in outs]
+
+    structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
+    mesh = AbstractMesh(tuple(sizes.values()), tuple(sizes))
+    program = trace_typed(run, structs, [()] * len(arrays), mesh)
+    results = run_reference(program, [HOST] * len(arrays), sizes, list(arrays), RULES["ttir"])
+    return [np.asarray(y) for y in results]
 
 
 _MOVEMENTS: Mapping[str, Callable[[Array, tuple[int, ...], Any], Array]] = {
@@ -185,7 +208,7 @@ def _whole(x: Any) -> Sharded:
 def _remove_shardings(block: Any) -> None:
     for op, outer in [(inner, o.operation) for o in block.operations for inner in (o.operation, *walk(o.operation))]:
         # A region runs on each device.
-        if op.name in _UNCOMPARABLE and not (op.name == "stablehlo.partition_id" and outer.name == REGION):
+        if op.name in _UNCOMPARABLE and not (op.name == "stablehlo.partition_id" and outer.name == _REGION):
             raise UnsupportedError(f"the program has {op.name}: {_UNCOMPARABLE[op.name]}.")
         if op.name not in OWN and SHARDING in op.attributes:
             del op.attributes[SHARDING]
@@ -201,8 +224,10 @@ def _declared(main: Any, compiled: str) -> tuple[list[Sharding | None], list[Sha
     found = _of_ends(main, "arg_attrs", len(block.arguments)), _of_ends(main, "res_attrs", len(end.operands))
     if compiled:
         ends = read_boundary(compiled)
-        arguments, results = ([None if e is None else e[1] for e in side] for side in (ends.arguments, ends.results))
-        if (len(arguments), len(results)) == tuple(map(len, found)):
+        sides = (ends.arguments, found[0]), (ends.results, found[1])
+        if all(len(side) == len(own) for side, own in sides):
+            # The partitioned program says nothing of an argument that nothing reads.
+            arguments, results = ([o if e is None else e[1] for e, o in zip(*s, strict=True)] for s in sides)
             return arguments, results
     return found
 

@@ -35,11 +35,19 @@ class SourceLines:
         return cls(text.splitlines(), dict(_ALIAS.findall(text)), {})
 
     def at(self, line: int) -> str:
-        """Returns `file:line:column` of the operation that ends on a line of the text, or its name, or nothing."""
+        """Returns `file:line:column` of the operation on a line of the text, or its name, or nothing."""
         if line not in self.known:
-            found = _TRAILING.search(self.lines[line - 1]) if 0 < line <= len(self.lines) else None
+            found = _TRAILING.search(self._end(line)) if 0 < line <= len(self.lines) else None
             self.known[line] = "" if found is None else self._resolve(found[1], _DEEPEST)
         return self.known[line]
+
+    def _end(self, line: int) -> str:
+        """Returns the line on which an operation ends, whose regions may open on `line`."""
+        first, *rest = self.lines[line - 1 :]
+        head = first[: len(first) - len(first.lstrip())] + "}"
+        return (
+            next((r for r in rest if r.startswith(head) and not r.endswith("{")), "") if first.endswith("{") else first
+        )
 
     def of_operation(self, location: Any, offset: int) -> str:
         """Returns the same of an operation of a text that MLIR parsed; of an inlined one, the line of the call."""

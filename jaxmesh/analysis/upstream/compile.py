@@ -24,6 +24,7 @@ _PARTITIONS = re.compile(r"mhlo\.num_partitions = ([0-9]+)")
 _MESH = re.compile(r"sdy\.mesh @[^=\n]*= <\[([^\]\n]*)\]")
 _STAGE = re.compile(r"(.+?)_[0-9]{6,}\.mlir")
 _DIAGNOSTIC = re.compile(r"^(loc\(.*\)|\S+:[0-9]+:[0-9]+): error: (.*)$", re.MULTILINE)
+_NO_PROGRAM = re.compile("Failed to parse|MLIR module must have a main function")
 _PROBE = """module {
   func.func public @main(%x: tensor<32x32xf32>) -> tensor<32x32xf32> {
     return %x : tensor<32x32xf32>
@@ -105,7 +106,7 @@ def _result(folder: Path, plugin: Plugin, machine: Machine, refused: str | None,
     if refused is None:
         flatbuffer = (folder / "program.ttnn").read_bytes()
         return UpstreamProgram(stages, flatbuffer=flatbuffer, **about)
-    if not stages and "Failed to parse" in refused:
+    if not stages and _NO_PROGRAM.search(refused):
         raise ParseError(f"the compiler cannot parse the StableHLO text: {' '.join(refused.split())}")
     return UpstreamProgram(stages, refusal=_refusal(refused, log), **about)
 

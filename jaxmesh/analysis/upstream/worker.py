@@ -83,6 +83,8 @@ class Worker:
         self._replies, writer = os.pipe()
         self._pending = b""
         variables = clean_environment() | {
+            # The XLA of the plugin ends at a flag of another version.
+            "XLA_FLAGS": "",
             "TMPDIR": str(folder),
             "TT_COMPILE_ONLY_SYSTEM_DESC": str(description),
             "TTXLA_LOGGER_LEVEL": "ERROR",

@@ -68,7 +68,7 @@ def normalised(text: str) -> str:
 
 def judge(candidate: Candidate, *, every: bool = True) -> Judged:
     """Compiles a program, runs what was printed, and compares; diagnoses the right ones too, if `every`."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), jax.enable_x64(candidate.wide):
         warnings.simplefilter("ignore")
         about = candidate.family, candidate.text
         try:

@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from tests.generators.plain_programs import MESH
 
 NAMES = "xyz"
+_INTEGERS = {"i8": np.int8, "i32": np.int32, "i64": np.int64, "ui8": np.uint8, "ui32": np.uint32, "ui64": np.uint64}
 _ARGUMENT = re.compile(r"(\w+)\[([\d, ]*)\](?:<(\d+))?")
 
 
@@ -33,6 +34,7 @@ class Candidate:
       args: the arguments.
       options: the options of `jaxmesh.jit`.
       key: what programs with the same values have in common.
+      wide: whether JAX has 64-bit types.
     """
 
     family: str
@@ -42,6 +44,7 @@ class Candidate:
     args: tuple[Any, ...]
     options: dict[str, Any]
     key: str
+    wide: bool = False
 
 
 @functools.cache
@@ -69,12 +72,11 @@ def argument(written: str, number: int) -> Any:
     assert found, written
     shape = tuple(int(n) for n in found[2].split(",") if n.strip())
     rng = np.random.default_rng([number, *shape])
-    if found[1] in ("i32", "ui32", "ui8"):
-        kind = {"i32": np.int32, "ui32": np.uint32, "ui8": np.uint8}[found[1]]
-        return rng.integers(0, int(found[3] or 10), shape).astype(kind)
+    if found[1] in _INTEGERS:
+        return rng.integers(0, int(found[3] or 10), shape).astype(_INTEGERS[found[1]])
     if found[1] == "bool":
         return rng.random(shape) < 0.5
-    drawn = rng.standard_normal(shape).astype(np.float32)
+    drawn = rng.standard_normal(shape).astype(np.float64 if found[1] == "f64" else np.float32)
     return drawn.astype(jnp.bfloat16) if found[1] == "bf16" else drawn
 
 
@@ -91,14 +93,14 @@ class Program:
     Attributes:
       source: an expression of `x`, `y`, `z`; `wsc(x, P("y"))` is a constraint.
       args: the types of the arguments.
-      specs: their shardings.
+      specs: their shardings; None for an array of the host.
       out: the sharding of the result, if it is asked for.
       mesh: the mesh, that of the families if it is not another.
     """
 
     source: str
     args: tuple[str, ...]
-    specs: tuple[P, ...]
+    specs: tuple[P | None, ...]
     out: P | None = None
     mesh: Mesh = MESH
 
@@ -122,16 +124,17 @@ class Program:
             tuple(argument(a, n) for n, a in enumerate(self.args)),
             options,
             f"{self.source}; {self.args}",
+            any("64[" in a for a in self.args),
         )
 
 
-def show(spec: P) -> str:
+def show(spec: P | None) -> str:
     """Writes a spec as JAX code.
 
     >>> show(P("y", ("y", "x"), None))
     "P('y', ('y', 'x'), None)"
     """
-    return f"P({', '.join(map(repr, spec))})"
+    return "of the host" if spec is None else f"P({', '.join(map(repr, spec))})"
 
 
 def placements(shape: Sequence[int]) -> list[P]:

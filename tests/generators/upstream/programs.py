@@ -12,6 +12,7 @@ from tests.generators import nested_programs, sharded_programs
 from tests.generators.plain_programs import CASES
 from tests.generators.upstream.families import family_programs
 from tests.generators.upstream.program import Candidate
+from tests.generators.upstream.rows import ROWS
 
 RANDOM, NESTED = 150, 100
 """How many seeds of random programs are drawn, each of one kind."""
@@ -19,13 +20,21 @@ RANDOM, NESTED = 150, 100
 
 def candidates() -> list[Callable[[], Candidate]]:
     """Returns makers of all programs, in an order in which every part has programs of each kind."""
-    found = [*_of_families(), *_plain(), *_random(), *_nested()]
+    found = [*_of_families(), *_of_rows(), *_plain(), *_random(), *_nested()]
     return [found[i] for i in np.random.default_rng(0).permutation(len(found)).tolist()]
 
 
 def _of_families() -> Iterator[Callable[[], Candidate]]:
     for name, program in family_programs():
         yield lambda name=name, program=program: program.candidate(name)
+
+
+def _of_rows() -> Iterator[Callable[[], Candidate]]:
+    """Yields the smallest programs of the rows that are none of a family."""
+    known = {str(program) for _, program in family_programs()}
+    for row in ROWS:
+        if str(row.program) not in known:
+            yield lambda row=row: row.program.candidate("rows")
 
 
 def _plain() -> Iterator[Callable[[], Candidate]]:

@@ -52,7 +52,7 @@ def row_of(judged: Judged) -> Row | None:
     return next((row for row in ROWS if row.matches(judged)), None)
 
 
-def _one(source: str, *specs: P, args: tuple[str, ...] = (A,), out: P | None = None) -> Program:
+def _one(source: str, *specs: P | None, args: tuple[str, ...] = (A,), out: P | None = None) -> Program:
     return Program(source, args, specs, out)
 
 
@@ -97,9 +97,24 @@ ROWS = (
     Row("scatter into a split dim", _one("x.at[2:4].set(0.0)", P("y")), WRONG,
         "rows_scatter|reshape|concat|ttir.add", "",
         "`rows_scatter` into each shard with the indices of the whole array", "the indices less its start"),
-    Row("any", _one("(x > 0).any(0)", P()), WRONG, "ttnn.sum", "instead of stablehlo.reduce",
+    Row("any", _one("(x > 0).any(0)", P()), WRONG, "ttnn.sum", "^another reduction: the program's is by or",
         "TTIR is right; TTNN returns `ttnn.sum` in bfloat16: how many are true, right as a truth value alone",
         "1 where any is true"),
+    Row("reduction by two operations", _one("lax.reduce(x, np.float32(0), lambda a, b: a + b * b, (0,))", P()), WRONG,
+        "ttir.prod", "^another reduction: the program's is by multiply, add", "`ttir.prod`: the product, after the "
+        "first operation alone", "a square, and a sum"),
+    Row("integers of 8 bits", _one("x * x", P(), args=("i8[8,16]<100",)), WRONG, "ttnn", "^integers.*: int8 in",
+        "TTIR is right; TTNN has `si32`, which does not wrap at 8 bits", "a result as 8 bits hold it"),
+    Row("integers of 64 bits", _one("x + 1", P(), args=("i64[8,16]<9000000000",)), WRONG, "ttnn",
+        "^integers.*: int64 in", "TTIR is right; TTNN has `si32`: numbers beyond 32 bits are others",
+        "64 bits, or a refusal"),
+    Row("constant of 64 bits", _one("(x.astype(jnp.uint64) | jnp.uint64(1 << 40)).astype(jnp.float64)", P(),
+        args=("i64[8,16]<100",)), WRONG, "ttir.bitwise_or", "",
+        "`ttir.constant` as the pair `[0, 256]` of `ui32`, of which the low word is used alone; so is the exponent of "
+        "`jax.random.normal` in float64, which gives -inf", "both words"),
+    Row("array of the host over two axes", _one("wsc(x, P(('x', 'y'))) + y", None, P(("x", "y")), args=(A, A), out=P()),
+        WRONG, "mesh_shard", "^permuted shards",
+        "`ttir.mesh_shard` with `shard_dims = [0, 0]`, which is `P(('y', 'x'))`, too", "the order of the axes"),
     Row("gelu by tanh", _one("jax.nn.gelu(x)", P()), LESS_PRECISE, "ttnn.gelu", "",
         "TTIR is right; TTNN has `ttnn.gelu`, which is that by erf, up to 5e-4 apart", "gelu by tanh"),
     Row("axes of a result in another order", _one("x * 2", P(("x", "y"))), REFUSED, "", "Fail to determine shardDims",
