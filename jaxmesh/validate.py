@@ -26,6 +26,8 @@ _QUOTED = 200
 _BOOLS: Any = (bool, np.bool_)
 # What iterating over a value, or using it as an integer, raises: also for a traced value, a deleted array, a tensor.
 _UNFIT = (TypeError, ValueError, RuntimeError, OverflowError)
+# Bytes, on the file systems of Linux and macOS.
+_LONGEST_NAME, _LONGEST_PATH = 255, 4095
 
 
 def quote(value: Any) -> str:
@@ -75,14 +77,19 @@ def as_path(what: str, value: Any, kind: str = "file") -> Path:
     text = cast("Any", os.fspath(value)) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or not _is_system_text(text):
         raise ArgumentTypeError(f"{what} takes the path of a {kind}, as text or pathlib.Path, got {quote(value)}.")
+    longest = max(len(os.fsencode(part)) for part in text.split(os.sep))
+    if longest > _LONGEST_NAME or len(os.fsencode(text)) > _LONGEST_PATH:
+        raise ArgumentTypeError(
+            f"{what} takes the path of a {kind} with names of at most {_LONGEST_NAME} bytes, {_LONGEST_PATH} in all, "
+            f"got {quote(value)}, whose longest name has {longest}; give another {kind}."
+        )
     return Path(text)
 
 
 def _is_system_text(text: str) -> bool:
-    """Returns True if the system takes a text as a path: one without null bytes or long names that it can encode."""
+    """Returns True if the system takes a text as a path: one without null bytes that it can encode."""
     try:
-        data = os.fsencode(text)
-        return b"\0" not in data and max(map(len, data.split(b"/"))) < 256 and len(data) < 4096
+        return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
         return False
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import AbstractMesh
 
-from jaxmesh.jaxprs import compat, walk
+from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 
@@ -60,15 +61,23 @@ def _clamp(start: Atom, most: tuple[int, ...], eqn: Eqn) -> tuple[list[Eqn], Ato
     """Returns equations that clamp a start, or a vector of them along the last dim, and the result."""
     largest = np.iinfo(start.aval.dtype).max
     bounds = [[np.asarray(n, start.aval.dtype) for n in (0, min(m, largest))] for m in most]
+    axes = compat.varying_axes(start.aval)
 
-    def clamp(x: Any) -> Any:
+    def clamp(x: Any) -> list[Any]:
         last = x.ndim - 1
         parts = [x] if len(bounds) == 1 else [_lax.slice_in_dim(x, i, i + 1, axis=last) for i in range(len(bounds))]
         parts = [_lax.clamp(low, part, high) for part, (low, high) in zip(parts, bounds, strict=True)]
-        return parts[0] if len(parts) == 1 else _lax.concatenate(parts, last)
+        return parts if len(parts) == 1 else [_lax.concatenate(parts, last)]
 
-    with eqn.ctx.manager:
-        traced: Any = jax.make_jaxpr(clamp)(compat.typed_struct(start.aval, compat.varying_axes(start.aval)))
+    mesh = eqn.ctx.cur_abstract_mesh
+    if axes:
+        with compat.without_mesh():
+            traced = evaluate.trace_typed(
+                clamp, [start.aval], [sorted(axes)], AbstractMesh(mesh.axis_sizes, mesh.axis_names)
+            )
+    else:
+        with eqn.ctx.manager:
+            traced = jax.make_jaxpr(clamp)(compat.typed_struct(start.aval, axes))
     body = walk.open_jaxpr(traced)
     swap = {body.invars[0]: start}
     eqns = [

@@ -17,7 +17,7 @@ from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program
 from jaxmesh.frontends.mlir.upgrade import FUNCTIONS
-from jaxmesh.frontends.stablehlo.inline import walk
+from jaxmesh.frontends.stablehlo.gspmd import walk
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, show
 
 _WINDOWS = ("conv", "max_pool", "avg_pool", "reduce_window", "pad", "cumsum", "cumprod")

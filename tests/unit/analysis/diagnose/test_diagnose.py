@@ -198,6 +198,71 @@ def test_a_chunk_across_shards() -> None:
     assert (0, 0) not in found.devices
 
 
+def test_an_argument_that_nothing_reads_is_split_as_the_program_says() -> None:
+    """The partitioned program has no operand for it."""
+    body = "    %0 = stablehlo.tanh %arg1 : tensor<8x8xf32>\n    return %0 : tensor<8x8xf32>"
+    region = """    %0 = sdy.manual_computation(%arg1) in_shardings=[<@mesh, [{"y"}, {}]>]
+        out_shardings=[<@mesh, [{"y"}, {}]>] manual_axes={"y", "x"} (%a: tensor<4x8xf32>) {
+      %1 = stablehlo.tanh %a : tensor<4x8xf32>
+      sdy.return %1 : tensor<4x8xf32>
+    } : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    return %0 : tensor<8x8xf32>"""
+    ttir = line(0, "sin", "%b", "", "(tensor<4x8xf32>) -> tensor<4x8xf32>") + "    return %0 : tensor<4x8xf32>"
+    texts = {
+        "shlo_frontend": frontend(
+            f"{sharded(0, '4x8xf32', '', 'x')}, {sharded(1, '8x8xf32', 'y', '')}", body, "tensor<8x8xf32>"
+        ),
+        "shlo_compiler": frontend("%arg0: tensor<4x8xf32>, %arg1: tensor<8x8xf32>", region, "tensor<8x8xf32>"),
+        "ttir": local({"a": "4x2xf32", "b": "4x8xf32"}, ttir, "4x8xf32"),
+    }
+    assert jm.diagnose(texts).op == "ttir.sin"
+    assert jm.diagnose({**texts, "ttir": texts["ttir"].replace("ttir.sin", "ttir.tanh")}).verdict == "right"
+
+
+BYTES = np.arange(128, dtype=np.int8).reshape(8, 16)
+
+
+@pytest.mark.parametrize(
+    ("program", "printed", "args", "cause"),
+    [
+        (lambda x: x.sum(0), lambda x: x.prod(0), (X, X), "another reduction: the body of stablehlo.reduce is add"),
+        (lambda x: jax.lax.pad(x, 0.0, ((-2, 2, 0), (0, 0, 0))), lambda x: x, (X, X), "left-out operation"),
+        (lambda x: x + x, lambda x: x + x, (BYTES, np.int32(BYTES)), "integers of another width: stablehlo.add"),
+    ],
+    ids=["reduction", "pad", "int8"],
+)
+def test_causes_without_shards(program: Any, printed: Any, args: tuple[Any, Any], cause: str) -> None:
+    ttir = jm.jit(printed).trace(args[1]).as_text()
+    found = jm.diagnose({"shlo_frontend": jax.jit(program).lower(args[0]).as_text("stablehlo"), "ttir": ttir}, args[0])
+    assert found.verdict == "wrong"
+    assert found.cause.startswith(cause)
+
+
+def test_parts_of_a_maximum_that_equal_another_value() -> None:
+    """Of one column on each device the maximum is the column itself; the parts are not reduced."""
+    body = (
+        "    %c = stablehlo.constant dense<0xFF800000> : tensor<f32>\n"
+        "    %0 = stablehlo.reduce(%arg0 init: %c) applies stablehlo.maximum across dimensions = [1] : "
+        "(tensor<8x4xf32>, tensor<f32>) -> tensor<8xf32>\n"
+        "    %1 = stablehlo.broadcast_in_dim %0, dims = [0] : (tensor<8xf32>) -> tensor<8x4xf32>\n"
+        "    %2 = stablehlo.subtract %arg0, %1 : tensor<8x4xf32>\n    return %2 : tensor<8x4xf32>"
+    )
+    ttir = (
+        line(0, "max", "%a", "dim_arg = [1 : i32], keep_dim = false", "(tensor<8x1xf32>) -> tensor<8xf32>")
+        + line(1, "reshape", "%0", "shape = [8 : i32, 1 : i32]", "(tensor<8xf32>) -> tensor<8x1xf32>")
+        + line(2, "subtract", "%a, %1", "", "(tensor<8x1xf32>, tensor<8x1xf32>) -> tensor<8x1xf32>")
+    )
+    result = '(tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>})'
+    found = jm.diagnose(
+        {
+            "shlo_frontend": frontend(sharded(0, "8x4xf32", "", "x"), body, result),
+            "ttir": local({"a": "8x1xf32"}, f"{ttir}    return %2 : tensor<8x1xf32>", "8x1xf32"),
+        }
+    )
+    assert (found.op, found.axes) == ("ttir.max", ("x",))
+    assert found.cause.startswith("dropped reduction: each device holds its part of a max")
+
+
 # --- the rest --------------------------------------------------------------------------------------------------------
 
 

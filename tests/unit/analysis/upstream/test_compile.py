@@ -57,6 +57,11 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Play]:
     worker.close_workers()
 
 
+def test_flags_of_this_processes_xla_stay_here(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--unheard_of=1")
+    assert compile_text(PROGRAM, plugin=play(start='assert not os.environ["XLA_FLAGS"]'))
+
+
 # --- found or not ----------------------------------------------------------------------------------------------------
 
 
