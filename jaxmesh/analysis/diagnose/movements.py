@@ -88,6 +88,8 @@ _ALIKE = {
     "scatter": "rows_scatter scatter_in_dim",
     "sine": "sin",
     "cosine": "cos",
+    "tangent": "tan",
+    "is_finite": "isfinite",
     "compare": "eq ne lt le gt ge",
     "and": "bitwise_and logical_and",
     "or": "bitwise_or logical_or",

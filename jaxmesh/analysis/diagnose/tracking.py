@@ -117,7 +117,10 @@ class Track:
         _, op = made
         rounding, carried = self.carried(value, unit)
         self.units[value] = rounding
-        found = self.pool.explain(copies, rounding, carried, kinds=self.kinds(op))
+        # Parts of a reduction, moved, stay parts, whatever whole value is equal to them.
+        found = self._moved(op, value, copies, rounding, carried) if self.partial_operands(op) else None
+        if found is None:
+            found = self.pool.explain(copies, rounding, carried, kinds=self.kinds(op))
         if found is None:
             found = self._moved(op, value, copies, rounding, carried)
         if found is None:

@@ -225,9 +225,14 @@ BYTES = np.arange(128, dtype=np.int8).reshape(8, 16)
 @pytest.mark.parametrize(
     ("program", "printed", "args", "cause"),
     [
-        (lambda x: x.sum(0), lambda x: x.prod(0), (X, X), "another reduction: the body of stablehlo.reduce is add"),
-        (lambda x: jax.lax.pad(x, 0.0, ((-2, 2, 0), (0, 0, 0))), lambda x: x, (X, X), "left-out operation"),
-        (lambda x: x + x, lambda x: x + x, (BYTES, np.int32(BYTES)), "integers of another width: stablehlo.add"),
+        (lambda x: x.sum(0), lambda x: x.prod(0), (X, X), "another reduction: the program's is by add"),
+        (
+            lambda x: jax.lax.pad(x, 0.0, ((-2, 2, 0), (0, 0, 0))),
+            lambda x: x,
+            (X, X),
+            "left out: the result is argument 0",
+        ),
+        (lambda x: x + x, lambda x: x + x, (BYTES, np.int32(BYTES)), "integers of another width: int8"),
     ],
     ids=["reduction", "pad", "int8"],
 )
