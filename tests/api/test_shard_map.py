@@ -25,7 +25,7 @@ from jaxmesh.stages.shard_map import ShardMapped
 from tests.generators.alike import assert_alike, outcome
 from tests.generators.oracles import cases, same_bits
 
-pytestmark = pytest.mark.slow(but_one_in=6)
+pytestmark = pytest.mark.slow(but_one_in=10)
 
 X = np.random.default_rng(3).normal(size=(8, 8)).astype(np.float32)
 V = X[0]

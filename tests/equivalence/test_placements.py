@@ -36,7 +36,7 @@ def _faults(placed: list[sweep.Placement], *ways: str) -> list[str]:
     return [f"{f.way}: {f.kind}: {f.placement}: {f.text[:300]}" for f in found if not f.named or f.way != "python"]
 
 
-@pytest.mark.slow(but_one_in=9)
+@pytest.mark.slow(but_one_in=18)
 @pytest.mark.parametrize("mesh_name", sweep.MESHES)
 @pytest.mark.parametrize("family", programs.FAMILIES)
 def test_placements(family: str, mesh_name: str) -> None:
@@ -46,14 +46,14 @@ def test_placements(family: str, mesh_name: str) -> None:
     assert not _faults(placed[:: -(-len(placed) // count_of(4, 2))], *FURTHER)
 
 
-@pytest.mark.slow(but_one_in=9)
+@pytest.mark.slow(but_one_in=18)
 @pytest.mark.parametrize("family", programs.FAMILIES)
 def test_placements_by_constraints(family: str) -> None:
     """Constraints inside of a program place values as its options do."""
     assert not _faults(_some(family, "2x4", count_of(16, 4), inside=True), "call", "reference")
 
 
-@pytest.mark.slow(but_one_in=4)
+@pytest.mark.slow(but_one_in=8)
 @pytest.mark.parametrize("row", xla_faults.ROWS, ids=lambda r: r.family[0])
 def test_what_xla_gets_wrong_is_right_here(row: xla_faults.Fault) -> None:
     """The rows of the table are XLA's, in the versions of JAX that it names, and the values here are the oracle's."""

@@ -239,6 +239,7 @@ SLICES = (_slice_of_slice, _taken_of_slice, _gathered_of_slice, _sliced_in_a_loo
 STARTS = ((30, 2), (3, 7), (-50, 2), (20, -3), (100, 100), (5, 1))
 
 
+@pytest.mark.slow(but_one_in=6)
 @pytest.mark.usefixtures("as_for_users")
 @pytest.mark.parametrize("how", ["by hand", "on shards", "by shard_map", "plain"])
 @pytest.mark.parametrize("function", SLICES)
