@@ -49,7 +49,7 @@ def diagnose(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         check_out(arguments.out)
     compiler = functools.partial(compile_text, cluster=arguments.cluster) if arguments.source.is_file() else None
-    found: Diagnosis = find(arguments.source, seed=arguments.seed, compiler=compiler)
+    found: Diagnosis = find(arguments.source, seed=arguments.seed, cluster=arguments.cluster)
     if arguments.out is not None:
         write_whole(arguments.out, page("jaxmesh diagnose", found.to_html()))
     small = minimize(found, compiler=compiler, seed=arguments.seed) if arguments.minimize and found.culprit else None

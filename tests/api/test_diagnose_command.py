@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from pathlib import Path
@@ -95,7 +96,8 @@ def test_a_file_is_compiled_first(
     refusal: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = SimpleNamespace(refusal=refusal, stages={}, ttir=WRONG["ttir"], ttnn="")
-    monkeypatch.setattr("jaxmesh.cli.diagnose.compile_text", lambda *_, **__: answer)
+    module = importlib.import_module("jaxmesh.analysis.diagnose.diagnose")
+    monkeypatch.setattr(module, "compile_text", lambda *_, meanwhile, **__: meanwhile() or answer)
     path = tmp_path / "model.mlir"
     path.write_text(TEXTS["shlo_frontend"])
     assert main(["diagnose", str(path), "--json"]) == code

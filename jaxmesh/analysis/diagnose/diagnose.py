@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,12 +24,13 @@ from jaxmesh.analysis.diagnose.diagnosis import (
     wrong_diagnosis,
 )
 from jaxmesh.analysis.diagnose.matching import Globals
-from jaxmesh.analysis.diagnose.reference import Reference, run_program
+from jaxmesh.analysis.diagnose.reference import Reference, declare, run_program
 from jaxmesh.analysis.diagnose.stage import place_arguments, read_stage, run_stage
-from jaxmesh.analysis.diagnose.texts import StageTexts, texts_of
+from jaxmesh.analysis.diagnose.texts import StageTexts, has_wide_types, texts_of
 from jaxmesh.analysis.diagnose.tracking import Track, pool_of, track
+from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import UpstreamProgram, compile_text
-from jaxmesh.errors import JaxmeshError, UnsupportedError
+from jaxmesh.errors import JaxmeshError, ParseError, UnsupportedError
 from jaxmesh.frontends.mlir.source import read
 from jaxmesh.runtime.progress import progress
 
@@ -36,7 +39,9 @@ Compile = Callable[..., Any]
 _ORDER = (RIGHT, LESS_PRECISE, NOT_COMPARABLE, REFUSED, WRONG)
 
 
-def diagnose(source: Any, *args: Any, seed: int = 0, compiler: Compile | None = None) -> Diagnosis:
+def diagnose(
+    source: Any, *args: Any, seed: int = 0, compiler: Compile | None = None, cluster: str = DEFAULT
+) -> Diagnosis:
     """Compares what Tenstorrent's compiler printed with the unsharded program, value by value.
 
     The program with global shapes runs unsharded. The texts with local shapes, TTIR and TTNN, run on emulated devices.
@@ -48,7 +53,8 @@ def diagnose(source: Any, *args: Any, seed: int = 0, compiler: Compile | None = 
         first.
       args: the arguments, with global shapes; by default random ones.
       seed: the seed of random arguments.
-      compiler: a function that compiles a StableHLO text; by default Tenstorrent's compiler for a T3000.
+      compiler: a function that compiles the text of a StableHLO file; by default Tenstorrent's compiler.
+      cluster: the machine for which Tenstorrent's compiler compiles a file, in any case.
 
     Returns:
       The diagnosis; of several programs of a folder that with the worst verdict.
@@ -68,13 +74,31 @@ def diagnose(source: Any, *args: Any, seed: int = 0, compiler: Compile | None = 
     path: Any = source
     with progress("diagnose"):
         if isinstance(source, (str, os.PathLike)) and Path(path).is_file():
-            source = compile_file(read(Path(path)), compiler or compile_text)
-        elif isinstance(source, UpstreamProgram):
+            return _diagnose_file(read(Path(path)), args or None, seed, compiler, cluster)
+        if isinstance(source, UpstreamProgram):
             source = _outcome(source, "")
         if isinstance(source, Diagnosis):
             return source
         found = [_diagnose(texts, args or None, seed) for texts in texts_of(source)]
         return max(found, key=lambda d: _ORDER.index(d.verdict))
+
+
+def _diagnose_file(
+    text: str, args: Sequence[Any] | None, seed: int, compiler: Compile | None, cluster: str
+) -> Diagnosis:
+    """Compares a StableHLO text with what is compiled of it; runs the program while the compiler works elsewhere."""
+    early: list[Reference] = []
+
+    def run() -> None:
+        # An operation that jaxmesh cannot run may be another one in the text that the compiler prints.
+        with contextlib.suppress(UnsupportedError, ParseError):
+            early.append(_run(text, "", args, seed))
+
+    compiled = compile_file(text, compiler or functools.partial(compile_text, cluster=cluster, meanwhile=run))
+    if isinstance(compiled, Diagnosis):
+        return compiled
+    (texts,) = texts_of({**compiled, "shlo_frontend": text} if early else compiled)
+    return _diagnose(texts, args, seed, *early)
 
 
 def compile_file(text: str, compiler: Compile) -> Mapping[str, str] | Diagnosis:
@@ -91,11 +115,20 @@ def _outcome(compiled: Any, frontend: str) -> Mapping[str, str] | Diagnosis:
     return {name: str(stage) for name, stage in stages.items() if stage}
 
 
-def _diagnose(texts: StageTexts, args: Sequence[Any] | None, seed: int) -> Diagnosis:
+def _run(text: str, compiled: str, args: Sequence[Any] | None, seed: int) -> Reference:
+    with jax.enable_x64(has_wide_types(text) or jax.config.read("jax_enable_x64")), progress("unsharded run"):
+        return run_program(text, compiled, args, seed)
+
+
+def _diagnose(
+    texts: StageTexts, args: Sequence[Any] | None, seed: int, reference: Reference | None = None
+) -> Diagnosis:
     with jax.enable_x64(texts.has_wide_types or jax.config.read("jax_enable_x64")):
         try:
-            with progress("unsharded run"):
-                reference = run_program(texts.frontend, texts.compiler, args, seed)
+            if reference is None:
+                reference = _run(texts.frontend, texts.compiler, args, seed)
+            else:
+                declare(reference, texts.compiler)
             _check_numbers(reference)
             pool = pool_of(reference)
         except UnsupportedError as error:

@@ -113,7 +113,9 @@ def run_program(text: str, compiled: str, args: Sequence[Any] | None, seed: int)
     with module.context, _ir.Location.unknown(module.context):
         main = inline_calls(module, function.name)
         block = main.regions[0].blocks[0]
-        reference = Reference(function.name, read.axes, *_declared(main, compiled), module=module, block=block)
+        *_, end = block.operations
+        ends = _of_ends(main, "arg_attrs", len(block.arguments)), _of_ends(main, "res_attrs", len(end.operands))
+        reference = Reference(function.name, read.axes, *ends, module=module, block=block)
         _remove_shardings(block)
         locations = SourceLines.of(text)
         importer = Importer({}, Decisions(TextSources(offset)))
@@ -124,7 +126,20 @@ def run_program(text: str, compiled: str, args: Sequence[Any] | None, seed: int)
             return locations.of_operation(op.location, offset)
 
         _run(reference, importer, inputs, source)
+    declare(reference, compiled)
     return reference
+
+
+def declare(reference: Reference, compiled: str) -> None:
+    """Takes the shardings of arguments and results from the partitioned program, where it states them."""
+    if not compiled:
+        return
+    ends = read_boundary(compiled)
+    sides = (ends.arguments, reference.arguments), (ends.results, reference.results)
+    if all(len(side) == len(own) for side, own in sides):
+        # The partitioned program says nothing of an argument that nothing reads.
+        arguments, results = ([o if e is None else e[1] for e, o in zip(*s, strict=True)] for s in sides)
+        reference.arguments, reference.results = arguments, results
 
 
 def _run(reference: Reference, importer: Importer, inputs: Iterable[Any], source: Any) -> None:
@@ -215,21 +230,6 @@ def _remove_shardings(block: Any) -> None:
 
 
 # --- shardings -------------------------------------------------------------------------------------------------------
-
-
-def _declared(main: Any, compiled: str) -> tuple[list[Sharding | None], list[Sharding | None]]:
-    """Returns the shardings of arguments and results in the partitioned program, else in `main`."""
-    block = main.regions[0].blocks[0]
-    *_, end = block.operations
-    found = _of_ends(main, "arg_attrs", len(block.arguments)), _of_ends(main, "res_attrs", len(end.operands))
-    if compiled:
-        ends = read_boundary(compiled)
-        sides = (ends.arguments, found[0]), (ends.results, found[1])
-        if all(len(side) == len(own) for side, own in sides):
-            # The partitioned program says nothing of an argument that nothing reads.
-            arguments, results = ([o if e is None else e[1] for e, o in zip(*s, strict=True)] for s in sides)
-            return arguments, results
-    return found
 
 
 def _of_ends(main: Any, name: str, count: int) -> list[Sharding | None]:

@@ -41,7 +41,12 @@ class StageTexts:
     @property
     def has_wide_types(self) -> bool:
         """Returns True if a text has types that JAX supports only in its x64 mode."""
-        return any(_WIDE.search(text) for text in (self.frontend, *self.stages.values()))
+        return any(map(has_wide_types, (self.frontend, *self.stages.values())))
+
+
+def has_wide_types(text: str) -> bool:
+    """Returns True if a text has types that JAX supports only in its x64 mode."""
+    return _WIDE.search(text) is not None
 
 
 def texts_of(source: Any) -> list[StageTexts]:

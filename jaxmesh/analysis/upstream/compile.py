@@ -7,7 +7,7 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ def compile_text(
     options: Mapping[str, str] | None = None,
     plugin: str | os.PathLike[str] | None = None,
     timeout: float = SECONDS,
+    meanwhile: Callable[[], object] | None = None,
 ) -> UpstreamProgram:
     """Compiles a StableHLO text with Tenstorrent's own compiler; needs no board.
 
@@ -49,6 +50,7 @@ def compile_text(
       plugin: the path of the plugin's shared library, or of a Python that has it; by default `JAXMESH_UPSTREAM_PYTHON`,
         or the environment that `jaxmesh upstream-env` created.
       timeout: the time limit in seconds, without that of the compiler's start.
+      meanwhile: a function to call in this process while the compiler works in another one.
 
     Returns:
       The texts of all stages, TTIR, TTNN and the flatbuffer; or the texts as far as the compiler came, and its refusal.
@@ -76,7 +78,7 @@ def compile_text(
             "folder": scratch,
             "options": {str(k): str(v) for k, v in (options or {}).items()},
         }
-        answer, log = compile_on_worker(found, machine, job, timeout)
+        answer, log = compile_on_worker(found, machine, job, timeout, meanwhile)
         return _result(folder, found, machine, answer.get("refused"), log)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import select
@@ -11,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,11 @@ _workers: dict[tuple[Plugin, str], Worker] = {}
 
 
 def compile_on_worker(
-    plugin: Plugin, machine: Machine, job: Mapping[str, Any], timeout: float
+    plugin: Plugin, machine: Machine, job: Mapping[str, Any], timeout: float, meanwhile: Callable[[], object] | None
 ) -> tuple[Mapping[str, Any], str]:
     """Returns the worker's answer to a job, and what the compiler wrote meanwhile; starts a worker if necessary.
+
+    `meanwhile` runs in this process between the job and its answer.
 
     Raises:
       UpstreamError: the compiler does not start, takes no description, crashed, or took longer than `timeout` seconds.
@@ -53,7 +56,10 @@ def compile_on_worker(
             worker = Worker(plugin, machine)
         try:
             with progress(f"{plugin} compiles"):
-                answer = worker.ask(job, timeout)
+                worker.send(job)
+                if meanwhile is not None:
+                    meanwhile()
+                answer = worker.answer(timeout)
         except BaseException:
             worker.close()
             raise
@@ -94,17 +100,12 @@ class Worker:
         unpacked = cache_folder() / "upstream-assets"
         unpacked.mkdir(parents=True, exist_ok=True)
         # Each start unpacks the plugin's files anew: two at once fail.
-        with progress(f"{plugin} starts"), alone(unpacked):
+        with contextlib.ExitStack() as unpacking:
+            with progress(f"{plugin} starts"):
+                unpacking.enter_context(alone(unpacked))
             self._process = self._start([str(c) for c in command], folder, variables, writer)
-            answer = self._reply(STARTS_WITHIN, "its start")
-        if "unusable" in answer:
-            self.close()
-            raise UpstreamError(
-                f"{plugin} of {str(plugin.library)!r} cannot compile: {' '.join(answer['unusable'].split())}; jaxmesh "
-                f"is tested with {UPSTREAM.requirement} {UPSTREAM.tested}: {UPSTREAM.get}."
-            )
-        self.devices = int(answer["devices"])
-        _keep_assets(folder)
+            self._unpacking = unpacking.pop_all()
+        self._has_started, self._logged = False, 0
 
     def _start(
         self, command: Sequence[str], folder: Path, variables: Mapping[str, str], writer: int
@@ -125,17 +126,36 @@ class Worker:
         """Returns True if the process runs."""
         return self._process.poll() is None
 
-    def ask(self, job: Mapping[str, Any], timeout: float) -> tuple[Mapping[str, Any], str]:
-        """Returns the answer to a job, and what the compiler wrote meanwhile."""
-        start, stdin = self._log.stat().st_size, self._process.stdin
+    def send(self, job: Mapping[str, Any]) -> None:
+        """Sends a job, also to a process that still starts."""
+        stdin = self._process.stdin
         assert stdin is not None
+        self._logged = self._log.stat().st_size
         try:
             stdin.write(json.dumps(job).encode() + b"\n")
             stdin.flush()
         except BrokenPipeError:
             pass  # The process has died; the missing reply tells how.
+
+    def answer(self, timeout: float) -> tuple[Mapping[str, Any], str]:
+        """Returns the answer to the job that was sent, and what the compiler wrote meanwhile."""
+        if not self._has_started:
+            self._wait_for_start()
         answer = self._reply(timeout, PROGRAM)
-        return answer, self._log.read_bytes()[start:].decode("utf-8", "replace")
+        _keep_assets(self._log.parent)
+        return answer, self._log.read_bytes()[self._logged :].decode("utf-8", "replace")
+
+    def _wait_for_start(self) -> None:
+        plugin = self._plugin
+        with progress(f"{plugin} starts"), self._unpacking:
+            answer = self._reply(STARTS_WITHIN, "its start")
+        if "unusable" in answer:
+            self.close()
+            raise UpstreamError(
+                f"{plugin} of {str(plugin.library)!r} cannot compile: {' '.join(answer['unusable'].split())}; jaxmesh "
+                f"is tested with {UPSTREAM.requirement} {UPSTREAM.tested}: {UPSTREAM.get}."
+            )
+        self._has_started, self._logged = True, int(answer["logged"])
 
     def _reply(self, timeout: float, what: str) -> Mapping[str, Any]:
         end = time.monotonic() + timeout
@@ -169,6 +189,7 @@ class Worker:
             self._process.wait()
             self._process.stdin.close()
             os.close(self._replies)
+        self._unpacking.close()
         self._scratch.cleanup()
 
 

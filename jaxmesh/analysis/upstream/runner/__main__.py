@@ -109,7 +109,8 @@ def main(library: str, description: str, replies: str) -> None:
         if not accepted:
             answer({"unusable": "it takes no description of jaxmesh: it is of another schema"})
             return
-        answer({"devices": len(devices)})
+        # A job may wait already; what it logs comes after.
+        answer({"devices": len(devices), "logged": os.fstat(2).st_size})
         for line in sys.stdin:
             answer(work(client, json.loads(line)))
 
