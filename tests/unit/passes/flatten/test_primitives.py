@@ -128,8 +128,10 @@ def _unary() -> list[Case]:
         made += [
             (f"reduce_precision{bits}-{t}", lambda x, n=bits: lax.reduce_precision(x, *n), (v.astype(d),))
             for t, d in FLOAT.items()
+            # XLA without its emitters of fusions loses NaN where no bit of the mantissa stays.
+            for nan in [[np.nan] if bits[1] else []]
             for v in [
-                np.concatenate([floats(40) * np.logspace(-6, 6, 40), [448, 464, 1.5, 3, 65520, -0.0, np.inf, np.nan]])
+                np.concatenate([floats(40) * np.logspace(-6, 6, 40), [448, 464, 1.5, 3, 65520, -0.0, np.inf, *nan]])
             ]
         ]
     wide = np.concatenate([np.linspace(-40, 40, 161), [1e-5, 1e30, np.inf, np.nan]])
