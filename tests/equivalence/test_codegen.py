@@ -58,6 +58,8 @@ def test_texts_are_what_jaxlib_prints_and_as_upstream_defines_their_ops(entry: E
     assert "ttir." not in text
 
 
+# Where XLA optimizes little, copies of a product can differ in their last bit.
+@pytest.mark.usefixtures("as_for_users")
 @pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_texts_are_the_same_program_and_python_runs_and_agrees(entry: Entry, tmp_path: Path) -> None:
     upper, lower = entry.traced, entry.lowered
