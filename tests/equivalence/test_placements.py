@@ -68,11 +68,11 @@ def test_the_table_of_faults_of_xla_is_in_the_readme() -> None:
 
 
 def test_a_wrong_value_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sweep fails if a slice on a device starts where it does not."""
+    """The sweep fails if an update on a device starts where it does not."""
     from jaxmesh.frontends.stablehlo import shapes
 
     monkeypatch.setattr(shapes, "_clamp_start", lambda start, most: start * 0)
-    found = list(sweep.findings(_some("dynamic_slice", "8", 4), ["call", "reference"]))
+    found = list(sweep.findings(_some("dynamic_update_slice", "8", 4), ["call", "reference"]))
     assert {f.way for f in found} == {"call", "reference"}
     assert all(f.kind == "wrong" for f in found)
 
