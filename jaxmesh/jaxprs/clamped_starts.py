@@ -6,7 +6,7 @@ does so, too, with a gather of one element, which it makes a slice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -15,21 +15,26 @@ from jax.sharding import AbstractMesh
 
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
-from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
+from jaxmesh.jaxprs.rewrite import at_every_depth, map_sub_jaxprs
 
 _lax: Any = jax.lax
 
 
 def clamp_starts(eqns: Iterable[Eqn]) -> list[Eqn]:
     """Returns equations with the computed starts of slices and of gathers of one element clamped, at every depth."""
-    return [each for eqn in eqns for each in _clamped(map_sub_jaxprs(eqn, _clamp_jaxpr))]
+    return _clamp_each(eqns, at_every_depth(_clamp_jaxpr))
 
 
-def _clamp_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
+def _clamp_each(eqns: Iterable[Eqn], inside: Callable[[Jaxpr], Jaxpr]) -> list[Eqn]:
+    return [each for eqn in eqns for each in _clamped(map_sub_jaxprs(eqn, inside))]
+
+
+def _clamp_jaxpr(jaxpr: Jaxpr, inside: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
+    # A body without slices stays the same object also if it has custom rules, which are wrapped anew.
     if all(e.primitive.name not in ("dynamic_slice", "gather") for e in walk.all_eqns(jaxpr)):
         return jaxpr
     body = walk.open_jaxpr(jaxpr)
-    return walk.with_eqns(jaxpr, clamp_starts(body.eqns), body.outvars)
+    return walk.with_eqns(jaxpr, _clamp_each(body.eqns, inside), body.outvars)
 
 
 def _clamped(eqn: Eqn) -> list[Eqn]:
