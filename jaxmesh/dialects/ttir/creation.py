@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -120,8 +121,9 @@ def _rand(call: Call) -> Any:
     if not low <= high:
         raise rule_error(call, f"low = {low} is above high = {high}")
     # The numbers are JAX's; a seed of 0, which asks the hardware for any, gives the same ones each time.
-    numbers = jax.random.uniform(jax.random.key(call["seed"]), declared.shape, jnp.float32, low, high)
-    return convert(numbers, declared.dtype)
+    # They go by the position in row-major order, and XLA takes long for a counter of many dims.
+    numbers = jax.random.uniform(jax.random.key(call["seed"]), (math.prod(declared.shape),), jnp.float32, low, high)
+    return convert(numbers.reshape(declared.shape), declared.dtype)
 
 
 @define(

@@ -210,7 +210,7 @@ POOL: dict[str, Callable[[], Any]] = {
     "spec unconstrained": lambda: P(P.UNCONSTRAINED),
     "spec of numbers": lambda: P(0, 1),
     "sharding": lambda: NamedSharding(mesh(), P()),
-    "long tuple": lambda: (0,) * 300,
+    "long tuple": lambda: (0,) * 10_000,
     "long text": lambda: "x" * 1_000_000,
     "array of a class": lambda: np.arange(4.0).view(Array),
     "complex array": lambda: np.ones((2, 3), np.complex64),
