@@ -151,6 +151,34 @@ def test_a_refusal_without_a_diagnostic_is_jaxs_message(play: Play) -> None:
     assert str(made.refusal) == "no such pass"
 
 
+def test_this_process_works_while_the_compiler_does(play: Play, tmp_path: Path) -> None:
+    """The program waits for a file that the other function writes: one after the other they would never end."""
+    there = tmp_path / "there"
+    plugin = play(job=f"while not pathlib.Path({str(there)!r}).exists(): time.sleep(0.01)")
+    for _ in range(2):  # A process that starts, and one that has started.
+        assert compile_text(PROGRAM, plugin=plugin, timeout=60, meanwhile=there.touch)
+        there.unlink()
+
+
+def test_an_interrupt_of_the_work_meanwhile_ends_the_compiler(play: Play) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    plugin = play()
+    before = compile_text(PROGRAM, plugin=plugin).flatbuffer
+    with pytest.raises(KeyboardInterrupt):
+        compile_text(PROGRAM, plugin=plugin, meanwhile=interrupted)
+    assert before is not None
+    assert not Path(before.decode()).exists()
+    assert compile_text(PROGRAM, plugin=plugin).flatbuffer != before
+
+
+def test_what_a_start_logs_is_no_diagnostic_of_the_program(play: Play) -> None:
+    start = """print('loc("a.py":1:2): error: of the start', file=sys.stderr, flush=True)"""
+    made = compile_text(PROGRAM, plugin=play(start=start, job='answer({"refused": "INTERNAL: of the job"}); continue'))
+    assert str(made.refusal) == "of the job"
+
+
 @pytest.mark.parametrize(
     ("parts", "reason"),
     [
