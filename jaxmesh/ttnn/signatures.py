@@ -12,6 +12,7 @@ import ast
 import functools
 import inspect
 import operator
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,8 +116,13 @@ def _split(text: str) -> list[str]:
     return [*parts, rest] if rest else parts
 
 
+# Before 3.11.8, Python fails where several threads make trees of syntax at once (its issue 106905).
+_TREES = threading.Lock()
+
+
 def _parse(row: str) -> tuple[Parameter, ...]:
-    node: Any = ast.parse(f"def f{row}: 0").body[0]
+    with _TREES:
+        node: Any = ast.parse(f"def f{row}: 0").body[0]
     found = node.args
     places = [*found.posonlyargs, *found.args]
     defaults = [*[None] * (len(places) - len(found.defaults)), *found.defaults, *found.kw_defaults]
