@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import importlib.metadata
 import io
@@ -16,10 +17,11 @@ from jaxmesh.cli import diagnose, explain, library_env, opt, processes, record, 
 from jaxmesh.cli.demo import command as demo
 from jaxmesh.cli.options import SYSTEM_ERRORS
 from jaxmesh.errors import printable
+from jaxmesh.interrupts import INTERRUPTED, end_without_traceback, raise_interrupts
 from jaxmesh.runtime.progress import VARIABLE, progress
 
-PASSED, FAILED, USAGE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
-"""Exit codes; the last two are the shell's codes for a program ended by SIGINT and by SIGPIPE."""
+PASSED, FAILED, USAGE, NO_READER = 0, 1, 2, 141
+"""Exit codes; the last is the shell's code for a program ended by SIGPIPE."""
 
 MODULES = (demo, selftest, opt, run, translate, explain, record, diagnose, processes, library_env)
 """One module per command, in the order of `jaxmesh --help`."""
@@ -133,3 +135,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(error)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def command() -> int:
+    """Runs the command line as the program of this process; an interrupt leaves no traceback at any moment."""
+    raise_interrupts()
+    try:
+        code = main()
+    finally:
+        end_without_traceback()
+    if code == INTERRUPTED:
+        # A normal exit deletes the MLIR objects of an interrupted lowering, which is a segmentation fault.
+        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+        os._exit(code)
+    return code

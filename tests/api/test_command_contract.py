@@ -19,6 +19,7 @@ import pytest
 
 import jaxmesh as jm
 from jaxmesh.cli import main
+from jaxmesh.interrupts import INTERRUPTED
 from tests import ROOT
 from tests.generators.command_contract import CONDITIONS, commands, filled
 from tests.generators.faults.wrong_calls import TEXT
@@ -27,7 +28,7 @@ from tests.generators.oracles import EVERY
 NAMES = list(commands())
 WHOLE_MODELS = ("demo", "selftest")
 """They read no file and take long; they are interrupted, or used wrongly."""
-CODES = {0, 1, main.USAGE, 3, 4, main.INTERRUPTED, main.NO_READER}
+CODES = {0, 1, main.USAGE, 3, 4, INTERRUPTED, main.NO_READER}
 X = np.arange(64, dtype=np.float32).reshape(8, 8)
 SHADOWS = ("json", "platform", "venv", "subprocess", "numpy", "jax", "jaxlib", "ttnn", "resource", "signal", "zipfile")
 
@@ -114,7 +115,7 @@ def test_streams_and_interrupts(name: str, folder: Path) -> None:
     for condition, result in results.items():
         check(line, condition, result)
     if name in WHOLE_MODELS:
-        assert results["interrupt"]["code"] == main.INTERRUPTED
+        assert results["interrupt"]["code"] == INTERRUPTED
         return
     assert results["no output"]["code"] == main.USAGE
     assert "standard output is closed" in results["no output"]["err"]
