@@ -128,7 +128,7 @@ FORMS: Mapping[Kind, Form] = {
 
 
 def reorder_edges(padding: Sequence[int]) -> tuple[int, ...]:
-    """Returns the padding of a pool in the other order, if it has four numbers.
+    """Returns the padding of a pool or a transposed convolution in the other order, if it has four numbers.
 
     A call of `ttnn` has (top, bottom, left, right), MLIR (top, left, bottom, right): `runtime/lib/ttnn/operations/pool/
     pool2d.cpp` of tt-mlir reorders them at 19c86fca.

@@ -123,14 +123,14 @@ def _convolve(host: bool) -> Forms:
 
 _CONVOLVED = [
     *_numbers(_SIZES, "i32"),
-    *map(_pair, ("kernel_size", "stride", "padding", "dilation")),
+    *map(_pair, ("kernel_size", "stride", "dilation")),
     expect("groups", "int", 1, form="i32"),
 ]
 _HOW = ("compute_config", "conv2d_config", "conv2d_slice_config")
 define(
     OPS,
     "conv2d",
-    attributes=_CONVOLVED,
+    attributes=[*_CONVOLVED, _pair("padding")],
     options=_HOW,
     meaning=_convolution,
     python=[*_PRODUCT, *_AFTER],
@@ -142,7 +142,8 @@ _EXTRA = _rows("output_padding")
 define(
     OPS,
     "conv_transpose2d",
-    attributes=[*_CONVOLVED, _pair("output_padding")],
+    # Upstream's compiler keeps TTIR's order of four numbers here, as the shapes of its texts say.
+    attributes=[*_CONVOLVED, need("padding", "ints", form="edges"), _pair("output_padding")],
     options=_HOW,
     meaning=_convolution,
     python=[*_PRODUCT, *_EXTRA, *_AFTER],

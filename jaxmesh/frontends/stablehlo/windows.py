@@ -13,7 +13,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall, enum_of
+from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall, as_list, enum_of
 from jaxmesh.frontends.stablehlo.reductions import body_ops, constant_of, is_identity, kind_of, precision_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding, count
 from jaxmesh.frontends.stablehlo.values import COMBINE
@@ -88,8 +88,6 @@ def _reduce_window(call: ShardedCall) -> Any:
     number = len(call.operands) // 2
     kind, start = kind_of(call.op), constant_of(call.op.operands[-1])
     x = call.operands[0]
-    if number != 1 or kind is None:
-        raise UnsupportedError(f"a reduction of windows whose body is {[o.name for o in body_ops(call.op)]}.")
     ones = (1,) * x.ndim
     window = (
         tuple(call["window_dimensions"]),
@@ -98,10 +96,13 @@ def _reduce_window(call: ShardedCall) -> Any:
         tuple(call.get("base_dilations", ones)),
         tuple(call.get("window_dilations", ones)),
     )
-    cumulative = _cumulative(x, *window, kind)
+    cumulative = _cumulative_dim(x.shape, *window)
+    if number != 1 or kind is None:
+        return _reduce_windows_by_body(call, window, cumulative)
     if start is not None and is_identity(start, kind, x.dtype):
-        if cumulative is not None:
-            return cumulative
+        if cumulative is not None and kind in _CUMULATIVE:
+            dim, reverse = cumulative
+            return _CUMULATIVE[kind](x, axis=dim, reverse=reverse)
         # With a NumPy start, JAX recognises the identity, and the reduction is differentiable.
         return _lax.reduce_window(x, np.asarray(start, x.dtype)[()], COMBINE[kind], *window)
     return _lax.reduce_window(*vary_alike(*call.operands), COMBINE[kind], *window)
@@ -110,22 +111,44 @@ def _reduce_window(call: ShardedCall) -> Any:
 _CUMULATIVE = {"sum": _lax.cumsum, "max": _lax.cummax, "min": _lax.cummin, "prod": _lax.cumprod}
 
 
-def _cumulative(x: Any, sizes: Any, strides: Any, padding: Any, base: Any, dilation: Any, kind: str) -> Any:
-    """Recognises cumulative reductions: a window over all previous elements along one dim."""
+def _cumulative_dim(
+    shape: Any, sizes: Any, strides: Any, padding: Any, base: Any, dilation: Any
+) -> tuple[int, bool] | None:
+    """Returns the dim along which a window holds all previous elements, or all later ones (True); None for others."""
     dims = [d for d, n in enumerate(sizes) if n != 1]
-    if len(dims) != 1 or {*strides, *base, *dilation} != {1} or kind not in _CUMULATIVE:
+    if len(dims) != 1 or {*strides, *base, *dilation} != {1}:
         return None
     (dim,) = dims
-    length = x.shape[dim]
+    length = shape[dim]
     if sizes[dim] != length or any(p != (0, 0) for d, p in enumerate(padding) if d != dim):
         return None
     match padding[dim]:
         case (before, 0) if before == length - 1:
-            return _CUMULATIVE[kind](x, axis=dim)
+            return dim, False
         case (0, after) if after == length - 1:
-            return _CUMULATIVE[kind](x, axis=dim, reverse=True)
+            return dim, True
         case _:
             return None
+
+
+def _reduce_windows_by_body(call: ShardedCall, window: Any, cumulative: tuple[int, bool] | None) -> Any:
+    """Reduces windows by any associative body; a cumulative reduction in a logarithmic number of steps."""
+    run = call.program.body(call.op.regions[0])
+
+    def combine(left: Any, right: Any) -> Any:
+        # A body is of scalars, also its constants.
+        by_element: Any = run
+        for _ in range(as_list(left)[0].ndim):
+            by_element = jax.vmap(by_element)
+        return tuple(by_element(*as_list(left), *as_list(right)))
+
+    operands = vary_alike(*call.operands)
+    xs, starts = tuple(operands[: len(operands) // 2]), tuple(operands[len(operands) // 2 :])
+    if cumulative is None:
+        return list(_lax.reduce_window(xs, starts, combine, *window))
+    dim, reverse = cumulative
+    scanned = _lax.associative_scan(combine, xs, reverse=reverse, axis=dim)
+    return list(combine(tuple(_lax.broadcast(s, x.shape) for s, x in zip(starts, xs, strict=True)), scanned))
 
 
 @OPS.add("stablehlo.select_and_scatter")

@@ -276,6 +276,24 @@ def test_the_padding_of_a_pool_has_one_order_in_mlir_and_another_in_calls() -> N
     assert "padding=[1, 0, 1, 1]" in jm.from_mlir(wider, jm.make_mesh((1, 1))).lower().as_text("python")
 
 
+def test_the_padding_of_a_transposed_convolution_has_the_order_of_ttir() -> None:
+    """Upstream's compiler prints it so: the declared shapes of its texts hold for (top, left, bottom, right) alone."""
+
+    def convolve(x: Any, w: Any) -> Any:
+        return jax.lax.conv_transpose(x, w, (2, 2), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    x, w = normal(2, 6, 5, 3), normal(3, 3, 3, 8)
+    text = jm.jit(convolve, mesh=jm.make_mesh((1, 1))).lower(x, w).as_text("ttnn")
+    # 13 rows of 11 columns, without one row at the top, one column at the left, and two at the right.
+    padded = text.replace(" padding = array<i32: 0, 0>", " padding = array<i32: 1, 1, 0, 2>")
+    padded = padded.replace("2x13x11x8", "2x12x8x8").replace("1x1x286x8", "1x1x192x8")
+    padded = padded.replace("13 : i32, 11 : i32", "12 : i32, 8 : i32")
+    np.testing.assert_allclose(run(padded, x, w), np.asarray(convolve(x, w))[:, 1:, 1:-2], rtol=1e-5, atol=1e-5)
+    lowered = jm.from_mlir(padded, jm.make_mesh((1, 1))).lower()
+    assert " padding = array<i32: 1, 1, 0, 2>" in lowered.as_text("ttnn")
+    assert "padding=[1, 0, 1, 2]" in lowered.as_text("python")
+
+
 @pytest.mark.parametrize("function", ["<op_type = relu>", '"relu"'])
 def test_a_convolution_applies_the_activation_of_its_config(function: str) -> None:
     def convolve(x: Any, w: Any) -> Any:
