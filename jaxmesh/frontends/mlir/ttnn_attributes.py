@@ -17,10 +17,7 @@ FUSED = ("input_tensor_a_activations", "input_tensor_b_activations")
 AFTER = "activations"
 """The attribute that names functions of its result."""
 _PRODUCTS = ("ttnn.matmul", "ttnn.linear")
-_CONVOLUTIONS = ("ttnn.conv2d", "ttnn.conv_transpose2d")
-_CONFIGS: Mapping[str, Sequence[str]] = {
-    **dict.fromkeys(_PRODUCTS, ("matmul_program_config",)), **dict.fromkeys(_CONVOLUTIONS, ("conv2d_config",)),
-}  # fmt: skip
+_PROGRAM_CONFIGS = ("matmul_program_config", "conv2d_config")
 """The attributes that say how an op computes, and may name a function of its result."""
 _FUNCTION = re.compile(r'\b(?:fused_)?activation = (<op_type = [^>]*>|"\w+")')
 _OTHER_NAMES = {
@@ -38,7 +35,7 @@ def activation_of(name: str, attributes: Mapping[str, Any]) -> str:
     """
     named = attributes.get("activation") if name in _PRODUCTS else None
     found = {_unary(str(named))} if named else set[str]()
-    for config in _CONFIGS.get(name, ()):
+    for config in _PROGRAM_CONFIGS:
         found |= {
             _unary(f"#ttnn.unary_with_param{f}" if f[0] == "<" else f[1:-1])
             for f in _FUNCTION.findall(str(attributes.get(config, "")))

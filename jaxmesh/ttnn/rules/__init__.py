@@ -29,10 +29,7 @@ PARAMETERS = ("output_tensor", "optional_output_tensor", "optional_tensor", "out
 
 UNREAD = frozenset({"ttnn.cumsum", "ttnn.cumprod", "ttnn.embedding"})
 """Functions that give their own result beside an output tensor of another type."""
-_OF_ANY_TYPE = frozenset({
-    *PAIRS, "ttnn.matmul", "ttnn.linear", "ttnn.where", "ttnn.gather", "ttnn.quantize", "ttnn.dequantize",
-    "ttnn.requantize",
-})  # fmt: skip
+_OF_ANY_TYPE = frozenset({*PAIRS, *reductions.OF_ANY_TYPE, *QUANTIZED, "ttnn.matmul", "ttnn.linear", "ttnn.where"})
 _OF_ANY_FLOAT = frozenset({*UNARY, "ttnn.leaky_relu", "ttnn.elu", "ttnn.round"})
 _FILLS = frozenset({"ttnn.full", "ttnn.full_like", "ttnn.zeros_like", "ttnn.ones_like", "ttnn.empty_like"})
 
