@@ -28,7 +28,7 @@ from tests.generators.programs.program import Program, draw_program
 from tests.generators.programs.values import Seeded, Statement, World
 
 PARTS = 5
-PROGRAMS = count_of(200, 120)
+PROGRAMS = count_of(160, 120)
 ALWAYS = ("TTIR-level reference run", "TTNN-level reference run", "compiled program")
 TEXTS = ("TTIR text read back", "TTNN text read back")
 REST = tuple(f for f in FORMS if f not in (*ALWAYS, *TEXTS))

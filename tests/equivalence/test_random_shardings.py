@@ -8,8 +8,8 @@ import pytest
 from tests.generators import nested_checks, nested_programs, sharded_programs
 from tests.generators.oracles import count_of
 
-PROGRAMS = count_of(150, 60)
-NESTED = count_of(120, 24)
+PROGRAMS = count_of(100, 60)
+NESTED = count_of(80, 24)
 PARTS = 6
 
 

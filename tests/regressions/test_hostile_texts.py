@@ -388,5 +388,5 @@ def test_the_texts_to_mutate_are_read() -> None:
 @pytest.mark.slow
 def test_mutated_texts() -> None:
     """The command of `mutated_texts` takes more of them, or others."""
-    wrong: list[Find] = [f for f in itertools.islice(finds(600, seed=3), 5_000) if f is not None]
+    wrong: list[Find] = [f for f in itertools.islice(finds(600, seed=3), 3_000) if f is not None]
     assert not wrong, wrong[0]

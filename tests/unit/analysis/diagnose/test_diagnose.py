@@ -69,7 +69,8 @@ def test_planted_errors_are_named(stage: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["ttir", "ttnn"])
 def test_more_planted_errors_are_named(stage: str) -> None:
-    check_planted([n for n in TEXTS if n not in OPAQUE], stage, 1, 0.95)
+    # Every other text in each stage.
+    check_planted([n for n in TEXTS if n not in OPAQUE][stage == "ttnn" :: 2], stage, 1, 0.95)
 
 
 @pytest.mark.slow(but_one_in=6)
