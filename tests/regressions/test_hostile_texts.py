@@ -254,6 +254,7 @@ def read(place: str, string: str) -> Any:
         return jm.from_mlir(text + "\n")
 
 
+@pytest.mark.slow(but_one_in=3)
 @pytest.mark.parametrize("place", list(PLACES))
 def test_no_string_of_a_text_becomes_code(place: str) -> None:
     plain: list[int] | None = None
@@ -285,6 +286,7 @@ def test_no_key_of_a_tree_becomes_code(string: str) -> None:
     assert printed(traced.lower()) == printed(double("plain", mesh).lower())
 
 
+@pytest.mark.slow(but_one_in=3)
 @pytest.mark.parametrize("string", [s for s in STRINGS if "\0" not in s])
 def test_no_axis_of_a_mesh_becomes_an_attribute(string: str) -> None:
     mesh = jm.make_mesh((2, 4), (string, "x"))

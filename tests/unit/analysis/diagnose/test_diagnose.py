@@ -42,7 +42,6 @@ def test_right_programs(name: str) -> None:
 
 
 @pytest.mark.slow(but_one_in=6)
-@pytest.mark.slow(but_one_in=3)
 @pytest.mark.parametrize("name", [n for n in TEXTS if n not in QUICK])
 def test_more_right_programs(name: str) -> None:
     assert jm.diagnose(exported(TEXTS[name])).verdict in ("right", "less precise")

@@ -33,6 +33,7 @@ def _bounded_sums(x: Any) -> Any:
     return lax.reduce_window(abs(x), np.float32(0), combine, (1, x.shape[1]), (1, 1), ((0, 0), (x.shape[1] - 1, 0)))
 
 
+@pytest.mark.slow(but_one_in=3)
 @pytest.mark.parametrize(
     "reduce",
     [
