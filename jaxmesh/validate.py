@@ -8,6 +8,7 @@ import operator
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Generator, Hashable, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
@@ -142,6 +143,10 @@ def check_size(shape: Sequence[int], dtype: Any, what: str) -> None:
         )
 
 
+ASIDE = ".jaxmesh-"
+"""The beginning of the names of temporary files and folders, which a killed process leaves."""
+
+
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Generator[IO[bytes]]:
     """Opens a new file, which replaces `path` when the block ends; a failure or a kill leaves the old file.
@@ -155,7 +160,7 @@ def whole_file(path: str | os.PathLike[str]) -> Generator[IO[bytes]]:
         with target.open("wb") as file:
             yield file
         return
-    aside = target.with_name(f".jaxmesh-{secrets.token_hex(6)}")
+    aside = target.with_name(f"{ASIDE}{secrets.token_hex(6)}")
     try:
         with aside.open("xb") as file:
             yield file
@@ -176,6 +181,28 @@ def write_whole(path: str | os.PathLike[str], text: str) -> None:
     """Writes a text file in UTF-8 by `whole_file`."""
     with whole_file(path) as file:
         file.write(text.encode())
+
+
+@contextlib.contextmanager
+def folder_aside(target: Path) -> Generator[Path]:
+    """Creates a temporary folder in a folder, whose files move from one to the other in one step each.
+
+    Other processes wait for the end of the block. The folder is created with its parents, and temporary folders of
+    killed processes are removed.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    with alone(target):
+        for left in target.glob(f"{ASIDE}*"):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+        try:
+            with tempfile.TemporaryDirectory(dir=target, prefix=ASIDE) as aside:
+                yield Path(aside)
+        except BaseException:
+            # Only an empty folder can be removed so.
+            with contextlib.suppress(OSError):
+                target.rmdir()
+            raise
 
 
 @contextlib.contextmanager
