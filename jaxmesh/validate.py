@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import operator
 import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Generator, Hashable, Sequence
+from collections.abc import Generator, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
@@ -24,6 +25,8 @@ MOST_BYTES = 2**63 - 1
 """The bytes of the largest tensor that XLA can count; it ends the process for a shape whose size overflows."""
 _QUOTED = 200
 """The characters of a value that a message shows."""
+_MOST_ENTRIES = 1 << 20
+"""The entries of the longest row that is read."""
 _BOOLS: Any = (bool, np.bool_)
 # What iterating over a value, or using it as an integer, raises: also for a traced value, a deleted array, a tensor.
 _UNFIT = (TypeError, ValueError, RuntimeError, OverflowError)
@@ -39,20 +42,38 @@ def quote(value: Any) -> str:
     """
     try:
         text = repr(value)
-    except RuntimeError:
-        # A deleted array has no `repr`.
+    except (RuntimeError, ValueError):
+        # A deleted array, a deep list, or an integer of thousands of digits.
         return f"an object of type {type(value).__name__} that cannot be shown"
     # Surrogates cannot be printed.
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."
 
 
+def entries(values: Iterable[T]) -> tuple[T, ...]:
+    """Returns the entries of a row, which may be endless; raises ValueError for more than any row of names or sizes
+    has."""
+    row = tuple(itertools.islice(values, _MOST_ENTRIES + 1))
+    if len(row) > _MOST_ENTRIES:
+        raise ValueError
+    return row
+
+
 def as_tuple(what: str, value: Any, of: str) -> tuple[Any, ...]:
     """Returns the entries of a sequence; the message reads "`what` takes `of`"."""
     try:
-        return tuple(value)
+        return entries(value)
     except _UNFIT:
         raise ArgumentTypeError(f"{what} takes {of}, got {quote(value)}.") from None
+
+
+def as_devices(what: str, name: str, devices: Any) -> tuple[Any, ...]:
+    """Returns the devices that a caller passes as the argument `name` of the function `what`."""
+    checked = as_tuple(what, devices, f"a row of jax.Device as {name}")
+    wrong = [d for d in checked if not isinstance(d, jax.Device)]
+    if wrong:
+        raise ArgumentTypeError(f"{what} takes a row of jax.Device as {name}, got {quote(wrong[0])} in it.")
+    return checked
 
 
 def as_bool(what: str, name: str, value: Any) -> bool:
