@@ -1,8 +1,8 @@
 """Clamps the starts of slices, as JAX defines them, before XLA sees a program.
 
 XLA (of JAX 0.10.2) replaces a slice of a slice by one slice from the sum of their starts, and clamps the sum alone. It
-does so, too, with a gather of one element, which it makes a slice, and with the slice that a scatter of one update
-reads before it drops an update out of range; a barrier keeps that one from the slice before it.
+does so, too, with a gather of one element, which it makes a slice. A scatter of one update reads such a slice before it
+drops an update out of range; a barrier separates it from a slice before it.
 """
 
 from __future__ import annotations
