@@ -51,12 +51,13 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda m: m[0].encode("unicode_escape").decode("ascii"), text)
 
 
-_LONG = re.compile(r"\S{700,}")
+_LONG, _LONGEST = re.compile(r"\S{700,}"), 20_000
 
 
 def _message(text: str) -> str:
-    """Returns text without control characters, and long words as their ends."""
-    return _LONG.sub(lambda word: f"{word[0][:200]}[...]{word[0][-100:]}", printable(text))
+    """Returns text without control characters, and long words, or a long text, as their ends."""
+    short = _LONG.sub(lambda word: f"{word[0][:200]}[...]{word[0][-100:]}", printable(text))
+    return short if len(short) <= _LONGEST else f"{short[: _LONGEST // 2]} [...] {short[-_LONGEST // 4 :]}"
 
 
 class _Printable(Exception):

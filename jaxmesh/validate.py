@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import operator
 import os
 import secrets
 import shutil
-from collections.abc import Generator, Hashable, Sequence
+import tempfile
+from collections.abc import Generator, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
@@ -23,6 +25,8 @@ MOST_BYTES = 2**63 - 1
 """The bytes of the largest tensor that XLA can count; it ends the process for a shape whose size overflows."""
 _QUOTED = 200
 """The characters of a value that a message shows."""
+_MOST_ENTRIES = 1 << 20
+"""The entries of the longest row that is read."""
 _BOOLS: Any = (bool, np.bool_)
 # What iterating over a value, or using it as an integer, raises: also for a traced value, a deleted array, a tensor.
 _UNFIT = (TypeError, ValueError, RuntimeError, OverflowError)
@@ -38,20 +42,38 @@ def quote(value: Any) -> str:
     """
     try:
         text = repr(value)
-    except RuntimeError:
-        # A deleted array has no `repr`.
+    except (RuntimeError, ValueError):
+        # A deleted array, a deep list, or an integer of thousands of digits.
         return f"an object of type {type(value).__name__} that cannot be shown"
     # Surrogates cannot be printed.
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."
 
 
+def entries(values: Iterable[T]) -> tuple[T, ...]:
+    """Returns the entries of a row, which may be endless; raises ValueError for more than any row of names or sizes
+    has."""
+    row = tuple(itertools.islice(values, _MOST_ENTRIES + 1))
+    if len(row) > _MOST_ENTRIES:
+        raise ValueError
+    return row
+
+
 def as_tuple(what: str, value: Any, of: str) -> tuple[Any, ...]:
     """Returns the entries of a sequence; the message reads "`what` takes `of`"."""
     try:
-        return tuple(value)
+        return entries(value)
     except _UNFIT:
         raise ArgumentTypeError(f"{what} takes {of}, got {quote(value)}.") from None
+
+
+def as_devices(what: str, name: str, devices: Any) -> tuple[Any, ...]:
+    """Returns the devices that a caller passes as the argument `name` of the function `what`."""
+    checked = as_tuple(what, devices, f"a row of jax.Device as {name}")
+    wrong = [d for d in checked if not isinstance(d, jax.Device)]
+    if wrong:
+        raise ArgumentTypeError(f"{what} takes a row of jax.Device as {name}, got {quote(wrong[0])} in it.")
+    return checked
 
 
 def as_bool(what: str, name: str, value: Any) -> bool:
@@ -142,6 +164,10 @@ def check_size(shape: Sequence[int], dtype: Any, what: str) -> None:
         )
 
 
+ASIDE = ".jaxmesh-"
+"""The beginning of the names of temporary files and folders, which a killed process leaves."""
+
+
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Generator[IO[bytes]]:
     """Opens a new file, which replaces `path` when the block ends; a failure or a kill leaves the old file.
@@ -155,7 +181,7 @@ def whole_file(path: str | os.PathLike[str]) -> Generator[IO[bytes]]:
         with target.open("wb") as file:
             yield file
         return
-    aside = target.with_name(f".jaxmesh-{secrets.token_hex(6)}")
+    aside = target.with_name(f"{ASIDE}{secrets.token_hex(6)}")
     try:
         with aside.open("xb") as file:
             yield file
@@ -176,6 +202,28 @@ def write_whole(path: str | os.PathLike[str], text: str) -> None:
     """Writes a text file in UTF-8 by `whole_file`."""
     with whole_file(path) as file:
         file.write(text.encode())
+
+
+@contextlib.contextmanager
+def folder_aside(target: Path) -> Generator[Path]:
+    """Creates a temporary folder in a folder, whose files move from one to the other in one step each.
+
+    Other processes wait for the end of the block. The folder is created with its parents, and temporary folders of
+    killed processes are removed.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    with alone(target):
+        for left in target.glob(f"{ASIDE}*"):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+        try:
+            with tempfile.TemporaryDirectory(dir=target, prefix=ASIDE) as aside:
+                yield Path(aside)
+        except BaseException:
+            # Only an empty folder can be removed so.
+            with contextlib.suppress(OSError):
+                target.rmdir()
+            raise
 
 
 @contextlib.contextmanager

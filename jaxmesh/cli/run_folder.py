@@ -42,6 +42,7 @@ def run_folder(directory: str | os.PathLike[str], arguments: Sequence[str] = ())
     folder = Path(directory).resolve()
     script = folder / "main.py"
     if not script.is_file():
+        check_folder(folder, tensors=False)
         only = " (it contains a C++ program: compile main.cpp)" if (folder / "main.cpp").is_file() else ""
         raise MissingFileError(
             f"{str(directory)!r} is not an exported folder with a Python program: main.py is missing{only}; give a "

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path, PurePosixPath
@@ -19,7 +18,7 @@ from jaxmesh.dialects.program import Port, Program
 from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.python.printer import python_source
 from jaxmesh.errors import ArgumentTypeError, FolderError, MissingFileError
-from jaxmesh.validate import alone, write_whole
+from jaxmesh.validate import ASIDE, folder_aside, write_whole
 
 Array = np.ndarray[Any, Any]
 LOCATIONS = "locations.json"
@@ -74,11 +73,7 @@ def write_folder(
         files = dict(texts)
         if python:
             files |= python_files(program, exact, bits, constants, make_inputs)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # Use the same file system as the folder, so that moving a file is atomic.
-        beside = target if target.exists() else target.parent
-        with alone(beside), tempfile.TemporaryDirectory(dir=beside, prefix=".jaxmesh-") as stage:
-            stage_folder = Path(stage) / "folder"
+        with folder_aside(target) as stage_folder:
             names = _write(stage_folder, files, tensors)
             _move(stage_folder, target, names)
         return sorted(target / name for name in names)
@@ -132,7 +127,7 @@ def _check_target(target: Path) -> None:
         return
     if not target.is_dir():
         raise FolderError(f"a program is exported into a folder, but {str(target)!r} is a file; name another path.")
-    if any(target.iterdir()) and not _ours(target):
+    if not _ours(target):
         raise FolderError(
             f"the folder {str(target)!r} has files in it that no export wrote; name an empty or a new folder, or "
             "remove them."
@@ -144,7 +139,12 @@ OURS = ("main.py", "utils.py", LOCATIONS, "main.cpp", "ttir.mlir", "ttnn.mlir")
 
 
 def _ours(target: Path) -> bool:
-    utils = target / "utils.py"
+    """Returns True if exports alone wrote into a folder, killed exports included."""
+    utils, manifest = target / "utils.py", target / MANIFEST
+    if all(path.name.startswith(ASIDE) for path in target.iterdir()):
+        return True
+    if manifest.is_file() and _FORMAT.encode() in manifest.read_bytes():
+        return True
     if (target / "main.cpp").is_file() and (target / "ttnn.mlir").is_file() and (target / "tensors").is_dir():
         return True
     return utils.is_file() and utils.read_bytes().partition(b"\n")[0].rstrip() == MARK.encode()
@@ -170,7 +170,7 @@ def _tensors(
 
 def _write(folder: Path, files: Mapping[str, str], tensors: Mapping[str, Array]) -> list[str]:
     """Writes all files into a new folder; returns their names."""
-    (folder / "tensors").mkdir(parents=True)
+    (folder / "tensors").mkdir()
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
     for name, array in tensors.items():
@@ -185,14 +185,8 @@ def _move(stage_folder: Path, target: Path, names: Sequence[str]) -> None:
     """Moves the files of a new export to a folder.
 
     The manifest says so before the first file moves: readers refuse the folder until all are there, also after a kill.
+    Programs are absent meanwhile, since a Python or a compiler may read them without the manifest.
     """
-    if not target.exists():
-        write_whole(stage_folder / MANIFEST, _manifest({n: stage_folder / n for n in names}))
-        stage_folder.rename(target)
-        return
-    if (target / "tensors").is_file():
-        (target / "tensors").unlink()
-    (target / "tensors").mkdir(exist_ok=True)
     # The program in the other language is still valid if it is the same program with the same numbers.
     numbers = [n for n in names if n == "ttnn.mlir" or n.startswith("tensors/")]
     same = all((target / n).is_file() and (stage_folder / n).read_bytes() == (target / n).read_bytes() for n in numbers)
@@ -200,14 +194,17 @@ def _move(stage_folder: Path, target: Path, names: Sequence[str]) -> None:
     files = {n: stage_folder / n for n in names} | {n: target / n for n in kept}
     manifest = _manifest(files)
     write_whole(target / MANIFEST, _INTERRUPTED)
-    for name in names:
-        os.replace(stage_folder / name, target / name)
-    for name in () if same else OURS:
-        if name not in names:
+    for name in OURS:
+        if name not in kept and (name not in names or name.startswith("main.")):
             (target / name).unlink(missing_ok=True)
+    if (target / "tensors").is_file():
+        (target / "tensors").unlink()
+    (target / "tensors").mkdir(exist_ok=True)
     for old in (target / "tensors").iterdir():
         if f"tensors/{old.name}" not in names and _NUMBERED.fullmatch(old.name):
             old.unlink()
+    for name in sorted(names, key=lambda name: name.startswith("main.")):
+        os.replace(stage_folder / name, target / name)
     shutil.rmtree(target / "__pycache__", ignore_errors=True)
     write_whole(target / MANIFEST, manifest)
 
@@ -216,14 +213,14 @@ def _move(stage_folder: Path, target: Path, names: Sequence[str]) -> None:
 
 MANIFEST = "manifest.json"
 """The file that lists the others with their sizes and checksums."""
-_VERSION = 1
-_INTERRUPTED = json.dumps({"format": "jaxmesh export", "version": _VERSION, "interrupted": True}) + "\n"
+_VERSION, _FORMAT = 1, "jaxmesh export"
+_INTERRUPTED = json.dumps({"format": _FORMAT, "version": _VERSION, "interrupted": True}) + "\n"
 """The manifest while the files are moved."""
 
 
 def _manifest(files: Mapping[str, Path]) -> str:
     entries = {name: [path.stat().st_size, _checksum(path)] for name, path in sorted(files.items())}
-    return json.dumps({"format": "jaxmesh export", "version": _VERSION, "files": entries}, indent=1) + "\n"
+    return json.dumps({"format": _FORMAT, "version": _VERSION, "files": entries}, indent=1) + "\n"
 
 
 def _checksum(path: Path) -> str:
@@ -245,7 +242,7 @@ def check_folder(folder: Path, *, tensors: bool = True) -> None:
     """
     try:
         listed: Any = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     except (OSError, ValueError, RecursionError) as error:
         raise MissingFileError(f"{str(folder / MANIFEST)!r} cannot be read ({error}); {_AGAIN}.") from None

@@ -1,7 +1,8 @@
 """Clamps the starts of slices, as JAX defines them, before XLA sees a program.
 
 XLA (of JAX 0.10.2) replaces a slice of a slice by one slice from the sum of their starts, and clamps the sum alone. It
-does so, too, with a gather of one element, which it makes a slice.
+does so, too, with a gather of one element, which it makes a slice. A scatter of one update reads such a slice before it
+drops an update out of range; a barrier separates it from a slice before it.
 """
 
 from __future__ import annotations
@@ -31,14 +32,17 @@ def _clamp_each(eqns: Iterable[Eqn], inside: Callable[[Jaxpr], Jaxpr]) -> list[E
 
 def _clamp_jaxpr(jaxpr: Jaxpr, inside: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
     # A body without slices stays the same object also if it has custom rules, which are wrapped anew.
-    if all(e.primitive.name not in ("dynamic_slice", "gather") for e in walk.all_eqns(jaxpr)):
+    if not any(e.primitive.name.startswith(("dynamic_slice", "gather", "scatter")) for e in walk.all_eqns(jaxpr)):
         return jaxpr
     body = walk.open_jaxpr(jaxpr)
     return walk.with_eqns(jaxpr, _clamp_each(body.eqns, inside), body.outvars)
 
 
 def _clamped(eqn: Eqn) -> list[Eqn]:
-    """Returns an equation, after the equations that clamp its starts."""
+    """Returns an equation, after the equations that clamp its starts, or a barrier."""
+    if eqn.primitive.name.startswith("scatter") and _is_single(eqn):
+        eqns, operand = _traced(_lax.optimization_barrier, eqn.invars[0], eqn)
+        return [*eqns, eqn.replace(invars=[operand, *eqn.invars[1:]])]
     limits = _limits(eqn)
     if limits is None:
         return [eqn]
@@ -57,34 +61,47 @@ def _limits(eqn: Eqn) -> list[tuple[int, ...]] | None:
         return [(n - k,) for n, k in zip(eqn.invars[0].aval.shape, eqn.params["slice_sizes"], strict=True)]
     if eqn.primitive.name != "gather" or eqn.params["mode"] != _lax.GatherScatterMode.CLIP:
         return None
-    shape, sizes, indices = eqn.invars[0].aval.shape, eqn.params["slice_sizes"], eqn.invars[1].aval
+    shape, sizes = eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
     dims = eqn.params["dimension_numbers"].start_index_map
-    return [tuple(shape[d] - sizes[d] for d in dims)] if dims and indices.size == len(dims) else None
+    return [tuple(shape[d] - sizes[d] for d in dims)] if _is_single(eqn) else None
+
+
+def _is_single(eqn: Eqn) -> bool:
+    """Returns True for a gather or a scatter of one element or window at computed indices."""
+    indices = eqn.invars[1].aval
+    return bool(indices.shape) and 0 < indices.size == indices.shape[-1]
 
 
 def _clamp(start: Atom, most: tuple[int, ...], eqn: Eqn) -> tuple[list[Eqn], Atom]:
     """Returns equations that clamp a start, or a vector of them along the last dim, and the result."""
     largest = np.iinfo(start.aval.dtype).max
     bounds = [[np.asarray(n, start.aval.dtype) for n in (0, min(m, largest))] for m in most]
-    axes = compat.varying_axes(start.aval)
 
-    def clamp(x: Any) -> list[Any]:
+    def clamp(x: Any) -> Any:
         last = x.ndim - 1
         parts = [x] if len(bounds) == 1 else [_lax.slice_in_dim(x, i, i + 1, axis=last) for i in range(len(bounds))]
         parts = [_lax.clamp(low, part, high) for part, (low, high) in zip(parts, bounds, strict=True)]
-        return parts if len(parts) == 1 else [_lax.concatenate(parts, last)]
+        return parts[0] if len(parts) == 1 else _lax.concatenate(parts, last)
 
-    mesh = eqn.ctx.cur_abstract_mesh
+    return _traced(clamp, start, eqn)
+
+
+def _traced(function: Callable[[Any], Any], operand: Atom, eqn: Eqn) -> tuple[list[Eqn], Atom]:
+    """Returns the equations of a function of an operand of an equation, and the result."""
+    mesh, axes = eqn.ctx.cur_abstract_mesh, compat.varying_axes(operand.aval)
+
+    def compute(x: Any) -> list[Any]:
+        return [function(x)]
+
     if axes:
+        sizes = AbstractMesh(mesh.axis_sizes, mesh.axis_names)
         with compat.without_mesh():
-            traced = evaluate.trace_typed(
-                clamp, [start.aval], [sorted(axes)], AbstractMesh(mesh.axis_sizes, mesh.axis_names)
-            )
+            traced = evaluate.trace_typed(compute, [operand.aval], [sorted(axes)], sizes)
     else:
         with eqn.ctx.manager:
-            traced = jax.make_jaxpr(clamp)(compat.typed_struct(start.aval, axes))
+            traced = jax.make_jaxpr(compute)(compat.typed_struct(operand.aval, axes))
     body = walk.open_jaxpr(traced)
-    swap = {body.invars[0]: start}
+    swap = {body.invars[0]: operand}
     eqns = [
         e.replace(invars=walk.substitute(e.invars, swap), source_info=eqn.source_info, ctx=eqn.ctx) for e in body.eqns
     ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, SupportsIndex, overload
 
 from jaxmesh.errors import ArgumentTypeError, VerifyError
-from jaxmesh.validate import as_tuple, quote
+from jaxmesh.validate import as_tuple, entries, quote
 
 
 def integers(what: str, values: Iterable[Any]) -> tuple[int, ...]:
@@ -23,10 +23,10 @@ def integers(what: str, values: Iterable[Any]) -> tuple[int, ...]:
       ArgumentTypeError: a value is not an integer, or is a bool.
     """
     if isinstance(values, (str, bytes)):
-        raise ArgumentTypeError(f"{what} takes integers, got {values!r}.")
+        raise ArgumentTypeError(f"{what} takes integers, got {quote(values)}.")
     # User code may run here, and fail: for a deleted array, or for a value of a finished trace.
     try:
-        items = tuple(values)
+        items = entries(values)
         if any(isinstance(v, bool) for v in items):
             raise TypeError
         return tuple(operator.index(v) for v in items)
@@ -62,7 +62,7 @@ class _IntegerTuple(Sequence[int]):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, _IntegerTuple):
             return type(self) is type(other) and self._values == other._values
-        return self._values == other
+        return self._values == other if isinstance(other, tuple) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._values)

@@ -19,7 +19,7 @@ from jaxmesh.errors import ArgumentTypeError, DeviceCountError, MeshError, MeshM
 from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.jaxprs.compat import context_devices
 from jaxmesh.jaxprs.tracing_state import set_within
-from jaxmesh.validate import as_tuple, quote
+from jaxmesh.validate import as_devices, as_tuple, quote
 
 AnyMesh = Mesh | AbstractMesh
 FLAG = "--xla_force_host_platform_device_count"
@@ -203,13 +203,10 @@ def make_mesh(
 
 
 def _check_devices(devices: Any) -> Sequence[Any]:
-    """Checks the devices that a caller passes; the devices of `emulate` are read only when the mesh is created."""
+    """Checks the devices of a mesh; the devices of `emulate` are read only when the mesh is created."""
     if isinstance(devices, _Emulated):
         return devices
-    checked = as_tuple("make_mesh", devices, "a row of jax.Device as devices")
-    wrong = [d for d in checked if not isinstance(d, jax.Device)]
-    if wrong:
-        raise ArgumentTypeError(f"make_mesh takes a row of jax.Device as devices, got {quote(wrong[0])} in it.")
+    checked = as_devices("make_mesh", "devices", devices)
     if len(set(checked)) < len(checked):
         raise MeshError(f"a mesh has every device once, got the devices {[d.id for d in checked]}.")
     return checked

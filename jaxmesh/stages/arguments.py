@@ -36,9 +36,15 @@ _tree: Any = jax.tree
 def flatten(tree: Any) -> tuple[list[Any], Any, list[Any]]:
     """Returns the leaves of a tree of arguments, its structure, and the key path to each leaf."""
     try:
+        # `is_leaf` would fail in each level of an endless tree, after which Python allows no further calls.
+        jax.tree.structure(tree)
         paths, treedef = cast("tuple[list[tuple[Any, Any]], Any]", jax.tree.flatten_with_path(tree, is_leaf=is_tensor))
     except ValueError as error:
         raise ArgumentTypeError(f"arguments cannot be ordered: {error} Use dict keys of one type.") from None
+    except SystemError:
+        raise ArgumentTypeError(
+            "an argument contains itself, or lists in lists in more levels than Python allows calls."
+        ) from None
     return [leaf for _, leaf in paths], treedef, [path for path, _ in paths]
 
 

@@ -115,7 +115,7 @@ class Compiled(HasArguments):
         if kwargs or len(args) != self._row:
             try:
                 leaves, tree = _tree.flatten((args, kwargs), self._leaf)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, SystemError):
                 # The full check reports what is wrong with the tree.
                 return None
             if tree != self._boundary.in_tree:

@@ -17,10 +17,19 @@ from jaxmesh.frontends.stablehlo.trace import DEVICE_MEMORY, Asked, is_split, wa
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.caches import is_staged, placement_of
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED, FunctionTrace, legacy_mesh
-from jaxmesh.sharding.mesh import AnyMesh, context_mesh, make_mesh, program_mesh, same_mesh, show_mesh, with_devices
+from jaxmesh.sharding.mesh import (
+    AnyMesh,
+    context_mesh,
+    make_mesh,
+    program_mesh,
+    same_mesh,
+    show_mesh,
+    with_devices,
+)
 from jaxmesh.stages.arguments import show_path
 from jaxmesh.stages.user_calls import Static
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
+from jaxmesh.validate import as_devices
 
 _tree: Any = jax.tree
 Carried = tuple[NamedSharding | None, ...]
@@ -294,7 +303,7 @@ def assign_devices(mesh: AnyMesh, devices: Sequence[Any] | None) -> AnyMesh:
     """
     if devices is None:
         return with_devices(mesh)
-    given = tuple(devices)
+    given = as_devices("compile", "device_assignment", devices)
     if len(given) != mesh.size or (isinstance(mesh, Mesh) and given != tuple(mesh.devices.flat)):
         raise MeshError(
             "device_assignment passed to `.compile` must match the device_assignment calculated from array shardings "

@@ -35,7 +35,7 @@ from jaxmesh.tensor.chains import Deferred, LazyReshape, current_chain
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.transfers import host_array
 from jaxmesh.tensor.types import ON_DEVICE, Storage, StorageType
-from jaxmesh.validate import check_size
+from jaxmesh.validate import check_size, quote
 
 _lax: Any = jax.lax
 _jnp: Any = jax.numpy
@@ -175,14 +175,14 @@ def _convert_number(title: str, x: Any, tensors: Sequence[Any]) -> Any:
     if not isinstance(x, NUMBER):
         return x
     if not tensors:
-        raise ArgumentTypeError(f"{title} takes tensors, got the number {x!r} alone.")
+        raise ArgumentTypeError(f"{title} takes tensors, got the number {quote(x)} alone.")
     last = tensors[-1]
     dtype = last.stored_dtype if isinstance(last, MeshTensor) else last.dtype
     number = _cast_exactly(x, dtype)
     if number is None:
         raise VerifyError(
-            f"{title}: the number {x!r} takes the element type of the tensor beside it, {dtype}, which cannot hold it; "
-            "typecast the tensor first."
+            f"{title}: the number {quote(x)} takes the element type of the tensor beside it, {dtype}, which cannot "
+            "hold it; typecast the tensor first."
         )
     return number
 
@@ -197,7 +197,7 @@ def _cast_exactly(x: Any, dtype: Any) -> Any:
     try:
         with np.errstate(all="ignore"):
             number = value.astype(dtype)
-    except OverflowError:
+    except (OverflowError, ValueError):
         return None
     rounds = bool(_jnp.issubdtype(dtype, _jnp.inexact))
     return number if rounds or (np.isfinite(value) and number.astype(value.dtype) == value) else None

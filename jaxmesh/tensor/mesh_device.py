@@ -17,7 +17,7 @@ from jaxmesh.errors import ArgumentTypeError, MeshError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape, integers
 from jaxmesh.sharding.mesh import as_mesh, make_mesh
 from jaxmesh.tensor.types import BufferType, MemoryConfig, TensorMemoryLayout
-from jaxmesh.validate import as_instance
+from jaxmesh.validate import as_instance, as_tuple
 
 
 class MeshDevice:
@@ -226,7 +226,8 @@ class CoreRangeSet:
     ranges: tuple[CoreRange, ...]
 
     def __init__(self, ranges: Any) -> None:
-        object.__setattr__(self, "ranges", (ranges,) if isinstance(ranges, CoreRange) else tuple(ranges))
+        row = (ranges,) if isinstance(ranges, CoreRange) else as_tuple("CoreRangeSet", ranges, "a list of CoreRange")
+        object.__setattr__(self, "ranges", tuple(as_instance(CoreRange, "CoreRangeSet", "range", r) for r in row))
 
 
 class ShardOrientation(enum.Enum):

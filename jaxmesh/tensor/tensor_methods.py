@@ -70,7 +70,7 @@ def slices_of(key: Any, shape: Sequence[int]) -> tuple[list[tuple[int, int, int]
             raise UnsupportedError(f"a tensor is indexed by integers, slices and '...', got {quote(index)}.")
         begin = operator.index(index)
         if not -size <= begin < size:
-            raise VerifyError(f"the index {begin} is out of range for dim {dim} of size {size}.")
+            raise VerifyError(f"the index {quote(begin)} is out of range for dim {dim} of size {size}.")
         slices.append((begin % size, begin % size + 1, 1))
     return slices, kept
 

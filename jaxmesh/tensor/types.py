@@ -207,7 +207,7 @@ class Shape(tuple[int, ...]):
         return tuple.__eq__(self, row)
 
     def __ne__(self, other: object) -> bool:
-        return not self == other
+        return NotImplemented if (equal := self.__eq__(other)) is NotImplemented else not equal
 
     def __hash__(self) -> int:
         return tuple.__hash__(self)

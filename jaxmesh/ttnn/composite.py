@@ -17,7 +17,7 @@ from jaxmesh.tensor.types import Layout, StorageType, data_type, stored_dtype
 from jaxmesh.ttnn.conversion import integers, write_result
 from jaxmesh.ttnn.functions import lookup, op_function
 from jaxmesh.ttnn.further import Composed, composed
-from jaxmesh.validate import as_tuple
+from jaxmesh.validate import as_instance, as_tuple
 
 _jnp: Any = jax.numpy
 
@@ -305,12 +305,17 @@ def update_cache(cache: Any, input: Any, update_idx: Any, batch_offset: Any) -> 
 @composed()
 def clone(input: Any, dtype: Any, memory_config: Any) -> Any:  # noqa: A002
     """Makes a copy of a tensor on the devices, by `ttnn.assign`."""
-    return _op("assign", input, dtype=dtype, memory_config=memory_config or input.memory_config())
+    return _copy("clone", input, memory_config, dtype=dtype)
+
+
+def _copy(name: str, tensor: Any, memory_config: Any, **options: Any) -> Any:
+    kept = as_instance((Tensor, MeshTensor), f"ttnn.{name}", "input_tensor", tensor).memory_config()
+    return _op("assign", tensor, memory_config=memory_config or kept, **options)
 
 
 def _assigned(name: str, what: str, **also: str) -> Composed:
     def assign(input_tensor: Any, memory_config: Any) -> Any:
-        return _op("assign", input_tensor, memory_config=memory_config or input_tensor.memory_config())
+        return _copy(name, input_tensor, memory_config)
 
     assign.__doc__ = what
     return Composed(f"ttnn.{name}", assign, **also)

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -15,11 +16,13 @@ from jaxmesh.tensor.assemble import owner_of, set_owner
 from jaxmesh.tensor.execute import NO_ARGUMENTS, perform
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.tensor_base import TensorBase
+from jaxmesh.tensor.types import ON_DEVICE
 from jaxmesh.ttnn.call_arguments import HOW, Binder
 from jaxmesh.ttnn.conversion import convert_operands, finish, finish_one, write_result
 from jaxmesh.ttnn.functions import COMPOSED, lookup, op_function
 from jaxmesh.ttnn.refusals import computing, results_of
 from jaxmesh.ttnn.rules import PARAMETERS as OUTPUTS
+from jaxmesh.validate import as_instance
 
 
 class Composed:
@@ -83,7 +86,7 @@ def each(title: str, key: Sequence[Any], compute: Callable[..., Any], *tensors: 
     """Computes a function of tensors on each device; `key` are its other arguments."""
     name, count = f"{title.removeprefix('ttnn.')} {key!r}", len(tensors)
     definition = OpDef("ttnn", name, (count, count), (), lambda call: compute(*call.operands))
-    storage = next(t.storage for t in tensors if isinstance(t, MeshTensor))
+    storage = next((t.storage for t in tensors if isinstance(t, MeshTensor)), ON_DEVICE)
     (out,) = perform(definition, title, tensors, NO_ARGUMENTS, None, storage)
     return set_owner(out, owner_of(tensors))
 
@@ -354,13 +357,21 @@ def conv1d(
 # --- semaphores and traces -------------------------------------------------------------------------------------------
 
 
+@dataclass
+class Semaphore:
+    """A stand-in for a semaphore of devices that compute in step."""
+
+    value: Any
+
+
 @composed()
 def create_global_semaphore(mesh_device: Any, cores: Any, initial_value: Any) -> Any:
-    """Returns a stand-in for a semaphore: emulated devices compute in step."""
-    return [initial_value]
+    """Returns a stand-in for a semaphore."""
+    return Semaphore(initial_value)
 
 
 @composed()
 def reset_global_semaphore_value(global_semaphore: Any, reset_value: Any) -> None:
     """Sets the value of a semaphore."""
-    global_semaphore[0] = reset_value
+    what = "ttnn.reset_global_semaphore_value"
+    as_instance(Semaphore, what, "global_semaphore", global_semaphore).value = reset_value

@@ -425,6 +425,12 @@ def test_fourier_transforms_are_whole_along_their_dims(spec: Any) -> None:
     assert "complex" not in program.lower(X).as_text()
 
 
+def test_a_fourier_transform_beside_a_change_of_placement() -> None:
+    x = np.arange(64, dtype=np.float32).reshape(4, 4, 4) % 7
+    program = jm.jit(lambda x: jnp.fft.rfft(x).real, mesh=MESH, in_shardings=P("x", "y"), out_shardings=P("y", "x"))
+    alike(program(x), np.fft.rfft(x).real.astype(np.float32))
+
+
 def test_drawings_show_the_placements() -> None:
     traced = jm.jit(mlp, mesh=MESH, in_shardings=(P("y"), P(None, "x"), P("x"))).trace(X, W, V)
     before, after = str(jm.visualize(traced)), str(jm.visualize(traced.lower()))

@@ -61,32 +61,100 @@ def after(count: int, function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def test_an_export_killed_at_any_step_is_whole_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new = lowered(2.0), lowered(3.0)
-    refused = 0
-    for step in range(20):
-        folder = tmp_path / f"{step}"
-        old.export(folder, X)
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "replace", after(step, os.replace))
-            try:
-                new.export(folder, X)
-            except KilledError:
-                done = False
-            else:
-                done = True
+KILLED = """
+import os, signal, sys, traceback, numpy as np
+from pathlib import Path
+import jaxmesh as jm
+from jaxmesh.analysis.diagnose.texts import texts_of
+from jaxmesh.analysis.upstream.result import UpstreamProgram
+from jaxmesh.emit.export_folder import check_folder, write_folder
+from tests.generators.python_programs import F32, mixed
+
+EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.scandir", "shutil.rmtree")
+
+def killed(write, count):
+    def end(event, _):
+        nonlocal count
+        count -= event in EVENTS
+        if event in EVENTS and count == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    child = os.fork()
+    if child == 0:
         try:
-            assert run_folder(folder, ["--check"]) == 0
-        except jm.errors.MissingFileError as error:
-            assert "was interrupted; export the program again" in str(error)  # noqa: PT017
-            refused += 1
-        if done:
+            sys.addaudithook(end)
+            write()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    status = os.waitpid(child, 0)[1]
+    assert status in (0, signal.SIGKILL), status
+    return status
+
+def files(folder):
+    kept = {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return {n: data for n, data in kept.items() if not n.parts[0].startswith(".jaxmesh-")}
+
+def unlisted(folder):
+    return {n: data for n, data in folder.items() if n.name != "manifest.json"}
+
+def exported(scale, **options):
+    inputs, results = ([np.full(s, scale, F32) for s in ((8, 16), (8, 4, 4))] for _ in range(2))
+    options = {"texts": {}, "exact": False, **options}
+    return lambda folder: write_folder(folder, mixed(), inputs=inputs, expected=results, **options)
+
+def saved(text, *stages):
+    return UpstreamProgram({s: text for s in ("vhlo", "shlo", "shlo_frontend", *stages)}, text.encode()).save
+
+def read(folder):
+    check_folder(folder)
+    for program in texts_of(folder) if (folder / "irs").is_dir() else ():
+        assert len({program.frontend, *program.stages.values()}) == 1
+
+CPP = {"texts": {"main.cpp": "x", "ttnn.mlir": "y"}, "python": False}
+CASES = {
+    "python": (exported(1.0), exported(2.0)),
+    "another language": (exported(1.0), exported(2.0, **CPP)),
+    "C++": (exported(1.0, **CPP), exported(2.0)),
+    "a new folder": (lambda folder: None, exported(2.0, **CPP)),
+    "an empty folder": (Path.mkdir, exported(2.0, **CPP)),
+    "fewer texts": (saved("old", "shlo_compiler", "ttir", "ttnn"), saved("new", "ttir")),
+    "more texts": (saved("old", "ttir"), saved("new", "ttir", "ttnn")),
+}
+
+root = Path(sys.argv[1])
+for name, (old, new) in CASES.items():
+    new(root / name)
+    whole = files(root / name)
+    for count in range(1, 500, 3):
+        folder = root / f"{name} {count}"
+        old(folder)
+        before = files(folder) if folder.exists() else {}
+        if not killed(lambda: new(folder), count):
             break
-        # The next export mends it.
-        new.export(folder, X)
-        assert run_folder(folder, ["--check"]) == 0
-    assert done
-    assert refused >= 3
+        after = files(folder) if folder.exists() else {}
+        if any(n.stem == "main" for n in after):
+            assert unlisted(after) in (unlisted(before), unlisted(whole)), (name, count)
+        try:
+            read(folder)
+            assert after in (before, whole) or (folder / "irs").is_dir(), (name, count)
+        except jm.JaxmeshError:
+            assert not before or after != before, (name, count)
+        new(folder)
+        assert files(folder) == whole, (name, count)
+        assert not [p for p in folder.iterdir() if p.is_dir() and p.name.startswith(".")], (name, count)
+    print(name, count)
+"""
+
+
+def test_what_was_killed_at_any_step_is_whole_or_refused(tmp_path: Path) -> None:
+    command, variables = [sys.executable, "-c", KILLED, str(tmp_path)], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+    assert done.returncode == 0, done.stderr
+    counts = {name: int(count) for name, _, count in (line.rpartition(" ") for line in done.stdout.splitlines())}
+    assert len(counts) == 7
+    assert min(counts.values()) > 15
+    assert max(counts.values()) < 400
 
 
 EXPORT = """

@@ -218,6 +218,11 @@ def _gathered_of_slice(x: Any, i: Any, j: Any) -> Any:
     return lax.gather(windows, at, numbers, (1, 3), mode="clip")
 
 
+def _scattered_into_slice(x: Any, i: Any, j: Any) -> Any:
+    numbers = lax.ScatterDimensionNumbers((), (0,), (0,))
+    return lax.scatter_add(lax.dynamic_slice(x, (i,), (8,)), j[None], x[0] + 100, numbers, mode="drop")
+
+
 def _sliced_in_a_loop(x: Any, i: Any, j: Any) -> Any:
     return lax.fori_loop(0, 2, lambda _, s: s + _slice_of_slice(x, i, j), _slice_of_slice(x, i, j) * 0) / 2
 
@@ -230,12 +235,21 @@ def _in_numpy(name: str, x: Any, i: int, j: int) -> Any:
     if name == "_gathered_of_slice":
         return x.reshape(8, 4)[_first(i, 8, 4) :][_first(j, 4, 1, wraps=False)][1:4]
     first = x[_first(i, 32, 8) :][:8]
+    if name == "_scattered_into_slice":
+        return first + (x[0] + 100) * (np.arange(8) == j)
     if name == "_taken_of_slice":
         return first[_first(j, 8, 1, wraps=False)]
     return first[_first(j, 8, 4) :][:4]
 
 
-SLICES = (_slice_of_slice, _taken_of_slice, _gathered_of_slice, _sliced_in_a_loop, _sliced_in_a_branch)
+SLICES = (
+    _slice_of_slice,
+    _taken_of_slice,
+    _gathered_of_slice,
+    _scattered_into_slice,
+    _sliced_in_a_loop,
+    _sliced_in_a_branch,
+)
 STARTS = ((30, 2), (3, 7), (-50, 2), (20, -3), (100, 100), (5, 1))
 
 

@@ -23,6 +23,7 @@ from jaxmesh.frontends.mlir.source import parse
 from jaxmesh.frontends.stablehlo.gspmd import replace_operands
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
 from jaxmesh.runtime.progress import progress
+from jaxmesh.validate import as_instance
 
 _ir: Any = ir
 _SIZES = re.compile(r"tensor<((?:\d+x)+)")
@@ -83,7 +84,8 @@ def minimize(diagnosis: Diagnosis, *, compiler: Compile | None = None, seed: int
         v0 = lax.tanh(x0)
         return v0
     """
-    track, culprit = diagnosis.track, diagnosis.culprit
+    found = as_instance(Diagnosis, "minimize", "diagnosis", diagnosis)
+    track, culprit = found.track, found.culprit
     if track is None or culprit is None:
         raise ArgumentValueError(f"a program is minimised if it is wrong; the verdict is {diagnosis.verdict}.")
     target = _target(track, culprit)

@@ -65,6 +65,7 @@ def judge_folder(
     """
     script = Path(folder) / "main.py"
     if not script.is_file():
+        check_folder(script.parent, tensors=False)
         raise MissingFileError(
             f"{str(folder)!r} does not contain main.py; give a folder that an export wrote for Python."
         )

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from jaxmesh.drawing.html import table
 from jaxmesh.drawing.text_layout import align_columns, escape
-from jaxmesh.errors import UpstreamError
-from jaxmesh.validate import as_path
+from jaxmesh.errors import FolderError, UpstreamError
+from jaxmesh.validate import as_path, folder_aside
+
+_STAGE = re.compile(r"(?:vhlo|shlo|ttir|ttnn)(?:_[a-z]+)*")
+"""The compiler's names of its stages."""
+
+
+def _is_global(path: Path) -> bool:
+    """Returns True for the text of a stage with global shapes, which every reader needs."""
+    return path.stem in ("shlo", "shlo_frontend")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +91,31 @@ class UpstreamProgram:
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Writes the texts and the flatbuffer as tt-xla's option `export_path` does; returns the files.
 
-        The texts are `irs/STAGE.mlir`, the flatbuffer is `fb.ttnn`.
+        The texts are `irs/STAGE.mlir`, the flatbuffer is `fb.ttnn`. Those of an earlier call are replaced: its texts
+        of global shapes go first, and come last, so that after a kill readers refuse the folder.
+
+        Raises:
+          ArgumentTypeError: `folder` is not a path.
+          FolderError: the files cannot be written.
         """
         home = as_path("save", folder, "folder")
-        (home / "irs").mkdir(parents=True, exist_ok=True)
-        files = [home / "irs" / f"{stage}.mlir" for stage in self.stages]
-        for path, text in zip(files, self.stages.values(), strict=True):
-            path.write_text(text, encoding="utf-8")
-        if self.flatbuffer is not None:
-            files.append(home / "fb.ttnn")
-            files[-1].write_bytes(self.flatbuffer)
-        return files
+        files = {f"irs/{stage}.mlir": text.encode() for stage, text in self.stages.items()}
+        files |= {} if self.flatbuffer is None else {"fb.ttnn": self.flatbuffer}
+        try:
+            with folder_aside(home) as aside:
+                (aside / "irs").mkdir()
+                for name, data in files.items():
+                    (aside / name).write_bytes(data)
+                (home / "irs").mkdir(exist_ok=True)
+                old = [p for p in (home / "irs").glob("*.mlir") if _STAGE.fullmatch(p.stem)]
+                for path in (*sorted(old, key=_is_global, reverse=True), home / "fb.ttnn"):
+                    path.unlink(missing_ok=True)
+                for name in sorted(files, key=lambda name: _is_global(Path(name))):
+                    os.replace(aside / name, home / name)
+        except OSError as error:
+            why = error.strerror or error
+            raise FolderError(f"{str(home)!r} cannot be written ({why}); name another folder.") from error
+        return [home / name for name in files]
 
     @property
     def heading(self) -> str:

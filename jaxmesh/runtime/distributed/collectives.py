@@ -44,7 +44,7 @@ def one_shard(tensor: Any, coordinate: Any) -> jax.Array:
     mesh: Mesh = tensor.mesh
     position = integers("a coordinate of a MeshTensor's shard", coordinate)
     if position not in np.ndindex(*mesh.devices.shape):
-        raise MeshError(f"the coordinate {list(position)} is not on a mesh of shape {list(mesh.devices.shape)}.")
+        raise MeshError(f"the coordinate {quote(list(position))} is not on a mesh of shape {list(mesh.devices.shape)}.")
     if mesh.devices[position] not in tensor.data.sharding.device_set:
         raise VerifyError(f"the device at {list(position)} stores no shard of {tensor!r}.")
     shards = {tuple(c): s for c, s in tensor.shards()}

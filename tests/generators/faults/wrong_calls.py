@@ -8,6 +8,7 @@ expression with the rule, both offending values and the remedy.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,12 @@ def gone(make: Callable[[], Any]) -> Any:
     made = make()
     made.deallocate() if isinstance(made, jm.MeshTensor) else made.delete()
     return made
+
+
+def endless_list() -> list[Any]:
+    rows: list[Any] = []
+    rows.append(rows)
+    return rows
 
 
 def closed() -> Any:
@@ -197,6 +204,13 @@ CALLS: list[Row] = [
     ("compiled, another tree", lambda: compiled()([FULL]), *ARG, r"tree.*called with.*\[\*\]"),
     ("compiled, nothing", lambda: compiled()(), *ARG, r"double was traced for.*tree"),
     ("compiled, text", lambda: compiled()("text"), *ARG, r"'text'"),
+    ("compiled for no devices", lambda: lowered().compile(device_assignment=3), *ARG, r"row of jax\.Device.*got 3"),
+    ("compiled for names", lambda: lowered().compile(device_assignment="ab"), *ARG, r"Device as device_assignment, got 'a' in it"),
+    ("a list that contains itself", lambda: lowered().reference(endless_list()), *ARG, r"contains itself"),
+    ("compiled, a list that contains itself", lambda: compiled()(endless_list()), *ARG, r"contains itself"),
+    ("minimize a number", lambda: jm.minimize(3), *ARG, r"minimize takes a Diagnosis as diagnosis, got 3"),
+    ("a mesh without end", lambda: ttnn.MeshShape(itertools.count()), *ARG, r"MeshShape takes integers, got count"),
+    ("names without end", lambda: jm.make_mesh((2,), itertools.count()), *ARG, r"row of names as axis_names, got count"),
     ("compiled, in a trace", lambda: jax.jit(compiled())(FULL), *ARG, r"of double.*value of a trace.*float32\[16,8\].*jaxmesh\.jit"),
     ("reference, in a trace", lambda: jax.jit(lowered().reference)(FULL), *ARG, r"value of a trace"),
     ("reference, another shape", lambda: lowered().reference(FULL[:8]), *ARG, r"\[16, 8\].*\[8, 8\]"),
@@ -209,6 +223,14 @@ CALLS: list[Row] = [
     ("debug_info no truth", lambda: lowered().as_text(debug_info="no"), *ARG, r"as debug_info, got 'no'"),
     ("a negative limit", lambda: lowered().as_text(unroll_limit=-1), *ARG, r"integer from 0 on as unroll_limit, got -1"),
     ("half a limit", lambda: lowered().as_text(unroll_limit=0.5), *ARG, r"unroll_limit, got 0\.5"),
+    ("a number of 5,000 digits", lambda: t() + 10**5000, *VERIFY, r"int that cannot be shown.*float32"),
+    ("a void", lambda: t() + np.void(b"abc"), *VERIFY, r"np\.void.*float32"),
+    ("move an array", lambda: ttnn.move(FULL), *ARG, r"ttnn\.move takes a Tensor or MeshTensor"),
+    ("clone an array", lambda: ttnn.clone(FULL), *ARG, r"ttnn\.clone takes a Tensor or MeshTensor"),
+    ("heads of an array", lambda: ttnn.experimental.nlp_concat_heads(FULL.reshape(1, 1, 16, 8)), *HOST, r"host memory"),
+    ("cores that are numbers", lambda: ttnn.CoreRangeSet([1]), *ARG, r"CoreRangeSet takes a CoreRange as range, got 1"),
+    ("no cores", lambda: ttnn.CoreRangeSet(1), *ARG, r"CoreRangeSet takes a list of CoreRange, got 1"),
+    ("no semaphore", lambda: ttnn.reset_global_semaphore_value(3, 1), *ARG, r"Semaphore as global_semaphore, got 3"),
     ("two meshes", lambda: jm.jit(lambda x: jm.jit(double, mesh=jm.make_mesh((4, 2)))(x), mesh=mesh()).trace(FULL),
      *OTHER, r"y=4, x=2.*y=2, x=4"),
 ]  # fmt: skip
