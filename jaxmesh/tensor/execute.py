@@ -222,7 +222,7 @@ def _copy_to_all(value: Any, mesh: AnyMesh) -> Any:
 
 # --- on the devices --------------------------------------------------------------------------------------------------
 
-_compiled = Cache[CompiledOp](2048, "ops on the devices")
+_compiled = Cache[CompiledOp](1024, "ops on the devices")
 _constants = Cache[list[Any]](64, "small results of ops without operands")
 _SMALL = 2**17
 """Bytes on each device up to which results of ops without operands are cached: masks and tables of a model, which it
