@@ -158,9 +158,10 @@ def test_errors_planted_in_its_texts_are_named(name: str, stage: str) -> None:
     assert sum(named) >= 0.95 * len(named), "\n".join(o.text for o in found if not o.is_named)
 
 
-def test_a_reproduction_as_jax_fails_in_the_same_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["reverse", "odd rows over 8"])
+def test_a_reproduction_as_jax_fails_in_the_same_way(name: str, tmp_path: Path) -> None:
     """The printed JAX program, run as it stands in a new process with the plugin, exports wrong texts again."""
-    case = next(c for c in CASES if c.name == "reverse")
+    case = next(c for c in CASES if c.name == name)
     found = jm.jit(case.fun, mesh=case.mesh, **case.options()).lower(*case.args).upstream().diagnose()
     small = jm.minimize(found, compiler=compile_text)
     assert small.verified
@@ -175,6 +176,20 @@ def test_a_reproduction_as_jax_fails_in_the_same_way(tmp_path: Path) -> None:
     assert (tmp_path / "export").is_dir(), done.stderr
     again = jm.diagnose(tmp_path / "export")
     assert (again.verdict, again.op) == (found.verdict, found.op)
+
+
+def test_a_wrong_step_of_a_decomposition_is_minimised() -> None:
+    """A start that is clamped into each shard is a step of an update, and part of no smaller program."""
+    x, u, start = np.zeros((16, 8), np.float32), np.ones((2, 8), np.float32), np.int32(9)
+
+    def f(x: Any, u: Any, start: Any) -> Any:
+        return jax.lax.dynamic_update_slice(x, u, (start, 0)) + 1
+
+    found = jm.jit(f, mesh=MESH, in_shardings=(P("x"), P(), P())).lower(x, u, start).upstream().diagnose()
+    assert found.op == "ttir.clamp_scalar"
+    small = jm.minimize(found, compiler=compile_text)
+    assert small.verified
+    assert "dynamic_update_slice" in small.stablehlo
 
 
 def sent_by(text: str) -> int | None:

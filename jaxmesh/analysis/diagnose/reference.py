@@ -250,7 +250,7 @@ def _read(attribute: Any) -> Sharding | None:
 
 
 def _as_argument(x: Any, kind: jax.ShapeDtypeStruct) -> jax.Array:
-    """Returns an argument; one of NumPy or Python has the type that JAX gives it, with and without 64 bits."""
+    """Returns an argument; a value of NumPy or Python takes the type that `jax.jit` gives it without 64 bits."""
     bits = kind.dtype.itemsize * (4 if kind.dtype.kind == "c" else 8)
     with jax.enable_x64(bits == 64 or isinstance(x, jax.Array)):
         return jnp.asarray(x)
