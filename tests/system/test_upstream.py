@@ -178,6 +178,14 @@ def test_a_reproduction_as_jax_fails_in_the_same_way(name: str, tmp_path: Path) 
     assert (again.verdict, again.op) == (found.verdict, found.op)
 
 
+def test_an_operation_has_the_name_that_its_text_has() -> None:
+    case = next(c for c in CASES if c.name == "reverse")
+    texts = lowered(case).upstream().stages
+    found = jm.diagnose({stage: texts[stage] for stage in ("shlo_frontend", "shlo_compiler", "ttnn")})
+    assert found.verdict == "wrong"
+    assert f'"{found.op}"' in texts["ttnn"].splitlines()[found.line - 1]
+
+
 def test_a_wrong_step_of_a_decomposition_is_minimised() -> None:
     """A start that is clamped into each shard is a step of an update, and part of no smaller program."""
     x, u, start = np.zeros((16, 8), np.float32), np.ones((2, 8), np.float32), np.int32(9)
