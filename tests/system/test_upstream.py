@@ -158,6 +158,21 @@ def test_errors_planted_in_its_texts_are_named(name: str, stage: str) -> None:
     assert sum(named) >= 0.95 * len(named), "\n".join(o.text for o in found if not o.is_named)
 
 
+def test_joined_weights_are_not_blamed() -> None:
+    """TTNN joins the weights of two products of one value, on each device: no global value of the program."""
+
+    def gated(x: Any, gate: Any, up: Any) -> Any:
+        return jnp.tanh(x @ gate) * (x @ up)
+
+    x, gate, up = (np.random.default_rng(n).standard_normal((16, 16)).astype(np.float32) for n in range(3))
+    made = jm.jit(gated, mesh=MESH, in_shardings=(P("y"), P(None, "x"), P(None, "x"))).lower(x, gate, up).upstream()
+    assert '"ttnn.concat"' in made.text("ttnn")
+    kinds = ("permuted weight", "shifted slice")
+    found = [o for o in outcomes(dict(made.stages), "ttnn") if o.changes and o.planted.kind in kinds]
+    assert {o.planted.kind for o in found} == set(kinds)
+    assert all(o.is_named for o in found), "\n".join(o.text for o in found if not o.is_named)
+
+
 @pytest.mark.parametrize("name", ["reverse", "odd rows over 8"])
 def test_a_reproduction_as_jax_fails_in_the_same_way(name: str, tmp_path: Path) -> None:
     """The printed JAX program, run as it stands in a new process with the plugin, exports wrong texts again."""

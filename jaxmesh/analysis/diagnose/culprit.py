@@ -144,16 +144,21 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
             continue
         weak = (steps.keys() - right) & set(operands)
         step = _as_step(track, op, known)
-        if step is False and (is_collective(op) or not is_movement(op)) and not (weak and _moves(op)):
-            return number, op
         alike = counterparts(track, number, op, alike=True) if operands and not weak else []
+        if step is False and short_name(op) == "concat" and not alike:
+            # The compiler joins weights on each device, and multiplies by all of them at once.
+            right.add(op.results[0])
+        elif step is False and (is_collective(op) or not is_movement(op)) and not (weak and _moves(op)):
+            return number, op
         if isinstance(step, HeldValue):
             steps[op.results[0]] = step
             if _are_constants(track, known) or any(_is_transposed(track, step.number, i) for i in alike):
                 right.add(op.results[0])
             elif alike or (not weak and _is_added(track, op, region)):
                 return number, op
-    # A reshape or a transposition on each device is seldom the error.
+    # A value with a right slice is right; a reshape or a transposition on each device is seldom the error.
+    cut = [o for o in track.stage.text.program.ops if short_name(o).startswith("slice") and o.results[0] in track.known]
+    right.update(v for o in cut for v in o.used)
     rest = [row for row in region if not right.issuperset(row[1].results)]
     moving = [row for row in rest if is_collective(row[1]) or not is_movement(row[1])]
     return (moving or rest or region)[0]
@@ -337,11 +342,9 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
 
 def _before(track: Track, op: Op) -> Culprit | None:
     """Returns the culprit among the operations that make the unexplained operands of an operation."""
-    region = [row for v in track.operands(op) for row in _region(track, v)]
-    if not region:
-        return None
-    first = _first_wrong(track, sorted(region, key=lambda row: row[0]))
-    return _blamed_operand(track, first[1], _expected(track, *first))
+    region = sorted((row for v in track.operands(op) for row in _region(track, v)), key=lambda row: row[0])
+    first = _first_wrong(track, region) if region else None
+    return None if first is None else _blamed_operand(track, first[1], _expected(track, *first))
 
 
 def _is_repeated(track: Track, value: Value) -> bool:
