@@ -168,7 +168,7 @@ def _are_constants(track: Track, known: Sequence[HeldValue]) -> bool:
     """Returns True if values are computed from no argument."""
     values = track.reference.values
     numbers = [n for e in known for n in track.origins(e.number) if n < len(values)]
-    return all(values[n].op in MOVES and not content(values, n) for n in numbers)
+    return bool(numbers) and all(values[n].op in MOVES and not content(values, n) for n in numbers)
 
 
 def _is_added(track: Track, op: Op, region: Sequence[tuple[int, Op]]) -> bool:
