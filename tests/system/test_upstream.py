@@ -158,9 +158,25 @@ def test_errors_planted_in_its_texts_are_named(name: str, stage: str) -> None:
     assert sum(named) >= 0.95 * len(named), "\n".join(o.text for o in found if not o.is_named)
 
 
-def test_a_reproduction_as_jax_fails_in_the_same_way(tmp_path: Path) -> None:
+def test_joined_weights_are_not_blamed() -> None:
+    """TTNN joins the weights of two products of one value, on each device: no global value of the program."""
+
+    def gated(x: Any, gate: Any, up: Any) -> Any:
+        return jnp.tanh(x @ gate) * (x @ up)
+
+    x, gate, up = (np.random.default_rng(n).standard_normal((16, 16)).astype(np.float32) for n in range(3))
+    made = jm.jit(gated, mesh=MESH, in_shardings=(P("y"), P(None, "x"), P(None, "x"))).lower(x, gate, up).upstream()
+    assert '"ttnn.concat"' in made.text("ttnn")
+    kinds = ("permuted weight", "shifted slice")
+    found = [o for o in outcomes(dict(made.stages), "ttnn") if o.changes and o.planted.kind in kinds]
+    assert {o.planted.kind for o in found} == set(kinds)
+    assert all(o.is_named for o in found), "\n".join(o.text for o in found if not o.is_named)
+
+
+@pytest.mark.parametrize("name", ["reverse", "odd rows over 8"])
+def test_a_reproduction_as_jax_fails_in_the_same_way(name: str, tmp_path: Path) -> None:
     """The printed JAX program, run as it stands in a new process with the plugin, exports wrong texts again."""
-    case = next(c for c in CASES if c.name == "reverse")
+    case = next(c for c in CASES if c.name == name)
     found = jm.jit(case.fun, mesh=case.mesh, **case.options()).lower(*case.args).upstream().diagnose()
     small = jm.minimize(found, compiler=compile_text)
     assert small.verified
@@ -175,6 +191,28 @@ def test_a_reproduction_as_jax_fails_in_the_same_way(tmp_path: Path) -> None:
     assert (tmp_path / "export").is_dir(), done.stderr
     again = jm.diagnose(tmp_path / "export")
     assert (again.verdict, again.op) == (found.verdict, found.op)
+
+
+def test_an_operation_has_the_name_that_its_text_has() -> None:
+    case = next(c for c in CASES if c.name == "reverse")
+    texts = lowered(case).upstream().stages
+    found = jm.diagnose({stage: texts[stage] for stage in ("shlo_frontend", "shlo_compiler", "ttnn")})
+    assert found.verdict == "wrong"
+    assert f'"{found.op}"' in texts["ttnn"].splitlines()[found.line - 1]
+
+
+def test_a_wrong_step_of_a_decomposition_is_minimised() -> None:
+    """A start that is clamped into each shard is a step of an update, and part of no smaller program."""
+    x, u, start = np.zeros((16, 8), np.float32), np.ones((2, 8), np.float32), np.int32(9)
+
+    def f(x: Any, u: Any, start: Any) -> Any:
+        return jax.lax.dynamic_update_slice(x, u, (start, 0)) + 1
+
+    found = jm.jit(f, mesh=MESH, in_shardings=(P("x"), P(), P())).lower(x, u, start).upstream().diagnose()
+    assert found.op == "ttir.clamp_scalar"
+    small = jm.minimize(found, compiler=compile_text)
+    assert small.verified
+    assert "dynamic_update_slice" in small.stablehlo
 
 
 def sent_by(text: str) -> int | None:

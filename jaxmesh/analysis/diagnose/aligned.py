@@ -21,14 +21,20 @@ def line(source: str) -> str:
     return source.rpartition(":")[0]
 
 
+def _is_move(values: Sequence[ReferenceValue], number: int) -> bool:
+    """Returns True for movements, and for the concatenation of one value with empty ones."""
+    op, operands = values[number].op, values[number].operands
+    return op in MOVES or (op == "stablehlo.concatenate" and sum(values[n].array.size > 0 for n in operands) == 1)
+
+
 def content(values: Sequence[ReferenceValue], number: int) -> list[int]:
     """Returns the values that a value is computed from, through movements."""
     found, rest = list[int](), list(values[number].operands)
     while rest:
         operand = rest.pop()
-        moves = values[operand].op in MOVES
+        moves = _is_move(values, operand)
         rest += values[operand].operands if moves else ()
-        found += () if moves else (operand,)
+        found += () if moves or not values[operand].array.size else (operand,)
     return found
 
 
@@ -38,7 +44,7 @@ def all_content(track: Track, expected: int) -> set[int]:
     while rest:
         number = rest.pop()
         found.add(number)
-        rest += values[number].operands if values[number].op in MOVES else ()
+        rest += values[number].operands if _is_move(values, number) else ()
     return found
 
 
@@ -53,10 +59,11 @@ def find_other_value(track: Track, reader: Op, expected: int | None) -> tuple[in
     missing = [] if expected is None else [expected, *content(track.reference.values, expected)]
     before = {v for read in track.operands(reader) for v in moved_from(track, read)}
     for wanted in missing:
-        found = aligned(track, wanted) if track.pool.same[wanted] not in track.reproduced else None
+        found = aligned(track, wanted)
         if found is None or found[1] is reader:
             continue
-        if before.intersection(found[1].results) or _passes_on(track, found[1], wanted):
+        is_missing = track.pool.same[wanted] not in track.reproduced
+        if before.intersection(found[1].results) or (is_missing and _passes_on(track, found[1], wanted)):
             return *found, wanted
     return None
 
@@ -72,15 +79,34 @@ def aligned(track: Track, expected: int) -> tuple[int, Op] | None:
 
     The operations of one kind on one source line come in the order of the unsharded program.
     """
+    values = track.reference.values
     ops, wanted = _in_one_place(track, expected)
+    if expected not in wanted:
+        return None
     if len(ops) != len(wanted):
         ops, wanted = [row for row in ops if _reads_operands_of(track, row[1], expected, wanted)], [expected]
     if len(ops) != len(wanted):
         return None
     number, op = ops[wanted.index(expected)]
     known = track.known.get(op.results[0])
-    is_other = known is not None and track.pool.same[expected] not in origins(track, known.number)
-    return (number, op) if is_other else None
+    is_fused = len(track.operands(op)) > len(values[expected].operands) or any("activation" in k for k in op.attributes)
+    if known is None or (is_fused and _is_computed_from(track, expected, known.number)):
+        return None
+    return (number, op) if track.pool.same[expected] not in origins(track, known.number) else None
+
+
+def _is_computed_from(track: Track, expected: int, held: int) -> bool:
+    """Returns True if a global value is computed from a value of the unsharded run."""
+    values, same = track.reference.values, track.pool.same
+    rest, seen = origins(track, held), set[int]()
+    while rest:
+        number = rest.pop()
+        if number == same[expected]:
+            return True
+        if number not in seen and number < len(values):
+            seen.add(number)
+            rest += [same[n] for n in values[number].operands]
+    return False
 
 
 def _reads_operands_of(track: Track, op: Op, expected: int, others: Sequence[int]) -> bool:
@@ -107,7 +133,8 @@ def _in_one_place(track: Track, expected: int) -> tuple[list[Numbered], list[int
     place, kind = line(values[expected].source), values[expected].op
     ops = [(i, op) for i, op in enumerate(track.stage.text.program.ops) if is_alike(op, kind) and op.results]
     ops = [(i, op) for i, op in ops if not place or line(track.stage.source(i)) == place]
-    return ops, [i for i, v in enumerate(values) if v.op == kind and (not place or line(v.source) == place)]
+    alike = [i for i in track.used if values[i].op == kind and not (kind not in MOVES and _is_move(values, i))]
+    return ops, [i for i in alike if not place or line(values[i].source) == place]
 
 
 def _in_place_of(track: Track, number: int, op: Op) -> int | None:

@@ -191,9 +191,10 @@ def as_jax(
         "import jax",
         "import jax.numpy as jnp",
         "from jax import lax",
-        "from jax.sharding import NamedSharding, PartitionSpec as P",
+        "from jax.sharding import AxisType, NamedSharding, PartitionSpec as P",
         "",
-        f"mesh = jax.make_mesh({tuple(axes.values())}, {tuple(axes)})",
+        # The axes of newer JAX are explicit by default, which refuses what the compiler is asked to partition.
+        f"mesh = jax.make_mesh({tuple(axes.values())}, {tuple(axes)}, axis_types=(AxisType.Auto,) * {len(axes)})",
         "",
         "",
         f"def f({', '.join(names[v] for v in inputs)}):",

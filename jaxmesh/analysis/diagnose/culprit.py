@@ -144,19 +144,31 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
             continue
         weak = (steps.keys() - right) & set(operands)
         step = _as_step(track, op, known)
-        if step is False and (is_collective(op) or not is_movement(op)) and not (weak and _moves(op)):
-            return number, op
         alike = counterparts(track, number, op, alike=True) if operands and not weak else []
+        if step is False and short_name(op) == "concat" and not alike:
+            # The compiler joins weights on each device, and multiplies by all of them at once.
+            right.add(op.results[0])
+        elif step is False and (is_collective(op) or not is_movement(op)) and not (weak and _moves(op)):
+            return number, op
         if isinstance(step, HeldValue):
             steps[op.results[0]] = step
-            if any(_is_transposed(track, step.number, i) for i in alike):
+            if _are_constants(track, known) or any(_is_transposed(track, step.number, i) for i in alike):
                 right.add(op.results[0])
             elif alike or (not weak and _is_added(track, op, region)):
                 return number, op
-    # A reshape or a transposition on each device is seldom the error.
+    # A value with a right slice is right; a reshape or a transposition on each device is seldom the error.
+    cut = [o for o in track.stage.text.program.ops if short_name(o).startswith("slice") and o.results[0] in track.known]
+    right.update(v for o in cut for v in o.used)
     rest = [row for row in region if not right.issuperset(row[1].results)]
     moving = [row for row in rest if is_collective(row[1]) or not is_movement(row[1])]
     return (moving or rest or region)[0]
+
+
+def _are_constants(track: Track, known: Sequence[HeldValue]) -> bool:
+    """Returns True if values are computed from no argument."""
+    values = track.reference.values
+    numbers = [n for e in known for n in track.origins(e.number) if n < len(values)]
+    return bool(numbers) and all(values[n].op in MOVES and not content(values, n) for n in numbers)
 
 
 def _is_added(track: Track, op: Op, region: Sequence[tuple[int, Op]]) -> bool:
@@ -167,7 +179,7 @@ def _is_added(track: Track, op: Op, region: Sequence[tuple[int, Op]]) -> bool:
         if is_movement(reader) or not any(op.results[0] in moved_from(track, v) for v in track.operands(reader)):
             continue
         source = line(track.stage.source(number))
-        missing = [i for i, v in enumerate(values) if same[i] not in track.reproduced and is_alike(reader, v.op)]
+        missing = [i for i in track.used if same[i] not in track.reproduced and is_alike(reader, values[i].op)]
         near = [i for i in missing if line(values[i].source) == source]
         if any(held & {same[n] for n in content(values, i)} for i in near):
             return True
@@ -220,16 +232,19 @@ def _performed(track: Track, op: Op, arrays: Sequence[Array], shapes: Sequence[t
         return
     types = track.stage.text.program.types
     operands = [v for v in op.operands if v is None or types[v].kind == "tensor"]
-    given = [x.astype(types[v].dtype) for x, v in zip(arrays, [v for v in operands if v is not None], strict=True)]
+    read = [types[v] for v in operands if v is not None]
+    given = [x.astype(t.dtype) for x, t in zip(arrays, read, strict=True)]
+    # Of an equal number everywhere, the devices hold any shape.
+    alike = [np.full(t.shape, x.flat[0]) if _is_constant(x) else x for x, t in zip(given, read, strict=True)]
+    ways = [given, alike] if any(a.shape != x.shape for a, x in zip(alike, given, strict=True)) else [given]
     attributes = dict(op.attributes)
     if None in operands and "operandSegmentSizes" not in attributes:
         attributes["operandSegmentSizes"] = tuple(int(v is not None) for v in operands)
     local = types[op.results[0]].shape
-    for shape in shapes:
+    for shape, given in itertools.product(shapes, ways):
         wanted = (jax.ShapeDtypeStruct(shape, types[op.results[0]].dtype),)
         full = _whole_slices(attributes, types[op.used[0]].shape, given[0].shape) if given else attributes
-        # Of an equal number everywhere, the devices hold any shape.
-        equal = [np.full(shape, x.flat[0], x.dtype) if _is_constant(x, local) else x for x in given]
+        equal = [np.full(shape, x.flat[0], x.dtype) if x.shape == local and _is_constant(x) else x for x in given]
         try:
             (result,) = compute(definition, equal, full, wanted, {})
         except (JaxmeshError, TypeError, ValueError):
@@ -238,8 +253,8 @@ def _performed(track: Track, op: Op, arrays: Sequence[Array], shapes: Sequence[t
             yield np.asarray(result)
 
 
-def _is_constant(x: Array, local: Sequence[int]) -> bool:
-    return x.size > 0 and x.shape == tuple(local) and bool((x == x.flat[0]).all())
+def _is_constant(x: Array) -> bool:
+    return x.size > 0 and bool((x == x.flat[0]).all())
 
 
 def _whole_slices(attributes: Mapping[str, Any], local: Sequence[int], full: Sequence[int]) -> dict[str, Any]:
@@ -272,7 +287,7 @@ def counterparts(track: Track, number: int, op: Op, *, alike: bool = False) -> l
     kind.
     """
     values, same = track.reference.values, track.pool.same
-    missing = [i for i, v in enumerate(values) if same[i] not in track.reproduced and v.op not in MOVES]
+    missing = [i for i in track.used if same[i] not in track.reproduced and values[i].op not in MOVES]
     ready = [i for i in missing if all(same[o] in track.reproduced for o in content(values, i))]
     source = track.stage.source(number)
     shape = track.stage.text.program.types[op.results[0]].shape if op.results else ()
@@ -307,7 +322,7 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
     values = track.reference.values
     other = find_other_value(track, op, expected)
     if other is not None:
-        return _culprit(track, *other)
+        return _before(track, other[1]) or _culprit(track, *other)
     if expected is not None and not is_alike(op, values[expected].op):
         expected = _reader_alike(track, op, expected)
     if expected is None or is_collective(op):
@@ -323,6 +338,13 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
         if not {track.pool.same[i] for i in wanted} & set(origins(track, found.number)):
             return _culprit(track, *made, missing[0])
     return None
+
+
+def _before(track: Track, op: Op) -> Culprit | None:
+    """Returns the culprit among the operations that make the unexplained operands of an operation."""
+    region = sorted((row for v in track.operands(op) for row in _region(track, v)), key=lambda row: row[0])
+    first = _first_wrong(track, region) if region else None
+    return None if first is None else _blamed_operand(track, first[1], _expected(track, *first))
 
 
 def _is_repeated(track: Track, value: Value) -> bool:

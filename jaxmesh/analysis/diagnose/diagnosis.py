@@ -154,7 +154,7 @@ def wrong_diagnosis(track: Track, culprit: Culprit, stages: Mapping[str, str]) -
     return Diagnosis(
         verdict=WRONG,
         stage=track.stage.name,
-        op=culprit.op.name,
+        op=track.stage.written_name(culprit.op),
         line=text.lines[culprit.number] if culprit.number < len(text.lines) else text.end,
         source=source,
         expected="" if expected is None else f"{expected.op} ({_short(expected.source)})",
@@ -193,9 +193,10 @@ def less_precise(track: Track, stages: Mapping[str, str]) -> Diagnosis:
         if known is not None and not is_exact(known.error):
             kind = text.program.types[op.results[0]].dtype
             form = "has another form of the function than the program" if distance_of_forms(op) else f"rounds to {kind}"
+            name = track.stage.written_name(op)
             return Diagnosis(
-                LESS_PRECISE, track.stage.name, op.name, text.lines[number], _source(track, number, op), stages=stages,
-                cause=f"{op.name} {form}; it differs by {known.error:.1e} of the largest magnitude",
+                LESS_PRECISE, track.stage.name, name, text.lines[number], _source(track, number, op), stages=stages,
+                cause=f"{name} {form}; it differs by {known.error:.1e} of the largest magnitude",
                 pcc=track.pcc,
             )  # fmt: skip
     return Diagnosis(LESS_PRECISE, track.stage.name, stages=stages, pcc=track.pcc)

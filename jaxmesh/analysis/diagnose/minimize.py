@@ -100,15 +100,16 @@ def minimize(diagnosis: Diagnosis, *, compiler: Compile | None = None, seed: int
             return False
 
     cut, text = _Cut((), (), target), ""
+    wrong = [n for n, o in zip(track.reference.outputs, track.outputs, strict=True) if not o.is_right]
     with progress("minimize"):
-        for number, cut in enumerate(_cuts(track, target)):
-            text = _text(track, cut, result)
+        # Where the wrong operation is a step of a later one, only what leads to a wrong result shows it.
+        for number, cut in enumerate(c for end in dict.fromkeys((target, *wrong)) for c in _cuts(track, end)):
+            placed = result if number < 2 and cut.output == target else None
+            text = _text(track, cut, placed)
             if compiler is None or is_wrong(text):
                 small = _shrunk(text, is_wrong) if compiler else text
-                return _minimized(track, cut, result, small, compiler is not None)
-            if number and result is not None:
-                result = None
-    return _minimized(track, cut, result, text, False)
+                return _minimized(track, cut, placed, small, compiler is not None)
+    return _minimized(track, cut, None, text, False)
 
 
 def _target(track: Track, culprit: Culprit) -> int:

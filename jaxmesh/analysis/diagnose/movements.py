@@ -76,6 +76,7 @@ _ALIKE = {
     "dynamic_slice": "slice_dynamic",
     "divide": "div",
     "exponential": "exp",
+    "maximum": "relu",
     "negate": "neg",
     "logistic": "sigmoid",
     "reduce": "sum max min mean prod reduce_or reduce_and argmax",
@@ -110,6 +111,11 @@ def is_alike(op: Op, reference: str) -> bool:
     """Returns True if an operation of StableHLO becomes an operation of this kind."""
     known = reference.partition(".")[2]
     return short_name(op) in (known, *_ALIKE.get(known, "").split())
+
+
+def is_predicate(op: Op) -> bool:
+    """Returns True for operations that yield 0 and 1 alone, which every type holds exactly."""
+    return any(is_alike(op, f"stablehlo.{name}") for name in ("compare", "is_finite", "and", "or", "not"))
 
 
 def _broadcasts(shape: Sequence[int], wanted: Sequence[int]) -> bool:

@@ -249,10 +249,17 @@ def _read(attribute: Any) -> Sharding | None:
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
+def _as_argument(x: Any, kind: jax.ShapeDtypeStruct) -> jax.Array:
+    """Returns an argument; a value of NumPy or Python takes the type that `jax.jit` gives it without 64 bits."""
+    bits = kind.dtype.itemsize * (4 if kind.dtype.kind == "c" else 8)
+    with jax.enable_x64(bits == 64 or isinstance(x, jax.Array)):
+        return jnp.asarray(x)
+
+
 def _checked(args: Sequence[Any], types: Sequence[Any]) -> list[Any]:
     if len(args) != len(types):
         raise ArgumentTypeError(f"the program takes {len(types)} arguments, got {len(args)}.")
-    arrays = [jnp.asarray(x) for x in args]
+    arrays = [_as_argument(x, t) for x, t in zip(args, types, strict=True)]
     for number, (x, t) in enumerate(zip(arrays, types, strict=True)):
         if x.shape != t.shape or x.dtype != t.dtype:
             raise ArgumentTypeError(

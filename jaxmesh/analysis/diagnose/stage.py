@@ -62,6 +62,10 @@ class StageProgram:
         """Returns the user's source line of an operation, by number."""
         return self.locations.at(self.text.lines[number])
 
+    def written_name(self, op: Op) -> str:
+        """Returns the name of an operation in the text; TTNN's own forms of some operations are read as TTIR's."""
+        return op.name.replace("ttir.", f"{self.name}.", 1)
+
     def printed_program(self, program: Program) -> Program | None:
         """Returns the flat program with residencies and layouts; None if an op is not of the text's dialect."""
         text, ports = self.text, self.text.program.arguments

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from jaxmesh.analysis.diagnose.matching import EXACT, GROWTH, Globals, HeldValue, global_shapes, is_exact, rounding_unit
-from jaxmesh.analysis.diagnose.movements import distance_of_forms, is_collective, is_movement, moved
+from jaxmesh.analysis.diagnose.movements import distance_of_forms, is_collective, is_movement, is_predicate, moved
 from jaxmesh.analysis.diagnose.reference import Reference
 from jaxmesh.analysis.diagnose.stage import Copies, StageProgram, block_of, producers
 from jaxmesh.analysis.diagnose.wrong_values import compare_with
@@ -69,6 +69,17 @@ class Track:
         """The number and the operation that make each value."""
         return producers(self.stage.text)
 
+    @cached_property
+    def used(self) -> list[int]:
+        """The values of the reference that its results need; a compiler leaves out others and empty ones."""
+        values, found, rest = self.reference.values, set[int](), list(self.reference.outputs)
+        while rest:
+            number = rest.pop()
+            if number not in found and values[number].array.size:
+                found.add(number)
+                rest += values[number].operands
+        return sorted(found)
+
     def operands(self, op: Op) -> list[Value]:
         """Returns the tensors that an operation reads."""
         types = self.stage.text.program.types
@@ -115,12 +126,15 @@ class Track:
             self.units[value] = min(unit, EXACT)
             return HeldValue(self.pool.same[value], placement)
         _, op = made
+        unit = min(unit, EXACT) if is_predicate(op) else unit
         rounding, carried = self.carried(value, unit)
         self.units[value] = rounding
         # Parts of a reduction, moved, stay parts, whatever whole value is equal to them.
         found = self._moved(op, value, copies, rounding, carried) if self.partial_operands(op) else None
         if found is None:
-            found = self.pool.explain(copies, rounding, carried, kinds=self.kinds(op))
+            # Rounding does not change the integers of unexplained values of float32.
+            is_open = any(v in self.unexplained for v in self.operands(op)) and not unit and rounding <= EXACT
+            found = self.pool.explain(copies, rounding, 0.0 if is_open else carried, kinds=self.kinds(op))
         if found is None:
             found = self._moved(op, value, copies, rounding, carried)
         if found is None:

@@ -65,6 +65,17 @@ def test_planted_errors_are_named(stage: str) -> None:
     check_planted(["tensor and data parallel mlp", "a slice that crosses shards", "pad"], stage, 1, 1.0)
 
 
+@pytest.mark.parametrize("stage", ["ttir", "ttnn"])
+def test_each_of_many_alike_slices_is_named(stage: str) -> None:
+    """A shifted slice takes what another slice takes: its elements are explained, by another value."""
+    case = Case("sequence", lambda x: jax.lax.associative_scan(jnp.add, x), (np.arange(64.0).reshape(8, 8) ** 2,))
+    found = [o for o in outcomes(exported(case), stage) if o.planted.kind == "shifted slice" and o.changes]
+    # A slice that ends the padding between elements belongs to the pad.
+    wrong = [o.text for o in found if not (o.is_named or o.diagnosis.op == f"{stage}.pad")]
+    assert sum(o.is_named for o in found) >= 3
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["ttir", "ttnn"])
 def test_more_planted_errors_are_named(stage: str) -> None:
@@ -76,6 +87,18 @@ def test_more_planted_errors_are_named(stage: str) -> None:
 @pytest.mark.parametrize("case", PATTERNS, ids=lambda c: c.name)
 def test_patterns_of_issues(case: Case) -> None:
     assert jm.diagnose(exported(case)).verdict == "right"
+
+
+def test_arguments_of_numpy_have_the_types_that_jax_gives_them() -> None:
+    """The texts have 64 bits, and the program was traced without."""
+    x, n = np.arange(8), 3.0
+    f = lambda x, n: x * n  # noqa: E731
+    text = jax.jit(f).lower(x, n).as_text("stablehlo")
+    wide = text.replace("return", "%wide = stablehlo.constant dense<0> : tensor<i64>\n    return")
+    texts = {"shlo_frontend": wide, "ttir": jm.jit(f).trace(x, n).as_text()}
+    assert jm.diagnose(texts, x, n).verdict == "right"
+    with pytest.raises(jm.errors.ArgumentTypeError, match="argument 0 is float32"):
+        jm.diagnose(texts, x.astype(np.float32), n)
 
 
 # --- hand-written texts, as upstream prints them ---------------------------------------------------------------------
