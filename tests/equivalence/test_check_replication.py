@@ -20,7 +20,7 @@ from jax.sharding import NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.__main__ import main
+from jaxmesh.cli.main import main
 from jaxmesh.dialects import check_copies
 from jaxmesh.dialects.replication import VARIABLE, is_enabled
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
