@@ -33,18 +33,30 @@ from jaxmesh.validate import quote
 _tree: Any = jax.tree
 
 
+_DEEPEST = 500
+"""The levels of lists, tuples and dicts in an argument. Beyond Python's limit of calls, jaxlib fails in each level."""
+
+
+def _check_depth(tree: Any) -> None:
+    rest = [(tree, 0)]
+    while rest:
+        node, depth = rest.pop()
+        if depth > _DEEPEST:
+            raise ArgumentTypeError(
+                f"an argument contains itself, or has more than {_DEEPEST} levels of lists, tuples and dicts."
+            )
+        if isinstance(node, (list, tuple, dict)):
+            entries = cast("dict[Any, Any]", node).values() if isinstance(node, dict) else cast("list[Any]", node)
+            rest += [(entry, depth + 1) for entry in entries]
+
+
 def flatten(tree: Any) -> tuple[list[Any], Any, list[Any]]:
     """Returns the leaves of a tree of arguments, its structure, and the key path to each leaf."""
+    _check_depth(tree)
     try:
-        # `is_leaf` would fail in each level of an endless tree, after which Python allows no further calls.
-        jax.tree.structure(tree)
         paths, treedef = cast("tuple[list[tuple[Any, Any]], Any]", jax.tree.flatten_with_path(tree, is_leaf=is_tensor))
     except ValueError as error:
         raise ArgumentTypeError(f"arguments cannot be ordered: {error} Use dict keys of one type.") from None
-    except SystemError:
-        raise ArgumentTypeError(
-            "an argument contains itself, or lists in lists in more levels than Python allows calls."
-        ) from None
     return [leaf for _, leaf in paths], treedef, [path for path, _ in paths]
 
 
