@@ -9,7 +9,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from jaxmesh.interrupts import end_without_traceback as _end_without_traceback, starts_command as _starts_command
+from jaxmesh.runtime.interrupts import (
+    end_without_traceback as _end_without_traceback,
+    starts_command as _starts_command,
+)
 
 if _starts_command():
     _end_without_traceback()

@@ -14,7 +14,7 @@ from jaxmesh.ttnn.call_arguments import ACTIVATIONS
 
 # Each room imports only the rooms above it; rooms on one line do not know each other.
 ROOMS = """
-errors interrupts
+errors
 validate
 jaxprs
 sharding
@@ -75,7 +75,7 @@ def places(pattern: str, outside: str = "") -> list[str]:
 
 
 def test_the_root_has_no_other_module() -> None:
-    assert {p.stem for p in PACKAGE.glob("*.py")} == {"errors", "interrupts", "validate", "__init__", "__main__"}
+    assert {p.stem for p in PACKAGE.glob("*.py")} == {"errors", "validate", "__init__", "__main__"}
     assert {room_of(m) for m in FILES} == set(LEVEL)
 
 

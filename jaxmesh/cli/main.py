@@ -17,7 +17,7 @@ from jaxmesh.cli import diagnose, explain, library_env, opt, processes, record, 
 from jaxmesh.cli.demo import command as demo
 from jaxmesh.cli.options import SYSTEM_ERRORS
 from jaxmesh.errors import printable
-from jaxmesh.interrupts import INTERRUPTED, end_without_traceback, raise_interrupts
+from jaxmesh.runtime.interrupts import INTERRUPTED, end_without_traceback, raise_interrupts
 from jaxmesh.runtime.progress import VARIABLE, progress
 
 PASSED, FAILED, USAGE, NO_READER = 0, 1, 2, 141

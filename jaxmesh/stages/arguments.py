@@ -31,19 +31,19 @@ from jaxmesh.tensor.transfers import canonical
 from jaxmesh.validate import quote
 
 _tree: Any = jax.tree
-
-
 _DEEPEST = 500
-"""The levels of lists, tuples and dicts in an argument. Beyond Python's limit of calls, jaxlib fails in each level."""
+"""The levels of lists, tuples and dicts that the arguments of a call may have."""
 
 
 def _check_depth(tree: Any) -> None:
+    """Checks that a tree ends: an endless one takes jaxlib to the limit of calls, where the process stays."""
     rest = [(tree, 0)]
     while rest:
         node, depth = rest.pop()
         if depth > _DEEPEST:
             raise ArgumentTypeError(
-                f"an argument contains itself, or has more than {_DEEPEST} levels of lists, tuples and dicts."
+                f"an argument contains itself, or has more than {_DEEPEST} levels of lists, tuples and dicts; pass its "
+                "arrays in fewer levels."
             )
         if isinstance(node, (list, tuple, dict)):
             entries = cast("dict[Any, Any]", node).values() if isinstance(node, dict) else cast("list[Any]", node)

@@ -17,15 +17,7 @@ from jaxmesh.frontends.stablehlo.trace import DEVICE_MEMORY, Asked, is_split, wa
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.caches import is_staged, placement_of
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED, FunctionTrace, legacy_mesh
-from jaxmesh.sharding.mesh import (
-    AnyMesh,
-    context_mesh,
-    make_mesh,
-    program_mesh,
-    same_mesh,
-    show_mesh,
-    with_devices,
-)
+from jaxmesh.sharding.mesh import AnyMesh, context_mesh, make_mesh, program_mesh, same_mesh, show_mesh, with_devices
 from jaxmesh.stages.arguments import show_path
 from jaxmesh.stages.user_calls import Static
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor

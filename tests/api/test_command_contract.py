@@ -19,7 +19,7 @@ import pytest
 
 import jaxmesh as jm
 from jaxmesh.cli import main
-from jaxmesh.interrupts import INTERRUPTED
+from jaxmesh.runtime.interrupts import INTERRUPTED
 from tests import ROOT
 from tests.generators.command_contract import CONDITIONS, commands, filled
 from tests.generators.faults.wrong_calls import TEXT

@@ -252,10 +252,11 @@ def test_no_more_programs_are_running_than_xla_takes(tensor: Any) -> None:
 def test_importing_jaxmesh_reads_what_is_needed_for_its_names_alone() -> None:
     needed = [
         "errors",
-        "interrupts",
         "jaxprs",
         "jaxprs.backend",
         "jaxprs.trees",
+        "runtime",
+        "runtime.interrupts",
         "sharding",
         "sharding.configs",
         "validate",

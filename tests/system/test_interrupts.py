@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from jaxmesh.interrupts import INTERRUPTED
+from jaxmesh.runtime.interrupts import INTERRUPTED
 
 # A shell starts what runs in the background with interrupts ignored.
 START = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
