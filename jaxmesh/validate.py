@@ -51,8 +51,11 @@ def quote(value: Any) -> str:
 
 
 def entries(values: Iterable[T]) -> tuple[T, ...]:
-    """Returns the entries of a row, which may be endless; raises ValueError for more than any row of names or sizes
-    has."""
+    """Returns the entries of an iterable.
+
+    Raises:
+      ValueError: it has more than a row of names, sizes or devices has; it may be endless.
+    """
     row = tuple(itertools.islice(values, _MOST_ENTRIES + 1))
     if len(row) > _MOST_ENTRIES:
         raise ValueError
