@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,19 +22,38 @@ from jaxmesh.tensor.transfers import to_mesh
 from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, DataType, Layout, Storage, StorageType, is_block, stored_dtype
 from jaxmesh.ttnn.rules import UNREAD
 from jaxmesh.ttnn.rules.given import Result
-from jaxmesh.validate import as_bool, quote
+from jaxmesh.validate import quote
 
 _SCALAR: Any = np.generic
 
 
 def convert_argument(callee: str, param: Param, attribute: Attribute, value: Any) -> Any:
-    """Returns the value of an argument as the attribute it stands for."""
+    """Returns the value of an argument, of a type that the function declares, as the attribute it stands for."""
+    name = param.name
     if param.form == "pairs":
-        value = _flatten_pairs(callee, param.name, value)
-    if attribute.kind in ("enum", "str"):
-        return _spelling(callee, param, value)
-    convert = _CONVERT.get(attribute.kind)
-    return value if convert is None else convert(callee, param.name, value)
+        rows = [integers(callee, name, v) for v in value]
+        if any(len(r) != 2 for r in rows):
+            raise ArgumentTypeError(f"{callee} takes a list of pairs of integers as {name}, got {quote(value)}.")
+        return tuple(n for row in rows for n in row)
+    match attribute.kind:
+        case "enum" | "str":
+            return _spelling(param, value)
+        case "int":
+            return _integer(callee, name, value)
+        case "ints":
+            return integers(callee, name, value)
+        case "any":
+            return integers(callee, name, value) if isinstance(value, (list, tuple)) else _integer(callee, name, value)
+        case "float" | "number":
+            number = value.item() if isinstance(value, _SCALAR) else value
+            if attribute.kind == "float":
+                return float(number)
+            # True is the number 1, as the real library takes it.
+            return int(number) if isinstance(number, bool) else number
+        case "bool":
+            return bool(value)
+        case _:
+            return value
 
 
 def integers(callee: str, name: str, value: Any) -> tuple[int, ...]:
@@ -55,57 +74,18 @@ def _check_int64(callee: str, name: str, number: int) -> None:
         raise ArgumentValueError(f"{callee} takes integers from {-(2**63)} to {2**63 - 1} as {name}, got {number}.")
 
 
-def _flatten_pairs(callee: str, name: str, value: Any) -> tuple[int, ...]:
-    """Returns pairs of a low and a high number as one flat tuple."""
-    if not isinstance(value, (list, tuple)):
-        raise ArgumentTypeError(f"{callee} takes a list of pairs of integers as {name}, got {quote(value)}.")
-    rows: list[tuple[int, ...]] = [integers(callee, name, v) for v in cast("Sequence[Any]", value)]
-    if any(len(r) != 2 for r in rows):
-        raise ArgumentTypeError(f"{callee} takes a list of pairs of integers as {name}, got {quote(value)}.")
-    return tuple(n for row in rows for n in row)
-
-
 def _integer(callee: str, name: str, value: Any) -> int:
     try:
         number = operator.index(value)
-    except Exception:
+    except TypeError:
         raise ArgumentTypeError(f"{callee} takes an integer as {name}, got {quote(value)}.") from None
     _check_int64(callee, name, number)
     return number
 
 
-def _integer_or_integers(callee: str, name: str, value: Any) -> int | tuple[int, ...]:
-    return integers(callee, name, value) if isinstance(value, (list, tuple)) else _integer(callee, name, value)
-
-
-def _number(callee: str, name: str, value: Any) -> float:
-    number = value.item() if isinstance(value, _SCALAR) else value
-    if not isinstance(number, (int, float)):
-        raise ArgumentTypeError(f"{callee} takes a number as {name}, got {quote(value)}.")
-    # True is the number 1, as the real library takes it.
-    return int(number) if isinstance(number, bool) else number
-
-
-def _float(callee: str, name: str, value: Any) -> float:
-    return float(_number(callee, name, value))
-
-
-def _bools(callee: str, name: str, value: Any) -> tuple[bool, ...]:
-    if not isinstance(value, (list, tuple)):
-        raise ArgumentTypeError(f"{callee} takes a list of truth values as {name}, got {quote(value)}.")
-    return tuple(as_bool(callee, name, v) for v in cast("Sequence[Any]", value))
-
-
-def _spelling(callee: str, param: Param, value: Any) -> str:
+def _spelling(param: Param, value: Any) -> str:
     """Returns the dialect's spelling of a string or of an enum member of the API."""
-    if isinstance(value, enum.Enum):
-        name = value.name
-    elif isinstance(value, str):
-        name = value
-    else:
-        raise ArgumentTypeError(
-            f"{callee} takes a word, or a member of an enum of ttnn, as {param.name}, got {quote(value)}."
-        )
+    name = value.name if isinstance(value, enum.Enum) else value
     kind = param.form.partition(":")[2].rsplit(".", 1)[-1]
     if kind == "GeluVariant" and name == "FastLut":
         name = "Accurate"
@@ -123,17 +103,6 @@ def write_result(callee: str, into: Any, result: Any) -> MeshTensor:
         raise VerifyError(f"{callee} gives {result!r}, which is not what the output tensor can hold, {into!r}.")
     into.overwrite(in_format_of(result, into))
     return into
-
-
-_CONVERT: Mapping[str, Callable[[str, str, Any], Any]] = {
-    "int": _integer,
-    "float": _float,
-    "number": _number,
-    "bool": as_bool,
-    "ints": integers,
-    "bools": _bools,
-    "any": _integer_or_integers,
-}
 
 
 _jnp: Any = jax.numpy

@@ -8,10 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttnn.op import TtnnOp
-from jaxmesh.errors import ArgumentTypeError, VerifyError
+from jaxmesh.errors import VerifyError
 from jaxmesh.tensor.assemble import owner_of, set_owner
 from jaxmesh.tensor.beyond import is_enabled
 from jaxmesh.tensor.device import MeshDevice, mesh_of
@@ -34,6 +33,7 @@ from jaxmesh.ttnn.conversion import (
 )
 from jaxmesh.ttnn.refusals import computing, is_computing, results_of
 from jaxmesh.ttnn.rules import PARAMETERS as OUTPUTS
+from jaxmesh.ttnn.rules.definitions import DEFINITIONS
 from jaxmesh.ttnn.rules.given import Result
 
 _IMPLIED: Mapping[str, Any] = {"reduce_type": "sum"}
@@ -129,29 +129,13 @@ class EmulatedFunction:
         known = cast("list[Any]", operands)
         if self._device is not None and values[self._device] is not None:
             return known if not known and type(values[self._device]) is MeshDevice and not in_program() else None
-        least = self.entry.operands[0]
+        there: list[Any] = []
         for i, x in enumerate(known):
-            if x is None and i >= least:
-                return self._device_operands_there(known)
-            if type(x) is not MeshTensor or x.storage.type is not StorageType.DEVICE:
+            if type(x) is MeshTensor and x.storage.type is StorageType.DEVICE:
+                there.append(x)
+            elif x is not None or i < self.entry.operands[0]:
                 return None
-        return known or None
-
-    def _device_operands_there(self, operands: Sequence[Any]) -> list[Any] | None:
-        """Returns the operands without absent ones, if they are tensors on the devices."""
-        there = [x for x in operands if x is not None]
-        good = all(type(x) is MeshTensor and x.storage.type is StorageType.DEVICE for x in there)
-        return there if good and len(there) >= self.entry.operands[0] else None
-
-    def fit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
-        """Returns how badly the arguments fit this form of the op, 0 for a perfect fit; None if they do not fit."""
-        try:
-            values = self._binder.bind(args, kwargs)
-        except ArgumentTypeError:
-            return None
-        if any(_is_tensor(values[i]) for i, _, _ in self._attributes):
-            return None
-        return sum(not _is_tensor(values[i]) for _, i in self._operands)
+        return there or None
 
     # --- a call of a new form ---
 
@@ -312,25 +296,6 @@ class EmulatedFunction:
         return Storage(StorageType.DEVICE, layout, memory or DRAM_MEMORY_CONFIG)
 
 
-class Overloads:
-    """Several ops of one Python name, such as `ttnn.clamp` of numbers and of tensors; the arguments select one."""
-
-    def __init__(self, functions: Sequence[EmulatedFunction]) -> None:
-        self._functions = tuple(functions)
-        first = functions[0]
-        self.__name__, self.__qualname__, self.__module__ = first.__name__, first.__qualname__, first.__module__
-        self.__doc__ = "\n\nOr:\n\n".join(f.__doc__ or "" for f in functions)
-
-    def __repr__(self) -> str:
-        return f"<{' or '.join(map(repr, self._functions))}>"
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Performs the op that the arguments fit."""
-        fits = [(fit, i) for i, f in enumerate(self._functions) if (fit := f.fit(args, kwargs)) is not None]
-        # If none fits, the first one raises the error.
-        return self._functions[min(fits, default=(0, 0))[1]](*args, **kwargs)
-
-
 class Namespace:
     """A namespace of ops, such as `ttnn.experimental`."""
 
@@ -351,27 +316,16 @@ COMPOSED: dict[str, Any] = {}
 """Functions without an op in the table, by their dotted names; each enters itself."""
 
 
-@functools.cache
-def _callees() -> Mapping[str, list[TtnnOp]]:
-    ops: dict[str, list[TtnnOp]] = {}
-    for entry in ttnn.OPS.values():
-        ops.setdefault(entry.python.callee, []).append(entry)
-    return ops
-
-
 def members(prefix: str) -> list[str]:
     """Returns the names below a dotted name."""
-    inside = [c.removeprefix(f"{prefix}.") for c in (*_callees(), *COMPOSED) if c.startswith(f"{prefix}.")]
+    inside = [c.removeprefix(f"{prefix}.") for c in (*DEFINITIONS, *COMPOSED) if c.startswith(f"{prefix}.")]
     return sorted({c.split(".")[0] for c in inside})
 
 
 @functools.lru_cache(1024)
 def op_function(callee: str) -> Any:
-    """Returns the function of the ops with a Python name, also where a composed one has the name."""
-    functions = [EmulatedFunction(e) for e in _callees().get(callee, ())]
-    if not functions:
-        return Namespace(callee)
-    return functions[0] if len(functions) == 1 else Overloads(functions)
+    """Returns the function of the op with a Python name, also where a composed one has the name; or a namespace."""
+    return EmulatedFunction(DEFINITIONS[callee]) if callee in DEFINITIONS else Namespace(callee)
 
 
 def lookup(callee: str) -> Any:
@@ -380,7 +334,7 @@ def lookup(callee: str) -> Any:
         return COMPOSED[callee]
     owner, _, name = callee.rpartition(".")
     # Unknown names are unlimited, so they are not cached.
-    if name.startswith("__") or not (callee in _callees() or members(callee)):
+    if name.startswith("__") or not (callee in DEFINITIONS or members(callee)):
         raise AttributeError(
             f"{owner} has no {name!r}: neither a name of the emulated ttnn nor an op in the table "
             "of TTNN (jaxmesh/dialects/ttnn/*.py), where a new op is one entry."
@@ -392,7 +346,3 @@ def _form(x: MeshTensor) -> tuple[Any, ...]:
     """Returns a key of a tensor's type on one mesh; the usual storage is None in it, because its hash is slow."""
     stored, local = x.operand()
     return stored.shape, stored.dtype, local, x.varying, None if x.storage is ON_DEVICE else x.storage
-
-
-def _is_tensor(x: Any) -> bool:
-    return isinstance(x, (MeshTensor, Tensor)) or getattr(x, "ndim", 0) > 0
