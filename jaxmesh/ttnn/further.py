@@ -137,10 +137,18 @@ def cumprod(input_tensor: Any, dim: Any, reverse_order: Any) -> Any:
     return _lax.cumprod(x, dim % x.ndim, reverse=bool(reverse_order)) if x.ndim else x
 
 
-@on_each_device(ignored=_STORED, plain={"reverse_order": False})
-def cumsum(input: Any, dim: Any, reverse_order: Any) -> Any:  # noqa: A002
+@composed()
+def cumsum(input: Any, dim: Any, dtype: Any, reverse_order: Any, memory_config: Any) -> Any:  # noqa: A002
     """Adds the elements up to each one along a dim, or from each one on."""
-    return _lax.cumsum(input, dim % input.ndim, reverse=reverse_order) if input.ndim else input
+    if not input.shape:
+        return input
+    if not reverse_order:
+        return op_function("ttnn.cumsum")(input, dim, dtype=dtype, memory_config=memory_config)
+
+    def compute(x: Any, dim: Any) -> Any:
+        return _lax.cumsum(x, dim % x.ndim, reverse=True)
+
+    return each("ttnn.cumsum", compute, {"x": input, "dim": dim})
 
 
 @on_each_device(plain={"decimals": 0})
