@@ -43,7 +43,8 @@ def convert_argument(callee: str, param: Param, attribute: Attribute, value: Any
         case "ints":
             return integers(callee, name, value)
         case "any":
-            return integers(callee, name, value) if isinstance(value, (list, tuple)) else _integer(callee, name, value)
+            row = [int(n) if isinstance(n, float) and n.is_integer() else n for n in np.atleast_1d(value).tolist()]
+            return integers(callee, name, row) if isinstance(value, (list, tuple)) else _integer(callee, name, row[0])
         case "float" | "number":
             number = value.item() if isinstance(value, _SCALAR) else value
             if attribute.kind == "float":

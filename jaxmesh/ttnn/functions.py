@@ -19,7 +19,7 @@ from jaxmesh.tensor.host_tensor import Tensor, array_of, in_program, wrap_array
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, ON_DEVICE, DataType, Layout, Storage, StorageType, stored_dtype
 from jaxmesh.ttnn.call_arguments import ACTIVATIONS, HOW, JUDGED, Binder, argument_key, doc_of
-from jaxmesh.ttnn.completion import COMPLETE, EXTRAS, any_axes, wide_axes
+from jaxmesh.ttnn.completion import COMPLETE, wide_axes
 from jaxmesh.ttnn.conversion import (
     are_scalars,
     bring_operands,
@@ -150,21 +150,24 @@ class EmulatedFunction:
                 activation, key = values[slot], None
             elif name == "scalar" and not self._binder.is_default(slot, values[slot]):
                 factor, key = values[slot], None
-            elif name in EXTRAS and values[slot] is not None:
+            elif name in COMPLETE and values[slot] is not None:
                 extras.append(name)
             else:
                 self._binder.check_default(name, values[slot])
-        results = results_of(self.callee, {name: values[i] for name, i in self._binder.slots.items()}) or ()
-        slots = self._binder.slots
+        given = dict(zip(self._binder.slots, values, strict=True))
+        results = results_of(self.callee, given) or ()
         with computing():
             for name in (*extras, self.callee):
-                if name in EXTRAS and EXTRAS[name](lookup, values, slots):
+                if name in COMPLETE and (changed := COMPLETE[name](lookup, given)):
+                    # Other operands may complete the arguments in another way.
+                    given |= changed
                     key = None
-        complete = any_axes if "cluster_axis" in self.entry.by_name else COMPLETE.get(self.entry.name)
-        if complete is any_axes and values[slots["cluster_axis"]] is None:
-            axes = wide_axes(self.callee, values[self._operands[0][1]])[1]
+        if "cluster_axis" in self.entry.by_name and given["cluster_axis"] is None:
+            axes = wide_axes(self.callee, values[self._operands[0][1]])
             if len(axes) > 1:
                 return self._along(axes, values, results)
+            given["cluster_axis"], key = next(iter(axes), 0), None
+        values = list(given.values())
         operands, segments = self._convert_operands(values)
         owner = owner_of(operands)
         dim: int = -1 if self._dim is None else self._dim
@@ -173,7 +176,7 @@ class EmulatedFunction:
             # The real functions take the dims 0 and -1 of a scalar, or any.
             operands, key = [reshape(x, (1,)) for x in operands], None
             values[dim] = 0 if isinstance(values[dim], int) else None
-        target: Any = values[self._binder.slots["device"]] if "device" in self._binder.slots else None
+        target: Any = given.get("device")
         mesh = None if target is None else mesh_of(target)
         if results and (brought := bring_operands(operands, mesh)) is not None:
             operands, key = brought, None
@@ -183,12 +186,6 @@ class EmulatedFunction:
             operands = convert_operands(operands, results[0].computed)
             if any(x is not y for x, y in zip(before, operands, strict=True)):
                 computed = results[0].computed
-        if complete is not None:
-            completed = complete(self.callee, {name: values[slot] for name, slot in slots.items()}, operands)
-            for name, value in completed.items():
-                values[slots[name]] = value
-            # Other operands may complete the arguments in another way.
-            key = None if completed else key
         attributes = [*self._implied, *segments]
         for i, attribute, param in self._attributes:
             if values[i] is not None:
