@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -43,50 +43,56 @@ _LIMIT = 1024
 """The most calls of an op whose converted arguments are kept."""
 
 
-class EmulatedFunction:
+class Function:
+    """A function of the emulated `ttnn`, with the name and the parameters of the real one."""
+
+    def __init__(self, callee: str, also: Mapping[str, str]) -> None:
+        self.callee = callee
+        self.__name__ = callee.rpartition(".")[2]
+        self.__qualname__, self.__module__ = callee.removeprefix("ttnn."), "jaxmesh.ttnn"
+        self._binder = Binder(callee, also)
+        self._slots = self._binder.slots
+        self.__signature__ = self._binder.signature
+
+    def __repr__(self) -> str:
+        return f"<{self.callee}{self.__signature__}>"
+
+    def _output_beside(self, names: Container[str]) -> int | None:
+        """Returns the slot of the output tensor, unless it is one of some other arguments."""
+        return next((self._slots[n] for n in OUTPUTS if n in self._slots and n not in names), None)
+
+
+class EmulatedFunction(Function):
     """One op, callable as in `ttnn`; its signature, conversions and meaning come from its definition."""
 
     def __init__(self, entry: TtnnOp) -> None:
-        self.entry = entry
-        self.callee = entry.python.callee
-        self.__name__ = self.callee.rsplit(".", 1)[-1]
-        self.__qualname__ = self.callee.removeprefix("ttnn.")
-        self.__module__ = "jaxmesh.ttnn"
         params = entry.python.params
-        self._binder = binder = Binder(self.callee, {other: p.name for p in params for other in p.also})
-        self.__signature__ = binder.signature
+        super().__init__(entry.python.callee, {other: p.name for p in params for other in p.also})
+        self.entry = entry
         self.__doc__ = doc_of(entry, self.__signature__)
-        slots = binder.slots
-        self._names = {slots[p.name]: p.name for p in params}
+        slots, known = self._slots, entry.by_name
         self._operands = sorted((int(p.key), slots[p.name]) for p in params if p.source == "operand")
         self._index_operands = {
             int(p.key) for p in params if p.source == "operand" and p.name.endswith(("index", "idx"))
         }
         self._operand_list = next((slots[p.name] for p in params if p.source == "operands"), None)
-        known = entry.by_name
         self._attributes = [(slots[p.name], known[str(p.key)], p) for p in params if p.source == "attribute"]
         given = {a.name for _, a, _ in self._attributes}
         self._implied = tuple((k, v) for k, v in _IMPLIED.items() if k in known and k not in given)
         self._by_source = {p.source: slots[p.name] for p in params}
         self._by_source |= {name: slots[name] for name in ("dtype", "memory_config", "layout") if name in slots}
-        self._output = next((slots[n] for n in OUTPUTS if n in slots and slots[n] not in self._names), None)
-        kinds = ("dtype", "shape", "memory_config", "layout", "device")
-        typed = [self._by_source[n] for n in kinds if n in self._by_source]
-        described = {*typed, *[i for i, _, _ in self._attributes], *[i for _, i in self._operands]}
-        described |= set() if self._operand_list is None else {self._operand_list}
-        self._unsupported = tuple(
-            (name, i) for name, i in slots.items() if i not in described and i != self._output and name not in HOW
-        )
-        static = [self._by_source[n] for n in ("dtype", "shape", "memory_config", "layout") if n in self._by_source]
-        static += [slots[n] for n in JUDGED if n in slots]
-        self._static = sorted({*[i for _, i in self._unsupported], *[i for i, _, _ in self._attributes], *static})
+        self._output = self._output_beside({p.name for p in params})
+        typed = [self._by_source[n] for n in ("dtype", "shape", "memory_config", "layout") if n in self._by_source]
+        attributes = [i for i, _, _ in self._attributes]
         self._device = self._by_source.get("device")
+        described = {*typed, *attributes, *[i for _, i in self._operands]}
+        described |= {i for i in (self._operand_list, self._device, self._output) if i is not None}
+        self._unsupported = tuple((name, i) for name, i in slots.items() if i not in described and name not in HOW)
+        judged = [slots[n] for n in JUDGED if n in slots]
+        self._static = sorted({*typed, *attributes, *judged, *[i for _, i in self._unsupported]})
         self._dim: Any = slots.get("dim")
         self._in_place = None if entry.in_place is None else dict(self._operands)[entry.in_place]
         self._converted: dict[Any, tuple[StaticArguments, Storage, Sequence[Result], str | None]] = {}
-
-    def __repr__(self) -> str:
-        return f"<{self.callee}{self.__signature__}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Performs the op; see `help` of the function for its arguments."""
@@ -154,7 +160,7 @@ class EmulatedFunction:
                 extras.append(name)
             else:
                 self._binder.check_default(name, values[slot])
-        given = dict(zip(self._binder.slots, values, strict=True))
+        given = dict(zip(self._slots, values, strict=True))
         results = results_of(self.callee, given) or ()
         with computing():
             for name in (*extras, self.callee):
@@ -229,7 +235,7 @@ class EmulatedFunction:
         """Performs the op along one mesh axis after the other, or the last one first: devices count row by row."""
         inner, slot = [None if i == self._output else x for i, x in enumerate(values)], self._operands[0][1]
         for axis in reversed(axes) if self.callee == "ttnn.all_gather" else axes:
-            inner[self._binder.slots["cluster_axis"]] = axis
+            inner[self._slots["cluster_axis"]] = axis
             with computing():
                 inner[slot] = self._convert_and_perform(inner, None)
         return self._result(values, finish([inner[slot]], results) if results else [inner[slot]])
@@ -250,14 +256,11 @@ class EmulatedFunction:
     def _convert_operands(self, values: Sequence[Any]) -> tuple[list[Any], list[tuple[str, Any]]]:
         """Returns the operands, and the attribute that marks which of the optional ones are there."""
         if self._operand_list is not None:
-            tensors = values[self._operand_list]
-            if not isinstance(tensors, (list, tuple)):
-                raise self._binder.error(f"takes a list of tensors, got {type(tensors).__name__}")
-            return list(cast("Sequence[Any]", tensors)), []
+            return list(values[self._operand_list]), []
         operands = [values[i] for _, i in self._operands]
         for number, value in enumerate(operands):
             if value is None and number < self.entry.operands[0]:
-                name = self._names[self._operands[number][1]]
+                name = list(self._slots)[self._operands[number][1]]
                 raise self._binder.error(f"needs a tensor as {name!r}, got None")
             if number in self._index_operands and isinstance(value, int):
                 if not -(2**31) <= value < 2**31:

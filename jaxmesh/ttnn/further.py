@@ -17,43 +17,36 @@ from jaxmesh.tensor.execute import NO_ARGUMENTS, perform
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.tensor_base import TensorBase
 from jaxmesh.tensor.types import ON_DEVICE
-from jaxmesh.ttnn.call_arguments import HOW, Binder
+from jaxmesh.ttnn.call_arguments import HOW
 from jaxmesh.ttnn.conversion import convert_operands, finish, finish_one, write_result
-from jaxmesh.ttnn.functions import COMPOSED, lookup, op_function
+from jaxmesh.ttnn.functions import COMPOSED, Function, lookup, op_function
 from jaxmesh.ttnn.refusals import computing, results_of
-from jaxmesh.ttnn.rules import PARAMETERS as OUTPUTS
 from jaxmesh.ttnn.signatures import is_tensor
 from jaxmesh.validate import as_instance
 
 
-class Composed:
+class Composed(Function):
     """A function composed of others, callable as in `ttnn`; the arguments it does not know must be left out."""
 
     def __init__(self, callee: str, compute: Callable[..., Any], ignored: Sequence[str] = (), **also: str) -> None:
-        self.callee = callee
-        self.__name__ = callee.rpartition(".")[2]
-        self.__qualname__, self.__module__, self.__doc__ = self.__name__, "jaxmesh.ttnn", compute.__doc__
+        super().__init__(callee, also)
+        self.__doc__ = compute.__doc__
         self._compute = compute
         COMPOSED[callee] = self
-        self._binder = binder = Binder(callee, also)
-        self.__signature__ = binder.signature
-        known = [n for n in (*inspect.signature(compute).parameters, *ignored) if n in binder.slots]
-        self._known = [(n, binder.slots[n]) for n in known]
-        self._output = next((binder.slots[n] for n in OUTPUTS if n in binder.slots and n not in known), None)
+        self._known = [n for n in (*inspect.signature(compute).parameters, *ignored) if n in self._slots]
+        self._output = self._output_beside(self._known)
         self._others = [
-            (n, i) for n, i in binder.slots.items() if n not in known and n not in HOW and i != self._output
+            (n, i) for n, i in self._slots.items() if n not in self._known and n not in HOW and i != self._output
         ]
-
-    def __repr__(self) -> str:
-        return f"<{self.callee}{self.__signature__}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Performs the function; see `help` of it for its arguments."""
         values = self._binder.bind(args, kwargs)
         for name, slot in self._others:
             self._binder.check_default(name, values[slot])
-        results = results_of(self.callee, {name: values[slot] for name, slot in self._binder.slots.items()})
-        given = {name: values[slot] for name, slot in self._known}
+        every = dict(zip(self._slots, values, strict=True))
+        results = results_of(self.callee, every)
+        given = {name: every[name] for name in self._known}
         if results and results[0].computed is not None:
             # A number beside a tensor is an operand; others say what is computed.
             names = [n for n, x in given.items() if n.startswith("input") or isinstance(x, TensorBase)]

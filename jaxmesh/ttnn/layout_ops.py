@@ -17,13 +17,6 @@ from jaxmesh.ttnn.functions import lookup
 from jaxmesh.ttnn.further import composed
 from jaxmesh.validate import as_instance, quote
 
-_ARRAY = (np.ndarray, jax.Array, np.generic)
-
-
-def _check(op: str, x: Any) -> None:
-    if not isinstance(x, (Tensor, MeshTensor, *_ARRAY)):
-        raise ArgumentTypeError(f"{op} takes a tensor, got {type(x).__name__}.")
-
 
 @composed()
 def to_device(tensor: Any, device: Any, memory_config: Any) -> Any:
@@ -129,9 +122,10 @@ def deallocate(tensor: Any, force: bool = True) -> None:
       tensor: any tensor; a NumPy or JAX array is left alone.
       force: whether the real `ttnn` also takes the memory from other tensors that share it; no tensor does here.
     """
-    _check("deallocate", tensor)
     if isinstance(tensor, (Tensor, MeshTensor)):
         tensor.deallocate(force)
+    elif not isinstance(tensor, (np.ndarray, jax.Array, np.generic)):
+        raise ArgumentTypeError(f"deallocate takes a tensor, got {type(tensor).__name__}.")
 
 
 # --- where a tensor is ------------------------------------------------------------------------------------------------
