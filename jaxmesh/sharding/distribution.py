@@ -11,6 +11,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+import numpy as np
+
 from jaxmesh.errors import VerifyError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
 
@@ -46,7 +48,7 @@ class Landing:
         """
         if self.mode is Mode.ROW_MAJOR:
             # Do not list all coordinates: the mesh may be much larger than the distribution.
-            return [_coordinate(number, self.mesh) for number in range(self.size)]
+            return list(map(tuple, np.transpose(np.unravel_index(range(self.size), self.mesh)).tolist()))
         return list(itertools.product(*map(range, self.shape)))
 
     def axis_groups(self) -> tuple[tuple[int, ...], ...] | None:
@@ -67,15 +69,6 @@ class Landing:
                 return None
             groups.append(tuple(group))
         return tuple(groups) if all(self.mesh[a] == 1 for a in rest) else None
-
-
-def _coordinate(number: int, shape: Shape) -> Shape:
-    """Returns the coordinate of a row-major number in a shape."""
-    coordinate: list[int] = []
-    for size in reversed(shape):
-        number, index = divmod(number, size)
-        coordinate.append(index)
-    return tuple(reversed(coordinate))
 
 
 def land(distribution: Sequence[int], mesh: Sequence[int]) -> Landing:

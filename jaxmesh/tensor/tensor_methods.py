@@ -214,10 +214,6 @@ def getitem(self: AnyTensor, key: Any) -> Any:
 # --- reading a tensor of several devices -----------------------------------------------------------------------------
 
 
-def _count_devices(tensor: MeshTensor) -> int:
-    return tensor.mesh.size
-
-
 def value(self: MeshTensor, op: str, composer: MeshToTensor | None) -> np.ndarray[Any, Any]:
     """Returns the value of a tensor on one device, or the shards of several joined by a composer."""
     if composer is not None:
@@ -227,7 +223,7 @@ def value(self: MeshTensor, op: str, composer: MeshToTensor | None) -> np.ndarra
             )
         joined: Any = aggregate(self, composer.config, composer.mesh)
         return joined
-    if (count := _count_devices(self)) > 1:
+    if (count := self.mesh.size) > 1:
         raise ResidencyError(
             f"{op}: a tensor distributed over {count} devices has no single value; give "
             "mesh_composer=ttnn.create_mesh_composer(device, config), or read each of ttnn.get_device_tensors."
@@ -237,7 +233,7 @@ def value(self: MeshTensor, op: str, composer: MeshToTensor | None) -> np.ndarra
 
 def to_array(self: MeshTensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
     """Returns the value of a tensor on one device for `numpy.asarray`."""
-    if (count := _count_devices(self)) > 1:
+    if (count := self.mesh.size) > 1:
         raise ResidencyError(
             f"a MeshTensor of local shape {tuple(self.shape)} on {count} devices has no single value on the "
             "host; read it with jaxmesh.ttnn.aggregate_tensor(tensor, composer), or per device with "
@@ -248,7 +244,7 @@ def to_array(self: MeshTensor, dtype: Any = None, copy: bool | None = None) -> n
 
 def to_jax_array(self: MeshTensor) -> Any:
     """Returns the array of a tensor on one device for functions of JAX."""
-    if _count_devices(self) == 1 and not jax.sharding.get_abstract_mesh().manual_axes:
+    if self.mesh.size == 1 and not jax.sharding.get_abstract_mesh().manual_axes:
         return self.data.reshape(tuple(self.shape))
     raise ResidencyError(
         f"a MeshTensor of local shape {tuple(self.shape)} is used as an array. Inside a program give it to "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -337,3 +338,49 @@ def _in_place(name: str) -> None:
 
 for _name in ("add", "subtract", "multiply", "divide"):
     _in_place(_name)
+
+
+# --- convolutions ----------------------------------------------------------------------------------------------------
+
+
+@composed()
+def conv1d(
+    input_tensor: Any, weight_tensor: Any, device: Any, in_channels: Any, out_channels: Any, batch_size: Any,
+    input_length: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, groups: Any, bias_tensor: Any,
+    dtype: Any, memory_config: Any,
+) -> Any:  # fmt: skip
+    """Computes a convolution of rows, by `ttnn.conv2d` of images one pixel wide."""
+    row: Any = padding
+    sides: list[Any] = list(row) if isinstance(padding, (list, tuple)) else [row, row]
+    shape = [*weight_tensor.shape[:3], 1]
+    weights = weight_tensor if len(weight_tensor.shape) == 4 else lookup("ttnn.reshape")(weight_tensor, shape)
+    flat = lookup("ttnn.reshape")(input_tensor, [1, 1, batch_size * input_length, in_channels])
+    return lookup("ttnn.conv2d")(
+        input_tensor=flat, weight_tensor=weights, device=device, in_channels=in_channels, out_channels=out_channels,
+        batch_size=batch_size, input_height=input_length, input_width=1, kernel_size=[kernel_size, 1],
+        stride=[stride, 1], padding=[sides[0], sides[-1], 0, 0], dilation=[dilation, 1], groups=groups,
+        bias_tensor=bias_tensor, dtype=dtype, memory_config=memory_config,
+    )  # fmt: skip
+
+
+# --- semaphores and traces -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Semaphore:
+    """A stand-in for a semaphore of devices that compute in step."""
+
+    value: Any
+
+
+@composed()
+def create_global_semaphore(mesh_device: Any, cores: Any, initial_value: Any) -> Any:
+    """Returns a stand-in for a semaphore."""
+    return Semaphore(initial_value)
+
+
+@composed()
+def reset_global_semaphore_value(global_semaphore: Any, reset_value: Any) -> None:
+    """Sets the value of a semaphore."""
+    what = "ttnn.reset_global_semaphore_value"
+    as_instance(Semaphore, what, "global_semaphore", global_semaphore).value = reset_value

@@ -171,10 +171,7 @@ def finish_one(x: Any, result: Result) -> Any:
             x = MeshTensor(_round(x.data, len(x.shape), block), x.mesh, x.varying, x.topology, old)
         if old.layout is layout and old.block is block:
             return x
-        owner = x.owner
-        x = x.with_storage(Storage(old.type, layout, old.memory_config, block))
-        x.owner = owner
-        return x
+        return x.with_storage(Storage(old.type, layout, old.memory_config, block))
     array = x.array if isinstance(x, Tensor) else np.asarray(x)
     array = array.astype(dtype)
     return Tensor.wrap(array if block is None else round_to_blocks(array, block), layout, block)

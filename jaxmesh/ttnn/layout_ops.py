@@ -11,8 +11,9 @@ from jaxmesh.errors import ArgumentTypeError, ResidencyError
 from jaxmesh.tensor.assemble import with_memory
 from jaxmesh.tensor.host_tensor import Tensor, array_of, copy_to_devices, in_program, is_host_tensor
 from jaxmesh.tensor.mesh_tensor import MeshTensor
+from jaxmesh.tensor.tensor_base import TensorBase
 from jaxmesh.tensor.transfers import to_mesh
-from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, Layout, MemoryConfig, StorageType, on_host
+from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, Layout, MemoryConfig, StorageType
 from jaxmesh.ttnn.functions import lookup
 from jaxmesh.ttnn.further import composed
 from jaxmesh.validate import as_instance, quote
@@ -53,11 +54,7 @@ def from_device(tensor: Any) -> Any:
     Args:
       tensor: a tensor on the devices; a host tensor is copied.
     """
-    if isinstance(tensor, MeshTensor):
-        return tensor.with_storage(on_host(tensor.layout, tensor.storage.block))
-    if is_host_tensor(tensor):
-        return Tensor.wrap(tensor.array.view(), tensor.layout, tensor.block)
-    return _copy_numpy(tensor)
+    return tensor.cpu() if isinstance(tensor, TensorBase) else _copy_numpy(tensor)
 
 
 @composed()
@@ -74,8 +71,7 @@ def to_layout(tensor: Any, layout: Any, dtype: Any, memory_config: Any) -> Any:
         return with_memory(tensor, layout, memory_config)
     if in_program() or (not is_host_tensor(tensor) and layout is Layout.ROW_MAJOR):
         return array_of(_copy_numpy(tensor))
-    host = tensor if is_host_tensor(tensor) else Tensor(tensor)
-    return Tensor.wrap(host.array.view(), layout, host.block)
+    return (tensor if is_host_tensor(tensor) else Tensor(tensor)).to(layout)
 
 
 def _copy_numpy(x: Any) -> Any:
