@@ -38,8 +38,7 @@ def _axis_size(given: Given, x: Form) -> int:
 
 def _dim(given: Given, x: Form) -> int:
     rank, dim = len(x.shape), given["dim"]
-    given.require(-rank <= dim < rank, f"has no dim {dim}", f"Invalid dim {dim} for {rank}D input tensor")
-    return dim % rank
+    return given.dim(dim, rank, f"Invalid dim {dim} for {rank}D input tensor")
 
 
 def _all_gather(given: Given) -> list[Result]:

@@ -84,6 +84,11 @@ class Given:
         if not condition:
             self.refuse(rule, real)
 
+    def dim(self, dim: int, rank: int, real: str, purpose: str = "") -> int:
+        """Requires one of `rank` dims; returns it counted from the front."""
+        self.require(-rank <= dim < rank, f"has no dim {dim}{purpose}", real)
+        return dim % rank
+
     def on_devices(self, *forms: Any) -> None:
         """Requires tensors on the devices."""
         for form in forms:
@@ -133,6 +138,6 @@ def like(form: Form, dtype: str | None = None) -> list[Result]:
     return [Result(dtype or form.dtype, form.layout)]
 
 
-def tiled(form: Form, dtype: str | None = None) -> list[Result]:
+def tiled(form: Form) -> list[Result]:
     """Returns one result in tiles."""
-    return [Result(dtype or form.dtype, TILE)]
+    return [Result(form.dtype, TILE)]

@@ -16,15 +16,9 @@ _SUMMED = REALS - {B4}
 def _dims(given: Given, form: Form) -> list[int]:
     """Returns the dims of a reduction, counted from the front; all by default."""
     rank, dim = len(form.shape), given["dim"]
-    if dim is None:
-        return list(range(rank))
     dims: Any = dim
-    row: Sequence[int] = dims if isinstance(dim, (list, tuple)) else [dims]
-    for d in row:
-        given.require(
-            -rank <= d < rank or (rank == 0 and d in (0, -1)), f"has no dim {d} to reduce", f"Unsupported dim {d}"
-        )
-    return [d % rank if rank else 0 for d in row] or list(range(rank))
+    row: Sequence[int] = () if dim is None else dims if isinstance(dim, (list, tuple)) else [dims]
+    return [given.dim(d, max(1, rank), f"Unsupported dim {d}", " to reduce") for d in row] or list(range(rank))
 
 
 def _check_padding(given: Given, x: Form) -> None:
@@ -96,7 +90,7 @@ def _argmax(given: Given) -> list[Result]:
         inner = dim in (None, -1, rank - 1)
         given.types(x, NOT_I8 - BLOCKS - {U8} if inner else frozenset({F32, BF16}), "an operand in ROW_MAJOR")
     if dim is not None:
-        given.require(-rank <= dim < rank, f"has no dim {dim}", "dim out of range")
+        given.dim(dim, rank, "dim out of range")
     return [Result(U32, ROWS)]
 
 
@@ -105,8 +99,7 @@ def _scan(given: Given) -> list[Result]:
     given.on_devices(x)
     rank = len(x.shape)
     if rank:
-        dim = given["dim"]
-        given.require(-rank <= dim < rank, f"has no dim {dim}", "dim out of range")
+        given.dim(given["dim"], rank, "dim out of range")
         if not x.is_empty:
             given.tiles(x)
     dtype = given["dtype"] or x.dtype
@@ -117,7 +110,7 @@ def _sort(given: Given) -> list[Result]:
     x, dim = given["input_tensor"], given["dim"]
     given.on_devices(x)
     rank = len(x.shape)
-    given.require(-rank <= dim < rank or (rank == 0 and dim in (0, -1)), f"has no dim {dim}", "dim out of range")
+    given.dim(dim, max(1, rank), "dim out of range")
     size = x.shape[dim] if rank else 1
     index = U32 if x.dtype in (F32, U16) else U16
     if size > 1 and not x.is_empty:
@@ -175,7 +168,7 @@ def _gather(given: Given) -> list[Result]:
     rank = len(x.shape)
     if rank == 0:
         return like(x)
-    given.require(-rank <= given["dim"] < rank, f"has no dim {given['dim']}", "normalized_dim out of range")
+    given.dim(given["dim"], rank, "normalized_dim out of range")
     given.require(rank > 1 or not x.is_tile, "takes two dims at least in TILE layout", "Can't convert shape rank")
     several = rank > 1 or min(x.shape[0], index.shape[0]) > 1
     given.require(several, "takes two elements at least of one dim", "Tensor has to be of rank 4!")
@@ -192,9 +185,7 @@ def _gather(given: Given) -> list[Result]:
 def _scatter(given: Given) -> list[Result]:
     x, index, src = given["input"], given["index"], given["src"]
     given.on_devices(x, index, src)
-    rank = len(x.shape)
-    good = -rank <= given["dim"] < rank
-    given.require(good, f"has no dim {given['dim']}", "normalized_dim out of range")
+    given.dim(given["dim"], len(x.shape), "normalized_dim out of range")
     given.require(
         given["reduce"] in (None, "add", "multiply"), "reduces by 'add' and 'multiply' only", "reduction not supported"
     )
