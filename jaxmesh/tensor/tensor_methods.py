@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError, UnsupportedError, VerifyError
 from jaxmesh.sharding.configs import integers
-from jaxmesh.tensor.assemble import owner_of, set_owner, with_memory
+from jaxmesh.tensor.assemble import with_memory
 from jaxmesh.tensor.execute import apply_op, apply_operator
 from jaxmesh.tensor.host_tensor import Tensor, copy_to_devices
 from jaxmesh.tensor.mesh_device import MeshToTensor
@@ -107,21 +107,16 @@ _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _UNARY: Mapping[str, str] = {"invert": "bitwise_not", "abs": "abs", "neg": "neg"}
 
 
-def _apply(op: str, *operands: Any) -> Any:
-    result = apply_operator(op, operands)
-    return result if result is NotImplemented else set_owner(result, owner_of(operands))
-
-
 def _binary(op: str) -> Callable[[Any, Any], Any]:
-    return lambda self, other: _apply(op, self, other)
+    return lambda self, other: apply_operator(op, (self, other))
 
 
 def _reflect(op: str) -> Callable[[Any, Any], Any]:
-    return lambda self, other: _apply(op, other, self)
+    return lambda self, other: apply_operator(op, (other, self))
 
 
 def _unary(op: str) -> Callable[[Any], Any]:
-    return lambda self: _apply(op, self)
+    return lambda self: apply_operator(op, (self,))
 
 
 # --- moving and converting -------------------------------------------------------------------------------------------
@@ -178,7 +173,7 @@ def to(self: AnyTensor, *args: Any, **kwargs: Any) -> Any:
 def _apply_here(tensor: AnyTensor, op: str, attributes: tuple[tuple[str, Any], ...], dtype: Any = None) -> Any:
     """Returns the result of an op of TTNN in the memory of the tensor, on the host or on the devices."""
     if isinstance(tensor, MeshTensor):
-        return set_owner(apply_op(op, [tensor], attributes, dtype, tensor.storage), owner_of([tensor]))
+        return apply_op(op, [tensor], attributes, dtype, tensor.storage)
     return Tensor.wrap(apply_op(op, [tensor.array], attributes, dtype, ON_HOST), tensor.layout)
 
 

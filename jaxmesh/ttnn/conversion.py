@@ -11,11 +11,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.op import Attribute
 from jaxmesh.dialects.ttnn.op import SPELLINGS, Param
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, VerifyError
-from jaxmesh.tensor.execute import NUMBER, StaticArguments, perform
+from jaxmesh.tensor.assemble import set_owner
+from jaxmesh.tensor.execute import NUMBER, apply_op
 from jaxmesh.tensor.host_tensor import Tensor, copy_to_devices, is_host_tensor, round_to_blocks
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.transfers import to_mesh
@@ -119,7 +119,7 @@ def convert_operands(operands: Sequence[Any], computed: str | None) -> list[Any]
 
 def _convert(x: Any, dtype: np.dtype[Any]) -> Any:
     if isinstance(x, MeshTensor):
-        return x if x.stored_dtype == dtype else _cast(x, dtype)
+        return x if x.stored_dtype == dtype else apply_op("typecast", [x], (), dtype, x.storage)
     if isinstance(x, Tensor):
         return x if x.array.dtype == dtype else Tensor.wrap(x.array.astype(dtype), x.layout)
     if isinstance(x, NUMBER) and not isinstance(x, bool):
@@ -135,22 +135,6 @@ def _stored_number(x: Any, dtype: np.dtype[Any]) -> Any:
         return np.asarray(int(x) % 2**64, np.uint64).astype(dtype)
 
 
-def reshape(x: Any, shape: Sequence[int]) -> Any:
-    """Returns a tensor, or an array, in another shape."""
-    if not isinstance(x, MeshTensor):
-        return x.reshape(tuple(shape))
-    static = StaticArguments((("shape", tuple(shape)),))
-    (out,) = perform(ttnn.OPS["reshape"], "ttnn.reshape", [x], static, None, x.storage)
-    out.owner = x.owner
-    return out
-
-
-def _cast(x: MeshTensor, dtype: np.dtype[Any]) -> MeshTensor:
-    static = StaticArguments((), dtype)
-    (out,) = perform(ttnn.OPS["typecast"], "ttnn.typecast", [x], static, None, x.storage)
-    return out
-
-
 def finish(outs: Sequence[Any], results: Sequence[Result]) -> list[Any]:
     """Returns results in the element types and layouts of a rule."""
     return [finish_one(x, r) for x, r in zip(outs, results, strict=True)]
@@ -161,14 +145,14 @@ def finish_one(x: Any, result: Result) -> Any:
     kind, layout = DataType[result.dtype], Layout[result.layout]
     dtype = stored_dtype(kind, "a result")
     if result.shape is not None and tuple(x.shape) != result.shape and prod(x.shape) == prod(result.shape):
-        x = reshape(x, result.shape)
+        x = x.reshape(result.shape)
     block = kind if is_block(kind) else None
     if isinstance(x, MeshTensor):
         if x.stored_dtype != dtype:
-            x = _cast(x, dtype)
+            x = apply_op("typecast", [x], (), dtype, x.storage)
         old = x.storage
         if block is not None:
-            x = MeshTensor(_round(x.data, len(x.shape), block), x.mesh, x.varying, x.topology, old)
+            x = _rounded(x, block, old)
         if old.layout is layout and old.block is block:
             return x
         return x.with_storage(Storage(old.type, layout, old.memory_config, block))
@@ -182,7 +166,12 @@ def in_format_of(x: MeshTensor, other: MeshTensor) -> MeshTensor:
     block = other.storage.block
     if block is None or x.storage.block is block:
         return x
-    return MeshTensor(_round(x.data, len(x.shape), block), x.mesh, x.varying, x.topology, other.storage)
+    return _rounded(x, block, other.storage)
+
+
+def _rounded(x: MeshTensor, block: DataType, storage: Storage) -> MeshTensor:
+    data = _round(x.data, len(x.shape), block)
+    return set_owner(MeshTensor(data, x.mesh, x.varying, x.topology, storage), x.owner)
 
 
 def _round_stored(data: Any, rank: int, block: DataType) -> Any:

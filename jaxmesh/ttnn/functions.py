@@ -28,7 +28,6 @@ from jaxmesh.ttnn.conversion import (
     differ_in_storage,
     finish,
     integers,
-    reshape,
     write_result,
 )
 from jaxmesh.ttnn.refusals import computing, is_computing, results_of
@@ -100,7 +99,6 @@ class EmulatedFunction(Function):
         operands = self._device_operands(values)
         device: Any = None if self._device is None else values[self._device]
         key: Any = None
-        owner: MeshDevice | None = None
         writes = self._output is not None and values[self._output] is not None
         if operands is not None and not writes and (found := argument_key(values, self._static)) is not None:
             # Besides its arguments, the switch, the mesh, and whether another function is computed by it decide whether
@@ -120,9 +118,8 @@ class EmulatedFunction(Function):
         outs = perform(self.entry, self.callee, operands, static, mesh, storage)
         if results:
             outs = finish(outs, results)
-        if owner is not None:
-            for x in outs:
-                x.owner = owner
+        if device is not None:
+            outs = [set_owner(x, device) for x in outs]
         return self._result(values, outs)
 
     def _device_operands(self, values: Sequence[Any]) -> list[Any] | None:
@@ -175,12 +172,11 @@ class EmulatedFunction(Function):
             given["cluster_axis"], key = next(iter(axes), 0), None
         values = list(given.values())
         operands, segments = self._convert_operands(values)
-        owner = owner_of(operands)
         dim: int = -1 if self._dim is None else self._dim
         scalar = bool(results) and dim >= 0 and are_scalars(operands)
         if scalar:
             # The real functions take the dims 0 and -1 of a scalar, or any.
-            operands, key = [reshape(x, (1,)) for x in operands], None
+            operands, key = [x.reshape(1) for x in operands], None
             values[dim] = 0 if isinstance(values[dim], int) else None
         target: Any = given.get("device")
         mesh = None if target is None else mesh_of(target)
@@ -210,11 +206,11 @@ class EmulatedFunction(Function):
         mesh = None if device is None else mesh_of(device)
         storage = self._storage(values, operands)
         outs = perform(self.entry, self.callee, [array_of(x) for x in operands], static, mesh, storage)
-        outs = [set_owner(x, device if isinstance(device, MeshDevice) else owner) for x in outs]
+        outs = [set_owner(x, device) for x in outs]
         if any(isinstance(x, Tensor) for x in operands) or (not operands and mesh is None):
             outs = [wrap_array(x, storage.layout) for x in outs]
         if scalar:
-            outs = [reshape(x, ()) for x in outs]
+            outs = [x.reshape(()) for x in outs]
         if factor is not None:
             with computing():
                 outs = [lookup("ttnn.multiply")(outs[0], factor)]

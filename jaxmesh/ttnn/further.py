@@ -11,7 +11,6 @@ from typing import Any
 import jax
 
 from jaxmesh.dialects.op import OpDef
-from jaxmesh.tensor.assemble import owner_of, set_owner
 from jaxmesh.tensor.execute import NO_ARGUMENTS, perform
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.tensor_base import TensorBase
@@ -109,8 +108,7 @@ def each(title: str, compute: Callable[..., Any], given: Mapping[str, Any]) -> A
     definition = OpDef("ttnn", name, (count, count), (), meaning)
     operands = list(tensors.values())
     storage = next((t.storage for t in operands if isinstance(t, MeshTensor)), ON_DEVICE)
-    (out,) = perform(definition, title, operands, NO_ARGUMENTS, None, storage)
-    return set_owner(out, owner_of(operands))
+    return perform(definition, title, operands, NO_ARGUMENTS, None, storage)[0]
 
 
 _jnp: Any = jax.numpy
