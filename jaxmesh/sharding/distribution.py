@@ -143,12 +143,7 @@ class Distribution:
 
     def index(self, coordinate: Shape) -> tuple[slice, ...]:
         """Returns the index of the full tensor at a distribution coordinate."""
-        index = [slice(0, n) for n in self.full]
-        for axis, dim in enumerate(self.dims):
-            if dim is not None:
-                start = coordinate[axis] * self.local[dim]
-                index[dim] = slice(start, start + self.local[dim])
-        return tuple(index)
+        return _index_of(self, coordinate)
 
 
 def resolve_mapper(config: MeshMapperConfig, mesh: Sequence[int], full: Sequence[int]) -> Distribution:
@@ -177,12 +172,9 @@ def resolve_mapper(config: MeshMapperConfig, mesh: Sequence[int], full: Sequence
         normalize_dim(p.dim, len(full), f"{p!r}") if isinstance(p, PlacementShard) else None for p in config.placements
     )
     _unique(dims, list(config.placements), "distribute_tensor")
-    chunks = [1 if dim is None else 0 for dim in dims]
-    local = list(full)
+    local, chunks = list(full), list(landing.shape)
     for axis, dim in enumerate(dims):
-        if dim is None:
-            chunks[axis] = landing.shape[axis]
-        else:
+        if dim is not None:
             local[dim], chunks[axis] = _cut(full, dim, landing, axis)
     return Distribution(landing, dims, tuple(chunks), full, tuple(local))
 
@@ -218,6 +210,16 @@ class Composition:
     dims: tuple[int | None, ...]
     local: Shape
     full: Shape
+
+    def index(self, coordinate: Shape) -> tuple[slice, ...]:
+        """Returns the index of the shard at a distribution coordinate in the full tensor."""
+        return _index_of(self, coordinate)
+
+
+def _index_of(resolved: Distribution | Composition, coordinate: Shape) -> tuple[slice, ...]:
+    at = {dim: c for dim, c in zip(resolved.dims, coordinate, strict=True) if dim is not None}
+    sizes = enumerate(zip(resolved.full, resolved.local, strict=True))
+    return tuple(slice(at[d] * n, (at[d] + 1) * n) if d in at else slice(0, whole) for d, (whole, n) in sizes)
 
 
 def resolve_composer(config: MeshComposerConfig, mesh: Sequence[int], local: Sequence[int]) -> Composition:

@@ -259,8 +259,7 @@ def plan_aggregate(
     if merged is not None and not dropped:
         dims, sizes = merged
         return Reshaped(None, MeshComposerConfig(dims, MeshShape(sizes)), None)
-    several = any(n > 1 for n in Counter(d for d in shard_dims if d >= 0).values())
-    new = _factor(full, shard_dims, mesh) if several else _Factored(full, local, tuple(shard_dims))
+    new = _factor(full, shard_dims, mesh)
     missing = len(dropped) - (len(new.local) - (len(mesh) - len(dropped)))
     lead = max(0, missing)
     dims = [d + lead if d >= 0 else -1 for d in new.shard_dims]
@@ -269,9 +268,8 @@ def plan_aggregate(
     for axis in dropped:
         dims[axis], override[axis] = free.pop(), 1
     config = MeshComposerConfig(dims, MeshShape(override))
-    if not lead and not several:
-        return Reshaped(None, config, None)
-    return Reshaped((1,) * lead + new.local, config, full)
+    before = (1,) * lead + new.local
+    return Reshaped(None, config, None) if before == local else Reshaped(before, config, full)
 
 
 def check_divisible(full: Sequence[int], shard_dims: Sequence[int], mesh: Mapping[str, int], what: str) -> Shape:

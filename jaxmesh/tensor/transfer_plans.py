@@ -112,14 +112,5 @@ def plan_aggregate(
         existing, coordinates = read_existing(config, mesh.devices.shape, holders)
         resolved = resolve_composer(existing, mesh.devices.shape, local)
     positions = itertools.product(*map(range, resolved.landing.shape))
-    indices = tuple(_index(resolved, p) for p in positions)
+    indices = tuple((..., *resolved.index(p)) for p in positions)
     return AggregatePlan(resolved, tuple(coordinates), indices)
-
-
-def _index(resolved: Composition, position: Shape) -> Index:
-    index: list[Any] = [slice(0, n) for n in resolved.full]
-    for dim, at in zip(resolved.dims, position, strict=True):
-        if dim is not None:
-            size = resolved.local[dim]
-            index[dim] = slice(at * size, (at + 1) * size)
-    return (..., *index)
