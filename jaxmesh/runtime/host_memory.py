@@ -153,8 +153,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 # Threads do not survive a fork.
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def _run(parts: list[Pair], threads: int) -> None:

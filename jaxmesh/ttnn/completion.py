@@ -141,7 +141,7 @@ def _repeat_interleave(lookup: Lookup, given: Arguments) -> Arguments:
 
 
 def _for_each_dim(name: str, entry: Any) -> Callable[[Lookup, Arguments], Arguments]:
-    """Returns the completion of a list of one entry per dim, of which those in front may be left out."""
+    """Returns the completion of a list of one entry per dim, whose first entries may be left out."""
 
     def complete(lookup: Lookup, given: Arguments) -> Arguments:
         row = cast("Sequence[Any]", given[name])

@@ -42,7 +42,7 @@ _LIMIT = 1024
 """The most calls of an op whose converted arguments are kept."""
 
 
-class Function:
+class TtnnFunction:
     """A function of the emulated `ttnn`, with the name and the parameters of the real one."""
 
     def __init__(self, callee: str, also: Mapping[str, str]) -> None:
@@ -57,11 +57,11 @@ class Function:
         return f"<{self.callee}{self.__signature__}>"
 
     def _output_beside(self, names: Container[str]) -> int | None:
-        """Returns the slot of the output tensor, unless it is one of some other arguments."""
+        """Returns the slot of an output tensor besides the named arguments."""
         return next((self._slots[n] for n in OUTPUTS if n in self._slots and n not in names), None)
 
 
-class EmulatedFunction(Function):
+class EmulatedFunction(TtnnFunction):
     """One op, callable as in `ttnn`; its signature, conversions and meaning come from its definition."""
 
     def __init__(self, entry: TtnnOp) -> None:

@@ -17,12 +17,12 @@ from jaxmesh.tensor.tensor_base import TensorBase
 from jaxmesh.tensor.types import ON_DEVICE
 from jaxmesh.ttnn.call_arguments import HOW
 from jaxmesh.ttnn.conversion import convert_operands, finish, finish_one, write_result
-from jaxmesh.ttnn.functions import COMPOSED, Function, op_function
+from jaxmesh.ttnn.functions import COMPOSED, TtnnFunction, op_function
 from jaxmesh.ttnn.refusals import computing, results_of
 from jaxmesh.ttnn.signatures import is_tensor
 
 
-class Composed(Function):
+class Composed(TtnnFunction):
     """A function composed of others, callable as in `ttnn`; the arguments it does not know must be left out."""
 
     def __init__(self, callee: str, compute: Callable[..., Any], ignored: Sequence[str] = (), **also: str) -> None:
@@ -227,7 +227,7 @@ def group_norm(input_tensor: Any, num_groups: Any, epsilon: Any, weight: Any, bi
 
 
 def _scale_and_shift(x: Any, weight: Any, bias: Any) -> Any:
-    """Multiplies and adds parameters of a norm, with one number per element of a row."""
+    """Returns rows times the weight of a norm, plus its bias, with one number per element of a row."""
     rows = [None if p is None else p.reshape(-1)[: x.shape[-1]].astype(_jnp.float32) for p in (weight, bias)]
     x = x if rows[0] is None else x * rows[0]
     return x if rows[1] is None else x + rows[1]

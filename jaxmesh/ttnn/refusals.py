@@ -63,7 +63,7 @@ def results_of(callee: str, values: Mapping[str, Any]) -> Sequence[Result] | Non
 
 
 def _check_names(callee: str, values: Mapping[str, Any]) -> None:
-    """Checks the element type and the memory that a call names, of which no overload may declare the type."""
+    """Checks the element type and the memory that a call names; an overload may declare no types."""
     if (dtype := values.get("dtype")) is not None:
         stored_dtype(dtype, callee)
     memory = values.get("memory_config")

@@ -85,7 +85,7 @@ class Given:
             self.refuse(rule, real)
 
     def dim(self, dim: int, rank: int, real: str, purpose: str = "") -> int:
-        """Requires one of `rank` dims; returns it counted from the front."""
+        """Returns a dim counted from the front, after a check against the rank."""
         self.require(-rank <= dim < rank, f"has no dim {dim}{purpose}", real)
         return dim % rank
 
