@@ -9,7 +9,6 @@ import itertools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
@@ -19,21 +18,17 @@ from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, Place
 Shape = tuple[int, ...]
 
 
-class Mode(Enum):
-    """The rule that maps the coordinates of a distribution to the mesh."""
-
-    SAME = "same coordinate"
-    ROW_MAJOR = "row-major"
-    SUBMESH = "submesh"
-
-
 @dataclass(frozen=True, slots=True)
 class Landing:
     """A distribution shape placed on a mesh."""
 
     shape: Shape
     mesh: Shape
-    mode: Mode
+
+    @property
+    def is_row_major(self) -> bool:
+        """True if its coordinates are numbered row-major over the mesh; else they are those of the leading corner."""
+        return len(self.shape) != len(self.mesh) or any(d > m for d, m in zip(self.shape, self.mesh, strict=True))
 
     @property
     def size(self) -> int:
@@ -46,7 +41,7 @@ class Landing:
         >>> land((3,), (2, 2)).coordinates()
         [(0, 0), (0, 1), (1, 0)]
         """
-        if self.mode is Mode.ROW_MAJOR:
+        if self.is_row_major:
             # Do not list all coordinates: the mesh may be much larger than the distribution.
             return list(map(tuple, np.transpose(np.unravel_index(range(self.size), self.mesh)).tolist()))
         return list(itertools.product(*map(range, self.shape)))
@@ -57,7 +52,7 @@ class Landing:
         >>> land((8,), (2, 4)).axis_groups(), land((4, 2), (2, 4)).axis_groups()
         (((0, 1),), None)
         """
-        if self.mode is not Mode.ROW_MAJOR:
+        if not self.is_row_major:
             return tuple((axis,) for axis in range(len(self.mesh)))
         groups: list[tuple[int, ...]] = []
         rest = list(range(len(self.mesh)))
@@ -83,11 +78,7 @@ def land(distribution: Sequence[int], mesh: Sequence[int]) -> Landing:
             f"the distribution shape {list(shape)} has {math.prod(shape)} coordinates, but the mesh {list(mesh)} "
             f"has only {math.prod(mesh)} devices; mesh_shape_override may not be larger than the mesh."
         )
-    if shape == mesh:
-        return Landing(shape, mesh, Mode.SAME)
-    if len(shape) != len(mesh) or any(d > m for d, m in zip(shape, mesh, strict=True)):
-        return Landing(shape, mesh, Mode.ROW_MAJOR)
-    return Landing(shape, mesh, Mode.SUBMESH)
+    return Landing(shape, mesh)
 
 
 def normalize_dim(dim: int, rank: int, what: str) -> int:
@@ -292,7 +283,7 @@ def equality_claims(joined: Composition) -> tuple[tuple[int, ...], tuple[tuple[i
     landing = joined.landing
     if landing.size == 1:
         return tuple(range(len(landing.mesh))), ()
-    if landing.mode is Mode.ROW_MAJOR:
+    if landing.is_row_major:
         return (), ()
     sizes = list(enumerate(zip(landing.shape, landing.mesh, strict=True)))
     return tuple(a for a, (n, m) in sizes if n == 1 < m), tuple((a, n) for a, (n, m) in sizes if 1 < n < m)

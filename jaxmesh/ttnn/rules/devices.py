@@ -155,11 +155,6 @@ def _is_product(given: Given) -> bool:
     return all(set(given[name] or [least]) == {least} for name, least in sides)
 
 
-def _rows_convolution(_: Given) -> list[Result]:
-    # The convolution of the images says the rest.
-    return []
-
-
 def _global_pool(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
@@ -221,7 +216,8 @@ RULES: Mapping[str, Rule] = {
     "ttnn.all_gather": _all_gather,
     "ttnn.mesh_partition": _mesh_partition,
     "ttnn.point_to_point": _point_to_point,
-    "ttnn.conv1d": _rows_convolution,
+    # The convolution of the images says the rest.
+    "ttnn.conv1d": lambda _: [],
     **dict.fromkeys(("ttnn.conv2d", "ttnn.conv_transpose2d"), _convolution),
     **dict.fromkeys(("ttnn.max_pool2d", "ttnn.avg_pool2d"), _pool),
     "ttnn.global_avg_pool2d": _global_pool,
