@@ -171,10 +171,19 @@ def _on_mesh(tensor: MeshTensor, mesh: Mesh) -> MeshTensor:
 # --- devices to host -------------------------------------------------------------------------------------------------
 
 
-def gather_shards(tensor: MeshTensor, process: int | None = None) -> dict[Shape, np.ndarray[Any, Any]] | None:
-    """Returns the shard at every mesh coordinate with one, in all processes or in one; the others get None."""
+def gather_shards(
+    tensor: MeshTensor, process: int | None = None, coordinates: Sequence[Shape] | None = None
+) -> dict[Shape, np.ndarray[Any, Any]] | None:
+    """Returns the shard at mesh coordinates, by default at every one with a shard, in all processes or in one.
+
+    The other processes get None.
+    """
     mesh: Any = tensor.mesh
-    return _gather(tensor, sorted(_holders(tensor, mesh)), mesh, process)
+    chosen = sorted(_holders(tensor, mesh)) if coordinates is None else coordinates
+    owners = {c: mesh.devices[c].process_index for c in chosen}
+    here = {s.device: s.data for s in tensor.data.addressable_shards}
+    mine = {c: np.asarray(here[d]).reshape(tensor.shape) for c in owners if (d := mesh.devices[c]) in here}
+    return gather(mine, owners, tensor.shape, tensor.data.dtype, list(mesh.devices.flat), process)
 
 
 def all_shards(tensor: MeshTensor) -> dict[Shape, Any]:
@@ -185,15 +194,6 @@ def all_shards(tensor: MeshTensor) -> dict[Shape, Any]:
     shards = gather_shards(tensor)
     assert shards is not None
     return shards
-
-
-def _gather(
-    tensor: MeshTensor, coordinates: Sequence[Shape], mesh: Mesh, process: int | None
-) -> dict[Shape, np.ndarray[Any, Any]] | None:
-    owners = {c: mesh.devices[c].process_index for c in coordinates}
-    here = {s.device: s.data for s in tensor.data.addressable_shards}
-    mine = {c: np.asarray(here[d]).reshape(tensor.shape) for c in owners if (d := mesh.devices[c]) in here}
-    return gather(mine, owners, tensor.shape, tensor.data.dtype, list(mesh.devices.flat), process)
 
 
 def _holders(tensor: MeshTensor, mesh: Mesh) -> frozenset[Shape]:
@@ -219,7 +219,7 @@ def aggregate(
     plan = plan_aggregate(config, mesh, tensor.shape, _holders(tensor, mesh) if tensor.is_partial else None)
     if is_enabled():
         check_read(tensor, plan.resolved, mesh)
-    shards = _gather(tensor, plan.coordinates, mesh, process)
+    shards = gather_shards(tensor, process, plan.coordinates)
     if shards is None:
         return None
     out = memory(plan.resolved.full, tensor.data.dtype)
