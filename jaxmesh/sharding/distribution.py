@@ -103,17 +103,34 @@ def _unique(dims: Sequence[int | None], config: object, what: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Distribution:
-    """A mapper config resolved against a mesh and a tensor shape.
+class Composition:
+    """A composer config resolved against a mesh and a local shape.
 
-    Per axis of the landing, `dims` has the tensor dim that it shards, or None, and `chunks` the number of shards.
+    Per axis of the landing, `dims` has the tensor dim that is joined; None for every axis of a single device.
     """
 
     landing: Landing
     dims: tuple[int | None, ...]
-    chunks: tuple[int, ...]
-    full: Shape
     local: Shape
+    full: Shape
+
+    def index(self, coordinate: Shape) -> tuple[slice, ...]:
+        """Returns the index of the full tensor at a distribution coordinate."""
+        index = [slice(0, n) for n in self.full]
+        for dim, at in zip(self.dims, coordinate, strict=True):
+            if dim is not None:
+                index[dim] = slice(at * self.local[dim], (at + 1) * self.local[dim])
+        return tuple(index)
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution(Composition):
+    """A mapper config resolved against a mesh and a full shape.
+
+    Per axis of the landing, `dims` has the tensor dim that it shards, or None, and `chunks` the number of shards.
+    """
+
+    chunks: tuple[int, ...]
 
     @property
     def holders(self) -> list[Shape]:
@@ -131,10 +148,6 @@ class Distribution:
         distributed = itertools.product(*map(range, self.landing.shape))
         pairs = zip(self.landing.coordinates(), distributed, strict=True)
         return [(c, p) for c, p in pairs if all(i < n for i, n in zip(p, self.chunks, strict=True))]
-
-    def index(self, coordinate: Shape) -> tuple[slice, ...]:
-        """Returns the index of the full tensor at a distribution coordinate."""
-        return _index_of(self, coordinate)
 
 
 def resolve_mapper(config: MeshMapperConfig, mesh: Sequence[int], full: Sequence[int]) -> Distribution:
@@ -167,7 +180,7 @@ def resolve_mapper(config: MeshMapperConfig, mesh: Sequence[int], full: Sequence
     for axis, dim in enumerate(dims):
         if dim is not None:
             local[dim], chunks[axis] = _cut(full, dim, landing, axis)
-    return Distribution(landing, dims, tuple(chunks), full, tuple(local))
+    return Distribution(landing, dims, tuple(local), full, tuple(chunks))
 
 
 def _cut(full: Shape, dim: int, landing: Landing, axis: int) -> tuple[int, int]:
@@ -191,26 +204,6 @@ def _cut(full: Shape, dim: int, landing: Landing, axis: int) -> tuple[int, int]:
             f"{chunks} chunks of {chunk}; {remedy}"
         )
     return chunk, chunks
-
-
-@dataclass(frozen=True, slots=True)
-class Composition:
-    """A composer config resolved against a mesh and a local shape; `dims` is all None for a single device."""
-
-    landing: Landing
-    dims: tuple[int | None, ...]
-    local: Shape
-    full: Shape
-
-    def index(self, coordinate: Shape) -> tuple[slice, ...]:
-        """Returns the index of the shard at a distribution coordinate in the full tensor."""
-        return _index_of(self, coordinate)
-
-
-def _index_of(resolved: Distribution | Composition, coordinate: Shape) -> tuple[slice, ...]:
-    at = {dim: c for dim, c in zip(resolved.dims, coordinate, strict=True) if dim is not None}
-    sizes = enumerate(zip(resolved.full, resolved.local, strict=True))
-    return tuple(slice(at[d] * n, (at[d] + 1) * n) if d in at else slice(0, whole) for d, (whole, n) in sizes)
 
 
 def resolve_composer(config: MeshComposerConfig, mesh: Sequence[int], local: Sequence[int]) -> Composition:
