@@ -95,6 +95,11 @@ class Given:
             if isinstance(form, Form):
                 self.require(not form.host, "takes tensors on the devices", "expected device tensors as inputs")
 
+    def on_device(self, name: str) -> Any:
+        """Returns an argument, after a check that a tensor is on the devices."""
+        self.on_devices(self[name])
+        return self[name]
+
     def types(self, form: Form, allowed: frozenset[str], what: str = "its operand") -> None:
         """Requires an element type."""
         names = ", ".join(sorted(allowed))

@@ -131,8 +131,7 @@ def _stack(given: Given) -> list[Result]:
 
 
 def _slice(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
+    x = given.on_device("input_tensor")
     starts, steps = given["slice_start"], given["slice_step"] or [1]
     rank = len(x.shape)
     whole = list(given["slice_end"]) == list(x.shape) and not any(starts) and all(n == 1 for n in steps)
@@ -150,8 +149,7 @@ def _slice(given: Given) -> list[Result]:
 
 
 def _pad(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
+    x = given.on_device("input_tensor")
     padding, whole = given["padding"], given["output_padded_shape"]
     if whole is not None:
         given.require(len(whole) == len(x.shape) == 4, "takes sizes of four dims", "incompatible function arguments")

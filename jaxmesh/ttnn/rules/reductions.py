@@ -27,8 +27,7 @@ def _check_padding(given: Given, x: Form) -> None:
 
 
 def _reduction(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
+    x = given.on_device("input_tensor")
     dims, rank = _dims(given, x), len(x.shape)
     if given.callee == "ttnn.mean":
         given.require(x.dtype not in WORDS, "takes floats", "ttnn.mean does not support integer inputs")
@@ -55,8 +54,7 @@ def _reduction(given: Given) -> list[Result]:
 
 
 def _prod(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
+    x = given.on_device("input_tensor")
     rank = len(x.shape)
     _dims(given, x)
     if rank == 0:
@@ -75,8 +73,7 @@ def _prod(given: Given) -> list[Result]:
 
 
 def _argmax(given: Given) -> list[Result]:
-    x, dim = given["input_tensor"], given["dim"]
-    given.on_devices(x)
+    x, dim = given.on_device("input_tensor"), given["dim"]
     rank = len(x.shape)
     if rank == 0:
         given.require(dim in (None, 0, -1), f"has no dim {dim}", "argmax: Dimension out of range for scalar tensor")
@@ -107,8 +104,7 @@ def _scan(given: Given) -> list[Result]:
 
 
 def _sort(given: Given) -> list[Result]:
-    x, dim = given["input_tensor"], given["dim"]
-    given.on_devices(x)
+    x, dim = given.on_device("input_tensor"), given["dim"]
     rank = len(x.shape)
     given.dim(dim, max(1, rank), "dim out of range")
     size = x.shape[dim] if rank else 1
@@ -129,8 +125,7 @@ def _topk(given: Given) -> list[Result]:
 
 
 def _embedding(given: Given) -> list[Result]:
-    index, weight = given["input_tensor"], given["weight"]
-    given.on_devices(index, weight)
+    index, weight = given.on_device("input_tensor"), given.on_device("weight")
     given.types(index, frozenset({U32, BF16}), "indices")
     given.types(weight, frozenset({BF16, *BLOCKS}), "weights")
     dtype, layout = given["dtype"], given["layout"] or weight.layout
@@ -163,8 +158,7 @@ def _embedding_bw(given: Given) -> list[Result]:
 
 
 def _gather(given: Given) -> list[Result]:
-    x, index = given["input"], given["index"]
-    given.on_devices(x, index)
+    x, index = given.on_device("input"), given.on_device("index")
     rank = len(x.shape)
     if rank == 0:
         return like(x)
@@ -183,8 +177,7 @@ def _gather(given: Given) -> list[Result]:
 
 
 def _scatter(given: Given) -> list[Result]:
-    x, index, src = given["input"], given["index"], given["src"]
-    given.on_devices(x, index, src)
+    x, index, src = (given.on_device(n) for n in ("input", "index", "src"))
     given.dim(given["dim"], len(x.shape), "normalized_dim out of range")
     given.require(
         given["reduce"] in (None, "add", "multiply"), "reduces by 'add' and 'multiply' only", "reduction not supported"
