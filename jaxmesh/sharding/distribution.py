@@ -27,7 +27,7 @@ class Landing:
 
     @property
     def is_row_major(self) -> bool:
-        """True if its coordinates are numbered row-major over the mesh; else they are those of the leading corner."""
+        """True if coordinates are numbered row-major over the mesh, False for the leading corner of the mesh."""
         return len(self.shape) != len(self.mesh) or any(d > m for d, m in zip(self.shape, self.mesh, strict=True))
 
     @property
