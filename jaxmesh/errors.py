@@ -3,33 +3,6 @@
 Every error derives from `JaxmeshError` and from the builtin that a Python user expects. A message carries the rule,
 both offending values and the remedy. Its text stands where the rule is checked; to change one, search for a few words
 of it.
-
-| error | also a | raised when |
-|---|---|---|
-| `ArgumentTypeError` | TypeError | an argument has the wrong type, or an option an unknown spelling |
-| `ArgumentValueError` | ValueError | a position or a number is out of range |
-| `VerifyError` | ValueError | attributes contradict each other, the mesh or the tensor; or an illegal mapper config |
-| `SpecError` | VerifyError | a partition spec names an unknown axis, an axis twice, or too many dims |
-| `ReplicationError` | VerifyError | a value is read as equal on devices that may differ, or were found to differ |
-| `ResidencyError` | VerifyError | an operation gets a device tensor and needs a host tensor, or the reverse |
-| `DeletedError` | RuntimeError | an array is used after it was donated or deleted |
-| `NotAddressableError` | ResidencyError | a shard belongs to another process; the message names it |
-| `ProcessMismatchError` | VerifyError | processes over one mesh run different programs or pass different values |
-| `UnsupportedShardTypeError` | NotImplementedError | the shard type is `maximal` |
-| `MeshError` | ValueError | no mesh is given or set, or its shape or axis names are invalid |
-| `DeviceCountError` | MeshError | there are too few devices; the message names the count, the cause, two remedies |
-| `MeshMismatchError` | MeshError | one program meets two meshes |
-| `ForkError` | RuntimeError | a program starts in a process forked from one that had devices |
-| `UnloweredError` | NotImplementedError | `mesh_shard` or a TTNN operation is executed outside a lowered program |
-| `UnsupportedError` | NotImplementedError | a legal program has no equivalent on the target |
-| `InexpressibleError` | UnsupportedError | text is requested of a program that TTIR cannot express; it still runs |
-| `MissingRuleError` | NotImplementedError | an op or a primitive has no rule; the message names the file to edit |
-| `ParseError` | ValueError | a text is not MLIR, or not in a form that can be imported; the message names the line |
-| `MissingFileError` | FileNotFoundError | a file does not exist or cannot be read |
-| `FolderError` | FileExistsError | an export would overwrite something else |
-| `RecordingError` | ValueError | a file is not a recording, or two recordings have nothing in common |
-| `RecordingSizeError` | MemoryError | a recording would exceed its limit of bytes |
-| `TtnnError` | RuntimeError | the real ttnn is missing, does not start, or ended without a verdict |
 """
 
 from __future__ import annotations
@@ -72,7 +45,7 @@ class JaxmeshError(_Printable):
 
 
 class ArgumentTypeError(JaxmeshError, TypeError):
-    """An argument has the wrong Python type or an unknown spelling."""
+    """An argument has the wrong Python type, or an option an unknown spelling."""
 
 
 class ArgumentValueError(JaxmeshError, ValueError):
@@ -80,11 +53,11 @@ class ArgumentValueError(JaxmeshError, ValueError):
 
 
 class MeshError(JaxmeshError, ValueError):
-    """A mesh cannot be built, or none is given where one is needed."""
+    """No mesh is given or set where one is needed, or its shape or axis names are invalid."""
 
 
 class DeviceCountError(MeshError):
-    """There are fewer devices than the mesh needs, and it is too late to emulate more."""
+    """There are too few devices, and it is too late to emulate more; the message names the cause and two remedies."""
 
 
 class ForkError(MeshError, RuntimeError):
@@ -96,7 +69,7 @@ class MeshMismatchError(MeshError):
 
 
 class VerifyError(JaxmeshError, ValueError):
-    """An operation breaks a rule of its dialect."""
+    """An operation breaks a rule of its dialect: attributes contradict each other, the mesh or the tensor."""
 
 
 class ParseError(JaxmeshError, ValueError):
@@ -104,7 +77,7 @@ class ParseError(JaxmeshError, ValueError):
 
 
 class SpecError(VerifyError):
-    """A partition spec does not fit the mesh or the tensor."""
+    """A partition spec names an unknown axis, an axis twice, or too many dims."""
 
 
 class ReplicationError(VerifyError):
@@ -125,7 +98,7 @@ class DeletedError(ResidencyError, RuntimeError):
 
 
 class NotAddressableError(ResidencyError):
-    """A shard is requested that belongs to another process."""
+    """A shard is requested that belongs to another process; the message names it."""
 
 
 class ProcessMismatchError(VerifyError):
@@ -137,7 +110,7 @@ class UnsupportedShardTypeError(VerifyError, NotImplementedError):
 
 
 class UnloweredError(JaxmeshError, NotImplementedError):
-    """A TTIR or TTNN operation was executed outside a lowered program."""
+    """`mesh_shard` or a TTNN operation is executed outside a lowered program."""
 
 
 class UnsupportedError(JaxmeshError, NotImplementedError):
@@ -161,7 +134,7 @@ class FolderError(JaxmeshError, FileExistsError):
 
 
 class RecordingError(JaxmeshError, ValueError):
-    """A file is not a recording, or two recordings cannot be compared."""
+    """A file is not a recording, or two recordings have nothing in common."""
 
 
 class RecordingSizeError(RecordingError, MemoryError):
@@ -169,7 +142,7 @@ class RecordingSizeError(RecordingError, MemoryError):
 
 
 class TtnnError(JaxmeshError, RuntimeError):
-    """The real `ttnn` cannot judge a program: it is missing, does not start, or is of another version."""
+    """The real `ttnn` cannot judge a program: it is missing or of another version, or ended without a verdict."""
 
 
 class UpstreamError(JaxmeshError, RuntimeError):

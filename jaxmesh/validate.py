@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import math
 import operator
@@ -232,11 +233,6 @@ def folder_aside(target: Path) -> Generator[Path]:
 @contextlib.contextmanager
 def alone(folder: str | os.PathLike[str]) -> Generator[None]:
     """Waits until no other process is in such a block for a folder; the system ends the wait for a dead process."""
-    try:
-        import fcntl
-    except ImportError:  # Windows lacks it.
-        yield
-        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

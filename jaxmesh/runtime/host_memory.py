@@ -14,7 +14,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import numpy as np
@@ -149,31 +149,25 @@ def _cut(to: Array, of: Array, parts: int) -> list[Pair]:
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(cores() - 1, thread_name_prefix="jaxmesh-copy")
+    return ThreadPoolExecutor(cores(), thread_name_prefix="jaxmesh-copy")
 
 
 # Threads do not survive a fork.
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def _run(parts: list[Pair], threads: int) -> None:
     """Runs the copies on threads; each thread gets consecutive parts of about equal bytes."""
+    if threads == 1:
+        _copy(parts)
+        return
     shares = _shares(parts, threads)
-    others: list[Future[None]] = []
     try:
-        for share in shares[1:]:
-            others.append(_pool().submit(_copy, share))
+        list(_pool().map(_copy, shares))
     except RuntimeError:
         # The interpreter is shutting down and starts no more threads.
-        for share in shares[1 + len(others) :]:
+        for share in shares:
             _copy(share)
-    try:
-        _copy(shares[0])
-    finally:
-        # Wait for all threads, even after an interrupt.
-        for other in others:
-            other.result()
 
 
 def _shares(parts: list[Pair], count: int) -> list[list[Pair]]:

@@ -148,17 +148,15 @@ def _note(out: Any) -> None:
     results = _started.results
     while results and _is_done(results[0]):
         results.popleft()
-    smallest = out if type(out) is ARRAY else _smallest(out)
+    smallest = out
+    if type(out) is not ARRAY:
+        arrays = [x for x in _leaves(out) if isinstance(x, jax.Array) and not isinstance(x, Tracer)]
+        smallest = min(arrays, key=operator.attrgetter("size"), default=None)
     if smallest is not None:
         results.append(smallest)
     if len(results) > MOST_RUNNING:
         with contextlib.suppress(Exception):
             results.popleft().block_until_ready()
-
-
-def _smallest(out: Any) -> Any:
-    arrays = [x for x in _leaves(out) if isinstance(x, jax.Array) and not isinstance(x, Tracer)]
-    return min(arrays, key=operator.attrgetter("size"), default=None)
 
 
 def forget() -> None:

@@ -61,15 +61,6 @@ class Progress:
         self.note = note
 
     @contextlib.contextmanager
-    def step_into(self, inner: Progress) -> Generator[None]:
-        """Shows a block inside of this one as its step."""
-        before, self.inner = self.inner, inner
-        try:
-            yield
-        finally:
-            self.inner = before
-
-    @contextlib.contextmanager
     def beside_output(self) -> Generator[None]:
         """Clears the line of the progress before a print of the block."""
         if self._stream is None or not self._stream.isatty():
@@ -218,8 +209,12 @@ def progress(what: str, total: int | None = None, count: Callable[[], int] | Non
     is_shown = outer is not None or _is_shown(stream)
     shown = Progress(what, total, count, stream if is_shown else None)
     if outer is not None:
-        with outer.step_into(shown), set_within(_outer, shown):
-            yield shown
+        before, outer.inner = outer.inner, shown
+        try:
+            with set_within(_outer, shown):
+                yield shown
+        finally:
+            outer.inner = before
         return
     if not is_shown:
         yield shown

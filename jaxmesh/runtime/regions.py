@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
 from jaxmesh.dialects.residency import DEVICE, FREE, ON_HOST, Residency, ResidencyMap, has_transfer, of_atom
-from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import compat, evaluate, remarks, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.control_flow import CUSTOM, LOOPS, REMAT
@@ -49,9 +49,8 @@ class Plan:
     """A program divided into regions.
 
     Attributes:
-      jaxpr: the program, with plain calls inlined.
+      residency: the program, with plain calls inlined, and the residency of every value.
       regions: the regions, in order.
-      residencies: the residency of every value.
       entries: the distributes, by result; each region that reads such a result performs the distribute at its start.
       free: the equations that depend on no array, by result; every region rematerialises the results it reads.
     """
@@ -142,7 +141,7 @@ def _kind(eqn: Eqn, residencies: Mapping[Var, Residency], moving: walk.Memo[bool
         return _Kind.MAPPED
     if any(moving.get(j, lambda j=j: has_transfer(j)) for j in walk.sub_jaxprs(eqn)):
         return _Kind.HOST if _on_host(eqn) else _Kind.MAPPED
-    if _rules_move(eqn, frozenset({distribute_tensor_p, aggregate_tensor_p})):
+    if _rules_move(eqn):
         return _Kind.MAPPED
     if eqn.effects and not walk.is_ordered(eqn):
         # The equation names a mesh axis, in a body whose results do not depend on the axis.
@@ -236,19 +235,24 @@ def with_free(eqns: Sequence[Eqn], results: Iterable[Atom], free: Mapping[Var, E
 # rules would be traced without a mesh. They are Python functions, so they are traced once to find out.
 
 
-def _rules_move(eqn: Eqn, moving: frozenset[Any]) -> bool:
-    """Returns True if an equation is, or contains, a custom function whose rules bind a primitive in `moving`."""
+def _rules_move(eqn: Eqn) -> bool:
+    """Returns True if an equation is, or contains, a custom function whose rules move tensors."""
     inner = [e for j in walk.sub_jaxprs(eqn) for e in walk.all_eqns(j)]
-    return any(_moves(e, moving) for e in [eqn, *inner] if e.primitive.name in CUSTOM)
+    return any(_moves(e) for e in [eqn, *inner] if e.primitive.name in CUSTOM)
 
 
-def _moves(eqn: Eqn, moving: frozenset[Any]) -> bool:
+def _moves(eqn: Eqn) -> bool:
+    derivative = partial(_derivative, eqn)
     try:
-        traced = _trace_rules(eqn)
+        # In a region over the mesh of the equation.
+        mesh = walk.mesh_of(eqn)
+        mesh = mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+        mapped: Any = compat.shard_map(derivative, mesh=mesh, in_specs=(), out_specs=PartitionSpec(), check_vma=True)
+        traced = jax.make_jaxpr(mapped)()
     except Exception:
         # Rules that cannot be differentiated this way, e.g. for integer results, are judged elsewhere.
         return False
-    return any(e.primitive in moving for e in walk.all_eqns(traced))
+    return any(e.primitive in PRIMITIVES for e in walk.all_eqns(traced))
 
 
 def _rules_run_outside(eqn: Eqn) -> bool:
@@ -258,15 +262,6 @@ def _rules_run_outside(eqn: Eqn) -> bool:
     except Exception:
         return False
     return True
-
-
-def _trace_rules(eqn: Eqn) -> Jaxpr:
-    """Traces the derivative of an equation in a region over the mesh of the equation."""
-    mesh = walk.mesh_of(eqn)
-    mesh = mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
-    derivative = partial(_derivative, eqn)
-    mapped: Any = compat.shard_map(derivative, mesh=mesh, in_specs=(), out_specs=PartitionSpec(), check_vma=True)
-    return jax.make_jaxpr(mapped)()
 
 
 def _derivative(eqn: Eqn) -> list[Any]:

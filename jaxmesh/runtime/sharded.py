@@ -107,10 +107,7 @@ def _whole_array(stored: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) ->
 
 def plain_mesh(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
     """Returns a mesh with every axis Auto."""
-    types = (AxisType.Auto,) * len(mesh.axis_names)
-    if isinstance(mesh, AbstractMesh):
-        return mesh.update(axis_types=types)
-    return Mesh(mesh.devices, mesh.axis_names, axis_types=types)
+    return mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
 
 
 def _only(spec: PartitionSpec, axes: Sequence[str]) -> PartitionSpec:

@@ -9,20 +9,13 @@ import itertools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from enum import Enum
+
+import numpy as np
 
 from jaxmesh.errors import VerifyError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
 
 Shape = tuple[int, ...]
-
-
-class Mode(Enum):
-    """The rule that maps the coordinates of a distribution to the mesh."""
-
-    SAME = "same coordinate"
-    ROW_MAJOR = "row-major"
-    SUBMESH = "submesh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +24,11 @@ class Landing:
 
     shape: Shape
     mesh: Shape
-    mode: Mode
+
+    @property
+    def is_row_major(self) -> bool:
+        """True if coordinates are numbered row-major over the mesh, False for the leading corner of the mesh."""
+        return len(self.shape) != len(self.mesh) or any(d > m for d, m in zip(self.shape, self.mesh, strict=True))
 
     @property
     def size(self) -> int:
@@ -44,9 +41,9 @@ class Landing:
         >>> land((3,), (2, 2)).coordinates()
         [(0, 0), (0, 1), (1, 0)]
         """
-        if self.mode is Mode.ROW_MAJOR:
+        if self.is_row_major:
             # Do not list all coordinates: the mesh may be much larger than the distribution.
-            return [_coordinate(number, self.mesh) for number in range(self.size)]
+            return list(map(tuple, np.transpose(np.unravel_index(range(self.size), self.mesh)).tolist()))
         return list(itertools.product(*map(range, self.shape)))
 
     def axis_groups(self) -> tuple[tuple[int, ...], ...] | None:
@@ -55,7 +52,7 @@ class Landing:
         >>> land((8,), (2, 4)).axis_groups(), land((4, 2), (2, 4)).axis_groups()
         (((0, 1),), None)
         """
-        if self.mode is not Mode.ROW_MAJOR:
+        if not self.is_row_major:
             return tuple((axis,) for axis in range(len(self.mesh)))
         groups: list[tuple[int, ...]] = []
         rest = list(range(len(self.mesh)))
@@ -67,15 +64,6 @@ class Landing:
                 return None
             groups.append(tuple(group))
         return tuple(groups) if all(self.mesh[a] == 1 for a in rest) else None
-
-
-def _coordinate(number: int, shape: Shape) -> Shape:
-    """Returns the coordinate of a row-major number in a shape."""
-    coordinate: list[int] = []
-    for size in reversed(shape):
-        number, index = divmod(number, size)
-        coordinate.append(index)
-    return tuple(reversed(coordinate))
 
 
 def land(distribution: Sequence[int], mesh: Sequence[int]) -> Landing:
@@ -90,11 +78,7 @@ def land(distribution: Sequence[int], mesh: Sequence[int]) -> Landing:
             f"the distribution shape {list(shape)} has {math.prod(shape)} coordinates, but the mesh {list(mesh)} "
             f"has only {math.prod(mesh)} devices; mesh_shape_override may not be larger than the mesh."
         )
-    if shape == mesh:
-        return Landing(shape, mesh, Mode.SAME)
-    if len(shape) != len(mesh) or any(d > m for d, m in zip(shape, mesh, strict=True)):
-        return Landing(shape, mesh, Mode.ROW_MAJOR)
-    return Landing(shape, mesh, Mode.SUBMESH)
+    return Landing(shape, mesh)
 
 
 def normalize_dim(dim: int, rank: int, what: str) -> int:
@@ -119,17 +103,34 @@ def _unique(dims: Sequence[int | None], config: object, what: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Distribution:
-    """A mapper config resolved against a mesh and a tensor shape.
+class Composition:
+    """A composer config resolved against a mesh and a local shape.
 
-    Per axis of the landing, `dims` has the tensor dim that it shards, or None, and `chunks` the number of shards.
+    Per axis of the landing, `dims` has the tensor dim that is joined; None for every axis of a single device.
     """
 
     landing: Landing
     dims: tuple[int | None, ...]
-    chunks: tuple[int, ...]
-    full: Shape
     local: Shape
+    full: Shape
+
+    def index(self, coordinate: Shape) -> tuple[slice, ...]:
+        """Returns the index of the full tensor at a distribution coordinate."""
+        index = [slice(0, n) for n in self.full]
+        for dim, at in zip(self.dims, coordinate, strict=True):
+            if dim is not None:
+                index[dim] = slice(at * self.local[dim], (at + 1) * self.local[dim])
+        return tuple(index)
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution(Composition):
+    """A mapper config resolved against a mesh and a full shape.
+
+    Per axis of the landing, `dims` has the tensor dim that it shards, or None, and `chunks` the number of shards.
+    """
+
+    chunks: tuple[int, ...]
 
     @property
     def holders(self) -> list[Shape]:
@@ -147,15 +148,6 @@ class Distribution:
         distributed = itertools.product(*map(range, self.landing.shape))
         pairs = zip(self.landing.coordinates(), distributed, strict=True)
         return [(c, p) for c, p in pairs if all(i < n for i, n in zip(p, self.chunks, strict=True))]
-
-    def index(self, coordinate: Shape) -> tuple[slice, ...]:
-        """Returns the index of the full tensor at a distribution coordinate."""
-        index = [slice(0, n) for n in self.full]
-        for axis, dim in enumerate(self.dims):
-            if dim is not None:
-                start = coordinate[axis] * self.local[dim]
-                index[dim] = slice(start, start + self.local[dim])
-        return tuple(index)
 
 
 def resolve_mapper(config: MeshMapperConfig, mesh: Sequence[int], full: Sequence[int]) -> Distribution:
@@ -184,14 +176,11 @@ def resolve_mapper(config: MeshMapperConfig, mesh: Sequence[int], full: Sequence
         normalize_dim(p.dim, len(full), f"{p!r}") if isinstance(p, PlacementShard) else None for p in config.placements
     )
     _unique(dims, list(config.placements), "distribute_tensor")
-    chunks = [1 if dim is None else 0 for dim in dims]
-    local = list(full)
+    local, chunks = list(full), list(landing.shape)
     for axis, dim in enumerate(dims):
-        if dim is None:
-            chunks[axis] = landing.shape[axis]
-        else:
+        if dim is not None:
             local[dim], chunks[axis] = _cut(full, dim, landing, axis)
-    return Distribution(landing, dims, tuple(chunks), full, tuple(local))
+    return Distribution(landing, dims, tuple(local), full, tuple(chunks))
 
 
 def _cut(full: Shape, dim: int, landing: Landing, axis: int) -> tuple[int, int]:
@@ -215,16 +204,6 @@ def _cut(full: Shape, dim: int, landing: Landing, axis: int) -> tuple[int, int]:
             f"{chunks} chunks of {chunk}; {remedy}"
         )
     return chunk, chunks
-
-
-@dataclass(frozen=True, slots=True)
-class Composition:
-    """A composer config resolved against a mesh and a local shape; `dims` is all None for a single device."""
-
-    landing: Landing
-    dims: tuple[int | None, ...]
-    local: Shape
-    full: Shape
 
 
 def resolve_composer(config: MeshComposerConfig, mesh: Sequence[int], local: Sequence[int]) -> Composition:
@@ -297,7 +276,7 @@ def equality_claims(joined: Composition) -> tuple[tuple[int, ...], tuple[tuple[i
     landing = joined.landing
     if landing.size == 1:
         return tuple(range(len(landing.mesh))), ()
-    if landing.mode is Mode.ROW_MAJOR:
+    if landing.is_row_major:
         return (), ()
     sizes = list(enumerate(zip(landing.shape, landing.mesh, strict=True)))
     return tuple(a for a, (n, m) in sizes if n == 1 < m), tuple((a, n) for a, (n, m) in sizes if 1 < n < m)

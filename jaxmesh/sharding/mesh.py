@@ -361,9 +361,7 @@ def program_mesh(given: AnyMesh | None) -> AnyMesh:
         )
     if isinstance(mesh, AbstractMesh):
         return context
-    if mesh.axis_types == context.axis_types:
-        return mesh
-    return Mesh(mesh.devices, mesh.axis_names, axis_types=context.axis_types)
+    return mesh if mesh.axis_types == context.axis_types else mesh.update(axis_types=context.axis_types)
 
 
 def with_devices(mesh: AnyMesh) -> AnyMesh:

@@ -185,16 +185,11 @@ def _merge_axes(shard_dims: Sequence[int], mesh: Sequence[int]) -> tuple[list[in
     return (dims, sizes) if len(set(cut)) == len(cut) else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Factored:
-    """A tensor whose dims on several axes are each replaced by one dim per axis and the rest."""
+def _factor(full: Shape, shard_dims: Sequence[int], mesh: Sequence[int]) -> tuple[Shape, Shape, Shape]:
+    """Replaces each dim on several axes by one dim per axis and the rest.
 
-    full: Shape
-    local: Shape
-    shard_dims: Shape
-
-
-def _factor(full: Shape, shard_dims: Sequence[int], mesh: Sequence[int]) -> _Factored:
+    Returns the full shape, the local shape, and the dim of each axis.
+    """
     out_full: list[int] = []
     out_local: list[int] = []
     out_dims = [-1] * len(mesh)
@@ -214,7 +209,7 @@ def _factor(full: Shape, shard_dims: Sequence[int], mesh: Sequence[int]) -> _Fac
             out_local.append(1)
         out_full.append(rest)
         out_local.append(rest)
-    return _Factored(tuple(out_full), tuple(out_local), tuple(out_dims))
+    return tuple(out_full), tuple(out_local), tuple(out_dims)
 
 
 def plan_distribute(full: Sequence[int], shard_dims: Sequence[int], mesh: Sequence[int]) -> Reshaped[MeshMapperConfig]:
@@ -230,11 +225,11 @@ def plan_distribute(full: Sequence[int], shard_dims: Sequence[int], mesh: Sequen
     if merged is not None:
         dims, sizes = merged
         return Reshaped(None, MeshMapperConfig(_placements(dims), MeshShape(sizes)), None)
-    factored = _factor(full, shard_dims, mesh)
-    config = MeshMapperConfig(_placements(factored.shard_dims), MeshShape(mesh))
+    factored, _, factored_dims = _factor(full, shard_dims, mesh)
+    config = MeshMapperConfig(_placements(factored_dims), MeshShape(mesh))
     counts = counts_per_dim(shard_dims, mesh, len(full))
     local = tuple(n // c for n, c in zip(full, counts, strict=True))
-    return Reshaped(factored.full, config, local)
+    return Reshaped(factored, config, local)
 
 
 def _placements(dims: Sequence[int]) -> list[Placement]:
@@ -259,19 +254,15 @@ def plan_aggregate(
     if merged is not None and not dropped:
         dims, sizes = merged
         return Reshaped(None, MeshComposerConfig(dims, MeshShape(sizes)), None)
-    several = any(n > 1 for n in Counter(d for d in shard_dims if d >= 0).values())
-    new = _factor(full, shard_dims, mesh) if several else _Factored(full, local, tuple(shard_dims))
-    missing = len(dropped) - (len(new.local) - (len(mesh) - len(dropped)))
-    lead = max(0, missing)
-    dims = [d + lead if d >= 0 else -1 for d in new.shard_dims]
-    free = [d for d in range(len(new.local) + lead) if d not in dims]
+    _, factored, factored_dims = _factor(full, shard_dims, mesh)
+    before = (1,) * max(0, len(mesh) - len(factored)) + factored
+    dims = [d + len(before) - len(factored) if d >= 0 else -1 for d in factored_dims]
+    free = [d for d in range(len(before)) if d not in dims]
     override = list(mesh)
     for axis in dropped:
         dims[axis], override[axis] = free.pop(), 1
     config = MeshComposerConfig(dims, MeshShape(override))
-    if not lead and not several:
-        return Reshaped(None, config, None)
-    return Reshaped((1,) * lead + new.local, config, full)
+    return Reshaped(None, config, None) if before == local else Reshaped(before, config, full)
 
 
 def check_divisible(full: Sequence[int], shard_dims: Sequence[int], mesh: Mapping[str, int], what: str) -> Shape:

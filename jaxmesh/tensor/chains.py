@@ -33,15 +33,16 @@ class Deferred:
     """A result of an op in a chain, stored in a tensor in place of its array.
 
     Attributes:
+      chain, number: the chain, and the number of the result in it.
+      array: the array; None until the chain runs.
       shape: the stored shape, mesh dims included.
-      dtype: the element type.
     """
 
-    __slots__ = ("__weakref__", "_array", "_chain", "_number", "dtype", "shape")
+    __slots__ = ("__weakref__", "array", "chain", "dtype", "number", "shape")
 
     def __init__(self, chain: Chain, number: int, shape: Shape, dtype: np.dtype[Any]) -> None:
-        self._chain, self._number, self._array = chain, number, None
-        self.shape, self.dtype = shape, dtype
+        self.chain, self.number, self.shape, self.dtype = chain, number, shape, dtype
+        self.array: Any = None
 
     @property
     def ndim(self) -> int:
@@ -50,17 +51,9 @@ class Deferred:
 
     def compute(self) -> Any:
         """Returns the array; the first time for a result of the chain, the chain runs."""
-        if self._array is None:
-            self._chain.run()
-        return self._array
-
-    def set(self, array: Any) -> None:
-        """Stores the array that the chain computed."""
-        self._array = array
-
-    def number_in(self, chain: Chain) -> int | None:
-        """Returns the number of a result that the chain has not computed; None for any other."""
-        return self._number if self._array is None and self._chain is chain else None
+        if self.array is None:
+            self.chain.run()
+        return self.array
 
 
 class Chain:
@@ -89,9 +82,8 @@ class Chain:
 
     def _number(self, operand: Any) -> int:
         if type(operand) is Deferred:
-            number = operand.number_in(self)
-            if number is not None:
-                return number
+            if operand.array is None and operand.chain is self:
+                return operand.number
             operand = operand.compute()
         number = self._number_of.get(id(operand))
         if number is None:
@@ -108,7 +100,7 @@ class Chain:
         with jax.ensure_compile_time_eval() if is_staged() else contextlib.nullcontext():
             arrays = launch(program, *reversed(self._arrays))
         for (_, result), array in zip(wanted, arrays, strict=True):
-            result.set(array)
+            result.array = array
         self._reset()
 
 

@@ -273,7 +273,7 @@ def get_device_tensors(tensor: MeshTensor) -> list[Any]:
         return [Tensor.wrap(np.asarray(shard), tensor.layout, block) for _, shard in tensor.shards()]
     mesh: Any = tensor.mesh
     # As in the real `ttnn`, a shard has the device of the whole tensor.
-    owner = owner_of([tensor]) or MeshDevice(mesh)
+    owner = tensor.device()
     tensors: list[Any] = []
     for coordinate, shard in tensor.shards():
         alone = Mesh(mesh.devices[tuple(slice(c, c + 1) for c in coordinate)], mesh.axis_names, mesh.axis_types)
@@ -317,8 +317,8 @@ def combine_device_tensors(*, tensors: Sequence[MeshTensor]) -> MeshTensor:
                 f"combine_device_tensors takes tensors on one device each, got {quote(t)}; get_device_tensors gives "
                 "such ones, and from_host_shards joins host tensors."
             )
-        on: Any = t.mesh
-        parents.append(getattr(owner_of([t]), "mesh", on))
+        device: Any = t.device()
+        parents.append(device.mesh)
         (holder,) = t.data.devices()
         if holder in shard_on:
             raise VerifyError(f"combine_device_tensors takes one tensor per device, got two on device {holder.id}.")

@@ -31,6 +31,7 @@ from jaxmesh.jaxprs.tracing_state import require_region
 from jaxmesh.runtime.distributed.collectives import on_every_device
 from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import storage_spec
+from jaxmesh.tensor.assemble import owner_of, set_owner
 from jaxmesh.tensor.chains import Deferred, LazyReshape, current_chain
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.transfers import host_array
@@ -108,6 +109,8 @@ def perform(
       static: the other arguments.
       mesh: the mesh, of ops without operands; None for a host tensor.
       storage: the storage of results on a mesh; results of host tensors are NumPy arrays.
+
+    Results are on the mesh device of the operands.
     """
     require_region()
     tensors = [x for x in operands if isinstance(x, MeshTensor)]
@@ -234,6 +237,7 @@ def _perform_on_mesh(
 ) -> list[MeshTensor]:
     data: list[Any] = []
     types: list[OperandType] = []
+    owner = owner_of(operands)
     for i, x in enumerate(operands):
         if isinstance(x, MeshTensor):
             try:
@@ -250,14 +254,15 @@ def _perform_on_mesh(
     if op is None:
         op = _compiled.put(key, _compile(definition, title, static, types, mesh))
     if op.is_view and isinstance(operands[0], MeshTensor) and type(data[0]) is ARRAY and not is_staged():
-        return [operands[0].reshape_lazily(op.results[0][0], storage, op.run)]
+        return [set_owner(operands[0].reshape_lazily(op.results[0][0], storage, op.run), owner)]
     chain = current_chain()
     if chain is not None and not is_staged():
         outs: list[Any] = chain.add(op.run, data, [kind for _, _, kind in op.results])
     else:
         data = [x.compute() if type(x) is Deferred else x for x in data]
         outs = launch(op.run, *data) if data else _make_constants(op, (settings(), key))
-    return [MeshTensor(x, mesh, varying, None, storage) for x, (_, varying, _) in zip(outs, op.results, strict=True)]
+    tensors = [MeshTensor(x, mesh, varying, None, storage) for x, (_, varying, _) in zip(outs, op.results, strict=True)]
+    return tensors if owner is None else [set_owner(t, owner) for t in tensors]
 
 
 def _number_on_mesh(title: str, operands: Sequence[Any], i: int, mesh: AnyMesh) -> Any:

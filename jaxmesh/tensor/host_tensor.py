@@ -244,7 +244,7 @@ def _array(data: Any, shape: Sequence[int] | None, dtype: DataType | None) -> np
         given: np.ndarray[Any, Any] = elements(data, "Tensor")
         if kind is not None:
             _check_range(given, kind)
-        array = _convert(given, given.dtype if kind is None else kind)
+        array = _convert(given, kind)
     else:
         array = _numbers(data, np.dtype(np.float32) if kind is None else kind)
     data_type(array.dtype)
@@ -254,7 +254,7 @@ def _array(data: Any, shape: Sequence[int] | None, dtype: DataType | None) -> np
     return array.reshape(wanted)
 
 
-def _convert(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def _convert(array: np.ndarray[Any, Any], kind: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
     try:
         with np.errstate(all="ignore"):
             return np.array(array, dtype=kind)

@@ -169,6 +169,7 @@ class MeshTensor(TensorBase):
         tensor = MeshTensor(stored, self._mesh, self.varying, self.topology, storage)
         tensor._is_shared = self._is_shared = True
         tensor._proven = self._proven
+        tensor.owner = self.owner if storage.type is StorageType.DEVICE else None
         return tensor
 
     @property
@@ -315,9 +316,7 @@ class MeshTensor(TensorBase):
     # --- copies and text ---
 
     def __copy__(self) -> MeshTensor:
-        tensor = self.with_storage(self.storage)
-        tensor.owner = self.owner
-        return tensor
+        return self.with_storage(self.storage)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MeshTensor:
         # The array never changes, so a copy may share it.

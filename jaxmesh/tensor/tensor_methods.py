@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError, UnsupportedError, VerifyError
 from jaxmesh.sharding.configs import integers
-from jaxmesh.tensor.assemble import owner_of, set_owner, with_memory
+from jaxmesh.tensor.assemble import with_memory
 from jaxmesh.tensor.execute import apply_op, apply_operator
 from jaxmesh.tensor.host_tensor import Tensor, copy_to_devices
 from jaxmesh.tensor.mesh_device import MeshToTensor
@@ -107,21 +107,16 @@ _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _UNARY: Mapping[str, str] = {"invert": "bitwise_not", "abs": "abs", "neg": "neg"}
 
 
-def _apply(op: str, *operands: Any) -> Any:
-    result = apply_operator(op, operands)
-    return result if result is NotImplemented else set_owner(result, owner_of(operands))
-
-
 def _binary(op: str) -> Callable[[Any, Any], Any]:
-    return lambda self, other: _apply(op, self, other)
+    return lambda self, other: apply_operator(op, (self, other))
 
 
 def _reflect(op: str) -> Callable[[Any, Any], Any]:
-    return lambda self, other: _apply(op, other, self)
+    return lambda self, other: apply_operator(op, (other, self))
 
 
 def _unary(op: str) -> Callable[[Any], Any]:
-    return lambda self: _apply(op, self)
+    return lambda self: apply_operator(op, (self,))
 
 
 # --- moving and converting -------------------------------------------------------------------------------------------
@@ -178,7 +173,7 @@ def to(self: AnyTensor, *args: Any, **kwargs: Any) -> Any:
 def _apply_here(tensor: AnyTensor, op: str, attributes: tuple[tuple[str, Any], ...], dtype: Any = None) -> Any:
     """Returns the result of an op of TTNN in the memory of the tensor, on the host or on the devices."""
     if isinstance(tensor, MeshTensor):
-        return set_owner(apply_op(op, [tensor], attributes, dtype, tensor.storage), owner_of([tensor]))
+        return apply_op(op, [tensor], attributes, dtype, tensor.storage)
     return Tensor.wrap(apply_op(op, [tensor.array], attributes, dtype, ON_HOST), tensor.layout)
 
 
@@ -214,10 +209,6 @@ def getitem(self: AnyTensor, key: Any) -> Any:
 # --- reading a tensor of several devices -----------------------------------------------------------------------------
 
 
-def _count_devices(tensor: MeshTensor) -> int:
-    return tensor.mesh.size
-
-
 def value(self: MeshTensor, op: str, composer: MeshToTensor | None) -> np.ndarray[Any, Any]:
     """Returns the value of a tensor on one device, or the shards of several joined by a composer."""
     if composer is not None:
@@ -227,7 +218,7 @@ def value(self: MeshTensor, op: str, composer: MeshToTensor | None) -> np.ndarra
             )
         joined: Any = aggregate(self, composer.config, composer.mesh)
         return joined
-    if (count := _count_devices(self)) > 1:
+    if (count := self.mesh.size) > 1:
         raise ResidencyError(
             f"{op}: a tensor distributed over {count} devices has no single value; give "
             "mesh_composer=ttnn.create_mesh_composer(device, config), or read each of ttnn.get_device_tensors."
@@ -237,7 +228,7 @@ def value(self: MeshTensor, op: str, composer: MeshToTensor | None) -> np.ndarra
 
 def to_array(self: MeshTensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
     """Returns the value of a tensor on one device for `numpy.asarray`."""
-    if (count := _count_devices(self)) > 1:
+    if (count := self.mesh.size) > 1:
         raise ResidencyError(
             f"a MeshTensor of local shape {tuple(self.shape)} on {count} devices has no single value on the "
             "host; read it with jaxmesh.ttnn.aggregate_tensor(tensor, composer), or per device with "
@@ -248,7 +239,7 @@ def to_array(self: MeshTensor, dtype: Any = None, copy: bool | None = None) -> n
 
 def to_jax_array(self: MeshTensor) -> Any:
     """Returns the array of a tensor on one device for functions of JAX."""
-    if _count_devices(self) == 1 and not jax.sharding.get_abstract_mesh().manual_axes:
+    if self.mesh.size == 1 and not jax.sharding.get_abstract_mesh().manual_axes:
         return self.data.reshape(tuple(self.shape))
     raise ResidencyError(
         f"a MeshTensor of local shape {tuple(self.shape)} is used as an array. Inside a program give it to "

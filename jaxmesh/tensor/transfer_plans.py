@@ -11,11 +11,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.jaxprs.caches import lru_cached
 from jaxmesh.jaxprs.compat import array_type
-from jaxmesh.runtime.distributed.collectives import spans_processes
+from jaxmesh.runtime.distributed.collectives import is_here, spans_processes
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape
 from jaxmesh.sharding.distribution import (
     Composition,
-    Distribution,
     read_existing,
     resolve_composer,
     resolve_mapper,
@@ -31,20 +30,16 @@ Index = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class DistributePlan:
-    """The pieces of a full tensor, and the devices they go to.
+    """The pieces of a full tensor, and the devices of this process that they go to.
 
     Attributes:
-      resolved: the distribution.
-      pieces: each mesh coordinate with a shard, in the order of the distribution, and the number of its piece.
       cuts: the index of each distinct piece, which also adds the mesh dims.
       piece_of_device: the number of the piece of each of `devices`.
       devices: the devices with a shard, in the order of the sharding.
       sharding, kind: the sharding and the type of the stored array.
-      is_complete: True if every device gets a shard.
+      spans_processes: True if other processes have devices of the mesh.
     """
 
-    resolved: Distribution
-    pieces: tuple[tuple[Shape, int], ...]
     cuts: tuple[Index, ...]
     piece_of_device: tuple[int, ...]
     devices: list[Any]
@@ -52,7 +47,6 @@ class DistributePlan:
     kind: Any
     varying: tuple[str, ...]
     topology: TensorTopology
-    is_complete: bool
     spans_processes: bool
 
 
@@ -77,25 +71,22 @@ def plan_distribute(config: MeshMapperConfig, mesh: Mesh, full: Shape, dtype: np
     is_complete = len(pieces) == mesh.devices.size
     varying = _varying_axes(pieces, mesh) if is_complete else (PART,)
     storage_mesh = mesh if is_complete else Mesh(np.array([mesh.devices[c] for c in pieces]), (PART,))
-    numbers = {p: i for i, p in enumerate(dict.fromkeys(pieces.values()))}
     single = (None,) * len(varying)
     shape = (*resolved.local, *[storage_mesh.shape[a] for a in varying])
     # JAX orders the devices of a sharding as its mesh does.
-    order = sorted(pieces) if is_complete else list(pieces)
+    here = [c for c in (sorted(pieces) if is_complete else pieces) if is_here(mesh.devices[c])]
+    numbers = {p: i for i, p in enumerate(dict.fromkeys(pieces[c] for c in here))}
     sharding = NamedSharding(storage_mesh, storage_spec(len(full), varying) if varying else PartitionSpec())
     return DistributePlan(
-        resolved,
-        tuple((c, numbers[p]) for c, p in pieces.items()),
         tuple((..., *resolved.index(p), *single) for p in numbers),
-        tuple(numbers[pieces[c]] for c in order),
-        [mesh.devices[c] for c in order],
+        tuple(numbers[pieces[c]] for c in here),
+        [mesh.devices[c] for c in here],
         sharding,
         array_type(shape, dtype, sharding),
         varying,
         TensorTopology(
             MeshShape(resolved.distribution_shape), config.placements, tuple(map(MeshCoordinate, resolved.holders))
         ),
-        is_complete,
         spans_processes(mesh),
     )
 
@@ -121,14 +112,5 @@ def plan_aggregate(
         existing, coordinates = read_existing(config, mesh.devices.shape, holders)
         resolved = resolve_composer(existing, mesh.devices.shape, local)
     positions = itertools.product(*map(range, resolved.landing.shape))
-    indices = tuple(_index(resolved, p) for p in positions)
+    indices = tuple((..., *resolved.index(p)) for p in positions)
     return AggregatePlan(resolved, tuple(coordinates), indices)
-
-
-def _index(resolved: Composition, position: Shape) -> Index:
-    index: list[Any] = [slice(0, n) for n in resolved.full]
-    for dim, at in zip(resolved.dims, position, strict=True):
-        if dim is not None:
-            size = resolved.local[dim]
-            index[dim] = slice(at * size, (at + 1) * size)
-    return (..., *index)

@@ -19,7 +19,7 @@ from jaxmesh.jaxprs.compat import on_devices
 from jaxmesh.jaxprs.tracing_state import require_region
 from jaxmesh.jaxprs.user_frames import caller_line
 from jaxmesh.runtime.array_views import check_alive
-from jaxmesh.runtime.distributed.collectives import agree, digest, gather, is_here, spans_processes
+from jaxmesh.runtime.distributed.collectives import agree, digest, gather, spans_processes
 from jaxmesh.runtime.host_memory import copy_all, is_usable_by_xla, memory
 from jaxmesh.runtime.launch import check_process
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig
@@ -27,7 +27,7 @@ from jaxmesh.sharding.distribution import Composition, equality_claims
 from jaxmesh.tensor.assemble import assemble, owner_of, set_owner
 from jaxmesh.tensor.mesh_device import MeshDevice, mesh_of
 from jaxmesh.tensor.mesh_tensor import MeshTensor
-from jaxmesh.tensor.transfer_plans import DistributePlan, plan_aggregate, plan_distribute
+from jaxmesh.tensor.transfer_plans import plan_aggregate, plan_distribute
 from jaxmesh.tensor.types import ON_HOST, MemoryConfig, Storage, StorageType
 from jaxmesh.validate import quote
 
@@ -114,8 +114,8 @@ def distribute(tensor: Any, config: MeshMapperConfig, mesh: Mesh, storage: Stora
     # A conversion copied already; a subclass of NumPy's arrays may convert without one.
     kind: Any = np.ndarray
     immutable = not isinstance(tensor, kind) or not np.may_share_memory(host, np.asarray(tensor))
-    if plan.spans_processes:
-        return _distribute_over_processes(host, immutable, plan, mesh, storage)
+    if plan.spans_processes and is_enabled():
+        agree("distribute_tensor: the tensor", f"{host.dtype}{list(host.shape)}", digest(host), list(mesh.devices.flat))
     pieces = _pieces(host, plan.cuts, immutable, len(plan.cuts) == len(plan.piece_of_device))
     data = on_devices(plan.kind, plan.sharding, [pieces[i] for i in plan.piece_of_device], plan.devices)
     return MeshTensor(data, mesh, plan.varying, plan.topology, storage).mark_proven()
@@ -141,20 +141,6 @@ def _pieces(
         pieces.append(piece)
     copy_all(copies)
     return pieces
-
-
-def _distribute_over_processes(
-    host: np.ndarray[Any, Any], immutable: bool, plan: DistributePlan, mesh: Mesh, storage: Storage
-) -> MeshTensor:
-    """Distributes over several processes; each copies the pieces of its local devices only."""
-    if is_enabled():
-        agree("distribute_tensor: the tensor", f"{host.dtype}{list(host.shape)}", digest(host), list(mesh.devices.flat))
-    here = sorted({n for c, n in plan.pieces if is_here(mesh.devices[c])})
-    own = dict(zip(here, _pieces(host, [plan.cuts[n] for n in here], immutable, False), strict=True))
-    local = plan.resolved.local
-    shards = {c: (own[n] if n in own else host[plan.cuts[n]]).reshape(local) for c, n in plan.pieces}
-    varying = plan.varying if plan.is_complete else None
-    return assemble(shards, mesh, varying, plan.topology, storage).mark_proven()
 
 
 def to_mesh(tensor: MeshTensor, device: Any, memory: MemoryConfig) -> MeshTensor:
@@ -185,10 +171,19 @@ def _on_mesh(tensor: MeshTensor, mesh: Mesh) -> MeshTensor:
 # --- devices to host -------------------------------------------------------------------------------------------------
 
 
-def gather_shards(tensor: MeshTensor, process: int | None = None) -> dict[Shape, np.ndarray[Any, Any]] | None:
-    """Returns the shard at every mesh coordinate with one, in all processes or in one; the others get None."""
+def gather_shards(
+    tensor: MeshTensor, process: int | None = None, coordinates: Sequence[Shape] | None = None
+) -> dict[Shape, np.ndarray[Any, Any]] | None:
+    """Returns the shard at mesh coordinates, by default at every one with a shard, in all processes or in one.
+
+    The other processes get None.
+    """
     mesh: Any = tensor.mesh
-    return _gather(tensor, sorted(_holders(tensor, mesh)), mesh, process)
+    chosen = sorted(_holders(tensor, mesh)) if coordinates is None else coordinates
+    owners = {c: mesh.devices[c].process_index for c in chosen}
+    here = {s.device: s.data for s in tensor.data.addressable_shards}
+    mine = {c: np.asarray(here[d]).reshape(tensor.shape) for c in owners if (d := mesh.devices[c]) in here}
+    return gather(mine, owners, tensor.shape, tensor.data.dtype, list(mesh.devices.flat), process)
 
 
 def all_shards(tensor: MeshTensor) -> dict[Shape, Any]:
@@ -199,15 +194,6 @@ def all_shards(tensor: MeshTensor) -> dict[Shape, Any]:
     shards = gather_shards(tensor)
     assert shards is not None
     return shards
-
-
-def _gather(
-    tensor: MeshTensor, coordinates: Sequence[Shape], mesh: Mesh, process: int | None
-) -> dict[Shape, np.ndarray[Any, Any]] | None:
-    owners = {c: mesh.devices[c].process_index for c in coordinates}
-    here = {s.device: s.data for s in tensor.data.addressable_shards}
-    mine = {c: np.asarray(here[d]).reshape(tensor.shape) for c in owners if (d := mesh.devices[c]) in here}
-    return gather(mine, owners, tensor.shape, tensor.data.dtype, list(mesh.devices.flat), process)
 
 
 def _holders(tensor: MeshTensor, mesh: Mesh) -> frozenset[Shape]:
@@ -233,7 +219,7 @@ def aggregate(
     plan = plan_aggregate(config, mesh, tensor.shape, _holders(tensor, mesh) if tensor.is_partial else None)
     if is_enabled():
         check_read(tensor, plan.resolved, mesh)
-    shards = _gather(tensor, plan.coordinates, mesh, process)
+    shards = gather_shards(tensor, process, plan.coordinates)
     if shards is None:
         return None
     out = memory(plan.resolved.full, tensor.data.dtype)

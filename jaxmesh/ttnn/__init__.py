@@ -3,7 +3,7 @@
 This package defines the names for meshes, transfers, memory and types. Every op in the table of TTNN
 (`jaxmesh/dialects/ttnn/*.py`) is a function too, under the name of its Python call, made from its row at its first use:
 `ttnn.add`, `ttnn.matmul`, `ttnn.experimental.all_reduce_async`. So are the functions composed of others, which register
-themselves (`composite.py`, `further.py`, `paged.py`). Ops compute on multi-device tensors (`MeshTensor`) on
+themselves (`composite.py`, `further.py`). Ops compute on multi-device tensors (`MeshTensor`) on
 the devices. A file with `import ttnn` runs unchanged if `sys.modules["ttnn"]` is this module.
 """
 
@@ -69,7 +69,6 @@ from jaxmesh.tensor.types import (
     TensorMemoryLayout as TensorMemoryLayout,
     TensorTopology as TensorTopology,
 )
-from jaxmesh.ttnn import further as further, paged as paged
 from jaxmesh.ttnn.composite import ALIASES as _ALIASES
 from jaxmesh.ttnn.convert import (
     from_torch as from_torch,

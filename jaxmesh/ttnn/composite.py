@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 import jax
-import numpy as np
 
-from jaxmesh.errors import ArgumentTypeError, VerifyError
+from jaxmesh.errors import VerifyError
 from jaxmesh.tensor.assemble import owner_of, set_owner
 from jaxmesh.tensor.host_tensor import Tensor
 from jaxmesh.tensor.mesh_tensor import MeshTensor
@@ -17,7 +18,7 @@ from jaxmesh.tensor.types import Layout, StorageType, data_type, stored_dtype
 from jaxmesh.ttnn.conversion import integers, write_result
 from jaxmesh.ttnn.functions import lookup, op_function
 from jaxmesh.ttnn.further import Composed, composed
-from jaxmesh.validate import as_instance, as_tuple
+from jaxmesh.validate import as_instance
 
 _jnp: Any = jax.numpy
 
@@ -32,29 +33,19 @@ def _op(name: str, *args: Any, **kwargs: Any) -> Any:
     return lookup(f"ttnn.{name}")(*args, **kwargs)
 
 
-def _normalize_dim(op: str, given: Any, rank: int) -> int:
+def _normalize_dim(op: str, dim: Any, rank: int) -> int:
     """Returns a dim counted from the front."""
-    dim = integers(f"ttnn.{op}", "dim", given)[0]
     if not -rank <= dim < rank:
         raise VerifyError(f"ttnn.{op}: dim = {dim} is out of range for {rank} dims.")
-    return dim % rank
-
-
-def _shape_of(op: str, tensor: Any) -> tuple[int, ...]:
-    """Returns the shape of a tensor."""
-    shape = getattr(tensor, "shape", None)
-    known = isinstance(tensor, Tensor) or isinstance(getattr(tensor, "dtype", None), np.dtype)
-    if not isinstance(shape, tuple) or not known:
-        raise ArgumentTypeError(f"ttnn.{op} takes a tensor, got {type(tensor).__name__}.")
-    return cast("tuple[int, ...]", shape)
+    return operator.index(dim) % rank
 
 
 # --- tensors like another --------------------------------------------------------------------------------------------
 
 
-def _like(name: str, tensor: Any, number: Any, dtype: Any, layout: Any, device: Any, memory: Any) -> Any:
+def _like(tensor: Any, number: Any, dtype: Any, layout: Any, device: Any, memory: Any) -> Any:
     """Returns a tensor filled with one number, like another tensor where an argument is None."""
-    shape = _shape_of(name, tensor)
+    shape = tuple(tensor.shape)
     kind = data_type(tensor.dtype if dtype is None else dtype)
     options: dict[str, Any] = {"dtype": kind, "layout": layout or getattr(tensor, "layout", Layout.ROW_MAJOR)}
     on = isinstance(tensor, MeshTensor) and tensor.storage_type() is StorageType.DEVICE
@@ -70,19 +61,20 @@ def _like(name: str, tensor: Any, number: Any, dtype: Any, layout: Any, device: 
 @composed()
 def full_like(tensor: Any, fill_value: Any, dtype: Any, layout: Any, device: Any, memory_config: Any) -> Any:
     """Makes a tensor filled with one number, like another tensor in shape, element type, layout and device."""
-    return _like("full_like", tensor, fill_value, dtype, layout, device, memory_config)
+    return _like(tensor, fill_value, dtype, layout, device, memory_config)
 
 
-def _filled_like(name: str, number: int, what: str) -> Composed:
+def _filled_like(name: str, number: int, what: str) -> None:
     def fill(tensor: Any, dtype: Any, layout: Any, device: Any, memory_config: Any) -> Any:
-        return _like(name, tensor, number, dtype, layout, device, memory_config)
+        return _like(tensor, number, dtype, layout, device, memory_config)
 
     fill.__doc__ = f"Makes a tensor of {what}; see `full_like`."
-    return Composed(f"ttnn.{name}", fill)
+    Composed(f"ttnn.{name}", fill)
 
 
-zeros_like, ones_like = _filled_like("zeros_like", 0, "zeros"), _filled_like("ones_like", 1, "ones")
-empty_like = _filled_like("empty_like", 0, "unspecified numbers, here zeros")
+_filled_like("zeros_like", 0, "zeros")
+_filled_like("ones_like", 1, "ones")
+_filled_like("empty_like", 0, "unspecified numbers, here zeros")
 
 
 # --- parts and wholes ------------------------------------------------------------------------------------------------
@@ -106,7 +98,7 @@ def split(input_tensor: Any, split_size: Any, dim: Any, memory_config: Any) -> l
     >>> [part.shape for part in ttnn.split(x, [2, 3], dim=1)]
     [Shape([2, 2]), Shape([2, 3])]
     """
-    shape = _shape_of("split", input_tensor)
+    shape = tuple(input_tensor.shape)
     at = _normalize_dim("split", dim, len(shape))
     sizes = integers("ttnn.split", "split_size", split_size)
     size = shape[at]
@@ -130,12 +122,11 @@ def chunk(input_tensor: Any, chunks: Any, dim: Any) -> list[Any]:
     Raises:
       VerifyError: the dim is out of range, or less than one part.
     """
-    shape = _shape_of("chunk", input_tensor)
-    (count,) = integers("ttnn.chunk", "chunks", chunks)
-    if count < 1:
-        raise VerifyError(f"ttnn.chunk makes one part at least, got {count}.")
+    shape = tuple(input_tensor.shape)
+    if chunks < 1:
+        raise VerifyError(f"ttnn.chunk makes one part at least, got {chunks}.")
     size = shape[_normalize_dim("chunk", dim, len(shape))]
-    length = max(1, -(-size // count))
+    length = max(1, -(-size // chunks))
     return split(input_tensor, length, dim) if length < size else [input_tensor]
 
 
@@ -146,13 +137,12 @@ def stack(input_tensors: Any, dim: Any) -> Any:
     Raises:
       VerifyError: no tensor, shapes that differ, or the dim is out of range.
     """
-    given = as_tuple("ttnn.stack", input_tensors, "a list of tensors")
-    shapes = [_shape_of("stack", t) for t in given]
+    shapes = [tuple(t.shape) for t in input_tensors]
     if len(set(shapes)) != 1:
         raise VerifyError(f"ttnn.stack takes tensors of one shape, got {[list(s) for s in dict.fromkeys(shapes)]}.")
     at = _normalize_dim("stack", dim, len(shapes[0]) + 1)
     new = [*shapes[0][:at], 1, *shapes[0][at:]]
-    return _op("concat", [_op("reshape", t, new) for t in given], at)
+    return _op("concat", [_op("reshape", t, new) for t in input_tensors], at)
 
 
 @composed()
@@ -162,7 +152,7 @@ def unsqueeze_to_4D(tensor: Any) -> Any:
     Raises:
       VerifyError: it has more.
     """
-    shape = _shape_of("unsqueeze_to_4D", tensor)
+    shape = tuple(tensor.shape)
     if len(shape) > 4:
         raise VerifyError(
             f"ttnn.unsqueeze_to_4D takes a tensor of four dims at most, got {list(shape)}. In ttnn: Tensor cannot have "
@@ -182,7 +172,7 @@ def squeeze(input_tensor: Any, dim: Any) -> Any:
     Raises:
       VerifyError: a dim is out of range.
     """
-    shape = _shape_of("squeeze", input_tensor)
+    shape = tuple(input_tensor.shape)
     if not shape:
         return input_tensor
     dims = range(len(shape)) if dim is None else integers("ttnn.squeeze", "dim", dim)
@@ -201,9 +191,7 @@ def unsqueeze(input_tensor: Any, dim: Any) -> Any:
     Raises:
       VerifyError: the dim is out of range.
     """
-    shape = list(_shape_of("unsqueeze", input_tensor))
-    if len(integers("ttnn.unsqueeze", "dim", dim)) != 1:
-        raise ArgumentTypeError(f"ttnn.unsqueeze takes an integer as dim, got {dim!r}.")
+    shape = list(input_tensor.shape)
     shape.insert(_normalize_dim("unsqueeze", dim, len(shape) + 1), 1)
     return _op("reshape", input_tensor, shape)
 
@@ -245,17 +233,16 @@ def isinf(input_tensor: Any, memory_config: Any) -> Any:
     return _op("eq", _op("abs", input_tensor), math.inf, memory_config=memory_config)
 
 
-def _against_zero(name: str, op: str) -> Composed:
+def _against_zero(name: str, op: str) -> None:
     def compare(input_tensor: Any, memory_config: Any) -> Any:
         return _op(op, input_tensor, 0, memory_config=memory_config)
 
     compare.__doc__ = f"Compares each element with zero, by `ttnn.{op}`."
-    return Composed(f"ttnn.{name}", compare)
+    Composed(f"ttnn.{name}", compare)
 
 
-eqz, nez = _against_zero("eqz", "eq"), _against_zero("nez", "ne")
-gtz, gez = _against_zero("gtz", "gt"), _against_zero("gez", "ge")
-ltz, lez = _against_zero("ltz", "lt"), _against_zero("lez", "le")
+for _name in ("eqz", "nez", "gtz", "gez", "ltz", "lez"):
+    _against_zero(_name, _name.removesuffix("z"))
 
 
 def _clamp(input_tensor: Any, min: Any, max: Any, memory_config: Any) -> Any:  # noqa: A002
@@ -272,7 +259,8 @@ def _clamp(input_tensor: Any, min: Any, max: Any, memory_config: Any) -> Any:  #
     return op_function("ttnn.clamp")(input_tensor, low, high, memory_config=memory_config)
 
 
-clamp, clip = Composed("ttnn.clamp", _clamp), Composed("ttnn.clip", _clamp)
+Composed("ttnn.clamp", _clamp)
+Composed("ttnn.clip", _clamp)
 
 
 @composed()
@@ -313,17 +301,17 @@ def _copy(name: str, tensor: Any, memory_config: Any, **options: Any) -> Any:
     return _op("assign", tensor, memory_config=memory_config or kept, **options)
 
 
-def _assigned(name: str, what: str, **also: str) -> Composed:
+def _assigned(name: str, what: str, **also: str) -> None:
     def assign(input_tensor: Any, memory_config: Any) -> Any:
         return _copy(name, input_tensor, memory_config)
 
     assign.__doc__ = what
-    return Composed(f"ttnn.{name}", assign, **also)
+    Composed(f"ttnn.{name}", assign, **also)
 
 
-identity = _assigned("identity", "Makes a copy of a tensor on the devices.")
-move = _assigned("move", "Moves a tensor to other memory of the devices.")
-reallocate = _assigned("reallocate", "Moves a tensor to other memory of the devices.", tensor="input_tensor")
+_assigned("identity", "Makes a copy of a tensor on the devices.")
+_assigned("move", "Moves a tensor to other memory of the devices.")
+_assigned("reallocate", "Moves a tensor to other memory of the devices.", tensor="input_tensor")
 
 
 @composed()
@@ -332,7 +320,7 @@ def copy(input_a: Any, input_b: Any) -> Any:
     return write_result("ttnn.copy", input_b, _op("typecast", input_a, data_type(input_b.dtype)))
 
 
-def _in_place(name: str) -> Composed:
+def _in_place(name: str) -> None:
     def change(input_a: Any, input_b: Any) -> Any:
         result = _op(name, input_a, input_b)
         if result.dtype != input_a.dtype:
@@ -345,8 +333,54 @@ def _in_place(name: str) -> Composed:
         f"Performs `ttnn.{name}` and writes the result into the first operand.\n\nRaises:\n"
         "  VerifyError: the result has another shape or element type than the first operand."
     )
-    return Composed(f"ttnn.{name}_", change, input_tensor_a="input_a", input_tensor_b="input_b")
+    Composed(f"ttnn.{name}_", change, input_tensor_a="input_a", input_tensor_b="input_b")
 
 
-add_, subtract_ = _in_place("add"), _in_place("subtract")
-multiply_, divide_ = _in_place("multiply"), _in_place("divide")
+for _name in ("add", "subtract", "multiply", "divide"):
+    _in_place(_name)
+
+
+# --- convolutions ----------------------------------------------------------------------------------------------------
+
+
+@composed()
+def conv1d(
+    input_tensor: Any, weight_tensor: Any, device: Any, in_channels: Any, out_channels: Any, batch_size: Any,
+    input_length: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, groups: Any, bias_tensor: Any,
+    dtype: Any, memory_config: Any,
+) -> Any:  # fmt: skip
+    """Computes a convolution of rows, by `ttnn.conv2d` of images one pixel wide."""
+    row: Any = padding
+    sides: list[Any] = list(row) if isinstance(padding, (list, tuple)) else [row, row]
+    shape = [*weight_tensor.shape[:3], 1]
+    weights = weight_tensor if len(weight_tensor.shape) == 4 else lookup("ttnn.reshape")(weight_tensor, shape)
+    flat = lookup("ttnn.reshape")(input_tensor, [1, 1, batch_size * input_length, in_channels])
+    return lookup("ttnn.conv2d")(
+        input_tensor=flat, weight_tensor=weights, device=device, in_channels=in_channels, out_channels=out_channels,
+        batch_size=batch_size, input_height=input_length, input_width=1, kernel_size=[kernel_size, 1],
+        stride=[stride, 1], padding=[sides[0], sides[-1], 0, 0], dilation=[dilation, 1], groups=groups,
+        bias_tensor=bias_tensor, dtype=dtype, memory_config=memory_config,
+    )  # fmt: skip
+
+
+# --- semaphores and traces -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Semaphore:
+    """A stand-in for a semaphore of devices that compute in step."""
+
+    value: Any
+
+
+@composed()
+def create_global_semaphore(mesh_device: Any, cores: Any, initial_value: Any) -> Any:
+    """Returns a stand-in for a semaphore."""
+    return Semaphore(initial_value)
+
+
+@composed()
+def reset_global_semaphore_value(global_semaphore: Any, reset_value: Any) -> None:
+    """Sets the value of a semaphore."""
+    what = "ttnn.reset_global_semaphore_value"
+    as_instance(Semaphore, what, "global_semaphore", global_semaphore).value = reset_value

@@ -4,37 +4,57 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
 
-from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.op import Attribute
 from jaxmesh.dialects.ttnn.op import SPELLINGS, Param
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, VerifyError
-from jaxmesh.tensor.execute import NUMBER, StaticArguments, perform
+from jaxmesh.tensor.assemble import set_owner
+from jaxmesh.tensor.execute import NUMBER, apply_op
 from jaxmesh.tensor.host_tensor import Tensor, copy_to_devices, is_host_tensor, round_to_blocks
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.transfers import to_mesh
 from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, DataType, Layout, Storage, StorageType, is_block, stored_dtype
 from jaxmesh.ttnn.rules import UNREAD
 from jaxmesh.ttnn.rules.given import Result
-from jaxmesh.validate import as_bool, quote
+from jaxmesh.validate import quote
 
 _SCALAR: Any = np.generic
 
 
 def convert_argument(callee: str, param: Param, attribute: Attribute, value: Any) -> Any:
-    """Returns the value of an argument as the attribute it stands for."""
+    """Returns the value of an argument, of a type that the function declares, as the attribute it stands for."""
+    name = param.name
     if param.form == "pairs":
-        value = _flatten_pairs(callee, param.name, value)
-    if attribute.kind in ("enum", "str"):
-        return _spelling(callee, param, value)
-    convert = _CONVERT.get(attribute.kind)
-    return value if convert is None else convert(callee, param.name, value)
+        rows = [integers(callee, name, v) for v in value]
+        if any(len(r) != 2 for r in rows):
+            raise ArgumentTypeError(f"{callee} takes a list of pairs of integers as {name}, got {quote(value)}.")
+        return tuple(n for row in rows for n in row)
+    match attribute.kind:
+        case "enum" | "str":
+            return _spelling(param, value)
+        case "int":
+            return _integer(callee, name, value)
+        case "ints":
+            return integers(callee, name, value)
+        case "any":
+            row = [int(n) if isinstance(n, float) and n.is_integer() else n for n in np.atleast_1d(value).tolist()]
+            return integers(callee, name, row) if isinstance(value, (list, tuple)) else _integer(callee, name, row[0])
+        case "float" | "number":
+            number = value.item() if isinstance(value, _SCALAR) else value
+            if attribute.kind == "float":
+                return float(number)
+            # True is the number 1, as the real library takes it.
+            return int(number) if isinstance(number, bool) else number
+        case "bool":
+            return bool(value)
+        case _:
+            return value
 
 
 def integers(callee: str, name: str, value: Any) -> tuple[int, ...]:
@@ -55,57 +75,18 @@ def _check_int64(callee: str, name: str, number: int) -> None:
         raise ArgumentValueError(f"{callee} takes integers from {-(2**63)} to {2**63 - 1} as {name}, got {number}.")
 
 
-def _flatten_pairs(callee: str, name: str, value: Any) -> tuple[int, ...]:
-    """Returns pairs of a low and a high number as one flat tuple."""
-    if not isinstance(value, (list, tuple)):
-        raise ArgumentTypeError(f"{callee} takes a list of pairs of integers as {name}, got {quote(value)}.")
-    rows: list[tuple[int, ...]] = [integers(callee, name, v) for v in cast("Sequence[Any]", value)]
-    if any(len(r) != 2 for r in rows):
-        raise ArgumentTypeError(f"{callee} takes a list of pairs of integers as {name}, got {quote(value)}.")
-    return tuple(n for row in rows for n in row)
-
-
 def _integer(callee: str, name: str, value: Any) -> int:
     try:
         number = operator.index(value)
-    except Exception:
+    except TypeError:
         raise ArgumentTypeError(f"{callee} takes an integer as {name}, got {quote(value)}.") from None
     _check_int64(callee, name, number)
     return number
 
 
-def _integer_or_integers(callee: str, name: str, value: Any) -> int | tuple[int, ...]:
-    return integers(callee, name, value) if isinstance(value, (list, tuple)) else _integer(callee, name, value)
-
-
-def _number(callee: str, name: str, value: Any) -> float:
-    number = value.item() if isinstance(value, _SCALAR) else value
-    if not isinstance(number, (int, float)):
-        raise ArgumentTypeError(f"{callee} takes a number as {name}, got {quote(value)}.")
-    # True is the number 1, as the real library takes it.
-    return int(number) if isinstance(number, bool) else number
-
-
-def _float(callee: str, name: str, value: Any) -> float:
-    return float(_number(callee, name, value))
-
-
-def _bools(callee: str, name: str, value: Any) -> tuple[bool, ...]:
-    if not isinstance(value, (list, tuple)):
-        raise ArgumentTypeError(f"{callee} takes a list of truth values as {name}, got {quote(value)}.")
-    return tuple(as_bool(callee, name, v) for v in cast("Sequence[Any]", value))
-
-
-def _spelling(callee: str, param: Param, value: Any) -> str:
+def _spelling(param: Param, value: Any) -> str:
     """Returns the dialect's spelling of a string or of an enum member of the API."""
-    if isinstance(value, enum.Enum):
-        name = value.name
-    elif isinstance(value, str):
-        name = value
-    else:
-        raise ArgumentTypeError(
-            f"{callee} takes a word, or a member of an enum of ttnn, as {param.name}, got {quote(value)}."
-        )
+    name = value.name if isinstance(value, enum.Enum) else value
     kind = param.form.partition(":")[2].rsplit(".", 1)[-1]
     if kind == "GeluVariant" and name == "FastLut":
         name = "Accurate"
@@ -125,17 +106,6 @@ def write_result(callee: str, into: Any, result: Any) -> MeshTensor:
     return into
 
 
-_CONVERT: Mapping[str, Callable[[str, str, Any], Any]] = {
-    "int": _integer,
-    "float": _float,
-    "number": _number,
-    "bool": as_bool,
-    "ints": integers,
-    "bools": _bools,
-    "any": _integer_or_integers,
-}
-
-
 _jnp: Any = jax.numpy
 
 
@@ -149,7 +119,7 @@ def convert_operands(operands: Sequence[Any], computed: str | None) -> list[Any]
 
 def _convert(x: Any, dtype: np.dtype[Any]) -> Any:
     if isinstance(x, MeshTensor):
-        return x if x.stored_dtype == dtype else _cast(x, dtype)
+        return x if x.stored_dtype == dtype else apply_op("typecast", [x], (), dtype, x.storage)
     if isinstance(x, Tensor):
         return x if x.array.dtype == dtype else Tensor.wrap(x.array.astype(dtype), x.layout)
     if isinstance(x, NUMBER) and not isinstance(x, bool):
@@ -165,22 +135,6 @@ def _stored_number(x: Any, dtype: np.dtype[Any]) -> Any:
         return np.asarray(int(x) % 2**64, np.uint64).astype(dtype)
 
 
-def reshape(x: Any, shape: Sequence[int]) -> Any:
-    """Returns a tensor, or an array, in another shape."""
-    if not isinstance(x, MeshTensor):
-        return x.reshape(tuple(shape))
-    static = StaticArguments((("shape", tuple(shape)),))
-    (out,) = perform(ttnn.OPS["reshape"], "ttnn.reshape", [x], static, None, x.storage)
-    out.owner = x.owner
-    return out
-
-
-def _cast(x: MeshTensor, dtype: np.dtype[Any]) -> MeshTensor:
-    static = StaticArguments((), dtype)
-    (out,) = perform(ttnn.OPS["typecast"], "ttnn.typecast", [x], static, None, x.storage)
-    return out
-
-
 def finish(outs: Sequence[Any], results: Sequence[Result]) -> list[Any]:
     """Returns results in the element types and layouts of a rule."""
     return [finish_one(x, r) for x, r in zip(outs, results, strict=True)]
@@ -191,20 +145,17 @@ def finish_one(x: Any, result: Result) -> Any:
     kind, layout = DataType[result.dtype], Layout[result.layout]
     dtype = stored_dtype(kind, "a result")
     if result.shape is not None and tuple(x.shape) != result.shape and prod(x.shape) == prod(result.shape):
-        x = reshape(x, result.shape)
+        x = x.reshape(result.shape)
     block = kind if is_block(kind) else None
     if isinstance(x, MeshTensor):
         if x.stored_dtype != dtype:
-            x = _cast(x, dtype)
+            x = apply_op("typecast", [x], (), dtype, x.storage)
         old = x.storage
         if block is not None:
-            x = MeshTensor(_round(x.data, len(x.shape), block), x.mesh, x.varying, x.topology, old)
+            x = _rounded(x, block, old)
         if old.layout is layout and old.block is block:
             return x
-        owner = x.owner
-        x = x.with_storage(Storage(old.type, layout, old.memory_config, block))
-        x.owner = owner
-        return x
+        return x.with_storage(Storage(old.type, layout, old.memory_config, block))
     array = x.array if isinstance(x, Tensor) else np.asarray(x)
     array = array.astype(dtype)
     return Tensor.wrap(array if block is None else round_to_blocks(array, block), layout, block)
@@ -215,7 +166,12 @@ def in_format_of(x: MeshTensor, other: MeshTensor) -> MeshTensor:
     block = other.storage.block
     if block is None or x.storage.block is block:
         return x
-    return MeshTensor(_round(x.data, len(x.shape), block), x.mesh, x.varying, x.topology, other.storage)
+    return _rounded(x, block, other.storage)
+
+
+def _rounded(x: MeshTensor, block: DataType, storage: Storage) -> MeshTensor:
+    data = _round(x.data, len(x.shape), block)
+    return set_owner(MeshTensor(data, x.mesh, x.varying, x.topology, storage), x.owner)
 
 
 def _round_stored(data: Any, rank: int, block: DataType) -> Any:

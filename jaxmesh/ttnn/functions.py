@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttnn.op import TtnnOp
-from jaxmesh.errors import ArgumentTypeError, VerifyError
+from jaxmesh.errors import VerifyError
 from jaxmesh.tensor.assemble import owner_of, set_owner
 from jaxmesh.tensor.beyond import is_enabled
 from jaxmesh.tensor.device import MeshDevice, mesh_of
@@ -20,7 +19,7 @@ from jaxmesh.tensor.host_tensor import Tensor, array_of, in_program, wrap_array
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, ON_DEVICE, DataType, Layout, Storage, StorageType, stored_dtype
 from jaxmesh.ttnn.call_arguments import ACTIVATIONS, HOW, JUDGED, Binder, argument_key, doc_of
-from jaxmesh.ttnn.completion import COMPLETE, EXTRAS, any_axes, wide_axes
+from jaxmesh.ttnn.completion import COMPLETE, wide_axes
 from jaxmesh.ttnn.conversion import (
     are_scalars,
     bring_operands,
@@ -29,11 +28,11 @@ from jaxmesh.ttnn.conversion import (
     differ_in_storage,
     finish,
     integers,
-    reshape,
     write_result,
 )
 from jaxmesh.ttnn.refusals import computing, is_computing, results_of
 from jaxmesh.ttnn.rules import PARAMETERS as OUTPUTS
+from jaxmesh.ttnn.rules.definitions import DEFINITIONS
 from jaxmesh.ttnn.rules.given import Result
 
 _IMPLIED: Mapping[str, Any] = {"reduce_type": "sum"}
@@ -43,50 +42,56 @@ _LIMIT = 1024
 """The most calls of an op whose converted arguments are kept."""
 
 
-class EmulatedFunction:
+class TtnnFunction:
+    """A function of the emulated `ttnn`, with the name and the parameters of the real one."""
+
+    def __init__(self, callee: str, also: Mapping[str, str]) -> None:
+        self.callee = callee
+        self.__name__ = callee.rpartition(".")[2]
+        self.__qualname__, self.__module__ = callee.removeprefix("ttnn."), "jaxmesh.ttnn"
+        self._binder = Binder(callee, also)
+        self._slots = self._binder.slots
+        self.__signature__ = self._binder.signature
+
+    def __repr__(self) -> str:
+        return f"<{self.callee}{self.__signature__}>"
+
+    def _output_beside(self, names: Container[str]) -> int | None:
+        """Returns the slot of an output tensor besides the named arguments."""
+        return next((self._slots[n] for n in OUTPUTS if n in self._slots and n not in names), None)
+
+
+class EmulatedFunction(TtnnFunction):
     """One op, callable as in `ttnn`; its signature, conversions and meaning come from its definition."""
 
     def __init__(self, entry: TtnnOp) -> None:
-        self.entry = entry
-        self.callee = entry.python.callee
-        self.__name__ = self.callee.rsplit(".", 1)[-1]
-        self.__qualname__ = self.callee.removeprefix("ttnn.")
-        self.__module__ = "jaxmesh.ttnn"
         params = entry.python.params
-        self._binder = binder = Binder(self.callee, {other: p.name for p in params for other in p.also})
-        self.__signature__ = binder.signature
+        super().__init__(entry.python.callee, {other: p.name for p in params for other in p.also})
+        self.entry = entry
         self.__doc__ = doc_of(entry, self.__signature__)
-        slots = binder.slots
-        self._names = {slots[p.name]: p.name for p in params}
+        slots, known = self._slots, entry.by_name
         self._operands = sorted((int(p.key), slots[p.name]) for p in params if p.source == "operand")
         self._index_operands = {
             int(p.key) for p in params if p.source == "operand" and p.name.endswith(("index", "idx"))
         }
         self._operand_list = next((slots[p.name] for p in params if p.source == "operands"), None)
-        known = entry.by_name
         self._attributes = [(slots[p.name], known[str(p.key)], p) for p in params if p.source == "attribute"]
         given = {a.name for _, a, _ in self._attributes}
         self._implied = tuple((k, v) for k, v in _IMPLIED.items() if k in known and k not in given)
         self._by_source = {p.source: slots[p.name] for p in params}
         self._by_source |= {name: slots[name] for name in ("dtype", "memory_config", "layout") if name in slots}
-        self._output = next((slots[n] for n in OUTPUTS if n in slots and slots[n] not in self._names), None)
-        kinds = ("dtype", "shape", "memory_config", "layout", "device")
-        typed = [self._by_source[n] for n in kinds if n in self._by_source]
-        described = {*typed, *[i for i, _, _ in self._attributes], *[i for _, i in self._operands]}
-        described |= set() if self._operand_list is None else {self._operand_list}
-        self._unsupported = tuple(
-            (name, i) for name, i in slots.items() if i not in described and i != self._output and name not in HOW
-        )
-        static = [self._by_source[n] for n in ("dtype", "shape", "memory_config", "layout") if n in self._by_source]
-        static += [slots[n] for n in JUDGED if n in slots]
-        self._static = sorted({*[i for _, i in self._unsupported], *[i for i, _, _ in self._attributes], *static})
+        self._output = self._output_beside({p.name for p in params})
+        typed = [self._by_source[n] for n in ("dtype", "shape", "memory_config", "layout") if n in self._by_source]
+        attributes = [i for i, _, _ in self._attributes]
         self._device = self._by_source.get("device")
+        described = {*typed, *attributes, *[i for _, i in self._operands]}
+        described |= {i for i in (self._operand_list, self._device, self._output) if i is not None}
+        self._unsupported = tuple((name, i) for name, i in slots.items() if i not in described and name not in HOW)
+        judged = [slots[n] for n in JUDGED if n in slots]
+        self._static = sorted({*typed, *attributes, *judged, *[i for _, i in self._unsupported]})
         self._dim: Any = slots.get("dim")
         self._in_place = None if entry.in_place is None else dict(self._operands)[entry.in_place]
         self._converted: dict[Any, tuple[StaticArguments, Storage, Sequence[Result], str | None]] = {}
-
-    def __repr__(self) -> str:
-        return f"<{self.callee}{self.__signature__}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Performs the op; see `help` of the function for its arguments."""
@@ -94,7 +99,6 @@ class EmulatedFunction:
         operands = self._device_operands(values)
         device: Any = None if self._device is None else values[self._device]
         key: Any = None
-        owner: MeshDevice | None = None
         writes = self._output is not None and values[self._output] is not None
         if operands is not None and not writes and (found := argument_key(values, self._static)) is not None:
             # Besides its arguments, the switch, the mesh, and whether another function is computed by it decide whether
@@ -114,9 +118,8 @@ class EmulatedFunction:
         outs = perform(self.entry, self.callee, operands, static, mesh, storage)
         if results:
             outs = finish(outs, results)
-        if owner is not None:
-            for x in outs:
-                x.owner = owner
+        if device is not None:
+            outs = [set_owner(x, device) for x in outs]
         return self._result(values, outs)
 
     def _device_operands(self, values: Sequence[Any]) -> list[Any] | None:
@@ -129,29 +132,13 @@ class EmulatedFunction:
         known = cast("list[Any]", operands)
         if self._device is not None and values[self._device] is not None:
             return known if not known and type(values[self._device]) is MeshDevice and not in_program() else None
-        least = self.entry.operands[0]
+        there: list[Any] = []
         for i, x in enumerate(known):
-            if x is None and i >= least:
-                return self._device_operands_there(known)
-            if type(x) is not MeshTensor or x.storage.type is not StorageType.DEVICE:
+            if type(x) is MeshTensor and x.storage.type is StorageType.DEVICE:
+                there.append(x)
+            elif x is not None or i < self.entry.operands[0]:
                 return None
-        return known or None
-
-    def _device_operands_there(self, operands: Sequence[Any]) -> list[Any] | None:
-        """Returns the operands without absent ones, if they are tensors on the devices."""
-        there = [x for x in operands if x is not None]
-        good = all(type(x) is MeshTensor and x.storage.type is StorageType.DEVICE for x in there)
-        return there if good and len(there) >= self.entry.operands[0] else None
-
-    def fit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
-        """Returns how badly the arguments fit this form of the op, 0 for a perfect fit; None if they do not fit."""
-        try:
-            values = self._binder.bind(args, kwargs)
-        except ArgumentTypeError:
-            return None
-        if any(_is_tensor(values[i]) for i, _, _ in self._attributes):
-            return None
-        return sum(not _is_tensor(values[i]) for _, i in self._operands)
+        return there or None
 
     # --- a call of a new form ---
 
@@ -166,30 +153,32 @@ class EmulatedFunction:
                 activation, key = values[slot], None
             elif name == "scalar" and not self._binder.is_default(slot, values[slot]):
                 factor, key = values[slot], None
-            elif name in EXTRAS and values[slot] is not None:
+            elif name in COMPLETE and values[slot] is not None:
                 extras.append(name)
             else:
                 self._binder.check_default(name, values[slot])
-        results = results_of(self.callee, {name: values[i] for name, i in self._binder.slots.items()}) or ()
-        slots = self._binder.slots
+        given = dict(zip(self._slots, values, strict=True))
+        results = results_of(self.callee, given) or ()
         with computing():
             for name in (*extras, self.callee):
-                if name in EXTRAS and EXTRAS[name](lookup, values, slots):
+                if name in COMPLETE and (changed := COMPLETE[name](lookup, given)):
+                    # Other operands may complete the arguments in another way.
+                    given |= changed
                     key = None
-        complete = any_axes if "cluster_axis" in self.entry.by_name else COMPLETE.get(self.entry.name)
-        if complete is any_axes and values[slots["cluster_axis"]] is None:
-            axes = wide_axes(self.callee, values[self._operands[0][1]])[1]
+        if "cluster_axis" in self.entry.by_name and given["cluster_axis"] is None:
+            axes = wide_axes(self.callee, values[self._operands[0][1]])
             if len(axes) > 1:
                 return self._along(axes, values, results)
+            given["cluster_axis"], key = next(iter(axes), 0), None
+        values = list(given.values())
         operands, segments = self._convert_operands(values)
-        owner = owner_of(operands)
         dim: int = -1 if self._dim is None else self._dim
         scalar = bool(results) and dim >= 0 and are_scalars(operands)
         if scalar:
             # The real functions take the dims 0 and -1 of a scalar, or any.
-            operands, key = [reshape(x, (1,)) for x in operands], None
+            operands, key = [x.reshape(1) for x in operands], None
             values[dim] = 0 if isinstance(values[dim], int) else None
-        target: Any = values[self._binder.slots["device"]] if "device" in self._binder.slots else None
+        target: Any = given.get("device")
         mesh = None if target is None else mesh_of(target)
         if results and (brought := bring_operands(operands, mesh)) is not None:
             operands, key = brought, None
@@ -199,12 +188,6 @@ class EmulatedFunction:
             operands = convert_operands(operands, results[0].computed)
             if any(x is not y for x, y in zip(before, operands, strict=True)):
                 computed = results[0].computed
-        if complete is not None:
-            completed = complete(self.callee, {name: values[slot] for name, slot in slots.items()}, operands)
-            for name, value in completed.items():
-                values[slots[name]] = value
-            # Other operands may complete the arguments in another way.
-            key = None if completed else key
         attributes = [*self._implied, *segments]
         for i, attribute, param in self._attributes:
             if values[i] is not None:
@@ -223,11 +206,11 @@ class EmulatedFunction:
         mesh = None if device is None else mesh_of(device)
         storage = self._storage(values, operands)
         outs = perform(self.entry, self.callee, [array_of(x) for x in operands], static, mesh, storage)
-        outs = [set_owner(x, device if isinstance(device, MeshDevice) else owner) for x in outs]
+        outs = [set_owner(x, device) for x in outs]
         if any(isinstance(x, Tensor) for x in operands) or (not operands and mesh is None):
             outs = [wrap_array(x, storage.layout) for x in outs]
         if scalar:
-            outs = [reshape(x, ()) for x in outs]
+            outs = [x.reshape(()) for x in outs]
         if factor is not None:
             with computing():
                 outs = [lookup("ttnn.multiply")(outs[0], factor)]
@@ -248,7 +231,7 @@ class EmulatedFunction:
         """Performs the op along one mesh axis after the other, or the last one first: devices count row by row."""
         inner, slot = [None if i == self._output else x for i, x in enumerate(values)], self._operands[0][1]
         for axis in reversed(axes) if self.callee == "ttnn.all_gather" else axes:
-            inner[self._binder.slots["cluster_axis"]] = axis
+            inner[self._slots["cluster_axis"]] = axis
             with computing():
                 inner[slot] = self._convert_and_perform(inner, None)
         return self._result(values, finish([inner[slot]], results) if results else [inner[slot]])
@@ -269,14 +252,11 @@ class EmulatedFunction:
     def _convert_operands(self, values: Sequence[Any]) -> tuple[list[Any], list[tuple[str, Any]]]:
         """Returns the operands, and the attribute that marks which of the optional ones are there."""
         if self._operand_list is not None:
-            tensors = values[self._operand_list]
-            if not isinstance(tensors, (list, tuple)):
-                raise self._binder.error(f"takes a list of tensors, got {type(tensors).__name__}")
-            return list(cast("Sequence[Any]", tensors)), []
+            return list(values[self._operand_list]), []
         operands = [values[i] for _, i in self._operands]
         for number, value in enumerate(operands):
             if value is None and number < self.entry.operands[0]:
-                name = self._names[self._operands[number][1]]
+                name = list(self._slots)[self._operands[number][1]]
                 raise self._binder.error(f"needs a tensor as {name!r}, got None")
             if number in self._index_operands and isinstance(value, int):
                 if not -(2**31) <= value < 2**31:
@@ -312,25 +292,6 @@ class EmulatedFunction:
         return Storage(StorageType.DEVICE, layout, memory or DRAM_MEMORY_CONFIG)
 
 
-class Overloads:
-    """Several ops of one Python name, such as `ttnn.clamp` of numbers and of tensors; the arguments select one."""
-
-    def __init__(self, functions: Sequence[EmulatedFunction]) -> None:
-        self._functions = tuple(functions)
-        first = functions[0]
-        self.__name__, self.__qualname__, self.__module__ = first.__name__, first.__qualname__, first.__module__
-        self.__doc__ = "\n\nOr:\n\n".join(f.__doc__ or "" for f in functions)
-
-    def __repr__(self) -> str:
-        return f"<{' or '.join(map(repr, self._functions))}>"
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Performs the op that the arguments fit."""
-        fits = [(fit, i) for i, f in enumerate(self._functions) if (fit := f.fit(args, kwargs)) is not None]
-        # If none fits, the first one raises the error.
-        return self._functions[min(fits, default=(0, 0))[1]](*args, **kwargs)
-
-
 class Namespace:
     """A namespace of ops, such as `ttnn.experimental`."""
 
@@ -351,27 +312,16 @@ COMPOSED: dict[str, Any] = {}
 """Functions without an op in the table, by their dotted names; each enters itself."""
 
 
-@functools.cache
-def _callees() -> Mapping[str, list[TtnnOp]]:
-    ops: dict[str, list[TtnnOp]] = {}
-    for entry in ttnn.OPS.values():
-        ops.setdefault(entry.python.callee, []).append(entry)
-    return ops
-
-
 def members(prefix: str) -> list[str]:
     """Returns the names below a dotted name."""
-    inside = [c.removeprefix(f"{prefix}.") for c in (*_callees(), *COMPOSED) if c.startswith(f"{prefix}.")]
+    inside = [c.removeprefix(f"{prefix}.") for c in (*DEFINITIONS, *COMPOSED) if c.startswith(f"{prefix}.")]
     return sorted({c.split(".")[0] for c in inside})
 
 
 @functools.lru_cache(1024)
 def op_function(callee: str) -> Any:
-    """Returns the function of the ops with a Python name, also where a composed one has the name."""
-    functions = [EmulatedFunction(e) for e in _callees().get(callee, ())]
-    if not functions:
-        return Namespace(callee)
-    return functions[0] if len(functions) == 1 else Overloads(functions)
+    """Returns the function of the op with a Python name, also where a composed one has the name; or a namespace."""
+    return EmulatedFunction(DEFINITIONS[callee]) if callee in DEFINITIONS else Namespace(callee)
 
 
 def lookup(callee: str) -> Any:
@@ -380,7 +330,7 @@ def lookup(callee: str) -> Any:
         return COMPOSED[callee]
     owner, _, name = callee.rpartition(".")
     # Unknown names are unlimited, so they are not cached.
-    if name.startswith("__") or not (callee in _callees() or members(callee)):
+    if name.startswith("__") or not (callee in DEFINITIONS or members(callee)):
         raise AttributeError(
             f"{owner} has no {name!r}: neither a name of the emulated ttnn nor an op in the table "
             "of TTNN (jaxmesh/dialects/ttnn/*.py), where a new op is one entry."
@@ -392,7 +342,3 @@ def _form(x: MeshTensor) -> tuple[Any, ...]:
     """Returns a key of a tensor's type on one mesh; the usual storage is None in it, because its hash is slow."""
     stored, local = x.operand()
     return stored.shape, stored.dtype, local, x.varying, None if x.storage is ON_DEVICE else x.storage
-
-
-def _is_tensor(x: Any) -> bool:
-    return isinstance(x, (MeshTensor, Tensor)) or getattr(x, "ndim", 0) > 0

@@ -1,58 +1,49 @@
-"""Functions of `ttnn` composed of others or computed on each device, without an op that jaxmesh prints."""
+"""Functions of `ttnn` computed on each device, without an op that jaxmesh prints."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import jax
 
 from jaxmesh.dialects.op import OpDef
-from jaxmesh.tensor.assemble import owner_of, set_owner
 from jaxmesh.tensor.execute import NO_ARGUMENTS, perform
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.tensor_base import TensorBase
 from jaxmesh.tensor.types import ON_DEVICE
-from jaxmesh.ttnn.call_arguments import HOW, Binder
+from jaxmesh.ttnn.call_arguments import HOW
 from jaxmesh.ttnn.conversion import convert_operands, finish, finish_one, write_result
-from jaxmesh.ttnn.functions import COMPOSED, lookup, op_function
+from jaxmesh.ttnn.functions import COMPOSED, TtnnFunction, op_function
 from jaxmesh.ttnn.refusals import computing, results_of
-from jaxmesh.ttnn.rules import PARAMETERS as OUTPUTS
-from jaxmesh.validate import as_instance
+from jaxmesh.ttnn.signatures import is_tensor
 
 
-class Composed:
+class Composed(TtnnFunction):
     """A function composed of others, callable as in `ttnn`; the arguments it does not know must be left out."""
 
-    def __init__(self, callee: str, compute: Callable[..., Any], **also: str) -> None:
-        self.callee = callee
-        self.__name__ = callee.rpartition(".")[2]
-        self.__qualname__, self.__module__, self.__doc__ = self.__name__, "jaxmesh.ttnn", compute.__doc__
+    def __init__(self, callee: str, compute: Callable[..., Any], ignored: Sequence[str] = (), **also: str) -> None:
+        super().__init__(callee, also)
+        self.__doc__ = compute.__doc__
         self._compute = compute
         COMPOSED[callee] = self
-        self._binder = binder = Binder(callee, also)
-        self.__signature__ = binder.signature
-        known = [n for n in inspect.signature(compute).parameters if n in binder.slots]
-        self._known = [(n, binder.slots[n]) for n in known]
-        self._output = next((binder.slots[n] for n in OUTPUTS if n in binder.slots and n not in known), None)
+        self._known = [n for n in (*inspect.signature(compute).parameters, *ignored) if n in self._slots]
+        self._output = self._output_beside(self._known)
         self._others = [
-            (n, i) for n, i in binder.slots.items() if n not in known and n not in HOW and i != self._output
+            (n, i) for n, i in self._slots.items() if n not in self._known and n not in HOW and i != self._output
         ]
-
-    def __repr__(self) -> str:
-        return f"<{self.callee}{self.__signature__}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Performs the function; see `help` of it for its arguments."""
         values = self._binder.bind(args, kwargs)
         for name, slot in self._others:
             self._binder.check_default(name, values[slot])
-        results = results_of(self.callee, {name: values[slot] for name, slot in self._binder.slots.items()})
-        given = {name: values[slot] for name, slot in self._known}
+        every = dict(zip(self._slots, values, strict=True))
+        results = results_of(self.callee, every)
+        given = {name: every[name] for name in self._known}
         if results and results[0].computed is not None:
             # A number beside a tensor is an operand; others say what is computed.
             names = [n for n, x in given.items() if n.startswith("input") or isinstance(x, TensorBase)]
@@ -78,33 +69,61 @@ def composed(callee: str | None = None, **also: str) -> Callable[[Callable[..., 
     return decorate
 
 
+def on_each_device(
+    callee: str | None = None,
+    ignored: Sequence[str] = ("memory_config",),
+    plain: Mapping[str, Any] = MappingProxyType({}),
+) -> Callable[[Callable[..., Any]], Any]:
+    """Returns a decorator for a function that computes with the arrays of one device.
+
+    Args:
+      callee: the dotted name of the real function.
+      ignored: parameters of the real function that do not change the elements.
+      plain: the arguments with which the op of the same name computes the result.
+    """
+
+    def decorate(compute: Callable[..., Any]) -> Any:
+        title = callee or f"ttnn.{compute.__name__.rstrip('_')}"
+
+        def run(**given: Any) -> Any:
+            if plain and all((given[n] or 0) == value for n, value in plain.items()):
+                return op_function(title)(**{n: x for n, x in given.items() if n not in plain})
+            return each(title, compute, {n: x for n, x in given.items() if n not in ignored})
+
+        run.__doc__ = compute.__doc__
+        return Composed(title, run, (*inspect.signature(compute).parameters, *ignored))
+
+    return decorate
+
+
+def each(title: str, compute: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    """Computes a function on each device, with its arrays in place of the tensors among the arguments."""
+    tensors = {n: x for n, x in given.items() if is_tensor(x)}
+    others = {n: x for n, x in given.items() if n not in tensors}
+
+    def meaning(call: Any) -> Any:
+        return compute(**others, **dict(zip(tensors, call.operands, strict=True)))
+
+    name, count = f"{title.removeprefix('ttnn.')} {others!r} {list(tensors)}", len(tensors)
+    definition = OpDef("ttnn", name, (count, count), (), meaning)
+    operands = list(tensors.values())
+    storage = next((t.storage for t in operands if isinstance(t, MeshTensor)), ON_DEVICE)
+    return perform(definition, title, operands, NO_ARGUMENTS, None, storage)[0]
+
+
 _jnp: Any = jax.numpy
 _lax: Any = jax.lax
-
-
-def each(title: str, key: Sequence[Any], compute: Callable[..., Any], *tensors: Any) -> Any:
-    """Computes a function of tensors on each device; `key` are its other arguments."""
-    name, count = f"{title.removeprefix('ttnn.')} {key!r}", len(tensors)
-    definition = OpDef("ttnn", name, (count, count), (), lambda call: compute(*call.operands))
-    storage = next((t.storage for t in tensors if isinstance(t, MeshTensor)), ON_DEVICE)
-    (out,) = perform(definition, title, tensors, NO_ARGUMENTS, None, storage)
-    return set_owner(out, owner_of(tensors))
+_STORED = ("dtype", "memory_config")
 
 
 # --- elementwise -----------------------------------------------------------------------------------------------------
 
 
-@composed()
-def cumprod(input_tensor: Any, dim: Any, dtype: Any, reverse_order: Any, memory_config: Any) -> Any:
+@on_each_device(ignored=_STORED)
+def cumprod(input_tensor: Any, dim: Any, reverse_order: Any) -> Any:
     """Computes the product of the elements up to each element along a dim."""
-    if not input_tensor.shape:
-        return input_tensor
-    key = (dim, bool(reverse_order))
-
-    def compute(x: Any) -> Any:
-        return _lax.cumprod(x, dim % x.ndim, reverse=bool(reverse_order))
-
-    return each("ttnn.cumprod", key, compute, input_tensor)
+    x = input_tensor
+    return _lax.cumprod(x, dim % x.ndim, reverse=bool(reverse_order)) if x.ndim else x
 
 
 @composed()
@@ -115,263 +134,235 @@ def cumsum(input: Any, dim: Any, dtype: Any, reverse_order: Any, memory_config: 
     if not reverse_order:
         return op_function("ttnn.cumsum")(input, dim, dtype=dtype, memory_config=memory_config)
 
-    def compute(x: Any) -> Any:
+    def compute(x: Any, dim: Any) -> Any:
         return _lax.cumsum(x, dim % x.ndim, reverse=True)
 
-    return each("ttnn.cumsum", (dim,), compute, input)
+    return each("ttnn.cumsum", compute, {"x": input, "dim": dim})
 
 
-@composed("ttnn.round")
-def round_(input_tensor: Any, decimals: Any, memory_config: Any) -> Any:
+@on_each_device(plain={"decimals": 0})
+def round_(input_tensor: Any, decimals: Any) -> Any:
     """Rounds to a number of decimals, halves to even."""
-    if not decimals:
-        return op_function("ttnn.round")(input_tensor, memory_config=memory_config)
-
-    def compute(x: Any) -> Any:
-        return _jnp.round(x, decimals)
-
-    return each("ttnn.round", (decimals,), compute, input_tensor)
+    return _jnp.round(input_tensor, decimals)
 
 
-@composed()
-def softplus(input_tensor: Any, beta: Any, threshold: Any, memory_config: Any) -> Any:
+@on_each_device(plain={"beta": 1, "threshold": 20})
+def softplus(input_tensor: Any, beta: Any, threshold: Any) -> Any:
     """Computes log(1 + exp(beta * x)) / beta; x itself where beta * x is above the threshold."""
-    if (beta, threshold) == (1, 20):
-        return op_function("ttnn.softplus")(input_tensor, memory_config=memory_config)
-
-    def compute(x: Any) -> Any:
-        return _jnp.where(x * beta > threshold, x, jax.nn.softplus(x * beta) / beta).astype(x.dtype)
-
-    return each("ttnn.softplus", (beta, threshold), compute, input_tensor)
+    x = input_tensor
+    return _jnp.where(x * beta > threshold, x, jax.nn.softplus(x * beta) / beta).astype(x.dtype)
 
 
-_SELU = (1.0506999492645264, 1.673259973526001)
-"""The defaults of `selu`, as the library has them."""
-
-
-@composed()
-def selu(input_tensor: Any, scale: Any, alpha: Any, memory_config: Any) -> Any:
+# At its defaults in the library.
+@on_each_device(plain={"scale": 1.0506999492645264, "alpha": 1.673259973526001})
+def selu(input_tensor: Any, scale: Any, alpha: Any) -> Any:
     """Computes scaled elements; an element x below zero is alpha * (exp(x) - 1) first."""
-    if (scale, alpha) == _SELU:
-        return op_function("ttnn.selu")(input_tensor, memory_config=memory_config)
-
-    def compute(x: Any) -> Any:
-        return (scale * _jnp.where(x > 0, x, alpha * _jnp.expm1(x))).astype(x.dtype)
-
-    return each("ttnn.selu", (scale, alpha), compute, input_tensor)
+    x = input_tensor
+    return (scale * _jnp.where(x > 0, x, alpha * _jnp.expm1(x))).astype(x.dtype)
 
 
 def _whole(x: Any) -> Any:
-    return _jnp.clip(_jnp.round(x), -128, 127)
+    return _jnp.clip(_jnp.round(x), -128, 127).astype(_jnp.int32)
 
 
-@composed()
-def quantize(input_tensor: Any, scale: Any, zero_point: Any, axis: Any, dtype: Any, memory_config: Any) -> Any:
+@on_each_device(ignored=_STORED)
+def quantize(input_tensor: Any, scale: Any, zero_point: Any, axis: Any) -> Any:
     """Computes x / scale + zero point, rounded to whole numbers of 8 bits."""
-
-    def compute(x: Any, scale: Any, zero: Any) -> Any:
-        return _whole(x / scale + zero).astype(_jnp.int32)
-
-    return _along("ttnn.quantize", compute, input_tensor, axis, scale, zero_point)
+    scale, zero = _along(input_tensor, axis, scale, zero_point)
+    return _whole(input_tensor / scale + zero)
 
 
-@composed()
-def dequantize(input_tensor: Any, scale: Any, zero_point: Any, axis: Any, dtype: Any, memory_config: Any) -> Any:
+@on_each_device(ignored=_STORED)
+def dequantize(input_tensor: Any, scale: Any, zero_point: Any, axis: Any) -> Any:
     """Computes (x - zero point) * scale."""
-
-    def compute(x: Any, scale: Any, zero: Any) -> Any:
-        return (x.astype(_jnp.float32) - zero) * scale
-
-    return _along("ttnn.dequantize", compute, input_tensor, axis, scale, zero_point)
+    scale, zero = _along(input_tensor, axis, scale, zero_point)
+    return (input_tensor.astype(_jnp.float32) - zero) * scale
 
 
-@composed()
+@on_each_device(ignored=_STORED)
 def requantize(
-    input_tensor: Any, in_scale: Any, in_zero_point: Any, out_scale: Any, out_zero_point: Any, axis: Any, dtype: Any,
-    memory_config: Any,
-) -> Any:  # fmt: skip
-    """Converts quantized numbers from one scale to another."""
-
-    def compute(x: Any, in_scale: Any, in_zero: Any, out_scale: Any, out_zero: Any) -> Any:
-        value = (x.astype(_jnp.float32) - in_zero) * in_scale
-        return _whole(value / out_scale + out_zero).astype(_jnp.int32)
-
-    given = in_scale, in_zero_point, out_scale, out_zero_point
-    return _along("ttnn.requantize", compute, input_tensor, axis, *given)
-
-
-def _along(title: str, compute: Callable[..., Any], x: Any, axis: Any, *given: Any) -> Any:
-    """Computes with numbers, or tensors of one number or of one for each place of an axis."""
-    tensors = [t for t in given if isinstance(t, MeshTensor)]
-
-    def spread(x: Any, *rows: Any) -> Any:
-        there = iter(rows)
-        shape = [-1 if axis is not None and d == axis % x.ndim else 1 for d in range(x.ndim)]
-        return compute(x, *(next(there).reshape(shape) if isinstance(g, MeshTensor) else g for g in given))
-
-    return each(title, (axis, *(None if isinstance(g, MeshTensor) else g for g in given)), spread, x, *tensors)
-
-
-@composed("ttnn.experimental.dropout")
-def dropout(
-    input_tensor: Any, probability: Any, scale: Any, seed: Any, use_per_device_seed: Any, memory_config: Any
+    input_tensor: Any, in_scale: Any, in_zero_point: Any, out_scale: Any, out_zero_point: Any, axis: Any
 ) -> Any:
+    """Converts quantized numbers from one scale to another."""
+    given = in_scale, in_zero_point, out_scale, out_zero_point
+    in_scale, in_zero, out_scale, out_zero = _along(input_tensor, axis, *given)
+    value = (input_tensor.astype(_jnp.float32) - in_zero) * in_scale
+    return _whole(value / out_scale + out_zero)
+
+
+def _along(x: Any, axis: Any, *given: Any) -> list[Any]:
+    """Returns numbers, and arrays of one number or of one for each place of an axis, in shapes that broadcast."""
+    shape = [-1 if axis is not None and d == axis % x.ndim else 1 for d in range(x.ndim)]
+    return [g.reshape(shape) if isinstance(g, jax.Array) else g for g in given]
+
+
+@on_each_device("ttnn.experimental.dropout")
+def dropout(input_tensor: Any, probability: Any, scale: Any, seed: Any, use_per_device_seed: Any) -> Any:
     """Sets elements to zero at random and scales the others; JAX's random numbers are not the library's."""
-    if use_per_device_seed:
-        # Every device draws the same numbers here; the real ones differ between devices.
-        seed = seed + 1
-
-    def compute(x: Any) -> Any:
-        kept = jax.random.bernoulli(jax.random.key(seed), 1.0 - probability, x.shape)
-        return _jnp.where(kept, x * scale, 0).astype(x.dtype)
-
-    return each("ttnn.experimental.dropout", (probability, scale, seed), compute, input_tensor)
+    # With a seed per device, every device draws the same numbers here; the real ones differ between devices.
+    key = jax.random.key(seed + 1 if use_per_device_seed else seed)
+    kept = jax.random.bernoulli(key, 1.0 - probability, input_tensor.shape)
+    return _jnp.where(kept, input_tensor * scale, 0).astype(input_tensor.dtype)
 
 
 # --- heads -----------------------------------------------------------------------------------------------------------
 
 
-@composed("ttnn.experimental.nlp_concat_heads")
-def nlp_concat_heads(input_tensor: Any, memory_config: Any) -> Any:
+@on_each_device("ttnn.experimental.nlp_concat_heads")
+def nlp_concat_heads(input_tensor: Any) -> Any:
     """Joins heads: [batch, heads, length, width] becomes [batch, 1, length, heads * width]."""
-
-    def compute(x: Any) -> Any:
-        moved = _jnp.moveaxis(x, 1, 2)
-        return moved.reshape(x.shape[0], 1, x.shape[2], x.shape[1] * x.shape[3])
-
-    return each("ttnn.experimental.nlp_concat_heads", (), compute, input_tensor)
+    batch, heads, length, width = input_tensor.shape
+    return _jnp.moveaxis(input_tensor, 1, 2).reshape(batch, 1, length, heads * width)
 
 
-@composed()
-def group_norm(
-    input_tensor: Any, num_groups: Any, epsilon: Any, weight: Any, bias: Any, memory_config: Any, dtype: Any,
-    inplace: Any, output_layout: Any,
-) -> Any:  # fmt: skip
+@on_each_device(ignored=(*_STORED, "inplace", "output_layout"))
+def group_norm(input_tensor: Any, num_groups: Any, epsilon: Any, weight: Any, bias: Any) -> Any:
     """Normalises groups of channels of [batch, 1, pixels, channels]; weight and bias have one number per channel."""
+    batch, one, pixels, channels = input_tensor.shape
+    grouped = input_tensor.astype(_jnp.float32).reshape(batch, one * pixels, num_groups, channels // num_groups)
+    mean = grouped.mean((1, 3), keepdims=True)
+    variance = grouped.var((1, 3), keepdims=True)
+    out = ((grouped - mean) * _lax.rsqrt(variance + epsilon)).reshape(input_tensor.shape)
+    return _scale_and_shift(out, weight, bias).astype(input_tensor.dtype)
 
-    def compute(x: Any, *parameters: Any) -> Any:
-        batch, one, pixels, channels = x.shape
-        grouped = x.astype(_jnp.float32).reshape(batch, one * pixels, num_groups, channels // num_groups)
-        mean = grouped.mean((1, 3), keepdims=True)
-        variance = grouped.var((1, 3), keepdims=True)
-        out = ((grouped - mean) * _lax.rsqrt(variance + epsilon)).reshape(x.shape)
-        names = [n for n, p in (("weight", weight), ("bias", bias)) if p is not None]
-        for name, p in zip(names, parameters, strict=True):
-            row = p.reshape(-1)[:channels].astype(_jnp.float32)
-            out = out * row if name == "weight" else out + row
-        return out.astype(x.dtype)
 
-    tensors = [t for t in (input_tensor, weight, bias) if t is not None]
-    key = (num_groups, epsilon, weight is None, bias is None)
-    return each("ttnn.group_norm", key, compute, *tensors)
+def _scale_and_shift(x: Any, weight: Any, bias: Any) -> Any:
+    """Returns rows times the weight of a norm, plus its bias, with one number per element of a row."""
+    rows = [None if p is None else p.reshape(-1)[: x.shape[-1]].astype(_jnp.float32) for p in (weight, bias)]
+    x = x if rows[0] is None else x * rows[0]
+    return x if rows[1] is None else x + rows[1]
 
 
 # --- norms of rows that are split over devices, and rotations --------------------------------------------------------
 
 
-@composed()
-def rms_norm_pre_all_gather(input_tensor: Any, residual_input_tensor: Any, dtype: Any, memory_config: Any) -> Any:
+@on_each_device(ignored=_STORED)
+def rms_norm_pre_all_gather(input_tensor: Any, residual_input_tensor: Any) -> Any:
     """Sums the squares of each row: the first element of a tile, whose others are zero."""
-    return _statistics("rms_norm_pre_all_gather", input_tensor, residual_input_tensor)
+    row = _with_residual(input_tensor, residual_input_tensor)
+    return _sums(row * row)
 
 
-@composed()
-def layer_norm_pre_all_gather(input_tensor: Any, residual_input_tensor: Any, dtype: Any, memory_config: Any) -> Any:
+@on_each_device(ignored=_STORED)
+def layer_norm_pre_all_gather(input_tensor: Any, residual_input_tensor: Any) -> Any:
     """Sums the squares of each row, and the row: the first elements of two tiles, whose others are zero."""
-    return _statistics("layer_norm_pre_all_gather", input_tensor, residual_input_tensor)
+    row = _with_residual(input_tensor, residual_input_tensor)
+    return _jnp.concatenate([_sums(row * row), _sums(row)], -1)
 
 
-def _statistics(name: str, x: Any, residual: Any) -> Any:
-    def compute(*parts: Any) -> Any:
-        row = functools.reduce(_lax.add, [p.astype(_jnp.float32) for p in parts])
-        powers = [row * row, row] if name.startswith("layer") else [row * row]
-        sums: list[Any] = [p.sum(-1, keepdims=True) for p in powers]
-        return _jnp.concatenate([_jnp.pad(s, [(0, 0)] * (row.ndim - 1) + [(0, 31)]) for s in sums], -1)
-
-    return each(f"ttnn.{name}", (), compute, *(t for t in (x, residual) if t is not None))
+def _with_residual(x: Any, residual: Any) -> Any:
+    row = x.astype(_jnp.float32)
+    return row if residual is None else row + residual.astype(_jnp.float32)
 
 
-@composed()
-def layer_norm_post_all_gather(
-    input_tensor: Any, stats: Any, epsilon: Any, weight: Any, bias: Any, dtype: Any, memory_config: Any
-) -> Any:
+def _sums(x: Any) -> Any:
+    return _jnp.pad(x.sum(-1, keepdims=True), [(0, 0)] * (x.ndim - 1) + [(0, 31)])
+
+
+@on_each_device(ignored=_STORED)
+def layer_norm_post_all_gather(input_tensor: Any, stats: Any, epsilon: Any, weight: Any, bias: Any) -> Any:
     """Normalises rows by the sums of all devices, which `ttnn.all_gather` joined along the last dim."""
-
-    def compute(x: Any, sums: Any, *parameters: Any) -> Any:
-        row, width = x.astype(_jnp.float32), x.shape[-1]
-        devices = sums.shape[-1] // 64
-        total = sums.astype(_jnp.float32).reshape(*sums.shape[:-1], devices, 2, 32)[..., 0].sum(-2)
-        square, mean = (total[..., i, None] / (devices * width) for i in (0, 1))
-        made = (row - mean) * _lax.rsqrt(square - mean * mean + epsilon)
-        given = iter(parameters)
-        for name, parameter in (("weight", weight), ("bias", bias)):
-            if parameter is not None:
-                numbers = next(given).reshape(-1)[:width].astype(_jnp.float32)
-                made = made * numbers if name == "weight" else made + numbers
-        return made
-
-    tensors = [t for t in (input_tensor, stats, weight, bias) if t is not None]
-    return each("ttnn.layer_norm_post_all_gather", (epsilon, weight is None, bias is None), compute, *tensors)
+    row, width = input_tensor.astype(_jnp.float32), input_tensor.shape[-1]
+    devices = stats.shape[-1] // 64
+    total = stats.astype(_jnp.float32).reshape(*stats.shape[:-1], devices, 2, 32)[..., 0].sum(-2)
+    square, mean = (total[..., i, None] / (devices * width) for i in (0, 1))
+    return _scale_and_shift((row - mean) * _lax.rsqrt(square - mean * mean + epsilon), weight, bias)
 
 
-@composed("ttnn.experimental.rotary_embedding_llama")
-def rotary_embedding_llama(
-    input_tensor: Any, cos_cache: Any, sin_cache: Any, trans_mat: Any, memory_config: Any
-) -> Any:
+@on_each_device("ttnn.experimental.rotary_embedding_llama")
+def rotary_embedding_llama(input_tensor: Any, cos_cache: Any, sin_cache: Any, trans_mat: Any) -> Any:
     """Computes rotated pairs of elements: x * cos + (x @ trans_mat) * sin, with one matrix for every 32 elements."""
-
-    def compute(x: Any, cos: Any, sin: Any, matrix: Any) -> Any:
-        batch, heads, length, width = x.shape
-        row = _jnp.pad(x.astype(_jnp.float32), ((0, 0), (0, 0), (0, 0), (0, -width % 32)))
-        turned = row.reshape(batch, heads, length, -1, 32) @ matrix[0, 0].astype(_jnp.float32)
-        turned = turned.reshape(row.shape)[..., :width]
-        cos, sin = (t[:, :, :length].astype(_jnp.float32) for t in (cos, sin))
-        return (row[..., :width] * cos + turned * sin).astype(x.dtype)
-
-    return each("ttnn.experimental.rotary_embedding_llama", (), compute, input_tensor, cos_cache, sin_cache, trans_mat)
+    batch, heads, length, width = input_tensor.shape
+    row = _jnp.pad(input_tensor.astype(_jnp.float32), ((0, 0), (0, 0), (0, 0), (0, -width % 32)))
+    turned = row.reshape(batch, heads, length, -1, 32) @ trans_mat[0, 0].astype(_jnp.float32)
+    turned = turned.reshape(row.shape)[..., :width]
+    cos, sin = (t[:, :, :length].astype(_jnp.float32) for t in (cos_cache, sin_cache))
+    return (row[..., :width] * cos + turned * sin).astype(input_tensor.dtype)
 
 
-# --- convolutions ----------------------------------------------------------------------------------------------------
+# --- attention to caches of pages, and to keys that hold the values ---------------------------------------------------
+
+# A cache is [pages, heads, page size, width]; row `u` of a page table names the pages of user `u`, in order.
 
 
-@composed()
-def conv1d(
-    input_tensor: Any, weight_tensor: Any, device: Any, in_channels: Any, out_channels: Any, batch_size: Any,
-    input_length: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, groups: Any, bias_tensor: Any,
-    dtype: Any, memory_config: Any,
+def _users(cache: Any, table: Any) -> Any:
+    """Returns the cache of each user, [users, heads, positions, width]."""
+    found = _jnp.moveaxis(cache[table], 2, 1)
+    return found.reshape(*found.shape[:2], -1, found.shape[-1])
+
+
+def _attend(q: Any, k: Any, v: Any, scale: Any, seen: Any = None, mask: Any = None) -> Any:
+    """Computes attention of queries [users, heads, length, width]; `seen` is True where a query sees a key."""
+    groups = q.shape[1] // k.shape[1]
+    keys, values = (_jnp.repeat(t, groups, axis=1).astype(_jnp.float32) for t in (k, v))
+    scores = _jnp.einsum("bhqd,bhkd->bhqk", q.astype(_jnp.float32), keys)
+    scores = scores * (q.shape[-1] ** -0.5 if scale is None else scale)
+    scores = scores if mask is None else scores + mask.astype(_jnp.float32)
+    scores = scores if seen is None else _jnp.where(seen, scores, -_jnp.inf)
+    return _jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores, axis=-1), values).astype(q.dtype)
+
+
+@composed("ttnn.experimental.paged_fill_cache")
+def paged_fill_cache(cache_tensor: Any, input_tensor: Any, page_table: Any, batch_idx: Any) -> Any:
+    """Writes [1, heads, length, width] into the pages of one user."""
+    title = "ttnn.experimental.paged_fill_cache"
+
+    def compute(cache: Any, x: Any, table: Any, user: int) -> Any:
+        places = _jnp.arange(x.shape[2])
+        pages = table[user, places // cache.shape[2]]
+        return cache.at[pages, :, places % cache.shape[2]].set(_jnp.moveaxis(x[0], 1, 0))
+
+    given = {"cache": cache_tensor, "x": input_tensor, "table": page_table, "user": batch_idx}
+    return write_result(title, cache_tensor, each(title, compute, given))
+
+
+def _decode(q: Any, keys: Any, values: Any, last: Any, mask: Any, scale: Any) -> Any:
+    """Computes attention of one position of each user, [1, users, heads, width]; `last` are the last keys seen."""
+    seen = None if last is None else _jnp.arange(keys.shape[2]) <= last.reshape(-1, 1, 1, 1)
+    # A mask is [users, 1, heads, positions].
+    mask = None if mask is None else _jnp.moveaxis(mask, 2, 1)
+    return _attend(q[0][:, :, None], keys, values, scale, seen, mask)[None, :, :, 0]
+
+
+@on_each_device("ttnn.transformer.paged_scaled_dot_product_attention_decode")
+def paged_scaled_dot_product_attention_decode(
+    input_tensor_q: Any, input_tensor_k: Any, input_tensor_v: Any, page_table_tensor: Any, is_causal: Any,
+    attn_mask: Any, cur_pos_tensor: Any, scale: Any,
 ) -> Any:  # fmt: skip
-    """Computes a convolution of rows, by `ttnn.conv2d` of images one pixel wide."""
-    row: Any = padding
-    sides: list[Any] = list(row) if isinstance(padding, (list, tuple)) else [row, row]
-    shape = [*weight_tensor.shape[:3], 1]
-    weights = weight_tensor if len(weight_tensor.shape) == 4 else lookup("ttnn.reshape")(weight_tensor, shape)
-    flat = lookup("ttnn.reshape")(input_tensor, [1, 1, batch_size * input_length, in_channels])
-    return lookup("ttnn.conv2d")(
-        input_tensor=flat, weight_tensor=weights, device=device, in_channels=in_channels, out_channels=out_channels,
-        batch_size=batch_size, input_height=input_length, input_width=1, kernel_size=[kernel_size, 1],
-        stride=[stride, 1], padding=[sides[0], sides[-1], 0, 0], dilation=[dilation, 1], groups=groups,
-        bias_tensor=bias_tensor, dtype=dtype, memory_config=memory_config,
-    )  # fmt: skip
+    """Computes attention of one position of each user, [1, users, heads, width], to the user's pages."""
+    keys, values = _users(input_tensor_k, page_table_tensor), _users(input_tensor_v, page_table_tensor)
+    return _decode(input_tensor_q, keys, values, cur_pos_tensor if is_causal else None, attn_mask, scale)
 
 
-# --- semaphores and traces -------------------------------------------------------------------------------------------
+@on_each_device("ttnn.transformer.scaled_dot_product_attention_decode", ignored=())
+def scaled_dot_product_attention_decode(
+    input_tensor_q: Any, input_tensor_k: Any, input_tensor_v: Any, is_causal: Any, attn_mask: Any, cur_pos: Any,
+    cur_pos_tensor: Any, scale: Any,
+) -> Any:  # fmt: skip
+    """Computes attention of one position, [1, users, heads, width], to a cache, [users, kv heads, length, width]."""
+    places = _jnp.asarray(cur_pos if cur_pos_tensor is None else cur_pos_tensor, _jnp.int32).reshape(-1)
+    last = places[: input_tensor_k.shape[0]] if is_causal else None
+    return _decode(input_tensor_q, input_tensor_k, input_tensor_v, last, attn_mask, scale)
 
 
-@dataclass
-class Semaphore:
-    """A stand-in for a semaphore of devices that compute in step."""
-
-    value: Any
-
-
-@composed()
-def create_global_semaphore(mesh_device: Any, cores: Any, initial_value: Any) -> Any:
-    """Returns a stand-in for a semaphore."""
-    return Semaphore(initial_value)
+@on_each_device("ttnn.transformer.chunked_scaled_dot_product_attention")
+def chunked_scaled_dot_product_attention(
+    input_tensor_q: Any, input_tensor_k: Any, input_tensor_v: Any, page_table_tensor: Any, chunk_start_idx: Any,
+    scale: Any,
+) -> Any:  # fmt: skip
+    """Computes attention of a chunk of positions, [users, heads, length, width], to the pages up to each position."""
+    keys, values = _users(input_tensor_k, page_table_tensor), _users(input_tensor_v, page_table_tensor)
+    seen = _jnp.arange(keys.shape[2])[None] <= chunk_start_idx + _jnp.arange(input_tensor_q.shape[2])[:, None]
+    return _attend(input_tensor_q, keys, values, scale, seen)
 
 
-@composed()
-def reset_global_semaphore_value(global_semaphore: Any, reset_value: Any) -> None:
-    """Sets the value of a semaphore."""
-    what = "ttnn.reset_global_semaphore_value"
-    as_instance(Semaphore, what, "global_semaphore", global_semaphore).value = reset_value
+@on_each_device("ttnn.transformer.flash_mla_prefill")
+def flash_mla_prefill(
+    input_tensor_q: Any, input_tensor_k: Any, head_dim_v: Any, input_tensor_v: Any, attn_mask: Any, is_causal: Any,
+    scale: Any,
+) -> Any:  # fmt: skip
+    """Computes attention to keys whose first `head_dim_v` elements are the values, or to separate values."""
+    values = input_tensor_k[..., :head_dim_v] if input_tensor_v is None else input_tensor_v
+    length, keys = input_tensor_q.shape[2], input_tensor_k.shape[2]
+    seen = _jnp.tril(_jnp.ones((length, keys), bool)) if is_causal else None
+    return _attend(input_tensor_q, input_tensor_k, values, scale, seen, attn_mask)

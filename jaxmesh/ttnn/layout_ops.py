@@ -11,18 +11,12 @@ from jaxmesh.errors import ArgumentTypeError, ResidencyError
 from jaxmesh.tensor.assemble import with_memory
 from jaxmesh.tensor.host_tensor import Tensor, array_of, copy_to_devices, in_program, is_host_tensor
 from jaxmesh.tensor.mesh_tensor import MeshTensor
+from jaxmesh.tensor.tensor_base import TensorBase
 from jaxmesh.tensor.transfers import to_mesh
-from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, Layout, MemoryConfig, StorageType, on_host
+from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, Layout, MemoryConfig, StorageType
 from jaxmesh.ttnn.functions import lookup
 from jaxmesh.ttnn.further import composed
 from jaxmesh.validate import as_instance, quote
-
-_ARRAY = (np.ndarray, jax.Array, np.generic)
-
-
-def _check(op: str, x: Any) -> None:
-    if not isinstance(x, (Tensor, MeshTensor, *_ARRAY)):
-        raise ArgumentTypeError(f"{op} takes a tensor, got {type(x).__name__}.")
 
 
 @composed()
@@ -60,11 +54,7 @@ def from_device(tensor: Any) -> Any:
     Args:
       tensor: a tensor on the devices; a host tensor is copied.
     """
-    if isinstance(tensor, MeshTensor):
-        return tensor.with_storage(on_host(tensor.layout, tensor.storage.block))
-    if is_host_tensor(tensor):
-        return Tensor.wrap(tensor.array.view(), tensor.layout, tensor.block)
-    return _copy_numpy(tensor)
+    return tensor.cpu() if isinstance(tensor, TensorBase) else _copy_numpy(tensor)
 
 
 @composed()
@@ -81,8 +71,7 @@ def to_layout(tensor: Any, layout: Any, dtype: Any, memory_config: Any) -> Any:
         return with_memory(tensor, layout, memory_config)
     if in_program() or (not is_host_tensor(tensor) and layout is Layout.ROW_MAJOR):
         return array_of(_copy_numpy(tensor))
-    host = tensor if is_host_tensor(tensor) else Tensor(tensor)
-    return Tensor.wrap(host.array.view(), layout, host.block)
+    return (tensor if is_host_tensor(tensor) else Tensor(tensor)).to(layout)
 
 
 def _copy_numpy(x: Any) -> Any:
@@ -129,9 +118,10 @@ def deallocate(tensor: Any, force: bool = True) -> None:
       tensor: any tensor; a NumPy or JAX array is left alone.
       force: whether the real `ttnn` also takes the memory from other tensors that share it; no tensor does here.
     """
-    _check("deallocate", tensor)
     if isinstance(tensor, (Tensor, MeshTensor)):
         tensor.deallocate(force)
+    elif not isinstance(tensor, (np.ndarray, jax.Array, np.generic)):
+        raise ArgumentTypeError(f"deallocate takes a tensor, got {type(tensor).__name__}.")
 
 
 # --- where a tensor is ------------------------------------------------------------------------------------------------

@@ -8,14 +8,7 @@ from typing import Any
 from jax.sharding import Mesh
 
 from jaxmesh.errors import VerifyError
-from jaxmesh.sharding.configs import (
-    MeshComposerConfig,
-    MeshMapperConfig,
-    MeshShape,
-    Placement,
-    PlacementReplicate,
-    PlacementShard,
-)
+from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, MeshShape
 from jaxmesh.tensor.device import MeshDevice
 from jaxmesh.tensor.distributed import (
     MeshToTensor,
@@ -53,10 +46,9 @@ def ShardTensor2dMesh(
     >>> ttnn.ShardTensor2dMesh(device, (2, 4), dims=(0, None)).config
     MeshMapperConfig([PlacementShard(0), PlacementReplicate()], MeshShape([2, 4]))
     """
-    rows: list[Placement] = [
-        PlacementReplicate() if d is None else PlacementShard(d) for d in _pair("ShardTensor2dMesh", dims)
-    ]
-    return create_mesh_mapper(mesh_device, MeshMapperConfig(rows, MeshShape(mesh_shape)))
+    rows, columns = _pair("ShardTensor2dMesh", dims)
+    config = MeshMapperConfig(mesh_shape_override=MeshShape(mesh_shape), row_dim=rows, col_dim=columns)
+    return create_mesh_mapper(mesh_device, config)
 
 
 def ConcatMesh2dToTensor(

@@ -17,7 +17,7 @@ from jaxmesh.jaxprs.tracing_state import set_within
 from jaxmesh.tensor.beyond import REMEDY, is_enabled
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.tensor_base import TensorBase
-from jaxmesh.tensor.types import Layout, MemoryConfig, StorageType, as_dtype, data_type, stored_dtype
+from jaxmesh.tensor.types import MemoryConfig, StorageType, as_dtype, data_type, stored_dtype
 from jaxmesh.ttnn.rules import RULES, written
 from jaxmesh.ttnn.rules.given import Form, Given, Result
 from jaxmesh.validate import quote
@@ -63,12 +63,9 @@ def results_of(callee: str, values: Mapping[str, Any]) -> Sequence[Result] | Non
 
 
 def _check_names(callee: str, values: Mapping[str, Any]) -> None:
-    """Checks the element type, the layout and the memory that a call names."""
+    """Checks the element type and the memory that a call names; an overload may declare no types."""
     if (dtype := values.get("dtype")) is not None:
         stored_dtype(dtype, callee)
-    layout = values.get("layout")
-    if layout is not None and not isinstance(layout, Layout):
-        raise ArgumentTypeError(f"{callee} takes a member of ttnn.Layout as layout, got {quote(layout)}.")
     memory = values.get("memory_config")
     if memory is not None and not isinstance(memory, MemoryConfig):
         raise ArgumentTypeError(f"{callee} takes a ttnn.MemoryConfig as memory_config, got {quote(memory)}.")

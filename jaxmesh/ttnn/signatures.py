@@ -9,6 +9,7 @@ default; `Any` stands for a type that the library does not declare.
 from __future__ import annotations
 
 import ast
+import enum
 import functools
 import inspect
 import operator
@@ -104,12 +105,12 @@ def expand(row: str) -> str:
     return f"({', '.join(parts)})"
 
 
-def _split(text: str) -> list[str]:
-    """Splits a list of parameters at its outer commas."""
+def _split(text: str, separator: str = ",") -> list[str]:
+    """Splits a list of parameters, or a type, at the separators outside of brackets."""
     parts, depth, begin = list[str](), 0, 0
     for i, c in enumerate(text):
         depth += (c in "([{") - (c in ")]}")
-        if c == "," and depth == 0:
+        if c == separator and depth == 0:
             parts.append(text[begin:i].strip())
             begin = i + 1
     rest = text[begin:].strip()
@@ -175,6 +176,14 @@ def _is_row(x: Any) -> bool:
     return isinstance(x, _ROWS) and all(map(_is_integer, x))
 
 
+_ENUMS: Mapping[str, type[enum.Enum]] = {
+    c.__name__: c
+    for c in (
+        types.DataType, types.Layout, settings.EmbeddingsType, settings.GeluVariant, settings.MathFidelity,
+        settings.ReduceType, settings.SigmoidMode, settings.Topology,
+    )
+}  # fmt: skip
+"""The enums of the library that stand in its signatures, by name."""
 _TESTS: Mapping[str, Test] = {
     "None": lambda x: x is None,
     "NoneType": lambda x: x is None,
@@ -183,18 +192,11 @@ _TESTS: Mapping[str, Test] = {
     "float": lambda x: isinstance(x, _FLOAT) and not is_tensor(x),
     "bool": lambda x: isinstance(x, _BOOL),
     "str": lambda x: isinstance(x, str),
+    **{name: lambda x, kind=kind: isinstance(x, kind) for name, kind in _ENUMS.items()},
     "DataType": _is_element_type,
-    "Layout": lambda x: isinstance(x, types.Layout),
     "MemoryConfig": lambda x: isinstance(x, types.MemoryConfig),
     "MeshDevice": lambda x: isinstance(x, (MeshDevice, Mesh)),
-    "MeshShape": _is_row,
-    "MeshCoordinate": _is_row,
-    "Shape": _is_row,
-    "Topology": lambda x: isinstance(x, settings.Topology),
-    "ReduceType": lambda x: isinstance(x, settings.ReduceType),
-    "SigmoidMode": lambda x: isinstance(x, settings.SigmoidMode),
-    "GeluVariant": lambda x: isinstance(x, settings.GeluVariant),
-    "EmbeddingsType": lambda x: isinstance(x, settings.EmbeddingsType),
+    **dict.fromkeys(("MeshShape", "MeshCoordinate", "Shape"), _is_row),
 }
 """By the name of a type; other types, which the emulation does not have, take anything."""
 
@@ -202,40 +204,18 @@ _TESTS: Mapping[str, Test] = {
 @functools.lru_cache(1024)
 def test_of(declared: str) -> Test:
     """Returns a function that checks a value against a declared type."""
-    if len(choices := _outer(declared, "|")) > 1:
+    if len(choices := _split(declared, "|")) > 1:
         tests = [test_of(c) for c in choices]
         return lambda x: any(test(x) for test in tests)
     name, _, inside = declared.partition("[")
     if name == "Union":
-        return test_of(" | ".join(_outer(inside[:-1], ",")))
+        return test_of(" | ".join(_split(inside[:-1])))
     if name == "Optional":
         return test_of(f"{inside[:-1]} | None")
     if name in ("Sequence", "Tuple", "List"):
-        test = test_of(_outer(inside[:-1], ",")[0])
+        test = test_of(_split(inside[:-1])[0])
         return lambda x: isinstance(x, _ROWS) and all(map(test, x))
     return _TESTS.get(name, lambda _: True)
-
-
-def _outer(text: str, separator: str) -> list[str]:
-    """Splits a type at the separators outside of brackets."""
-    parts, depth, begin = list[str](), 0, 0
-    for i, c in enumerate(text):
-        depth += (c == "[") - (c == "]")
-        if c == separator and depth == 0:
-            parts.append(text[begin:i].strip())
-            begin = i + 1
-    return [*parts, text[begin:].strip()]
-
-
-_OWNERS: Mapping[str, Any] = {
-    "DataType": types.DataType,
-    "Layout": types.Layout,
-    "Topology": settings.Topology,
-    "SigmoidMode": settings.SigmoidMode,
-    "MathFidelity": settings.MathFidelity,
-    "GeluVariant": settings.GeluVariant,
-    "EmbeddingsType": settings.EmbeddingsType,
-}
 
 
 def default_of(parameter: Parameter) -> Any:
@@ -246,4 +226,4 @@ def default_of(parameter: Parameter) -> Any:
     if value == "DRAM_MEMORY_CONFIG":
         return types.DRAM_MEMORY_CONFIG
     owner, _, member = value.partition(".")
-    return getattr(_OWNERS[owner], member) if owner in _OWNERS else value
+    return _ENUMS[owner][member] if owner in _ENUMS else value

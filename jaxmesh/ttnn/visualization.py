@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jax.sharding import Mesh
 
 from jaxmesh.drawing.mesh_tensor import tensor_placement
@@ -39,12 +37,8 @@ def visualize_tensor(tensor: MeshTensor) -> None:
       ArgumentTypeError: no multi-device tensor.
       ResidencyError: the tensor was deallocated.
     """
-    _check(tensor)
-    TensorPicture(tensor_placement(tensor)).show()
-
-
-def _check(tensor: Any) -> None:
     if not isinstance(tensor, MeshTensor):
         raise ArgumentTypeError(
             f"what is drawn is a multi-device tensor, got {type(tensor).__name__}; distribute_tensor makes one."
         )
+    TensorPicture(tensor_placement(tensor)).show()

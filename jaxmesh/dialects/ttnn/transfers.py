@@ -24,7 +24,6 @@ from jaxmesh.sharding.distribution import (
     Composition,
     Distribution,
     Landing,
-    Mode,
     mesh_axis_dims,
     resolve_composer,
     resolve_mapper,
@@ -83,7 +82,7 @@ def _place(landing: Landing, mesh: Mapping[str, int], axis: int) -> Any:
     if groups is not None:
         own = [names[a] for a in groups[axis]]
         return row_major_index(own, [mesh[a] for a in own])
-    assert landing.mode is Mode.ROW_MAJOR
+    assert landing.is_row_major
     below = math.prod(landing.shape[axis + 1 :])
     return row_major_index(names, list(mesh.values())) // below % landing.shape[axis]
 

@@ -38,13 +38,11 @@ def _axis_size(given: Given, x: Form) -> int:
 
 def _dim(given: Given, x: Form) -> int:
     rank, dim = len(x.shape), given["dim"]
-    given.require(-rank <= dim < rank, f"has no dim {dim}", f"Invalid dim {dim} for {rank}D input tensor")
-    return dim % rank
+    return given.dim(dim, rank, f"Invalid dim {dim} for {rank}D input tensor")
 
 
 def _all_gather(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
+    x = given.on_device("input_tensor")
     dim = _dim(given, x)
     _axis_size(given, x)
     given.require(not x.is_empty, "takes a tensor with elements", "output_chunks_per_stripe must be > 0")
@@ -62,8 +60,7 @@ def _all_gather(given: Given) -> list[Result]:
 
 
 def _mesh_partition(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
+    x = given.on_device("input_tensor")
     dim, count = _dim(given, x), _axis_size(given, x)
     size = x.shape[dim]
     given.require(size > 0, "cuts a dim with elements", "Slice start must be less than input tensor shape")
@@ -100,8 +97,7 @@ def _window(given: Given, x: Form) -> None:
 
 
 def _pool(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
+    x = given.on_device("input_tensor")
     given.types(x, frozenset({BF16, *BLOCKS, U8}) | WORDS)
     given.require(x.is_tile or x.dtype != U8, "takes no UINT8 in ROW_MAJOR", "Cannot set circular buffer size")
     rank, images = len(x.shape), given["batch_size"]
@@ -156,14 +152,8 @@ def _is_product(given: Given) -> bool:
     return all(set(given[name] or [least]) == {least} for name, least in sides)
 
 
-def _rows_convolution(_: Given) -> list[Result]:
-    # The convolution of the images says the rest.
-    return []
-
-
 def _global_pool(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
+    x = given.on_device("input_tensor")
     given.types(x, REALS - {B4} | WORDS)
     given.require(1 < len(x.shape) < 5, "takes two to four dims", "Input tensor must be rank 2, 3, or 4")
     pixels = x.shape[-3:-1] if len(x.shape) > 2 else x.shape
@@ -174,8 +164,7 @@ def _global_pool(given: Given) -> list[Result]:
 
 
 def _upsample(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
+    x = given.on_device("input_tensor")
     whole = not x.is_tile or all(n % 32 == 0 for n in x.shape[-2:])
     given.require(whole, "takes whole tiles, or ROW_MAJOR", "Tiled input must be tile aligned")
     if given["mode"] == "bilinear":
@@ -222,7 +211,8 @@ RULES: Mapping[str, Rule] = {
     "ttnn.all_gather": _all_gather,
     "ttnn.mesh_partition": _mesh_partition,
     "ttnn.point_to_point": _point_to_point,
-    "ttnn.conv1d": _rows_convolution,
+    # The convolution of the images says the rest.
+    "ttnn.conv1d": lambda _: [],
     **dict.fromkeys(("ttnn.conv2d", "ttnn.conv_transpose2d"), _convolution),
     **dict.fromkeys(("ttnn.max_pool2d", "ttnn.avg_pool2d"), _pool),
     "ttnn.global_avg_pool2d": _global_pool,

@@ -123,8 +123,11 @@ def _binary(pair: Pair) -> Rule:
             results = _with_number(given, pair, a, b)
         else:
             results = [_of_tensors(given, pair, a, b)]
-        if given["dtype"] is not None:
-            results = [_asked(given, pair, r) for r in results]
+        if (dtype := given["dtype"]) is not None:
+            whole = pair is _DIVIDES and any(f.dtype == I32 for f in given.tensors())
+            real = "For integer division, supported output dtype is FLOAT32"
+            given.require(not whole or dtype == F32, "of integers gives FLOAT32", real)
+            results = [Result(dtype, r.layout, r.computed or r.dtype) for r in results]
         _check_rounding(given, pair, results[0].dtype)
         return checked(given, results)
 
@@ -169,14 +172,6 @@ def _check_rounding(given: Given, pair: Pair, dtype: str) -> None:
 
 
 _LOGICAL = frozenset({"ttnn.logical_and", "ttnn.logical_or", "ttnn.logical_xor", "ttnn.squared_difference"})
-
-
-def _asked(given: Given, pair: Pair, result: Result) -> Result:
-    dtype = given["dtype"]
-    whole = any(f.dtype == I32 for f in given.tensors())
-    if pair is _DIVIDES and whole and dtype != F32:
-        given.refuse("of integers gives FLOAT32", "For integer division, supported output dtype is FLOAT32")
-    return Result(dtype, result.layout, result.computed or result.dtype)
 
 
 def _of_tensors(given: Given, pair: Pair, a: Form, b: Form) -> Result:
@@ -290,10 +285,9 @@ def _in_place(pair: Pair) -> Rule:
                 given.require(good, "of integers gives FLOAT32", "For integer division, supported output is FLOAT32")
             else:
                 _with_number(given, pair, a, b)
-            _check_rounding(given, pair, a.dtype)
-            return [Result(a.dtype, a.layout, a.dtype if a.dtype in WHOLE else None)]
         _check_rounding(given, pair, a.dtype)
-        return like(a)
+        # A number takes the integer type of the tensor beside it.
+        return [Result(a.dtype, a.layout, a.dtype if a.dtype in WHOLE and not isinstance(b, Form) else None)]
 
     return rule
 

@@ -84,11 +84,21 @@ class Given:
         if not condition:
             self.refuse(rule, real)
 
+    def dim(self, dim: int, rank: int, real: str, purpose: str = "") -> int:
+        """Returns a dim counted from the front, after a check against the rank."""
+        self.require(-rank <= dim < rank, f"has no dim {dim}{purpose}", real)
+        return dim % rank
+
     def on_devices(self, *forms: Any) -> None:
         """Requires tensors on the devices."""
         for form in forms:
             if isinstance(form, Form):
                 self.require(not form.host, "takes tensors on the devices", "expected device tensors as inputs")
+
+    def on_device(self, name: str) -> Any:
+        """Returns an argument, after a check that a tensor is on the devices."""
+        self.on_devices(self[name])
+        return self[name]
 
     def types(self, form: Form, allowed: frozenset[str], what: str = "its operand") -> None:
         """Requires an element type."""
@@ -133,6 +143,6 @@ def like(form: Form, dtype: str | None = None) -> list[Result]:
     return [Result(dtype or form.dtype, form.layout)]
 
 
-def tiled(form: Form, dtype: str | None = None) -> list[Result]:
+def tiled(form: Form) -> list[Result]:
     """Returns one result in tiles."""
-    return [Result(dtype or form.dtype, TILE)]
+    return [Result(form.dtype, TILE)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -11,14 +11,12 @@ from jaxmesh.dialects.ttnn.forms import B4, BF16, BLOCKS, EVERY, I8, NOT_I8, U8,
 from jaxmesh.ttnn.rules.definitions import takes
 from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like
 
-_moved = takes(EVERY, tiles=False)
 _RESHAPED = NOT_I8 - {U8, U16}
 
 
-def _dim(given: Given, form: Form, dim: int) -> int:
+def _dim(given: Given, form: Form) -> int:
     rank = len(form.shape)
-    given.require(-rank <= dim < rank, f"has no dim {dim} of {rank}", "index is out of bounds for the rank")
-    return dim % rank
+    return given.dim(given["dim"], rank, "index is out of bounds for the rank", f" of {rank}")
 
 
 def _copied(given: Given, x: Form) -> bool:
@@ -67,20 +65,16 @@ def _reshaped(given: Given, x: Form, shape: tuple[int, ...]) -> list[Result]:
 def _squeeze(given: Given) -> list[Result]:
     x, dim = given["input_tensor"], given["dim"]
     rank = max(1, len(x.shape))
-    given_dims: Any = dim
-    row: list[int] = given_dims if isinstance(dim, list) else [] if dim is None else [given_dims]
-    for d in row:
-        given.require(-rank <= d < rank, f"has no dim {d}", "Dimension out of range")
-    dropped = {d % rank for d in row} if dim is not None else set(range(rank))
+    dims: Any = dim
+    row: Sequence[int] = range(rank) if dim is None else dims if isinstance(dim, list) else [dims]
+    dropped = {given.dim(d, rank, "Dimension out of range") for d in row}
     return _reshaped(given, x, tuple(n for i, n in enumerate(x.shape) if n != 1 or i not in dropped))
 
 
 def _unsqueeze(given: Given) -> list[Result]:
-    x, dim = given["input_tensor"], given["dim"]
-    rank = len(x.shape) + 1
-    given.require(-rank <= dim < rank, f"has no dim {dim}", "Dimension out of range")
+    x = given["input_tensor"]
     shape = list(x.shape)
-    shape.insert(dim % rank, 1)
+    shape.insert(given.dim(given["dim"], len(shape) + 1, "Dimension out of range"), 1)
     return _reshaped(given, x, tuple(shape))
 
 
@@ -101,6 +95,11 @@ def _joined(given: Given, forms: list[Form], dim: int) -> list[Result]:
     return like(first)
 
 
+def _check_alike(given: Given, form: Form, first: Form) -> None:
+    given.require(form.dtype == first.dtype, "takes tensors of one element type", "All tensors must have same dtype")
+    given.require(form.layout == first.layout, "takes tensors of one layout", "All tensors must have same layout")
+
+
 def _concat(given: Given) -> list[Result]:
     tensors: list[Form] = given["tensors"]
     given.require(bool(tensors), "takes one tensor at least", "expected a non-empty list of tensors")
@@ -108,10 +107,9 @@ def _concat(given: Given) -> list[Result]:
     first = tensors[0]
     if len(tensors) == 1:
         return like(first)
-    dim = _dim(given, first, given["dim"])
+    dim = _dim(given, first)
     for t in tensors[1:]:
-        given.require(t.dtype == first.dtype, "takes tensors of one element type", "All tensors must have same dtype")
-        given.require(t.layout == first.layout, "takes tensors of one layout", "All tensors must have same layout")
+        _check_alike(given, t, first)
     return _joined(given, tensors, dim)
 
 
@@ -119,24 +117,21 @@ def _stack(given: Given) -> list[Result]:
     tensors: list[Form] = given["input_tensors"]
     given.require(bool(tensors), "takes one tensor at least", "expected a non-empty list of tensors")
     first = tensors[0]
-    dim = given["dim"]
     shape = list(first.shape)
-    given.require(-len(shape) - 1 <= dim <= len(shape), f"has no dim {dim}", "index is out of bounds for the rank")
-    shape.insert(dim % (len(shape) + 1), 1)
+    dim = given.dim(given["dim"], len(shape) + 1, "index is out of bounds for the rank")
+    shape.insert(dim, 1)
     for t in tensors:
         given.require(t.shape == first.shape, "takes tensors of one shape", "tensors must have one shape")
         _reshaped(given, t, tuple(shape))
-        given.require(t.dtype == first.dtype, "takes tensors of one element type", "All tensors must have same dtype")
-        given.require(t.layout == first.layout, "takes tensors of one layout", "All tensors must have same layout")
+        _check_alike(given, t, first)
     given.on_devices(*tensors)
     if len(tensors) == 1:
         return like(first)
-    return _joined(given, [replace(t, shape=tuple(shape)) for t in tensors], dim % len(shape))
+    return _joined(given, [replace(t, shape=tuple(shape)) for t in tensors], dim)
 
 
 def _slice(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
+    x = given.on_device("input_tensor")
     starts, steps = given["slice_start"], given["slice_step"] or [1]
     rank = len(x.shape)
     whole = list(given["slice_end"]) == list(x.shape) and not any(starts) and all(n == 1 for n in steps)
@@ -154,8 +149,7 @@ def _slice(given: Given) -> list[Result]:
 
 
 def _pad(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
+    x = given.on_device("input_tensor")
     padding, whole = given["padding"], given["output_padded_shape"]
     if whole is not None:
         given.require(len(whole) == len(x.shape) == 4, "takes sizes of four dims", "incompatible function arguments")
@@ -187,7 +181,7 @@ def _pad(given: Given) -> list[Result]:
 
 def _parts(given: Given) -> list[Result]:
     x, dim = given["input_tensor"], given["dim"]
-    _dim(given, x, dim)
+    _dim(given, x)
     # A chunk that is the whole tensor is the tensor, wherever it is.
     if given.callee != "ttnn.chunk" or (given["chunks"] > 1 and x.shape[dim] > 1):
         given.on_devices(x)
@@ -284,7 +278,7 @@ def _like(given: Given) -> list[Result]:
 
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(("ttnn.move", "ttnn.reallocate"), _moved),
+    **dict.fromkeys(("ttnn.move", "ttnn.reallocate"), takes(EVERY, tiles=False)),
     "ttnn.reshape": _reshape,
     "ttnn.squeeze": _squeeze,
     "ttnn.unsqueeze": _unsqueeze,

@@ -16,15 +16,9 @@ _SUMMED = REALS - {B4}
 def _dims(given: Given, form: Form) -> list[int]:
     """Returns the dims of a reduction, counted from the front; all by default."""
     rank, dim = len(form.shape), given["dim"]
-    if dim is None:
-        return list(range(rank))
     dims: Any = dim
-    row: Sequence[int] = dims if isinstance(dim, (list, tuple)) else [dims]
-    for d in row:
-        given.require(
-            -rank <= d < rank or (rank == 0 and d in (0, -1)), f"has no dim {d} to reduce", f"Unsupported dim {d}"
-        )
-    return [d % rank if rank else 0 for d in row] or list(range(rank))
+    row: Sequence[int] = () if dim is None else dims if isinstance(dim, (list, tuple)) else [dims]
+    return [given.dim(d, max(1, rank), f"Unsupported dim {d}", " to reduce") for d in row] or list(range(rank))
 
 
 def _check_padding(given: Given, x: Form) -> None:
@@ -33,8 +27,7 @@ def _check_padding(given: Given, x: Form) -> None:
 
 
 def _reduction(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
+    x = given.on_device("input_tensor")
     dims, rank = _dims(given, x), len(x.shape)
     if given.callee == "ttnn.mean":
         given.require(x.dtype not in WORDS, "takes floats", "ttnn.mean does not support integer inputs")
@@ -61,8 +54,7 @@ def _reduction(given: Given) -> list[Result]:
 
 
 def _prod(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    given.on_devices(x)
+    x = given.on_device("input_tensor")
     rank = len(x.shape)
     _dims(given, x)
     if rank == 0:
@@ -81,8 +73,7 @@ def _prod(given: Given) -> list[Result]:
 
 
 def _argmax(given: Given) -> list[Result]:
-    x, dim = given["input_tensor"], given["dim"]
-    given.on_devices(x)
+    x, dim = given.on_device("input_tensor"), given["dim"]
     rank = len(x.shape)
     if rank == 0:
         given.require(dim in (None, 0, -1), f"has no dim {dim}", "argmax: Dimension out of range for scalar tensor")
@@ -96,7 +87,7 @@ def _argmax(given: Given) -> list[Result]:
         inner = dim in (None, -1, rank - 1)
         given.types(x, NOT_I8 - BLOCKS - {U8} if inner else frozenset({F32, BF16}), "an operand in ROW_MAJOR")
     if dim is not None:
-        given.require(-rank <= dim < rank, f"has no dim {dim}", "dim out of range")
+        given.dim(dim, rank, "dim out of range")
     return [Result(U32, ROWS)]
 
 
@@ -105,8 +96,7 @@ def _scan(given: Given) -> list[Result]:
     given.on_devices(x)
     rank = len(x.shape)
     if rank:
-        dim = given["dim"]
-        given.require(-rank <= dim < rank, f"has no dim {dim}", "dim out of range")
+        given.dim(given["dim"], rank, "dim out of range")
         if not x.is_empty:
             given.tiles(x)
     dtype = given["dtype"] or x.dtype
@@ -114,10 +104,9 @@ def _scan(given: Given) -> list[Result]:
 
 
 def _sort(given: Given) -> list[Result]:
-    x, dim = given["input_tensor"], given["dim"]
-    given.on_devices(x)
+    x, dim = given.on_device("input_tensor"), given["dim"]
     rank = len(x.shape)
-    given.require(-rank <= dim < rank or (rank == 0 and dim in (0, -1)), f"has no dim {dim}", "dim out of range")
+    given.dim(dim, max(1, rank), "dim out of range")
     size = x.shape[dim] if rank else 1
     index = U32 if x.dtype in (F32, U16) else U16
     if size > 1 and not x.is_empty:
@@ -136,8 +125,7 @@ def _topk(given: Given) -> list[Result]:
 
 
 def _embedding(given: Given) -> list[Result]:
-    index, weight = given["input_tensor"], given["weight"]
-    given.on_devices(index, weight)
+    index, weight = given.on_device("input_tensor"), given.on_device("weight")
     given.types(index, frozenset({U32, BF16}), "indices")
     given.types(weight, frozenset({BF16, *BLOCKS}), "weights")
     dtype, layout = given["dtype"], given["layout"] or weight.layout
@@ -170,12 +158,11 @@ def _embedding_bw(given: Given) -> list[Result]:
 
 
 def _gather(given: Given) -> list[Result]:
-    x, index = given["input"], given["index"]
-    given.on_devices(x, index)
+    x, index = given.on_device("input"), given.on_device("index")
     rank = len(x.shape)
     if rank == 0:
         return like(x)
-    given.require(-rank <= given["dim"] < rank, f"has no dim {given['dim']}", "normalized_dim out of range")
+    given.dim(given["dim"], rank, "normalized_dim out of range")
     given.require(rank > 1 or not x.is_tile, "takes two dims at least in TILE layout", "Can't convert shape rank")
     several = rank > 1 or min(x.shape[0], index.shape[0]) > 1
     given.require(several, "takes two elements at least of one dim", "Tensor has to be of rank 4!")
@@ -190,11 +177,8 @@ def _gather(given: Given) -> list[Result]:
 
 
 def _scatter(given: Given) -> list[Result]:
-    x, index, src = given["input"], given["index"], given["src"]
-    given.on_devices(x, index, src)
-    rank = len(x.shape)
-    good = -rank <= given["dim"] < rank
-    given.require(good, f"has no dim {given['dim']}", "normalized_dim out of range")
+    x, index, src = (given.on_device(n) for n in ("input", "index", "src"))
+    given.dim(given["dim"], len(x.shape), "normalized_dim out of range")
     given.require(
         given["reduce"] in (None, "add", "multiply"), "reduces by 'add' and 'multiply' only", "reduction not supported"
     )

@@ -65,7 +65,7 @@ def test_what_is_no_integer_is_shown_with_its_owner(make: Callable[[], Any], wor
     [(PlacementShard(1), "dim"), (ROWS, "placements"), (ROWS, "mesh_shape_override"), (JOIN, "dims"),
      (JOIN, "mesh_shape_override"), (attributes_from_spec(P("y"), 1, SIZES), "shard_dims"),
      (resolve_mapper(ROWS, (2, 4), (16, 8)), "dims"), (resolve_composer(JOIN, (2, 4), (8, 8)), "dims"),
-     (land((2, 4), (2, 4)), "mode")],
+     (land((2, 4), (2, 4)), "mesh")],
 )  # fmt: skip
 def test_values_do_not_change_and_are_keys(value: Any, field: str) -> None:
     assert len({value, copy.copy(value)}) == 1
