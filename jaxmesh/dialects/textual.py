@@ -20,7 +20,7 @@ from jaxmesh.dialects.ttir import elementwise, images as ttir_images, shapes
 from jaxmesh.dialects.ttir.helpers import check_dim, jnp, lax, require, vary_together
 from jaxmesh.dialects.ttnn import images
 from jaxmesh.dialects.ttnn.forms import ANY, Forms, Gives, Takes
-from jaxmesh.dialects.ttnn.op import Param, Signature, Source, TtnnOp, attribute, operand, text, unset
+from jaxmesh.dialects.ttnn.op import TtnnOp, read_call
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.walk import all_eqns
@@ -32,9 +32,6 @@ OPS: dict[str, OpDef] = {}
 _LINE = re.compile(r"(\w+\.\w+)\(([^)]*)\)(?: \{([^}]*)\})?(?: -> (.*?))?( by element type)?")
 _OPERAND = re.compile(r"(?:(\w+) )?(\w+[?*]?)")
 _ATTRIBUTE = re.compile(r"(\w+)(\??): ([#\w.]+)(?: = (.*))?")
-_CALL = re.compile(r"  (python|cpp) (?:(tuple|optionals) )?([\w.:]+)\((.*)\)")
-_ITEM = re.compile(r"(?:`[^`]*`|[^,`])+")
-_ARGUMENT = re.compile(r" ?(?:(\w+)=)?(.*)")
 _HANDLE = re.compile(r"(?:mesh_)?device\??$|.*semaphore")
 _WRITES: Mapping[str, Write] = {"result": Write.AS_RESULT, "changed": Write.BESIDE_RESULTS}
 _KINDS: Mapping[str, Kind] = {
@@ -142,45 +139,12 @@ def _read(line: str) -> OpDef:
     return definition
 
 
-def _param(item: str) -> Param:
-    """Returns the argument that the table writes as `scale=|float`."""
-    found = _ARGUMENT.fullmatch(item)
-    assert found is not None, item
-    keyword, value = found.groups()
-    name, is_keyword = keyword or "", keyword is not None
-    if value.startswith("`"):
-        return text(name, value.strip("`"), keyword=is_keyword)
-    if value.startswith("@"):
-        known: Any = value[1:] or name
-        source: Source = known
-        return Param(name, source, keyword=is_keyword, default=None)
-    if value == "none":
-        return unset(name, keyword=is_keyword)
-    if value.startswith("%"):
-        number, _, instead = value[1:].partition(" or ")
-        other = Param(name, "operand_or_attribute", int(number), instead, default=None)
-        return other if instead else operand(name, int(number), keyword=is_keyword, default=None)
-    key, _, form = value.partition("|")
-    return attribute(name or key, key or name, keyword=is_keyword, form=form or "value")
-
-
-def _with_call(definition: OpDef, line: str) -> OpDef:
-    """Returns a definition with the call in Python or C++ that a line of the table describes."""
-    found = _CALL.fullmatch(line)
-    assert found is not None, line
-    assert isinstance(definition, TtnnOp), line
-    language, results, callee, items = found.groups()
-    signature = Signature(callee, tuple(map(_param, _ITEM.findall(items))))
-    if language == "python":
-        return replace(definition, python=signature)
-    returned: Any = results or "vector"
-    return replace(definition, cpp=signature, cpp_results=returned)
-
-
 for _line in TABLE.read_text().splitlines():
     if _line.startswith("  "):
         _last = next(reversed(OPS))
-        OPS[_last] = _with_call(OPS[_last], _line)
+        _language, _returned, _call = read_call(_line)
+        _changed: Any = {_language: _call} | ({"cpp_results": _returned} if _language == "cpp" else {})
+        OPS[_last] = replace(OPS[_last], **_changed)
     elif not _line.startswith("#"):
         _definition = _read(_line)
         OPS[_definition.full_name] = _definition

@@ -14,21 +14,7 @@ from jaxmesh.dialects.op import Attribute, Call, Form, Shape, attr, expect, need
 from jaxmesh.dialects.ttir import images
 from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
 from jaxmesh.dialects.ttnn.forms import BF16, FLOATS, NUMBERS, PRODUCT, Forms, Gives, Takes, forms
-from jaxmesh.dialects.ttnn.op import (
-    COMPUTE,
-    DEVICE,
-    DTYPE,
-    MEMORY,
-    Param,
-    TtnnOp,
-    attribute,
-    define,
-    operand,
-    positional,
-    text,
-    ttir_meaning,
-    unset,
-)
+from jaxmesh.dialects.ttnn.op import TtnnOp, define, ttir_meaning
 
 OPS: dict[str, TtnnOp] = {}
 
@@ -59,16 +45,6 @@ def _numbers(names: Sequence[str], form: Form) -> list[Attribute]:
     return [need(name, "int", form=form) for name in names]
 
 
-def _rows(*names: str) -> tuple[Param, ...]:
-    """Returns arguments that are lists in Python, and arrays in C++ by way of `_cpp`."""
-    return tuple(attribute(name, keyword=True) for name in names)
-
-
-def _cpp(params: Sequence[Param]) -> tuple[Param, ...]:
-    rows = {"kernel_size", "stride", "padding", "output_padding", "dilation"}
-    return positional(*(replace(p, form="uint32s") if p.key in rows else p for p in params))
-
-
 # --- convolutions ----------------------------------------------------------------------------------------------------
 
 _NHWC: Mapping[str, int] = {"batch_dim": 0, "height_dim": 1, "width_dim": 2, "channel_dim": 3}
@@ -90,29 +66,6 @@ def _convolution(call: Call) -> Any:
 
 
 _SIZES = ("in_channels", "out_channels", "batch_size", "input_height", "input_width")
-_PRODUCT = (
-    operand("input_tensor", 0, keyword=True),
-    operand("weight_tensor", 1, keyword=True),
-    DEVICE,
-    *_rows(*_SIZES, "kernel_size", "stride", "padding"),
-)
-_AFTER = (
-    *_rows("dilation", "groups"),
-    operand("bias_tensor", 2, keyword=True, default=None),
-    DTYPE,
-    unset("conv_config"),
-    replace(COMPUTE, name="compute_config"),
-    MEMORY,
-)
-_CPP_AFTER = (
-    *_rows("dilation", "groups"),
-    DTYPE,
-    operand("bias_tensor", 2, default=None),
-    unset("conv_config"),
-    COMPUTE,
-    MEMORY,
-    unset("slice_config"),
-)
 
 
 def _convolve(host: bool) -> Forms:
@@ -133,12 +86,9 @@ define(
     attributes=[*_CONVOLVED, _pair("padding")],
     options=_HOW,
     meaning=_convolution,
-    python=[*_PRODUCT, *_AFTER],
-    cpp=_cpp([*_PRODUCT, *_CPP_AFTER]),
     handles=(1, 1),
     accepts=_convolve(host=False),
 )
-_EXTRA = _rows("output_padding")
 define(
     OPS,
     "conv_transpose2d",
@@ -146,8 +96,6 @@ define(
     attributes=[*_CONVOLVED, need("padding", "ints", form="edges"), _pair("output_padding")],
     options=_HOW,
     meaning=_convolution,
-    python=[*_PRODUCT, *_EXTRA, *_AFTER],
-    cpp=_cpp([*_PRODUCT, *_EXTRA, *_CPP_AFTER]),
     handles=(1, 1),
     accepts=_convolve(host=True),
 )
@@ -174,16 +122,7 @@ def max_pool2d_with_indices(call: Call) -> Any:
 
 
 _POOLED = ("batch_size", "input_height", "input_width", "channels")
-_POOL_PARAMS = (
-    operand("input_tensor", keyword=True),
-    attribute("batch_size", keyword=True),
-    attribute("input_h", "input_height", keyword=True),
-    attribute("input_w", "input_width", keyword=True),
-    *_rows("channels", "kernel_size", "stride", "padding"),
-)
-_POOL_SLICES = (unset("dram_slice_config"), unset("applied_shard_scheme"))
 _POOL_FORMS = Forms((Takes(frozenset({BF16}), "either"),), (Gives(BF16, layout="rows"),))
-_CEIL = attribute("ceil_mode", keyword=True, default=False)
 _POOL = [
     *_numbers(_POOLED, "si32"),
     *map(_pair, ("kernel_size", "stride")),
@@ -192,24 +131,8 @@ _POOL = [
 ]
 _POOLED_HOW = ("applied_shard_scheme", "config_tensors_in_dram", "reallocate_halo_output")
 define(
-    OPS,
-    "max_pool2d",
-    attributes=[*_POOL, _pair("dilation")],
-    options=_POOLED_HOW,
-    meaning=_pool,
-    python=[*_POOL_PARAMS, *_rows("dilation"), _CEIL, MEMORY],
-    cpp=[
-        *_cpp([*_POOL_PARAMS, *_rows("dilation"), _CEIL, MEMORY, *_POOL_SLICES]),
-        text("deallocate_input", "false"),
-        text("reallocate_halo_output", "true"),
-        text("return_indices", "false"),
-        *positional(DTYPE),
-        text("output_layout", "::ttnn::Layout::ROW_MAJOR"),
-        *positional(unset("config_tensor_in_dram")),
-    ],
-    accepts=_POOL_FORMS,
+    OPS, "max_pool2d", attributes=[*_POOL, _pair("dilation")], options=_POOLED_HOW, meaning=_pool, accepts=_POOL_FORMS
 )
-_COUNTED = (_CEIL, attribute("count_include_pad", keyword=True, default=True), unset("divisor_override"), MEMORY)
 define(
     OPS,
     "avg_pool2d",
@@ -221,36 +144,18 @@ define(
     ],
     options=_POOLED_HOW,
     meaning=_pool,
-    python=[*_POOL_PARAMS, *_COUNTED],
-    cpp=[
-        *_cpp([*_POOL_PARAMS, *_COUNTED, *_POOL_SLICES, unset("compute_kernel_config")]),
-        text("deallocate_input", "false"),
-        text("reallocate_halo_output", "true"),
-    ],
     accepts=_POOL_FORMS,
 )
 
-_X = operand("input_tensor")
-define(
-    OPS,
-    "global_avg_pool2d",
-    python=[_X, MEMORY, DTYPE],
-    cpp=positional(_X, MEMORY, unset("output_dtype")),
-    accepts=forms(FLOATS),
-    work=(1, 0),
-)
+define(OPS, "global_avg_pool2d", accepts=forms(FLOATS), work=(1, 0))
 
 
-_SCALE = attribute("scale_factor", keyword=True)
-_MODE = attribute("mode", keyword=True, default="nearest")
 define(
     OPS,
     "upsample",
     operands=1,
     attributes=[need("scale_factor", "any", form="si32"), attr("mode", "str", "nearest")],
     meaning=lambda call: ttir_meaning(call, "upsample2d"),
-    python=[_X, _SCALE, _MODE, MEMORY],
-    cpp=positional(_X, replace(_SCALE, form="uint32s"), _MODE, MEMORY),
     accepts=forms(NUMBERS, "rows"),
     work=(0, 0),
 )

@@ -7,13 +7,12 @@ and `aggregate_tensor`, and the calls below for the others.
 from __future__ import annotations
 
 from jaxmesh.dialects.op import Trait, attr, need
-from jaxmesh.dialects.ttnn.op import LAYOUT, MEMORY, Param, TtnnOp, attribute, define, operand, positional, unset
+from jaxmesh.dialects.ttnn.op import TtnnOp, define
 
 OPS: dict[str, TtnnOp] = {}
 """By name, without the dialect."""
 
 
-_X = operand("tensor")
 _ABOUT = (Trait.MEMORY, Trait.MOVES)
 _TRANSFER = (*_ABOUT, Trait.COLLECTIVE, Trait.TRANSFERS)
 _STORED = (*_ABOUT, Trait.LAYOUT)
@@ -25,19 +24,9 @@ _COMPOSER = [need("composer_config", "any", "composer_config")]
 define(OPS, "get_device", operands=0, attributes=_MESH, traits=_ABOUT)
 define(OPS, "distribute_tensor", operands=1, attributes=_MAPPER, traits=_TRANSFER, handles=(1, 1))
 define(OPS, "aggregate_tensor", operands=1, attributes=_COMPOSER, traits=_TRANSFER, handles=(1, 1))
-_TO = [_X, Param("device", "mesh_device", keyword=True), MEMORY]
-define(OPS, "to_device", operands=1, traits=_KEPT, handles=(1, 1), python=_TO)
-define(OPS, "from_device", operands=1, traits=_STORED, python=[_X])
-_AS = [_X, *positional(LAYOUT), Param("dtype", "changed_dtype"), MEMORY]
-define(OPS, "to_layout", operands=1, traits=_KEPT, python=_AS, cpp=positional(_X, LAYOUT, unset("dtype"), MEMORY))
-define(OPS, "to_memory_config", operands=1, traits=_STORED, python=[_X, *positional(MEMORY)])
+define(OPS, "to_device", operands=1, traits=_KEPT, handles=(1, 1))
+define(OPS, "from_device", operands=1, traits=_STORED)
+define(OPS, "to_layout", operands=1, traits=_KEPT)
+define(OPS, "to_memory_config", operands=1, traits=_STORED)
 define(OPS, "to_tensor_spec", operands=1, traits=_STORED)
-define(
-    OPS,
-    "deallocate",
-    operands=1,
-    results=0,
-    attributes=[attr("force", "bool", False)],
-    traits=_ABOUT,
-    python=[_X, attribute("force")],
-)
+define(OPS, "deallocate", operands=1, results=0, attributes=[attr("force", "bool", False)], traits=_ABOUT)

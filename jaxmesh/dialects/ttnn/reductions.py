@@ -28,36 +28,12 @@ from jaxmesh.dialects.ttnn.forms import (
     forms,
     refused,
 )
-from jaxmesh.dialects.ttnn.op import (
-    COMPUTE,
-    DTYPE,
-    MEMORY,
-    TtnnOp,
-    attribute,
-    define,
-    operand,
-    positional,
-    text,
-    ttir_meaning,
-    unset,
-)
+from jaxmesh.dialects.ttnn.op import TtnnOp, define, ttir_meaning
 
 OPS: dict[str, TtnnOp] = {}
-_X = operand("input_tensor")
-_DIMS = attribute("dim", "dim_arg", default=None)
-_DIM = attribute("dim", default=-1)
-_KEEP = attribute("keepdim", "keep_dim", default=False)
 
 for _name in ("sum", "mean", "max", "min"):
-    define(
-        OPS,
-        _name,
-        options=["compute_config"],
-        python=[_X, _DIMS, _KEEP, MEMORY, COMPUTE],
-        cpp=positional(_X, replace(_DIMS, form="int32s"), _KEEP, MEMORY, COMPUTE),
-        accepts=FLOAT if _name == "mean" else forms(NUMBERS),
-        work=(1, 0),
-    )
+    define(OPS, _name, options=["compute_config"], accepts=FLOAT if _name == "mean" else forms(NUMBERS), work=(1, 0))
 
 
 def _over_one_dim(call: Call, dim: int | None) -> Any:
@@ -75,7 +51,6 @@ define(
     "prod",
     respelled=[attr("dim_arg", "int", form="si64")],
     meaning=lambda call: _over_one_dim(call, call["dim_arg"]),
-    python=[_X, _DIMS, _KEEP, MEMORY],
     accepts=_multiplied,
     work=(1, 0),
 )
@@ -94,39 +69,16 @@ def _argmax(op: Occurrence) -> Forms:
     return Forms((Takes(types, layout),), (Gives(U32, layout="rows"),), remedy="Take it along the last dim")
 
 
-_REDUCED = (_X, attribute("dim", default=None), _KEEP)
 define(
     OPS,
     "argmax",
     attributes=[attr("dim", "int"), attr("keep_dim", "bool", False)],
     meaning=lambda call: _over_one_dim(call, call["dim"]).astype(_index_type(call.result)),
-    python=[*_REDUCED, unset("sub_core_grids"), MEMORY],
     accepts=_argmax,
     work=(1, 0),
 )
-define(
-    OPS,
-    "cumsum",
-    respelled=[need("dim", "int")],
-    python=[operand("input"), attribute("dim"), DTYPE, MEMORY],
-    cpp=positional(_X, attribute("dim"), DTYPE, text("reverse_order", "false"), unset("optional_out"), MEMORY),
-    accepts=forms(WIDE, gives="asked"),
-    work=(0, 1),
-)
-define(
-    OPS,
-    "softmax",
-    options=["compute_config"],
-    python=[
-        _X,
-        attribute("dim", "dimension"),
-        MEMORY,
-        COMPUTE,
-        attribute("numeric_stable", "numericStable", keyword=True, default=False),
-    ],
-    accepts=FLOAT,
-    work=(2, 3),
-)
+define(OPS, "cumsum", respelled=[need("dim", "int")], accepts=forms(WIDE, gives="asked"), work=(0, 1))
+define(OPS, "softmax", options=["compute_config"], accepts=FLOAT, work=(2, 3))
 
 
 # --- sorts -----------------------------------------------------------------------------------------------------------
@@ -162,16 +114,7 @@ define(
     "sort",
     respelled=[attr("dim", "int", -1, form="si8")],
     meaning=_with_indices,
-    python=[_X, _DIM, attribute("descending", default=False), attribute("stable", default=False), MEMORY],
     accepts=_order(frozenset({BF16, F32, U16})),
     work=(0, 1),
 )
-define(
-    OPS,
-    "topk",
-    respelled=[attr("dim", "int", -1)],
-    meaning=_with_indices,
-    python=[_X, attribute("k"), _DIM, attribute("largest", default=True), attribute("sorted", default=True), MEMORY],
-    accepts=_order(FLOATS),
-    work=(0, 1),
-)
+define(OPS, "topk", respelled=[attr("dim", "int", -1)], meaning=_with_indices, accepts=_order(FLOATS), work=(0, 1))
