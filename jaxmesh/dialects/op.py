@@ -6,6 +6,7 @@ emitters both read the definitions and never import each other.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
@@ -18,11 +19,6 @@ Shape = tuple[int, ...]
 UPSTREAM = "tt-mlir 19c86fca"
 """The commit whose definitions are known."""
 Kind = Literal["int", "float", "number", "bool", "str", "ints", "bools", "array", "enum", "any"]
-Form = Literal[
-    "si8", "si32", "ui32", "i32", "i64", "si64", "f32", "number", "bool", "string", "i32s", "i64s", "i32a", "bools",
-    "edges", "dense", "dense_i64", "shape", "type", "any", "text", "convolution_layout", "mesh_shape", "mesh_offset",
-    "mapper_config", "composer_config", "#ttcore.reduce_type", "#ttcore.shard_type", "#ttcore.shard_direction",
-]  # fmt: skip
 
 
 class Trait(Enum):
@@ -85,16 +81,16 @@ class Write(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One attribute of an operation.
+    """One attribute of an operation, which `attributes_of` reads.
 
     Kinds: `number` (whole or not), `ints` and `bools` (sequences), `array` (a NumPy array), `enum` (the dialect's name
     of a value, such as `sum`), `any`; the others are Python's types.
 
-    `form` is the attribute's form in MLIR; by default the one of the kind (`FORMS`). Forms: `number` (`f32` or `i32`,
-    as the value is), `i32s` (`[1 : i32, 2 : i32]`), `i64s` (`array<i64: 1, 2>`), `i32a` (`array<i32: 1, 2>`),
-    `dense_i64` (a table of device ids), `shape` (`#ttnn.shape<2x1>`), `text` (as the text has it), and for an enum the
-    dialect's attribute around it, such as `#ttcore.reduce_type`. A sequence is printed as `i32a` if the form is of a
-    single integer, as of kind `any`; `edges` is an `i32a` that `reorder_edges` reorders.
+    `form` is the attribute's form in MLIR. Forms: `number` (`f32` or `i32`, as the value is), `i32s`
+    (`[1 : i32, 2 : i32]`), `i64s` (`array<i64: 1, 2>`), `i32a` (`array<i32: 1, 2>`), `dense_i64` (a table of device
+    ids), `shape` (`#ttnn.shape<2x1>`), `text` (as the text has it), and for an enum the dialect's attribute around it,
+    such as `#ttcore.reduce_type`. A sequence is printed as `i32a` if the form is of a single integer, as of kind `any`;
+    `edges` is an `i32a` that `reorder_edges` reorders.
 
     `required` is upstream's rule. With `assumed`, a text without the attribute is read with a warning and the default.
     With `must_be_empty`, only an empty value or the default is accepted: the attribute is read and never kept. With
@@ -105,7 +101,7 @@ class Attribute:
     kind: Kind
     required: bool = False
     default: Any = None
-    form: Form | None = None
+    form: str = "any"
     assumed: bool = False
     must_be_empty: bool = False
     later: bool = False
@@ -114,17 +110,52 @@ class Attribute:
         """Returns True if a value is empty, or the default."""
         return value is None or value == self.default or (isinstance(value, (tuple, str, dict)) and not value)
 
-    @property
-    def mlir_form(self) -> Form:
-        """The form in MLIR."""
-        return self.form or FORMS[self.kind]
 
-
-FORMS: Mapping[Kind, Form] = {
-    "int": "si32", "float": "f32", "number": "number", "bool": "bool", "str": "string", "ints": "i32s",
-    "bools": "bools", "array": "dense", "enum": "string", "any": "any",
+_ATTRIBUTE = re.compile(r"(?:(empty|later) )?(\w+)(\??): (?:(\w+) )?([#\w.]+)(?: = (.*))?")
+_KINDS: Mapping[str, Kind] = {
+    "f32": "float", "bool": "bool", "string": "str", "i32a": "ints", "edges": "ints", "i32s": "ints", "i64s": "ints",
+    "shape": "ints", "bools": "bools", "dense": "array", "number": "number",
+    **dict.fromkeys(("si8", "si32", "ui32", "i32", "i64", "si64"), "int"),
 }  # fmt: skip
-"""The form of an attribute by its kind, unless the attribute has its own."""
+"""By form; `#...` are those of enums, and others of any kind."""
+
+
+def attributes_of(text: str) -> tuple[Attribute, ...]:
+    """Returns the attributes that a text declares: `name: form`, with a default `name: form = default`.
+
+    `name?` is optional; one that is not, and has a default, is left out by texts of earlier versions. Before the form
+    may be the kind, and before the name `empty` for `must_be_empty`, and `later`.
+
+    >>> [(a.name, a.kind, a.required, a.default) for a in attributes_of("sizes?: i64s = 2x3, stride: any i32")]
+    [('sizes', 'ints', False, (2, 3)), ('stride', 'any', True, None)]
+    """
+    return tuple(map(_read_attribute, text.split(", "))) if text else ()
+
+
+def _read_attribute(text: str) -> Attribute:
+    found = _ATTRIBUTE.fullmatch(text)
+    assert found is not None, text
+    about, name, optional, kind, form, default = found.groups()
+    known: Any = kind or _KINDS.get(form, "enum" if form.startswith("#") else "any")
+    assumed = not optional and default is not None
+    value = None if default is None else _default(known, default)
+    return Attribute(name, known, not optional, value, form, assumed, about == "empty", about == "later")
+
+
+def _default(kind: Kind, text: str) -> Any:
+    if text == "none" and kind not in ("enum", "str"):
+        return None
+    match kind:
+        case "bool":
+            return text == "true"
+        case "float":
+            return float(text)
+        case "int" | "any":
+            return int(text)
+        case "ints":
+            return tuple(map(int, text.split("x"))) if text != "()" else ()
+        case _:
+            return text.strip('"')
 
 
 def reorder_edges(padding: Sequence[int]) -> tuple[int, ...]:
@@ -140,23 +171,6 @@ def reorder_edges(padding: Sequence[int]) -> tuple[int, ...]:
         return tuple(padding)
     top, second, third, right = padding
     return (top, third, second, right)
-
-
-def attr(
-    name: str, kind: Kind, default: Any = None, form: Form | None = None, *, must_be_empty: bool = False
-) -> Attribute:
-    """Returns an optional attribute."""
-    return Attribute(name, kind, default=default, form=form, must_be_empty=must_be_empty)
-
-
-def need(name: str, kind: Kind, form: Form | None = None) -> Attribute:
-    """Returns a required attribute."""
-    return Attribute(name, kind, required=True, form=form)
-
-
-def expect(name: str, kind: Kind, default: Any = None, form: Form | None = None) -> Attribute:
-    """Returns a required attribute that texts of earlier versions leave out: it has the default in them."""
-    return Attribute(name, kind, required=True, default=default, form=form, assumed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +301,7 @@ class OpDef:
         return self.former if has_result or older else self
 
 
-SEGMENTS = (attr("operandSegmentSizes", "ints"), attr("resultSegmentSizes", "ints"))
+SEGMENTS = attributes_of("operandSegmentSizes?: i32s, resultSegmentSizes?: i32s")
 """The attributes that MLIR writes on any op with optional operands, and older TTIR on every op."""
 
 
@@ -295,7 +309,7 @@ def define(
     ops: dict[str, OpDef],
     name: str,
     operands: int | Arity,
-    *attributes: Attribute,
+    *texts: str,
     results: Arity = (1, 1),
     casts: bool = False,
     traits: Sequence[Trait] = (),
@@ -303,11 +317,15 @@ def define(
     writes: Mapping[int, Write] | None = None,
     former: OpDef | None = None,
 ) -> Callable[[Meaning], Meaning]:
-    """Adds an operation of TTIR to a table, with the decorated function as its meaning; see `OpDef`."""
+    """Adds an operation of TTIR to a table, with the decorated function as its meaning; see `OpDef`.
+
+    The texts declare its attributes.
+    """
 
     def enter(meaning: Meaning) -> Meaning:
         assert name not in ops, name
-        definition = OpDef("ttir", name, arity(operands), attributes, meaning, results, casts, frozenset(traits))
+        declared = attributes_of(", ".join(texts))
+        definition = OpDef("ttir", name, arity(operands), declared, meaning, results, casts, frozenset(traits))
         ops[name] = replace(definition, options=frozenset(options), writes=writes or {}, former=former)
         return meaning
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from jaxmesh.dialects.op import Arity, Attribute, Call, Form, Kind, OpDef, Trait, Write
+from jaxmesh.dialects.op import Arity, Call, OpDef, Trait, Write, attributes_of
 from jaxmesh.dialects.ttir import elementwise, images as ttir_images, shapes
 from jaxmesh.dialects.ttir.helpers import check_dim, jnp, lax, require, vary_together
 from jaxmesh.dialects.ttnn import images
@@ -31,15 +31,8 @@ OPS: dict[str, OpDef] = {}
 
 _LINE = re.compile(r"(\w+\.\w+)\(([^)]*)\)(?: \{([^}]*)\})?(?: -> (.*?))?( by element type)?")
 _OPERAND = re.compile(r"(?:(\w+) )?(\w+[?*]?)")
-_ATTRIBUTE = re.compile(r"(\w+)(\??): ([#\w.]+)(?: = (.*))?")
 _HANDLE = re.compile(r"(?:mesh_)?device\??$|.*semaphore")
 _WRITES: Mapping[str, Write] = {"result": Write.AS_RESULT, "changed": Write.BESIDE_RESULTS}
-_KINDS: Mapping[str, Kind] = {
-    "f32": "float", "bool": "bool", "string": "str", "i32a": "ints", "edges": "ints", "i32s": "ints", "any": "any",
-    "text": "any", "number": "number",
-}  # fmt: skip
-"""By form; others are of integers, and `#...` those of enums."""
-
 opaque_p = compat.unlowered_primitive("opaque_op")
 opaque_p.multiple_results = True
 
@@ -82,31 +75,6 @@ def _arity(names: Sequence[str]) -> Arity:
     return least, None if any(name.endswith("*") for name in names) else len(names)
 
 
-def _attribute(text: str) -> Attribute:
-    """Returns the attribute that the table writes as `seed?: ui32 = 0`."""
-    found = _ATTRIBUTE.fullmatch(text)
-    assert found is not None, text
-    name, optional, form, default = found.groups()
-    known: Any = form
-    mlir_form: Form = known
-    kind = _KINDS.get(form, "enum" if form.startswith("#") else "int")
-    return Attribute(name, kind, not optional, None if default is None else _default(kind, default), mlir_form)
-
-
-def _default(kind: Kind, text: str) -> Any:
-    match kind:
-        case "bool":
-            return text == "true"
-        case "float":
-            return float(text)
-        case "int":
-            return int(text)
-        case "ints":
-            return tuple(map(int, text.split("x")))
-        case _:
-            return text.strip('"')
-
-
 def _read(line: str) -> OpDef:
     """Returns the definition that a line of the table describes."""
     found = _LINE.fullmatch(line)
@@ -122,7 +90,7 @@ def _read(line: str) -> OpDef:
         dialect,
         short,
         _arity(tensors),
-        tuple(map(_attribute, _names(found[3]))),
+        attributes_of(found[3] or ""),
         partial(_opaque, name),
         (1, 1) if Write.AS_RESULT in writes.values() else _arity(results),
         casts=True,
@@ -202,25 +170,21 @@ def _conv3d(call: Call) -> Any:
     return ttir_images.conv3d(replace(call, operands=(x, weight, *bias), attributes=attributes))
 
 
-_LATER_ATTRIBUTES = {
-    name: (Attribute("dilation", "any", default=1, form="i32", later=True),) for name in ("ttir.conv3d", "ttnn.conv3d")
+_MEANINGS: Mapping[str, Any] = {
+    **dict.fromkeys(("ttir.cumprod", "ttnn.cumprod"), _cumprod),
+    **dict.fromkeys(("ttir.bitcast_convert", "ttnn.bitcast_convert"), _bitcast),
+    "ttir.conv1d": ttir_images.conv1d,
+    "ttnn.conv1d": _conv1d,
+    "ttir.conv3d": ttir_images.conv3d,
+    "ttnn.conv3d": _conv3d,
+    "ttnn.prepare_conv3d_weights": _prepared_weight,
+    "ttir.max_pool2d_with_indices": ttir_images.max_pool2d_with_indices,
+    "ttnn.max_pool2d_with_indices": images.max_pool2d_with_indices,
+    "ttnn.slice_dynamic": shapes.OPS["slice_dynamic"].meaning,
+    "ttnn.clamp_tensor": elementwise.OPS["clamp_tensor"].meaning,
+    "ttnn.pow_scalar": _pow_scalar,
 }
-_MEANINGS: Mapping[str, tuple[Any, Trait | None]] = {
-    **dict.fromkeys(("ttir.cumprod", "ttnn.cumprod"), (_cumprod, None)),
-    **dict.fromkeys(("ttir.bitcast_convert", "ttnn.bitcast_convert"), (_bitcast, None)),
-    "ttir.conv1d": (ttir_images.conv1d, None),
-    "ttnn.conv1d": (_conv1d, None),
-    "ttir.conv3d": (ttir_images.conv3d, None),
-    "ttnn.conv3d": (_conv3d, None),
-    "ttnn.prepare_conv3d_weights": (_prepared_weight, None),
-    "ttir.max_pool2d_with_indices": (ttir_images.max_pool2d_with_indices, None),
-    "ttnn.max_pool2d_with_indices": (images.max_pool2d_with_indices, None),
-    "ttnn.slice_dynamic": (shapes.OPS["slice_dynamic"].meaning, Trait.MOVES),
-    "ttnn.clamp_tensor": (elementwise.OPS["clamp_tensor"].meaning, None),
-    "ttnn.pow_scalar": (_pow_scalar, None),
-}
-"""The meanings of operations that the table describes, with a trait."""
-for _name, (_meaning, _trait) in _MEANINGS.items():
-    _traits = frozenset({Trait.TEXTUAL, _trait} if _trait else {Trait.TEXTUAL})
-    _attributes = (*OPS[_name].attributes, *_LATER_ATTRIBUTES.get(_name, ()))
-    OPS[_name] = replace(OPS[_name], meaning=_meaning, traits=_traits, attributes=_attributes)
+"""The meanings of operations that the table describes."""
+for _name, _meaning in _MEANINGS.items():
+    _traits = {Trait.TEXTUAL, Trait.MOVES} if _name == "ttnn.slice_dynamic" else {Trait.TEXTUAL}
+    OPS[_name] = replace(OPS[_name], meaning=_meaning, traits=frozenset(_traits))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, need
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, define
 from jaxmesh.dialects.ttir.helpers import (
     as_bool,
     check_dim,
@@ -42,17 +42,14 @@ from jaxmesh.sharding.shard_attributes import position_of
 
 OPS: dict[str, OpDef] = {}
 
-_CLUSTER = need("cluster_axis", "int", form="ui32")
+_CLUSTER = "cluster_axis: ui32"
 
 
 @define(
     OPS,
     "mesh_shard",
     1,
-    need("shard_type", "enum", form="#ttcore.shard_type"),
-    need("shard_direction", "enum", form="#ttcore.shard_direction"),
-    need("shard_shape", "ints", form="i64s"),
-    need("shard_dims", "ints", form="i64s"),
+    "shard_type: #ttcore.shard_type, shard_direction: #ttcore.shard_direction, shard_shape: i64s, shard_dims: i64s",
     traits=[Trait.COLLECTIVE, Trait.TRANSFERS, Trait.DECOMPOSED],
 )
 def _mesh_shard(call: Call) -> Any:
@@ -115,7 +112,7 @@ def _stack(x: Any, axes: tuple[str, ...]) -> Any:
     OPS,
     "all_gather",
     1,
-    need("all_gather_dim", "int"),
+    "all_gather_dim: si32",
     _CLUSTER,
     traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
 )
@@ -158,7 +155,7 @@ def _reduce(x: Any, axis: str, kind: str, size: int) -> Any:
             return jnp.prod(gather(x, axis, 0, tiled=False), 0, dtype=x.dtype)
 
 
-_REDUCE_TYPE = need("reduce_type", "enum", form="#ttcore.reduce_type")
+_REDUCE_TYPE = "reduce_type: #ttcore.reduce_type"
 _REDUCES = (Trait.REDUCES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 
 
@@ -170,7 +167,7 @@ def _all_reduce(call: Call) -> Any:
     return _reduce(x, axis, _reduce_type(call), call.mesh[axis])
 
 
-@define(OPS, "reduce_scatter", 1, _REDUCE_TYPE, need("scatter_dim", "int"), _CLUSTER, traits=_REDUCES)
+@define(OPS, "reduce_scatter", 1, _REDUCE_TYPE, "scatter_dim: si32", _CLUSTER, traits=_REDUCES)
 def _reduce_scatter(call: Call) -> Any:
     (x,) = call.operands
     dim = check_dim(call, call["scatter_dim"], x.ndim, "scatter_dim")
@@ -193,8 +190,7 @@ def _take_piece(x: Any, dim: int, axes: tuple[str, ...], sizes: Shape) -> Any:
     OPS,
     "mesh_partition",
     1,
-    need("dim", "int"),
-    attr("cluster_axis", "int", form="ui32"),
+    "dim: si32, cluster_axis?: ui32",
     traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.TRANSFERS, Trait.DECOMPOSED],
 )
 def _mesh_partition(call: Call) -> Any:
@@ -216,7 +212,7 @@ def _mesh_partition(call: Call) -> Any:
     OPS,
     "collective_permute",
     1,
-    need("source_target_pairs", "any", form="dense_i64"),
+    "source_target_pairs: dense_i64",
     traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
 )
 def _collective_permute(call: Call) -> Any:
@@ -257,11 +253,7 @@ def _is_uniform(ends: Any, axis: int, size: int) -> bool:
 
 
 @define(
-    OPS,
-    "collective_broadcast",
-    1,
-    need("replica_groups", "any", form="dense_i64"),
-    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS],
+    OPS, "collective_broadcast", 1, "replica_groups: dense_i64", traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS]
 )
 def _collective_broadcast(call: Call) -> Any:
     # A device in no group has zeros: StableHLO's rule. Upstream's lowering keeps its input there.
@@ -288,10 +280,7 @@ def _collective_broadcast(call: Call) -> Any:
     OPS,
     "all_to_all",
     1,
-    need("split_dim", "int"),
-    need("concat_dim", "int"),
-    need("split_count", "int"),
-    need("replica_groups", "any", form="dense_i64"),
+    "split_dim: si32, concat_dim: si32, split_count: si32, replica_groups: dense_i64",
     traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
 )
 def _all_to_all(call: Call) -> Any:

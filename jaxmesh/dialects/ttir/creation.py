@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, OpDef, Trait, attr, define, describe, expect, need
+from jaxmesh.dialects.op import Call, OpDef, Trait, define, describe
 from jaxmesh.dialects.ttir.helpers import check_dim, convert, fit_number, jax, jnp, lax, require, rule_error, size_of
 
 OPS: dict[str, OpDef] = {}
@@ -25,26 +25,19 @@ def _check_shape(call: Call) -> None:
     require(call, shape is None or shape == declared, rule)
 
 
-@define(OPS, "zeros", 0, expect("shape", "ints", form="i32a"), traits=[Trait.MOVES, Trait.CREATES])
+@define(OPS, "zeros", 0, "shape: i32a = none", traits=[Trait.MOVES, Trait.CREATES])
 def _zeros(call: Call) -> Any:
     _check_shape(call)
     return _fill(call, 0)
 
 
-@define(OPS, "ones", 0, expect("shape", "ints", form="i32a"), traits=[Trait.MOVES, Trait.CREATES])
+@define(OPS, "ones", 0, "shape: i32a = none", traits=[Trait.MOVES, Trait.CREATES])
 def _ones(call: Call) -> Any:
     _check_shape(call)
     return _fill(call, 1)
 
 
-@define(
-    OPS,
-    "full",
-    0,
-    expect("shape", "ints", form="i32a"),
-    need("fill_value", "number"),
-    traits=[Trait.MOVES, Trait.CREATES],
-)
+@define(OPS, "full", 0, "shape: i32a = none, fill_value: number", traits=[Trait.MOVES, Trait.CREATES])
 def _full(call: Call) -> Any:
     _check_shape(call)
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
@@ -57,7 +50,7 @@ def _empty(call: Call) -> Any:
     return _fill(call, 0)
 
 
-@define(OPS, "constant", 0, need("value", "array"), traits=[Trait.MOVES, Trait.CREATES])
+@define(OPS, "constant", 0, "value: dense", traits=[Trait.MOVES, Trait.CREATES])
 def _constant(call: Call) -> Any:
     value = _as_declared(call, call["value"])
     if value.size == 1:
@@ -82,10 +75,7 @@ def _as_declared(call: Call, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any
     OPS,
     "arange",
     0,
-    need("start", "int", form="si64"),
-    need("end", "int", form="si64"),
-    need("step", "int", form="si64"),
-    expect("arange_dimension", "int", 0, form="i64"),
+    "start: si64, end: si64, step: si64, arange_dimension: i64 = 0",
     traits=[Trait.MOVES, Trait.CREATES],
 )
 def _arange(call: Call) -> Any:
@@ -103,16 +93,7 @@ def _arange(call: Call) -> Any:
     return convert(whole, dtype)
 
 
-@define(
-    OPS,
-    "rand",
-    0,
-    expect("size", "ints"),
-    attr("low", "float", 0.0),
-    attr("high", "float", 1.0),
-    attr("seed", "int", 0, form="ui32"),
-    traits=[Trait.CREATES],
-)
+@define(OPS, "rand", 0, "size: i32s = none, low?: f32 = 0.0, high?: f32 = 1.0, seed?: ui32 = 0", traits=[Trait.CREATES])
 def _rand(call: Call) -> Any:
     size, declared = call["size"], call.result
     rule = f"size = {list(size or ())}, but the declared type is {describe(declared)}"
@@ -126,13 +107,7 @@ def _rand(call: Call) -> Any:
     return convert(numbers.reshape(declared.shape), declared.dtype)
 
 
-@define(
-    OPS,
-    "get_dimension_size",
-    1,
-    need("dimension", "int", form="i32"),
-    traits=[Trait.MOVES, Trait.CREATES, Trait.DECOMPOSED],
-)
+@define(OPS, "get_dimension_size", 1, "dimension: i32", traits=[Trait.MOVES, Trait.CREATES, Trait.DECOMPOSED])
 def _get_dimension_size(call: Call) -> Any:
     (x,) = call.operands
     dim = check_dim(call, call["dimension"], x.ndim, "dimension")

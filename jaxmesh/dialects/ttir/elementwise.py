@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Meaning, OpDef, Trait, attr, define, describe, expect, need
+from jaxmesh.dialects.op import Call, Meaning, OpDef, Trait, define, describe
 from jaxmesh.dialects.ttir.helpers import (
     as_bool,
     broadcast_shape,
@@ -123,32 +123,32 @@ for _name, _fun in TESTS.items():
 define(OPS, "signbit", 1, casts=True, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(jnp.signbit))
 
 
-@define(OPS, "typecast", 1, attr("conservative_folding", "bool", False))
+@define(OPS, "typecast", 1, "conservative_folding?: bool = false")
 def _typecast(call: Call) -> Any:
     # Towards zero from floats to integers; the target is the declared type, not an attribute.
     (x,) = call.operands
     return as_bool(x) if call.result.dtype == jnp.bool_ else convert(x, call.result.dtype)
 
 
-@define(OPS, "leaky_relu", 1, expect("parameter", "float", 0.01))
+@define(OPS, "leaky_relu", 1, "parameter: f32 = 0.01")
 def _leaky_relu(call: Call) -> Any:
     (x,) = call.operands
     return nn.leaky_relu(x, call["parameter"])
 
 
-@define(OPS, "elu", 1, attr("alpha", "float", 1.0), traits=[Trait.NOT_UPSTREAM])
+@define(OPS, "elu", 1, "alpha?: f32 = 1.0", traits=[Trait.NOT_UPSTREAM])
 def _elu(call: Call) -> Any:
     (x,) = call.operands
     return nn.elu(x, call["alpha"])
 
 
-@define(OPS, "selu", 1, attr("alpha", "float", 1.6732632423543772), attr("scale", "float", 1.0507009873554805))
+@define(OPS, "selu", 1, "alpha?: f32 = 1.6732632423543772, scale?: f32 = 1.0507009873554805")
 def _selu(call: Call) -> Any:
     (x,) = call.operands
     return call["scale"] * jnp.where(x > 0, x, call["alpha"] * jnp.expm1(x))
 
 
-@define(OPS, "clamp_scalar", 1, need("min", "number"), need("max", "number"))
+@define(OPS, "clamp_scalar", 1, "min: number, max: number")
 def _clamp_scalar(call: Call) -> Any:
     (x,) = call.operands
     low, high = _bound(x, call["min"], math.ceil), _bound(x, call["max"], math.floor)
@@ -281,8 +281,8 @@ for _name, _fun in COMPARISONS.items():
     define(OPS, _name, 2, casts=True)(_binary(_fun))
 
 
-@define(OPS, "gelu_backward", 2, attr("approximate", "enum", "none"), traits=[Trait.NOT_UPSTREAM])
-@define(OPS, "gelu_bw", 2, attr("approximate", "enum", "none"))
+@define(OPS, "gelu_backward", 2, "approximate?: enum string = none", traits=[Trait.NOT_UPSTREAM])
+@define(OPS, "gelu_bw", 2, "approximate?: enum string = none")
 def _gelu_bw(call: Call) -> Any:
     gradient, x = _promote(call, *call.operands)
     if call["approximate"] not in ("none", "tanh"):
@@ -292,7 +292,7 @@ def _gelu_bw(call: Call) -> Any:
 
 
 @define(
-    OPS, "reduce_precision", 1, need("exponent_bits", "int"), need("mantissa_bits", "int"),
+    OPS, "reduce_precision", 1, "exponent_bits: si32, mantissa_bits: si32",
     traits=[Trait.NOT_UPSTREAM, Trait.LATER],
 )  # fmt: skip
 def _reduce_precision(call: Call) -> Any:

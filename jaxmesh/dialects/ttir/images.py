@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.dialects.op import Attribute, Call, OpDef, Shape, Trait, attr, define, describe, expect, need
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, define, describe
 from jaxmesh.dialects.ttir.helpers import (
     broadcast_shape,
     check_dims,
@@ -61,13 +61,7 @@ def read_padding(call: Call) -> tuple[Pair, Pair]:
 
 OPS: dict[str, OpDef] = {}
 
-_POOL = (
-    need("kernel", "any", form="i32"),
-    need("stride", "any", form="i32"),
-    expect("dilation", "any", 1, form="i32"),
-    need("padding", "any", form="i32"),
-    expect("ceil_mode", "bool", False),
-)
+_POOL = "kernel: any i32, stride: any i32, dilation: any i32 = 1, padding: any i32, ceil_mode: bool = false"
 
 
 def _pool_padding(call: Call, x: Any) -> tuple[Pair, Pair]:
@@ -95,7 +89,7 @@ def _window(call: Call, x: Any, start: Any, combine: Any, pads: tuple[Pair, Pair
     return lax.reduce_window(x, start, combine, whole("kernel"), strides, edges, window_dilation=dilation)
 
 
-@define(OPS, "max_pool2d", 1, *_POOL, options=[FLATTENED])
+@define(OPS, "max_pool2d", 1, _POOL, options=[FLATTENED])
 def _max_pool2d(call: Call) -> Any:
     (x,) = call.operands
     return _window(call, x, _least(x), lax.max, _pool_padding(call, x))
@@ -120,11 +114,11 @@ def max_pool2d_with_indices(call: Call) -> Any:
     return _window(call, tuple(operands), (_least(x), np.int32(size)), larger, _pool_padding(call, x))
 
 
-DIVISOR = Attribute("divisor_override", "int", form="i32", later=True)
+DIVISOR = "later divisor_override?: i32"
 """The number that each sum is divided by, in place of the number of elements of its window."""
 
 
-@define(OPS, "avg_pool2d", 1, *_POOL, attr("count_include_pad", "bool", True), DIVISOR, options=[FLATTENED])
+@define(OPS, "avg_pool2d", 1, _POOL, "count_include_pad?: bool = true", DIVISOR, options=[FLATTENED])
 def _avg_pool2d(call: Call) -> Any:
     (x,) = call.operands
     pads = _pool_padding(call, x)
@@ -156,7 +150,7 @@ def _global_avg_pool2d(call: Call) -> Any:
     return jnp.mean(x, (1, 2), keepdims=True)
 
 
-@define(OPS, "upsample2d", 1, need("scale_factor", "any", form="si32"), attr("mode", "str", "nearest"))
+@define(OPS, "upsample2d", 1, "scale_factor: any si32, mode?: string = nearest")
 def _upsample2d(call: Call) -> Any:
     (x,) = call.operands
     check_rank(call, x, 4, "the input (batch, height, width, channels)")
@@ -169,12 +163,7 @@ def _upsample2d(call: Call) -> Any:
     return jnp.repeat(jnp.repeat(x, height, axis=1), width, axis=2)
 
 
-_IMAGE = (
-    attr("batch_dim", "int", 0, form="i64"),
-    attr("height_dim", "int", 1, form="i64"),
-    attr("width_dim", "int", 2, form="i64"),
-    attr("channel_dim", "int", 3, form="i64"),
-)
+_IMAGE = "batch_dim?: i64 = 0, height_dim?: i64 = 1, width_dim?: i64 = 2, channel_dim?: i64 = 3"
 
 
 def _image_dims(call: Call) -> Shape:
@@ -208,11 +197,8 @@ def _convolve(call: Call, x: Any, weight: Any, strides: Sequence[int], pads: Seq
     OPS,
     "conv2d",
     (2, 3),
-    need("stride", "any", form="i32"),
-    need("padding", "any", form="i32"),
-    need("dilation", "any", form="i32"),
-    expect("groups", "int", 1, form="i32"),
-    *_IMAGE,
+    "stride: any i32, padding: any i32, dilation: any i32, groups: i32 = 1",
+    _IMAGE,
     options=[FLATTENED],
 )
 def _conv2d(call: Call) -> Any:
@@ -280,12 +266,8 @@ def _entries(call: Call, name: str, count: int) -> tuple[int, ...]:
     OPS,
     "conv_transpose2d",
     (2, 3),
-    need("stride", "any", form="i32"),
-    need("padding", "any", form="i32"),
-    expect("output_padding", "any", 0, form="i32"),
-    need("dilation", "any", form="i32"),
-    expect("groups", "int", 1, form="i32"),
-    *_IMAGE,
+    "stride: any i32, padding: any i32, output_padding: any i32 = 0, dilation: any i32, groups: i32 = 1",
+    _IMAGE,
     options=[FLATTENED],
 )
 def _conv_transpose2d(call: Call) -> Any:
@@ -323,14 +305,8 @@ def _conv_transpose2d(call: Call) -> Any:
     OPS,
     "convolution",
     (2, 3),
-    need("window_strides", "ints", form="i64s"),
-    need("padding", "ints", form="i64s"),
-    need("input_dilation", "ints", form="i64s"),
-    need("weight_dilation", "ints", form="i64s"),
-    need("window_reversal", "bools"),
-    need("convolution_layout", "any", form="convolution_layout"),
-    attr("feature_group_count", "int", 1, form="i64"),
-    attr("batch_group_count", "int", 1, form="i64"),
+    "window_strides: i64s, padding: i64s, input_dilation: i64s, weight_dilation: i64s, window_reversal: bools",
+    "convolution_layout: convolution_layout, feature_group_count?: i64 = 1, batch_group_count?: i64 = 1",
     traits=[Trait.NOT_UPSTREAM],
 )
 def _convolution(call: Call) -> Any:

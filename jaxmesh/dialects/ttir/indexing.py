@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, Write, attr, define, describe, expect, need
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, Write, attributes_of, define, describe
 from jaxmesh.dialects.ttir.helpers import (
     check_dim,
     check_dims,
@@ -78,22 +78,17 @@ _SLICES = OpDef(
     "ttir",
     "gather",
     (2, 2),
-    (
-        need("offset_dims", "ints", form="i64s"),
-        need("collapsed_slice_dims", "ints", form="i64s"),
-        attr("operand_batching_dims", "ints", (), form="i64s"),
-        attr("start_indices_batching_dims", "ints", (), form="i64s"),
-        need("start_index_map", "ints", form="i64s"),
-        need("index_vector_dim", "int", form="si64"),
-        need("slice_sizes", "ints", form="i64s"),
-        attr("indices_are_sorted", "bool", False),
+    attributes_of(
+        "offset_dims: i64s, collapsed_slice_dims: i64s, operand_batching_dims?: i64s = (), "
+        "start_indices_batching_dims?: i64s = (), start_index_map: i64s, index_vector_dim: si64, slice_sizes: i64s, "
+        "indices_are_sorted?: bool = false"
     ),
     _gather_slices,
 )
 """StableHLO's gather, which TTIR had under this name."""
 
 
-@define(OPS, "gather", 2, need("dim", "int", form="i32"), traits=[Trait.MOVES], former=_SLICES)
+@define(OPS, "gather", 2, "dim: i32", traits=[Trait.MOVES], former=_SLICES)
 def _gather(call: Call) -> Any:
     """Gathers `result[.., i, ..] = x[.., index[.., i, ..], ..]` along one dim; an index out of range is clamped.
 
@@ -125,13 +120,7 @@ def _check_index(call: Call, x: Any, index: Any, dim: int) -> None:
 # --- scatter ---------------------------------------------------------------------------------------------------------
 
 
-@define(
-    OPS,
-    "scatter",
-    3,
-    need("dim", "int", form="i32"),
-    expect("scatter_reduce_type", "enum", "invalid", form="#ttcore.reduce_type"),
-)
+@define(OPS, "scatter", 3, "dim: i32, scatter_reduce_type: #ttcore.reduce_type = invalid")
 def _scatter(call: Call) -> Any:
     """Sets `x[.., index[i, j], ..] = source[i, j]` along one dim; a reduce type combines it with the old value."""
     x, index, source = vary_together(*call.operands)
@@ -246,16 +235,16 @@ def _update_position(call: Call, cache: Any, new: Any, index: Any) -> Any:
     return _update(cache, new, list(vary_together(jnp.int32(call["batch_offset"]), zero, at, zero)))
 
 
-_OFFSET = expect("batch_offset", "int", 0, form="i32")
-_FILL_WITH_RESULT = OpDef("ttir", "fill_cache", (2, 2), (_OFFSET,), _fill_cache)
-_UPDATE_WITH_RESULT = OpDef("ttir", "update_cache", (3, 3), (_OFFSET,), _update_first)
+_OFFSET = "batch_offset: i32 = 0"
+_FILL_WITH_RESULT = OpDef("ttir", "fill_cache", (2, 2), attributes_of(_OFFSET), _fill_cache)
+_UPDATE_WITH_RESULT = OpDef("ttir", "update_cache", (3, 3), attributes_of(_OFFSET), _update_first)
 """With the cache as a result, and its batch in the input's first dim."""
 
 define(OPS, "fill_cache", 2, _OFFSET, writes={0: Write.AS_RESULT}, former=_FILL_WITH_RESULT)(_fill_cache)
 define(OPS, "update_cache", 3, _OFFSET, writes={0: Write.AS_RESULT}, former=_UPDATE_WITH_RESULT)(_update_cache)
 
 
-_ROWS = (attr("column", "bool", False), need("sizes", "ints", form="i64s"), need("windows", "ints", form="i64s"))
+_ROWS = "column?: bool = false, sizes: i64s, windows: i64s"
 _TRAITS = (Trait.NOT_UPSTREAM, Trait.LATER)
 
 
@@ -300,7 +289,7 @@ def _spread(x: Any, shape: tuple[int, int]) -> Any:
     return jnp.broadcast_to(x.reshape(x.shape[0], -1), shape)
 
 
-@define(OPS, "rows_gather", 2, *_ROWS, attr("fill_out_of_bounds", "bool", False), traits=[*_TRAITS, Trait.MOVES])
+@define(OPS, "rows_gather", 2, _ROWS, "fill_out_of_bounds?: bool = false", traits=[*_TRAITS, Trait.MOVES])
 def _rows_gather(call: Call) -> Any:
     """Gathers rows; a start out of range is clamped, or gives zeros with `fill_out_of_bounds`."""
     x, starts = vary_together(*call.operands)
@@ -317,7 +306,7 @@ def _rows_shape(call: Call, x: Any, place: Any) -> tuple[int, ...]:
     return place.shape if call["column"] else (*place.shape, *x.shape[2:])
 
 
-@define(OPS, "rows_scatter", 3, *_ROWS, attr("reduce", "enum", "invalid", form="#ttcore.reduce_type"), traits=_TRAITS)
+@define(OPS, "rows_scatter", 3, _ROWS, "reduce?: #ttcore.reduce_type = invalid", traits=_TRAITS)
 def _rows_scatter(call: Call) -> Any:
     """Writes rows, or combines them with the old ones; rows out of range are left out."""
     x, starts, new = vary_together(*call.operands)

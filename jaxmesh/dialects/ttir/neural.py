@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, expect, need
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, define, describe
 from jaxmesh.dialects.ttir.collectives import all_reduce_sum
 from jaxmesh.dialects.ttir.helpers import (
     broadcast_shape,
@@ -31,7 +31,7 @@ from jaxmesh.dialects.ttir.replica_groups import axis_name
 
 OPS: dict[str, OpDef] = {}
 
-_TRANSPOSES = (attr("transpose_a", "bool", False), attr("transpose_b", "bool", False))
+_TRANSPOSES = "transpose_a?: bool = false, transpose_b?: bool = false"
 
 
 def _result_dtype(call: Call) -> Any:
@@ -57,14 +57,14 @@ def _product(call: Call, a: Any, b: Any) -> Any:
     return jnp.matmul(a, b, preferred_element_type=_result_dtype(call))
 
 
-@define(OPS, "matmul", 2, *_TRANSPOSES)
+@define(OPS, "matmul", 2, _TRANSPOSES)
 def _matmul(call: Call) -> Any:
     out = _product(call, *call.operands)
     # Upstream's verifier wants one dim for the product of two vectors.
     return lax.reshape(out, (1,)) if out.ndim == 0 and call.result.shape == (1,) else out
 
 
-@define(OPS, "linear", (2, 3), *_TRANSPOSES)
+@define(OPS, "linear", (2, 3), _TRANSPOSES)
 def _linear(call: Call) -> Any:
     a, b, bias = optional_operands(call, ("a", "b", "bias"))
     out = _product(call, a, b)
@@ -78,10 +78,7 @@ def _linear(call: Call) -> Any:
     OPS,
     "dot_general",
     2,
-    need("batch_dims_lhs", "ints", form="i64s"),
-    need("contract_dims_lhs", "ints", form="i64s"),
-    need("batch_dims_rhs", "ints", form="i64s"),
-    need("contract_dims_rhs", "ints", form="i64s"),
+    "batch_dims_lhs: i64s, contract_dims_lhs: i64s, batch_dims_rhs: i64s, contract_dims_rhs: i64s",
     traits=[Trait.DECOMPOSED_FOR_TTNN],
 )
 def _dot_general(call: Call) -> Any:
@@ -103,8 +100,8 @@ def _dot_general(call: Call) -> Any:
     return lax.dot_general(a, b, numbers, preferred_element_type=_result_dtype(call))
 
 
-_EPSILON = attr("epsilon", "float", 1e-5)
-_NORMALIZED = need("normalized_shape", "ints", form="i64s"), _EPSILON
+_EPSILON = "epsilon?: f32 = 1e-5"
+_NORMALIZED = f"normalized_shape: i64s, {_EPSILON}"
 
 
 def _float32(x: Any) -> Any:
@@ -127,8 +124,8 @@ def _normalized_dims(call: Call, x: Any, scales: list[Any]) -> Shape:
     return tuple(range(x.ndim - len(shape), x.ndim))
 
 
-@define(OPS, "rms_norm", (1, 3), *_NORMALIZED, traits=(Trait.IN_FLOAT32,))
-@define(OPS, "layer_norm", (1, 3), *_NORMALIZED, traits=(Trait.IN_FLOAT32,))
+@define(OPS, "rms_norm", (1, 3), _NORMALIZED, traits=(Trait.IN_FLOAT32,))
+@define(OPS, "layer_norm", (1, 3), _NORMALIZED, traits=(Trait.IN_FLOAT32,))
 def _norm(call: Call) -> Any:
     given, weight, bias = optional_operands(call, ("input", "weight", "bias"))
     dims, x = _normalized_dims(call, given, [weight, bias]), _float32(given)
@@ -138,13 +135,7 @@ def _norm(call: Call) -> Any:
     return convert(_scale(x, _float32(weight), _float32(bias)), given.dtype)
 
 
-@define(
-    OPS,
-    "batch_norm_inference",
-    5,
-    expect("dimension", "int", 1, form="i32"),
-    expect("epsilon", "float", 1e-5),
-)
+@define(OPS, "batch_norm_inference", 5, "dimension: i32 = 1, epsilon: f32 = 1e-5")
 def _batch_norm_inference(call: Call) -> Any:
     x = call.operands[0]
     dim = check_dim(call, call["dimension"], x.ndim, "dimension")
@@ -185,17 +176,17 @@ def _mean_over(x: Any, axis: str, size: int) -> Any:
     return all_reduce_sum(jnp.sum(x, -1, keepdims=True), axis) / (x.shape[-1] * size)
 
 
-_DISTRIBUTED = need("cluster_axis", "int", form="ui32"), _EPSILON
+_DISTRIBUTED = f"cluster_axis: ui32, {_EPSILON}"
 _TRAITS = (Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 
 
-@define(OPS, "distributed_rms_norm", (1, 3), *_DISTRIBUTED, traits=_TRAITS)
+@define(OPS, "distributed_rms_norm", (1, 3), _DISTRIBUTED, traits=_TRAITS)
 def _distributed_rms_norm(call: Call) -> Any:
     given, weight, residual = optional_operands(call, ("input", "weight", "residual"))
     return _distribute(call, given, weight, None, residual)
 
 
-@define(OPS, "distributed_layer_norm", (1, 4), *_DISTRIBUTED, traits=_TRAITS)
+@define(OPS, "distributed_layer_norm", (1, 4), _DISTRIBUTED, traits=_TRAITS)
 def _distributed_layer_norm(call: Call) -> Any:
     return _distribute(call, *optional_operands(call, ("input", "weight", "bias", "residual")))
 
@@ -210,14 +201,7 @@ def _distribute(call: Call, given: Any, weight: Any, bias: Any, residual: Any) -
     return convert(_scale(jnp.multiply(*vary_together(x, scale)), _flatten(weight), _flatten(bias)), given.dtype)
 
 
-@define(
-    OPS,
-    "scaled_dot_product_attention",
-    (3, 5),
-    attr("is_causal", "bool", True),
-    attr("scale", "float"),
-    attr("sliding_window_size", "int", form="ui32"),
-)
+@define(OPS, "scaled_dot_product_attention", (3, 5), "is_causal?: bool = true, scale?: f32, sliding_window_size?: ui32")
 def _attention(call: Call) -> Any:
     """Returns softmax(query @ key^T * scale + mask) @ value; all are (batch, heads, sequence, head size)."""
     names = ("query", "key", "value", "attention_mask", "attention_sink")
@@ -284,9 +268,7 @@ def _concatenate_heads(call: Call) -> Any:
     OPS,
     "split_query_key_value_and_split_heads",
     (1, 2),
-    need("num_heads", "int", form="ui32"),
-    attr("num_kv_heads", "int", form="ui32"),
-    expect("transpose_key", "bool", False),
+    "num_heads: ui32, num_kv_heads?: ui32, transpose_key: bool = false",
     results=(3, 3),
 )
 def _split_heads(call: Call) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, Meaning, OpDef, Shape, Trait, attr, define, describe, expect, need
+from jaxmesh.dialects.op import Call, Meaning, OpDef, Shape, Trait, define, describe
 from jaxmesh.dialects.ttir.helpers import (
     as_bool,
     check_dim,
@@ -78,10 +78,10 @@ def _reduced_dims(call: Call, x: Any) -> Shape:
     return tuple(range(x.ndim)) if dims is None else check_dims(call, dims, x.ndim, "dim_arg")
 
 
-_DIMS = attr("dim_arg", "ints"), need("keep_dim", "bool")
+_DIMS = "dim_arg?: i32s, keep_dim: bool"
 for _name, _fun in REDUCTIONS.items():
     _traits = (Trait.IN_FLOAT32,) if _fun is _mean else ()
-    define(OPS, _name, 1, *_DIMS, casts=_fun in (_all, _any), traits=_traits)(_reduction(_fun))
+    define(OPS, _name, 1, _DIMS, casts=_fun in (_all, _any), traits=_traits)(_reduction(_fun))
 
 
 _BITS = {"reduce_bitwise_and": (-1, lax.bitwise_and), "reduce_bitwise_or": (0, lax.bitwise_or),
@@ -99,10 +99,10 @@ def _bit_reduction(call: Call) -> Any:
 
 for _name in _BITS:
     _later = (Trait.NOT_UPSTREAM, Trait.LATER)
-    define(OPS, _name, 1, *_DIMS, traits=_later, options=["compute_config"])(_bit_reduction)
+    define(OPS, _name, 1, _DIMS, traits=_later, options=["compute_config"])(_bit_reduction)
 
 
-@define(OPS, "argmax", 1, attr("dim_arg", "ints"), expect("keep_dim", "bool", False), casts=True)
+@define(OPS, "argmax", 1, "dim_arg?: i32s, keep_dim: bool = false", casts=True)
 def _argmax(call: Call) -> Any:
     (x,) = call.operands
     dims = sorted(_reduced_dims(call, x))
@@ -113,7 +113,7 @@ def _argmax(call: Call) -> Any:
     return jnp.expand_dims(out, dims) if call["keep_dim"] else out
 
 
-@define(OPS, "cumsum", 1, need("dim", "int", form="i64"))
+@define(OPS, "cumsum", 1, "dim: i64")
 def _cumsum(call: Call) -> Any:
     (x,) = call.operands
     return jnp.cumsum(x, check_dim(call, call["dim"], x.ndim, "dim"), dtype=x.dtype)
@@ -125,8 +125,8 @@ _CUMULATIVE: Mapping[str, Callable[..., Any]] = {
 
 
 @define(
-    OPS, "cumulative", 1, need("dim", "int", form="i64"), need("reduction", "enum", form="#ttcore.reduce_type"),
-    attr("reverse", "bool", False), traits=[Trait.NOT_UPSTREAM, Trait.LATER],
+    OPS, "cumulative", 1, "dim: i64, reduction: #ttcore.reduce_type, reverse?: bool = false",
+    traits=[Trait.NOT_UPSTREAM, Trait.LATER],
 )  # fmt: skip
 def _cumulative(call: Call) -> Any:
     (x,) = call.operands
@@ -136,7 +136,7 @@ def _cumulative(call: Call) -> Any:
     return _CUMULATIVE[call["reduction"]](x, axis=dim, reverse=call["reverse"])
 
 
-@define(OPS, "softmax", 1, need("dimension", "int"), attr("numericStable", "bool", False))
+@define(OPS, "softmax", 1, "dimension: si32, numericStable?: bool = false")
 def _softmax(call: Call) -> Any:
     (x,) = call.operands
     dim = check_dim(call, call["dimension"], x.ndim, "dimension")
@@ -161,30 +161,13 @@ def _sort_dim(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]
     return values, convert(order, call.results[1].dtype)
 
 
-@define(
-    OPS,
-    "sort",
-    1,
-    attr("dim", "int", -1),
-    attr("descending", "bool", False),
-    attr("stable", "bool", False),
-    results=(2, 2),
-)
+@define(OPS, "sort", 1, "dim?: si32 = -1, descending?: bool = false, stable?: bool = false", results=(2, 2))
 def _sort(call: Call) -> Any:
     (x,) = call.operands
     return _sort_dim(call, x, check_dim(call, call["dim"], x.ndim, "dim"), call["descending"])
 
 
-@define(
-    OPS,
-    "topk",
-    1,
-    need("k", "int", form="i32"),
-    attr("dim", "int", -1, form="i32"),
-    attr("largest", "bool", True),
-    attr("sorted", "bool", False),
-    results=(2, 2),
-)
+@define(OPS, "topk", 1, "k: i32, dim?: i32 = -1, largest?: bool = true, sorted?: bool = false", results=(2, 2))
 def _topk(call: Call) -> Any:
     (x,) = call.operands
     dim, k = check_dim(call, call["dim"], x.ndim, "dim"), call["k"]

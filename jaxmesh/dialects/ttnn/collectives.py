@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Shape, Trait, Write, describe, need
+from jaxmesh.dialects.op import Call, Shape, Trait, Write, describe
 from jaxmesh.dialects.ttir.collectives import apply_collective
 from jaxmesh.dialects.ttir.helpers import jnp, lax, optional_operands, require, vary, vary_together
 from jaxmesh.dialects.ttir.replica_groups import row_major_index, show_mesh
@@ -73,7 +73,7 @@ define(
     OPS,
     "point_to_point",
     operands=(1, 2),
-    attributes=[need("sender_coord", "ints", form="i64s"), need("receiver_coord", "ints", form="i64s")],
+    attributes="sender_coord: i64s, receiver_coord: i64s",
     meaning=_point_to_point,
     traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
     writes={1: Write.HOLDS_RESULT},

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from jaxmesh.dialects.op import Trait, need
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttnn.forms import CREATED, FLOATS, WIDE, forms
 from jaxmesh.dialects.ttnn.op import TtnnOp, define, ttir_meaning
 
 OPS: dict[str, TtnnOp] = {}
-_SHAPE = need("shape", "ints", form="shape")
+_SHAPE = "shape: shape"
 
 for _name in ("zeros", "ones"):
-    define(OPS, _name, respelled=[_SHAPE], handles=(0, 1), accepts=CREATED)
-define(OPS, "full", respelled=[_SHAPE], handles=(0, 1), accepts=CREATED)
-define(OPS, "empty", like="zeros", respelled=[_SHAPE], traits=[Trait.DECOMPOSED], handles=(1, 1), accepts=CREATED)
+    define(OPS, _name, respelled=_SHAPE, handles=(0, 1), accepts=CREATED)
+define(OPS, "full", respelled=_SHAPE, handles=(0, 1), accepts=CREATED)
+define(OPS, "empty", like="zeros", respelled=_SHAPE, traits=[Trait.DECOMPOSED], handles=(1, 1), accepts=CREATED)
 
 define(OPS, "constant", handles=(0, 1), accepts=CREATED)
 
@@ -24,10 +24,4 @@ define(
     handles=(0, 1),
     accepts=forms(WIDE, "either", gives="asked"),
 )
-define(
-    OPS,
-    "rand",
-    respelled=[need("size", "ints", form="shape")],
-    handles=(1, 1),
-    accepts=forms(FLOATS, "either", gives="asked"),
-)
+define(OPS, "rand", respelled="size: shape", handles=(1, 1), accepts=forms(FLOATS, "either", gives="asked"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Trait, attr
+from jaxmesh.dialects.op import Call, Trait
 from jaxmesh.dialects.ttir.helpers import jnp
 from jaxmesh.dialects.ttnn.forms import (
     ANY,
@@ -52,7 +52,7 @@ for _name in (
 define(
     OPS,
     "selu",
-    attributes=(),
+    attributes="",
     meaning=lambda call: ttir_meaning(call, alpha=1.6732632423543772, scale=1.0507009873554805),
     traits=[Trait.NOT_UPSTREAM],
     accepts=FLOAT,
@@ -60,7 +60,7 @@ define(
 define(
     OPS,
     "typecast",
-    attributes=(),
+    attributes="",
     traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND],
     accepts=forms(ANY, "either", gives="asked"),
     work=(0, 0),
@@ -81,7 +81,7 @@ TUNED = frozenset({"exp", "gelu", "round", "rsqrt", "sqrt"})
 
 # --- two and three operands ------------------------------------------------------------------------------------------
 
-_ACTIVATIONS = [attr("activations", "any", form="text", must_be_empty=True)]
+_ACTIVATIONS = "empty activations?: text"
 """Functions to apply to the result, which compilers later than 19c86fca print, though none, on every binary op."""
 _TWO = {
     **dict.fromkeys(("add", "subtract", "multiply"), forms(WIDE, gives="asked", casts=FIXED)),
@@ -110,13 +110,7 @@ def _divide(call: Call) -> Any:
 
 
 define(
-    OPS,
-    "divide",
-    like="div",
-    meaning=_divide,
-    attributes=[attr("rounding_mode", "str")],
-    more=_ACTIVATIONS,
-    accepts=_divided,
+    OPS, "divide", like="div", meaning=_divide, attributes="rounding_mode?: string", more=_ACTIVATIONS, accepts=_divided
 )
 """tt-mlir's has no attribute: it divides integers as float32, which rounds those beyond 2^24."""
 

@@ -6,11 +6,11 @@ height * width, channels), and the sizes are attributes. Paddings are (height, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Attribute, Call, Form, Shape, attr, expect, need
+from jaxmesh.dialects.op import Call, Shape
 from jaxmesh.dialects.ttir import images
 from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
 from jaxmesh.dialects.ttnn.forms import BF16, FLOATS, NUMBERS, PRODUCT, Forms, Gives, Takes, forms
@@ -37,14 +37,6 @@ def _window(call: Call) -> dict[str, Any]:
     return {"padding": (top, left, bottom, right), "operandSegmentSizes": None}
 
 
-def _pair(name: str) -> Attribute:
-    return need(name, "ints", form="i32a")
-
-
-def _numbers(names: Sequence[str], form: Form) -> list[Attribute]:
-    return [need(name, "int", form=form) for name in names]
-
-
 # --- convolutions ----------------------------------------------------------------------------------------------------
 
 _NHWC: Mapping[str, int] = {"batch_dim": 0, "height_dim": 1, "width_dim": 2, "channel_dim": 3}
@@ -65,25 +57,21 @@ def _convolution(call: Call) -> Any:
     return _flat(ttir_meaning(replace(call, operands=operands), **_window(call), **_NHWC))
 
 
-_SIZES = ("in_channels", "out_channels", "batch_size", "input_height", "input_width")
-
-
 def _convolve(host: bool) -> Forms:
     """Returns the forms of a convolution; its weight is in rows, on the host if the convolution is transposed."""
     operands = (Takes(FLOATS, "either"), Takes(FLOATS, "rows", host=host), Takes(FLOATS, "either"))
     return Forms(operands, (PRODUCT,))
 
 
-_CONVOLVED = [
-    *_numbers(_SIZES, "i32"),
-    *map(_pair, ("kernel_size", "stride", "dilation")),
-    expect("groups", "int", 1, form="i32"),
-]
+_CONVOLVED = (
+    "in_channels: i32, out_channels: i32, batch_size: i32, input_height: i32, input_width: i32, kernel_size: i32a, "
+    "stride: i32a, dilation: i32a, groups: i32 = 1"
+)
 _HOW = ("compute_config", "conv2d_config", "conv2d_slice_config")
 define(
     OPS,
     "conv2d",
-    attributes=[*_CONVOLVED, _pair("padding")],
+    attributes=f"{_CONVOLVED}, padding: i32a",
     options=_HOW,
     meaning=_convolution,
     handles=(1, 1),
@@ -93,7 +81,7 @@ define(
     OPS,
     "conv_transpose2d",
     # Upstream's compiler keeps TTIR's order of four numbers here, as the shapes of its texts say.
-    attributes=[*_CONVOLVED, need("padding", "ints", form="edges"), _pair("output_padding")],
+    attributes=f"{_CONVOLVED}, padding: edges, output_padding: i32a",
     options=_HOW,
     meaning=_convolution,
     handles=(1, 1),
@@ -121,27 +109,19 @@ def max_pool2d_with_indices(call: Call) -> Any:
     return tuple(map(_flat, images.max_pool2d_with_indices(_as_pool(call))))
 
 
-_POOLED = ("batch_size", "input_height", "input_width", "channels")
 _POOL_FORMS = Forms((Takes(frozenset({BF16}), "either"),), (Gives(BF16, layout="rows"),))
-_POOL = [
-    *_numbers(_POOLED, "si32"),
-    *map(_pair, ("kernel_size", "stride")),
-    need("padding", "ints", form="edges"),
-    expect("ceil_mode", "bool", False),
-]
+_POOL = (
+    "batch_size: si32, input_height: si32, input_width: si32, channels: si32, kernel_size: i32a, stride: i32a, "
+    "padding: edges, ceil_mode: bool = false"
+)
 _POOLED_HOW = ("applied_shard_scheme", "config_tensors_in_dram", "reallocate_halo_output")
 define(
-    OPS, "max_pool2d", attributes=[*_POOL, _pair("dilation")], options=_POOLED_HOW, meaning=_pool, accepts=_POOL_FORMS
+    OPS, "max_pool2d", attributes=f"{_POOL}, dilation: i32a", options=_POOLED_HOW, meaning=_pool, accepts=_POOL_FORMS
 )
 define(
     OPS,
     "avg_pool2d",
-    attributes=[
-        *_POOL,
-        expect("dilation", "ints", (1, 1), form="i32a"),
-        attr("count_include_pad", "bool", True),
-        images.DIVISOR,
-    ],
+    attributes=f"{_POOL}, dilation: i32a = 1x1, count_include_pad?: bool = true, {images.DIVISOR}",
     options=_POOLED_HOW,
     meaning=_pool,
     accepts=_POOL_FORMS,
@@ -154,7 +134,7 @@ define(
     OPS,
     "upsample",
     operands=1,
-    attributes=[need("scale_factor", "any", form="si32"), attr("mode", "str", "nearest")],
+    attributes="scale_factor: any si32, mode?: string = nearest",
     meaning=lambda call: ttir_meaning(call, "upsample2d"),
     accepts=forms(NUMBERS, "rows"),
     work=(0, 0),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from jaxmesh.dialects.op import need
 from jaxmesh.dialects.ttnn.forms import (
     ANY,
     BF16,
@@ -50,7 +49,7 @@ def _gather(op: Occurrence) -> Forms:
     return Forms((Takes(ANY, layout, MODULAR), index), alike=False)
 
 
-define(OPS, "gather", respelled=[need("dim", "int")], accepts=_gather)
+define(OPS, "gather", respelled="dim: si32", accepts=_gather)
 
 
 def _scatter(op: Occurrence) -> Forms:
@@ -61,7 +60,7 @@ def _scatter(op: Occurrence) -> Forms:
     return Forms((data, Takes(frozenset({U32, "INT32", U16}), "rows"), data), alike=False, remedy=remedy)
 
 
-define(OPS, "scatter", respelled=[need("dim", "int")], accepts=_scatter)
+define(OPS, "scatter", respelled="dim: si32", accepts=_scatter)
 
 define(OPS, "fill_cache", accepts=forms(FLOATS), work=(0, 0))
 _POSITION = "The position is a number of the call there, not a tensor; use dynamic_update_slice"

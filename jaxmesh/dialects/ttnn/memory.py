@@ -6,7 +6,7 @@ and `aggregate_tensor`, and the calls below for the others.
 
 from __future__ import annotations
 
-from jaxmesh.dialects.op import Trait, attr, need
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttnn.op import TtnnOp, define
 
 OPS: dict[str, TtnnOp] = {}
@@ -18,9 +18,9 @@ _TRANSFER = (*_ABOUT, Trait.COLLECTIVE, Trait.TRANSFERS)
 _STORED = (*_ABOUT, Trait.LAYOUT)
 _KEPT = (*_STORED, Trait.RETURNS_OPERAND)
 
-_MESH = [attr("mesh_shape", "any", form="mesh_shape"), attr("mesh_offset", "any", form="mesh_offset")]
-_MAPPER = [need("mapper_config", "any", "mapper_config"), attr("cq_id", "int", form="ui32")]
-_COMPOSER = [need("composer_config", "any", "composer_config")]
+_MESH = "mesh_shape?: mesh_shape, mesh_offset?: mesh_offset"
+_MAPPER = "mapper_config: mapper_config, cq_id?: ui32"
+_COMPOSER = "composer_config: composer_config"
 define(OPS, "get_device", operands=0, attributes=_MESH, traits=_ABOUT)
 define(OPS, "distribute_tensor", operands=1, attributes=_MAPPER, traits=_TRANSFER, handles=(1, 1))
 define(OPS, "aggregate_tensor", operands=1, attributes=_COMPOSER, traits=_TRANSFER, handles=(1, 1))
@@ -29,4 +29,4 @@ define(OPS, "from_device", operands=1, traits=_STORED)
 define(OPS, "to_layout", operands=1, traits=_KEPT)
 define(OPS, "to_memory_config", operands=1, traits=_STORED)
 define(OPS, "to_tensor_spec", operands=1, traits=_STORED)
-define(OPS, "deallocate", operands=1, results=0, attributes=[attr("force", "bool", False)], traits=_ABOUT)
+define(OPS, "deallocate", operands=1, results=0, attributes="force?: bool = false", traits=_ABOUT)

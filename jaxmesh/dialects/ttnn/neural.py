@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Call, attr
+from jaxmesh.dialects.op import Call
 from jaxmesh.dialects.ttir.helpers import check_rank, check_shape, jnp, lax, optional_operands, require
 from jaxmesh.dialects.ttnn.forms import BF16, FLOAT, FLOATS, PRODUCT, Forms, Gives, Occurrence, Takes, forms, refused
 from jaxmesh.dialects.ttnn.op import TtnnOp, define, ttir_meaning
@@ -59,7 +59,7 @@ define(
     "batch_norm_inference",
     operands=(1, 5),
     omit=["dimension"],
-    respelled=[attr("epsilon", "float", 1e-5)],
+    respelled="epsilon?: f32 = 1e-5",
     options=["compute_config"],
     meaning=_batch_norm,
     accepts=FLOAT,

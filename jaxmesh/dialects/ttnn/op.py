@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from jaxmesh.dialects import ttir
-from jaxmesh.dialects.op import Arity, Attribute, Call, Meaning, OpDef, Trait, Write, arity
+from jaxmesh.dialects.op import Arity, Call, Meaning, OpDef, Trait, Write, arity, attributes_of
 from jaxmesh.dialects.ttnn.forms import TILES, Forms, Occurrence, Rule
 from jaxmesh.errors import MissingRuleError, VerifyError
 
@@ -260,10 +260,10 @@ def define(
     meaning: Meaning | None = None,
     operands: int | Arity | None = None,
     results: int | Arity | None = None,
-    attributes: Sequence[Attribute] | None = None,
+    attributes: str | None = None,
     omit: Sequence[str] = (),
-    respelled: Sequence[Attribute] = (),
-    more: Sequence[Attribute] = (),
+    respelled: str = "",
+    more: str = "",
     traits: Sequence[Trait] = (),
     options: Sequence[str] = (),
     handles: Arity = (0, 0),
@@ -277,7 +277,7 @@ def define(
       ops: the table.
       name: without the dialect.
       like: the TTIR operation whose facts it shares; by default the one of the same name.
-      meaning, operands, results, attributes, writes: in place of the TTIR operation's.
+      meaning, operands, results, attributes, writes: in place of the TTIR operation's; attributes as a text.
       omit: names of TTIR's attributes that it does not have.
       respelled: attributes in place of TTIR's of the same name, such as in another MLIR form.
       more: attributes that TTIR's operation does not have.
@@ -288,9 +288,8 @@ def define(
     assert name not in ops, name
     base = ttir.OPS.get(like or name, _NO_BASE)
     assert meaning or base is not _NO_BASE or Trait.MEMORY in traits, name
-    if attributes is None:
-        own = {a.name: a for a in respelled}
-        attributes = [own.get(a.name, a) for a in base.attributes if a.name not in omit]
+    own = {a.name: a for a in attributes_of(respelled)}
+    inherited = [own.get(a.name, a) for a in base.attributes if a.name not in omit]
     calls = _CALLS.get(name, {})
     python = calls.get("python", NO_CALL)
     python = replace(python, callee=python.callee or f"ttnn.{name}")
@@ -300,7 +299,7 @@ def define(
         "ttnn",
         name,
         base.operands if operands is None else arity(operands),
-        (*attributes, *more),
+        (*(inherited if attributes is None else attributes_of(attributes)), *attributes_of(more)),
         meaning or base.meaning,
         base.results if results is None else arity(results),
         casts=meaning is None and base.casts,

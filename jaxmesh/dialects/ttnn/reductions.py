@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Call, attr, need
+from jaxmesh.dialects.op import Call
 from jaxmesh.dialects.ttir.helpers import jax, jnp
 from jaxmesh.dialects.ttnn.forms import (
     BF16,
@@ -49,7 +49,7 @@ def _multiplied(op: Occurrence) -> Forms:
 define(
     OPS,
     "prod",
-    respelled=[attr("dim_arg", "int", form="si64")],
+    respelled="dim_arg?: si64",
     meaning=lambda call: _over_one_dim(call, call["dim_arg"]),
     accepts=_multiplied,
     work=(1, 0),
@@ -72,12 +72,12 @@ def _argmax(op: Occurrence) -> Forms:
 define(
     OPS,
     "argmax",
-    attributes=[attr("dim", "int"), attr("keep_dim", "bool", False)],
+    attributes="dim?: si32, keep_dim?: bool = false",
     meaning=lambda call: _over_one_dim(call, call["dim"]).astype(_index_type(call.result)),
     accepts=_argmax,
     work=(1, 0),
 )
-define(OPS, "cumsum", respelled=[need("dim", "int")], accepts=forms(WIDE, gives="asked"), work=(0, 1))
+define(OPS, "cumsum", respelled="dim: si32", accepts=forms(WIDE, gives="asked"), work=(0, 1))
 define(OPS, "softmax", options=["compute_config"], accepts=FLOAT, work=(2, 3))
 
 
@@ -112,9 +112,9 @@ _ORDERED = {"UINT8": (U16, F32), "INT8": (F32,), "UINT16": (F32,)}
 define(
     OPS,
     "sort",
-    respelled=[attr("dim", "int", -1, form="si8")],
+    respelled="dim?: si8 = -1",
     meaning=_with_indices,
     accepts=_order(frozenset({BF16, F32, U16})),
     work=(0, 1),
 )
-define(OPS, "topk", respelled=[attr("dim", "int", -1)], meaning=_with_indices, accepts=_order(FLOATS), work=(0, 1))
+define(OPS, "topk", respelled="dim?: si32 = -1", meaning=_with_indices, accepts=_order(FLOATS), work=(0, 1))

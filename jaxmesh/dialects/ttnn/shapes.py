@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Trait, expect, need
+from jaxmesh.dialects.op import Call, Trait
 from jaxmesh.dialects.ttnn.forms import (
     ANY,
     MODULAR,
@@ -65,12 +65,7 @@ def _repeated(call: Call) -> Any:
 
 
 define(
-    OPS,
-    "repeat",
-    attributes=[need("repeat_dims", "ints", form="shape")],
-    meaning=_repeated,
-    traits=[Trait.RETURNS_OPERAND],
-    accepts=_repeat,
+    OPS, "repeat", attributes="repeat_dims: shape", meaning=_repeated, traits=[Trait.RETURNS_OPERAND], accepts=_repeat
 )
 define(OPS, "repeat_interleave", accepts=_narrow_in_rows)
 
@@ -109,7 +104,7 @@ def _pad(op: Occurrence) -> Forms:
     return forms(WIDE, "rows" if in_front else "either", casts=MODULAR)
 
 
-define(OPS, "pad", more=[expect("use_multicore", "bool", True)], traits=[Trait.RETURNS_OPERAND], accepts=_pad)
+define(OPS, "pad", more="use_multicore: bool = true", traits=[Trait.RETURNS_OPERAND], accepts=_pad)
 define(
     OPS,
     "assign",

@@ -76,7 +76,7 @@ _TYPES: Mapping[str, tuple[str, ...]] = {
 
 
 def _allowed_types(attribute: Attribute) -> tuple[str, ...]:
-    form = attribute.mlir_form
+    form = attribute.form
     if form.startswith("#"):
         return (form,)
     if form in ("si8", "si32", "ui32", "i32", "i64", "si64"):

@@ -75,7 +75,7 @@ def random_array(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[in
 def random_value(rng: np.random.Generator, a: Attribute, kind: np.dtype[Any]) -> Any:
     """A value that an attribute may have, as the importer gives it."""
     numbers = tuple(int(n) for n in rng.integers(0, 99, rng.integers(0, 5)))
-    match a.mlir_form:
+    match a.form:
         case "si32" | "i32" | "si64" | "i64":
             number = int(rng.integers(-9, 2**31))
             return numbers if a.kind == "any" and rng.integers(2) else number

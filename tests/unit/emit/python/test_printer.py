@@ -18,7 +18,7 @@ import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.dialects import ttnn as ttnn_ops  # noqa: F401
 from jaxmesh.dialects.definitions import DEFINITIONS
-from jaxmesh.dialects.op import Attribute, attr
+from jaxmesh.dialects.op import Attribute, attributes_of
 from jaxmesh.dialects.program import Op, Program, Type
 from jaxmesh.dialects.ttnn import OPS, memory
 from jaxmesh.dialects.ttnn.op import Param
@@ -150,7 +150,7 @@ def test_every_argument_of_a_call_is_printed(monkeypatch: pytest.MonkeyPatch) ->
         Param("o", "none"),
     )
     signature = replace(row.python, callee="ttnn.deep.add", params=params)
-    changed = replace(row, python=signature, operands=(1, 2), attributes=(attr("unset", "number", 0.0),))
+    changed = replace(row, python=signature, operands=(1, 2), attributes=attributes_of("unset?: f32 = 0.0"))
     monkeypatch.setitem(DEFINITIONS, "ttnn.add", changed)
     make = Make.on("f")
     x = make.argument(8)

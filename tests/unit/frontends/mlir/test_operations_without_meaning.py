@@ -30,7 +30,7 @@ SETUP = {
 
 
 def written(attribute: Attribute) -> str:
-    form = attribute.mlir_form
+    form = attribute.form
     return WRITTEN.get(form) or (f"{form}<word>" if form.startswith("#") else f"1 : {form}")
 
 
