@@ -50,48 +50,19 @@ def _rounding(fun: Unary) -> Unary:
 
 
 UNARY: Mapping[str, Unary] = {
-    "abs": jnp.abs,
-    "neg": lax.neg,
-    "sign": jnp.sign,
-    "exp": jnp.exp,
-    "exp2": jnp.exp2,
-    "expm1": jnp.expm1,
-    "log": jnp.log,
-    "log1p": jnp.log1p,
-    "sqrt": jnp.sqrt,
-    "rsqrt": lax.rsqrt,
-    "cbrt": _cbrt,
-    "reciprocal": jnp.reciprocal,
-    "sin": jnp.sin,
-    "cos": jnp.cos,
-    "tan": jnp.tan,
-    "asin": jnp.arcsin,
-    "acos": jnp.arccos,
-    "atan": jnp.arctan,
-    "sinh": jnp.sinh,
-    "cosh": jnp.cosh,
-    "tanh": jnp.tanh,
-    "asinh": jnp.arcsinh,
-    "acosh": jnp.arccosh,
-    "atanh": jnp.arctanh,
-    "erf": jax.scipy.special.erf,
-    "erfc": jax.scipy.special.erfc,
-    "floor": _rounding(jnp.floor),
-    "ceil": _rounding(jnp.ceil),
-    "trunc": _rounding(jnp.trunc),
-    "round": _rounding(jnp.round),  # half to even, as torch and ttnn do
-    "bitwise_not": lax.bitwise_not,
-    "relu": nn.relu,
-    "relu6": lambda x: jnp.minimum(nn.relu(x), 6),
-    "gelu": lambda x: nn.gelu(x, approximate=False),
-    "silu": nn.silu,
-    "sigmoid": nn.sigmoid,
-    "hardsigmoid": _hardsigmoid,
-    "hardswish": lambda x: x * _hardsigmoid(x),
-    "mish": _mish,
-    "softplus": nn.softplus,
-    "softsign": nn.soft_sign,
-}
+    **{name: getattr(jnp, name) for name in (
+        "abs", "sign", "exp", "exp2", "expm1", "log", "log1p", "sqrt", "reciprocal", "sin", "cos", "tan", "sinh",
+        "cosh", "tanh",
+    )},
+    **{f"a{name}": getattr(jnp, f"arc{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "neg": lax.neg, "rsqrt": lax.rsqrt, "cbrt": _cbrt, "erf": jax.scipy.special.erf, "erfc": jax.scipy.special.erfc,
+    # Half to even, as torch and ttnn do.
+    "round": _rounding(jnp.round), "floor": _rounding(jnp.floor), "ceil": _rounding(jnp.ceil),
+    "trunc": _rounding(jnp.trunc), "bitwise_not": lax.bitwise_not, "relu": nn.relu,
+    "relu6": lambda x: jnp.minimum(nn.relu(x), 6), "gelu": lambda x: nn.gelu(x, approximate=False), "silu": nn.silu,
+    "sigmoid": nn.sigmoid, "hardsigmoid": _hardsigmoid, "hardswish": lambda x: x * _hardsigmoid(x), "mish": _mish,
+    "softplus": nn.softplus, "softsign": nn.soft_sign,
+}  # fmt: skip
 """By TTIR name; the result has the operand's element type."""
 
 TTIR_ONLY: Mapping[str, Unary] = {
@@ -199,18 +170,11 @@ def _gelu_slope(x: Any, approximate: bool) -> Any:
 
 
 BINARY: Mapping[str, Binary] = {
-    "add": lax.add,
-    "subtract": lax.sub,
-    "multiply": lax.mul,
-    "div": lax.div,  # integers: towards zero
-    "divide": lax.div,
-    "remainder": lax.rem,  # the sign of the dividend
-    "maximum": lax.max,
-    "minimum": lax.min,
-    "pow": _power,
-    "atan2": lax.atan2,
-}
-"""By TTIR name; the result has the operands' joint element type."""
+    "add": lax.add, "subtract": lax.sub, "multiply": lax.mul, "div": lax.div, "divide": lax.div, "remainder": lax.rem,
+    "maximum": lax.max, "minimum": lax.min, "pow": _power, "atan2": lax.atan2,
+}  # fmt: skip
+"""By TTIR name; the result has the operands' joint element type. Quotients of integers go towards zero, and a remainder
+has the sign of the dividend."""
 
 BITWISE: Mapping[str, tuple[Binary, bool]] = {
     "bitwise_and": (lax.bitwise_and, True),
@@ -225,12 +189,7 @@ WIDENING = frozenset({"multiply", "pow", "logical_left_shift"})
 """Operations on integers whose results may need more bits than their operands."""
 
 COMPARISONS: Mapping[str, Binary] = {
-    "eq": lax.eq,
-    "ne": lax.ne,
-    "ge": lax.ge,
-    "gt": lax.gt,
-    "le": lax.le,
-    "lt": lax.lt,
+    **{name: getattr(lax, name) for name in ("eq", "ne", "ge", "gt", "le", "lt")},
     "logical_and": lambda a, b: lax.bitwise_and(as_bool(a), as_bool(b)),
     "logical_or": lambda a, b: lax.bitwise_or(as_bool(a), as_bool(b)),
     "logical_xor": lambda a, b: lax.bitwise_xor(as_bool(a), as_bool(b)),

@@ -44,11 +44,17 @@ def _numbers(call: Call, name: str, lengths: tuple[int, ...]) -> tuple[int, ...]
     return row
 
 
+def _entries(call: Call, name: str, count: int, least: int | None = 1) -> tuple[int, ...]:
+    """Returns an attribute with an entry per place; a number stands for all."""
+    row = _numbers(call, name, (1, count))
+    require(call, least is None or min(row) >= least, f"{name} is at least {least}, got {list(row)}")
+    return row * count if len(row) < count else row
+
+
 def read_pair(call: Call, name: str, least: int = 1) -> Pair:
     """Reads and checks height and width from an attribute; one number is both."""
-    row = _numbers(call, name, (1, 2))
-    require(call, min(row) >= least, f"{name} is at least {least}, got {list(row)}")
-    return row[0], row[-1]
+    height, width = _entries(call, name, 2, least)
+    return height, width
 
 
 def read_padding(call: Call) -> tuple[Pair, Pair]:
@@ -166,12 +172,6 @@ def _upsample2d(call: Call) -> Any:
 _IMAGE = "batch_dim?: i64 = 0, height_dim?: i64 = 1, width_dim?: i64 = 2, channel_dim?: i64 = 3"
 
 
-def _image_dims(call: Call) -> Shape:
-    """Returns the dims of batch, channels, height and width."""
-    names = ("batch_dim", "channel_dim", "height_dim", "width_dim")
-    return check_dims(call, [call[n] for n in names], 4, ", ".join(names))
-
-
 def _check_groups(call: Call, x: Any, channels: int, per_group: int, outs: int) -> None:
     groups = call["groups"]
     rule = f"{channels} channels of {describe(x)} are not groups = {groups} times the weight's {per_group}"
@@ -193,6 +193,30 @@ def _convolve(call: Call, x: Any, weight: Any, strides: Sequence[int], pads: Seq
     return lax.conv_general_dilated(x, weight, strides, pads, preferred_element_type=dtype, **params)
 
 
+def _image_operands(call: Call, names: Sequence[str], weight_dims: str) -> tuple[Any, Any, Any, Shape, Any]:
+    """Returns input, weight, bias, the dims of batch, channels and window that attributes name, and these for JAX."""
+    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
+    rank, names = 2 + len(names), ("batch_dim", "channel_dim", *names)
+    check_rank(call, x, rank, "the input")
+    check_rank(call, weight, rank, f"the weight ({weight_dims})")
+    dims = check_dims(call, [call[n] for n in names], rank, ", ".join(names))
+    return x, weight, bias, dims, jax.lax.ConvDimensionNumbers(dims, tuple(range(rank)), dims)
+
+
+def _conv(call: Call, names: Sequence[str], pads: Sequence[Any]) -> Any:
+    """Computes a convolution along dims that attributes name, in any order."""
+    x, weight, bias, dims, numbers = _image_operands(call, names, "outputs, inputs of a group, the window")
+    _check_groups(call, x, x.shape[dims[1]], weight.shape[1], weight.shape[0])
+    strides, dilation = (_entries(call, name, len(names)) for name in ("stride", "dilation"))
+    groups = {"dimension_numbers": numbers, "feature_group_count": call["groups"]}
+    return _add_bias(call, _convolve(call, x, weight, strides, pads, rhs_dilation=dilation, **groups), bias)
+
+
+def conv1d(call: Call) -> Any:
+    """Computes a convolution along one dim, whose weight is (outputs, inputs of a group, length)."""
+    return _conv(call, ("length_dim",), [_entries(call, "padding", 2, None)])
+
+
 @define(
     OPS,
     "conv2d",
@@ -202,64 +226,15 @@ def _convolve(call: Call, x: Any, weight: Any, strides: Sequence[int], pads: Seq
     options=[FLATTENED],
 )
 def _conv2d(call: Call) -> Any:
-    """Computes a convolution, whose weight is (outputs, inputs of a group, height, width) for any order of the dims."""
-    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
-    check_rank(call, x, 4, "the input")
-    check_rank(call, weight, 4, "the weight (outputs, inputs of a group, height, width)")
-    dims = _image_dims(call)
-    _check_groups(call, x, x.shape[dims[1]], weight.shape[1], weight.shape[0])
-    out = _convolve(
-        call,
-        x,
-        weight,
-        read_pair(call, "stride"),
-        read_padding(call),
-        rhs_dilation=read_pair(call, "dilation"),
-        dimension_numbers=jax.lax.ConvDimensionNumbers(dims, (0, 1, 2, 3), dims),
-        feature_group_count=call["groups"],
-    )
-    return _add_bias(call, out, bias)
-
-
-def conv1d(call: Call) -> Any:
-    """Computes a convolution along one dim, whose weight is (outputs, inputs of a group, length)."""
-    return _conv(call, ("length_dim",), [_entries(call, "padding", 2)])
+    """Computes a convolution, whose weight is (outputs, inputs of a group, height, width)."""
+    return _conv(call, ("height_dim", "width_dim"), read_padding(call))
 
 
 def conv3d(call: Call) -> Any:
     """Computes a convolution along three dims, whose weight is (outputs, inputs of a group, depth, height, width)."""
     require(call, call["padding_mode"] == "zeros", f"pads with zeros, but padding_mode is {call['padding_mode']!r}")
-    return _conv(call, ("depth_dim", "height_dim", "width_dim"), [(n, n) for n in _entries(call, "padding", 3)])
-
-
-def _conv(call: Call, names: Sequence[str], pads: Sequence[Any]) -> Any:
-    """Computes a convolution along dims that attributes name."""
-    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
-    rank, count = 2 + len(names), len(names)
-    check_rank(call, x, rank, "the input")
-    check_rank(call, weight, rank, "the weight (outputs, inputs of a group, the window)")
-    dims: tuple[int, ...] = tuple(call[name] for name in ("batch_dim", "channel_dim", *names))
-    every = tuple(range(rank))
-    require(call, sorted(dims) == list(every), f"the dims of batch, channels and window are {every}, got {dims}")
-    _check_groups(call, x, x.shape[dims[1]], weight.shape[1], weight.shape[0])
-    out = _convolve(
-        call,
-        x,
-        weight,
-        _entries(call, "stride", count),
-        pads,
-        rhs_dilation=_entries(call, "dilation", count),
-        dimension_numbers=jax.lax.ConvDimensionNumbers(dims, every, dims),
-        feature_group_count=call["groups"],
-    )
-    return _add_bias(call, out, bias)
-
-
-def _entries(call: Call, name: str, count: int) -> tuple[int, ...]:
-    """Returns an attribute with an entry per place; a number stands for all."""
-    entries: tuple[int, ...] = (call[name],) if isinstance(call[name], int) else tuple(call[name])
-    require(call, len(entries) in (1, count), f"{name} has 1 or {count} entries, got {list(entries)}")
-    return entries * count if len(entries) < count else entries
+    pads = [(n, n) for n in _entries(call, "padding", 3, None)]
+    return _conv(call, ("depth_dim", "height_dim", "width_dim"), pads)
 
 
 @define(
@@ -272,10 +247,9 @@ def _entries(call: Call, name: str, count: int) -> tuple[int, ...]:
 )
 def _conv_transpose2d(call: Call) -> Any:
     """Computes a transposed convolution; the weight is (inputs, outputs of a group, height, width)."""
-    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
-    check_rank(call, x, 4, "the input")
-    check_rank(call, weight, 4, "the weight (inputs, outputs of a group, height, width)")
-    dims, groups = _image_dims(call), call["groups"]
+    names = ("height_dim", "width_dim")
+    x, weight, bias, dims, numbers = _image_operands(call, names, "inputs, outputs of a group, height, width")
+    groups = call["groups"]
     channels, outs, *kernel = weight.shape
     _check_groups(call, x, x.shape[dims[1]], channels // max(groups, 1), outs * groups)
     dilation, extra = read_pair(call, "dilation"), read_pair(call, "output_padding", 0)
@@ -285,16 +259,9 @@ def _conv_transpose2d(call: Call) -> Any:
     grouped = lax.reshape(weight, (groups, channels // groups, outs, *kernel))
     turned = lax.rev(lax.reshape(jnp.swapaxes(grouped, 1, 2), (groups * outs, channels // groups, *kernel)), (2, 3))
     out = _convolve(
-        call,
-        x,
-        turned,
-        (1, 1),
-        pads,
-        lhs_dilation=read_pair(call, "stride"),
-        rhs_dilation=dilation,
-        dimension_numbers=jax.lax.ConvDimensionNumbers(dims, (0, 1, 2, 3), dims),
-        feature_group_count=groups,
-    )
+        call, x, turned, (1, 1), pads, lhs_dilation=read_pair(call, "stride"), rhs_dilation=dilation,
+        dimension_numbers=numbers, feature_group_count=groups,
+    )  # fmt: skip
     return _add_bias(call, out, bias)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, Meaning, OpDef, Shape, Trait, define, describe
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, define, describe
 from jaxmesh.dialects.ttir.helpers import (
     as_bool,
     check_dim,
@@ -25,51 +25,28 @@ from jaxmesh.dialects.ttir.helpers import (
 
 OPS: dict[str, OpDef] = {}
 
-Reduction = Callable[[Any, Shape, bool], Any]
+
+def _sum(x: Any, dims: Shape, *, keepdims: bool) -> Any:
+    return jnp.any(x, dims, keepdims=keepdims) if is_bool(x) else jnp.sum(x, dims, dtype=x.dtype, keepdims=keepdims)
 
 
-def _sum(x: Any, dims: Shape, keep: bool) -> Any:
-    return jnp.any(x, dims, keepdims=keep) if is_bool(x) else jnp.sum(x, dims, dtype=x.dtype, keepdims=keep)
+def _prod(x: Any, dims: Shape, *, keepdims: bool) -> Any:
+    return jnp.all(x, dims, keepdims=keepdims) if is_bool(x) else jnp.prod(x, dims, dtype=x.dtype, keepdims=keepdims)
 
 
-def _prod(x: Any, dims: Shape, keep: bool) -> Any:
-    return jnp.all(x, dims, keepdims=keep) if is_bool(x) else jnp.prod(x, dims, dtype=x.dtype, keepdims=keep)
-
-
-def _max(x: Any, dims: Shape, keep: bool) -> Any:
-    return jnp.max(x, dims, keepdims=keep)
-
-
-def _min(x: Any, dims: Shape, keep: bool) -> Any:
-    return jnp.min(x, dims, keepdims=keep)
-
-
-def _mean(x: Any, dims: Shape, keep: bool) -> Any:
-    return jnp.mean(x, dims, keepdims=keep)
-
-
-def _all(x: Any, dims: Shape, keep: bool) -> Any:
-    return jnp.all(as_bool(x), dims, keepdims=keep)
-
-
-def _any(x: Any, dims: Shape, keep: bool) -> Any:
-    return jnp.any(as_bool(x), dims, keepdims=keep)
-
-
-REDUCTIONS: Mapping[str, Reduction] = {
-    "sum": _sum, "mean": _mean, "max": _max, "min": _min, "prod": _prod, "reduce_and": _all, "reduce_or": _any,
+_OF_BOOLS = {"reduce_and": jnp.all, "reduce_or": jnp.any}
+REDUCTIONS: Mapping[str, Callable[..., Any]] = {
+    "sum": _sum, "mean": jnp.mean, "max": jnp.max, "min": jnp.min, "prod": _prod, **_OF_BOOLS,
 }  # fmt: skip
 """By TTIR name."""
 
 
-def _reduction(fun: Reduction) -> Meaning:
-    def meaning(call: Call) -> Any:
-        (x,) = call.operands
-        out = fun(x, _reduced_dims(call, x), call["keep_dim"])
-        # The mean of integers is a float, whatever the declared type.
-        return convert(out, call.result.dtype) if fun is _mean and is_integer(x) else out
-
-    return meaning
+def _reduction(call: Call) -> Any:
+    (x,) = call.operands
+    x = as_bool(x) if call.name in _OF_BOOLS else x
+    out = REDUCTIONS[call.name](x, _reduced_dims(call, x), keepdims=call["keep_dim"])
+    # The mean of integers is a float, whatever the declared type.
+    return convert(out, call.result.dtype) if call.name == "mean" and is_integer(x) else out
 
 
 def _reduced_dims(call: Call, x: Any) -> Shape:
@@ -79,9 +56,9 @@ def _reduced_dims(call: Call, x: Any) -> Shape:
 
 
 _DIMS = "dim_arg?: i32s, keep_dim: bool"
-for _name, _fun in REDUCTIONS.items():
-    _traits = (Trait.IN_FLOAT32,) if _fun is _mean else ()
-    define(OPS, _name, 1, _DIMS, casts=_fun in (_all, _any), traits=_traits)(_reduction(_fun))
+for _name in REDUCTIONS:
+    _traits = (Trait.IN_FLOAT32,) if _name == "mean" else ()
+    define(OPS, _name, 1, _DIMS, casts=_name in _OF_BOOLS, traits=_traits)(_reduction)
 
 
 _BITS = {"reduce_bitwise_and": (-1, lax.bitwise_and), "reduce_bitwise_or": (0, lax.bitwise_or),

@@ -27,6 +27,7 @@ _FUNCTIONS: Mapping[str, Any] = {
     "ttir.add": _np.add, "ttir.subtract": _np.subtract, "ttir.multiply": _np.multiply, "ttir.maximum": _np.maximum,
     "ttir.minimum": _np.minimum, "ttir.lt": _np.less, "ttir.le": _np.less_equal, "ttir.gt": _np.greater,
     "ttir.ge": _np.greater_equal, "ttir.eq": _np.equal, "ttir.ne": _np.not_equal,
+    **dict.fromkeys(("ttir.reshape", "ttir.broadcast", "ttir.typecast"), _np.positive),
 }  # fmt: skip
 
 
@@ -127,17 +128,14 @@ def _computed(op: Op, given: Sequence[Numbers | None]) -> Numbers | None:
     known = [x for x in given if x is not None]
     if len(known) < len(given):
         return None
-    match op.name:
-        case "ttir.reshape" | "ttir.broadcast" | "ttir.typecast":
-            return known[0]
-        case "ttir.clamp_scalar":
-            made = np.clip(known[0], op.attributes["min"], op.attributes["max"])
-        case "ttir.multiply" if all(map(_varies, known)):
-            return None
-        case _:
-            function = _FUNCTIONS.get(op.name)
-            made = None if function is None else function(*known)
-    if made is None or op.name in ("ttir.add", "ttir.subtract", "ttir.multiply"):
+    function = _FUNCTIONS.get(op.name)
+    if op.name == "ttir.clamp_scalar":
+        made = np.clip(known[0], op.attributes["min"], op.attributes["max"])
+    elif function is None or (function is _np.multiply and all(map(_varies, known))):
+        return None
+    else:
+        made = function(*known)
+    if function in (_np.add, _np.subtract, _np.multiply):
         return made
     # A comparison must have one result, and a bound leave the numbers as they are.
     same = not _varies(made) if made.dtype == np.bool_ else any((made == x).all() for x in known)
