@@ -174,30 +174,6 @@ def _select(o: Ops, site: Site) -> Value:
     return o.concat([o.piece(site.x, dim, s, s + length) for s in starts], dim)
 
 
-_EXACT_FLOAT = 2**24
-
-
-def pad(o: Ops, x: Value, pairs: Sequence[tuple[int, int]], value: float) -> Value:
-    """Pads every dim with a number, before and after; the real call takes it as a float32."""
-    if not any(low or high for low, high in pairs):
-        return x
-    if is_integer(o.dtype(x)) and abs(value) > _EXACT_FLOAT:
-        return _join(o, x, pairs, value)
-    shape = [low + n + high for n, (low, high) in zip(o.shape(x), pairs, strict=True)]
-    flat = tuple(n for pair in pairs for n in pair)
-    return o.op("pad", [x], shape, o.dtype(x), padding=flat, value=value)
-
-
-def _join(o: Ops, x: Value, pairs: Sequence[tuple[int, int]], value: float) -> Value:
-    """Pads by joining tensors of the number."""
-    for dim, sizes in enumerate(pairs):
-        shape, kind = o.shape(x), o.dtype(x)
-        low, high = (o.full([n if d == dim else m for d, m in enumerate(shape)], value, kind) for n in sizes)
-        parts = [low] * (sizes[0] > 0) + [x] + [high] * (sizes[1] > 0)
-        x = o.concat(parts, dim)
-    return x
-
-
 @PATTERNS.add("pad")
 def _pad(o: Ops, site: Site) -> Value:
     flat = site["padding"]
@@ -205,7 +181,7 @@ def _pad(o: Ops, site: Site) -> Value:
     x = site.x
     # TTNN adds only. A slice may remove more than the dim holds if the other side adds enough.
     wide = [(max(low, 0), max(high, 0)) for low, high in pairs]
-    x = pad(o, x, wide, as_number(site["value"], o.dtype(x)))
+    x = o.pad(x, wide, as_number(site["value"], o.dtype(x)))
     now = o.shape(x)
     begins = [max(-low, 0) for low, _ in pairs]
     ends = [n - max(-high, 0) for n, (_, high) in zip(now, pairs, strict=True)]
