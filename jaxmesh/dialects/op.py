@@ -1,6 +1,6 @@
 """Definitions of operations: name, operands, attributes, results, traits, and what the operation means in JAX.
 
-To add an operation of TTIR, write one `@define(OPS, ...)` function in a file of `dialects/ttir/`. Frontends and
+To add an operation of TTIR, write one `@OPS.define(...)` function in a file of `dialects/ttir/`. Frontends and
 emitters both read the definitions and never import each other.
 """
 
@@ -123,8 +123,8 @@ _KINDS: Mapping[str, Kind] = {
 def attributes_of(text: str) -> tuple[Attribute, ...]:
     """Returns the attributes that a text declares: `name: form`, with a default `name: form = default`.
 
-    `name?` is optional; one that is not, and has a default, is left out by texts of earlier versions. Before the form
-    may be the kind, and before the name `empty` for `must_be_empty`, and `later`.
+    `name?` is optional. Texts of earlier versions leave out a required attribute with a default. Before the form may be
+    the kind, and before the name `empty` for `must_be_empty`, and `later`.
 
     >>> [(a.name, a.kind, a.required, a.default) for a in attributes_of("sizes?: i64s = 2x3, stride: any i32")]
     [('sizes', 'ints', False, (2, 3)), ('stride', 'any', True, None)]
@@ -305,31 +305,31 @@ SEGMENTS = attributes_of("operandSegmentSizes?: i32s, resultSegmentSizes?: i32s"
 """The attributes that MLIR writes on any op with optional operands, and older TTIR on every op."""
 
 
-def define(
-    ops: dict[str, OpDef],
-    name: str,
-    operands: int | Arity,
-    *texts: str,
-    results: Arity = (1, 1),
-    casts: bool = False,
-    traits: Sequence[Trait] = (),
-    options: Sequence[str] = (),
-    writes: Mapping[int, Write] | None = None,
-    former: OpDef | None = None,
-) -> Callable[[Meaning], Meaning]:
-    """Adds an operation of TTIR to a table, with the decorated function as its meaning; see `OpDef`.
+class TtirOps(dict[str, OpDef]):
+    """Operations of TTIR by name, without the dialect."""
 
-    The texts declare its attributes.
-    """
+    def define(
+        self,
+        name: str,
+        operands: int | Arity,
+        *texts: str,
+        results: Arity = (1, 1),
+        casts: bool = False,
+        traits: Sequence[Trait] = (),
+        options: Sequence[str] = (),
+        writes: Mapping[int, Write] | None = None,
+        former: OpDef | None = None,
+    ) -> Callable[[Meaning], Meaning]:
+        """Adds an operation, with the decorated function as its meaning and its attributes as texts; see `OpDef`."""
 
-    def enter(meaning: Meaning) -> Meaning:
-        assert name not in ops, name
-        declared = attributes_of(", ".join(texts))
-        definition = OpDef("ttir", name, arity(operands), declared, meaning, results, casts, frozenset(traits))
-        ops[name] = replace(definition, options=frozenset(options), writes=writes or {}, former=former)
-        return meaning
+        def enter(meaning: Meaning) -> Meaning:
+            assert name not in self, name
+            declared = attributes_of(", ".join(texts))
+            definition = OpDef("ttir", name, arity(operands), declared, meaning, results, casts, frozenset(traits))
+            self[name] = replace(definition, options=frozenset(options), writes=writes or {}, former=former)
+            return meaning
 
-    return enter
+        return enter
 
 
 def arity(count: int | Arity) -> Arity:

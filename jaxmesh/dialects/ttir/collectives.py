@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, define
+from jaxmesh.dialects.op import Call, Shape, Trait, TtirOps
 from jaxmesh.dialects.ttir.helpers import (
     as_bool,
     check_dim,
@@ -40,13 +40,12 @@ from jaxmesh.dialects.ttir.replica_groups import (
 )
 from jaxmesh.sharding.shard_attributes import position_of
 
-OPS: dict[str, OpDef] = {}
+OPS = TtirOps()
 
 _CLUSTER = "cluster_axis: ui32"
 
 
-@define(
-    OPS,
+@OPS.define(
     "mesh_shard",
     1,
     "shard_type: #ttcore.shard_type, shard_direction: #ttcore.shard_direction, shard_shape: i64s, shard_dims: i64s",
@@ -108,8 +107,7 @@ def _stack(x: Any, axes: tuple[str, ...]) -> Any:
 # --- gather, reduce, partition ---------------------------------------------------------------------------------------
 
 
-@define(
-    OPS,
+@OPS.define(
     "all_gather",
     1,
     "all_gather_dim: si32",
@@ -159,15 +157,15 @@ _REDUCE_TYPE = "reduce_type: #ttcore.reduce_type"
 _REDUCES = (Trait.REDUCES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 
 
-@define(OPS, "all_reduce_async", 1, _REDUCE_TYPE, _CLUSTER, traits=_REDUCES)
-@define(OPS, "all_reduce", 1, _REDUCE_TYPE, _CLUSTER, traits=_REDUCES)
+@OPS.define("all_reduce_async", 1, _REDUCE_TYPE, _CLUSTER, traits=_REDUCES)
+@OPS.define("all_reduce", 1, _REDUCE_TYPE, _CLUSTER, traits=_REDUCES)
 def _all_reduce(call: Call) -> Any:
     (x,) = call.operands
     axis = axis_name(call, call["cluster_axis"])
     return _reduce(x, axis, _reduce_type(call), call.mesh[axis])
 
 
-@define(OPS, "reduce_scatter", 1, _REDUCE_TYPE, "scatter_dim: si32", _CLUSTER, traits=_REDUCES)
+@OPS.define("reduce_scatter", 1, _REDUCE_TYPE, "scatter_dim: si32", _CLUSTER, traits=_REDUCES)
 def _reduce_scatter(call: Call) -> Any:
     (x,) = call.operands
     dim = check_dim(call, call["scatter_dim"], x.ndim, "scatter_dim")
@@ -186,8 +184,7 @@ def _take_piece(x: Any, dim: int, axes: tuple[str, ...], sizes: Shape) -> Any:
     return lax.dynamic_slice_in_dim(x, start, length, dim)
 
 
-@define(
-    OPS,
+@OPS.define(
     "mesh_partition",
     1,
     "dim: si32, cluster_axis?: ui32",
@@ -208,8 +205,7 @@ def _mesh_partition(call: Call) -> Any:
 # --- between single devices ------------------------------------------------------------------------------------------
 
 
-@define(
-    OPS,
+@OPS.define(
     "collective_permute",
     1,
     "source_target_pairs: dense_i64",
@@ -252,9 +248,7 @@ def _is_uniform(ends: Any, axis: int, size: int) -> bool:
     return set(others.values()) == {size}
 
 
-@define(
-    OPS, "collective_broadcast", 1, "replica_groups: dense_i64", traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS]
-)
+@OPS.define("collective_broadcast", 1, "replica_groups: dense_i64", traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS])
 def _collective_broadcast(call: Call) -> Any:
     # A device in no group has zeros: StableHLO's rule. Upstream's lowering keeps its input there.
     (x,) = call.operands
@@ -276,8 +270,7 @@ def _collective_broadcast(call: Call) -> Any:
     return lax.select(member, received, lax.full_like(received, 0))
 
 
-@define(
-    OPS,
+@OPS.define(
     "all_to_all",
     1,
     "split_dim: si32, concat_dim: si32, split_count: si32, replica_groups: dense_i64",

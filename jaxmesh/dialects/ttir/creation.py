@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, OpDef, Trait, define, describe
+from jaxmesh.dialects.op import Call, Trait, TtirOps, describe
 from jaxmesh.dialects.ttir.helpers import check_dim, convert, fit_number, jax, jnp, lax, require, rule_error, size_of
 
-OPS: dict[str, OpDef] = {}
+OPS = TtirOps()
 
 
 def _fill(call: Call, value: Any) -> Any:
@@ -25,32 +25,32 @@ def _check_shape(call: Call) -> None:
     require(call, shape is None or shape == declared, rule)
 
 
-@define(OPS, "zeros", 0, "shape: i32a = none", traits=[Trait.MOVES, Trait.CREATES])
+@OPS.define("zeros", 0, "shape: i32a = none", traits=[Trait.MOVES, Trait.CREATES])
 def _zeros(call: Call) -> Any:
     _check_shape(call)
     return _fill(call, 0)
 
 
-@define(OPS, "ones", 0, "shape: i32a = none", traits=[Trait.MOVES, Trait.CREATES])
+@OPS.define("ones", 0, "shape: i32a = none", traits=[Trait.MOVES, Trait.CREATES])
 def _ones(call: Call) -> Any:
     _check_shape(call)
     return _fill(call, 1)
 
 
-@define(OPS, "full", 0, "shape: i32a = none, fill_value: number", traits=[Trait.MOVES, Trait.CREATES])
+@OPS.define("full", 0, "shape: i32a = none, fill_value: number", traits=[Trait.MOVES, Trait.CREATES])
 def _full(call: Call) -> Any:
     _check_shape(call)
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
     return _fill(call, fit_number(call, "fill_value", call["fill_value"], dtype))
 
 
-@define(OPS, "empty", 0, traits=[Trait.MOVES, Trait.CREATES, Trait.DECOMPOSED])
+@OPS.define("empty", 0, traits=[Trait.MOVES, Trait.CREATES, Trait.DECOMPOSED])
 def _empty(call: Call) -> Any:
     # Never read: it is only a destination of older ops.
     return _fill(call, 0)
 
 
-@define(OPS, "constant", 0, "value: dense", traits=[Trait.MOVES, Trait.CREATES])
+@OPS.define("constant", 0, "value: dense", traits=[Trait.MOVES, Trait.CREATES])
 def _constant(call: Call) -> Any:
     value = _as_declared(call, call["value"])
     if value.size == 1:
@@ -71,12 +71,8 @@ def _as_declared(call: Call, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any
     return converted
 
 
-@define(
-    OPS,
-    "arange",
-    0,
-    "start: si64, end: si64, step: si64, arange_dimension: i64 = 0",
-    traits=[Trait.MOVES, Trait.CREATES],
+@OPS.define(
+    "arange", 0, "start: si64, end: si64, step: si64, arange_dimension: i64 = 0", traits=[Trait.MOVES, Trait.CREATES]
 )
 def _arange(call: Call) -> Any:
     start, end, step = call["start"], call["end"], call["step"]
@@ -93,7 +89,7 @@ def _arange(call: Call) -> Any:
     return convert(whole, dtype)
 
 
-@define(OPS, "rand", 0, "size: i32s = none, low?: f32 = 0.0, high?: f32 = 1.0, seed?: ui32 = 0", traits=[Trait.CREATES])
+@OPS.define("rand", 0, "size: i32s = none, low?: f32 = 0.0, high?: f32 = 1.0, seed?: ui32 = 0", traits=[Trait.CREATES])
 def _rand(call: Call) -> Any:
     size, declared = call["size"], call.result
     rule = f"size = {list(size or ())}, but the declared type is {describe(declared)}"
@@ -107,7 +103,7 @@ def _rand(call: Call) -> Any:
     return convert(numbers.reshape(declared.shape), declared.dtype)
 
 
-@define(OPS, "get_dimension_size", 1, "dimension: i32", traits=[Trait.MOVES, Trait.CREATES, Trait.DECOMPOSED])
+@OPS.define("get_dimension_size", 1, "dimension: i32", traits=[Trait.MOVES, Trait.CREATES, Trait.DECOMPOSED])
 def _get_dimension_size(call: Call) -> Any:
     (x,) = call.operands
     dim = check_dim(call, call["dimension"], x.ndim, "dimension")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Meaning, OpDef, Trait, define, describe
+from jaxmesh.dialects.op import Call, Meaning, Trait, TtirOps, describe
 from jaxmesh.dialects.ttir.helpers import (
     as_bool,
     broadcast_shape,
@@ -22,7 +22,7 @@ from jaxmesh.dialects.ttir.helpers import (
     vary_together,
 )
 
-OPS: dict[str, OpDef] = {}
+OPS = TtirOps()
 
 Unary = Callable[[Any], Any]
 Binary = Callable[[Any, Any], Any]
@@ -86,40 +86,40 @@ def _unary(fun: Unary) -> Meaning:
 
 
 for _name, _fun in UNARY.items():
-    define(OPS, _name, 1, traits=_ABSENT.get(_name, ()))(_unary(_fun))
+    OPS.define(_name, 1, traits=_ABSENT.get(_name, ()))(_unary(_fun))
 for _name, _fun in TTIR_ONLY.items():
-    define(OPS, _name, 1, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(_fun))
+    OPS.define(_name, 1, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(_fun))
 for _name, _fun in TESTS.items():
-    define(OPS, _name, 1, casts=True)(_unary(_fun))
-define(OPS, "signbit", 1, casts=True, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(jnp.signbit))
+    OPS.define(_name, 1, casts=True)(_unary(_fun))
+OPS.define("signbit", 1, casts=True, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(jnp.signbit))
 
 
-@define(OPS, "typecast", 1, "conservative_folding?: bool = false")
+@OPS.define("typecast", 1, "conservative_folding?: bool = false")
 def _typecast(call: Call) -> Any:
     # Towards zero from floats to integers; the target is the declared type, not an attribute.
     (x,) = call.operands
     return as_bool(x) if call.result.dtype == jnp.bool_ else convert(x, call.result.dtype)
 
 
-@define(OPS, "leaky_relu", 1, "parameter: f32 = 0.01")
+@OPS.define("leaky_relu", 1, "parameter: f32 = 0.01")
 def _leaky_relu(call: Call) -> Any:
     (x,) = call.operands
     return nn.leaky_relu(x, call["parameter"])
 
 
-@define(OPS, "elu", 1, "alpha?: f32 = 1.0", traits=[Trait.NOT_UPSTREAM])
+@OPS.define("elu", 1, "alpha?: f32 = 1.0", traits=[Trait.NOT_UPSTREAM])
 def _elu(call: Call) -> Any:
     (x,) = call.operands
     return nn.elu(x, call["alpha"])
 
 
-@define(OPS, "selu", 1, "alpha?: f32 = 1.6732632423543772, scale?: f32 = 1.0507009873554805")
+@OPS.define("selu", 1, "alpha?: f32 = 1.6732632423543772, scale?: f32 = 1.0507009873554805")
 def _selu(call: Call) -> Any:
     (x,) = call.operands
     return call["scale"] * jnp.where(x > 0, x, call["alpha"] * jnp.expm1(x))
 
 
-@define(OPS, "clamp_scalar", 1, "min: number, max: number")
+@OPS.define("clamp_scalar", 1, "min: number, max: number")
 def _clamp_scalar(call: Call) -> Any:
     (x,) = call.operands
     low, high = _bound(x, call["min"], math.ceil), _bound(x, call["max"], math.floor)
@@ -135,7 +135,7 @@ def _bound(x: Any, value: float, whole: Callable[[float], int]) -> float:
     return min(max(whole(value), least), most) if math.isfinite(value) else (least if value < 0 else most)
 
 
-@define(OPS, "clamp_tensor", 3)
+@OPS.define("clamp_tensor", 3)
 def _clamp_tensor(call: Call) -> Any:
     x, low, high = _promote(call, *call.operands)
     return lax.min(lax.max(x, low), high)
@@ -212,16 +212,16 @@ def _bitwise(fun: Binary, takes_bools: bool) -> Meaning:
 
 
 for _name, _fun in BINARY.items():
-    define(OPS, _name, 2, traits=[Trait.NOT_UPSTREAM] if _name == "divide" else ())(_binary(_fun))
+    OPS.define(_name, 2, traits=[Trait.NOT_UPSTREAM] if _name == "divide" else ())(_binary(_fun))
 for _name, (_fun, _takes_bools) in BITWISE.items():
-    define(OPS, _name, 2)(_bitwise(_fun, _takes_bools))
+    OPS.define(_name, 2)(_bitwise(_fun, _takes_bools))
 _ARITHMETIC = _bitwise(lax.shift_right_arithmetic, False)
-define(OPS, "right_shift", 2, traits=[Trait.DECOMPOSED_FOR_TTNN])(_ARITHMETIC)
+OPS.define("right_shift", 2, traits=[Trait.DECOMPOSED_FOR_TTNN])(_ARITHMETIC)
 # The name in texts of TTNN after the known version.
-define(OPS, "bitwise_right_shift", 2, traits=[Trait.NOT_UPSTREAM, Trait.LATER])(_ARITHMETIC)
+OPS.define("bitwise_right_shift", 2, traits=[Trait.NOT_UPSTREAM, Trait.LATER])(_ARITHMETIC)
 
 
-@define(OPS, "mulhi", 2, traits=[Trait.NOT_UPSTREAM, Trait.LATER])
+@OPS.define("mulhi", 2, traits=[Trait.NOT_UPSTREAM, Trait.LATER])
 def _mulhi(call: Call) -> Any:
     """Computes the upper half of a product of 64 bits, from products of halves."""
     x, y = _promote(call, *call.operands)
@@ -237,11 +237,11 @@ def _mulhi(call: Call) -> Any:
 
 
 for _name, _fun in COMPARISONS.items():
-    define(OPS, _name, 2, casts=True)(_binary(_fun))
+    OPS.define(_name, 2, casts=True)(_binary(_fun))
 
 
-@define(OPS, "gelu_backward", 2, "approximate?: enum string = none", traits=[Trait.NOT_UPSTREAM])
-@define(OPS, "gelu_bw", 2, "approximate?: enum string = none")
+@OPS.define("gelu_backward", 2, "approximate?: enum string = none", traits=[Trait.NOT_UPSTREAM])
+@OPS.define("gelu_bw", 2, "approximate?: enum string = none")
 def _gelu_bw(call: Call) -> Any:
     gradient, x = _promote(call, *call.operands)
     if call["approximate"] not in ("none", "tanh"):
@@ -250,8 +250,7 @@ def _gelu_bw(call: Call) -> Any:
     return convert(convert(gradient, jnp.float32) * slope, x.dtype)
 
 
-@define(
-    OPS, "reduce_precision", 1, "exponent_bits: si32, mantissa_bits: si32",
+@OPS.define("reduce_precision", 1, "exponent_bits: si32, mantissa_bits: si32",
     traits=[Trait.NOT_UPSTREAM, Trait.LATER],
 )  # fmt: skip
 def _reduce_precision(call: Call) -> Any:
@@ -260,7 +259,7 @@ def _reduce_precision(call: Call) -> Any:
     return lax.reduce_precision(x, call["exponent_bits"], call["mantissa_bits"])
 
 
-@define(OPS, "where", 3)
+@OPS.define("where", 3)
 def _where(call: Call) -> Any:
     condition, a, b = call.operands
     shape = broadcast_shape(call, condition.shape, a.shape, b.shape)

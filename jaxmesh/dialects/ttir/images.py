@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, define, describe
+from jaxmesh.dialects.op import Call, Shape, Trait, TtirOps, describe
 from jaxmesh.dialects.ttir.helpers import (
     broadcast_shape,
     check_dims,
@@ -65,7 +65,7 @@ def read_padding(call: Call) -> tuple[Pair, Pair]:
     return (top, bottom), (left, right)
 
 
-OPS: dict[str, OpDef] = {}
+OPS = TtirOps()
 
 _POOL = "kernel: any i32, stride: any i32, dilation: any i32 = 1, padding: any i32, ceil_mode: bool = false"
 
@@ -95,7 +95,7 @@ def _window(call: Call, x: Any, start: Any, combine: Any, pads: tuple[Pair, Pair
     return lax.reduce_window(x, start, combine, whole("kernel"), strides, edges, window_dilation=dilation)
 
 
-@define(OPS, "max_pool2d", 1, _POOL, options=[FLATTENED])
+@OPS.define("max_pool2d", 1, _POOL, options=[FLATTENED])
 def _max_pool2d(call: Call) -> Any:
     (x,) = call.operands
     return _window(call, x, _least(x), lax.max, _pool_padding(call, x))
@@ -124,7 +124,7 @@ DIVISOR = "later divisor_override?: i32"
 """The number that each sum is divided by, in place of the number of elements of its window."""
 
 
-@define(OPS, "avg_pool2d", 1, _POOL, "count_include_pad?: bool = true", DIVISOR, options=[FLATTENED])
+@OPS.define("avg_pool2d", 1, _POOL, "count_include_pad?: bool = true", DIVISOR, options=[FLATTENED])
 def _avg_pool2d(call: Call) -> Any:
     (x,) = call.operands
     pads = _pool_padding(call, x)
@@ -149,14 +149,14 @@ def _difference(pads: Pair, written: Pair) -> Pair:
     return pads[0] - written[0], pads[1] - written[1]
 
 
-@define(OPS, "global_avg_pool2d", 1)
+@OPS.define("global_avg_pool2d", 1)
 def _global_avg_pool2d(call: Call) -> Any:
     (x,) = call.operands
     check_rank(call, x, 4, "the input (batch, height, width, channels)")
     return jnp.mean(x, (1, 2), keepdims=True)
 
 
-@define(OPS, "upsample2d", 1, "scale_factor: any si32, mode?: string = nearest")
+@OPS.define("upsample2d", 1, "scale_factor: any si32, mode?: string = nearest")
 def _upsample2d(call: Call) -> Any:
     (x,) = call.operands
     check_rank(call, x, 4, "the input (batch, height, width, channels)")
@@ -217,8 +217,7 @@ def conv1d(call: Call) -> Any:
     return _conv(call, ("length_dim",), [_entries(call, "padding", 2, None)])
 
 
-@define(
-    OPS,
+@OPS.define(
     "conv2d",
     (2, 3),
     "stride: any i32, padding: any i32, dilation: any i32, groups: i32 = 1",
@@ -237,8 +236,7 @@ def conv3d(call: Call) -> Any:
     return _conv(call, ("depth_dim", "height_dim", "width_dim"), pads)
 
 
-@define(
-    OPS,
+@OPS.define(
     "conv_transpose2d",
     (2, 3),
     "stride: any i32, padding: any i32, output_padding: any i32 = 0, dilation: any i32, groups: i32 = 1",
@@ -268,8 +266,7 @@ def _conv_transpose2d(call: Call) -> Any:
 # --- as StableHLO writes it ------------------------------------------------------------------------------------------
 
 
-@define(
-    OPS,
+@OPS.define(
     "convolution",
     (2, 3),
     "window_strides: i64s, padding: i64s, input_dilation: i64s, weight_dilation: i64s, window_reversal: bools",

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, define, describe
+from jaxmesh.dialects.op import Call, Shape, Trait, TtirOps, describe
 from jaxmesh.dialects.ttir.collectives import all_reduce_sum
 from jaxmesh.dialects.ttir.helpers import (
     broadcast_shape,
@@ -29,7 +29,7 @@ from jaxmesh.dialects.ttir.helpers import (
 )
 from jaxmesh.dialects.ttir.replica_groups import axis_name
 
-OPS: dict[str, OpDef] = {}
+OPS = TtirOps()
 
 _TRANSPOSES = "transpose_a?: bool = false, transpose_b?: bool = false"
 
@@ -57,14 +57,14 @@ def _product(call: Call, a: Any, b: Any) -> Any:
     return jnp.matmul(a, b, preferred_element_type=_result_dtype(call))
 
 
-@define(OPS, "matmul", 2, _TRANSPOSES)
+@OPS.define("matmul", 2, _TRANSPOSES)
 def _matmul(call: Call) -> Any:
     out = _product(call, *call.operands)
     # Upstream's verifier wants one dim for the product of two vectors.
     return lax.reshape(out, (1,)) if out.ndim == 0 and call.result.shape == (1,) else out
 
 
-@define(OPS, "linear", (2, 3), _TRANSPOSES)
+@OPS.define("linear", (2, 3), _TRANSPOSES)
 def _linear(call: Call) -> Any:
     a, b, bias = optional_operands(call, ("a", "b", "bias"))
     out = _product(call, a, b)
@@ -74,8 +74,7 @@ def _linear(call: Call) -> Any:
     return jnp.add(*vary_together(out, bias))
 
 
-@define(
-    OPS,
+@OPS.define(
     "dot_general",
     2,
     "batch_dims_lhs: i64s, contract_dims_lhs: i64s, batch_dims_rhs: i64s, contract_dims_rhs: i64s",
@@ -124,8 +123,8 @@ def _normalized_dims(call: Call, x: Any, scales: list[Any]) -> Shape:
     return tuple(range(x.ndim - len(shape), x.ndim))
 
 
-@define(OPS, "rms_norm", (1, 3), _NORMALIZED, traits=(Trait.IN_FLOAT32,))
-@define(OPS, "layer_norm", (1, 3), _NORMALIZED, traits=(Trait.IN_FLOAT32,))
+@OPS.define("rms_norm", (1, 3), _NORMALIZED, traits=(Trait.IN_FLOAT32,))
+@OPS.define("layer_norm", (1, 3), _NORMALIZED, traits=(Trait.IN_FLOAT32,))
 def _norm(call: Call) -> Any:
     given, weight, bias = optional_operands(call, ("input", "weight", "bias"))
     dims, x = _normalized_dims(call, given, [weight, bias]), _float32(given)
@@ -135,7 +134,7 @@ def _norm(call: Call) -> Any:
     return convert(_scale(x, _float32(weight), _float32(bias)), given.dtype)
 
 
-@define(OPS, "batch_norm_inference", 5, "dimension: i32 = 1, epsilon: f32 = 1e-5")
+@OPS.define("batch_norm_inference", 5, "dimension: i32 = 1, epsilon: f32 = 1e-5")
 def _batch_norm_inference(call: Call) -> Any:
     x = call.operands[0]
     dim = check_dim(call, call["dimension"], x.ndim, "dimension")
@@ -180,13 +179,13 @@ _DISTRIBUTED = f"cluster_axis: ui32, {_EPSILON}"
 _TRAITS = (Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 
 
-@define(OPS, "distributed_rms_norm", (1, 3), _DISTRIBUTED, traits=_TRAITS)
+@OPS.define("distributed_rms_norm", (1, 3), _DISTRIBUTED, traits=_TRAITS)
 def _distributed_rms_norm(call: Call) -> Any:
     given, weight, residual = optional_operands(call, ("input", "weight", "residual"))
     return _distribute(call, given, weight, None, residual)
 
 
-@define(OPS, "distributed_layer_norm", (1, 4), _DISTRIBUTED, traits=_TRAITS)
+@OPS.define("distributed_layer_norm", (1, 4), _DISTRIBUTED, traits=_TRAITS)
 def _distributed_layer_norm(call: Call) -> Any:
     return _distribute(call, *optional_operands(call, ("input", "weight", "bias", "residual")))
 
@@ -201,7 +200,7 @@ def _distribute(call: Call, given: Any, weight: Any, bias: Any, residual: Any) -
     return convert(_scale(jnp.multiply(*vary_together(x, scale)), _flatten(weight), _flatten(bias)), given.dtype)
 
 
-@define(OPS, "scaled_dot_product_attention", (3, 5), "is_causal?: bool = true, scale?: f32, sliding_window_size?: ui32")
+@OPS.define("scaled_dot_product_attention", (3, 5), "is_causal?: bool = true, scale?: f32, sliding_window_size?: ui32")
 def _attention(call: Call) -> Any:
     """Returns softmax(query @ key^T * scale + mask) @ value; all are (batch, heads, sequence, head size)."""
     names = ("query", "key", "value", "attention_mask", "attention_sink")
@@ -256,7 +255,7 @@ def _check_attention(call: Call, query: Any, key: Any, value: Any) -> None:
     require(call, shared, rule)
 
 
-@define(OPS, "concatenate_heads", 1)
+@OPS.define("concatenate_heads", 1)
 def _concatenate_heads(call: Call) -> Any:
     (x,) = call.operands
     check_rank(call, x, 4, "the input (batch, heads, sequence, head size)")
@@ -264,8 +263,7 @@ def _concatenate_heads(call: Call) -> Any:
     return lax.reshape(lax.transpose(x, (0, 2, 1, 3)), (batch, length, heads * width))
 
 
-@define(
-    OPS,
+@OPS.define(
     "split_query_key_value_and_split_heads",
     (1, 2),
     "num_heads: ui32, num_kv_heads?: ui32, transpose_key: bool = false",
@@ -293,7 +291,7 @@ def _heads(x: Any, count: int) -> Any:
     return lax.transpose(lax.reshape(x, (batch, length, count, hidden // count)), (0, 2, 1, 3))
 
 
-@define(OPS, "rotary_embedding", 3, traits=[Trait.NOT_UPSTREAM])
+@OPS.define("rotary_embedding", 3, traits=[Trait.NOT_UPSTREAM])
 def _rotary_embedding(call: Call) -> Any:
     x, cos, sin = vary_together(*call.operands)
     width = x.shape[-1] if x.ndim else 0

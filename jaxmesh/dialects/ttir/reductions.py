@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, define, describe
+from jaxmesh.dialects.op import Call, Shape, Trait, TtirOps, describe
 from jaxmesh.dialects.ttir.helpers import (
     as_bool,
     check_dim,
@@ -23,7 +23,7 @@ from jaxmesh.dialects.ttir.helpers import (
     vary_together,
 )
 
-OPS: dict[str, OpDef] = {}
+OPS = TtirOps()
 
 
 def _sum(x: Any, dims: Shape, *, keepdims: bool) -> Any:
@@ -58,7 +58,7 @@ def _reduced_dims(call: Call, x: Any) -> Shape:
 _DIMS = "dim_arg?: i32s, keep_dim: bool"
 for _name in REDUCTIONS:
     _traits = (Trait.IN_FLOAT32,) if _name == "mean" else ()
-    define(OPS, _name, 1, _DIMS, casts=_name in _OF_BOOLS, traits=_traits)(_reduction)
+    OPS.define(_name, 1, _DIMS, casts=_name in _OF_BOOLS, traits=_traits)(_reduction)
 
 
 _BITS = {"reduce_bitwise_and": (-1, lax.bitwise_and), "reduce_bitwise_or": (0, lax.bitwise_or),
@@ -76,10 +76,10 @@ def _bit_reduction(call: Call) -> Any:
 
 for _name in _BITS:
     _later = (Trait.NOT_UPSTREAM, Trait.LATER)
-    define(OPS, _name, 1, _DIMS, traits=_later, options=["compute_config"])(_bit_reduction)
+    OPS.define(_name, 1, _DIMS, traits=_later, options=["compute_config"])(_bit_reduction)
 
 
-@define(OPS, "argmax", 1, "dim_arg?: i32s, keep_dim: bool = false", casts=True)
+@OPS.define("argmax", 1, "dim_arg?: i32s, keep_dim: bool = false", casts=True)
 def _argmax(call: Call) -> Any:
     (x,) = call.operands
     dims = sorted(_reduced_dims(call, x))
@@ -90,7 +90,7 @@ def _argmax(call: Call) -> Any:
     return jnp.expand_dims(out, dims) if call["keep_dim"] else out
 
 
-@define(OPS, "cumsum", 1, "dim: i64")
+@OPS.define("cumsum", 1, "dim: i64")
 def _cumsum(call: Call) -> Any:
     (x,) = call.operands
     return jnp.cumsum(x, check_dim(call, call["dim"], x.ndim, "dim"), dtype=x.dtype)
@@ -101,8 +101,7 @@ _CUMULATIVE: Mapping[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-@define(
-    OPS, "cumulative", 1, "dim: i64, reduction: #ttcore.reduce_type, reverse?: bool = false",
+@OPS.define("cumulative", 1, "dim: i64, reduction: #ttcore.reduce_type, reverse?: bool = false",
     traits=[Trait.NOT_UPSTREAM, Trait.LATER],
 )  # fmt: skip
 def _cumulative(call: Call) -> Any:
@@ -113,7 +112,7 @@ def _cumulative(call: Call) -> Any:
     return _CUMULATIVE[call["reduction"]](x, axis=dim, reverse=call["reverse"])
 
 
-@define(OPS, "softmax", 1, "dimension: si32, numericStable?: bool = false")
+@OPS.define("softmax", 1, "dimension: si32, numericStable?: bool = false")
 def _softmax(call: Call) -> Any:
     (x,) = call.operands
     dim = check_dim(call, call["dimension"], x.ndim, "dimension")
@@ -138,13 +137,13 @@ def _sort_dim(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]
     return values, convert(order, call.results[1].dtype)
 
 
-@define(OPS, "sort", 1, "dim?: si32 = -1, descending?: bool = false, stable?: bool = false", results=(2, 2))
+@OPS.define("sort", 1, "dim?: si32 = -1, descending?: bool = false, stable?: bool = false", results=(2, 2))
 def _sort(call: Call) -> Any:
     (x,) = call.operands
     return _sort_dim(call, x, check_dim(call, call["dim"], x.ndim, "dim"), call["descending"])
 
 
-@define(OPS, "topk", 1, "k: i32, dim?: i32 = -1, largest?: bool = true, sorted?: bool = false", results=(2, 2))
+@OPS.define("topk", 1, "k: i32, dim?: i32 = -1, largest?: bool = true, sorted?: bool = false", results=(2, 2))
 def _topk(call: Call) -> Any:
     (x,) = call.operands
     dim, k = check_dim(call, call["dim"], x.ndim, "dim"), call["k"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, define, describe
+from jaxmesh.dialects.op import Call, Shape, Trait, TtirOps, describe
 from jaxmesh.dialects.ttir.helpers import (
     check_dim,
     check_dims,
@@ -17,10 +17,10 @@ from jaxmesh.dialects.ttir.helpers import (
     vary_together,
 )
 
-OPS: dict[str, OpDef] = {}
+OPS = TtirOps()
 
 
-@define(OPS, "reshape", 1, "shape: i32s", traits=[Trait.MOVES, Trait.VIEW])
+@OPS.define("reshape", 1, "shape: i32s", traits=[Trait.MOVES, Trait.VIEW])
 def _reshape(call: Call) -> Any:
     (x,) = call.operands
     shape = _whole_shape(call["shape"], x.size)
@@ -37,7 +37,7 @@ def _whole_shape(shape: Shape, size: int) -> Shape:
     return tuple(size // known if n == -1 else n for n in shape)
 
 
-@define(OPS, "permute", 1, "permutation: i64s", traits=[Trait.MOVES])
+@OPS.define("permute", 1, "permutation: i64s", traits=[Trait.MOVES])
 def _permute(call: Call) -> Any:
     # As in upstream's verifier: the numbers 0 to rank - 1, in some order; none counts from the end.
     (x,) = call.operands
@@ -49,14 +49,14 @@ def _permute(call: Call) -> Any:
     return lax.transpose(x, check_dims(call, order, x.ndim, "permutation"))
 
 
-@define(OPS, "transpose", 1, "dim0: si32, dim1: si32", traits=[Trait.MOVES])
+@OPS.define("transpose", 1, "dim0: si32, dim1: si32", traits=[Trait.MOVES])
 def _transpose(call: Call) -> Any:
     (x,) = call.operands
     first, second = (check_dim(call, call[name], x.ndim, name) for name in ("dim0", "dim1"))
     return jnp.swapaxes(x, first, second)
 
 
-@define(OPS, "squeeze", 1, "dim: si32", traits=[Trait.MOVES, Trait.VIEW])
+@OPS.define("squeeze", 1, "dim: si32", traits=[Trait.MOVES, Trait.VIEW])
 def _squeeze(call: Call) -> Any:
     (x,) = call.operands
     dim = check_dim(call, call["dim"], x.ndim, "dim")
@@ -64,13 +64,13 @@ def _squeeze(call: Call) -> Any:
     return lax.squeeze(x, (dim,))
 
 
-@define(OPS, "unsqueeze", 1, "dim: si32", traits=[Trait.MOVES, Trait.VIEW])
+@OPS.define("unsqueeze", 1, "dim: si32", traits=[Trait.MOVES, Trait.VIEW])
 def _unsqueeze(call: Call) -> Any:
     (x,) = call.operands
     return lax.expand_dims(x, (check_dim(call, call["dim"], x.ndim + 1, "dim"),))
 
 
-@define(OPS, "broadcast", 1, "broadcast_dimensions: i64s", traits=[Trait.MOVES])
+@OPS.define("broadcast", 1, "broadcast_dimensions: i64s", traits=[Trait.MOVES])
 def _broadcast(call: Call) -> Any:
     (x,) = call.operands
     counts = _counts(call, x, "broadcast_dimensions")
@@ -80,7 +80,7 @@ def _broadcast(call: Call) -> Any:
     return jnp.broadcast_to(x, tuple(n * c for n, c in zip(x.shape, counts, strict=True)))
 
 
-@define(OPS, "repeat", 1, "repeat_dimensions: i64s", traits=[Trait.MOVES])
+@OPS.define("repeat", 1, "repeat_dimensions: i64s", traits=[Trait.MOVES])
 def _repeat(call: Call) -> Any:
     (x,) = call.operands
     return jnp.tile(x, _counts(call, x, "repeat_dimensions"))
@@ -93,20 +93,20 @@ def _counts(call: Call, x: Any, name: str) -> Shape:
     return counts
 
 
-@define(OPS, "repeat_interleave", 1, "repeats: ui32, dim: si32", traits=[Trait.MOVES])
+@OPS.define("repeat_interleave", 1, "repeats: ui32, dim: si32", traits=[Trait.MOVES])
 def _repeat_interleave(call: Call) -> Any:
     (x,) = call.operands
     require(call, call["repeats"] > 0, f"repeats = {call['repeats']} is below 1")
     return jnp.repeat(x, call["repeats"], axis=check_dim(call, call["dim"], x.ndim, "dim"))
 
 
-@define(OPS, "reverse", 1, "dimensions: i64s", traits=[Trait.MOVES])
+@OPS.define("reverse", 1, "dimensions: i64s", traits=[Trait.MOVES])
 def _reverse(call: Call) -> Any:
     (x,) = call.operands
     return lax.rev(x, check_dims(call, call["dimensions"], x.ndim, "dimensions"))
 
 
-@define(OPS, "concat", (1, None), "dim: si32", traits=[Trait.MOVES])
+@OPS.define("concat", (1, None), "dim: si32", traits=[Trait.MOVES])
 def _concat(call: Call) -> Any:
     first = call.operands[0]
     dim = check_dim(call, call["dim"], first.ndim, "dim")
@@ -145,8 +145,8 @@ def _slice_with_step(call: Call, x: Any, dim: int, begin: int, end: int, step: i
 _SLICE = "begins: i32s, ends: i32s, step: i32s"
 
 
-@define(OPS, "slice_static", 1, _SLICE, traits=[Trait.MOVES])
-@define(OPS, "slice", 1, _SLICE, traits=[Trait.MOVES, Trait.NOT_UPSTREAM])
+@OPS.define("slice_static", 1, _SLICE, traits=[Trait.MOVES])
+@OPS.define("slice", 1, _SLICE, traits=[Trait.MOVES, Trait.NOT_UPSTREAM])
 def _slice_static(call: Call) -> Any:
     (x,) = call.operands
     for name in ("begins", "ends", "step"):
@@ -156,7 +156,7 @@ def _slice_static(call: Call) -> Any:
     return x
 
 
-@define(OPS, "index", 1, "dim: i32, begin: i32, end: i32, step: i32", traits=[Trait.MOVES])
+@OPS.define("index", 1, "dim: i32, begin: i32, end: i32, step: i32", traits=[Trait.MOVES])
 def _index(call: Call) -> Any:
     (x,) = call.operands
     dim = check_dim(call, call["dim"], x.ndim, "dim")
@@ -166,8 +166,8 @@ def _index(call: Call) -> Any:
 _SELECT = "dim: si32, begin: si32, length: si32, stride?: si32 = 0"
 
 
-@define(OPS, "index_select", 1, _SELECT, traits=[Trait.MOVES])
-@define(OPS, "select", 1, _SELECT, traits=[Trait.MOVES, Trait.NOT_UPSTREAM])
+@OPS.define("index_select", 1, _SELECT, traits=[Trait.MOVES])
+@OPS.define("select", 1, _SELECT, traits=[Trait.MOVES, Trait.NOT_UPSTREAM])
 def _index_select(call: Call) -> Any:
     """Selects the elements `begin` to `begin + length` of every block of `stride`; a stride of 0 is one block."""
     (x,) = call.operands
@@ -181,7 +181,7 @@ def _index_select(call: Call) -> Any:
     return lax.concatenate([lax.slice_in_dim(x, s, s + length, axis=dim) for s in starts], dim)
 
 
-@define(OPS, "slice_dynamic", 3, "step?: i32s", traits=[Trait.MOVES, Trait.DECOMPOSED_FOR_TTNN])
+@OPS.define("slice_dynamic", 3, "step?: i32s", traits=[Trait.MOVES, Trait.DECOMPOSED_FOR_TTNN])
 def _slice_dynamic(call: Call) -> Any:
     # The sizes are the declared ones: `ends` cannot differ. A begin out of range is clamped, as in StableHLO.
     x, begins, _ = call.operands
@@ -202,7 +202,7 @@ def _slice_dynamic(call: Call) -> Any:
     return lax.slice(piece, (0,) * x.ndim, span, step)
 
 
-@define(OPS, "pad", 1, "padding: i32a, value: number f32", traits=[Trait.MOVES])
+@OPS.define("pad", 1, "padding: i32a, value: number f32", traits=[Trait.MOVES])
 def _pad(call: Call) -> Any:
     (x,) = call.operands
     padding = call["padding"]

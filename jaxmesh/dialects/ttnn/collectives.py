@@ -9,24 +9,24 @@ from jaxmesh.dialects.ttir.collectives import apply_collective
 from jaxmesh.dialects.ttir.helpers import jnp, lax, optional_operands, require, vary, vary_together
 from jaxmesh.dialects.ttir.replica_groups import row_major_index, show_mesh
 from jaxmesh.dialects.ttnn.forms import ANY, FLOATS, I32, MODULAR, WIDE, Forms, Occurrence, forms, refused
-from jaxmesh.dialects.ttnn.op import TtnnOp, define
+from jaxmesh.dialects.ttnn.op import TtnnOps
 from jaxmesh.sharding.shard_attributes import position_of
 
-OPS: dict[str, TtnnOp] = {}
+OPS = TtnnOps()
 
 _HOW = ("num_links", "sub_device_id", "topology")
 
-define(OPS, "all_gather", options=_HOW, accepts=forms(WIDE, casts=MODULAR))
+OPS.define("all_gather", options=_HOW, accepts=forms(WIDE, casts=MODULAR))
 
 _SUMMED = forms(FLOATS | {I32}, casts=MODULAR)
-define(OPS, "all_reduce", options=_HOW, accepts=_SUMMED)
+OPS.define("all_reduce", options=_HOW, accepts=_SUMMED)
 
-define(OPS, "all_reduce_async", options=_HOW, accepts=_SUMMED)
+OPS.define("all_reduce_async", options=_HOW, accepts=_SUMMED)
 
-define(OPS, "reduce_scatter", options=[*_HOW, "compute_config"], accepts=forms(WIDE, casts=MODULAR))
+OPS.define("reduce_scatter", options=[*_HOW, "compute_config"], accepts=forms(WIDE, casts=MODULAR))
 
 # Pieces of tiles are refused; tt-mlir partitions rows always.
-define(OPS, "mesh_partition", accepts=forms(ANY, "rows", casts=MODULAR))
+OPS.define("mesh_partition", accepts=forms(ANY, "rows", casts=MODULAR))
 
 
 # --- between two devices ---------------------------------------------------------------------------------------------
@@ -69,8 +69,7 @@ def _along_one_axis(op: Occurrence) -> Forms:
     return forms(ANY, casts=MODULAR)
 
 
-define(
-    OPS,
+OPS.define(
     "point_to_point",
     operands=(1, 2),
     attributes="sender_coord: i64s, receiver_coord: i64s",

@@ -23,9 +23,9 @@ from jaxmesh.dialects.ttnn.forms import (
     Takes,
     forms,
 )
-from jaxmesh.dialects.ttnn.op import TtnnOp, define, ttir_meaning
+from jaxmesh.dialects.ttnn.op import TtnnOps, ttir_meaning
 
-OPS: dict[str, TtnnOp] = {}
+OPS = TtnnOps()
 
 
 # --- one operand -----------------------------------------------------------------------------------------------------
@@ -42,23 +42,21 @@ for _name in (
     "floor", "ceil", "bitwise_not", "relu", "relu6", "silu", "hardsigmoid", "isfinite", "logical_not", "mish", "exp",
     "gelu", "sqrt", "rsqrt", "log", "log1p", "erf", "tanh", "sigmoid", "leaky_relu", "gelu_bw",
 ):  # fmt: skip
-    define(OPS, _name, accepts=_ONE.get(_name, FLOAT))
+    OPS.define(_name, accepts=_ONE.get(_name, FLOAT))
 # The library has these, the dialect has not (tt-mlir 19c86fca, include/ttmlir/Dialect/TTNN/IR/TTNNOps.td).
 for _name in (
     "exp2", "sinh", "cosh", "acosh", "atanh", "trunc", "round", "hardswish", "softplus", "softsign", "elu",
 ):  # fmt: skip
-    define(OPS, _name, traits=[Trait.NOT_UPSTREAM], accepts=FLOAT)
+    OPS.define(_name, traits=[Trait.NOT_UPSTREAM], accepts=FLOAT)
 
-define(
-    OPS,
+OPS.define(
     "selu",
     attributes="",
     meaning=lambda call: ttir_meaning(call, alpha=1.6732632423543772, scale=1.0507009873554805),
     traits=[Trait.NOT_UPSTREAM],
     accepts=FLOAT,
 )
-define(
-    OPS,
+OPS.define(
     "typecast",
     attributes="",
     traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND],
@@ -73,7 +71,7 @@ def _clamped(op: Occurrence) -> Forms:
     return Forms((Takes(FLOATS | {I32}),), (Gives(by_type={I32: F32} if parts else None),))
 
 
-define(OPS, "clamp_scalar", accepts=_clamped)
+OPS.define("clamp_scalar", accepts=_clamped)
 
 
 TUNED = frozenset({"exp", "gelu", "round", "rsqrt", "sqrt"})
@@ -93,8 +91,8 @@ _TWO = {
     "atan2": FLOAT,
 }  # fmt: skip
 for _name, _accepts in _TWO.items():
-    define(OPS, _name, more=_ACTIVATIONS, accepts=_accepts)
-define(OPS, "pow_tensor", like="pow", more=_ACTIVATIONS, accepts=FLOAT)
+    OPS.define(_name, more=_ACTIVATIONS, accepts=_accepts)
+OPS.define("pow_tensor", like="pow", more=_ACTIVATIONS, accepts=FLOAT)
 
 
 def _divided(op: Occurrence) -> Forms:
@@ -109,9 +107,9 @@ def _divide(call: Call) -> Any:
     return jnp.trunc(quotient) if rounds else quotient
 
 
-define(
-    OPS, "divide", like="div", meaning=_divide, attributes="rounding_mode?: string", more=_ACTIVATIONS, accepts=_divided
+OPS.define(
+    "divide", like="div", meaning=_divide, attributes="rounding_mode?: string", more=_ACTIVATIONS, accepts=_divided
 )
 """tt-mlir's has no attribute: it divides integers as float32, which rounds those beyond 2^24."""
 
-define(OPS, "where", accepts=Forms((Takes(ANY, truth=True), Takes(ANY)), (Gives(operand=1),)))
+OPS.define("where", accepts=Forms((Takes(ANY, truth=True), Takes(ANY)), (Gives(operand=1),)))

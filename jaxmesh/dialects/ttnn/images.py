@@ -14,9 +14,9 @@ from jaxmesh.dialects.op import Call, Shape
 from jaxmesh.dialects.ttir import images
 from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
 from jaxmesh.dialects.ttnn.forms import BF16, FLOATS, NUMBERS, PRODUCT, Forms, Gives, Takes, forms
-from jaxmesh.dialects.ttnn.op import TtnnOp, define, ttir_meaning
+from jaxmesh.dialects.ttnn.op import TtnnOps, ttir_meaning
 
-OPS: dict[str, TtnnOp] = {}
+OPS = TtnnOps()
 
 
 def _image(call: Call, x: Any, channels: int) -> Any:
@@ -68,8 +68,7 @@ _CONVOLVED = (
     "stride: i32a, dilation: i32a, groups: i32 = 1"
 )
 _HOW = ("compute_config", "conv2d_config", "conv2d_slice_config")
-define(
-    OPS,
+OPS.define(
     "conv2d",
     attributes=f"{_CONVOLVED}, padding: i32a",
     options=_HOW,
@@ -77,8 +76,7 @@ define(
     handles=(1, 1),
     accepts=_convolve(host=False),
 )
-define(
-    OPS,
+OPS.define(
     "conv_transpose2d",
     # Upstream's compiler keeps TTIR's order of four numbers here, as the shapes of its texts say.
     attributes=f"{_CONVOLVED}, padding: edges, output_padding: i32a",
@@ -115,11 +113,8 @@ _POOL = (
     "padding: edges, ceil_mode: bool = false"
 )
 _POOLED_HOW = ("applied_shard_scheme", "config_tensors_in_dram", "reallocate_halo_output")
-define(
-    OPS, "max_pool2d", attributes=f"{_POOL}, dilation: i32a", options=_POOLED_HOW, meaning=_pool, accepts=_POOL_FORMS
-)
-define(
-    OPS,
+OPS.define("max_pool2d", attributes=f"{_POOL}, dilation: i32a", options=_POOLED_HOW, meaning=_pool, accepts=_POOL_FORMS)
+OPS.define(
     "avg_pool2d",
     attributes=f"{_POOL}, dilation: i32a = 1x1, count_include_pad?: bool = true, {images.DIVISOR}",
     options=_POOLED_HOW,
@@ -127,11 +122,10 @@ define(
     accepts=_POOL_FORMS,
 )
 
-define(OPS, "global_avg_pool2d", accepts=forms(FLOATS), work=(1, 0))
+OPS.define("global_avg_pool2d", accepts=forms(FLOATS), work=(1, 0))
 
 
-define(
-    OPS,
+OPS.define(
     "upsample",
     operands=1,
     attributes="scale_factor: any si32, mode?: string = nearest",

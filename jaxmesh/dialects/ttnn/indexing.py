@@ -19,12 +19,11 @@ from jaxmesh.dialects.ttnn.forms import (
     refused,
     too_long,
 )
-from jaxmesh.dialects.ttnn.op import TtnnOp, define
+from jaxmesh.dialects.ttnn.op import TtnnOps
 
-OPS: dict[str, TtnnOp] = {}
+OPS = TtnnOps()
 _IDS = Takes(frozenset({U32}), "rows", dict.fromkeys(("INT32", "UINT16", "UINT8"), (U32,)))
-define(
-    OPS,
+OPS.define(
     "embedding",
     accepts=Forms((_IDS, Takes(frozenset({BF16}), "rows")), (Gives(operand=1, layout="tile"),), alike=False),
 )
@@ -37,7 +36,7 @@ def _embedding_bw(op: Occurrence) -> Forms:
     return Forms((_IDS, Takes(frozenset({BF16}))), (Gives(operand=1, layout="tile"),), alike=False)
 
 
-define(OPS, "embedding_bw", like="embedding_backward", accepts=_embedding_bw)
+OPS.define("embedding_bw", like="embedding_backward", accepts=_embedding_bw)
 
 
 def _gather(op: Occurrence) -> Forms:
@@ -49,7 +48,7 @@ def _gather(op: Occurrence) -> Forms:
     return Forms((Takes(ANY, layout, MODULAR), index), alike=False)
 
 
-define(OPS, "gather", respelled="dim: si32", accepts=_gather)
+OPS.define("gather", respelled="dim: si32", accepts=_gather)
 
 
 def _scatter(op: Occurrence) -> Forms:
@@ -60,12 +59,11 @@ def _scatter(op: Occurrence) -> Forms:
     return Forms((data, Takes(frozenset({U32, "INT32", U16}), "rows"), data), alike=False, remedy=remedy)
 
 
-define(OPS, "scatter", respelled="dim: si32", accepts=_scatter)
+OPS.define("scatter", respelled="dim: si32", accepts=_scatter)
 
-define(OPS, "fill_cache", accepts=forms(FLOATS), work=(0, 0))
+OPS.define("fill_cache", accepts=forms(FLOATS), work=(0, 0))
 _POSITION = "The position is a number of the call there, not a tensor; use dynamic_update_slice"
-define(
-    OPS,
+OPS.define(
     "update_cache",
     accepts=Forms((Takes(FLOATS), Takes(FLOATS), Takes(frozenset())), alike=False, remedy=_POSITION),
     work=(0, 0),

@@ -7,9 +7,9 @@ and `aggregate_tensor`, and the calls below for the others.
 from __future__ import annotations
 
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.ttnn.op import TtnnOp, define
+from jaxmesh.dialects.ttnn.op import TtnnOps
 
-OPS: dict[str, TtnnOp] = {}
+OPS = TtnnOps()
 """By name, without the dialect."""
 
 
@@ -21,12 +21,12 @@ _KEPT = (*_STORED, Trait.RETURNS_OPERAND)
 _MESH = "mesh_shape?: mesh_shape, mesh_offset?: mesh_offset"
 _MAPPER = "mapper_config: mapper_config, cq_id?: ui32"
 _COMPOSER = "composer_config: composer_config"
-define(OPS, "get_device", operands=0, attributes=_MESH, traits=_ABOUT)
-define(OPS, "distribute_tensor", operands=1, attributes=_MAPPER, traits=_TRANSFER, handles=(1, 1))
-define(OPS, "aggregate_tensor", operands=1, attributes=_COMPOSER, traits=_TRANSFER, handles=(1, 1))
-define(OPS, "to_device", operands=1, traits=_KEPT, handles=(1, 1))
-define(OPS, "from_device", operands=1, traits=_STORED)
-define(OPS, "to_layout", operands=1, traits=_KEPT)
-define(OPS, "to_memory_config", operands=1, traits=_STORED)
-define(OPS, "to_tensor_spec", operands=1, traits=_STORED)
-define(OPS, "deallocate", operands=1, results=0, attributes="force?: bool = false", traits=_ABOUT)
+OPS.define("get_device", operands=0, attributes=_MESH, traits=_ABOUT)
+OPS.define("distribute_tensor", operands=1, attributes=_MAPPER, traits=_TRANSFER, handles=(1, 1))
+OPS.define("aggregate_tensor", operands=1, attributes=_COMPOSER, traits=_TRANSFER, handles=(1, 1))
+OPS.define("to_device", operands=1, traits=_KEPT, handles=(1, 1))
+OPS.define("from_device", operands=1, traits=_STORED)
+OPS.define("to_layout", operands=1, traits=_KEPT)
+OPS.define("to_memory_config", operands=1, traits=_STORED)
+OPS.define("to_tensor_spec", operands=1, traits=_STORED)
+OPS.define("deallocate", operands=1, results=0, attributes="force?: bool = false", traits=_ABOUT)

@@ -8,15 +8,15 @@ from typing import Any
 from jaxmesh.dialects.op import Call
 from jaxmesh.dialects.ttir.helpers import check_rank, check_shape, jnp, lax, optional_operands, require
 from jaxmesh.dialects.ttnn.forms import BF16, FLOAT, FLOATS, PRODUCT, Forms, Gives, Occurrence, Takes, forms, refused
-from jaxmesh.dialects.ttnn.op import TtnnOp, define, ttir_meaning
+from jaxmesh.dialects.ttnn.op import TtnnOps, ttir_meaning
 
-OPS: dict[str, TtnnOp] = {}
+OPS = TtnnOps()
 
 _HOW = ("compute_config", "matmul_program_config", "activation")
 _FORMS = Forms((Takes(FLOATS),), (PRODUCT,))
 
-define(OPS, "matmul", options=_HOW, accepts=_FORMS)
-define(OPS, "linear", options=_HOW, accepts=_FORMS)
+OPS.define("matmul", options=_HOW, accepts=_FORMS)
+OPS.define("linear", options=_HOW, accepts=_FORMS)
 
 
 def _over_last_dim(call: Call) -> Any:
@@ -29,8 +29,7 @@ def _over_last_dim(call: Call) -> Any:
 
 
 for _name in ("layer_norm", "rms_norm"):
-    define(
-        OPS,
+    OPS.define(
         _name,
         options=["compute_config"] if _name == "rms_norm" else (),
         omit=["normalized_shape"],
@@ -54,8 +53,7 @@ def _batch_norm(call: Call) -> Any:
     return ttir_meaning(replace(call, operands=(x, *rows)), dimension=1, operandSegmentSizes=None)
 
 
-define(
-    OPS,
+OPS.define(
     "batch_norm_inference",
     operands=(1, 5),
     omit=["dimension"],
@@ -79,7 +77,7 @@ def _attention(op: Occurrence) -> Forms:
     return forms(frozenset({BF16}))
 
 
-define(OPS, "scaled_dot_product_attention", accepts=_attention)
+OPS.define("scaled_dot_product_attention", accepts=_attention)
 
 
 def _heads(op: Occurrence) -> Forms:
@@ -88,9 +86,9 @@ def _heads(op: Occurrence) -> Forms:
     return FLOAT if whole else refused("The size of a head is a multiple of 32 there; permute and reshape instead")
 
 
-define(OPS, "concatenate_heads", accepts=_heads, work=(0, 0))
+OPS.define("concatenate_heads", accepts=_heads, work=(0, 0))
 
-define(OPS, "split_query_key_value_and_split_heads", accepts=Forms((Takes(FLOATS),), (Gives(),) * 3), work=(0, 0))
+OPS.define("split_query_key_value_and_split_heads", accepts=Forms((Takes(FLOATS),), (Gives(),) * 3), work=(0, 0))
 
 
 def _rotated(op: Occurrence) -> Forms:
@@ -98,4 +96,4 @@ def _rotated(op: Occurrence) -> Forms:
     return FLOAT if whole else refused("The rows of the result fill its last tile there; declare that many, and slice")
 
 
-define(OPS, "rotary_embedding", options=["compute_config"], accepts=_rotated, work=(0, 3))
+OPS.define("rotary_embedding", options=["compute_config"], accepts=_rotated, work=(0, 3))

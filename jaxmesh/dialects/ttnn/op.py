@@ -1,6 +1,6 @@
 """Definitions of operations of TTNN: TTIR's facts, with a Python call and a C++ call.
 
-To add an operation of TTNN, write one `define(OPS, ...)` in a file of `dialects/ttnn/`, and its calls in `calls.txt`.
+To add an operation of TTNN, write one `OPS.define(...)` in a file of `dialects/ttnn/`, and its calls in `calls.txt`.
 The emitters print calls from it, `jaxmesh.ttnn` takes calls by it, and the importer reads operations by it.
 """
 
@@ -252,69 +252,71 @@ class TtnnOp(OpDef):
 _NO_BASE = OpDef("ttir", "", (0, 0), (), None)
 
 
-def define(
-    ops: dict[str, TtnnOp],
-    name: str,
-    *,
-    like: str | None = None,
-    meaning: Meaning | None = None,
-    operands: int | Arity | None = None,
-    results: int | Arity | None = None,
-    attributes: str | None = None,
-    omit: Sequence[str] = (),
-    respelled: str = "",
-    more: str = "",
-    traits: Sequence[Trait] = (),
-    options: Sequence[str] = (),
-    handles: Arity = (0, 0),
-    writes: Mapping[int, Write] | None = None,
-    accepts: Rule = TILES,
-    work: tuple[int, int] | None = None,
-) -> None:
-    """Adds an operation of TTNN to a table. Facts shared with a TTIR operation are declared only there.
+class TtnnOps(dict[str, TtnnOp]):
+    """Operations of TTNN by name, without the dialect."""
 
-    Args:
-      ops: the table.
-      name: without the dialect.
-      like: the TTIR operation whose facts it shares; by default the one of the same name.
-      meaning, operands, results, attributes, writes: in place of the TTIR operation's; attributes as a text.
-      omit: names of TTIR's attributes that it does not have.
-      respelled: attributes in place of TTIR's of the same name, such as in another MLIR form.
-      more: attributes that TTIR's operation does not have.
-      traits: facts beside the TTIR operation's; `NOT_UPSTREAM` is not inherited.
-      options, handles: as in `OpDef`.
-      accepts, work: as in `TtnnOp`.
-    """
-    assert name not in ops, name
-    base = ttir.OPS.get(like or name, _NO_BASE)
-    assert meaning or base is not _NO_BASE or Trait.MEMORY in traits, name
-    own = {a.name: a for a in attributes_of(respelled)}
-    inherited = [own.get(a.name, a) for a in base.attributes if a.name not in omit]
-    calls = _CALLS.get(name, {})
-    python = calls.get("python", NO_CALL)
-    python = replace(python, callee=python.callee or f"ttnn.{name}")
-    cpp = calls.get("cpp", replace(python, callee=""))
-    cpp = replace(cpp, callee=cpp.callee or python.callee.replace(".", "::"))
-    ops[name] = TtnnOp(
-        "ttnn",
-        name,
-        base.operands if operands is None else arity(operands),
-        (*(inherited if attributes is None else attributes_of(attributes)), *attributes_of(more)),
-        meaning or base.meaning,
-        base.results if results is None else arity(results),
-        casts=meaning is None and base.casts,
-        # `NOT_UPSTREAM` is a fact about one dialect.
-        traits=(base.traits - {Trait.NOT_UPSTREAM}).union(traits),
-        options=frozenset(options),
-        writes=base.writes if writes is None else writes,
-        handles=handles,
-        former=None if meaning else base.former,
-        python=python,
-        cpp=cpp,
-        like=None if meaning or base is _NO_BASE else base.name,
-        accepts=accepts,
-        work=work,
-    )
+    def define(
+        self,
+        name: str,
+        *,
+        like: str | None = None,
+        meaning: Meaning | None = None,
+        operands: int | Arity | None = None,
+        results: int | Arity | None = None,
+        attributes: str | None = None,
+        omit: Sequence[str] = (),
+        respelled: str = "",
+        more: str = "",
+        traits: Sequence[Trait] = (),
+        options: Sequence[str] = (),
+        handles: Arity = (0, 0),
+        writes: Mapping[int, Write] | None = None,
+        accepts: Rule = TILES,
+        work: tuple[int, int] | None = None,
+    ) -> None:
+        """Adds an operation. Facts shared with a TTIR operation are declared only there.
+
+        Args:
+          name: without the dialect.
+          like: the TTIR operation whose facts it shares; by default the one of the same name.
+          meaning, operands, results, attributes, writes: in place of the TTIR operation's; attributes as a text.
+          omit: names of TTIR's attributes that it does not have.
+          respelled: attributes in place of TTIR's of the same name, such as in another MLIR form.
+          more: attributes that TTIR's operation does not have.
+          traits: facts beside the TTIR operation's; `NOT_UPSTREAM` is not inherited.
+          options, handles: as in `OpDef`.
+          accepts, work: as in `TtnnOp`.
+        """
+        assert name not in self, name
+        base = ttir.OPS.get(like or name, _NO_BASE)
+        assert meaning or base is not _NO_BASE or Trait.MEMORY in traits, name
+        own = {a.name: a for a in attributes_of(respelled)}
+        inherited = [own.get(a.name, a) for a in base.attributes if a.name not in omit]
+        calls = _CALLS.get(name, {})
+        python = calls.get("python", NO_CALL)
+        python = replace(python, callee=python.callee or f"ttnn.{name}")
+        cpp = calls.get("cpp", replace(python, callee=""))
+        cpp = replace(cpp, callee=cpp.callee or python.callee.replace(".", "::"))
+        self[name] = TtnnOp(
+            "ttnn",
+            name,
+            base.operands if operands is None else arity(operands),
+            (*(inherited if attributes is None else attributes_of(attributes)), *attributes_of(more)),
+            meaning or base.meaning,
+            base.results if results is None else arity(results),
+            casts=meaning is None and base.casts,
+            # `NOT_UPSTREAM` is a fact about one dialect.
+            traits=(base.traits - {Trait.NOT_UPSTREAM}).union(traits),
+            options=frozenset(options),
+            writes=base.writes if writes is None else writes,
+            handles=handles,
+            former=None if meaning else base.former,
+            python=python,
+            cpp=cpp,
+            like=None if meaning or base is _NO_BASE else base.name,
+            accepts=accepts,
+            work=work,
+        )
 
 
 def ttir_meaning(call: Call, name: str | None = None, /, **attributes: Any) -> Any:

@@ -28,12 +28,12 @@ from jaxmesh.dialects.ttnn.forms import (
     forms,
     refused,
 )
-from jaxmesh.dialects.ttnn.op import TtnnOp, define, ttir_meaning
+from jaxmesh.dialects.ttnn.op import TtnnOps, ttir_meaning
 
-OPS: dict[str, TtnnOp] = {}
+OPS = TtnnOps()
 
 for _name in ("sum", "mean", "max", "min"):
-    define(OPS, _name, options=["compute_config"], accepts=FLOAT if _name == "mean" else forms(NUMBERS), work=(1, 0))
+    OPS.define(_name, options=["compute_config"], accepts=FLOAT if _name == "mean" else forms(NUMBERS), work=(1, 0))
 
 
 def _over_one_dim(call: Call, dim: int | None) -> Any:
@@ -46,8 +46,7 @@ def _multiplied(op: Occurrence) -> Forms:
     return refused("On several devices it reduces dim by dim, of two dims at least") if whole and op.rank else FLOAT
 
 
-define(
-    OPS,
+OPS.define(
     "prod",
     respelled="dim_arg?: si64",
     meaning=lambda call: _over_one_dim(call, call["dim_arg"]),
@@ -69,16 +68,15 @@ def _argmax(op: Occurrence) -> Forms:
     return Forms((Takes(types, layout),), (Gives(U32, layout="rows"),), remedy="Take it along the last dim")
 
 
-define(
-    OPS,
+OPS.define(
     "argmax",
     attributes="dim?: si32, keep_dim?: bool = false",
     meaning=lambda call: _over_one_dim(call, call["dim"]).astype(_index_type(call.result)),
     accepts=_argmax,
     work=(1, 0),
 )
-define(OPS, "cumsum", respelled="dim: si32", accepts=forms(WIDE, gives="asked"), work=(0, 1))
-define(OPS, "softmax", options=["compute_config"], accepts=FLOAT, work=(2, 3))
+OPS.define("cumsum", respelled="dim: si32", accepts=forms(WIDE, gives="asked"), work=(0, 1))
+OPS.define("softmax", options=["compute_config"], accepts=FLOAT, work=(2, 3))
 
 
 # --- sorts -----------------------------------------------------------------------------------------------------------
@@ -109,12 +107,7 @@ _LONG = 2**15
 """A dim is padded to a power of two, whose places 16 bits count."""
 _ORDERED = {"UINT8": (U16, F32), "INT8": (F32,), "UINT16": (F32,)}
 
-define(
-    OPS,
-    "sort",
-    respelled="dim?: si8 = -1",
-    meaning=_with_indices,
-    accepts=_order(frozenset({BF16, F32, U16})),
-    work=(0, 1),
+OPS.define(
+    "sort", respelled="dim?: si8 = -1", meaning=_with_indices, accepts=_order(frozenset({BF16, F32, U16})), work=(0, 1)
 )
-define(OPS, "topk", respelled="dim?: si32 = -1", meaning=_with_indices, accepts=_order(FLOATS), work=(0, 1))
+OPS.define("topk", respelled="dim?: si32 = -1", meaning=_with_indices, accepts=_order(FLOATS), work=(0, 1))

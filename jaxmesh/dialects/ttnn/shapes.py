@@ -20,9 +20,9 @@ from jaxmesh.dialects.ttnn.forms import (
     refused,
     too_long,
 )
-from jaxmesh.dialects.ttnn.op import TtnnOp, define, ttir_meaning
+from jaxmesh.dialects.ttnn.op import TtnnOps, ttir_meaning
 
-OPS: dict[str, TtnnOp] = {}
+OPS = TtnnOps()
 
 
 def _reshape(op: Occurrence) -> Forms:
@@ -31,7 +31,7 @@ def _reshape(op: Occurrence) -> Forms:
     return forms(WIDE - {U16}, casts=MODULAR) if long else forms(NUMBERS, "either", casts=MODULAR)
 
 
-define(OPS, "reshape", traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND], accepts=_reshape)
+OPS.define("reshape", traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND], accepts=_reshape)
 
 
 def _permute(call: Call) -> Any:
@@ -40,8 +40,8 @@ def _permute(call: Call) -> Any:
     return ttir_meaning(call, permutation=tuple(d + rank if -rank <= d < 0 else d for d in order))
 
 
-define(OPS, "permute", options=["pad_value"], meaning=_permute, traits=[Trait.RETURNS_OPERAND], accepts=MOVED)
-define(OPS, "transpose", accepts=MOVED)
+OPS.define("permute", options=["pad_value"], meaning=_permute, traits=[Trait.RETURNS_OPERAND], accepts=MOVED)
+OPS.define("transpose", accepts=MOVED)
 
 
 def _narrow_in_rows(op: Occurrence) -> Forms:
@@ -64,10 +64,10 @@ def _repeated(call: Call) -> Any:
     return ttir_meaning(replace(call, operands=(wide,)), repeat_dimensions=counts)
 
 
-define(
-    OPS, "repeat", attributes="repeat_dims: shape", meaning=_repeated, traits=[Trait.RETURNS_OPERAND], accepts=_repeat
+OPS.define(
+    "repeat", attributes="repeat_dims: shape", meaning=_repeated, traits=[Trait.RETURNS_OPERAND], accepts=_repeat
 )
-define(OPS, "repeat_interleave", accepts=_narrow_in_rows)
+OPS.define("repeat_interleave", accepts=_narrow_in_rows)
 
 
 def _concat(op: Occurrence) -> Forms:
@@ -79,7 +79,7 @@ def _concat(op: Occurrence) -> Forms:
     return too_long(op.row()) if op.row() > 1_390_000 else _narrow_in_rows(op)
 
 
-define(OPS, "concat", traits=[Trait.RETURNS_OPERAND], accepts=_concat)
+OPS.define("concat", traits=[Trait.RETURNS_OPERAND], accepts=_concat)
 
 
 def _slice(op: Occurrence) -> Forms:
@@ -89,7 +89,7 @@ def _slice(op: Occurrence) -> Forms:
     return too_long(op.row()) if inside and op.row() > 660_000 else _narrow_in_rows(op)
 
 
-define(OPS, "slice_static", traits=[Trait.RETURNS_OPERAND], accepts=_slice)
+OPS.define("slice_static", traits=[Trait.RETURNS_OPERAND], accepts=_slice)
 
 
 def _pad(op: Occurrence) -> Forms:
@@ -104,9 +104,8 @@ def _pad(op: Occurrence) -> Forms:
     return forms(WIDE, "rows" if in_front else "either", casts=MODULAR)
 
 
-define(OPS, "pad", more="use_multicore: bool = true", traits=[Trait.RETURNS_OPERAND], accepts=_pad)
-define(
-    OPS,
+OPS.define("pad", more="use_multicore: bool = true", traits=[Trait.RETURNS_OPERAND], accepts=_pad)
+OPS.define(
     "assign",
     operands=1,
     meaning=lambda call: call.operands[0],

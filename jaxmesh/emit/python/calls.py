@@ -26,7 +26,7 @@ def signature_of(op: Op) -> tuple[TtnnOp, Signature]:
         location = f" (from {op.line})" if op.line else ""
         raise MissingRuleError(
             f"emitted Python: failed to legalize operation '{op.name}'{location}: it is not an op of TTNN with a "
-            "Python call; add a `define(...)` entry to a file jaxmesh/dialects/ttnn/*.py, and a pattern to a file "
+            "Python call; add a `OPS.define(...)` entry to a file jaxmesh/dialects/ttnn/*.py, and a pattern to a file "
             "jaxmesh/passes/ttir_to_ttnn/*.py."
         )
     return definition, definition.python

@@ -137,7 +137,7 @@ def _computed(op: Op, given: Sequence[Numbers | None]) -> Numbers | None:
         made = function(*known)
     if function in (_np.add, _np.subtract, _np.multiply):
         return made
-    # A comparison must have one result, and a bound leave the numbers as they are.
+    # Comparisons must have one result, and bounds change no number.
     same = not _varies(made) if made.dtype == np.bool_ else any((made == x).all() for x in known)
     return made.astype(object) if same else None
 
@@ -193,7 +193,7 @@ def _own_shard(starts: _Starts, x: Value, begins: Value, out: Value) -> tuple[in
     starts_at, step = row[dim], piece[dim]
     if starts_at.flat[0]:
         return None
-    # What one step along each axis adds.
+    # By mesh axis, the difference of neighbours along it.
     mesh = starts.program.mesh
     steps = {a: np.take(starts_at, 1, i).flat[0] for i, (a, n) in enumerate(mesh.items()) if n > 1}
     axes = sorted((a for a, n in steps.items() if n), key=steps.__getitem__)

@@ -98,20 +98,19 @@ def _reduction(kind: str) -> Rule:
 RULES.update({f"reduce_{kind}": _reduction(kind) for kind in PAIRS})
 
 
-def combining(jaxpr: Any) -> str | None:
-    """Returns the reduction by a body of two arguments; None unless it is a known primitive."""
-    body = walk.open_jaxpr(jaxpr)
-    if len(body.eqns) != 1 or set(body.eqns[0].invars) != set(body.invars) or body.outvars != body.eqns[0].outvars:
-        return None
-    return COMBINES.get(body.eqns[0].primitive.name)
+def combining(eqn: Eqn) -> str:
+    """Returns the reduction by the body of an equation; raises `MissingRuleError` unless it is a known primitive."""
+    body = walk.open_jaxpr(eqn.params["jaxpr"])
+    if len(eqn.invars) == 2 and len(body.eqns) == 1:
+        (step,) = body.eqns
+        if step.primitive.name in COMBINES and set(step.invars) == set(body.invars) and body.outvars == step.outvars:
+            return COMBINES[step.primitive.name]
+    raise missing(eqn, f"it combines by more than one of {', '.join(COMBINES)}, and TTIR has no row for a body")
 
 
 @RULES.add("reduce")
 def _reduce(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    kind = combining(eqn.params["jaxpr"]) if len(xs) == 2 else None
-    if kind is None:
-        raise missing(eqn, f"it combines by more than one of {', '.join(COMBINES)}, and TTIR has no row for a body")
-    x, start = xs
+    kind, (x, start) = combining(eqn), xs
     out = reduce_dims(b, kind, x, eqn.params["dimensions"])
     return out if b.fill(start) == identity(kind, b.dtype(x)) else combine(b, kind, out, start)
 

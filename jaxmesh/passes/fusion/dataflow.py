@@ -106,7 +106,6 @@ class Flow(DefUse):
     Attributes:
       program: the new program.
       uses: how often each value is read, or returned, in the program as it was.
-      kinds: the name of that operation, without the dialect, where it is one of TTIR with one result.
       numbers: the number that a tensor is filled with, by value.
       moved: per value that only moves another one's elements, what it is a view of.
       exact: the same, also through casts to a wider float type, which change no number.
@@ -115,12 +114,10 @@ class Flow(DefUse):
 
     program: Program
     uses: Mapping[Value, int]
-    kinds: dict[Value, str] = field(default_factory=dict[Value, str])
     numbers: dict[Value, Any] = field(default_factory=dict[Value, Any])
     moved: dict[Value, View] = field(default_factory=dict[Value, View])
     exact: dict[Value, View] = field(default_factory=dict[Value, View])
     shared: set[Value] = field(default_factory=set[Value])
-    _dims: dict[Value, tuple[int | None, ...]] = field(default_factory=dict[Value, tuple[int | None, ...]])
 
     def shape(self, value: Value) -> Shape:
         """Returns the shape of a value."""
@@ -132,24 +129,21 @@ class Flow(DefUse):
 
     def align(self, value: Value, frame: Shape) -> View:
         """Returns a value aligned to a shape by NumPy's rules of broadcasting."""
-        dims = self._dims.get(value)
-        if dims is None:
-            dims = self._dims[value] = tuple([None if n == 1 else d for d, n in enumerate(self.shape(value))])
-        missing = len(frame) - len(dims)
-        return View(value, (None,) * missing + dims if missing else dims)
+        dims = tuple([None if n == 1 else d for d, n in enumerate(self.shape(value))])
+        return View(value, (None,) * (len(frame) - len(dims)) + dims)
 
     def enter(self, op: Op) -> None:
         """Records an operation, or its replacement."""
         DefUse.enter(self, op)
         for value in op.results:
-            for known in (self.kinds, self.numbers, self.moved, self.exact):
+            for known in (self.numbers, self.moved, self.exact):
                 known.pop(value, None)
             if self.uses.get(value, 1) > 1:
                 self.shared.add(value)
         if len(op.results) != 1 or not op.name.startswith("ttir."):
             return
         (value,) = op.results
-        self.kinds[value] = name = op.name.removeprefix("ttir.")
+        name = op.name.removeprefix("ttir.")
         number = self._number(name, op, value)
         if number is not None:
             self.numbers[value] = number
@@ -230,17 +224,6 @@ Operand = tuple[Value, Shape]
 
 
 @dataclass(slots=True)
-class Root:
-    """The last operation of a possible group; the frame is its result's shape."""
-
-    op: Op
-    frame: Shape
-    dtype: np.dtype[Any]
-    steps: dict[View, tuple[Node, ...]] = field(default_factory=dict[View, "tuple[Node, ...]"])
-    """The operands found so far: several patterns ask for the same ones."""
-
-
-@dataclass(slots=True)
 class Node:
     """A value inside a possible group, in the frame of the group's result.
 
@@ -249,7 +232,10 @@ class Node:
     """
 
     flow: Flow
-    root: Root
+    frame: Shape
+    """The shape of the group's result."""
+    dtype: np.dtype[Any]
+    """The element type of the group's result."""
     view: View
 
     @staticmethod
@@ -257,17 +243,12 @@ class Node:
         """Returns the node of the result of an operation."""
         (value,) = op.results
         frame = flow.shape(value)
-        return Node(flow, Root(op, frame, flow.dtype(value)), flow.align(value, frame))
+        return Node(flow, frame, flow.dtype(value), flow.align(value, frame))
 
-    @property
-    def frame(self) -> Shape:
-        """The shape of the group's result."""
-        return self.root.frame
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The element type of the group's result."""
-        return self.root.dtype
+    def _see(self, value: Value, shape: Shape, view: View | None = None) -> Node:
+        """Returns the node of a value aligned to a shape, seen by a view."""
+        aligned = self.flow.align(value, shape)
+        return Node(self.flow, self.frame, self.dtype, aligned if view is None else view.of(aligned))
 
     @property
     def number(self) -> float | None:
@@ -289,9 +270,12 @@ class Node:
         """Returns the operation behind it, if it has a name among these, and its result."""
         flow, exact = self.flow, self.flow.exact.get(self.view.value)
         value = self.view.value if exact is None else exact.value
-        if flow.kinds.get(value) not in names or not holds(flow.dtype(value), self.root.dtype):
+        op = flow.makers.get(value)
+        if op is None or not op.name.startswith("ttir.") or op.name[5:] not in names:
             return None
-        return flow.makers[value], self.view if exact is None else self.view.of(exact)
+        if len(op.results) > 1 or not holds(flow.dtype(value), self.dtype):
+            return None
+        return op, self.view if exact is None else self.view.of(exact)
 
     def inputs(self, *names: str) -> tuple[Node, ...]:
         """Returns the operands of the elementwise operation behind it, if it has a name among these."""
@@ -299,12 +283,7 @@ class Node:
         if found is None:
             return ()
         op, view = found
-        known = self.root.steps.get(view)
-        if known is None:
-            shape = self.flow.shape(view.value)
-            nodes = [Node(self.flow, self.root, view.of(self.flow.align(v, shape))) for v in op.used]
-            known = self.root.steps[view] = tuple(nodes)
-        return known
+        return tuple([self._see(v, self.flow.shape(view.value), view) for v in op.used])
 
     def pairs(self, *names: str) -> Iterator[tuple[Node, Node]]:
         """Yields both orders of the operands of a commutative operation."""
@@ -339,7 +318,7 @@ class Node:
         op, view = found
         (x,) = op.used
         wider = holds(self.flow.dtype(x), self.flow.dtype(view.value))
-        return Node(self.flow, self.root, view.of(self.flow.align(x, self.flow.shape(x)))) if wider else self
+        return self._see(x, self.flow.shape(x), view) if wider else self
 
     def reduction(self, kind: str) -> tuple[Node, tuple[int, ...]] | None:
         """Returns the operand of a reduction, of the frame's shape, and the reduced dims of more than one element.
@@ -356,7 +335,7 @@ class Node:
         if self.flow.shape(x) != self.frame or overflows or view.dims != self._kept_dims(over, op):
             return None
         dims = tuple(d for d in over if self.frame[d] > 1)
-        return Node(self.flow, self.root, self.flow.align(x, self.frame)), dims
+        return self._see(x, self.frame), dims
 
     def _kept_dims(self, over: Sequence[int], op: Op) -> tuple[int | None, ...]:
         """Returns the dims of a reduction's result along the dims of its operand."""

@@ -152,7 +152,7 @@ def _along(o: Ops, x: Value, index: Value, dim: int) -> Value:
 
 @PATTERNS.add("slice_dynamic")
 def _slice_dynamic(o: Ops, site: Site) -> Value:
-    """Looks up the elements of the dims that are not taken whole, in a matrix whose rows hold those that are."""
+    """Returns a slice by lookups in a matrix, whose rows hold the dims taken whole."""
     x, begins, result = site.xs[0], site.xs[1], site.result
     shape, sizes, rank = o.shape(x), result.shape, len(result.shape)
     if not math.prod(sizes):
