@@ -106,6 +106,7 @@ class Flow(DefUse):
     Attributes:
       program: the new program.
       uses: how often each value is read, or returned, in the program as it was.
+      kinds: the name of the operation that computes a value, without the dialect, if it is one of TTIR with one result.
       numbers: the number that a tensor is filled with, by value.
       moved: per value that only moves another one's elements, what it is a view of.
       exact: the same, also through casts to a wider float type, which change no number.
@@ -114,6 +115,7 @@ class Flow(DefUse):
 
     program: Program
     uses: Mapping[Value, int]
+    kinds: dict[Value, str] = field(default_factory=dict[Value, str])
     numbers: dict[Value, Any] = field(default_factory=dict[Value, Any])
     moved: dict[Value, View] = field(default_factory=dict[Value, View])
     exact: dict[Value, View] = field(default_factory=dict[Value, View])
@@ -136,14 +138,14 @@ class Flow(DefUse):
         """Records an operation, or its replacement."""
         DefUse.enter(self, op)
         for value in op.results:
-            for known in (self.numbers, self.moved, self.exact):
+            for known in (self.kinds, self.numbers, self.moved, self.exact):
                 known.pop(value, None)
             if self.uses.get(value, 1) > 1:
                 self.shared.add(value)
         if len(op.results) != 1 or not op.name.startswith("ttir."):
             return
         (value,) = op.results
-        name = op.name.removeprefix("ttir.")
+        self.kinds[value] = name = op.name.removeprefix("ttir.")
         number = self._number(name, op, value)
         if number is not None:
             self.numbers[value] = number
@@ -237,18 +239,20 @@ class Node:
     dtype: np.dtype[Any]
     """The element type of the group's result."""
     view: View
+    steps: dict[View, tuple[Node, ...]]
+    """The operands found so far in the group: several patterns ask for the same ones."""
 
     @staticmethod
     def at(flow: Flow, op: Op) -> Node:
         """Returns the node of the result of an operation."""
         (value,) = op.results
         frame = flow.shape(value)
-        return Node(flow, frame, flow.dtype(value), flow.align(value, frame))
+        return Node(flow, frame, flow.dtype(value), flow.align(value, frame), {})
 
     def _see(self, value: Value, shape: Shape, view: View | None = None) -> Node:
         """Returns the node of a value aligned to a shape, seen by a view."""
         aligned = self.flow.align(value, shape)
-        return Node(self.flow, self.frame, self.dtype, aligned if view is None else view.of(aligned))
+        return Node(self.flow, self.frame, self.dtype, aligned if view is None else view.of(aligned), self.steps)
 
     @property
     def number(self) -> float | None:
@@ -270,12 +274,9 @@ class Node:
         """Returns the operation behind it, if it has a name among these, and its result."""
         flow, exact = self.flow, self.flow.exact.get(self.view.value)
         value = self.view.value if exact is None else exact.value
-        op = flow.makers.get(value)
-        if op is None or not op.name.startswith("ttir.") or op.name[5:] not in names:
+        if flow.kinds.get(value) not in names or not holds(flow.dtype(value), self.dtype):
             return None
-        if len(op.results) > 1 or not holds(flow.dtype(value), self.dtype):
-            return None
-        return op, self.view if exact is None else self.view.of(exact)
+        return flow.makers[value], self.view if exact is None else self.view.of(exact)
 
     def inputs(self, *names: str) -> tuple[Node, ...]:
         """Returns the operands of the elementwise operation behind it, if it has a name among these."""
@@ -283,7 +284,11 @@ class Node:
         if found is None:
             return ()
         op, view = found
-        return tuple([self._see(v, self.flow.shape(view.value), view) for v in op.used])
+        known = self.steps.get(view)
+        if known is None:
+            shape = self.flow.shape(view.value)
+            known = self.steps[view] = tuple([self._see(v, shape, view) for v in op.used])
+        return known
 
     def pairs(self, *names: str) -> Iterator[tuple[Node, Node]]:
         """Yields both orders of the operands of a commutative operation."""
