@@ -7,7 +7,8 @@ which upstream has after the version whose definitions are known, are read only.
 from __future__ import annotations
 
 from jaxmesh.dialects import textual, ttir, ttnn
-from jaxmesh.dialects.op import OpDef, Trait, attributes_of
+from jaxmesh.dialects.attributes import attributes_of
+from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.ttnn import memory
 from jaxmesh.dialects.ttnn.op import TtnnOp
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import jax
 
-from jaxmesh.dialects.op import Arity, Call, OpDef, Trait, Write, attributes_of
+from jaxmesh.dialects.attributes import attributes_of
+from jaxmesh.dialects.op import Arity, Call, OpDef, Trait, Write
 from jaxmesh.dialects.ttir import elementwise, images as ttir_images, shapes
-from jaxmesh.dialects.ttir.helpers import check_dim, jnp, lax, require, vary_together
+from jaxmesh.dialects.ttir.helpers import jnp, lax, vary_together
 from jaxmesh.dialects.ttnn import images
 from jaxmesh.dialects.ttnn.forms import ANY, Forms, Gives, Takes
 from jaxmesh.dialects.ttnn.op import TtnnOp, read_call
@@ -123,7 +124,7 @@ for _line in TABLE.read_text().splitlines():
 
 def _cumprod(call: Call) -> Any:
     (x,) = call.operands
-    return jnp.cumprod(x, check_dim(call, call["dim"], x.ndim, "dim"), dtype=x.dtype)
+    return jnp.cumprod(x, call.check_dim(call["dim"], x.ndim, "dim"), dtype=x.dtype)
 
 
 def _bitcast(call: Call) -> Any:
@@ -138,7 +139,7 @@ def _pow_scalar(call: Call) -> Any:
 
 def _conv1d(call: Call) -> Any:
     """Computes TTNN's convolution along one dim: the result is flat, and the bias (1, 1, 1, outputs)."""
-    require(call, "activation = " not in str(call["conv2d_config"]), "applies no function to its result here")
+    call.require("activation = " not in str(call["conv2d_config"]), "applies no function to its result here")
     x, weight, *bias = call.operands
     operands = (x, weight, *(jnp.reshape(b, (1, 1, -1)) for b in bias))
     dims = {"batch_dim": 0, "length_dim": 1, "channel_dim": 2, "operandSegmentSizes": None}
@@ -151,7 +152,7 @@ def _prepared_weight(call: Call) -> Any:
     (weight,) = call.operands
     outs, inputs, *kernel = weight.shape
     whole, block = -(-inputs // call["alignment"]) * call["alignment"], call["c_in_block"]
-    require(call, block > 0 and whole % block == 0, f"c_in_block = {block} does not divide {whole} inputs")
+    call.require(block > 0 and whole % block == 0, f"c_in_block = {block} does not divide {whole} inputs")
     padded = jnp.pad(weight, [(0, 0), (0, whole - inputs), *[(0, 0)] * 3])
     blocks = padded.reshape(outs, whole // block, block, *kernel)
     return blocks.transpose(1, 3, 4, 5, 2, 0).reshape(-1, outs)

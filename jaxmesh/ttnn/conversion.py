@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jaxmesh.dialects import ttnn
-from jaxmesh.dialects.op import Attribute
+from jaxmesh.dialects.attributes import Attribute
 from jaxmesh.dialects.ttnn.op import SPELLINGS, Param
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, VerifyError
 from jaxmesh.tensor.execute import NUMBER, StaticArguments, perform

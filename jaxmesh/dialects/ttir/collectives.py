@@ -15,14 +15,11 @@ import numpy as np
 from jaxmesh.dialects.op import Call, Shape, Trait, TtirOps
 from jaxmesh.dialects.ttir.helpers import (
     as_bool,
-    check_dim,
     convert,
     is_bool,
     is_integer,
     jnp,
     lax,
-    require,
-    rule_error,
     vary,
     vary_together,
     varying_axes,
@@ -116,7 +113,7 @@ def _stack(x: Any, axes: tuple[str, ...]) -> Any:
 )
 def _all_gather(call: Call) -> Any:
     (x,) = call.operands
-    dim = check_dim(call, call["all_gather_dim"], x.ndim, "all_gather_dim")
+    dim = call.check_dim(call["all_gather_dim"], x.ndim, "all_gather_dim")
     return gather(x, axis_name(call, call["cluster_axis"]), dim, tiled=True)
 
 
@@ -126,7 +123,7 @@ REDUCE_TYPES = ("sum", "mean", "max", "min", "prod")
 def _reduce_type(call: Call) -> str:
     kind: str = call["reduce_type"]
     if kind not in REDUCE_TYPES:
-        raise rule_error(call, f"reduce_type {kind!r} is not supported; allowed: {', '.join(REDUCE_TYPES)}")
+        raise call.rule_error(f"reduce_type {kind!r} is not supported; allowed: {', '.join(REDUCE_TYPES)}")
     return kind
 
 
@@ -168,7 +165,7 @@ def _all_reduce(call: Call) -> Any:
 @OPS.define("reduce_scatter", 1, _REDUCE_TYPE, "scatter_dim: si32", _CLUSTER, traits=_REDUCES)
 def _reduce_scatter(call: Call) -> Any:
     (x,) = call.operands
-    dim = check_dim(call, call["scatter_dim"], x.ndim, "scatter_dim")
+    dim = call.check_dim(call["scatter_dim"], x.ndim, "scatter_dim")
     axis, kind = axis_name(call, call["cluster_axis"]), _reduce_type(call)
     size = call.mesh[axis]
     check_split(call, x.shape, dim, size, f"the size of mesh axis {axis!r}")
@@ -192,7 +189,7 @@ def _take_piece(x: Any, dim: int, axes: tuple[str, ...], sizes: Shape) -> Any:
 )
 def _mesh_partition(call: Call) -> Any:
     (x,) = call.operands
-    dim = check_dim(call, call["dim"], x.ndim, "dim")
+    dim = call.check_dim(call["dim"], x.ndim, "dim")
     index = call["cluster_axis"]
     # Without an axis the pieces go to all devices, row-major.
     axes = tuple(call.mesh) if index is None else (axis_name(call, index),)
@@ -278,7 +275,7 @@ def _collective_broadcast(call: Call) -> Any:
 )
 def _all_to_all(call: Call) -> Any:
     (x,) = call.operands
-    split, join = (check_dim(call, call[name], x.ndim, name) for name in ("split_dim", "concat_dim"))
+    split, join = (call.check_dim(call[name], x.ndim, name) for name in ("split_dim", "concat_dim"))
     groups = read_groups(call, "replica_groups")
     _check_all_to_all(call, groups)
     check_split(call, x.shape, split, call["split_count"], "the split_count")
@@ -291,9 +288,9 @@ def _check_all_to_all(call: Call, groups: Groups) -> None:
     named, size = sum(map(len, groups.rows)), len(groups.rows[0])
     devices = math.prod(groups.sizes)
     rule = f"replica_groups name {named} devices, but the mesh {show_mesh(call)} has {devices}; each is in a group"
-    require(call, named == devices, rule)
+    call.require(named == devices, rule)
     rule = f"split_count = {call['split_count']}, but the groups have {size} devices each"
-    require(call, call["split_count"] == size, rule)
+    call.require(call["split_count"] == size, rule)
 
 
 def _exchange_in_groups(x: Any, groups: Groups, split: int, join: int) -> Any:

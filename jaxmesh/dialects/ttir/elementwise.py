@@ -7,20 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxmesh.dialects.op import Call, Meaning, Trait, TtirOps, describe
-from jaxmesh.dialects.ttir.helpers import (
-    as_bool,
-    broadcast_shape,
-    convert,
-    is_bool,
-    is_integer,
-    jax,
-    jnp,
-    lax,
-    nn,
-    require,
-    rule_error,
-    vary_together,
-)
+from jaxmesh.dialects.ttir.helpers import as_bool, convert, is_bool, is_integer, jax, jnp, lax, nn, vary_together
 
 OPS = TtirOps()
 
@@ -151,7 +138,7 @@ def _promote(call: Call, *operands: Any) -> tuple[Any, ...]:
     """
     if len({(x.shape, x.dtype) for x in operands}) == 1:
         return vary_together(*operands)
-    rank = len(broadcast_shape(call, *(x.shape for x in operands)))
+    rank = len(call.broadcast_shape(*(x.shape for x in operands)))
     dtype = jnp.result_type(*operands)
     alike = (x.astype(dtype) for x in operands)
     return vary_together(*(x if x.ndim in (0, rank) else jnp.expand_dims(x, range(rank - x.ndim)) for x in alike))
@@ -205,7 +192,7 @@ def _bitwise(fun: Binary, takes_bools: bool) -> Meaning:
     def meaning(call: Call) -> Any:
         a, b = _promote(call, *call.operands)
         has_bits = is_integer(a) or (is_bool(a) and takes_bools)
-        require(call, has_bits, f"works on the bits of integers, but got {describe(a)}")
+        call.require(has_bits, f"works on the bits of integers, but got {describe(a)}")
         return fun(a, b)
 
     return meaning
@@ -226,7 +213,7 @@ def _mulhi(call: Call) -> Any:
     """Computes the upper half of a product of 64 bits, from products of halves."""
     x, y = _promote(call, *call.operands)
     is_known = is_integer(x) and x.dtype.itemsize == 4
-    require(call, is_known, f"multiplies integers of 32 bits, but got {describe(x)}")
+    call.require(is_known, f"multiplies integers of 32 bits, but got {describe(x)}")
     a, b = (v.astype(jnp.uint32) for v in (x, y))
     (a1, a0), (b1, b0) = ((v >> 16, v & 0xFFFF) for v in (a, b))
     middle = a1 * b0 + (a0 * b0 >> 16)
@@ -245,7 +232,7 @@ for _name, _fun in COMPARISONS.items():
 def _gelu_bw(call: Call) -> Any:
     gradient, x = _promote(call, *call.operands)
     if call["approximate"] not in ("none", "tanh"):
-        raise rule_error(call, f"approximate is none or tanh, got {call['approximate']}")
+        raise call.rule_error(f"approximate is none or tanh, got {call['approximate']}")
     slope = _gelu_slope(convert(x, jnp.float32), call["approximate"] == "tanh")
     return convert(convert(gradient, jnp.float32) * slope, x.dtype)
 
@@ -255,13 +242,13 @@ def _gelu_bw(call: Call) -> Any:
 )  # fmt: skip
 def _reduce_precision(call: Call) -> Any:
     (x,) = call.operands
-    require(call, not is_integer(x) and not is_bool(x), f"rounds floats, but got {describe(x)}")
+    call.require(not is_integer(x) and not is_bool(x), f"rounds floats, but got {describe(x)}")
     return lax.reduce_precision(x, call["exponent_bits"], call["mantissa_bits"])
 
 
 @OPS.define("where", 3)
 def _where(call: Call) -> Any:
     condition, a, b = call.operands
-    shape = broadcast_shape(call, condition.shape, a.shape, b.shape)
+    shape = call.broadcast_shape(condition.shape, a.shape, b.shape)
     a, b = _promote(call, a, b)
     return lax.select(*vary_together(*(jnp.broadcast_to(x, shape) for x in (as_bool(condition), a, b))))

@@ -12,21 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from jaxmesh.dialects.op import Call, Shape, Trait, TtirOps, describe
-from jaxmesh.dialects.ttir.helpers import (
-    broadcast_shape,
-    check_dims,
-    check_length,
-    check_rank,
-    convert,
-    is_integer,
-    jax,
-    jnp,
-    lax,
-    optional_operands,
-    require,
-    rule_error,
-    vary_together,
-)
+from jaxmesh.dialects.ttir.helpers import convert, is_integer, jax, jnp, lax, vary_together
 
 Pair = tuple[int, int]
 
@@ -38,16 +24,16 @@ def _numbers(call: Call, name: str, lengths: tuple[int, ...]) -> tuple[int, ...]
     value: Any = call[name]
     items: Any = (value,) if isinstance(value, int) else value
     if not isinstance(items, (list, tuple)) or not all(type(v) is int for v in cast("tuple[Any, ...]", items)):
-        raise rule_error(call, f"{name} is an integer or a row of integers, got {value!r}")
+        raise call.rule_error(f"{name} is an integer or a row of integers, got {value!r}")
     row = tuple(cast("tuple[int, ...]", items))
-    require(call, len(row) in lengths, f"{name} has {' or '.join(map(str, lengths))} entries, got {list(row)}")
+    call.require(len(row) in lengths, f"{name} has {' or '.join(map(str, lengths))} entries, got {list(row)}")
     return row
 
 
 def _entries(call: Call, name: str, count: int, least: int | None = 1) -> tuple[int, ...]:
     """Returns an attribute with an entry per place; a number stands for all."""
     row = _numbers(call, name, (1, count))
-    require(call, least is None or min(row) >= least, f"{name} is at least {least}, got {list(row)}")
+    call.require(least is None or min(row) >= least, f"{name} is at least {least}, got {list(row)}")
     return row * count if len(row) < count else row
 
 
@@ -60,7 +46,7 @@ def read_pair(call: Call, name: str, least: int = 1) -> Pair:
 def read_padding(call: Call) -> tuple[Pair, Pair]:
     """Reads and checks low and high padding of height and width, from 1, 2 or 4 (top, left, bottom, right) numbers."""
     row = _numbers(call, "padding", (1, 2, 4))
-    require(call, min(row) >= 0, f"padding is at least 0, got {list(row)}")
+    call.require(min(row) >= 0, f"padding is at least 0, got {list(row)}")
     top, left, bottom, right = row if len(row) == 4 else (row[0], row[-1], row[0], row[-1])
     return (top, bottom), (left, right)
 
@@ -72,14 +58,14 @@ _POOL = "kernel: any i32, stride: any i32, dilation: any i32 = 1, padding: any i
 
 def _pool_padding(call: Call, x: Any) -> tuple[Pair, Pair]:
     """Returns the padding; `ceil_mode` adds at the end what the last window needs."""
-    check_rank(call, x, 4, "the input (batch, height, width, channels)")
+    call.check_rank(x, 4, "the input (batch, height, width, channels)")
     made: list[Pair] = []
     kernel, stride, dilation = (read_pair(call, name) for name in ("kernel", "stride", "dilation"))
     for d, (low, high) in enumerate(read_padding(call)):
         size, reach = x.shape[1 + d], dilation[d] * (kernel[d] - 1) + 1
         span = size + low + high - reach
         rule = f"a window of {reach} does not fit dim {1 + d} of {describe(x)}, padded by {low} and {high}"
-        require(call, span >= 0, rule)
+        call.require(span >= 0, rule)
         more = -span % stride[d] if call["ceil_mode"] else 0
         # A window that starts in the high padding is dropped, as in torch.
         made.append((low, high + (more if span + more < size + low else 0)))
@@ -108,7 +94,7 @@ def _least(x: Any) -> Any:
 def max_pool2d_with_indices(call: Call) -> Any:
     """Computes the largest element of each window, the first of equal ones, and its row-major place in the image."""
     x = call.operands[0]
-    check_rank(call, x, 4, "the input (batch, height, width, channels)")
+    call.check_rank(x, 4, "the input (batch, height, width, channels)")
     size = x.shape[1] * x.shape[2]
     place = jnp.arange(size, dtype=jnp.int32).reshape(1, *x.shape[1:3], 1)
     operands = vary_together(x, jnp.broadcast_to(place, x.shape))
@@ -131,7 +117,7 @@ def _avg_pool2d(call: Call) -> Any:
     zero = np.array(0, np.float32)
     total = _window(call, convert(x, jnp.float32), zero, lax.add, pads)
     divisor = call["divisor_override"]
-    require(call, divisor is None or divisor != 0, "divisor_override is 0")
+    call.require(divisor is None or divisor != 0, "divisor_override is 0")
     return convert(total / (_counts(call, x.shape, pads) if divisor is None else np.float32(divisor)), x.dtype)
 
 
@@ -152,16 +138,16 @@ def _difference(pads: Pair, written: Pair) -> Pair:
 @OPS.define("global_avg_pool2d", 1)
 def _global_avg_pool2d(call: Call) -> Any:
     (x,) = call.operands
-    check_rank(call, x, 4, "the input (batch, height, width, channels)")
+    call.check_rank(x, 4, "the input (batch, height, width, channels)")
     return jnp.mean(x, (1, 2), keepdims=True)
 
 
 @OPS.define("upsample2d", 1, "scale_factor: any si32, mode?: string = nearest")
 def _upsample2d(call: Call) -> Any:
     (x,) = call.operands
-    check_rank(call, x, 4, "the input (batch, height, width, channels)")
+    call.check_rank(x, 4, "the input (batch, height, width, channels)")
     modes = ("nearest", "bilinear")
-    require(call, call["mode"] in modes, f"mode {call['mode']!r} is none of {', '.join(modes)}")
+    call.require(call["mode"] in modes, f"mode {call['mode']!r} is none of {', '.join(modes)}")
     height, width = read_pair(call, "scale_factor")
     if call["mode"] == "bilinear":
         shape = (x.shape[0], x.shape[1] * height, x.shape[2] * width, x.shape[3])
@@ -175,15 +161,15 @@ _IMAGE = "batch_dim?: i64 = 0, height_dim?: i64 = 1, width_dim?: i64 = 2, channe
 def _check_groups(call: Call, x: Any, channels: int, per_group: int, outs: int) -> None:
     groups = call["groups"]
     rule = f"{channels} channels of {describe(x)} are not groups = {groups} times the weight's {per_group}"
-    require(call, groups > 0 and channels == groups * per_group, rule)
-    require(call, outs % groups == 0, f"{outs} output channels do not divide by groups = {groups}")
+    call.require(groups > 0 and channels == groups * per_group, rule)
+    call.require(outs % groups == 0, f"{outs} output channels do not divide by groups = {groups}")
 
 
 def _add_bias(call: Call, out: Any, bias: Any) -> Any:
     if bias is None:
         return out
-    fits = broadcast_shape(call, out.shape, bias.shape) == out.shape
-    require(call, fits, f"the bias broadcasts to {list(out.shape)}, but got {describe(bias)}")
+    fits = call.broadcast_shape(out.shape, bias.shape) == out.shape
+    call.require(fits, f"the bias broadcasts to {list(out.shape)}, but got {describe(bias)}")
     return jnp.add(*vary_together(out, bias))
 
 
@@ -195,11 +181,11 @@ def _convolve(call: Call, x: Any, weight: Any, strides: Sequence[int], pads: Seq
 
 def _image_operands(call: Call, names: Sequence[str], weight_dims: str) -> tuple[Any, Any, Any, Shape, Any]:
     """Returns input, weight, bias, the dims of batch, channels and window that attributes name, and these for JAX."""
-    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
+    x, weight, bias = call.optional_operands(("input", "weight", "bias"))
     rank, names = 2 + len(names), ("batch_dim", "channel_dim", *names)
-    check_rank(call, x, rank, "the input")
-    check_rank(call, weight, rank, f"the weight ({weight_dims})")
-    dims = check_dims(call, [call[n] for n in names], rank, ", ".join(names))
+    call.check_rank(x, rank, "the input")
+    call.check_rank(weight, rank, f"the weight ({weight_dims})")
+    dims = call.check_dims([call[n] for n in names], rank, ", ".join(names))
     return x, weight, bias, dims, jax.lax.ConvDimensionNumbers(dims, tuple(range(rank)), dims)
 
 
@@ -231,7 +217,7 @@ def _conv2d(call: Call) -> Any:
 
 def conv3d(call: Call) -> Any:
     """Computes a convolution along three dims, whose weight is (outputs, inputs of a group, depth, height, width)."""
-    require(call, call["padding_mode"] == "zeros", f"pads with zeros, but padding_mode is {call['padding_mode']!r}")
+    call.require(call["padding_mode"] == "zeros", f"pads with zeros, but padding_mode is {call['padding_mode']!r}")
     pads = [(n, n) for n in _entries(call, "padding", 3, None)]
     return _conv(call, ("depth_dim", "height_dim", "width_dim"), pads)
 
@@ -275,13 +261,13 @@ def _conv_transpose2d(call: Call) -> Any:
 )
 def _convolution(call: Call) -> Any:
     """Computes a convolution; `padding` alternates low and high, and `convolution_layout` is a text or a mapping."""
-    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
+    x, weight, bias = call.optional_operands(("input", "weight", "bias"))
     space = x.ndim - 2
-    require(call, space >= 0, f"the input has a batch and a feature dim, but got {describe(x)}")
-    check_rank(call, weight, x.ndim, "the weight, like the input,")
+    call.require(space >= 0, f"the input has a batch and a feature dim, but got {describe(x)}")
+    call.check_rank(weight, x.ndim, "the weight, like the input,")
     for name in ("window_strides", "input_dilation", "weight_dilation", "window_reversal"):
-        check_length(call, name, call[name], space, "one per spatial dim")
-    check_length(call, "padding", call["padding"], 2 * space, "a low and a high one per spatial dim")
+        call.check_length(name, call[name], space, "one per spatial dim")
+    call.check_length("padding", call["padding"], 2 * space, "a low and a high one per spatial dim")
     numbers = jax.lax.ConvDimensionNumbers(
         _layout(call, x.ndim, "input", ("batch", "feature")),
         _layout(call, x.ndim, "kernel", ("output_feature", "input_feature")),
@@ -318,8 +304,8 @@ def _layout(call: Call, rank: int, side: str, first: tuple[str, str]) -> Shape:
     names = (*(f"{side}_{name}" for name in first), spatial)
     missing = list(names) if not isinstance(layout, Mapping) else [n for n in names if n not in layout]
     if missing:
-        raise rule_error(call, f"convolution_layout needs {', '.join(missing)}, got {call['convolution_layout']!r}")
+        raise call.rule_error(f"convolution_layout needs {', '.join(missing)}, got {call['convolution_layout']!r}")
     known = cast("Mapping[str, Any]", layout)
     dims = [*(known[n] for n in names[:2]), *known[spatial]]
-    check_length(call, f"the {side} layout", dims, rank, "one per dim")
-    return check_dims(call, dims, rank, f"the {side} layout")
+    call.check_length(f"the {side} layout", dims, rank, "one per dim")
+    return call.check_dims(dims, rank, f"the {side} layout")

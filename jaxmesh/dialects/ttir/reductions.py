@@ -8,20 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.op import Call, Shape, Trait, TtirOps, describe
-from jaxmesh.dialects.ttir.helpers import (
-    as_bool,
-    check_dim,
-    check_dims,
-    convert,
-    is_bool,
-    is_integer,
-    jnp,
-    lax,
-    nn,
-    require,
-    rule_error,
-    vary_together,
-)
+from jaxmesh.dialects.ttir.helpers import as_bool, convert, is_bool, is_integer, jnp, lax, nn, vary_together
 
 OPS = TtirOps()
 
@@ -52,7 +39,7 @@ def _reduction(call: Call) -> Any:
 def _reduced_dims(call: Call, x: Any) -> Shape:
     """Returns the reduced dims: by default all."""
     dims = call["dim_arg"]
-    return tuple(range(x.ndim)) if dims is None else check_dims(call, dims, x.ndim, "dim_arg")
+    return tuple(range(x.ndim)) if dims is None else call.check_dims(dims, x.ndim, "dim_arg")
 
 
 _DIMS = "dim_arg?: i32s, keep_dim: bool"
@@ -68,7 +55,7 @@ _BITS = {"reduce_bitwise_and": (-1, lax.bitwise_and), "reduce_bitwise_or": (0, l
 
 def _bit_reduction(call: Call) -> Any:
     (x,) = call.operands
-    require(call, is_integer(x), f"reduces the bits of integers, but got {describe(x)}")
+    call.require(is_integer(x), f"reduces the bits of integers, but got {describe(x)}")
     (start, combine), dims = _BITS[call.name], _reduced_dims(call, x)
     out = lax.reduce(x, np.array(start).astype(x.dtype), combine, dims)
     return jnp.expand_dims(out, dims) if call["keep_dim"] else out
@@ -93,7 +80,7 @@ def _argmax(call: Call) -> Any:
 @OPS.define("cumsum", 1, "dim: i64")
 def _cumsum(call: Call) -> Any:
     (x,) = call.operands
-    return jnp.cumsum(x, check_dim(call, call["dim"], x.ndim, "dim"), dtype=x.dtype)
+    return jnp.cumsum(x, call.check_dim(call["dim"], x.ndim, "dim"), dtype=x.dtype)
 
 
 _CUMULATIVE: Mapping[str, Callable[..., Any]] = {
@@ -107,15 +94,15 @@ _CUMULATIVE: Mapping[str, Callable[..., Any]] = {
 def _cumulative(call: Call) -> Any:
     (x,) = call.operands
     if call["reduction"] not in _CUMULATIVE:
-        raise rule_error(call, f"reduction is {' or '.join(_CUMULATIVE)}, got {call['reduction']!r}")
-    dim = check_dim(call, call["dim"], x.ndim, "dim")
+        raise call.rule_error(f"reduction is {' or '.join(_CUMULATIVE)}, got {call['reduction']!r}")
+    dim = call.check_dim(call["dim"], x.ndim, "dim")
     return _CUMULATIVE[call["reduction"]](x, axis=dim, reverse=call["reverse"])
 
 
 @OPS.define("softmax", 1, "dimension: si32, numericStable?: bool = false")
 def _softmax(call: Call) -> Any:
     (x,) = call.operands
-    dim = check_dim(call, call["dimension"], x.ndim, "dimension")
+    dim = call.check_dim(call["dimension"], x.ndim, "dimension")
     # numericStable is a choice of kernel; the meaning is the same.
     return nn.softmax(x, axis=dim)
 
@@ -140,14 +127,14 @@ def _sort_dim(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]
 @OPS.define("sort", 1, "dim?: si32 = -1, descending?: bool = false, stable?: bool = false", results=(2, 2))
 def _sort(call: Call) -> Any:
     (x,) = call.operands
-    return _sort_dim(call, x, check_dim(call, call["dim"], x.ndim, "dim"), call["descending"])
+    return _sort_dim(call, x, call.check_dim(call["dim"], x.ndim, "dim"), call["descending"])
 
 
 @OPS.define("topk", 1, "k: i32, dim?: i32 = -1, largest?: bool = true, sorted?: bool = false", results=(2, 2))
 def _topk(call: Call) -> Any:
     (x,) = call.operands
-    dim, k = check_dim(call, call["dim"], x.ndim, "dim"), call["k"]
-    require(call, 0 < k <= x.shape[dim], f"k = {k} is not in 1 to {x.shape[dim]}, the size of dim {dim}")
+    dim, k = call.check_dim(call["dim"], x.ndim, "dim"), call["k"]
+    call.require(0 < k <= x.shape[dim], f"k = {k} is not in 1 to {x.shape[dim]}, the size of dim {dim}")
     if call["largest"] and not is_bool(x):
         # As JAX's own, which has 0 above -0, and a NaN with its sign below all.
         values, order = (jnp.moveaxis(y, -1, dim) for y in lax.top_k(jnp.moveaxis(x, dim, -1), k))

@@ -6,7 +6,7 @@ from typing import Any
 
 from jaxmesh.dialects.op import Call, Shape, Trait, Write, describe
 from jaxmesh.dialects.ttir.collectives import apply_collective
-from jaxmesh.dialects.ttir.helpers import jnp, lax, optional_operands, require, vary, vary_together
+from jaxmesh.dialects.ttir.helpers import jnp, lax, vary, vary_together
 from jaxmesh.dialects.ttir.replica_groups import row_major_index, show_mesh
 from jaxmesh.dialects.ttnn.forms import ANY, FLOATS, I32, MODULAR, WIDE, Forms, Occurrence, forms, refused
 from jaxmesh.dialects.ttnn.op import TtnnOps
@@ -34,17 +34,17 @@ OPS.define("mesh_partition", accepts=forms(ANY, "rows", casts=MODULAR))
 
 def _point_to_point(call: Call) -> Any:
     """Returns the output, by default zeros, with the sender's input on the receiver."""
-    x, out = optional_operands(call, ("input", "output"))
+    x, out = call.optional_operands(("input", "output"))
     names, sizes = tuple(call.mesh), tuple(call.mesh.values())
     sender, receiver = (_device(call, name, sizes) for name in ("sender_coord", "receiver_coord"))
-    require(call, sender != receiver, f"sender_coord and receiver_coord are one device, {list(call['sender_coord'])}")
+    call.require(sender != receiver, f"sender_coord and receiver_coord are one device, {list(call['sender_coord'])}")
     # An axis of one device numbers nothing.
     names = tuple(n for n in names if call.mesh[n] > 1)
     sizes = tuple(call.mesh[n] for n in names)
     if out is None:
         out = jnp.zeros(x.shape, x.dtype)
     alike = (out.shape, out.dtype) == (x.shape, x.dtype)
-    require(call, alike, f"the output is like the input, {describe(x)}, but got {describe(out)}")
+    call.require(alike, f"the output is like the input, {describe(x)}, but got {describe(out)}")
     if not x.size:
         return vary(out, names)
     x, out = vary(x, names), vary(out, names)
@@ -57,7 +57,7 @@ def _device(call: Call, name: str, sizes: Shape) -> int:
     """Returns a device's position in row-major order over the mesh."""
     coordinate = tuple(call[name])
     good = len(coordinate) == len(sizes) and all(0 <= c < n for c, n in zip(coordinate, sizes, strict=True))
-    require(call, good, f"{name} = {list(coordinate)} is no device of the mesh {show_mesh(call)}")
+    call.require(good, f"{name} = {list(coordinate)} is no device of the mesh {show_mesh(call)}")
     return position_of(coordinate, range(len(sizes)), sizes)
 
 

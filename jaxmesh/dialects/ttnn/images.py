@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxmesh.dialects.op import Call, Shape
 from jaxmesh.dialects.ttir import images
-from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
+from jaxmesh.dialects.ttir.helpers import lax
 from jaxmesh.dialects.ttnn.forms import BF16, FLOATS, NUMBERS, PRODUCT, Forms, Gives, Takes, forms
 from jaxmesh.dialects.ttnn.op import TtnnOps, ttir_meaning
 
@@ -21,7 +21,7 @@ OPS = TtnnOps()
 
 def _image(call: Call, x: Any, channels: int) -> Any:
     shape = tuple(call[name] for name in ("batch_size", "input_height", "input_width"))
-    check_shape(call, x, (1, 1, shape[0] * shape[1] * shape[2], channels), "the input (1, 1, all pixels, channels)")
+    call.check_shape(x, (1, 1, shape[0] * shape[1] * shape[2], channels), "the input (1, 1, all pixels, channels)")
     return lax.reshape(x, (*shape, channels))
 
 
@@ -32,7 +32,7 @@ def _flat(out: Any) -> Any:
 def _window(call: Call) -> dict[str, Any]:
     """Returns the attributes of TTIR's op, whose padding is (top, left, bottom, right)."""
     padding = call["padding"]
-    require(call, len(padding) in (2, 4), f"padding has 2 or 4 entries, got {list(padding)}")
+    call.require(len(padding) in (2, 4), f"padding has 2 or 4 entries, got {list(padding)}")
     top, bottom, left, right = padding if len(padding) == 4 else (padding[0], padding[0], padding[1], padding[1])
     return {"padding": (top, left, bottom, right), "operandSegmentSizes": None}
 
@@ -43,16 +43,16 @@ _NHWC: Mapping[str, int] = {"batch_dim": 0, "height_dim": 1, "width_dim": 2, "ch
 
 
 def _convolution(call: Call) -> Any:
-    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
+    x, weight, bias = call.optional_operands(("input", "weight", "bias"))
     kernel: Shape = weight.shape[2:]
     outs = weight.shape[0] if call.name == "conv2d" else weight.shape[1] * call["groups"]
-    require(call, outs == call["out_channels"], f"out_channels = {call['out_channels']}, but the weight gives {outs}")
-    check_length(call, "kernel_size", kernel, len(call["kernel_size"]), "height and width")
+    call.require(outs == call["out_channels"], f"out_channels = {call['out_channels']}, but the weight gives {outs}")
+    call.check_length("kernel_size", kernel, len(call["kernel_size"]), "height and width")
     rule = f"kernel_size = {list(call['kernel_size'])}, but the weight has {list(kernel)}"
-    require(call, kernel == call["kernel_size"], rule)
+    call.require(kernel == call["kernel_size"], rule)
     operands = (_image(call, x, call["in_channels"]), weight)
     if bias is not None:
-        check_shape(call, bias, (1, 1, 1, outs), "the bias")
+        call.check_shape(bias, (1, 1, 1, outs), "the bias")
         operands = (*operands, bias)
     return _flat(ttir_meaning(replace(call, operands=operands), **_window(call), **_NHWC))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from jaxmesh.dialects.op import Call
-from jaxmesh.dialects.ttir.helpers import check_rank, check_shape, jnp, lax, optional_operands, require
+from jaxmesh.dialects.ttir.helpers import jnp, lax
 from jaxmesh.dialects.ttnn.forms import BF16, FLOAT, FLOATS, PRODUCT, Forms, Gives, Occurrence, Takes, forms, refused
 from jaxmesh.dialects.ttnn.op import TtnnOps, ttir_meaning
 
@@ -22,7 +22,7 @@ OPS.define("linear", options=_HOW, accepts=_FORMS)
 def _over_last_dim(call: Call) -> Any:
     """Performs TTIR's normalisation over the last dim: TTNN normalises no other."""
     x = call.operands[0]
-    require(call, x.ndim > 0, "a scalar has no dim to normalise")
+    call.require(x.ndim > 0, "a scalar has no dim to normalise")
     # The real functions also take a weight or bias of one row.
     rows = [lax.reshape(p, x.shape[-1:]) if p.shape == (1, *x.shape[-1:]) else p for p in call.operands[1:]]
     return ttir_meaning(replace(call, operands=(x, *rows)), normalized_shape=x.shape[-1:])
@@ -40,15 +40,15 @@ for _name in ("layer_norm", "rms_norm"):
 
 def _batch_norm(call: Call) -> Any:
     names = ("input", "running_mean", "running_var", "weight", "bias")
-    x, mean, variance, scale, offset = found = optional_operands(call, names)
+    x, mean, variance, scale, offset = found = call.optional_operands(names)
     absent = ", ".join(n for n, v in zip(names[:3], found, strict=False) if v is None)
-    require(call, not absent, f"{absent} is absent; give it")
-    check_rank(call, x, 4, "the input (batch, channels, height, width)")
+    call.require(not absent, f"{absent} is absent; give it")
+    call.check_rank(x, 4, "the input (batch, channels, height, width)")
     channels = (1, x.shape[1], 1, 1)
     scale = jnp.ones(channels, x.dtype) if scale is None else scale
     offset = jnp.zeros(channels, x.dtype) if offset is None else offset
     for per_channel in (mean, variance, scale, offset):
-        check_shape(call, per_channel, channels, "mean, variance, weight or bias")
+        call.check_shape(per_channel, channels, "mean, variance, weight or bias")
     rows = [lax.reshape(p, (x.shape[1],)) for p in (scale, offset, mean, variance)]
     return ttir_meaning(replace(call, operands=(x, *rows)), dimension=1, operandSegmentSizes=None)
 

@@ -14,7 +14,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from jaxmesh.dialects import ttir
-from jaxmesh.dialects.op import Arity, Call, Meaning, OpDef, Trait, Write, arity, attributes_of
+from jaxmesh.dialects.attributes import attributes_of
+from jaxmesh.dialects.op import Arity, Call, Meaning, OpDef, Trait, Write, arity
 from jaxmesh.dialects.ttnn.forms import TILES, Forms, Occurrence, Rule
 from jaxmesh.errors import MissingRuleError, VerifyError
 

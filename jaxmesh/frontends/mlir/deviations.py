@@ -8,8 +8,9 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from jaxmesh.dialects.attributes import Attribute
 from jaxmesh.dialects.definitions import definition_of
-from jaxmesh.dialects.op import SEGMENTS, Arity, Attribute, OpDef, Trait
+from jaxmesh.dialects.op import SEGMENTS, Arity, OpDef, Trait
 from jaxmesh.frontends.mlir.attributes import entries
 
 _GROUPS = "operandSegmentSizes"

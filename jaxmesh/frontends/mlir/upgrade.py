@@ -12,9 +12,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from jaxmesh.dialects.attributes import reorder_edges
 from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
 from jaxmesh.dialects.imported_op import group_operands
-from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait, reorder_edges
+from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait
 from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
 from jaxmesh.dialects.ttir.images import FLATTENED
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import jaxmesh as jm
+from jaxmesh.dialects.attributes import Attribute
 from jaxmesh.dialects.definitions import DEFINITIONS
-from jaxmesh.dialects.op import Attribute
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.dialects.textual import OPS
 from jaxmesh.dialects.ttnn.op import SPELLINGS, TtnnOp

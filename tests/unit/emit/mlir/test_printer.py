@@ -19,7 +19,8 @@ from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.dialects import ttir, ttnn
-from jaxmesh.dialects.op import Attribute, OpDef
+from jaxmesh.dialects.attributes import Attribute
+from jaxmesh.dialects.op import OpDef
 from jaxmesh.dialects.program import Port, Program, Type
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError

@@ -17,8 +17,8 @@ import pytest
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.dialects import ttnn as ttnn_ops  # noqa: F401
+from jaxmesh.dialects.attributes import Attribute, attributes_of
 from jaxmesh.dialects.definitions import DEFINITIONS
-from jaxmesh.dialects.op import Attribute, attributes_of
 from jaxmesh.dialects.program import Op, Program, Type
 from jaxmesh.dialects.ttnn import OPS, memory
 from jaxmesh.dialects.ttnn.op import Param
