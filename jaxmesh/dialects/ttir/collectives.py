@@ -40,6 +40,7 @@ from jaxmesh.sharding.shard_attributes import position_of
 OPS = TtirOps()
 
 _CLUSTER = "cluster_axis: ui32"
+_EXCHANGES = (Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 
 
 @OPS.define(
@@ -104,13 +105,7 @@ def _stack(x: Any, axes: tuple[str, ...]) -> Any:
 # --- gather, reduce, partition ---------------------------------------------------------------------------------------
 
 
-@OPS.define(
-    "all_gather",
-    1,
-    "all_gather_dim: si32",
-    _CLUSTER,
-    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
-)
+@OPS.define("all_gather", 1, "all_gather_dim: si32", _CLUSTER, traits=_EXCHANGES)
 def _all_gather(call: Call) -> Any:
     (x,) = call.operands
     dim = call.check_dim(call["all_gather_dim"], x.ndim, "all_gather_dim")
@@ -202,12 +197,7 @@ def _mesh_partition(call: Call) -> Any:
 # --- between single devices ------------------------------------------------------------------------------------------
 
 
-@OPS.define(
-    "collective_permute",
-    1,
-    "source_target_pairs: dense_i64",
-    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
-)
+@OPS.define("collective_permute", 1, "source_target_pairs: dense_i64", traits=_EXCHANGES)
 def _collective_permute(call: Call) -> Any:
     # A device that receives nothing has zeros.
     (x,) = call.operands
@@ -271,7 +261,7 @@ def _collective_broadcast(call: Call) -> Any:
     "all_to_all",
     1,
     "split_dim: si32, concat_dim: si32, split_count: si32, replica_groups: dense_i64",
-    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
+    traits=_EXCHANGES,
 )
 def _all_to_all(call: Call) -> Any:
     (x,) = call.operands

@@ -11,6 +11,7 @@ from jaxmesh.dialects.op import Call, Trait, TtirOps, describe
 from jaxmesh.dialects.ttir.helpers import convert, jax, jnp, lax
 
 OPS = TtirOps()
+_CREATES = (Trait.MOVES, Trait.CREATES)
 
 
 def _fill(call: Call, value: Any) -> Any:
@@ -25,32 +26,32 @@ def _check_shape(call: Call) -> None:
     call.require(shape is None or shape == declared, rule)
 
 
-@OPS.define("zeros", 0, "shape: i32a = none", traits=[Trait.MOVES, Trait.CREATES])
+@OPS.define("zeros", 0, "shape: i32a = none", traits=_CREATES)
 def _zeros(call: Call) -> Any:
     _check_shape(call)
     return _fill(call, 0)
 
 
-@OPS.define("ones", 0, "shape: i32a = none", traits=[Trait.MOVES, Trait.CREATES])
+@OPS.define("ones", 0, "shape: i32a = none", traits=_CREATES)
 def _ones(call: Call) -> Any:
     _check_shape(call)
     return _fill(call, 1)
 
 
-@OPS.define("full", 0, "shape: i32a = none, fill_value: number", traits=[Trait.MOVES, Trait.CREATES])
+@OPS.define("full", 0, "shape: i32a = none, fill_value: number", traits=_CREATES)
 def _full(call: Call) -> Any:
     _check_shape(call)
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
     return _fill(call, call.fit_number("fill_value", call["fill_value"], dtype))
 
 
-@OPS.define("empty", 0, traits=[Trait.MOVES, Trait.CREATES, Trait.DECOMPOSED])
+@OPS.define("empty", 0, traits=[*_CREATES, Trait.DECOMPOSED])
 def _empty(call: Call) -> Any:
     # Never read: it is only a destination of older ops.
     return _fill(call, 0)
 
 
-@OPS.define("constant", 0, "value: dense", traits=[Trait.MOVES, Trait.CREATES])
+@OPS.define("constant", 0, "value: dense", traits=_CREATES)
 def _constant(call: Call) -> Any:
     value = _as_declared(call, call["value"])
     if value.size == 1:
@@ -71,9 +72,7 @@ def _as_declared(call: Call, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any
     return converted
 
 
-@OPS.define(
-    "arange", 0, "start: si64, end: si64, step: si64, arange_dimension: i64 = 0", traits=[Trait.MOVES, Trait.CREATES]
-)
+@OPS.define("arange", 0, "start: si64, end: si64, step: si64, arange_dimension: i64 = 0", traits=_CREATES)
 def _arange(call: Call) -> Any:
     start, end, step = call["start"], call["end"], call["step"]
     call.require(step != 0, f"a step of 0 from {start} to {end} never ends")
@@ -103,7 +102,7 @@ def _rand(call: Call) -> Any:
     return convert(numbers.reshape(declared.shape), declared.dtype)
 
 
-@OPS.define("get_dimension_size", 1, "dimension: i32", traits=[Trait.MOVES, Trait.CREATES, Trait.DECOMPOSED])
+@OPS.define("get_dimension_size", 1, "dimension: i32", traits=[*_CREATES, Trait.DECOMPOSED])
 def _get_dimension_size(call: Call) -> Any:
     (x,) = call.operands
     dim = call.check_dim(call["dimension"], x.ndim, "dimension")

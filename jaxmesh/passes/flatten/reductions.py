@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -228,19 +228,13 @@ def _less(x: Any, y: Any) -> Any:
     return (x < y) | ((x == x) & (y != y)) | ((x == 0) & (y == 0) & (1 / x < 1 / y))
 
 
-@decomposed(RULES, "lt_to")
-def _lt_to(params: Params, x: Any, y: Any) -> Any:
-    return _less(x, y)
-
-
-@decomposed(RULES, "le_to")
-def _le_to(params: Params, x: Any, y: Any) -> Any:
-    return ~_less(y, x)
-
-
-@decomposed(RULES, "eq_to")
-def _eq_to(params: Params, x: Any, y: Any) -> Any:
-    return ~(_less(x, y) | _less(y, x))
+_ORDERS: Mapping[str, Callable[[Params, Any, Any], Any]] = {
+    "lt_to": lambda params, x, y: _less(x, y),
+    "le_to": lambda params, x, y: ~_less(y, x),
+    "eq_to": lambda params, x, y: ~(_less(x, y) | _less(y, x)),
+}
+for _name, _order in _ORDERS.items():
+    decomposed(RULES, _name)(_order)
 
 
 @RULES.add("call_hi_primitive")
