@@ -109,15 +109,15 @@ def _selu(call: Call) -> Any:
 @OPS.define("clamp_scalar", 1, "min: number, max: number")
 def _clamp_scalar(call: Call) -> Any:
     (x,) = call.operands
-    low, high = _bound(x, call["min"], math.ceil), _bound(x, call["max"], math.floor)
+    low, high = call["min"], call["max"]
+    if is_integer(x):
+        low, high = integer_bound(low, math.ceil, x.dtype), integer_bound(high, math.floor, x.dtype)
     return lax.min(lax.max(x, lax.full_like(x, low)), lax.full_like(x, high))
 
 
-def _bound(x: Any, value: float, whole: Callable[[float], int]) -> float:
-    """Returns a bound that the element type holds."""
-    if not is_integer(x):
-        return value
-    info = jnp.iinfo(x.dtype)
+def integer_bound(value: float, whole: Callable[[float], int], dtype: Any) -> int:
+    """Returns an integer bound that the element type holds, with the same effect."""
+    info = jnp.iinfo(dtype)
     least, most = int(info.min), int(info.max)
     return min(max(whole(value), least), most) if math.isfinite(value) else (least if value < 0 else most)
 

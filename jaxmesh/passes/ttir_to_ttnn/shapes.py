@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +12,10 @@ import numpy as np
 from jaxmesh.dialects.definitions import DEFINITIONS, definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Type, Value
+from jaxmesh.dialects.ttir.elementwise import integer_bound
 from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.passes.flat_builder import Rules
-from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Pattern, Site, as_number, iinfo, is_integer, passes_as_int32
+from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Pattern, Site, as_number, is_integer, passes_as_int32
 from jaxmesh.passes.ttir_to_ttnn.indexing import reverse
 
 PATTERNS: Rules[Pattern] = Rules()
@@ -56,8 +57,8 @@ def _clamp_tensor(o: Ops, site: Site) -> Value:
 def _clamp_scalar(o: Ops, site: Site) -> Value:
     low, high = site["min"], site["max"]
     if is_integer(site.result.dtype):
-        info = iinfo(site.result.dtype)
-        low, high = _integer_bound(low, math.ceil, info), _integer_bound(high, math.floor, info)
+        dtype = site.result.dtype
+        low, high = integer_bound(low, math.ceil, dtype), integer_bound(high, math.floor, dtype)
     else:
         low, high = float(low), float(high)
     if is_integer(site.result.dtype) and site.result.dtype != np.int32:
@@ -65,13 +66,6 @@ def _clamp_scalar(o: Ops, site: Site) -> Value:
         bounds = [o.full((), n, site.result.dtype) for n in (low, high)]
         return o.binary("minimum", o.binary("maximum", site.x, bounds[0]), bounds[1])
     return o.same("clamp_scalar", [site.x], min=low, max=high)
-
-
-def _integer_bound(value: float, rounded: Callable[[float], int], info: Any) -> int:
-    """Returns an integer bound that the element type holds, with the same effect."""
-    if not math.isfinite(value):
-        return int(info.min if value < 0 else info.max)
-    return min(max(rounded(value), int(info.min)), int(info.max))
 
 
 @PATTERNS.add("upsample2d")
