@@ -7,7 +7,8 @@ which upstream has after the version whose definitions are known, are read only.
 from __future__ import annotations
 
 from jaxmesh.dialects import textual, ttir, ttnn
-from jaxmesh.dialects.op import OpDef, Trait, attr, need
+from jaxmesh.dialects.attributes import attributes_of
+from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.ttnn import memory
 from jaxmesh.dialects.ttnn.op import TtnnOp
 
@@ -24,21 +25,22 @@ FUNCTION_OPS: dict[str, OpDef] = {}
 """By full name."""
 for _full_name, _callee in _CALLEES.items():
     _dialect, _name = _full_name.split(".")
-    _function = (need(_callee, "str"),)
-    FUNCTION_OPS[_full_name] = OpDef(
-        _dialect, _name, (0, None), _function, None, (0, None), traits=frozenset({Trait.CALL})
-    )
+    _function = attributes_of(f"{_callee}: string")
+    _called = OpDef(_dialect, _name, (0, None), _function, None, (0, None), traits=frozenset({Trait.CALL}))
+    FUNCTION_OPS[_full_name] = _called
 
 _LATER = frozenset({Trait.CONTROL_FLOW, Trait.NOT_UPSTREAM, Trait.LATER})
-_BOUNDS = (attr("initial", "any"), attr("limit", "any"), attr("step", "any"), attr("condition_program", "str"))
-_LOOP = (need("body_program", "str"), need("state_count", "int"), need("output_indices", "ints"), *_BOUNDS)
+_LOOP = attributes_of(
+    "body_program: string, state_count: si32, output_indices: i32s, initial?: any, limit?: any, step?: any, "
+    "condition_program?: string"
+)
 FUNCTION_OPS["ttcore.while_loop"] = OpDef("ttcore", "while_loop", (0, None), _LOOP, None, (0, None), traits=_LATER)
 FUNCTION_OPS["ttcore.optimization_barrier"] = OpDef(
     "ttcore", "optimization_barrier", (1, None), (), lambda call: list(call.operands), (1, None),
     traits=frozenset({Trait.MOVES, Trait.NOT_UPSTREAM, Trait.LATER}),
 )  # fmt: skip
 FUNCTION_OPS["ttcore.case"] = OpDef(
-    "ttcore", "case", (1, None), (need("branch_programs", "any"),), None, (0, None), traits=_LATER
+    "ttcore", "case", (1, None), attributes_of("branch_programs: any"), None, (0, None), traits=_LATER
 )
 
 

@@ -1,28 +1,27 @@
 """Definitions of operations: name, operands, attributes, results, traits, and what the operation means in JAX.
 
-To add an operation of TTIR, write one `@define(OPS, ...)` function in a file of `dialects/ttir/`. Frontends and
+To add an operation of TTIR, write one `@OPS.define(...)` function in a file of `dialects/ttir/`. Frontends and
 emitters both read the definitions and never import each other.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import jax
 
+from jaxmesh.dialects.attributes import Attribute, attributes_of
+from jaxmesh.errors import VerifyError
+
 Shape = tuple[int, ...]
+_jnp: Any = jax.numpy
 UPSTREAM = "tt-mlir 19c86fca"
 """The commit whose definitions are known."""
-Kind = Literal["int", "float", "number", "bool", "str", "ints", "bools", "array", "enum", "any"]
-Form = Literal[
-    "si8", "si32", "ui32", "i32", "i64", "si64", "f32", "number", "bool", "string", "i32s", "i64s", "i32a", "bools",
-    "edges", "dense", "dense_i64", "shape", "type", "any", "text", "convolution_layout", "mesh_shape", "mesh_offset",
-    "mapper_config", "composer_config", "#ttcore.reduce_type", "#ttcore.shard_type", "#ttcore.shard_direction",
-]  # fmt: skip
 
 
 class Trait(Enum):
@@ -84,82 +83,6 @@ class Write(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute:
-    """One attribute of an operation.
-
-    Kinds: `number` (whole or not), `ints` and `bools` (sequences), `array` (a NumPy array), `enum` (the dialect's name
-    of a value, such as `sum`), `any`; the others are Python's types.
-
-    `form` is the attribute's form in MLIR; by default the one of the kind (`FORMS`). Forms: `number` (`f32` or `i32`,
-    as the value is), `i32s` (`[1 : i32, 2 : i32]`), `i64s` (`array<i64: 1, 2>`), `i32a` (`array<i32: 1, 2>`),
-    `dense_i64` (a table of device ids), `shape` (`#ttnn.shape<2x1>`), `text` (as the text has it), and for an enum the
-    dialect's attribute around it, such as `#ttcore.reduce_type`. A sequence is printed as `i32a` if the form is of a
-    single integer, as of kind `any`; `edges` is an `i32a` that `reorder_edges` reorders.
-
-    `required` is upstream's rule. With `assumed`, a text without the attribute is read with a warning and the default.
-    With `must_be_empty`, only an empty value or the default is accepted: the attribute is read and never kept. With
-    `later`, a version of upstream after the known one has the attribute: it is computed with, and never printed.
-    """
-
-    name: str
-    kind: Kind
-    required: bool = False
-    default: Any = None
-    form: Form | None = None
-    assumed: bool = False
-    must_be_empty: bool = False
-    later: bool = False
-
-    def is_blank(self, value: Any) -> bool:
-        """Returns True if a value is empty, or the default."""
-        return value is None or value == self.default or (isinstance(value, (tuple, str, dict)) and not value)
-
-    @property
-    def mlir_form(self) -> Form:
-        """The form in MLIR."""
-        return self.form or FORMS[self.kind]
-
-
-FORMS: Mapping[Kind, Form] = {
-    "int": "si32", "float": "f32", "number": "number", "bool": "bool", "str": "string", "ints": "i32s",
-    "bools": "bools", "array": "dense", "enum": "string", "any": "any",
-}  # fmt: skip
-"""The form of an attribute by its kind, unless the attribute has its own."""
-
-
-def reorder_edges(padding: Sequence[int]) -> tuple[int, ...]:
-    """Returns the padding of a pool or a transposed convolution in the other order, if it has four numbers.
-
-    A call of `ttnn` has (top, bottom, left, right), MLIR (top, left, bottom, right): `runtime/lib/ttnn/operations/pool/
-    pool2d.cpp` of tt-mlir reorders them at 19c86fca.
-
-    >>> reorder_edges((1, 2, 3, 4))
-    (1, 3, 2, 4)
-    """
-    if len(padding) != 4:
-        return tuple(padding)
-    top, second, third, right = padding
-    return (top, third, second, right)
-
-
-def attr(
-    name: str, kind: Kind, default: Any = None, form: Form | None = None, *, must_be_empty: bool = False
-) -> Attribute:
-    """Returns an optional attribute."""
-    return Attribute(name, kind, default=default, form=form, must_be_empty=must_be_empty)
-
-
-def need(name: str, kind: Kind, form: Form | None = None) -> Attribute:
-    """Returns a required attribute."""
-    return Attribute(name, kind, required=True, form=form)
-
-
-def expect(name: str, kind: Kind, default: Any = None, form: Form | None = None) -> Attribute:
-    """Returns a required attribute that texts of earlier versions leave out: it has the default in them."""
-    return Attribute(name, kind, required=True, default=default, form=form, assumed=True)
-
-
-@dataclass(frozen=True, slots=True)
 class Call:
     """One occurrence of an operation: operands inside a typed trace, checked attributes, declared result types.
 
@@ -186,6 +109,87 @@ class Call:
     def __getitem__(self, name: str) -> Any:
         """Returns the value of an attribute; its default if it is absent."""
         return self.attributes[name]
+
+    def rule_error(self, rule: str) -> VerifyError:
+        """Returns the error for a broken rule of an op."""
+        return VerifyError(f"{self.title}: {rule}.")
+
+    def require(self, holds: bool, rule: str) -> None:
+        """Raises a VerifyError that cites the rule, unless it holds."""
+        if not holds:
+            raise self.rule_error(rule)
+
+    def check_dim(self, dim: int, rank: int, name: str) -> int:
+        """Checks that a dim is in range, and returns it counted from the front."""
+        if not -rank <= dim < rank:
+            allowed = f"{-rank} to {rank - 1}" if rank else "none, a scalar has no dims"
+            raise self.rule_error(f"{name} = {dim} is out of range for rank {rank}; allowed: {allowed}")
+        return dim % rank
+
+    def check_dims(self, dims: Sequence[int], rank: int, name: str) -> Shape:
+        """Checks that dims are in range and different, and returns them counted from the front."""
+        made = tuple(self.check_dim(d, rank, name) for d in dims)
+        self.require(len(set(made)) == len(made), f"{name} = {list(dims)} names a dim twice (rank {rank})")
+        return made
+
+    def check_length(self, name: str, values: Sequence[Any], count: int, what: str) -> None:
+        """Checks the length of a sequence."""
+        rule = f"{name} has {count} entries, {what}, but {list(values)} has {len(values)}"
+        self.require(len(values) == count, rule)
+
+    def check_rank(self, x: Any, rank: int, name: str) -> None:
+        """Checks the rank of an operand."""
+        self.require(x.ndim == rank, f"{name} has rank {rank}, but {describe(x)} has rank {x.ndim}")
+
+    def check_shape(self, x: Any, shape: Sequence[int], name: str) -> None:
+        """Checks the shape of an operand."""
+        self.require(x.shape == tuple(shape), f"{name} has the shape {list(shape)}, but got {describe(x)}")
+
+    def broadcast_shape(self, *shapes: Shape) -> Shape:
+        """Checks that shapes broadcast by NumPy's rules, and returns the joint shape."""
+        rank = max(map(len, shapes))
+        padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
+        out: list[int] = []
+        for sizes in zip(*padded, strict=True):
+            wide = {n for n in sizes if n != 1}
+            if len(wide) > 1:
+                raise self.rule_error(f"the shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast")
+            out.append(wide.pop() if wide else 1)
+        return tuple(out)
+
+    def check_single(self, x: Any, name: str) -> Any:
+        """Checks that an operand has one element, and returns it as a scalar."""
+        self.require(x.size == 1, f"{name} is one number, but got {describe(x)}")
+        return jax.lax.reshape(x, ())
+
+    def fit_number(self, name: str, value: float, dtype: Any) -> float:
+        """Checks that a number fits an element type, and returns it; for integers truncated towards zero."""
+        if not _jnp.issubdtype(dtype, _jnp.integer):
+            return value
+        info = _jnp.iinfo(dtype)
+        least, most = int(info.min), int(info.max)
+        # MLIR writes the upper half of an unsigned type as negative numbers.
+        lowest = -(most // 2) - 1 if least == 0 else least
+        fits = math.isfinite(value) and lowest <= int(value) <= most
+        self.require(fits, f"{name} = {value} does not fit {dtype}, which holds {least} to {most}")
+        return int(value) % (most + 1) if least == 0 else int(value)
+
+    def optional_operands(self, names: Sequence[str]) -> list[Any]:
+        """Returns the operands by position; None where `operandSegmentSizes` leaves out an operand."""
+        sizes = self["operandSegmentSizes"]
+        if sizes is None:
+            return [*self.operands, *[None] * (len(names) - len(self.operands))]
+        # A text of an earlier version may lack groups that came later, or count a destination.
+        mine = (*sizes, *[0] * (len(names) - len(sizes)))[: len(names)]
+        good = (
+            self.definition.operands[0] <= len(sizes) <= len(names) + 1
+            and set(mine) <= {0, 1}
+            and sum(mine) == len(self.operands)
+        )
+        wanted = f"0 or 1 for each of {', '.join(names)}, {len(self.operands)} in all"
+        self.require(good, f"operandSegmentSizes say {wanted}, got {list(sizes)}")
+        rest = iter(self.operands)
+        return [next(rest) if n else None for n in mine]
 
 
 Meaning = Callable[[Call], Any]
@@ -287,31 +291,35 @@ class OpDef:
         return self.former if has_result or older else self
 
 
-SEGMENTS = (attr("operandSegmentSizes", "ints"), attr("resultSegmentSizes", "ints"))
+SEGMENTS = attributes_of("operandSegmentSizes?: i32s, resultSegmentSizes?: i32s")
 """The attributes that MLIR writes on any op with optional operands, and older TTIR on every op."""
 
 
-def define(
-    ops: dict[str, OpDef],
-    name: str,
-    operands: int | Arity,
-    *attributes: Attribute,
-    results: Arity = (1, 1),
-    casts: bool = False,
-    traits: Sequence[Trait] = (),
-    options: Sequence[str] = (),
-    writes: Mapping[int, Write] | None = None,
-    former: OpDef | None = None,
-) -> Callable[[Meaning], Meaning]:
-    """Adds an operation of TTIR to a table, with the decorated function as its meaning; see `OpDef`."""
+class TtirOps(dict[str, OpDef]):
+    """Operations of TTIR by name, without the dialect."""
 
-    def enter(meaning: Meaning) -> Meaning:
-        assert name not in ops, name
-        definition = OpDef("ttir", name, arity(operands), attributes, meaning, results, casts, frozenset(traits))
-        ops[name] = replace(definition, options=frozenset(options), writes=writes or {}, former=former)
-        return meaning
+    def define(
+        self,
+        name: str,
+        operands: int | Arity,
+        *texts: str,
+        results: Arity = (1, 1),
+        casts: bool = False,
+        traits: Sequence[Trait] = (),
+        options: Sequence[str] = (),
+        writes: Mapping[int, Write] | None = None,
+        former: OpDef | None = None,
+    ) -> Callable[[Meaning], Meaning]:
+        """Adds an operation, with the decorated function as its meaning and its attributes as texts; see `OpDef`."""
 
-    return enter
+        def enter(meaning: Meaning) -> Meaning:
+            assert name not in self, name
+            declared = attributes_of(", ".join(texts))
+            definition = OpDef("ttir", name, arity(operands), declared, meaning, results, casts, frozenset(traits))
+            self[name] = replace(definition, options=frozenset(options), writes=writes or {}, former=former)
+            return meaning
+
+        return enter
 
 
 def arity(count: int | Arity) -> Arity:

@@ -8,7 +8,8 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from jaxmesh.dialects.op import SEGMENTS, UPSTREAM, Arity, Attribute, Call, Kind, OpDef, Shape, describe
+from jaxmesh.dialects.attributes import Attribute, Kind
+from jaxmesh.dialects.op import SEGMENTS, UPSTREAM, Arity, Call, OpDef, Shape, describe
 from jaxmesh.errors import JaxmeshError, VerifyError
 from jaxmesh.validate import check_size
 

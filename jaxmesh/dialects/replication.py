@@ -188,13 +188,6 @@ def pend(difference: Difference) -> None:
         _log.error("%s", difference)
 
 
-def _take_pending() -> list[Difference]:
-    with _pending_lock:
-        found = list(_pending.values())
-        _pending.clear()
-    return found
-
-
 @contextlib.contextmanager
 def check_replication(enabled: bool = True) -> Generator[None]:
     """Sets the run-time check of replication claims on or off, in this thread.
@@ -226,6 +219,8 @@ def check_replication(enabled: bool = True) -> Generator[None]:
         yield
     if choice:
         jax.effects_barrier()
-        found = _take_pending()
+        with _pending_lock:
+            found = list(_pending.values())
+            _pending.clear()
         if found:
             raise error(found)

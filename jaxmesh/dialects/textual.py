@@ -15,12 +15,13 @@ from typing import Any
 
 import jax
 
-from jaxmesh.dialects.op import Arity, Attribute, Call, Form, Kind, OpDef, Trait, Write
+from jaxmesh.dialects.attributes import attributes_of
+from jaxmesh.dialects.op import Arity, Call, OpDef, Trait, Write
 from jaxmesh.dialects.ttir import elementwise, images as ttir_images, shapes
-from jaxmesh.dialects.ttir.helpers import check_dim, jnp, lax, require, vary_together
+from jaxmesh.dialects.ttir.helpers import jnp, lax, vary_together
 from jaxmesh.dialects.ttnn import images
 from jaxmesh.dialects.ttnn.forms import ANY, Forms, Gives, Takes
-from jaxmesh.dialects.ttnn.op import Param, Signature, Source, TtnnOp, attribute, operand, text, unset
+from jaxmesh.dialects.ttnn.op import TtnnOp, read_call
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.walk import all_eqns
@@ -31,18 +32,8 @@ OPS: dict[str, OpDef] = {}
 
 _LINE = re.compile(r"(\w+\.\w+)\(([^)]*)\)(?: \{([^}]*)\})?(?: -> (.*?))?( by element type)?")
 _OPERAND = re.compile(r"(?:(\w+) )?(\w+[?*]?)")
-_ATTRIBUTE = re.compile(r"(\w+)(\??): ([#\w.]+)(?: = (.*))?")
-_CALL = re.compile(r"  (python|cpp) (?:(tuple|optionals) )?([\w.:]+)\((.*)\)")
-_ITEM = re.compile(r"(?:`[^`]*`|[^,`])+")
-_ARGUMENT = re.compile(r" ?(?:(\w+)=)?(.*)")
 _HANDLE = re.compile(r"(?:mesh_)?device\??$|.*semaphore")
 _WRITES: Mapping[str, Write] = {"result": Write.AS_RESULT, "changed": Write.BESIDE_RESULTS}
-_KINDS: Mapping[str, Kind] = {
-    "f32": "float", "bool": "bool", "string": "str", "i32a": "ints", "edges": "ints", "i32s": "ints", "any": "any",
-    "text": "any", "number": "number",
-}  # fmt: skip
-"""By form; others are of integers, and `#...` those of enums."""
-
 opaque_p = compat.unlowered_primitive("opaque_op")
 opaque_p.multiple_results = True
 
@@ -85,31 +76,6 @@ def _arity(names: Sequence[str]) -> Arity:
     return least, None if any(name.endswith("*") for name in names) else len(names)
 
 
-def _attribute(text: str) -> Attribute:
-    """Returns the attribute that the table writes as `seed?: ui32 = 0`."""
-    found = _ATTRIBUTE.fullmatch(text)
-    assert found is not None, text
-    name, optional, form, default = found.groups()
-    known: Any = form
-    mlir_form: Form = known
-    kind = _KINDS.get(form, "enum" if form.startswith("#") else "int")
-    return Attribute(name, kind, not optional, None if default is None else _default(kind, default), mlir_form)
-
-
-def _default(kind: Kind, text: str) -> Any:
-    match kind:
-        case "bool":
-            return text == "true"
-        case "float":
-            return float(text)
-        case "int":
-            return int(text)
-        case "ints":
-            return tuple(map(int, text.split("x")))
-        case _:
-            return text.strip('"')
-
-
 def _read(line: str) -> OpDef:
     """Returns the definition that a line of the table describes."""
     found = _LINE.fullmatch(line)
@@ -125,7 +91,7 @@ def _read(line: str) -> OpDef:
         dialect,
         short,
         _arity(tensors),
-        tuple(map(_attribute, _names(found[3]))),
+        attributes_of(found[3] or ""),
         partial(_opaque, name),
         (1, 1) if Write.AS_RESULT in writes.values() else _arity(results),
         casts=True,
@@ -142,45 +108,12 @@ def _read(line: str) -> OpDef:
     return definition
 
 
-def _param(item: str) -> Param:
-    """Returns the argument that the table writes as `scale=|float`."""
-    found = _ARGUMENT.fullmatch(item)
-    assert found is not None, item
-    keyword, value = found.groups()
-    name, is_keyword = keyword or "", keyword is not None
-    if value.startswith("`"):
-        return text(name, value.strip("`"), keyword=is_keyword)
-    if value.startswith("@"):
-        known: Any = value[1:] or name
-        source: Source = known
-        return Param(name, source, keyword=is_keyword, default=None)
-    if value == "none":
-        return unset(name, keyword=is_keyword)
-    if value.startswith("%"):
-        number, _, instead = value[1:].partition(" or ")
-        other = Param(name, "operand_or_attribute", int(number), instead, default=None)
-        return other if instead else operand(name, int(number), keyword=is_keyword, default=None)
-    key, _, form = value.partition("|")
-    return attribute(name or key, key or name, keyword=is_keyword, form=form or "value")
-
-
-def _with_call(definition: OpDef, line: str) -> OpDef:
-    """Returns a definition with the call in Python or C++ that a line of the table describes."""
-    found = _CALL.fullmatch(line)
-    assert found is not None, line
-    assert isinstance(definition, TtnnOp), line
-    language, results, callee, items = found.groups()
-    signature = Signature(callee, tuple(map(_param, _ITEM.findall(items))))
-    if language == "python":
-        return replace(definition, python=signature)
-    returned: Any = results or "vector"
-    return replace(definition, cpp=signature, cpp_results=returned)
-
-
 for _line in TABLE.read_text().splitlines():
     if _line.startswith("  "):
         _last = next(reversed(OPS))
-        OPS[_last] = _with_call(OPS[_last], _line)
+        _language, _returned, _call = read_call(_line)
+        _changed: Any = {_language: _call} | ({"cpp_results": _returned} if _language == "cpp" else {})
+        OPS[_last] = replace(OPS[_last], **_changed)
     elif not _line.startswith("#"):
         _definition = _read(_line)
         OPS[_definition.full_name] = _definition
@@ -191,7 +124,7 @@ for _line in TABLE.read_text().splitlines():
 
 def _cumprod(call: Call) -> Any:
     (x,) = call.operands
-    return jnp.cumprod(x, check_dim(call, call["dim"], x.ndim, "dim"), dtype=x.dtype)
+    return jnp.cumprod(x, call.check_dim(call["dim"], x.ndim, "dim"), dtype=x.dtype)
 
 
 def _bitcast(call: Call) -> Any:
@@ -206,7 +139,7 @@ def _pow_scalar(call: Call) -> Any:
 
 def _conv1d(call: Call) -> Any:
     """Computes TTNN's convolution along one dim: the result is flat, and the bias (1, 1, 1, outputs)."""
-    require(call, "activation = " not in str(call["conv2d_config"]), "applies no function to its result here")
+    call.require("activation = " not in str(call["conv2d_config"]), "applies no function to its result here")
     x, weight, *bias = call.operands
     operands = (x, weight, *(jnp.reshape(b, (1, 1, -1)) for b in bias))
     dims = {"batch_dim": 0, "length_dim": 1, "channel_dim": 2, "operandSegmentSizes": None}
@@ -219,7 +152,7 @@ def _prepared_weight(call: Call) -> Any:
     (weight,) = call.operands
     outs, inputs, *kernel = weight.shape
     whole, block = -(-inputs // call["alignment"]) * call["alignment"], call["c_in_block"]
-    require(call, block > 0 and whole % block == 0, f"c_in_block = {block} does not divide {whole} inputs")
+    call.require(block > 0 and whole % block == 0, f"c_in_block = {block} does not divide {whole} inputs")
     padded = jnp.pad(weight, [(0, 0), (0, whole - inputs), *[(0, 0)] * 3])
     blocks = padded.reshape(outs, whole // block, block, *kernel)
     return blocks.transpose(1, 3, 4, 5, 2, 0).reshape(-1, outs)
@@ -238,25 +171,21 @@ def _conv3d(call: Call) -> Any:
     return ttir_images.conv3d(replace(call, operands=(x, weight, *bias), attributes=attributes))
 
 
-_LATER_ATTRIBUTES = {
-    name: (Attribute("dilation", "any", default=1, form="i32", later=True),) for name in ("ttir.conv3d", "ttnn.conv3d")
+_MEANINGS: Mapping[str, Any] = {
+    **dict.fromkeys(("ttir.cumprod", "ttnn.cumprod"), _cumprod),
+    **dict.fromkeys(("ttir.bitcast_convert", "ttnn.bitcast_convert"), _bitcast),
+    "ttir.conv1d": ttir_images.conv1d,
+    "ttnn.conv1d": _conv1d,
+    "ttir.conv3d": ttir_images.conv3d,
+    "ttnn.conv3d": _conv3d,
+    "ttnn.prepare_conv3d_weights": _prepared_weight,
+    "ttir.max_pool2d_with_indices": ttir_images.max_pool2d_with_indices,
+    "ttnn.max_pool2d_with_indices": images.max_pool2d_with_indices,
+    "ttnn.slice_dynamic": shapes.OPS["slice_dynamic"].meaning,
+    "ttnn.clamp_tensor": elementwise.OPS["clamp_tensor"].meaning,
+    "ttnn.pow_scalar": _pow_scalar,
 }
-_MEANINGS: Mapping[str, tuple[Any, Trait | None]] = {
-    **dict.fromkeys(("ttir.cumprod", "ttnn.cumprod"), (_cumprod, None)),
-    **dict.fromkeys(("ttir.bitcast_convert", "ttnn.bitcast_convert"), (_bitcast, None)),
-    "ttir.conv1d": (ttir_images.conv1d, None),
-    "ttnn.conv1d": (_conv1d, None),
-    "ttir.conv3d": (ttir_images.conv3d, None),
-    "ttnn.conv3d": (_conv3d, None),
-    "ttnn.prepare_conv3d_weights": (_prepared_weight, None),
-    "ttir.max_pool2d_with_indices": (ttir_images.max_pool2d_with_indices, None),
-    "ttnn.max_pool2d_with_indices": (images.max_pool2d_with_indices, None),
-    "ttnn.slice_dynamic": (shapes.OPS["slice_dynamic"].meaning, Trait.MOVES),
-    "ttnn.clamp_tensor": (elementwise.OPS["clamp_tensor"].meaning, None),
-    "ttnn.pow_scalar": (_pow_scalar, None),
-}
-"""The meanings of operations that the table describes, with a trait."""
-for _name, (_meaning, _trait) in _MEANINGS.items():
-    _traits = frozenset({Trait.TEXTUAL, _trait} if _trait else {Trait.TEXTUAL})
-    _attributes = (*OPS[_name].attributes, *_LATER_ATTRIBUTES.get(_name, ()))
-    OPS[_name] = replace(OPS[_name], meaning=_meaning, traits=_traits, attributes=_attributes)
+"""The meanings of operations that the table describes."""
+for _name, _meaning in _MEANINGS.items():
+    _traits = {Trait.TEXTUAL, Trait.MOVES} if _name == "ttnn.slice_dynamic" else {Trait.TEXTUAL}
+    OPS[_name] = replace(OPS[_name], meaning=_meaning, traits=frozenset(_traits))

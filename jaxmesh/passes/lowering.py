@@ -65,4 +65,5 @@ def lower(program: Jaxpr, inputs: Inputs, mesh: Mesh, passes: Sequence[JaxprPass
     """
     for each in passes:
         program = each.run(program, inputs, mesh)
-    return verify_ttnn(program, inputs, mesh)
+    verify_ttnn(program)
+    return ResidencyMap(program, inputs)

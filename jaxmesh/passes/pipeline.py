@@ -153,10 +153,7 @@ def ttnn_program(
 
     Args:
       lowered: the residencies of the lowered program.
-      boundary: its signature.
-      out_tree: the tree of its results.
-      fuse: whether groups of operations become one, where TTNN has one.
-      unroll_limit: how many operations loops may become, all in all.
+      boundary, out_tree, fuse, unroll_limit: as in `ttir_program`.
       strict: whether what the real library does not take is an error.
       mark: of `Options`.
 

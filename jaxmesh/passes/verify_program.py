@@ -211,19 +211,13 @@ class _Verifier:
 
     def move(self, op: Op) -> None:
         """Checks that `to_device`, `from_device` and `to_layout` change the memory or the layout of a tensor."""
-        layout = op.attributes.get("layout")
-        after = {
-            "ttnn.to_device": (("host", True), ("host", False)),
-            "ttnn.from_device": (("host", False), ("host", True)),
-            "ttnn.to_layout": (("tile", layout != "tile"), ("tile", layout == "tile")),
-        }
         source, target = self.types[self._tensor(op)], self.types[op.results[0]]
-        (key, before), (_, now) = after[op.name]
-        kept = "tile" if key == "host" else "host"
-        good = (getattr(source, key), getattr(target, key)) == (before, now) and getattr(source, kept) == getattr(
-            target, kept
-        )
-        if not good or (source.shape, source.dtype) != (target.shape, target.dtype):
+        wanted = {
+            "ttnn.to_device": replace(source, host=False),
+            "ttnn.from_device": replace(source, host=True),
+            "ttnn.to_layout": replace(source, tile=op.attributes.get("layout") == "tile"),
+        }[op.name]
+        if wanted == source or replace(target, layout=source.layout) != wanted:
             raise ResidencyError(f"{op.name} {dict(op.attributes)} makes {_show(target)} of {_show(source)}.")
         if op.name == "ttnn.to_device":
             self._handle(op)

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.dialects.op import Attribute
+from jaxmesh.dialects.attributes import Attribute
 from jaxmesh.dialects.ttnn.op import SPELLINGS, Param
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, VerifyError
 from jaxmesh.tensor.assemble import set_owner

@@ -13,7 +13,7 @@ from jaxmesh.dialects import (
     ttnn as ttnn_dialect,
     ttnn as ttnn_ops,  # noqa: F401
 )
-from jaxmesh.dialects.ttnn.op import NEEDED, Param, TtnnOp, spell
+from jaxmesh.dialects.ttnn.op import Param, TtnnOp, spell
 
 MC = ttnn.MemoryConfig(ttnn.TensorMemoryLayout.INTERLEAVED, ttnn.BufferType.DRAM, None)
 F32, BF16, I32, BOOL = np.dtype("float32"), np.dtype(jnp.bfloat16), np.dtype("int32"), np.dtype("bool")
@@ -129,12 +129,12 @@ def cases_of(name: str) -> list[tuple[list[Any], dict[str, Any]]]:
     return [([first] if most == 1 else [first, second], {})]
 
 
-def said_for(param: Param, attributes: dict[str, Any]) -> Any:
+def said_for(entry: TtnnOp, param: Param, attributes: dict[str, Any]) -> Any:
     """An attribute as a caller of the real API writes it."""
-    value = attributes.get(str(param.key))
+    value = attributes.get(str(param.key), entry.by_name[str(param.key)].default)
     form, _, enum = param.form.partition(":")
     if value is None:
-        return None if param.default is NEEDED else param.default
+        return None
     if form == "enum":
         return getattr(getattr(ttnn, enum.rpartition(".")[2]), spell(enum, value))
     if form == "string":
@@ -169,7 +169,7 @@ def arguments(
         if param.source == "operand":
             value = tensors[int(param.key)] if int(param.key) < len(tensors) else None
         elif param.source == "attribute":
-            value = said_for(param, attributes)
+            value = said_for(entry, param, attributes)
         else:
             if param.source in ("text", "none"):
                 continue

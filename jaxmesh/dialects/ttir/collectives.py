@@ -12,17 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, need
+from jaxmesh.dialects.op import Call, Shape, Trait, TtirOps
 from jaxmesh.dialects.ttir.helpers import (
     as_bool,
-    check_dim,
     convert,
     is_bool,
     is_integer,
     jnp,
     lax,
-    require,
-    rule_error,
     vary,
     vary_together,
     varying_axes,
@@ -40,19 +37,16 @@ from jaxmesh.dialects.ttir.replica_groups import (
 )
 from jaxmesh.sharding.shard_attributes import position_of
 
-OPS: dict[str, OpDef] = {}
+OPS = TtirOps()
 
-_CLUSTER = need("cluster_axis", "int", form="ui32")
+_CLUSTER = "cluster_axis: ui32"
+_EXCHANGES = (Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 
 
-@define(
-    OPS,
+@OPS.define(
     "mesh_shard",
     1,
-    need("shard_type", "enum", form="#ttcore.shard_type"),
-    need("shard_direction", "enum", form="#ttcore.shard_direction"),
-    need("shard_shape", "ints", form="i64s"),
-    need("shard_dims", "ints", form="i64s"),
+    "shard_type: #ttcore.shard_type, shard_direction: #ttcore.shard_direction, shard_shape: i64s, shard_dims: i64s",
     traits=[Trait.COLLECTIVE, Trait.TRANSFERS, Trait.DECOMPOSED],
 )
 def _mesh_shard(call: Call) -> Any:
@@ -111,17 +105,10 @@ def _stack(x: Any, axes: tuple[str, ...]) -> Any:
 # --- gather, reduce, partition ---------------------------------------------------------------------------------------
 
 
-@define(
-    OPS,
-    "all_gather",
-    1,
-    need("all_gather_dim", "int"),
-    _CLUSTER,
-    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
-)
+@OPS.define("all_gather", 1, "all_gather_dim: si32", _CLUSTER, traits=_EXCHANGES)
 def _all_gather(call: Call) -> Any:
     (x,) = call.operands
-    dim = check_dim(call, call["all_gather_dim"], x.ndim, "all_gather_dim")
+    dim = call.check_dim(call["all_gather_dim"], x.ndim, "all_gather_dim")
     return gather(x, axis_name(call, call["cluster_axis"]), dim, tiled=True)
 
 
@@ -131,7 +118,7 @@ REDUCE_TYPES = ("sum", "mean", "max", "min", "prod")
 def _reduce_type(call: Call) -> str:
     kind: str = call["reduce_type"]
     if kind not in REDUCE_TYPES:
-        raise rule_error(call, f"reduce_type {kind!r} is not supported; allowed: {', '.join(REDUCE_TYPES)}")
+        raise call.rule_error(f"reduce_type {kind!r} is not supported; allowed: {', '.join(REDUCE_TYPES)}")
     return kind
 
 
@@ -158,22 +145,22 @@ def _reduce(x: Any, axis: str, kind: str, size: int) -> Any:
             return jnp.prod(gather(x, axis, 0, tiled=False), 0, dtype=x.dtype)
 
 
-_REDUCE_TYPE = need("reduce_type", "enum", form="#ttcore.reduce_type")
+_REDUCE_TYPE = "reduce_type: #ttcore.reduce_type"
 _REDUCES = (Trait.REDUCES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 
 
-@define(OPS, "all_reduce_async", 1, _REDUCE_TYPE, _CLUSTER, traits=_REDUCES)
-@define(OPS, "all_reduce", 1, _REDUCE_TYPE, _CLUSTER, traits=_REDUCES)
+@OPS.define("all_reduce_async", 1, _REDUCE_TYPE, _CLUSTER, traits=_REDUCES)
+@OPS.define("all_reduce", 1, _REDUCE_TYPE, _CLUSTER, traits=_REDUCES)
 def _all_reduce(call: Call) -> Any:
     (x,) = call.operands
     axis = axis_name(call, call["cluster_axis"])
     return _reduce(x, axis, _reduce_type(call), call.mesh[axis])
 
 
-@define(OPS, "reduce_scatter", 1, _REDUCE_TYPE, need("scatter_dim", "int"), _CLUSTER, traits=_REDUCES)
+@OPS.define("reduce_scatter", 1, _REDUCE_TYPE, "scatter_dim: si32", _CLUSTER, traits=_REDUCES)
 def _reduce_scatter(call: Call) -> Any:
     (x,) = call.operands
-    dim = check_dim(call, call["scatter_dim"], x.ndim, "scatter_dim")
+    dim = call.check_dim(call["scatter_dim"], x.ndim, "scatter_dim")
     axis, kind = axis_name(call, call["cluster_axis"]), _reduce_type(call)
     size = call.mesh[axis]
     check_split(call, x.shape, dim, size, f"the size of mesh axis {axis!r}")
@@ -189,17 +176,15 @@ def _take_piece(x: Any, dim: int, axes: tuple[str, ...], sizes: Shape) -> Any:
     return lax.dynamic_slice_in_dim(x, start, length, dim)
 
 
-@define(
-    OPS,
+@OPS.define(
     "mesh_partition",
     1,
-    need("dim", "int"),
-    attr("cluster_axis", "int", form="ui32"),
+    "dim: si32, cluster_axis?: ui32",
     traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.TRANSFERS, Trait.DECOMPOSED],
 )
 def _mesh_partition(call: Call) -> Any:
     (x,) = call.operands
-    dim = check_dim(call, call["dim"], x.ndim, "dim")
+    dim = call.check_dim(call["dim"], x.ndim, "dim")
     index = call["cluster_axis"]
     # Without an axis the pieces go to all devices, row-major.
     axes = tuple(call.mesh) if index is None else (axis_name(call, index),)
@@ -212,13 +197,7 @@ def _mesh_partition(call: Call) -> Any:
 # --- between single devices ------------------------------------------------------------------------------------------
 
 
-@define(
-    OPS,
-    "collective_permute",
-    1,
-    need("source_target_pairs", "any", form="dense_i64"),
-    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
-)
+@OPS.define("collective_permute", 1, "source_target_pairs: dense_i64", traits=_EXCHANGES)
 def _collective_permute(call: Call) -> Any:
     # A device that receives nothing has zeros.
     (x,) = call.operands
@@ -256,13 +235,7 @@ def _is_uniform(ends: Any, axis: int, size: int) -> bool:
     return set(others.values()) == {size}
 
 
-@define(
-    OPS,
-    "collective_broadcast",
-    1,
-    need("replica_groups", "any", form="dense_i64"),
-    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS],
-)
+@OPS.define("collective_broadcast", 1, "replica_groups: dense_i64", traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS])
 def _collective_broadcast(call: Call) -> Any:
     # A device in no group has zeros: StableHLO's rule. Upstream's lowering keeps its input there.
     (x,) = call.operands
@@ -284,19 +257,15 @@ def _collective_broadcast(call: Call) -> Any:
     return lax.select(member, received, lax.full_like(received, 0))
 
 
-@define(
-    OPS,
+@OPS.define(
     "all_to_all",
     1,
-    need("split_dim", "int"),
-    need("concat_dim", "int"),
-    need("split_count", "int"),
-    need("replica_groups", "any", form="dense_i64"),
-    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
+    "split_dim: si32, concat_dim: si32, split_count: si32, replica_groups: dense_i64",
+    traits=_EXCHANGES,
 )
 def _all_to_all(call: Call) -> Any:
     (x,) = call.operands
-    split, join = (check_dim(call, call[name], x.ndim, name) for name in ("split_dim", "concat_dim"))
+    split, join = (call.check_dim(call[name], x.ndim, name) for name in ("split_dim", "concat_dim"))
     groups = read_groups(call, "replica_groups")
     _check_all_to_all(call, groups)
     check_split(call, x.shape, split, call["split_count"], "the split_count")
@@ -309,9 +278,9 @@ def _check_all_to_all(call: Call, groups: Groups) -> None:
     named, size = sum(map(len, groups.rows)), len(groups.rows[0])
     devices = math.prod(groups.sizes)
     rule = f"replica_groups name {named} devices, but the mesh {show_mesh(call)} has {devices}; each is in a group"
-    require(call, named == devices, rule)
+    call.require(named == devices, rule)
     rule = f"split_count = {call['split_count']}, but the groups have {size} devices each"
-    require(call, call["split_count"] == size, rule)
+    call.require(call["split_count"] == size, rule)
 
 
 def _exchange_in_groups(x: Any, groups: Groups, split: int, join: int) -> Any:

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, OpDef, Trait, attr, define, describe, expect, need
-from jaxmesh.dialects.ttir.helpers import check_dim, convert, fit_number, jax, jnp, lax, require, rule_error, size_of
+from jaxmesh.dialects.op import Call, Trait, TtirOps, describe
+from jaxmesh.dialects.ttir.helpers import convert, jax, jnp, lax
 
-OPS: dict[str, OpDef] = {}
+OPS = TtirOps()
+_CREATES = (Trait.MOVES, Trait.CREATES)
 
 
 def _fill(call: Call, value: Any) -> Any:
@@ -22,49 +23,42 @@ def _fill(call: Call, value: Any) -> Any:
 def _check_shape(call: Call) -> None:
     shape, declared = call["shape"], call.result.shape
     rule = f"shape = {list(shape or ())}, but the declared type is {describe(call.result)}"
-    require(call, shape is None or shape == declared, rule)
+    call.require(shape is None or shape == declared, rule)
 
 
-@define(OPS, "zeros", 0, expect("shape", "ints", form="i32a"), traits=[Trait.MOVES, Trait.CREATES])
+@OPS.define("zeros", 0, "shape: i32a = none", traits=_CREATES)
 def _zeros(call: Call) -> Any:
     _check_shape(call)
     return _fill(call, 0)
 
 
-@define(OPS, "ones", 0, expect("shape", "ints", form="i32a"), traits=[Trait.MOVES, Trait.CREATES])
+@OPS.define("ones", 0, "shape: i32a = none", traits=_CREATES)
 def _ones(call: Call) -> Any:
     _check_shape(call)
     return _fill(call, 1)
 
 
-@define(
-    OPS,
-    "full",
-    0,
-    expect("shape", "ints", form="i32a"),
-    need("fill_value", "number"),
-    traits=[Trait.MOVES, Trait.CREATES],
-)
+@OPS.define("full", 0, "shape: i32a = none, fill_value: number", traits=_CREATES)
 def _full(call: Call) -> Any:
     _check_shape(call)
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
-    return _fill(call, fit_number(call, "fill_value", call["fill_value"], dtype))
+    return _fill(call, call.fit_number("fill_value", call["fill_value"], dtype))
 
 
-@define(OPS, "empty", 0, traits=[Trait.MOVES, Trait.CREATES, Trait.DECOMPOSED])
+@OPS.define("empty", 0, traits=[*_CREATES, Trait.DECOMPOSED])
 def _empty(call: Call) -> Any:
     # Never read: it is only a destination of older ops.
     return _fill(call, 0)
 
 
-@define(OPS, "constant", 0, need("value", "array"), traits=[Trait.MOVES, Trait.CREATES])
+@OPS.define("constant", 0, "value: dense", traits=_CREATES)
 def _constant(call: Call) -> Any:
     value = _as_declared(call, call["value"])
     if value.size == 1:
         return _fill(call, value.item())
     declared = call.result.shape
     rule = f"value has the shape {list(value.shape)}, but the declared type is {describe(call.result)}"
-    require(call, value.shape == declared, rule)
+    call.require(value.shape == declared, rule)
     return jnp.asarray(value)
 
 
@@ -74,28 +68,19 @@ def _as_declared(call: Call, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any
     converted = value.astype(dtype, copy=False)
     whole = jnp.issubdtype(value.dtype, jnp.integer) and jnp.issubdtype(dtype, jnp.integer)
     if whole and (converted.astype(value.dtype) != value).any():
-        raise rule_error(call, f"value {value[converted.astype(value.dtype) != value].item(0)} does not fit {dtype}")
+        raise call.rule_error(f"value {value[converted.astype(value.dtype) != value].item(0)} does not fit {dtype}")
     return converted
 
 
-@define(
-    OPS,
-    "arange",
-    0,
-    need("start", "int", form="si64"),
-    need("end", "int", form="si64"),
-    need("step", "int", form="si64"),
-    expect("arange_dimension", "int", 0, form="i64"),
-    traits=[Trait.MOVES, Trait.CREATES],
-)
+@OPS.define("arange", 0, "start: si64, end: si64, step: si64, arange_dimension: i64 = 0", traits=_CREATES)
 def _arange(call: Call) -> Any:
     start, end, step = call["start"], call["end"], call["step"]
-    require(call, step != 0, f"a step of 0 from {start} to {end} never ends")
+    call.require(step != 0, f"a step of 0 from {start} to {end} never ends")
     shape = call.result.shape
-    dim = check_dim(call, call["arange_dimension"], len(shape), "arange_dimension")
+    dim = call.check_dim(call["arange_dimension"], len(shape), "arange_dimension")
     count = len(range(start, end, step))
     rule = f"start {start}, end {end}, step {step} give {count} numbers, but dim {dim} of {describe(call.result)} has"
-    require(call, count == shape[dim], f"{rule} {shape[dim]}")
+    call.require(count == shape[dim], f"{rule} {shape[dim]}")
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
     if (start, step) == (0, 1) and jnp.issubdtype(dtype, jnp.number):
         return lax.broadcasted_iota(dtype, shape, dim)
@@ -103,39 +88,24 @@ def _arange(call: Call) -> Any:
     return convert(whole, dtype)
 
 
-@define(
-    OPS,
-    "rand",
-    0,
-    expect("size", "ints"),
-    attr("low", "float", 0.0),
-    attr("high", "float", 1.0),
-    attr("seed", "int", 0, form="ui32"),
-    traits=[Trait.CREATES],
-)
+@OPS.define("rand", 0, "size: i32s = none, low?: f32 = 0.0, high?: f32 = 1.0, seed?: ui32 = 0", traits=[Trait.CREATES])
 def _rand(call: Call) -> Any:
     size, declared = call["size"], call.result
     rule = f"size = {list(size or ())}, but the declared type is {describe(declared)}"
-    require(call, size is None or size == declared.shape, rule)
+    call.require(size is None or size == declared.shape, rule)
     low, high = call["low"], call["high"]
     if not low <= high:
-        raise rule_error(call, f"low = {low} is above high = {high}")
+        raise call.rule_error(f"low = {low} is above high = {high}")
     # The numbers are JAX's; a seed of 0, which asks the hardware for any, gives the same ones each time.
     # They go by the position in row-major order, and XLA takes long for a counter of many dims.
     numbers = jax.random.uniform(jax.random.key(call["seed"]), (math.prod(declared.shape),), jnp.float32, low, high)
     return convert(numbers.reshape(declared.shape), declared.dtype)
 
 
-@define(
-    OPS,
-    "get_dimension_size",
-    1,
-    need("dimension", "int", form="i32"),
-    traits=[Trait.MOVES, Trait.CREATES, Trait.DECOMPOSED],
-)
+@OPS.define("get_dimension_size", 1, "dimension: i32", traits=[*_CREATES, Trait.DECOMPOSED])
 def _get_dimension_size(call: Call) -> Any:
     (x,) = call.operands
-    dim = check_dim(call, call["dimension"], x.ndim, "dimension")
-    one = size_of(call.result.shape) == 1
-    require(call, one, f"the result is one number, but the declared type is {describe(call.result)}")
+    dim = call.check_dim(call["dimension"], x.ndim, "dimension")
+    one = math.prod(call.result.shape) == 1
+    call.require(one, f"the result is one number, but the declared type is {describe(call.result)}")
     return _fill(call, x.shape[dim])

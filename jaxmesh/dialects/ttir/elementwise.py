@@ -6,23 +6,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Meaning, OpDef, Trait, attr, define, describe, expect, need
-from jaxmesh.dialects.ttir.helpers import (
-    as_bool,
-    broadcast_shape,
-    convert,
-    is_bool,
-    is_integer,
-    jax,
-    jnp,
-    lax,
-    nn,
-    require,
-    rule_error,
-    vary_together,
-)
+from jaxmesh.dialects.op import Call, Meaning, Trait, TtirOps, describe
+from jaxmesh.dialects.ttir.helpers import as_bool, convert, is_bool, is_integer, jax, jnp, lax, nn, vary_together
 
-OPS: dict[str, OpDef] = {}
+OPS = TtirOps()
 
 Unary = Callable[[Any], Any]
 Binary = Callable[[Any, Any], Any]
@@ -50,48 +37,19 @@ def _rounding(fun: Unary) -> Unary:
 
 
 UNARY: Mapping[str, Unary] = {
-    "abs": jnp.abs,
-    "neg": lax.neg,
-    "sign": jnp.sign,
-    "exp": jnp.exp,
-    "exp2": jnp.exp2,
-    "expm1": jnp.expm1,
-    "log": jnp.log,
-    "log1p": jnp.log1p,
-    "sqrt": jnp.sqrt,
-    "rsqrt": lax.rsqrt,
-    "cbrt": _cbrt,
-    "reciprocal": jnp.reciprocal,
-    "sin": jnp.sin,
-    "cos": jnp.cos,
-    "tan": jnp.tan,
-    "asin": jnp.arcsin,
-    "acos": jnp.arccos,
-    "atan": jnp.arctan,
-    "sinh": jnp.sinh,
-    "cosh": jnp.cosh,
-    "tanh": jnp.tanh,
-    "asinh": jnp.arcsinh,
-    "acosh": jnp.arccosh,
-    "atanh": jnp.arctanh,
-    "erf": jax.scipy.special.erf,
-    "erfc": jax.scipy.special.erfc,
-    "floor": _rounding(jnp.floor),
-    "ceil": _rounding(jnp.ceil),
-    "trunc": _rounding(jnp.trunc),
-    "round": _rounding(jnp.round),  # half to even, as torch and ttnn do
-    "bitwise_not": lax.bitwise_not,
-    "relu": nn.relu,
-    "relu6": lambda x: jnp.minimum(nn.relu(x), 6),
-    "gelu": lambda x: nn.gelu(x, approximate=False),
-    "silu": nn.silu,
-    "sigmoid": nn.sigmoid,
-    "hardsigmoid": _hardsigmoid,
-    "hardswish": lambda x: x * _hardsigmoid(x),
-    "mish": _mish,
-    "softplus": nn.softplus,
-    "softsign": nn.soft_sign,
-}
+    **{name: getattr(jnp, name) for name in (
+        "abs", "sign", "exp", "exp2", "expm1", "log", "log1p", "sqrt", "reciprocal", "sin", "cos", "tan", "sinh",
+        "cosh", "tanh",
+    )},
+    **{f"a{name}": getattr(jnp, f"arc{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "neg": lax.neg, "rsqrt": lax.rsqrt, "cbrt": _cbrt, "erf": jax.scipy.special.erf, "erfc": jax.scipy.special.erfc,
+    # Half to even, as torch and ttnn do.
+    "round": _rounding(jnp.round), "floor": _rounding(jnp.floor), "ceil": _rounding(jnp.ceil),
+    "trunc": _rounding(jnp.trunc), "bitwise_not": lax.bitwise_not, "relu": nn.relu,
+    "relu6": lambda x: jnp.minimum(nn.relu(x), 6), "gelu": lambda x: nn.gelu(x, approximate=False), "silu": nn.silu,
+    "sigmoid": nn.sigmoid, "hardsigmoid": _hardsigmoid, "hardswish": lambda x: x * _hardsigmoid(x), "mish": _mish,
+    "softplus": nn.softplus, "softsign": nn.soft_sign,
+}  # fmt: skip
 """By TTIR name; the result has the operand's element type."""
 
 TTIR_ONLY: Mapping[str, Unary] = {
@@ -115,56 +73,56 @@ def _unary(fun: Unary) -> Meaning:
 
 
 for _name, _fun in UNARY.items():
-    define(OPS, _name, 1, traits=_ABSENT.get(_name, ()))(_unary(_fun))
+    OPS.define(_name, 1, traits=_ABSENT.get(_name, ()))(_unary(_fun))
 for _name, _fun in TTIR_ONLY.items():
-    define(OPS, _name, 1, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(_fun))
+    OPS.define(_name, 1, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(_fun))
 for _name, _fun in TESTS.items():
-    define(OPS, _name, 1, casts=True)(_unary(_fun))
-define(OPS, "signbit", 1, casts=True, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(jnp.signbit))
+    OPS.define(_name, 1, casts=True)(_unary(_fun))
+OPS.define("signbit", 1, casts=True, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(jnp.signbit))
 
 
-@define(OPS, "typecast", 1, attr("conservative_folding", "bool", False))
+@OPS.define("typecast", 1, "conservative_folding?: bool = false")
 def _typecast(call: Call) -> Any:
     # Towards zero from floats to integers; the target is the declared type, not an attribute.
     (x,) = call.operands
     return as_bool(x) if call.result.dtype == jnp.bool_ else convert(x, call.result.dtype)
 
 
-@define(OPS, "leaky_relu", 1, expect("parameter", "float", 0.01))
+@OPS.define("leaky_relu", 1, "parameter: f32 = 0.01")
 def _leaky_relu(call: Call) -> Any:
     (x,) = call.operands
     return nn.leaky_relu(x, call["parameter"])
 
 
-@define(OPS, "elu", 1, attr("alpha", "float", 1.0), traits=[Trait.NOT_UPSTREAM])
+@OPS.define("elu", 1, "alpha?: f32 = 1.0", traits=[Trait.NOT_UPSTREAM])
 def _elu(call: Call) -> Any:
     (x,) = call.operands
     return nn.elu(x, call["alpha"])
 
 
-@define(OPS, "selu", 1, attr("alpha", "float", 1.6732632423543772), attr("scale", "float", 1.0507009873554805))
+@OPS.define("selu", 1, "alpha?: f32 = 1.6732632423543772, scale?: f32 = 1.0507009873554805")
 def _selu(call: Call) -> Any:
     (x,) = call.operands
     return call["scale"] * jnp.where(x > 0, x, call["alpha"] * jnp.expm1(x))
 
 
-@define(OPS, "clamp_scalar", 1, need("min", "number"), need("max", "number"))
+@OPS.define("clamp_scalar", 1, "min: number, max: number")
 def _clamp_scalar(call: Call) -> Any:
     (x,) = call.operands
-    low, high = _bound(x, call["min"], math.ceil), _bound(x, call["max"], math.floor)
+    low, high = call["min"], call["max"]
+    if is_integer(x):
+        low, high = integer_bound(low, math.ceil, x.dtype), integer_bound(high, math.floor, x.dtype)
     return lax.min(lax.max(x, lax.full_like(x, low)), lax.full_like(x, high))
 
 
-def _bound(x: Any, value: float, whole: Callable[[float], int]) -> float:
-    """Returns a bound that the element type holds."""
-    if not is_integer(x):
-        return value
-    info = jnp.iinfo(x.dtype)
+def integer_bound(value: float, whole: Callable[[float], int], dtype: Any) -> int:
+    """Returns an integer bound that the element type holds, with the same effect."""
+    info = jnp.iinfo(dtype)
     least, most = int(info.min), int(info.max)
     return min(max(whole(value), least), most) if math.isfinite(value) else (least if value < 0 else most)
 
 
-@define(OPS, "clamp_tensor", 3)
+@OPS.define("clamp_tensor", 3)
 def _clamp_tensor(call: Call) -> Any:
     x, low, high = _promote(call, *call.operands)
     return lax.min(lax.max(x, low), high)
@@ -180,7 +138,7 @@ def _promote(call: Call, *operands: Any) -> tuple[Any, ...]:
     """
     if len({(x.shape, x.dtype) for x in operands}) == 1:
         return vary_together(*operands)
-    rank = len(broadcast_shape(call, *(x.shape for x in operands)))
+    rank = len(call.broadcast_shape(*(x.shape for x in operands)))
     dtype = jnp.result_type(*operands)
     alike = (x.astype(dtype) for x in operands)
     return vary_together(*(x if x.ndim in (0, rank) else jnp.expand_dims(x, range(rank - x.ndim)) for x in alike))
@@ -199,18 +157,11 @@ def _gelu_slope(x: Any, approximate: bool) -> Any:
 
 
 BINARY: Mapping[str, Binary] = {
-    "add": lax.add,
-    "subtract": lax.sub,
-    "multiply": lax.mul,
-    "div": lax.div,  # integers: towards zero
-    "divide": lax.div,
-    "remainder": lax.rem,  # the sign of the dividend
-    "maximum": lax.max,
-    "minimum": lax.min,
-    "pow": _power,
-    "atan2": lax.atan2,
-}
-"""By TTIR name; the result has the operands' joint element type."""
+    "add": lax.add, "subtract": lax.sub, "multiply": lax.mul, "div": lax.div, "divide": lax.div, "remainder": lax.rem,
+    "maximum": lax.max, "minimum": lax.min, "pow": _power, "atan2": lax.atan2,
+}  # fmt: skip
+"""By TTIR name; the result has the operands' joint element type. Quotients of integers go towards zero, and a remainder
+has the sign of the dividend."""
 
 BITWISE: Mapping[str, tuple[Binary, bool]] = {
     "bitwise_and": (lax.bitwise_and, True),
@@ -225,12 +176,7 @@ WIDENING = frozenset({"multiply", "pow", "logical_left_shift"})
 """Operations on integers whose results may need more bits than their operands."""
 
 COMPARISONS: Mapping[str, Binary] = {
-    "eq": lax.eq,
-    "ne": lax.ne,
-    "ge": lax.ge,
-    "gt": lax.gt,
-    "le": lax.le,
-    "lt": lax.lt,
+    **{name: getattr(lax, name) for name in ("eq", "ne", "ge", "gt", "le", "lt")},
     "logical_and": lambda a, b: lax.bitwise_and(as_bool(a), as_bool(b)),
     "logical_or": lambda a, b: lax.bitwise_or(as_bool(a), as_bool(b)),
     "logical_xor": lambda a, b: lax.bitwise_xor(as_bool(a), as_bool(b)),
@@ -246,28 +192,28 @@ def _bitwise(fun: Binary, takes_bools: bool) -> Meaning:
     def meaning(call: Call) -> Any:
         a, b = _promote(call, *call.operands)
         has_bits = is_integer(a) or (is_bool(a) and takes_bools)
-        require(call, has_bits, f"works on the bits of integers, but got {describe(a)}")
+        call.require(has_bits, f"works on the bits of integers, but got {describe(a)}")
         return fun(a, b)
 
     return meaning
 
 
 for _name, _fun in BINARY.items():
-    define(OPS, _name, 2, traits=[Trait.NOT_UPSTREAM] if _name == "divide" else ())(_binary(_fun))
+    OPS.define(_name, 2, traits=[Trait.NOT_UPSTREAM] if _name == "divide" else ())(_binary(_fun))
 for _name, (_fun, _takes_bools) in BITWISE.items():
-    define(OPS, _name, 2)(_bitwise(_fun, _takes_bools))
+    OPS.define(_name, 2)(_bitwise(_fun, _takes_bools))
 _ARITHMETIC = _bitwise(lax.shift_right_arithmetic, False)
-define(OPS, "right_shift", 2, traits=[Trait.DECOMPOSED_FOR_TTNN])(_ARITHMETIC)
+OPS.define("right_shift", 2, traits=[Trait.DECOMPOSED_FOR_TTNN])(_ARITHMETIC)
 # The name in texts of TTNN after the known version.
-define(OPS, "bitwise_right_shift", 2, traits=[Trait.NOT_UPSTREAM, Trait.LATER])(_ARITHMETIC)
+OPS.define("bitwise_right_shift", 2, traits=[Trait.NOT_UPSTREAM, Trait.LATER])(_ARITHMETIC)
 
 
-@define(OPS, "mulhi", 2, traits=[Trait.NOT_UPSTREAM, Trait.LATER])
+@OPS.define("mulhi", 2, traits=[Trait.NOT_UPSTREAM, Trait.LATER])
 def _mulhi(call: Call) -> Any:
     """Computes the upper half of a product of 64 bits, from products of halves."""
     x, y = _promote(call, *call.operands)
     is_known = is_integer(x) and x.dtype.itemsize == 4
-    require(call, is_known, f"multiplies integers of 32 bits, but got {describe(x)}")
+    call.require(is_known, f"multiplies integers of 32 bits, but got {describe(x)}")
     a, b = (v.astype(jnp.uint32) for v in (x, y))
     (a1, a0), (b1, b0) = ((v >> 16, v & 0xFFFF) for v in (a, b))
     middle = a1 * b0 + (a0 * b0 >> 16)
@@ -278,32 +224,31 @@ def _mulhi(call: Call) -> Any:
 
 
 for _name, _fun in COMPARISONS.items():
-    define(OPS, _name, 2, casts=True)(_binary(_fun))
+    OPS.define(_name, 2, casts=True)(_binary(_fun))
 
 
-@define(OPS, "gelu_backward", 2, attr("approximate", "enum", "none"), traits=[Trait.NOT_UPSTREAM])
-@define(OPS, "gelu_bw", 2, attr("approximate", "enum", "none"))
+@OPS.define("gelu_backward", 2, "approximate?: enum string = none", traits=[Trait.NOT_UPSTREAM])
+@OPS.define("gelu_bw", 2, "approximate?: enum string = none")
 def _gelu_bw(call: Call) -> Any:
     gradient, x = _promote(call, *call.operands)
     if call["approximate"] not in ("none", "tanh"):
-        raise rule_error(call, f"approximate is none or tanh, got {call['approximate']}")
+        raise call.rule_error(f"approximate is none or tanh, got {call['approximate']}")
     slope = _gelu_slope(convert(x, jnp.float32), call["approximate"] == "tanh")
     return convert(convert(gradient, jnp.float32) * slope, x.dtype)
 
 
-@define(
-    OPS, "reduce_precision", 1, need("exponent_bits", "int"), need("mantissa_bits", "int"),
+@OPS.define("reduce_precision", 1, "exponent_bits: si32, mantissa_bits: si32",
     traits=[Trait.NOT_UPSTREAM, Trait.LATER],
 )  # fmt: skip
 def _reduce_precision(call: Call) -> Any:
     (x,) = call.operands
-    require(call, not is_integer(x) and not is_bool(x), f"rounds floats, but got {describe(x)}")
+    call.require(not is_integer(x) and not is_bool(x), f"rounds floats, but got {describe(x)}")
     return lax.reduce_precision(x, call["exponent_bits"], call["mantissa_bits"])
 
 
-@define(OPS, "where", 3)
+@OPS.define("where", 3)
 def _where(call: Call) -> Any:
     condition, a, b = call.operands
-    shape = broadcast_shape(call, condition.shape, a.shape, b.shape)
+    shape = call.broadcast_shape(condition.shape, a.shape, b.shape)
     a, b = _promote(call, a, b)
     return lax.select(*vary_together(*(jnp.broadcast_to(x, shape) for x in (as_bool(condition), a, b))))

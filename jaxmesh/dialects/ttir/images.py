@@ -11,22 +11,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.dialects.op import Attribute, Call, OpDef, Shape, Trait, attr, define, describe, expect, need
-from jaxmesh.dialects.ttir.helpers import (
-    broadcast_shape,
-    check_dims,
-    check_length,
-    check_rank,
-    convert,
-    is_integer,
-    jax,
-    jnp,
-    lax,
-    optional_operands,
-    require,
-    rule_error,
-    vary_together,
-)
+from jaxmesh.dialects.op import Call, Shape, Trait, TtirOps, describe
+from jaxmesh.dialects.ttir.helpers import convert, is_integer, jax, jnp, lax, vary_together
 
 Pair = tuple[int, int]
 
@@ -38,48 +24,48 @@ def _numbers(call: Call, name: str, lengths: tuple[int, ...]) -> tuple[int, ...]
     value: Any = call[name]
     items: Any = (value,) if isinstance(value, int) else value
     if not isinstance(items, (list, tuple)) or not all(type(v) is int for v in cast("tuple[Any, ...]", items)):
-        raise rule_error(call, f"{name} is an integer or a row of integers, got {value!r}")
+        raise call.rule_error(f"{name} is an integer or a row of integers, got {value!r}")
     row = tuple(cast("tuple[int, ...]", items))
-    require(call, len(row) in lengths, f"{name} has {' or '.join(map(str, lengths))} entries, got {list(row)}")
+    call.require(len(row) in lengths, f"{name} has {' or '.join(map(str, lengths))} entries, got {list(row)}")
     return row
+
+
+def _entries(call: Call, name: str, count: int, least: int | None = 1) -> tuple[int, ...]:
+    """Returns an attribute with an entry per place; a number stands for all."""
+    row = _numbers(call, name, (1, count))
+    call.require(least is None or min(row) >= least, f"{name} is at least {least}, got {list(row)}")
+    return row * count if len(row) < count else row
 
 
 def read_pair(call: Call, name: str, least: int = 1) -> Pair:
     """Reads and checks height and width from an attribute; one number is both."""
-    row = _numbers(call, name, (1, 2))
-    require(call, min(row) >= least, f"{name} is at least {least}, got {list(row)}")
-    return row[0], row[-1]
+    height, width = _entries(call, name, 2, least)
+    return height, width
 
 
 def read_padding(call: Call) -> tuple[Pair, Pair]:
     """Reads and checks low and high padding of height and width, from 1, 2 or 4 (top, left, bottom, right) numbers."""
     row = _numbers(call, "padding", (1, 2, 4))
-    require(call, min(row) >= 0, f"padding is at least 0, got {list(row)}")
+    call.require(min(row) >= 0, f"padding is at least 0, got {list(row)}")
     top, left, bottom, right = row if len(row) == 4 else (row[0], row[-1], row[0], row[-1])
     return (top, bottom), (left, right)
 
 
-OPS: dict[str, OpDef] = {}
+OPS = TtirOps()
 
-_POOL = (
-    need("kernel", "any", form="i32"),
-    need("stride", "any", form="i32"),
-    expect("dilation", "any", 1, form="i32"),
-    need("padding", "any", form="i32"),
-    expect("ceil_mode", "bool", False),
-)
+_POOL = "kernel: any i32, stride: any i32, dilation: any i32 = 1, padding: any i32, ceil_mode: bool = false"
 
 
 def _pool_padding(call: Call, x: Any) -> tuple[Pair, Pair]:
     """Returns the padding; `ceil_mode` adds at the end what the last window needs."""
-    check_rank(call, x, 4, "the input (batch, height, width, channels)")
+    call.check_rank(x, 4, "the input (batch, height, width, channels)")
     made: list[Pair] = []
     kernel, stride, dilation = (read_pair(call, name) for name in ("kernel", "stride", "dilation"))
     for d, (low, high) in enumerate(read_padding(call)):
         size, reach = x.shape[1 + d], dilation[d] * (kernel[d] - 1) + 1
         span = size + low + high - reach
         rule = f"a window of {reach} does not fit dim {1 + d} of {describe(x)}, padded by {low} and {high}"
-        require(call, span >= 0, rule)
+        call.require(span >= 0, rule)
         more = -span % stride[d] if call["ceil_mode"] else 0
         # A window that starts in the high padding is dropped, as in torch.
         made.append((low, high + (more if span + more < size + low else 0)))
@@ -95,7 +81,7 @@ def _window(call: Call, x: Any, start: Any, combine: Any, pads: tuple[Pair, Pair
     return lax.reduce_window(x, start, combine, whole("kernel"), strides, edges, window_dilation=dilation)
 
 
-@define(OPS, "max_pool2d", 1, *_POOL, options=[FLATTENED])
+@OPS.define("max_pool2d", 1, _POOL, options=[FLATTENED])
 def _max_pool2d(call: Call) -> Any:
     (x,) = call.operands
     return _window(call, x, _least(x), lax.max, _pool_padding(call, x))
@@ -108,7 +94,7 @@ def _least(x: Any) -> Any:
 def max_pool2d_with_indices(call: Call) -> Any:
     """Computes the largest element of each window, the first of equal ones, and its row-major place in the image."""
     x = call.operands[0]
-    check_rank(call, x, 4, "the input (batch, height, width, channels)")
+    call.check_rank(x, 4, "the input (batch, height, width, channels)")
     size = x.shape[1] * x.shape[2]
     place = jnp.arange(size, dtype=jnp.int32).reshape(1, *x.shape[1:3], 1)
     operands = vary_together(x, jnp.broadcast_to(place, x.shape))
@@ -120,18 +106,18 @@ def max_pool2d_with_indices(call: Call) -> Any:
     return _window(call, tuple(operands), (_least(x), np.int32(size)), larger, _pool_padding(call, x))
 
 
-DIVISOR = Attribute("divisor_override", "int", form="i32", later=True)
+DIVISOR = "later divisor_override?: i32"
 """The number that each sum is divided by, in place of the number of elements of its window."""
 
 
-@define(OPS, "avg_pool2d", 1, *_POOL, attr("count_include_pad", "bool", True), DIVISOR, options=[FLATTENED])
+@OPS.define("avg_pool2d", 1, _POOL, "count_include_pad?: bool = true", DIVISOR, options=[FLATTENED])
 def _avg_pool2d(call: Call) -> Any:
     (x,) = call.operands
     pads = _pool_padding(call, x)
     zero = np.array(0, np.float32)
     total = _window(call, convert(x, jnp.float32), zero, lax.add, pads)
     divisor = call["divisor_override"]
-    require(call, divisor is None or divisor != 0, "divisor_override is 0")
+    call.require(divisor is None or divisor != 0, "divisor_override is 0")
     return convert(total / (_counts(call, x.shape, pads) if divisor is None else np.float32(divisor)), x.dtype)
 
 
@@ -149,19 +135,19 @@ def _difference(pads: Pair, written: Pair) -> Pair:
     return pads[0] - written[0], pads[1] - written[1]
 
 
-@define(OPS, "global_avg_pool2d", 1)
+@OPS.define("global_avg_pool2d", 1)
 def _global_avg_pool2d(call: Call) -> Any:
     (x,) = call.operands
-    check_rank(call, x, 4, "the input (batch, height, width, channels)")
+    call.check_rank(x, 4, "the input (batch, height, width, channels)")
     return jnp.mean(x, (1, 2), keepdims=True)
 
 
-@define(OPS, "upsample2d", 1, need("scale_factor", "any", form="si32"), attr("mode", "str", "nearest"))
+@OPS.define("upsample2d", 1, "scale_factor: any si32, mode?: string = nearest")
 def _upsample2d(call: Call) -> Any:
     (x,) = call.operands
-    check_rank(call, x, 4, "the input (batch, height, width, channels)")
+    call.check_rank(x, 4, "the input (batch, height, width, channels)")
     modes = ("nearest", "bilinear")
-    require(call, call["mode"] in modes, f"mode {call['mode']!r} is none of {', '.join(modes)}")
+    call.require(call["mode"] in modes, f"mode {call['mode']!r} is none of {', '.join(modes)}")
     height, width = read_pair(call, "scale_factor")
     if call["mode"] == "bilinear":
         shape = (x.shape[0], x.shape[1] * height, x.shape[2] * width, x.shape[3])
@@ -169,32 +155,21 @@ def _upsample2d(call: Call) -> Any:
     return jnp.repeat(jnp.repeat(x, height, axis=1), width, axis=2)
 
 
-_IMAGE = (
-    attr("batch_dim", "int", 0, form="i64"),
-    attr("height_dim", "int", 1, form="i64"),
-    attr("width_dim", "int", 2, form="i64"),
-    attr("channel_dim", "int", 3, form="i64"),
-)
-
-
-def _image_dims(call: Call) -> Shape:
-    """Returns the dims of batch, channels, height and width."""
-    names = ("batch_dim", "channel_dim", "height_dim", "width_dim")
-    return check_dims(call, [call[n] for n in names], 4, ", ".join(names))
+_IMAGE = "batch_dim?: i64 = 0, height_dim?: i64 = 1, width_dim?: i64 = 2, channel_dim?: i64 = 3"
 
 
 def _check_groups(call: Call, x: Any, channels: int, per_group: int, outs: int) -> None:
     groups = call["groups"]
     rule = f"{channels} channels of {describe(x)} are not groups = {groups} times the weight's {per_group}"
-    require(call, groups > 0 and channels == groups * per_group, rule)
-    require(call, outs % groups == 0, f"{outs} output channels do not divide by groups = {groups}")
+    call.require(groups > 0 and channels == groups * per_group, rule)
+    call.require(outs % groups == 0, f"{outs} output channels do not divide by groups = {groups}")
 
 
 def _add_bias(call: Call, out: Any, bias: Any) -> Any:
     if bias is None:
         return out
-    fits = broadcast_shape(call, out.shape, bias.shape) == out.shape
-    require(call, fits, f"the bias broadcasts to {list(out.shape)}, but got {describe(bias)}")
+    fits = call.broadcast_shape(out.shape, bias.shape) == out.shape
+    call.require(fits, f"the bias broadcasts to {list(out.shape)}, but got {describe(bias)}")
     return jnp.add(*vary_together(out, bias))
 
 
@@ -204,96 +179,61 @@ def _convolve(call: Call, x: Any, weight: Any, strides: Sequence[int], pads: Seq
     return lax.conv_general_dilated(x, weight, strides, pads, preferred_element_type=dtype, **params)
 
 
-@define(
-    OPS,
-    "conv2d",
-    (2, 3),
-    need("stride", "any", form="i32"),
-    need("padding", "any", form="i32"),
-    need("dilation", "any", form="i32"),
-    expect("groups", "int", 1, form="i32"),
-    *_IMAGE,
-    options=[FLATTENED],
-)
-def _conv2d(call: Call) -> Any:
-    """Computes a convolution, whose weight is (outputs, inputs of a group, height, width) for any order of the dims."""
-    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
-    check_rank(call, x, 4, "the input")
-    check_rank(call, weight, 4, "the weight (outputs, inputs of a group, height, width)")
-    dims = _image_dims(call)
+def _image_operands(call: Call, names: Sequence[str], weight_dims: str) -> tuple[Any, Any, Any, Shape, Any]:
+    """Returns input, weight, bias, the dims of batch, channels and window that attributes name, and these for JAX."""
+    x, weight, bias = call.optional_operands(("input", "weight", "bias"))
+    rank, names = 2 + len(names), ("batch_dim", "channel_dim", *names)
+    call.check_rank(x, rank, "the input")
+    call.check_rank(weight, rank, f"the weight ({weight_dims})")
+    dims = call.check_dims([call[n] for n in names], rank, ", ".join(names))
+    return x, weight, bias, dims, jax.lax.ConvDimensionNumbers(dims, tuple(range(rank)), dims)
+
+
+def _conv(call: Call, names: Sequence[str], pads: Sequence[Any]) -> Any:
+    """Computes a convolution along dims that attributes name, in any order."""
+    x, weight, bias, dims, numbers = _image_operands(call, names, "outputs, inputs of a group, the window")
     _check_groups(call, x, x.shape[dims[1]], weight.shape[1], weight.shape[0])
-    out = _convolve(
-        call,
-        x,
-        weight,
-        read_pair(call, "stride"),
-        read_padding(call),
-        rhs_dilation=read_pair(call, "dilation"),
-        dimension_numbers=jax.lax.ConvDimensionNumbers(dims, (0, 1, 2, 3), dims),
-        feature_group_count=call["groups"],
-    )
-    return _add_bias(call, out, bias)
+    strides, dilation = (_entries(call, name, len(names)) for name in ("stride", "dilation"))
+    groups = {"dimension_numbers": numbers, "feature_group_count": call["groups"]}
+    return _add_bias(call, _convolve(call, x, weight, strides, pads, rhs_dilation=dilation, **groups), bias)
 
 
 def conv1d(call: Call) -> Any:
     """Computes a convolution along one dim, whose weight is (outputs, inputs of a group, length)."""
-    return _conv(call, ("length_dim",), [_entries(call, "padding", 2)])
+    return _conv(call, ("length_dim",), [_entries(call, "padding", 2, None)])
+
+
+@OPS.define(
+    "conv2d",
+    (2, 3),
+    "stride: any i32, padding: any i32, dilation: any i32, groups: i32 = 1",
+    _IMAGE,
+    options=[FLATTENED],
+)
+def _conv2d(call: Call) -> Any:
+    """Computes a convolution, whose weight is (outputs, inputs of a group, height, width)."""
+    return _conv(call, ("height_dim", "width_dim"), read_padding(call))
 
 
 def conv3d(call: Call) -> Any:
     """Computes a convolution along three dims, whose weight is (outputs, inputs of a group, depth, height, width)."""
-    require(call, call["padding_mode"] == "zeros", f"pads with zeros, but padding_mode is {call['padding_mode']!r}")
-    return _conv(call, ("depth_dim", "height_dim", "width_dim"), [(n, n) for n in _entries(call, "padding", 3)])
+    call.require(call["padding_mode"] == "zeros", f"pads with zeros, but padding_mode is {call['padding_mode']!r}")
+    pads = [(n, n) for n in _entries(call, "padding", 3, None)]
+    return _conv(call, ("depth_dim", "height_dim", "width_dim"), pads)
 
 
-def _conv(call: Call, names: Sequence[str], pads: Sequence[Any]) -> Any:
-    """Computes a convolution along dims that attributes name."""
-    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
-    rank, count = 2 + len(names), len(names)
-    check_rank(call, x, rank, "the input")
-    check_rank(call, weight, rank, "the weight (outputs, inputs of a group, the window)")
-    dims: tuple[int, ...] = tuple(call[name] for name in ("batch_dim", "channel_dim", *names))
-    every = tuple(range(rank))
-    require(call, sorted(dims) == list(every), f"the dims of batch, channels and window are {every}, got {dims}")
-    _check_groups(call, x, x.shape[dims[1]], weight.shape[1], weight.shape[0])
-    out = _convolve(
-        call,
-        x,
-        weight,
-        _entries(call, "stride", count),
-        pads,
-        rhs_dilation=_entries(call, "dilation", count),
-        dimension_numbers=jax.lax.ConvDimensionNumbers(dims, every, dims),
-        feature_group_count=call["groups"],
-    )
-    return _add_bias(call, out, bias)
-
-
-def _entries(call: Call, name: str, count: int) -> tuple[int, ...]:
-    """Returns an attribute with an entry per place; a number stands for all."""
-    entries: tuple[int, ...] = (call[name],) if isinstance(call[name], int) else tuple(call[name])
-    require(call, len(entries) in (1, count), f"{name} has 1 or {count} entries, got {list(entries)}")
-    return entries * count if len(entries) < count else entries
-
-
-@define(
-    OPS,
+@OPS.define(
     "conv_transpose2d",
     (2, 3),
-    need("stride", "any", form="i32"),
-    need("padding", "any", form="i32"),
-    expect("output_padding", "any", 0, form="i32"),
-    need("dilation", "any", form="i32"),
-    expect("groups", "int", 1, form="i32"),
-    *_IMAGE,
+    "stride: any i32, padding: any i32, output_padding: any i32 = 0, dilation: any i32, groups: i32 = 1",
+    _IMAGE,
     options=[FLATTENED],
 )
 def _conv_transpose2d(call: Call) -> Any:
     """Computes a transposed convolution; the weight is (inputs, outputs of a group, height, width)."""
-    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
-    check_rank(call, x, 4, "the input")
-    check_rank(call, weight, 4, "the weight (inputs, outputs of a group, height, width)")
-    dims, groups = _image_dims(call), call["groups"]
+    names = ("height_dim", "width_dim")
+    x, weight, bias, dims, numbers = _image_operands(call, names, "inputs, outputs of a group, height, width")
+    groups = call["groups"]
     channels, outs, *kernel = weight.shape
     _check_groups(call, x, x.shape[dims[1]], channels // max(groups, 1), outs * groups)
     dilation, extra = read_pair(call, "dilation"), read_pair(call, "output_padding", 0)
@@ -303,45 +243,31 @@ def _conv_transpose2d(call: Call) -> Any:
     grouped = lax.reshape(weight, (groups, channels // groups, outs, *kernel))
     turned = lax.rev(lax.reshape(jnp.swapaxes(grouped, 1, 2), (groups * outs, channels // groups, *kernel)), (2, 3))
     out = _convolve(
-        call,
-        x,
-        turned,
-        (1, 1),
-        pads,
-        lhs_dilation=read_pair(call, "stride"),
-        rhs_dilation=dilation,
-        dimension_numbers=jax.lax.ConvDimensionNumbers(dims, (0, 1, 2, 3), dims),
-        feature_group_count=groups,
-    )
+        call, x, turned, (1, 1), pads, lhs_dilation=read_pair(call, "stride"), rhs_dilation=dilation,
+        dimension_numbers=numbers, feature_group_count=groups,
+    )  # fmt: skip
     return _add_bias(call, out, bias)
 
 
 # --- as StableHLO writes it ------------------------------------------------------------------------------------------
 
 
-@define(
-    OPS,
+@OPS.define(
     "convolution",
     (2, 3),
-    need("window_strides", "ints", form="i64s"),
-    need("padding", "ints", form="i64s"),
-    need("input_dilation", "ints", form="i64s"),
-    need("weight_dilation", "ints", form="i64s"),
-    need("window_reversal", "bools"),
-    need("convolution_layout", "any", form="convolution_layout"),
-    attr("feature_group_count", "int", 1, form="i64"),
-    attr("batch_group_count", "int", 1, form="i64"),
+    "window_strides: i64s, padding: i64s, input_dilation: i64s, weight_dilation: i64s, window_reversal: bools",
+    "convolution_layout: convolution_layout, feature_group_count?: i64 = 1, batch_group_count?: i64 = 1",
     traits=[Trait.NOT_UPSTREAM],
 )
 def _convolution(call: Call) -> Any:
     """Computes a convolution; `padding` alternates low and high, and `convolution_layout` is a text or a mapping."""
-    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
+    x, weight, bias = call.optional_operands(("input", "weight", "bias"))
     space = x.ndim - 2
-    require(call, space >= 0, f"the input has a batch and a feature dim, but got {describe(x)}")
-    check_rank(call, weight, x.ndim, "the weight, like the input,")
+    call.require(space >= 0, f"the input has a batch and a feature dim, but got {describe(x)}")
+    call.check_rank(weight, x.ndim, "the weight, like the input,")
     for name in ("window_strides", "input_dilation", "weight_dilation", "window_reversal"):
-        check_length(call, name, call[name], space, "one per spatial dim")
-    check_length(call, "padding", call["padding"], 2 * space, "a low and a high one per spatial dim")
+        call.check_length(name, call[name], space, "one per spatial dim")
+    call.check_length("padding", call["padding"], 2 * space, "a low and a high one per spatial dim")
     numbers = jax.lax.ConvDimensionNumbers(
         _layout(call, x.ndim, "input", ("batch", "feature")),
         _layout(call, x.ndim, "kernel", ("output_feature", "input_feature")),
@@ -378,8 +304,8 @@ def _layout(call: Call, rank: int, side: str, first: tuple[str, str]) -> Shape:
     names = (*(f"{side}_{name}" for name in first), spatial)
     missing = list(names) if not isinstance(layout, Mapping) else [n for n in names if n not in layout]
     if missing:
-        raise rule_error(call, f"convolution_layout needs {', '.join(missing)}, got {call['convolution_layout']!r}")
+        raise call.rule_error(f"convolution_layout needs {', '.join(missing)}, got {call['convolution_layout']!r}")
     known = cast("Mapping[str, Any]", layout)
     dims = [*(known[n] for n in names[:2]), *known[spatial]]
-    check_length(call, f"the {side} layout", dims, rank, "one per dim")
-    return check_dims(call, dims, rank, f"the {side} layout")
+    call.check_length(f"the {side} layout", dims, rank, "one per dim")
+    return call.check_dims(dims, rank, f"the {side} layout")

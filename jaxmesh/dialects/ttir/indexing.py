@@ -10,29 +10,16 @@ read or write are `[batch, count * windows]`.
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, Write, attr, define, describe, expect, need
-from jaxmesh.dialects.ttir.helpers import (
-    check_dim,
-    check_dims,
-    check_length,
-    check_rank,
-    check_shape,
-    check_single,
-    is_integer,
-    jax,
-    jnp,
-    lax,
-    require,
-    rule_error,
-    size_of,
-    vary_together,
-)
+from jaxmesh.dialects.attributes import attributes_of
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, TtirOps, Write, describe
+from jaxmesh.dialects.ttir.helpers import is_integer, jax, jnp, lax, vary_together
 
-OPS: dict[str, OpDef] = {}
+OPS = TtirOps()
 
 
 def _gather_slices(call: Call) -> Any:
@@ -54,46 +41,41 @@ def _index_vectors_last(call: Call, starts: Any) -> Any:
     """Moves the index vectors to the last dim, where JAX has them."""
     dim = call["index_vector_dim"]
     in_range = 0 <= dim <= starts.ndim
-    require(call, in_range, f"index_vector_dim = {dim} is out of range for indices of rank {starts.ndim}")
+    call.require(in_range, f"index_vector_dim = {dim} is out of range for indices of rank {starts.ndim}")
     batching = call["start_indices_batching_dims"]
     moves = dim < starts.ndim - 1 and any(d > dim for d in batching)
-    require(call, not moves, f"index_vector_dim = {dim} before start_indices_batching_dims {list(batching)}")
+    call.require(not moves, f"index_vector_dim = {dim} before start_indices_batching_dims {list(batching)}")
     return lax.expand_dims(starts, (dim,)) if dim == starts.ndim else jnp.moveaxis(starts, dim, -1)
 
 
 def _check_gather(call: Call, x: Any, starts: Any) -> None:
     sizes, mapped = call["slice_sizes"], call["start_index_map"]
-    check_length(call, "slice_sizes", sizes, x.ndim, f"one per dim of {describe(x)}")
-    check_length(call, "start_index_map", mapped, starts.shape[-1], "one per number of an index vector")
-    check_dims(call, mapped, x.ndim, "start_index_map")
-    require(call, is_integer(starts), f"the indices are integers, but got {describe(starts)}")
+    call.check_length("slice_sizes", sizes, x.ndim, f"one per dim of {describe(x)}")
+    call.check_length("start_index_map", mapped, starts.shape[-1], "one per number of an index vector")
+    call.check_dims(mapped, x.ndim, "start_index_map")
+    call.require(is_integer(starts), f"the indices are integers, but got {describe(starts)}")
     dropped = [*call["collapsed_slice_dims"], *call["operand_batching_dims"]]
-    for dim in check_dims(call, dropped, x.ndim, "collapsed_slice_dims and operand_batching_dims"):
-        require(call, sizes[dim] in (0, 1), f"dim {dim} is collapsed or batched, but its slice has size {sizes[dim]}")
+    for dim in call.check_dims(dropped, x.ndim, "collapsed_slice_dims and operand_batching_dims"):
+        call.require(sizes[dim] in (0, 1), f"dim {dim} is collapsed or batched, but its slice has size {sizes[dim]}")
     for dim, (piece, whole) in enumerate(zip(sizes, x.shape, strict=True)):
-        require(call, 0 <= piece <= whole, f"slice_sizes = {list(sizes)}: dim {dim} of {describe(x)} has {whole}")
+        call.require(0 <= piece <= whole, f"slice_sizes = {list(sizes)}: dim {dim} of {describe(x)} has {whole}")
 
 
 _SLICES = OpDef(
     "ttir",
     "gather",
     (2, 2),
-    (
-        need("offset_dims", "ints", form="i64s"),
-        need("collapsed_slice_dims", "ints", form="i64s"),
-        attr("operand_batching_dims", "ints", (), form="i64s"),
-        attr("start_indices_batching_dims", "ints", (), form="i64s"),
-        need("start_index_map", "ints", form="i64s"),
-        need("index_vector_dim", "int", form="si64"),
-        need("slice_sizes", "ints", form="i64s"),
-        attr("indices_are_sorted", "bool", False),
+    attributes_of(
+        "offset_dims: i64s, collapsed_slice_dims: i64s, operand_batching_dims?: i64s = (), "
+        "start_indices_batching_dims?: i64s = (), start_index_map: i64s, index_vector_dim: si64, slice_sizes: i64s, "
+        "indices_are_sorted?: bool = false"
     ),
     _gather_slices,
 )
 """StableHLO's gather, which TTIR had under this name."""
 
 
-@define(OPS, "gather", 2, need("dim", "int", form="i32"), traits=[Trait.MOVES], former=_SLICES)
+@OPS.define("gather", 2, "dim: i32", traits=[Trait.MOVES], former=_SLICES)
 def _gather(call: Call) -> Any:
     """Gathers `result[.., i, ..] = x[.., index[.., i, ..], ..]` along one dim; an index out of range is clamped.
 
@@ -101,13 +83,13 @@ def _gather(call: Call) -> Any:
     result of the index's shape.
     """
     x, index = vary_together(*call.operands)
-    require(call, x.ndim > 0, f"a scalar has no dim to gather from, got {describe(x)}")
-    dim = check_dim(call, call["dim"], x.ndim, "dim")
-    check_rank(call, index, x.ndim, "the index")
-    require(call, is_integer(index), f"the index is of integers, but got {describe(index)}")
+    call.require(x.ndim > 0, f"a scalar has no dim to gather from, got {describe(x)}")
+    dim = call.check_dim(call["dim"], x.ndim, "dim")
+    call.check_rank(index, x.ndim, "the index")
+    call.require(is_integer(index), f"the index is of integers, but got {describe(index)}")
     _check_index(call, x, index, dim)
     rule = f"dim {dim} of the input {describe(x)} is empty, but the index is {describe(index)}"
-    require(call, x.shape[dim] > 0 or index.size == 0, rule)
+    call.require(x.shape[dim] > 0 or index.size == 0, rule)
     if not index.size:
         return lax.full_like(x, 0, shape=index.shape)
     sizes = tuple(n if d == dim else index.shape[d] for d, n in enumerate(x.shape))
@@ -119,27 +101,21 @@ def _check_index(call: Call, x: Any, index: Any, dim: int) -> None:
     """Checks that an index is not larger than the input, except along one dim."""
     for d in range(x.ndim):
         rule = f"dim {d} of the index {describe(index)} is larger than that of the input {describe(x)}"
-        require(call, d == dim or index.shape[d] <= x.shape[d], rule)
+        call.require(d == dim or index.shape[d] <= x.shape[d], rule)
 
 
 # --- scatter ---------------------------------------------------------------------------------------------------------
 
 
-@define(
-    OPS,
-    "scatter",
-    3,
-    need("dim", "int", form="i32"),
-    expect("scatter_reduce_type", "enum", "invalid", form="#ttcore.reduce_type"),
-)
+@OPS.define("scatter", 3, "dim: i32, scatter_reduce_type: #ttcore.reduce_type = invalid")
 def _scatter(call: Call) -> Any:
     """Sets `x[.., index[i, j], ..] = source[i, j]` along one dim; a reduce type combines it with the old value."""
     x, index, source = vary_together(*call.operands)
-    dim = check_dim(call, call["dim"], x.ndim, "dim")
-    check_rank(call, index, x.ndim, "the index")
-    check_shape(call, source, index.shape, "the source")
-    require(call, is_integer(index), f"the index is of integers, but got {describe(index)}")
-    require(call, source.dtype == x.dtype, f"the input is {describe(x)}, but the source {describe(source)}")
+    dim = call.check_dim(call["dim"], x.ndim, "dim")
+    call.check_rank(index, x.ndim, "the index")
+    call.check_shape(source, index.shape, "the source")
+    call.require(is_integer(index), f"the index is of integers, but got {describe(index)}")
+    call.require(source.dtype == x.dtype, f"the input is {describe(x)}, but the source {describe(source)}")
     _check_index(call, x, index, dim)
     where = [lax.broadcasted_iota(jnp.int32, index.shape, d) for d in range(x.ndim)]
     where[dim] = index.astype(jnp.int32)
@@ -156,7 +132,7 @@ def _scatter(call: Call) -> Any:
         case "min":
             return place.min(source)
         case other:
-            raise rule_error(call, f"scatter_reduce_type {other!r} is none of invalid, sum, prod, max, min")
+            raise call.rule_error(f"scatter_reduce_type {other!r} is none of invalid, sum, prod, max, min")
 
 
 # --- embeddings ------------------------------------------------------------------------------------------------------
@@ -164,27 +140,27 @@ def _scatter(call: Call) -> Any:
 
 def _as_matrix(call: Call, weight: Any) -> Any:
     """Returns the weight as a matrix; its leading dims have size 1."""
-    good = weight.ndim >= 2 and size_of(weight.shape[:-2]) == 1
-    require(call, good, f"the weight is a matrix, up to leading dims of size 1, but got {describe(weight)}")
+    good = weight.ndim >= 2 and math.prod(weight.shape[:-2]) == 1
+    call.require(good, f"the weight is a matrix, up to leading dims of size 1, but got {describe(weight)}")
     return lax.reshape(weight, weight.shape[-2:])
 
 
-@define(OPS, "embedding", 2, traits=[Trait.MOVES])
+@OPS.define("embedding", 2, traits=[Trait.MOVES])
 def _embedding(call: Call) -> Any:
     ids, weight = vary_together(*call.operands)
     table = _as_matrix(call, weight)
-    require(call, table.shape[0] > 0, f"the weight {describe(weight)} has no row")
+    call.require(table.shape[0] > 0, f"the weight {describe(weight)} has no row")
     return jnp.take(table, ids.astype(jnp.int32), axis=0, mode="clip")
 
 
-@define(OPS, "embedding_backward", 3)
+@OPS.define("embedding_backward", 3)
 def _embedding_backward(call: Call) -> Any:
     ids, weight, gradient = vary_together(*call.operands)
     table = _as_matrix(call, weight)
     width = table.shape[1]
     rule = f"the gradient has one row of {width} per id of {describe(ids)}, but got {describe(gradient)}"
     good = gradient.ndim > 0 and gradient.shape[-1] == width and gradient.size == ids.size * width
-    require(call, good, rule)
+    call.require(good, rule)
     flat = lax.reshape(ids.astype(jnp.int32), (ids.size,))
     rows = lax.reshape(gradient, (ids.size, width)).astype(weight.dtype)
     return lax.reshape(lax.full_like(table, 0).at[flat].add(rows), weight.shape)
@@ -195,16 +171,16 @@ def _embedding_backward(call: Call) -> Any:
 
 def _check_cache(call: Call, cache: Any, new: Any, batch: int = 0) -> None:
     """Checks a cache and an input, whose dim `batch` counts the sequences that it writes to."""
-    check_rank(call, cache, 4, "the cache (batch, heads, sequence, head size)")
-    check_rank(call, new, 4, "the input (batch, heads, sequence, head size)")
+    call.check_rank(cache, 4, "the cache (batch, heads, sequence, head size)")
+    call.check_rank(new, 4, "the input (batch, heads, sequence, head size)")
     heads, width = cache.shape[1], cache.shape[3]
     rule = f"the cache {describe(cache)} and the input {describe(new)} differ in heads, head size or element type"
-    require(call, (new.shape[1], new.shape[3], new.dtype) == (heads, width, cache.dtype), rule)
+    call.require((new.shape[1], new.shape[3], new.dtype) == (heads, width, cache.dtype), rule)
     last = call["batch_offset"] + new.shape[batch]
     fits = call["batch_offset"] >= 0 and last <= cache.shape[0]
-    require(call, fits, f"batch {call['batch_offset']} to {last} is outside the cache's {cache.shape[0]}")
+    call.require(fits, f"batch {call['batch_offset']} to {last} is outside the cache's {cache.shape[0]}")
     fits = batch == 2 or new.shape[2] <= cache.shape[2]
-    require(call, fits, f"an input of length {new.shape[2]} does not fit the cache's {cache.shape[2]}")
+    call.require(fits, f"an input of length {new.shape[2]} does not fit the cache's {cache.shape[2]}")
 
 
 def _update(cache: Any, new: Any, at: Shape | list[Any]) -> Any:
@@ -225,9 +201,9 @@ def _update_cache(call: Call) -> Any:
     (tools/golden/mapping.py), the input is (1, heads, sequences of the batch, head size).
     """
     cache, new, index = vary_together(*call.operands)
-    check_rank(call, new, 4, "the input (1, heads, batch, head size)")
+    call.check_rank(new, 4, "the input (1, heads, batch, head size)")
     one = new.shape[0] == 1
-    require(call, one, f"the input is (1, heads, batch, head size), but {describe(new)} has {new.shape[0]} in dim 0")
+    call.require(one, f"the input is (1, heads, batch, head size), but {describe(new)} has {new.shape[0]} in dim 0")
     _check_cache(call, cache, new, batch=2)
     return _update_position(call, cache, jnp.swapaxes(new, 0, 2), index)
 
@@ -235,48 +211,48 @@ def _update_cache(call: Call) -> Any:
 def _update_first(call: Call) -> Any:
     cache, new, index = vary_together(*call.operands)
     _check_cache(call, cache, new)
-    require(call, new.shape[2] == 1, f"the input has one position, but {describe(new)} has {new.shape[2]}")
+    call.require(new.shape[2] == 1, f"the input has one position, but {describe(new)} has {new.shape[2]}")
     return _update_position(call, cache, new, index)
 
 
 def _update_position(call: Call, cache: Any, new: Any, index: Any) -> Any:
     # JAX's own function would count a negative index from the end.
-    at = jnp.maximum(check_single(call, index, "update_index").astype(jnp.int32), 0)
+    at = jnp.maximum(call.check_single(index, "update_index").astype(jnp.int32), 0)
     zero = jnp.int32(0)
     return _update(cache, new, list(vary_together(jnp.int32(call["batch_offset"]), zero, at, zero)))
 
 
-_OFFSET = expect("batch_offset", "int", 0, form="i32")
-_FILL_WITH_RESULT = OpDef("ttir", "fill_cache", (2, 2), (_OFFSET,), _fill_cache)
-_UPDATE_WITH_RESULT = OpDef("ttir", "update_cache", (3, 3), (_OFFSET,), _update_first)
+_OFFSET = "batch_offset: i32 = 0"
+_FILL_WITH_RESULT = OpDef("ttir", "fill_cache", (2, 2), attributes_of(_OFFSET), _fill_cache)
+_UPDATE_WITH_RESULT = OpDef("ttir", "update_cache", (3, 3), attributes_of(_OFFSET), _update_first)
 """With the cache as a result, and its batch in the input's first dim."""
 
-define(OPS, "fill_cache", 2, _OFFSET, writes={0: Write.AS_RESULT}, former=_FILL_WITH_RESULT)(_fill_cache)
-define(OPS, "update_cache", 3, _OFFSET, writes={0: Write.AS_RESULT}, former=_UPDATE_WITH_RESULT)(_update_cache)
+OPS.define("fill_cache", 2, _OFFSET, writes={0: Write.AS_RESULT}, former=_FILL_WITH_RESULT)(_fill_cache)
+OPS.define("update_cache", 3, _OFFSET, writes={0: Write.AS_RESULT}, former=_UPDATE_WITH_RESULT)(_update_cache)
 
 
-_ROWS = (attr("column", "bool", False), need("sizes", "ints", form="i64s"), need("windows", "ints", form="i64s"))
+_ROWS = "column?: bool = false, sizes: i64s, windows: i64s"
 _TRAITS = (Trait.NOT_UPSTREAM, Trait.LATER)
 
 
 def _flat_rows(call: Call, x: Any) -> Any:
     """Returns the data as `[batch, rows, columns]`."""
-    require(call, x.ndim > 1, f"the data are (batch, rows, ...), but got {describe(x)}")
-    count = size_of(call["sizes"])
-    have = size_of(x.shape[1:]) if call["column"] else x.shape[1]
-    require(call, count == have, f"sizes = {list(call['sizes'])} are {count} rows, the data {describe(x)}")
-    return lax.reshape(x, (x.shape[0], count, 1 if call["column"] else size_of(x.shape[2:])))
+    call.require(x.ndim > 1, f"the data are (batch, rows, ...), but got {describe(x)}")
+    count = math.prod(call["sizes"])
+    have = math.prod(x.shape[1:]) if call["column"] else x.shape[1]
+    call.require(count == have, f"sizes = {list(call['sizes'])} are {count} rows, the data {describe(x)}")
+    return lax.reshape(x, (x.shape[0], count, 1 if call["column"] else math.prod(x.shape[2:])))
 
 
 def _positions(call: Call, rows: Any, starts: Any, *, clamps: bool) -> tuple[Any, Any]:
     """Returns the numbers of the rows, `[batch, count * windows]`, and whether each exists."""
     sizes, windows = call["sizes"], call["windows"]
-    check_rank(call, starts, 3, "the starts (batch, dims, count)")
+    call.check_rank(starts, 3, "the starts (batch, dims, count)")
     rule = f"sizes = {list(sizes)}, windows = {list(windows)} and the dims of the starts {describe(starts)} are alike"
-    require(call, len(sizes) == len(windows) == starts.shape[1], rule)
-    require(call, is_integer(starts), f"the starts are integers, but got {describe(starts)}")
+    call.require(len(sizes) == len(windows) == starts.shape[1], rule)
+    call.require(is_integer(starts), f"the starts are integers, but got {describe(starts)}")
     good = starts.shape[0] in (1, rows.shape[0]) and all(0 < w <= n for w, n in zip(windows, sizes, strict=True))
-    require(call, good, f"windows = {list(windows)} and the starts {describe(starts)} do not fit the rows")
+    call.require(good, f"windows = {list(windows)} and the starts {describe(starts)} do not fit the rows")
     inside: Any = np.bool_(True)
     place: Any = jnp.int32(0)
     offsets = _offsets(windows)
@@ -287,7 +263,7 @@ def _positions(call: Call, rows: Any, starts: Any, *, clamps: bool) -> tuple[Any
         index: Any = start + offsets[dim]
         inside = inside & (index >= 0) & (index < sizes[dim])
         place = place * sizes[dim] + jnp.clip(index, 0, sizes[dim] - 1)
-    shape = (rows.shape[0], starts.shape[2] * size_of(windows))
+    shape = (rows.shape[0], starts.shape[2] * math.prod(windows))
     return _spread(place, shape), _spread(inside, shape)
 
 
@@ -300,7 +276,7 @@ def _spread(x: Any, shape: tuple[int, int]) -> Any:
     return jnp.broadcast_to(x.reshape(x.shape[0], -1), shape)
 
 
-@define(OPS, "rows_gather", 2, *_ROWS, attr("fill_out_of_bounds", "bool", False), traits=[*_TRAITS, Trait.MOVES])
+@OPS.define("rows_gather", 2, _ROWS, "fill_out_of_bounds?: bool = false", traits=[*_TRAITS, Trait.MOVES])
 def _rows_gather(call: Call) -> Any:
     """Gathers rows; a start out of range is clamped, or gives zeros with `fill_out_of_bounds`."""
     x, starts = vary_together(*call.operands)
@@ -317,7 +293,7 @@ def _rows_shape(call: Call, x: Any, place: Any) -> tuple[int, ...]:
     return place.shape if call["column"] else (*place.shape, *x.shape[2:])
 
 
-@define(OPS, "rows_scatter", 3, *_ROWS, attr("reduce", "enum", "invalid", form="#ttcore.reduce_type"), traits=_TRAITS)
+@OPS.define("rows_scatter", 3, _ROWS, "reduce?: #ttcore.reduce_type = invalid", traits=_TRAITS)
 def _rows_scatter(call: Call) -> Any:
     """Writes rows, or combines them with the old ones; rows out of range are left out."""
     x, starts, new = vary_together(*call.operands)
@@ -325,11 +301,11 @@ def _rows_scatter(call: Call) -> Any:
     place, inside = _positions(call, rows, starts, clamps=False)
     want = _rows_shape(call, x, place)
     good = new.shape == want and new.dtype == x.dtype
-    require(call, good, f"the rows that are written are {x.dtype}{list(want)}, but got {describe(new)}")
+    call.require(good, f"the rows that are written are {x.dtype}{list(want)}, but got {describe(new)}")
     new = lax.reshape(new, (*place.shape, rows.shape[2]))
     batch = lax.broadcasted_iota(jnp.int32, place.shape, 0)
     at = rows.at[vary_together(batch, jnp.where(inside, place, rows.shape[1]))]
     kinds = {"invalid": at.set, "sum": at.add, "prod": at.multiply, "max": at.max, "min": at.min}
     if call["reduce"] not in kinds:
-        raise rule_error(call, f"reduce is {' or '.join(kinds)}, got {call['reduce']!r}")
+        raise call.rule_error(f"reduce is {' or '.join(kinds)}, got {call['reduce']!r}")
     return lax.reshape(kinds[call["reduce"]](new, mode="drop"), x.shape)

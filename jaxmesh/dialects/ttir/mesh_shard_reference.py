@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxmesh.dialects.check_copies import host_bits
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, ShardDirection, ShardType
 
 Coordinate = tuple[int, ...]
@@ -25,7 +26,7 @@ def mesh_shard(values: Mapping[Coordinate, Array], mesh: Mapping[str, int], para
     if attrs.shard_type is ShardType.IDENTITY:
         return values
     sizes, dims = tuple(mesh.values()), attrs.dims_on(len(mesh))
-    words, first = {c: _words(x) for c, x in values.items()}, next(iter(values.values()))
+    words, first = {c: host_bits(x) for c, x in values.items()}, next(iter(values.values()))
     if attrs.shard_direction is ShardDirection.FULL_TO_SHARD:
         windows = {c: _window(x.shape, dims, sizes, c) for c, x in words.items()}
         # Devices with the same piece of the same tensor share it.
@@ -63,10 +64,6 @@ def _join(shards: Mapping[Coordinate, Array], dims: Coordinate, sizes: Coordinat
 
 def _holds_keys(x: Any) -> bool:
     return isinstance(x, jax.Array) and bool(jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key))
-
-
-def _words(x: Any) -> Array:
-    return np.asarray(jax.random.key_data(x) if _holds_keys(x) else x)
 
 
 def _like(x: Array, operand: Any) -> Any:

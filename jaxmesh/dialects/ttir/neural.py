@@ -9,29 +9,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, expect, need
+from jaxmesh.dialects.op import Call, Shape, Trait, TtirOps, describe
 from jaxmesh.dialects.ttir.collectives import all_reduce_sum
-from jaxmesh.dialects.ttir.helpers import (
-    broadcast_shape,
-    check_dim,
-    check_dims,
-    check_length,
-    check_rank,
-    check_shape,
-    convert,
-    jax,
-    jnp,
-    lax,
-    nn,
-    optional_operands,
-    require,
-    vary_together,
-)
+from jaxmesh.dialects.ttir.helpers import convert, jax, jnp, lax, nn, vary_together
 from jaxmesh.dialects.ttir.replica_groups import axis_name
 
-OPS: dict[str, OpDef] = {}
+OPS = TtirOps()
 
-_TRANSPOSES = (attr("transpose_a", "bool", False), attr("transpose_b", "bool", False))
+_TRANSPOSES = "transpose_a?: bool = false, transpose_b?: bool = false"
 
 
 def _result_dtype(call: Call) -> Any:
@@ -43,12 +28,12 @@ def _transpose(x: Any, transpose: bool) -> Any:
 
 
 def _product(call: Call, a: Any, b: Any) -> Any:
-    require(call, min(a.ndim, b.ndim) > 0, f"a scalar has no dim to contract, got {describe(a)} and {describe(b)}")
+    call.require(min(a.ndim, b.ndim) > 0, f"a scalar has no dim to contract, got {describe(a)} and {describe(b)}")
     a, b = vary_together(_transpose(a, call["transpose_a"]), _transpose(b, call["transpose_b"]))
     inner = b.shape[-2] if b.ndim > 1 else b.shape[0]
     rule = f"the contracted dims differ: {a.shape[-1]} of {describe(a)} and {inner} of {describe(b)}"
-    require(call, a.shape[-1] == inner, rule)
-    broadcast_shape(call, a.shape[:-2], b.shape[:-2])
+    call.require(a.shape[-1] == inner, rule)
+    call.broadcast_shape(a.shape[:-2], b.shape[:-2])
     if a.ndim == b.ndim > 1 and a.shape[:-2] == b.shape[:-2]:
         # Directly: jnp.matmul removes batch dims of size 1 and restores them.
         batch = tuple(range(a.ndim - 2))
@@ -57,54 +42,50 @@ def _product(call: Call, a: Any, b: Any) -> Any:
     return jnp.matmul(a, b, preferred_element_type=_result_dtype(call))
 
 
-@define(OPS, "matmul", 2, *_TRANSPOSES)
+@OPS.define("matmul", 2, _TRANSPOSES)
 def _matmul(call: Call) -> Any:
     out = _product(call, *call.operands)
     # Upstream's verifier wants one dim for the product of two vectors.
     return lax.reshape(out, (1,)) if out.ndim == 0 and call.result.shape == (1,) else out
 
 
-@define(OPS, "linear", (2, 3), *_TRANSPOSES)
+@OPS.define("linear", (2, 3), _TRANSPOSES)
 def _linear(call: Call) -> Any:
-    a, b, bias = optional_operands(call, ("a", "b", "bias"))
+    a, b, bias = call.optional_operands(("a", "b", "bias"))
     out = _product(call, a, b)
     if bias is None:
         return out
-    broadcast_shape(call, out.shape, bias.shape)
+    call.broadcast_shape(out.shape, bias.shape)
     return jnp.add(*vary_together(out, bias))
 
 
-@define(
-    OPS,
+@OPS.define(
     "dot_general",
     2,
-    need("batch_dims_lhs", "ints", form="i64s"),
-    need("contract_dims_lhs", "ints", form="i64s"),
-    need("batch_dims_rhs", "ints", form="i64s"),
-    need("contract_dims_rhs", "ints", form="i64s"),
+    "batch_dims_lhs: i64s, contract_dims_lhs: i64s, batch_dims_rhs: i64s, contract_dims_rhs: i64s",
     traits=[Trait.DECOMPOSED_FOR_TTNN],
 )
 def _dot_general(call: Call) -> Any:
     a, b = vary_together(*call.operands)
     dims = {
-        f"{kind}_dims_{side}": check_dims(call, call[f"{kind}_dims_{side}"], x.ndim, f"{kind}_dims_{side}")
+        f"{kind}_dims_{side}": call.check_dims(call[f"{kind}_dims_{side}"], x.ndim, f"{kind}_dims_{side}")
         for kind in ("contract", "batch")
         for side, x in (("lhs", a), ("rhs", b))
     }
     for kind in ("contract", "batch"):
         left, right = dims[f"{kind}_dims_lhs"], dims[f"{kind}_dims_rhs"]
-        check_length(call, f"{kind}_dims_rhs", right, len(left), f"as {kind}_dims_lhs = {list(left)}")
+        call.check_length(f"{kind}_dims_rhs", right, len(left), f"as {kind}_dims_lhs = {list(left)}")
         sizes = [a.shape[d] for d in left], [b.shape[d] for d in right]
-        require(call, sizes[0] == sizes[1], f"the {kind} dims differ in size: {sizes[0]} and {sizes[1]}")
+        call.require(sizes[0] == sizes[1], f"the {kind} dims differ in size: {sizes[0]} and {sizes[1]}")
     for side in ("lhs", "rhs"):
         both = set(dims[f"contract_dims_{side}"]) & set(dims[f"batch_dims_{side}"])
-        require(call, not both, f"dims {sorted(both)} of {side} are batch and contract dims at once")
+        call.require(not both, f"dims {sorted(both)} of {side} are batch and contract dims at once")
     numbers = tuple(tuple(dims[f"{kind}_dims_{side}"] for side in ("lhs", "rhs")) for kind in ("contract", "batch"))
     return lax.dot_general(a, b, numbers, preferred_element_type=_result_dtype(call))
 
 
-_EPSILON = attr("epsilon", "float", 1e-5)
-_NORMALIZED = need("normalized_shape", "ints", form="i64s"), _EPSILON
+_EPSILON = "epsilon?: f32 = 1e-5"
+_NORMALIZED = f"normalized_shape: i64s, {_EPSILON}"
 
 
 def _float32(x: Any) -> Any:
@@ -120,17 +101,17 @@ def _normalized_dims(call: Call, x: Any, scales: list[Any]) -> Shape:
     """Returns the trailing dims that `normalized_shape` names; weight and bias have exactly these."""
     shape = call["normalized_shape"]
     fits = 0 < len(shape) <= x.ndim and x.shape[x.ndim - len(shape) :] == shape
-    require(call, fits, f"normalized_shape = {list(shape)} is not the end of the shape of {describe(x)}")
+    call.require(fits, f"normalized_shape = {list(shape)} is not the end of the shape of {describe(x)}")
     for scale in scales:
         if scale is not None:
-            check_shape(call, scale, shape, "weight or bias")
+            call.check_shape(scale, shape, "weight or bias")
     return tuple(range(x.ndim - len(shape), x.ndim))
 
 
-@define(OPS, "rms_norm", (1, 3), *_NORMALIZED, traits=(Trait.IN_FLOAT32,))
-@define(OPS, "layer_norm", (1, 3), *_NORMALIZED, traits=(Trait.IN_FLOAT32,))
+@OPS.define("rms_norm", (1, 3), _NORMALIZED, traits=(Trait.IN_FLOAT32,))
+@OPS.define("layer_norm", (1, 3), _NORMALIZED, traits=(Trait.IN_FLOAT32,))
 def _norm(call: Call) -> Any:
-    given, weight, bias = optional_operands(call, ("input", "weight", "bias"))
+    given, weight, bias = call.optional_operands(("input", "weight", "bias"))
     dims, x = _normalized_dims(call, given, [weight, bias]), _float32(given)
     if call.name == "layer_norm":
         x = x - jnp.mean(x, dims, keepdims=True)
@@ -138,20 +119,14 @@ def _norm(call: Call) -> Any:
     return convert(_scale(x, _float32(weight), _float32(bias)), given.dtype)
 
 
-@define(
-    OPS,
-    "batch_norm_inference",
-    5,
-    expect("dimension", "int", 1, form="i32"),
-    expect("epsilon", "float", 1e-5),
-)
+@OPS.define("batch_norm_inference", 5, "dimension: i32 = 1, epsilon: f32 = 1e-5")
 def _batch_norm_inference(call: Call) -> Any:
     x = call.operands[0]
-    dim = check_dim(call, call["dimension"], x.ndim, "dimension")
+    dim = call.check_dim(call["dimension"], x.ndim, "dimension")
     per_feature = [1] * x.ndim
     per_feature[dim] = x.shape[dim]
     for operand in call.operands[1:]:
-        check_shape(call, operand, (x.shape[dim],), "scale, offset, mean or variance")
+        call.check_shape(operand, (x.shape[dim],), "scale, offset, mean or variance")
     wide = [lax.reshape(_float32(p), per_feature) for p in call.operands[1:]]
     value, scale, offset, mean, variance = vary_together(_float32(x), *wide)
     return convert((value - mean) * lax.rsqrt(variance + call["epsilon"]) * scale + offset, x.dtype)
@@ -163,17 +138,17 @@ def _batch_norm_inference(call: Call) -> Any:
 def _residual(call: Call, x: Any, residual: Any) -> Any:
     if residual is None:
         return _float32(x)
-    check_shape(call, residual, x.shape, "the residual")
+    call.check_shape(residual, x.shape, "the residual")
     return jnp.add(*vary_together(_float32(x), _float32(residual)))
 
 
 def _check_scales(call: Call, x: Any, scales: list[Any]) -> None:
     """Checks that weight and bias hold one number per element of the last dim of the shard, after any leading 1s."""
-    require(call, x.ndim > 0, f"a scalar has no dim to normalise, got {describe(x)}")
+    call.require(x.ndim > 0, f"a scalar has no dim to normalise, got {describe(x)}")
     for scale in scales:
         if scale is not None:
             rule = f"weight or bias has {x.shape[-1]} elements, as the last dim of {describe(x)}"
-            require(call, scale.size == x.shape[-1], f"{rule}, but got {describe(scale)}")
+            call.require(scale.size == x.shape[-1], f"{rule}, but got {describe(scale)}")
 
 
 def _flatten(scale: Any) -> Any:
@@ -185,19 +160,19 @@ def _mean_over(x: Any, axis: str, size: int) -> Any:
     return all_reduce_sum(jnp.sum(x, -1, keepdims=True), axis) / (x.shape[-1] * size)
 
 
-_DISTRIBUTED = need("cluster_axis", "int", form="ui32"), _EPSILON
+_DISTRIBUTED = f"cluster_axis: ui32, {_EPSILON}"
 _TRAITS = (Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 
 
-@define(OPS, "distributed_rms_norm", (1, 3), *_DISTRIBUTED, traits=_TRAITS)
+@OPS.define("distributed_rms_norm", (1, 3), _DISTRIBUTED, traits=_TRAITS)
 def _distributed_rms_norm(call: Call) -> Any:
-    given, weight, residual = optional_operands(call, ("input", "weight", "residual"))
+    given, weight, residual = call.optional_operands(("input", "weight", "residual"))
     return _distribute(call, given, weight, None, residual)
 
 
-@define(OPS, "distributed_layer_norm", (1, 4), *_DISTRIBUTED, traits=_TRAITS)
+@OPS.define("distributed_layer_norm", (1, 4), _DISTRIBUTED, traits=_TRAITS)
 def _distributed_layer_norm(call: Call) -> Any:
-    return _distribute(call, *optional_operands(call, ("input", "weight", "bias", "residual")))
+    return _distribute(call, *call.optional_operands(("input", "weight", "bias", "residual")))
 
 
 def _distribute(call: Call, given: Any, weight: Any, bias: Any, residual: Any) -> Any:
@@ -210,35 +185,28 @@ def _distribute(call: Call, given: Any, weight: Any, bias: Any, residual: Any) -
     return convert(_scale(jnp.multiply(*vary_together(x, scale)), _flatten(weight), _flatten(bias)), given.dtype)
 
 
-@define(
-    OPS,
-    "scaled_dot_product_attention",
-    (3, 5),
-    attr("is_causal", "bool", True),
-    attr("scale", "float"),
-    attr("sliding_window_size", "int", form="ui32"),
-)
+@OPS.define("scaled_dot_product_attention", (3, 5), "is_causal?: bool = true, scale?: f32, sliding_window_size?: ui32")
 def _attention(call: Call) -> Any:
     """Returns softmax(query @ key^T * scale + mask) @ value; all are (batch, heads, sequence, head size)."""
     names = ("query", "key", "value", "attention_mask", "attention_sink")
-    query, key, value, mask, sink = optional_operands(call, names)
+    query, key, value, mask, sink = call.optional_operands(names)
     _check_attention(call, query, key, value)
     causal = call["is_causal"]
-    require(call, mask is None or not causal, f"an attention_mask beside is_causal = {causal}; one of them says it")
+    call.require(mask is None or not causal, f"an attention_mask beside is_causal = {causal}; one of them says it")
     scale = 1 / math.sqrt(query.shape[-1]) if call["scale"] is None else call["scale"]
     shared = query.shape[1] // key.shape[1]
     query, key, value = vary_together(query, jnp.repeat(key, shared, axis=1), jnp.repeat(value, shared, axis=1))
     scores = jnp.einsum("bhqd,bhkd->bhqk", query, key, preferred_element_type=jnp.float32) * scale
     if mask is not None:
         rule = f"the attention_mask broadcasts to {list(scores.shape)}, but got {describe(mask)}"
-        require(call, broadcast_shape(call, scores.shape, mask.shape) == scores.shape, rule)
+        call.require(call.broadcast_shape(scores.shape, mask.shape) == scores.shape, rule)
         scores = jnp.add(*vary_together(scores, mask))
     if causal or call["sliding_window_size"] is not None:
         scores = jnp.where(_visible(call, scores.shape), scores, -jnp.inf)
     if sink is None:
         return jnp.einsum("bhqk,bhkd->bhqd", nn.softmax(scores).astype(query.dtype), value)
     # A sink is one more key of every query, whose score it is, and whose value is zero.
-    check_shape(call, sink, (1, query.shape[1], 1, 1), "attention_sink, a number per head,")
+    call.check_shape(sink, (1, query.shape[1], 1, 1), "attention_sink, a number per head,")
     scores, sink = vary_together(scores, jnp.broadcast_to(sink.astype(scores.dtype), (*scores.shape[:3], 1)))
     weights = nn.softmax(jnp.concatenate([scores, sink], -1))[..., :-1]
     return jnp.einsum("bhqk,bhkd->bhqd", weights.astype(query.dtype), value)
@@ -257,50 +225,47 @@ def _visible(call: Call, shape: Sequence[int]) -> Any:
     if causal:
         return (rows >= columns) if window is None else (rows >= columns) & (rows - columns < window)
     rule = f"a sliding window without is_causal needs as many queries as keys, got {shape[2]} and {shape[3]}"
-    require(call, shape[2] == shape[3], rule)
+    call.require(shape[2] == shape[3], rule)
     return jnp.abs(rows - columns) <= window // 2
 
 
 def _check_attention(call: Call, query: Any, key: Any, value: Any) -> None:
     for x, name in ((query, "query"), (key, "key"), (value, "value")):
-        check_rank(call, x, 4, f"{name} (batch, heads, sequence, head size)")
-    check_shape(call, value, key.shape, "value, like key,")
+        call.check_rank(x, 4, f"{name} (batch, heads, sequence, head size)")
+    call.check_shape(value, key.shape, "value, like key,")
     alike = (query.shape[0], query.shape[3]) == (key.shape[0], key.shape[3])
-    require(call, alike, f"query {describe(query)} and key {describe(key)} differ in batch or head size")
+    call.require(alike, f"query {describe(query)} and key {describe(key)} differ in batch or head size")
     shared = key.shape[1] > 0 and query.shape[1] % key.shape[1] == 0
     rule = f"{query.shape[1]} heads of query are no multiple of the {key.shape[1]} heads of key"
-    require(call, shared, rule)
+    call.require(shared, rule)
 
 
-@define(OPS, "concatenate_heads", 1)
+@OPS.define("concatenate_heads", 1)
 def _concatenate_heads(call: Call) -> Any:
     (x,) = call.operands
-    check_rank(call, x, 4, "the input (batch, heads, sequence, head size)")
+    call.check_rank(x, 4, "the input (batch, heads, sequence, head size)")
     batch, heads, length, width = x.shape
     return lax.reshape(lax.transpose(x, (0, 2, 1, 3)), (batch, length, heads * width))
 
 
-@define(
-    OPS,
+@OPS.define(
     "split_query_key_value_and_split_heads",
     (1, 2),
-    need("num_heads", "int", form="ui32"),
-    attr("num_kv_heads", "int", form="ui32"),
-    expect("transpose_key", "bool", False),
+    "num_heads: ui32, num_kv_heads?: ui32, transpose_key: bool = false",
     results=(3, 3),
 )
 def _split_heads(call: Call) -> Any:
     """Splits an input of query, key and value side by side; or of query alone, with key and value in a second input."""
-    joint, pair = optional_operands(call, ("input_tensor", "kv_input_tensor"))
-    check_rank(call, joint, 3, "the input (batch, sequence, hidden)")
+    joint, pair = call.optional_operands(("input_tensor", "kv_input_tensor"))
+    call.check_rank(joint, 3, "the input (batch, sequence, hidden)")
     heads, shared = call["num_heads"], call["num_kv_heads"] or call["num_heads"]
     joined = heads if pair is not None else heads + 2 * shared
     rule = f"the hidden size {joint.shape[-1]} of {describe(joint)} does not divide by {joined} heads"
-    require(call, joined > 0 and joint.shape[-1] % joined == 0, rule)
+    call.require(joined > 0 and joint.shape[-1] % joined == 0, rule)
     width = joint.shape[-1] // joined
     if pair is None:
         joint, pair = joint[..., : heads * width], joint[..., heads * width :]
-    check_shape(call, pair, (*joint.shape[:2], 2 * shared * width), "kv_input_tensor")
+    call.check_shape(pair, (*joint.shape[:2], 2 * shared * width), "kv_input_tensor")
     key, value = pair[..., : shared * width], pair[..., shared * width :]
     query, key, value = _heads(joint, heads), _heads(key, shared), _heads(value, shared)
     return query, jnp.swapaxes(key, 2, 3) if call["transpose_key"] else key, value
@@ -311,14 +276,14 @@ def _heads(x: Any, count: int) -> Any:
     return lax.transpose(lax.reshape(x, (batch, length, count, hidden // count)), (0, 2, 1, 3))
 
 
-@define(OPS, "rotary_embedding", 3, traits=[Trait.NOT_UPSTREAM])
+@OPS.define("rotary_embedding", 3, traits=[Trait.NOT_UPSTREAM])
 def _rotary_embedding(call: Call) -> Any:
     x, cos, sin = vary_together(*call.operands)
     width = x.shape[-1] if x.ndim else 0
-    require(call, x.ndim > 0 and width % 2 == 0, f"the last dim is even, but got {describe(x)}")
+    call.require(x.ndim > 0 and width % 2 == 0, f"the last dim is even, but got {describe(x)}")
     for table, name in ((cos, "cos"), (sin, "sin")):
-        fits = broadcast_shape(call, x.shape, table.shape) == x.shape
-        require(call, fits, f"{name} broadcasts to {list(x.shape)}, but got {describe(table)}")
+        fits = call.broadcast_shape(x.shape, table.shape) == x.shape
+        call.require(fits, f"{name} broadcasts to {list(x.shape)}, but got {describe(table)}")
     turned = lax.concatenate([-x[..., width // 2 :], x[..., : width // 2]], x.ndim - 1)
     y = x * cos + turned * sin
     # The result may have the rows that fill its last tile, as upstream's RotaryEmbeddingOpRewritePattern declares.

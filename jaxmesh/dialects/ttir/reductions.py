@@ -7,81 +7,45 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, Meaning, OpDef, Shape, Trait, attr, define, describe, expect, need
-from jaxmesh.dialects.ttir.helpers import (
-    as_bool,
-    check_dim,
-    check_dims,
-    convert,
-    is_bool,
-    is_integer,
-    jnp,
-    lax,
-    nn,
-    require,
-    rule_error,
-    vary_together,
-)
+from jaxmesh.dialects.op import Call, Shape, Trait, TtirOps, describe
+from jaxmesh.dialects.ttir.helpers import as_bool, convert, is_bool, is_integer, jnp, lax, nn, vary_together
 
-OPS: dict[str, OpDef] = {}
-
-Reduction = Callable[[Any, Shape, bool], Any]
+OPS = TtirOps()
 
 
-def _sum(x: Any, dims: Shape, keep: bool) -> Any:
-    return jnp.any(x, dims, keepdims=keep) if is_bool(x) else jnp.sum(x, dims, dtype=x.dtype, keepdims=keep)
+def _sum(x: Any, dims: Shape, *, keepdims: bool) -> Any:
+    return jnp.any(x, dims, keepdims=keepdims) if is_bool(x) else jnp.sum(x, dims, dtype=x.dtype, keepdims=keepdims)
 
 
-def _prod(x: Any, dims: Shape, keep: bool) -> Any:
-    return jnp.all(x, dims, keepdims=keep) if is_bool(x) else jnp.prod(x, dims, dtype=x.dtype, keepdims=keep)
+def _prod(x: Any, dims: Shape, *, keepdims: bool) -> Any:
+    return jnp.all(x, dims, keepdims=keepdims) if is_bool(x) else jnp.prod(x, dims, dtype=x.dtype, keepdims=keepdims)
 
 
-def _max(x: Any, dims: Shape, keep: bool) -> Any:
-    return jnp.max(x, dims, keepdims=keep)
-
-
-def _min(x: Any, dims: Shape, keep: bool) -> Any:
-    return jnp.min(x, dims, keepdims=keep)
-
-
-def _mean(x: Any, dims: Shape, keep: bool) -> Any:
-    return jnp.mean(x, dims, keepdims=keep)
-
-
-def _all(x: Any, dims: Shape, keep: bool) -> Any:
-    return jnp.all(as_bool(x), dims, keepdims=keep)
-
-
-def _any(x: Any, dims: Shape, keep: bool) -> Any:
-    return jnp.any(as_bool(x), dims, keepdims=keep)
-
-
-REDUCTIONS: Mapping[str, Reduction] = {
-    "sum": _sum, "mean": _mean, "max": _max, "min": _min, "prod": _prod, "reduce_and": _all, "reduce_or": _any,
+_OF_BOOLS = {"reduce_and": jnp.all, "reduce_or": jnp.any}
+REDUCTIONS: Mapping[str, Callable[..., Any]] = {
+    "sum": _sum, "mean": jnp.mean, "max": jnp.max, "min": jnp.min, "prod": _prod, **_OF_BOOLS,
 }  # fmt: skip
 """By TTIR name."""
 
 
-def _reduction(fun: Reduction) -> Meaning:
-    def meaning(call: Call) -> Any:
-        (x,) = call.operands
-        out = fun(x, _reduced_dims(call, x), call["keep_dim"])
-        # The mean of integers is a float, whatever the declared type.
-        return convert(out, call.result.dtype) if fun is _mean and is_integer(x) else out
-
-    return meaning
+def _reduction(call: Call) -> Any:
+    (x,) = call.operands
+    x = as_bool(x) if call.name in _OF_BOOLS else x
+    out = REDUCTIONS[call.name](x, _reduced_dims(call, x), keepdims=call["keep_dim"])
+    # The mean of integers is a float, whatever the declared type.
+    return convert(out, call.result.dtype) if call.name == "mean" and is_integer(x) else out
 
 
 def _reduced_dims(call: Call, x: Any) -> Shape:
     """Returns the reduced dims: by default all."""
     dims = call["dim_arg"]
-    return tuple(range(x.ndim)) if dims is None else check_dims(call, dims, x.ndim, "dim_arg")
+    return tuple(range(x.ndim)) if dims is None else call.check_dims(dims, x.ndim, "dim_arg")
 
 
-_DIMS = attr("dim_arg", "ints"), need("keep_dim", "bool")
-for _name, _fun in REDUCTIONS.items():
-    _traits = (Trait.IN_FLOAT32,) if _fun is _mean else ()
-    define(OPS, _name, 1, *_DIMS, casts=_fun in (_all, _any), traits=_traits)(_reduction(_fun))
+_DIMS = "dim_arg?: i32s, keep_dim: bool"
+for _name in REDUCTIONS:
+    _traits = (Trait.IN_FLOAT32,) if _name == "mean" else ()
+    OPS.define(_name, 1, _DIMS, casts=_name in _OF_BOOLS, traits=_traits)(_reduction)
 
 
 _BITS = {"reduce_bitwise_and": (-1, lax.bitwise_and), "reduce_bitwise_or": (0, lax.bitwise_or),
@@ -91,7 +55,7 @@ _BITS = {"reduce_bitwise_and": (-1, lax.bitwise_and), "reduce_bitwise_or": (0, l
 
 def _bit_reduction(call: Call) -> Any:
     (x,) = call.operands
-    require(call, is_integer(x), f"reduces the bits of integers, but got {describe(x)}")
+    call.require(is_integer(x), f"reduces the bits of integers, but got {describe(x)}")
     (start, combine), dims = _BITS[call.name], _reduced_dims(call, x)
     out = lax.reduce(x, np.array(start).astype(x.dtype), combine, dims)
     return jnp.expand_dims(out, dims) if call["keep_dim"] else out
@@ -99,10 +63,10 @@ def _bit_reduction(call: Call) -> Any:
 
 for _name in _BITS:
     _later = (Trait.NOT_UPSTREAM, Trait.LATER)
-    define(OPS, _name, 1, *_DIMS, traits=_later, options=["compute_config"])(_bit_reduction)
+    OPS.define(_name, 1, _DIMS, traits=_later, options=["compute_config"])(_bit_reduction)
 
 
-@define(OPS, "argmax", 1, attr("dim_arg", "ints"), expect("keep_dim", "bool", False), casts=True)
+@OPS.define("argmax", 1, "dim_arg?: i32s, keep_dim: bool = false", casts=True)
 def _argmax(call: Call) -> Any:
     (x,) = call.operands
     dims = sorted(_reduced_dims(call, x))
@@ -113,10 +77,10 @@ def _argmax(call: Call) -> Any:
     return jnp.expand_dims(out, dims) if call["keep_dim"] else out
 
 
-@define(OPS, "cumsum", 1, need("dim", "int", form="i64"))
+@OPS.define("cumsum", 1, "dim: i64")
 def _cumsum(call: Call) -> Any:
     (x,) = call.operands
-    return jnp.cumsum(x, check_dim(call, call["dim"], x.ndim, "dim"), dtype=x.dtype)
+    return jnp.cumsum(x, call.check_dim(call["dim"], x.ndim, "dim"), dtype=x.dtype)
 
 
 _CUMULATIVE: Mapping[str, Callable[..., Any]] = {
@@ -124,22 +88,21 @@ _CUMULATIVE: Mapping[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-@define(
-    OPS, "cumulative", 1, need("dim", "int", form="i64"), need("reduction", "enum", form="#ttcore.reduce_type"),
-    attr("reverse", "bool", False), traits=[Trait.NOT_UPSTREAM, Trait.LATER],
+@OPS.define("cumulative", 1, "dim: i64, reduction: #ttcore.reduce_type, reverse?: bool = false",
+    traits=[Trait.NOT_UPSTREAM, Trait.LATER],
 )  # fmt: skip
 def _cumulative(call: Call) -> Any:
     (x,) = call.operands
     if call["reduction"] not in _CUMULATIVE:
-        raise rule_error(call, f"reduction is {' or '.join(_CUMULATIVE)}, got {call['reduction']!r}")
-    dim = check_dim(call, call["dim"], x.ndim, "dim")
+        raise call.rule_error(f"reduction is {' or '.join(_CUMULATIVE)}, got {call['reduction']!r}")
+    dim = call.check_dim(call["dim"], x.ndim, "dim")
     return _CUMULATIVE[call["reduction"]](x, axis=dim, reverse=call["reverse"])
 
 
-@define(OPS, "softmax", 1, need("dimension", "int"), attr("numericStable", "bool", False))
+@OPS.define("softmax", 1, "dimension: si32, numericStable?: bool = false")
 def _softmax(call: Call) -> Any:
     (x,) = call.operands
-    dim = check_dim(call, call["dimension"], x.ndim, "dimension")
+    dim = call.check_dim(call["dimension"], x.ndim, "dimension")
     # numericStable is a choice of kernel; the meaning is the same.
     return nn.softmax(x, axis=dim)
 
@@ -161,34 +124,17 @@ def _sort_dim(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]
     return values, convert(order, call.results[1].dtype)
 
 
-@define(
-    OPS,
-    "sort",
-    1,
-    attr("dim", "int", -1),
-    attr("descending", "bool", False),
-    attr("stable", "bool", False),
-    results=(2, 2),
-)
+@OPS.define("sort", 1, "dim?: si32 = -1, descending?: bool = false, stable?: bool = false", results=(2, 2))
 def _sort(call: Call) -> Any:
     (x,) = call.operands
-    return _sort_dim(call, x, check_dim(call, call["dim"], x.ndim, "dim"), call["descending"])
+    return _sort_dim(call, x, call.check_dim(call["dim"], x.ndim, "dim"), call["descending"])
 
 
-@define(
-    OPS,
-    "topk",
-    1,
-    need("k", "int", form="i32"),
-    attr("dim", "int", -1, form="i32"),
-    attr("largest", "bool", True),
-    attr("sorted", "bool", False),
-    results=(2, 2),
-)
+@OPS.define("topk", 1, "k: i32, dim?: i32 = -1, largest?: bool = true, sorted?: bool = false", results=(2, 2))
 def _topk(call: Call) -> Any:
     (x,) = call.operands
-    dim, k = check_dim(call, call["dim"], x.ndim, "dim"), call["k"]
-    require(call, 0 < k <= x.shape[dim], f"k = {k} is not in 1 to {x.shape[dim]}, the size of dim {dim}")
+    dim, k = call.check_dim(call["dim"], x.ndim, "dim"), call["k"]
+    call.require(0 < k <= x.shape[dim], f"k = {k} is not in 1 to {x.shape[dim]}, the size of dim {dim}")
     if call["largest"] and not is_bool(x):
         # As JAX's own, which has 0 above -0, and a NaN with its sign below all.
         values, order = (jnp.moveaxis(y, -1, dim) for y in lax.top_k(jnp.moveaxis(x, dim, -1), k))

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from jaxmesh.dialects.op import Call, Shape
-from jaxmesh.dialects.ttir.helpers import jnp, lax, require, rule_error
+from jaxmesh.dialects.ttir.helpers import jnp, lax
 from jaxmesh.sharding.shard_attributes import position_of
 
 Table = np.ndarray[Any, np.dtype[np.int64]]
@@ -22,7 +22,7 @@ def axis_name(call: Call, index: int) -> str:
     names = list(call.mesh)
     if not 0 <= index < len(names):
         mesh = show_mesh(call)
-        raise rule_error(call, f"cluster_axis = {index} is no axis of the mesh {mesh}; allowed: 0 to {len(names) - 1}")
+        raise call.rule_error(f"cluster_axis = {index} is no axis of the mesh {mesh}; allowed: 0 to {len(names) - 1}")
     return names[index]
 
 
@@ -34,7 +34,7 @@ def show_mesh(call: Call) -> str:
 def check_split(call: Call, shape: Shape, dim: int, count: int, over: str) -> None:
     """Checks that a dim divides into `count` equal pieces."""
     rule = f"dim {dim} of size {shape[dim]} does not divide by {count}, {over}"
-    require(call, shape[dim] % count == 0, rule)
+    call.require(shape[dim] % count == 0, rule)
 
 
 def row_major_index(axes: Sequence[str], sizes: Sequence[int]) -> Any:
@@ -53,16 +53,16 @@ def read_ids(call: Call, name: str, value: Any, width: int | None = None) -> lis
         # MLIR prints equal ids as one number; only a single row of them names no device twice.
         given = [[value.item()] * (width or 1)] if value.ndim == 0 else cast("Table", value).tolist()
     good = isinstance(given, (list, tuple)) and all(isinstance(r, (list, tuple)) for r in _items(given))
-    require(call, good, f"{name} is a table of device ids, got {value!r}")
+    call.require(good, f"{name} is a table of device ids, got {value!r}")
     rows = [tuple(int(i) for i in _items(r)) for r in _items(given)]
     lengths = sorted({len(r) for r in rows})
-    require(call, len(lengths) < 2, f"the rows of {name} have different lengths: {lengths}")
+    call.require(len(lengths) < 2, f"the rows of {name} have different lengths: {lengths}")
     if width is not None and lengths:
-        require(call, lengths == [width], f"a row of {name} has {width} entries, got {lengths[0]}")
+        call.require(lengths == [width], f"a row of {name} has {width} entries, got {lengths[0]}")
     count = math.prod(call.mesh.values())
     for i in (i for r in rows for i in r):
         rule = f"{name} names device {i}, but the mesh {show_mesh(call)} has the devices 0 to {count - 1}"
-        require(call, 0 <= i < count, rule)
+        call.require(0 <= i < count, rule)
     return rows
 
 
@@ -73,7 +73,7 @@ def _items(value: Any) -> list[Any]:
 def check_unique(call: Call, name: str, ids: Sequence[int]) -> None:
     """Checks that no device is named twice."""
     twice = sorted({i for i in ids if list(ids).count(i) > 1})
-    require(call, not twice, f"{name} names device {', '.join(map(str, twice))} twice: {list(ids)}")
+    call.require(not twice, f"{name} names device {', '.join(map(str, twice))} twice: {list(ids)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def read_groups(call: Call, name: str) -> Groups:
     """Reads and checks the groups that an attribute names."""
     rows = read_ids(call, name, call[name])
     ids = [i for r in rows for i in r]
-    require(call, bool(ids), f"{name} is empty: {rows}")
+    call.require(bool(ids), f"{name} is empty: {rows}")
     check_unique(call, name, ids)
     names, sizes = tuple(call.mesh), tuple(call.mesh.values())
     coordinates = [np.array([np.unravel_index(d, sizes) for d in r]) for r in rows]

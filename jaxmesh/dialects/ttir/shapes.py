@@ -2,85 +2,76 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, need
-from jaxmesh.dialects.ttir.helpers import (
-    check_dim,
-    check_dims,
-    check_length,
-    fit_number,
-    jnp,
-    lax,
-    require,
-    size_of,
-    vary_together,
-)
+from jaxmesh.dialects.op import Call, Shape, Trait, TtirOps, describe
+from jaxmesh.dialects.ttir.helpers import jnp, lax, vary_together
 
-OPS: dict[str, OpDef] = {}
+OPS = TtirOps()
 
 
-@define(OPS, "reshape", 1, need("shape", "ints"), traits=[Trait.MOVES, Trait.VIEW])
+@OPS.define("reshape", 1, "shape: i32s", traits=[Trait.MOVES, Trait.VIEW])
 def _reshape(call: Call) -> Any:
     (x,) = call.operands
     shape = _whole_shape(call["shape"], x.size)
-    rule = f"shape = {list(shape)} holds {size_of(shape)} elements, but {describe(x)} holds {x.size}"
-    require(call, min(shape, default=0) >= 0 and size_of(shape) == x.size, rule)
+    rule = f"shape = {list(shape)} holds {math.prod(shape)} elements, but {describe(x)} holds {x.size}"
+    call.require(min(shape, default=0) >= 0 and math.prod(shape) == x.size, rule)
     return lax.reshape(x, shape)
 
 
 def _whole_shape(shape: Shape, size: int) -> Shape:
     """Returns a shape with the size of its only dim of -1; unchanged without such a dim, or with several."""
-    known = -size_of(shape)
+    known = -math.prod(shape)
     if shape.count(-1) != 1 or known <= 0 or size % known:
         return shape
     return tuple(size // known if n == -1 else n for n in shape)
 
 
-@define(OPS, "permute", 1, need("permutation", "ints", form="i64s"), traits=[Trait.MOVES])
+@OPS.define("permute", 1, "permutation: i64s", traits=[Trait.MOVES])
 def _permute(call: Call) -> Any:
     # As in upstream's verifier: the numbers 0 to rank - 1, in some order; none counts from the end.
     (x,) = call.operands
     order: Shape = call["permutation"]
-    check_length(call, "permutation", order, x.ndim, f"one per dim of {describe(x)}")
+    call.check_length("permutation", order, x.ndim, f"one per dim of {describe(x)}")
     wrong = [d for d in order if not 0 <= d < x.ndim]
     named = f"permutation = {list(order)} names dim {', '.join(map(str, wrong))}"
-    require(call, not wrong, f"{named} of {describe(x)}; allowed: 0 to {x.ndim - 1}")
-    return lax.transpose(x, check_dims(call, order, x.ndim, "permutation"))
+    call.require(not wrong, f"{named} of {describe(x)}; allowed: 0 to {x.ndim - 1}")
+    return lax.transpose(x, call.check_dims(order, x.ndim, "permutation"))
 
 
-@define(OPS, "transpose", 1, need("dim0", "int"), need("dim1", "int"), traits=[Trait.MOVES])
+@OPS.define("transpose", 1, "dim0: si32, dim1: si32", traits=[Trait.MOVES])
 def _transpose(call: Call) -> Any:
     (x,) = call.operands
-    first, second = (check_dim(call, call[name], x.ndim, name) for name in ("dim0", "dim1"))
+    first, second = (call.check_dim(call[name], x.ndim, name) for name in ("dim0", "dim1"))
     return jnp.swapaxes(x, first, second)
 
 
-@define(OPS, "squeeze", 1, need("dim", "int"), traits=[Trait.MOVES, Trait.VIEW])
+@OPS.define("squeeze", 1, "dim: si32", traits=[Trait.MOVES, Trait.VIEW])
 def _squeeze(call: Call) -> Any:
     (x,) = call.operands
-    dim = check_dim(call, call["dim"], x.ndim, "dim")
-    require(call, x.shape[dim] == 1, f"dim {dim} of {describe(x)} has size {x.shape[dim]}, not 1")
+    dim = call.check_dim(call["dim"], x.ndim, "dim")
+    call.require(x.shape[dim] == 1, f"dim {dim} of {describe(x)} has size {x.shape[dim]}, not 1")
     return lax.squeeze(x, (dim,))
 
 
-@define(OPS, "unsqueeze", 1, need("dim", "int"), traits=[Trait.MOVES, Trait.VIEW])
+@OPS.define("unsqueeze", 1, "dim: si32", traits=[Trait.MOVES, Trait.VIEW])
 def _unsqueeze(call: Call) -> Any:
     (x,) = call.operands
-    return lax.expand_dims(x, (check_dim(call, call["dim"], x.ndim + 1, "dim"),))
+    return lax.expand_dims(x, (call.check_dim(call["dim"], x.ndim + 1, "dim"),))
 
 
-@define(OPS, "broadcast", 1, need("broadcast_dimensions", "ints", form="i64s"), traits=[Trait.MOVES])
+@OPS.define("broadcast", 1, "broadcast_dimensions: i64s", traits=[Trait.MOVES])
 def _broadcast(call: Call) -> Any:
     (x,) = call.operands
     counts = _counts(call, x, "broadcast_dimensions")
     for dim, (size, count) in enumerate(zip(x.shape, counts, strict=True)):
         rule = f"dim {dim} has size {size} and cannot be broadcast {count} times (broadcast_dimensions {list(counts)})"
-        require(call, size == 1 or count == 1, rule)
+        call.require(size == 1 or count == 1, rule)
     return jnp.broadcast_to(x, tuple(n * c for n, c in zip(x.shape, counts, strict=True)))
 
 
-@define(OPS, "repeat", 1, need("repeat_dimensions", "ints", form="i64s"), traits=[Trait.MOVES])
+@OPS.define("repeat", 1, "repeat_dimensions: i64s", traits=[Trait.MOVES])
 def _repeat(call: Call) -> Any:
     (x,) = call.operands
     return jnp.tile(x, _counts(call, x, "repeat_dimensions"))
@@ -88,32 +79,32 @@ def _repeat(call: Call) -> Any:
 
 def _counts(call: Call, x: Any, name: str) -> Shape:
     counts = call[name]
-    check_length(call, name, counts, x.ndim, f"one per dim of {describe(x)}")
-    require(call, min(counts, default=1) > 0, f"{name} = {list(counts)} holds a count below 1")
+    call.check_length(name, counts, x.ndim, f"one per dim of {describe(x)}")
+    call.require(min(counts, default=1) > 0, f"{name} = {list(counts)} holds a count below 1")
     return counts
 
 
-@define(OPS, "repeat_interleave", 1, need("repeats", "int", form="ui32"), need("dim", "int"), traits=[Trait.MOVES])
+@OPS.define("repeat_interleave", 1, "repeats: ui32, dim: si32", traits=[Trait.MOVES])
 def _repeat_interleave(call: Call) -> Any:
     (x,) = call.operands
-    require(call, call["repeats"] > 0, f"repeats = {call['repeats']} is below 1")
-    return jnp.repeat(x, call["repeats"], axis=check_dim(call, call["dim"], x.ndim, "dim"))
+    call.require(call["repeats"] > 0, f"repeats = {call['repeats']} is below 1")
+    return jnp.repeat(x, call["repeats"], axis=call.check_dim(call["dim"], x.ndim, "dim"))
 
 
-@define(OPS, "reverse", 1, need("dimensions", "ints", form="i64s"), traits=[Trait.MOVES])
+@OPS.define("reverse", 1, "dimensions: i64s", traits=[Trait.MOVES])
 def _reverse(call: Call) -> Any:
     (x,) = call.operands
-    return lax.rev(x, check_dims(call, call["dimensions"], x.ndim, "dimensions"))
+    return lax.rev(x, call.check_dims(call["dimensions"], x.ndim, "dimensions"))
 
 
-@define(OPS, "concat", (1, None), need("dim", "int"), traits=[Trait.MOVES])
+@OPS.define("concat", (1, None), "dim: si32", traits=[Trait.MOVES])
 def _concat(call: Call) -> Any:
     first = call.operands[0]
-    dim = check_dim(call, call["dim"], first.ndim, "dim")
+    dim = call.check_dim(call["dim"], first.ndim, "dim")
     for i, x in enumerate(call.operands):
         rule = f"operands 0 and {i} differ beside dim {dim}: {describe(first)} and {describe(x)}"
         alike = x.ndim == first.ndim and _without(x.shape, dim) == _without(first.shape, dim)
-        require(call, alike and x.dtype == first.dtype, rule)
+        call.require(alike and x.dtype == first.dtype, rule)
     return lax.concatenate(vary_together(*call.operands), dim)
 
 
@@ -129,95 +120,86 @@ def _slice_with_step(call: Call, x: Any, dim: int, begin: int, end: int, step: i
     size = x.shape[dim]
     values = f"begin {begin}, end {end}, step {step} on dim {dim} of size {size}"
     first, last = (n + size if n < 0 else n for n in (begin, end))
-    require(call, step != 0, f"a step of 0 ({values})")
+    call.require(step != 0, f"a step of 0 ({values})")
     if first == last:
         # As in upstream's verifier, an empty slice may begin anywhere.
         return lax.slice_in_dim(x, 0, 0, 1, dim)
-    require(call, 0 <= first <= size and 0 <= last <= size, f"out of range: {values}")
-    require(call, (last - first) * step >= 0, f"the end is before the begin: {values}")
+    call.require(0 <= first <= size and 0 <= last <= size, f"out of range: {values}")
+    call.require((last - first) * step >= 0, f"the end is before the begin: {values}")
     if step > 0:
         return lax.slice_in_dim(x, first, last, step, dim)
-    require(call, first < size, f"out of range: {values}")
+    call.require(first < size, f"out of range: {values}")
     count = -(-(first - last) // -step)
     return lax.rev(lax.slice_in_dim(x, first + (count - 1) * step, first + 1, -step, dim), (dim,))
 
 
-_SLICE = need("begins", "ints"), need("ends", "ints"), need("step", "ints")
+_SLICE = "begins: i32s, ends: i32s, step: i32s"
 
 
-@define(OPS, "slice_static", 1, *_SLICE, traits=[Trait.MOVES])
-@define(OPS, "slice", 1, *_SLICE, traits=[Trait.MOVES, Trait.NOT_UPSTREAM])
+@OPS.define("slice_static", 1, _SLICE, traits=[Trait.MOVES])
+@OPS.define("slice", 1, _SLICE, traits=[Trait.MOVES, Trait.NOT_UPSTREAM])
 def _slice_static(call: Call) -> Any:
     (x,) = call.operands
     for name in ("begins", "ends", "step"):
-        check_length(call, name, call[name], x.ndim, f"one per dim of {describe(x)}")
+        call.check_length(name, call[name], x.ndim, f"one per dim of {describe(x)}")
     for dim, (begin, end, step) in enumerate(zip(call["begins"], call["ends"], call["step"], strict=True)):
         x = _slice_with_step(call, x, dim, begin, end, step)
     return x
 
 
-@define(
-    OPS,
-    "index",
-    1,
-    need("dim", "int", form="i32"),
-    need("begin", "int", form="i32"),
-    need("end", "int", form="i32"),
-    need("step", "int", form="i32"),
-    traits=[Trait.MOVES],
-)
+@OPS.define("index", 1, "dim: i32, begin: i32, end: i32, step: i32", traits=[Trait.MOVES])
 def _index(call: Call) -> Any:
     (x,) = call.operands
-    dim = check_dim(call, call["dim"], x.ndim, "dim")
+    dim = call.check_dim(call["dim"], x.ndim, "dim")
     return _slice_with_step(call, x, dim, call["begin"], call["end"], call["step"])
 
 
-_SELECT = need("dim", "int"), need("begin", "int"), need("length", "int"), attr("stride", "int", 0)
+_SELECT = "dim: si32, begin: si32, length: si32, stride?: si32 = 0"
 
 
-@define(OPS, "index_select", 1, *_SELECT, traits=[Trait.MOVES])
-@define(OPS, "select", 1, *_SELECT, traits=[Trait.MOVES, Trait.NOT_UPSTREAM])
+@OPS.define("index_select", 1, _SELECT, traits=[Trait.MOVES])
+@OPS.define("select", 1, _SELECT, traits=[Trait.MOVES, Trait.NOT_UPSTREAM])
 def _index_select(call: Call) -> Any:
     """Selects the elements `begin` to `begin + length` of every block of `stride`; a stride of 0 is one block."""
     (x,) = call.operands
-    dim = check_dim(call, call["dim"], x.ndim, "dim")
+    dim = call.check_dim(call["dim"], x.ndim, "dim")
     begin, length, size = call["begin"], call["length"], x.shape[dim]
     stride = call["stride"] or size
     values = f"begin {begin}, length {length}, stride {stride} on dim {dim} of size {size}"
-    require(call, 0 <= begin < size and 0 < length <= stride, f"out of range: {values}")
+    call.require(0 <= begin < size and 0 < length <= stride, f"out of range: {values}")
     starts = range(begin, size, stride)
-    require(call, starts[-1] + length <= size, f"the last piece ends at {starts[-1] + length}: {values}")
+    call.require(starts[-1] + length <= size, f"the last piece ends at {starts[-1] + length}: {values}")
     return lax.concatenate([lax.slice_in_dim(x, s, s + length, axis=dim) for s in starts], dim)
 
 
-@define(OPS, "slice_dynamic", 3, attr("step", "ints"), traits=[Trait.MOVES, Trait.DECOMPOSED_FOR_TTNN])
+@OPS.define("slice_dynamic", 3, "step?: i32s", traits=[Trait.MOVES, Trait.DECOMPOSED_FOR_TTNN])
 def _slice_dynamic(call: Call) -> Any:
     # The sizes are the declared ones: `ends` cannot differ. A begin out of range is clamped, as in StableHLO.
     x, begins, _ = call.operands
     shape = call.result.shape
     step = call["step"] or (1,) * x.ndim
-    check_length(call, "the declared shape", shape, x.ndim, f"one per dim of {describe(x)}")
-    check_length(call, "step", step, x.ndim, f"one per dim of {describe(x)}")
-    require(call, min(step, default=1) > 0, f"step = {list(step)} holds a step below 1")
+    call.check_length("the declared shape", shape, x.ndim, f"one per dim of {describe(x)}")
+    call.check_length("step", step, x.ndim, f"one per dim of {describe(x)}")
+    call.require(min(step, default=1) > 0, f"step = {list(step)} holds a step below 1")
     for operand, name in zip(call.operands[1:], ("begins", "ends"), strict=True):
         good = operand.shape == (x.ndim,)
-        require(call, good, f"{name} has {x.ndim} entries, one per dim of {describe(x)}, got {describe(operand)}")
+        call.require(good, f"{name} has {x.ndim} entries, one per dim of {describe(x)}, got {describe(operand)}")
     span = tuple((n - 1) * s + 1 if n else 0 for n, s in zip(shape, step, strict=True))
     fits = all(a <= b for a, b in zip(span, x.shape, strict=True))
-    require(call, fits, f"{list(shape)} elements in steps of {list(step)} span more than {describe(x)}")
+    call.require(fits, f"{list(shape)} elements in steps of {list(step)} span more than {describe(x)}")
     # JAX's own function would count a negative begin from the end.
     x, begins = vary_together(x, jnp.maximum(begins.astype(jnp.int32), 0))
     piece = lax.dynamic_slice(x, [begins[d] for d in range(x.ndim)], span)
     return lax.slice(piece, (0,) * x.ndim, span, step)
 
 
-@define(OPS, "pad", 1, need("padding", "ints", form="i32a"), need("value", "number", form="f32"), traits=[Trait.MOVES])
+@OPS.define("pad", 1, "padding: i32a, value: number f32", traits=[Trait.MOVES])
 def _pad(call: Call) -> Any:
     (x,) = call.operands
     padding = call["padding"]
-    check_length(call, "padding", padding, 2 * x.ndim, f"a low and a high one per dim of {describe(x)}")
+    call.check_length("padding", padding, 2 * x.ndim, f"a low and a high one per dim of {describe(x)}")
     amounts = [(low, high, 0) for low, high in zip(padding[::2], padding[1::2], strict=True)]
     for dim, (low, high, _) in enumerate(amounts):
         rule = f"padding {low} and {high} leaves dim {dim} of size {x.shape[dim]} less than nothing"
-        require(call, x.shape[dim] + low + high >= 0, rule)
-    return lax.pad(x, jnp.asarray(fit_number(call, "value", call["value"], x.dtype), x.dtype), amounts)
+        call.require(x.shape[dim] + low + high >= 0, rule)
+    return lax.pad(x, jnp.asarray(call.fit_number("value", call["value"], x.dtype), x.dtype), amounts)

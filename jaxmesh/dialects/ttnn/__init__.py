@@ -1,15 +1,6 @@
 """The operations of TTNN: one definition each, in the file of its family."""
 
-from jaxmesh.dialects.ttnn import (
-    collectives,
-    creation,
-    elementwise,
-    images,
-    indexing,
-    neural,
-    reductions,
-    shapes,
-)
+from jaxmesh.dialects.ttnn import collectives, creation, elementwise, images, indexing, neural, reductions, shapes
 from jaxmesh.dialects.ttnn.op import TtnnOp
 
 OPS: dict[str, TtnnOp] = {

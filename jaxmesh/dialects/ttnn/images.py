@@ -6,36 +6,22 @@ height * width, channels), and the sizes are attributes. Paddings are (height, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Attribute, Call, Form, Shape, attr, expect, need
+from jaxmesh.dialects.op import Call, Shape
 from jaxmesh.dialects.ttir import images
-from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
+from jaxmesh.dialects.ttir.helpers import lax
 from jaxmesh.dialects.ttnn.forms import BF16, FLOATS, NUMBERS, PRODUCT, Forms, Gives, Takes, forms
-from jaxmesh.dialects.ttnn.op import (
-    COMPUTE,
-    DEVICE,
-    DTYPE,
-    MEMORY,
-    Param,
-    TtnnOp,
-    attribute,
-    define,
-    operand,
-    positional,
-    text,
-    ttir_meaning,
-    unset,
-)
+from jaxmesh.dialects.ttnn.op import TtnnOps, ttir_meaning
 
-OPS: dict[str, TtnnOp] = {}
+OPS = TtnnOps()
 
 
 def _image(call: Call, x: Any, channels: int) -> Any:
     shape = tuple(call[name] for name in ("batch_size", "input_height", "input_width"))
-    check_shape(call, x, (1, 1, shape[0] * shape[1] * shape[2], channels), "the input (1, 1, all pixels, channels)")
+    call.check_shape(x, (1, 1, shape[0] * shape[1] * shape[2], channels), "the input (1, 1, all pixels, channels)")
     return lax.reshape(x, (*shape, channels))
 
 
@@ -46,27 +32,9 @@ def _flat(out: Any) -> Any:
 def _window(call: Call) -> dict[str, Any]:
     """Returns the attributes of TTIR's op, whose padding is (top, left, bottom, right)."""
     padding = call["padding"]
-    require(call, len(padding) in (2, 4), f"padding has 2 or 4 entries, got {list(padding)}")
+    call.require(len(padding) in (2, 4), f"padding has 2 or 4 entries, got {list(padding)}")
     top, bottom, left, right = padding if len(padding) == 4 else (padding[0], padding[0], padding[1], padding[1])
     return {"padding": (top, left, bottom, right), "operandSegmentSizes": None}
-
-
-def _pair(name: str) -> Attribute:
-    return need(name, "ints", form="i32a")
-
-
-def _numbers(names: Sequence[str], form: Form) -> list[Attribute]:
-    return [need(name, "int", form=form) for name in names]
-
-
-def _rows(*names: str) -> tuple[Param, ...]:
-    """Returns arguments that are lists in Python, and arrays in C++ by way of `_cpp`."""
-    return tuple(attribute(name, keyword=True) for name in names)
-
-
-def _cpp(params: Sequence[Param]) -> tuple[Param, ...]:
-    rows = {"kernel_size", "stride", "padding", "output_padding", "dilation"}
-    return positional(*(replace(p, form="uint32s") if p.key in rows else p for p in params))
 
 
 # --- convolutions ----------------------------------------------------------------------------------------------------
@@ -75,44 +43,18 @@ _NHWC: Mapping[str, int] = {"batch_dim": 0, "height_dim": 1, "width_dim": 2, "ch
 
 
 def _convolution(call: Call) -> Any:
-    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
+    x, weight, bias = call.optional_operands(("input", "weight", "bias"))
     kernel: Shape = weight.shape[2:]
     outs = weight.shape[0] if call.name == "conv2d" else weight.shape[1] * call["groups"]
-    require(call, outs == call["out_channels"], f"out_channels = {call['out_channels']}, but the weight gives {outs}")
-    check_length(call, "kernel_size", kernel, len(call["kernel_size"]), "height and width")
+    call.require(outs == call["out_channels"], f"out_channels = {call['out_channels']}, but the weight gives {outs}")
+    call.check_length("kernel_size", kernel, len(call["kernel_size"]), "height and width")
     rule = f"kernel_size = {list(call['kernel_size'])}, but the weight has {list(kernel)}"
-    require(call, kernel == call["kernel_size"], rule)
+    call.require(kernel == call["kernel_size"], rule)
     operands = (_image(call, x, call["in_channels"]), weight)
     if bias is not None:
-        check_shape(call, bias, (1, 1, 1, outs), "the bias")
+        call.check_shape(bias, (1, 1, 1, outs), "the bias")
         operands = (*operands, bias)
     return _flat(ttir_meaning(replace(call, operands=operands), **_window(call), **_NHWC))
-
-
-_SIZES = ("in_channels", "out_channels", "batch_size", "input_height", "input_width")
-_PRODUCT = (
-    operand("input_tensor", 0, keyword=True),
-    operand("weight_tensor", 1, keyword=True),
-    DEVICE,
-    *_rows(*_SIZES, "kernel_size", "stride", "padding"),
-)
-_AFTER = (
-    *_rows("dilation", "groups"),
-    operand("bias_tensor", 2, keyword=True, default=None),
-    DTYPE,
-    unset("conv_config"),
-    replace(COMPUTE, name="compute_config"),
-    MEMORY,
-)
-_CPP_AFTER = (
-    *_rows("dilation", "groups"),
-    DTYPE,
-    operand("bias_tensor", 2, default=None),
-    unset("conv_config"),
-    COMPUTE,
-    MEMORY,
-    unset("slice_config"),
-)
 
 
 def _convolve(host: bool) -> Forms:
@@ -121,33 +63,25 @@ def _convolve(host: bool) -> Forms:
     return Forms(operands, (PRODUCT,))
 
 
-_CONVOLVED = [
-    *_numbers(_SIZES, "i32"),
-    *map(_pair, ("kernel_size", "stride", "dilation")),
-    expect("groups", "int", 1, form="i32"),
-]
+_CONVOLVED = (
+    "in_channels: i32, out_channels: i32, batch_size: i32, input_height: i32, input_width: i32, kernel_size: i32a, "
+    "stride: i32a, dilation: i32a, groups: i32 = 1"
+)
 _HOW = ("compute_config", "conv2d_config", "conv2d_slice_config")
-define(
-    OPS,
+OPS.define(
     "conv2d",
-    attributes=[*_CONVOLVED, _pair("padding")],
+    attributes=f"{_CONVOLVED}, padding: i32a",
     options=_HOW,
     meaning=_convolution,
-    python=[*_PRODUCT, *_AFTER],
-    cpp=_cpp([*_PRODUCT, *_CPP_AFTER]),
     handles=(1, 1),
     accepts=_convolve(host=False),
 )
-_EXTRA = _rows("output_padding")
-define(
-    OPS,
+OPS.define(
     "conv_transpose2d",
     # Upstream's compiler keeps TTIR's order of four numbers here, as the shapes of its texts say.
-    attributes=[*_CONVOLVED, need("padding", "ints", form="edges"), _pair("output_padding")],
+    attributes=f"{_CONVOLVED}, padding: edges, output_padding: i32a",
     options=_HOW,
     meaning=_convolution,
-    python=[*_PRODUCT, *_EXTRA, *_AFTER],
-    cpp=_cpp([*_PRODUCT, *_EXTRA, *_CPP_AFTER]),
     handles=(1, 1),
     accepts=_convolve(host=True),
 )
@@ -173,84 +107,29 @@ def max_pool2d_with_indices(call: Call) -> Any:
     return tuple(map(_flat, images.max_pool2d_with_indices(_as_pool(call))))
 
 
-_POOLED = ("batch_size", "input_height", "input_width", "channels")
-_POOL_PARAMS = (
-    operand("input_tensor", keyword=True),
-    attribute("batch_size", keyword=True),
-    attribute("input_h", "input_height", keyword=True),
-    attribute("input_w", "input_width", keyword=True),
-    *_rows("channels", "kernel_size", "stride", "padding"),
-)
-_POOL_SLICES = (unset("dram_slice_config"), unset("applied_shard_scheme"))
 _POOL_FORMS = Forms((Takes(frozenset({BF16}), "either"),), (Gives(BF16, layout="rows"),))
-_CEIL = attribute("ceil_mode", keyword=True, default=False)
-_POOL = [
-    *_numbers(_POOLED, "si32"),
-    *map(_pair, ("kernel_size", "stride")),
-    need("padding", "ints", form="edges"),
-    expect("ceil_mode", "bool", False),
-]
+_POOL = (
+    "batch_size: si32, input_height: si32, input_width: si32, channels: si32, kernel_size: i32a, stride: i32a, "
+    "padding: edges, ceil_mode: bool = false"
+)
 _POOLED_HOW = ("applied_shard_scheme", "config_tensors_in_dram", "reallocate_halo_output")
-define(
-    OPS,
-    "max_pool2d",
-    attributes=[*_POOL, _pair("dilation")],
-    options=_POOLED_HOW,
-    meaning=_pool,
-    python=[*_POOL_PARAMS, *_rows("dilation"), _CEIL, MEMORY],
-    cpp=[
-        *_cpp([*_POOL_PARAMS, *_rows("dilation"), _CEIL, MEMORY, *_POOL_SLICES]),
-        text("deallocate_input", "false"),
-        text("reallocate_halo_output", "true"),
-        text("return_indices", "false"),
-        *positional(DTYPE),
-        text("output_layout", "::ttnn::Layout::ROW_MAJOR"),
-        *positional(unset("config_tensor_in_dram")),
-    ],
-    accepts=_POOL_FORMS,
-)
-_COUNTED = (_CEIL, attribute("count_include_pad", keyword=True, default=True), unset("divisor_override"), MEMORY)
-define(
-    OPS,
+OPS.define("max_pool2d", attributes=f"{_POOL}, dilation: i32a", options=_POOLED_HOW, meaning=_pool, accepts=_POOL_FORMS)
+OPS.define(
     "avg_pool2d",
-    attributes=[
-        *_POOL,
-        expect("dilation", "ints", (1, 1), form="i32a"),
-        attr("count_include_pad", "bool", True),
-        images.DIVISOR,
-    ],
+    attributes=f"{_POOL}, dilation: i32a = 1x1, count_include_pad?: bool = true, {images.DIVISOR}",
     options=_POOLED_HOW,
     meaning=_pool,
-    python=[*_POOL_PARAMS, *_COUNTED],
-    cpp=[
-        *_cpp([*_POOL_PARAMS, *_COUNTED, *_POOL_SLICES, unset("compute_kernel_config")]),
-        text("deallocate_input", "false"),
-        text("reallocate_halo_output", "true"),
-    ],
     accepts=_POOL_FORMS,
 )
 
-_X = operand("input_tensor")
-define(
-    OPS,
-    "global_avg_pool2d",
-    python=[_X, MEMORY, DTYPE],
-    cpp=positional(_X, MEMORY, unset("output_dtype")),
-    accepts=forms(FLOATS),
-    work=(1, 0),
-)
+OPS.define("global_avg_pool2d", accepts=forms(FLOATS), work=(1, 0))
 
 
-_SCALE = attribute("scale_factor", keyword=True)
-_MODE = attribute("mode", keyword=True, default="nearest")
-define(
-    OPS,
+OPS.define(
     "upsample",
     operands=1,
-    attributes=[need("scale_factor", "any", form="si32"), attr("mode", "str", "nearest")],
+    attributes="scale_factor: any si32, mode?: string = nearest",
     meaning=lambda call: ttir_meaning(call, "upsample2d"),
-    python=[_X, _SCALE, _MODE, MEMORY],
-    cpp=positional(_X, replace(_SCALE, form="uint32s"), _MODE, MEMORY),
     accepts=forms(NUMBERS, "rows"),
     work=(0, 0),
 )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from jaxmesh.dialects.op import need
 from jaxmesh.dialects.ttnn.forms import (
     ANY,
     BF16,
@@ -22,30 +19,12 @@ from jaxmesh.dialects.ttnn.forms import (
     refused,
     too_long,
 )
-from jaxmesh.dialects.ttnn.op import (
-    DTYPE,
-    LAYOUT,
-    MEMORY,
-    TtnnOp,
-    attribute,
-    define,
-    operand,
-    positional,
-    text,
-    unset,
-)
+from jaxmesh.dialects.ttnn.op import TtnnOps
 
-OPS: dict[str, TtnnOp] = {}
-_INDEX = operand("input_tensor", 0)
-_LOOKUP = (_INDEX, operand("weight", 1))
+OPS = TtnnOps()
 _IDS = Takes(frozenset({U32}), "rows", dict.fromkeys(("INT32", "UINT16", "UINT8"), (U32,)))
-_NO_PADDING = unset("padding_idx")
-_GENERIC = text("embeddings_type", "::ttnn::prim::EmbeddingsType::GENERIC")
-define(
-    OPS,
+OPS.define(
     "embedding",
-    python=[*_LOOKUP, _NO_PADDING, LAYOUT, DTYPE, MEMORY],
-    cpp=positional(*_LOOKUP, _NO_PADDING, LAYOUT, _GENERIC, DTYPE, MEMORY),
     accepts=Forms((_IDS, Takes(frozenset({BF16}), "rows")), (Gives(operand=1, layout="tile"),), alike=False),
 )
 
@@ -57,13 +36,7 @@ def _embedding_bw(op: Occurrence) -> Forms:
     return Forms((_IDS, Takes(frozenset({BF16}))), (Gives(operand=1, layout="tile"),), alike=False)
 
 
-define(
-    OPS,
-    "embedding_bw",
-    like="embedding_backward",
-    python=[_INDEX, operand("weight_tensor", 1), operand("output_gradient_tensor", 2), DTYPE, MEMORY],
-    accepts=_embedding_bw,
-)
+OPS.define("embedding_bw", like="embedding_backward", accepts=_embedding_bw)
 
 
 def _gather(op: Occurrence) -> Forms:
@@ -75,19 +48,7 @@ def _gather(op: Occurrence) -> Forms:
     return Forms((Takes(ANY, layout, MODULAR), index), alike=False)
 
 
-_PICKED = (operand("input", 0), attribute("dim"), operand("index", 1))
-define(
-    OPS,
-    "gather",
-    respelled=[need("dim", "int")],
-    python=[*_PICKED, text("sparse_grad", "False", keyword=True, default=False), MEMORY],
-    cpp=[
-        *_PICKED,
-        text("sparse_grad", "false"),
-        *positional(MEMORY, unset("optional_output_tensor"), unset("sub_core_grids")),
-    ],
-    accepts=_gather,
-)
+OPS.define("gather", respelled="dim: si32", accepts=_gather)
 
 
 def _scatter(op: Occurrence) -> Forms:
@@ -98,32 +59,12 @@ def _scatter(op: Occurrence) -> Forms:
     return Forms((data, Takes(frozenset({U32, "INT32", U16}), "rows"), data), alike=False, remedy=remedy)
 
 
-_REDUCE = attribute("reduce", "scatter_reduce_type", form="string:ScatterReduction", keyword=True, default=None)
-_WRITTEN = (operand("input", 0), attribute("dim"), operand("index", 1), operand("src", 2), MEMORY)
-define(
-    OPS,
-    "scatter",
-    respelled=[need("dim", "int")],
-    python=[*(replace(p, keyword=True) for p in _WRITTEN), _REDUCE],
-    cpp=positional(*_WRITTEN, _REDUCE, unset("sub_core_grid")),
-    accepts=_scatter,
-)
+OPS.define("scatter", respelled="dim: si32", accepts=_scatter)
 
-define(
-    OPS,
-    "fill_cache",
-    python=[operand("cache_tensor", 0), operand("input_tensor", 1), attribute("batch_idx", "batch_offset")],
-    accepts=forms(FLOATS),
-    work=(0, 0),
-)
+OPS.define("fill_cache", accepts=forms(FLOATS), work=(0, 0))
 _POSITION = "The position is a number of the call there, not a tensor; use dynamic_update_slice"
-_UPDATED = (operand("cache", 0), operand("input", 1), operand("update_idx", 2))
-_OFFSET = attribute("batch_offset", keyword=True, default=0)
-define(
-    OPS,
+OPS.define(
     "update_cache",
-    python=[*_UPDATED, _OFFSET],
-    cpp=positional(*_UPDATED, _OFFSET),
     accepts=Forms((Takes(FLOATS), Takes(FLOATS), Takes(frozenset())), alike=False, remedy=_POSITION),
     work=(0, 0),
 )

@@ -6,38 +6,27 @@ and `aggregate_tensor`, and the calls below for the others.
 
 from __future__ import annotations
 
-from jaxmesh.dialects.op import Trait, attr, need
-from jaxmesh.dialects.ttnn.op import LAYOUT, MEMORY, Param, TtnnOp, attribute, define, operand, positional, unset
+from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.ttnn.op import TtnnOps
 
-OPS: dict[str, TtnnOp] = {}
+OPS = TtnnOps()
 """By name, without the dialect."""
 
 
-_X = operand("tensor")
 _ABOUT = (Trait.MEMORY, Trait.MOVES)
 _TRANSFER = (*_ABOUT, Trait.COLLECTIVE, Trait.TRANSFERS)
 _STORED = (*_ABOUT, Trait.LAYOUT)
 _KEPT = (*_STORED, Trait.RETURNS_OPERAND)
 
-_MESH = [attr("mesh_shape", "any", form="mesh_shape"), attr("mesh_offset", "any", form="mesh_offset")]
-_MAPPER = [need("mapper_config", "any", "mapper_config"), attr("cq_id", "int", form="ui32")]
-_COMPOSER = [need("composer_config", "any", "composer_config")]
-define(OPS, "get_device", operands=0, attributes=_MESH, traits=_ABOUT)
-define(OPS, "distribute_tensor", operands=1, attributes=_MAPPER, traits=_TRANSFER, handles=(1, 1))
-define(OPS, "aggregate_tensor", operands=1, attributes=_COMPOSER, traits=_TRANSFER, handles=(1, 1))
-_TO = [_X, Param("device", "mesh_device", keyword=True), MEMORY]
-define(OPS, "to_device", operands=1, traits=_KEPT, handles=(1, 1), python=_TO)
-define(OPS, "from_device", operands=1, traits=_STORED, python=[_X])
-_AS = [_X, *positional(LAYOUT), Param("dtype", "changed_dtype"), MEMORY]
-define(OPS, "to_layout", operands=1, traits=_KEPT, python=_AS, cpp=positional(_X, LAYOUT, unset("dtype"), MEMORY))
-define(OPS, "to_memory_config", operands=1, traits=_STORED, python=[_X, *positional(MEMORY)])
-define(OPS, "to_tensor_spec", operands=1, traits=_STORED)
-define(
-    OPS,
-    "deallocate",
-    operands=1,
-    results=0,
-    attributes=[attr("force", "bool", False)],
-    traits=_ABOUT,
-    python=[_X, attribute("force")],
-)
+_MESH = "mesh_shape?: mesh_shape, mesh_offset?: mesh_offset"
+_MAPPER = "mapper_config: mapper_config, cq_id?: ui32"
+_COMPOSER = "composer_config: composer_config"
+OPS.define("get_device", operands=0, attributes=_MESH, traits=_ABOUT)
+OPS.define("distribute_tensor", operands=1, attributes=_MAPPER, traits=_TRANSFER, handles=(1, 1))
+OPS.define("aggregate_tensor", operands=1, attributes=_COMPOSER, traits=_TRANSFER, handles=(1, 1))
+OPS.define("to_device", operands=1, traits=_KEPT, handles=(1, 1))
+OPS.define("from_device", operands=1, traits=_STORED)
+OPS.define("to_layout", operands=1, traits=_KEPT)
+OPS.define("to_memory_config", operands=1, traits=_STORED)
+OPS.define("to_tensor_spec", operands=1, traits=_STORED)
+OPS.define("deallocate", operands=1, results=0, attributes="force?: bool = false", traits=_ABOUT)

@@ -1,25 +1,24 @@
 """Definitions of operations of TTNN: TTIR's facts, with a Python call and a C++ call.
 
-To add an operation of TTNN, write one `define(OPS, ...)` in a file of `dialects/ttnn/`. The emitters print calls from
-it, `jaxmesh.ttnn` takes calls by it, the importer reads operations by it: and never by its name.
+To add an operation of TTNN, write one `OPS.define(...)` in a file of `dialects/ttnn/`, and its calls in `calls.txt`.
+The emitters print calls from it, `jaxmesh.ttnn` takes calls by it, and the importer reads operations by it.
 """
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from jaxmesh.dialects import ttir
-from jaxmesh.dialects.op import Arity, Attribute, Call, Meaning, OpDef, Trait, Write, arity
+from jaxmesh.dialects.attributes import attributes_of
+from jaxmesh.dialects.op import Arity, Call, Meaning, OpDef, Trait, Write, arity
 from jaxmesh.dialects.ttnn.forms import TILES, Forms, Occurrence, Rule
 from jaxmesh.errors import MissingRuleError, VerifyError
 
-NEEDED: Any = inspect.Parameter.empty
 Source = Literal[
     "operand", "operands", "operand_or_attribute", "operand_device", "attribute", "memory_config", "dtype",
     "changed_dtype", "layout", "shape", "device", "mesh_device", "compute_config", "text", "none",
@@ -49,7 +48,6 @@ class Param:
         (`ttsl::make_const_span` of a variable that is an `int32s`). The source `shape` has the forms `shape` and
         `value`.
       keyword: True if Python prints it as `name=value`.
-      default: the real API's default; `NEEDED` if there is none.
       if_set: True if it is printed only when the attribute is there.
       also: other names of the parameter in overloads of the real function, such as of the one that takes a number.
       on_host: True if it is printed when the result is a host tensor; the device and the memory config are unset then.
@@ -60,7 +58,6 @@ class Param:
     key: int | str = 0
     form: str = "value"
     keyword: bool = False
-    default: Any = NEEDED
     on_host: bool = True
     if_set: bool = False
     also: tuple[str, ...] = ()
@@ -156,53 +153,6 @@ def parse_memory(text: str) -> str:
     return spell("BufferType", found[1] or found[2])
 
 
-def operand(
-    name: str, number: int = 0, *, keyword: bool = False, default: Any = NEEDED, also: tuple[str, ...] = ()
-) -> Param:
-    """Returns an argument that is an operand, by number; other overloads name it as `also` does."""
-    return Param(name, "operand", number, keyword=keyword, default=default, also=also)
-
-
-def operands(name: str) -> Param:
-    """Returns an argument that is the list of all operands."""
-    return Param(name, "operands")
-
-
-def attribute(
-    name: str,
-    key: str | None = None,
-    *,
-    form: str = "value",
-    keyword: bool = False,
-    default: Any = NEEDED,
-    if_set: bool = False,
-) -> Param:
-    """Returns an argument that is an attribute; `key` is its name in the dialect if the parameter has another."""
-    return Param(name, "attribute", key or name, form, keyword, default, if_set=if_set)
-
-
-def text(name: str, printed: str, *, keyword: bool = False, default: Any = None) -> Param:
-    """Returns an argument with one printed value; a caller's value for it is accepted and ignored."""
-    return Param(name, "text", printed, keyword=keyword, default=default)
-
-
-def unset(name: str, *, keyword: bool = True) -> Param:
-    """Returns an argument that is printed as unset."""
-    return Param(name, "none", keyword=keyword, default=None)
-
-
-MEMORY = Param("memory_config", "memory_config", keyword=True, default=None)
-DTYPE = Param("dtype", "dtype", keyword=True, default=None)
-LAYOUT = Param("layout", "layout", keyword=True, default=None)
-DEVICE = Param("device", "device", keyword=True, default=None)
-COMPUTE = Param("compute_kernel_config", "compute_config", keyword=True, default=None)
-
-
-def positional(*params: Param) -> tuple[Param, ...]:
-    """Returns the arguments without their keywords, as C++ has them."""
-    return tuple(replace(p, keyword=False) for p in params)
-
-
 @dataclass(frozen=True, slots=True)
 class Signature:
     """A call: the function's name (`ttnn.add`; `ttnn::add` in C++) and its arguments, in order."""
@@ -213,6 +163,58 @@ class Signature:
 
 NO_CALL = Signature("", ())
 """The call of an operation that has none."""
+
+_CALL = re.compile(r"  (python|cpp) (?:(tuple|optionals) )?([\w.:]*)\((.*)\)")
+_ITEM = re.compile(r"(?:`[^`]*`|[^,`])+")
+_ARGUMENT = re.compile(r" ?(?:([\w/]+)([=:]))?(.*?)([?!]?)")
+
+
+def read_call(line: str) -> tuple[str, str, Signature]:
+    """Returns the language of a call in the notation of `calls.txt`, what it returns in C++, and the call."""
+    found = _CALL.fullmatch(line)
+    assert found is not None, line
+    language, results, callee, items = found.groups()
+    return language, results or "vector", Signature(callee, tuple(map(_read_argument, _ITEM.findall(items))))
+
+
+def _read_argument(item: str) -> Param:
+    found = _ARGUMENT.fullmatch(item)
+    assert found is not None, item
+    names, mark, value, printed = found.groups()
+    name, *also = (names or "").split("/")
+    key: int | str = 0
+    source, form = "none", ""
+    if value.startswith("`"):
+        source, key = "text", value.strip("`")
+    elif value.startswith("%"):
+        number, _, form = value[1:].partition(" or ")
+        source, key = "operand_or_attribute" if form else "operand", int(number)
+    elif value != "none":
+        word, _, form = value.partition("|")
+        if word.startswith("@"):
+            source = word[1:] or name
+        else:
+            source, key, name = "attribute", word or name, name or word
+    known: Any = source
+    return Param(name, known, key, form or "value", mark == "=", printed != "!", printed == "?", tuple(also))
+
+
+def _read_calls() -> dict[str, dict[str, Signature]]:
+    """Returns the calls of `calls.txt` by operation and language."""
+    calls: dict[str, dict[str, Signature]] = {}
+    names: list[str] = []
+    for line in Path(__file__).with_name("calls.txt").read_text().splitlines():
+        if line.startswith("  "):
+            language, _, call = read_call(line)
+            for name in names:
+                calls[name][language] = call
+        elif not line.startswith("#"):
+            names = line.split()
+            calls |= {name: {} for name in names}
+    return calls
+
+
+_CALLS = _read_calls()
 
 
 @dataclass(frozen=True)
@@ -248,82 +250,74 @@ class TtnnOp(OpDef):
         return self.accepts if isinstance(self.accepts, Forms) else self.accepts(occurrence)
 
 
-def define(
-    ops: dict[str, TtnnOp],
-    name: str,
-    *,
-    python: Sequence[Param] = (),
-    cpp: Sequence[Param] | None = None,
-    like: str | None = None,
-    meaning: Meaning | None = None,
-    operands: int | Arity | None = None,
-    results: int | Arity | None = None,
-    attributes: Sequence[Attribute] | None = None,
-    omit: Sequence[str] = (),
-    respelled: Sequence[Attribute] = (),
-    more: Sequence[Attribute] = (),
-    traits: Sequence[Trait] = (),
-    options: Sequence[str] = (),
-    callee: str | None = None,
-    cpp_callee: str | None = None,
-    handles: Arity = (0, 0),
-    writes: Mapping[int, Write] | None = None,
-    accepts: Rule = TILES,
-    work: tuple[int, int] | None = None,
-) -> None:
-    """Adds an operation of TTNN to a table. Facts shared with a TTIR operation are declared only there.
+_NO_BASE = OpDef("ttir", "", (0, 0), (), None)
 
-    Args:
-      ops: the table.
-      name: without the dialect.
-      python: the arguments of the Python call, in order; none if there is no call.
-      cpp: the arguments of the C++ call, in order; by default Python's without keywords.
-      like: the TTIR operation whose facts it shares; by default the one of the same name.
-      meaning, operands, results, attributes, writes: in place of the TTIR operation's.
-      omit: names of TTIR's attributes that it does not have.
-      respelled: attributes in place of TTIR's of the same name, such as in another MLIR form.
-      more: attributes that TTIR's operation does not have.
-      traits: facts beside the TTIR operation's; `NOT_UPSTREAM` is not inherited.
-      options, handles: as in `OpDef`.
-      callee: the function's dotted name if it is not `ttnn.<name>` (C++ has `::` for the dots).
-      cpp_callee: the same for C++ alone.
-      accepts, work: as in `TtnnOp`.
-    """
-    assert name not in ops, name
-    base = ttir.OPS.get(like or name)
-    assert meaning or base or Trait.MEMORY in traits, name
-    if attributes is None:
-        own = {a.name: a for a in respelled}
-        attributes = [own.get(a.name, a) for a in base.attributes if a.name not in omit] if base else ()
-    if operands is None:
-        assert base is not None, name
-        operands = base.operands
-    # `NOT_UPSTREAM` is a fact about one dialect.
-    shared = frozenset[Trait]() if base is None else base.traits - {Trait.NOT_UPSTREAM}
-    if writes is None:
-        writes = {} if base is None else base.writes
-    if results is None:
-        results = 1 if base is None else base.results
-    dotted = callee or f"ttnn.{name}"
-    ops[name] = TtnnOp(
-        "ttnn",
-        name,
-        arity(operands),
-        (*attributes, *more),
-        meaning or (None if base is None else base.meaning),
-        arity(results),
-        casts=meaning is None and base is not None and base.casts,
-        traits=shared.union(traits),
-        options=frozenset(options),
-        writes=writes,
-        handles=handles,
-        former=None if base is None or meaning is not None else base.former,
-        python=Signature(dotted, tuple(python)),
-        cpp=Signature((cpp_callee or dotted).replace(".", "::"), positional(*python) if cpp is None else tuple(cpp)),
-        like=None if meaning or base is None else base.name,
-        accepts=accepts,
-        work=work,
-    )
+
+class TtnnOps(dict[str, TtnnOp]):
+    """Operations of TTNN by name, without the dialect."""
+
+    def define(
+        self,
+        name: str,
+        *,
+        like: str | None = None,
+        meaning: Meaning | None = None,
+        operands: int | Arity | None = None,
+        results: int | Arity | None = None,
+        attributes: str | None = None,
+        omit: Sequence[str] = (),
+        respelled: str = "",
+        more: str = "",
+        traits: Sequence[Trait] = (),
+        options: Sequence[str] = (),
+        handles: Arity = (0, 0),
+        writes: Mapping[int, Write] | None = None,
+        accepts: Rule = TILES,
+        work: tuple[int, int] | None = None,
+    ) -> None:
+        """Adds an operation. Facts shared with a TTIR operation are declared only there.
+
+        Args:
+          name: without the dialect.
+          like: the TTIR operation whose facts it shares; by default the one of the same name.
+          meaning, operands, results, attributes, writes: in place of the TTIR operation's; attributes as a text.
+          omit: names of TTIR's attributes that it does not have.
+          respelled: attributes in place of TTIR's of the same name, such as in another MLIR form.
+          more: attributes that TTIR's operation does not have.
+          traits: facts beside the TTIR operation's; `NOT_UPSTREAM` is not inherited.
+          options, handles: as in `OpDef`.
+          accepts, work: as in `TtnnOp`.
+        """
+        assert name not in self, name
+        base = ttir.OPS.get(like or name, _NO_BASE)
+        assert meaning or base is not _NO_BASE or Trait.MEMORY in traits, name
+        own = {a.name: a for a in attributes_of(respelled)}
+        inherited = [own.get(a.name, a) for a in base.attributes if a.name not in omit]
+        calls = _CALLS.get(name, {})
+        python = calls.get("python", NO_CALL)
+        python = replace(python, callee=python.callee or f"ttnn.{name}")
+        cpp = calls.get("cpp", replace(python, callee=""))
+        cpp = replace(cpp, callee=cpp.callee or python.callee.replace(".", "::"))
+        self[name] = TtnnOp(
+            "ttnn",
+            name,
+            base.operands if operands is None else arity(operands),
+            (*(inherited if attributes is None else attributes_of(attributes)), *attributes_of(more)),
+            meaning or base.meaning,
+            base.results if results is None else arity(results),
+            casts=meaning is None and base.casts,
+            # `NOT_UPSTREAM` is a fact about one dialect.
+            traits=(base.traits - {Trait.NOT_UPSTREAM}).union(traits),
+            options=frozenset(options),
+            writes=base.writes if writes is None else writes,
+            handles=handles,
+            former=None if meaning else base.former,
+            python=python,
+            cpp=cpp,
+            like=None if meaning or base is _NO_BASE else base.name,
+            accepts=accepts,
+            work=work,
+        )
 
 
 def ttir_meaning(call: Call, name: str | None = None, /, **attributes: Any) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Call, attr, need
+from jaxmesh.dialects.op import Call
 from jaxmesh.dialects.ttir.helpers import jax, jnp
 from jaxmesh.dialects.ttnn.forms import (
     BF16,
@@ -28,36 +28,12 @@ from jaxmesh.dialects.ttnn.forms import (
     forms,
     refused,
 )
-from jaxmesh.dialects.ttnn.op import (
-    COMPUTE,
-    DTYPE,
-    MEMORY,
-    TtnnOp,
-    attribute,
-    define,
-    operand,
-    positional,
-    text,
-    ttir_meaning,
-    unset,
-)
+from jaxmesh.dialects.ttnn.op import TtnnOps, ttir_meaning
 
-OPS: dict[str, TtnnOp] = {}
-_X = operand("input_tensor")
-_DIMS = attribute("dim", "dim_arg", default=None)
-_DIM = attribute("dim", default=-1)
-_KEEP = attribute("keepdim", "keep_dim", default=False)
+OPS = TtnnOps()
 
 for _name in ("sum", "mean", "max", "min"):
-    define(
-        OPS,
-        _name,
-        options=["compute_config"],
-        python=[_X, _DIMS, _KEEP, MEMORY, COMPUTE],
-        cpp=positional(_X, replace(_DIMS, form="int32s"), _KEEP, MEMORY, COMPUTE),
-        accepts=FLOAT if _name == "mean" else forms(NUMBERS),
-        work=(1, 0),
-    )
+    OPS.define(_name, options=["compute_config"], accepts=FLOAT if _name == "mean" else forms(NUMBERS), work=(1, 0))
 
 
 def _over_one_dim(call: Call, dim: int | None) -> Any:
@@ -70,12 +46,10 @@ def _multiplied(op: Occurrence) -> Forms:
     return refused("On several devices it reduces dim by dim, of two dims at least") if whole and op.rank else FLOAT
 
 
-define(
-    OPS,
+OPS.define(
     "prod",
-    respelled=[attr("dim_arg", "int", form="si64")],
+    respelled="dim_arg?: si64",
     meaning=lambda call: _over_one_dim(call, call["dim_arg"]),
-    python=[_X, _DIMS, _KEEP, MEMORY],
     accepts=_multiplied,
     work=(1, 0),
 )
@@ -94,39 +68,15 @@ def _argmax(op: Occurrence) -> Forms:
     return Forms((Takes(types, layout),), (Gives(U32, layout="rows"),), remedy="Take it along the last dim")
 
 
-_REDUCED = (_X, attribute("dim", default=None), _KEEP)
-define(
-    OPS,
+OPS.define(
     "argmax",
-    attributes=[attr("dim", "int"), attr("keep_dim", "bool", False)],
+    attributes="dim?: si32, keep_dim?: bool = false",
     meaning=lambda call: _over_one_dim(call, call["dim"]).astype(_index_type(call.result)),
-    python=[*_REDUCED, unset("sub_core_grids"), MEMORY],
     accepts=_argmax,
     work=(1, 0),
 )
-define(
-    OPS,
-    "cumsum",
-    respelled=[need("dim", "int")],
-    python=[operand("input"), attribute("dim"), DTYPE, MEMORY],
-    cpp=positional(_X, attribute("dim"), DTYPE, text("reverse_order", "false"), unset("optional_out"), MEMORY),
-    accepts=forms(WIDE, gives="asked"),
-    work=(0, 1),
-)
-define(
-    OPS,
-    "softmax",
-    options=["compute_config"],
-    python=[
-        _X,
-        attribute("dim", "dimension"),
-        MEMORY,
-        COMPUTE,
-        attribute("numeric_stable", "numericStable", keyword=True, default=False),
-    ],
-    accepts=FLOAT,
-    work=(2, 3),
-)
+OPS.define("cumsum", respelled="dim: si32", accepts=forms(WIDE, gives="asked"), work=(0, 1))
+OPS.define("softmax", options=["compute_config"], accepts=FLOAT, work=(2, 3))
 
 
 # --- sorts -----------------------------------------------------------------------------------------------------------
@@ -157,21 +107,7 @@ _LONG = 2**15
 """A dim is padded to a power of two, whose places 16 bits count."""
 _ORDERED = {"UINT8": (U16, F32), "INT8": (F32,), "UINT16": (F32,)}
 
-define(
-    OPS,
-    "sort",
-    respelled=[attr("dim", "int", -1, form="si8")],
-    meaning=_with_indices,
-    python=[_X, _DIM, attribute("descending", default=False), attribute("stable", default=False), MEMORY],
-    accepts=_order(frozenset({BF16, F32, U16})),
-    work=(0, 1),
+OPS.define(
+    "sort", respelled="dim?: si8 = -1", meaning=_with_indices, accepts=_order(frozenset({BF16, F32, U16})), work=(0, 1)
 )
-define(
-    OPS,
-    "topk",
-    respelled=[attr("dim", "int", -1)],
-    meaning=_with_indices,
-    python=[_X, attribute("k"), _DIM, attribute("largest", default=True), attribute("sorted", default=True), MEMORY],
-    accepts=_order(FLOATS),
-    work=(0, 1),
-)
+OPS.define("topk", respelled="dim?: si32 = -1", meaning=_with_indices, accepts=_order(FLOATS), work=(0, 1))

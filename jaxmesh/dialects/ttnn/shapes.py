@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Trait, expect, need
+from jaxmesh.dialects.op import Call, Trait
 from jaxmesh.dialects.ttnn.forms import (
     ANY,
     MODULAR,
@@ -20,22 +20,9 @@ from jaxmesh.dialects.ttnn.forms import (
     refused,
     too_long,
 )
-from jaxmesh.dialects.ttnn.op import (
-    DTYPE,
-    MEMORY,
-    TtnnOp,
-    attribute,
-    define,
-    operand,
-    operands,
-    positional,
-    text,
-    ttir_meaning,
-)
+from jaxmesh.dialects.ttnn.op import TtnnOps, ttir_meaning
 
-OPS: dict[str, TtnnOp] = {}
-_X = operand("input_tensor")
-(_MEMORY,) = positional(MEMORY)
+OPS = TtnnOps()
 
 
 def _reshape(op: Occurrence) -> Forms:
@@ -44,14 +31,7 @@ def _reshape(op: Occurrence) -> Forms:
     return forms(WIDE - {U16}, casts=MODULAR) if long else forms(NUMBERS, "either", casts=MODULAR)
 
 
-define(
-    OPS,
-    "reshape",
-    traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND],
-    python=[_X, attribute("shape"), MEMORY],
-    cpp=[_X, attribute("shape", form="vector"), _MEMORY],
-    accepts=_reshape,
-)
+OPS.define("reshape", traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND], accepts=_reshape)
 
 
 def _permute(call: Call) -> Any:
@@ -60,17 +40,8 @@ def _permute(call: Call) -> Any:
     return ttir_meaning(call, permutation=tuple(d + rank if -rank <= d < 0 else d for d in order))
 
 
-define(
-    OPS,
-    "permute",
-    options=["pad_value"],
-    meaning=_permute,
-    traits=[Trait.RETURNS_OPERAND],
-    python=[_X, attribute("dims", "permutation"), MEMORY, text("pad_value", "0.0", keyword=True, default=0.0)],
-    cpp=[_X, attribute("dims", "permutation", form="int64s"), _MEMORY, text("pad_value", "0.0f")],
-    accepts=MOVED,
-)
-define(OPS, "transpose", python=[_X, attribute("dim1", "dim0"), attribute("dim2", "dim1"), MEMORY], accepts=MOVED)
+OPS.define("permute", options=["pad_value"], meaning=_permute, traits=[Trait.RETURNS_OPERAND], accepts=MOVED)
+OPS.define("transpose", accepts=MOVED)
 
 
 def _narrow_in_rows(op: Occurrence) -> Forms:
@@ -93,18 +64,10 @@ def _repeated(call: Call) -> Any:
     return ttir_meaning(replace(call, operands=(wide,)), repeat_dimensions=counts)
 
 
-_COUNTS = attribute("repeat_dims", form="shape")
-define(
-    OPS,
-    "repeat",
-    attributes=[need("repeat_dims", "ints", form="shape")],
-    meaning=_repeated,
-    traits=[Trait.RETURNS_OPERAND],
-    python=[_X, _COUNTS, MEMORY],
-    cpp=[_X, _COUNTS],
-    accepts=_repeat,
+OPS.define(
+    "repeat", attributes="repeat_dims: shape", meaning=_repeated, traits=[Trait.RETURNS_OPERAND], accepts=_repeat
 )
-define(OPS, "repeat_interleave", python=[_X, attribute("repeats"), attribute("dim"), MEMORY], accepts=_narrow_in_rows)
+OPS.define("repeat_interleave", accepts=_narrow_in_rows)
 
 
 def _concat(op: Occurrence) -> Forms:
@@ -116,13 +79,7 @@ def _concat(op: Occurrence) -> Forms:
     return too_long(op.row()) if op.row() > 1_390_000 else _narrow_in_rows(op)
 
 
-define(
-    OPS,
-    "concat",
-    traits=[Trait.RETURNS_OPERAND],
-    python=[operands("tensors"), attribute("dim"), MEMORY],
-    accepts=_concat,
-)
+OPS.define("concat", traits=[Trait.RETURNS_OPERAND], accepts=_concat)
 
 
 def _slice(op: Occurrence) -> Forms:
@@ -132,20 +89,7 @@ def _slice(op: Occurrence) -> Forms:
     return too_long(op.row()) if inside and op.row() > 660_000 else _narrow_in_rows(op)
 
 
-_SLICE = (
-    replace(attribute("slice_start", "begins"), also=("starts",)),
-    replace(attribute("slice_end", "ends"), also=("ends",)),
-    replace(attribute("slice_step", "step", default=None), also=("steps",)),
-)
-define(
-    OPS,
-    "slice_static",
-    callee="ttnn.slice",
-    traits=[Trait.RETURNS_OPERAND],
-    python=[_X, *_SLICE, MEMORY],
-    cpp=[_X, *(replace(p, form="span") for p in _SLICE), _MEMORY],
-    accepts=_slice,
-)
+OPS.define("slice_static", traits=[Trait.RETURNS_OPERAND], accepts=_slice)
 
 
 def _pad(op: Occurrence) -> Forms:
@@ -160,24 +104,11 @@ def _pad(op: Occurrence) -> Forms:
     return forms(WIDE, "rows" if in_front else "either", casts=MODULAR)
 
 
-_PADDED = (_X, attribute("padding", form="pairs"), attribute("value"))
-_MULTICORE = attribute("use_multicore", keyword=True, default=True)
-define(
-    OPS,
-    "pad",
-    more=[expect("use_multicore", "bool", True)],
-    traits=[Trait.RETURNS_OPERAND],
-    python=[*_PADDED, _MULTICORE, MEMORY],
-    cpp=positional(*_PADDED, _MULTICORE, MEMORY),
-    accepts=_pad,
-)
-define(
-    OPS,
+OPS.define("pad", more="use_multicore: bool = true", traits=[Trait.RETURNS_OPERAND], accepts=_pad)
+OPS.define(
     "assign",
     operands=1,
     meaning=lambda call: call.operands[0],
     traits=[Trait.MOVES, Trait.DECOMPOSED],
-    python=[_X, DTYPE, MEMORY],
-    cpp=positional(_X, MEMORY, DTYPE),
     accepts=forms(ANY - {"INT8"}, casts=MODULAR),
 )

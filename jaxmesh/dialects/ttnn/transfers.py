@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import batching, mlir
 
+from jaxmesh.dialects.ttir.collectives import gather
 from jaxmesh.dialects.ttir.replica_groups import row_major_index
 from jaxmesh.dialects.varying import first_copy_only
 from jaxmesh.errors import ResidencyError, UnsupportedError
@@ -150,10 +151,10 @@ def _aggregate(x: Any, *, composer_config: MeshComposerConfig) -> Any:
     dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
     if dims is None:
         for axis in reversed(list(mesh)):
-            x = _gather(x, axis, 0, tiled=False)
+            x = gather(x, axis, 0, tiled=False)
         return _compose(x, resolved)
     for axis, dim in reversed(list(zip(mesh, dims, strict=True))):
-        x = first_copy(x, [axis]) if dim is None else _gather(x, axis, dim, tiled=True)
+        x = first_copy(x, [axis]) if dim is None else gather(x, axis, dim, tiled=True)
     return x
 
 
@@ -164,23 +165,8 @@ def first_copy(x: Any, axes: Sequence[str]) -> Any:
         return _jax.random.wrap_key_data(words, impl=_jax.random.key_impl(x))
     for axis in axes:
         if axis in compat.varying_axes(jax.typeof(x)):
-            x = jnp.zeros(x.shape, x.dtype) if x.size == 0 else _gather(x, axis, 0, tiled=False)[0]
+            x = jnp.zeros(x.shape, x.dtype) if x.size == 0 else gather(x, axis, 0, tiled=False)[0]
     return x
-
-
-def _gather(x: Any, axis: str, dim: int, *, tiled: bool) -> Any:
-    """Gathers a value along an axis to a full value."""
-    if axis not in compat.varying_axes(jax.typeof(x)):
-        x = compat.vary(x, (axis,))
-    if not _is_packed(x.dtype):
-        return _jax.lax.all_gather(x, axis, axis=dim, tiled=tiled, to="invarying")
-    gathered = _jax.lax.all_gather(x.astype(jnp.int8), axis, axis=dim, tiled=tiled, to="invarying")
-    return gathered.astype(x.dtype)
-
-
-def _is_packed(dtype: Any) -> bool:
-    """Returns True for integers of less than a byte, which XLA's CPU collectives pack and garble."""
-    return jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits < 8
 
 
 def _compose(stacked: Any, resolved: Composition) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import reorder_edges
+from jaxmesh.dialects.attributes import reorder_edges
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.dialects.ttnn.layouts import element_type
 from jaxmesh.emit.mlir.spelling import Spelling

@@ -234,7 +234,7 @@ def _forms(op: str) -> tuple[Mapping[str, str], OpDef]:
     if definition is None:
         folder = "ttnn" if op.startswith("ttnn.") else "ttir"
         raise MissingRuleError(f"no text for {op!r}: it has no definition; add one in jaxmesh/dialects/{folder}/.")
-    return {a.name: a.mlir_form for a in definition.attributes} | {_SEGMENTS: "i32a"}, definition
+    return {a.name: a.form for a in definition.attributes} | {_SEGMENTS: "i32a"}, definition
 
 
 def _overwritten_operand(op: Op) -> Value | None:

@@ -9,7 +9,7 @@ from jaxmesh.dialects.definitions import ttnn_definition
 from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value
-from jaxmesh.dialects.ttnn.op import NEEDED, Param, Signature, TtnnOp
+from jaxmesh.dialects.ttnn.op import Param, Signature, TtnnOp
 from jaxmesh.emit.languages import undecomposed
 from jaxmesh.emit.python import values as values
 from jaxmesh.errors import MissingRuleError, VerifyError
@@ -26,7 +26,7 @@ def signature_of(op: Op) -> tuple[TtnnOp, Signature]:
         location = f" (from {op.line})" if op.line else ""
         raise MissingRuleError(
             f"emitted Python: failed to legalize operation '{op.name}'{location}: it is not an op of TTNN with a "
-            "Python call; add a `define(...)` entry to a file jaxmesh/dialects/ttnn/*.py, and a pattern to a file "
+            "Python call; add a `OPS.define(...)` entry to a file jaxmesh/dialects/ttnn/*.py, and a pattern to a file "
             "jaxmesh/passes/ttir_to_ttnn/*.py."
         )
     return definition, definition.python
@@ -78,7 +78,7 @@ def _device(call: _PrintedCall) -> Value | None:
 def _operand(call: _PrintedCall, param: Param) -> str:
     tensors, number = call.tensors, int(param.key)
     value = tensors[number] if number < len(tensors) else None
-    if value is None and param.default is NEEDED:
+    if value is None and number < call.definition.operands[0]:
         raise VerifyError(f"{call.op.name} needs operand {number} ({param.name}), got {len(tensors)} operands.")
     return "None" if value is None else call.names[value]
 
@@ -99,8 +99,7 @@ def _attribute(call: _PrintedCall, param: Param) -> str:
     known = call.definition.by_name.get(key)
     if known is not None and known.required:
         raise VerifyError(f"{call.op.name} needs the attribute {key!r} ({known.kind}); it is missing.")
-    default = None if known is None else known.default
-    return values.attribute(param.default if default is None and param.default is not NEEDED else default, param.form)
+    return values.attribute(None if known is None else known.default, param.form)
 
 
 def _changed_dtype(call: _PrintedCall, _: Param) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from jaxmesh.dialects.attributes import Attribute
 from jaxmesh.dialects.definitions import definition_of
-from jaxmesh.dialects.op import SEGMENTS, Arity, Attribute, OpDef, Trait
+from jaxmesh.dialects.op import SEGMENTS, Arity, OpDef, Trait
 from jaxmesh.frontends.mlir.attributes import entries
 
 _GROUPS = "operandSegmentSizes"
@@ -76,7 +77,7 @@ _TYPES: Mapping[str, tuple[str, ...]] = {
 
 
 def _allowed_types(attribute: Attribute) -> tuple[str, ...]:
-    form = attribute.mlir_form
+    form = attribute.form
     if form.startswith("#"):
         return (form,)
     if form in ("si8", "si32", "ui32", "i32", "i64", "si64"):

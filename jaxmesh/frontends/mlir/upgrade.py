@@ -12,9 +12,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from jaxmesh.dialects.attributes import reorder_edges
 from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
 from jaxmesh.dialects.imported_op import group_operands
-from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait, reorder_edges
+from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait
 from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
 from jaxmesh.dialects.ttir.images import FLATTENED
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes
@@ -312,7 +313,7 @@ def _spell(
     left_out = (definition.options | FORMER_OPTIONS) - followed.by_name.keys() - {FLATTENED}
     blank = {a.name for a in followed.attributes if a.must_be_empty and a.is_blank(attributes.get(a.name))}
     known = {k: v for k, v in attributes.items() if k not in left_out and k not in blank}
-    for edges in [a.name for a in followed.attributes if a.mlir_form == "edges" and is_integers(known.get(a.name))]:
+    for edges in [a.name for a in followed.attributes if a.form == "edges" and is_integers(known.get(a.name))]:
         known[edges] = reorder_edges(known[edges])
     is_current = attributes.keys() <= definition.by_name.keys() and Trait.NOT_UPSTREAM not in definition.traits
     if _SIZES in written:

@@ -57,30 +57,10 @@ def _pair(x: Any) -> Pair:
     return cast("Pair", x) if isinstance(x, tuple) else (x, _jnp.zeros_like(x))
 
 
-@_parts("complex")
-def _complex(params: Params, real: Any, imaginary: Any) -> Pair:
-    return real, imaginary
-
-
-@_parts("real")
-def _real(params: Params, x: Pair) -> Any:
-    return x[0]
-
-
-@_parts("imag")
-def _imag(params: Params, x: Pair) -> Any:
-    return x[1]
-
-
 @_parts("conj")
 def _conj(params: Params, x: Any) -> Pair:
     real, imaginary = _pair(x)
     return real, -imaginary
-
-
-@_parts("neg")
-def _neg(params: Params, x: Pair) -> Pair:
-    return -x[0], -x[1]
 
 
 @_parts("abs")
@@ -90,16 +70,6 @@ def _abs(params: Params, x: Pair) -> Any:
     safe = _jnp.where(large == 0, 1, large)
     a, b = x[0] / safe, x[1] / safe
     return large * _jnp.sqrt(a * a + b * b)
-
-
-@_parts("add", "add_any")
-def _add(params: Params, x: Any, y: Any) -> Pair:
-    return x[0] + y[0], x[1] + y[1]
-
-
-@_parts("sub")
-def _sub(params: Params, x: Any, y: Any) -> Pair:
-    return x[0] - y[0], x[1] - y[1]
 
 
 @_parts("mul")
@@ -113,9 +83,22 @@ def _div(params: Params, x: Pair, y: Pair) -> Pair:
     return (x[0] * y[0] + x[1] * y[1]) / size, (x[1] * y[0] - x[0] * y[1]) / size
 
 
-@_parts("square")
-def _square(params: Params, x: Pair) -> Pair:
-    return _mul(params, x, x)
+_OF_ONE: Mapping[str, Callable[[Params, Any], Any]] = {
+    "real": lambda params, x: x[0],
+    "imag": lambda params, x: x[1],
+    "neg": lambda params, x: (-x[0], -x[1]),
+    "square": lambda params, x: _mul(params, x, x),
+}
+_OF_TWO: Mapping[str, Callable[[Params, Any, Any], Any]] = {
+    "complex": lambda params, real, imaginary: (real, imaginary),
+    "add": lambda params, x, y: (x[0] + y[0], x[1] + y[1]),
+    "add_any": lambda params, x, y: (x[0] + y[0], x[1] + y[1]),
+    "sub": lambda params, x, y: (x[0] - y[0], x[1] - y[1]),
+    "eq": lambda params, x, y: (x[0] == y[0]) & (x[1] == y[1]),
+    "ne": lambda params, x, y: (x[0] != y[0]) | (x[1] != y[1]),
+}
+for _name, _function in (*_OF_ONE.items(), *_OF_TWO.items()):
+    _parts(_name)(_function)
 
 
 @_parts("integer_pow")
@@ -128,16 +111,6 @@ def _integer_pow(params: Params, x: Pair) -> Pair:
 def _exp(params: Params, x: Pair) -> Pair:
     size = _jnp.exp(x[0])
     return size * _jnp.cos(x[1]), size * _jnp.sin(x[1])
-
-
-@_parts("eq")
-def _eq(params: Params, x: Pair, y: Pair) -> Any:
-    return (x[0] == y[0]) & (x[1] == y[1])
-
-
-@_parts("ne")
-def _ne(params: Params, x: Pair, y: Pair) -> Any:
-    return (x[0] != y[0]) | (x[1] != y[1])
 
 
 @_parts("convert_element_type")

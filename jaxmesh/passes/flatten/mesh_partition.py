@@ -1,14 +1,15 @@
 """Recognises `mesh_partition`: a slice that is provably this device's own shard of a dim.
 
 In JAX it is a `dynamic_slice` that starts at `axis_index * size`, with the arithmetic for negative starts. The pass
-tracks starts as sums of multiples of axis indices, and leaves other slices unchanged.
+computes the starts of all devices, as sums of multiples of axis indices, and leaves other slices unchanged.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -18,31 +19,16 @@ from jaxmesh.dialects.program import Op, Program, Type, Value, without_dead
 from jaxmesh.sharding.configs import MeshMapperConfig, PlacementShard
 
 _MOST = int(np.iinfo(np.int32).max)
+Numbers = np.ndarray[Any, Any]
+"""The integer of each device, of any size, in the shape of the mesh; truth values are 0 and 1."""
 
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """`constant + sum of factor * index` over mesh axes; truth values are 0 and 1."""
-
-    constant: int = 0
-    factors: tuple[tuple[str, int], ...] = ()
-
-    def plus(self, other: Sum, sign: int = 1) -> Sum:
-        """Returns the sum of two, or their difference."""
-        factors = dict(self.factors)
-        for axis, factor in other.factors:
-            factors[axis] = factors.get(axis, 0) + sign * factor
-        kept = tuple((a, f) for a, f in factors.items() if f)
-        return Sum(self.constant + sign * other.constant, kept)
-
-    def times(self, factor: int) -> Sum:
-        """Returns a multiple."""
-        return Sum(self.constant * factor, tuple((a, f * factor) for a, f in self.factors if factor))
-
-    def bounds(self, mesh: Mapping[str, int]) -> tuple[int, int]:
-        """Returns the smallest and the largest possible value."""
-        ends = [f * (mesh[a] - 1) for a, f in self.factors]
-        return self.constant + sum(e for e in ends if e < 0), self.constant + sum(e for e in ends if e > 0)
+_np: Any = np
+_FUNCTIONS: Mapping[str, Any] = {
+    "ttir.add": _np.add, "ttir.subtract": _np.subtract, "ttir.multiply": _np.multiply, "ttir.maximum": _np.maximum,
+    "ttir.minimum": _np.minimum, "ttir.lt": _np.less, "ttir.le": _np.less_equal, "ttir.gt": _np.greater,
+    "ttir.ge": _np.greater_equal, "ttir.eq": _np.equal, "ttir.ne": _np.not_equal,
+    **dict.fromkeys(("ttir.reshape", "ttir.broadcast", "ttir.typecast"), _np.positive),
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -50,10 +36,15 @@ class _Starts:
     """The known integers of a program: single numbers, and short rows of numbers."""
 
     program: Program
-    numbers: dict[Value, Sum] = field(default_factory=dict[Value, Sum])
-    rows: dict[Value, tuple[Sum, ...]] = field(default_factory=dict[Value, tuple[Sum, ...]])
+    numbers: dict[Value, Numbers] = field(default_factory=dict[Value, Numbers])
+    rows: dict[Value, tuple[Numbers, ...]] = field(default_factory=dict[Value, "tuple[Numbers, ...]"])
     counts: set[Value] = field(default_factory=set[Value])
     """Values that hold 0, 1, 2 ... along their only dim."""
+
+    @property
+    def mesh(self) -> tuple[int, ...]:
+        """The sizes of the mesh axes."""
+        return tuple(self.program.mesh.values())
 
     def see(self, op: Op) -> None:
         """Follows one operation."""
@@ -73,29 +64,27 @@ class _Starts:
             if len(kind.shape) == 1 and len(known) == len(parts):
                 self.rows[out] = tuple(n for p in known for n in p)
         elif math.prod(kind.shape) == 1:
-            rule = _RULES.get(op.name)
-            given = [self.numbers.get(v) for v in op.used]
-            made = rule(self, op, given) if rule is not None else None
-            if made is not None and self._fits(made, kind):
+            made = _computed(op, [self.numbers.get(v) for v in op.used])
+            least, most = (0, 1) if kind.dtype.kind == "b" else (np.iinfo(kind.dtype).min, np.iinfo(kind.dtype).max)
+            if made is not None and max(int(least), -_MOST) <= made.min() and made.max() <= min(int(most), _MOST):
                 self.numbers[out] = made
 
-    def row(self, value: Value) -> tuple[Sum, ...] | None:
+    def row(self, value: Value) -> tuple[Numbers, ...] | None:
         """Returns the numbers of a value of rank 1; None unless all are known."""
         number = self.numbers.get(value)
         return self.rows.get(value) if number is None else (number,)
 
-    def _fits(self, made: Sum, kind: Type) -> bool:
-        low, high = made.bounds(self.program.mesh)
-        least, most = (0, 1) if kind.dtype.kind == "b" else (np.iinfo(kind.dtype).min, np.iinfo(kind.dtype).max)
-        return max(int(least), -_MOST) <= low and high <= min(int(most), _MOST)
+    def _alike(self, number: Any) -> Numbers:
+        """Returns a number that all devices have."""
+        return np.full(self.mesh, int(number), object)
 
     def _constant(self, op: Op, out: Value, kind: Type) -> None:
         attributes = op.attributes
         if op.name == "ttir.full":
             if math.prod(kind.shape) == 1:
-                self.numbers[out] = Sum(int(attributes["fill_value"]))
+                self.numbers[out] = self._alike(attributes["fill_value"])
             elif len(kind.shape) == 1 and kind.shape[0] <= 16:
-                self.rows[out] = (Sum(int(attributes["fill_value"])),) * kind.shape[0]
+                self.rows[out] = (self._alike(attributes["fill_value"]),) * kind.shape[0]
         elif op.name == "ttir.arange":
             if len(kind.shape) == 1 and (attributes["start"], attributes["step"]) == (0, 1):
                 self.counts.add(out)
@@ -104,7 +93,7 @@ class _Starts:
             if (array == np.arange(len(array))).all():
                 self.counts.add(out)
             if len(array) <= 16:
-                self.rows[out] = tuple(Sum(int(n)) for n in array)
+                self.rows[out] = tuple(map(self._alike, array))
 
     def _split(self, op: Op, out: Value) -> None:
         """Recognises the index of a mesh axis: 0, 1, 2 ... split over it."""
@@ -112,7 +101,7 @@ class _Starts:
         axis = _only_axis(op, self.program.mesh)
         whole, piece = self.program.types[x].shape, self.program.types[out].shape
         if x in self.counts and axis is not None and whole == (self.program.mesh[axis],) and piece == (1,):
-            self.numbers[out] = Sum(0, ((axis, 1),))
+            self.numbers[out] = np.indices(self.mesh)[list(self.program.mesh).index(axis)].astype(object)
 
 
 def _only_axis(op: Op, mesh: Mapping[str, int]) -> str | None:
@@ -131,82 +120,30 @@ def _only_axis(op: Op, mesh: Mapping[str, int]) -> str | None:
     return axes[0] if len(axes) == 1 else None
 
 
-# --- arithmetic ------------------------------------------------------------------------------------------------------
-
-_Rule = Callable[[_Starts, Op, Sequence["Sum | None"]], "Sum | None"]
-
-
-def _same(_: _Starts, op: Op, given: Sequence[Sum | None]) -> Sum | None:
-    return given[0]
-
-
-def _add(_: _Starts, op: Op, given: Sequence[Sum | None]) -> Sum | None:
-    a, b = given
-    return None if a is None or b is None else a.plus(b, -1 if op.name == "ttir.subtract" else 1)
-
-
-def _multiply(_: _Starts, op: Op, given: Sequence[Sum | None]) -> Sum | None:
-    a, b = given
-    if a is None or b is None or (a.factors and b.factors):
+def _computed(op: Op, given: Sequence[Numbers | None]) -> Numbers | None:
+    """Returns the result of arithmetic on integers of devices; None if it is unknown, or no sum of multiples."""
+    if op.name == "ttir.where":
+        condition, x, y = given
+        return None if condition is None or _varies(condition) else x if condition.all() else y
+    known = [x for x in given if x is not None]
+    if len(known) < len(given):
         return None
-    return a.times(b.constant) if not b.factors else b.times(a.constant)
-
-
-def _compare(starts: _Starts, op: Op, given: Sequence[Sum | None]) -> Sum | None:
-    """Folds a comparison with the same result on every device."""
-    a, b = given
-    if a is None or b is None:
+    function = _FUNCTIONS.get(op.name)
+    if op.name == "ttir.clamp_scalar":
+        made = np.clip(known[0], op.attributes["min"], op.attributes["max"])
+    elif function is None or (function is _np.multiply and all(map(_varies, known))):
         return None
-    low, high = a.plus(b, -1).bounds(starts.program.mesh)
-    always, never = {
-        "lt": (high < 0, low >= 0),
-        "le": (high <= 0, low > 0),
-        "gt": (low > 0, high <= 0),
-        "ge": (low >= 0, high < 0),
-        "eq": (low == high == 0, low > 0 or high < 0),
-        "ne": (low > 0 or high < 0, low == high == 0),
-    }[op.name.removeprefix("ttir.")]
-    return Sum(1) if always else Sum(0) if never else None
+    else:
+        made = function(*known)
+    if function in (_np.add, _np.subtract, _np.multiply):
+        return made
+    # Comparisons must have one result, and bounds change no number.
+    same = not _varies(made) if made.dtype == np.bool_ else any((made == x).all() for x in known)
+    return made.astype(object) if same else None
 
 
-def _where(_: _Starts, op: Op, given: Sequence[Sum | None]) -> Sum | None:
-    condition, a, b = given
-    if condition is None or condition.factors:
-        return None
-    return a if condition.constant else b
-
-
-def _extreme(starts: _Starts, op: Op, given: Sequence[Sum | None]) -> Sum | None:
-    a, b = given
-    if a is None or b is None:
-        return None
-    low, high = a.plus(b, -1).bounds(starts.program.mesh)
-    if op.name == "ttir.minimum":
-        a, b = b, a
-    return a if low >= 0 else b if high <= 0 else None
-
-
-def _clamp(starts: _Starts, op: Op, given: Sequence[Sum | None]) -> Sum | None:
-    (a,) = given
-    if a is None:
-        return None
-    low, high = a.bounds(starts.program.mesh)
-    return a if op.attributes["min"] <= low and high <= op.attributes["max"] else None
-
-
-_RULES: Mapping[str, _Rule] = {
-    "ttir.reshape": _same,
-    "ttir.broadcast": _same,
-    "ttir.typecast": _same,
-    "ttir.add": _add,
-    "ttir.subtract": _add,
-    "ttir.multiply": _multiply,
-    "ttir.where": _where,
-    "ttir.maximum": _extreme,
-    "ttir.minimum": _extreme,
-    "ttir.clamp_scalar": _clamp,
-    **{f"ttir.{name}": _compare for name in ("lt", "le", "gt", "ge", "eq", "ne")},
-}
+def _varies(x: Numbers) -> bool:
+    return bool((x != x.flat[0]).any())
 
 
 # --- the pass --------------------------------------------------------------------------------------------------------
@@ -250,15 +187,18 @@ def _own_shard(starts: _Starts, x: Value, begins: Value, out: Value) -> tuple[in
     row, types = starts.row(begins), starts.program.types
     whole, piece = types[x].shape, types[out].shape
     cut = [d for d, (n, k) in enumerate(zip(whole, piece, strict=True)) if n != k]
-    if row is None or len(cut) != 1 or any(row[d] != Sum() for d in range(len(whole)) if d not in cut):
+    if row is None or len(cut) != 1 or any(row[d].any() for d in range(len(whole)) if d not in cut):
         return None
     (dim,) = cut
-    if row[dim].constant:
+    starts_at, step = row[dim], piece[dim]
+    if starts_at.flat[0]:
         return None
-    factors = sorted(row[dim].factors, key=lambda f: f[1])
-    step = piece[dim]
-    for axis, factor in factors:
-        if factor != step:
+    # By mesh axis, the difference of neighbours along it.
+    mesh = starts.program.mesh
+    steps = {a: np.take(starts_at, 1, i).flat[0] for i, (a, n) in enumerate(mesh.items()) if n > 1}
+    axes = sorted((a for a, n in steps.items() if n), key=steps.__getitem__)
+    for axis in axes:
+        if steps[axis] != step:
             return None
-        step *= starts.program.mesh[axis]
-    return (dim, [axis for axis, _ in reversed(factors)]) if step == whole[dim] else None
+        step *= mesh[axis]
+    return (dim, axes[::-1]) if step == whole[dim] else None

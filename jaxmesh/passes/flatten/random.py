@@ -45,24 +45,6 @@ def _seed(params: Params, seeds: Any) -> Any:
     return _over_keys(params["impl"].seed, seeds.ndim)(seeds)
 
 
-def _bits(params: Params, keys: Any) -> Any:
-    impl = params["impl"]
-
-    def one(key: Any) -> Any:
-        return impl.random_bits(key, params["bit_width"], params["shape"])
-
-    return _over_keys(one, keys.ndim - len(impl.key_shape))(keys)
-
-
-def _split(params: Params, keys: Any) -> Any:
-    impl = params["impl"]
-
-    def one(key: Any) -> Any:
-        return impl.split(key, params["shape"])
-
-    return _over_keys(one, keys.ndim - len(impl.key_shape))(keys)
-
-
 def _fold(params: Params, keys: Any, numbers: Any) -> Any:
     impl = params["impl"]
     words = keys.ndim - len(impl.key_shape)
@@ -89,8 +71,17 @@ def _of_keys(name: str, function: Function) -> None:
         return b.composed(function, xs, {**eqn.params, "impl": generator(eqn.invars[0].aval)})
 
 
-_of_keys("random_bits", _bits)
-_of_keys("random_split", _split)
+def _of_each_key(one: Callable[[Params, Any], Any]) -> Function:
+    """Returns a function of the parameters and of the words of an array of keys, from one of a single key."""
+
+    def mapped(params: Params, keys: Any) -> Any:
+        return _over_keys(functools.partial(one, params), keys.ndim - len(params["impl"].key_shape))(keys)
+
+    return mapped
+
+
+_of_keys("random_bits", _of_each_key(lambda p, key: p["impl"].random_bits(key, p["bit_width"], p["shape"])))
+_of_keys("random_split", _of_each_key(lambda p, key: p["impl"].split(key, p["shape"])))
 _of_keys("random_fold_in", _fold)
 
 

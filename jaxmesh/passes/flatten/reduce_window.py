@@ -12,7 +12,6 @@ import jax
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.jaxprs.primitives import COMBINES
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.decompositions import Function, Params
@@ -78,9 +77,7 @@ RULES.update({f"reduce_window_{kind}": _window_reduction(kind) for kind in ("sum
 
 @RULES.add("reduce_window")
 def _reduce_window(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    kind = combining(eqn.params["jaxpr"]) if len(xs) == 2 else None
-    if kind is None:
-        raise missing(eqn, f"it combines by more than one of {', '.join(COMBINES)}, and TTIR has no row for a body")
+    kind = combining(eqn)
     if b.fill(xs[1]) != identity(kind, b.dtype(xs[0])):
         raise missing(eqn, f"its windows start from another number than {identity(kind, b.dtype(xs[0]))}")
     return _reduce_windows(b, kind, xs[0], windows_of(eqn.params), b.result(eqn)[0])

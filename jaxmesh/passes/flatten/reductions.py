@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -98,20 +98,19 @@ def _reduction(kind: str) -> Rule:
 RULES.update({f"reduce_{kind}": _reduction(kind) for kind in PAIRS})
 
 
-def combining(jaxpr: Any) -> str | None:
-    """Returns the reduction by a body of two arguments; None unless it is a known primitive."""
-    body = walk.open_jaxpr(jaxpr)
-    if len(body.eqns) != 1 or set(body.eqns[0].invars) != set(body.invars) or body.outvars != body.eqns[0].outvars:
-        return None
-    return COMBINES.get(body.eqns[0].primitive.name)
+def combining(eqn: Eqn) -> str:
+    """Returns the reduction by the body of an equation; raises `MissingRuleError` unless it is a known primitive."""
+    body = walk.open_jaxpr(eqn.params["jaxpr"])
+    if len(eqn.invars) == 2 and len(body.eqns) == 1:
+        (step,) = body.eqns
+        if step.primitive.name in COMBINES and set(step.invars) == set(body.invars) and body.outvars == step.outvars:
+            return COMBINES[step.primitive.name]
+    raise missing(eqn, f"it combines by more than one of {', '.join(COMBINES)}, and TTIR has no row for a body")
 
 
 @RULES.add("reduce")
 def _reduce(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    kind = combining(eqn.params["jaxpr"]) if len(xs) == 2 else None
-    if kind is None:
-        raise missing(eqn, f"it combines by more than one of {', '.join(COMBINES)}, and TTIR has no row for a body")
-    x, start = xs
+    kind, (x, start) = combining(eqn), xs
     out = reduce_dims(b, kind, x, eqn.params["dimensions"])
     return out if b.fill(start) == identity(kind, b.dtype(x)) else combine(b, kind, out, start)
 
@@ -229,19 +228,13 @@ def _less(x: Any, y: Any) -> Any:
     return (x < y) | ((x == x) & (y != y)) | ((x == 0) & (y == 0) & (1 / x < 1 / y))
 
 
-@decomposed(RULES, "lt_to")
-def _lt_to(params: Params, x: Any, y: Any) -> Any:
-    return _less(x, y)
-
-
-@decomposed(RULES, "le_to")
-def _le_to(params: Params, x: Any, y: Any) -> Any:
-    return ~_less(y, x)
-
-
-@decomposed(RULES, "eq_to")
-def _eq_to(params: Params, x: Any, y: Any) -> Any:
-    return ~(_less(x, y) | _less(y, x))
+_ORDERS: Mapping[str, Callable[[Params, Any, Any], Any]] = {
+    "lt_to": lambda params, x, y: _less(x, y),
+    "le_to": lambda params, x, y: ~_less(y, x),
+    "eq_to": lambda params, x, y: ~(_less(x, y) | _less(y, x)),
+}
+for _name, _order in _ORDERS.items():
+    decomposed(RULES, _name)(_order)
 
 
 @RULES.add("call_hi_primitive")

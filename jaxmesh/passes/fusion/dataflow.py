@@ -106,7 +106,7 @@ class Flow(DefUse):
     Attributes:
       program: the new program.
       uses: how often each value is read, or returned, in the program as it was.
-      kinds: the name of that operation, without the dialect, where it is one of TTIR with one result.
+      kinds: the name of the operation that computes a value, without the dialect, if it is one of TTIR with one result.
       numbers: the number that a tensor is filled with, by value.
       moved: per value that only moves another one's elements, what it is a view of.
       exact: the same, also through casts to a wider float type, which change no number.
@@ -120,7 +120,6 @@ class Flow(DefUse):
     moved: dict[Value, View] = field(default_factory=dict[Value, View])
     exact: dict[Value, View] = field(default_factory=dict[Value, View])
     shared: set[Value] = field(default_factory=set[Value])
-    _dims: dict[Value, tuple[int | None, ...]] = field(default_factory=dict[Value, tuple[int | None, ...]])
 
     def shape(self, value: Value) -> Shape:
         """Returns the shape of a value."""
@@ -132,11 +131,8 @@ class Flow(DefUse):
 
     def align(self, value: Value, frame: Shape) -> View:
         """Returns a value aligned to a shape by NumPy's rules of broadcasting."""
-        dims = self._dims.get(value)
-        if dims is None:
-            dims = self._dims[value] = tuple([None if n == 1 else d for d, n in enumerate(self.shape(value))])
-        missing = len(frame) - len(dims)
-        return View(value, (None,) * missing + dims if missing else dims)
+        dims = tuple([None if n == 1 else d for d, n in enumerate(self.shape(value))])
+        return View(value, (None,) * (len(frame) - len(dims)) + dims)
 
     def enter(self, op: Op) -> None:
         """Records an operation, or its replacement."""
@@ -230,17 +226,6 @@ Operand = tuple[Value, Shape]
 
 
 @dataclass(slots=True)
-class Root:
-    """The last operation of a possible group; the frame is its result's shape."""
-
-    op: Op
-    frame: Shape
-    dtype: np.dtype[Any]
-    steps: dict[View, tuple[Node, ...]] = field(default_factory=dict[View, "tuple[Node, ...]"])
-    """The operands found so far: several patterns ask for the same ones."""
-
-
-@dataclass(slots=True)
 class Node:
     """A value inside a possible group, in the frame of the group's result.
 
@@ -249,25 +234,25 @@ class Node:
     """
 
     flow: Flow
-    root: Root
+    frame: Shape
+    """The shape of the group's result."""
+    dtype: np.dtype[Any]
+    """The element type of the group's result."""
     view: View
+    steps: dict[View, tuple[Node, ...]]
+    """The operands found so far in the group: several patterns ask for the same ones."""
 
     @staticmethod
     def at(flow: Flow, op: Op) -> Node:
         """Returns the node of the result of an operation."""
         (value,) = op.results
         frame = flow.shape(value)
-        return Node(flow, Root(op, frame, flow.dtype(value)), flow.align(value, frame))
+        return Node(flow, frame, flow.dtype(value), flow.align(value, frame), {})
 
-    @property
-    def frame(self) -> Shape:
-        """The shape of the group's result."""
-        return self.root.frame
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The element type of the group's result."""
-        return self.root.dtype
+    def _see(self, value: Value, shape: Shape, view: View | None = None) -> Node:
+        """Returns the node of a value aligned to a shape, seen by a view."""
+        aligned = self.flow.align(value, shape)
+        return Node(self.flow, self.frame, self.dtype, aligned if view is None else view.of(aligned), self.steps)
 
     @property
     def number(self) -> float | None:
@@ -289,7 +274,7 @@ class Node:
         """Returns the operation behind it, if it has a name among these, and its result."""
         flow, exact = self.flow, self.flow.exact.get(self.view.value)
         value = self.view.value if exact is None else exact.value
-        if flow.kinds.get(value) not in names or not holds(flow.dtype(value), self.root.dtype):
+        if flow.kinds.get(value) not in names or not holds(flow.dtype(value), self.dtype):
             return None
         return flow.makers[value], self.view if exact is None else self.view.of(exact)
 
@@ -299,11 +284,10 @@ class Node:
         if found is None:
             return ()
         op, view = found
-        known = self.root.steps.get(view)
+        known = self.steps.get(view)
         if known is None:
             shape = self.flow.shape(view.value)
-            nodes = [Node(self.flow, self.root, view.of(self.flow.align(v, shape))) for v in op.used]
-            known = self.root.steps[view] = tuple(nodes)
+            known = self.steps[view] = tuple([self._see(v, shape, view) for v in op.used])
         return known
 
     def pairs(self, *names: str) -> Iterator[tuple[Node, Node]]:
@@ -339,7 +323,7 @@ class Node:
         op, view = found
         (x,) = op.used
         wider = holds(self.flow.dtype(x), self.flow.dtype(view.value))
-        return Node(self.flow, self.root, view.of(self.flow.align(x, self.flow.shape(x)))) if wider else self
+        return self._see(x, self.flow.shape(x), view) if wider else self
 
     def reduction(self, kind: str) -> tuple[Node, tuple[int, ...]] | None:
         """Returns the operand of a reduction, of the frame's shape, and the reduced dims of more than one element.
@@ -356,7 +340,7 @@ class Node:
         if self.flow.shape(x) != self.frame or overflows or view.dims != self._kept_dims(over, op):
             return None
         dims = tuple(d for d in over if self.frame[d] > 1)
-        return Node(self.flow, self.root, self.flow.align(x, self.frame)), dims
+        return self._see(x, self.frame), dims
 
     def _kept_dims(self, over: Sequence[int], op: Op) -> tuple[int | None, ...]:
         """Returns the dims of a reduction's result along the dims of its operand."""

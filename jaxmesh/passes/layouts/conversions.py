@@ -107,21 +107,15 @@ def values_in_rows(program: Program) -> set[Value]:
         if op.name == "ttnn.from_device":
             rows.update(op.used)
         elif Trait.LAYOUT in definition.traits:
-            _pass_on(op, rows, tiles)
-        elif isinstance(definition, TtnnOp) and not _is_on_host(program, op, definition):
+            # It reads its operand as the result is.
+            for wanted in (rows, tiles):
+                if not wanted.isdisjoint(op.results):
+                    wanted.update(op.used[:1])
+        elif Trait.MEMORY in definition.traits or all(program.types[v].host for v in op.results):
+            continue
+        elif isinstance(definition, TtnnOp):
             _read(program, op, definition, rows, tiles)
     return rows - tiles
-
-
-def _is_on_host(program: Program, op: Op, definition: TtnnOp) -> bool:
-    return Trait.MEMORY in definition.traits or all(program.types[v].host for v in op.results)
-
-
-def _pass_on(op: Op, rows: set[Value], tiles: set[Value]) -> None:
-    """Reads the operand as the result is."""
-    for wanted in (rows, tiles):
-        if not wanted.isdisjoint(op.results):
-            wanted.update(op.used[:1])
 
 
 def _read(program: Program, op: Op, definition: TtnnOp, rows: set[Value], tiles: set[Value]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.program import Op, Port, Program
+from jaxmesh.dialects.program import Op, Program
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, PlacementReplicate
 
@@ -28,9 +28,10 @@ def set_mesh_rank(program: Program, strict: bool = True) -> Program:
     """
     sizes = tuple(program.mesh.values())
     if strict and len(sizes) > _RANK:
+        shown = "x".join(map(str, sizes))
         raise UnsupportedError(
-            f"ttnn.open_mesh_device of the real ttnn opens meshes of two dims, got {_show(sizes)}. Make a mesh of two "
-            "axes (join some), or ask for the text with strict=False, which the emulation runs."
+            f"ttnn.open_mesh_device of the real ttnn opens meshes of two dims, got {shown}. Make a mesh of two axes "
+            "(join some), or ask for the text with strict=False, which the emulation runs."
         )
     more = _RANK - len(sizes)
     if more <= 0:
@@ -39,21 +40,16 @@ def set_mesh_rank(program: Program, strict: bool = True) -> Program:
     mesh = {next(names): 1 for _ in range(more)} | program.mesh
     shape = tuple(mesh.values())
     ops = [replace_attributes(op, _raise_rank(op.attributes, shape, more)) for op in program.ops]
-    arguments = [_port(a, more) for a in program.arguments]
+    arguments = [
+        port if port.varying is None else replace(port, varying=tuple(a + more for a in port.varying))
+        for port in program.arguments
+    ]
     return replace(program, mesh=mesh, arguments=arguments, ops=ops)
 
 
 def replace_attributes(op: Op, attributes: Mapping[str, Any]) -> Op:
     """Returns an op with other attributes; the same one if they are the same."""
     return op if attributes is op.attributes else Op(op.name, op.operands, op.results, attributes, op.line)
-
-
-def _show(sizes: tuple[int, ...]) -> str:
-    return "x".join(map(str, sizes))
-
-
-def _port(port: Port, more: int) -> Port:
-    return port if port.varying is None else replace(port, varying=tuple(a + more for a in port.varying))
 
 
 def _raise_rank(attributes: Mapping[str, Any], shape: tuple[int, ...], more: int) -> Mapping[str, Any]:

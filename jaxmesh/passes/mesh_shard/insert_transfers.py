@@ -293,19 +293,13 @@ class _Writer:
 
     def _call(self, scope: _Scope, eqn: Eqn, call: Call) -> None:
         residencies = [scope.residency(a) for a in eqn.invars]
-        body = self._hoist(call.body, residencies, scope.created)
-        invars = self._operands(scope, eqn, residencies, body.host_inputs)
-        self._append(scope, eqn, invars, body.outs, [body.jaxpr])
-
-    def _hoist(self, jaxpr: Jaxpr, residencies: list[Residency], created: Residency) -> _Body:
-        """Hoists the transfers of a body's inputs to its caller; changes `residencies`."""
-        while True:
-            body = self.body(jaxpr, tuple(residencies), created=created)
-            moved = [i for i in body.hoistable if residencies[i] is HOST]
-            if not moved:
-                return body
+        body = self.body(call.body, tuple(residencies), created=scope.created)
+        while moved := [i for i in body.hoistable if residencies[i] is HOST]:
             for i in moved:
                 residencies[i] = DEVICE
+            body = self.body(call.body, tuple(residencies), created=scope.created)
+        invars = self._operands(scope, eqn, residencies, body.host_inputs)
+        self._append(scope, eqn, invars, body.outs, [body.jaxpr])
 
     def _scan(self, scope: _Scope, eqn: Eqn, scan: Scan) -> None:
         consts, carry = scan.num_consts, scan.num_carry

@@ -210,10 +210,21 @@ class Ops(FlatBuilder):
         shape = [n * c for n, c in zip(self.shape(x), counts, strict=True)]
         return self.op("repeat", [x], shape, self.dtype(x), repeat_dims=counts)
 
-    def pad(self, x: Value, padding: Sequence[tuple[int, int]]) -> Value:
-        """Pads every dim with zeros, before and after."""
+    def pad(self, x: Value, padding: Sequence[tuple[int, int]], value: float | None = None) -> Value:
+        """Pads every dim with a number, by default zero, before and after; the real call takes it as a float32."""
         if not any(low or high for low, high in padding):
             return x
+        dtype = self.dtype(x)
+        number = as_number(0, dtype) if value is None else value
+        if is_integer(dtype) and abs(number) > _EXACT_FLOAT:
+            return self._join(x, padding, number)
         shape = [low + n + high for n, (low, high) in zip(self.shape(x), padding, strict=True)]
-        flat = tuple(n for pair in padding for n in pair)
-        return self.op("pad", [x], shape, self.dtype(x), padding=flat, value=as_number(0, self.dtype(x)))
+        return self.op("pad", [x], shape, dtype, padding=tuple(n for pair in padding for n in pair), value=number)
+
+    def _join(self, x: Value, padding: Sequence[tuple[int, int]], value: float) -> Value:
+        """Pads by joining tensors of the number."""
+        for dim, sizes in enumerate(padding):
+            shape, dtype = self.shape(x), self.dtype(x)
+            low, high = (self.full([n if d == dim else m for d, m in enumerate(shape)], value, dtype) for n in sizes)
+            x = self.concat([low] * (sizes[0] > 0) + [x] + [high] * (sizes[1] > 0), dim)
+        return x

@@ -18,7 +18,6 @@ from jaxmesh.dialects.ttnn.forms import BF16, stored_as
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site, iinfo, is_integer
 from jaxmesh.passes.ttir_to_ttnn.elementwise import is_narrow, matrix_product, narrow
-from jaxmesh.passes.ttir_to_ttnn.shapes import pad
 
 PATTERNS: Rules[Pattern] = Rules()
 
@@ -242,7 +241,7 @@ def _beyond(o: Ops, x: Value, site: Site) -> list[int]:
 
 def _pad(o: Ops, x: Value, edges: Sequence[Pair], beyond: Sequence[int], value: float) -> Value:
     around = [(0, 0), *((low, high + n) for (low, high), n in zip(edges, beyond, strict=True)), (0, 0)]
-    return pad(o, x, around, value)
+    return o.pad(x, around, value)
 
 
 def _windows(site: Site) -> Iterator[tuple[slice, slice]]:

@@ -10,9 +10,10 @@ lower bits of float32; `ttnn.gather` takes any type.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -149,88 +150,50 @@ def _along(o: Ops, x: Value, index: Value, dim: int) -> Value:
 # --- slices that start at an index ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Lookup:
-    """Slices of a tensor, one per index vector.
-
-    Attributes:
-      x: the tensor.
-      starts: index vectors in the last dim; the dims before are those of the batch.
-      mapped: the dim of the tensor that each number of an index vector indexes.
-      sizes: the size of a slice in each dim, in elements.
-      steps: from one element of a slice to the next.
-    """
-
-    x: Value
-    starts: Value
-    mapped: tuple[int, ...]
-    sizes: Shape
-    steps: Shape
-
-
-def _pick(o: Ops, wanted: _Lookup) -> tuple[Value, list[int]]:
-    """Returns the slices: dims of the batch, then a dim per dim of the tensor, in the returned order."""
-    x, shape = wanted.x, o.shape(wanted.x)
+@PATTERNS.add("slice_dynamic")
+def _slice_dynamic(o: Ops, site: Site) -> Value:
+    """Returns a slice by lookups in a matrix, whose rows hold the dims taken whole."""
+    x, begins, result = site.xs[0], site.xs[1], site.result
+    shape, sizes, rank = o.shape(x), result.shape, len(result.shape)
+    if not math.prod(sizes):
+        return o.zeros(sizes, result.dtype)
+    steps = tuple(site["step"] or (1,) * rank)
+    if rank == 0 or (sizes == shape and max(steps) == 1):
+        return x
     # A slice of a whole dim starts at 0, whatever the index.
-    taken = [d for d in range(len(shape)) if wanted.sizes[d] != shape[d]]
-    whole = [d for d in range(len(shape)) if d not in taken]
-    batch = o.shape(wanted.starts)[:-1]
-    rows, width = (math.prod(shape[d] for d in dims) for dims in (taken, whole))
-    table = o.reshape(o.permute(x, [*taken, *whole]), (rows, width))
-    places = _row_indices(o, wanted, taken, shape)
-    picked = lookup(o, places, table)
-    final = (*batch, *(wanted.sizes[d] for d in taken), *(shape[d] for d in whole))
-    return o.reshape(picked, final), [*taken, *whole]
-
-
-def _row_indices(o: Ops, wanted: _Lookup, taken: Sequence[int], shape: Shape) -> Value:
-    """Returns the row of every element looked up: (batch.., taken dims.., 1) as one dim."""
-    batch = o.shape(wanted.starts)[:-1]
-    strides = {d: math.prod(shape[e] for e in taken[i + 1 :]) for i, d in enumerate(taken)}
-    count = math.prod(batch)
-    fixed = np.zeros((count, *(wanted.sizes[d] for d in taken)), np.int64)
-    for i, d in enumerate(taken):
-        along = np.arange(wanted.sizes[d]) * wanted.steps[d] * strides[d]
-        fixed += along.reshape([-1 if j == i else 1 for j in range(len(taken))])
-    if math.prod(shape[d] for d in taken) > np.iinfo(np.int32).max:
+    taken = [d for d in range(rank) if sizes[d] != shape[d]]
+    order = [*taken, *(d for d in range(rank) if d not in taken)]
+    rows = math.prod(shape[d] for d in taken)
+    if rows > np.iinfo(np.int32).max:
         raise UnsupportedError(
             f"a gather from {list(shape)} counts more rows than int32 does; gather from pieces of it."
         )
-    flat = o.constant(fixed.reshape(count, -1).astype(np.int32))
-    moving = [(i, d) for i, d in enumerate(wanted.mapped) if d in taken]
-    if moving:
-        flat = o.binary("add", _linear(o, wanted, moving, shape, strides), flat)
-    return o.reshape(flat, (math.prod(o.shape(flat)),))
+    starts = o.reshape(begins, (1, rank))
+    table = o.reshape(o.permute(x, order), (rows, math.prod(shape) // rows))
+    places = _row_indices(o, starts, shape, taken, sizes, steps)
+    final = [sizes[d] for d in order]
+    picked = o.reshape(o.reshape(lookup(o, places, table), (1, *final)), final)
+    return o.permute(picked, [order.index(d) for d in range(rank)])
 
 
-def _linear(o: Ops, wanted: _Lookup, moving: Sequence[tuple[int, int]], shape: Shape, strides: dict[int, int]) -> Value:
-    """Returns the row at which each slice starts, as (batch, 1); clamps a start out of range."""
-    kind = o.dtype(wanted.starts) if o.dtype(wanted.starts).name in ("uint32", "int64", "uint64") else INDEX
-    starts = o.cast(wanted.starts, kind)
-    numbers = [i for i, _ in moving]
-    if len(numbers) < len(wanted.mapped):
-        last = len(o.shape(starts)) - 1
-        starts = o.concat([o.piece(starts, last, i, i + 1) for i in numbers], last)
-    starts = o.reshape(starts, (math.prod(o.shape(starts)[:-1]), len(numbers)))
-    spans = [(wanted.sizes[d] - 1) * wanted.steps[d] + 1 for _, d in moving]
-    most = [min(shape[d] - n, int(iinfo(kind).max)) for (_, d), n in zip(moving, spans, strict=True)]
+def _row_indices(
+    o: Ops, starts: Value, shape: Shape, taken: Sequence[int], sizes: Sequence[int], steps: Sequence[int]
+) -> Value:
+    """Returns the row of every element of a slice along the dims `taken`; clamps a start out of range."""
+    strides = np.array([math.prod(shape[e] for e in taken[i + 1 :]) for i in range(len(taken))], np.int32)
+    along = [np.arange(sizes[d]) * steps[d] * n for d, n in zip(taken, strides.tolist(), strict=True)]
+    joined: Any = functools.reduce(np.add.outer, along)
+    within = o.constant(joined.reshape(1, -1).astype(np.int32))
+    kind = o.dtype(starts) if o.dtype(starts).name in ("uint32", "int64", "uint64") else INDEX
+    starts = o.cast(starts, kind)
+    if len(taken) < len(shape):
+        starts = o.concat([o.piece(starts, 1, d, d + 1) for d in taken], 1)
+    spans = [(sizes[d] - 1) * steps[d] + 1 for d in taken]
+    most = [min(shape[d] - n, int(iinfo(kind).max)) for d, n in zip(taken, spans, strict=True)]
     inside = o.same("maximum", [starts, o.full((), 0, kind)]) if kind.kind == "i" else starts
     inside = o.cast(o.same("minimum", [inside, o.constant(np.array(most, kind))]), INDEX)
-    scale = np.array([strides[d] for _, d in moving], np.int32)
-    if (scale != 1).any():
-        inside = o.same("multiply", [inside, o.constant(scale)])
-    return inside if len(numbers) == 1 else o.reduce("sum", inside, [1], keep=True)
-
-
-@PATTERNS.add("slice_dynamic")
-def _slice_dynamic(o: Ops, site: Site) -> Value:
-    x, begins, result = site.xs[0], site.xs[1], site.result
-    rank = len(result.shape)
-    if not math.prod(result.shape):
-        return o.zeros(result.shape, result.dtype)
-    steps = tuple(site["step"] or (1,) * rank)
-    if rank == 0 or (result.shape == o.shape(x) and max(steps) == 1):
-        return x
-    picked, order = _pick(o, _Lookup(x, o.reshape(begins, (1, rank)), tuple(range(rank)), result.shape, steps))
-    picked = o.reshape(picked, [result.shape[d] for d in order])
-    return o.permute(picked, [order.index(d) for d in range(rank)])
+    if (strides != 1).any():
+        inside = o.same("multiply", [inside, o.constant(strides)])
+    first = inside if len(taken) == 1 else o.reduce("sum", inside, [1], keep=True)
+    flat = o.binary("add", first, within)
+    return o.reshape(flat, (math.prod(o.shape(flat)),))

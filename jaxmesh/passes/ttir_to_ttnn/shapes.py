@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +12,10 @@ import numpy as np
 from jaxmesh.dialects.definitions import DEFINITIONS, definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Type, Value
+from jaxmesh.dialects.ttir.elementwise import integer_bound
 from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.passes.flat_builder import Rules
-from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Pattern, Site, as_number, iinfo, is_integer, passes_as_int32
+from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Pattern, Site, as_number, is_integer, passes_as_int32
 from jaxmesh.passes.ttir_to_ttnn.indexing import reverse
 
 PATTERNS: Rules[Pattern] = Rules()
@@ -56,8 +57,8 @@ def _clamp_tensor(o: Ops, site: Site) -> Value:
 def _clamp_scalar(o: Ops, site: Site) -> Value:
     low, high = site["min"], site["max"]
     if is_integer(site.result.dtype):
-        info = iinfo(site.result.dtype)
-        low, high = _integer_bound(low, math.ceil, info), _integer_bound(high, math.floor, info)
+        dtype = site.result.dtype
+        low, high = integer_bound(low, math.ceil, dtype), integer_bound(high, math.floor, dtype)
     else:
         low, high = float(low), float(high)
     if is_integer(site.result.dtype) and site.result.dtype != np.int32:
@@ -65,13 +66,6 @@ def _clamp_scalar(o: Ops, site: Site) -> Value:
         bounds = [o.full((), n, site.result.dtype) for n in (low, high)]
         return o.binary("minimum", o.binary("maximum", site.x, bounds[0]), bounds[1])
     return o.same("clamp_scalar", [site.x], min=low, max=high)
-
-
-def _integer_bound(value: float, rounded: Callable[[float], int], info: Any) -> int:
-    """Returns an integer bound that the element type holds, with the same effect."""
-    if not math.isfinite(value):
-        return int(info.min if value < 0 else info.max)
-    return min(max(rounded(value), int(info.min)), int(info.max))
 
 
 @PATTERNS.add("upsample2d")
@@ -174,30 +168,6 @@ def _select(o: Ops, site: Site) -> Value:
     return o.concat([o.piece(site.x, dim, s, s + length) for s in starts], dim)
 
 
-_EXACT_FLOAT = 2**24
-
-
-def pad(o: Ops, x: Value, pairs: Sequence[tuple[int, int]], value: float) -> Value:
-    """Pads every dim with a number, before and after; the real call takes it as a float32."""
-    if not any(low or high for low, high in pairs):
-        return x
-    if is_integer(o.dtype(x)) and abs(value) > _EXACT_FLOAT:
-        return _join(o, x, pairs, value)
-    shape = [low + n + high for n, (low, high) in zip(o.shape(x), pairs, strict=True)]
-    flat = tuple(n for pair in pairs for n in pair)
-    return o.op("pad", [x], shape, o.dtype(x), padding=flat, value=value)
-
-
-def _join(o: Ops, x: Value, pairs: Sequence[tuple[int, int]], value: float) -> Value:
-    """Pads by joining tensors of the number."""
-    for dim, sizes in enumerate(pairs):
-        shape, kind = o.shape(x), o.dtype(x)
-        low, high = (o.full([n if d == dim else m for d, m in enumerate(shape)], value, kind) for n in sizes)
-        parts = [low] * (sizes[0] > 0) + [x] + [high] * (sizes[1] > 0)
-        x = o.concat(parts, dim)
-    return x
-
-
 @PATTERNS.add("pad")
 def _pad(o: Ops, site: Site) -> Value:
     flat = site["padding"]
@@ -205,7 +175,7 @@ def _pad(o: Ops, site: Site) -> Value:
     x = site.x
     # TTNN adds only. A slice may remove more than the dim holds if the other side adds enough.
     wide = [(max(low, 0), max(high, 0)) for low, high in pairs]
-    x = pad(o, x, wide, as_number(site["value"], o.dtype(x)))
+    x = o.pad(x, wide, as_number(site["value"], o.dtype(x)))
     now = o.shape(x)
     begins = [max(-low, 0) for low, _ in pairs]
     ends = [n - max(-high, 0) for n, (_, high) in zip(now, pairs, strict=True)]

@@ -56,7 +56,7 @@ def test_a_definition_is_upstreams(name: str) -> None:
     own_attributes = [a for a in own.attributes if a.name not in DISCARDABLE or Trait.OPAQUE in own.traits]
     # Later versions have them.
     own_attributes = [a for a in own_attributes if not a.must_be_empty and not a.later]
-    kinds = {a.name: kind_of(a.mlir_form, a.kind, attributes.get(a.name, (False, ""))[1]) for a in own_attributes}
+    kinds = {a.name: kind_of(a.form, a.kind, attributes.get(a.name, (False, ""))[1]) for a in own_attributes}
     written = {a.name: (a.required, kinds[a.name]) for a in own_attributes}
     assert written == {n: v for n, v in attributes.items() if n in written}
     assert attributes.keys() - written.keys() - REFUSED == own.options

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import jaxmesh as jm
+from jaxmesh.dialects.attributes import Attribute
 from jaxmesh.dialects.definitions import DEFINITIONS
-from jaxmesh.dialects.op import Attribute
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.dialects.textual import OPS
 from jaxmesh.dialects.ttnn.op import SPELLINGS, TtnnOp
@@ -45,7 +45,7 @@ def program(name: str) -> Program:
     device = made.new(Type((), np.dtype("int32"), kind="device"))
     made.ops.append(Op("ttnn.get_device", (), (device,), {"mesh_shape": (1, 1)}))
     results = tuple(made.new(KIND) for _ in range(row.results[0]))
-    attributes = {a.name: value_of(name, a) for a in row.attributes if a.mlir_form != "text"}
+    attributes = {a.name: value_of(name, a) for a in row.attributes if a.form != "text"}
     if "input_memory_config" in row.by_name:
         attributes["input_memory_config"] = "#ttnn.memory_config<#ttnn.buffer_type<l1>, <interleaved>>"
     made.ops.append(Op(name, (*given, device), results, attributes))

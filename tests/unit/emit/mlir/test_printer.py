@@ -19,7 +19,8 @@ from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.dialects import ttir, ttnn
-from jaxmesh.dialects.op import Attribute, OpDef
+from jaxmesh.dialects.attributes import Attribute
+from jaxmesh.dialects.op import OpDef
 from jaxmesh.dialects.program import Port, Program, Type
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
@@ -75,7 +76,7 @@ def random_array(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[in
 def random_value(rng: np.random.Generator, a: Attribute, kind: np.dtype[Any]) -> Any:
     """A value that an attribute may have, as the importer gives it."""
     numbers = tuple(int(n) for n in rng.integers(0, 99, rng.integers(0, 5)))
-    match a.mlir_form:
+    match a.form:
         case "si32" | "i32" | "si64" | "i64":
             number = int(rng.integers(-9, 2**31))
             return numbers if a.kind == "any" and rng.integers(2) else number

@@ -17,11 +17,11 @@ import pytest
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.dialects import ttnn as ttnn_ops  # noqa: F401
+from jaxmesh.dialects.attributes import Attribute, attributes_of
 from jaxmesh.dialects.definitions import DEFINITIONS
-from jaxmesh.dialects.op import Attribute
 from jaxmesh.dialects.program import Op, Program, Type
 from jaxmesh.dialects.ttnn import OPS, memory
-from jaxmesh.dialects.ttnn.op import NEEDED, Param
+from jaxmesh.dialects.ttnn.op import Param
 from jaxmesh.emit.cpp import printer as cpp_printer
 from jaxmesh.emit.languages import LOWERED, TRACED
 from jaxmesh.emit.names import Variables, comment, identifier
@@ -130,14 +130,14 @@ def test_every_argument_of_a_call_is_printed(monkeypatch: pytest.MonkeyPatch) ->
     row = OPS["add"]
     params = (
         Param("a", "operand", 0),
-        Param("b", "operand", 1, keyword=True, default=None),
+        Param("b", "operand", 1, keyword=True),
         Param("c", "operands"),
         Param("d", "attribute", "dims"),
         Param("e", "attribute", "shape", "shape"),
         Param("f", "attribute", "place", "coordinate"),
         Param("g", "attribute", "kind", "enum:ttnn.ReduceType", keyword=True),
         Param("h", "attribute", "low", "float"),
-        Param("i", "attribute", "unset", keyword=True, default=0.0),
+        Param("i", "attribute", "unset", keyword=True),
         Param("j", "dtype", keyword=True),
         Param("k", "layout"),
         Param("l", "shape"),
@@ -150,7 +150,8 @@ def test_every_argument_of_a_call_is_printed(monkeypatch: pytest.MonkeyPatch) ->
         Param("o", "none"),
     )
     signature = replace(row.python, callee="ttnn.deep.add", params=params)
-    monkeypatch.setitem(DEFINITIONS, "ttnn.add", replace(row, python=signature))
+    changed = replace(row, python=signature, operands=(1, 2), attributes=attributes_of("unset?: f32 = 0.0"))
+    monkeypatch.setitem(DEFINITIONS, "ttnn.add", changed)
     make = Make.on("f")
     x = make.argument(8)
     there = make.distribute(x, (None, None))
@@ -241,7 +242,7 @@ def test_every_row_prints_a_call_with_its_parameters(hosted: bool) -> None:
         keywords = {p.name for p in row.python.params if p.keyword}
         assert {k.arg for k in call.keywords} <= keywords, name
         assert len(call.args) <= len([p for p in row.python.params if not p.keyword]), name
-        needed = {p.name for p in row.python.params if p.keyword and p.default is NEEDED}
+        needed = {p.name for p in row.python.params if p.keyword and p.on_host and not p.if_set}
         assert needed <= {k.arg for k in call.keywords}, name
 
 

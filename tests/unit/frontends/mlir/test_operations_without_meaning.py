@@ -11,7 +11,8 @@ import pytest
 
 import jaxmesh as jm
 from jaxmesh.dialects import textual
-from jaxmesh.dialects.op import Attribute, Trait
+from jaxmesh.dialects.attributes import Attribute
+from jaxmesh.dialects.op import Trait
 from jaxmesh.emit.mlir.printer import mlir_text
 
 NAMES = sorted(name for name, row in textual.OPS.items() if Trait.OPAQUE in row.traits)
@@ -30,7 +31,7 @@ SETUP = {
 
 
 def written(attribute: Attribute) -> str:
-    form = attribute.mlir_form
+    form = attribute.form
     return WRITTEN.get(form) or (f"{form}<word>" if form.startswith("#") else f"1 : {form}")
 
 
