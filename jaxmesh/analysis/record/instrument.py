@@ -11,8 +11,9 @@ for the thread that waits for the collective.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -41,10 +42,10 @@ INITIAL_CAPACITY = 16
 
 @dataclass(frozen=True, slots=True)
 class Instrumented:
-    """A program that returns every value it computes, and the layout of its results."""
+    """A program that returns every value it computes, and the structure of its results: a list of nodes."""
 
     jaxpr: Jaxpr
-    nodes: Sequence[Node]
+    structure: Any
 
     @property
     def nbytes(self) -> int:
@@ -65,7 +66,7 @@ def instrument(
     `varying` has, for each argument, the mesh axes it varies over; `capacities` has the number of iterations of a
     while loop that its buffers store, by default `INITIAL_CAPACITY`.
     """
-    scopes: list[_TracedBody] = []
+    structures: list[Any] = []
     program, inputs = residency.program, residency.inputs
 
     def run(*args: Any) -> list[Any]:
@@ -74,16 +75,16 @@ def instrument(
         for number, (x, each, aval) in enumerate(zip(args, inputs, program.in_avals, strict=True)):
             tracer.record(scope, Place(SourceLocation(function=name), ARGUMENT, number), 0, x, each, aval)
         tracer.body(scope, program, args, inputs)
-        scopes.append(scope)
-        return scope.values
+        structures.append(jax.tree.structure(scope.nodes))
+        return jax.tree.leaves(scope.nodes)
 
     avals = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in program.in_avals]
-    return Instrumented(trace_typed(run, avals, varying, mesh), scopes[-1].nodes)
+    return Instrumented(trace_typed(run, avals, varying, mesh), structures[-1])
 
 
 @dataclass(slots=True)
 class _TracedBody:
-    """One body while it is traced: its nodes, and its buffers with the arrays that fill them.
+    """One body while it is traced, and its values.
 
     A `mapped` body runs on the devices as a whole: each of its arrays has one copy per device, with dims of size 1
     for the mesh axes. The arrays of any other body are full arrays.
@@ -92,15 +93,6 @@ class _TracedBody:
     walk: Walk
     mapped: bool = False
     nodes: list[Node] = field(default_factory=list[Node])
-    buffers: list[Buffer] = field(default_factory=list[Buffer])
-    values: list[Any] = field(default_factory=list[Any])
-
-    def add(self, buffer: Buffer, value: Any) -> Buffer:
-        """Adds an array to the results of the body."""
-        buffer.number = len(self.values)
-        self.buffers.append(buffer)
-        self.values.append(value)
-        return buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +120,16 @@ class _Tracer:
     ) -> None:
         """Adds a value to the results of the body if it is wanted."""
         if is_recorded(aval) and self.wanted(place):
-            buffer = self.save(scope, value, residency is DEVICE)
+            buffer = self.save(scope.mapped, value, residency is DEVICE)
             scope.nodes.append(ValueNode(buffer, place, result, key_kind(aval.dtype)))
 
-    def save(self, scope: _TracedBody, value: Any, on_devices: bool) -> Buffer:
-        """Adds a value to the results of the body."""
+    def save(self, mapped: bool, value: Any, on_devices: bool) -> Buffer:
+        """Returns a value as a result of a body."""
         value = words_of(jnp.asarray(value))
-        if not scope.mapped and not on_devices:
-            return scope.add(Buffer(False), value)
+        if not mapped and not on_devices:
+            return Buffer(value, False, value.ndim)
         copies = self.vary(_lax.reshape(value, (*[1] * len(self.sizes), *value.shape)))
-        return scope.add(Buffer(True), copies if scope.mapped else self.gather(copies, 0))
+        return Buffer(copies if mapped else self.gather(copies, 0), True, value.ndim)
 
     def vary(self, value: Any) -> Any:
         """Marks a value as varying over every axis, so that every copy is read, even if types prove them equal."""
@@ -150,18 +142,24 @@ class _Tracer:
         config = MeshComposerConfig(list(range(start, start + len(self.sizes))), self.sizes)
         return aggregate_tensor_p.bind(value, composer_config=config)
 
-    def zeros(self, inner: _TracedBody, struct: Any, *lead: int) -> Any:
-        """Returns zeros for an array of a body, with leading dims `lead`."""
-        zeros = jnp.zeros((*lead, *struct.shape), struct.dtype)
-        return self.vary(zeros) if inner.mapped else zeros
+    def zeros(self, mapped: bool, nodes: Any, *lead: int) -> Any:
+        """Returns zeros for the arrays of a body, with leading dims `lead`."""
 
-    def adopt(self, scope: _TracedBody, inner: _TracedBody, values: Sequence[Any], loops: int) -> list[Node]:
-        """Adds the buffers of a body to the body around it, with `loops` more leading dims."""
-        for buffer, value in zip(inner.buffers, values, strict=True):
-            buffer.loops += loops
-            leaves = inner.mapped and not scope.mapped
-            scope.add(buffer, self.gather(value, buffer.loops) if leaves else value)
-        return inner.nodes
+        def of(array: Any) -> Any:
+            zeros = jnp.zeros((*lead, *array.shape), array.dtype)
+            return self.vary(zeros) if mapped else zeros
+
+        return jax.tree.map(of, nodes)
+
+    def leave(self, scope: _TracedBody, mapped: bool, nodes: Any) -> Any:
+        """Returns the values of a body as results of the body around it."""
+
+        def join(buffer: Buffer) -> Buffer:
+            loops = buffer.array.ndim - buffer.rank - len(self.sizes)
+            return replace(buffer, array=self.gather(buffer.array, loops))
+
+        leaves = mapped and not scope.mapped
+        return jax.tree.map(join, nodes, is_leaf=lambda x: isinstance(x, Buffer)) if leaves else nodes
 
     # --- bodies ---
 
@@ -199,10 +197,12 @@ class _Tracer:
             self.record(scope, place, number, value, residency, var.aval)
         return results
 
+    def is_mapped(self, scope: _TracedBody, site: _LoopOrBranch) -> bool:
+        """Returns True for a loop or a conditional with a tensor on the devices, which runs there as a whole."""
+        return scope.mapped or DEVICE in (*site.inputs, *site.outputs)
+
     def inner(self, scope: _TracedBody, site: _LoopOrBranch, part: str, index: int = 0) -> _TracedBody:
-        """Returns the scope of a body; a loop or a conditional with a tensor on the devices runs there as a whole."""
-        mapped = scope.mapped or DEVICE in (*site.inputs, *site.outputs)
-        return _TracedBody(scope.walk.inside(site.place, part, index), mapped)
+        return _TracedBody(scope.walk.inside(site.place, part, index), self.is_mapped(scope, site))
 
     # --- loops and branches ---
 
@@ -211,74 +211,68 @@ class _Tracer:
         const_inputs, _, x_inputs = flow.split(site.inputs)
         # The residency of the carry is its residency after the loop.
         inputs = [*const_inputs, *flow.split_results(site.outputs)[0], *x_inputs]
-        scopes: list[_TracedBody] = []
 
         def step(carry: list[Any], x: list[Any]) -> tuple[list[Any], Any]:
             inner = self.inner(scope, site, "body")
             carry, y = flow.split_results(self.body(inner, flow.body, [*consts, *carry, *x], inputs))
-            # JAX may trace a body twice; the last trace counts.
-            scopes.append(inner)
-            return carry, (y, inner.values)
+            return carry, (y, inner.nodes)
 
-        last, (ys, stacked) = _lax.scan(step, carry, xs, length=flow.length, reverse=flow.reverse)
-        order = tuple(range(flow.length))
-        body = self.adopt(scope, scopes[-1], stacked, 1)
+        last, (ys, nodes) = _lax.scan(step, carry, xs, length=flow.length, reverse=flow.reverse)
+        order, body = range(flow.length), self.leave(scope, self.is_mapped(scope, site), nodes)
         scope.nodes.append(ScanNode(site.place, order[::-1] if flow.reverse else order, body))
         return [*last, *ys]
 
     def while_loop(self, scope: _TracedBody, site: _LoopOrBranch, flow: While) -> list[Any]:
-        capacity = self.capacities.get(site.place, INITIAL_CAPACITY)
+        capacity, mapped = self.capacities.get(site.place, INITIAL_CAPACITY), self.is_mapped(scope, site)
         cond_consts, body_consts, carry = flow.split(site.operands)
         cond_inputs, body_inputs, _ = flow.split(site.inputs)
 
-        def test(carry: Sequence[Any]) -> tuple[Any, _TracedBody]:
+        def test(carry: Sequence[Any]) -> tuple[Any, list[Node]]:
             inner = self.inner(scope, site, "cond")
             (more,) = self.body(inner, flow.cond, [*cond_consts, *carry], [*cond_inputs, *site.outputs])
-            return more, inner
+            return more, inner.nodes
 
-        def iterate(carry: Sequence[Any]) -> tuple[list[Any], _TracedBody]:
+        def iterate(carry: Sequence[Any]) -> tuple[list[Any], list[Node]]:
             inner = self.inner(scope, site, "body")
-            return self.body(inner, flow.body, [*body_consts, *carry], [*body_inputs, *site.outputs]), inner
+            return self.body(inner, flow.body, [*body_consts, *carry], [*body_inputs, *site.outputs]), inner.nodes
 
         def step(state: Any) -> Any:
             count, _, carry, tested, computed = state
-            carry, inner = iterate(carry)
+            carry, values = iterate(carry)
             more, condition = test(carry)
-            computed = _write(computed, inner.values, count)
-            return count + 1, more, carry, _write(tested, condition.values, count + 1), computed
+            computed = _write(computed, values, count)
+            return count + 1, more, carry, _write(tested, condition, count + 1), computed
 
         # Test the condition before the first iteration and at the end of each iteration, where it can be recorded.
         more, condition = test(carry)
-        body, structs = _shapes(lambda: iterate(carry))
         count: Any = jnp.int32(0)
-        count = self.vary(count) if body.mapped else count
-        tested = [self.zeros(condition, x, capacity + 1) for x in condition.values]
-        computed = [self.zeros(body, x, capacity) for x in structs]
-        state = count, more, carry, _write(tested, condition.values, count), computed
+        count = self.vary(count) if mapped else count
+        tested = _write(self.zeros(mapped, condition, capacity + 1), condition, count)
+        computed = self.zeros(mapped, jax.eval_shape(lambda: iterate(carry)[1]), capacity)
+        state = count, more, carry, tested, computed
         count, _, last, tested, computed = _lax.while_loop(_is_running, step, state)
-        nodes = self.adopt(scope, condition, tested, 1), self.adopt(scope, body, computed, 1)
-        scope.nodes.append(WhileNode(site.place, self.save(scope, count, body.mapped), capacity, *nodes))
+        nodes = self.leave(scope, mapped, tested), self.leave(scope, mapped, computed)
+        scope.nodes.append(WhileNode(site.place, self.save(scope.mapped, count, mapped), capacity, *nodes))
         return list(last)
 
     def cond(self, scope: _TracedBody, site: _LoopOrBranch, flow: Cond) -> list[Any]:
         index, operands = flow.split(site.operands)
+        mapped, numbers = self.is_mapped(scope, site), range(len(flow.branches))
 
-        def run(number: int) -> tuple[list[Any], _TracedBody]:
+        def run(number: int) -> tuple[list[Any], list[Node]]:
             inner = self.inner(scope, site, "branch", number)
-            return self.body(inner, flow.branches[number], operands, site.inputs[1:]), inner
+            return self.body(inner, flow.branches[number], operands, site.inputs[1:]), inner.nodes
 
-        numbers = range(len(flow.branches))
-        shapes = [_shapes(lambda n=n: run(n)) for n in numbers]
+        shapes = [jax.eval_shape(functools.partial(run, n))[1] for n in numbers]
 
-        def branch(number: int) -> tuple[list[Any], list[list[Any]]]:
-            results, inner = run(number)
-            zeros = [[self.zeros(s, x) for x in structs] for s, structs in shapes]
-            return results, [inner.values if n == number else unused for n, unused in enumerate(zeros)]
+        def branch(number: int) -> tuple[list[Any], list[list[Node]]]:
+            results, nodes = run(number)
+            return results, [nodes if n == number else self.zeros(mapped, shape) for n, shape in enumerate(shapes)]
 
         index = _lax.convert_element_type(index, jnp.int32)
-        results, recorded = _lax.switch(index, [lambda n=n: branch(n) for n in numbers])
-        nodes = tuple(self.adopt(scope, s, values, 0) for (s, _), values in zip(shapes, recorded, strict=True))
-        scope.nodes.append(CondNode(site.place, self.save(scope, index, shapes[0][0].mapped), nodes))
+        results, recorded = _lax.switch(index, [functools.partial(branch, n) for n in numbers])
+        branches = self.leave(scope, mapped, recorded)
+        scope.nodes.append(CondNode(site.place, self.save(scope.mapped, index, mapped), branches))
         return list(results)
 
 
@@ -286,19 +280,11 @@ def _is_running(state: Any) -> Any:
     return state[1]
 
 
-def _write(buffers: Sequence[Any], values: Sequence[Any], iteration: Any) -> list[Any]:
+def _write(buffers: Any, values: Any, iteration: Any) -> Any:
     """Writes the values of one iteration; an iteration beyond the capacity overwrites the last, and the program runs
     again."""
-    return [_lax.dynamic_update_index_in_dim(b, v, iteration, 0) for b, v in zip(buffers, values, strict=True)]
 
+    def write(buffer: Any, value: Any) -> Any:
+        return _lax.dynamic_update_index_in_dim(buffer, value, iteration, 0)
 
-def _shapes(run: Any) -> tuple[_TracedBody, list[Any]]:
-    """Returns the scope of a body, and the types of its arrays."""
-    scopes: list[_TracedBody] = []
-
-    def values() -> list[Any]:
-        scopes.append(run()[1])
-        return scopes[-1].values
-
-    structs: Any = jax.eval_shape(values)
-    return scopes[-1], structs
+    return jax.tree.map(write, buffers, values)

@@ -62,8 +62,8 @@ def record_devices(
                 # Free each value on its devices before the next is copied.
                 values.append(_array(results.pop()))
             values.reverse()
-        reader = Reader(values, tuple(boundary.sizes.values()))
-        reader.read(instrumented.nodes)
+        reader = Reader(tuple(boundary.sizes.values()))
+        reader.read(jax.tree.unflatten(instrumented.structure, values))
         if not reader.missing:
             return Recording(tuple(reader.entries), boundary.sizes, "devices", boundary.name, wanted.partial)
         # The next power of two.
