@@ -17,7 +17,7 @@ from jaxmesh.dialects.residency import DEVICE, FREE, Residency, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, mesh_shard_p
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, distribute_tensor_p
-from jaxmesh.drawing.placement import Box, Placement, Shard, cut_boxes, make_placement, varying_axes
+from jaxmesh.drawing.placement import Box, Placement, Shard, cut_boxes, make_placement
 from jaxmesh.drawing.placements import sharding_placement
 from jaxmesh.drawing.program_blocks import Change, ProgramValue
 from jaxmesh.drawing.program_drawing import ProgramValues
@@ -269,7 +269,7 @@ class _ValueCollector:
         else:
             mesh = self.mesh if isinstance(self.mesh, Mesh) else None
             placement = sharding_placement(tuple(aval.shape), aval.dtype, sharding, mesh)
-            over = varying_axes(placement)
+            over = placement.varying_axes
             where = f"cut over {', '.join(over)}" if over else REPLICATED
         change = Change(keys[-1] if keys else "result", where, where)
         text = "".join(keys if block == _ARGUMENTS else ("result", *keys))

@@ -6,10 +6,10 @@ if the row has an operation of the same name on the other side.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from jaxmesh.dialects.definitions import has_trait
@@ -37,7 +37,8 @@ def single_column(title: str, program: Make, jaxpr: Callable[[], str]) -> str:
         side = _ProgramText(flat, "ttnn" if any(op.name.startswith("ttnn.") for op in flat.ops) else "ttir")
     except JaxmeshError as error:
         return _fallback(title, jaxpr, error)
-    rows = [ListingRow(*_source(r.line), ([ListingLine(text, _state(op)) for op, text in r.ops],)) for r in side.runs]
+    listed = [(line, [ListingLine(text, _state(op)) for op, text in ops]) for line, ops in side.runs]
+    rows = [ListingRow(*_source(line), (lines,)) for line, lines in listed]
     return _listing(title, [side], rows)
 
 
@@ -68,14 +69,6 @@ def _fallback(title: str, jaxpr: Callable[[], str], error: JaxmeshError) -> str:
 # --- one side --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _LineOperations:
-    """Adjacent operations of one source line, each with its text."""
-
-    line: str
-    ops: list[tuple[Op, str]]
-
-
 class _ProgramText:
     """A program's text, line by line."""
 
@@ -85,12 +78,9 @@ class _ProgramText:
         self.name, self.head, self.end = name, lines[:2], lines[len(lines) - 3 : -2]
         texts = lines[2:-3]
         self.notes = [f"{name}: the first {MOST_OPS} of {len(texts)} operations."] if len(texts) > MOST_OPS else []
-        self.runs: list[_LineOperations] = []
-        for op, text in list(zip(program.ops, texts, strict=True))[:MOST_OPS]:
-            line = without_column(op.line)
-            if not self.runs or self.runs[-1].line != line:
-                self.runs.append(_LineOperations(line, []))
-            self.runs[-1].ops.append((op, text))
+        shown = list(zip(program.ops, texts, strict=True))[:MOST_OPS]
+        self.runs = [(line, list(ops)) for line, ops in itertools.groupby(shown, lambda o: without_column(o[0].line))]
+        """The adjacent operations of each source line, each with its text."""
 
 
 def _name(op: Op) -> str:
@@ -111,18 +101,19 @@ def _is_memory(op: Op) -> bool:
 # --- two sides -------------------------------------------------------------------------------------------------------
 
 Ops = Sequence[tuple[Op, str]]
+Runs = Sequence[tuple[str, Ops]]
 
 
-def _align(left: Sequence[_LineOperations], right: Sequence[_LineOperations]) -> list[tuple[str, Ops, Ops]]:
+def _align(left: Runs, right: Runs) -> list[tuple[str, Ops, Ops]]:
     """Aligns both sides in rows; runs of the same source line share a row."""
     rows: list[tuple[str, Ops, Ops]] = []
-    matcher = SequenceMatcher(None, [r.line for r in left], [r.line for r in right], autojunk=False)
+    matcher = SequenceMatcher(None, [line for line, _ in left], [line for line, _ in right], autojunk=False)
     for tag, a0, a1, b0, b1 in matcher.get_opcodes():
         if tag == "equal":
-            rows += [(a.line, a.ops, b.ops) for a, b in zip(left[a0:a1], right[b0:b1], strict=True)]
+            rows += [(line, ops, other) for (line, ops), (_, other) in zip(left[a0:a1], right[b0:b1], strict=True)]
         else:
-            rows += [(a.line, a.ops, []) for a in left[a0:a1]]
-            rows += [(b.line, [], b.ops) for b in right[b0:b1]]
+            rows += [(line, ops, []) for line, ops in left[a0:a1]]
+            rows += [(line, [], ops) for line, ops in right[b0:b1]]
     return rows
 
 

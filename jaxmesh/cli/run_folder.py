@@ -48,7 +48,10 @@ def run_folder(directory: str | os.PathLike[str], arguments: Sequence[str] = ())
             f"{str(directory)!r} is not an exported folder with a Python program: main.py is missing{only}; give a "
             "folder that lowered.export wrote."
         )
-    text = _text(script)
+    try:
+        text = script.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MissingFileError(f"{str(script)!r} cannot be read as text ({error}); export the program again.") from None
     check_folder(folder, tensors="--make-inputs" not in arguments)
     wide = _enable_x64(True) if _WIDE.search(text) else contextlib.nullcontext()
     further = beyond.enabled() if _is_beyond(text) else contextlib.nullcontext()
@@ -68,13 +71,6 @@ def run_folder(directory: str | os.PathLike[str], arguments: Sequence[str] = ())
 def _is_beyond(text: str) -> bool:
     """Returns True for a program with element types or a mesh that the real `ttnn` lacks."""
     return bool(set(_TYPES.findall(text)) - EVERY or _SOLID.search(text))
-
-
-def _text(script: Path) -> str:
-    try:
-        return script.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MissingFileError(f"{str(script)!r} cannot be read as text ({error}); export the program again.") from None
 
 
 def _exit_code(stop: SystemExit) -> int:

@@ -109,7 +109,12 @@ def costs(program: Program, machine: Machine, stored: Mapping[str, str], fidelit
     for op in program.ops:
         if not op.results or op.name == "ttnn.get_device":
             continue
-        _check_known(op)
+        if ttnn_definition(op.name) is None:
+            where = f" at {op.line}" if op.line else ""
+            raise MissingRuleError(
+                f"estimate knows the ops of jaxmesh/dialects/ttnn, got {quote(op.name)}{where}; neither its "
+                "arithmetic nor its bytes are known. Define it there, or leave it out of the program."
+            )
         used = [traffic.memory(v).stored for v in op.used[:2] if program.types[v].kind == "tensor"]
         moved, arithmetic = traffic.move(op), Work()
         if not all(program.types[v].host for v in op.results):
@@ -127,16 +132,6 @@ def default_fidelity(stored: list[str]) -> str:
     if all(name.endswith("_b") for name in stored):
         return "LoFi"
     return "HiFi4" if all(name == "float32" for name in stored) else "HiFi2"
-
-
-def _check_known(op: Op) -> None:
-    if ttnn_definition(op.name) is not None:
-        return
-    where = f" at {op.line}" if op.line else ""
-    raise MissingRuleError(
-        f"estimate knows the ops of jaxmesh/dialects/ttnn, got {quote(op.name)}{where}; neither its "
-        "arithmetic nor its bytes are known. Define it there, or leave it out of the program."
-    )
 
 
 def _cost(op: Op, arithmetic: Work, moved: Bytes, fidelity: str, machine: Machine, program: Program) -> OpCost:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -71,7 +71,10 @@ class Estimate(Picture):
     @cached_property
     def lines(self) -> list[LineCost]:
         """The costs by source line in program order; ops without a source line are grouped by name."""
-        return by_line(self.ops)
+        groups: dict[str, list[OpCost]] = {}
+        for op in self.ops:
+            groups.setdefault(line_key(op.line) or f"({op.op})", []).append(op)
+        return [LineCost.of(line, members) for line, members in groups.items()]
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the estimate as plain data, for JSON."""
@@ -107,7 +110,7 @@ class Estimate(Picture):
     def table(self) -> list[tuple[str, ...]]:
         """Returns the costs of the source lines that take time as rows of text, with their head."""
         head = ("line", "ops", "flops", "DRAM bytes", "link bytes", "at least", "bound by")
-        return [head, *(_cells(line) for line in self.lines if line.seconds)]
+        return [head, *(line.cells() for line in self.lines if line.seconds)]
 
     def __str__(self) -> str:
         return "\n".join([self.heading, *align_columns(self.table()), *self.notes()])
@@ -153,12 +156,8 @@ def draw(heading: str, ops: Sequence[OpCost], notes: Sequence[str], plain: str) 
                 text = f"{op.op} {op.line}".strip()
                 bars.setdefault(name, []).append(Bar(now, seconds, text, strong=part == op.bound_by))
         now += op.seconds
-    rows: Sequence[TimelineRow] = [TimelineRow(name, part_bars) for name, part_bars in sorted(bars.items(), key=_place)]
-    return draw_timeline(heading, rows, now, notes, plain)
-
-
-def _place(item: tuple[str, object]) -> tuple[int, str]:
-    return PARTS.index(item[0].split(" ")[0]), item[0]
+    order = sorted(bars, key=lambda name: (PARTS.index(name.split(" ")[0]), name))
+    return draw_timeline(heading, [TimelineRow(name, bars[name]) for name in order], now, notes, plain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,30 +179,23 @@ class LineCost:
     seconds: float
     by_part: Mapping[str, float]
 
+    @staticmethod
+    def of(line: str, ops: Sequence[OpCost]) -> LineCost:
+        """Adds up the costs of the ops of a line."""
+        by_part = {part: sum(op.seconds for op in ops if op.bound_by == part) for part in PARTS}
+        sent = sum(sum(op.link_bytes.values()) for op in ops)
+        flops, dram = sum(op.flops for op in ops), sum(op.dram_bytes for op in ops)
+        return LineCost(line, len(ops), flops, dram, sent, sum(by_part.values()), by_part)
+
     @property
     def bound_by(self) -> str:
         """The part that bounds most of the time; empty if the line takes 0 seconds."""
         return max(self.by_part, key=lambda part: self.by_part[part]) if self.seconds else ""
 
-
-def by_line(ops: Iterable[OpCost]) -> list[LineCost]:
-    """Adds up the costs of ops by source line."""
-    groups: dict[str, list[OpCost]] = {}
-    for op in ops:
-        groups.setdefault(line_key(op.line) or f"({op.op})", []).append(op)
-    return [_line(line, members) for line, members in groups.items()]
-
-
-def _line(line: str, ops: Sequence[OpCost]) -> LineCost:
-    by_part = {part: sum(op.seconds for op in ops if op.bound_by == part) for part in PARTS}
-    sent = sum(sum(op.link_bytes.values()) for op in ops)
-    flops, dram = sum(op.flops for op in ops), sum(op.dram_bytes for op in ops)
-    return LineCost(line, len(ops), flops, dram, sent, sum(by_part.values()), by_part)
-
-
-def _cells(line: LineCost) -> tuple[str, ...]:
-    counts = (amount(line.flops), amount(line.dram_bytes), amount(line.link_bytes))
-    return (shorten(short_location(line.line), 72), str(line.ops), *counts, duration(line.seconds), line.bound_by)
+    def cells(self) -> tuple[str, ...]:
+        """Returns its row of the table."""
+        counts = (amount(self.flops), amount(self.dram_bytes), amount(self.link_bytes))
+        return (shorten(short_location(self.line), 72), str(self.ops), *counts, duration(self.seconds), self.bound_by)
 
 
 def amount(count: float) -> str:

@@ -50,7 +50,7 @@ def explain(
             residency = residency.with_calls_inlined(program)
     walker = _Walker(boundary.sizes, variable_names(residency.program), log, residency, decisions)
     walker.program(boundary, out_tree)
-    return Explanation(boundary.name, boundary.sizes, walker.rows, assumptions, decisions)
+    return Explanation(boundary.name, boundary.sizes, walker.rows, tuple(assumptions), tuple(decisions))
 
 
 @dataclass(frozen=True, slots=True)

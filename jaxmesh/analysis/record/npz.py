@@ -31,7 +31,10 @@ def write(fields: Fields, path: FilePath) -> None:
         with whole_file(path) as file, zipfile.ZipFile(file, "w") as archive:
             _write_array(archive, _TEXT, np.frombuffer(header, np.uint8))
             for number, entry in enumerate(fields[0]):
-                _write_array(archive, f"v{number}", _plain(entry.data))
+                data = entry.data
+                # Raw bits of a dtype that NumPy cannot store.
+                plain = data if data.dtype.isbuiltin == 1 else data.view(np.dtype(f"u{data.dtype.itemsize}"))
+                _write_array(archive, f"v{number}", plain)
     except OSError as error:
         raise RecordingError(
             f"Recording.save cannot write {str(path)!r} ({error.strerror or error}); name a file in a folder."
@@ -53,9 +56,16 @@ def read(path: FilePath) -> Fields:
         file = Arrays(zipfile.ZipFile(path), path.stat().st_size)
         if _TEXT not in file.names:
             _refuse(path, f"it has no array {_TEXT!r}")
-        header = json.loads(file[_TEXT].tobytes())
-        _check_header(path, header)
-        return _fields(header, file)
+        header: Any = json.loads(file[_TEXT].tobytes())
+        if not isinstance(header, dict) or cast("dict[str, Any]", header).get("format") != FORMAT:
+            _refuse(path, f"its text does not say {FORMAT!r}")
+        version = cast("dict[str, Any]", header).get("version")
+        if version != VERSION:
+            raise RecordingError(
+                f"{str(path)!r} is a recording of version {version!r}, but this jaxmesh reads version {VERSION}; "
+                "record it again."
+            )
+        return _fields(cast("dict[str, Any]", header), file)
     except RecordingError:
         raise
     except Exception as error:
@@ -67,18 +77,6 @@ def _refuse(path: FilePath, why: str) -> NoReturn:
     raise RecordingError(
         f"{str(path)!r} is not a recording, or damaged ({' '.join(why.split())}); record(...).save(path) writes one."
     )
-
-
-def _check_header(path: FilePath, header: Any) -> None:
-    fields = cast("dict[str, Any]", header) if isinstance(header, dict) else {}
-    if fields.get("format") != FORMAT:
-        _refuse(path, f"its text does not say {FORMAT!r}")
-    version = fields.get("version")
-    if version != VERSION:
-        raise RecordingError(
-            f"{str(path)!r} is a recording of version {version!r}, but this jaxmesh reads version {VERSION}; record it "
-            "again."
-        )
 
 
 # --- the header ------------------------------------------------------------------------------------------------------
@@ -111,11 +109,6 @@ def _header(fields: Fields) -> dict[str, Any]:
 def _encode_place(place: Place) -> list[Any]:
     at = place.source
     return [at.file, at.line, at.column, at.function, place.op, place.occurrence]
-
-
-def _plain(data: Array) -> Array:
-    """Returns the array, or its raw bits if NumPy cannot store its dtype."""
-    return data if data.dtype.isbuiltin == 1 else data.view(np.dtype(f"u{data.dtype.itemsize}"))
 
 
 def _fields(header: Mapping[str, Any], file: Arrays) -> Fields:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxmesh as jm
 
@@ -35,30 +35,16 @@ def list_holdings(tensors: Mapping[str, jax.Array], specs: Mapping[str, Partitio
         full = np.asarray(tensors[name])
         for coordinate, shard in tensor.shards():
             slices = slices_of(full.shape, specs[name], mesh, tuple(coordinate))
-            local = np.asarray(shard)
-            holdings.append(
-                Holding(tuple(coordinate), name, local.shape, slices, local.nbytes, _same_bits(local, full[slices]))
-            )
+            local, cut = np.asarray(shard), full[slices]
+            exact = (local.shape, local.dtype, local.tobytes()) == (cut.shape, cut.dtype, cut.tobytes())
+            holdings.append(Holding(tuple(coordinate), name, local.shape, slices, local.nbytes, exact))
     # The sort is stable, so a device's tensors keep their order.
     return sorted(holdings, key=lambda h: h.coordinate)
 
 
-def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    return (a.shape, a.dtype, a.tobytes()) == (b.shape, b.dtype, b.tobytes())
-
-
 def slices_of(shape: Sequence[int], spec: PartitionSpec, mesh: Mesh, coordinate: Sequence[int]) -> tuple[slice, ...]:
     """Returns the slice of a full tensor that a spec assigns to the device at a coordinate."""
-    index_of_axis = dict(zip(mesh.axis_names, coordinate, strict=True))
-    entries = [*spec, *[None] * (len(shape) - len(spec))]
-    slices: list[slice] = []
-    for size, entry in zip(shape, entries, strict=True):
-        index, pieces = 0, 1
-        for axis in () if entry is None else (entry,) if isinstance(entry, str) else entry:
-            index, pieces = index * mesh.shape[axis] + index_of_axis[axis], pieces * mesh.shape[axis]
-        length = size // pieces
-        slices.append(slice(index * length, (index + 1) * length) if pieces > 1 else slice(None))
-    return tuple(slices)
+    return NamedSharding(mesh, spec).devices_indices_map(tuple(shape))[mesh.devices[tuple(coordinate)]]
 
 
 def show_slices(slices: Sequence[slice]) -> str:
