@@ -9,7 +9,7 @@ from typing import Any
 from jax.sharding import AbstractMesh
 
 from jaxmesh.drawing.picture import tensor_html
-from jaxmesh.drawing.placement import Box, Placement, Shard, make_placement
+from jaxmesh.drawing.placement import Box, Placement, Shard, cut_boxes, make_placement
 from jaxmesh.drawing.svg import draw_svg
 from jaxmesh.drawing.text_layout import escape
 from jaxmesh.sharding.configs import PlacementShard
@@ -31,7 +31,10 @@ def tensor_placement(tensor: Any) -> Placement:
         shape: Shape | None = full
     else:
         holders = _holders(tensor, coordinates)
-        shards = [_shard(tensor, axes, c, local) if holders is None or c in holders else None for c in coordinates]
+        kept = axes if tensor.is_partial else tensor.varying
+        named = ({n: at for n, at in zip(axes, c, strict=True) if n in kept} for c in coordinates)
+        held = (holders is None or c in holders for c in coordinates)
+        shards = [Shard.at(n, local) if has else None for n, has in zip(named, held, strict=True)]
         shape, over = (local, [()] * len(local)) if not tensor.varying else (None, None)
         how = f"varies over {', '.join(tensor.varying)}" if tensor.varying and not tensor.is_partial else "a MeshTensor"
         if not tensor.varying:
@@ -69,12 +72,6 @@ def process_notes(devices: list[Any] | None) -> list[str] | None:
     return [f"of process {d.process_index}" for d in devices]
 
 
-def _shard(tensor: Any, axes: dict[str, int], coordinate: Shape, local: Shape) -> Shard:
-    named = zip(axes, coordinate, strict=True)
-    kept = [(name, at) for name, at in named if tensor.is_partial or name in tensor.varying]
-    return Shard(None, ", ".join(f"{n}={at}" for n, at in kept), local, tuple(at for _, at in kept))
-
-
 def _holders(tensor: Any, coordinates: list[Shape]) -> set[Shape] | None:
     """Returns the mesh coordinates with a shard of a partial tensor; None for a complete tensor."""
     if not tensor.is_partial:
@@ -99,18 +96,14 @@ def _of_topology(tensor: Any, local: Shape) -> tuple[Shape, dict[Shape, Box], li
     if len(sizes) == 1 and dims[0] is not None:
         # Fewer shards than devices: the other devices are empty.
         sizes = (len(coordinates),)
-    full = list(local)
-    for dim, size in zip(dims, sizes, strict=True):
-        if dim is not None:
-            full[dim] = local[dim] * size
-    boxes: dict[Shape, Box] = {}
-    for coordinate, position in zip(coordinates, itertools.product(*map(range, sizes)), strict=False):
-        box = [(0, n) for n in local]
-        for dim, at in zip(dims, position, strict=True):
-            if dim is not None:
-                box[dim] = (at * local[dim], (at + 1) * local[dim])
-        boxes[coordinate] = tuple(box)
-    return tuple(full), boxes, _over(tensor, dims, sizes, len(local))
+    over = [[i for i, at in enumerate(dims) if at == d] for d in range(len(local))]
+    full = tuple(n * math.prod(sizes[i] for i in axes) for n, axes in zip(local, over, strict=True))
+    boxes = dict(zip(coordinates, cut_boxes(full, over, dict(enumerate(sizes))), strict=False))
+    names, counts = list(tensor.mesh.shape), tuple(tensor.mesh.shape.values())
+    if sizes == counts:
+        return full, boxes, [[names[i] for i in axes] for axes in over]
+    spread = len(sizes) == 1 and sizes[0] == math.prod(counts)
+    return full, boxes, [names if axes else [] for axes in over] if spread else None
 
 
 def _dim(placement: Any, rank: int) -> int | None:
@@ -118,13 +111,3 @@ def _dim(placement: Any, rank: int) -> int | None:
     if not isinstance(placement, PlacementShard):
         return None
     return placement.dim % rank if -rank <= placement.dim < rank else -1
-
-
-def _over(tensor: Any, dims: list[int | None], sizes: Shape, rank: int) -> list[list[str]] | None:
-    """Returns the mesh axes that split each dim, if the distribution has the shape of the mesh."""
-    axes = dict(tensor.mesh.shape)
-    if sizes == tuple(axes.values()):
-        return [[a for a, at in zip(axes, dims, strict=True) if at == d] for d in range(rank)]
-    if len(sizes) == 1 and sizes[0] == math.prod(axes.values()):
-        return [list(axes) if dims[0] == d else [] for d in range(rank)]
-    return None

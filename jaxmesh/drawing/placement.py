@@ -6,10 +6,12 @@ import itertools
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 Shape = tuple[int, ...]
 Box = tuple[tuple[int, int], ...]
 """Start and stop per dim."""
+Axis = TypeVar("Axis", str, int)
 LONELY = (("device", 1),)
 """The axes of an array on a single device, without a mesh."""
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -214,6 +216,11 @@ class Shard:
         """Returns the shard of a box of the full tensor."""
         return Shard(box, "", tuple(stop - start for start, stop in box))
 
+    @staticmethod
+    def at(named: Mapping[str, int], shape: Shape) -> Shard:
+        """Returns the shard of an unknown box at these coordinates of the axes over which shards vary."""
+        return Shard(None, ", ".join(f"{n}={at}" for n, at in named.items()), shape, tuple(named.values()))
+
     @property
     def key(self) -> Hashable:
         """A key that is equal for devices with equal shards."""
@@ -277,7 +284,7 @@ def make_placement(
     )
 
 
-def cut_boxes(shape: Shape, over: Sequence[Sequence[str]], axes: Mapping[str, int]) -> list[Box]:
+def cut_boxes(shape: Shape, over: Sequence[Sequence[Axis]], axes: Mapping[Axis, int]) -> list[Box]:
     """Returns the box of each device; the first axis of a dim is the most significant.
 
     A dim that does not divide is split into chunks of `ceil(size / count)`; the last chunks are shorter, or empty.

@@ -142,7 +142,7 @@ class _Walker:
         mapped = place.runs_mapped(eqn)
         for body in bodies(eqn, residency):
             inner = self._inside(body, eqn, place, mapped)
-            results = walk.open_jaxpr(body.jaxpr).outvars
+            results = walk.open_jaxpr(body.residency.program).outvars
             if body.inline:
                 results = [a for a, v in zip(results, eqn.outvars, strict=True) if v in read]
             self.body(body.residency, inner, results)
@@ -156,7 +156,7 @@ class _Walker:
         if body.inline and not place.mapped:
             # The planner has inlined this body.
             return replace(inner, mapped=False, facts=place.facts)
-        moves = not mapped and has_transfer(body.jaxpr)
+        moves = not mapped and has_transfer(body.residency.program)
         return replace(inner, facts=_facts(body.residency)) if moves else inner
 
     # --- equations ---
@@ -302,11 +302,6 @@ class EquationBody:
     times: int | None = 1
     conditional: bool = False
     inline: bool = False
-
-    @property
-    def jaxpr(self) -> Jaxpr:
-        """The jaxpr of the body."""
-        return self.residency.program
 
 
 def bodies(eqn: Eqn, residency: ResidencyMap) -> Iterator[EquationBody]:
