@@ -37,6 +37,8 @@ class Spelling:
         self._context: Any = None
         self._layouts = layouts
         """If given, types are printed with layouts and the element types on the devices."""
+        self._types: dict[tuple[Shape, Any], str] = {}
+        self._placed: dict[Type, str] = {}
         self._floats: dict[tuple[str, bytes], str] = {}
 
     def type(self, value_type: Type) -> str:
@@ -45,15 +47,20 @@ class Spelling:
             return f"!ttnn.{value_type.kind}"
         if self._layouts is None:
             return self.tensor(value_type.shape, value_type.dtype)
-        alias = self._layouts.alias(value_type, self._element(value_type.dtype))
-        return f"{self.tensor(value_type.shape, value_type.dtype)[:-1]}, {alias}>"
+        if value_type not in self._placed:
+            alias = self._layouts.alias(value_type, self._element(value_type.dtype))
+            self._placed[value_type] = f"{self.tensor(value_type.shape, value_type.dtype)[:-1]}, {alias}>"
+        return self._placed[value_type]
 
     def _element(self, dtype: np.dtype[Any]) -> str:
         return signed(element_type(stored_type(dtype))) if self._layouts is not None else element_type(dtype)
 
     def tensor(self, shape: Shape, dtype: np.dtype[Any]) -> str:
         """Returns a tensor type."""
-        return f"tensor<{''.join(f'{n}x' for n in shape)}{self._element(dtype)}>"
+        key = (shape, dtype)
+        if key not in self._types:
+            self._types[key] = f"tensor<{''.join(f'{n}x' for n in shape)}{self._element(dtype)}>"
+        return self._types[key]
 
     def float(self, value: float, float_type: str) -> str:
         """Returns a number as a float attribute, such as `1.000000e+00 : f32`, rounded to that type."""
