@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from jaxmesh.cli.demo.checks import Check
-from jaxmesh.cli.demo.placement import Holding, show_slices
+from jaxmesh.cli.demo.checks import Check, Holding, show_slices
 from jaxmesh.cli.demo.run import DemoOutcome
 from jaxmesh.drawing.text_layout import align_columns
 
