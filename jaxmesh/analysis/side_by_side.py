@@ -37,8 +37,7 @@ def single_column(title: str, program: Make, jaxpr: Callable[[], str]) -> str:
         side = _ProgramText(flat, "ttnn" if any(op.name.startswith("ttnn.") for op in flat.ops) else "ttir")
     except JaxmeshError as error:
         return _fallback(title, jaxpr, error)
-    listed = [(line, [ListingLine(text, _state(op)) for op, text in ops]) for line, ops in side.runs]
-    rows = [ListingRow(*_source(line), (lines,)) for line, lines in listed]
+    rows = [(*_source(line), [[(text, _state(op)) for op, text in ops]]) for line, ops in side.runs]
     return _listing(title, [side], rows)
 
 
@@ -49,14 +48,14 @@ def two_columns(title: str, above: Make, below: Make, jaxpr: Callable[[], str]) 
         left, right = _ProgramText(above(), "ttir"), _ProgramText(below(), "ttnn")
     except JaxmeshError as error:
         return _fallback(title, jaxpr, error)
-    rows = [ListingRow(*_source(line), _compare(*ops)) for line, *ops in _align(left.runs, right.runs)]
+    rows = [(*_source(line), _compare(*ops)) for line, *ops in _align(left.runs, right.runs)]
     return _listing(title, [left, right], rows)
 
 
 def _listing(title: str, sides: Sequence[_ProgramText], rows: Sequence[ListingRow]) -> str:
     """Returns rows as HTML, between the lines before and after the operations."""
-    head = ListingRow("", "", tuple([ListingLine(text, "soft") for text in side.head] for side in sides))
-    end = ListingRow("", "", tuple([ListingLine(text) for text in side.end] for side in sides))
+    head: ListingRow = "", "", [[(text, "soft") for text in side.head] for side in sides]
+    end: ListingRow = "", "", [[(text, "kept") for text in side.end] for side in sides]
     names = [side.name.upper() for side in sides]
     return listing_html(title, names, [head, *rows, end], [note for side in sides for note in side.notes])
 
@@ -117,7 +116,7 @@ def _align(left: Runs, right: Runs) -> list[tuple[str, Ops, Ops]]:
     return rows
 
 
-def _compare(before: Ops, after: Ops) -> tuple[Sequence[ListingLine], ...]:
+def _compare(before: Ops, after: Ops) -> list[list[ListingLine]]:
     """Returns the lines of a row: changed operations are highlighted, memory management is soft."""
     common = Counter(_name(op) for op, _ in before) & Counter(_name(op) for op, _ in after)
     sides: list[list[ListingLine]] = []
@@ -127,9 +126,9 @@ def _compare(before: Ops, after: Ops) -> tuple[Sequence[ListingLine], ...]:
             name = _name(op)
             unchanged = left[name] > 0
             left[name] -= unchanged
-            lines.append(ListingLine(text, "kept" if unchanged else "soft" if _is_memory(op) else "lit"))
+            lines.append((text, "kept" if unchanged else "soft" if _is_memory(op) else "lit"))
         sides.append(lines)
-    return tuple(sides)
+    return sides
 
 
 def without_column(line: str) -> str:

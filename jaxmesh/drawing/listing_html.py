@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from jaxmesh.drawing.html import escape_lines, fragment
 from jaxmesh.drawing.program_html import HIGHLIGHT
@@ -19,21 +18,10 @@ _OP = re.compile(r'(?P<results>[%\w:#, ]*= )?"(?P<name>[\w.]+)"(?P<rest>.*)', re
 _ATTRIBUTES = re.compile(r"(?P<before>\([^)]*\))(?P<attributes> <\{.*\}>)?(?P<after>.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class ListingLine:
-    """One operation as text; `state` is `kept`, `lit` (highlighted), or `soft` for memory management."""
-
-    text: str
-    state: str = "kept"
-
-
-@dataclass(frozen=True, slots=True)
-class ListingRow:
-    """The operations of one source line, with its location and its code."""
-
-    source: str
-    code: str
-    columns: tuple[Sequence[ListingLine], ...]
+ListingLine = tuple[str, str]
+"""The text of an operation, and its state: `kept`, `lit` (highlighted), or `soft` for memory management."""
+ListingRow = tuple[str, str, Sequence[Sequence[ListingLine]]]
+"""The location and the code of a source line, and its operations in each column."""
 
 
 def listing_html(title: str, heads: Sequence[str], rows: Sequence[ListingRow], notes: Sequence[str] = ()) -> str:
@@ -74,15 +62,16 @@ def _style(name: str) -> str:
 
 
 def _row(row: ListingRow) -> str:
-    cells = "".join(f"<td>{''.join(map(_line, lines))}</td>" for lines in row.columns)
-    if not row.source:
+    source, code, columns = row
+    cells = "".join(f"<td>{''.join(map(_line, lines))}</td>" for lines in columns)
+    if not source:
         return f'<tr class="own">{cells}</tr>'
-    about = f"<b>{escape(row.source)}</b> {escape(shorten(row.code, 160))}"
-    return f'<tr class="src"><td colspan="{len(row.columns)}">{about}</td></tr><tr>{cells}</tr>'
+    about = f"<b>{escape(source)}</b> {escape(shorten(code, 160))}"
+    return f'<tr class="src"><td colspan="{len(columns)}">{about}</td></tr><tr>{cells}</tr>'
 
 
 def _line(line: ListingLine) -> str:
-    text = make_safe(line.text.strip())
+    text, state = make_safe(line[0].strip()), line[1]
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST * 2 // 3]} ... {text[-_LONGEST // 3 :]}"
     match = _OP.fullmatch(text)
@@ -91,7 +80,7 @@ def _line(line: ListingLine) -> str:
         rest = _ATTRIBUTES.fullmatch(match["rest"])
         after = f"<span>{escape(match['rest'])}</span>" if rest is None else _tail(rest)
         shown = f"{escape(match['results'] or '')}<b>{escape(match['name'])}</b>{after}"
-    return f'<div class="op {line.state}">{shown}</div>'
+    return f'<div class="op {state}">{shown}</div>'
 
 
 def _tail(match: re.Match[str]) -> str:
