@@ -62,7 +62,6 @@ def write_folder(
     """
     target = Path(directory).absolute()
     try:
-        _check_names(texts)
         _check_target(target)
         constants = StoredConstants(program, constant_limit)
         tensors = {
@@ -112,16 +111,6 @@ def stored(array: Array) -> Array:
     return contiguous.astype(contiguous.dtype.newbyteorder("<"), copy=False)
 
 
-def _check_names(texts: Mapping[str, str]) -> None:
-    for name in texts:
-        if (
-            name in ("", "main.py", "utils.py", LOCATIONS, MANIFEST, "tensors")
-            or Path(name).name != name
-            or name.startswith(".")
-        ):
-            raise FolderError(f"an exported text needs a separate file name, such as main.cpp, got {name!r}.")
-
-
 def _check_target(target: Path) -> None:
     if not target.exists() and not target.is_symlink():
         return
@@ -153,8 +142,6 @@ def _ours(target: Path) -> bool:
 def _tensors(
     name: str, what: str, program: Program, ports: Sequence[Port], arrays: Sequence[Array]
 ) -> dict[str, Array]:
-    if len(ports) != len(arrays):
-        raise ArgumentTypeError(f"the program has {len(ports)} {what}s, got {len(arrays)} arrays for them.")
     devices = int(np.prod(list(program.mesh.values()), dtype=int))
     by_file: dict[str, Array] = {}
     for number, (port, array) in enumerate(zip(ports, arrays, strict=True)):

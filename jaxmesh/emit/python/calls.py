@@ -33,9 +33,8 @@ def signature_of(op: Op) -> tuple[TtnnOp, Signature]:
 
 def arguments(program: Program, op: Op, definition: TtnnOp, params: Sequence[Param], names: Names) -> str:
     """Returns the text between the parentheses of a definition's call."""
-    result_type = program.types[op.results[0]] if op.results else None
-    hosted = result_type is not None and result_type.host
-    call = _PrintedCall(program, op, definition, result_type, names)
+    hosted = bool(op.results) and program.types[op.results[0]].host
+    call = _PrintedCall(program, op, definition, names)
     printed = [(p, _SOURCES[p.source](call, p)) for p in params if _is_printed(p, op, hosted)]
     return ", ".join(f"{p.name}={value}" if p.keyword else value for p, value in printed)
 
@@ -45,19 +44,17 @@ def _is_printed(param: Param, op: Op, hosted: bool) -> bool:
 
 
 class _PrintedCall(NamedTuple):
-    """One call: the op, its definition, the type of its first result, and the names of values."""
+    """One call: the op, its definition, and the names of values."""
 
     program: Program
     op: Op
     definition: TtnnOp
-    result_type: Type | None
     names: Names
 
     @property
     def result(self) -> Type:
-        if self.result_type is None:
-            raise VerifyError(f"{self.op.name} has no result, but its call prints its type; correct the definition.")
-        return self.result_type
+        """The type of the first result."""
+        return self.program.types[self.op.results[0]]
 
 
 def _operand(call: _PrintedCall, param: Param) -> str:
