@@ -268,6 +268,25 @@ def smallest_machine(mesh: Sequence[int]) -> Machine:
     )
 
 
+def machine_for(name: str | None, mesh: Sequence[int]) -> Machine:
+    """Returns the machine of a name, in any case; without one, the smallest of Wormholes that has the mesh.
+
+    Raises:
+      ArgumentValueError: no machine has this name.
+      MeshError: the machine does not have the mesh.
+
+    >>> machine_for("T3000", (2, 4)).name
+    't3000'
+    """
+    machine = smallest_machine(mesh) if name is None else machine_named(name)
+    if not machine.has(mesh):
+        raise MeshError(
+            f"{machine.name} does not have the mesh {show_mesh(mesh)}: there are {show_meshes(MACHINES.values())}, "
+            "also transposed or in one line; name a machine that the mesh is a part of, or take another mesh."
+        )
+    return machine
+
+
 def one_of(names: Iterable[str]) -> str:
     """Returns the names as a choice.
 

@@ -179,7 +179,8 @@ def _move(stage_folder: Path, target: Path, names: Sequence[str]) -> None:
     same = all((target / n).is_file() and (stage_folder / n).read_bytes() == (target / n).read_bytes() for n in numbers)
     kept = [n for n in OURS if same and n not in names and (target / n).is_file()]
     files = {n: stage_folder / n for n in names} | {n: target / n for n in kept}
-    manifest = _manifest(files)
+    entries = {name: [path.stat().st_size, _checksum(path)] for name, path in sorted(files.items())}
+    manifest = json.dumps({"format": _FORMAT, "version": _VERSION, "files": entries}, indent=1) + "\n"
     write_whole(target / MANIFEST, _INTERRUPTED)
     for name in OURS:
         if name not in kept and (name not in names or name.startswith("main.")):
@@ -203,11 +204,6 @@ MANIFEST = "manifest.json"
 _VERSION, _FORMAT = 1, "jaxmesh export"
 _INTERRUPTED = json.dumps({"format": _FORMAT, "version": _VERSION, "interrupted": True}) + "\n"
 """The manifest while the files are moved."""
-
-
-def _manifest(files: Mapping[str, Path]) -> str:
-    entries = {name: [path.stat().st_size, _checksum(path)] for name, path in sorted(files.items())}
-    return json.dumps({"format": _FORMAT, "version": _VERSION, "files": entries}, indent=1) + "\n"
 
 
 def _checksum(path: Path) -> str:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from jaxmesh.analysis.estimate.cost import LINKS, PARTS, PHASES, OpCost, costs, machine_for, sources
+from jaxmesh.analysis.estimate.cost import LINKS, PARTS, PHASES, OpCost, costs, sources
 from jaxmesh.analysis.estimate.traffic import check_stored
-from jaxmesh.analysis.machines import Machine
+from jaxmesh.analysis.machines import Machine, machine_for
 from jaxmesh.dialects.program import Program
 from jaxmesh.drawing.picture import Picture
 from jaxmesh.drawing.text_layout import align_columns, duration, shorten

@@ -40,19 +40,6 @@ INITIAL_CAPACITY = 16
 """Initial capacity, in iterations, of the buffers of a while loop."""
 
 
-@dataclass(frozen=True, slots=True)
-class Instrumented:
-    """A program that returns every value it computes, and the structure of its results: a list of nodes."""
-
-    jaxpr: Jaxpr
-    structure: Any
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all results."""
-        return sum(a.size * a.dtype.itemsize for a in self.jaxpr.out_avals)
-
-
 def instrument(
     residency: ResidencyMap,
     varying: Sequence[Sequence[str]],
@@ -60,9 +47,10 @@ def instrument(
     wanted: Wanted,
     name: str,
     capacities: Mapping[Place, int],
-) -> Instrumented:
+) -> tuple[Jaxpr, Any]:
     """Traces a closed, lowered jaxpr whose results are the wanted values, each a full array.
 
+    Returns the program and the structure of its results, which is that of a list of nodes.
     `varying` has, for each argument, the mesh axes it varies over; `capacities` has the number of iterations of a
     while loop that its buffers store, by default `INITIAL_CAPACITY`.
     """
@@ -79,7 +67,7 @@ def instrument(
         return jax.tree.leaves(scope.nodes)
 
     avals = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in program.in_avals]
-    return Instrumented(trace_typed(run, avals, varying, mesh), structures[-1])
+    return trace_typed(run, avals, varying, mesh), structures[-1]
 
 
 @dataclass(slots=True)
@@ -97,10 +85,9 @@ class _TracedBody:
 
 @dataclass(frozen=True, slots=True)
 class _LoopOrBranch:
-    """A loop or a conditional: its equation, its operands, and the residencies of operands and results."""
+    """A loop or a conditional: its operands, and the residencies of operands and results."""
 
     place: Place
-    eqn: Eqn
     operands: list[Any]
     inputs: Residencies
     outputs: Residencies
@@ -182,7 +169,7 @@ class _Tracer:
             with scope.walk.call(eqn):
                 return self.body(scope, flow.body, operands, inputs)
         place = scope.walk.place(eqn)
-        site = _LoopOrBranch(place, eqn, operands, inputs, outputs)
+        site = _LoopOrBranch(place, operands, inputs, outputs)
         match flow:
             case Scan():
                 results = self.scan(scope, site, flow)

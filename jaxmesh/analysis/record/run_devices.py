@@ -48,9 +48,10 @@ def record_devices(
     varying = [a.varying or () for a in boundary.arguments]
     capacities: dict[Place, int] = {}
     while True:
-        instrumented = instrument(residency, varying, abstract, wanted, boundary.name, capacities)
-        check_bytes(instrumented.nbytes, wanted.max_bytes, "all values on all devices")
-        plan = plan_regions(ResidencyMap(instrumented.jaxpr, residency.inputs))
+        program, structure = instrument(residency, varying, abstract, wanted, boundary.name, capacities)
+        used = sum(a.size * a.dtype.itemsize for a in program.out_avals)
+        check_bytes(used, wanted.max_bytes, "all values on all devices")
+        plan = plan_regions(ResidencyMap(program, residency.inputs))
 
         def run(*leaves: Any, plan: Plan = plan) -> list[Any]:
             return execute(plan, mesh, [x.data if isinstance(x, MeshTensor) else x for x in leaves])
@@ -63,7 +64,7 @@ def record_devices(
                 values.append(_array(results.pop()))
             values.reverse()
         reader = Reader(tuple(boundary.sizes.values()))
-        reader.read(jax.tree.unflatten(instrumented.structure, values))
+        reader.read(jax.tree.unflatten(structure, values))
         if not reader.missing:
             return Recording(tuple(reader.entries), boundary.sizes, "devices", boundary.name, wanted.partial)
         # The next power of two.

@@ -14,7 +14,7 @@ from typing import Any
 
 from jaxmesh.dialects.definitions import ttnn_definition
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op, Port, Program, Type, Value
+from jaxmesh.dialects.program import Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.op import Param, TtnnOp
 from jaxmesh.emit.cpp import values as values
 from jaxmesh.emit.cpp.values import NOTHING, TENSOR, TENSORS, function_name, remark
@@ -209,7 +209,9 @@ class _CppWriter:
         self.transfer(op, "mapper", "TensorToMesh", mapper(op.attributes["mapper_config"]))
 
     def aggregate_tensor(self, op: Op) -> None:
-        self.transfer(op, "composer", "MeshToTensor", composer(op.attributes["composer_config"]))
+        config: MeshComposerConfig = op.attributes["composer_config"]
+        text = _config([str(d) for d in config.dims], config.mesh_shape_override)
+        self.transfer(op, "composer", "MeshToTensor", text)
 
     def transfer(self, op: Op, role: str, pointee: str, text: str) -> None:
         """Writes the config, a reference to the mesh, the mapper or composer, and the call that reads it."""
@@ -265,11 +267,6 @@ def mapper(config: MeshMapperConfig) -> str:
     return _config([f"{owner}::Placement{{{owner}::{text}}}" for text in placements], config.mesh_shape_override)
 
 
-def composer(config: MeshComposerConfig) -> str:
-    """Returns the text between the braces of a composer config."""
-    return _config([str(d) for d in config.dims], config.mesh_shape_override)
-
-
 def inputs_text(program: Program, constants: StoredConstants, name: str, load: bool) -> str:
     """Returns the function that creates or loads the inputs."""
     writer, device = _CppWriter(program, constants), NOTHING
@@ -277,32 +274,18 @@ def inputs_text(program: Program, constants: StoredConstants, name: str, load: b
         device = writer.variable(_DEVICE, f"*{writer.open_mesh(program.mesh.values())}")
     names: list[str] = []
     for i, argument in enumerate(program.arguments):
-        tensor = _load(program, argument, i, device) if load else _ones(program, argument, device)
+        tensor_type = program.types[argument.value]
+        dtype, layout = values.data_type(tensor_type.dtype), values.layout(tensor_type.tile)
+        where = f"{NOTHING if tensor_type.host else device}, {values.memory_config(tensor_type)}"
+        # The file stacks the shards of all devices.
+        stacked = [math.prod(program.mesh.values())] if load and argument.presharded else []
+        shape = values.attribute("shape", [*stacked, *tensor_type.shape])
+        tensor = f"ttnn::ones({shape}, {dtype}, {layout}, {where})"
+        if load:
+            tensor = f'ttnn::load_tensor("tensors/arg{i}.npy", {shape}, {layout}, {dtype}, {where})'
         names.append(writer.variable(TENSOR, tensor))
         writer.lines[-1] += remark(argument.path)
     return writer.returning(f"{inputs_function(name, load)}()", names)
-
-
-def _placement(program: Program, argument: Port, device: str) -> list[str]:
-    """Returns element type, layout, device and memory, as arguments of the calls that create tensors."""
-    tensor_type = program.types[argument.value]
-    layout, memory = values.layout(tensor_type.tile), values.memory_config(tensor_type)
-    return [values.data_type(tensor_type.dtype), layout, NOTHING if tensor_type.host else device, memory]
-
-
-def _ones(program: Program, argument: Port, device: str) -> str:
-    shape = values.attribute("shape", program.types[argument.value].shape)
-    return f"ttnn::ones({', '.join([shape, *_placement(program, argument, device)])})"
-
-
-def _load(program: Program, argument: Port, number: int, device: str) -> str:
-    dtype, layout, where, memory = _placement(program, argument, device)
-    shape = list(program.types[argument.value].shape)
-    if argument.presharded:
-        # The file stacks the shards of all devices.
-        shape = [math.prod(program.mesh.values()), *shape]
-    text = values.attribute("shape", shape)
-    return f'ttnn::load_tensor("tensors/arg{number}.npy", {text}, {layout}, {dtype}, {where}, {memory})'
 
 
 def main_text(
