@@ -16,6 +16,7 @@ import numpy as np
 import jaxmesh as jm
 from jaxmesh.analysis.judge import judge_folder
 from jaxmesh.analysis.judge.environment import TTNN
+from jaxmesh.analysis.judge.judge import UNREADABLE
 from jaxmesh.analysis.record.metrics import largest_difference, tolerance
 from jaxmesh.cli import options
 from jaxmesh.cli.run_folder import run_folder
@@ -51,9 +52,6 @@ examples:
 
 exit codes: 0 done, 1 --check found a difference, also between copies, or the real ttnn refused the program, 2 an error
 (one line on standard error), or wrong usage"""
-
-_UNREADABLE = 2
-"""The exit code of an exported program with unreadable files."""
 
 
 def add_commands(commands: Any) -> None:
@@ -107,7 +105,7 @@ def _run_program(folder: str, *flags: str) -> int:
             f"{script!r}, line {_failed_line(error, script)}: {type(error).__name__}: {error}; export the program "
             "again, or correct the file."
         ) from error
-    if code == _UNREADABLE:
+    if code == UNREADABLE:
         options.say("error", stderr.getvalue())
     else:
         print(stderr.getvalue(), end="", file=sys.stderr, flush=True)
@@ -131,10 +129,8 @@ def _run_folder(arguments: argparse.Namespace) -> int:
     flags = ["--check"] if arguments.check else []
     if arguments.make_inputs is not None:
         flags += ["--make-inputs", arguments.make_inputs, "--seed", str(arguments.seed)]
-    if not arguments.check:
-        return _run_program(arguments.file, *flags)
     try:
-        with jm.check_replication():
+        with jm.check_replication() if arguments.check else contextlib.nullcontext():
             return _run_program(arguments.file, *flags)
     except jm.ReplicationError as error:
         options.say("check", f"{error}: FAILED")

@@ -14,8 +14,7 @@ from jaxmesh.drawing.svg import FONT
 from jaxmesh.drawing.text_layout import escape, make_safe, shorten
 
 _LONGEST = 1500
-_OP = re.compile(r'(?P<results>[%\w:#, ]*= )?"(?P<name>[\w.]+)"(?P<rest>.*)', re.DOTALL)
-_ATTRIBUTES = re.compile(r"(?P<before>\([^)]*\))(?P<attributes> <\{.*\}>)?(?P<after>.*)", re.DOTALL)
+_OP = re.compile(r'(?P<results>[%\w:#, ]*= )?"(?P<name>[\w.]+)"(?P<operands>\([^)]*\))?(?P<rest>.*)', re.DOTALL)
 
 
 ListingLine = tuple[str, str]
@@ -77,11 +76,6 @@ def _line(line: ListingLine) -> str:
     match = _OP.fullmatch(text)
     shown = escape(text)
     if match is not None:
-        rest = _ATTRIBUTES.fullmatch(match["rest"])
-        after = f"<span>{escape(match['rest'])}</span>" if rest is None else _tail(rest)
+        after = f"{escape(match['operands'] or '')}<span>{escape(match['rest'])}</span>"
         shown = f"{escape(match['results'] or '')}<b>{escape(match['name'])}</b>{after}"
     return f'<div class="op {state}">{shown}</div>'
-
-
-def _tail(match: re.Match[str]) -> str:
-    return f"{escape(match['before'])}<span>{escape(match['attributes'] or '')}{escape(match['after'])}</span>"

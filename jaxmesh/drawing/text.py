@@ -19,12 +19,7 @@ Paint = Callable[[str, int | None], str]
 """Colours a text by the number of its piece, None without one."""
 
 
-def _leave(text: str, piece: int | None) -> str:
-    del piece
-    return text
-
-
-def plain_text(placement: Placement, paint: Paint = _leave) -> str:
+def plain_text(placement: Placement, paint: Paint = lambda text, _: text) -> str:
     """Returns the placement as plain text; `paint` colours the name of each piece."""
     title = f"{placement.title}  {placement.how}".strip() if placement.pieces else ""
     head = [title] if title else []

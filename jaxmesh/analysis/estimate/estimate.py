@@ -125,10 +125,24 @@ class Estimate(Picture):
         return str(self).replace("[", "\\[")
 
     def to_html(self) -> str:
-        """Returns the picture: the ops as bars over time, for each part of a device, as a part of a page."""
+        """Returns the picture: the ops as bars over time, for each part of a device, as a part of a page.
+
+        One device stands for all, since all do the same.
+        """
         count = math.prod(self.mesh.values())
         devices = "the device" if count == 1 else f"each of {count} devices"
-        return draw(f"{self.heading}, on {devices}", self.ops, self.notes(), str(self))
+        bars: dict[str, list[Bar]] = {}
+        now = 0.0
+        for op in self.ops:
+            for part, seconds in op.times.items():
+                name = f"{part} ({', '.join(op.link_bytes)})" if part == LINKS and op.link_bytes else part
+                if seconds:
+                    text = f"{op.op} {op.line}".strip()
+                    bars.setdefault(name, []).append(Bar(now, seconds, text, strong=part == op.bound_by))
+            now += op.seconds
+        order = sorted(bars, key=lambda name: (PARTS.index(name.split(" ")[0]), name))
+        rows = [TimelineRow(name, bars[name]) for name in order]
+        return draw_timeline(f"{self.heading}, on {devices}", rows, now, self.notes(), str(self))
 
 
 def estimate_program(
@@ -143,21 +157,6 @@ def estimate_program(
         raise ArgumentValueError(f"estimate takes a fidelity of {', '.join(PHASES)}, got {quote(fidelity)}.")
     op_costs = costs(program, machine, check_stored(stored), fidelity)
     return Estimate(program.name, program.mesh, machine, list(op_costs))
-
-
-def draw(heading: str, ops: Sequence[OpCost], notes: Sequence[str], plain: str) -> str:
-    """Draws ops one after the other as part of a page; one device stands for all, since all do the same."""
-    bars: dict[str, list[Bar]] = {}
-    now = 0.0
-    for op in ops:
-        for part, seconds in op.times.items():
-            name = f"{part} ({', '.join(op.link_bytes)})" if part == LINKS and op.link_bytes else part
-            if seconds:
-                text = f"{op.op} {op.line}".strip()
-                bars.setdefault(name, []).append(Bar(now, seconds, text, strong=part == op.bound_by))
-        now += op.seconds
-    order = sorted(bars, key=lambda name: (PARTS.index(name.split(" ")[0]), name))
-    return draw_timeline(heading, [TimelineRow(name, bars[name]) for name in order], now, notes, plain)
 
 
 @dataclass(frozen=True, slots=True)

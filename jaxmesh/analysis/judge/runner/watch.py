@@ -95,7 +95,7 @@ class Watch:
         self.line = line
         os.pwrite(self._progress, b"%08d" % line, 0)
         if self._device() is not None:
-            self._before = self._before or {m: self._taken(m) for m in MEMORIES}
+            self._before = self._before or {m: int(self._view(m).total_bytes_allocated_per_bank) for m in MEMORIES}
             self._ttnn.graph.begin_graph_capture(self._mode)
 
     def leave_function(self, results: Any, names: Mapping[str, Any]) -> Any:
@@ -175,10 +175,6 @@ class Watch:
 
     def _view(self, name: str) -> Any:
         return self._ttnn.get_memory_view(self._device(), getattr(self._ttnn.BufferType, name))
-
-    def _taken(self, name: str) -> int:
-        """Returns the allocated bytes per bank."""
-        return int(self._view(name).total_bytes_allocated_per_bank)
 
     def _memory(self, name: str) -> dict[str, int]:
         """Returns a memory's banks, their size, and the allocated bytes per bank, at the peak and at the end."""
