@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -125,8 +126,8 @@ class Placement:
         step = len(self.devices)
         for name, size in self.axes:
             step //= size
-            ahead = zip(self.devices, self.devices[step:], strict=False)
-            if any(a.piece != b.piece for a, b in ahead if _neighbours(a, b)):
+            ahead = ((a, b) for a, b in zip(self.devices, self.devices[step:], strict=False) if a.piece != b.piece)
+            if any(sum(map(operator.ne, a.coordinate, b.coordinate)) == 1 for a, b in ahead):
                 names.append(name)
         return names
 
@@ -372,8 +373,3 @@ def range_text(numbers: Sequence[int]) -> str:
         else:
             ranges.append([n, n])
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
-
-
-def _neighbours(a: PlacedDevice, b: PlacedDevice) -> bool:
-    """Returns True if two devices differ in exactly one coordinate."""
-    return sum(m != n for m, n in zip(a.coordinate, b.coordinate, strict=True)) == 1

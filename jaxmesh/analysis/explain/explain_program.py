@@ -73,9 +73,6 @@ class _BodyContext:
     line: str = ""
     scope: tuple[str, ...] = ()
 
-    def runs_mapped(self, eqn: Eqn) -> bool:
-        return self.mapped or (self.facts is not None and not self.facts.mapped.isdisjoint(eqn.outvars))
-
 
 class _Walker:
     def __init__(
@@ -139,7 +136,7 @@ class _Walker:
             self._bodies(eqn, residency, here, [v for v in eqn.outvars if v in live.get(id(eqn), ())])
 
     def _bodies(self, eqn: Eqn, residency: ResidencyMap, place: _BodyContext, read: Sequence[Var]) -> None:
-        mapped = place.runs_mapped(eqn)
+        mapped = place.mapped or (place.facts is not None and not place.facts.mapped.isdisjoint(eqn.outvars))
         for body in bodies(eqn, residency):
             inner = self._inside(body, eqn, place, mapped)
             results = walk.open_jaxpr(body.residency.program).outvars
