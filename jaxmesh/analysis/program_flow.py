@@ -113,11 +113,8 @@ class _ValueCollector:
     """Collects the values of a program.
 
     Attributes:
-      mesh: the mesh of the program.
-      steps: the values so far.
       results: the number of results of equations so far.
       names: the names of variables in the list.
-      residencies: the residencies of variables.
       places: a short description of the residency of variables, and their placements.
       entering: the keys of arguments that only an equation reads which moves them; such an equation shows them.
       leaving: the keys of results, which the equation shows that moves them.

@@ -193,11 +193,6 @@ class _CppWriter:
     def result(self, op: Op, text: str) -> None:
         self.names[op.results[0]] = self.variable(TENSOR, text)
 
-    def operand(self, op: Op) -> str:
-        first = op.operands[0]
-        assert first is not None, op
-        return self.names[first]
-
     def get_device(self, op: Op) -> None:
         self.names[op.results[0]] = self.open_mesh(op.attributes["mesh_shape"])
 
@@ -215,15 +210,16 @@ class _CppWriter:
 
     def transfer(self, op: Op, role: str, pointee: str, text: str) -> None:
         """Writes the config, a reference to the mesh, the mapper or composer, and the call that reads it."""
+        tensor, device = (self.names[v] for v in op.used)
         config = f"{_DISTRIBUTED}::Mesh{role.capitalize()}Config"
         config_variable = self.variable(config, f"{config}{{{text}}}")
-        mesh = self.variable(f"{_DISTRIBUTED}::MeshDevice&", f"*{self.device(op)}")
+        mesh = self.variable(f"{_DISTRIBUTED}::MeshDevice&", f"*{device}")
         create = f"{_DISTRIBUTED}::create_mesh_{role}({mesh}, {config_variable})"
         owner = self.variable(f"::std::unique_ptr<{_DISTRIBUTED}::{pointee}>", create)
         reference = f"ref_{owner[1:]}"
         self.statement(f"auto& {reference} = *{owner}")
         callee = op.name.removeprefix("ttnn.")
-        self.result(op, f"{_DISTRIBUTED}::{callee}({self.operand(op)}, {reference})")
+        self.result(op, f"{_DISTRIBUTED}::{callee}({tensor}, {reference})")
 
 
 _SEVERAL: Mapping[str, Callable[[int], tuple[str, str]]] = {
