@@ -219,7 +219,7 @@ class Shard:
 
     @staticmethod
     def at(named: Mapping[str, int], shape: Shape) -> Shard:
-        """Returns the shard of an unknown box at these coordinates of the axes over which shards vary."""
+        """Returns the shard of an unknown box, named by its coordinates along the varying axes."""
         return Shard(None, ", ".join(f"{n}={at}" for n, at in named.items()), shape, tuple(named.values()))
 
     @property
