@@ -175,13 +175,17 @@ class Library:
 
     def _candidates(self) -> Iterator[Path]:
         """Yields Pythons of the supported versions: first on the path, then pyenv's, newest first."""
+
+        def numbers(folder: Path) -> list[int]:
+            return [int(n) for n in folder.name.split(".") if n]
+
         pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
         for version in self.pythons:
             on_path = shutil.which(f"python{version}")
             if on_path is not None:
                 yield Path(on_path)
             folders = [p for p in pyenv.glob(f"{version}*") if re.fullmatch(r"[0-9.]+", p.name)]
-            yield from (p / "bin" / "python" for p in sorted(folders, key=_numbers, reverse=True))
+            yield from (p / "bin" / "python" for p in sorted(folders, key=numbers, reverse=True))
 
     def _fits(self, python: Path) -> bool:
         """Returns True for a Python of a supported version; pyenv's links start the selected version, if any."""
@@ -219,10 +223,6 @@ def _exchange(aside: Path, target: Path) -> None:
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
     lines = (done.stderr or done.stdout).strip().splitlines()
     return lines[-1] if lines else f"exit code {done.returncode}"
-
-
-def _numbers(folder: Path) -> tuple[int, ...]:
-    return tuple(int(n) for n in folder.name.split(".") if n)
 
 
 def cache_folder() -> Path:

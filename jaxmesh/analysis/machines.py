@@ -268,6 +268,25 @@ def smallest_machine(mesh: Sequence[int]) -> Machine:
     )
 
 
+def machine_for(name: str | None, mesh: Sequence[int]) -> Machine:
+    """Returns the machine of a name, in any case; without one, the smallest of Wormholes that has the mesh.
+
+    Raises:
+      ArgumentValueError: no machine has this name.
+      MeshError: the machine does not have the mesh.
+
+    >>> machine_for("T3000", (2, 4)).name
+    't3000'
+    """
+    machine = smallest_machine(mesh) if name is None else machine_named(name)
+    if not machine.has(mesh):
+        raise MeshError(
+            f"{machine.name} does not have the mesh {show_mesh(mesh)}: there are {show_meshes(MACHINES.values())}, "
+            "also transposed or in one line; name a machine that the mesh is a part of, or take another mesh."
+        )
+    return machine
+
+
 def one_of(names: Iterable[str]) -> str:
     """Returns the names as a choice.
 
@@ -308,15 +327,17 @@ def describe_cluster(machine: Machine) -> str:
     positions = [f"{c}: [{x}, {y}, 0, 0]" for c, (x, y) in enumerate(machine.positions)]
     wires = [f"- [{{chip: {a}, chan: {p}}}, {{chip: {b}, chan: {q}}}]" for a, p, b, q in machine.links]
     on_trays = machine.board == _TRAY
+    # The highest byte of a Galaxy's identifier is the tray, the others are a place on it; so it is with its PCIe bus.
+    identifiers = [((1 + c // 4) << 56) + _PLACES[c % 4] if on_trays else 10_226_774_059 + 13 * c for c in chips]
     return "\n".join([
         *_section("arch", (f"{c}: {machine.architecture.name}" for c in chips)),
         *_section("chips", positions or ["{}"]),
-        *_section("chip_unique_ids", (f"{c}: {_tray_identifier(c) if on_trays else _identifier(c)}" for c in chips)),
+        *_section("chip_unique_ids", (f"{c}: {identifier}" for c, identifier in enumerate(identifiers))),
         *_section("ethernet_connections", wires or ["[]"]),
         "ethernet_connections_to_remote_devices: []",
         *_section("chips_with_mmio", (f"- {c}: {c}" for c in machine.hosts)),
         *_section("harvesting", (f"{c}: {_harvesting(machine)}" for c in chips)),
-        *(_section("chip_to_bus_id", (f'{c}: "0x{_bus(c):04x}"' for c in chips)) if on_trays else ()),
+        *(_section("chip_to_bus_id", (f'{c}: "0x{_BUSES[c % 4] + c // 4:04x}"' for c in chips)) if on_trays else ()),
         *_section("chip_to_boardtype", (f"{c}: {machine.board}" for c in chips)),
         *_section("boards", (_board(n, machine.board, members) for n, members in enumerate(machine.boards))),
         "",
@@ -329,21 +350,6 @@ _PLACES = (0x35313930303043, 0x35313930303051, 0x35313930303056, 0x3532313030314
 """The lower bytes of the identifiers of the four chips in one row of a Galaxy's trays."""
 _BUSES = (0xC1, 0x41, 0x01, 0x81)
 """The PCIe buses of a Galaxy's four trays."""
-
-
-def _identifier(chip: int) -> int:
-    """Returns a chip's unique number."""
-    return 10_226_774_059 + 13 * chip
-
-
-def _tray_identifier(chip: int) -> int:
-    """Returns the unique number of a Galaxy's chip: its highest byte is the tray, the others a place on it."""
-    return ((1 + chip // 4) << 56) + _PLACES[chip % 4]
-
-
-def _bus(chip: int) -> int:
-    """Returns the PCIe bus of a Galaxy's chip: the tray, and the place on it."""
-    return _BUSES[chip % 4] + chip // 4
 
 
 def _harvesting(machine: Machine) -> str:

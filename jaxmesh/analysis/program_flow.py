@@ -17,7 +17,7 @@ from jaxmesh.dialects.residency import DEVICE, FREE, Residency, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, mesh_shard_p
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, distribute_tensor_p
-from jaxmesh.drawing.placement import Box, Placement, Shard, cut_boxes, make_placement, varying_axes
+from jaxmesh.drawing.placement import Placement, Shard, cut_boxes, make_placement
 from jaxmesh.drawing.placements import sharding_placement
 from jaxmesh.drawing.program_blocks import Change, ProgramValue
 from jaxmesh.drawing.program_drawing import ProgramValues
@@ -54,7 +54,7 @@ def stage_values(title: str, jaxpr: Jaxpr, boundary: Boundary, residency: Reside
     walk.body(jaxpr, 0, (), Surroundings())
     for atom, keys in zip(opened.outvars, results, strict=True):
         walk.end(f"return {walk.name(atom)}", atom, _RESULTS, keys)
-    return walk.values(title)
+    return ProgramValues(title, tuple(walk.steps))
 
 
 def compiled_values(
@@ -72,7 +72,7 @@ def compiled_values(
     for aval, (path, leaf) in zip(list(jaxpr.out_avals), leaves, strict=True):
         keys = tuple(jax.tree_util.keystr((key,)) for key in path)
         walk.add_boundary_value(_RESULTS, keys, aval, leaf, is_tensor(leaf))
-    return walk.values(title, "what lies between is XLA's: see as_text().")
+    return ProgramValues(title, tuple(walk.steps), ("what lies between is XLA's: see as_text().",))
 
 
 def _arguments(boundary: Boundary) -> list[Keys]:
@@ -113,11 +113,8 @@ class _ValueCollector:
     """Collects the values of a program.
 
     Attributes:
-      mesh: the mesh of the program.
-      steps: the values so far.
       results: the number of results of equations so far.
       names: the names of variables in the list.
-      residencies: the residencies of variables.
       places: a short description of the residency of variables, and their placements.
       entering: the keys of arguments that only an equation reads which moves them; such an equation shows them.
       leaving: the keys of results, which the equation shows that moves them.
@@ -269,15 +266,11 @@ class _ValueCollector:
         else:
             mesh = self.mesh if isinstance(self.mesh, Mesh) else None
             placement = sharding_placement(tuple(aval.shape), aval.dtype, sharding, mesh)
-            over = varying_axes(placement)
+            over = placement.varying_axes
             where = f"cut over {', '.join(over)}" if over else REPLICATED
         change = Change(keys[-1] if keys else "result", where, where)
         text = "".join(keys if block == _ARGUMENTS else ("result", *keys))
         self.steps.append(ProgramValue(text, _type(aval), where, placement, change=change, path=(block, *keys[:-1])))
-
-    def values(self, title: str, *notes: str) -> ProgramValues:
-        """Returns the values."""
-        return ProgramValues(title, tuple(self.steps), notes)
 
     # --- placements ---
 
@@ -289,9 +282,8 @@ class _ValueCollector:
             return self.drawn[key]
         shards: list[Shard | None] = []
         for coordinate in itertools.product(*map(range, axes.values())):
-            named = [(n, i) for n, i in zip(axes, coordinate, strict=True) if n in varying]
-            box: Box | None = None if varying else tuple((0, n) for n in shape)
-            shards.append(Shard(box, ", ".join(f"{n}={i}" for n, i in named), shape, tuple(i for _, i in named)))
+            named = {n: i for n, i in zip(axes, coordinate, strict=True) if n in varying}
+            shards.append(Shard.at(named, shape) if varying else Shard.of_box(tuple((0, n) for n in shape)))
         self.drawn[key] = self.placement(shards, aval, None if varying else shape)
         return self.drawn[key]
 

@@ -6,10 +6,10 @@ if the row has an operation of the same name on the other side.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from jaxmesh.dialects.definitions import has_trait
@@ -37,7 +37,7 @@ def single_column(title: str, program: Make, jaxpr: Callable[[], str]) -> str:
         side = _ProgramText(flat, "ttnn" if any(op.name.startswith("ttnn.") for op in flat.ops) else "ttir")
     except JaxmeshError as error:
         return _fallback(title, jaxpr, error)
-    rows = [ListingRow(*_source(r.line), ([ListingLine(text, _state(op)) for op, text in r.ops],)) for r in side.runs]
+    rows = [(*_source(line), [[(text, _state(op)) for op, text in ops]]) for line, ops in side.runs]
     return _listing(title, [side], rows)
 
 
@@ -48,14 +48,14 @@ def two_columns(title: str, above: Make, below: Make, jaxpr: Callable[[], str]) 
         left, right = _ProgramText(above(), "ttir"), _ProgramText(below(), "ttnn")
     except JaxmeshError as error:
         return _fallback(title, jaxpr, error)
-    rows = [ListingRow(*_source(line), _compare(*ops)) for line, *ops in _align(left.runs, right.runs)]
+    rows = [(*_source(line), _compare(*ops)) for line, *ops in _align(left.runs, right.runs)]
     return _listing(title, [left, right], rows)
 
 
 def _listing(title: str, sides: Sequence[_ProgramText], rows: Sequence[ListingRow]) -> str:
     """Returns rows as HTML, between the lines before and after the operations."""
-    head = ListingRow("", "", tuple([ListingLine(text, "soft") for text in side.head] for side in sides))
-    end = ListingRow("", "", tuple([ListingLine(text) for text in side.end] for side in sides))
+    head: ListingRow = "", "", [[(text, "soft") for text in side.head] for side in sides]
+    end: ListingRow = "", "", [[(text, "kept") for text in side.end] for side in sides]
     names = [side.name.upper() for side in sides]
     return listing_html(title, names, [head, *rows, end], [note for side in sides for note in side.notes])
 
@@ -68,14 +68,6 @@ def _fallback(title: str, jaxpr: Callable[[], str], error: JaxmeshError) -> str:
 # --- one side --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _LineOperations:
-    """Adjacent operations of one source line, each with its text."""
-
-    line: str
-    ops: list[tuple[Op, str]]
-
-
 class _ProgramText:
     """A program's text, line by line."""
 
@@ -85,12 +77,9 @@ class _ProgramText:
         self.name, self.head, self.end = name, lines[:2], lines[len(lines) - 3 : -2]
         texts = lines[2:-3]
         self.notes = [f"{name}: the first {MOST_OPS} of {len(texts)} operations."] if len(texts) > MOST_OPS else []
-        self.runs: list[_LineOperations] = []
-        for op, text in list(zip(program.ops, texts, strict=True))[:MOST_OPS]:
-            line = without_column(op.line)
-            if not self.runs or self.runs[-1].line != line:
-                self.runs.append(_LineOperations(line, []))
-            self.runs[-1].ops.append((op, text))
+        shown = list(zip(program.ops, texts, strict=True))[:MOST_OPS]
+        self.runs = [(line, list(ops)) for line, ops in itertools.groupby(shown, lambda o: without_column(o[0].line))]
+        """The adjacent operations of each source line, each with its text."""
 
 
 def _name(op: Op) -> str:
@@ -111,22 +100,23 @@ def _is_memory(op: Op) -> bool:
 # --- two sides -------------------------------------------------------------------------------------------------------
 
 Ops = Sequence[tuple[Op, str]]
+Runs = Sequence[tuple[str, Ops]]
 
 
-def _align(left: Sequence[_LineOperations], right: Sequence[_LineOperations]) -> list[tuple[str, Ops, Ops]]:
+def _align(left: Runs, right: Runs) -> list[tuple[str, Ops, Ops]]:
     """Aligns both sides in rows; runs of the same source line share a row."""
     rows: list[tuple[str, Ops, Ops]] = []
-    matcher = SequenceMatcher(None, [r.line for r in left], [r.line for r in right], autojunk=False)
+    matcher = SequenceMatcher(None, [line for line, _ in left], [line for line, _ in right], autojunk=False)
     for tag, a0, a1, b0, b1 in matcher.get_opcodes():
         if tag == "equal":
-            rows += [(a.line, a.ops, b.ops) for a, b in zip(left[a0:a1], right[b0:b1], strict=True)]
+            rows += [(line, ops, other) for (line, ops), (_, other) in zip(left[a0:a1], right[b0:b1], strict=True)]
         else:
-            rows += [(a.line, a.ops, []) for a in left[a0:a1]]
-            rows += [(b.line, [], b.ops) for b in right[b0:b1]]
+            rows += [(line, ops, []) for line, ops in left[a0:a1]]
+            rows += [(line, [], ops) for line, ops in right[b0:b1]]
     return rows
 
 
-def _compare(before: Ops, after: Ops) -> tuple[Sequence[ListingLine], ...]:
+def _compare(before: Ops, after: Ops) -> list[list[ListingLine]]:
     """Returns the lines of a row: changed operations are highlighted, memory management is soft."""
     common = Counter(_name(op) for op, _ in before) & Counter(_name(op) for op, _ in after)
     sides: list[list[ListingLine]] = []
@@ -136,9 +126,9 @@ def _compare(before: Ops, after: Ops) -> tuple[Sequence[ListingLine], ...]:
             name = _name(op)
             unchanged = left[name] > 0
             left[name] -= unchanged
-            lines.append(ListingLine(text, "kept" if unchanged else "soft" if _is_memory(op) else "lit"))
+            lines.append((text, "kept" if unchanged else "soft" if _is_memory(op) else "lit"))
         sides.append(lines)
-    return tuple(sides)
+    return sides
 
 
 def without_column(line: str) -> str:

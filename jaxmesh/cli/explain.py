@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import jaxmesh as jm
-from jaxmesh.cli.options import (
-    abstract_mesh,
-    add_command,
-    check_out,
-    chosen_functions,
-    cluster_option,
-    common_options,
-    read_file,
-)
+from jaxmesh.cli import options
 from jaxmesh.drawing.html import page
 from jaxmesh.errors import printable
 from jaxmesh.stages.read_mlir import decode_function, import_program
@@ -56,15 +48,15 @@ exit codes: 0 done, 2 an error (one line on standard error), or wrong usage"""
 
 def add_commands(commands: Any) -> None:
     """Adds `explain` and `estimate` to the parser of the command line."""
-    parser = add_command(commands, "explain", "list what a file moves, and why", EXPLAIN, EXPLAIN_NOTES)
-    common_options(parser)
-    cluster_option(parser, "add the least time of each source line on a machine")
+    parser = options.add_command(commands, "explain", "list what a file moves, and why", EXPLAIN, EXPLAIN_NOTES)
+    options.common_options(parser)
+    options.cluster_option(parser, "add the least time of each source line on a machine")
     parser.add_argument("--full", action="store_true", help="list every equation, by source line")
     parser.add_argument("--moving", action="store_true", help="list the rows that move data or that a pass has changed")
     parser.add_argument("--json", action="store_true", help="print the rows as data")
-    parser = add_command(commands, "estimate", "say how long a file takes at least", ESTIMATE, ESTIMATE_NOTES)
-    common_options(parser)
-    cluster_option(parser, "the machine (default: the smallest with the mesh)")
+    parser = options.add_command(commands, "estimate", "say how long a file takes at least", ESTIMATE, ESTIMATE_NOTES)
+    options.common_options(parser)
+    options.cluster_option(parser, "the machine (default: the smallest with the mesh)")
     parser.add_argument("--stored", metavar="TYPE", help="element type of arguments in DRAM, such as bfloat8_b")
     parser.add_argument("--fidelity", metavar="NAME", help="math fidelity of all products, such as LoFi")
     parser.add_argument("--out", type=Path, metavar="HTML", help="also draw bars over time into a file")
@@ -74,10 +66,10 @@ def add_commands(commands: Any) -> None:
 def _by_name(arguments: argparse.Namespace, ask: Callable[[jm.Traced], T]) -> dict[str, T]:
     """Returns what is asked of each function of a file, by its name; by `name@line` where another has the name."""
     answers: dict[str, T] = {}
-    with read_file(arguments) as (file, sizes):
-        for function in chosen_functions(file, arguments.func):
+    with options.read_file(arguments) as (file, sizes):
+        for function in options.chosen_functions(file, arguments.func):
             program = decode_function(file, function)
-            traced = import_program(file, program, abstract_mesh(sizes), jm.Traced, strict=arguments.strict)
+            traced = import_program(file, program, options.abstract_mesh(sizes), jm.Traced, strict=arguments.strict)
             name = function.name if function.name not in answers else f"{function.name}@{function.line}"
             answers[name] = ask(traced)
     return answers
@@ -99,9 +91,9 @@ def explain(arguments: argparse.Namespace) -> None:
 def estimate(arguments: argparse.Namespace) -> None:
     """Prints the estimates."""
     if arguments.out is not None:
-        check_out(arguments.out)
-    options = {name: getattr(arguments, name) for name in ("cluster", "stored", "fidelity")}
-    estimates = _by_name(arguments, lambda traced: traced.lower().estimate(**options))
+        options.check_out(arguments.out)
+    how = {name: getattr(arguments, name) for name in ("cluster", "stored", "fidelity")}
+    estimates = _by_name(arguments, lambda traced: traced.lower().estimate(**how))
     if arguments.out is not None:
         drawn = "\n".join(e.to_html() for e in estimates.values())
         write_whole(arguments.out, page("jaxmesh estimate", drawn))

@@ -36,7 +36,8 @@ def add_commands(commands: Any) -> None:
 
 def _add(commands: Any, library: Library, summary: str, description: str) -> argparse.ArgumentParser:
     parser = add_command(commands, library.command, summary, description, NOTES)
-    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", help=f"a new folder (default: {library.folder})")
+    about = f"a new folder (default: {library.folder})"
+    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=library.folder, help=about)
     parser.add_argument(
         "--version", default=library.tested,
         help=f"of {library.requirement} (default: {library.tested}, which jaxmesh is tested with)",
@@ -47,7 +48,7 @@ def _add(commands: Any, library: Library, summary: str, description: str) -> arg
 
 def ttnn_env(arguments: argparse.Namespace) -> None:
     """Creates the environment of ttnn, and prints the variable that selects it."""
-    folder = _folder(arguments, ttnn.TTNN)
+    folder = arguments.folder.absolute()
     made = ttnn.make_environment(folder, arguments.version, arguments.python)
     _say(ttnn.TTNN, f"ttnn {made.version}", folder, made.python)
 
@@ -59,14 +60,10 @@ def upstream_env(arguments: argparse.Namespace) -> None:
     if arguments.plugin is not None:
         print(f"{check_plugin(arguments.plugin)} compiles; export {upstream.UPSTREAM.variable}={arguments.plugin}")
         return
-    folder = _folder(arguments, upstream.UPSTREAM)
+    folder = arguments.folder.absolute()
     made = upstream.make_environment(folder, arguments.version, arguments.python)
     check_plugin(made.python)
     _say(upstream.UPSTREAM, str(made), folder, made.python)
-
-
-def _folder(arguments: argparse.Namespace, library: Library) -> Path:
-    return (arguments.folder or library.folder).absolute()
 
 
 def _say(library: Library, what: str, folder: Path, python: Path) -> None:

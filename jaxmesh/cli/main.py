@@ -101,12 +101,6 @@ def _open_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _run(arguments: argparse.Namespace) -> int | None:
-    """Runs a command and shows its progress."""
-    with progress(arguments.command) as shown, shown.beside_output():
-        return COMMANDS[arguments.command](arguments)
-
-
 def _discard_output() -> None:
     """Sends standard output to the null device, because Python would fail when it flushes it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -118,7 +112,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _open_streams()
         try:
             arguments = _parser().parse_args(argv)
-            return _run(arguments) or PASSED
+            with progress(arguments.command) as shown, shown.beside_output():
+                return COMMANDS[arguments.command](arguments) or PASSED
         finally:
             sys.stdout.flush()
     except jm.JaxmeshError as error:

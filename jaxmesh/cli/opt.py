@@ -8,15 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
-from jaxmesh.cli.options import (
-    abstract_mesh,
-    add_command,
-    check_out,
-    chosen_functions,
-    common_options,
-    emulation_option,
-    read_file,
-)
+from jaxmesh.cli import options
 from jaxmesh.emit.targets import emit
 from jaxmesh.frontends.mlir.text import Text
 from jaxmesh.frontends.stablehlo.text import StablehloText
@@ -45,22 +37,22 @@ exit codes: 0 legal, 2 an error (one line on standard error), or wrong usage"""
 
 def add_commands(commands: Any) -> None:
     """Adds `opt` to the parser of the command line."""
-    parser = add_command(commands, "opt", "verify and lower a TTIR or StableHLO file", OPT, OPT_NOTES)
-    common_options(parser)
+    parser = options.add_command(commands, "opt", "verify and lower a TTIR or StableHLO file", OPT, OPT_NOTES)
+    options.common_options(parser)
     parser.add_argument("--stablehlo-to-ttir", action="store_true", help="partition StableHLO; refuse other files")
     parser.add_argument("--ttir-to-ttnn", action="store_true", help="lower to distribute_tensor and aggregate_tensor")
     parser.add_argument(
         "-o", "--out", type=Path, default=Path("-"), metavar="FILE", help="write to a file; - or none: standard output"
     )
     parser.add_argument("--layouts", action="store_true", help="types of a lowered program have layouts")
-    emulation_option(parser)
+    options.emulation_option(parser)
 
 
 def opt(arguments: argparse.Namespace) -> None:
     """Prints the verified program, lowered on request."""
     out: Path | None = None if str(arguments.out) == "-" else arguments.out
     if out is not None:
-        check_out(out)
+        options.check_out(out)
     texts = _texts(arguments)
     if out is not None:
         write_whole(out, "".join(f"{text}\n" for text in texts))
@@ -71,8 +63,8 @@ def opt(arguments: argparse.Namespace) -> None:
 
 def _texts(arguments: argparse.Namespace) -> Iterator[str]:
     """Yields the printed text of each function."""
-    with read_file(arguments) as (file, sizes):
-        functions = chosen_functions(file, arguments.func)
+    with options.read_file(arguments) as (file, sizes):
+        functions = options.chosen_functions(file, arguments.func)
         for function in functions:
             program = decode_function(file, function)
             if arguments.stablehlo_to_ttir and not isinstance(program, StablehloText):
@@ -80,7 +72,7 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
                     f"line {function.line}: @{function.name} does not contain an op of StableHLO, which "
                     "--stablehlo-to-ttir reads; leave the option out."
                 )
-            traced = import_program(file, program, abstract_mesh(sizes), jm.Traced, strict=arguments.strict)
+            traced = import_program(file, program, options.abstract_mesh(sizes), jm.Traced, strict=arguments.strict)
             imported = None if traced.imported is None else traced.imported.program("ttnn")
             if arguments.ttir_to_ttnn:
                 body = traced.lower().as_text(strict=not arguments.for_emulation, layouts=arguments.layouts)

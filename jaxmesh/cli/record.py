@@ -8,15 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
-from jaxmesh.cli.options import (
-    add_command,
-    check_out,
-    common_options,
-    import_function,
-    input_options,
-    inputs_of,
-    read_file,
-)
+from jaxmesh.cli import options
 from jaxmesh.errors import printable
 
 RECORD = """\
@@ -48,14 +40,14 @@ exit codes: 0 equal, 1 something differs, 2 an error (one line on standard error
 
 def add_commands(commands: Any) -> None:
     """Adds `record` and `compare` to the parser of the command line."""
-    record = add_command(commands, "record", "write every value that a file makes", RECORD, RECORD_NOTES)
-    common_options(record)
-    input_options(record)
+    record = options.add_command(commands, "record", "write every value that a file makes", RECORD, RECORD_NOTES)
+    options.common_options(record)
+    options.input_options(record)
     record.add_argument("--level", choices=("ttir", "ttnn", "devices"), default="devices", help="what to run")
     record.add_argument("--only", action="append", metavar="PATTERN", help="an op such as 'dot*'; may be repeated")
     record.add_argument("--max-bytes", type=_bytes, metavar="N", help="how much to write at most (default: 1 GiB)")
     record.add_argument("--out", type=Path, metavar="NPZ", required=True, help="the file to write")
-    compare = add_command(commands, "compare", "find where two recordings first differ", COMPARE, COMPARE_NOTES)
+    compare = options.add_command(commands, "compare", "find where two recordings first differ", COMPARE, COMPARE_NOTES)
     compare.add_argument("a", metavar="A", help="a recording, taken to be right")
     compare.add_argument("b", metavar="B", help="another one")
     compare.add_argument("--pcc", type=_number, default=0.99, help="the least correlation (default: 0.99)")
@@ -84,20 +76,15 @@ def _bytes(text: str) -> int:
 
 def record(arguments: argparse.Namespace) -> None:
     """Runs one function and writes its recording."""
-    check_out(arguments.out)
-    with read_file(arguments) as (file, sizes):
-        traced = import_function(file, sizes, arguments)
-        args = inputs_of(traced, arguments)
-        recording = _stage(traced, arguments.level).record(*args, only=arguments.only, max_bytes=arguments.max_bytes)
+    options.check_out(arguments.out)
+    with options.read_file(arguments) as (file, sizes):
+        traced = options.import_function(file, sizes, arguments)
+        args = options.inputs_of(traced, arguments)
+        stage = traced if arguments.level == "ttir" else traced.lower()
+        stage = stage.compile() if arguments.level == "devices" and isinstance(stage, jm.Lowered) else stage
+        recording = stage.record(*args, only=arguments.only, max_bytes=arguments.max_bytes)
     recording.save(arguments.out)
     print(printable(f"wrote {arguments.out}: {recording}"), flush=True)
-
-
-def _stage(traced: jm.Traced, level: str) -> jm.Traced | jm.Lowered | jm.Compiled:
-    if level == "ttir":
-        return traced
-    lowered = traced.lower()
-    return lowered if level == "ttnn" else lowered.compile()
 
 
 def compare(arguments: argparse.Namespace) -> bool:

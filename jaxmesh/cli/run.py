@@ -16,18 +16,9 @@ import numpy as np
 import jaxmesh as jm
 from jaxmesh.analysis.judge import judge_folder
 from jaxmesh.analysis.judge.environment import TTNN
+from jaxmesh.analysis.judge.judge import UNREADABLE
 from jaxmesh.analysis.record.metrics import largest_difference, tolerance
-from jaxmesh.cli.options import (
-    add_command,
-    check_out,
-    cluster_option,
-    common_options,
-    import_function,
-    input_options,
-    inputs_of,
-    read_file,
-    say,
-)
+from jaxmesh.cli import options
 from jaxmesh.cli.run_folder import run_folder
 from jaxmesh.errors import ArgumentTypeError, printable
 from jaxmesh.runtime import npz
@@ -62,19 +53,25 @@ examples:
 exit codes: 0 done, 1 --check found a difference, also between copies, or the real ttnn refused the program, 2 an error
 (one line on standard error), or wrong usage"""
 
-_UNREADABLE = 2
-"""The exit code of an exported program with unreadable files."""
-
 
 def add_commands(commands: Any) -> None:
     """Adds `run` to the parser of the command line."""
-    parser = add_command(commands, "run", "run a TTIR or StableHLO file on emulated devices", RUN, RUN_NOTES)
-    common_options(parser)
-    input_options(parser, made="how inputs are made (default: random; a folder has its own)")
+    parser = options.add_command(commands, "run", "run a TTIR or StableHLO file on emulated devices", RUN, RUN_NOTES)
+    options.common_options(parser)
+    options.input_options(parser, made="how inputs are made (default: random; a folder has its own)")
     parser.add_argument("--out", type=Path, metavar="NPZ", help="write the results: result0, result1, ...")
     parser.add_argument("--per-device", action="store_true", help="print what each device holds of each result")
     parser.add_argument("--check", action="store_true", help="also run the reference executor and compare")
-    _add_ttnn_options(parser)
+    parser.add_argument(
+        "--on", choices=("emulation", "ttnn"), default="emulation",
+        help="of an exported folder: the emulated ttnn (the default), or the real one",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ttnn-python", metavar="PYTHON",
+        help=f"with --on ttnn: the Python that has it (default: that of {TTNN.variable}, or of jaxmesh ttnn-env)",
+    )  # fmt: skip
+    machine = "with --on ttnn, the machine to describe (default: the board, or the smallest that fits)"
+    options.cluster_option(parser, machine)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -94,12 +91,12 @@ def _failed_line(error: Exception, script: str) -> int:
     return (lines[-1] if lines else None) or 1
 
 
-def _run_program(folder: str, *options: str) -> int:
+def _run_program(folder: str, *flags: str) -> int:
     """Runs a program, which reports errors on standard error; returns its exit code."""
     stderr = io.StringIO()
     try:
         with progress("run"), contextlib.redirect_stderr(stderr):
-            code = run_folder(folder, options)
+            code = run_folder(folder, flags)
     except jm.JaxmeshError:
         raise
     except Exception as error:
@@ -108,8 +105,8 @@ def _run_program(folder: str, *options: str) -> int:
             f"{script!r}, line {_failed_line(error, script)}: {type(error).__name__}: {error}; export the program "
             "again, or correct the file."
         ) from error
-    if code == _UNREADABLE:
-        say("error", stderr.getvalue())
+    if code == UNREADABLE:
+        options.say("error", stderr.getvalue())
     else:
         print(stderr.getvalue(), end="", file=sys.stderr, flush=True)
     return code
@@ -129,33 +126,31 @@ def _run_folder(arguments: argparse.Namespace) -> int:
         )
     if arguments.on == "ttnn":
         return _run_on_ttnn(arguments)
-    options = ["--check"] if arguments.check else []
+    flags = ["--check"] if arguments.check else []
     if arguments.make_inputs is not None:
-        options += ["--make-inputs", arguments.make_inputs, "--seed", str(arguments.seed)]
-    if not arguments.check:
-        return _run_program(arguments.file, *options)
+        flags += ["--make-inputs", arguments.make_inputs, "--seed", str(arguments.seed)]
     try:
-        with jm.check_replication():
-            return _run_program(arguments.file, *options)
+        with jm.check_replication() if arguments.check else contextlib.nullcontext():
+            return _run_program(arguments.file, *flags)
     except jm.ReplicationError as error:
-        say("check", f"{error}: FAILED")
+        options.say("check", f"{error}: FAILED")
         return 1
 
 
 def _run_file(arguments: argparse.Namespace) -> bool:
     """Runs one function of a file; returns False if `--check` finds a difference from the reference."""
     if arguments.out is not None:
-        check_out(arguments.out)
-    with read_file(arguments) as (file, sizes):
-        traced = import_function(file, sizes, arguments)
-        args = inputs_of(traced, arguments)
+        options.check_out(arguments.out)
+    with options.read_file(arguments) as (file, sizes):
+        traced = options.import_function(file, sizes, arguments)
+        args = options.inputs_of(traced, arguments)
         lowered = traced.lower()
         compiled, count = lowered.compile(check_replication=arguments.check or None), len(traced.out_avals)
         try:
             with progress("compiling and running"):
                 results = _as_list(compiled(*args), count)
         except jm.ReplicationError as error:
-            say("check", f"{error}: FAILED")
+            options.say("check", f"{error}: FAILED")
             return False
         _report(results, arguments)
         if not arguments.check:
@@ -185,9 +180,11 @@ def _report(results: Sequence[Any], arguments: argparse.Namespace) -> None:
 
 
 def _array(result: Any) -> npz.Array:
-    """Returns a result as one NumPy array, shards stacked."""
+    """Returns a result as one NumPy array, shards stacked; a reference's are a dict by coordinate."""
     if isinstance(result, jm.MeshTensor):
         return np.stack([np.asarray(shard) for _, shard in result.shards()])
+    if isinstance(result, dict):
+        return np.stack([np.asarray(shard) for _, shard in sorted(cast("dict[Any, Any]", result).items())])
     return np.asarray(result)
 
 
@@ -200,18 +197,10 @@ def _show(result: Any) -> None:
         print(f"{heading}{npz.show_values(np.asarray(shard), ' ' * len(heading))}")
 
 
-def _stack(want: Any) -> npz.Array:
-    """Returns a result of the reference executor as an array; a tensor's dict from coordinates to shards is stacked."""
-    if not isinstance(want, dict):
-        return np.asarray(want)
-    shards = cast("dict[tuple[int, ...], Any]", want)
-    return np.stack([np.asarray(shards[c]) for c in sorted(shards)])
-
-
 def _check(results: Sequence[Any], wanted: Sequence[Any]) -> bool:
     good = True
     for number, (result, want) in enumerate(zip(results, wanted, strict=True)):
-        reference = _stack(want)
+        reference = _array(want)
         apart, allowed = largest_difference(reference, _array(result)), tolerance(reference)
         passed = apart <= allowed
         good = good and passed
@@ -221,19 +210,6 @@ def _check(results: Sequence[Any], wanted: Sequence[Any]) -> bool:
 
 
 # --- on the real library ----------------------------------------------------------------------------------------------
-
-
-def _add_ttnn_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the real library."""
-    parser.add_argument(
-        "--on", choices=("emulation", "ttnn"), default="emulation",
-        help="of an exported folder: the emulated ttnn (the default), or the real one",
-    )  # fmt: skip
-    parser.add_argument(
-        "--ttnn-python", metavar="PYTHON",
-        help=f"with --on ttnn: the Python that has it (default: that of {TTNN.variable}, or of jaxmesh ttnn-env)",
-    )  # fmt: skip
-    cluster_option(parser, "with --on ttnn, the machine to describe (default: the board, or the smallest that fits)")
 
 
 def _check_ttnn_options(arguments: argparse.Namespace, is_folder: bool) -> None:

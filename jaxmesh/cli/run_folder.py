@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -24,7 +23,6 @@ from jaxmesh.tensor.chains import chained
 _WIDE = re.compile(r"ttnn\.DataType\.(FLOAT64|U?INT64|COMPLEX128)\b")
 _TYPES = re.compile(r"ttnn\.DataType\.([A-Z]\w*)")
 _SOLID = re.compile(r"get_device\(\(\d+, \d+, \d+")
-_enable_x64: Any = jax.enable_x64
 _process_wide = threading.RLock()
 """A lock: the working directory, `sys.argv` and `sys.modules` are shared by all threads, so one folder runs at a
 time."""
@@ -48,9 +46,12 @@ def run_folder(directory: str | os.PathLike[str], arguments: Sequence[str] = ())
             f"{str(directory)!r} is not an exported folder with a Python program: main.py is missing{only}; give a "
             "folder that lowered.export wrote."
         )
-    text = _text(script)
+    try:
+        text = script.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MissingFileError(f"{str(script)!r} cannot be read as text ({error}); export the program again.") from None
     check_folder(folder, tensors="--make-inputs" not in arguments)
-    wide = _enable_x64(True) if _WIDE.search(text) else contextlib.nullcontext()
+    wide = jax.enable_x64(True) if _WIDE.search(text) else contextlib.nullcontext()
     further = beyond.enabled() if _is_beyond(text) else contextlib.nullcontext()
     with _process_wide, wide, further, chained(), _process(folder, script, arguments), _modules(folder):
         try:
@@ -68,13 +69,6 @@ def run_folder(directory: str | os.PathLike[str], arguments: Sequence[str] = ())
 def _is_beyond(text: str) -> bool:
     """Returns True for a program with element types or a mesh that the real `ttnn` lacks."""
     return bool(set(_TYPES.findall(text)) - EVERY or _SOLID.search(text))
-
-
-def _text(script: Path) -> str:
-    try:
-        return script.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MissingFileError(f"{str(script)!r} cannot be read as text ({error}); export the program again.") from None
 
 
 def _exit_code(stop: SystemExit) -> int:

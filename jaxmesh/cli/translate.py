@@ -8,16 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
-from jaxmesh.cli.options import (
-    add_command,
-    common_options,
-    emulation_option,
-    import_function,
-    input_options,
-    inputs_of,
-    read_file,
-    seed_of,
-)
+from jaxmesh.cli import options
 from jaxmesh.emit.cpp.printer import include_dir
 from jaxmesh.emit.languages import CONSTANT_LIMIT, EXPORTED, LOWERED, TRACED
 from jaxmesh.validate import write_whole
@@ -39,20 +30,21 @@ exit codes: 0 done, 2 an error (one line on standard error), or wrong usage"""
 
 def add_commands(commands: Any) -> None:
     """Adds `translate` and `include-dir` to the parser of the command line."""
-    translate = add_command(
+    translate = options.add_command(
         commands, "translate", "print a TTIR or StableHLO file as TTNN, Python or C++", TRANSLATE, TRANSLATE_NOTES
     )
-    common_options(translate)
+    options.common_options(translate)
     translate.add_argument("--to", required=True, choices=(*TRACED, *LOWERED), help="the language")
     translate.add_argument("--out", type=Path, metavar="DIR", help="write a folder that runs, instead of printing")
-    input_options(translate, "with --out: ", "write neither inputs nor results; the program makes inputs when it runs")
+    made = "write neither inputs nor results; the program makes inputs when it runs"
+    options.input_options(translate, "with --out: ", made)
     translate.add_argument(
-        "--constant-limit", type=seed_of, default=CONSTANT_LIMIT, metavar="N",
+        "--constant-limit", type=options.seed_of, default=CONSTANT_LIMIT, metavar="N",
         help=f"the most elements of a constant that the text spells (default: {CONSTANT_LIMIT})",
     )  # fmt: skip
     translate.add_argument("--debug-info", action="store_true", help="print locations (ttir, ttnn)")
     translate.add_argument("--no-groups", action="store_true", help="do not recognise softmax, linear and their like")
-    emulation_option(translate)
+    options.emulation_option(translate)
     commands.add_parser(
         "include-dir",
         help="print the folder of ttnn-precompiled.hpp, for g++ -I",
@@ -66,12 +58,12 @@ def translate(arguments: argparse.Namespace) -> None:
         raise jm.ArgumentTypeError(
             "--inputs, --seed and --make-inputs are of the program that --out writes; give --out DIR, too."
         )
-    with read_file(arguments) as (file, sizes):
-        traced = import_function(file, sizes, arguments)
+    with options.read_file(arguments) as (file, sizes):
+        traced = options.import_function(file, sizes, arguments)
         if arguments.out is None:
             print(_print_text(traced, arguments), end="", flush=True)
             return
-        args = () if arguments.make_inputs else inputs_of(traced, arguments)
+        args = () if arguments.make_inputs else options.inputs_of(traced, arguments)
         for path in _write(traced, args, arguments):
             print(path, flush=True)
 
@@ -85,9 +77,8 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _print_text(traced: jm.Traced, arguments: argparse.Namespace) -> str:
-    options: dict[str, Any] = {"debug_info": arguments.debug_info, **_options(arguments)}
     stage = traced if arguments.to == "ttir" else traced.lower()
-    text = stage.as_text(arguments.to, **options)
+    text = stage.as_text(arguments.to, debug_info=arguments.debug_info, **_options(arguments))
     return text if text.endswith("\n") else f"{text}\n"
 
 

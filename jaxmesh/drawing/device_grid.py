@@ -6,20 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jaxmesh.drawing.placement import (
-    LONELY,
-    DeviceRow,
-    PlacedDevice,
-    Placement,
-    axis_ranges,
-    coordinate_text,
-    device_panels,
-    device_text,
-    holders_text,
-    index_text,
-    piece_text,
-    piece_type,
-)
+from jaxmesh.drawing.placement import LONELY, DeviceRow, PlacedDevice, Placement, row_head
 from jaxmesh.drawing.shapes import Block, Label, Mark, arrange
 from jaxmesh.drawing.text_layout import cells, fit_texts, shorten, width
 
@@ -49,7 +36,7 @@ def draw_devices(placement: Placement, most: float, *, small: bool = False) -> B
     texts, font = fit_texts([_texts(placement, d) for d in placement.devices], *size[:2], 9 if small else 11.5, 6.5)
     texts_of = {d.coordinate: lines for d, lines in zip(placement.devices, texts, strict=True)}
     look = _Look(*size, not small, texts_of, font)
-    panels = device_panels(placement, MOST_COLUMNS)
+    panels = placement.panels(MOST_COLUMNS)
     split: list[Block] = []
     for front, rows in panels:
         # A panel of many rows becomes several blocks.
@@ -83,7 +70,8 @@ def _block(placement: Placement, head: str, rows: Sequence[DeviceRow], look: _Lo
     block = Block()
     folded = len({r.first for r in rows}) > 1
     columns = max(len(r.devices) for r in rows)
-    heads = [_row_head(placement, r, folded) for r in rows] if look.named else []
+    names = [shorten(n, _NAME) for n, _ in placement.axes[-2:]]
+    heads = [row_head(names, r, folded) for r in rows] if look.named else []
     size = 10.0 if look.h > 20 else 8.5
     left = max((width(t, size) for t in heads), default=0) + 6 if any(heads) else 0.0
     top = 0.0
@@ -103,13 +91,6 @@ def _block(placement: Placement, head: str, rows: Sequence[DeviceRow], look: _Lo
                 Mark("device", *corner, look.w, look.h, device.piece, lines, look.font, _hover(placement, device))
             )
     return block
-
-
-def _row_head(placement: Placement, row: DeviceRow, folded: bool) -> str:
-    names = [shorten(n, _NAME) for n, _ in placement.axes[-2:]]
-    name = f"{names[0]}={row.row}" if len(names) > 1 else ""
-    last = f"{names[-1]}={row.first}-{row.first + len(row.devices) - 1}" if folded else ""
-    return ", ".join(t for t in (name, last) if t)
 
 
 def _column_heads(
@@ -134,12 +115,12 @@ def _column_heads(
 
 def _texts(placement: Placement, device: PlacedDevice) -> list[list[str]]:
     """Returns the possible texts of a cell, the longest first."""
-    name, number = device_text(device), "" if device.id is None else str(device.id)
+    name, number = device.name, "" if device.id is None else str(device.id)
     if device.piece is None:
         nothing = ["nothing"] if placement.pieces else []
         return [[name, *nothing], [name], [number, "-"], [number or "-"], ["-"]]
     piece = placement.pieces[device.piece]
-    text = shorten(index_text(piece.box, placement.shape) if piece.box is not None else piece.which, 24)
+    text = shorten(piece.text(placement.shape), 24)
     choices = [[name, piece.label, text]] if text not in ("", "[]") else []
     choices += [[name, piece.label], [number, piece.label], [piece.label]]
     return [[line for line in lines if line] for lines in choices]
@@ -147,15 +128,13 @@ def _texts(placement: Placement, device: PlacedDevice) -> list[list[str]]:
 
 def _hover(placement: Placement, device: PlacedDevice) -> list[str]:
     """Returns the tooltip of a device."""
-    lines = [f"{device_text(device)} at {coordinate_text(placement, device)}".lstrip()]
+    lines = [f"{device.name} at {placement.coordinate_text(device)}".lstrip()]
     if device.note:
         lines.append(device.note)
     if device.piece is None:
         return [*lines, "holds nothing"] if placement.pieces else lines
     piece = placement.pieces[device.piece]
-    lines += [f"holds {piece.label}: {piece_text(piece)}", piece_type(placement, piece)]
+    lines += [f"holds {piece.label}: {piece.text()}", placement.type_of(piece)]
     if len(piece.holders) > 1:
-        lines.append(
-            f"the same on {holders_text(placement, piece)} ({axis_ranges(placement, piece)})".replace(" ()", "")
-        )
+        lines.append(f"the same on {placement.holders_text(piece)} ({placement.axis_ranges(piece)})".replace(" ()", ""))
     return lines

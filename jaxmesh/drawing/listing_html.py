@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from jaxmesh.drawing.html import escape_lines, fragment
 from jaxmesh.drawing.program_html import HIGHLIGHT
@@ -15,25 +14,13 @@ from jaxmesh.drawing.svg import FONT
 from jaxmesh.drawing.text_layout import escape, make_safe, shorten
 
 _LONGEST = 1500
-_OP = re.compile(r'(?P<results>[%\w:#, ]*= )?"(?P<name>[\w.]+)"(?P<rest>.*)', re.DOTALL)
-_ATTRIBUTES = re.compile(r"(?P<before>\([^)]*\))(?P<attributes> <\{.*\}>)?(?P<after>.*)", re.DOTALL)
+_OP = re.compile(r'(?P<results>[%\w:#, ]*= )?"(?P<name>[\w.]+)"(?P<operands>\([^)]*\))?(?P<rest>.*)', re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class ListingLine:
-    """One operation as text; `state` is `kept`, `lit` (highlighted), or `soft` for memory management."""
-
-    text: str
-    state: str = "kept"
-
-
-@dataclass(frozen=True, slots=True)
-class ListingRow:
-    """The operations of one source line, with its location and its code."""
-
-    source: str
-    code: str
-    columns: tuple[Sequence[ListingLine], ...]
+ListingLine = tuple[str, str]
+"""The text of an operation, and its state: `kept`, `lit` (highlighted), or `soft` for memory management."""
+ListingRow = tuple[str, str, Sequence[Sequence[ListingLine]]]
+"""The location and the code of a source line, and its operations in each column."""
 
 
 def listing_html(title: str, heads: Sequence[str], rows: Sequence[ListingRow], notes: Sequence[str] = ()) -> str:
@@ -74,25 +61,21 @@ def _style(name: str) -> str:
 
 
 def _row(row: ListingRow) -> str:
-    cells = "".join(f"<td>{''.join(map(_line, lines))}</td>" for lines in row.columns)
-    if not row.source:
+    source, code, columns = row
+    cells = "".join(f"<td>{''.join(map(_line, lines))}</td>" for lines in columns)
+    if not source:
         return f'<tr class="own">{cells}</tr>'
-    about = f"<b>{escape(row.source)}</b> {escape(shorten(row.code, 160))}"
-    return f'<tr class="src"><td colspan="{len(row.columns)}">{about}</td></tr><tr>{cells}</tr>'
+    about = f"<b>{escape(source)}</b> {escape(shorten(code, 160))}"
+    return f'<tr class="src"><td colspan="{len(columns)}">{about}</td></tr><tr>{cells}</tr>'
 
 
 def _line(line: ListingLine) -> str:
-    text = make_safe(line.text.strip())
+    text, state = make_safe(line[0].strip()), line[1]
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST * 2 // 3]} ... {text[-_LONGEST // 3 :]}"
     match = _OP.fullmatch(text)
     shown = escape(text)
     if match is not None:
-        rest = _ATTRIBUTES.fullmatch(match["rest"])
-        after = f"<span>{escape(match['rest'])}</span>" if rest is None else _tail(rest)
+        after = f"{escape(match['operands'] or '')}<span>{escape(match['rest'])}</span>"
         shown = f"{escape(match['results'] or '')}<b>{escape(match['name'])}</b>{after}"
-    return f'<div class="op {line.state}">{shown}</div>'
-
-
-def _tail(match: re.Match[str]) -> str:
-    return f"{escape(match['before'])}<span>{escape(match['attributes'] or '')}{escape(match['after'])}</span>"
+    return f'<div class="op {state}">{shown}</div>'

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 Shape = tuple[int, ...]
 Box = tuple[tuple[int, int], ...]
 """Start and stop per dim."""
+Axis = TypeVar("Axis", str, int)
 LONELY = (("device", 1),)
 """The axes of an array on a single device, without a mesh."""
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -23,6 +26,11 @@ class PlacedDevice:
     id: int | None
     piece: int | None
     note: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name; empty on an abstract mesh."""
+        return "" if self.id is None else f"device {self.id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,10 @@ class TensorPiece:
     shape: Shape
     holders: tuple[int, ...]
 
+    def text(self, shape: Shape | None = None) -> str:
+        """Returns its box, or its distinction from other pieces; whole dims are `:` if the global shape is given."""
+        return self.which if self.box is None else index_text(self.box, shape)
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -54,6 +66,11 @@ class Placement:
       devices: row-major.
       pieces: in the order of the tensor, row-major.
       over: per dim the mesh axes that split it, None if unknown.
+
+    >>> where = [Shard(((0, 2),), "", (2,)), Shard(((2, 4),), "", (2,))]
+    >>> one = make_placement({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')")
+    >>> one.axis_ranges(one.pieces[1]), one.coordinate_text(one.devices[1]), one.varying_axes, one.mesh_text
+    ('x=1', 'x=1', ['x'], 'mesh x=2')
     """
 
     title: str
@@ -75,6 +92,116 @@ class Placement:
         """Returns the intervals that the pieces cut from a dim of the full tensor."""
         return sorted({p.box[dim] for p in self.pieces if p.box is not None and math.prod(p.shape)})
 
+    def type_of(self, piece: TensorPiece) -> str:
+        """Returns the local type of a piece and its bytes, e.g. `float32[8, 8], 256 B`."""
+        size = self.bytes_of(piece)
+        return f"{self.dtype}{list(piece.shape)}, {size} B" + (f" ({size_text(size)})" if size >= 1024 else "")
+
+    def axis_ranges(self, piece: TensorPiece) -> str:
+        """Returns the coordinates of a piece's holders, such as `y=0, x=0-3`; empty without a product of ranges."""
+        coordinates = [self.devices[at].coordinate for at in piece.holders]
+        sets = [sorted(set(column)) for column in zip(*coordinates, strict=True)]
+        if math.prod(map(len, sets)) != len(coordinates):
+            return ""
+        axes = zip(self.axes, sets, strict=True)
+        texts = [f"{name}={range_text(which)}" for (name, size), which in axes if len(which) < size]
+        return ", ".join(texts) or "every device"
+
+    def holders_text(self, piece: TensorPiece) -> str:
+        """Returns the ids of the holders of a piece, or their coordinates on an abstract mesh."""
+        ids = [self.devices[at].id for at in piece.holders]
+        known = [n for n in ids if n is not None]
+        if len(known) < len(ids):
+            return self.axis_ranges(piece) or f"{len(ids)} devices"
+        return f"device{'s' if len(known) > 1 else ''} {range_text(known)}"
+
+    def coordinate_text(self, device: PlacedDevice) -> str:
+        """Returns the coordinate of a device, by axis."""
+        return ", ".join(f"{name}={at}" for (name, _), at in zip(self.axes, device.coordinate, strict=True))
+
+    @property
+    def varying_axes(self) -> list[str]:
+        """Returns the mesh axes along which devices hold different pieces."""
+        names: list[str] = []
+        step = len(self.devices)
+        for name, size in self.axes:
+            step //= size
+            ahead = ((a, b) for a, b in zip(self.devices, self.devices[step:], strict=False) if a.piece != b.piece)
+            if any(sum(map(operator.ne, a.coordinate, b.coordinate)) == 1 for a, b in ahead):
+                names.append(name)
+        return names
+
+    @property
+    def summary(self) -> str:
+        """Returns one line that states the bytes per device and the number of pieces and copies."""
+        if not self.pieces:
+            return f"{len(self.devices)} devices"
+        shapes = sorted({p.shape for p in self.pieces}, reverse=True)
+        largest = max(self.bytes_of(p) for p in self.pieces)
+        parts: list[str] = []
+        if len(shapes) == 1:
+            of = "" if self.shape is None else f" of {size_text(math.prod(self.shape) * self.itemsize)}"
+            whole = self.shape is not None and shapes[0] == self.shape
+            parts.append(f"each device holds {'all of it, ' if whole else f'{list(shapes[0])}, '}{size_text(largest)}"
+                         + ("" if whole else of))  # fmt: skip
+        else:
+            parts.append(f"a device holds up to {size_text(largest)}")
+        copies = sorted({len(p.holders) for p in self.pieces})
+        count = len(self.pieces)
+        pieces = f"{count} piece{'s' if count > 1 else ''}"
+        if copies == [1]:
+            parts.append(f"{pieces}, no copies" if count > 1 else pieces)
+        else:
+            each = " each" if count > 1 else ""
+            parts.append(f"{pieces} on {'-'.join(map(str, {copies[0]: 0, copies[-1]: 0}))} devices{each}")
+        empty = sum(d.piece is None for d in self.devices)
+        return "; ".join([*parts, f"{empty} devices hold nothing"] if empty else parts)
+
+    @property
+    def dims(self) -> list[str]:
+        """Returns one line per dim of the full tensor: its pieces, and the axes that split it."""
+        if self.shape is None:
+            return []
+        lines: list[str] = []
+        for dim, size in enumerate(self.shape):
+            dim_axes = () if self.over is None else self.over[dim]
+            by = f" over {', '.join(dim_axes)}" if dim_axes else ""
+            parts = self.intervals(dim)
+            count = math.prod(dict(self.axes)[a] for a in dim_axes) if dim_axes else len(parts)
+            if count <= 1:
+                lines.append(f"dim {dim}: {size}, whole{by}")
+                continue
+            lengths = [b - a for a, b in parts]
+            each = f" of {lengths[0]}" if lengths else ""
+            rest = f", the last of {lengths[-1]}" if lengths and lengths[-1] != lengths[0] else ""
+            missing = f", {count - len(parts)} empty" if dim_axes and parts and len(parts) < count else ""
+            piece_count = len(parts) or count
+            lines.append(
+                f"dim {dim}: {size} in {piece_count} piece{'s' if piece_count > 1 else ''}{each}{rest}{by}{missing}"
+            )
+        return lines
+
+    @property
+    def mesh_text(self) -> str:
+        """Returns the mesh, such as `mesh y=2, x=4`, or `one device`."""
+        if self.axes == LONELY:
+            return "one device"
+        return "mesh " + ", ".join(f"{name}={size}" for name, size in self.axes)
+
+    def panels(self, across: int) -> list[tuple[Shape, list[DeviceRow]]]:
+        """Returns the rows of devices for each coordinate on the earlier axes; rows longer than `across` are folded."""
+        sizes = [size for _, size in self.axes]
+        columns, rows = sizes[-1], sizes[-2] if len(sizes) > 1 else 1
+        panels: list[tuple[Shape, list[DeviceRow]]] = []
+        for number, front in enumerate(itertools.product(*map(range, sizes[:-2]))):
+            devices = self.devices[number * rows * columns : (number + 1) * rows * columns]
+            lines = [
+                DeviceRow(row, first, devices[row * columns + first : row * columns + min(first + across, columns)])
+                for row, first in itertools.product(range(rows), range(0, columns, across))
+            ]
+            panels.append((front, lines))
+        return panels
+
 
 @dataclass(frozen=True, slots=True)
 class Shard:
@@ -89,6 +216,11 @@ class Shard:
     def of_box(box: Box) -> Shard:
         """Returns the shard of a box of the full tensor."""
         return Shard(box, "", tuple(stop - start for start, stop in box))
+
+    @staticmethod
+    def at(named: Mapping[str, int], shape: Shape) -> Shard:
+        """Returns the shard of an unknown box, named by its coordinates along the varying axes."""
+        return Shard(None, ", ".join(f"{n}={at}" for n, at in named.items()), shape, tuple(named.values()))
 
     @property
     def key(self) -> Hashable:
@@ -153,7 +285,7 @@ def make_placement(
     )
 
 
-def cut_boxes(shape: Shape, over: Sequence[Sequence[str]], axes: Mapping[str, int]) -> list[Box]:
+def cut_boxes(shape: Shape, over: Sequence[Sequence[Axis]], axes: Mapping[Axis, int]) -> list[Box]:
     """Returns the box of each device; the first axis of a dim is the most significant.
 
     A dim that does not divide is split into chunks of `ceil(size / count)`; the last chunks are shorter, or empty.
@@ -184,19 +316,11 @@ class DeviceRow:
     devices: Sequence[PlacedDevice]
 
 
-def device_panels(placement: Placement, across: int) -> list[tuple[Shape, list[DeviceRow]]]:
-    """Returns the rows of devices for each coordinate on the earlier axes; rows longer than `across` are folded."""
-    sizes = [size for _, size in placement.axes]
-    columns, rows = sizes[-1], sizes[-2] if len(sizes) > 1 else 1
-    panels: list[tuple[Shape, list[DeviceRow]]] = []
-    for number, front in enumerate(itertools.product(*map(range, sizes[:-2]))):
-        devices = placement.devices[number * rows * columns : (number + 1) * rows * columns]
-        lines = [
-            DeviceRow(row, first, devices[row * columns + first : row * columns + min(first + across, columns)])
-            for row, first in itertools.product(range(rows), range(0, columns, across))
-        ]
-        panels.append((front, lines))
-    return panels
+def row_head(names: Sequence[str], row: DeviceRow, is_folded: bool) -> str:
+    """Returns the coordinates of a row of devices on the last two axes, of these names; empty for a single row."""
+    above = [f"{names[-2]}={row.row}"] if len(names) > 1 else []
+    last = [f"{names[-1]}={row.first}-{row.first + len(row.devices) - 1}"] if is_folded else []
+    return ", ".join([*above, *last])
 
 
 def piece_label(number: int, count: int) -> str:
@@ -220,17 +344,6 @@ def index_text(box: Box, shape: Shape | None = None) -> str:
     whole = [None] * len(box) if shape is None else shape
     texts = [":" if size is not None and (a, b) == (0, size) else f"{a}:{b}" for (a, b), size in zip(box, whole)]  # noqa: B905
     return f"[{', '.join(texts)}]"
-
-
-def piece_type(placement: Placement, piece: TensorPiece) -> str:
-    """Returns the local type of a piece and its bytes, e.g. `float32[8, 8], 256 B`."""
-    size = placement.bytes_of(piece)
-    return f"{placement.dtype}{list(piece.shape)}, {size} B" + (f" ({size_text(size)})" if size >= 1024 else "")
-
-
-def piece_text(piece: TensorPiece) -> str:
-    """Returns the box of a piece, or its distinction from other pieces."""
-    return index_text(piece.box) if piece.box is not None else piece.which
 
 
 def size_text(count: int) -> str:
@@ -260,124 +373,3 @@ def range_text(numbers: Sequence[int]) -> str:
         else:
             ranges.append([n, n])
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
-
-
-def axis_ranges(placement: Placement, piece: TensorPiece) -> str:
-    """Returns the coordinates of a piece's holders, such as `y=0, x=0-3`; empty if they form no product of ranges.
-
-    >>> where = [Shard(((0, 2),), "", (2,)), Shard(((2, 4),), "", (2,))]
-    >>> one = make_placement({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')")
-    >>> axis_ranges(one, one.pieces[1])
-    'x=1'
-    """
-    coordinates = [placement.devices[at].coordinate for at in piece.holders]
-    sets = [sorted(set(column)) for column in zip(*coordinates, strict=True)]
-    if math.prod(map(len, sets)) != len(coordinates):
-        return ""
-    axes = zip(placement.axes, sets, strict=True)
-    texts = [f"{name}={range_text(which)}" for (name, size), which in axes if len(which) < size]
-    return ", ".join(texts) or "every device"
-
-
-def holders_text(placement: Placement, piece: TensorPiece) -> str:
-    """Returns the ids of the holders of a piece, or their coordinates on an abstract mesh."""
-    ids = [placement.devices[at].id for at in piece.holders]
-    known = [n for n in ids if n is not None]
-    if len(known) < len(ids):
-        return axis_ranges(placement, piece) or f"{len(ids)} devices"
-    return f"device{'s' if len(known) > 1 else ''} {range_text(known)}"
-
-
-def coordinate_text(placement: Placement, device: PlacedDevice) -> str:
-    """Returns the coordinate of a device, by axis.
-
-    >>> where = [Shard(((0, 2),), "", (2,)), Shard(((2, 4),), "", (2,))]
-    >>> one = make_placement({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')")
-    >>> coordinate_text(one, one.devices[1])
-    'x=1'
-    """
-    return ", ".join(f"{name}={at}" for (name, _), at in zip(placement.axes, device.coordinate, strict=True))
-
-
-def varying_axes(placement: Placement) -> list[str]:
-    """Returns the mesh axes along which devices hold different pieces.
-
-    >>> where = [Shard(((0, 2),), "", (2,)), Shard(((2, 4),), "", (2,))]
-    >>> varying_axes(make_placement({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')"))
-    ['x']
-    """
-    names: list[str] = []
-    step = len(placement.devices)
-    for name, size in placement.axes:
-        step //= size
-        ahead = zip(placement.devices, placement.devices[step:], strict=False)
-        if any(a.piece != b.piece for a, b in ahead if _neighbours(a, b)):
-            names.append(name)
-    return names
-
-
-def _neighbours(a: PlacedDevice, b: PlacedDevice) -> bool:
-    """Returns True if two devices differ in exactly one coordinate."""
-    return sum(m != n for m, n in zip(a.coordinate, b.coordinate, strict=True)) == 1
-
-
-def device_text(device: PlacedDevice) -> str:
-    """Returns the name of a device; empty on an abstract mesh."""
-    return "" if device.id is None else f"device {device.id}"
-
-
-def summarise(placement: Placement) -> str:
-    """Returns one line that states the bytes per device and the number of pieces and copies."""
-    if not placement.pieces:
-        return f"{len(placement.devices)} devices"
-    shapes = sorted({p.shape for p in placement.pieces}, reverse=True)
-    largest = max(placement.bytes_of(p) for p in placement.pieces)
-    parts: list[str] = []
-    if len(shapes) == 1:
-        of = "" if placement.shape is None else f" of {size_text(math.prod(placement.shape) * placement.itemsize)}"
-        whole = placement.shape is not None and shapes[0] == placement.shape
-        parts.append(f"each device holds {'all of it, ' if whole else f'{list(shapes[0])}, '}{size_text(largest)}"
-                     + ("" if whole else of))  # fmt: skip
-    else:
-        parts.append(f"a device holds up to {size_text(largest)}")
-    copies = sorted({len(p.holders) for p in placement.pieces})
-    count = len(placement.pieces)
-    pieces = f"{count} piece{'s' if count > 1 else ''}"
-    if copies == [1]:
-        parts.append(f"{pieces}, no copies" if count > 1 else pieces)
-    else:
-        each = " each" if count > 1 else ""
-        parts.append(f"{pieces} on {'-'.join(map(str, {copies[0]: 0, copies[-1]: 0}))} devices{each}")
-    empty = sum(d.piece is None for d in placement.devices)
-    return "; ".join([*parts, f"{empty} devices hold nothing"] if empty else parts)
-
-
-def describe_dims(placement: Placement) -> list[str]:
-    """Returns one line per dim of the full tensor: its pieces, and the axes that split it."""
-    if placement.shape is None:
-        return []
-    lines: list[str] = []
-    for dim, size in enumerate(placement.shape):
-        dim_axes = () if placement.over is None else placement.over[dim]
-        by = f" over {', '.join(dim_axes)}" if dim_axes else ""
-        parts = placement.intervals(dim)
-        count = math.prod(dict(placement.axes)[a] for a in dim_axes) if dim_axes else len(parts)
-        if count <= 1:
-            lines.append(f"dim {dim}: {size}, whole{by}")
-            continue
-        lengths = [b - a for a, b in parts]
-        each = f" of {lengths[0]}" if lengths else ""
-        rest = f", the last of {lengths[-1]}" if lengths and lengths[-1] != lengths[0] else ""
-        missing = f", {count - len(parts)} empty" if dim_axes and parts and len(parts) < count else ""
-        piece_count = len(parts) or count
-        lines.append(
-            f"dim {dim}: {size} in {piece_count} piece{'s' if piece_count > 1 else ''}{each}{rest}{by}{missing}"
-        )
-    return lines
-
-
-def mesh_text(placement: Placement) -> str:
-    """Returns the mesh, such as `mesh y=2, x=4`, or `one device`."""
-    if placement.axes == LONELY:
-        return "one device"
-    return "mesh " + ", ".join(f"{name}={size}" for name, size in placement.axes)

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from jaxmesh.drawing.placement import Placement
 
+BOUNDARY = ("arguments", "results")
+"""The blocks of the values outside of a program's body, which open after all others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -54,6 +57,11 @@ class ProgramValue:
     path: tuple[str, ...] | None = ()
     origin: str = ""
 
+    @property
+    def is_lit(self) -> bool:
+        """True for a row to highlight: a move inside the program; in a whole listing every move."""
+        return self.moves and (self.change is None or not self.path or self.path[0] not in BOUNDARY)
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -89,6 +97,11 @@ class BlockRest:
     values: list[ProgramValue]
     cost: Cost
     times: int = 1
+
+    @property
+    def text(self) -> str:
+        """Their number."""
+        return equations_text(self.times, "further ") or "ops of no equation"
 
 
 @dataclass(slots=True)
@@ -135,6 +148,17 @@ class ProgramBlock:
             if isinstance(leaf, BlockRow) and leaf.value.change is not None:
                 counts[leaf.value.change.kind] += leaf.times
         return counts
+
+    @property
+    def summary(self) -> str:
+        """The number of its equations and of the changes of placement in it."""
+        equations, changes = equations_text(self.equations), self.changes().most_common()
+        return ", ".join([*([equations] if equations else []), *(f"{count} {kind}" for kind, count in changes)])
+
+
+def equations_text(count: int, word: str = "") -> str:
+    """Returns a number of equations as text; nothing for none."""
+    return f"{count:,} {word}equation{'s' if count > 1 else ''}" if count else ""
 
 
 Item = ProgramBlock | BlockRow | BlockRest
@@ -244,11 +268,8 @@ def _joined(group: Sequence[Item]) -> Item:
         return BlockRow(_named(first.value, last.value), cost, times)
     if isinstance(first, ProgramBlock):
         blocks = [item for item in group if isinstance(item, ProgramBlock)]
-        groups: dict[object, list[Item]] = {}
-        for block in blocks:
-            for item in block.items:
-                groups.setdefault(_form(item), []).append(item)
-        return ProgramBlock(_span(first.name, blocks[-1].name), [_joined(g) for g in groups.values()], times)
+        items = _merge(item for block in blocks for item in block.items)
+        return ProgramBlock(_span(first.name, blocks[-1].name), items, times)
     rests = [item for item in group if isinstance(item, BlockRest)]
     return BlockRest([v for r in rests for v in r.values], cost, times)
 

@@ -6,29 +6,12 @@ import functools
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from jaxmesh.drawing import program_blocks
 from jaxmesh.drawing.picture import Picture
-from jaxmesh.drawing.program_blocks import (
-    BlockRest,
-    BlockRow,
-    Cost,
-    ProgramBlock,
-    ProgramValue,
-    choose_open,
-    count_text,
-    fold,
-    list_values,
-)
-from jaxmesh.drawing.program_html import (
-    BOUNDARY,
-    equations_text,
-    is_lit,
-    program_html,
-    rest_text,
-    short_source,
-    summary,
-)
+from jaxmesh.drawing.program_blocks import BOUNDARY, BlockRest, BlockRow, Cost, ProgramBlock, ProgramValue, count_text
+from jaxmesh.drawing.program_html import program_html, short_source
 from jaxmesh.drawing.text import ansi
-from jaxmesh.drawing.text_layout import align_columns, cells, duration, shorten
+from jaxmesh.drawing.text_layout import align_columns, cells, duration, pad, shorten
 from jaxmesh.runtime.progress import progress
 
 _PAGE = 48
@@ -80,13 +63,13 @@ class ProgramPicture(Picture):
     @functools.cached_property
     def block(self) -> ProgramBlock:
         """The program as a block of blocks and values."""
-        make = list_values if self._whole else fold
+        make = program_blocks.list_values if self._whole else program_blocks.fold
         return make(self.flow.steps, self.timing.costs)
 
     @functools.cached_property
     def opened(self) -> set[int]:
         """The identities of the blocks that are open at first."""
-        return choose_open(self.block, _PAGE, BOUNDARY)
+        return program_blocks.choose_open(self.block, _PAGE, BOUNDARY)
 
     @progress("picture")
     def __str__(self) -> str:
@@ -133,38 +116,38 @@ class _TableLine:
 def _lines(
     block: ProgramBlock, opened: Container[int], total: float, start: float = 0.0, depth: int = 0, times: int = 1
 ) -> Iterator[_TableLine]:
-    now, pad = start, "  " * min(depth, 8)
+    now, inset = start, "  " * min(depth, 8)
     for item in block.items:
         cost = item.cost
         match item:
             case BlockRow():
-                yield _row_line(item, pad, now)
+                yield _row_line(item, inset, now)
             case BlockRest():
                 if cost.seconds > _NOTABLE * total:
-                    yield _TableLine(f"  {pad}{rest_text(item)}", "", "", "", now, cost)
+                    yield _TableLine(f"  {inset}{item.text}", "", "", "", now, cost)
             case ProgramBlock():
                 count = count_text(item.times, times)
                 is_open = id(item) in opened
-                name = f"{'  ' if is_open else '+ '}{pad}{shorten(item.name, _NAME - len(pad) - len(count))}{count}"
-                about = (is_open and equations_text(item.equations)) or summary(item)
+                name = f"{'  ' if is_open else '+ '}{inset}{shorten(item.name, _NAME - len(inset) - len(count))}{count}"
+                about = (is_open and program_blocks.equations_text(item.equations)) or item.summary
                 yield _TableLine(name, "", shorten(about, _ABOUT), "", now, cost)
                 if is_open:
                     yield from _lines(item, opened, total, now, depth + 1, item.times)
         now += cost.seconds
 
 
-def _row_line(row: BlockRow, pad: str, start: float) -> _TableLine:
+def _row_line(row: BlockRow, inset: str, start: float) -> _TableLine:
     value, change = row.value, row.value.change
     name, where = (value.text, value.where) if change is None else (change.name, change.where)
     count = count_text(row.times)
-    pad += "  " * min(value.depth, 8)
-    name = f"{'> ' if is_lit(value) else '  '}{pad}{shorten(name, _NAME - len(pad) - len(count))}{count}"
+    inset += "  " * min(value.depth, 8)
+    name = f"{'> ' if value.is_lit else '  '}{inset}{shorten(name, _NAME - len(inset) - len(count))}{count}"
     return _TableLine(name, shorten(value.type_text, 18), shorten(where, 20), short_source(value.line), start, row.cost)
 
 
 def _table(lines: Sequence[_TableLine], total: float) -> list[str]:
     types = max((cells(line.type_text) for line in lines), default=0)
-    rows = [(x.name, _pad(x.type_text, types) + f"  {x.about}" if x.type_text else x.about, x.source) for x in lines]
+    rows = [(x.name, pad(x.type_text, types) + f"  {x.about}" if x.type_text else x.about, x.source) for x in lines]
     texts = align_columns(rows) if rows else []
     wide = max(map(cells, texts), default=0)
     bar = min(_WIDE - wide - 11, 24)
@@ -172,11 +155,7 @@ def _table(lines: Sequence[_TableLine], total: float) -> list[str]:
         return texts
     bars = [_bar(x, total, bar) if bar >= _BAR else "" for x in lines]
     times = [f"{duration(x.cost.seconds) if x.cost.seconds else '':>7}  {b}" for x, b in zip(lines, bars, strict=True)]
-    return [f"{_pad(text, wide)}  {time}".rstrip() for text, time in zip(texts, times, strict=True)]
-
-
-def _pad(text: str, wide: int) -> str:
-    return text + " " * (wide - cells(text))
+    return [f"{pad(text, wide)}  {time}".rstrip() for text, time in zip(texts, times, strict=True)]
 
 
 def _bar(line: _TableLine, total: float, wide: int) -> str:

@@ -18,8 +18,6 @@ _DRAWN = 64
 """The size of the largest mesh with pictures of values."""
 _LISTED = 100
 """The number of equations that a block lists."""
-BOUNDARY = ("arguments", "results")
-"""The blocks of the values outside of a program's body, which open after all others."""
 _SOURCE = 18
 """The most columns of a source location."""
 HIGHLIGHT = "background:rgba(230,159,0,.24)"
@@ -35,29 +33,6 @@ def program_html(
     rows = drawing.head() + "".join(drawing.items(block, 0.0, 0, 1))
     ends = "".join(f'<div class="end">{escape(t)}</div>' for t in notes)
     return fragment(_style, f'{top}<div class="rows">{rows}</div>{ends}', plain)
-
-
-def summary(block: ProgramBlock) -> str:
-    """Returns the number of equations of a block and of the changes of placement in it."""
-    equations = equations_text(block.equations)
-    return ", ".join(
-        [*([equations] if equations else []), *(f"{count} {kind}" for kind, count in block.changes().most_common())]
-    )
-
-
-def is_lit(value: ProgramValue) -> bool:
-    """Returns True for a row to highlight: a move inside the program; in a whole listing every move."""
-    return value.moves and (value.change is None or not value.path or value.path[0] not in BOUNDARY)
-
-
-def equations_text(count: int, word: str = "") -> str:
-    """Returns a number of equations as text; nothing for none."""
-    return f"{count:,} {word}equation{'s' if count > 1 else ''}" if count else ""
-
-
-def rest_text(rest: BlockRest) -> str:
-    """Returns the number of values whose placement stays."""
-    return equations_text(rest.times, "further ") or "ops of no equation"
 
 
 def short_source(line: str) -> str:
@@ -109,7 +84,7 @@ class _Drawing:
         """Draws a block, which opens and closes."""
         count = count_text(block.times, times)
         name = f'<b>{escape(shorten(block.name, 60))}</b><span class="soft">{count}</span>'
-        about = escape(summary(block))
+        about = escape(block.summary)
         cells = self.columns(name, f'<span title="{about}">{about}</span>', "", start, block.cost, depth)
         state = " open" if id(block) in self.opened else ""
         inner = "".join(self.items(block, start, depth + 1, block.times))
@@ -117,7 +92,7 @@ class _Drawing:
 
     def rest(self, rest: BlockRest, start: float, depth: int) -> str:
         """Draws the values whose placement stays, closed."""
-        cells = self.columns(f'<span class="soft">{rest_text(rest)}</span>', "", "", start, rest.cost, depth)
+        cells = self.columns(f'<span class="soft">{rest.text}</span>', "", "", start, rest.cost, depth)
         listed = "".join(self.row(BlockRow(v, Cost()), start, depth + 1, small=True) for v in rest.values[:_LISTED])
         more = len(rest.values) - _LISTED
         if more > 0:
@@ -135,7 +110,7 @@ class _Drawing:
         picture = "" if small else self.pictures(value)
         cells = self.columns(name, about, picture, start, row.cost, depth + value.depth)
         tip = f' title="{escape(value.line)}"' if value.line else ""
-        return f'<div class="row{" moves" if is_lit(value) else ""}"{tip}>{cells}</div>'
+        return f'<div class="row{" moves" if value.is_lit else ""}"{tip}>{cells}</div>'
 
     def pictures(self, value: ProgramValue) -> str:
         """Draws the placement of a value, small, before and after; of a plain value, with its tensor."""

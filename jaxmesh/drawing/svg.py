@@ -7,16 +7,7 @@ from collections.abc import Sequence
 from jaxmesh.drawing.colors import piece_colors, text_on
 from jaxmesh.drawing.device_grid import draw_devices
 from jaxmesh.drawing.html import unique_name
-from jaxmesh.drawing.placement import (
-    Placement,
-    axis_ranges,
-    describe_dims,
-    holders_text,
-    mesh_text,
-    piece_text,
-    size_text,
-    summarise,
-)
+from jaxmesh.drawing.placement import Placement, size_text
 from jaxmesh.drawing.shapes import Block, Label, Mark, arrange
 from jaxmesh.drawing.tensor_drawing import draw_tensor
 from jaxmesh.drawing.text_layout import ADVANCE, LINE, cells, escape, shorten, width, wrap
@@ -54,7 +45,7 @@ def draw_glyph(placement: Placement) -> str:
         body.append(f'<rect x="{_n(m.x)}" y="{_n(m.y)}" width="{_n(m.w)}" height="{_n(m.h)}" fill="{fill}"/>')
         if m.piece is not None and m.lines:
             body.append(f'<text x="{_n(x)}" y="{_n(m.y + 9)}" fill="{text_on(fill)}">{escape(m.lines[0])}</text>')
-    label, w, h = escape(shorten(summarise(placement), 200)), _n(block.w), _n(block.h)
+    label, w, h = escape(shorten(placement.summary, 200)), _n(block.w), _n(block.h)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" width="{w}" height="{h}" '
         f'font-size="8" font-weight="bold" text-anchor="middle"><title>{label}</title>{"".join(body)}</svg>'
@@ -97,7 +88,7 @@ def _heading(block: Block, placement: Placement) -> None:
     title = placement.title if placement.pieces else "mesh"
     for i, line in enumerate(wrap(shorten(f"{title}  {placement.how}".strip(), 3 * most), most)):
         block.label(Label(0, 13 + i * 14 * LINE, line, 14, strong=True))
-    for line in [f"{mesh_text(placement)}: {summarise(placement)}", *describe_dims(placement)]:
+    for line in [f"{placement.mesh_text}: {placement.summary}", *placement.dims]:
         for part in wrap(shorten(line, 400), int(WIDEST / (11 * ADVANCE))):
             block.label(Label(0, block.h + 13, part, 11))
 
@@ -107,8 +98,8 @@ def _legend(placement: Placement, most: float) -> Block:
     # If all pieces have one size, the line above the picture states it.
     alike = len({p.shape for p in placement.pieces}) == 1
     for number, piece in enumerate(placement.pieces):
-        entry, where = Block(), axis_ranges(placement, piece)
-        text = f"{shorten(piece_text(piece), 60)}  on {holders_text(placement, piece)}"
+        entry, where = Block(), placement.axis_ranges(piece)
+        text = f"{shorten(piece.text(), 60)}  on {placement.holders_text(piece)}"
         if where and where not in text:
             text += f" ({where})"
         if not alike:
@@ -130,7 +121,7 @@ def _write(placement: Placement, block: Block, alone: bool, margin: float, shrun
     w, h = block.w + 2 * margin, block.h + 2 * margin
     name = unique_name(*body, str(alone))
     back = f'<rect class="bg" x="0" y="0" width="{_n(w)}" height="{_n(h)}" fill="#ffffff"/>' if alone else ""
-    label = escape(shorten(f"{placement.title} {placement.how} on {mesh_text(placement)}", 300))
+    label = escape(shorten(f"{placement.title} {placement.how} on {placement.mesh_text}", 300))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="{name}" role="img" aria-label="{label}" '
         f'viewBox="0 0 {_n(w)} {_n(h)}" width="{_n(w)}" height="{_n(h)}" color="{"#1b1f24" if alone else "inherit"}" '

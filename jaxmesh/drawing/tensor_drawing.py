@@ -7,16 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from jaxmesh.drawing.placement import (
-    Placement,
-    Shape,
-    TensorPiece,
-    axis_ranges,
-    holders_text,
-    index_text,
-    piece_text,
-    piece_type,
-)
+from jaxmesh.drawing.placement import Placement, Shape, TensorPiece, index_text
 from jaxmesh.drawing.shapes import Block, Label, Mark, arrange
 from jaxmesh.drawing.text_layout import cells, fit_texts, shorten, width
 
@@ -149,19 +140,19 @@ def _length(parts: Sequence[Interval]) -> int:
 def _choices(placement: Placement, piece: TensorPiece) -> list[list[str]]:
     """Returns the possible texts of a piece, the longest first."""
     count = len(piece.holders)
-    copies = f"{count} copies" if count > 1 else holders_text(placement, piece)
-    what = index_text(piece.box, placement.shape) if piece.box is not None else piece.which
+    copies = f"{count} copies" if count > 1 else placement.holders_text(piece)
+    what = piece.text(placement.shape)
     full = [[piece.label, what, copies], [piece.label, what]] if what != "[]" else []
     return [*full, [piece.label, copies], [piece.label]]
 
 
 def hover(placement: Placement, piece: TensorPiece) -> list[str]:
     """Returns the tooltip of a piece."""
-    where = axis_ranges(placement, piece)
+    where = placement.axis_ranges(piece)
     return [
-        f"{piece.label}: {piece_text(piece)}",
-        piece_type(placement, piece),
-        f"on {holders_text(placement, piece)}" + (f" ({where})" if where else ""),
+        f"{piece.label}: {piece.text()}",
+        placement.type_of(piece),
+        f"on {placement.holders_text(piece)}" + (f" ({where})" if where else ""),
     ]
 
 

@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from jaxmesh.drawing.colors import piece_colors, rgb, text_on
-from jaxmesh.drawing.placement import (
-    LONELY,
-    DeviceRow,
-    PlacedDevice,
-    Placement,
-    TensorPiece,
-    axis_ranges,
-    describe_dims,
-    device_panels,
-    holders_text,
-    mesh_text,
-    piece_text,
-    size_text,
-    summarise,
-)
-from jaxmesh.drawing.text_layout import align_columns, cells, shorten
+from jaxmesh.drawing.placement import LONELY, PlacedDevice, Placement, TensorPiece, row_head, size_text
+from jaxmesh.drawing.text_layout import align_columns, cells, pad, shorten
 
 _WIDEST = 100
 _IN_FULL = 64
@@ -33,16 +19,11 @@ Paint = Callable[[str, int | None], str]
 """Colours a text by the number of its piece, None without one."""
 
 
-def _leave(text: str, piece: int | None) -> str:
-    del piece
-    return text
-
-
-def plain_text(placement: Placement, paint: Paint = _leave) -> str:
+def plain_text(placement: Placement, paint: Paint = lambda text, _: text) -> str:
     """Returns the placement as plain text; `paint` colours the name of each piece."""
     title = f"{placement.title}  {placement.how}".strip() if placement.pieces else ""
     head = [title] if title else []
-    head += [f"{mesh_text(placement)}: {summarise(placement)}", *describe_dims(placement)]
+    head += [f"{placement.mesh_text}: {placement.summary}", *placement.dims]
     lines = [shorten(line, 400) for line in head] + _grid(placement, paint)
     if placement.pieces:
         lines += ["", *_legend(placement, paint)]
@@ -58,27 +39,18 @@ def _grid(placement: Placement, paint: Paint) -> list[str]:
     tops = [f"{names[-1]}={j}" for j in range(columns)] if columns <= across and placement.axes != LONELY else []
     wide = max(wide, *map(cells, tops)) if tops else wide
     lines: list[str] = []
-    for front, rows in device_panels(placement, across):
+    for front, rows in placement.panels(across):
         panel = ", ".join(f"{n}={at}" for n, at in zip(names, front, strict=False))
-        heads = [", ".join(_row_head(names, row, columns > across)) for row in rows]
+        heads = [row_head(names, row, columns > across) for row in rows]
         left = max(map(cells, heads))
         left += 2 if left else 0
         lines += ["", *([panel] if panel else [])]
-        lines += [(" " * left + "  ".join(_padded(t, wide) for t in tops)).rstrip()] if tops else []
+        lines += [(" " * left + "  ".join(pad(t, wide) for t in tops)).rstrip()] if tops else []
         for head, row in zip(heads, rows, strict=True):
             texts = [(_cell(placement, d, short), d.piece) for d in row.devices]
             line = "  ".join(paint(t, piece) + " " * (wide - cells(t)) for t, piece in texts)
-            lines.append((_padded(head, left) + line).rstrip())
+            lines.append((pad(head, left) + line).rstrip())
     return lines
-
-
-def _row_head(names: Sequence[str], row: DeviceRow, is_folded: bool) -> list[str]:
-    last = [f"{names[-1]}={row.first}-{row.first + len(row.devices) - 1}"] if is_folded else []
-    return [*([f"{names[-2]}={row.row}"] if len(names) > 1 else []), *last]
-
-
-def _padded(text: str, wide: int) -> str:
-    return text + " " * (wide - cells(text))
 
 
 def _cell(placement: Placement, device: PlacedDevice, short: bool) -> str:
@@ -103,9 +75,9 @@ def _legend(placement: Placement, paint: Paint) -> list[str]:
 
 
 def _words(placement: Placement, piece: TensorPiece) -> tuple[str, str, str]:
-    where, who = axis_ranges(placement, piece), holders_text(placement, piece)
+    where, who = placement.axis_ranges(piece), placement.holders_text(piece)
     at = f" ({where})" if where and where != who else ""
-    return shorten(piece_text(piece), 80), shorten(who + at, 120), size_text(placement.bytes_of(piece))
+    return shorten(piece.text(), 80), shorten(who + at, 120), size_text(placement.bytes_of(piece))
 
 
 def coloured_text(placement: Placement) -> str:

@@ -65,14 +65,21 @@ def shorten(text: str, most: int) -> str:
     return kept + "..."
 
 
-def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Formats rows as lines with aligned columns, two spaces apart.
+def pad(text: str, wide: int, *, left: bool = False) -> str:
+    """Returns a text of at least `wide` columns, filled with spaces after it, or before it."""
+    space = " " * (wide - cells(text))
+    return space + text if left else text + space
+
+
+def align_columns(rows: Sequence[Sequence[str]], right: Sequence[bool] | None = None) -> list[str]:
+    """Formats rows as lines with aligned columns, two spaces apart; columns of `right` are aligned to the right.
 
     >>> align_columns([("a", "b"), ("long", "c")])
     ['a     b', 'long  c']
     """
-    widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
-    padded = ([t + " " * (n - cells(t)) for t, n in zip(row, widths, strict=True)] for row in rows)
+    columns = list(zip(*rows, strict=True))
+    widths, sides = [max(map(cells, column)) for column in columns], right or [False] * len(columns)
+    padded = ([pad(t, n, left=end) for t, n, end in zip(row, widths, sides, strict=True)] for row in rows)
     return ["  ".join(row).rstrip() for row in padded]
 
 

@@ -62,7 +62,6 @@ def write_folder(
     """
     target = Path(directory).absolute()
     try:
-        _check_names(texts)
         _check_target(target)
         constants = StoredConstants(program, constant_limit)
         tensors = {
@@ -112,16 +111,6 @@ def stored(array: Array) -> Array:
     return contiguous.astype(contiguous.dtype.newbyteorder("<"), copy=False)
 
 
-def _check_names(texts: Mapping[str, str]) -> None:
-    for name in texts:
-        if (
-            name in ("", "main.py", "utils.py", LOCATIONS, MANIFEST, "tensors")
-            or Path(name).name != name
-            or name.startswith(".")
-        ):
-            raise FolderError(f"an exported text needs a separate file name, such as main.cpp, got {name!r}.")
-
-
 def _check_target(target: Path) -> None:
     if not target.exists() and not target.is_symlink():
         return
@@ -153,8 +142,6 @@ def _ours(target: Path) -> bool:
 def _tensors(
     name: str, what: str, program: Program, ports: Sequence[Port], arrays: Sequence[Array]
 ) -> dict[str, Array]:
-    if len(ports) != len(arrays):
-        raise ArgumentTypeError(f"the program has {len(ports)} {what}s, got {len(arrays)} arrays for them.")
     devices = int(np.prod(list(program.mesh.values()), dtype=int))
     by_file: dict[str, Array] = {}
     for number, (port, array) in enumerate(zip(ports, arrays, strict=True)):
@@ -192,7 +179,8 @@ def _move(stage_folder: Path, target: Path, names: Sequence[str]) -> None:
     same = all((target / n).is_file() and (stage_folder / n).read_bytes() == (target / n).read_bytes() for n in numbers)
     kept = [n for n in OURS if same and n not in names and (target / n).is_file()]
     files = {n: stage_folder / n for n in names} | {n: target / n for n in kept}
-    manifest = _manifest(files)
+    entries = {name: [path.stat().st_size, _checksum(path)] for name, path in sorted(files.items())}
+    manifest = json.dumps({"format": _FORMAT, "version": _VERSION, "files": entries}, indent=1) + "\n"
     write_whole(target / MANIFEST, _INTERRUPTED)
     for name in OURS:
         if name not in kept and (name not in names or name.startswith("main.")):
@@ -216,11 +204,6 @@ MANIFEST = "manifest.json"
 _VERSION, _FORMAT = 1, "jaxmesh export"
 _INTERRUPTED = json.dumps({"format": _FORMAT, "version": _VERSION, "interrupted": True}) + "\n"
 """The manifest while the files are moved."""
-
-
-def _manifest(files: Mapping[str, Path]) -> str:
-    entries = {name: [path.stat().st_size, _checksum(path)] for name, path in sorted(files.items())}
-    return json.dumps({"format": _FORMAT, "version": _VERSION, "files": entries}, indent=1) + "\n"
 
 
 def _checksum(path: Path) -> str:

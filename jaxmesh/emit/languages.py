@@ -1,4 +1,4 @@
-"""The languages of printed programs, and the large constants that files store; `targets.py` has the printers."""
+"""The languages of printed programs, the operands of their calls, and their large constants, which files store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.program import Op, Program
+from jaxmesh.dialects.imported_op import group_operands
+from jaxmesh.dialects.program import Op, Program, Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.walk import Contents
 
@@ -30,6 +31,20 @@ def undecomposed(op: Op) -> UnsupportedError:
         f"{op.name} ({op.line or 'no line known'}) does not have a call in Python and C++; write the to_device, "
         "to_layout, typecast or to_memory_config that it represents."
     )
+
+
+def device_of(program: Program, op: Op) -> Value | None:
+    """Returns the device handle that is the last operand of an op; None for an op without one."""
+    last = op.operands[-1] if op.operands else None
+    return last if last is not None and program.types[last].kind == "device" else None
+
+
+def tensors_of(program: Program, op: Op) -> list[Value | None]:
+    """Returns the operands of an op, by operand group, without the device handle."""
+    operands = list(op.operands if device_of(program, op) is None else op.operands[:-1])
+    present = [v for v in operands if v is not None]
+    sizes = op.attributes.get("operandSegmentSizes")
+    return operands if len(present) < len(operands) else group_operands(sizes, present)
 
 
 Array = np.ndarray[Any, Any]
@@ -66,9 +81,4 @@ class StoredConstants:
     def file(self, op: Op) -> str | None:
         """Returns the file, in an exported folder, of the stored constant that an op creates; None for any other op."""
         name = self.name(op)
-        return None if name is None else file_of(name)
-
-
-def file_of(name: str) -> str:
-    """Returns the file of a stored constant in an exported folder."""
-    return f"tensors/{name}.npy"
+        return None if name is None else f"tensors/{name}.npy"

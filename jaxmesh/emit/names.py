@@ -38,6 +38,11 @@ def comment(text: str) -> str:
     return " ".join(ascii_only.replace("*/", "* /").replace("/*", "/ *").split()).rstrip("\\ ")
 
 
+def inputs_function(name: str, load: bool) -> str:
+    """Returns the name of the emitted function that creates or loads the inputs of the function `name`."""
+    return f"{'load' if load else 'create'}_inputs_for_{name}"
+
+
 class Variables:
     """Names of variables: the callee that produced the value, and a counter per callee over the whole text.
 

@@ -9,9 +9,8 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh.drawing.mesh_tensor import tensor_placement
+from jaxmesh.drawing import placements
 from jaxmesh.drawing.picture import Picture, TensorPicture
-from jaxmesh.drawing.placements import array_placement, as_spec, mesh_placement, shape_and_dtype, spec_placement
 from jaxmesh.drawing.program_blocks import Cost, total
 from jaxmesh.drawing.program_drawing import ProgramPicture, Timing
 from jaxmesh.drawing.text_layout import duration
@@ -84,9 +83,9 @@ def visualize(
     B  [8:16, 0:8]  devices 4-7 (y=1)  256 B
     """
     if spec is not None:
-        wanted = as_spec(spec)
-        shape, kind = shape_and_dtype(x, dtype)
-        return TensorPicture(spec_placement(shape, kind, wanted, as_mesh(mesh)))
+        wanted = placements.as_spec(spec)
+        shape, kind = placements.shape_and_dtype(x, dtype)
+        return TensorPicture(placements.spec_placement(shape, kind, wanted, as_mesh(mesh)))
     if mesh is not None or dtype is not None:
         raise ArgumentTypeError(
             f"visualize takes mesh and dtype with a spec, to draw it on a shape; got {quote(x)} and no spec. Write "
@@ -103,16 +102,16 @@ def visualize(
             "picture of a tensor or a mesh is whole already. Leave it out."
         )
     if isinstance(x, MeshTensor):
-        return TensorPicture(tensor_placement(_allocate(x)))
+        return TensorPicture(placements.tensor_placement(_allocate(x)))
     if isinstance(x, (Mesh, AbstractMesh)):
-        return TensorPicture(mesh_placement(as_mesh(x)))
+        return TensorPicture(placements.mesh_placement(as_mesh(x)))
     if isinstance(x, (jax.Array, jax.ShapeDtypeStruct)):
-        return TensorPicture(array_placement(x))
+        return TensorPicture(placements.array_placement(x))
     # A MeshDevice exists only if its module was loaded.
     from jaxmesh.tensor.device import MeshDevice
 
     if isinstance(x, MeshDevice):
-        return TensorPicture(mesh_placement(x.mesh))
+        return TensorPicture(placements.mesh_placement(x.mesh))
     raise ArgumentTypeError(f"{_WHAT}, got {quote(x)}{_remedy(x)}.")
 
 

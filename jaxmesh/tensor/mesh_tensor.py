@@ -341,12 +341,12 @@ class MeshTensor(TensorBase):
 
     def _repr_html_(self) -> str:
         # Programs that only compute do not load the drawing.
-        from jaxmesh.drawing.mesh_tensor import as_html
+        from jaxmesh.drawing.placements import as_html
 
         return as_html(self)
 
     def _repr_svg_(self) -> str | None:
-        from jaxmesh.drawing.mesh_tensor import as_svg
+        from jaxmesh.drawing.placements import as_svg
 
         return as_svg(self)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from jax.sharding import Mesh
 
-from jaxmesh.drawing.mesh_tensor import tensor_placement
 from jaxmesh.drawing.picture import TensorPicture
-from jaxmesh.drawing.placements import mesh_placement
+from jaxmesh.drawing.placements import mesh_placement, tensor_placement
 from jaxmesh.errors import ArgumentTypeError
 from jaxmesh.tensor.device import MeshDevice, mesh_of
 from jaxmesh.tensor.mesh_tensor import MeshTensor

@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.cli import main
-from jaxmesh.cli.demo import command as demo_command, model, placement, report
+from jaxmesh.cli.demo import checks, command as demo_command, model, report
 from jaxmesh.cli.demo.checks import compare
 from jaxmesh.cli.demo.run import DemoOutcome, run
 from tests import ROOT
@@ -193,10 +193,10 @@ def test_a_wrong_gradient_alone_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_shard_that_is_another_slice_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     mesh = jm.make_mesh((2, 2))
     x = np.arange(8, dtype=np.float32).reshape(4, 2)
-    right = placement.slices_of
-    assert all(h.exact for h in placement.list_holdings({"x": jax.numpy.asarray(x)}, {"x": P("y", "x")}, mesh))
-    monkeypatch.setattr(placement, "slices_of", lambda shape, spec, mesh, at: right(shape, spec, mesh, at[::-1]))
-    found = placement.list_holdings({"x": jax.numpy.asarray(x)}, {"x": P("y", "x")}, mesh)
+    right = checks.slices_of
+    assert all(h.exact for h in checks.list_holdings({"x": jax.numpy.asarray(x)}, {"x": P("y", "x")}, mesh))
+    monkeypatch.setattr(checks, "slices_of", lambda shape, spec, mesh, at: right(shape, spec, mesh, at[::-1]))
+    found = checks.list_holdings({"x": jax.numpy.asarray(x)}, {"x": P("y", "x")}, mesh)
     assert [h.exact for h in found] == [True, False, False, True]
 
 
@@ -268,8 +268,8 @@ def test_sizes_divide_by_any_mesh() -> None:
 
 def test_two_axes_on_one_dim_are_placed_first_axis_first() -> None:
     mesh = jm.make_mesh((2, 4))
-    assert placement.slices_of((16, 3), P(("y", "x")), mesh, (1, 2)) == (slice(12, 14), slice(None))
-    assert placement.slices_of((16, 3), P(("x", "y")), mesh, (1, 2)) == (slice(10, 12), slice(None))
+    assert checks.slices_of((16, 3), P(("y", "x")), mesh, (1, 2)) == (slice(12, 14), slice(None))
+    assert checks.slices_of((16, 3), P(("x", "y")), mesh, (1, 2)) == (slice(10, 12), slice(None))
 
 
 @pytest.fixture(scope="module")

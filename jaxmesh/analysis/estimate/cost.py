@@ -6,19 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jaxmesh.analysis.estimate.traffic import Bytes, Traffic, Work, work
-from jaxmesh.analysis.machines import (
-    L1,
-    MACHINES,
-    Machine,
-    Rate,
-    machine_named,
-    show_mesh,
-    show_meshes,
-    smallest_machine,
-)
+from jaxmesh.analysis.machines import L1, Machine, Rate
 from jaxmesh.dialects.definitions import ttnn_definition
 from jaxmesh.dialects.program import Op, Program
-from jaxmesh.errors import MeshError, MissingRuleError
+from jaxmesh.errors import MissingRuleError
 from jaxmesh.validate import quote
 
 _ENGINE = "tt-metal, tech_reports/matrix_engine/matrix_engine.md"
@@ -38,25 +29,6 @@ def sources(machine: Machine) -> list[str]:
         "elementwise": ELEMENTWISE, "L1": L1, "DRAM": machine.dram, "a wire, in one direction": machine.wire,
     }  # fmt: skip
     return [f"{name}: {rate}" for name, rate in rates.items() if rate]
-
-
-def machine_for(name: str | None, mesh: Sequence[int]) -> Machine:
-    """Returns the machine of a name, in any case; without one, the smallest of Wormholes that has the mesh.
-
-    Raises:
-      ArgumentValueError: no machine has this name.
-      MeshError: the machine does not have the mesh.
-
-    >>> machine_for("T3000", (2, 4)).name
-    't3000'
-    """
-    machine = smallest_machine(mesh) if name is None else machine_named(name)
-    if not machine.has(mesh):
-        raise MeshError(
-            f"{machine.name} does not have the mesh {show_mesh(mesh)}: there are {show_meshes(MACHINES.values())}, "
-            "also transposed or in one line; name a machine that the mesh is a part of, or take another mesh."
-        )
-    return machine
 
 
 COMPUTE, DRAM, LINKS = "compute", "DRAM", "links"
@@ -109,7 +81,12 @@ def costs(program: Program, machine: Machine, stored: Mapping[str, str], fidelit
     for op in program.ops:
         if not op.results or op.name == "ttnn.get_device":
             continue
-        _check_known(op)
+        if ttnn_definition(op.name) is None:
+            where = f" at {op.line}" if op.line else ""
+            raise MissingRuleError(
+                f"estimate knows the ops of jaxmesh/dialects/ttnn, got {quote(op.name)}{where}; neither its "
+                "arithmetic nor its bytes are known. Define it there, or leave it out of the program."
+            )
         used = [traffic.memory(v).stored for v in op.used[:2] if program.types[v].kind == "tensor"]
         moved, arithmetic = traffic.move(op), Work()
         if not all(program.types[v].host for v in op.results):
@@ -127,16 +104,6 @@ def default_fidelity(stored: list[str]) -> str:
     if all(name.endswith("_b") for name in stored):
         return "LoFi"
     return "HiFi4" if all(name == "float32" for name in stored) else "HiFi2"
-
-
-def _check_known(op: Op) -> None:
-    if ttnn_definition(op.name) is not None:
-        return
-    where = f" at {op.line}" if op.line else ""
-    raise MissingRuleError(
-        f"estimate knows the ops of jaxmesh/dialects/ttnn, got {quote(op.name)}{where}; neither its "
-        "arithmetic nor its bytes are known. Define it there, or leave it out of the program."
-    )
 
 
 def _cost(op: Op, arithmetic: Work, moved: Bytes, fidelity: str, machine: Machine, program: Program) -> OpCost:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from jaxmesh.analysis.estimate.cost import LINKS, PARTS, PHASES, OpCost, costs, machine_for, sources
+from jaxmesh.analysis.estimate.cost import LINKS, PARTS, PHASES, OpCost, costs, sources
 from jaxmesh.analysis.estimate.traffic import check_stored
-from jaxmesh.analysis.machines import Machine
+from jaxmesh.analysis.machines import Machine, machine_for
 from jaxmesh.dialects.program import Program
 from jaxmesh.drawing.picture import Picture
 from jaxmesh.drawing.text_layout import align_columns, duration, shorten
@@ -71,7 +71,10 @@ class Estimate(Picture):
     @cached_property
     def lines(self) -> list[LineCost]:
         """The costs by source line in program order; ops without a source line are grouped by name."""
-        return by_line(self.ops)
+        groups: dict[str, list[OpCost]] = {}
+        for op in self.ops:
+            groups.setdefault(line_key(op.line) or f"({op.op})", []).append(op)
+        return [LineCost.of(line, members) for line, members in groups.items()]
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the estimate as plain data, for JSON."""
@@ -107,7 +110,7 @@ class Estimate(Picture):
     def table(self) -> list[tuple[str, ...]]:
         """Returns the costs of the source lines that take time as rows of text, with their head."""
         head = ("line", "ops", "flops", "DRAM bytes", "link bytes", "at least", "bound by")
-        return [head, *(_cells(line) for line in self.lines if line.seconds)]
+        return [head, *(line.cells() for line in self.lines if line.seconds)]
 
     def __str__(self) -> str:
         return "\n".join([self.heading, *align_columns(self.table()), *self.notes()])
@@ -122,10 +125,24 @@ class Estimate(Picture):
         return str(self).replace("[", "\\[")
 
     def to_html(self) -> str:
-        """Returns the picture: the ops as bars over time, for each part of a device, as a part of a page."""
+        """Returns the picture: the ops as bars over time, for each part of a device, as a part of a page.
+
+        One device stands for all, since all do the same.
+        """
         count = math.prod(self.mesh.values())
         devices = "the device" if count == 1 else f"each of {count} devices"
-        return draw(f"{self.heading}, on {devices}", self.ops, self.notes(), str(self))
+        bars: dict[str, list[Bar]] = {}
+        now = 0.0
+        for op in self.ops:
+            for part, seconds in op.times.items():
+                name = f"{part} ({', '.join(op.link_bytes)})" if part == LINKS and op.link_bytes else part
+                if seconds:
+                    text = f"{op.op} {op.line}".strip()
+                    bars.setdefault(name, []).append(Bar(now, seconds, text, strong=part == op.bound_by))
+            now += op.seconds
+        order = sorted(bars, key=lambda name: (PARTS.index(name.split(" ")[0]), name))
+        rows = [TimelineRow(name, bars[name]) for name in order]
+        return draw_timeline(f"{self.heading}, on {devices}", rows, now, self.notes(), str(self))
 
 
 def estimate_program(
@@ -140,25 +157,6 @@ def estimate_program(
         raise ArgumentValueError(f"estimate takes a fidelity of {', '.join(PHASES)}, got {quote(fidelity)}.")
     op_costs = costs(program, machine, check_stored(stored), fidelity)
     return Estimate(program.name, program.mesh, machine, list(op_costs))
-
-
-def draw(heading: str, ops: Sequence[OpCost], notes: Sequence[str], plain: str) -> str:
-    """Draws ops one after the other as part of a page; one device stands for all, since all do the same."""
-    bars: dict[str, list[Bar]] = {}
-    now = 0.0
-    for op in ops:
-        for part, seconds in op.times.items():
-            name = f"{part} ({', '.join(op.link_bytes)})" if part == LINKS and op.link_bytes else part
-            if seconds:
-                text = f"{op.op} {op.line}".strip()
-                bars.setdefault(name, []).append(Bar(now, seconds, text, strong=part == op.bound_by))
-        now += op.seconds
-    rows: Sequence[TimelineRow] = [TimelineRow(name, part_bars) for name, part_bars in sorted(bars.items(), key=_place)]
-    return draw_timeline(heading, rows, now, notes, plain)
-
-
-def _place(item: tuple[str, object]) -> tuple[int, str]:
-    return PARTS.index(item[0].split(" ")[0]), item[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,30 +178,23 @@ class LineCost:
     seconds: float
     by_part: Mapping[str, float]
 
+    @staticmethod
+    def of(line: str, ops: Sequence[OpCost]) -> LineCost:
+        """Adds up the costs of the ops of a line."""
+        by_part = {part: sum(op.seconds for op in ops if op.bound_by == part) for part in PARTS}
+        sent = sum(sum(op.link_bytes.values()) for op in ops)
+        flops, dram = sum(op.flops for op in ops), sum(op.dram_bytes for op in ops)
+        return LineCost(line, len(ops), flops, dram, sent, sum(by_part.values()), by_part)
+
     @property
     def bound_by(self) -> str:
         """The part that bounds most of the time; empty if the line takes 0 seconds."""
         return max(self.by_part, key=lambda part: self.by_part[part]) if self.seconds else ""
 
-
-def by_line(ops: Iterable[OpCost]) -> list[LineCost]:
-    """Adds up the costs of ops by source line."""
-    groups: dict[str, list[OpCost]] = {}
-    for op in ops:
-        groups.setdefault(line_key(op.line) or f"({op.op})", []).append(op)
-    return [_line(line, members) for line, members in groups.items()]
-
-
-def _line(line: str, ops: Sequence[OpCost]) -> LineCost:
-    by_part = {part: sum(op.seconds for op in ops if op.bound_by == part) for part in PARTS}
-    sent = sum(sum(op.link_bytes.values()) for op in ops)
-    flops, dram = sum(op.flops for op in ops), sum(op.dram_bytes for op in ops)
-    return LineCost(line, len(ops), flops, dram, sent, sum(by_part.values()), by_part)
-
-
-def _cells(line: LineCost) -> tuple[str, ...]:
-    counts = (amount(line.flops), amount(line.dram_bytes), amount(line.link_bytes))
-    return (shorten(short_location(line.line), 72), str(line.ops), *counts, duration(line.seconds), line.bound_by)
+    def cells(self) -> tuple[str, ...]:
+        """Returns its row of the table."""
+        counts = (amount(self.flops), amount(self.dram_bytes), amount(self.link_bytes))
+        return (shorten(short_location(self.line), 72), str(self.ops), *counts, duration(self.seconds), self.bound_by)
 
 
 def amount(count: float) -> str:

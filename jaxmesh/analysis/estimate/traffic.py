@@ -120,20 +120,15 @@ def _summed(op: Op, program: Program) -> Work:
 
 
 def _scattered(op: Op, program: Program) -> Work:
-    """Counts one operation for each update that is combined with the element it replaces."""
-    combined = op.attributes.get("scatter_reduce_type", "invalid") != "invalid"
-    return _accumulated(op, program) if combined else Work()
-
-
-def _accumulated(op: Op, program: Program) -> Work:
-    """Counts one operation for each element of the third operand."""
-    return Work(elementwise=size(program, op.used[2]))
+    """Counts one operation for each update, the third operand, that is combined with the element it replaces."""
+    replaces = op.name == "ttnn.scatter" and op.attributes.get("scatter_reduce_type", "invalid") == "invalid"
+    return Work(elementwise=0 if replaces else size(program, op.used[2]))
 
 
 _RULES: Mapping[str, Callable[[Op, Program], Work]] = {
     "matmul": _matmul, "linear": _matmul, "conv2d": _conv, "conv_transpose2d": _conv,
     "scaled_dot_product_attention": _attention, "layer_norm": _norm, "rms_norm": _norm,
-    "max_pool2d": _pool, "avg_pool2d": _pool, "scatter": _scattered, "embedding_bw": _accumulated,
+    "max_pool2d": _pool, "avg_pool2d": _pool, "scatter": _scattered, "embedding_bw": _scattered,
 }  # fmt: skip
 """The rules of ops, by name without the dialect, whose work is not a number per element that the definition states."""
 
@@ -304,13 +299,12 @@ class Traffic:
 
 
 def _is_free(op: Op) -> bool:
-    if has_trait(op.name, Trait.LAYOUT) or op.name == "ttnn.typecast":
-        return True
-    return has_trait(op.name, Trait.VIEW) or has_trait(op.name, Trait.TRANSFERS)
+    traits = Trait.LAYOUT, Trait.VIEW, Trait.TRANSFERS
+    return op.name == "ttnn.typecast" or any(has_trait(op.name, trait) for trait in traits)
 
 
 def _in_place(op: Op) -> int | None:
     """Returns the index of the operand that an op overwrites without reading it, or None."""
     definition = ttnn_definition(op.name)
-    number = None if definition is None else definition.in_place
+    number = definition and definition.in_place
     return number if number is not None and number < len(op.used) else None

@@ -50,7 +50,7 @@ def explain(
             residency = residency.with_calls_inlined(program)
     walker = _Walker(boundary.sizes, variable_names(residency.program), log, residency, decisions)
     walker.program(boundary, out_tree)
-    return Explanation(boundary.name, boundary.sizes, walker.rows, assumptions, decisions)
+    return Explanation(boundary.name, boundary.sizes, walker.rows, tuple(assumptions), tuple(decisions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,6 @@ class _BodyContext:
     facts: _Facts | None = None
     line: str = ""
     scope: tuple[str, ...] = ()
-
-    def runs_mapped(self, eqn: Eqn) -> bool:
-        return self.mapped or (self.facts is not None and not self.facts.mapped.isdisjoint(eqn.outvars))
 
 
 class _Walker:
@@ -139,10 +136,10 @@ class _Walker:
             self._bodies(eqn, residency, here, [v for v in eqn.outvars if v in live.get(id(eqn), ())])
 
     def _bodies(self, eqn: Eqn, residency: ResidencyMap, place: _BodyContext, read: Sequence[Var]) -> None:
-        mapped = place.runs_mapped(eqn)
+        mapped = place.mapped or (place.facts is not None and not place.facts.mapped.isdisjoint(eqn.outvars))
         for body in bodies(eqn, residency):
             inner = self._inside(body, eqn, place, mapped)
-            results = walk.open_jaxpr(body.jaxpr).outvars
+            results = walk.open_jaxpr(body.residency.program).outvars
             if body.inline:
                 results = [a for a, v in zip(results, eqn.outvars, strict=True) if v in read]
             self.body(body.residency, inner, results)
@@ -156,7 +153,7 @@ class _Walker:
         if body.inline and not place.mapped:
             # The planner has inlined this body.
             return replace(inner, mapped=False, facts=place.facts)
-        moves = not mapped and has_transfer(body.jaxpr)
+        moves = not mapped and has_transfer(body.residency.program)
         return replace(inner, facts=_facts(body.residency)) if moves else inner
 
     # --- equations ---
@@ -302,11 +299,6 @@ class EquationBody:
     times: int | None = 1
     conditional: bool = False
     inline: bool = False
-
-    @property
-    def jaxpr(self) -> Jaxpr:
-        """The jaxpr of the body."""
-        return self.residency.program
 
 
 def bodies(eqn: Eqn, residency: ResidencyMap) -> Iterator[EquationBody]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, overload
 
 from jaxmesh.analysis.explain.html import as_html
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jaxmesh.analysis.estimate import Estimate
 
 
+@dataclass(eq=False, repr=False)
 class Explanation(Sequence[Row]):
     """The movement of a program's data: rows in program order.
 
@@ -40,23 +41,13 @@ class Explanation(Sequence[Row]):
       estimate: returns the estimate that Jupyter shows; None for none.
     """
 
-    def __init__(
-        self,
-        name: str,
-        mesh: Mapping[str, int],
-        rows: Sequence[Row],
-        assumptions: Sequence[str] = (),
-        decisions: Sequence[Decision] = (),
-        least: str = "",
-        estimate: Callable[[], Estimate] | None = None,
-    ) -> None:
-        self.name = name
-        self.mesh = dict(mesh)
-        self.rows = list(rows)
-        self.assumptions = tuple(assumptions)
-        self.decisions = tuple(decisions)
-        self.least = least
-        self.estimate = estimate
+    name: str
+    mesh: Mapping[str, int]
+    rows: list[Row]
+    assumptions: Sequence[str] = ()
+    decisions: Sequence[Decision] = ()
+    least: str = ""
+    estimate: Callable[[], Estimate] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -68,13 +59,10 @@ class Explanation(Sequence[Row]):
     def __getitem__(self, index: int | slice) -> Row | list[Row]:
         return self.rows[index]
 
-    def _of(self, rows: Sequence[Row], least: str) -> Explanation:
-        return Explanation(self.name, self.mesh, rows, self.assumptions, self.decisions, least, self.estimate)
-
     @property
     def moving(self) -> Explanation:
         """The explanation of the rows that move data or carry a remark of a pass."""
-        return self._of([r for r in self.rows if r.moves or r.notes], self.least)
+        return replace(self, rows=[r for r in self.rows if r.moves or r.notes])
 
     @property
     def lines(self) -> list[Line]:
@@ -84,7 +72,7 @@ class Explanation(Sequence[Row]):
     def at(self, line: str) -> Explanation:
         """Returns the explanation of the rows at a source line, such as `"model.py:12"` or `"line 12"` of a text."""
         ends = f"{line} ", f"{line}:"
-        return self._of([r for r in self.rows if f"{short_location(r.line)} ".startswith(ends)], self.least)
+        return replace(self, rows=[r for r in self.rows if f"{short_location(r.line)} ".startswith(ends)])
 
     def timed(self, seconds: Mapping[str, float], least: str) -> Explanation:
         """Returns the explanation with the least time of each source line at its first equation."""
@@ -92,7 +80,7 @@ class Explanation(Sequence[Row]):
         rows = [r if r.cancelled else replace(r, seconds=rest.pop(line_key(r.line), None)) for r in self.rows]
         others = sum(rest.values())
         note = f"; {duration(others)} of it at no line of this program" if others else ""
-        return self._of(rows, least + note)
+        return replace(self, rows=rows, least=least + note)
 
     def totals(self) -> list[Total]:
         """Sums the moves of all rows by kind and axes: between host and devices first, then among the devices."""

@@ -97,9 +97,11 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     marks = [' class="number"' if name in _NUMBERS else ' class="wide"' for name in head]
     names = "".join(f"<th{m}>{escape(h)}</th>" for m, h in zip(marks, head, strict=True))
     lines = ("".join(f"<td{m}>{escape(c)}</td>" for m, c in zip(marks, row, strict=True)) for row in rows)
-    return (
-        f"<table><thead><tr>{names}</tr></thead><tbody>{''.join(f'<tr>{line}</tr>' for line in lines)}</tbody></table>"
-    )
+    return _tagged(names, "".join(f"<tr>{line}</tr>" for line in lines))
+
+
+def _tagged(names: str, rows: str) -> str:
+    return f"<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def _estimate(estimate: Callable[[], Estimate]) -> str:
@@ -116,8 +118,7 @@ def _line(line: Line, rules: dict[str, int]) -> str:
     moved = f"; {line.sent:,} bytes sent by all" if line.sent else ""
     body = "".join(_row(row, rules) for row in line.rows)
     names = "".join(f"<th>{name}</th>" for name in _HEAD)
-    table = f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
-    return _fold(f"{short_location(line.line)}: {counted(len(line.rows), 'row')}{moved}", table)
+    return _fold(f"{short_location(line.line)}: {counted(len(line.rows), 'row')}{moved}", _tagged(names, body))
 
 
 def _row(row: Row, rules: dict[str, int]) -> str:
@@ -129,8 +130,6 @@ def _row(row: Row, rules: dict[str, int]) -> str:
         list(dict.fromkeys(map(value_text, row.values))),
         [*map(move_text, row.moves), *remarks(row, rules)],
     )
-    cells = ["<br>".join(map(escape, lines)) for lines in texts]
-    title = escape(row.line)
-    first, *others = cells
+    first, *others = ["<br>".join(map(escape, lines)) for lines in texts]
     wide = "".join(f'<td class="wide">{cell}</td>' for cell in others)
-    return f'<tr class="{css_class}" title="{title}"><td class="first">{first}</td>{wide}</tr>'
+    return f'<tr class="{css_class}" title="{escape(row.line)}"><td class="first">{first}</td>{wide}</tr>'

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from jaxmesh.analysis.explain.records import ENDS, Line, Row, by_line, totals
-from jaxmesh.drawing.text_layout import cells, duration, shorten
+from jaxmesh.analysis.explain.records import ENDS, Row, by_line, totals
+from jaxmesh.drawing.text_layout import align_columns, duration, shorten
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs.source_locations import short_location
 
@@ -36,17 +36,9 @@ class ReportSection:
         """Returns the section as lines of at most `width` columns; columns of numbers are aligned to the right."""
         most, used = max(width // 3, 12), without_empty_columns([self.head, *self.rows])
         rows = [[*(shorten(cell, most) for cell in row[:-1]), row[-1]] for row in used]
-        sizes = [max(map(cells, column)) for column in zip(*rows, strict=True)]
         right = [all(map(_NUMBER.fullmatch, column[1:])) for column in zip(*rows, strict=True)]
-        lines = (
-            "  ".join(
-                " " * (n - cells(t)) + t if end else t + " " * (n - cells(t))
-                for t, n, end in zip(row, sizes, right, strict=True)
-            )
-            for row in rows
-        )
         noted = [self.note] if self.note else []
-        return ["", *(shorten(line.rstrip(), width) for line in (*lines, *noted))]
+        return ["", *(shorten(line, width) for line in (*align_columns(rows, right), *noted))]
 
 
 def without_empty_columns(table: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -58,19 +50,15 @@ def without_empty_columns(table: Sequence[Sequence[str]]) -> list[list[str]]:
 def as_report(heading: str, rows: Sequence[Row], decisions: Sequence[Decision], ends: Sequence[str], width: int) -> str:
     """Returns the sections as plain text of at most `width` columns; `ends` are the lines below them."""
     body = [line for section in sections(rows, decisions) for line in section.text(width)]
-    last = [*remark_counts(rows), *_first(ends, MOST // 2, "assumptions")]
+    more = _rest(ends, MOST // 2, "assumptions")
+    last = [*remark_counts(rows), *ends[: MOST // 2], *([more] if more else [])]
     last.append("table() lists every equation, in the shell --full; lines, totals() and decisions are data")
     return "\n".join([shorten(heading, width), *body, "", *(shorten(line, width) for line in last)])
 
 
 def sections(rows: Sequence[Row], decisions: Sequence[Decision]) -> list[ReportSection]:
     """Returns the sections that are not empty, each with its first rows."""
-    found = (
-        _moves(rows, MOST),
-        _lines(rows, MOST_LINES),
-        _shardings(rows, decisions, MOST_LINES),
-        _reasons(decisions, MOST),
-    )
+    found = _moves(rows), _lines(rows), _shardings(rows, decisions), _reasons(decisions)
     return [section for section in found if section.rows]
 
 
@@ -89,15 +77,15 @@ def remark_counts(rows: Sequence[Row]) -> list[str]:
     return ["remarks of the passes: " + ", ".join(f"{n} {kind}" for kind, n in counts.items())] if counts else []
 
 
-def _moves(rows: Sequence[Row], most: int) -> ReportSection:
+def _moves(rows: Sequence[Row]) -> ReportSection:
     head = ("what moves", "axes", "times", "bytes per device", "bytes sent by all")
     added = totals(rows)
     doubt = "" if all(t.exact for t in added) else _DOUBT
-    cut = [(t.kind, ", ".join(t.axes) or "none", *(f"{n:,}" for n in (t.count, t.bytes, t.sent))) for t in added[:most]]
-    return ReportSection("what moves", head, cut, "; ".join(filter(None, (_rest(added, most, "totals()"), doubt))))
+    cut = [(t.kind, ", ".join(t.axes) or "none", *(f"{n:,}" for n in (t.count, t.bytes, t.sent))) for t in added[:MOST]]
+    return ReportSection("what moves", head, cut, "; ".join(filter(None, (_rest(added, MOST, "totals()"), doubt))))
 
 
-def _lines(rows: Sequence[Row], most: int) -> ReportSection:
+def _lines(rows: Sequence[Row]) -> ReportSection:
     """Returns the source lines at which most bytes move or, with an estimate, that take most of the time."""
     timed = any(row.seconds is not None for row in rows)
     found = [line for line in by_line(rows) if line.line not in ENDS and (line.sent or line.seconds)]
@@ -105,16 +93,12 @@ def _lines(rows: Sequence[Row], most: int) -> ReportSection:
     title = "where most time passes" if timed else "where most bytes move"
     head = (title, *(["at least"] if timed else []), "bytes sent by all", "moves", "scopes")
     cut: list[tuple[str, ...]] = []
-    for line in found[:most]:
+    for line in found[:MOST_LINES]:
         time = [duration(line.seconds)] if timed else []
         moves = ", ".join(t.moves for t in totals(line.rows))
-        cut.append((short_location(line.line), *time, f"{line.sent:,}", moves, _scopes(line)))
-    return ReportSection(title, head, cut, _rest(found, most, "lines"))
-
-
-def _scopes(line: Line) -> str:
-    """Returns the scopes of what moves at a line."""
-    return patterns("/".join(row.scope) for row in line.rows if row.moves and row.scope)
+        scopes = patterns("/".join(row.scope) for row in line.rows if row.moves and row.scope)
+        cut.append((short_location(line.line), *time, f"{line.sent:,}", moves, scopes))
+    return ReportSection(title, head, cut, _rest(found, MOST_LINES, "lines"))
 
 
 def patterns(paths: Iterable[str]) -> str:
@@ -131,7 +115,7 @@ def patterns(paths: Iterable[str]) -> str:
     return shorten(", ".join(texts), _LONGEST)
 
 
-def _shardings(rows: Sequence[Row], decisions: Sequence[Decision], most: int) -> ReportSection:
+def _shardings(rows: Sequence[Row], decisions: Sequence[Decision]) -> ReportSection:
     """Returns the shardings of arguments and results, asked for and propagated."""
     paths = {what: [row.operands[0] for row in rows if row.op == what] for what in ("argument", "result")}
     groups: dict[tuple[str, str, str], list[str]] = {}
@@ -142,13 +126,13 @@ def _shardings(rows: Sequence[Row], decisions: Sequence[Decision], most: int) ->
             groups.setdefault((d.kind, what, d.text), []).append(known[0] if known else d.op)
     found = sorted(groups.items(), key=lambda group: -len(group[1]))
     # As many that were asked for as were propagated.
-    firsts = [group for how in _VALUES for group in [g for g in found if g[0][0] == how][: most // 2]]
+    firsts = [group for how in _VALUES for group in [g for g in found if g[0][0] == how][: MOST_LINES // 2]]
     cut = [(how, counted(len(names), what), spec, patterns(names)) for (how, what, spec), names in firsts]
     head = ("shardings", "of", "as", "which")
     return ReportSection("asked and propagated shardings", head, cut, _rest(found, len(firsts), "decisions"))
 
 
-def _reasons(decisions: Sequence[Decision], most: int) -> ReportSection:
+def _reasons(decisions: Sequence[Decision]) -> ReportSection:
     """Returns the collectives, slices and drops of the partitioner by reason."""
     groups: dict[tuple[str, str], list[str]] = {}
     for d in decisions:
@@ -156,17 +140,13 @@ def _reasons(decisions: Sequence[Decision], most: int) -> ReportSection:
             groups.setdefault((d.kind, d.text), []).append(short_location(d.line) or d.op)
     found = sorted(groups.items(), key=lambda group: (group[0][0] != "dropped", -len(group[1])))
     cut: list[tuple[str, ...]] = []
-    for (kind, text), lines in found[:most]:
+    for (kind, text), lines in found[:MOST]:
         lines_at = list(dict.fromkeys(lines))
         where = lines_at[0] + (f" and {len(lines_at) - 1} more" if len(lines_at) > 1 else "")
         cut.append((kind, f"{len(lines):,}", where, text))
     head = ("why", "times", "at", "reason")
-    return ReportSection("why the partitioner moves data", head, cut, _rest(found, most, "decisions"))
+    return ReportSection("why the partitioner moves data", head, cut, _rest(found, MOST, "decisions"))
 
 
 def _rest(rows: Sequence[object], most: int, name: str) -> str:
     return f"and {len(rows) - most:,} more: {name}" if len(rows) > most else ""
-
-
-def _first(lines: Sequence[str], most: int, name: str) -> list[str]:
-    return [*lines[:most], *filter(None, [_rest(lines, most, name)])]

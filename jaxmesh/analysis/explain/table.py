@@ -9,21 +9,16 @@ from jaxmesh.drawing.text_layout import duration, wrap
 from jaxmesh.jaxprs.source_locations import short_location
 
 
-def lives(value: Value) -> str:
-    """Describes a value as full or sharded, with its mesh axes."""
-    if value.varying:
-        return f"shards over {', '.join(value.varying)}"
-    return {"devices": "full on each device", "host": "full on the host"}.get(value.place, value.place)
-
-
 def _shape(shape: Sequence[int] | None) -> str:
     return "?" if shape is None else f"[{','.join(map(str, shape))}]"
 
 
 def value_text(value: Value) -> str:
     """Describes a value: its type, the global shape of a shard, its residency and its bytes."""
+    places = {"devices": "full on each device", "host": "full on the host"}
+    over = f"shards over {', '.join(value.varying)}" if value.varying else places.get(value.place, value.place)
     whole = f" of {_shape(value.full_shape)}" if value.varying and value.full_shape is not None else ""
-    return f"{value.dtype}{_shape(value.shape)}{whole}, {lives(value)}, {value.bytes:,} B"
+    return f"{value.dtype}{_shape(value.shape)}{whole}, {over}, {value.bytes:,} B"
 
 
 def move_text(move: Move) -> str:

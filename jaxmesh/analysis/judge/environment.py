@@ -127,51 +127,29 @@ echo "$out:" > "${{out%.*}}.d"
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
-    """A section of an ELF file: its name, and the fields of its header in order."""
-
-    name: str
-    kind: int
-    flags: int = 0
-    address: int = 0
-    data: bytes = b""
-    link: int = 0
-    info: int = 0
-    align: int = 1
-    entry: int = 0
-
-
-def _sections() -> list[_Section]:
-    text = struct.pack("<4I", _RETURN, _NOTHING, _NOTHING, _NOTHING)
-    relocation = struct.pack("<IIi", _ADDRESS, 0, 0)
-    sections = [
-        _Section(".text", kind=1, flags=6, address=_ADDRESS, data=text, align=4),
-        _Section(".symtab", kind=2, data=bytes(16), link=3, info=1, align=4, entry=16),
-        _Section(".strtab", kind=3, data=b"\0"),
-        _Section(".shstrtab", kind=3),
-        _Section(".rela.text", kind=4, flags=0x40, data=relocation, link=2, info=1, align=4, entry=12),
-    ]
-    names = "".join(f"\0{s.name}" for s in sections).encode() + b"\0"
-    return [_Section(s.name, s.kind, data=names) if s.name == ".shstrtab" else s for s in sections]
-
-
 def stand_in_program() -> bytes:
     """Returns the smallest 32-bit RISC-V executable that ttnn's loader accepts."""
-    sections = _sections()
-    names = next(s.data for s in sections if s.name == ".shstrtab")
+    text = struct.pack("<4I", _RETURN, _NOTHING, _NOTHING, _NOTHING)
+    names = b"\0.text\0.symtab\0.strtab\0.shstrtab\0.rela.text\0"
+    # The fields of a section's header: name, type, flags, address, data, link, info, alignment, size of an entry.
+    sections = (
+        (b".text", 1, 6, _ADDRESS, text, 0, 0, 4, 0),
+        (b".symtab", 2, 0, 0, bytes(16), 3, 1, 4, 16),
+        (b".strtab", 3, 0, 0, b"\0", 0, 0, 1, 0),
+        (b".shstrtab", 3, 0, 0, names, 0, 0, 1, 0),
+        (b".rela.text", 4, 0x40, 0, struct.pack("<IIi", _ADDRESS, 0, 0), 2, 1, 4, 12),
+    )
     offset, body, table = _HEADER + _SEGMENT, b"", bytes(40)
-    for s in sections:
-        body += bytes(-(offset + len(body)) % s.align)
-        fields = (s.kind, s.flags, s.address, offset + len(body), len(s.data), s.link, s.info, s.align, s.entry)
-        table += struct.pack("<10I", names.index(f"{s.name}\0".encode()), *fields)
-        body += s.data
+    for name, kind, flags, address, data, *links, align, entry in sections:
+        body += bytes(-(offset + len(body)) % align)
+        fields = (kind, flags, address, offset + len(body), len(data), *links, align, entry)
+        table += struct.pack("<10I", names.index(name + b"\0"), *fields)
+        body += data
     body += bytes(-(offset + len(body)) % 4)
     magic = b"\x7fELF" + bytes((1, 1, 1)) + bytes(9)
     head = struct.pack("<HHIIIIIHHHHHH", _EXECUTABLE, _RISCV, 1, _ADDRESS, _HEADER, offset + len(body), 0,
                        _HEADER, _SEGMENT, 1, 40, len(sections) + 1, 4)  # fmt: skip
-    size = len(sections[0].data)
-    segment = struct.pack("<8I", _LOAD, offset, _ADDRESS, _ADDRESS, size, size, _READ_EXECUTE, 4)
+    segment = struct.pack("<8I", _LOAD, offset, _ADDRESS, _ADDRESS, len(text), len(text), _READ_EXECUTE, 4)
     return magic + head + segment + body + table
 
 

@@ -36,6 +36,7 @@ _MADE = re.compile(r"utils\.arguments\(make_inputs=")
 _MESH = re.compile(r"utils\.DeviceGetter\.get_device\(\(([0-9, ]+)\)")
 
 
+@progress("judge")
 def judge_folder(
     folder: str | os.PathLike[str],
     *,
@@ -63,20 +64,14 @@ def judge_folder(
       MeshError: no machine has the mesh.
       ArgumentValueError: no machine has this name, or `check` without a board.
     """
-    script = Path(folder) / "main.py"
+    folder = Path(folder)
+    script = folder / "main.py"
     if not script.is_file():
-        check_folder(script.parent, tensors=False)
+        check_folder(folder, tensors=False)
         raise MissingFileError(
             f"{str(folder)!r} does not contain main.py; give a folder that an export wrote for Python."
         )
-    with progress("judge"):
-        return _judge(script, python, cluster, shapes, check, timeout)
-
-
-def _judge(
-    script: Path, python: str | os.PathLike[str] | None, cluster: str | None, shapes: bool, check: bool, timeout: float
-) -> Verdict:
-    folder, text = script.parent, script.read_text(encoding="utf-8", errors="replace")
+    text = script.read_text(encoding="utf-8", errors="replace")
     target = _target(text, cluster)
     if check and target is not None:
         raise ArgumentValueError(
@@ -207,7 +202,11 @@ def _verdict(
     scratch: Path,
     done: subprocess.CompletedProcess[str],
 ) -> Verdict:
-    places, report = _Script(folder), _read(scratch / "report.json")
+    places = _Script(folder)
+    try:
+        report: dict[str, Any] = json.loads((scratch / "report.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        report = {}
     if "unusable" in report:
         raise TtnnError(
             f"ttnn {environment.version} of {str(environment.python)!r} cannot judge: {report['unusable']}; jaxmesh is "
@@ -217,11 +216,12 @@ def _verdict(
         raise MissingFileError(
             f"{str(folder)!r} does not contain a program that Python can load: {report['broken']}; export it again."
         )
+    other = f"ttnn {environment.version} judged; jaxmesh is tested with {TTNN.tested}, and other versions may say "
     about: dict[str, Any] = {
         "version": environment.version,
         "target": "board" if target is None else target.name,
         "output": done.stdout,
-        "remarks": _remarks(environment) + places.remarks,
+        "remarks": (() if environment.version == TTNN.tested else (f"{other}otherwise",)) + places.remarks,
     }
     if "code" not in report:
         return _dead(environment, places(_progress(scratch)), done, about)
@@ -241,35 +241,11 @@ def _verdict(
     return Verdict(ACCEPTED, leaks=leaks, exit_code=report["code"], **findings, **about)
 
 
-def _read(report: Path) -> dict[str, Any]:
-    try:
-        return json.loads(report.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-
-
-def _remarks(environment: Environment) -> tuple[str, ...]:
-    if environment.version == TTNN.tested:
-        return ()
-    return (
-        f"ttnn {environment.version} judged; jaxmesh is tested with {TTNN.tested}, and other versions may say "
-        "otherwise",
-    )
-
-
 def _memory(name: str, measured: Mapping[str, int], report: Mapping[str, Any], places: _Script) -> DeviceMemory:
     kernels = {int(line): size for line, size in report.get("kernels", {}).items()} if name == "L1" else {}
     line = max(kernels, key=lambda n: kernels[n], default=0)
-    return DeviceMemory(
-        name,
-        measured["banks"],
-        measured["bank_bytes"],
-        measured["peak"],
-        places(measured["peak_line"]),
-        measured["end"],
-        kernels.get(line),
-        places(line),
-    )
+    banks, size, peak, end = (measured[key] for key in ("banks", "bank_bytes", "peak", "end"))
+    return DeviceMemory(name, banks, size, peak, places(measured["peak_line"]), end, kernels.get(line), places(line))
 
 
 def _dead(

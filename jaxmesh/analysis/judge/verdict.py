@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from textwrap import shorten
@@ -146,10 +147,9 @@ class Verdict:
     @cached_property
     def counts(self) -> dict[str, int]:
         """The counts of device operations by name, the most frequent first."""
-        counts: dict[str, int] = {}
+        counts = Counter[str]()
         for kinds in self.operations.values():
-            for kind, count in kinds.items():
-                counts[kind] = counts.get(kind, 0) + count
+            counts.update(kinds)
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
     @property
@@ -178,9 +178,18 @@ class Verdict:
 
     def rows(self) -> list[tuple[str, str]]:
         """Returns the rows of the table, as names and texts."""
-        rows = [] if self.refusal is None else _refusal_rows(self.refusal)
+        rows: list[tuple[str, str]] = []
+        if self.refusal is not None:
+            text, rule = shorten(self.refusal.place.text, 160, placeholder=" ..."), self.refusal.rule
+            rows += [("where", str(self.refusal.place)), *([("", text)] if text else [])]
+            rows += [("reason", self.refusal.reason), *([("rule", rule)] if rule else [])]
         for memory in self.memories:
-            rows += _memory_rows(memory)
+            part = memory.peak / memory.bank_bytes if memory.bank_bytes else 0
+            each = f"peak {_bytes(memory.device_peak)} of {_bytes(memory.device_bytes)} ({part:.1%}) on each device"
+            rows.append((memory.name, each + _at(memory.peak_place)))
+            if memory.kernel is not None:
+                each = f"kernels take at most {_bytes(memory.kernel)} of {_bytes(memory.bank_bytes)} on a core"
+                rows.append(("", each + _at(memory.kernel_place)))
         if self.outcome == ACCEPTED:
             rows.append(("left at the end", "nothing" if not self.leaks else _bytes(sum(k.bytes for k in self.leaks))))
             rows += [("", f"{k.name} {list(k.shape)}, {_bytes(k.bytes)}, of {k.place}") for k in self.leaks]
@@ -201,24 +210,8 @@ class Verdict:
         return f"<div {frame}><b>{escape(self.heading)}</b>{table(self.rows())}</div>"
 
 
-def _refusal_rows(refusal: Refusal) -> list[tuple[str, str]]:
-    rows = [("where", str(refusal.place))]
-    rows += [("", shorten(refusal.place.text, 160, placeholder=" ..."))] if refusal.place.text else []
-    rows.append(("reason", refusal.reason))
-    return rows + ([("rule", refusal.rule)] if refusal.rule else [])
-
-
-def _memory_rows(memory: DeviceMemory) -> Sequence[tuple[str, str]]:
-    part = memory.peak / memory.bank_bytes if memory.bank_bytes else 0
-    each = f"peak {_bytes(memory.device_peak)} of {_bytes(memory.device_bytes)} ({part:.1%}) on each device"
-    place = f", at {memory.peak_place}" if memory.peak_place.line else ""
-    rows = [(memory.name, each + place)]
-    if memory.kernel is not None:
-        place = f", at {memory.kernel_place}" if memory.kernel_place.line else ""
-        rows.append(
-            ("", f"kernels take at most {_bytes(memory.kernel)} of {_bytes(memory.bank_bytes)} on a core{place}")
-        )
-    return rows
+def _at(place: ScriptLine) -> str:
+    return f", at {place}" if place.line else ""
 
 
 def _bytes(count: int) -> str:

@@ -1,33 +1,34 @@
-"""The buffers that an instrumented program returns: the values in each buffer, and the entries read from them."""
+"""The results of an instrumented program: a pytree of the values in its body, and the entries read from them."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+import jax
 import numpy as np
 
-from jaxmesh.analysis.record.entry import Array, Coordinate, Entry
+from jaxmesh.analysis.record.entry import Coordinate, Entry
 from jaxmesh.analysis.record.source_path import Place, Walk
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Buffer:
-    """One array that the program returns.
+    """A value in all iterations of the loops around it.
 
     Attributes:
+      array: its dims are one per loop around the value, then one per mesh axis if `on_devices`, then the dims of the
+        value.
       on_devices: True if the value lives on the devices.
-      number: its index among the results of the traced body, finally among the results of the program.
-      loops: the number of loops around the value. The dims are one per loop, then one per mesh axis if `on_devices`,
-        then the dims of the value.
+      rank: the number of dims of the value.
     """
 
+    array: Any
     on_devices: bool
-    number: int = 0
-    loops: int = 0
+    rank: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class ScanNode:
     """The values of a scan's body; `order` lists the indices of the slices in execution order."""
 
     place: Place
-    order: tuple[int, ...]
+    order: range
     body: list[Node]
 
 
@@ -66,10 +67,16 @@ class CondNode:
 
     place: Place
     index: Buffer
-    branches: tuple[list[Node], ...]
+    branches: list[list[Node]]
 
 
 Node = ValueNode | ScanNode | WhileNode | CondNode
+_CHILDREN: dict[Any, list[str]] = {
+    Buffer: ["array"], ValueNode: ["buffer"], ScanNode: ["body"], WhileNode: ["iterations", "cond", "body"],
+    CondNode: ["index", "branches"],
+}  # fmt: skip
+for _node, _children in _CHILDREN.items():
+    jax.tree_util.register_dataclass(_node, _children, [f.name for f in fields(_node) if f.name not in _children])
 Active = tuple[Coordinate, ...]
 Iteration = tuple[int, ...]
 """The index in each loop around a value, outermost first."""
@@ -80,13 +87,11 @@ class Reader:
     """Reads entries from buffers, in the recording order of the reference executor.
 
     Attributes:
-      arrays: the buffers.
       mesh: the sizes of the mesh axes.
       entries: the entries read so far.
       missing: the iterations of each while loop whose buffers were too small; the entries are then incomplete.
     """
 
-    arrays: Sequence[Array]
     mesh: tuple[int, ...]
     entries: list[Entry] = field(default_factory=list[Entry])
     missing: dict[Place, int] = field(default_factory=dict[Place, int])
@@ -127,11 +132,11 @@ class Reader:
 
     def _numbers(self, buffer: Buffer, at: Iteration, active: Active) -> dict[Coordinate, int]:
         """Returns one integer per device."""
-        array = self.arrays[buffer.number][at]
+        array = buffer.array[at]
         return {c: int(array[c] if buffer.on_devices else array) for c in active}
 
     def _value(self, node: ValueNode, walk: Walk, at: Iteration, active: Active) -> None:
-        array: Any = self.arrays[node.buffer.number][at]
+        array: Any = node.buffer.array[at]
         coordinates = active if node.buffer.on_devices else None
         if coordinates is None:
             data = np.asarray(array)

@@ -46,7 +46,12 @@ def demo(arguments: argparse.Namespace) -> int:
     shape, out = parse_mesh(arguments.mesh), arguments.out
     if out is not None:
         # Before the run, so that a wrong folder is reported at once.
-        _make_folder(out)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise jm.JaxmeshError(
+                f"--out takes a folder that exists or can be made, got {str(out)!r} ({error.strerror}); name another."
+            ) from None
     say_step(f"emulate {math.prod(shape)} devices", start)
     mesh = emulated_mesh(shape)
     outcome = run(mesh, dims_for(mesh), lambda step: say_step(step, start))
@@ -56,12 +61,3 @@ def demo(arguments: argparse.Namespace) -> int:
     if written:
         print(f"wrote {', '.join(map(str, written))}", flush=True)
     return 0 if outcome.passed else 1
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise jm.JaxmeshError(
-            f"--out takes a folder that exists or can be made, got {str(path)!r} ({error.strerror}); name another."
-        ) from None

@@ -7,8 +7,8 @@ adds the all_reduces of the partial sums.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import jax
@@ -20,6 +20,12 @@ import jaxmesh as jm
 from jaxmesh.cli.demo.block import block
 
 Weights = dict[str, jax.Array]
+WEIGHTS: Mapping[str, tuple[str, ...]] = {
+    "attention_norm": ("width",), "wq": ("width", "queries"), "wk": ("width", "keys"), "wv": ("width", "keys"),
+    "wo": ("queries", "width"), "mlp_norm": ("width",), "w_gate": ("width", "hidden"), "w_up": ("width", "hidden"),
+    "w_down": ("hidden", "width"),
+}  # fmt: skip
+"""The dims of each weight; those of matrices are split over the devices, except for the width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +48,8 @@ class Dims:
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Returns the full shape of every weight."""
         keys = self.kv_heads * self.head
-        queries = keys * self.queries_per_kv
-        return {
-            "attention_norm": (self.width,),
-            "wq": (self.width, queries),
-            "wk": (self.width, keys),
-            "wv": (self.width, keys),
-            "wo": (queries, self.width),
-            "mlp_norm": (self.width,),
-            "w_gate": (self.width, self.hidden),
-            "w_up": (self.width, self.hidden),
-            "w_down": (self.hidden, self.width),
-        }
+        sizes = {"width": self.width, "queries": keys * self.queries_per_kv, "keys": keys, "hidden": self.hidden}
+        return {name: tuple(sizes[dim] for dim in dims) for name, dims in WEIGHTS.items()}
 
 
 def data_axes(mesh: Mesh | AbstractMesh) -> tuple[str, ...]:
@@ -75,15 +71,8 @@ def dims_for(mesh: Mesh | AbstractMesh, at_least: Dims | None = None) -> Dims:
     low = at_least or Dims(batch=4, sequence=32, width=64, kv_heads=4, queries_per_kv=2, head=16, hidden=128)
     split_model = mesh.shape[model_axis(mesh)]
     split_data = math.prod(mesh.shape[a] for a in data_axes(mesh))
-    return Dims(
-        batch=_round_up(low.batch, split_data),
-        sequence=low.sequence,
-        width=low.width,
-        kv_heads=_round_up(low.kv_heads, split_model),
-        queries_per_kv=low.queries_per_kv,
-        head=low.head,
-        hidden=_round_up(low.hidden, split_model),
-    )
+    heads, hidden = _round_up(low.kv_heads, split_model), _round_up(low.hidden, split_model)
+    return replace(low, batch=_round_up(low.batch, split_data), kv_heads=heads, hidden=hidden)
 
 
 def _round_up(n: int, multiple: int) -> int:
@@ -128,18 +117,9 @@ def unsharded_model(dims: Dims) -> Model:
 
 def weight_specs(mesh: Mesh | AbstractMesh) -> dict[str, P]:
     """Returns the spec of each weight: columns into the sharded dim, rows out of it, norms on every device."""
-    into, out = P(None, model_axis(mesh)), P(model_axis(mesh), None)
-    return {
-        "attention_norm": P(),
-        "wq": into,
-        "wk": into,
-        "wv": into,
-        "wo": out,
-        "mlp_norm": P(),
-        "w_gate": into,
-        "w_up": into,
-        "w_down": out,
-    }
+    axis = model_axis(mesh)
+    matrices = {name: P(*(None if dim == "width" else axis for dim in dims)) for name, dims in WEIGHTS.items()}
+    return {name: spec if len(spec) > 1 else P() for name, spec in matrices.items()}
 
 
 def input_spec(mesh: Mesh | AbstractMesh) -> P:

@@ -7,9 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from jaxmesh.analysis.explain.records import Total
-from jaxmesh.cli.demo.checks import Check
-from jaxmesh.cli.demo.placement import Holding, show_slices
+from jaxmesh.cli.demo.checks import Check, Holding, show_slices
 from jaxmesh.cli.demo.run import DemoOutcome
 from jaxmesh.drawing.text_layout import align_columns
 
@@ -38,13 +36,14 @@ def summary(outcome: DemoOutcome) -> str:
     *data, model = outcome.mesh.axis_names
     batch = f"the batch is split over {', '.join(data)}, " if data else ""
     verdicts = (("compared with the same block on one device", "error", "allowed", "result"), *_verdicts(checks))
-    moves = (("moved by a forward pass", "over", "times", "bytes of each device"), *map(_move, outcome.moves))
+    moves = [(t.kind, ", ".join(t.axes) or "no axis: copies", str(t.count), f"{t.bytes:>9,}") for t in outcome.moves]
+    moved = (("moved by a forward pass", "over", "times", "bytes of each device"), *moves)
     return "\n".join([
         f"A Llama-style transformer block on {outcome.mesh.devices.size} emulated devices, mesh {axes}:",
         f"{batch}heads and MLP over {model}; at most {max(per_device.values()):,} bytes on each device",
         f"batch {d.batch}, sequence {d.sequence}, width {d.width}, {d.kv_heads * d.queries_per_kv} query heads and "
         f"{d.kv_heads} key heads of {d.head}, hidden {d.hidden}",
-        "", *align_columns(verdicts), "", *align_columns(moves), "",
+        "", *align_columns(verdicts), "", *align_columns(moved), "",
         f"{'PASS' if outcome.passed else 'FAIL'}: {good} of {len(checks)} comparisons within tolerance, "
         f"{exact} of {len(holdings)} shards bit-equal to their slice",
         "", *_table("Where to look next", *NEXT[:1], NEXT[1:]),
@@ -59,14 +58,9 @@ def _verdicts(checks: Sequence[Check]) -> list[tuple[str, ...]]:
         # A value that is not a number is the largest error.
         worst = max(of_it, key=lambda c: (math.isnan(c.error), c.error))
         good = sum(c.passed for c in of_it)
-        lines.append(
-            (program, f"{worst.error:.1e}", f"{worst.tolerance:.0e}", f"{worst.verdict} {good} of {len(of_it)}")
-        )
+        verdict = f"{worst.verdict} {good} of {len(of_it)}"
+        lines.append((program, f"{worst.error:.1e}", f"{worst.tolerance:.0e}", verdict))
     return lines
-
-
-def _move(total: Total) -> tuple[str, ...]:
-    return total.kind, ", ".join(total.axes) or "no axis: copies", str(total.count), f"{total.bytes:>9,}"
 
 
 # --- the whole -------------------------------------------------------------------------------------------------------
@@ -74,37 +68,21 @@ def _move(total: Total) -> tuple[str, ...]:
 
 def checks_table(checks: Sequence[Check]) -> list[str]:
     """Returns a table with one row per comparison."""
-    rows = ((c.name, f"{c.error:.1e}", f"{c.tolerance:>9.0e}", c.verdict + _note(c)) for c in checks)
+    results = (f"{c.verdict} ({c.note})" if c.note else c.verdict for c in checks)
+    errors = ((c.name, f"{c.error:.1e}", f"{c.tolerance:>9.0e}") for c in checks)
+    rows = ((*error, result) for error, result in zip(errors, results, strict=True))
     title = "Against the unsharded model: largest difference relative to the largest magnitude"
     return _table(title, ("comparison", "error", "tolerance", "result"), rows)
 
 
-def _note(check: Check) -> str:
-    return f" ({check.note})" if check.note else ""
-
-
 def holdings_table(holdings: Sequence[Holding], axes: Sequence[str]) -> list[str]:
     """Returns a table with one row per device and tensor."""
-    rows = (
-        (
-            f"({', '.join(map(str, h.coordinate))})",
-            h.tensor,
-            str(list(h.shape)),
-            show_slices(h.slices),
-            f"{h.nbytes:>9,}",
-            "yes" if h.exact else "FAIL",
-        )
-        for h in holdings
-    )
-    columns = (
-        f"device ({', '.join(axes)})",
-        "tensor",
-        "local shape",
-        "slice of the full tensor",
-        "    bytes",
-        "bit-equal",
-    )
-    return _table("What each device holds", columns, rows)
+    rows = list[Sequence[str]]()
+    for h in holdings:
+        device, exact = f"({', '.join(map(str, h.coordinate))})", "yes" if h.exact else "FAIL"
+        rows.append((device, h.tensor, str(list(h.shape)), show_slices(h.slices), f"{h.nbytes:>9,}", exact))
+    columns = ("tensor", "local shape", "slice of the full tensor", "    bytes", "bit-equal")
+    return _table("What each device holds", (f"device ({', '.join(axes)})", *columns), rows)
 
 
 def report_text(outcome: DemoOutcome) -> str:

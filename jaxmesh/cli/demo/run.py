@@ -12,8 +12,7 @@ from jax.sharding import Mesh
 import jaxmesh as jm
 from jaxmesh.analysis.explain.records import Total
 from jaxmesh.cli.demo import model
-from jaxmesh.cli.demo.checks import Check, compare, compare_gradients
-from jaxmesh.cli.demo.placement import Holding, list_holdings
+from jaxmesh.cli.demo.checks import Check, Holding, compare, compare_gradients, list_holdings
 
 Say = Callable[[str], None]
 BOTH = (0, 1)

@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from jaxmesh.dialects.definitions import ttnn_definition
-from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op, Port, Program, Type, Value
+from jaxmesh.dialects.program import Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.op import Param, TtnnOp
 from jaxmesh.emit.cpp import values as values
 from jaxmesh.emit.cpp.values import NOTHING, TENSOR, TENSORS, function_name, remark
-from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants, undecomposed
+from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants, device_of, tensors_of, undecomposed
+from jaxmesh.emit.names import inputs_function
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, PlacementShard
 
 _DISTRIBUTED = "::ttnn::distributed"
+_DEVICE = f"::std::optional<::std::reference_wrapper<{_DISTRIBUTED}::MeshDevice>>"
 _INLINE = 16
 """The size, in elements, up to which a constant is spelled in its call; a larger constant becomes a table."""
 _PER_LINE = 12
@@ -54,10 +55,9 @@ def cpp_text(
       constant_limit: the largest constant that the text spells, in elements; others are loaded from `tensors/`.
       make_inputs: the values of inputs that the program creates instead of loading, `"zeros"` or `"random"`.
     """
-    name = function_name(program.name)
-    writer = _CppWriter(program, StoredConstants(program, constant_limit))
-    body = writer.function(name)
-    inputs, main = inputs_text(program, name, load), main_text(program, name, load, exact, bits, make_inputs)
+    name, constants = function_name(program.name), StoredConstants(program, constant_limit)
+    body, inputs = _CppWriter(program, constants).function(name), inputs_text(program, constants, name, load)
+    main = main_text(program, name, load, exact, bits, make_inputs)
     return "\n".join(['#include "ttnn-precompiled.hpp"', body, inputs, main])
 
 
@@ -79,9 +79,12 @@ class _CppWriter:
             self.names[argument.value] = self.variable(TENSOR, f"v1[{i}]")
         for op in self.program.ops:
             self.op(op)
-        results = ", ".join(self.names[r.value] for r in self.program.results)
-        results_vector = self.variable(TENSORS, f"util_create_vec({results})")
-        return f"{TENSORS} {name}({parameter}) {{\n" + "\n".join(self.lines) + f"\n  return {results_vector};\n}}\n"
+        return self.returning(f"{name}({parameter})", [self.names[r.value] for r in self.program.results])
+
+    def returning(self, head: str, results: Sequence[str]) -> str:
+        """Returns the function, which returns these variables."""
+        vector = self.variable(TENSORS, f"util_create_vec({', '.join(results)})")
+        return f"{TENSORS} {head} {{\n" + "\n".join(self.lines) + f"\n  return {vector};\n}}\n"
 
     def fresh(self) -> str:
         self.count += 1
@@ -144,11 +147,7 @@ class _CppWriter:
 
     def tensors(self, op: Op) -> list[str | None]:
         """Returns the operands without device handles."""
-        types = self.program.types
-        tensors = [v for v in op.operands if v is None or types[v].kind == "tensor"]
-        sizes = op.attributes.get("operandSegmentSizes")
-        grouped = tensors if None in tensors else group_operands(sizes, [v for v in tensors if v is not None])
-        return [None if v is None else self.names[v] for v in grouped]
+        return [None if v is None else self.names[v] for v in tensors_of(self.program, op)]
 
     def attribute(self, op: Op, definition: TtnnOp, param: Param) -> str:
         name = str(param.key)
@@ -180,48 +179,47 @@ class _CppWriter:
 
     def device(self, op: Op) -> str | None:
         """Returns the variable of the device that is the op's last operand, or None."""
-        last = op.operands[-1] if op.operands else None
-        return self.names[last] if last is not None and self.program.types[last].kind == "device" else None
+        device = device_of(self.program, op)
+        return None if device is None else self.names[device]
 
     def device_option(self, op: Op) -> str:
         device = self.device(op)
         if device is None:
             return NOTHING
         if device not in self.devices:
-            reference_type = f"::std::optional<::std::reference_wrapper<{_DISTRIBUTED}::MeshDevice>>"
-            self.devices[device] = self.variable(reference_type, f"*{device}")
+            self.devices[device] = self.variable(_DEVICE, f"*{device}")
         return self.devices[device]
 
     def result(self, op: Op, text: str) -> None:
         self.names[op.results[0]] = self.variable(TENSOR, text)
 
-    def operand(self, op: Op) -> str:
-        first = op.operands[0]
-        assert first is not None, op
-        return self.names[first]
-
     def get_device(self, op: Op) -> None:
-        shape = mesh_shape(op.attributes["mesh_shape"])
-        device = self.variable(f"{_DISTRIBUTED}::MeshDevice*", f"ttnn::DeviceGetter::getInstance({shape})")
-        self.names[op.results[0]] = device
+        self.names[op.results[0]] = self.open_mesh(op.attributes["mesh_shape"])
+
+    def open_mesh(self, sizes: Iterable[int]) -> str:
+        """Writes the call that opens the mesh; returns its variable."""
+        return self.variable(f"{_DISTRIBUTED}::MeshDevice*", f"ttnn::DeviceGetter::getInstance({mesh_shape(sizes)})")
 
     def distribute_tensor(self, op: Op) -> None:
         self.transfer(op, "mapper", "TensorToMesh", mapper(op.attributes["mapper_config"]))
 
     def aggregate_tensor(self, op: Op) -> None:
-        self.transfer(op, "composer", "MeshToTensor", composer(op.attributes["composer_config"]))
+        config: MeshComposerConfig = op.attributes["composer_config"]
+        text = _config([str(d) for d in config.dims], config.mesh_shape_override)
+        self.transfer(op, "composer", "MeshToTensor", text)
 
     def transfer(self, op: Op, role: str, pointee: str, text: str) -> None:
         """Writes the config, a reference to the mesh, the mapper or composer, and the call that reads it."""
+        tensor, device = (self.names[v] for v in op.used)
         config = f"{_DISTRIBUTED}::Mesh{role.capitalize()}Config"
         config_variable = self.variable(config, f"{config}{{{text}}}")
-        mesh = self.variable(f"{_DISTRIBUTED}::MeshDevice&", f"*{self.device(op)}")
+        mesh = self.variable(f"{_DISTRIBUTED}::MeshDevice&", f"*{device}")
         create = f"{_DISTRIBUTED}::create_mesh_{role}({mesh}, {config_variable})"
         owner = self.variable(f"::std::unique_ptr<{_DISTRIBUTED}::{pointee}>", create)
         reference = f"ref_{owner[1:]}"
         self.statement(f"auto& {reference} = *{owner}")
         callee = op.name.removeprefix("ttnn.")
-        self.result(op, f"{_DISTRIBUTED}::{callee}({self.operand(op)}, {reference})")
+        self.result(op, f"{_DISTRIBUTED}::{callee}({tensor}, {reference})")
 
 
 _SEVERAL: Mapping[str, Callable[[int], tuple[str, str]]] = {
@@ -265,59 +263,25 @@ def mapper(config: MeshMapperConfig) -> str:
     return _config([f"{owner}::Placement{{{owner}::{text}}}" for text in placements], config.mesh_shape_override)
 
 
-def composer(config: MeshComposerConfig) -> str:
-    """Returns the text between the braces of a composer config."""
-    return _config([str(d) for d in config.dims], config.mesh_shape_override)
-
-
-_DEVICE = "::std::optional<::std::reference_wrapper<::ttnn::distributed::MeshDevice>>"
-
-
-def _inputs_name(name: str, load: bool) -> str:
-    return f"{'load' if load else 'create'}_inputs_for_{name}"
-
-
-def inputs_text(program: Program, name: str, load: bool) -> str:
+def inputs_text(program: Program, constants: StoredConstants, name: str, load: bool) -> str:
     """Returns the function that creates or loads the inputs."""
-    lines: list[str] = []
-    device = NOTHING
+    writer, device = _CppWriter(program, constants), NOTHING
     if any(not program.types[a.value].host for a in program.arguments):
-        mesh = ", ".join(map(str, program.mesh.values()))
-        shape = f"::ttnn::distributed::MeshShape({{{mesh}}})"
-        lines.append(f"  ::ttnn::distributed::MeshDevice* v1 = ttnn::DeviceGetter::getInstance({shape});")
-        lines.append(f"  {_DEVICE} v2 = *v1;")
-        device = "v2"
+        device = writer.variable(_DEVICE, f"*{writer.open_mesh(program.mesh.values())}")
     names: list[str] = []
-    first = len(lines) + 1
     for i, argument in enumerate(program.arguments):
-        tensor = _load(program, argument, i, device) if load else _ones(program, argument, device)
-        names.append(f"v{first + i}")
-        lines.append(f"  {TENSOR} {names[-1]} = {tensor};{remark(argument.path)}")
-    lines.append(f"  {TENSORS} v{first + len(names)} = util_create_vec({', '.join(names)});")
-    lines.append(f"  return v{first + len(names)};")
-    return f"{TENSORS} {_inputs_name(name, load)}() {{\n" + "\n".join(lines) + "\n}\n"
-
-
-def _placement(program: Program, argument: Port, device: str) -> list[str]:
-    """Returns element type, layout, device and memory, as arguments of the calls that create tensors."""
-    tensor_type = program.types[argument.value]
-    layout, memory = values.layout(tensor_type.tile), values.memory_config(tensor_type)
-    return [values.data_type(tensor_type.dtype), layout, NOTHING if tensor_type.host else device, memory]
-
-
-def _ones(program: Program, argument: Port, device: str) -> str:
-    shape = values.attribute("shape", program.types[argument.value].shape)
-    return f"ttnn::ones({', '.join([shape, *_placement(program, argument, device)])})"
-
-
-def _load(program: Program, argument: Port, number: int, device: str) -> str:
-    dtype, layout, where, memory = _placement(program, argument, device)
-    shape = list(program.types[argument.value].shape)
-    if argument.presharded:
+        tensor_type = program.types[argument.value]
+        dtype, layout = values.data_type(tensor_type.dtype), values.layout(tensor_type.tile)
+        where = f"{NOTHING if tensor_type.host else device}, {values.memory_config(tensor_type)}"
         # The file stacks the shards of all devices.
-        shape = [math.prod(program.mesh.values()), *shape]
-    text = values.attribute("shape", shape)
-    return f'ttnn::load_tensor("tensors/arg{number}.npy", {text}, {layout}, {dtype}, {where}, {memory})'
+        stacked = [math.prod(program.mesh.values())] if load and argument.presharded else []
+        shape = values.attribute("shape", [*stacked, *tensor_type.shape])
+        tensor = f"ttnn::ones({shape}, {dtype}, {layout}, {where})"
+        if load:
+            tensor = f'ttnn::load_tensor("tensors/arg{i}.npy", {shape}, {layout}, {dtype}, {where})'
+        names.append(writer.variable(TENSOR, tensor))
+        writer.lines[-1] += remark(argument.path)
+    return writer.returning(f"{inputs_function(name, load)}()", names)
 
 
 def main_text(
@@ -330,7 +294,7 @@ def main_text(
 ) -> str:
     """Returns the function `main`."""
     call = f"::{name}({'v1' if program.arguments else ''})"
-    inputs = f"{TENSORS} v1 = ::{_inputs_name(name, load)}();"
+    inputs = f"{TENSORS} v1 = ::{inputs_function(name, load)}();"
     if not load:
         lines = [inputs, f"{TENSORS} v2 = {call};", "int32_t v3 = 0;", "return v3;"]
         return _function("int32_t main()", lines)
@@ -343,7 +307,7 @@ def main_text(
         wanted += f", {{{', '.join(map(str, bits))}}}"
     lines = [
         f"::std::vector<::std::string> v1 = {{{files}}};",
-        f"return ttnn::run_and_check(argc, argv, &::{_inputs_name(name, load)}, {run}, v1, {wanted});",
+        f"return ttnn::run_and_check(argc, argv, &::{inputs_function(name, load)}, {run}, v1, {wanted});",
     ]
     if make_inputs is not None:
         lines.insert(0, f'ttnn::make_inputs("{make_inputs}");')

@@ -14,7 +14,7 @@ from jaxmesh.dialects.attributes import reorder_edges
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.dialects.ttnn.layouts import element_type
 from jaxmesh.emit.mlir.spelling import Spelling
-from jaxmesh.errors import JaxmeshError, UnsupportedError, VerifyError
+from jaxmesh.errors import JaxmeshError, VerifyError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
 
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -50,8 +50,6 @@ def _format_as(form: str, value: Any, spelling: Spelling, wide: bool) -> str:
         return _number(form, value, spelling, wide)
     if form in ("dense", "dense_i64"):
         return spelling.elements(np.asarray(value, None if form == "dense" else np.int64))
-    if form not in _FORMS:
-        raise UnsupportedError(f"form {form!r} is not known; add it in jaxmesh/emit/mlir/attributes.py.")
     return _FORMS[form](value)
 
 

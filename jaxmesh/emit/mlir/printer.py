@@ -140,7 +140,8 @@ class _Printer:
     # --- operations ---
 
     def _op(self, op: Op) -> str:
-        used, results, overwritten = op.used, op.results, _overwritten_operand(op)
+        used, results, number = op.used, op.results, _forms(op.name)[1].overwritten
+        overwritten = None if number is None else op.operands[number]
         written, reads, types = self._attributes(op), self._listed(used), self._types(used)
         if overwritten is not None:
             # From here on the operand stands for the result.
@@ -237,12 +238,6 @@ def _forms(op: str) -> tuple[Mapping[str, str], OpDef]:
     return {a.name: a.form for a in definition.attributes} | {_SEGMENTS: "i32a"}, definition
 
 
-def _overwritten_operand(op: Op) -> Value | None:
-    """Returns the operand that an op overwrites instead of returning a result."""
-    number = _forms(op.name)[1].overwritten
-    return None if number is None else op.operands[number]
-
-
 def _segments(op: Op, definition: OpDef, program: Program) -> tuple[int, ...] | None:
     """Returns a flag per operand, 1 if present, for ops with several optional operands; None for other ops."""
     most, least = definition.groups, definition.operands[0]
@@ -255,7 +250,6 @@ def _segments(op: Op, definition: OpDef, program: Program) -> tuple[int, ...] | 
 
 
 _LINE = re.compile(r"(.+?):([0-9]{1,9})(?::([0-9]{1,9}))?(?: \((.*)\))?", re.DOTALL)
-UNKNOWN = "loc(unknown)"
 
 
 def source(line: str) -> str:
@@ -273,7 +267,7 @@ def source(line: str) -> str:
 
 def named(name: str) -> str:
     """Returns a name as a location."""
-    return f"loc({mlir_string(name)})" if name else UNKNOWN
+    return f"loc({mlir_string(name)})" if name else "loc(unknown)"
 
 
 class Locations:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxmesh.dialects.definitions import ttnn_definition
-from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.op import Param, Signature, TtnnOp
-from jaxmesh.emit.languages import undecomposed
+from jaxmesh.emit.languages import device_of, tensors_of, undecomposed
 from jaxmesh.emit.python import values as values
 from jaxmesh.errors import MissingRuleError, VerifyError
 
@@ -34,9 +33,8 @@ def signature_of(op: Op) -> tuple[TtnnOp, Signature]:
 
 def arguments(program: Program, op: Op, definition: TtnnOp, params: Sequence[Param], names: Names) -> str:
     """Returns the text between the parentheses of a definition's call."""
-    result_type = program.types[op.results[0]] if op.results else None
-    hosted = result_type is not None and result_type.host
-    call = _PrintedCall(program, op, definition, result_type, names)
+    hosted = bool(op.results) and program.types[op.results[0]].host
+    call = _PrintedCall(program, op, definition, names)
     printed = [(p, _SOURCES[p.source](call, p)) for p in params if _is_printed(p, op, hosted)]
     return ", ".join(f"{p.name}={value}" if p.keyword else value for p, value in printed)
 
@@ -46,37 +44,21 @@ def _is_printed(param: Param, op: Op, hosted: bool) -> bool:
 
 
 class _PrintedCall(NamedTuple):
-    """One call: the op, its definition, the type of its first result, and the names of values."""
+    """One call: the op, its definition, and the names of values."""
 
     program: Program
     op: Op
     definition: TtnnOp
-    result_type: Type | None
     names: Names
 
     @property
     def result(self) -> Type:
-        if self.result_type is None:
-            raise VerifyError(f"{self.op.name} has no result, but its call prints its type; correct the definition.")
-        return self.result_type
-
-    @property
-    def tensors(self) -> list[Value | None]:
-        """The operands without the device handle, which is the last operand."""
-        operands = list(self.op.operands)
-        operands = operands[:-1] if _device(self) is not None else operands
-        present = [v for v in operands if v is not None]
-        sizes = self.op.attributes.get("operandSegmentSizes")
-        return operands if len(present) < len(operands) else group_operands(sizes, present)
-
-
-def _device(call: _PrintedCall) -> Value | None:
-    last = call.op.operands[-1] if call.op.operands else None
-    return last if last is not None and call.program.types[last].kind == "device" else None
+        """The type of the first result."""
+        return self.program.types[self.op.results[0]]
 
 
 def _operand(call: _PrintedCall, param: Param) -> str:
-    tensors, number = call.tensors, int(param.key)
+    tensors, number = tensors_of(call.program, call.op), int(param.key)
     value = tensors[number] if number < len(tensors) else None
     if value is None and number < call.definition.operands[0]:
         raise VerifyError(f"{call.op.name} needs operand {number} ({param.name}), got {len(tensors)} operands.")
@@ -89,7 +71,7 @@ def _operand_or_attribute(call: _PrintedCall, param: Param) -> str:
 
 
 def _operands(call: _PrintedCall, _: Param) -> str:
-    return f"[{', '.join(call.names[v] for v in call.tensors if v is not None)}]"
+    return f"[{', '.join(call.names[v] for v in tensors_of(call.program, call.op) if v is not None)}]"
 
 
 def _attribute(call: _PrintedCall, param: Param) -> str:
@@ -108,7 +90,7 @@ def _changed_dtype(call: _PrintedCall, _: Param) -> str:
 
 
 def _device_name(call: _PrintedCall, _: Param) -> str:
-    return "None" if (device := _device(call)) is None else call.names[device]
+    return "None" if (device := device_of(call.program, call.op)) is None else call.names[device]
 
 
 _SOURCES: Mapping[str, Callable[[_PrintedCall, Param], str]] = {
@@ -144,16 +126,15 @@ def special(program: Program, op: Op, names: Names) -> Statements | None:
 
 def load_constant(program: Program, op: Op, names: Names, file: str) -> Statements:
     """Returns the call that loads a constant from a file."""
-    tensor_type = program.types[op.results[0]]
     device = names[op.used[0]] if op.used else "None"
-    arguments = [
-        f'"{file}"',
-        values.layout(tensor_type),
-        values.data_type(tensor_type.dtype),
-        device,
-        values.memory_config(tensor_type),
-    ]
-    return [("utils.load_constant", f"{', '.join(arguments)}, shape={values.shape(tensor_type.shape)}")]
+    return [("utils.load_constant", load_arguments(file, program.types[op.results[0]], device))]
+
+
+def load_arguments(file: str, tensor_type: Type, device: str) -> str:
+    """Returns the arguments of a call that loads a tensor from a file."""
+    layout, dtype = values.layout(tensor_type), values.data_type(tensor_type.dtype)
+    rest = f"{values.memory_config(tensor_type)}, shape={values.shape(tensor_type.shape)}"
+    return f'"{file}", {layout}, {dtype}, {device}, {rest}'
 
 
 def device_call(mesh_shape: Sequence[int]) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from jaxmesh.dialects.program import Op, Port, Program, Value
 from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants
-from jaxmesh.emit.names import Variables, identifier
+from jaxmesh.emit.names import Variables, identifier, inputs_function
 from jaxmesh.emit.python import calls as calls, values as values
 
 _RESERVED = frozenset({*keyword.kwlist, *keyword.softkwlist, *dir(builtins), "arg", "main", "ttnn", "utils"})
@@ -69,7 +69,7 @@ class _Module:
         self.program = program
         self.constants = constants
         self.name = function_name(program.name)
-        input_functions = [f"{verb}_inputs_for_{self.name}" for verb in ("create", "load")]
+        input_functions = [inputs_function(self.name, load) for load in (False, True)]
         self.variables = Variables((*_RESERVED, self.name, "_main", *input_functions))
         self.places: dict[int, str] = {}
         """Source locations by line number in the function; its `def` is line 1."""
@@ -86,7 +86,8 @@ class _Module:
 
     def forward(self) -> list[str]:
         program = self.program
-        uses = _uses(program)
+        # How often ops and the return read each value.
+        uses = Counter([*(v for op in program.ops for v in op.used), *(port.value for port in program.results)])
         body = [f"def {self.name}({'arg' if program.arguments else ''}): "]
         names: dict[Value, str] = {}
         self.elements(body, names, uses, "arg", [a.value for a in program.arguments])
@@ -130,12 +131,9 @@ class _Module:
 
     # --- its inputs ---
 
-    def inputs_name(self, load: bool) -> str:
-        return f"{'load' if load else 'create'}_inputs_for_{self.name}"
-
     def inputs(self, load: bool) -> list[str]:
         """Returns the function that creates the inputs, or loads them from `tensors/`."""
-        body = [f"def {self.inputs_name(load)}(): "]
+        body = [f"def {inputs_function(self.name, load)}(): "]
         device = "None"
         if any(self.on_mesh(argument, load) for argument in self.program.arguments):
             device = self.statement(body, *calls.device_call(tuple(self.program.mesh.values())))
@@ -162,11 +160,9 @@ class _Module:
         return self.statement(body, "ttnn.ones", ", ".join(f"{k}={v}" for k, v in arguments.items()))
 
     def loaded(self, body: list[str], device: str, number: int, port: Port) -> str:
-        tensor_type = self.program.types[port.value]
-        arguments = [f'"tensors/arg{number}.npy"', values.layout(tensor_type), values.data_type(tensor_type.dtype)]
-        arguments += [device if self.on_mesh(port, load=True) else "None", values.memory_config(tensor_type)]
-        arguments.append(f"shape={values.shape(tensor_type.shape)}")
-        return self.statement(body, f"utils.load_{'sharded_' if port.presharded else ''}tensor", ", ".join(arguments))
+        where, file = device if self.on_mesh(port, load=True) else "None", f"tensors/arg{number}.npy"
+        arguments = calls.load_arguments(file, self.program.types[port.value], where)
+        return self.statement(body, f"utils.load_{'sharded_' if port.presharded else ''}tensor", arguments)
 
     # --- main ---
 
@@ -174,7 +170,7 @@ class _Module:
         body = ["def main(): "]
         making = f'make_inputs="{make_inputs}"' if make_inputs else ""
         options = self.statement(body, "utils.arguments", making) if load else ""
-        inputs = self.statement(body, self.inputs_name(load), "") if self.program.arguments else ""
+        inputs = self.statement(body, inputs_function(self.name, load), "") if self.program.arguments else ""
         results = self.statement(body, self.name, inputs)
         if not load:
             return [*body, "  return 0"]
@@ -203,9 +199,3 @@ def _argument(number: int, path: str) -> str:
         if path.startswith(start):
             return f"argument {number}: {name}{path[3:]}"
     return f"argument {number}: {path}" if path else f"argument {number}"
-
-
-def _uses(program: Program) -> dict[Value, int]:
-    """Returns how often ops and the return read each value."""
-    read = (value for op in program.ops for value in op.used)
-    return Counter([*read, *(port.value for port in program.results)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -40,7 +41,10 @@ def main(argv: Sequence[str]) -> None:
     utils: Any = sys.modules["utils"]
     if not options.board:
         # A described device computes no results, and stays open for the queries below.
-        utils.report = _report_nothing
+        def report_nothing(*_: Any) -> int:
+            return 0
+
+        utils.report = report_nothing
 
     def watch(plan_only: bool = False) -> Watch:
         progress = options.report.with_suffix(".line")
@@ -55,7 +59,7 @@ def main(argv: Sequence[str]) -> None:
             program.shapes.plan_once()
         kernels = watch(plan_only=True)
         if program.run(kernels, Report()) == 0:
-            write(kernels=kernels.kernels())
+            write(kernels=kernels.kernels)
     utils.DeviceGetter.close()
     sys.stdout.flush()
     # Skip ttnn's destructors, which may fail after a refusal.
@@ -75,10 +79,6 @@ class Report:
             new = self._path.with_suffix(".new")
             new.write_text(json.dumps(self._fields))
             new.replace(self._path)
-
-
-def _report_nothing(results: Any, expected: Any, asked: Any) -> int:
-    return 0
 
 
 def _import_ttnn(write: Report) -> Any:
@@ -119,7 +119,7 @@ class LoadedScript:
         """Runs the program; returns its exit code, or None if it was refused."""
         self._names |= {ENTER: watch.enter_line, LEAVE: watch.leave_function}
         try:
-            with watch:
+            with contextlib.closing(watch):
                 return self._names["main"]()
         except BaseException as error:
             if isinstance(error, SystemExit) and error.code not in (0, None):

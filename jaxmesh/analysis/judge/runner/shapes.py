@@ -91,8 +91,10 @@ class Shapes:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._inside, name)
-        if self._inside is self._ttnn and name in _ON_PROMISES:
-            return functools.partial(_ON_PROMISES[name], self)
+        if name in ("MeshMapperConfig", "MeshComposerConfig"):
+            return functools.partial(self._make_config, name)
+        if name in ("create_mesh_mapper", "create_mesh_composer"):
+            return functools.partial(self._make_handle, name)
         if isinstance(attribute, ModuleType):
             return Shapes(self._ttnn, attribute, self._plans)
         return attribute if isinstance(attribute, type) or not callable(attribute) else self._with_real(attribute)
@@ -135,23 +137,14 @@ class Shapes:
 
     # --- functions that take promises ---
 
-    def mapper_config(self, placements: Any, *shape: Any) -> Any:
-        """Creates the config of a mapper, and remembers its parts."""
-        return self._remember(self._ttnn.MeshMapperConfig(placements, *shape), (placements, *shape))
+    def _make_config(self, name: str, parts: Any, *shape: Any) -> Any:
+        """Creates the config of a mapper or a composer, and remembers its parts."""
+        return self._remember(getattr(self._ttnn, name)(parts, *shape), (parts, *shape))
 
-    def composer_config(self, dims: Any, *shape: Any) -> Any:
-        """Creates the config of a composer, and remembers its parts."""
-        return self._remember(self._ttnn.MeshComposerConfig(dims, *shape), (dims, *shape))
-
-    def create_mesh_mapper(self, device: Any, config: Any) -> Any:
-        """Creates a mapper, and remembers its config; the mesh shape defaults to the device's."""
-        mapper = self._ttnn.create_mesh_mapper(device, config)
-        return self._remember(mapper, (*self._parts(config), device.shape)[:2])
-
-    def create_mesh_composer(self, device: Any, config: Any) -> Any:
-        """Creates a composer, and remembers its config; the mesh shape defaults to the device's."""
-        composer = self._ttnn.create_mesh_composer(device, config)
-        return self._remember(composer, (*self._parts(config), device.shape)[:2])
+    def _make_handle(self, name: str, device: Any, config: Any) -> Any:
+        """Creates a mapper or a composer, and remembers its config; the mesh shape defaults to the device's."""
+        handle = getattr(self._ttnn, name)(device, config)
+        return self._remember(handle, (*self._parts(config), device.shape)[:2])
 
     def _remember(self, handle: Any, parts: tuple[Any, ...]) -> Any:
         # ttnn offers no getter for the parts. The object is kept, so that its id is not reused.
@@ -224,22 +217,6 @@ class Shapes:
         """Releases a tensor; a promise occupies no memory."""
         if not isinstance(tensor, Promise):
             self._ttnn.deallocate(tensor, *options)
-
-
-_ON_PROMISES: dict[str, Callable[..., Any]] = {
-    "MeshMapperConfig": Shapes.mapper_config,
-    "MeshComposerConfig": Shapes.composer_config,
-    "create_mesh_mapper": Shapes.create_mesh_mapper,
-    "create_mesh_composer": Shapes.create_mesh_composer,
-    "distribute_tensor": Shapes.distribute_tensor,
-    "aggregate_tensor": Shapes.aggregate_tensor,
-    "to_device": Shapes.to_device,
-    "from_device": Shapes.from_device,
-    "to_layout": Shapes.to_layout,
-    "reshape": Shapes.reshape,
-    "deallocate": Shapes.deallocate,
-    "conv2d": Shapes.conv2d,
-}
 
 
 def use_shapes(utils: Any, shapes: Shapes) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ast
+import math
 import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from typing import Self
+from typing import Any
 
 Node = Mapping[str, Any]
 MEMORIES: tuple[str, ...] = ("DRAM", "L1")
@@ -77,17 +74,16 @@ class Watch:
         self._mode = ttnn.graph.RunMode.NO_DISPATCH if plan_only else ttnn.graph.RunMode.NORMAL
         self._progress = os.open(progress, os.O_WRONLY | os.O_CREAT, 0o600)
         self._operations: dict[int, Counter[str]] = {}
-        self._kernels: dict[int, int] = {}
+        self.kernels: dict[int, int] = {}
+        """By line the largest size of one kernel's buffers in the L1 of one core, in bytes."""
         self._now = dict.fromkeys(MEMORIES, 0)
         self._peaks: dict[str, tuple[int, int]] = dict.fromkeys(MEMORIES, (0, 0))
         self._before: dict[str, int] = {}
         self._at_return = dict(self._now)
         self._left: list[dict[str, Any]] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Ends the last line."""
         self._finish_line()
         os.close(self._progress)
 
@@ -99,7 +95,7 @@ class Watch:
         self.line = line
         os.pwrite(self._progress, b"%08d" % line, 0)
         if self._device() is not None:
-            self._before = self._before or {m: self._taken(m) for m in MEMORIES}
+            self._before = self._before or {m: int(self._view(m).total_bytes_allocated_per_bank) for m in MEMORIES}
             self._ttnn.graph.begin_graph_capture(self._mode)
 
     def leave_function(self, results: Any, names: Mapping[str, Any]) -> Any:
@@ -151,7 +147,7 @@ class Watch:
         for size, ranges in buffers:
             cores.update(dict.fromkeys(set(_cores(ranges)), size))
         if cores:
-            self._kernels[self.line] = max(self._kernels.get(self.line, 0), *cores.values())
+            self.kernels[self.line] = max(self.kernels.get(self.line, 0), *cores.values())
 
     def _allocated(self, names: Mapping[str, Any], results: Any) -> Iterator[dict[str, Any]]:
         """Yields the tensors that are still on the devices, without results and arguments."""
@@ -163,10 +159,7 @@ class Watch:
             address = _address(tensor)
             if address is not None and address not in addresses:
                 addresses.add(address)
-                shape = [int(n) for n in tensor.padded_shape]
-                size = tensor.element_size()
-                for n in shape:
-                    size *= n
+                size = math.prod(map(int, tensor.padded_shape)) * tensor.element_size()
                 yield {"name": name, "shape": [int(n) for n in tensor.shape], "bytes": size}
 
     # --- findings ---
@@ -174,7 +167,7 @@ class Watch:
     def findings(self) -> dict[str, Any]:
         """Returns the operations of each line, the leaked tensors, and the memories of the open devices."""
         device = self._device()
-        report: dict[str, Any] = {"operations": self._operations, "left": self._left, "last_line": self.line}
+        report: dict[str, Any] = {"operations": self._operations, "left": self._left}
         if device is not None:
             report["mesh"] = [int(n) for n in device.shape]
             report["memories"] = {m: self._memory(m) for m in MEMORIES}
@@ -183,27 +176,17 @@ class Watch:
     def _view(self, name: str) -> Any:
         return self._ttnn.get_memory_view(self._device(), getattr(self._ttnn.BufferType, name))
 
-    def _taken(self, name: str) -> int:
-        """Returns the allocated bytes per bank."""
-        return int(self._view(name).total_bytes_allocated_per_bank)
-
     def _memory(self, name: str) -> dict[str, int]:
-        """Returns a memory's banks, their size, and the allocated bytes per bank: before, at the peak, and at the
-        end."""
+        """Returns a memory's banks, their size, and the allocated bytes per bank, at the peak and at the end."""
         view, before = self._view(name), self._before.get(name, 0)
         peak, line = self._peaks[name]
         return {
             "banks": int(view.num_banks),
             "bank_bytes": int(view.total_bytes_per_bank),
-            "before": before,
             "peak": before + peak,
             "peak_line": line,
             "end": before + self._at_return[name],
         }
-
-    def kernels(self) -> dict[int, int]:
-        """Returns by line the largest size of one kernel's buffers in the L1 of one core, in bytes."""
-        return self._kernels
 
 
 def _operation(open_functions: list[str]) -> str:

@@ -17,7 +17,8 @@ from jax.sharding import AbstractMesh, PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import errors
 from jaxmesh.analysis.estimate import MACHINES, Estimate, estimate_program
-from jaxmesh.analysis.estimate.cost import PHASES, PRODUCT, machine_for, sources
+from jaxmesh.analysis.estimate.cost import PHASES, PRODUCT, sources
+from jaxmesh.analysis.machines import machine_for
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.drawing.text_layout import duration
 from jaxmesh.drawing.timeline import WIDE
