@@ -6,19 +6,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from jaxmesh.analysis.diagnose.movements import is_alike, is_movement, short_name
-from jaxmesh.analysis.diagnose.reference import ReferenceValue
+from jaxmesh.analysis.diagnose.reference import REGION, ReferenceValue
+from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.tracking import Track, Value
 from jaxmesh.dialects.program import Op
 
 Numbered = tuple[int, Op]
-MOVES = frozenset(
-    f"stablehlo.{name}" for name in ("reshape", "broadcast_in_dim", "transpose", "convert", "constant", "iota")
-)
-
-
-def line(source: str) -> str:
-    """Returns a source line without its column, which some texts lack."""
-    return source.rpartition(":")[0]
+_MOVES = ("reshape", "broadcast_in_dim", "transpose", "convert", "constant", "iota")
+MOVES = frozenset({REGION, *(f"stablehlo.{name}" for name in _MOVES)})
 
 
 def _is_move(values: Sequence[ReferenceValue], number: int) -> bool:
@@ -80,7 +75,7 @@ def aligned(track: Track, expected: int) -> tuple[int, Op] | None:
     The operations of one kind on one source line come in the order of the unsharded program.
     """
     values = track.reference.values
-    ops, wanted = _in_one_place(track, expected)
+    ops, wanted = in_one_place(track, expected)
     if expected not in wanted:
         return None
     if len(ops) != len(wanted):
@@ -127,7 +122,7 @@ def moved_from(track: Track, value: Value) -> list[Value]:
     return found
 
 
-def _in_one_place(track: Track, expected: int) -> tuple[list[Numbered], list[int]]:
+def in_one_place(track: Track, expected: int) -> tuple[list[Numbered], list[int]]:
     """Returns the operations and the values of the kind and the source line of a value."""
     values = track.reference.values
     place, kind = line(values[expected].source), values[expected].op
@@ -141,7 +136,7 @@ def _in_place_of(track: Track, number: int, op: Op) -> int | None:
     """Returns the value of the unsharded run in the place of an operation."""
     for i, value in enumerate(track.reference.values):
         if is_alike(op, value.op) and line(value.source) == line(track.stage.source(number)):
-            ops, wanted = _in_one_place(track, i)
+            ops, wanted = in_one_place(track, i)
             return wanted[ops.index((number, op))] if len(ops) == len(wanted) else None
     return None
 

@@ -21,15 +21,16 @@ from jaxmesh.analysis.diagnose.aligned import (
     content,
     find_exchanged,
     find_other_value,
-    line,
+    in_one_place,
     moved_from,
     origins,
 )
-from jaxmesh.analysis.diagnose.matching import HeldValue, as_numbers, global_shapes, placements
-from jaxmesh.analysis.diagnose.movements import is_alike, is_collective, is_movement, moved, short_name
+from jaxmesh.analysis.diagnose.matching import HeldValue, as_numbers
+from jaxmesh.analysis.diagnose.movements import Shapes, is_alike, is_collective, is_movement, short_name
 from jaxmesh.analysis.diagnose.reference import ReferenceValue
+from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Array
-from jaxmesh.analysis.diagnose.tracking import Track, Value, split_axes
+from jaxmesh.analysis.diagnose.tracking import Track, Value
 from jaxmesh.analysis.diagnose.wrong_values import WrongValue, compare_with
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
@@ -139,16 +140,16 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
     right: set[Value] = set()
     for number, op in region:
         operands = track.operands(op)
+        if any(v in track.joined for v in operands) and not any(v in track.unexplained for v in operands):
+            # Each part would be a value of the program.
+            return number, op
         known = [e for v in operands if (e := steps.get(v) or track.known.get(v)) is not None]
         if len(known) < len(operands) or len(op.results) != 1:
             continue
         weak = (steps.keys() - right) & set(operands)
         step = _as_step(track, op, known)
         alike = counterparts(track, number, op, alike=True) if operands and not weak else []
-        if step is False and short_name(op) == "concat" and not alike:
-            # The compiler joins weights on each device, and multiplies by all of them at once.
-            right.add(op.results[0])
-        elif step is False and (is_collective(op) or not is_movement(op)) and not (weak and _moves(op)):
+        if step is False and (is_collective(op) or not is_movement(op)) and not (weak and _moves(op)):
             return number, op
         if isinstance(step, HeldValue):
             steps[op.results[0]] = step
@@ -194,10 +195,12 @@ def _moves(op: Op) -> bool:
 def _is_transposed(track: Track, number: int, other: int) -> bool:
     """Returns True if a global value is another one in another layout: transposed, then reshaped."""
     a, b = (as_numbers(track.pool.arrays[n]) for n in (number, other))
+    first = len(track.pool.apart.get(number, ()))
     if a.size != b.size or a.ndim > _MOST_DIMS:
         return False
     limit = track.pool.limit(other, track.pool.unit(number), 0.0) * track.pool.scale(other)
-    layouts = (a.transpose(p).reshape(b.shape) for p in itertools.permutations(range(a.ndim)))
+    orders = itertools.permutations(range(first, a.ndim))
+    layouts = (a.transpose(*range(first), *p).reshape(b.shape) for p in orders)
     return any(np.allclose(x, b, rtol=0, atol=limit, equal_nan=True) for x in layouts)
 
 
@@ -209,15 +212,12 @@ def _as_step(track: Track, op: Op, known: Sequence[HeldValue]) -> HeldValue | bo
     if is_collective(op):
         found = track.pool.explain(copies, rounding, carried, kinds=kinds, only=known[0].number)
         return found or False
-    first, arrays = next(iter(copies.values())), [track.pool.arrays[e.number] for e in known]
-    types = track.stage.text.program.types
-    shapes = list(global_shapes(first.shape, split_axes(known), track.stage.mesh))
     performed = False
-    if is_movement(op):
-        attempts = moved(op, arrays[0], types[track.operands(op)[0]].shape, types[value], shapes)
-    else:
-        attempts = _performed(track, op, arrays, shapes)
-    for candidate in attempts:
+
+    def perform(arrays: Sequence[Array], shapes: Shapes) -> Iterator[Array]:
+        return track.moved(op, arrays[0], shapes) if is_movement(op) else _performed(track, op, arrays, shapes)
+
+    for candidate in track.on_global(op, known, perform):
         performed = True
         found = track.try_value(candidate, copies, rounding, carried, kinds)
         if found is not None:
@@ -225,7 +225,7 @@ def _as_step(track: Track, op: Op, known: Sequence[HeldValue]) -> HeldValue | bo
     return not performed
 
 
-def _performed(track: Track, op: Op, arrays: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> Iterator[Array]:
+def _performed(track: Track, op: Op, arrays: Sequence[Array], shapes: Shapes) -> Iterator[Array]:
     """Yields the results of an operation on global values, by the global shapes that it can have."""
     definition = definition_named(op.name)
     if definition is None:
@@ -291,7 +291,7 @@ def counterparts(track: Track, number: int, op: Op, *, alike: bool = False) -> l
     ready = [i for i in missing if all(same[o] in track.reproduced for o in content(values, i))]
     source = track.stage.source(number)
     shape = track.stage.text.program.types[op.results[0]].shape if op.results else ()
-    fits = {i for i in missing if next(placements(shape, values[i].array.shape, track.stage.mesh), None) is not None}
+    fits = {i for i in missing if next(track.pool.placements(i, shape), None) is not None}
     exact = {i for i in missing if values[i].source == source}
     near = {i for i in missing if line(values[i].source) == line(source)} if source else set[int]()
     kind = {i for i in missing if is_alike(op, values[i].op)}
@@ -308,10 +308,12 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
     argument that differs from the declared split.
     """
     partial = [] if has_trait(op.name, Trait.REDUCES) else track.partial_operands(op)
+    partial = [v for v in partial if not _is_reduced(track, v)]
     known = [track.known[v] for v in track.operands(op) if v in track.known]
     unknown = op.results[0] in track.unexplained and len(known) == len(track.operands(op))
-    # An operation that is linear leaves parts of another reduction.
-    linear = bool(partial) and unknown and isinstance(_as_step(track, op, known), HeldValue)
+    # An operation that is linear leaves parts of another reduction; within a region the program says what is read.
+    local = any(e.apart for v in partial for e in track.held(v))
+    linear = bool(partial) and not local and unknown and isinstance(_as_step(track, op, known), HeldValue)
     for value in partial if not linear else ():
         return _forgotten(track, value, track.producers[op.results[0]][0])
     for value in track.operands(op) if not is_collective(op) else ():
@@ -382,18 +384,30 @@ def _first_of(track: Track, value: Value) -> Value:
     return value
 
 
+def _is_reduced(track: Track, value: Value) -> bool:
+    """Returns True for parts of a reduction of a region that the text has."""
+    for held in track.held(value):
+        number = _of_reference(track, held.number) if held.apart else None
+        if number is not None:
+            ops, wanted = in_one_place(track, number)
+            return len(ops) >= len(wanted)
+    return False
+
+
 def _forgotten(track: Track, value: Value, reader: int) -> Culprit:
     """Returns the operation that makes the parts of a reduction that an operation reads as whole values."""
     number, op = track.producers[value]
     while before := [v for v in track.partial_operands(op) if v in track.producers]:
-        if is_collective(op) and track.known[op.results[0]].partial == track.known[before[0]].partial:
+        (held, *_), (read, *_) = track.held(op.results[0]), track.held(before[0])
+        if is_collective(op) and held.partial == read.partial:
             # The operation reduces over other axes than the axes of the parts.
-            return _culprit(track, number, op, _of_reference(track, track.known[before[0]].number))
+            return _culprit(track, number, op, _of_reference(track, read.number))
         number, op = track.producers[before[0]]
-    return _culprit(track, number, op, _of_reference(track, track.known[op.results[0]].number), reader)
+    return _culprit(track, number, op, _of_reference(track, track.held(op.results[0])[0].number), reader)
 
 
 def _of_reference(track: Track, number: int) -> int | None:
     """Returns the value of the unsharded run that is a global value, or that it is a movement of."""
     count = len(track.reference.values)
-    return next((n for n in origins(track, number) if n < count), None)
+    found = next((n for n in origins(track, number) if n < count), None)
+    return found if found is None or found not in track.parts else track.parts[found][0]

@@ -67,3 +67,8 @@ class SourceLines:
 
 def _is_line(text: str) -> bool:
     return re.search(r":\d+:\d+$", text) is not None
+
+
+def line(source: str) -> str:
+    """Returns a source line without its column, which some texts lack."""
+    return source.rpartition(":")[0]

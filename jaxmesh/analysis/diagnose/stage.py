@@ -113,6 +113,21 @@ def block_of(x: Array, sharding: Sharding, mesh: Mapping[str, int], coordinate: 
     return x[tuple(index)]
 
 
+def without_equal(x: Array, axes: Sequence[str]) -> tuple[Array, tuple[str, ...]]:
+    """Returns an array whose first dims are mesh axes without those along which it has one value, and the others.
+
+    >>> without_equal(np.array([[1, 2], [1, 2]]), ("y", "x"))
+    (array([1, 2]), ('x',))
+    """
+    kept = list(axes)
+    for axis in axes:
+        rows = np.moveaxis(x, kept.index(axis), 0)
+        if all(is_same(rows[0], row) for row in rows[1:]):
+            x = rows[0]
+            kept.remove(axis)
+    return x, tuple(kept)
+
+
 def place_arguments(stage: StageProgram, arrays: Sequence[Array], declared: Sequence[Sharding | None]) -> list[Any]:
     """Returns the arguments of a stage: full arrays, or the blocks of presharded ones by their declared shardings.
 
