@@ -21,7 +21,7 @@ from jaxmesh.analysis.diagnose.movements import (
 )
 from jaxmesh.analysis.diagnose.reference import Reference
 from jaxmesh.analysis.diagnose.source_lines import line
-from jaxmesh.analysis.diagnose.stage import Array, Copies, StageProgram, producers, without_equal
+from jaxmesh.analysis.diagnose.stage import Array, Copies, StageProgram, as_pairs, producers, without_equal
 from jaxmesh.analysis.diagnose.wrong_values import compare_with
 from jaxmesh.dialects.program import Op
 from jaxmesh.frontends.stablehlo.reductions import kind_of
@@ -155,7 +155,8 @@ class Track:
         """The least correlation of a result with the unsharded run."""
         found: list[float] = []
         for output, number in zip(self.outputs, self.reference.outputs, strict=True):
-            value = compare_with(self.pool, self.results[output.value], number, 0.0)
+            copies = self.results[output.value]
+            value = compare_with(self.pool, copies, self._as_held(number, copies), 0.0)
             # The correlation of one number is not defined.
             is_defined = not output.is_right or self.pool.arrays[number].size > 1
             found += [value.pcc] if value is not None and is_defined else []
@@ -185,9 +186,10 @@ class Track:
         unit = rounding_unit(next(iter(copies.values())).dtype)
         if made is None:
             declared = self.reference.arguments[value] if self.stage.text.presharded[value] else None
-            placement = declared or ((),) * next(iter(copies.values())).ndim
             self.units[value] = min(unit, EXACT)
-            return HeldValue(self.pool.same[value], placement)
+            number = self._as_held(value, copies)
+            placement = (*(declared or ()), *((),) * self.pool.arrays[number].ndim)[: self.pool.arrays[number].ndim]
+            return HeldValue(self.pool.same[number], placement)
         _, op = made
         unit = min(unit, EXACT) if is_predicate(op) else unit
         rounding, carried = self.carried(value, unit)
@@ -319,6 +321,12 @@ class Track:
             return False
         return not self._holds(copies, found.number, declared)
 
+    def _as_held(self, number: int, copies: Copies) -> int:
+        """Returns the number of a value of the program as the devices hold it: numbers of 64 bits may be pairs."""
+        array = self.pool.arrays[number]
+        is_pairs = array.dtype == np.uint64 and copies[min(copies)].ndim > array.ndim
+        return self.pool.add(as_pairs(array)) if is_pairs else number
+
     def _holds(self, copies: Copies, number: int, sharding: Sharding) -> bool:
         return self._error(copies, number, sharding) <= self.pool.limit(number, self.pool.unit(number), 0.0)
 
@@ -339,7 +347,7 @@ class Track:
     def _output(self, number: int, value: Value) -> Output:
         """Checks one result against the declared sharding; without one, any placement is right."""
         copies = self.results[value]
-        wanted = self.pool.same[self.reference.outputs[number]]
+        wanted = self.pool.same[self._as_held(self.reference.outputs[number], copies)]
         known, declared = self.known.get(value), self.reference.results[number]
         on_devices = self.stage.text.results[number].status == "presharded"
         rounding, carried = self.units.get(value, 0.0), self.carried(value, 0.0)[1]
@@ -350,7 +358,8 @@ class Track:
         if on_devices and declared is None:
             found = self.pool.explain(copies, rounding, carried, kinds=(), only=wanted)
             return Output(value, float("inf") if found is None else found.error, limit, exact)
-        sharding = declared if on_devices and declared else ((),) * self.pool.arrays[wanted].ndim
+        full = self.pool.arrays[wanted].ndim
+        sharding = (*(declared if on_devices and declared else ()), *((),) * full)[:full]
         return Output(value, self._error(copies, wanted, sharding), limit, exact)
 
     # --- the text -----------------------------------------------------------------------------------------------------
@@ -373,6 +382,12 @@ def pool_of(reference: Reference) -> Globals:
     pool = Globals({})
     for value in reference.values:
         pool.add(value.array, value.apart)
+    for number, value in enumerate(reference.values):
+        if value.array.dtype == np.uint64:
+            # The compiler has numbers of 64 bits as pairs of 32 bits.
+            pairs = as_pairs(value.array)
+            for part in (pairs, *np.moveaxis(pairs, -1, 0)):
+                pool.sources.setdefault(pool.add(part, value.apart), number)
     return pool
 
 
