@@ -31,7 +31,7 @@ from jaxmesh.analysis.diagnose.reference import ReferenceValue
 from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.analysis.diagnose.tracking import Track, Value
-from jaxmesh.analysis.diagnose.wrong_values import WrongValue, compare_with
+from jaxmesh.analysis.diagnose.wrong_values import WrongValue, compare_with, placements_of_size
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.perform import compute
@@ -149,13 +149,16 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
         weak = (steps.keys() - right) & set(operands)
         step = _as_step(track, op, known)
         alike = counterparts(track, number, op, alike=True) if operands and not weak else []
+        shape = track.stage.text.program.types[op.results[0]].shape
         if step is False and (is_collective(op) or not is_movement(op)) and not (weak and _moves(op)):
             return number, op
         if isinstance(step, HeldValue):
             steps[op.results[0]] = step
             if _are_constants(track, known) or any(_is_transposed(track, step.number, i) for i in alike):
                 right.add(op.results[0])
-            elif alike or (not weak and _is_added(track, op, region)):
+            elif any(True for i in alike for _ in track.pool.placements(i, shape)) or (
+                not weak and _is_added(track, op, region)
+            ):
                 return number, op
     # A value with a right slice is right; a reshape or a transposition on each device is seldom the error.
     cut = [o for o in track.stage.text.program.ops if short_name(o).startswith("slice") and o.results[0] in track.known]
@@ -193,15 +196,21 @@ def _moves(op: Op) -> bool:
 
 
 def _is_transposed(track: Track, number: int, other: int) -> bool:
-    """Returns True if a global value is another one in another layout: transposed, then reshaped."""
-    a, b = (as_numbers(track.pool.arrays[n]) for n in (number, other))
-    first = len(track.pool.apart.get(number, ()))
-    if a.size != b.size or a.ndim > _MOST_DIMS:
-        return False
-    limit = track.pool.limit(other, track.pool.unit(number), 0.0) * track.pool.scale(other)
-    orders = itertools.permutations(range(first, a.ndim))
-    layouts = (a.transpose(*range(first), *p).reshape(b.shape) for p in orders)
-    return any(np.allclose(x, b, rtol=0, atol=limit, equal_nan=True) for x in layouts)
+    """Returns True if a global value, or the part of each device, is another one transposed, then reshaped."""
+    pool, rank = track.pool, len(track.pool.shape(number))
+    axes = pool.apart.get(number, ())
+    first, *rest = [as_numbers(x) for x in pool.within(HeldValue(number, ((),) * rank), axes)]
+    limit = pool.limit(other, pool.unit(number), 0.0) * pool.scale(other)
+    for placement in placements_of_size(first, pool, other) if rank <= _MOST_DIMS else ():
+        blocks = [as_numbers(x) for x in pool.within(HeldValue(other, placement), axes)]
+        for order in itertools.permutations(range(rank)) if blocks[0].size == first.size else ():
+            pairs = zip((first, *rest), blocks, strict=True)
+            if all(
+                np.allclose(x.transpose(order).reshape(y.shape), y, rtol=0, atol=limit, equal_nan=True)
+                for x, y in pairs
+            ):
+                return True
+    return False
 
 
 def _as_step(track: Track, op: Op, known: Sequence[HeldValue]) -> HeldValue | bool:
@@ -284,7 +293,7 @@ def counterparts(track: Track, number: int, op: Op, *, alike: bool = False) -> l
     """Returns the values of the unsharded run that an operation may have to compute, the likeliest first.
 
     No device holds them; devices hold their operands. With `alike`, they are on the line of the operation, and of its
-    kind.
+    kind; the shape may be another.
     """
     values, same = track.reference.values, track.pool.same
     missing = [i for i in track.used if same[i] not in track.reproduced and values[i].op not in MOVES]
@@ -296,7 +305,7 @@ def counterparts(track: Track, number: int, op: Op, *, alike: bool = False) -> l
     near = {i for i in missing if line(values[i].source) == line(source)} if source else set[int]()
     kind = {i for i in missing if is_alike(op, values[i].op)}
     if alike:
-        return [i for i in ready if i in kind & fits & near]
+        return [i for i in ready if i in kind & near]
     order = sorted(ready, key=lambda i: (i not in exact, i not in near, i not in kind, i not in fits, i))
     return [*order, *[i for i in missing if i in fits and i not in order]]
 
@@ -329,7 +338,7 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
         expected = _reader_alike(track, op, expected)
     if expected is None or is_collective(op):
         return None
-    wanted = all_content(track, expected)
+    wanted = all_content(track, values[expected].operands)
     missing = [i for i in content(values, expected) if track.pool.same[i] not in track.reproduced]
     for value in track.operands(op) if missing else ():
         found, made = track.known.get(value), track.producers.get(_first_of(track, value))
@@ -386,12 +395,9 @@ def _first_of(track: Track, value: Value) -> Value:
 
 def _is_reduced(track: Track, value: Value) -> bool:
     """Returns True for parts of a reduction of a region that the text has."""
-    for held in track.held(value):
-        number = _of_reference(track, held.number) if held.apart else None
-        if number is not None:
-            ops, wanted = in_one_place(track, number)
-            return len(ops) >= len(wanted)
-    return False
+    parts = [n for held in track.held(value) for n in origins(track, held.number) if n in track.parts]
+    ops, wanted = in_one_place(track, track.parts[parts[0]][0]) if parts else ([], [0])
+    return len(ops) >= len(wanted)
 
 
 def _forgotten(track: Track, value: Value, reader: int) -> Culprit:
@@ -399,7 +405,7 @@ def _forgotten(track: Track, value: Value, reader: int) -> Culprit:
     number, op = track.producers[value]
     while before := [v for v in track.partial_operands(op) if v in track.producers]:
         (held, *_), (read, *_) = track.held(op.results[0]), track.held(before[0])
-        if is_collective(op) and held.partial == read.partial:
+        if has_trait(op.name, Trait.REDUCES) and held.partial == read.partial:
             # The operation reduces over other axes than the axes of the parts.
             return _culprit(track, number, op, _of_reference(track, read.number))
         number, op = track.producers[before[0]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -212,7 +212,7 @@ class Globals:
         array = self.arrays[number] if view is None else view
         return block_of(array[tuple(place[a] for a in self.apart.get(number, ()))], placement, self.mesh, at)
 
-    def within(self, held: HeldValue, axes: Sequence[str]) -> list[Array]:
+    def within(self, held: HeldValue, axes: Collection[str]) -> list[Array]:
         """Returns a held value as a region over some axes sees it: a value for each device along these axes."""
         own = tuple(tuple(a for a in split if a in axes) for split in held.placement)
         devices = itertools.product(*(range(n) if a in axes else (0,) for a, n in self.mesh.items()))

@@ -23,6 +23,8 @@ from jaxmesh.analysis.diagnose.reference import Reference
 from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Array, Copies, StageProgram, as_pairs, producers, without_equal
 from jaxmesh.analysis.diagnose.wrong_values import compare_with
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op
 from jaxmesh.frontends.stablehlo.reductions import kind_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
@@ -123,18 +125,17 @@ class Track:
     def on_global(
         self, op: Op, known: Sequence[HeldValue], perform: Callable[[Sequence[Array], Shapes], Iterator[Array]]
     ) -> Iterator[tuple[Array, tuple[str, ...]]]:
-        """Yields what an operation makes of global values; within a region, on each device along its axes."""
-        number, made = self.producers[op.results[0]]
-        local = self.stage.text.program.types[made.results[0]].shape
-        regions = {tuple(dict.fromkeys(a for e in known for a in e.apart))}
-        regions |= {
-            (*first, *(a for a in self.manual.get(line(self.stage.source(number)), ()) if a not in first))
-            for first in regions
-        }
-        for axes in sorted(regions, key=len):
-            names = [a for a in self.stage.mesh if a in axes]
-            sizes = [self.stage.mesh[a] for a in names]
-            shapes = list(global_shapes(local, [a for a in split_axes(known) if a not in axes], self.stage.mesh))
+        """Yields what an operation makes of global values; within a region, of those of each device along its axes."""
+        mesh, number = self.stage.mesh, self.producers[op.results[0]][0]
+        local = self.stage.text.program.types[op.results[0]].shape
+        apart = frozenset(a for e in known for a in e.apart)
+        manual = apart.union(self.manual.get(line(self.stage.source(number)), ()))
+        # What a reshape of each device's block mixes is no global value.
+        split = manual.union(split_axes(known) if has_trait(op.name, Trait.VIEW) else ())
+        for axes in dict.fromkeys((apart, manual, split)):
+            names = [a for a in mesh if a in axes]
+            sizes = [mesh[a] for a in names]
+            shapes = list(global_shapes(local, [a for a in split_axes(known) if a not in axes], mesh))
             devices = zip(*(self.pool.within(e, axes) for e in known), strict=True)
             for parts in zip(*(perform(arrays, shapes) for arrays in devices), strict=True):
                 piled = np.stack(parts).reshape((*sizes, *parts[0].shape))

@@ -113,7 +113,7 @@ def compare_with(pool: Globals, copies: Copies, number: int, rounding: float) ->
     limit, scale = pool.limit(number, rounding, 0.0), pool.scale(number)
     best: tuple[int, WrongValue] | None = None
     apart = tuple((a,) for a in pool.apart.get(number, ()))
-    for placement in _placements_of_size(first, pool, number):
+    for placement in placements_of_size(first, pool, number):
         local = local_shape(pool.shape(number), placement, pool.mesh)
         shaped = {c: x.reshape(local) for c, x in found.items()}
         blocks = {c: pool.block(number, placement, c, wanted) for c in found}
@@ -124,7 +124,7 @@ def compare_with(pool: Globals, copies: Copies, number: int, rounding: float) ->
     return None if best is None else best[1]
 
 
-def _placements_of_size(x: Array, pool: Globals, number: int) -> list[Sharding]:
+def placements_of_size(x: Array, pool: Globals, number: int) -> list[Sharding]:
     """Returns the placements with shards of the shape of an array, else of its size."""
     found = list(pool.placements(number, x.shape))
     if found:
