@@ -109,6 +109,8 @@ def aligned(track: Track, expected: int) -> tuple[int, Op] | None:
     is_fused = len(track.operands(op)) > len(values[expected].operands) or any("activation" in k for k in op.attributes)
     if known is None or (is_fused and _is_computed_from(track, expected, known.number)):
         return None
+    if track.holds(track.copies(op.results[0]), expected, known.placement):
+        return None
     held = [n for n in origins(track, known.number) if n < len(values)]
     return None if track.pool.same[expected] in {track.pool.same[n] for n in all_content(track, held)} else (number, op)
 
