@@ -17,7 +17,6 @@ import numpy as np
 
 from jaxmesh.analysis.diagnose.aligned import (
     MOVES,
-    all_content,
     content,
     find_exchanged,
     find_other_value,
@@ -330,25 +329,8 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
         if at in track.misplaced:
             number, other = track.producers[at]
             return _culprit(track, number, other, track.known[at].number)
-    values = track.reference.values
     other = find_other_value(track, op, expected)
-    if other is not None:
-        return _before(track, other[1]) or _culprit(track, *other)
-    if expected is not None and not is_alike(op, values[expected].op):
-        expected = _reader_alike(track, op, expected)
-    if expected is None or is_collective(op):
-        return None
-    wanted = all_content(track, values[expected].operands)
-    missing = [i for i in content(values, expected) if track.pool.same[i] not in track.reproduced]
-    for value in track.operands(op) if missing else ():
-        found, made = track.known.get(value), track.producers.get(_first_of(track, value))
-        if found is None or made is None or not track.operands(made[1]):
-            continue
-        if not is_alike(made[1], values[missing[0]].op) or not _is_repeated(track, made[1].results[0]):
-            continue
-        if not {track.pool.same[i] for i in wanted} & set(origins(track, found.number)):
-            return _culprit(track, *made, missing[0])
-    return None
+    return None if other is None else _before(track, other[1]) or _culprit(track, *other)
 
 
 def _before(track: Track, op: Op) -> Culprit | None:
@@ -356,25 +338,6 @@ def _before(track: Track, op: Op) -> Culprit | None:
     region = sorted((row for v in track.operands(op) for row in _region(track, v)), key=lambda row: row[0])
     first = _first_wrong(track, region) if region else None
     return None if first is None else _blamed_operand(track, first[1], _expected(track, *first))
-
-
-def _is_repeated(track: Track, value: Value) -> bool:
-    """Returns True if an argument, or another operation than a movement, has the same global value."""
-    number = track.known[value].number if value in track.known else None
-    for other, known in track.known.items():
-        made = track.producers.get(other)
-        if other != value and known.number == number and (made is None or not is_movement(made[1])):
-            return True
-    return False
-
-
-def _reader_alike(track: Track, op: Op, number: int) -> int | None:
-    """Returns the first value of the kind of an operation, and on its line, that is computed from a missing value."""
-    values, source = track.reference.values, line(track.stage.source(track.producers[op.results[0]][0]))
-    for i, value in enumerate(values):
-        if is_alike(op, value.op) and source in ("", line(value.source)) and number in content(values, i):
-            return i
-    return None
 
 
 def _first_of(track: Track, value: Value) -> Value:

@@ -15,7 +15,7 @@ from jax.sharding import AbstractMesh, PartitionSpec
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from jaxmesh.analysis.diagnose.source_lines import SourceLines
+from jaxmesh.analysis.diagnose.source_lines import SourceLines, line
 from jaxmesh.analysis.diagnose.stage import Array, broadcast, cut, without_equal
 from jaxmesh.analysis.reference_rules import RULES
 from jaxmesh.dialects.residency import HOST
@@ -97,6 +97,10 @@ class Reference:
     values: list[ReferenceValue] = field(default_factory=list[ReferenceValue])
     module: Any = None
     block: Any = None
+
+    def manual_axes(self, source: str) -> tuple[str, ...]:
+        """Returns the mesh axes of a region on a source line, along which each device computes on its own."""
+        return next((v.manual for v in self.values if v.manual and line(v.source) == line(source)), ())
 
 
 def run_program(text: str, compiled: str, args: Sequence[Any] | None, seed: int) -> Reference:

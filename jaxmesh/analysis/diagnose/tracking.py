@@ -9,7 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from jaxmesh.analysis.diagnose.matching import EXACT, GROWTH, Globals, HeldValue, global_shapes, is_exact, rounding_unit
+from jaxmesh.analysis.diagnose.cuts import global_shapes
+from jaxmesh.analysis.diagnose.matching import EXACT, GROWTH, Globals, HeldValue, is_exact, rounding_unit
 from jaxmesh.analysis.diagnose.movements import (
     Shapes,
     distance_of_forms,
@@ -20,7 +21,6 @@ from jaxmesh.analysis.diagnose.movements import (
     short_name,
 )
 from jaxmesh.analysis.diagnose.reference import Reference
-from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Array, Copies, StageProgram, as_pairs, producers, without_equal
 from jaxmesh.analysis.diagnose.wrong_values import compare_with
 from jaxmesh.dialects.definitions import has_trait
@@ -117,11 +117,6 @@ class Track:
                 found[same[operand]] = number, axes, kind_of(value.value.owner) or ""
         return found
 
-    @cached_property
-    def manual(self) -> dict[str, tuple[str, ...]]:
-        """By source line the mesh axes of a region there, along which each device computes on its own."""
-        return {line(v.source): v.manual for v in self.reference.values if v.manual}
-
     def on_global(
         self, op: Op, known: Sequence[HeldValue], perform: Callable[[Sequence[Array], Shapes], Iterator[Array]]
     ) -> Iterator[tuple[Array, tuple[str, ...]]]:
@@ -129,7 +124,7 @@ class Track:
         mesh, number = self.stage.mesh, self.producers[op.results[0]][0]
         local = self.stage.text.program.types[op.results[0]].shape
         apart = frozenset(a for e in known for a in e.apart)
-        manual = apart.union(self.manual.get(line(self.stage.source(number)), ()))
+        manual = apart.union(self.reference.manual_axes(self.stage.source(number)))
         # What a reshape of each device's block mixes is no global value.
         split = manual.union(split_axes(known) if has_trait(op.name, Trait.VIEW) else ())
         for axes in dict.fromkeys((apart, manual, split)):
