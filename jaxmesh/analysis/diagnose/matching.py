@@ -241,6 +241,8 @@ class Globals:
         if axes:
             copies = self._combined(groups, kind)
         mesh = {a: n for a, n in self.mesh.items() if a not in axes}
+        # Beside the numbers of a mask any number is small.
+        largest = max(map(_magnitude, {id(x): x for x in copies.values()}.values()))
         best: HeldValue | None = None
         for number in candidates:
             limit = self.limit(number, rounding, carried)
@@ -251,7 +253,7 @@ class Globals:
             for array in self._views(number, first.shape, rest) if reshaped else [self.arrays[number]]:
                 for placement in placements(first.shape, array.shape[len(apart) :], rest):
                     least = limit if best is None else min(limit, best.error)
-                    error = self.error(copies, number, placement, least, array)
+                    error = self.error(copies, number, placement, least, array, largest)
                     if error <= least and (best is None or error < best.error):
                         best = HeldValue(self._added(number, array), placement, axes, kind, error, apart)
                     if best is not None and not best.error:
@@ -316,10 +318,17 @@ class Globals:
         return [int(i) for i in np.flatnonzero(fits)[:_TRIED]]
 
     def error(
-        self, copies: Copies, number: int, placement: Sharding, limit: float = math.inf, view: Array | None = None
+        self,
+        copies: Copies,
+        number: int,
+        placement: Sharding,
+        limit: float = math.inf,
+        view: Array | None = None,
+        largest: float = math.inf,
     ) -> float:
-        """Returns the largest error of all devices; stops at the first device above the limit."""
-        scale, most = self.scale(number), 0.0
+        """Returns the largest error of all devices, relative to a magnitude that is not above the largest one of the
+        devices; stops at the first device above the limit."""
+        scale, most = min(self.scale(number), largest), 0.0
         done: set[tuple[int, int]] = set()
         for c, x in copies.items():
             block = self.block(number, placement, c, view)

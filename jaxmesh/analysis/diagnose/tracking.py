@@ -120,12 +120,12 @@ class Track:
     def on_global(
         self, op: Op, known: Sequence[HeldValue], perform: Callable[[Sequence[Array], Shapes], Iterator[Array]]
     ) -> Iterator[tuple[Array, tuple[str, ...]]]:
-        """Yields what an operation makes of global values; within a region, of those of each device along its axes."""
+        """Yields the results of an operation on global values, and within a region on the values of each device."""
         mesh, number = self.stage.mesh, self.producers[op.results[0]][0]
         local = self.stage.text.program.types[op.results[0]].shape
         apart = frozenset(a for e in known for a in e.apart)
         manual = apart.union(self.reference.manual_axes(self.stage.source(number)))
-        # What a reshape of each device's block mixes is no global value.
+        # A reshape of blocks may mix their dims.
         split = manual.union(split_axes(known) if has_trait(op.name, Trait.VIEW) else ())
         for axes in dict.fromkeys((apart, manual, split)):
             names = [a for a in mesh if a in axes]

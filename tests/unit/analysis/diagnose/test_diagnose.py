@@ -114,6 +114,10 @@ def test_errors_within_a_shard_map_are_named(stage: str) -> None:
         o.planted.kind for o in found
     }
     assert all(o.is_named for o in found), "\n".join(o.text for o in found if not o.is_named)
+    shifted = next(o.diagnosis for o in found if o.planted.kind == "shifted slice")
+    assert shifted.elements
+    assert "wrong" in shifted.to_html()
+    assert "sdy.manual_computation" in jm.minimize(shifted).stablehlo
 
 
 @pytest.mark.slow
