@@ -326,8 +326,8 @@ class Globals:
         view: Array | None = None,
         largest: float = math.inf,
     ) -> float:
-        """Returns the largest error of all devices, relative to a magnitude that is not above the largest one of the
-        devices; stops at the first device above the limit."""
+        """Returns the largest error of all devices, relative to the magnitude of the value or of the devices, if that
+        is smaller; stops at the first device above the limit."""
         scale, most = min(self.scale(number), largest), 0.0
         done: set[tuple[int, int]] = set()
         for c, x in copies.items():
