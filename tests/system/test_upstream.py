@@ -173,6 +173,35 @@ def test_joined_weights_are_not_blamed() -> None:
     assert all(o.is_named for o in found), "\n".join(o.text for o in found if not o.is_named)
 
 
+def recurrent(x: Any, wx: Any, wh: Any) -> Any:
+    def step(h: Any, row: Any) -> Any:
+        return jnp.tanh(row @ wx + h @ wh), None
+
+    return jax.lax.scan(step, jnp.zeros((8, 16)), x)[0]
+
+
+def region(x: Any, up: Any, down: Any) -> Any:
+    def mlp(x: Any, up: Any, down: Any) -> Any:
+        rows = jax.lax.all_gather(x, "y", tiled=True)[1:5]
+        return x + jax.lax.psum(jnp.tanh(rows @ up) @ down, "x")
+
+    specs = (P("y"), P(None, "x"), P("x"))
+    return jax.shard_map(mlp, mesh=MESH, in_specs=specs, out_specs=P("y"))(x, up, down)
+
+
+@pytest.mark.parametrize("fun", [recurrent, region])
+def test_errors_planted_in_loops_and_regions_are_named(fun: Any) -> None:
+    """The gathered weights of a loop are exchanged; what a region computes is a value of each device."""
+    x, *weights = (np.random.default_rng(n).standard_normal((16, 16)).astype(np.float32) for n in range(3))
+    rows = x[:8] if fun is region else x.reshape(2, 8, 16)
+    shardings = (P("y"), P(None, "x"), P("x")) if fun is region else (P(None, "y"), P(None, "x"), P(None, "x"))
+    made = jm.jit(fun, mesh=MESH, in_shardings=shardings).lower(rows, *weights).upstream()
+    found = [o for stage in ("ttir", "ttnn") for o in outcomes(dict(made.stages), stage, 1) if o.changes]
+    kinds = {"dropped all_reduce", "wrong cluster_axis", "shifted slice"} if fun is region else {"exchanged gathers"}
+    assert {o.planted.kind for o in found} >= kinds
+    assert all(o.is_named for o in found), "\n".join(o.text for o in found if not o.is_named)
+
+
 @pytest.mark.parametrize("name", ["reverse", "odd rows over 8"])
 def test_a_reproduction_as_jax_fails_in_the_same_way(name: str, tmp_path: Path) -> None:
     """The printed JAX program, run as it stands in a new process with the plugin, exports wrong texts again."""

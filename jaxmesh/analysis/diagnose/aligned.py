@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from jaxmesh.analysis.diagnose.movements import is_alike, is_movement, short_name
-from jaxmesh.analysis.diagnose.reference import ReferenceValue
+from jaxmesh.analysis.diagnose.reference import REGION, ReferenceValue
+from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.tracking import Track, Value
 from jaxmesh.dialects.program import Op
 
 Numbered = tuple[int, Op]
-MOVES = frozenset(
-    f"stablehlo.{name}" for name in ("reshape", "broadcast_in_dim", "transpose", "convert", "constant", "iota")
-)
-
-
-def line(source: str) -> str:
-    """Returns a source line without its column, which some texts lack."""
-    return source.rpartition(":")[0]
+_MOVES = ("reshape", "broadcast_in_dim", "transpose", "convert", "constant", "iota")
+MOVES = frozenset({REGION, *(f"stablehlo.{name}" for name in _MOVES)})
 
 
 def _is_move(values: Sequence[ReferenceValue], number: int) -> bool:
@@ -38,14 +32,23 @@ def content(values: Sequence[ReferenceValue], number: int) -> list[int]:
     return found
 
 
-def all_content(track: Track, expected: int) -> set[int]:
-    """Returns the operands of a value, and through movements the values before them."""
-    values, found, rest = track.reference.values, set[int](), list(track.reference.values[expected].operands)
+def all_content(track: Track, operands: Sequence[int]) -> set[int]:
+    """Returns operands of a value, and through movements the values before them."""
+    values, found, rest = track.reference.values, set[int](), list(operands)
     while rest:
         number = rest.pop()
         found.add(number)
         rest += values[number].operands if _is_move(values, number) else ()
     return found
+
+
+def _in_loop_order(value: ReferenceValue) -> Sequence[int]:
+    """Returns the operands of a loop as upstream's loop has them: what an iteration only passes on comes last."""
+    body = value.value.owner.regions[1].blocks[0]
+    *_, end = body.operations
+    count = len(body.arguments)
+    passed = [a == b for a, b in zip(body.arguments, end.operands, strict=True)]
+    return [value.operands[i] for i in sorted(range(count), key=passed.__getitem__)]
 
 
 def origins(track: Track, number: int) -> list[int]:
@@ -65,7 +68,21 @@ def find_other_value(track: Track, reader: Op, expected: int | None) -> tuple[in
         is_missing = track.pool.same[wanted] not in track.reproduced
         if before.intersection(found[1].results) or (is_missing and _passes_on(track, found[1], wanted)):
             return *found, wanted
-    return None
+    return _first_other(track, reader)
+
+
+def _first_other(track: Track, reader: Op) -> tuple[int, Op, int] | None:
+    """Returns the first operation that a reader depends on whose operands devices hold, and that made another value."""
+    values, same = track.reference.values, track.pool.same
+    missing = [i for i in track.used if same[i] not in track.reproduced and values[i].op not in MOVES]
+    ready = [i for i in missing if all(same[o] in track.reproduced for o in content(values, i))]
+    before, rest = set[Value](), track.operands(reader)
+    while rest:
+        value = rest.pop()
+        rest += track.operands(track.producers[value][1]) if value in track.producers and value not in before else ()
+        before.add(value)
+    found = [(*row, i) for i in ready if (row := aligned(track, i)) is not None and before.intersection(row[1].results)]
+    return min(found, key=lambda row: row[0], default=None)
 
 
 def _passes_on(track: Track, op: Op, wanted: int) -> bool:
@@ -80,7 +97,7 @@ def aligned(track: Track, expected: int) -> tuple[int, Op] | None:
     The operations of one kind on one source line come in the order of the unsharded program.
     """
     values = track.reference.values
-    ops, wanted = _in_one_place(track, expected)
+    ops, wanted = in_one_place(track, expected)
     if expected not in wanted:
         return None
     if len(ops) != len(wanted):
@@ -92,7 +109,10 @@ def aligned(track: Track, expected: int) -> tuple[int, Op] | None:
     is_fused = len(track.operands(op)) > len(values[expected].operands) or any("activation" in k for k in op.attributes)
     if known is None or (is_fused and _is_computed_from(track, expected, known.number)):
         return None
-    return (number, op) if track.pool.same[expected] not in origins(track, known.number) else None
+    if track.holds(track.copies(op.results[0]), expected, known.placement):
+        return None
+    held = [n for n in origins(track, known.number) if n < len(values)]
+    return None if track.pool.same[expected] in {track.pool.same[n] for n in all_content(track, held)} else (number, op)
 
 
 def _is_computed_from(track: Track, expected: int, held: int) -> bool:
@@ -127,7 +147,7 @@ def moved_from(track: Track, value: Value) -> list[Value]:
     return found
 
 
-def _in_one_place(track: Track, expected: int) -> tuple[list[Numbered], list[int]]:
+def in_one_place(track: Track, expected: int) -> tuple[list[Numbered], list[int]]:
     """Returns the operations and the values of the kind and the source line of a value."""
     values = track.reference.values
     place, kind = line(values[expected].source), values[expected].op
@@ -141,7 +161,7 @@ def _in_place_of(track: Track, number: int, op: Op) -> int | None:
     """Returns the value of the unsharded run in the place of an operation."""
     for i, value in enumerate(track.reference.values):
         if is_alike(op, value.op) and line(value.source) == line(track.stage.source(number)):
-            ops, wanted = _in_one_place(track, i)
+            ops, wanted = in_one_place(track, i)
             return wanted[ops.index((number, op))] if len(ops) == len(wanted) else None
     return None
 
@@ -149,21 +169,22 @@ def _in_place_of(track: Track, number: int, op: Op) -> int | None:
 def find_exchanged(track: Track) -> tuple[int, Op, int] | None:
     """Returns the first of two gathers that are each read in the place of the other, and the value that its reader
     should read, by number."""
-    program, misfits = track.stage.text.program.ops, list[tuple[int, Op, list[int], list[int]]]()
-    readers: dict[int, list[Numbered]] = defaultdict(list)
-    for number, op in enumerate(program):
-        for value in track.operands(op) if not is_movement(op) else ():
-            for made in (track.producers.get(v) for v in moved_from(track, value)):
-                if made is not None and short_name(made[1]) == "all_gather":
-                    readers[made[0]].append((number, op))
-    for number, read_by in readers.items():
-        op = program[number]
-        held = origins(track, track.known[op.results[0]].number) if op.results[0] in track.known else []
-        for reader in read_by:
-            place = _in_place_of(track, *reader)
-            wanted = [] if place is None else [track.pool.same[i] for i in all_content(track, place)]
-            if held and wanted and not set(held) & set(wanted):
-                misfits.append((number, op, held, wanted))
+    misfits = list[tuple[int, Op, list[int], list[int]]]()
+    for number, op in enumerate(track.stage.text.program.ops):
+        place = None if is_movement(op) else _in_place_of(track, number, op)
+        value = None if place is None else track.reference.values[place]
+        needed = () if value is None else value.operands
+        read = track.operands(op)
+        in_order = value is not None and value.op == "stablehlo.while"
+        needed = _in_loop_order(value) if value is not None and in_order else needed
+        for index, operand in enumerate(read):
+            wanted = [track.pool.same[i] for i in all_content(track, needed[index : index + 1] if in_order else needed)]
+            for made in (track.producers.get(v) for v in moved_from(track, operand)):
+                if made is None or short_name(made[1]) != "all_gather" or made[1].results[0] not in track.known:
+                    continue
+                held = origins(track, track.known[made[1].results[0]].number)
+                if wanted and not set(held) & set(wanted):
+                    misfits.append((*made, held, wanted))
     for number, op, held, wanted in sorted(misfits, key=lambda row: row[0]):
         for other, _, other_held, other_wanted in misfits:
             if other != number and set(held) & set(other_wanted) and (found := set(other_held) & set(wanted)):

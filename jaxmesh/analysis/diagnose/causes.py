@@ -315,7 +315,7 @@ def _other_reduction(track: Track, culprit: Culprit) -> Cause | None:
     expected, name = culprit.expected, short_name(culprit.op)
     if expected is None or expected.op != "stablehlo.reduce" or name not in _REDUCTIONS:
         return None
-    body = [o.name.partition(".")[2] for o in walk(expected.operation) if o.name != "stablehlo.return"]
+    body = [o.name.partition(".")[2] for o in walk(expected.value.owner) if o.name != "stablehlo.return"]
     if body == [_REDUCTIONS[name]]:
         return None
     return Cause(f"another reduction: the program's is by {', '.join(body)}, and the operation is {name}", (), ())

@@ -17,20 +17,20 @@ import numpy as np
 
 from jaxmesh.analysis.diagnose.aligned import (
     MOVES,
-    all_content,
     content,
     find_exchanged,
     find_other_value,
-    line,
+    in_one_place,
     moved_from,
     origins,
 )
-from jaxmesh.analysis.diagnose.matching import HeldValue, as_numbers, global_shapes, placements
-from jaxmesh.analysis.diagnose.movements import is_alike, is_collective, is_movement, moved, short_name
+from jaxmesh.analysis.diagnose.matching import HeldValue, as_numbers
+from jaxmesh.analysis.diagnose.movements import Shapes, is_alike, is_collective, is_movement, short_name
 from jaxmesh.analysis.diagnose.reference import ReferenceValue
+from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Array
-from jaxmesh.analysis.diagnose.tracking import Track, Value, split_axes
-from jaxmesh.analysis.diagnose.wrong_values import WrongValue, compare_with
+from jaxmesh.analysis.diagnose.tracking import Track, Value
+from jaxmesh.analysis.diagnose.wrong_values import WrongValue, compare_with, placements_of_size
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.perform import compute
@@ -139,22 +139,25 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
     right: set[Value] = set()
     for number, op in region:
         operands = track.operands(op)
+        if any(v in track.joined for v in operands) and not any(v in track.unexplained for v in operands):
+            # Each part would be a value of the program.
+            return number, op
         known = [e for v in operands if (e := steps.get(v) or track.known.get(v)) is not None]
         if len(known) < len(operands) or len(op.results) != 1:
             continue
         weak = (steps.keys() - right) & set(operands)
         step = _as_step(track, op, known)
         alike = counterparts(track, number, op, alike=True) if operands and not weak else []
-        if step is False and short_name(op) == "concat" and not alike:
-            # The compiler joins weights on each device, and multiplies by all of them at once.
-            right.add(op.results[0])
-        elif step is False and (is_collective(op) or not is_movement(op)) and not (weak and _moves(op)):
+        shape = track.stage.text.program.types[op.results[0]].shape
+        if step is False and (is_collective(op) or not is_movement(op)) and not (weak and _moves(op)):
             return number, op
         if isinstance(step, HeldValue):
             steps[op.results[0]] = step
             if _are_constants(track, known) or any(_is_transposed(track, step.number, i) for i in alike):
                 right.add(op.results[0])
-            elif alike or (not weak and _is_added(track, op, region)):
+            elif any(True for i in alike for _ in track.pool.placements(i, shape)) or (
+                not weak and _is_added(track, op, region)
+            ):
                 return number, op
     # A value with a right slice is right; a reshape or a transposition on each device is seldom the error.
     cut = [o for o in track.stage.text.program.ops if short_name(o).startswith("slice") and o.results[0] in track.known]
@@ -192,13 +195,21 @@ def _moves(op: Op) -> bool:
 
 
 def _is_transposed(track: Track, number: int, other: int) -> bool:
-    """Returns True if a global value is another one in another layout: transposed, then reshaped."""
-    a, b = (as_numbers(track.pool.arrays[n]) for n in (number, other))
-    if a.size != b.size or a.ndim > _MOST_DIMS:
-        return False
-    limit = track.pool.limit(other, track.pool.unit(number), 0.0) * track.pool.scale(other)
-    layouts = (a.transpose(p).reshape(b.shape) for p in itertools.permutations(range(a.ndim)))
-    return any(np.allclose(x, b, rtol=0, atol=limit, equal_nan=True) for x in layouts)
+    """Returns True if a global value, or the part of each device, is another one transposed, then reshaped."""
+    pool, rank = track.pool, len(track.pool.shape(number))
+    axes = pool.apart.get(number, ())
+    first, *rest = [as_numbers(x) for x in pool.within(HeldValue(number, ((),) * rank), axes)]
+    limit = pool.limit(other, pool.unit(number), 0.0) * pool.scale(other)
+    for placement in placements_of_size(first, pool, other) if rank <= _MOST_DIMS else ():
+        blocks = [as_numbers(x) for x in pool.within(HeldValue(other, placement), axes)]
+        for order in itertools.permutations(range(rank)) if blocks[0].size == first.size else ():
+            pairs = zip((first, *rest), blocks, strict=True)
+            if all(
+                np.allclose(x.transpose(order).reshape(y.shape), y, rtol=0, atol=limit, equal_nan=True)
+                for x, y in pairs
+            ):
+                return True
+    return False
 
 
 def _as_step(track: Track, op: Op, known: Sequence[HeldValue]) -> HeldValue | bool:
@@ -209,15 +220,12 @@ def _as_step(track: Track, op: Op, known: Sequence[HeldValue]) -> HeldValue | bo
     if is_collective(op):
         found = track.pool.explain(copies, rounding, carried, kinds=kinds, only=known[0].number)
         return found or False
-    first, arrays = next(iter(copies.values())), [track.pool.arrays[e.number] for e in known]
-    types = track.stage.text.program.types
-    shapes = list(global_shapes(first.shape, split_axes(known), track.stage.mesh))
     performed = False
-    if is_movement(op):
-        attempts = moved(op, arrays[0], types[track.operands(op)[0]].shape, types[value], shapes)
-    else:
-        attempts = _performed(track, op, arrays, shapes)
-    for candidate in attempts:
+
+    def perform(arrays: Sequence[Array], shapes: Shapes) -> Iterator[Array]:
+        return track.moved(op, arrays[0], shapes) if is_movement(op) else _performed(track, op, arrays, shapes)
+
+    for candidate in track.on_global(op, known, perform):
         performed = True
         found = track.try_value(candidate, copies, rounding, carried, kinds)
         if found is not None:
@@ -225,7 +233,7 @@ def _as_step(track: Track, op: Op, known: Sequence[HeldValue]) -> HeldValue | bo
     return not performed
 
 
-def _performed(track: Track, op: Op, arrays: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> Iterator[Array]:
+def _performed(track: Track, op: Op, arrays: Sequence[Array], shapes: Shapes) -> Iterator[Array]:
     """Yields the results of an operation on global values, by the global shapes that it can have."""
     definition = definition_named(op.name)
     if definition is None:
@@ -284,19 +292,19 @@ def counterparts(track: Track, number: int, op: Op, *, alike: bool = False) -> l
     """Returns the values of the unsharded run that an operation may have to compute, the likeliest first.
 
     No device holds them; devices hold their operands. With `alike`, they are on the line of the operation, and of its
-    kind.
+    kind; the shape may be another.
     """
     values, same = track.reference.values, track.pool.same
     missing = [i for i in track.used if same[i] not in track.reproduced and values[i].op not in MOVES]
     ready = [i for i in missing if all(same[o] in track.reproduced for o in content(values, i))]
     source = track.stage.source(number)
     shape = track.stage.text.program.types[op.results[0]].shape if op.results else ()
-    fits = {i for i in missing if next(placements(shape, values[i].array.shape, track.stage.mesh), None) is not None}
+    fits = {i for i in missing if next(track.pool.placements(i, shape), None) is not None}
     exact = {i for i in missing if values[i].source == source}
     near = {i for i in missing if line(values[i].source) == line(source)} if source else set[int]()
     kind = {i for i in missing if is_alike(op, values[i].op)}
     if alike:
-        return [i for i in ready if i in kind & fits & near]
+        return [i for i in ready if i in kind & near]
     order = sorted(ready, key=lambda i: (i not in exact, i not in near, i not in kind, i not in fits, i))
     return [*order, *[i for i in missing if i in fits and i not in order]]
 
@@ -308,10 +316,12 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
     argument that differs from the declared split.
     """
     partial = [] if has_trait(op.name, Trait.REDUCES) else track.partial_operands(op)
+    partial = [v for v in partial if not _is_reduced(track, v)]
     known = [track.known[v] for v in track.operands(op) if v in track.known]
     unknown = op.results[0] in track.unexplained and len(known) == len(track.operands(op))
-    # An operation that is linear leaves parts of another reduction.
-    linear = bool(partial) and unknown and isinstance(_as_step(track, op, known), HeldValue)
+    # An operation that is linear leaves parts of another reduction; within a region the program says what is read.
+    local = any(e.apart for v in partial for e in track.held(v))
+    linear = bool(partial) and not local and unknown and isinstance(_as_step(track, op, known), HeldValue)
     for value in partial if not linear else ():
         return _forgotten(track, value, track.producers[op.results[0]][0])
     for value in track.operands(op) if not is_collective(op) else ():
@@ -319,25 +329,8 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
         if at in track.misplaced:
             number, other = track.producers[at]
             return _culprit(track, number, other, track.known[at].number)
-    values = track.reference.values
     other = find_other_value(track, op, expected)
-    if other is not None:
-        return _before(track, other[1]) or _culprit(track, *other)
-    if expected is not None and not is_alike(op, values[expected].op):
-        expected = _reader_alike(track, op, expected)
-    if expected is None or is_collective(op):
-        return None
-    wanted = all_content(track, expected)
-    missing = [i for i in content(values, expected) if track.pool.same[i] not in track.reproduced]
-    for value in track.operands(op) if missing else ():
-        found, made = track.known.get(value), track.producers.get(_first_of(track, value))
-        if found is None or made is None or not track.operands(made[1]):
-            continue
-        if not is_alike(made[1], values[missing[0]].op) or not _is_repeated(track, made[1].results[0]):
-            continue
-        if not {track.pool.same[i] for i in wanted} & set(origins(track, found.number)):
-            return _culprit(track, *made, missing[0])
-    return None
+    return None if other is None else _before(track, other[1]) or _culprit(track, *other)
 
 
 def _before(track: Track, op: Op) -> Culprit | None:
@@ -345,25 +338,6 @@ def _before(track: Track, op: Op) -> Culprit | None:
     region = sorted((row for v in track.operands(op) for row in _region(track, v)), key=lambda row: row[0])
     first = _first_wrong(track, region) if region else None
     return None if first is None else _blamed_operand(track, first[1], _expected(track, *first))
-
-
-def _is_repeated(track: Track, value: Value) -> bool:
-    """Returns True if an argument, or another operation than a movement, has the same global value."""
-    number = track.known[value].number if value in track.known else None
-    for other, known in track.known.items():
-        made = track.producers.get(other)
-        if other != value and known.number == number and (made is None or not is_movement(made[1])):
-            return True
-    return False
-
-
-def _reader_alike(track: Track, op: Op, number: int) -> int | None:
-    """Returns the first value of the kind of an operation, and on its line, that is computed from a missing value."""
-    values, source = track.reference.values, line(track.stage.source(track.producers[op.results[0]][0]))
-    for i, value in enumerate(values):
-        if is_alike(op, value.op) and source in ("", line(value.source)) and number in content(values, i):
-            return i
-    return None
 
 
 def _first_of(track: Track, value: Value) -> Value:
@@ -382,18 +356,27 @@ def _first_of(track: Track, value: Value) -> Value:
     return value
 
 
+def _is_reduced(track: Track, value: Value) -> bool:
+    """Returns True for parts of a reduction of a region that the text has."""
+    parts = [n for held in track.held(value) for n in origins(track, held.number) if n in track.parts]
+    ops, wanted = in_one_place(track, track.parts[parts[0]][0]) if parts else ([], [0])
+    return len(ops) >= len(wanted)
+
+
 def _forgotten(track: Track, value: Value, reader: int) -> Culprit:
     """Returns the operation that makes the parts of a reduction that an operation reads as whole values."""
     number, op = track.producers[value]
     while before := [v for v in track.partial_operands(op) if v in track.producers]:
-        if is_collective(op) and track.known[op.results[0]].partial == track.known[before[0]].partial:
+        (held, *_), (read, *_) = track.held(op.results[0]), track.held(before[0])
+        if has_trait(op.name, Trait.REDUCES) and held.partial == read.partial:
             # The operation reduces over other axes than the axes of the parts.
-            return _culprit(track, number, op, _of_reference(track, track.known[before[0]].number))
+            return _culprit(track, number, op, _of_reference(track, read.number))
         number, op = track.producers[before[0]]
-    return _culprit(track, number, op, _of_reference(track, track.known[op.results[0]].number), reader)
+    return _culprit(track, number, op, _of_reference(track, track.held(op.results[0])[0].number), reader)
 
 
 def _of_reference(track: Track, number: int) -> int | None:
     """Returns the value of the unsharded run that is a global value, or that it is a movement of."""
     count = len(track.reference.values)
-    return next((n for n in origins(track, number) if n < count), None)
+    found = next((n for n in origins(track, number) if n < count), None)
+    return found if found is None or found not in track.parts else track.parts[found][0]

@@ -176,11 +176,11 @@ def _verdict(run: Track | str) -> str:
 def _summary(run: Track | str) -> str:
     if isinstance(run, str):
         return run
-    return f"{_verdict(run)}, pcc {run.pcc:.6g}, {len(run.known)} of {_count(run)} values explained"
+    return f"{_verdict(run)}, pcc {run.pcc:.6g}, {_count(run)} of {_count(run) + len(run.unexplained)} values explained"
 
 
 def _count(run: Track) -> int:
-    return len(run.known) + len(run.unexplained)
+    return len(run.known) + len(run.joined)
 
 
 def _without_errors(runs: Mapping[str, Track | str]) -> Diagnosis:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmesh.analysis.diagnose.cuts import global_shapes, placements
 from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies, block_of, is_same, sample
 from jaxmesh.frontends.stablehlo.shardings import Sharding
 from jaxmesh.runtime.npz import numbers
@@ -44,6 +44,7 @@ class HeldValue:
       partial: the mesh axes over which the devices hold parts of a reduction.
       kind: the reduction: `sum`, `max` or `min`; empty for whole values.
       error: the largest difference, relative to the largest magnitude; of integers the share that differs.
+      apart: the mesh axes along which each device has a value of its own, the first dims of the global value.
     """
 
     number: int
@@ -51,6 +52,7 @@ class HeldValue:
     partial: tuple[str, ...] = ()
     kind: str = ""
     error: float = 0.0
+    apart: tuple[str, ...] = ()
 
 
 def rounding_unit(dtype: Any) -> float:
@@ -104,45 +106,6 @@ def error_of(found: Array, wanted: Array, scale: float) -> float:
         return float(np.max(np.where(same, 0, np.where(np.isnan(gap), np.inf, gap))))
 
 
-def placements(local: Sequence[int], full: Sequence[int], mesh: Mapping[str, int]) -> Iterator[Sharding]:
-    """Yields every placement that cuts a global shape into a local shape."""
-    yield from _placements(tuple(local), tuple(full), tuple(mesh.items()))
-
-
-@functools.lru_cache(1 << 14)
-def _placements(
-    local: tuple[int, ...], full: tuple[int, ...], mesh: tuple[tuple[str, int], ...]
-) -> tuple[Sharding, ...]:
-    if len(local) != len(full) or any(not n or m % n for n, m in zip(local, full, strict=True)):
-        return ()
-    return tuple(_split([m // n for n, m in zip(local, full, strict=True)], dict(mesh), ()))
-
-
-def _split(factors: list[int], mesh: Mapping[str, int], used: tuple[str, ...]) -> Iterator[Sharding]:
-    if not factors:
-        yield ()
-        return
-    free = [a for a, n in mesh.items() if n > 1 and a not in used]
-    for length in range(len(free) + 1):
-        for axes in itertools.permutations(free, length):
-            if math.prod(mesh[a] for a in axes) == factors[0]:
-                yield from ((axes, *rest) for rest in _split(factors[1:], mesh, (*used, *axes)))
-
-
-def global_shapes(local: Sequence[int], axes: Sequence[str], mesh: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
-    """Yields the global shapes whose pieces along some axes have a local shape."""
-    free = [a for a in axes if mesh[a] > 1]
-    seen: set[tuple[int, ...]] = set()
-    for dims in itertools.product(range(-1, len(local)), repeat=len(free)):
-        shape = list(local)
-        for axis, dim in zip(free, dims, strict=True):
-            if dim >= 0:
-                shape[dim] *= mesh[axis]
-        if tuple(shape) not in seen:
-            seen.add(tuple(shape))
-            yield tuple(shape)
-
-
 @dataclass(slots=True)
 class Globals:
     """The global values: the values of the reference, and movements of these values.
@@ -152,12 +115,14 @@ class Globals:
       arrays: the values.
       same: by number, the first value with equal contents and shape.
       sources: of a value that a movement makes, the value that it is made of.
+      apart: of a value within a region, the mesh axes along which each device has its own; its first dims.
     """
 
     mesh: Mapping[str, int]
     arrays: list[Array] = field(default_factory=list[Array])
     same: list[int] = field(default_factory=list[int])
     sources: dict[int, int] = field(default_factory=dict[int, int])
+    apart: dict[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
     _known: Array = field(default_factory=lambda: np.zeros((256, 5)))
     """Of every value the first and the last element, the magnitude, the rounding unit and the number of elements."""
     _alike: dict[Any, list[int]] = field(default_factory=dict[Any, list[int]])
@@ -166,16 +131,19 @@ class Globals:
     def on(self, mesh: Mapping[str, int]) -> Globals:
         """Returns a copy of the values for another mesh."""
         alike = {key: list(numbers) for key, numbers in self._alike.items()}
-        return Globals(mesh, list(self.arrays), list(self.same), dict(self.sources), self._known.copy(), alike)
+        lists = list(self.arrays), list(self.same), dict(self.sources), dict(self.apart)
+        return Globals(mesh, *lists, self._known.copy(), alike)
 
-    def add(self, array: Array) -> int:
+    def add(self, array: Array, apart: tuple[str, ...] = ()) -> int:
         """Adds a value; returns the number of the first equal one."""
         number = len(self.arrays)
-        alike = self._alike.setdefault(sample(array), [])
+        alike = self._alike.setdefault((apart, sample(array)), [])
         first = next((n for n in alike if is_same(self.arrays[n], array)), number)
         alike += [number] if first == number else []
         self.arrays.append(array)
         self.same.append(first)
+        if apart:
+            self.apart[number] = apart
         if number >= len(self._known):
             self._known = np.concatenate([self._known] * 2)
         facts = self._known[first] if first != number else (*_ends(array, array), _magnitude(array), 0.0, 0.0)
@@ -184,9 +152,32 @@ class Globals:
 
     def remove_last(self) -> None:
         """Removes the value that was added last."""
-        array = self.arrays.pop()
-        if self.same.pop() == len(self.arrays):
-            self._alike[sample(array)].pop()
+        array, number = self.arrays.pop(), len(self.arrays)
+        apart = self.apart.pop(number, ())
+        if self.same.pop() == number:
+            self._alike[apart, sample(array)].pop()
+
+    def shape(self, number: int) -> tuple[int, ...]:
+        """Returns the shape of a value, without the axes along which it is apart."""
+        return self.arrays[number].shape[len(self.apart.get(number, ())) :]
+
+    def placements(self, number: int, local: Sequence[int]) -> Iterator[Sharding]:
+        """Yields every placement that cuts a value into a local shape."""
+        apart = self.apart.get(number, ())
+        if set(apart) <= self.mesh.keys():
+            yield from placements(local, self.shape(number), {a: n for a, n in self.mesh.items() if a not in apart})
+
+    def block(self, number: int, placement: Sharding, at: Coordinate, view: Array | None = None) -> Array:
+        """Returns what a device holds of a value."""
+        place = dict(zip(self.mesh, at, strict=True))
+        array = self.arrays[number] if view is None else view
+        return block_of(array[tuple(place[a] for a in self.apart.get(number, ()))], placement, self.mesh, at)
+
+    def within(self, held: HeldValue, axes: Collection[str]) -> list[Array]:
+        """Returns a held value as a region over some axes sees it: a value for each device along these axes."""
+        own = tuple(tuple(a for a in split if a in axes) for split in held.placement)
+        devices = itertools.product(*(range(n) if a in axes else (0,) for a, n in self.mesh.items()))
+        return [self.block(held.number, own, at) for at in devices]
 
     def scale(self, number: int) -> float:
         """Returns the largest finite magnitude of a value."""
@@ -250,31 +241,38 @@ class Globals:
         if axes:
             copies = self._combined(groups, kind)
         mesh = {a: n for a, n in self.mesh.items() if a not in axes}
+        # Beside the numbers of a mask any number is small.
+        largest = max(map(_magnitude, {id(x): x for x in copies.values()}.values()))
         best: HeldValue | None = None
         for number in candidates:
             limit = self.limit(number, rounding, carried)
-            for array in self._views(number, first.shape, mesh) if reshaped else [self.arrays[number]]:
-                for placement in placements(first.shape, array.shape, mesh):
+            apart = self.apart.get(number, ())
+            if not set(apart) <= mesh.keys():
+                continue
+            rest = {a: n for a, n in mesh.items() if a not in apart}
+            for array in self._views(number, first.shape, rest) if reshaped else [self.arrays[number]]:
+                for placement in placements(first.shape, array.shape[len(apart) :], rest):
                     least = limit if best is None else min(limit, best.error)
-                    error = self.error(copies, number, placement, least, array)
+                    error = self.error(copies, number, placement, least, array, largest)
                     if error <= least and (best is None or error < best.error):
-                        best = HeldValue(self._added(number, array), placement, axes, kind, error)
+                        best = HeldValue(self._added(number, array), placement, axes, kind, error, apart)
                     if best is not None and not best.error:
                         return best
         return best
 
     def _views(self, number: int, local: tuple[int, ...], mesh: Mapping[str, int]) -> Iterator[Array]:
         """Yields the reshapes of a value that have pieces of a local shape, as products of flattened batches have."""
-        array = self.arrays[number]
+        array, full = self.arrays[number], self.shape(number)
         if number not in self.sources:
             shapes = global_shapes(local, list(mesh), mesh)
-            yield from (array.reshape(s) for s in shapes if s != array.shape and math.prod(s) == array.size)
+            first = array.shape[: array.ndim - len(full)]
+            yield from (array.reshape((*first, *s)) for s in shapes if s != full and math.prod(s) == math.prod(full))
 
     def _added(self, number: int, array: Array) -> int:
         """Returns the number of a view of a value, which is added if it is new."""
         if array is self.arrays[number]:
             return number
-        added = self.add(array)
+        added = self.add(array, self.apart.get(number, ()))
         if added == len(self.arrays) - 1:
             self.sources[added] = number
         else:
@@ -320,13 +318,20 @@ class Globals:
         return [int(i) for i in np.flatnonzero(fits)[:_TRIED]]
 
     def error(
-        self, copies: Copies, number: int, placement: Sharding, limit: float = math.inf, view: Array | None = None
+        self,
+        copies: Copies,
+        number: int,
+        placement: Sharding,
+        limit: float = math.inf,
+        view: Array | None = None,
+        largest: float = math.inf,
     ) -> float:
-        """Returns the largest error of all devices; stops at the first device above the limit."""
-        array, scale, most = self.arrays[number] if view is None else view, self.scale(number), 0.0
+        """Returns the largest error of all devices, relative to the magnitude of the value or of the devices, if that
+        is smaller; stops at the first device above the limit."""
+        scale, most = min(self.scale(number), largest), 0.0
         done: set[tuple[int, int]] = set()
         for c, x in copies.items():
-            block = block_of(array, placement, self.mesh, c)
+            block = self.block(number, placement, c, view)
             key = id(x), int(block.__array_interface__["data"][0])
             if key not in done:
                 done.add(key)

@@ -16,6 +16,7 @@ from jaxmesh.analysis.diagnose.culprit import Culprit, counterparts
 from jaxmesh.analysis.diagnose.diagnose import Compile, compile_file, diagnose
 from jaxmesh.analysis.diagnose.diagnosis import WRONG, Diagnosis
 from jaxmesh.analysis.diagnose.movements import is_collective
+from jaxmesh.analysis.diagnose.reference import REGION
 from jaxmesh.analysis.diagnose.tracking import Track
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import ArgumentValueError, JaxmeshError
@@ -89,7 +90,8 @@ def minimize(diagnosis: Diagnosis, *, compiler: Compile | None = None, seed: int
     if track is None or culprit is None:
         raise ArgumentValueError(f"a program is minimised if it is wrong; the verdict is {diagnosis.verdict}.")
     target = _target(track, culprit)
-    result = None if culprit.value is None or is_collective(culprit.op) else culprit.value.placement
+    moves = is_collective(culprit.op) or track.reference.values[target].op == REGION
+    result = None if culprit.value is None or moves else culprit.value.placement
 
     def is_wrong(text: str) -> bool:
         try:
@@ -113,7 +115,14 @@ def minimize(diagnosis: Diagnosis, *, compiler: Compile | None = None, seed: int
 
 
 def _target(track: Track, culprit: Culprit) -> int:
-    """Returns the value of the reference that a part has to compute; for a collective, the value of its reader."""
+    """Returns the value of the reference that a part has to compute; for a collective, the value of its reader; within
+    a region, its result."""
+    number, values = _target_anywhere(track, culprit), track.reference.values
+    region = (i for i, v in enumerate(values) if v.op == REGION and v.operation is values[number].operation)
+    return next(region) if values[number].manual else number
+
+
+def _target_anywhere(track: Track, culprit: Culprit) -> int:
     ops, values = track.stage.text.program.ops, set(culprit.op.results)
     if not is_collective(culprit.op) and culprit.expected is not None:
         return next(i for i, v in enumerate(track.reference.values) if v is culprit.expected)
@@ -136,6 +145,9 @@ def _cuts(track: Track, target: int) -> Iterator[_Cut]:
             front = {o for n in front for o in values[n].operands if values[o].operation is not None} - taken
             taken |= front
         taken |= {o for n in taken for o in values[n].operands if values[o].op == "stablehlo.constant"}
+        # A region is taken whole.
+        regions = [values[n].operation for n in taken if values[n].op == REGION]
+        taken |= {i for i, v in enumerate(values) if any(v.operation is r for r in regions)}
         taken = {n for n in taken if values[n].operation is not None}
         chosen = tuple(sorted(taken))
         if chosen in seen:

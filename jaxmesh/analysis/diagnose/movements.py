@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from jaxmesh.analysis.diagnose.matching import rounding_unit
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
@@ -56,7 +57,8 @@ def moved(op: Op, x: Array, local: Sequence[int], kind: Type, shapes: Shapes) ->
     elif name in _TRANSPOSES:
         yield np.transpose(x, _permutation(op, x.ndim))
     elif name == "typecast" or has_trait(op.name, Trait.LAYOUT):
-        yield x.astype(kind.dtype) if kind.dtype != x.dtype else x
+        # A rounded number stays the program's, so that its error is known.
+        yield x if rounding_unit(kind.dtype) and rounding_unit(x.dtype) else x.astype(kind.dtype)
 
 
 _FORMULAS = {"gelu": 5e-4}

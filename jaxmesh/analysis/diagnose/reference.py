@@ -15,12 +15,13 @@ from jax.sharding import AbstractMesh, PartitionSpec
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from jaxmesh.analysis.diagnose.source_lines import SourceLines
-from jaxmesh.analysis.diagnose.stage import Array, broadcast, cut
+from jaxmesh.analysis.diagnose.source_lines import SourceLines, line
+from jaxmesh.analysis.diagnose.stage import Array, broadcast, cut, without_equal
 from jaxmesh.analysis.reference_rules import RULES
 from jaxmesh.dialects.residency import HOST
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
+from jaxmesh.frontends.jax.retype import spread
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.mlir.module import choose, load_text
 from jaxmesh.frontends.stablehlo import shardings
@@ -36,7 +37,7 @@ from jaxmesh.runtime.reference import run_reference
 
 _ir: Any = ir
 _sdy: Any = sdy
-_REGION = "sdy.manual_computation"
+REGION = "sdy.manual_computation"
 _LOOKUPS = {"stablehlo.gather": 1, "stablehlo.dynamic_slice": 1, "stablehlo.dynamic_gather": 1}
 """Operations with indices, and the number of their first operand of indices."""
 _UNCOMPARABLE = {
@@ -58,7 +59,9 @@ class ReferenceValue:
       operands: the numbers of the values that the operation reads.
       array: the global value.
       value: the value in the module.
-      operation: the operation there; None for an argument.
+      operation: the operation of the function there, which may be the region of it; None for an argument.
+      manual: the mesh axes whose devices the region computes for.
+      apart: those of them along which each device has a value of its own; they are the first dims of `array`.
     """
 
     op: str
@@ -67,6 +70,8 @@ class ReferenceValue:
     array: Array
     value: Any
     operation: Any = None
+    manual: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -92,6 +97,10 @@ class Reference:
     values: list[ReferenceValue] = field(default_factory=list[ReferenceValue])
     module: Any = None
     block: Any = None
+
+    def manual_axes(self, source: str) -> tuple[str, ...]:
+        """Returns the mesh axes of a region on a source line, along which each device computes on its own."""
+        return next((v.manual for v in self.values if v.manual and line(v.source) == line(source)), ())
 
 
 def run_program(text: str, compiled: str, args: Sequence[Any] | None, seed: int) -> Reference:
@@ -157,22 +166,41 @@ def _run(reference: Reference, importer: Importer, inputs: Iterable[Any], source
         keep(value, "argument", f"argument {number}", ())
     *body, end = [o.operation for o in block.operations]
     for op in body:
-        _import(importer, op, reference.axes)
+        if op.name == REGION:
+            _keep_region(reference, importer, op, numbers, source)
+            continue
+        _import(importer, op)
         for value in op.results:
             keep(value, op.name, source(op), _outer_operands(op, numbers), op)
     reference.outputs = [numbers[v] for v in end.operands]
 
 
-def _import(importer: Importer, op: Any, axes: Mapping[str, int] | None) -> None:
+def _keep_region(reference: Reference, importer: Importer, op: Any, numbers: dict[Any, int], source: Any) -> None:
+    """Keeps the values of a region as each device holds them, and its results."""
+    block, manual = op.regions[0].blocks[0], tuple(re.findall(r'"(\w+)"', str(op.attributes["manual_axes"])))
+    *body, end = [o.operation for o in block.operations]
+    made = [(o, v) for o in body for v in o.results]
+    arrays = [np.asarray(importer.env[v].array) for v in op.operands]
+    found = _run_region(op, arrays, reference.axes or {}, [v for _, v in made], manual)
+    numbers.update(zip(block.arguments, [numbers[v] for v in op.operands], strict=True))
+    for (inner, value), x in zip(made, found[len(op.results) :], strict=True):
+        known = tuple(numbers[v] for v in _outer_operands(inner, numbers))
+        numbers[value] = len(reference.values)
+        array, apart = without_equal(x, manual)
+        row = ReferenceValue(inner.name, source(inner), known, array, value, op, manual, apart)
+        reference.values.append(row)
+    for value, returned, x in zip(op.results, end.operands, found, strict=False):
+        importer.env[value] = _whole(x)
+        row = ReferenceValue(REGION, source(op), (numbers[returned],), x, value, op)
+        numbers[value] = len(reference.values)
+        reference.values.append(row)
+
+
+def _import(importer: Importer, op: Any) -> None:
     if op.name in OWN or op.name == "stablehlo.optimization_barrier":
         # Of a value with a sharding constraint the unsharded program has one copy.
         for value, operand in zip(op.results, op.operands, strict=True):
             importer.env[value] = importer.env[operand]
-        return
-    if op.name == _REGION:
-        arrays = [np.asarray(importer.env[v].array) for v in op.operands]
-        results = _run_region(op, arrays, axes or {})
-        importer.env.update((v, _whole(x)) for v, x in zip(op.results, results, strict=True))
         return
     if op.name in _MOVEMENTS:
         (result,) = importer.types_of(op.results)
@@ -182,8 +210,11 @@ def _import(importer: Importer, op: Any, axes: Mapping[str, int] | None) -> None
     importer.perform(op)
 
 
-def _run_region(op: Any, arrays: Sequence[Any], sizes: Mapping[str, int]) -> list[Any]:
-    """Returns the global results of a region for global operands: its devices run one after the other."""
+def _run_region(
+    op: Any, arrays: Sequence[Any], sizes: Mapping[str, int], inner: Sequence[Any], manual: Sequence[str]
+) -> list[Any]:
+    """Returns the global results of a region for global operands, and some values within, one for each device along
+    the manual axes: its devices run one after the other."""
     importer = Importer(sizes, Decisions(Sources(())))
 
     def run(*args: Any) -> list[Any]:
@@ -191,13 +222,20 @@ def _run_region(op: Any, arrays: Sequence[Any], sizes: Mapping[str, int]) -> lis
         importer.env.update(zip(op.operands, shards, strict=True))
         importer.perform(op)
         outs = [importer.settle(importer.env[v]) for v in op.results]
-        return [shard_to_full(y.array, shardings.as_spec(y.sharding)) for y in outs]
+        whole = [shard_to_full(y.array, shardings.as_spec(y.sharding)) for y in outs]
+        return [*whole, *[_piled(importer.settle(importer.env[v]), manual) for v in inner]]
 
     structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
     mesh = AbstractMesh(tuple(sizes.values()), tuple(sizes))
     program = trace_typed(run, structs, [()] * len(arrays), mesh)
     results = run_reference(program, [HOST] * len(arrays), sizes, list(arrays), RULES["ttir"])
     return [np.asarray(y) for y in results]
+
+
+def _piled(x: Sharded, manual: Sequence[str]) -> Any:
+    """Returns the values of all devices along some axes, which become the first dims."""
+    apart = jax.lax.expand_dims(spread(x.array, manual), range(len(manual)))
+    return shard_to_full(apart, shardings.as_spec((*((a,) for a in manual), *x.sharding)))
 
 
 _MOVEMENTS: Mapping[str, Callable[[Array, tuple[int, ...], Any], Array]] = {
@@ -223,7 +261,7 @@ def _whole(x: Any) -> Sharded:
 def _remove_shardings(block: Any) -> None:
     for op, outer in [(inner, o.operation) for o in block.operations for inner in (o.operation, *walk(o.operation))]:
         # A region runs on each device.
-        if op.name in _UNCOMPARABLE and not (op.name == "stablehlo.partition_id" and outer.name == _REGION):
+        if op.name in _UNCOMPARABLE and not (op.name == "stablehlo.partition_id" and outer.name == REGION):
             raise UnsupportedError(f"the program has {op.name}: {_UNCOMPARABLE[op.name]}.")
         if op.name not in OWN and SHARDING in op.attributes:
             del op.attributes[SHARDING]

@@ -45,9 +45,8 @@ class SourceLines:
         """Returns the line on which an operation ends, whose regions may open on `line`."""
         first, *rest = self.lines[line - 1 :]
         head = first[: len(first) - len(first.lstrip())] + "}"
-        return (
-            next((r for r in rest if r.startswith(head) and not r.endswith("{")), "") if first.endswith("{") else first
-        )
+        opens = first.endswith("{") or "stablehlo.while(" in first
+        return next((r for r in rest if r.startswith(head) and not r.endswith("{")), "") if opens else first
 
     def of_operation(self, location: Any, offset: int) -> str:
         """Returns the same of an operation of a text that MLIR parsed; of an inlined one, the line of the call."""
@@ -67,3 +66,8 @@ class SourceLines:
 
 def _is_line(text: str) -> bool:
     return re.search(r":\d+:\d+$", text) is not None
+
+
+def line(source: str) -> str:
+    """Returns a source line without its column, which some texts lack."""
+    return source.rpartition(":")[0]

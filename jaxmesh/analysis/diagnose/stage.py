@@ -113,8 +113,31 @@ def block_of(x: Array, sharding: Sharding, mesh: Mapping[str, int], coordinate: 
     return x[tuple(index)]
 
 
+def without_equal(x: Array, axes: Sequence[str]) -> tuple[Array, tuple[str, ...]]:
+    """Returns an array whose first dims are mesh axes without those along which it has one value, and the others.
+
+    >>> without_equal(np.array([[1, 2], [1, 2]]), ("y", "x"))
+    (array([1, 2]), ('x',))
+    """
+    kept = list(axes)
+    for axis in axes:
+        rows = np.moveaxis(x, kept.index(axis), 0)
+        if all(is_same(rows[0], row) for row in rows[1:]):
+            x = rows[0]
+            kept.remove(axis)
+    return x, tuple(kept)
+
+
+def as_pairs(x: Array) -> Array:
+    """Returns numbers of 64 bits as pairs of 32 bits, the lower ones first, in a last dim."""
+    low, high = x.astype(np.uint32), (x >> np.uint64(32)).astype(np.uint32)
+    return np.stack([low, high], -1)
+
+
 def place_arguments(stage: StageProgram, arrays: Sequence[Array], declared: Sequence[Sharding | None]) -> list[Any]:
     """Returns the arguments of a stage: full arrays, or the blocks of presharded ones by their declared shardings.
+
+    The compiler passes `uint64` as pairs of 32 bits.
 
     Raises:
       UnsupportedError: the stage has other arguments than the program, or shapes that the shardings do not explain.
@@ -127,6 +150,8 @@ def place_arguments(stage: StageProgram, arrays: Sequence[Array], declared: Sequ
         )
     for number, (x, aval, on_devices) in enumerate(zip(arrays, text.avals, text.presharded, strict=True)):
         sharding = declared[number] or ((),) * x.ndim
+        if x.dtype == np.uint64 and aval.dtype == np.uint32 and aval.ndim > x.ndim:
+            x, sharding = as_pairs(x), (*sharding, ())
         fits = all(a in stage.mesh for a in axes_of(sharding)) and all(
             n % count(a, stage.mesh) == 0 for n, a in zip(x.shape, sharding, strict=True)
         )

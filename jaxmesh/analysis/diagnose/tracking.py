@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
-from jaxmesh.analysis.diagnose.matching import EXACT, GROWTH, Globals, HeldValue, global_shapes, is_exact, rounding_unit
-from jaxmesh.analysis.diagnose.movements import distance_of_forms, is_collective, is_movement, is_predicate, moved
+import numpy as np
+
+from jaxmesh.analysis.diagnose.cuts import global_shapes
+from jaxmesh.analysis.diagnose.matching import EXACT, GROWTH, Globals, HeldValue, is_exact, rounding_unit
+from jaxmesh.analysis.diagnose.movements import (
+    Shapes,
+    distance_of_forms,
+    is_collective,
+    is_movement,
+    is_predicate,
+    moved,
+    short_name,
+)
 from jaxmesh.analysis.diagnose.reference import Reference
-from jaxmesh.analysis.diagnose.stage import Copies, StageProgram, block_of, producers
+from jaxmesh.analysis.diagnose.stage import Array, Copies, StageProgram, as_pairs, producers, without_equal
 from jaxmesh.analysis.diagnose.wrong_values import compare_with
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op
+from jaxmesh.frontends.stablehlo.reductions import kind_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
 
 Value = int
@@ -34,6 +48,14 @@ class Output:
         return self.error <= self.limit
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The parts of a value that the devices join along a dim, each explained, as weights for one product."""
+
+    sizes: tuple[int, ...]
+    parts: tuple[HeldValue, ...]
+
+
 @dataclass
 class Track:
     """The values of a stage, with their meanings in the unsharded run.
@@ -43,6 +65,7 @@ class Track:
       reference: the unsharded run.
       pool: the global values.
       known: the explanation of each explained value.
+      joined: of values that are no global value, but whose parts are some, these parts.
       unexplained: the copies of each other value.
       misplaced: values that are not split as the program declares.
       reproduced: the numbers of the values of the reference that devices hold.
@@ -56,6 +79,7 @@ class Track:
     reference: Reference
     pool: Globals
     known: dict[Value, HeldValue] = field(default_factory=dict[Value, HeldValue])
+    joined: dict[Value, Joined] = field(default_factory=dict[Value, Joined])
     unexplained: dict[Value, Copies] = field(default_factory=dict[Value, Copies])
     misplaced: set[Value] = field(default_factory=set[Value])
     reproduced: set[int] = field(default_factory=set[int])
@@ -80,6 +104,38 @@ class Track:
                 rest += values[number].operands
         return sorted(found)
 
+    @cached_property
+    def parts(self) -> dict[int, tuple[int, tuple[str, ...], str]]:
+        """The values within a region that are parts of a reduction alone, with its number, axes and kind."""
+        values, same = self.reference.values, self.pool.same
+        readers = Counter(n for value in values for n in value.operands)
+        found: dict[int, tuple[int, tuple[str, ...], str]] = {}
+        for number, value in enumerate(values):
+            (operand, *more) = value.operands or (0, 0)
+            axes = tuple(a for a in values[operand].apart if a not in value.apart)
+            if value.op == "stablehlo.all_reduce" and not more and axes and readers[operand] == 1:
+                found[same[operand]] = number, axes, kind_of(value.value.owner) or ""
+        return found
+
+    def on_global(
+        self, op: Op, known: Sequence[HeldValue], perform: Callable[[Sequence[Array], Shapes], Iterator[Array]]
+    ) -> Iterator[tuple[Array, tuple[str, ...]]]:
+        """Yields the results of an operation on global values, and within a region on the values of each device."""
+        mesh, number = self.stage.mesh, self.producers[op.results[0]][0]
+        local = self.stage.text.program.types[op.results[0]].shape
+        apart = frozenset(a for e in known for a in e.apart)
+        manual = apart.union(self.reference.manual_axes(self.stage.source(number)))
+        # A reshape of blocks may mix their dims.
+        split = manual.union(split_axes(known) if has_trait(op.name, Trait.VIEW) else ())
+        for axes in dict.fromkeys((apart, manual, split)):
+            names = [a for a in mesh if a in axes]
+            sizes = [mesh[a] for a in names]
+            shapes = list(global_shapes(local, [a for a in split_axes(known) if a not in axes], mesh))
+            devices = zip(*(self.pool.within(e, axes) for e in known), strict=True)
+            for parts in zip(*(perform(arrays, shapes) for arrays in devices), strict=True):
+                piled = np.stack(parts).reshape((*sizes, *parts[0].shape))
+                yield without_equal(piled, names)
+
     def operands(self, op: Op) -> list[Value]:
         """Returns the tensors that an operation reads."""
         types = self.stage.text.program.types
@@ -95,7 +151,8 @@ class Track:
         """The least correlation of a result with the unsharded run."""
         found: list[float] = []
         for output, number in zip(self.outputs, self.reference.outputs, strict=True):
-            value = compare_with(self.pool, self.results[output.value], number, 0.0)
+            copies = self.results[output.value]
+            value = compare_with(self.pool, copies, self._as_held(number, copies), 0.0)
             # The correlation of one number is not defined.
             is_defined = not output.is_right or self.pool.arrays[number].size > 1
             found += [value.pcc] if value is not None and is_defined else []
@@ -108,12 +165,15 @@ class Track:
         wanted = {port.value for port in self.stage.text.program.results}
         for value, copies in run:
             found = self._explain(value, copies)
-            if found is None:
+            joined = self._joined(value, copies) if found is None else None
+            if joined is not None:
+                self.joined[value] = joined
+            elif found is None:
                 self.unexplained[value] = copies
             else:
                 self.known[value] = found
                 self.reproduced.update(self.pool.same[n] for n in self.origins(found.number))
-            if value in wanted or (found is not None and found.partial):
+            if value in wanted or any(e.partial for e in self.held(value)):
                 self.results[value] = copies
         self.outputs = [self._output(i, p.value) for i, p in enumerate(self.stage.text.program.results)]
 
@@ -122,9 +182,10 @@ class Track:
         unit = rounding_unit(next(iter(copies.values())).dtype)
         if made is None:
             declared = self.reference.arguments[value] if self.stage.text.presharded[value] else None
-            placement = declared or ((),) * next(iter(copies.values())).ndim
             self.units[value] = min(unit, EXACT)
-            return HeldValue(self.pool.same[value], placement)
+            number = self._as_held(value, copies)
+            placement = (*(declared or ()), *((),) * self.pool.arrays[number].ndim)[: self.pool.arrays[number].ndim]
+            return HeldValue(self.pool.same[number], placement)
         _, op = made
         unit = min(unit, EXACT) if is_predicate(op) else unit
         rounding, carried = self.carried(value, unit)
@@ -139,6 +200,11 @@ class Track:
             found = self._moved(op, value, copies, rounding, carried)
         if found is None:
             found = self._in_other_form(op, copies, rounding, carried)
+        if found is not None and not found.partial:
+            parts = [
+                self.parts[n] for n in map(self.pool.same.__getitem__, self.origins(found.number)) if n in self.parts
+            ]
+            found = replace(found, partial=parts[0][1], kind=parts[0][2]) if parts else found
         self.errors[value] = max(carried, distance_of_forms(op)) if found is None else found.error
         if found is not None and is_exact(found.error):
             # Nothing was lost by what is narrow in its history.
@@ -169,7 +235,7 @@ class Track:
     def kinds(self, op: Op) -> list[str]:
         """Returns the reductions whose parts an operation may leave on the devices."""
         written = {op.name, str(op.attributes.get("reduce_type", ""))}
-        written |= {self.known[v].kind for v in self.operands(op) if v in self.known}
+        written |= {e.kind for v in self.operands(op) for e in self.held(v)}
         return ["sum", *[k for k in ("max", "min") if any(k in w for w in written)]]
 
     def _moved(self, op: Op, value: Value, copies: Copies, rounding: float, carried: float) -> HeldValue | None:
@@ -181,21 +247,61 @@ class Track:
         if not is_movement(op) or is_collective(op) or operands[0] not in self.known:
             return None
         operand = self.known[operands[0]]
-        shapes = list(global_shapes(first.shape, axes_of(operand.placement), self.stage.mesh))
-        types = self.stage.text.program.types
-        local = types[operands[0]].shape
-        for candidate in moved(op, self.pool.arrays[operand.number], local, types[value], shapes):
+        for candidate in self.on_global(op, [operand], lambda arrays, shapes: self.moved(op, arrays[0], shapes)):
             found = self.try_value(candidate, copies, rounding, carried, self.kinds(op))
             if found is not None:
                 self.pool.sources.setdefault(found.number, operand.number)
                 return found
         return None
 
+    def moved(self, op: Op, x: Array, shapes: Shapes) -> Iterator[Array]:
+        """Yields what a movement may make of a value."""
+        types = self.stage.text.program.types
+        return moved(op, x, types[self.operands(op)[0]].shape, types[op.results[0]], shapes)
+
+    def _joined(self, value: Value, copies: Copies) -> Joined | None:
+        """Explains the parts of a value, if the operation joins values, or reads joined ones."""
+        made = self.producers.get(value)
+        operands = self.operands(made[1]) if made else []
+        if made is None or any(v in self.unexplained for v in operands):
+            return None
+        shapes = [self.stage.text.program.types[v].shape for v in operands]
+        if short_name(made[1]) == "concat":
+            dim = int(made[1].attributes.get("dim", 0)) % len(shapes[0])
+            rows = [
+                (self.joined[v].sizes if v in self.joined else (s[dim],)) for v, s in zip(operands, shapes, strict=True)
+            ]
+            return Joined(tuple(n for row in rows for n in row), tuple(e for v in operands for e in self.held(v)))
+        sizes = next((self.joined[v].sizes for v in operands if v in self.joined), ())
+        first = next(iter(copies.values()))
+        for dim in [d for d, n in enumerate(first.shape) if n == sum(sizes)]:
+            cuts = [int(n) for n in np.cumsum(sizes)[:-1]]
+            once: dict[int, list[Array]] = {id(x): np.split(x, cuts, dim) for x in copies.values()}
+            parts = [self._held_as(value, {c: once[id(x)][i] for c, x in copies.items()}) for i in range(len(sizes))]
+            found = [e for e in parts if e is not None]
+            if len(found) == len(parts):
+                return Joined(sizes, tuple(found))
+        return None
+
+    def _held_as(self, value: Value, copies: Copies) -> HeldValue | None:
+        """Explains a part of a value."""
+        rounding, carried = self.carried(value, rounding_unit(next(iter(copies.values())).dtype))
+        return self.pool.explain(copies, rounding, carried, kinds=self.kinds(self.producers[value][1]))
+
+    def held(self, value: Value) -> tuple[HeldValue, ...]:
+        """Returns the explanations of a value, or of its parts."""
+        return (self.known[value],) if value in self.known else self.joined[value].parts if value in self.joined else ()
+
     def try_value(
-        self, candidate: Any, copies: Copies, rounding: float, carried: float, kinds: Sequence[str]
+        self,
+        candidate: tuple[Array, tuple[str, ...]],
+        copies: Copies,
+        rounding: float,
+        carried: float,
+        kinds: Sequence[str],
     ) -> HeldValue | None:
         """Explains a value by a new global value, which is kept if it does."""
-        number = self.pool.add(candidate)
+        number = self.pool.add(*candidate)
         found = self.pool.explain(copies, rounding, carried, kinds=kinds, only=number)
         if found is None or number != len(self.pool.arrays) - 1:
             self.pool.remove_last()
@@ -209,15 +315,22 @@ class Track:
         declared = self.reference.arguments[operands[0]]
         if self.stage.text.presharded[operands[0]] or declared is None:
             return False
-        return not self._holds(copies, found.number, declared)
+        return not self.holds(copies, found.number, declared)
 
-    def _holds(self, copies: Copies, number: int, sharding: Sharding) -> bool:
+    def _as_held(self, number: int, copies: Copies) -> int:
+        """Returns the number of a value of the program as the devices hold it: numbers of 64 bits may be pairs."""
+        array = self.pool.arrays[number]
+        is_pairs = array.dtype == np.uint64 and copies[min(copies)].ndim > array.ndim
+        return self.pool.add(as_pairs(array)) if is_pairs else number
+
+    def holds(self, copies: Copies, number: int, sharding: Sharding) -> bool:
+        """Returns True if the devices hold the blocks of a global value."""
         return self._error(copies, number, sharding) <= self.pool.limit(number, self.pool.unit(number), 0.0)
 
     def _error(self, copies: Copies, number: int, sharding: Sharding) -> float:
         """Returns the error of copies as the blocks of a global value; infinite for other shapes."""
         local = next(iter(copies.values())).shape
-        full = self.pool.arrays[number].shape
+        full = self.pool.shape(number)
         cut = [1] * len(full)
         for dim, axes in enumerate(sharding):
             for axis in axes:
@@ -231,7 +344,7 @@ class Track:
     def _output(self, number: int, value: Value) -> Output:
         """Checks one result against the declared sharding; without one, any placement is right."""
         copies = self.results[value]
-        wanted = self.pool.same[self.reference.outputs[number]]
+        wanted = self.pool.same[self._as_held(self.reference.outputs[number], copies)]
         known, declared = self.known.get(value), self.reference.results[number]
         on_devices = self.stage.text.results[number].status == "presharded"
         rounding, carried = self.units.get(value, 0.0), self.carried(value, 0.0)[1]
@@ -242,7 +355,8 @@ class Track:
         if on_devices and declared is None:
             found = self.pool.explain(copies, rounding, carried, kinds=(), only=wanted)
             return Output(value, float("inf") if found is None else found.error, limit, exact)
-        sharding = declared if on_devices and declared else ((),) * self.pool.arrays[wanted].ndim
+        full = self.pool.arrays[wanted].ndim
+        sharding = (*(declared if on_devices and declared else ()), *((),) * full)[:full]
         return Output(value, self._error(copies, wanted, sharding), limit, exact)
 
     # --- the text -----------------------------------------------------------------------------------------------------
@@ -252,20 +366,25 @@ class Track:
         found = self.unexplained.get(value) or self.results.get(value)
         if found is not None:
             return found
-        known, mesh = self.known[value], self.stage.mesh
-        array = self.pool.arrays[known.number]
-        return {c: block_of(array, known.placement, mesh, c) for c in self.stage.coordinates}
+        known = self.known[value]
+        return {c: self.pool.block(known.number, known.placement, c) for c in self.stage.coordinates}
 
     def partial_operands(self, op: Op) -> list[Value]:
         """Returns the operands that the devices hold as parts of a reduction."""
-        return [v for v in self.operands(op) if v in self.known and self.known[v].partial]
+        return [v for v in self.operands(op) if any(e.partial for e in self.held(v))]
 
 
 def pool_of(reference: Reference) -> Globals:
     """Returns the global values of the unsharded run, which all stages start from."""
     pool = Globals({})
     for value in reference.values:
-        pool.add(value.array)
+        pool.add(value.array, value.apart)
+    for number, value in enumerate(reference.values):
+        if value.array.dtype == np.uint64:
+            # The compiler has numbers of 64 bits as pairs of 32 bits.
+            pairs = as_pairs(value.array)
+            for part in (pairs, *np.moveaxis(pairs, -1, 0)):
+                pool.sources.setdefault(pool.add(part, value.apart), number)
     return pool
 
 
@@ -278,4 +397,4 @@ def track(stage: StageProgram, reference: Reference, pool: Globals, run: Iterato
 
 def split_axes(explanations: Sequence[HeldValue]) -> list[str]:
     """Returns the mesh axes that split values, in order."""
-    return list(dict.fromkeys(a for e in explanations for a in axes_of(e.placement)))
+    return list(dict.fromkeys(a for e in explanations for a in (*e.apart, *axes_of(e.placement))))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from jaxmesh.analysis.diagnose.matching import Globals, as_numbers, placements
-from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies, block_of
+from jaxmesh.analysis.diagnose.matching import Globals, as_numbers
+from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies
 from jaxmesh.analysis.record.metrics import pcc
 from jaxmesh.frontends.stablehlo.shardings import Sharding, local_shape
 
@@ -113,29 +112,31 @@ def compare_with(pool: Globals, copies: Copies, number: int, rounding: float) ->
     wanted, first = as_numbers(pool.arrays[number]), next(iter(found.values()))
     limit, scale = pool.limit(number, rounding, 0.0), pool.scale(number)
     best: tuple[int, WrongValue] | None = None
-    for placement in _placements_of_size(first, wanted.shape, pool.mesh):
-        local = local_shape(wanted.shape, placement, pool.mesh)
+    apart = tuple((a,) for a in pool.apart.get(number, ()))
+    for placement in placements_of_size(first, pool, number):
+        local = local_shape(pool.shape(number), placement, pool.mesh)
         shaped = {c: x.reshape(local) for c, x in found.items()}
-        blocks = {c: block_of(wanted, placement, pool.mesh, c) for c in found}
+        blocks = {c: pool.block(number, placement, c, wanted) for c in found}
         wrong = {c: _differs(x, blocks[c], limit, scale) for c, x in shaped.items()}
         count = sum(int(w.sum()) for w in wrong.values())
         if best is None or count < best[0]:
-            best = count, WrongValue(wanted, placement, shaped, blocks, wrong)
+            best = count, WrongValue(wanted, (*apart, *placement), shaped, blocks, wrong)
     return None if best is None else best[1]
 
 
-def _placements_of_size(x: Array, full: Sequence[int], mesh: Mapping[str, int]) -> list[Sharding]:
+def placements_of_size(x: Array, pool: Globals, number: int) -> list[Sharding]:
     """Returns the placements with shards of the shape of an array, else of its size."""
-    found = list(placements(x.shape, full, mesh))
+    found = list(pool.placements(number, x.shape))
     if found:
         return found
-    axes = [a for a, n in mesh.items() if n > 1]
+    full, mesh = pool.shape(number), pool.mesh
+    axes = [a for a, n in mesh.items() if n > 1 and a not in pool.apart.get(number, ())]
     shapes: set[tuple[int, ...]] = set()
     for dims in itertools.product(range(-1, len(full)), repeat=len(axes)):
         sharding = tuple(tuple(a for a, d in zip(axes, dims, strict=True) if d == dim) for dim in range(len(full)))
         shapes.add(local_shape(full, sharding, mesh))
     same = [s for s in shapes if np.prod(s, dtype=int) == x.size]
-    return [p for s in sorted(same) for p in placements(s, full, mesh)]
+    return [p for s in sorted(same) for p in pool.placements(number, s)]
 
 
 def _differs(found: Array, wanted: Array, limit: float, scale: float) -> Array:

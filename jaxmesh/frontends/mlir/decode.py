@@ -152,10 +152,8 @@ class _Decoder:
                 for known in local:
                     declared = program.types[number]
                     if "ui64" in str(argument.local) and declared.shape == (*known.shape, 2):
-                        raise UnsupportedError(
-                            f"argument {number} is uint64{list(known.shape)}, passed as pairs of 32 bits, which is not "
-                            "read; give it 32 bits in the program."
-                        )
+                        # Upstream passes numbers of 64 unsigned bits as pairs of 32 bits, the lower ones first.
+                        continue
                     # Of a program that is mapped by hand, upstream writes the full type there, and declares the local.
                     if len(known.shape) != len(declared.shape) or all(map(int.__le__, known.shape, declared.shape)):
                         program.types[number] = replace(declared, shape=known.shape, dtype=known.dtype)

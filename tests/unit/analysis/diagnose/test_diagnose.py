@@ -76,6 +76,50 @@ def test_each_of_many_alike_slices_is_named(stage: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def parallel_attention(x: Any, wq: Any, wk: Any, wo: Any) -> Any:
+    """Heads over x, as users write them in a `shard_map`, with what no global value has within."""
+
+    def on_each_device(x: Any, wq: Any, wk: Any, wo: Any) -> Any:
+        q, k = ((x @ w).reshape(*x.shape[:2], -1, 4) for w in (wq, wk))
+        half = jnp.concatenate([k[..., 2:], k[..., :2]], -1)
+        scores = jnp.einsum("bqhd,bkhd->bhqk", q, half)
+        scores = jnp.exp(scores - jax.lax.pmax(jax.lax.stop_gradient(scores.max()), "x"))
+        mixed = jnp.einsum("bhqk,bkhd->bqhd", scores, k).reshape(*x.shape[:2], -1)
+        return jax.lax.psum(mixed @ wo, "x")
+
+    specs = (P("y"), P(None, "x"), P(None, "x"), P("x"))
+    return x + jax.shard_map(on_each_device, mesh=PARALLEL.mesh, in_specs=specs, out_specs=P("y"))(x, wq, wk, wo)
+
+
+PARALLEL = Case(
+    "parallel attention",
+    parallel_attention,
+    (BATCH, SQUARE, SQUARE, SQUARE),
+    (P("y"), P(None, "x"), P(None, "x"), P("x")),
+)
+KINDS = {"dropped all_reduce", "wrong cluster_axis", "shifted slice", "no rounding"}
+
+
+@pytest.mark.parametrize("stage", ["ttir", "ttnn"])
+def test_errors_within_a_shard_map_are_named(stage: str) -> None:
+    """The unsharded program holds, for each device, the value that it has to have there."""
+    texts = exported(PARALLEL)
+    right = jm.diagnose({k: t for k, t in texts.items() if k in ("shlo_frontend", stage)})
+    assert right.verdict == "right"
+    count = re.search(r"(\d+) of (\d+) values", right.stages[stage])
+    assert count is not None
+    assert int(count[1]) > 0.9 * int(count[2])
+    found = [o for o in outcomes(texts, stage, 2) if o.changes]
+    assert {"dropped all_reduce", "wrong cluster_axis", "shifted slice", "no rounding"} <= {
+        o.planted.kind for o in found
+    }
+    assert all(o.is_named for o in found), "\n".join(o.text for o in found if not o.is_named)
+    shifted = next(o.diagnosis for o in found if o.planted.kind == "shifted slice")
+    assert shifted.elements
+    assert "wrong" in shifted.to_html()
+    assert "sdy.manual_computation" in jm.minimize(shifted).stablehlo
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["ttir", "ttnn"])
 def test_more_planted_errors_are_named(stage: str) -> None:
@@ -127,6 +171,69 @@ def local(arguments: dict[str, str], body: str, result: str) -> str:
 
 def line(result: int, name: str, operands: str, attributes: str, types: str) -> str:
     return f'    %{result} = "ttir.{name}"({operands}) <{{{attributes}}}> : {types}\n'
+
+
+JOINED = (
+    "tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<8x8xf32>",
+    "(tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>",
+    "(tensor<4x8xf32>) -> tensor<4x4xf32>",
+)
+PRODUCT = (
+    "batch_dims_lhs = array<i64>, batch_dims_rhs = array<i64>, contract_dims_lhs = array<i64: 1>, "
+    "contract_dims_rhs = array<i64: 0>"
+)
+
+
+def joined(first: int, scale: str = "multiply") -> dict[str, str]:
+    """Returns the texts of two products; the devices join their parts of the weights, and cut the product."""
+    kind = "tensor<8x8xf32>, tensor<8x16xf32>) -> tensor<8x16xf32>"
+    body = f"""    %0 = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0] : ({kind}
+    %1 = stablehlo.tanh %0 : tensor<8x16xf32>
+    %2 = stablehlo.dot_general %arg0, %arg2, contracting_dims = [1] x [0] : ({kind}
+    %3 = stablehlo.multiply %1, %2 : tensor<8x16xf32>
+    return %3 : tensor<8x16xf32>"""
+    arguments = (sharded(0, "8x8xf32", "y", ""), sharded(1, "8x16xf32", "", "x"), sharded(2, "8x16xf32", "", "x"))
+    placed = 'tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {"x"}]>}'
+
+    def cut(at: int) -> str:
+        return f"begins = [0 : i32, {at} : i32], ends = [4 : i32, {at + 4} : i32], step = [1 : i32, 1 : i32]"
+
+    ops = (
+        line(0, "concat", "%a, %b", "dim = 1 : si32", f"({JOINED[0]}")
+        + line(1, "dot_general", "%x, %0", PRODUCT, JOINED[1])
+        + line(2, "slice_static", "%1", cut(first), JOINED[2])
+        + line(3, "slice_static", "%1", cut(4), JOINED[2])
+        + line(4, "tanh", "%2", "", "(tensor<4x4xf32>) -> tensor<4x4xf32>")
+        + line(5, scale, "%4, %3", "", "(tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>")
+    )
+    text = local({"x": "4x8xf32", "a": "8x4xf32", "b": "8x4xf32"}, ops + "    return %5 : tensor<4x4xf32>", "4x4xf32")
+    return {"shlo_frontend": frontend(", ".join(arguments), body, f"({placed})"), "ttir": text}
+
+
+def test_weights_that_the_devices_join_are_explained_by_their_parts() -> None:
+    assert jm.diagnose(joined(0)).stages["ttir"].endswith("9 of 9 values explained")
+    found = jm.diagnose(joined(1))
+    assert (found.op, found.line) == ("ttir.slice_static", 5)
+    assert jm.diagnose(joined(0, "add")).op == "ttir.add"
+
+
+def pairs(body: str) -> dict[str, str]:
+    """Returns the texts of a program of `uint64`, which the compiler passes as pairs of 32 bits."""
+    program = frontend(
+        sharded(0, "4x2xui64", "y", ""), body, '(tensor<4x2xui64> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>})'
+    )
+    known = "ttcore.local_shape = #ttcore<local_shape local_shape = tensor<2x2xui64>>, "
+    text = local({"x": "2x2x2xui32"}, "    return %x : tensor<2x2x2xui32>", "2x2x2xui32")
+    return {"shlo_frontend": program, "ttir": text.replace("{ttcore.shard_status", "{" + known + "ttcore.shard_status")}
+
+
+def test_integers_of_64_bits_are_compared_as_pairs() -> None:
+    x = np.arange(8, dtype=np.uint64).reshape(4, 2) * np.uint64(2**33 + 1)
+    with jax.enable_x64():
+        same = pairs("    return %arg0 : tensor<4x2xui64>")
+        assert jm.diagnose(same, x).verdict == "right"
+        double = "    %0 = stablehlo.add %arg0, %arg0 : tensor<4x2xui64>\n    return %0 : tensor<4x2xui64>"
+        assert jm.diagnose(pairs(double), x).verdict == "wrong"
 
 
 def test_a_region_takes_arguments_in_any_order() -> None:
