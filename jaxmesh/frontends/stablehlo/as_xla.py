@@ -20,6 +20,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.call import enum_of
+from jaxmesh.frontends.stablehlo.gspmd import create, replace
 from jaxmesh.frontends.stablehlo.reductions import constant_of
 from jaxmesh.frontends.stablehlo.shardings import OWN, WRITTEN, Sharding, count, local_shape, requested
 from jaxmesh.frontends.stablehlo.values import moved_elements
@@ -39,14 +40,6 @@ def simplify(body: Sequence[Any]) -> None:
             _capture_invariants(op)
 
 
-def _replace(op: Any, name: str, attributes: dict[str, Any]) -> None:
-    """Replaces an op of one result by an op of its first operand."""
-    location = {"loc": op.location, "ip": _ir.InsertionPoint(op)}
-    new = _ir.Operation.create(name, [op.results[0].type], [op.operands[0]], attributes, **location)
-    op.results[0].replace_all_uses_with(new.results[0])
-    op.erase()
-
-
 def _reshape_broadcast(op: Any) -> None:
     """Replaces a broadcast that only adds dims of size 1 by a reshape.
 
@@ -55,7 +48,7 @@ def _reshape_broadcast(op: Any) -> None:
     (x,), (y,) = op.operands, op.results
     dims = list(op.attributes["broadcast_dimensions"])
     if dims and dims == sorted(dims) and math.prod(x.type.shape) == math.prod(y.type.shape):
-        _replace(op, "stablehlo.reshape", {})
+        replace(op, create("stablehlo.reshape", op, [x], {}).results)
 
 
 def _capture_invariants(loop: Any) -> None:
@@ -84,8 +77,7 @@ def _opened(value: Any, before: Any) -> Any:
     mesh, rank = str(sharding.mesh_or_ref), len(value.type.shape)
     text = f"#sdy.sharding<{mesh}, [{', '.join(['{?}'] * rank)}]>"
     attributes = {OWN["sdy.sharding_constraint"]: _ir.Attribute.parse(text, before.context)}
-    location = {"loc": before.location, "ip": _ir.InsertionPoint(before)}
-    return _ir.Operation.create("sdy.sharding_constraint", [value.type], [value], attributes, **location).results[0]
+    return create("sdy.sharding_constraint", before, [value], attributes, [value.type]).results[0]
 
 
 def _slice_at_constants(op: Any) -> None:
@@ -101,7 +93,8 @@ def _slice_at_constants(op: Any) -> None:
     starts = [int(np.clip(i, 0, n - size)) for i, n, size in whole]
     limits = list(map(operator.add, starts, sizes))
     rows = {"start_indices": starts, "limit_indices": limits, "strides": [1] * len(sizes)}
-    _replace(op, "stablehlo.slice", {name: _ir.DenseI64ArrayAttr.get(row) for name, row in rows.items()})
+    attributes = {name: _ir.DenseI64ArrayAttr.get(row) for name, row in rows.items()}
+    replace(op, create("stablehlo.slice", op, [x], attributes).results)
 
 
 def _clamp(low: Any, x: Any, high: Any) -> Any:
@@ -202,11 +195,9 @@ def _choose(op: Any, known: dict[Any, Sharding], sizes: Mapping[str, int], moved
     if moved(whole) >= moved(targets) + reduced:
         return
     inserted = next(v.owner for v, s in zip(op.operands, sources, strict=True) if v != s)
-    location = {"loc": op.location, "ip": _ir.InsertionPoint(op)}
     for i, (source, end) in enumerate(zip(sources, whole, strict=True)):
         attributes = {OWN["sdy.reshard"]: shardings.written(inserted.attributes[OWN["sdy.reshard"]], end)}
-        reshard = _ir.Operation.create("sdy.reshard", [source.type], [source], attributes, **location)
-        op.operands[i] = reshard.results[0]
+        op.operands[i] = create("sdy.reshard", op, [source], attributes, [source.type]).results[0]
 
 
 def _source(value: Any) -> Any:

@@ -16,7 +16,7 @@ from jaxmesh.frontends.stablehlo.decisions import Decision, Decisions
 from jaxmesh.frontends.stablehlo.importer import Importer
 from jaxmesh.frontends.stablehlo.rules import CALLS
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
-from jaxmesh.frontends.stablehlo.shardy import argument_shardings, partition, result_shardings
+from jaxmesh.frontends.stablehlo.shardy import end_shardings, partition
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs.compat import Jaxpr, from_words, off_explicit_axes, words_of
 from jaxmesh.jaxprs.evaluate import trace_typed
@@ -92,7 +92,7 @@ def import_module(
     main = partitioned.main
     decisions = Decisions(sources or Sources(()))
     importer = Importer(sizes, decisions, keeps_ops=guarded, equation=equation)
-    arguments, results = argument_shardings(main), result_shardings(main)
+    arguments, results = end_shardings(main)
     block = main.regions[0].blocks[0]
     types = importer.types_of(block.arguments)
     result_values = block.operations[-1].operands

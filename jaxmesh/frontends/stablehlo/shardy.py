@@ -19,7 +19,7 @@ from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.as_xla import gather_cheap_operands, simplify
-from jaxmesh.frontends.stablehlo.gspmd import ENDS, inline_calls, operations, walk
+from jaxmesh.frontends.stablehlo.gspmd import ENDS, change_ends, ends, inline_calls, operations, walk
 from jaxmesh.frontends.stablehlo.rules import add_rules
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN
 from jaxmesh.jaxprs.guarded_passes import REFUSALS, fatal_error, run_passes
@@ -88,7 +88,7 @@ def partition(
         _mark(body, "sdy.all_reduce")
         if not guarded:
             simplify(body)
-        asked = tuple(SHARDING in a for a in _argument_attributes(main))
+        asked = tuple(SHARDING in a for a in next(ends(main))[2])
         restore_single = (lambda: None) if guarded else _leave_out_single(main, sizes)
         run(module, _PROPAGATE, guarded=guarded)
         body = walk(main)
@@ -99,7 +99,7 @@ def partition(
         # Shardy removes the rules after use.
         add_rules(body)
         if not guarded:
-            gather_cheap_operands(body, main.regions[0].blocks[0].arguments, argument_shardings(main), sizes)
+            gather_cheap_operands(body, main.regions[0].blocks[0].arguments, end_shardings(main)[0], sizes)
         restore_single()
     return PartitionedFunction(main, asked, dropped)
 
@@ -144,39 +144,15 @@ def mesh_axes(op: Any) -> dict[str, int]:
     return {a.name: int(a.size) for a in map(_sdy.MeshAxisAttr, _sdy.MeshAttr(op.attributes["mesh"]).axes)}
 
 
-def argument_shardings(main: Any) -> list[shardings.Sharding]:
-    """Returns the sharding of each argument of a partitioned function."""
-    pairs = zip(main.regions[0].blocks[0].arguments, _argument_attributes(main), strict=True)
-    return [_of(a, v.type.shape) for v, a in pairs]
-
-
-def result_shardings(main: Any) -> list[shardings.Sharding]:
-    """Returns the sharding of each result of a partitioned function."""
-    return [_of(a, t.shape) for t, a in zip(_result_types(main), _result_attributes(main), strict=True)]
+def end_shardings(main: Any) -> list[list[shardings.Sharding]]:
+    """Returns the shardings of the arguments of a partitioned function, and of its results."""
+    return [[_of(a, t.shape) for t, a in zip(types, rows, strict=True)] for _, types, rows in ends(main)]
 
 
 def _of(attributes: Any, shape: Any) -> shardings.Sharding:
     if SHARDING not in attributes:
         return shardings.replicated(len(shape))
     return shardings.read(_sdy.TensorShardingAttr(attributes[SHARDING]))
-
-
-def _attributes(main: Any, name: str, number: int) -> list[Any]:
-    if name not in main.attributes:
-        return [{} for _ in range(number)]
-    return list(main.attributes[name])
-
-
-def _argument_attributes(main: Any) -> list[Any]:
-    return _attributes(main, "arg_attrs", len(main.regions[0].blocks[0].arguments))
-
-
-def _result_types(main: Any) -> list[Any]:
-    return list(_ir.FunctionType(main.attributes["function_type"].value).results)
-
-
-def _result_attributes(main: Any) -> list[Any]:
-    return _attributes(main, "res_attrs", len(_result_types(main)))
 
 
 # --- dropped axes ----------------------------------------------------------------------------------------------------
@@ -200,12 +176,11 @@ def _drop(main: Any, body: list[Any], sizes: Mapping[str, int]) -> tuple[Dropped
         dropped.append(Dropped(what, str(location), wanted, shardings.show(kept)))
         return shardings.written(written, kept)
 
-    block = main.regions[0].blocks[0]
-    for name, types, what in (
-        ("arg_attrs", [v.type for v in block.arguments], "argument"),
-        ("res_attrs", _result_types(main), "result"),
-    ):
-        _change_ends(main, name, lambda i, a, types=types, what=what: nearest(a, types[i], f"{what} {i}", ""))
+    def drop(name: str, i: int, value_type: Any, attributes: dict[str, Any]) -> None:
+        if SHARDING in attributes:
+            attributes[SHARDING] = nearest(attributes[SHARDING], value_type, f"{ENDS[name]} {i}", "")
+
+    change_ends(main, drop)
     kept: set[Any] = set()
     for op in body:
         op_name = op.name
@@ -236,20 +211,6 @@ def _drop(main: Any, body: list[Any], sizes: Mapping[str, int]) -> tuple[Dropped
     return tuple(dropped)
 
 
-def _change_ends(main: Any, name: str, change: Callable[[int, Any], Any]) -> None:
-    """Changes the shardings of a function's arguments (`arg_attrs`) or results (`res_attrs`)."""
-    if name not in main.attributes:
-        return
-    entries_of_ports: list[Any] = []
-    for i, attributes in enumerate(main.attributes[name]):
-        entries = {k if isinstance(k, str) else k.name: None for k in attributes}
-        values = {k: attributes[k] for k in entries}
-        if SHARDING in values:
-            values[SHARDING] = change(i, values[SHARDING])
-        entries_of_ports.append(_ir.DictAttr.get(values))
-    main.attributes[name] = _ir.ArrayAttr.get(entries_of_ports)
-
-
 # --- axes of size 1 --------------------------------------------------------------------------------------------------
 
 
@@ -269,23 +230,20 @@ def _leave_out_single(main: Any, sizes: Mapping[str, int]) -> Callable[[], None]
         text = re.sub(r", }", "}", single.sub("", str(attribute)))
         return _ir.Attribute.parse(re.sub(r", (?:replicated|unreduced)={}", "", text), main.context)
 
-    def leave_out(name: str, i: int, attribute: Any) -> Any:
-        asked[name, i] = attribute, without(attribute)
-        return asked[name, i][1]
+    def leave_out(name: str, i: int, _: Any, attributes: dict[str, Any]) -> None:
+        if SHARDING in attributes:
+            asked[name, i] = attributes[SHARDING], without(attributes[SHARDING])
+            attributes[SHARDING] = asked[name, i][1]
 
-    def restore(name: str, i: int, attribute: Any) -> Any:
+    def restore(name: str, i: int, _: Any, attributes: dict[str, Any]) -> None:
         written, left = asked.get((name, i), (None, None))
-        return written if written is not None and attribute == left else attribute
+        if written is not None and attributes[SHARDING] == left:
+            attributes[SHARDING] = written
 
-    for name in ENDS:
-        _change_ends(main, name, functools.partial(leave_out, name))
+    change_ends(main, leave_out)
     for op in walk(main):
         name = OWN.get(op.name, SHARDING)
         if name in op.attributes:
             op.attributes[name] = without(op.attributes[name])
 
-    def restore_all() -> None:
-        for name in ENDS:
-            _change_ends(main, name, functools.partial(restore, name))
-
-    return restore_all
+    return functools.partial(change_ends, main, restore)

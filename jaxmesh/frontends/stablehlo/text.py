@@ -172,12 +172,8 @@ def _constrain(module: Any, texts: list[str]) -> None:
             op.attributes[SHARDING] = _ir.Attribute.parse(named)
         requested = per_value(op)
         if requested is not None:
-            location = {"loc": op.location, "ip": _ir.InsertionPoint(op)}
-            attributes, result_types = {"sharding": requested[0]}, [op.results[0].type]
-            name, operands = "sdy.sharding_constraint", [op.operands[0]]
-            constraint = _ir.Operation.create(name, result_types, operands, attributes, **location)
-            op.results[0].replace_all_uses_with(constraint.results[0])
-            op.erase()
+            constraint = gspmd.create("sdy.sharding_constraint", op, [op.operands[0]], {"sharding": requested[0]})
+            gspmd.replace(op, constraint.results)
 
 
 def _check_strings(module: Any, function: Function) -> None:
