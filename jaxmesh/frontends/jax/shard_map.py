@@ -20,13 +20,9 @@ from jaxmesh.sharding.shard_attributes import spec_axes
 
 
 def raise_shard_maps(program: Jaxpr, args: Sequence[Any], mesh: AnyMesh, assumptions: dict[str, None]) -> list[Any]:
-    """Evaluates a program that JAX traced, inside a typed trace over `mesh`, and raises every `shard_map`.
+    """Evaluates a closed jaxpr of full values inside a typed trace over `mesh`, and raises every `shard_map`.
 
-    Args:
-      program: the closed jaxpr of full values.
-      args: its arguments, full.
-      mesh: the mesh of the program.
-      assumptions: gets, as keys, the source locations where replication is assumed and not proven.
+    `assumptions` gets, as keys, the source locations where replication is assumed and not proven.
 
     Raises:
       MeshMismatchError: a `shard_map` over another mesh.

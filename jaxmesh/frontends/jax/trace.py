@@ -176,12 +176,7 @@ def trace_by_hand(
 ) -> TtirProgram:
     """Traces a function that splits tensors by hand, or takes tensors on the devices, in one region.
 
-    Args:
-      fun: a function of the dynamic arguments.
-      in_tree: the tree of `(args, kwargs)`.
-      avals: the types of the leaves; for a tensor that lives on the devices its local type.
-      varying: per leaf the mesh axes it varies over; empty for a full tensor.
-      mesh: the mesh of the program.
+    The types of the leaves of `(args, kwargs)` are local for tensors on the devices, which vary over mesh axes.
     """
     region = TracedRegion(mesh, {})
     traces: list[FunctionTrace] = []

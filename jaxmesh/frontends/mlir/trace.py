@@ -55,28 +55,17 @@ class Outcome:
     casts: list[str] = field(default_factory=list[str])
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings of a trace: its mesh, whether presharded arguments vary over it, and whether it is strict."""
-
-    mesh: AbstractMesh
-    presharded_vary: bool = True
-    strict: bool = False
-
-
-def trace_program(text: Text, settings: Settings) -> Outcome:
-    """Traces a decoded function with JAX's varying-axes types.
+def trace_program(text: Text, mesh: AbstractMesh, *, strict: bool, presharded_vary: bool = True) -> Outcome:
+    """Traces a decoded function with JAX's varying-axes types; presharded arguments vary over its mesh, or are equal.
 
     A `shard_to_full` of a value that is not proven to be replicated takes coordinate 0, and is listed among the
     assumptions. The outcome holds an error, with the line of the file, if an op breaks a rule.
     """
-    mesh = settings.mesh
     outcome = Outcome()
-    run = _Run(text, dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), settings, outcome)
+    run = _Run(text, dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), strict, outcome)
     every = tuple(a for a in mesh.axis_names if mesh.shape[a] > 1)
     declared = text.varying(mesh.axis_names)
-    varying = [tuple(a for a in every if a in v) if v and settings.presharded_vary else () for v in declared]
-
+    varying = [tuple(a for a in every if a in v) if v and presharded_vary else () for v in declared]
     copied = results_to_copy(text)
 
     def flat(*arguments: Any) -> list[Any]:
@@ -125,11 +114,8 @@ class OpCache:
         return interpret(jaxpr, operands, bind)
 
 
-class _Device:
-    """A mesh device or a semaphore: of the program there is one."""
-
-
-_DEVICE = _Device()
+_DEVICE = object()
+"""A mesh device or a semaphore: of the program there is one."""
 
 
 @lru_cache(4096)
@@ -143,7 +129,7 @@ class _Run:
 
     text: Text | Upgrade
     mesh: dict[str, int]
-    settings: Settings
+    strict: bool
     outcome: Outcome
     cache: OpCache = field(default_factory=OpCache)
     keeps_ops: bool = True
@@ -164,7 +150,8 @@ class _Run:
 
         def read(value: Value) -> Any:
             # An allocated tensor holds any number, here 0.
-            return _zeros(types[value]) if value in empty else values[value]
+            known = types[value]
+            return _lax.full(known.shape, 0, known.dtype) if value in empty else values[value]
 
         for op, line, name in zip(text.program.ops, text.lines, text.names, strict=True):
             if op.name in EMPTY:
@@ -195,7 +182,8 @@ class _Run:
         if special is not None:
             return special(self, op, tensors, types)
         if has_trait(op.name, Trait.BY_ELEMENT_TYPE):
-            return [_quantization(op, tensors, types)]
+            axis, elements = op.attributes.get("axis"), op.attributes[quantization.ELEMENTS]
+            return [quantization.perform(op.name, tensors, axis, elements, types[0])]
         definition = definition_named(op.name)
         assert definition is not None, op.name
         if FLATTENED in op.attributes and FLATTENED in definition.options:
@@ -320,14 +308,10 @@ class _Run:
                 f"shard_shape {list(shard_shape)} disagrees with shard_dims {list(dims)} on the mesh "
                 f"{list(self.mesh.values())}, which make {list(right)}"
             )
-            if self.settings.strict:
+            if self.strict:
                 raise VerifyError(f"{text}; write shard_shape = {list(right)}.")
             self.outcome.shard_shapes.append(f"{self.at}: {text}; nothing reads it, going on.")
         return right
-
-
-def _zeros(known: Type) -> Any:
-    return _lax.full(known.shape, 0, known.dtype)
 
 
 def _casts(definition: OpDef, results: Sequence[Any], types: Sequence[jax.ShapeDtypeStruct]) -> list[str]:
@@ -352,13 +336,7 @@ def _check_declared(want: jax.ShapeDtypeStruct, out: Any) -> Any:
     return out
 
 
-# --- ops of TTNN about memory, and quantization ----------------------------------------------------------------------
-
-
-def _quantization(op: Op, operands: list[Any], types: Sequence[jax.ShapeDtypeStruct]) -> Any:
-    return quantization.perform(
-        op.name, operands, op.attributes.get("axis"), op.attributes[quantization.ELEMENTS], types[0]
-    )
+# --- ops of TTNN about memory ----------------------------------------------------------------------------------------
 
 
 def _get_device(run: _Run, op: Op, operands: list[Any], types: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:

@@ -88,19 +88,20 @@ def dropped_attributes(definition: OpDef | None, attributes: Any) -> list[str]:
         return []
     if PROPERTIES not in attributes and definition.has_attributes:
         return []
-    former = definition.former.by_name.keys() if definition.former else frozenset[str]()
-    known = _OFTEN | definition.by_name.keys() | definition.options | former
     names = [name for name, _ in entries(attributes)]
-    return [name for name in names if name != PROPERTIES and "." not in name and name not in known]
+    return [name for name in names if name != PROPERTIES and not _is_known(name, definition)]
 
 
 def blank_attributes(definition: OpDef | None, attributes: Mapping[str, Any]) -> list[str]:
     """Returns the attributes of a later upstream, which the definition lacks, at values that ask for nothing."""
     if definition is None or Trait.CALL in definition.traits:
         return []
-    former = definition.former.by_name.keys() if definition.former else frozenset[str]()
-    known = _OFTEN | definition.by_name.keys() | definition.options | former
-    return [name for name, value in attributes.items() if "." not in name and name not in known and _is_blank(value)]
+    return [name for name, value in attributes.items() if not _is_known(name, definition) and _is_blank(value)]
+
+
+def _is_known(name: str, definition: OpDef) -> bool:
+    former = definition.former is not None and name in definition.former.by_name
+    return "." in name or name in _OFTEN or name in definition.by_name or name in definition.options or former
 
 
 def _is_blank(value: Any) -> bool:

@@ -150,11 +150,7 @@ def gather_cheap_operands(
 ) -> None:
     """Replaces the reshards of products' operands that Shardy inserted, where gathering the contracted dims moves less.
 
-    Args:
-      body: the ops of a function after Shardy's explicit reshards; its unused reshards stay.
-      arguments: the function's arguments.
-      given: the shardings of the arguments.
-      sizes: the axes of the mesh.
+    `given` are the shardings of the function's arguments. Its unused reshards stay.
     """
     known: dict[Any, Sharding] = dict(zip(arguments, given, strict=True))
     moved = functools.cache(functools.partial(moved_elements, sizes=sizes))

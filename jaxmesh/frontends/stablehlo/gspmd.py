@@ -38,16 +38,11 @@ COMPOSITE = "tt.composite_attributes"
 """The attribute of a custom call with the attributes of the composite that it replaces."""
 
 
-def inline_calls(module: Any, name: str = "main", kept: Callable[[Any], bool] = lambda _: False) -> Any:
+def inline_calls(module: Any, name: str, kept: Callable[[Any], bool] = lambda _: False) -> Any:
     """Inlines every call in a function of the module; Shardy's passes would replicate across calls.
 
-    Args:
-      module: the module's operation, which is changed.
-      name: the function.
-      kept: returns True for a composite that becomes a custom call of its name.
-
-    Returns:
-      The function, the only remaining one, renamed `main`; without a `main`, Shardy ends the process.
+    Returns the function, the only remaining one, renamed `main`: without a `main`, Shardy ends the process. A composite
+    that is `kept` becomes a custom call of its name.
 
     Raises:
       UnsupportedError: the module does not define a function, or a function calls itself.

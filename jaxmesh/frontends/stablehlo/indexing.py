@@ -145,7 +145,7 @@ def _scatter(call: ShardedCall) -> Any:
     scattered_values = _apply(call, target, indices, updates, numbers)
     if not partial:
         return scattered_values
-    call.program.decisions.reduced(partial, "sum of updates, of which each device has a part")
+    call.program.decisions.collective("all_reduce", partial, "sum of updates, of which each device has a part")
     total = reduce_over(scattered_values, partial, "sum")
     return _lax.add(*vary_alike(x, total))
 

@@ -106,15 +106,9 @@ def split(
     *,
     reduces: bool,
 ) -> Splitting:
-    """Returns the splitting of an op.
+    """Returns the splitting of an op by its rule, from the global shapes of its operands and of its results.
 
-    Args:
-      rule: the rule of the op.
-      shapes: the global shapes of its operands and of its results.
-      operand_shardings: the present shardings of the operands.
-      wanted: the requested shardings of the results.
-      sizes: the axes of the mesh.
-      reduces: True if partial results of the op can be reduced afterwards.
+    `wanted` are the requested shardings of the results. If it `reduces`, partial results can be reduced afterwards.
     """
     factors: Factors = {}
     for dims, sharding, shape in zip(rule.results, wanted, shapes[1], strict=True):

@@ -63,19 +63,14 @@ class PartitionedFunction:
 def partition(
     module: Any,
     sizes: Mapping[str, int],
-    name: str = "main",
+    name: str,
     *,
-    guarded: bool = False,
-    kept: Callable[[Any], bool] = lambda _: False,
+    guarded: bool,
+    kept: Callable[[Any], bool],
 ) -> PartitionedFunction:
-    """Runs Shardy on a module.
+    """Runs Shardy on a module, which is changed; calls in the named function are inlined, except those `kept`.
 
-    Args:
-      module: the module's operation, which is changed.
-      sizes: the axes of the program's mesh.
-      name: the function; its callees are inlined.
-      guarded: True to try the passes in another process first, for a module that does not come from JAX.
-      kept: returns True for a composite that is not inlined.
+    With `guarded`, for a module that does not come from JAX, another process tries the passes first.
 
     Raises:
       UnsupportedError: the module has a different mesh, or breaks a rule of MLIR or of Shardy.

@@ -215,8 +215,8 @@ def import_text(text: StablehloText, mesh: AbstractMesh) -> ImportedProgram:
         return import_module(
             module,
             mesh,
+            TextSources(function.piece.offset),
             presharded=text.presharded,
-            sources=TextSources(function.piece.offset),
             name=function.name,
             guarded=True,
             kept_results=text.kept,
