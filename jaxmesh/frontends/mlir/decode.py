@@ -104,7 +104,6 @@ class _Decoder:
         self._functions: dict[Function, DecodedFunction] = {}
         self._open: list[Function] = []
         self._values: dict[int, Values] = {}
-        self._unblank: dict[tuple[str, int], tuple[Mapping[str, Any], Collection[str], Any]] = {}
         self._quantizes = quantizes
 
     def _note(self, text: str) -> None:
@@ -192,10 +191,11 @@ class _Decoder:
         if len(operation.regions):
             raise VerifyError("has a region; no op of a program has one.")
         types = self._result_types(operation, function)
-        attributes, blank = self._without_blank(name, self._attributes(operation, function))
-        dropped = dropped_attributes(definition_of(current_name(name)), operation.attributes)
-        if dropped:
-            attributes = {k: v for k, v in attributes.items() if k not in dropped}
+        attributes, definition = self._attributes(operation, function), definition_of(current_name(name))
+        blank = blank_attributes(definition, attributes)
+        dropped = dropped_attributes(definition, operation.attributes)
+        if blank or dropped:
+            attributes = {k: v for k, v in attributes.items() if k not in blank and k not in dropped}
         if self._quantizes or has_trait(name, Trait.BY_ELEMENT_TYPE):
             moves = name in EMPTY or has_trait(name, Trait.CALL) or has_trait(name, Trait.MOVES)
             attributes = quantization.with_elements(name, operation, attributes, moves=moves)
@@ -285,17 +285,6 @@ class _Decoder:
         if not len(attributes):
             return found
         return found | {pair for pair in attribute_types(attributes) if pair[0] != PROPERTIES}
-
-    def _without_blank(self, op: str, attributes: Mapping[str, Any]) -> tuple[Mapping[str, Any], Collection[str]]:
-        """Returns the attributes without unknown ones at blank values, and the names of the latter."""
-        key = op, id(attributes)
-        if key not in self._unblank:
-            blank = blank_attributes(definition_of(current_name(op)), attributes)
-            kept = {k: v for k, v in attributes.items() if k not in blank} if blank else attributes
-            # The attributes stay alive, and with them the number that they are known by.
-            self._unblank[key] = kept, blank, attributes
-        kept, blank, _ = self._unblank[key]
-        return kept, blank
 
     def _compare(self, op: str, operation: Any, dropped: Sequence[str], blank: Collection[str]) -> None:
         """Compares the first of equally written ops with upstream's definition."""
