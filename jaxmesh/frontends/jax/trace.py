@@ -203,15 +203,14 @@ def call_placed(
     """Calls a function in a region, its full arguments and results in the shardings of `jaxmesh.jit`."""
     ins, outs = shardings
     if ins is not UNSPECIFIED:
-        leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(tuple(args)))
-        placed = zip(leaves, argument_shardings(ins, args), strict=True)
-        args = jax.tree.unflatten(tree, [place(x, s) for x, s in placed])
+        args = _place_all(tuple(args), argument_shardings(ins, args))
     results = fun(*args, **kwargs)
-    if outs is UNSPECIFIED:
-        return results
-    leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(results))
-    placed = zip(leaves, result_shardings(outs, results), strict=True)
-    return jax.tree.unflatten(tree, [place(y, s) for y, s in placed])
+    return results if outs is UNSPECIFIED else _place_all(results, result_shardings(outs, results))
+
+
+def _place_all(values: Any, shardings: Sequence[Any]) -> Any:
+    leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(values))
+    return jax.tree.unflatten(tree, list(map(place, leaves, shardings)))
 
 
 def program_of(plain: FunctionTrace, asked: Asked, mesh: AnyMesh) -> TtirProgram:

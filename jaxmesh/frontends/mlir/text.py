@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
@@ -101,6 +102,15 @@ def add_location(line: int, op: str, error: Exception) -> JaxmeshError:
         error_class = VerifyError if isinstance(error, ArgumentTypeError) else type(error)
         return error_class(f"line {line}: {name}{text}")
     return VerifyError(f"line {line}: {name}impossible ({type(error).__name__}: {text}).")
+
+
+@contextlib.contextmanager
+def located(line: int, op: str) -> Generator[None]:
+    """Runs its body, whose errors name a line and an op."""
+    try:
+        yield
+    except Exception as error:
+        raise add_location(line, op, error) from None
 
 
 # --- the mesh that fits -----------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tenso
 from jaxmesh.errors import MeshMismatchError, ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import quantization
 from jaxmesh.frontends.mlir.control_flow import CONTROL_FLOW
-from jaxmesh.frontends.mlir.text import Text, add_location, results_to_copy
+from jaxmesh.frontends.mlir.text import Text, add_location, located, results_to_copy
 from jaxmesh.frontends.mlir.upgrade import EMPTY, FUNCTIONS, Upgrade, definition_named, is_integers
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.evaluate import bind, interpret, trace_typed
@@ -158,14 +158,11 @@ class _Run:
                 empty.update(op.results)
                 continue
             self.place = line, name
-            try:
-                # Errors, recordings and `explain()` name the line of the text.
-                with jax.named_scope(self.at):
-                    results = self._perform(op, [read(v) for v in op.used])
+            # Errors, recordings and `explain()` name the line of the text.
+            with located(line, name), jax.named_scope(self.at):
+                results = self._perform(op, [read(v) for v in op.used])
                 if len(results) != len(op.results):
                     raise VerifyError(f"gives {len(results)} results, but {len(op.results)} are declared.")
-            except Exception as error:
-                raise add_location(line, name, error) from None
             for value, result in zip(op.results, results, strict=True):
                 values[value] = result
         return [read(port.value) for port in text.program.results]

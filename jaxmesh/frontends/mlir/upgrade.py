@@ -21,7 +21,7 @@ from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes
 from jaxmesh.errors import VerifyError
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
-from jaxmesh.frontends.mlir.text import add_location
+from jaxmesh.frontends.mlir.text import located
 from jaxmesh.frontends.mlir.ttnn_attributes import AFTER, CONFIGS, FUSED, LONGEST, activation_of, fused_functions
 
 FUNCTION = "function"
@@ -171,10 +171,8 @@ class Upgrade:
                 made = Op(op.name, tuple(operands), (), attributes, op.line)
                 values_of = self._append(made, [source.types[v] for v in op.results], line, op.name)
             else:
-                try:
+                with located(line, op.name):
                     values_of = self._op(op, line, operands, [source.types[v] for v in op.results])
-                except Exception as error:
-                    raise add_location(line, op.name, error) from None
             for old, new in zip(op.results or written_operands(op), values_of, strict=True):
                 values[old] = new
         return [values[port.value] for port in source.results]

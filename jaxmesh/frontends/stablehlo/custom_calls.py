@@ -226,17 +226,15 @@ def _opaque_call(program: ImportContext, op: Any) -> list[Sharded]:
         optional = operand.endswith("?")
         present = not optional or flags.get(operand.rstrip("?"), free > 0)
         free -= optional and present
-        value = _destination(program, op) if operand == "output" else next(arrays, None) if present else None
-        groups.append(value)
+        if operand == "output":
+            (result_type,) = program.types_of(op.results)
+            groups.append(_lax.full(result_type.shape, 0, result_type.dtype))
+        else:
+            groups.append(next(arrays, None) if present else None)
     if definition.groups is not None:
         attributes["operandSegmentSizes"] = tuple(int(x is not None) for x in groups)
     results = bind_op(program, name, [x for x in groups if x is not None], attributes, program.types_of(op.results))
     return [Sharded(y, replicated(y.ndim)) for y in results]
-
-
-def _destination(program: ImportContext, op: Any) -> Any:
-    (result_type,) = program.types_of(op.results)
-    return _lax.full(result_type.shape, 0, result_type.dtype)
 
 
 def _attention(program: ImportContext, op: Any) -> list[Sharded]:

@@ -79,18 +79,9 @@ def is_stablehlo(function: Function) -> bool:
 
 
 def _has_own_ops(module: Any) -> bool:
-    op_name = ""
-
-    def visit(operation: Any) -> Any:
-        nonlocal op_name
-        name: str = operation.name
-        if not name.startswith((*_OWN, *_THEIRS, _SHARED)):
-            return _ir.WalkResult.ADVANCE
-        op_name = name
-        return _ir.WalkResult.ADVANCE if name == _SHARED else _ir.WalkResult.INTERRUPT
-
-    module.walk(visit, _ir.WalkOrder.PRE_ORDER)
-    return op_name.startswith((*_OWN, _SHARED))
+    names = [o.name for o in walk(module)]
+    first = next((n for n in names if n.startswith((*_OWN, *_THEIRS))), None)
+    return _SHARED in names if first is None else first.startswith(_OWN)
 
 
 def _module_of(function: Function) -> Any:
@@ -231,23 +222,24 @@ def import_text(text: StablehloText, mesh: AbstractMesh) -> ImportedProgram:
 _sdy: Any = sdy
 
 
+End = tuple[tuple[int, ...], Sharding | None]
+
+
 @dataclass(frozen=True, slots=True)
 class BoundaryShardings:
-    """The shardings at the ends of a function; None where the text states none.
+    """The shardings at the ends of a function.
 
     Attributes:
       axes: the sizes of the mesh axes.
-      arguments: per argument its global shape, and the mesh axes that split each dim.
+      arguments: per argument its global shape, and the mesh axes that split each dim, or None if the text states none.
       results: the same per result.
       dtypes: per argument its element type.
-      shapes: per argument its global shape.
     """
 
     axes: dict[str, int]
-    arguments: tuple[tuple[tuple[int, ...], Sharding] | None, ...]
-    results: tuple[tuple[tuple[int, ...], Sharding] | None, ...]
+    arguments: tuple[End, ...]
+    results: tuple[End, ...]
     dtypes: tuple[np.dtype[Any], ...]
-    shapes: tuple[tuple[int, ...], ...]
 
 
 def read_boundary(text: str) -> BoundaryShardings:
@@ -260,7 +252,12 @@ def read_boundary(text: str) -> BoundaryShardings:
     meshes = [mesh_axes(op) for op in operations(root.operation) if op.name == "sdy.mesh"]
     axes = next(filter(None, meshes), dict[str, int]())
     (block,) = function.operation.regions[0].blocks
-    known = _stated(function.operation, block)
+    stated = next(gspmd.ends(function.operation))[2]
+    known: dict[Any, Sharding] = {
+        v: read(_sdy.TensorShardingAttr(row[SHARDING]))
+        for v, row in zip(block.arguments, stated, strict=True)
+        if SHARDING in row
+    }
     returned: list[Any] = []
     for op in block.operations:
         operation = op.operation
@@ -269,28 +266,13 @@ def read_boundary(text: str) -> BoundaryShardings:
             known.update(zip(operation.results, map(read, listed(operation, "out_shardings")), strict=True))
         elif operation.name == "func.return":
             returned = list(operation.operands)
-    ends = ([_end(v, known) for v in values] for values in (block.arguments, returned))
     types = Types(lambda _: None, narrows=True)
-    arguments, results = map(tuple, ends)
     dtypes = tuple(np.dtype(types(v.type).dtype) for v in block.arguments)
-    return BoundaryShardings(axes, arguments, results, dtypes, tuple(map(_shape, block.arguments)))
+    arguments, results = (tuple(_end(v, known) for v in values) for values in (block.arguments, returned))
+    return BoundaryShardings(axes, arguments, results, dtypes)
 
 
-def _stated(function: Any, block: Any) -> dict[Any, Sharding]:
-    rows = map(_ir.DictAttr, function.attributes.get("arg_attrs", ()))
-    return {
-        v: read(_sdy.TensorShardingAttr(row[SHARDING]))
-        for v, row in zip(block.arguments, rows, strict=False)
-        if SHARDING in row
-    }
-
-
-def _end(value: Any, known: dict[Any, Sharding]) -> tuple[tuple[int, ...], Sharding] | None:
-    shape = _shape(value)
+def _end(value: Any, known: dict[Any, Sharding]) -> End:
+    shape, sharding = tuple(_ir.RankedTensorType(value.type).shape), known.get(value)
     # Shardings of scalars are empty, and so are short forms for replicated values.
-    sharding = known.get(value)
-    return None if sharding is None else (shape, sharding or ((),) * len(shape))
-
-
-def _shape(value: Any) -> tuple[int, ...]:
-    return tuple(_ir.RankedTensorType(value.type).shape)
+    return shape, None if sharding is None else sharding or ((),) * len(shape)
