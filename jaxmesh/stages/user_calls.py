@@ -284,8 +284,10 @@ class Calls:
 
     def parameters(self, args: Sequence[Any]) -> tuple[str, ...]:
         """Returns the names of the parameters of positional arguments that are not static; empty if unknown."""
-        marks = self.static.marks(len(args))
-        return tuple(n for n, static in zip(parameter_names(self.fun, len(args)), marks, strict=False) if not static)
+        names = parameter_names(self.fun, len(args))
+        if self.simple:
+            return names
+        return tuple(n for n, static in zip(names, self.static.marks(len(args)), strict=False) if not static)
 
     def dynamic(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the arguments that are not static."""
