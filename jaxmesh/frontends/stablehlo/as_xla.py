@@ -15,18 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
 
 from jaxmesh.frontends.stablehlo import shardings
+from jaxmesh.frontends.stablehlo.bindings import hlo, ir
 from jaxmesh.frontends.stablehlo.call import enum_of
 from jaxmesh.frontends.stablehlo.gspmd import create, replace
 from jaxmesh.frontends.stablehlo.reductions import constant_of
 from jaxmesh.frontends.stablehlo.shardings import OWN, WRITTEN, Sharding, count, local_shape, requested
 from jaxmesh.frontends.stablehlo.values import moved_elements
-
-_ir: Any = ir
-_hlo: Any = stablehlo
 
 
 def simplify(body: Sequence[Any]) -> None:
@@ -76,7 +72,7 @@ def _opened(value: Any, before: Any) -> Any:
         return value
     mesh, rank = str(sharding.mesh_or_ref), len(value.type.shape)
     text = f"#sdy.sharding<{mesh}, [{', '.join(['{?}'] * rank)}]>"
-    attributes = {OWN["sdy.sharding_constraint"]: _ir.Attribute.parse(text, before.context)}
+    attributes = {OWN["sdy.sharding_constraint"]: ir.Attribute.parse(text, before.context)}
     return create("sdy.sharding_constraint", before, [value], attributes, [value.type]).results[0]
 
 
@@ -93,7 +89,7 @@ def _slice_at_constants(op: Any) -> None:
     starts = [int(np.clip(i, 0, n - size)) for i, n, size in whole]
     limits = list(map(operator.add, starts, sizes))
     rows = {"start_indices": starts, "limit_indices": limits, "strides": [1] * len(sizes)}
-    attributes = {name: _ir.DenseI64ArrayAttr.get(row) for name, row in rows.items()}
+    attributes = {name: ir.DenseI64ArrayAttr.get(row) for name, row in rows.items()}
     replace(op, create("stablehlo.slice", op, [x], attributes).results)
 
 
@@ -163,7 +159,7 @@ def _choose(op: Any, known: dict[Any, Sharding], sizes: Mapping[str, int], moved
     sources = [_source(v) for v in op.operands]
     if all(s == v for s, v in zip(sources, op.operands, strict=True)):
         return
-    numbers = _hlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    numbers = hlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     left: list[int] = list(numbers.lhs_contracting_dimensions)
     right: list[int] = list(numbers.rhs_contracting_dimensions)
     contracted = left, right

@@ -14,16 +14,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from jax.sharding import AbstractMesh, PartitionSpec
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
+from jaxmesh.frontends.stablehlo.bindings import ir, sdy
 from jaxmesh.frontends.stablehlo.shardings import SHARDING, over_mesh
 from jaxmesh.jaxprs.compat import parse_hlo_sharding
 
-_ir: Any = ir
-_sdy: Any = sdy
 ANNOTATION = "mhlo.sharding"
 FRONTEND = "mhlo.frontend_attributes"
 """The attribute with a frontend's strings."""
@@ -64,7 +61,7 @@ def inline_calls(module: Any, name: str, kept: Callable[[Any], bool] = lambda _:
     for other in functions.values():
         if other != main:
             other.erase()
-    main.attributes["sym_name"] = _ir.StringAttr.get("main")
+    main.attributes["sym_name"] = ir.StringAttr.get("main")
     _open_tuples(body)
     return main
 
@@ -113,17 +110,17 @@ def walk(op: Any) -> list[Any]:
 
     def visit(inner: Any) -> Any:
         inner_operations.append(inner)
-        return _ir.WalkResult.ADVANCE
+        return ir.WalkResult.ADVANCE
 
-    op.walk(visit, _ir.WalkOrder.PRE_ORDER)
+    op.walk(visit, ir.WalkOrder.PRE_ORDER)
     return inner_operations[1:]
 
 
 def create(name: str, before: Any, operands: Any, attributes: dict[str, Any], types: Any = None) -> Any:
     """Creates an operation before another one, at its location; by default with results of the other's types."""
     types = [v.type for v in before.results] if types is None else types
-    location = {"loc": before.location, "ip": _ir.InsertionPoint(before)}
-    return _ir.Operation.create(name, types, list(operands), attributes, **location)
+    location = {"loc": before.location, "ip": ir.InsertionPoint(before)}
+    return ir.Operation.create(name, types, list(operands), attributes, **location)
 
 
 def replace(op: Any, values: Iterable[Any]) -> None:
@@ -135,7 +132,7 @@ def replace(op: Any, values: Iterable[Any]) -> None:
 
 def ends(function: Any) -> Iterator[tuple[str, list[Any], list[Any]]]:
     """Yields of the arguments and of the results of a function the name of `ENDS`, the types and the attributes."""
-    function_type = _ir.FunctionType(function.attributes["function_type"].value)
+    function_type = ir.FunctionType(function.attributes["function_type"].value)
     for name, types in zip(ENDS, (list(function_type.inputs), list(function_type.results)), strict=True):
         written = name in function.attributes
         yield name, types, list(function.attributes[name]) if written else [{} for _ in types]
@@ -148,7 +145,7 @@ def change_ends(function: Any, change: Callable[[str, int, Any, dict[str, Any]],
             rows = [{k: a[k] for k in (k if isinstance(k, str) else k.name for k in a)} for a in written]
             for i, (value_type, row) in enumerate(zip(types, rows, strict=True)):
                 change(name, i, value_type, row)
-            function.attributes[name] = _ir.ArrayAttr.get([_ir.DictAttr.get(row) for row in rows])
+            function.attributes[name] = ir.ArrayAttr.get([ir.DictAttr.get(row) for row in rows])
 
 
 def callee_of(op: Any) -> str | None:
@@ -162,13 +159,13 @@ def _inline(call: Any, functions: dict[str, Any]) -> None:
     assert name is not None
     block = functions[name].regions[0].blocks[0]
     values = dict(zip(block.arguments, call.operands, strict=True))
-    point = _ir.InsertionPoint(call)
+    point = ir.InsertionPoint(call)
     body = [o.operation for o in block.operations]
     for op in body[:-1]:
         copy = op.clone(point).operation
         # A library function's line is replaced by the call's line.
         for inner in [copy, *walk(copy)]:
-            inner.location = _ir.Location.callsite(inner.location, [call.location])
+            inner.location = ir.Location.callsite(inner.location, [call.location])
         replace_operands(copy, values)
         values.update(zip(op.results, copy.results, strict=True))
     replace(call, [values.get(value, value) for value in body[-1].operands])
@@ -177,7 +174,7 @@ def _inline(call: Any, functions: dict[str, Any]) -> None:
 def _keep_call(composite: Any) -> None:
     """Replaces a composite by a custom call of its name, with its attributes."""
     written, where = composite.attributes, "composite_attributes"
-    configured = written[where] if where in written else _ir.DictAttr.get({})
+    configured = written[where] if where in written else ir.DictAttr.get({})
     attributes = {"call_target_name": written["name"], COMPOSITE: configured}
     replace(composite, create("stablehlo.custom_call", composite, composite.operands, attributes).results)
 
@@ -292,7 +289,7 @@ def written_shardings(module: Any) -> list[str]:
 
 
 def _text(attribute: Any) -> str:
-    return attribute.value if isinstance(attribute, _ir.StringAttr) else str(attribute)
+    return attribute.value if isinstance(attribute, ir.StringAttr) else str(attribute)
 
 
 def inferred_mesh(module: Any) -> tuple[int, ...] | None:
@@ -318,11 +315,11 @@ def to_shardy(module: Any, mesh: AbstractMesh) -> None:
     """
     if not written_shardings(module):
         return
-    with module.context, _ir.Location.unknown(module.context):
+    with module.context, ir.Location.unknown(module.context):
         axes = ", ".join(f"{mlir_string(a)}={n}" for a, n in mesh.shape.items())
         block = module.regions[0].blocks[0]
-        declared = _ir.Module.parse(f"sdy.mesh @{_MESH} = <[{axes}]>").body.operations[0].operation
-        declared.clone(_ir.InsertionPoint.at_block_begin(block))
+        declared = ir.Module.parse(f"sdy.mesh @{_MESH} = <[{axes}]>").body.operations[0].operation
+        declared.clone(ir.InsertionPoint.at_block_begin(block))
         for function in [o for o in operations(module) if o.name == "func.func"]:
             change_ends(function, functools.partial(_rewrite_end, mesh))
         for op in [o for o in walk(module) if ANNOTATION in o.attributes]:
@@ -354,7 +351,7 @@ def _rewrite(op: Any, mesh: AbstractMesh) -> None:
             "give each result a sharding over mesh axes."
         )
     attributes = [_sharding(t, len(v.type.shape), mesh) for t, v in zip(each, op.results, strict=True)]
-    op.attributes[SHARDING] = _sdy.TensorShardingPerValueAttr.get(attributes)
+    op.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get(attributes)
 
 
 def _sharding(text: str, rank: int, mesh: AbstractMesh) -> Any:

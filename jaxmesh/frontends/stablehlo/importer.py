@@ -225,12 +225,9 @@ class Importer(ImportContext):
         if op.name == "stablehlo.optimization_barrier":
             # Shardy lacks a rule for it: each result is its operand.
             return Splitting(tuple(wanted), tuple(wanted), ())
-        if op.name == "stablehlo.slice":
-            kept = shapes.split_slice(op, wanted[0], self.sizes, self.read)
-            return Splitting((kept,), (kept,), ())
-        if op.name == "stablehlo.pad":
-            kept = shapes.split_pad(op, wanted[0], self.sizes, self.read)
-            return Splitting((kept, ()), (kept,), ())
+        if (own := shapes.SPLIT.get(op.name)) is not None:
+            kept = own(op, wanted[0], self.sizes, self.read)
+            return Splitting((kept, ())[: len(op.operands)], (kept,), ())
         if RULE not in op.attributes:
             return split_op(op, shapes_of, operand_shardings, wanted, self.sizes)
         rule = read_rule(op.attributes[RULE])

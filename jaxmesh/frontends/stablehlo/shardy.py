@@ -12,20 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy
-
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.as_xla import gather_cheap_operands, simplify
+from jaxmesh.frontends.stablehlo.bindings import ir, sdy
 from jaxmesh.frontends.stablehlo.gspmd import ENDS, change_ends, ends, inline_calls, operations, walk
 from jaxmesh.frontends.stablehlo.rules import add_rules
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN
 from jaxmesh.jaxprs.guarded_passes import REFUSALS, fatal_error, run_passes
-
-_ir: Any = ir
-_sdy: Any = sdy
 
 _PROPAGATE = (
     "sdy-lift-inlined-meshes",
@@ -75,7 +70,7 @@ def partition(
     Raises:
       UnsupportedError: the module has a different mesh, or breaks a rule of MLIR or of Shardy.
     """
-    with module.context, _ir.Location.unknown(module.context):
+    with module.context, ir.Location.unknown(module.context):
         main = inline_calls(module, name, kept)
         body = walk(main)
         _check_meshes(module, sizes)
@@ -121,7 +116,7 @@ def _mark(body: list[Any], name: str) -> None:
     """Marks the ops of a name that the program contains, to distinguish them from the ops that Shardy inserts."""
     for op in body:
         if op.name == name:
-            op.attributes[WRITTEN] = _ir.UnitAttr.get()
+            op.attributes[WRITTEN] = ir.UnitAttr.get()
 
 
 def _check_meshes(module: Any, sizes: Mapping[str, int]) -> None:
@@ -136,7 +131,7 @@ def _check_meshes(module: Any, sizes: Mapping[str, int]) -> None:
 
 def mesh_axes(op: Any) -> dict[str, int]:
     """Returns the sizes of the axes of an `sdy.mesh`, by name."""
-    return {a.name: int(a.size) for a in map(_sdy.MeshAxisAttr, _sdy.MeshAttr(op.attributes["mesh"]).axes)}
+    return {a.name: int(a.size) for a in map(sdy.MeshAxisAttr, sdy.MeshAttr(op.attributes["mesh"]).axes)}
 
 
 def end_shardings(main: Any) -> list[list[shardings.Sharding]]:
@@ -147,7 +142,7 @@ def end_shardings(main: Any) -> list[list[shardings.Sharding]]:
 def _of(attributes: Any, shape: Any) -> shardings.Sharding:
     if SHARDING not in attributes:
         return shardings.replicated(len(shape))
-    return shardings.read(_sdy.TensorShardingAttr(attributes[SHARDING]))
+    return shardings.read(sdy.TensorShardingAttr(attributes[SHARDING]))
 
 
 # --- dropped axes ----------------------------------------------------------------------------------------------------
@@ -162,7 +157,7 @@ def _drop(main: Any, body: list[Any], sizes: Mapping[str, int]) -> tuple[Dropped
     def nearest(attribute: Any, value_type: Any, what: str, location: Any) -> Any:
         entry = known.get((attribute, value_type))
         if entry is None:
-            written = _sdy.TensorShardingAttr(attribute)
+            written = sdy.TensorShardingAttr(attribute)
             entry = known[attribute, value_type] = written, *shardings.read_nearest(written, value_type.shape, sizes)
         written, kept, changed = entry
         if not changed:
@@ -182,9 +177,9 @@ def _drop(main: Any, body: list[Any], sizes: Mapping[str, int]) -> tuple[Dropped
         if op_name == "sdy.manual_computation":
             # Its free axes, too, may split a dim that they do not divide.
             for name, values in (("in_shardings", op.operands), ("out_shardings", op.results)):
-                pairs = zip(_sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings, values, strict=True)
+                pairs = zip(sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings, values, strict=True)
                 new = [nearest(s, v.type, "shard_map", op.location) for s, v in pairs]
-                op.attributes[name] = _sdy.TensorShardingPerValueAttr.get(new)
+                op.attributes[name] = sdy.TensorShardingPerValueAttr.get(new)
             continue
         name, attributes = OWN.get(op_name, SHARDING), op.attributes
         if name not in attributes:
@@ -202,7 +197,7 @@ def _drop(main: Any, body: list[Any], sizes: Mapping[str, int]) -> tuple[Dropped
         elif op_name in OWN:
             attributes[name] = new[0]
         else:
-            attributes[name] = _sdy.TensorShardingPerValueAttr.get(new)
+            attributes[name] = sdy.TensorShardingPerValueAttr.get(new)
     return tuple(dropped)
 
 
@@ -223,7 +218,7 @@ def _leave_out_single(main: Any, sizes: Mapping[str, int]) -> Callable[[], None]
 
     def without(attribute: Any) -> Any:
         text = re.sub(r", }", "}", single.sub("", str(attribute)))
-        return _ir.Attribute.parse(re.sub(r", (?:replicated|unreduced)={}", "", text), main.context)
+        return ir.Attribute.parse(re.sub(r", (?:replicated|unreduced)={}", "", text), main.context)
 
     def leave_out(name: str, i: int, _: Any, attributes: dict[str, Any]) -> None:
         if SHARDING in attributes:

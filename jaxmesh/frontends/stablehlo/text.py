@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 from jax.sharding import AbstractMesh
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import ParseError, UnsupportedError
@@ -18,6 +16,7 @@ from jaxmesh.frontends.mlir.attributes import Types, entries, nested
 from jaxmesh.frontends.mlir.module import Function, boundary_attributes, check_sizes, choose, line_of, load_text
 from jaxmesh.frontends.mlir.preprocess import rewrite
 from jaxmesh.frontends.stablehlo import gspmd
+from jaxmesh.frontends.stablehlo.bindings import ir, sdy
 from jaxmesh.frontends.stablehlo.gspmd import operations, walk
 from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
 from jaxmesh.frontends.stablehlo.shardings import SHARDING, Sharding, listed, per_value, read
@@ -26,7 +25,6 @@ from jaxmesh.jaxprs.guarded_passes import refusal
 from jaxmesh.jaxprs.source_locations import TextSources
 from jaxmesh.sharding.mesh import check_axis_names
 
-_ir: Any = ir
 _DIALECTS = re.compile(r"\b(?:stablehlo|chlo|sdy|mhlo|arith)\.\w")
 _OWN = ("stablehlo.", "chlo.", "sdy.")
 _SHARED = "arith.constant"
@@ -99,7 +97,7 @@ def read_function(function: Function) -> StablehloText:
         if axes_found and (axes is None or math.prod(axes_found.values()) > math.prod(axes.values())):
             axes, where = axes_found, f"line {max(line_of(op, function.piece), 1)}: sdy.mesh"
             check_sizes(tuple(axes.values()), where)
-    function_type = _ir.FunctionType(function.operation.attributes["function_type"].value)
+    function_type = ir.FunctionType(function.operation.attributes["function_type"].value)
     arguments = boundary_attributes(function, "arg_attrs", len(function_type.inputs))
     results = boundary_attributes(function, "res_attrs", len(function_type.results))
     return StablehloText(
@@ -127,7 +125,7 @@ def _readable(function: Function) -> Any:
     if "xla.sdy." not in text and not any(f"@{name}" in text for name in _CONSTRAINTS):
         return module
     module = module.clone().operation
-    with module.context, _ir.Location.unknown(module.context):
+    with module.context, ir.Location.unknown(module.context):
         encoded = _take_constraints(module)
         if "xla.sdy." in text:
             _check_strings(module, function)
@@ -160,7 +158,7 @@ def _constrain(module: Any, texts: list[str]) -> None:
         # tt-xla numbers axes without a known name.
         named = re.sub(r'"mesh_idx_(\d{1,9})"', lambda m: quoted.get(int(m[1]), m[0]), text)
         if named:
-            op.attributes[SHARDING] = _ir.Attribute.parse(named)
+            op.attributes[SHARDING] = ir.Attribute.parse(named)
         requested = per_value(op)
         if requested is not None:
             constraint = gspmd.create("sdy.sharding_constraint", op, [op.operands[0]], {"sharding": requested[0]})
@@ -189,7 +187,7 @@ def _check_strings(module: Any, function: Function) -> None:
 
 
 def _unquoted(attribute: Any) -> str:
-    return _ir.StringAttr(attribute).value.replace('\\"', '"').replace("\\22", '"')
+    return ir.StringAttr(attribute).value.replace('\\"', '"').replace("\\22", '"')
 
 
 def import_text(text: StablehloText, mesh: AbstractMesh) -> ImportedProgram:
@@ -200,7 +198,7 @@ def import_text(text: StablehloText, mesh: AbstractMesh) -> ImportedProgram:
     """
     function = text.function
     module = text.module.clone().operation
-    with module.context, _ir.Location.unknown(module.context):
+    with module.context, ir.Location.unknown(module.context):
         gspmd.to_shardy(module, mesh)
     try:
         return import_module(
@@ -217,9 +215,6 @@ def import_text(text: StablehloText, mesh: AbstractMesh) -> ImportedProgram:
 
 
 # --- the shardings of arguments and results ---------------------------------------------------------------------------
-
-
-_sdy: Any = sdy
 
 
 End = tuple[tuple[int, ...], Sharding | None]
@@ -254,7 +249,7 @@ def read_boundary(text: str) -> BoundaryShardings:
     (block,) = function.operation.regions[0].blocks
     stated = next(gspmd.ends(function.operation))[2]
     known: dict[Any, Sharding] = {
-        v: read(_sdy.TensorShardingAttr(row[SHARDING]))
+        v: read(sdy.TensorShardingAttr(row[SHARDING]))
         for v, row in zip(block.arguments, stated, strict=True)
         if SHARDING in row
     }
@@ -273,6 +268,6 @@ def read_boundary(text: str) -> BoundaryShardings:
 
 
 def _end(value: Any, known: dict[Any, Sharding]) -> End:
-    shape, sharding = tuple(_ir.RankedTensorType(value.type).shape), known.get(value)
+    shape, sharding = tuple(ir.RankedTensorType(value.type).shape), known.get(value)
     # Shardings of scalars are empty, and so are short forms for replicated values.
     return shape, None if sharding is None else sharding or ((),) * len(shape)

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxlib.mlir import ir
 
 from jaxmesh.dialects.ttir.collectives import exchange, gather
 from jaxmesh.frontends.jax.retype import spread
+from jaxmesh.frontends.stablehlo.bindings import ir
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count
 from jaxmesh.jaxprs.emit import Steps, as_tracer, current_trace, type_in_trace
 
@@ -139,9 +139,6 @@ def reorder(x: Any, dim: int, sizes: Sequence[int]) -> Any:
 # --- repeated ops -----------------------------------------------------------------------------------------------------
 
 
-_ir: Any = ir
-
-
 class Repeat(NamedTuple):
     """The import of an op: its equations, and its result; `make` takes the operand and the sharding."""
 
@@ -190,7 +187,7 @@ class ShardTable(dict[Any, Sharded]):
         """Returns a key that is equal for equal ops on operands with the same marks."""
         kind = op.results[0].type
         # MLIR's bindings cannot read complex constants; no two have one key.
-        unread = op.name == "stablehlo.constant" and isinstance(kind.element_type, _ir.ComplexType)
+        unread = op.name == "stablehlo.constant" and isinstance(kind.element_type, ir.ComplexType)
         attributes = object() if unread else tuple(op.attributes.items())
         return scope, op.name, attributes, kind, *[row[0] for row in operands]
 

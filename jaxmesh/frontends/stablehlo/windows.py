@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxlib.mlir.dialects import stablehlo
 
 from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import UnsupportedError
+from jaxmesh.frontends.stablehlo.bindings import hlo
 from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall, as_list, enum_of
 from jaxmesh.frontends.stablehlo.reductions import body_ops, constant_of, is_identity, kind_of, precision_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding, count
@@ -20,7 +20,6 @@ from jaxmesh.frontends.stablehlo.values import COMBINE
 
 OPS = OpFamily()
 _lax: Any = jax.lax
-_hlo: Any = stablehlo
 
 
 def _pairs(value: Any, rank: int) -> list[tuple[int, int]]:
@@ -30,7 +29,7 @@ def _pairs(value: Any, rank: int) -> list[tuple[int, int]]:
 
 @OPS.add("stablehlo.convolution", kind="sum")
 def _convolution(call: ShardedCall) -> Any:
-    dims = _hlo.ConvDimensionNumbers(call.raw("dimension_numbers"))
+    dims = hlo.ConvDimensionNumbers(call.raw("dimension_numbers"))
     x, kernel = call.operands
     spatial = len(dims.input_spatial_dimensions)
     ones = (1,) * spatial
