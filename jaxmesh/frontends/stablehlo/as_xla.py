@@ -97,20 +97,8 @@ def _clamp(low: Any, x: Any, high: Any) -> Any:
     return np.clip(x, low, high)
 
 
-_COMPARE: dict[str, Callable[..., Any]] = {
-    "LT": np.less,
-    "LE": np.less_equal,
-    "GT": np.greater,
-    "GE": np.greater_equal,
-    "EQ": np.equal,
-    "NE": np.not_equal,
-}
 _FOLDED: dict[str, Callable[..., Any]] = {
-    "stablehlo.add": np.add,
-    "stablehlo.subtract": np.subtract,
-    "stablehlo.multiply": np.multiply,
-    "stablehlo.minimum": np.minimum,
-    "stablehlo.maximum": np.maximum,
+    **{f"stablehlo.{name}": getattr(np, name) for name in ("add", "subtract", "multiply", "minimum", "maximum")},
     "stablehlo.select": np.where,
     "stablehlo.clamp": _clamp,
     "stablehlo.convert": np.asarray,
@@ -133,7 +121,8 @@ def _integer(value: Any) -> Any:
 
 def _folded(op: Any) -> Any:
     name = getattr(op, "name", "")
-    fold = _COMPARE.get(enum_of(op, "comparison_direction")) if name == "stablehlo.compare" else _FOLDED.get(name)
+    compares = name == "stablehlo.compare"
+    fold = getattr(operator, enum_of(op, "comparison_direction").lower()) if compares else _FOLDED.get(name)
     operands = [_integer(v) for v in op.operands] if fold else []
     return fold(*operands) if fold and not any(x is None for x in operands) else None
 

@@ -83,16 +83,6 @@ def _gather_and_reduce(x: Any, axes: tuple[str, ...], kind: str) -> Any:
     return x
 
 
-COMBINE_DIMS: dict[str, Any] = {
-    "sum": _lax.reduce_sum,
-    "max": _lax.reduce_max,
-    "min": _lax.reduce_min,
-    "prod": _lax.reduce_prod,
-    "and": _lax.reduce_and,
-    "or": _lax.reduce_or,
-}
-"""Reductions over tensor dims, by kind."""
-
 COMBINE: dict[str, Any] = {
     "sum": _lax.add,
     "max": _lax.max,
@@ -102,6 +92,8 @@ COMBINE: dict[str, Any] = {
     "or": _lax.bitwise_or,
 }
 """Reductions of two values, by kind."""
+COMBINE_DIMS: dict[str, Any] = {kind: getattr(_lax, f"reduce_{kind}") for kind in COMBINE}
+"""Reductions over tensor dims, by kind."""
 
 
 def all_gather(x: Any, axis: str, dim: int) -> Any:
