@@ -181,10 +181,7 @@ def _keep_call(composite: Any) -> None:
 
 def replace_operands(op: Any, values: dict[Any, Any]) -> None:
     """Replaces the operands of an operation and of the operations inside it."""
-    for i, operand in enumerate(op.operands):
-        if operand in values:
-            op.operands[i] = values[operand]
-    for inner in walk(op):
+    for inner in (op, *walk(op)):
         for i, operand in enumerate(inner.operands):
             if operand in values:
                 inner.operands[i] = values[operand]
