@@ -100,8 +100,7 @@ def _printed(text: Text, outcome: Outcome, boundary: Boundary, on_devices: Seque
     arguments = [Port(0, p, path, a.varying if p else None, a.role) for a, p, path in rows]
     declared = zip(text.results, on_devices, strict=True)
     results = [d if r.status is None else r.status == "presharded" for r, d in declared]
-    dialects = frozenset({op.name.partition(".")[0] for op in text.program.ops})
-    return PrintedText(text.program, dialects, boundary.sizes, arguments, results, boundary.public)
+    return PrintedText(text.program, boundary.sizes, arguments, results, boundary.public)
 
 
 # --- the mesh --------------------------------------------------------------------------------------------------------

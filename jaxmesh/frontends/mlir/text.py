@@ -256,7 +256,6 @@ class PrintedText:
 
     Attributes:
       decoded: its flat program, the one that is traced.
-      dialects: the dialects of its ops.
       mesh: axis names and sizes.
       arguments: the arguments, in order.
       results: True for each result that is on the devices.
@@ -264,7 +263,6 @@ class PrintedText:
     """
 
     decoded: Program
-    dialects: frozenset[str]
     mesh: Mapping[str, int]
     arguments: Sequence[Port]
     results: Sequence[bool]
@@ -276,9 +274,9 @@ class PrintedText:
         Args:
           dialect: `ttir` or `ttnn`.
         """
-        if not self.dialects <= {dialect}:
-            return None
         source = self.decoded
+        if any(op.name.partition(".")[0] != dialect for op in source.ops):
+            return None
         arguments = [
             replace(port, value=own.value, path=own.path or port.path)
             for port, own in zip(self.arguments, source.arguments, strict=True)

@@ -97,9 +97,8 @@ def read_function(function: Function) -> StablehloText:
         if axes_found and (axes is None or math.prod(axes_found.values()) > math.prod(axes.values())):
             axes, where = axes_found, f"line {max(line_of(op, function.piece), 1)}: sdy.mesh"
             check_sizes(tuple(axes.values()), where)
-    function_type = ir.FunctionType(function.operation.attributes["function_type"].value)
-    arguments = boundary_attributes(function, "arg_attrs", len(function_type.inputs))
-    results = boundary_attributes(function, "res_attrs", len(function_type.results))
+    ends = gspmd.ends(function.operation)
+    arguments, results = (boundary_attributes(function, name, len(types)) for name, types, _ in ends)
     return StablehloText(
         function,
         axes,
@@ -138,7 +137,7 @@ def _readable(function: Function) -> Any:
 
 
 def _constraints(module: Any) -> list[Any]:
-    return [o for o in walk(module) if o.name == "stablehlo.custom_call" and gspmd.target_of(o) in _CONSTRAINTS]
+    return [o for o in walk(module) if gspmd.target_of(o) in _CONSTRAINTS]
 
 
 def _take_constraints(module: Any) -> list[str]:
