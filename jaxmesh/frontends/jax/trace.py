@@ -86,12 +86,10 @@ def call_inline(mapped: Callable[..., Any], args: Sequence[Any], region: TracedR
         closed = jax.make_jaxpr(call)()
 
     def run(eqn: compat.Eqn, operands: list[Any]) -> list[Any]:
+        if not is_region(eqn):
+            return evaluate.bind_at_source(eqn, operands)
         with evaluate.at_source_of(eqn):
-            return (
-                raise_one(eqn, operands, region.mesh, region.assumptions)
-                if is_region(eqn)
-                else evaluate.bind(eqn, operands)
-            )
+            return raise_one(eqn, operands, region.mesh, region.assumptions)
 
     return jax.tree.unflatten(trees[-1], evaluate.interpret(closed, (), run, lambda c: c))
 

@@ -112,11 +112,9 @@ def _integer(value: Any) -> Any:
         return None
     number = constant_of(value)
     number = _folded(value.owner) if number is None else number
-    return (
-        None
-        if number is None
-        else np.asarray(number).astype("bool" if element == "i1" else element.replace("i", "int"))
-    )
+    if number is None:
+        return None
+    return np.asarray(number).astype("bool" if element == "i1" else element.replace("i", "int"))
 
 
 def _folded(op: Any) -> Any:

@@ -188,17 +188,11 @@ def _extreme_of_parts(call: ShardedCall, extreme: _Extreme, dim: int) -> list[An
 
 # --- products --------------------------------------------------------------------------------------------------------
 
-_PRECISION = {"DEFAULT": _lax.Precision.DEFAULT, "HIGH": _lax.Precision.HIGH, "HIGHEST": _lax.Precision.HIGHEST}
-
 
 def precision_of(call: ShardedCall) -> Any:
     """Returns the precisions of a product's operands; None for JAX's default."""
-    names = (
-        [str(p).split("<precision ")[-1].rstrip(">") for p in call.raw("precision_config")]
-        if ("precision_config" in call.op.attributes)
-        else []
-    )
-    precisions = tuple(_PRECISION[p] for p in names)
+    written = call.raw("precision_config") if "precision_config" in call.op.attributes else ()
+    precisions = tuple(_lax.Precision[str(p).split("<precision ")[-1].rstrip(">")] for p in written)
     return None if len(precisions) != 2 or set(precisions) == {_lax.Precision.DEFAULT} else precisions
 
 
