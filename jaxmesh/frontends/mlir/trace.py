@@ -84,36 +84,6 @@ def trace_program(text: Text, mesh: AbstractMesh, *, strict: bool, presharded_va
     return outcome
 
 
-class OpCache:
-    """The meanings of the ops of one trace: each is traced once, and bound again.
-
-    The layers of a model repeat the same ops of the same types. A meaning checks its attributes and converts its
-    operands each time, which costs several times as much as binding its equations.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[Any, tuple[Any, ImportedOp | None]] = {}
-
-    def __call__(
-        self,
-        op: Op,
-        types: tuple[jax.ShapeDtypeStruct, ...],
-        operands: Sequence[Any],
-        meaning: Callable[..., list[Any]],
-        describe: Callable[[], ImportedOp | None],
-    ) -> list[Any]:
-        """Binds one equation for an op, or the equations of its meaning if only its meaning is kept."""
-        # Equal attributes of a file are one object, which the program keeps alive.
-        key = (op.name, id(op.attributes), op.operands.count(None), types, *[jax.typeof(x) for x in operands])
-        if key not in self._known:
-            self._known[key] = jax.make_jaxpr(meaning)(*operands), describe()
-        jaxpr, imported = self._known[key]
-        if imported is not None:
-            return imported_op_p.bind(*operands, jaxpr=jaxpr, op=imported)
-        # The equations were made in the present tracing context.
-        return interpret(jaxpr, operands, bind)
-
-
 _DEVICE = object()
 """A mesh device or a semaphore: of the program there is one."""
 
@@ -131,7 +101,8 @@ class _Run:
     mesh: dict[str, int]
     strict: bool
     outcome: Outcome
-    cache: OpCache = field(default_factory=OpCache)
+    known: dict[Any, tuple[Any, ImportedOp | None]] = field(default_factory=dict[Any, "tuple[Any, ImportedOp | None]"])
+    """The meanings of ops, each traced once: the layers of a model repeat the same ops of the same types."""
     keeps_ops: bool = True
     """False of a function that a loop or a branch calls, which has the equations of each op."""
     place: tuple[int, str] = (0, "")
@@ -173,7 +144,7 @@ class _Run:
         tensors = [x for x in operands if x is not _DEVICE]
         types = tuple([_as_aval(t) for v in op.results if (t := self.text.program.types[v]).kind == "tensor"])
         if op.name in CONTROL_FLOW:
-            inside = [replace(self, text=f, cache=OpCache(), keeps_ops=False) for f in op.attributes[FUNCTIONS]]
+            inside = [replace(self, text=f, known={}, keeps_ops=False) for f in op.attributes[FUNCTIONS]]
             return CONTROL_FLOW[op.name](op, [run.program for run in inside], tensors)
         special = _TTNN.get(op.name)
         if special is not None:
@@ -199,6 +170,25 @@ class _Run:
     ) -> list[Any]:
         """Binds an op as one equation, or as the equations of its meaning."""
         attributes = self._for_meaning(op, attributes)
+        # Equal attributes of a file are one object, which the program keeps alive.
+        key = (op.name, id(op.attributes), op.operands.count(None), types, *[jax.typeof(x) for x in inputs])
+        if key not in self.known:
+            self.known[key] = self._meaning(op, definition, attributes, inputs, types)
+        jaxpr, imported = self.known[key]
+        if imported is not None:
+            return imported_op_p.bind(*inputs, jaxpr=jaxpr, op=imported)
+        # The equations were made in the present tracing context.
+        return interpret(jaxpr, inputs, bind)
+
+    def _meaning(
+        self,
+        op: Op,
+        definition: OpDef,
+        attributes: Mapping[str, Any],
+        inputs: list[Any],
+        types: tuple[jax.ShapeDtypeStruct, ...],
+    ) -> tuple[Any, ImportedOp | None]:
+        """Returns the jaxpr of an op, and the op; None if only its meaning is kept."""
         # The sizes of operand groups of an opaque op count the mesh device and semaphores, too.
         counted = {a.name for a in SEGMENTS} if Trait.OPAQUE in definition.traits else set[str]()
         known = {k: v for k, v in attributes.items() if k not in counted}
@@ -211,15 +201,13 @@ class _Run:
                 results = [x.astype(t.dtype) for x, t in zip(results, types, strict=True)]
             return as_declared(definition, results, types)
 
-        def describe() -> ImportedOp | None:
-            if casts:
-                self.outcome.casts.append(f"{self.at}: {casts[0]}")
-            if casts or not self.keeps_ops or definition is not definition_of(op.name):
-                return None
-            dialect, _, name = op.name.partition(".")
-            return imported_op(dialect, name, attributes, inputs)
-
-        return self.cache(op, types, inputs, meaning, describe)
+        jaxpr = jax.make_jaxpr(meaning)(*inputs)
+        if casts:
+            self.outcome.casts.append(f"{self.at}: {casts[0]}")
+        if casts or not self.keeps_ops or definition is not definition_of(op.name):
+            return jaxpr, None
+        dialect, _, name = op.name.partition(".")
+        return jaxpr, imported_op(dialect, name, attributes, inputs)
 
     def _for_meaning(self, op: Op, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns the attributes with the sizes of operand groups, if one is empty, and a splat as one element."""
