@@ -71,9 +71,8 @@ class StageProgram:
         text, ports = self.text, self.text.program.arguments
         rows = zip(ports, text.presharded, text.arguments, strict=True)
         arguments = [replace(port, presharded=there, role=a.role) for port, there, a in rows]
-        dialects = frozenset({op.name.partition(".")[0] for op in program.ops})
         kept = [r.status != "unsharded" for r in text.results]
-        return PrintedText(program, dialects, self.mesh, arguments, kept, public=False).program(self.name)
+        return PrintedText(program, self.mesh, arguments, kept, public=False).program(self.name)
 
 
 def read_stage(name: str, written: str, axes: Mapping[str, int] | None) -> StageProgram:
