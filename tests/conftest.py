@@ -199,9 +199,10 @@ def runs_slow(path: Path, config: pytest.Config) -> bool:
     """Returns True if slow tests of a file run: all do, or the command names the file, or the slow folder it is in."""
     if config.getoption("--every") or "slow" in config.getoption("-m"):
         return True
-    named = named_paths(config)
-    folders = [folder for folder in SLOW_FOLDERS if folder in path.parents]
-    return path in named or any(folder in (name, *name.parents) for name in named for folder in folders)
+    holding = [name for name in named_paths(config) if name in path.parents]
+    return path in named_paths(config) or any(
+        folder in (name, *name.parents) for name in holding for folder in SLOW_FOLDERS
+    )
 
 
 @functools.cache

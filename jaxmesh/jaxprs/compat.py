@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jaxlib
 import numpy as np
-from jax._src import core as core_lib, mesh as mesh_lib, sharding_impls
+from jax._src import core as core_lib, mesh as mesh_lib, sharding_impls, traceback_util
 from jax._src.lax import lax as lax_internal
 from jax._src.lib import xla_client
 from jax._src.state.types import AbstractRef
@@ -41,6 +41,7 @@ shard_map: Any = jax.shard_map  # Taken once, so that a program may put jaxmesh.
 for _room in sorted(pathlib.Path(__file__).parents[1].iterdir()):
     if _room.name not in ("cli", "__pycache__"):
         source_info_util.register_exclusion(str(_room))
+        traceback_util.register_exclusion(str(_room))
 
 
 # --- types -----------------------------------------------------------------------------------------------------------
@@ -182,11 +183,6 @@ def reshape_mesh(mesh: Mesh | AbstractMesh, sizes: Sequence[int], names: Sequenc
     if isinstance(mesh, Mesh):
         return Mesh(mesh.devices.reshape(tuple(sizes)), tuple(names))
     return AbstractMesh(tuple(sizes), tuple(names))
-
-
-def manual_mesh(mesh: AbstractMesh) -> AbstractMesh:
-    """Returns the mesh with every axis manual, as inside a program's region."""
-    return mesh.update(axis_types=(AxisType.Manual,) * len(mesh.axis_names))
 
 
 def context_devices() -> tuple[Any, ...] | None:

@@ -104,11 +104,8 @@ class Steps:
 
 def as_tracer(trace: Any, variable: Var) -> Any:
     """Returns a tracer of a variable; a constant unchanged."""
-    return (
-        variable
-        if isinstance(variable, np.ndarray)
-        else _partial_eval.DynamicJaxprTracer(trace, variable.aval, variable)
-    )
+    is_constant = isinstance(variable, np.ndarray)
+    return variable if is_constant else _partial_eval.DynamicJaxprTracer(trace, variable.aval, variable)
 
 
 def current_trace() -> Any:

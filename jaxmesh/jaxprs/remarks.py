@@ -14,27 +14,14 @@ from typing import Any
 
 from jaxmesh.jaxprs.tracing_state import set_within
 
-KINDS = (
-    "lowered",
-    "legalised",
-    "inserted",
-    "hoisted",
-    "local",
-    "cancelled",
-    "assumed",
-    "dead",
-    "no TTNN",
-    "partitioned",
-)
-"""The kinds of remarks."""
-
 
 @dataclass(frozen=True, slots=True)
 class Remark:
     """A remark about one value or equation.
 
     Attributes:
-      kind: one of `KINDS`.
+      kind: `lowered`, `legalised`, `inserted`, `hoisted`, `local`, `cancelled`, `assumed`, `dead`, `no TTNN`,
+        `partitioned`.
       text: what happened.
       rule: the rule that was applied.
     """

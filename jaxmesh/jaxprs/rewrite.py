@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import jax
 import numpy as np
+from jax.extend import linear_util as lu
+from jax.interpreters import ad
 
 from jaxmesh.jaxprs import evaluate, remarks, walk
 from jaxmesh.jaxprs.compat import Atom, DropVar, Eqn, Jaxpr, Var
@@ -68,7 +70,7 @@ def _change_thunk(thunk: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
         jaxpr, *rest = thunk.call_wrapped(*args)
         return (change(jaxpr), *rest)
 
-    return walk.wrap_rule(changed, thunk)
+    return lu.wrap_init(changed, debug_info=thunk.debug_info)
 
 
 def _change_function(fun: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
@@ -79,7 +81,7 @@ def _change_function(fun: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
 
         def run() -> list[Any]:
             out = fun.call_wrapped(*args)
-            leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(out, is_leaf=walk.is_zero))
+            leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(out, is_leaf=lambda x: type(x) is ad.Zero))
             is_array = [isinstance(leaf, jax.Array) for leaf in leaves]
             others[:] = [None if a else leaf for a, leaf in zip(is_array, leaves, strict=True)]
             form[:] = [is_array, tree]
@@ -89,7 +91,7 @@ def _change_function(fun: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
         leaves = [next(arrays) if a else other for a, other in zip(form[0], others, strict=True)]
         return jax.tree.unflatten(form[1], leaves)
 
-    return walk.wrap_rule(changed, fun)
+    return lu.wrap_init(changed, debug_info=fun.debug_info)
 
 
 # --- calls -----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from jax.extend import source_info_util
 
 from jaxmesh.errors import JaxmeshError, MissingRuleError
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.jaxprs.user_frames import Place, describe, frames, is_installed, name_of, package_frame, places, user_frame
+from jaxmesh.jaxprs.user_frames import Place, describe, frame_of, frames, is_installed, name_of, places
 
 _FILE = re.compile(r"^(.*?):(\d+)(?::\d+)?( \(.*\))?$")
 _TEXT_LINE = re.compile(r"line ([0-9]+): [\w.]+")
@@ -55,12 +55,10 @@ def source_location(eqn: Eqn, caller: SourceLocation | None = None) -> SourceLoc
     text = _TEXT_LINE.search(str(info.name_stack))
     if text:
         return SourceLocation(line=int(text[1]))
-    frame = user_frame(info.traceback)
-    if frame is None and caller is not None and caller != SourceLocation():
-        return caller
-    frame = frame or package_frame(info.traceback)
+    has_caller = caller is not None and caller != SourceLocation()
+    frame = frame_of(info.traceback, packages=not has_caller)
     if frame is None:
-        return SourceLocation()
+        return caller or SourceLocation()
     return SourceLocation(name_of(frame.file_name), int(frame.start_line), int(frame.start_column), frame.function_name)
 
 
@@ -69,8 +67,7 @@ def source_line(eqn: Eqn, caller: str = "") -> str:
 
     An equation of a package's function has the location of its caller.
     """
-    traceback = eqn.source_info.traceback
-    frame = user_frame(traceback) or (None if caller else package_frame(traceback))
+    frame = frame_of(eqn.source_info.traceback, packages=not caller)
     return caller if frame is None else describe(frame)
 
 
@@ -96,11 +93,6 @@ def short_location(line: str) -> str:
     'model.py:12 (f)'
     """
     return _FILE.sub(lambda match: f"{os.path.basename(match[1])}:{match[2]}{match[3] or ''}", line)
-
-
-def source_function(eqn: Eqn) -> str:
-    """Returns the qualified name of the user's function that bound an equation, such as `Block.__call__`."""
-    return source_location(eqn).function
 
 
 def named_scopes(eqn: Eqn, caller: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -181,7 +173,7 @@ class Sources:
         if traceback is None:
             at = next((row for row in rows if not is_installed(row[0])), rows[-1] if rows else None)
             return None, None, "" if at is None else f"{name_of(at[0])}:{at[1]}"
-        frame = user_frame(traceback) or package_frame(traceback)
+        frame = frame_of(traceback)
         return traceback, _scopes(location), "" if frame is None else describe(frame)
 
     def _traceback(self, rows: tuple[Place, ...]) -> Any:
@@ -194,7 +186,7 @@ class Sources:
             ends = (end for end in range(len(rows), start, -1) if rows[start:end] in self._tracebacks)
             end = next(ends, start + 1)
             traceback = self._tracebacks.get(rows[start:end])
-            if user_frame(traceback) is not None:
+            if frame_of(traceback, packages=False) is not None:
                 return traceback
             start, first = end, first or traceback
         return first

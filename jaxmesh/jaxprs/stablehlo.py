@@ -24,15 +24,7 @@ def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings:
     """Lowers a closed jaxpr to a StableHLO module without unused equations; needs no devices.
 
     XLA, too, drops unused constraints before it propagates shardings. The constants of the jaxpr are the module's
-    first arguments, so they stay arrays, and may be sharded.
-
-    Args:
-      jaxpr: the program, as JAX traced it.
-      in_shardings: per argument its sharding; None leaves it to the partitioner.
-      out_shardings: per result its sharding, or None.
-
-    Returns:
-      The module's operation, which belongs to the caller.
+    first arguments, so they stay arrays, and may be sharded. A sharding None is left to the partitioner.
     """
     consts = list(walk.constants(jaxpr).values())
     body = walk.open_jaxpr(jaxpr)

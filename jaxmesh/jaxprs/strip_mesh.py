@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 from jax.core import ShapedArray
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
@@ -38,7 +38,7 @@ def strip_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
 
 def move_to_mesh(program: Jaxpr, mesh: AbstractMesh) -> Jaxpr:
     """Moves a program to `mesh`, which has the same axes as the mesh of the program's types."""
-    return Mover(compat.manual_mesh(mesh)).jaxpr(program)
+    return Mover(mesh.update(axis_types=(AxisType.Manual,) * len(mesh.axis_names))).jaxpr(program)
 
 
 class Mover:

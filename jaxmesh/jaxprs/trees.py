@@ -11,13 +11,6 @@ from jax import export
 from jax._src.export import _export
 
 
-def leaf_paths(tree: Any) -> list[Any]:
-    """Returns the path to each leaf of a tree definition: a tuple of JAX's keys."""
-    numbered = jax.tree.unflatten(tree, range(tree.num_leaves))
-    rows = cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(numbered)[0])
-    return [path for path, _ in rows]
-
-
 def show_paths(tree: Any, parameters: Sequence[str] = ()) -> list[str]:
     """Returns the path to each leaf of a tree definition as text.
 
@@ -42,7 +35,8 @@ def path_keys(tree: Any, parameters: Sequence[str] = ()) -> list[tuple[str, ...]
     [('params', "['w']")]
     """
     rows: list[tuple[str, ...]] = []
-    for path in leaf_paths(tree):
+    numbered = jax.tree.unflatten(tree, range(tree.num_leaves))
+    for path, _ in cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(numbered)[0]):
         keys = tuple(jax.tree_util.keystr((key,)) for key in path)
         if parameters:
             name = parameters[path[1].idx] if path[0].idx == 0 else path[1].key

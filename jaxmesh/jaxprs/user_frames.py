@@ -38,14 +38,10 @@ Place = tuple[str, int, int]
 """The file, the line and the column of a frame."""
 
 
-def user_frame(traceback: Any) -> Frame | None:
-    """Returns the innermost frame of the user's code, or None."""
-    return None if traceback is None else _chosen(traceback, _keeps_packages())[0]
-
-
-def package_frame(traceback: Any) -> Frame | None:
-    """Returns the outermost frame of a package, or None if the user's code has a frame."""
-    return None if traceback is None else _chosen(traceback, _keeps_packages())[1]
+def frame_of(traceback: Any, *, packages: bool = True) -> Frame | None:
+    """Returns the innermost frame of the user's code; without one, if `packages`, the outermost frame of a package."""
+    user, package = (None, None) if traceback is None else _chosen(traceback, _keeps_packages())
+    return user or (package if packages else None)
 
 
 def _keeps_packages() -> bool:
@@ -62,10 +58,10 @@ def nearest(traceback: Any, outer: Any = None) -> Any:
 
     `outer` is the traceback of the caller, by default of the equation whose body is traced now.
     """
-    if user_frame(traceback) is not None:
+    if frame_of(traceback, packages=False) is not None:
         return traceback
     around = outer or _util._source_info_context.context.traceback
-    return traceback if user_frame(around) is None else around
+    return traceback if frame_of(around, packages=False) is None else around
 
 
 def frames(traceback: Any) -> Iterator[Frame]:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import pathlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -24,11 +23,6 @@ _util: Any = traceback_util
 _impls: Any = sharding_impls
 _core: Any = core_lib
 _unspecified: Any = sharding_impls.UnspecifiedValue
-
-# The programs of the demo, in `cli/`, are user code.
-for _room in sorted(pathlib.Path(__file__).parents[1].iterdir()):
-    if _room.name not in ("cli", "__pycache__"):
-        _util.register_exclusion(str(_room))
 
 
 def api_boundary(fun: F) -> F:

@@ -8,8 +8,7 @@ from typing import Any, Generic, TypeVar
 import jax
 import numpy as np
 from jax._src import core, pretty_printer
-from jax.extend import core as jex, linear_util as lu
-from jax.interpreters import ad
+from jax.extend import core as jex
 from jax.sharding import AbstractMesh
 
 from jaxmesh.errors import UnsupportedError
@@ -110,7 +109,7 @@ def is_closed(jaxpr: Jaxpr) -> bool:
 
 def in_form_of(jaxpr: Jaxpr, typed: Jaxpr) -> Jaxpr:
     """Returns the closed jaxpr `typed` in the form, open or closed, of `jaxpr`; an open jaxpr cannot hold constants."""
-    if is_closed(jaxpr):
+    if isinstance(jaxpr, jex.ClosedJaxpr):
         return typed
     if len(typed.consts):
         raise UnsupportedError(f"a body without a place for constants was given {len(typed.consts)} when traced again.")
@@ -190,16 +189,6 @@ def all_eqns(jaxpr: Jaxpr) -> Iterator[Eqn]:
             for eqn in current.eqns:
                 yield eqn
                 stack.extend(sub_jaxprs(eqn))
-
-
-def wrap_rule(fun: Callable[..., Any], like: Any) -> Any:
-    """Wraps a custom rule in the form of JAX's parameters, with the debug info of `like`, the rule it replaces."""
-    return lu.wrap_init(fun, debug_info=like.debug_info)
-
-
-def is_zero(x: object) -> bool:
-    """Returns True for a symbolic zero cotangent."""
-    return type(x) is ad.Zero
 
 
 def is_ordered(eqn: Eqn) -> bool:

@@ -66,12 +66,6 @@ def _has_claim(varying: Sequence[str], mesh: AnyMesh) -> bool:
     return any(n > 1 and a not in varying for a, n in mesh.shape.items())
 
 
-class _CallState(threading.local):
-    """The state of a call, in its thread."""
-
-    checks_arguments = False
-
-
 class CheckedCalls:
     """A function, called with its claims checked.
 
@@ -84,7 +78,8 @@ class CheckedCalls:
         self._claims, self._argument_claims = claims, False
         self._collector = Collector()
         self._functions: dict[Hashable, Callable[..., Any]] = {}
-        self._lock, self._here = threading.RLock(), _CallState()
+        # Of each thread, whether its call checks its arguments.
+        self._lock, self._here = threading.RLock(), threading.local()
 
     def note_claim(self, program: bool = False, arguments: bool = False) -> None:
         """Notes a claim; the first of its kind restarts the call, before anything has run."""

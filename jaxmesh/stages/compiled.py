@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 _tree: Any = jax.tree
 
 
+def _of_jax(name: str, doc: str) -> property:
+    """Returns the property of a name of `jax.stages.Compiled`."""
+    return property(lambda self: getattr(self._compiled, name), doc=doc)
+
+
 class Compiled(HasArguments):
     """An executable program on the devices of a mesh; call it like the function, statics left out."""
 
@@ -146,17 +151,10 @@ class Compiled(HasArguments):
         """Returns residency, transfers and the passes' remarks for every value; see `Lowered.explain`."""
         return self._explain(cluster)
 
-    @property
-    def out_info(self) -> Any:
-        """The types and shardings of the results, in their tree, as of `jax.stages`."""
-        compiled: Any = self._compiled
-        return compiled.out_info
-
-    @property
-    def out_tree(self) -> Any:
-        """The tree of the results."""
-        compiled: Any = self._compiled
-        return compiled.out_tree
+    out_info = _of_jax("out_info", "The types and shardings of the results, in their tree, as of `jax.stages`.")
+    out_tree = _of_jax("out_tree", "The tree of the results.")
+    output_shardings = _of_jax("output_shardings", "The shardings of the results, in their tree.")
+    output_formats = _of_jax("output_formats", "The layouts and shardings of the results, in their tree.")
 
     def runtime_executable(self) -> Any:
         """Returns XLA's executable, as of `jax.stages.Compiled`."""
@@ -168,20 +166,10 @@ class Compiled(HasArguments):
         return _tree.unflatten(self._boundary.in_tree, [p.sharding for p in self._parameters])
 
     @property
-    def output_shardings(self) -> Any:
-        """The shardings of the results, in their tree."""
-        return self._compiled.output_shardings
-
-    @property
     def input_formats(self) -> Any:
         """The layouts and shardings of the arguments, in their tree, as of `jax.stages.Compiled`."""
         formats: Any = self._compiled.input_formats
         return _tree.unflatten(self.in_tree, formats[0])
-
-    @property
-    def output_formats(self) -> Any:
-        """The layouts and shardings of the results, in their tree."""
-        return self._compiled.output_formats
 
     def cost_analysis(self) -> Any:
         """Returns XLA's cost analysis."""
@@ -198,32 +186,27 @@ class Compiled(HasArguments):
         from jaxmesh.analysis.record.run_devices import record_devices
 
         def compile_and_call(run: Callable[..., Any]) -> Any:
-            return self._again(run)(*args, **kwargs)
+            boundary = dataclasses.replace(self._boundary, donated=())
+            known: Any = {"residency": self._residency, "explain": self._explain}
+            return Compiled(boundary, run, boundary.mesh, checked=False, collector=None, **known)(*args, **kwargs)
 
         check_call(self._boundary, args, kwargs)
         return record_devices(self._residency, self._boundary, Wanted.of(only, max_bytes), compile_and_call)
-
-    def _again(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        boundary = dataclasses.replace(self._boundary, donated=())
-        return Compiled(
-            boundary, run, boundary.mesh, checked=False, collector=None, residency=self._residency,
-            explain=self._explain,
-        )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"Compiled({self._boundary.name}, mesh={self._boundary.sizes})"
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _PlacedParameter:
     """One parameter of a compiled program, and a sharding that is known to be equivalent to its own."""
 
-    __slots__ = ("dtype", "known", "mesh", "shape", "sharding", "varying")
-
-    def __init__(
-        self, shape: tuple[int, ...], dtype: Any, sharding: Any, varying: tuple[str, ...] | None, mesh: AnyMesh
-    ) -> None:
-        self.shape, self.dtype, self.sharding, self.varying, self.mesh = shape, dtype, sharding, varying, mesh
-        self.known: Any = None
+    shape: tuple[int, ...]
+    dtype: Any
+    sharding: Any
+    varying: tuple[str, ...] | None
+    mesh: AnyMesh
+    known: Any = None
 
     def accepts_sharding(self, x: Any) -> bool:
         """Returns True if a committed array has the program's sharding, or is never read."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import abc
-import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax
+
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
+from jaxmesh.dialects.signature import Argument
+from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
+from jaxmesh.stages.arguments import flatten
 from jaxmesh.stages.checked_calls import Checks
-from jaxmesh.stages.stage import Stage, lower_with_jax
+from jaxmesh.stages.stage import Stage
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.estimate import Estimate
@@ -30,9 +34,20 @@ class JaxLowered(Stage):
         """Runs on flat arguments inside a trace, or eagerly."""
 
     def lower_with_jax(self, platforms: Sequence[str] | None = None, **keywords: Any) -> Any:
-        """Returns the `jax.stages.Lowered` of the program that runs; the arguments are of `jax.stages.Traced.lower`."""
-        run = functools.partial(self.run, mesh=with_devices(self._boundary.mesh))
-        return lower_with_jax(self._boundary, run, platforms, keywords)
+        """Returns the `jax.stages.Lowered` of the program that runs; the arguments are of `jax.stages.Traced.lower`.
+
+        Raises:
+          UnsupportedError: an argument is a `MeshTensor`.
+        """
+        boundary, mesh = self._boundary, with_devices(self._boundary.mesh)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self.run(flatten((args, kwargs))[0], mesh)
+
+        call.__name__ = call.__qualname__ = boundary.name
+        args, kwargs = jax.tree.unflatten(boundary.in_tree, list(map(_struct, boundary.arguments)))
+        traced: Any = jax.jit(call, keep_unused=True).trace(*args, **kwargs)
+        return traced.lower(lowering_platforms=platforms, **keywords)
 
     def as_text(self, dialect: str | None = None, **options: Any) -> str:
         """Returns the program as text; `"stablehlo"` and `"hlo"` are JAX's texts of the program that runs.
@@ -192,3 +207,13 @@ class JaxLowered(Stage):
     def cost_analysis(self) -> Any:
         """Returns XLA's estimate before it optimizes, as of `jax.stages.Lowered`; see `estimate` for Tenstorrent's."""
         return self.lower_with_jax().cost_analysis()
+
+
+def _struct(argument: Argument) -> jax.ShapeDtypeStruct:
+    if argument.varying is not None and argument.sharding is None:
+        raise UnsupportedError(
+            "an argument is a MeshTensor, which jax.export takes of a function of jax.jit alone; export "
+            "jax.jit(the function that jaxmesh.jit made)."
+        )
+    aval = argument.aval
+    return jax.ShapeDtypeStruct(argument.whole, aval.dtype, weak_type=aval.weak_type, sharding=argument.sharding)

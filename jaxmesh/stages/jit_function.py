@@ -6,7 +6,7 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 from jax.sharding import AxisType, Mesh, PartitionSpec
@@ -49,6 +49,7 @@ from jaxmesh.stages.stages import Lowered, Traced
 from jaxmesh.stages.user_calls import ArgumentSet, Calls, UserCall
 from jaxmesh.tensor.mesh_tensor import is_tensor
 
+T = TypeVar("T")
 _tree: Any = jax.tree
 _CACHED_SHARDINGS = 64
 """The number of sets of shardings of arguments that a function keeps programs for."""
@@ -56,6 +57,15 @@ _CACHED_SHARDINGS = 64
 
 class _RunsAsJaxError(Exception):
     """A traced function that TTIR cannot express; nothing has run yet, and `jax.jit` runs the trace."""
+
+
+def _kept(programs: dict[Any, T], key: Hashable, make: Callable[[], T]) -> T:
+    """Returns what a function keeps under a key; makes it the first time, and a full dict is emptied before."""
+    if (found := programs.get(key)) is not None:
+        return found
+    if len(programs) >= _CACHED_SHARDINGS:
+        programs.clear()
+    return programs.setdefault(key, make())
 
 
 class JitFunction:
@@ -157,14 +167,13 @@ class JitFunction:
         mesh = None if context_mesh() is not None else legacy_mesh()
         if mesh is None:
             return None
-        known = over.get(mesh)
-        if known is None:
+
+        def make() -> JitFunction:
             # There, JAX reads None as copies on all devices.
-            if len(over) >= _CACHED_SHARDINGS:
-                over.clear()
             shardings = tuple(ends.over_mesh(s, mesh, none=PartitionSpec()) for s in self._shardings)
-            known = over.setdefault(mesh, self._copy(mesh=mesh, shardings=shardings))
-        return known
+            return self._copy(mesh=mesh, shardings=shardings)
+
+        return _kept(over, mesh, make)
 
     def _call_inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls the function as a part of what JAX traces, or of a transformation, as an inner `jax.jit`.
@@ -218,9 +227,7 @@ class JitFunction:
                 return self._checked_calls(carried)(args, kwargs)
             return launch(self._jitted_for(carried), *args, **kwargs)
         except _RunsAsJaxError:
-            if len(self._as_jax) >= _CACHED_SHARDINGS:
-                self._as_jax = {}
-            return launch(self._as_jax.setdefault(carried, self._make_plain()), *args, **kwargs)
+            return launch(_kept(self._as_jax, carried, self._make_plain), *args, **kwargs)
 
     def _make_plain(self) -> Any:
         """Returns the function as `jax.jit` runs it, over the mesh that was given."""
@@ -236,12 +243,7 @@ class JitFunction:
 
     def _jitted_for(self, carried: ends.Carried | None) -> Any:
         key = carried, unkeyed_settings()
-        jitted = self._jitted.get(key)
-        if jitted is None:
-            if len(self._jitted) >= _CACHED_SHARDINGS:
-                self._jitted = {}
-            jitted = self._jitted.setdefault(key, self._make_jitted(None, carried))
-        return jitted
+        return self._jitted.get(key) or _kept(self._jitted, key, lambda: self._make_jitted(None, carried))
 
     def _carried_shardings(self, args: Any, kwargs: Any) -> tuple[ends.Carried | None, Any, Any]:
         """Returns `carried_shardings` of a call, at once if the call before was given the same, and the call moved."""
@@ -254,11 +256,8 @@ class JitFunction:
         return carried, *(ends.moved_to_mesh(args, kwargs, mesh) if moves else (args, kwargs))
 
     def _checked_calls(self, carried: ends.Carried | None) -> CheckedCalls:
-        if carried not in self._checked:
-            if len(self._checked) >= _CACHED_SHARDINGS:
-                self._checked = {}
-            self._checked[carried] = CheckedCalls(lambda checks: self._make_jitted(checks, carried))
-        return self._checked[carried]
+        make = functools.partial(self._make_jitted, carried=carried)
+        return _kept(self._checked, carried, lambda: CheckedCalls(make))
 
     def _make_jitted(self, checks: Checks | None, carried: ends.Carried | None) -> Any:
         @functools.wraps(self._fun)

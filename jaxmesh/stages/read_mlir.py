@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import math
 import os
@@ -36,7 +35,7 @@ from jaxmesh.frontends.mlir.decode import decode
 from jaxmesh.frontends.mlir.module import DeclaredMesh, Function, Source, declared_mesh
 from jaxmesh.frontends.mlir.source import RunLine
 from jaxmesh.frontends.mlir.text import PrintedText, Text, fitting_mesh, with_layouts_obeyed
-from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
+from jaxmesh.frontends.mlir.trace import Outcome, trace_program
 from jaxmesh.frontends.stablehlo.shardings import axes_of
 from jaxmesh.frontends.stablehlo.text import StablehloText, import_text, is_stablehlo, read_function
 from jaxmesh.jaxprs.backend import backend_started
@@ -101,8 +100,7 @@ def _printed(text: Text, outcome: Outcome, boundary: Boundary, on_devices: Seque
     arguments = [Port(0, p, path, a.varying if p else None, a.role) for a, p, path in rows]
     declared = zip(text.results, on_devices, strict=True)
     results = [d if r.status is None else r.status == "presharded" for r, d in declared]
-    dialects = frozenset({op.name.partition(".")[0] for op in text.program.ops})
-    return PrintedText(text.program, dialects, boundary.sizes, arguments, results, boundary.public)
+    return PrintedText(text.program, boundary.sizes, arguments, results, boundary.public)
 
 
 # --- the mesh --------------------------------------------------------------------------------------------------------
@@ -188,7 +186,13 @@ def _make(sizes: tuple[int, ...]) -> AnyMesh:
 
 def _trace(text: Text, boundary: Boundary, strict: bool) -> tuple[Outcome, ResidencyMap]:
     """Traces the function; returns also the residencies of its values, with transfers in place of `mesh_shard`s."""
-    outcome = _trace_assuming(text, Settings(as_abstract(boundary.mesh), strict=strict))
+    mesh = as_abstract(boundary.mesh)
+    # Presharded arguments differ everywhere; what only their equality proves is assumed.
+    outcome = trace_program(text, mesh, strict=strict)
+    if outcome.unproven is not None:
+        _check_assumed(text, mesh, strict, outcome.unproven)
+    if outcome.error is not None:
+        raise outcome.error
     inputs = boundary.residencies
     return outcome, ResidencyMap(LOWERING[0].run(outcome.jaxpr, inputs, boundary.sizes), inputs)
 
@@ -197,25 +201,15 @@ def _out_tree(count: int) -> Any:
     return _tree.structure(0 if count == 1 else (0,) * count)
 
 
-def _trace_assuming(text: Text, settings: Settings) -> Outcome:
-    """Traces with presharded arguments that differ everywhere; assumes what only their equality proves."""
-    outcome = trace_program(text, settings)
-    if outcome.unproven is not None:
-        _check_assumed(text, settings, outcome.unproven)
-    if outcome.error is not None:
-        raise outcome.error
-    return outcome
-
-
-def _check_assumed(text: Text, settings: Settings, unproven: ReplicationError) -> None:
+def _check_assumed(text: Text, mesh: AbstractMesh, strict: bool, unproven: ReplicationError) -> None:
     if not any(text.presharded):
         raise unproven
-    equal = trace_program(text, dataclasses.replace(settings, presharded_vary=False))
+    equal = trace_program(text, mesh, strict=strict, presharded_vary=False)
     if equal.unproven is not None:
         raise equal.unproven
     if equal.error is not None and not isinstance(equal.error, VerifyError):
         raise equal.error
-    if equal.error is not None or settings.strict:
+    if equal.error is not None or strict:
         raise unproven
 
 

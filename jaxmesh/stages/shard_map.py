@@ -98,13 +98,7 @@ def shard_map(
     >>> rows.trace(jnp.ones((4, 8))).jaxpr.eqns[0].params["shard_dims"]
     (0, 1)
     """
-    options: dict[str, Any] = {
-        "out_specs": out_specs,
-        "in_specs": in_specs,
-        "mesh": mesh,
-        "axis_names": axis_names,
-        "check_vma": check_vma,
-    }
+    options: dict[str, Any] = {name: value for name, value in locals().items() if name != "f"}
     try:
         check_vma = bool(check_vma)
     except (TypeError, ValueError):

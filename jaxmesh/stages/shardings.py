@@ -78,14 +78,8 @@ def requested_shardings(
 ) -> Asked:
     """Returns the shardings that are asked for at the ends of a call's program.
 
-    Args:
-      leaves: the leaves of the call.
-      paths: the key path to each.
-      mesh: the mesh of the program.
-      ins: per leaf the sharding that `jax.jit` was given, or None.
-      outs: the same of the results.
-      carried: the shardings that arrays carry.
-      full_results: whether results are aggregated; by default they are if no argument is on the mesh.
+    `ins` and `outs` are per leaf the sharding that `jax.jit` was given, or None. By default, results are full if no
+    argument is on the mesh.
 
     Raises:
       ArgumentValueError: an array on the mesh has another sharding than `in_shardings` asks for.
@@ -218,13 +212,7 @@ def find_mesh(
     The first that exists: the given mesh, the mesh of the shardings, of the arguments, of `jax.set_mesh`, of a
     `with mesh:` block, or of the program's `shard_map`s and constraints. Without any mesh, returns one device.
 
-    Args:
-      given: the mesh that `jaxmesh.jit` was given.
-      shardings: its `in_shardings` and `out_shardings`.
-      leaves: the leaves of the call.
-      paths: the key path to each.
-      carried: the shardings that arrays carry.
-      plain: the function as JAX traced it; None if it splits tensors by hand.
+    `plain` is the function as JAX traced it; None if it splits tensors by hand.
 
     Raises:
       MeshMismatchError: two shardings or arguments are over different meshes; the message names both.

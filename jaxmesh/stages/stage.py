@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,10 +17,10 @@ from jaxmesh.dialects.imported_op import decompose
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
-from jaxmesh.dialects.signature import Argument, Boundary
+from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.textual import check_executable
 from jaxmesh.emit.languages import CONSTANT_LIMIT
-from jaxmesh.errors import ArgumentTypeError, InexpressibleError, UnsupportedError
+from jaxmesh.errors import ArgumentTypeError, InexpressibleError
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import without_mesh
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
@@ -28,7 +28,7 @@ from jaxmesh.runtime.progress import progress
 from jaxmesh.runtime.reference import run_reference
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.sharding.shard_attributes import global_shape, join_shards
-from jaxmesh.stages.arguments import check_call, flatten
+from jaxmesh.stages.arguments import check_call
 from jaxmesh.stages.checked_calls import check_arguments
 from jaxmesh.validate import as_bool, as_index, quote
 
@@ -36,43 +36,6 @@ if TYPE_CHECKING:
     from jaxmesh.analysis.record.filter import Only
     from jaxmesh.analysis.record.recording import Recording
     from jaxmesh.drawing.program_drawing import ProgramValues
-
-
-def lower_with_jax(
-    boundary: Boundary,
-    run: Callable[[Sequence[Any]], Any],
-    platforms: Sequence[str] | None,
-    keywords: Mapping[str, Any],
-) -> Any:
-    """Returns the `jax.stages.Lowered` of a program.
-
-    Args:
-      boundary: its signature.
-      run: runs it on flat arguments.
-      platforms: as of `jax.stages.Traced.lower`.
-      keywords: the other keywords of that function.
-
-    Raises:
-      UnsupportedError: an argument is a `MeshTensor`.
-    """
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return run(flatten((args, kwargs))[0])
-
-    call.__name__ = call.__qualname__ = boundary.name
-    args, kwargs = jax.tree.unflatten(boundary.in_tree, [_struct(a) for a in boundary.arguments])
-    traced: Any = jax.jit(call, keep_unused=True).trace(*args, **kwargs)
-    return traced.lower(lowering_platforms=platforms, **keywords)
-
-
-def _struct(argument: Argument) -> jax.ShapeDtypeStruct:
-    if argument.varying is not None and argument.sharding is None:
-        raise UnsupportedError(
-            "an argument is a MeshTensor, which jax.export takes of a function of jax.jit alone; export "
-            "jax.jit(the function that jaxmesh.jit made)."
-        )
-    aval = argument.aval
-    return jax.ShapeDtypeStruct(argument.whole, aval.dtype, weak_type=aval.weak_type, sharding=argument.sharding)
 
 
 class HasArguments:
@@ -85,9 +48,8 @@ class HasArguments:
         """The types of the arguments, and whether each is donated, in their tree, as of `jax.stages`."""
         make: Any = jax.stages.ArgInfo
         donated = self._boundary.donated
-        return jax.tree.unflatten(
-            self.in_tree, [make(_aval(a), i in donated) for i, a in enumerate(self._boundary.arguments)]
-        )
+        rows = [(ShapedArray(a.whole, a.aval.dtype, weak_type=a.aval.weak_type)) for a in self._boundary.arguments]
+        return jax.tree.unflatten(self.in_tree, [make(aval, i in donated) for i, aval in enumerate(rows)])
 
     @property
     def in_tree(self) -> Any:
@@ -100,21 +62,8 @@ class HasArguments:
         return self._boundary.donated
 
 
-def _aval(argument: Argument) -> ShapedArray:
-    return ShapedArray(argument.whole, argument.aval.dtype, weak_type=argument.aval.weak_type)
-
-
-def out_info(boundary: Boundary, avals: Sequence[Any], tree: Any) -> Any:
-    """Returns the type of each result for the caller, in their tree: `[global shape]` of arrays on the mesh.
-
-    As in JAX, a sharding is a part of the type on Explicit axes alone.
-    """
-    specs = boundary.kept or [None] * len(avals)
-    rows = [_result_struct(a, s, boundary.mesh) for a, s in zip(avals, specs, strict=True)]
-    return jax.tree.unflatten(tree, rows)
-
-
 def _result_struct(aval: Any, spec: PartitionSpec | None, mesh: AnyMesh) -> jax.ShapeDtypeStruct:
+    """Returns the type of a result for the caller; as in JAX, on Explicit axes alone its sharding is a part of it."""
     if spec is None:
         return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
     shape = global_shape(aval.shape, spec, mesh.shape)
@@ -129,8 +78,6 @@ _CACHED_PROGRAMS = 8
 class Stage(HasArguments, abc.ABC):
     """A traced or a lowered program.
 
-    The closed jaxpr may be given as a function, which is called when the jaxpr is first needed.
-
     `inexpressible` is the error of a program that TTIR and TTNN cannot express. Such a program runs through JAX, and
     raises the error when its texts are requested.
     """
@@ -143,14 +90,10 @@ class Stage(HasArguments, abc.ABC):
         self, boundary: Boundary, jaxpr: Any, out_tree: Any, inexpressible: InexpressibleError | None = None
     ) -> None:
         self._boundary = boundary
-        self._given = jaxpr
+        self._jaxpr = jaxpr
         self._out_tree = out_tree
         self._programs: dict[tuple[bool, int, bool], Program] = {}
         self.inexpressible = inexpressible
-
-    @functools.cached_property
-    def _jaxpr(self) -> Any:
-        return self._given if walk.is_jaxpr(self._given) else self._given()
 
     @abc.abstractmethod
     def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
@@ -304,7 +247,9 @@ class Stage(HasArguments, abc.ABC):
     @property
     def out_info(self) -> Any:
         """The types of the results, in their tree, as of `jax.stages`; local types for `MeshTensor`s."""
-        return out_info(self._boundary, self.out_avals, self._out_tree)
+        avals, mesh = self.out_avals, self._boundary.mesh
+        ends = zip(avals, self._boundary.kept or [None] * len(avals), strict=True)
+        return jax.tree.unflatten(self._out_tree, [_result_struct(a, s, mesh) for a, s in ends])
 
     @property
     def out_tree(self) -> Any:

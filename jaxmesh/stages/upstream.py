@@ -23,8 +23,8 @@ from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import ArgumentValueError, UnsupportedError
 from jaxmesh.frontends.mlir.module import BoundaryAttributes, choose, load_text
 from jaxmesh.frontends.mlir.text import Text, with_element_types
-from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
-from jaxmesh.frontends.stablehlo.text import BoundaryShardings, read_boundary
+from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape, replicated
+from jaxmesh.frontends.stablehlo.text import BoundaryShardings, End, read_boundary
 from jaxmesh.frontends.stablehlo.trace import named_axes
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.compat import Jaxpr, as_abstract
@@ -129,22 +129,18 @@ def ask_upstream(stablehlo: str, make: Callable[..., T], tensors: Ends, **option
 def _ends(stages: Mapping[str, str]) -> BoundaryShardings:
     """Returns the shardings at the ends; the program alone states them for arguments that nothing reads."""
     ends = read_boundary(stages[PARTITIONED])
-    if None not in ends.arguments or WHOLE not in stages:
+    if WHOLE not in stages or all(sharding is not None for _, sharding in ends.arguments):
         return ends
-    asked = read_boundary(stages[WHOLE])
+    rows = zip(ends.arguments, read_boundary(stages[WHOLE]).arguments, strict=True)
     # Without a sharding in both, an argument is whole on every device.
-    rows = zip(ends.arguments, asked.arguments, asked.shapes, strict=True)
-    return dataclasses.replace(ends, arguments=tuple(e or a or (shape, ((),) * len(shape)) for e, a, shape in rows))
+    whole = ((end, (shape, asked or replicated(len(shape)))) for end, (shape, asked) in rows)
+    return dataclasses.replace(ends, arguments=tuple(other if end[1] is None else end for end, other in whole))
 
 
-def _local(
-    end: tuple[tuple[int, ...], Sharding] | None, sizes: dict[str, int], shape: tuple[int, ...]
-) -> Sharding | None:
+def _local(end: End, sizes: dict[str, int], shape: tuple[int, ...]) -> Sharding | None:
     """Returns the sharding of an end of the program if its shards have a shape."""
-    if end is None:
-        return None
     whole, sharding = end
-    return sharding if local_shape(whole, sharding, sizes) == shape else None
+    return sharding if sharding is not None and local_shape(whole, sharding, sizes) == shape else None
 
 
 def _with_axes(text: Text, ends: BoundaryShardings) -> tuple[BoundaryAttributes, ...]:

@@ -112,13 +112,10 @@ def visualize(
 
     if isinstance(x, MeshDevice):
         return TensorPicture(placements.mesh_placement(x.mesh))
-    raise ArgumentTypeError(f"{_WHAT}, got {quote(x)}{_remedy(x)}.")
-
-
-_WHAT = (
-    "visualize draws a jax.Array, a MeshTensor, a shape with a spec, a mesh, or a program that was traced, lowered or "
-    "compiled"
-)
+    raise ArgumentTypeError(
+        "visualize draws a jax.Array, a MeshTensor, a shape with a spec, a mesh, or a program that was traced, lowered "
+        f"or compiled, got {quote(x)}{_remedy(x)}."
+    )
 
 
 def _remedy(x: Any) -> str:

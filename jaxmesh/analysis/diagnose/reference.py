@@ -147,7 +147,7 @@ def declare(reference: Reference, compiled: str) -> None:
     sides = (ends.arguments, reference.arguments), (ends.results, reference.results)
     if all(len(side) == len(own) for side, own in sides):
         # The partitioned program says nothing of an argument that nothing reads.
-        arguments, results = ([o if e is None else e[1] for e, o in zip(*s, strict=True)] for s in sides)
+        arguments, results = ([o if e[1] is None else e[1] for e, o in zip(*s, strict=True)] for s in sides)
         reference.arguments, reference.results = arguments, results
 
 

@@ -21,7 +21,7 @@ from jaxmesh.errors import MeshError, UnsupportedError
 from jaxmesh.frontends.mlir.decode import decode
 from jaxmesh.frontends.mlir.module import BoundaryAttributes, choose, declared_mesh, load_text
 from jaxmesh.frontends.mlir.text import PrintedText, Text, fitting_mesh, with_layouts_obeyed
-from jaxmesh.frontends.mlir.trace import Settings, trace_program
+from jaxmesh.frontends.mlir.trace import trace_program
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count, local_shape
 from jaxmesh.jaxprs import evaluate, walk
 from jaxmesh.jaxprs.compat import Eqn, Literal
@@ -71,9 +71,8 @@ class StageProgram:
         text, ports = self.text, self.text.program.arguments
         rows = zip(ports, text.presharded, text.arguments, strict=True)
         arguments = [replace(port, presharded=there, role=a.role) for port, there, a in rows]
-        dialects = frozenset({op.name.partition(".")[0] for op in program.ops})
         kept = [r.status != "unsharded" for r in text.results]
-        return PrintedText(program, dialects, self.mesh, arguments, kept, public=False).program(self.name)
+        return PrintedText(program, self.mesh, arguments, kept, public=False).program(self.name)
 
 
 def read_stage(name: str, written: str, axes: Mapping[str, int] | None) -> StageProgram:
@@ -179,7 +178,7 @@ def run_stage(stage: StageProgram, placed: Sequence[Any]) -> Iterator[tuple[int,
     every = replace(
         text, program=text.program.like(text.program.ops, ports), results=(BoundaryAttributes(None, None),) * len(ports)
     )
-    outcome = trace_program(every, Settings(AbstractMesh(tuple(stage.mesh.values()), tuple(stage.mesh))))
+    outcome = trace_program(every, AbstractMesh(tuple(stage.mesh.values()), tuple(stage.mesh)), strict=False)
     if outcome.error is not None:
         raise outcome.error
     check_executable(outcome.jaxpr)

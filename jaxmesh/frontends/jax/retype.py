@@ -25,7 +25,6 @@ from jaxmesh.jaxprs.strip_mesh import splice
 
 Rule = Callable[[Eqn, list[Any]], list[Any]]
 _lax: Any = jax.lax
-_NO_AXES: Axes = frozenset()
 _HINTS = frozenset({"sharding_constraint", "reshard", "mesh_cast"})
 """Primitives that constrain the sharding of a full value in JAX; the IR has `mesh_shard`s instead."""
 
@@ -174,24 +173,24 @@ class Retyper:
 
     def _scan(self, eqn: Eqn, loop: Scan, operands: list[Any]) -> list[Any]:
         consts, carry, xs = loop.split([varying(x) for x in operands])
+        stacked = [frozenset[str]()] * (len(eqn.outvars) - len(carry))
 
-        def step(carry: list[Axes], outputs: list[Axes]) -> list[Axes]:
-            return _results(self.retrace(loop.body, [*consts, *carry, *xs], outputs))
+        def step(carry: Sequence[Axes]) -> Jaxpr:
+            return self.retrace(loop.body, [*consts, *carry, *xs], [*carry, *stacked])
 
-        carry, outputs = _widen_carry(step, carry, len(eqn.outvars))
-        inputs = [*consts, *carry, *xs]
-        typed = walk.in_form_of(loop.body, self.retrace(loop.body, inputs, outputs))
-        return bind(loop.with_bodies(eqn, [typed]), _spread_all(operands, inputs))
+        carry = widen_carry(carry, lambda axes: _results(step(axes))[: len(axes)])
+        typed = walk.in_form_of(loop.body, step(carry))
+        return bind(loop.with_bodies(eqn, [typed]), _spread_all(operands, [*consts, *carry, *xs]))
 
     def _while(self, eqn: Eqn, loop: While, operands: list[Any]) -> list[Any]:
         cond_consts, body_consts, carry = loop.split([varying(x) for x in operands])
 
-        def step(carry: list[Axes], outputs: list[Axes]) -> list[Axes]:
+        def step(carry: Sequence[Axes]) -> list[Axes]:
             (predicate,) = _results(self.retrace(loop.cond, [*cond_consts, *carry]))
             # Devices may run different numbers of iterations, so their carries differ too.
-            return _results(self.retrace(loop.body, [*body_consts, *carry], [o | predicate for o in outputs]))
+            return _results(self.retrace(loop.body, [*body_consts, *carry], [a | predicate for a in carry]))
 
-        carry, _ = _widen_carry(step, carry, len(carry))
+        carry = widen_carry(carry, step)
         cond = self.retrace(loop.cond, [*cond_consts, *carry])
         body = self.retrace(loop.body, [*body_consts, *carry], carry)
         return bind(loop.with_bodies(eqn, [cond, body]), _spread_all(operands, [*cond_consts, *body_consts, *carry]))
@@ -223,21 +222,11 @@ def _translate_errors(eqn: Eqn) -> Generator[None]:
         ) from error
 
 
-def _widen_carry(
-    step: Callable[[list[Axes], list[Axes]], list[Axes]], carry: list[Axes], count: int
-) -> tuple[list[Axes], list[Axes]]:
-    """Widens a loop's carry until an iteration returns the axes that it takes.
-
-    Returns:
-      The axes of the carry, and of all `count` results. It ends, because a mesh has finitely many axes.
-    """
-    size = len(carry)
-    while True:
-        results = step(carry, [*carry, *[_NO_AXES] * (count - size)])
-        wider = [a | b for a, b in zip(carry, results[:size], strict=True)]
-        if wider == carry:
-            return carry, [*carry, *results[size:]]
+def widen_carry(carry: list[Axes], step: Callable[[list[Axes]], Sequence[Axes]]) -> list[Axes]:
+    """Widens the axes of a loop's carry until an iteration returns the axes that it takes; a mesh has finitely many."""
+    while (wider := [a | b for a, b in zip(carry, step(carry), strict=True)]) != carry:
         carry = wider
+    return carry
 
 
 def _spread_all(operands: Sequence[Any], axes: Sequence[Axes]) -> list[Any]:

@@ -20,13 +20,9 @@ from jaxmesh.sharding.shard_attributes import spec_axes
 
 
 def raise_shard_maps(program: Jaxpr, args: Sequence[Any], mesh: AnyMesh, assumptions: dict[str, None]) -> list[Any]:
-    """Evaluates a program that JAX traced, inside a typed trace over `mesh`, and raises every `shard_map`.
+    """Evaluates a closed jaxpr of full values inside a typed trace over `mesh`, and raises every `shard_map`.
 
-    Args:
-      program: the closed jaxpr of full values.
-      args: its arguments, full.
-      mesh: the mesh of the program.
-      assumptions: gets, as keys, the source locations where replication is assumed and not proven.
+    `assumptions` gets, as keys, the source locations where replication is assumed and not proven.
 
     Raises:
       MeshMismatchError: a `shard_map` over another mesh.
@@ -54,7 +50,8 @@ def raise_one(
 ) -> list[Any]:
     """Raises one `shard_map` of full operands, in the current typed trace; see `raise_shard_maps` and `splice`."""
     check_mesh(eqn, mesh)
-    check_expressible(eqn)
+    if (missing := _obstacle(eqn)) is not None:
+        raise InexpressibleError(f"{_where(eqn)} runs as JAX runs it, but has no TTIR or TTNN text: {missing}.")
     params = eqn.params
     inner = params["jaxpr"]
     entries = zip(operands, params["in_specs"], inner.invars, strict=True)
@@ -113,17 +110,6 @@ def _where(eqn: Eqn) -> str:
     return f"shard_map ({line})" if line else "shard_map"
 
 
-def check_expressible(eqn: Eqn) -> None:
-    """Checks that TTIR can express a `shard_map`.
-
-    Raises:
-      InexpressibleError: it cannot; the message names what is missing.
-    """
-    missing = _obstacle(eqn)
-    if missing is not None:
-        raise InexpressibleError(f"{_where(eqn)} runs as JAX runs it, but has no TTIR or TTNN text: {missing}.")
-
-
 def check_values(program: Jaxpr) -> None:
     """Checks that a program takes, and closes over, tensors alone, and that none of its values is partial.
 
@@ -147,6 +133,7 @@ def check_values(program: Jaxpr) -> None:
 
 
 def _obstacle(eqn: Eqn) -> str | None:
+    """Returns what TTIR cannot express of a `shard_map`, or None."""
     params = eqn.params
     mesh: AnyMesh = params["mesh"]
     left = set(mesh.axis_names) - set(params["newly_manual_axes"])

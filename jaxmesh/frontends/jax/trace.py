@@ -31,7 +31,7 @@ from jaxmesh.errors import (
 from jaxmesh.frontends.jax.shard_map import check_values, is_region, raise_one, raise_shard_maps
 from jaxmesh.frontends.stablehlo.trace import Asked, is_automatic, partition_program, place, plain_call
 from jaxmesh.jaxprs import compat, evaluate, walk
-from jaxmesh.jaxprs.compat import Jaxpr, as_abstract, off_explicit_axes
+from jaxmesh.jaxprs.compat import as_abstract, off_explicit_axes
 from jaxmesh.jaxprs.emit import emit_jaxpr
 from jaxmesh.jaxprs.rewrite import copy_constants
 from jaxmesh.jaxprs.tracing_state import REGION, set_within, traced_as, tracing
@@ -43,15 +43,12 @@ if TYPE_CHECKING:
     from jaxmesh.frontends.stablehlo.program import ImportedProgram
 
 
-Assumptions = dict[str, None]
-
-
 @dataclass(frozen=True, slots=True)
 class TracedRegion:
     """The region that is being traced: its mesh, and the replication that no type proves."""
 
     mesh: AnyMesh
-    assumptions: Assumptions
+    assumptions: dict[str, None]
 
 
 _region: contextvars.ContextVar[TracedRegion | None] = contextvars.ContextVar("region being traced", default=None)
@@ -60,35 +57,6 @@ _region: contextvars.ContextVar[TracedRegion | None] = contextvars.ContextVar("r
 def current_region() -> TracedRegion | None:
     """Returns the region that is being traced by hand; None in a plain trace and outside of programs."""
     return _region.get() if tracing() == REGION else None
-
-
-def trace_region(
-    fun: Callable[..., Any], in_tree: Any, avals: Sequence[Any], varying: Sequence[Sequence[str]], region: TracedRegion
-) -> tuple[Jaxpr, Any]:
-    """Traces a function in one region; returns the typed, closed jaxpr and the tree of its results.
-
-    Args:
-      fun: a function of the dynamic arguments.
-      in_tree: the tree of `(args, kwargs)`.
-      avals: the types of the leaves, `[local shape]` for tensors on the devices.
-      varying: the mesh axes that each leaf varies over; none for a full array.
-      region: the mesh of the program; its assumptions are added to.
-    """
-    traces: list[FunctionTrace] = []
-    # JAX keeps what it traces of a function by its identity, and would not note assumptions again.
-    once: Any = jax.jit(functools.wraps(fun)(lambda *args, **kwargs: fun(*args, **kwargs)))
-
-    def body(*leaves: Any) -> Sequence[Any]:
-        args, kwargs = jax.tree.unflatten(in_tree, leaves)
-        with traced_as(REGION), _advise_on_shard_map():
-            traces.append(trace_function(once, args, kwargs))
-        # Values that the function closes over get the types of the region.
-        return emit_jaxpr(traces[0].jaxpr, leaves) if traces[0].jaxpr.consts else []
-
-    with set_within(_region, region):
-        jaxpr = evaluate.trace_typed(body, avals, varying, as_abstract(region.mesh))
-    (traced,) = traces
-    return jaxpr if traced.jaxpr.consts else traced.jaxpr, traced.out_tree
 
 
 @contextlib.contextmanager
@@ -118,17 +86,12 @@ def call_inline(mapped: Callable[..., Any], args: Sequence[Any], region: TracedR
         closed = jax.make_jaxpr(call)()
 
     def run(eqn: compat.Eqn, operands: list[Any]) -> list[Any]:
+        if not is_region(eqn):
+            return evaluate.bind_at_source(eqn, operands)
         with evaluate.at_source_of(eqn):
-            return (
-                raise_one(eqn, operands, region.mesh, region.assumptions)
-                if is_region(eqn)
-                else evaluate.bind(eqn, operands)
-            )
+            return raise_one(eqn, operands, region.mesh, region.assumptions)
 
     return jax.tree.unflatten(trees[-1], evaluate.interpret(closed, (), run, lambda c: c))
-
-
-OutSpecs = tuple[PartitionSpec, ...] | None
 
 
 def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
@@ -139,14 +102,8 @@ def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
     """
     if isinstance(leaf, ShapedArray):
         leaf = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
-    if isinstance(leaf, jax.ShapeDtypeStruct):
-        _check_type(leaf, what)
-        check_size(leaf.shape, leaf.dtype, what)
-        return jax.ShapeDtypeStruct(
-            leaf.shape, leaf.dtype, weak_type=leaf.weak_type, sharding=_cast_type(leaf.sharding)
-        )
     try:
-        aval = jax.typeof(leaf)
+        aval: Any = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
     except JaxmeshError:
         raise
     except OverflowError:
@@ -163,11 +120,16 @@ def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
     if compat.is_token(aval):
         return jax.ShapeDtypeStruct((), np.bool_)
-    if not compat.is_array_type(aval):
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        _check_type(leaf, what)
+    elif not compat.is_array_type(aval):
         raise ArgumentTypeError(f"{what} is of type {aval}, which is not an array; pass arrays.")
     check_size(aval.shape, aval.dtype, what)
-    weak, sharding = bool(getattr(aval, "weak_type", False)), _cast_type(getattr(aval, "sharding", None))
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak, sharding=sharding)
+    # On Explicit axes a sharding is a part of the type, which a `shard_map` inside reads.
+    explicit = isinstance(aval.sharding, NamedSharding) and AxisType.Explicit in aval.sharding.mesh.axis_types
+    return jax.ShapeDtypeStruct(
+        aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=aval.sharding if explicit else None
+    )
 
 
 def _check_type(kind: jax.ShapeDtypeStruct, what: str) -> None:
@@ -178,12 +140,6 @@ def _check_type(kind: jax.ShapeDtypeStruct, what: str) -> None:
     odd = [n for n in cast("Sequence[Any]", kind.shape) if not isinstance(n, (int, np.integer))]
     if odd and not all(map(export.is_symbolic_dim, odd)):
         raise ArgumentTypeError(f"{what} is of the shape {quote(kind.shape)}; a shape is a row of integers.")
-
-
-def _cast_type(sharding: Any) -> NamedSharding | None:
-    """Returns a sharding if it is a part of the type, on a mesh with Explicit axes; a `shard_map` inside reads it."""
-    explicit = isinstance(sharding, NamedSharding) and AxisType.Explicit in sharding.mesh.axis_types
-    return sharding if explicit else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +160,7 @@ class TtirProgram:
     out_tree: Any
     assumptions: tuple[str, ...] = ()
     missing: InexpressibleError | None = None
-    out_specs: OutSpecs = None
+    out_specs: tuple[PartitionSpec, ...] | None = None
     plain: compat.Jaxpr | None = None
     partitioned: ImportedProgram | None = None
 
@@ -218,16 +174,25 @@ def trace_by_hand(
 ) -> TtirProgram:
     """Traces a function that splits tensors by hand, or takes tensors on the devices, in one region.
 
-    Args:
-      fun: a function of the dynamic arguments.
-      in_tree: the tree of `(args, kwargs)`.
-      avals: the types of the leaves; for a tensor that lives on the devices its local type.
-      varying: per leaf the mesh axes it varies over; empty for a full tensor.
-      mesh: the mesh of the program.
+    The types of the leaves of `(args, kwargs)` are local for tensors on the devices, which vary over mesh axes.
     """
     region = TracedRegion(mesh, {})
-    jaxpr, tree = trace_region(fun, in_tree, avals, varying, region)
-    return TtirProgram(copy_constants(jaxpr), tree, tuple(region.assumptions))
+    traces: list[FunctionTrace] = []
+    # JAX keeps what it traces of a function by its identity, and would not note assumptions again.
+    once: Any = jax.jit(functools.wraps(fun)(lambda *args, **kwargs: fun(*args, **kwargs)))
+
+    def body(*leaves: Any) -> Sequence[Any]:
+        args, kwargs = jax.tree.unflatten(in_tree, leaves)
+        with traced_as(REGION), _advise_on_shard_map():
+            traces.append(trace_function(once, args, kwargs))
+        # Values that the function closes over get the types of the region.
+        return emit_jaxpr(traces[0].jaxpr, leaves) if traces[0].jaxpr.consts else []
+
+    with set_within(_region, region):
+        jaxpr = evaluate.trace_typed(body, avals, varying, as_abstract(mesh))
+    (traced,) = traces
+    jaxpr = jaxpr if traced.jaxpr.consts else traced.jaxpr
+    return TtirProgram(copy_constants(jaxpr), traced.out_tree, tuple(region.assumptions))
 
 
 def call_placed(
@@ -236,15 +201,14 @@ def call_placed(
     """Calls a function in a region, its full arguments and results in the shardings of `jaxmesh.jit`."""
     ins, outs = shardings
     if ins is not UNSPECIFIED:
-        leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(tuple(args)))
-        placed = zip(leaves, argument_shardings(ins, args), strict=True)
-        args = jax.tree.unflatten(tree, [place(x, s) for x, s in placed])
+        args = _place_all(tuple(args), argument_shardings(ins, args))
     results = fun(*args, **kwargs)
-    if outs is UNSPECIFIED:
-        return results
-    leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(results))
-    placed = zip(leaves, result_shardings(outs, results), strict=True)
-    return jax.tree.unflatten(tree, [place(y, s) for y, s in placed])
+    return results if outs is UNSPECIFIED else _place_all(results, result_shardings(outs, results))
+
+
+def _place_all(values: Any, shardings: Sequence[Any]) -> Any:
+    leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(values))
+    return jax.tree.unflatten(tree, list(map(place, leaves, shardings)))
 
 
 def program_of(plain: FunctionTrace, asked: Asked, mesh: AnyMesh) -> TtirProgram:
@@ -255,7 +219,7 @@ def program_of(plain: FunctionTrace, asked: Asked, mesh: AnyMesh) -> TtirProgram
         asked.check_kinds()
         if not is_automatic(plain.jaxpr, asked):
             return _mapped(plain, mesh)
-        return partitioned_program(plain.jaxpr, asked, plain.out_tree, mesh)
+        return _partitioned(plain, asked, mesh)
     except (InexpressibleError, MissingRuleError, UnsupportedError) as error:
         missing = error if isinstance(error, InexpressibleError) else InexpressibleError(str(error))
         return TtirProgram(plain_call(plain), plain.out_tree, missing=missing)
@@ -277,11 +241,12 @@ def _mapped(plain: FunctionTrace, mesh: AnyMesh) -> TtirProgram:
     return TtirProgram(copy_constants(jaxpr), plain.out_tree, tuple(assumptions), out_specs=out_specs)
 
 
-def partitioned_program(plain: compat.Jaxpr, asked: Asked, out_tree: Any, mesh: AnyMesh) -> TtirProgram:
+def _partitioned(plain: FunctionTrace, asked: Asked, mesh: AnyMesh) -> TtirProgram:
     """Returns the program that the partitioner makes of a program of full values."""
+    program = plain.jaxpr
     # Where no type has a sharding, types do not decide where results are.
-    typed = any(any(a.sharding.spec) for a in (*plain.in_avals, *plain.out_avals))
-    ends = zip(plain.out_avals, asked.results, strict=True)
+    typed = any(any(a.sharding.spec) for a in (*program.in_avals, *program.out_avals))
+    ends = zip(program.out_avals, asked.results, strict=True)
     specs = tuple(a.sharding.spec if s is None else s.spec for a, s in ends) if typed else None
-    made = partition_program(plain, asked, mesh)
-    return TtirProgram(made.jaxpr, out_tree, made.assumptions, None, specs or made.out_specs, plain, made)
+    made = partition_program(program, asked, mesh)
+    return TtirProgram(made.jaxpr, plain.out_tree, made.assumptions, None, specs or made.out_specs, program, made)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxmesh.dialects.program import Op
 from jaxmesh.dialects.varying import vary, varying_axes
 from jaxmesh.errors import UnsupportedError, VerifyError
+from jaxmesh.frontends.jax.retype import widen_carry
 from jaxmesh.jaxprs import compat
 
 _lax: Any = jax.lax
@@ -45,27 +46,26 @@ def perform_loop(op: Op, functions: Sequence[Function], operands: Sequence[Any])
     """Repeats a function of the states, and of operands that stay the same, a number of times or under a condition."""
     count = op.attributes["state_count"]
     states, fixed = list(operands[:count]), list(operands[count:])
-    body, axes = functions[0], [varying_axes(x) for x in states]
-    while True:
-        # A state varies wherever the results of an iteration do.
-        states = [vary(x, a) for x, a in zip(states, axes, strict=True)]
-        after = _result_axes(body, [*states, *fixed])
+    body = functions[0]
+
+    def axes_after(axes: list[frozenset[str]]) -> list[frozenset[str]]:
+        after = _result_axes(body, [*map(vary, states, axes), *fixed])
         if len(after) != count:
             raise VerifyError(f"its function gives {len(after)} results for {count} states; a loop gives as many.")
-        joined = [a | b for a, b in zip(axes, after, strict=True)]
-        if joined == axes:
-            break
-        axes = joined
-    step = _varying(body, axes)
+        return after
+
+    # A state varies wherever the results of an iteration do.
+    axes = widen_carry([varying_axes(x) for x in states], axes_after)
+    states, step = [*map(vary, states, axes)], _varying(body, axes)
 
     def iterate(now: list[Any]) -> list[Any]:
         return step(*now, *fixed)
 
-    def goes_on(now: list[Any]) -> Any:
-        return _scalar(functions[1]([*now, *fixed])[0]).astype(bool)
-
     def count_one(_: Any, now: list[Any]) -> list[Any]:
         return iterate(now)
+
+    def goes_on(now: list[Any]) -> Any:
+        return _scalar(functions[1]([*now, *fixed])[0]).astype(bool)
 
     if len(functions) > 1:
         final = _lax.while_loop(goes_on, iterate, states)

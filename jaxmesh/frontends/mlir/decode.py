@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -29,7 +28,7 @@ from jaxmesh.frontends.mlir.module import (
     outermost,
 )
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
-from jaxmesh.frontends.mlir.text import DEVICE, Text, add_location
+from jaxmesh.frontends.mlir.text import DEVICE, Text, located
 from jaxmesh.frontends.mlir.ttnn_attributes import FUSED
 from jaxmesh.frontends.mlir.upgrade import (
     EMPTY,
@@ -54,19 +53,11 @@ _HANDLE = re.compile(r"!ttnn\.(device|global_semaphore)$")
 """The types of mesh devices and semaphores."""
 
 
-@contextmanager
-def _at(line: int, op: str) -> Generator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise add_location(line, op, error) from None
-
-
 def decode(function: Function, functions: Named) -> Text:
     """Decodes a function and all that it calls of the file's functions."""
     decoder = _Decoder(functions, quantizes=function.piece.rewritten.quantizes)
     decoded = decoder.function(function)
-    with _at(function.line, f"@{function.name}"):
+    with located(function.line, f"@{function.name}"):
         arguments = boundary_attributes(function, "arg_attrs", len(decoded.program.arguments))
         results = boundary_attributes(function, "res_attrs", len(decoded.program.results))
         decoder.set_local_types(decoded, arguments)
@@ -104,7 +95,6 @@ class _Decoder:
         self._functions: dict[Function, DecodedFunction] = {}
         self._open: list[Function] = []
         self._values: dict[int, Values] = {}
-        self._unblank: dict[tuple[str, int], tuple[Mapping[str, Any], Collection[str], Any]] = {}
         self._quantizes = quantizes
 
     def _note(self, text: str) -> None:
@@ -115,7 +105,7 @@ class _Decoder:
         self._open.append(function)
         self._line = function.line
         blocks = function.operation.regions[0].blocks
-        with _at(function.line, f"@{function.name}"):
+        with located(function.line, f"@{function.name}"):
             if len(blocks) != 1:
                 raise UnsupportedError(f"{len(blocks)} blocks; TTIR functions have one, without branches.")
             arguments = list(blocks[0].arguments)
@@ -128,7 +118,7 @@ class _Decoder:
         values: dict[Any, Value] = {a: i for i, a in enumerate(arguments)}
         for operation in outermost(function.operation, lambda op: op != function.operation):
             self._operation(function, decoded, operation, values)
-        with _at(function.line, f"@{function.name}"):
+        with located(function.line, f"@{function.name}"):
             if not decoded.end:
                 raise VerifyError("ends without a func.return; write one, of the values of its results.")
             if decoded.size > MAX_OPS:
@@ -167,10 +157,8 @@ class _Decoder:
         if name == "func.return":
             decoded.program.results, decoded.end = [Port(v, presharded=False) for v in operands], line
             return
-        try:
+        with located(line, name):
             op, types = self._decode(function, operation, operands)
-        except Exception as error:
-            raise add_location(line, name, error) from None
         self._read_device(op, line)
         for result, value_type in zip(operation.results, types, strict=True):
             values[result] = decoded.program.new(value_type)
@@ -190,10 +178,11 @@ class _Decoder:
         if len(operation.regions):
             raise VerifyError("has a region; no op of a program has one.")
         types = self._result_types(operation, function)
-        attributes, blank = self._without_blank(name, self._attributes(operation, function))
-        dropped = dropped_attributes(definition_of(current_name(name)), operation.attributes)
-        if dropped:
-            attributes = {k: v for k, v in attributes.items() if k not in dropped}
+        attributes, definition = self._attributes(operation, function), definition_of(current_name(name))
+        blank = blank_attributes(definition, attributes)
+        dropped = dropped_attributes(definition, operation.attributes)
+        if blank or dropped:
+            attributes = {k: v for k, v in attributes.items() if k not in blank and k not in dropped}
         if self._quantizes or has_trait(name, Trait.BY_ELEMENT_TYPE):
             moves = name in EMPTY or has_trait(name, Trait.CALL) or has_trait(name, Trait.MOVES)
             attributes = quantization.with_elements(name, operation, attributes, moves=moves)
@@ -283,17 +272,6 @@ class _Decoder:
         if not len(attributes):
             return found
         return found | {pair for pair in attribute_types(attributes) if pair[0] != PROPERTIES}
-
-    def _without_blank(self, op: str, attributes: Mapping[str, Any]) -> tuple[Mapping[str, Any], Collection[str]]:
-        """Returns the attributes without unknown ones at blank values, and the names of the latter."""
-        key = op, id(attributes)
-        if key not in self._unblank:
-            blank = blank_attributes(definition_of(current_name(op)), attributes)
-            kept = {k: v for k, v in attributes.items() if k not in blank} if blank else attributes
-            # The attributes stay alive, and with them the number that they are known by.
-            self._unblank[key] = kept, blank, attributes
-        kept, blank, _ = self._unblank[key]
-        return kept, blank
 
     def _compare(self, op: str, operation: Any, dropped: Sequence[str], blank: Collection[str]) -> None:
         """Compares the first of equally written ops with upstream's definition."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from jaxlib.mlir import ir
 
 from jaxmesh.dialects.attributes import Attribute
 from jaxmesh.dialects.definitions import definition_of
-from jaxmesh.dialects.op import SEGMENTS, Arity, OpDef, Trait
+from jaxmesh.dialects.op import SEGMENTS, Arity, Trait
 from jaxmesh.frontends.mlir.attributes import entries
 
 _GROUPS = "operandSegmentSizes"
@@ -43,11 +43,8 @@ def attribute_types(written: Any) -> Iterator[tuple[str, str]]:
     dialect (`#ttcore.reduce_type`); of the sizes of the operand groups their count; of anything else an empty string.
     """
     for name, attribute in entries(written):
-        yield name, f"{len(attribute)} sizes" if name == _GROUPS and _is_list(attribute) else _type(attribute)
-
-
-def _is_list(attribute: Any) -> bool:
-    return isinstance(attribute, (ir.DenseI32ArrayAttr, ir.ArrayAttr))
+        counted = name == _GROUPS and isinstance(attribute, (ir.DenseI32ArrayAttr, ir.ArrayAttr))
+        yield name, f"{len(attribute)} sizes" if counted else _type(attribute)
 
 
 def _type(attribute: Any) -> str:
@@ -96,7 +93,8 @@ def deviations(op: WrittenOp) -> Iterator[str]:
     if definition is None or Trait.NOT_UPSTREAM in definition.traits:
         yield "is no op"
         return
-    yield from _unknown(given, definition.by_name.keys() | definition.options)
+    if unknown := sorted(given - definition.by_name.keys() - definition.options):
+        yield f"has no attribute {', '.join(map(repr, unknown))}"
     missing = [a.name for a in definition.attributes if a.required and a.name not in given]
     if missing:
         yield f"needs the attribute {', '.join(map(repr, missing))}"
@@ -104,7 +102,11 @@ def deviations(op: WrittenOp) -> Iterator[str]:
         allowed = _allowed_types(attribute)
         if attribute.name in given and allowed and types[attribute.name] not in allowed:
             yield f"has {attribute.name!r} as {' or '.join(allowed)}, not as {types[attribute.name]}"
-    yield from _counts(op, definition)
+    least, most = definition.operands
+    if not _is_within(op.tensors, definition.operands):
+        yield f"reads {least if least == most else f'{least} to {most}'}, not {op.tensors} tensors"
+    if not _is_within(op.devices, definition.handles):
+        yield f"takes {'a' if definition.handles[0] else 'no'} device"
     if definition.overwritten is not None and op.results:
         yield f"has no result: it writes to operand {definition.overwritten}"
     groups = definition.groups
@@ -112,19 +114,6 @@ def deviations(op: WrittenOp) -> Iterator[str]:
         yield f"needs the attribute {_GROUPS!r}, of {groups} sizes"
     if groups is None and _GROUPS in types:
         yield f"has no attribute {_GROUPS!r}"
-
-
-def _unknown(given: Collection[str], known: Collection[str]) -> Iterator[str]:
-    if unknown := sorted(a for a in given if a not in known):
-        yield f"has no attribute {', '.join(map(repr, unknown))}"
-
-
-def _counts(op: WrittenOp, definition: OpDef) -> Iterator[str]:
-    least, most = definition.operands
-    if not _is_within(op.tensors, definition.operands):
-        yield f"reads {least if least == most else f'{least} to {most}'}, not {op.tensors} tensors"
-    if not _is_within(op.devices, definition.handles):
-        yield f"takes {'a' if definition.handles[0] else 'no'} device"
 
 
 def _is_within(count: int, allowed: Arity) -> bool:

@@ -114,12 +114,8 @@ def _element(written: Any) -> str:
 def perform(op: str, operands: Sequence[Any], axis: int | None, elements: tuple[str, str], out: Any) -> Any:
     """Binds the arithmetic of an op that converts quantized numbers.
 
-    Args:
-      op: its name.
-      operands: the tensor; of ops that are not by type also scales and zero points.
-      axis: the dim that these are of.
-      elements: the element types of the tensor and of the result.
-      out: the declared type of the result.
+    Ops that are not by type have scales and zero points, of the dim `axis`, as further operands. `elements` are the
+    element types of the tensor and of the result, `out` is the declared type.
 
     Raises:
       VerifyError: an element type, a rank, a shape, an axis or a zero point that upstream's verifier refuses.

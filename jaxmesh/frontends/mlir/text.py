@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, cast
 
 import jax
@@ -102,6 +104,15 @@ def add_location(line: int, op: str, error: Exception) -> JaxmeshError:
     return VerifyError(f"line {line}: {name}impossible ({type(error).__name__}: {text}).")
 
 
+@contextlib.contextmanager
+def located(line: int, op: str) -> Generator[None]:
+    """Runs its body, whose errors name a line and an op."""
+    try:
+        yield
+    except Exception as error:
+        raise add_location(line, op, error) from None
+
+
 # --- the mesh that fits -----------------------------------------------------------------------------------------------
 
 
@@ -186,19 +197,16 @@ def _ratio(op: Op, text: Text, dim: int) -> int | None:
 # --- what lies on the devices -----------------------------------------------------------------------------------------
 
 
-def _on_devices(attributes: BoundaryAttributes) -> BoundaryAttributes:
-    return replace(attributes, status="presharded", local=None, varying=())
-
-
 def with_layouts_obeyed(text: Text) -> Text:
     """Returns the text with the values on the devices that its types place there, unless it has transfers."""
     program = text.program
-    if not any(program.types[port.value].layout for port in program.arguments) or _has_transfers(text):
+    transfers = any(has_trait(op.name, Trait.TRANSFERS) for op in program.ops)
+    if transfers or not any(program.types[port.value].layout for port in program.arguments):
         return text
     there = {v for v, known in enumerate(program.types) if known.layout and not known.host}
     arguments, results = (
         tuple(
-            _on_devices(a) if a.status is None and p.value in there else a
+            replace(a, status="presharded", local=None, varying=()) if a.status is None and p.value in there else a
             for a, p in zip(attributes, ports, strict=True)
         )
         for attributes, ports in ((text.arguments, program.arguments), (text.results, program.results))
@@ -239,10 +247,6 @@ def with_element_types(text: Text, dtypes: Sequence[np.dtype[Any]]) -> Text:
     return replace(text, lines=[*lines, *text.lines], names=[*names, *text.names], is_current=False)
 
 
-def _has_transfers(text: Text) -> bool:
-    return any(has_trait(op.name, Trait.TRANSFERS) for op in text.program.ops)
-
-
 # --- the text as it is printed ----------------------------------------------------------------------------------------
 
 
@@ -252,7 +256,6 @@ class PrintedText:
 
     Attributes:
       decoded: its flat program, the one that is traced.
-      dialects: the dialects of its ops.
       mesh: axis names and sizes.
       arguments: the arguments, in order.
       results: True for each result that is on the devices.
@@ -260,7 +263,6 @@ class PrintedText:
     """
 
     decoded: Program
-    dialects: frozenset[str]
     mesh: Mapping[str, int]
     arguments: Sequence[Port]
     results: Sequence[bool]
@@ -272,16 +274,16 @@ class PrintedText:
         Args:
           dialect: `ttir` or `ttnn`.
         """
-        if not self.dialects <= {dialect}:
-            return None
         source = self.decoded
+        if any(op.name.partition(".")[0] != dialect for op in source.ops):
+            return None
         arguments = [
             replace(port, value=own.value, path=own.path or port.path)
             for port, own in zip(self.arguments, source.arguments, strict=True)
         ]
         results = [replace(own, presharded=kept) for own, kept in zip(source.results, self.results, strict=True)]
         try:
-            types = _PlacedTypes(source, dialect).of(arguments)
+            types = _PlacedTypes(source, dialect, arguments).types
         except JaxmeshError:
             # Texts of other origin leave out what an op of the real library needs.
             return None
@@ -291,26 +293,16 @@ class PrintedText:
 class _PlacedTypes:
     """The types of the values of a program; residency and layout follow from the ops, unless the text has them."""
 
-    def __init__(self, source: Program, dialect: str) -> None:
-        self._source, self._dialect = source, dialect
-        self._types = list(source.types)
-        self._known: dict[tuple[Type, bool, bool], Type] = {}
-
-    def of(self, arguments: Sequence[Port]) -> list[Type]:
-        """Returns the type of every value."""
+    def __init__(self, source: Program, dialect: str, arguments: Sequence[Port]) -> None:
+        self._dialect, self.types = dialect, list(source.types)
         for port in arguments:
             self._set(port.value, not port.presharded, port.presharded)
-        for op in self._source.ops:
+        for op in source.ops:
             self._infer(op)
-        return self._types
 
     def _set(self, value: int, host: bool, tile: bool) -> None:
         """Sets the residency and the layout of a value, unless its own layout names them."""
-        own = self._types[value]
-        key = own, host, tile
-        if key not in self._known:
-            self._known[key] = _placed(own, host, tile, self._dialect)
-        self._types[value] = self._known[key]
+        self.types[value] = _placed(self.types[value], host, tile, self._dialect)
 
     def _infer(self, op: Op) -> None:
         definition = definition_of(op.name)
@@ -318,9 +310,9 @@ class _PlacedTypes:
         if number is not None and op.results:
             into = op.operands[number]
             assert into is not None
-            self._types[op.results[0]] = self._types[into]
+            self.types[op.results[0]] = self.types[into]
             return
-        results = [self._types[v] for v in op.results]
+        results = [self.types[v] for v in op.results]
         if any(t.kind != "tensor" for t in results):
             return
         for value, (host, tile) in zip(op.results, self._inferred(op, results), strict=True):
@@ -332,7 +324,7 @@ class _PlacedTypes:
             return [(False, False)] * len(results)
         if has_trait(op.name, Trait.TEXTUAL):
             return [(False, True)] * len(results)
-        operands = [None if v is None else self._types[v] for v in op.operands]
+        operands = [None if v is None else self.types[v] for v in op.operands]
         definition = ttnn_definition(op.name)
         on_host = not any(t is not None and t.kind == "tensor" and not t.host for t in operands)
         if definition is None or on_host or Trait.MEMORY in definition.traits:
@@ -343,6 +335,7 @@ class _PlacedTypes:
         return [(False, forms.result(i, tensors, t.dtype)[1]) for i, t in enumerate(results)]
 
 
+@lru_cache(4096)
 def _placed(own: Type, host: bool, tile: bool, dialect: str) -> Type:
     """Returns a type with its own residency and layout if it has a layout; else with the given ones.
 

@@ -24,7 +24,7 @@ from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tenso
 from jaxmesh.errors import MeshMismatchError, ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import quantization
 from jaxmesh.frontends.mlir.control_flow import CONTROL_FLOW
-from jaxmesh.frontends.mlir.text import Text, add_location, results_to_copy
+from jaxmesh.frontends.mlir.text import Text, add_location, located, results_to_copy
 from jaxmesh.frontends.mlir.upgrade import EMPTY, FUNCTIONS, Upgrade, definition_named, is_integers
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.evaluate import bind, interpret, trace_typed
@@ -55,28 +55,17 @@ class Outcome:
     casts: list[str] = field(default_factory=list[str])
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings of a trace: its mesh, whether presharded arguments vary over it, and whether it is strict."""
-
-    mesh: AbstractMesh
-    presharded_vary: bool = True
-    strict: bool = False
-
-
-def trace_program(text: Text, settings: Settings) -> Outcome:
-    """Traces a decoded function with JAX's varying-axes types.
+def trace_program(text: Text, mesh: AbstractMesh, *, strict: bool, presharded_vary: bool = True) -> Outcome:
+    """Traces a decoded function with JAX's varying-axes types; presharded arguments vary over its mesh, or are equal.
 
     A `shard_to_full` of a value that is not proven to be replicated takes coordinate 0, and is listed among the
     assumptions. The outcome holds an error, with the line of the file, if an op breaks a rule.
     """
-    mesh = settings.mesh
     outcome = Outcome()
-    run = _Run(text, dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), settings, outcome)
+    run = _Run(text, dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), strict, outcome)
     every = tuple(a for a in mesh.axis_names if mesh.shape[a] > 1)
     declared = text.varying(mesh.axis_names)
-    varying = [tuple(a for a in every if a in v) if v and settings.presharded_vary else () for v in declared]
-
+    varying = [tuple(a for a in every if a in v) if v and presharded_vary else () for v in declared]
     copied = results_to_copy(text)
 
     def flat(*arguments: Any) -> list[Any]:
@@ -95,41 +84,8 @@ def trace_program(text: Text, settings: Settings) -> Outcome:
     return outcome
 
 
-class OpCache:
-    """The meanings of the ops of one trace: each is traced once, and bound again.
-
-    The layers of a model repeat the same ops of the same types. A meaning checks its attributes and converts its
-    operands each time, which costs several times as much as binding its equations.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[Any, tuple[Any, ImportedOp | None]] = {}
-
-    def __call__(
-        self,
-        op: Op,
-        types: tuple[jax.ShapeDtypeStruct, ...],
-        operands: Sequence[Any],
-        meaning: Callable[..., list[Any]],
-        describe: Callable[[], ImportedOp | None],
-    ) -> list[Any]:
-        """Binds one equation for an op, or the equations of its meaning if only its meaning is kept."""
-        # Equal attributes of a file are one object, which the program keeps alive.
-        key = (op.name, id(op.attributes), op.operands.count(None), types, *[jax.typeof(x) for x in operands])
-        if key not in self._known:
-            self._known[key] = jax.make_jaxpr(meaning)(*operands), describe()
-        jaxpr, imported = self._known[key]
-        if imported is not None:
-            return imported_op_p.bind(*operands, jaxpr=jaxpr, op=imported)
-        # The equations were made in the present tracing context.
-        return interpret(jaxpr, operands, bind)
-
-
-class _Device:
-    """A mesh device or a semaphore: of the program there is one."""
-
-
-_DEVICE = _Device()
+_DEVICE = object()
+"""A mesh device or a semaphore: of the program there is one."""
 
 
 @lru_cache(4096)
@@ -143,9 +99,10 @@ class _Run:
 
     text: Text | Upgrade
     mesh: dict[str, int]
-    settings: Settings
+    strict: bool
     outcome: Outcome
-    cache: OpCache = field(default_factory=OpCache)
+    known: dict[Any, tuple[Any, ImportedOp | None]] = field(default_factory=dict[Any, "tuple[Any, ImportedOp | None]"])
+    """The meanings of ops, each traced once: the layers of a model repeat the same ops of the same types."""
     keeps_ops: bool = True
     """False of a function that a loop or a branch calls, which has the equations of each op."""
     place: tuple[int, str] = (0, "")
@@ -164,21 +121,19 @@ class _Run:
 
         def read(value: Value) -> Any:
             # An allocated tensor holds any number, here 0.
-            return _zeros(types[value]) if value in empty else values[value]
+            known = types[value]
+            return _lax.full(known.shape, 0, known.dtype) if value in empty else values[value]
 
         for op, line, name in zip(text.program.ops, text.lines, text.names, strict=True):
             if op.name in EMPTY:
                 empty.update(op.results)
                 continue
             self.place = line, name
-            try:
-                # Errors, recordings and `explain()` name the line of the text.
-                with jax.named_scope(self.at):
-                    results = self._perform(op, [read(v) for v in op.used])
+            # Errors, recordings and `explain()` name the line of the text.
+            with located(line, name), jax.named_scope(self.at):
+                results = self._perform(op, [read(v) for v in op.used])
                 if len(results) != len(op.results):
                     raise VerifyError(f"gives {len(results)} results, but {len(op.results)} are declared.")
-            except Exception as error:
-                raise add_location(line, name, error) from None
             for value, result in zip(op.results, results, strict=True):
                 values[value] = result
         return [read(port.value) for port in text.program.results]
@@ -189,13 +144,14 @@ class _Run:
         tensors = [x for x in operands if x is not _DEVICE]
         types = tuple([_as_aval(t) for v in op.results if (t := self.text.program.types[v]).kind == "tensor"])
         if op.name in CONTROL_FLOW:
-            inside = [replace(self, text=f, cache=OpCache(), keeps_ops=False) for f in op.attributes[FUNCTIONS]]
+            inside = [replace(self, text=f, known={}, keeps_ops=False) for f in op.attributes[FUNCTIONS]]
             return CONTROL_FLOW[op.name](op, [run.program for run in inside], tensors)
         special = _TTNN.get(op.name)
         if special is not None:
             return special(self, op, tensors, types)
         if has_trait(op.name, Trait.BY_ELEMENT_TYPE):
-            return [_quantization(op, tensors, types)]
+            axis, elements = op.attributes.get("axis"), op.attributes[quantization.ELEMENTS]
+            return [quantization.perform(op.name, tensors, axis, elements, types[0])]
         definition = definition_named(op.name)
         assert definition is not None, op.name
         if FLATTENED in op.attributes and FLATTENED in definition.options:
@@ -214,6 +170,25 @@ class _Run:
     ) -> list[Any]:
         """Binds an op as one equation, or as the equations of its meaning."""
         attributes = self._for_meaning(op, attributes)
+        # Equal attributes of a file are one object, which the program keeps alive.
+        key = (op.name, id(op.attributes), op.operands.count(None), types, *[jax.typeof(x) for x in inputs])
+        if key not in self.known:
+            self.known[key] = self._meaning(op, definition, attributes, inputs, types)
+        jaxpr, imported = self.known[key]
+        if imported is not None:
+            return imported_op_p.bind(*inputs, jaxpr=jaxpr, op=imported)
+        # The equations were made in the present tracing context.
+        return interpret(jaxpr, inputs, bind)
+
+    def _meaning(
+        self,
+        op: Op,
+        definition: OpDef,
+        attributes: Mapping[str, Any],
+        inputs: list[Any],
+        types: tuple[jax.ShapeDtypeStruct, ...],
+    ) -> tuple[Any, ImportedOp | None]:
+        """Returns the jaxpr of an op, and the op; None if only its meaning is kept."""
         # The sizes of operand groups of an opaque op count the mesh device and semaphores, too.
         counted = {a.name for a in SEGMENTS} if Trait.OPAQUE in definition.traits else set[str]()
         known = {k: v for k, v in attributes.items() if k not in counted}
@@ -226,15 +201,13 @@ class _Run:
                 results = [x.astype(t.dtype) for x, t in zip(results, types, strict=True)]
             return as_declared(definition, results, types)
 
-        def describe() -> ImportedOp | None:
-            if casts:
-                self.outcome.casts.append(f"{self.at}: {casts[0]}")
-            if casts or not self.keeps_ops or definition is not definition_of(op.name):
-                return None
-            dialect, _, name = op.name.partition(".")
-            return imported_op(dialect, name, attributes, inputs)
-
-        return self.cache(op, types, inputs, meaning, describe)
+        jaxpr = jax.make_jaxpr(meaning)(*inputs)
+        if casts:
+            self.outcome.casts.append(f"{self.at}: {casts[0]}")
+        if casts or not self.keeps_ops or definition is not definition_of(op.name):
+            return jaxpr, None
+        dialect, _, name = op.name.partition(".")
+        return jaxpr, imported_op(dialect, name, attributes, inputs)
 
     def _for_meaning(self, op: Op, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns the attributes with the sizes of operand groups, if one is empty, and a splat as one element."""
@@ -320,14 +293,10 @@ class _Run:
                 f"shard_shape {list(shard_shape)} disagrees with shard_dims {list(dims)} on the mesh "
                 f"{list(self.mesh.values())}, which make {list(right)}"
             )
-            if self.settings.strict:
+            if self.strict:
                 raise VerifyError(f"{text}; write shard_shape = {list(right)}.")
             self.outcome.shard_shapes.append(f"{self.at}: {text}; nothing reads it, going on.")
         return right
-
-
-def _zeros(known: Type) -> Any:
-    return _lax.full(known.shape, 0, known.dtype)
 
 
 def _casts(definition: OpDef, results: Sequence[Any], types: Sequence[jax.ShapeDtypeStruct]) -> list[str]:
@@ -352,13 +321,7 @@ def _check_declared(want: jax.ShapeDtypeStruct, out: Any) -> Any:
     return out
 
 
-# --- ops of TTNN about memory, and quantization ----------------------------------------------------------------------
-
-
-def _quantization(op: Op, operands: list[Any], types: Sequence[jax.ShapeDtypeStruct]) -> Any:
-    return quantization.perform(
-        op.name, operands, op.attributes.get("axis"), op.attributes[quantization.ELEMENTS], types[0]
-    )
+# --- ops of TTNN about memory ----------------------------------------------------------------------------------------
 
 
 def _get_device(run: _Run, op: Op, operands: list[Any], types: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:

@@ -22,7 +22,7 @@ from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes
 from jaxmesh.errors import VerifyError
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
-from jaxmesh.frontends.mlir.text import add_location
+from jaxmesh.frontends.mlir.text import located
 from jaxmesh.frontends.mlir.ttnn_attributes import AFTER, CONFIGS, FUSED, LONGEST, activation_of, fused_functions
 
 FUNCTION = "function"
@@ -89,19 +89,20 @@ def dropped_attributes(definition: OpDef | None, attributes: Any) -> list[str]:
         return []
     if PROPERTIES not in attributes and definition.has_attributes:
         return []
-    former = definition.former.by_name.keys() if definition.former else frozenset[str]()
-    known = _OFTEN | definition.by_name.keys() | definition.options | former
     names = [name for name, _ in entries(attributes)]
-    return [name for name in names if name != PROPERTIES and "." not in name and name not in known]
+    return [name for name in names if name != PROPERTIES and not _is_known(name, definition)]
 
 
 def blank_attributes(definition: OpDef | None, attributes: Mapping[str, Any]) -> list[str]:
     """Returns the attributes of a later upstream, which the definition lacks, at values that ask for nothing."""
     if definition is None or Trait.CALL in definition.traits:
         return []
-    former = definition.former.by_name.keys() if definition.former else frozenset[str]()
-    known = _OFTEN | definition.by_name.keys() | definition.options | former
-    return [name for name, value in attributes.items() if "." not in name and name not in known and _is_blank(value)]
+    return [name for name, value in attributes.items() if not _is_known(name, definition) and _is_blank(value)]
+
+
+def _is_known(name: str, definition: OpDef) -> bool:
+    former = definition.former is not None and name in definition.former.by_name
+    return "." in name or name in _OFTEN or name in definition.by_name or name in definition.options or former
 
 
 def _is_blank(value: Any) -> bool:
@@ -171,10 +172,8 @@ class Upgrade:
                 made = Op(op.name, tuple(operands), (), attributes, op.line)
                 values_of = self._append(made, [source.types[v] for v in op.results], line, op.name)
             else:
-                try:
+                with located(line, op.name):
                     values_of = self._op(op, line, operands, [source.types[v] for v in op.results])
-                except Exception as error:
-                    raise add_location(line, op.name, error) from None
             for old, new in zip(op.results or written_operands(op), values_of, strict=True):
                 values[old] = new
         return [values[port.value] for port in source.results]

@@ -15,17 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
 
 from jaxmesh.frontends.stablehlo import shardings
+from jaxmesh.frontends.stablehlo.bindings import hlo, ir
 from jaxmesh.frontends.stablehlo.call import enum_of
+from jaxmesh.frontends.stablehlo.gspmd import create, replace
 from jaxmesh.frontends.stablehlo.reductions import constant_of
 from jaxmesh.frontends.stablehlo.shardings import OWN, WRITTEN, Sharding, count, local_shape, requested
 from jaxmesh.frontends.stablehlo.values import moved_elements
-
-_ir: Any = ir
-_hlo: Any = stablehlo
 
 
 def simplify(body: Sequence[Any]) -> None:
@@ -39,14 +36,6 @@ def simplify(body: Sequence[Any]) -> None:
             _capture_invariants(op)
 
 
-def _replace(op: Any, name: str, attributes: dict[str, Any]) -> None:
-    """Replaces an op of one result by an op of its first operand."""
-    location = {"loc": op.location, "ip": _ir.InsertionPoint(op)}
-    new = _ir.Operation.create(name, [op.results[0].type], [op.operands[0]], attributes, **location)
-    op.results[0].replace_all_uses_with(new.results[0])
-    op.erase()
-
-
 def _reshape_broadcast(op: Any) -> None:
     """Replaces a broadcast that only adds dims of size 1 by a reshape.
 
@@ -55,7 +44,7 @@ def _reshape_broadcast(op: Any) -> None:
     (x,), (y,) = op.operands, op.results
     dims = list(op.attributes["broadcast_dimensions"])
     if dims and dims == sorted(dims) and math.prod(x.type.shape) == math.prod(y.type.shape):
-        _replace(op, "stablehlo.reshape", {})
+        replace(op, create("stablehlo.reshape", op, [x], {}).results)
 
 
 def _capture_invariants(loop: Any) -> None:
@@ -83,9 +72,8 @@ def _opened(value: Any, before: Any) -> Any:
         return value
     mesh, rank = str(sharding.mesh_or_ref), len(value.type.shape)
     text = f"#sdy.sharding<{mesh}, [{', '.join(['{?}'] * rank)}]>"
-    attributes = {OWN["sdy.sharding_constraint"]: _ir.Attribute.parse(text, before.context)}
-    location = {"loc": before.location, "ip": _ir.InsertionPoint(before)}
-    return _ir.Operation.create("sdy.sharding_constraint", [value.type], [value], attributes, **location).results[0]
+    attributes = {OWN["sdy.sharding_constraint"]: ir.Attribute.parse(text, before.context)}
+    return create("sdy.sharding_constraint", before, [value], attributes, [value.type]).results[0]
 
 
 def _slice_at_constants(op: Any) -> None:
@@ -101,27 +89,16 @@ def _slice_at_constants(op: Any) -> None:
     starts = [int(np.clip(i, 0, n - size)) for i, n, size in whole]
     limits = list(map(operator.add, starts, sizes))
     rows = {"start_indices": starts, "limit_indices": limits, "strides": [1] * len(sizes)}
-    _replace(op, "stablehlo.slice", {name: _ir.DenseI64ArrayAttr.get(row) for name, row in rows.items()})
+    attributes = {name: ir.DenseI64ArrayAttr.get(row) for name, row in rows.items()}
+    replace(op, create("stablehlo.slice", op, [x], attributes).results)
 
 
 def _clamp(low: Any, x: Any, high: Any) -> Any:
     return np.clip(x, low, high)
 
 
-_COMPARE: dict[str, Callable[..., Any]] = {
-    "LT": np.less,
-    "LE": np.less_equal,
-    "GT": np.greater,
-    "GE": np.greater_equal,
-    "EQ": np.equal,
-    "NE": np.not_equal,
-}
 _FOLDED: dict[str, Callable[..., Any]] = {
-    "stablehlo.add": np.add,
-    "stablehlo.subtract": np.subtract,
-    "stablehlo.multiply": np.multiply,
-    "stablehlo.minimum": np.minimum,
-    "stablehlo.maximum": np.maximum,
+    **{f"stablehlo.{name}": getattr(np, name) for name in ("add", "subtract", "multiply", "minimum", "maximum")},
     "stablehlo.select": np.where,
     "stablehlo.clamp": _clamp,
     "stablehlo.convert": np.asarray,
@@ -135,16 +112,15 @@ def _integer(value: Any) -> Any:
         return None
     number = constant_of(value)
     number = _folded(value.owner) if number is None else number
-    return (
-        None
-        if number is None
-        else np.asarray(number).astype("bool" if element == "i1" else element.replace("i", "int"))
-    )
+    if number is None:
+        return None
+    return np.asarray(number).astype("bool" if element == "i1" else element.replace("i", "int"))
 
 
 def _folded(op: Any) -> Any:
     name = getattr(op, "name", "")
-    fold = _COMPARE.get(enum_of(op, "comparison_direction")) if name == "stablehlo.compare" else _FOLDED.get(name)
+    compares = name == "stablehlo.compare"
+    fold = getattr(operator, enum_of(op, "comparison_direction").lower()) if compares else _FOLDED.get(name)
     operands = [_integer(v) for v in op.operands] if fold else []
     return fold(*operands) if fold and not any(x is None for x in operands) else None
 
@@ -157,11 +133,7 @@ def gather_cheap_operands(
 ) -> None:
     """Replaces the reshards of products' operands that Shardy inserted, where gathering the contracted dims moves less.
 
-    Args:
-      body: the ops of a function after Shardy's explicit reshards; its unused reshards stay.
-      arguments: the function's arguments.
-      given: the shardings of the arguments.
-      sizes: the axes of the mesh.
+    `given` are the shardings of the function's arguments. Its unused reshards stay.
     """
     known: dict[Any, Sharding] = dict(zip(arguments, given, strict=True))
     moved = functools.cache(functools.partial(moved_elements, sizes=sizes))
@@ -174,7 +146,7 @@ def _choose(op: Any, known: dict[Any, Sharding], sizes: Mapping[str, int], moved
     sources = [_source(v) for v in op.operands]
     if all(s == v for s, v in zip(sources, op.operands, strict=True)):
         return
-    numbers = _hlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    numbers = hlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     left: list[int] = list(numbers.lhs_contracting_dimensions)
     right: list[int] = list(numbers.rhs_contracting_dimensions)
     contracted = left, right
@@ -202,11 +174,9 @@ def _choose(op: Any, known: dict[Any, Sharding], sizes: Mapping[str, int], moved
     if moved(whole) >= moved(targets) + reduced:
         return
     inserted = next(v.owner for v, s in zip(op.operands, sources, strict=True) if v != s)
-    location = {"loc": op.location, "ip": _ir.InsertionPoint(op)}
     for i, (source, end) in enumerate(zip(sources, whole, strict=True)):
         attributes = {OWN["sdy.reshard"]: shardings.written(inserted.attributes[OWN["sdy.reshard"]], end)}
-        reshard = _ir.Operation.create("sdy.reshard", [source.type], [source], attributes, **location)
-        op.operands[i] = reshard.results[0]
+        op.operands[i] = create("sdy.reshard", op, [source], attributes, [source.type]).results[0]
 
 
 def _source(value: Any) -> Any:

@@ -25,8 +25,6 @@ from jaxmesh.frontends.stablehlo.shardings import Sharding, replicated
 from jaxmesh.frontends.stablehlo.values import Sharded, ShardTable, added_axes, global_shape, perform, plan
 from jaxmesh.jaxprs.emit import Kept
 
-Body = Callable[..., list[Any]]
-
 
 @dataclass(frozen=True, slots=True)
 class ShardedCall:
@@ -207,7 +205,7 @@ class ImportContext(abc.ABC):
         key = (self.scope, "settled")
         if key not in x.known:
             with self.decisions.at(x.source):
-                self.decisions.reduced(x.partial, f"{x.kind} over shards of a reduced dim")
+                self.decisions.collective("all_reduce", x.partial, f"{x.kind} over shards of a reduced dim")
                 sum_up = functools.partial(values.reduce_over, axes=x.partial, kind=x.kind)
                 x.known[key] = Sharded(self.kept(("reduced", x.partial, x.kind), sum_up, x.array), x.sharding)
         return x.known[key]
@@ -238,7 +236,7 @@ class ImportContext(abc.ABC):
         with self.decisions.at(x.source):
             array = values.reduce_over(x.array, rest, x.kind) if rest else x.array
             if rest:
-                self.decisions.reduced(rest, f"{x.kind} over shards of a reduced dim")
+                self.decisions.collective("all_reduce", rest, f"{x.kind} over shards of a reduced dim")
             self.decisions.collective("reduce_scatter", (axis,), f"a sum whose dim {dim} is wanted split, {why}")
             return sum_scatter(array, axis, dim)
 

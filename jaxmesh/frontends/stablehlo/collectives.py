@@ -127,7 +127,7 @@ def _axes(program: ImportContext, op: Any) -> tuple[str, ...]:
     device_groups = np.asarray(program.read(op.attributes["replica_groups"])).tolist()
     ids = np.arange(math.prod(program.sizes.values())).reshape(tuple(program.sizes.values()))
     names = list(program.sizes)
-    for axes in _subsets(names):
+    for axes in itertools.chain(*(itertools.permutations(names, n) for n in range(len(names) + 1))):
         positions = [names.index(a) for a in axes]
         rest = [i for i in range(len(names)) if i not in positions]
         groups = np.transpose(ids, (*rest, *positions)).reshape(-1, math.prod(program.sizes[a] for a in axes))
@@ -141,10 +141,6 @@ def _axes(program: ImportContext, op: Any) -> tuple[str, ...]:
 
 def _axis_names(text: str) -> list[str]:
     return re.findall(r'"(\w+)"', text)
-
-
-def _subsets(names: list[str]) -> list[tuple[str, ...]]:
-    return [p for n in range(len(names) + 1) for p in itertools.permutations(names, n)]
 
 
 def _operands(program: ImportContext, op: Any) -> list[Any]:

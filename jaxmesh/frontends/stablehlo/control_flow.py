@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.frontends.jax.retype import spread, varying
+from jaxmesh.frontends.jax.retype import spread, varying, widen_carry
 from jaxmesh.frontends.stablehlo.call import ImportContext, Whole, enum_of
 from jaxmesh.frontends.stablehlo.reductions import constant_of
 from jaxmesh.frontends.stablehlo.shardings import axes_of
@@ -77,16 +77,16 @@ def _widen_carry(step: Any, goes_on: Any, initial: list[Any]) -> list[Any] | Non
     If the loop condition varies over axes, all values vary over these axes.
     Returns None if the initial values already vary over the axes.
     """
-    axes = initial_axes = [varying(x) for x in initial]
-    while True:
+    initial_axes = [varying(x) for x in initial]
+
+    def result_axes(axes: list[compat.Axes]) -> list[compat.Axes]:
         structs = tuple(compat.typed_struct(jax.typeof(x), a) for x, a in zip(initial, axes, strict=True))
         decision = [] if goes_on is None else jax.make_jaxpr(goes_on)(structs).out_avals
         every = frozenset[str]().union(*map(compat.varying_axes, decision))
-        result_axes = [compat.varying_axes(a) | every for a in jax.make_jaxpr(step)(structs).out_avals]
-        wider = [a | b for a, b in zip(axes, result_axes, strict=True)]
-        if wider == axes:
-            return None if axes == initial_axes else [spread(x, a) for x, a in zip(initial, axes, strict=True)]
-        axes = wider
+        return [compat.varying_axes(a) | every for a in jax.make_jaxpr(step)(structs).out_avals]
+
+    axes = widen_carry(initial_axes, result_axes)
+    return None if axes == initial_axes else [spread(x, a) for x, a in zip(initial, axes, strict=True)]
 
 
 def _scan(step: Any, initial: list[Any], counter: Counter) -> list[Any]:

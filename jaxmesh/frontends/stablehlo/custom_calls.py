@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
-from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects import ttir
 from jaxmesh.dialects.definitions import definition_of, has_trait
@@ -20,6 +18,7 @@ from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import MissingRuleError, UnsupportedError
 from jaxmesh.frontends.jax.retype import spread, varying
 from jaxmesh.frontends.mlir.attributes import nested
+from jaxmesh.frontends.stablehlo.bindings import sdy
 from jaxmesh.frontends.stablehlo.call import ImportContext, Whole, keep_op
 from jaxmesh.frontends.stablehlo.elementwise import CHLO
 from jaxmesh.frontends.stablehlo.gspmd import COMPOSITE, FRONTEND, OWN_PART, target_of
@@ -30,7 +29,6 @@ from jaxmesh.frontends.stablehlo.values import Sharded, own_slice
 from jaxmesh.jaxprs.stablehlo import EQUATION
 
 _lax: Any = jax.lax
-_sdy: Any = sdy
 
 
 def _custom_call(program: ImportContext, op: Any) -> list[Sharded]:
@@ -105,7 +103,7 @@ def _unary(fun: Callable[[Any], Any]) -> Whole:
 
 def _own_part(program: ImportContext, op: Any) -> list[Sharded]:
     """Imports an all_slice inside a region for one device."""
-    target = read(_sdy.TensorShardingAttr(nested(op, COMPOSITE)["out_sharding"]))
+    target = read(sdy.TensorShardingAttr(nested(op, COMPOSITE)["out_sharding"]))
     if not set(axes_of(target)) <= program.manual:
         raise UnsupportedError(f"@{target_of(op)} to {show(target)}, outside of a region for one device of those axes.")
     x = program.settle(program.env[op.operands[0]]).array
@@ -147,29 +145,23 @@ def _on_shards(
     return [Sharded(program.reshard(y, w, f"of {why}"), w) for y, w in zip(outs, wanted, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class _OpCall:
-    """A custom call that represents an op of TTIR.
+def _op_call(name: str, where: str = FRONTEND, convert: Callable[[Any], Any] = lambda x: x) -> Whole:
+    """Returns the import of a call that represents an op of TTIR, whose attributes are in an attribute of the call.
 
-    Attributes:
-      name: the op.
-      where: the attribute of the call that contains the attributes of the op.
-      convert: a function that converts all operands but the first.
+    `convert` converts all operands but the first.
     """
 
-    name: str
-    where: str = FRONTEND
-    convert: Callable[[Any], Any] = lambda x: x
-
-    def __call__(self, program: ImportContext, op: Any) -> list[Sharded]:
-        attributes, present = _read_attributes(program, op, self.name, self.where)
-        if unread := sorted(name for name, here in present.items() if here and name != "attention_mask"):
+    def known(program: ImportContext, op: Any) -> list[Sharded]:
+        attributes, present = _read_attributes(program, op, name, where)
+        if unread := sorted(n for n, here in present.items() if here and n != "attention_mask"):
             raise UnsupportedError(f"@{target_of(op)} has the operand {', '.join(unread)}, which is not supported.")
 
         def perform(arrays: list[Any], types: Sequence[Any]) -> list[Any]:
-            return bind_op(program, self.name, [*arrays[:1], *map(self.convert, arrays[1:])], attributes, types)
+            return bind_op(program, name, [*arrays[:1], *map(convert, arrays[1:])], attributes, types)
 
         return _on_shards(program, op, perform)
+
+    return known
 
 
 def _read_attributes(program: ImportContext, op: Any, name: str, where: str) -> tuple[dict[str, Any], dict[str, bool]]:
@@ -226,17 +218,15 @@ def _opaque_call(program: ImportContext, op: Any) -> list[Sharded]:
         optional = operand.endswith("?")
         present = not optional or flags.get(operand.rstrip("?"), free > 0)
         free -= optional and present
-        value = _destination(program, op) if operand == "output" else next(arrays, None) if present else None
-        groups.append(value)
+        if operand == "output":
+            (result_type,) = program.types_of(op.results)
+            groups.append(_lax.full(result_type.shape, 0, result_type.dtype))
+        else:
+            groups.append(next(arrays, None) if present else None)
     if definition.groups is not None:
         attributes["operandSegmentSizes"] = tuple(int(x is not None) for x in groups)
     results = bind_op(program, name, [x for x in groups if x is not None], attributes, program.types_of(op.results))
     return [Sharded(y, replicated(y.ndim)) for y in results]
-
-
-def _destination(program: ImportContext, op: Any) -> Any:
-    (result_type,) = program.types_of(op.results)
-    return _lax.full(result_type.shape, 0, result_type.dtype)
 
 
 def _attention(program: ImportContext, op: Any) -> list[Sharded]:
@@ -280,7 +270,7 @@ def _as_index(x: Any) -> Any:
     return x if x.dtype in (np.uint32, np.uint16) else _lax.convert_element_type(x, np.uint32)
 
 
-_GATHER = _OpCall("gather", COMPOSITE, convert=_as_index)
+_GATHER = _op_call("gather", COMPOSITE, convert=_as_index)
 
 
 def _gelu(*, approximate: bool) -> Whole:
@@ -297,30 +287,23 @@ def _gelu(*, approximate: bool) -> Whole:
     return known
 
 
-@dataclass(frozen=True, slots=True)
-class _TopK:
-    """A custom call that represents TTIR's `topk`.
+def _top_k(where: str = COMPOSITE, kept: tuple[int, ...] = (0, 1)) -> Whole:
+    """Returns the import of a call that represents TTIR's `topk`, and returns the results of the indices `kept`."""
 
-    Attributes:
-      where: the attribute of the call that contains its attributes.
-      kept: the indices of the results that the call returns.
-    """
-
-    where: str = COMPOSITE
-    kept: tuple[int, ...] = (0, 1)
-
-    def __call__(self, program: ImportContext, op: Any) -> list[Sharded]:
+    def known(program: ImportContext, op: Any) -> list[Sharded]:
         defaults = {a.name: a.default for a in ttir.OPS["topk"].attributes if not a.required}
-        attributes = defaults | _read_attributes(program, op, "topk", self.where)[0]
+        attributes = defaults | _read_attributes(program, op, "topk", where)[0]
         (x,), results = program.types_of(op.operands), program.types_of(op.results)
-        index_dtype = np.dtype(np.int32) if self.kept == (0,) else results[-1].dtype
+        index_dtype = np.dtype(np.int32) if kept == (0,) else results[-1].dtype
 
         def pick(array: Any, k: int, dim: int) -> Sequence[Any]:
             shape = (*array.shape[:dim], k, *array.shape[dim + 1 :])
             types = [jax.ShapeDtypeStruct(shape, dtype) for dtype in (x.dtype, index_dtype)]
             return bind_op(program, "topk", [array], attributes | {"k": k}, types)
 
-        return split_top_k(program, op, attributes["k"], attributes["dim"], pick, self.kept)
+        return split_top_k(program, op, attributes["k"], attributes["dim"], pick, kept)
+
+    return known
 
 
 def _equation(program: ImportContext, op: Any) -> list[Sharded]:
@@ -342,18 +325,18 @@ _TARGETS: dict[str, Whole] = {
     EQUATION: _equation,
     "tt.sharding_constraint": _same,
     OWN_PART: _own_part,
-    **{f"tt.{name}": _OpCall(name) for name in ("scaled_dot_product_attention", "fill_cache", "update_cache")},
+    **{f"tt.{name}": _op_call(name) for name in ("scaled_dot_product_attention", "fill_cache", "update_cache")},
     "tenstorrent.gather": _GATHER,
     "tenstorrent.gather_dim": _GATHER,
     "tenstorrent.gelu": _gelu(approximate=False),
     "tenstorrent.gelu_tanh": _gelu(approximate=True),
     "tenstorrent.scaled_dot_product_attention": _attention,
-    "tenstorrent.rms_norm": _OpCall("rms_norm", COMPOSITE),
-    "tenstorrent.layer_norm": _OpCall("layer_norm", COMPOSITE),
-    "tenstorrent.topk": _TopK(),
-    "tenstorrent.topk_values": _TopK(kept=(0,)),
-    "tenstorrent.topk_indices": _TopK(kept=(1,)),
-    "mhlo.topk": _TopK("mhlo.attributes"),
+    "tenstorrent.rms_norm": _op_call("rms_norm", COMPOSITE),
+    "tenstorrent.layer_norm": _op_call("layer_norm", COMPOSITE),
+    "tenstorrent.topk": _top_k(),
+    "tenstorrent.topk_values": _top_k(kept=(0,)),
+    "tenstorrent.topk_indices": _top_k(kept=(1,)),
+    "mhlo.topk": _top_k("mhlo.attributes"),
     "SPMDFullToShardShape": _to_shards,
     "SPMDShardToFullShape": _to_full,
     "Sharding": _same,

@@ -76,10 +76,6 @@ class Decisions:
         )
         self.add(move.kind, text, whole // count([a for axes in target for a in axes], sizes))
 
-    def reduced(self, axes: Sequence[str], why: str) -> None:
-        """Adds a reduction over mesh axes, with a whole result."""
-        self.collective("all_reduce", axes, why)
-
     def collective(self, kind: str, axes: Sequence[str], why: str) -> None:
         """Adds a collective over mesh axes."""
         self.add(kind, f"over {', '.join(axes)}: {why}")

@@ -43,7 +43,6 @@ CHLO: dict[str, Any] = {
         "erfc", "lgamma", "polygamma", "sinh", "square", "tan", "zeta",
     )
 } | {"next_after": _lax.nextafter}  # fmt: skip
-_COMPARE = {"EQ": _lax.eq, "NE": _lax.ne, "GE": _lax.ge, "GT": _lax.gt, "LE": _lax.le, "LT": _lax.lt}
 _TOTAL_ORDER = "TOTALORDER"
 
 
@@ -70,7 +69,7 @@ def _compare(call: ShardedCall) -> Any:
     x, y = call.operands
     if call.enum("compare_type") == _TOTAL_ORDER and jnp.issubdtype(x.dtype, jnp.floating):
         x, y = _ordered_bits(x), _ordered_bits(y)
-    return _COMPARE[call.enum("comparison_direction")](x, y)
+    return getattr(_lax, call.enum("comparison_direction").lower())(x, y)
 
 
 def _ordered_bits(x: Any) -> Any:

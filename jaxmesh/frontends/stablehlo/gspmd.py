@@ -7,27 +7,25 @@ between them have local types, and no sharding.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from jax.sharding import AbstractMesh, PartitionSpec
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
+from jaxmesh.frontends.stablehlo.bindings import ir, sdy
 from jaxmesh.frontends.stablehlo.shardings import SHARDING, over_mesh
 from jaxmesh.jaxprs.compat import parse_hlo_sharding
 
-_ir: Any = ir
-_sdy: Any = sdy
 ANNOTATION = "mhlo.sharding"
 FRONTEND = "mhlo.frontend_attributes"
 """The attribute with a frontend's strings."""
 _MESH = "mesh"
-ENDS = ("arg_attrs", "res_attrs")
+ENDS = {"arg_attrs": "argument", "res_attrs": "result"}
 """The attributes of a function that describe its arguments and its results."""
 OWN_PART = "sdy.all_slice"
 """The composite in tt-mlir that slices out a device's part; its decomposition would use all_to_alls."""
@@ -37,16 +35,11 @@ COMPOSITE = "tt.composite_attributes"
 """The attribute of a custom call with the attributes of the composite that it replaces."""
 
 
-def inline_calls(module: Any, name: str = "main", kept: Callable[[Any], bool] = lambda _: False) -> Any:
+def inline_calls(module: Any, name: str, kept: Callable[[Any], bool] = lambda _: False) -> Any:
     """Inlines every call in a function of the module; Shardy's passes would replicate across calls.
 
-    Args:
-      module: the module's operation, which is changed.
-      name: the function.
-      kept: returns True for a composite that becomes a custom call of its name.
-
-    Returns:
-      The function, the only remaining one, renamed `main`; without a `main`, Shardy ends the process.
+    Returns the function, the only remaining one, renamed `main`: without a `main`, Shardy ends the process. A composite
+    that is `kept` becomes a custom call of its name.
 
     Raises:
       UnsupportedError: the module does not define a function, or a function calls itself.
@@ -68,7 +61,7 @@ def inline_calls(module: Any, name: str = "main", kept: Callable[[Any], bool] = 
     for other in functions.values():
         if other != main:
             other.erase()
-    main.attributes["sym_name"] = _ir.StringAttr.get("main")
+    main.attributes["sym_name"] = ir.StringAttr.get("main")
     _open_tuples(body)
     return main
 
@@ -79,8 +72,7 @@ def _open_tuples(body: list[Any]) -> None:
     for op in [o for o in body if o.name == "stablehlo.get_tuple_element"]:
         producer = op.operands[0].owner
         if getattr(producer, "name", "") == "stablehlo.tuple":
-            op.results[0].replace_all_uses_with(producer.operands[op.attributes["index"].value])
-            op.erase()
+            replace(op, [producer.operands[op.attributes["index"].value]])
     for op in tuples:
         if not list(op.results[0].uses):
             op.erase()
@@ -118,10 +110,42 @@ def walk(op: Any) -> list[Any]:
 
     def visit(inner: Any) -> Any:
         inner_operations.append(inner)
-        return _ir.WalkResult.ADVANCE
+        return ir.WalkResult.ADVANCE
 
-    op.walk(visit, _ir.WalkOrder.PRE_ORDER)
+    op.walk(visit, ir.WalkOrder.PRE_ORDER)
     return inner_operations[1:]
+
+
+def create(name: str, before: Any, operands: Any, attributes: dict[str, Any], types: Any = None) -> Any:
+    """Creates an operation before another one, at its location; by default with results of the other's types."""
+    types = [v.type for v in before.results] if types is None else types
+    location = {"loc": before.location, "ip": ir.InsertionPoint(before)}
+    return ir.Operation.create(name, types, list(operands), attributes, **location)
+
+
+def replace(op: Any, values: Iterable[Any]) -> None:
+    """Replaces the results of an operation by values, and removes it."""
+    for old, new in zip(op.results, values, strict=True):
+        old.replace_all_uses_with(new)
+    op.erase()
+
+
+def ends(function: Any) -> Iterator[tuple[str, list[Any], list[Any]]]:
+    """Yields of the arguments and of the results of a function the name of `ENDS`, the types and the attributes."""
+    function_type = ir.FunctionType(function.attributes["function_type"].value)
+    for name, types in zip(ENDS, (list(function_type.inputs), list(function_type.results)), strict=True):
+        written = name in function.attributes
+        yield name, types, list(function.attributes[name]) if written else [{} for _ in types]
+
+
+def change_ends(function: Any, change: Callable[[str, int, Any, dict[str, Any]], None]) -> None:
+    """Changes the attributes of arguments and results: `change` gets the name of `ENDS`, number, type and a dict."""
+    for name, types, written in ends(function):
+        if name in function.attributes:
+            rows = [{k: a[k] for k in (k if isinstance(k, str) else k.name for k in a)} for a in written]
+            for i, (value_type, row) in enumerate(zip(types, rows, strict=True)):
+                change(name, i, value_type, row)
+            function.attributes[name] = ir.ArrayAttr.get([ir.DictAttr.get(row) for row in rows])
 
 
 def callee_of(op: Any) -> str | None:
@@ -135,39 +159,29 @@ def _inline(call: Any, functions: dict[str, Any]) -> None:
     assert name is not None
     block = functions[name].regions[0].blocks[0]
     values = dict(zip(block.arguments, call.operands, strict=True))
-    point = _ir.InsertionPoint(call)
+    point = ir.InsertionPoint(call)
     body = [o.operation for o in block.operations]
     for op in body[:-1]:
         copy = op.clone(point).operation
         # A library function's line is replaced by the call's line.
         for inner in [copy, *walk(copy)]:
-            inner.location = _ir.Location.callsite(inner.location, [call.location])
+            inner.location = ir.Location.callsite(inner.location, [call.location])
         replace_operands(copy, values)
         values.update(zip(op.results, copy.results, strict=True))
-    for old, value in zip(call.results, body[-1].operands, strict=True):
-        old.replace_all_uses_with(values.get(value, value))
-    call.erase()
+    replace(call, [values.get(value, value) for value in body[-1].operands])
 
 
 def _keep_call(composite: Any) -> None:
     """Replaces a composite by a custom call of its name, with its attributes."""
-    result_types = [v.type for v in composite.results]
     written, where = composite.attributes, "composite_attributes"
-    configured = written[where] if where in written else _ir.DictAttr.get({})
+    configured = written[where] if where in written else ir.DictAttr.get({})
     attributes = {"call_target_name": written["name"], COMPOSITE: configured}
-    location = {"loc": composite.location, "ip": _ir.InsertionPoint(composite)}
-    call = _ir.Operation.create("stablehlo.custom_call", result_types, list(composite.operands), attributes, **location)
-    for old, new in zip(composite.results, call.results, strict=True):
-        old.replace_all_uses_with(new)
-    composite.erase()
+    replace(composite, create("stablehlo.custom_call", composite, composite.operands, attributes).results)
 
 
 def replace_operands(op: Any, values: dict[Any, Any]) -> None:
     """Replaces the operands of an operation and of the operations inside it."""
-    for i, operand in enumerate(op.operands):
-        if operand in values:
-            op.operands[i] = values[operand]
-    for inner in walk(op):
+    for inner in (op, *walk(op)):
         for i, operand in enumerate(inner.operands):
             if operand in values:
                 inner.operands[i] = values[operand]
@@ -272,7 +286,7 @@ def written_shardings(module: Any) -> list[str]:
 
 
 def _text(attribute: Any) -> str:
-    return attribute.value if isinstance(attribute, _ir.StringAttr) else str(attribute)
+    return attribute.value if isinstance(attribute, ir.StringAttr) else str(attribute)
 
 
 def inferred_mesh(module: Any) -> tuple[int, ...] | None:
@@ -298,51 +312,31 @@ def to_shardy(module: Any, mesh: AbstractMesh) -> None:
     """
     if not written_shardings(module):
         return
-    with module.context, _ir.Location.unknown(module.context):
+    with module.context, ir.Location.unknown(module.context):
         axes = ", ".join(f"{mlir_string(a)}={n}" for a, n in mesh.shape.items())
         block = module.regions[0].blocks[0]
-        declared = _ir.Module.parse(f"sdy.mesh @{_MESH} = <[{axes}]>").body.operations[0].operation
-        declared.clone(_ir.InsertionPoint.at_block_begin(block))
+        declared = ir.Module.parse(f"sdy.mesh @{_MESH} = <[{axes}]>").body.operations[0].operation
+        declared.clone(ir.InsertionPoint.at_block_begin(block))
         for function in [o for o in operations(module) if o.name == "func.func"]:
-            for name, types in _types(function):
-                _rewrite_end(function, name, types, mesh)
+            change_ends(function, functools.partial(_rewrite_end, mesh))
         for op in [o for o in walk(module) if ANNOTATION in o.attributes]:
             _rewrite(op, mesh)
 
 
-def _types(function: Any) -> Iterator[tuple[str, list[Any]]]:
-    function_type = _ir.FunctionType(function.attributes["function_type"].value)
-    yield "arg_attrs", list(function_type.inputs)
-    yield "res_attrs", list(function_type.results)
-
-
-def _rewrite_end(function: Any, name: str, types: list[Any], mesh: AbstractMesh) -> None:
-    if name not in function.attributes:
-        return
-    entries: list[Any] = []
-    for attributes, value_type in zip(function.attributes[name], types, strict=True):
-        names = [k if isinstance(k, str) else k.name for k in attributes]
-        values = {k: attributes[k] for k in names}
-        written = values.pop(ANNOTATION, None)
-        if written is not None and SHARDING not in values and not is_manual(_text(written)):
-            values[SHARDING] = _sharding(_text(written), len(value_type.shape), mesh)
-        entries.append(_ir.DictAttr.get(values))
-    function.attributes[name] = _ir.ArrayAttr.get(entries)
+def _rewrite_end(mesh: AbstractMesh, _name: str, _number: int, value_type: Any, attributes: dict[str, Any]) -> None:
+    written = attributes.pop(ANNOTATION, None)
+    if written is not None and SHARDING not in attributes and not is_manual(_text(written)):
+        attributes[SHARDING] = _sharding(_text(written), len(value_type.shape), mesh)
 
 
 def _rewrite(op: Any, mesh: AbstractMesh) -> None:
     text, target = _text(op.attributes[ANNOTATION]), target_of(op)
     if target == "Sharding":
-        result = op.results[0]
-        value = op.operands[0]
+        values: Any = [op.operands[0]]
         if not is_manual(text):
-            attribute = {"sharding": _sharding(text, len(result.type.shape), mesh)}
-            constraint = _ir.Operation.create(
-                "sdy.sharding_constraint", [result.type], [value], attribute, loc=op.location, ip=_ir.InsertionPoint(op)
-            )
-            value = constraint.results[0]
-        result.replace_all_uses_with(value)
-        op.erase()
+            attribute = {"sharding": _sharding(text, len(op.results[0].type.shape), mesh)}
+            values = create("sdy.sharding_constraint", op, values, attribute).results
+        replace(op, values)
         return
     del op.attributes[ANNOTATION]
     if SHARDING in op.attributes or not op.results or is_manual(text):
@@ -354,7 +348,7 @@ def _rewrite(op: Any, mesh: AbstractMesh) -> None:
             "give each result a sharding over mesh axes."
         )
     attributes = [_sharding(t, len(v.type.shape), mesh) for t, v in zip(each, op.results, strict=True)]
-    op.attributes[SHARDING] = _sdy.TensorShardingPerValueAttr.get(attributes)
+    op.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get(attributes)
 
 
 def _sharding(text: str, rank: int, mesh: AbstractMesh) -> Any:

@@ -62,7 +62,6 @@ class _ShardPlan:
       wanted: the final shardings of its results.
       results: the types of the results' shards.
       shapes: the global shapes of its operands.
-      global_shapes: the global shapes of its results.
       kind: the reduction of partial results; None if they cannot be reduced.
       pure: True if the meaning depends only on the plan and the operands.
     """
@@ -71,7 +70,6 @@ class _ShardPlan:
     wanted: list[Sharding]
     results: list[jax.ShapeDtypeStruct]
     shapes: list[tuple[int, ...]]
-    global_shapes: list[tuple[int, ...]]
     kind: str | None
     pure: bool
 
@@ -176,7 +174,7 @@ class Importer(ImportContext):
             for y, w in zip(outs, wanted, strict=True)
         ]
         if op.name == "stablehlo.broadcast_in_dim" and not xs[0].ndim:
-            make = functools.partial(self._broadcast, plan.global_shapes[0])
+            make = functools.partial(self._broadcast, tuple(op.results[0].type.shape))
             results_of[0].make = functools.partial(make, xs[0])
         arrays = [*xs, *as_list(computed)], [x.array for x in (*operands, *results_of)]
         steps = self.kept.steps(key, *xs) if plan.pure and results_of == outs else None
@@ -211,13 +209,13 @@ class Importer(ImportContext):
     ) -> _ShardPlan:
         shapes_of, result_types = [t.shape for t in self.types_of(op.operands)], self.types_of(op.results)
         wanted = self.result_shardings(op)
-        result_shapes = [t.shape for t in result_types]
-        splitting = self._splitting(op, operand_shardings, (shapes_of, result_shapes), wanted, reduces=reduces)
+        both = shapes_of, [t.shape for t in result_types]
+        splitting = self._splitting(op, operand_shardings, both, wanted, reduces=reduces)
         results = [
             jax.ShapeDtypeStruct(local_shape(t.shape, s, self.sizes), t.dtype)
             for t, s in zip(result_types, splitting.results, strict=True)
         ]
-        return _ShardPlan(splitting, wanted, results, shapes_of, result_shapes, kind, op.name in _PURE)
+        return _ShardPlan(splitting, wanted, results, shapes_of, kind, op.name in _PURE)
 
     def _splitting(
         self, op: Any, operand_shardings: tuple[Sharding, ...], shapes_of: Any, wanted: list[Sharding], *, reduces: bool
@@ -227,12 +225,9 @@ class Importer(ImportContext):
         if op.name == "stablehlo.optimization_barrier":
             # Shardy lacks a rule for it: each result is its operand.
             return Splitting(tuple(wanted), tuple(wanted), ())
-        if op.name == "stablehlo.slice":
-            kept = shapes.split_slice(op, wanted[0], self.sizes, self.read)
-            return Splitting((kept,), (kept,), ())
-        if op.name == "stablehlo.pad":
-            kept = shapes.split_pad(op, wanted[0], self.sizes, self.read)
-            return Splitting((kept, ()), (kept,), ())
+        if (own := shapes.SPLIT.get(op.name)) is not None:
+            kept = own(op, wanted[0], self.sizes, self.read)
+            return Splitting((kept, ())[: len(op.operands)], (kept,), ())
         if RULE not in op.attributes:
             return split_op(op, shapes_of, operand_shardings, wanted, self.sizes)
         rule = read_rule(op.attributes[RULE])

@@ -8,18 +8,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxlib.mlir.dialects import stablehlo
 
 from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
+from jaxmesh.frontends.stablehlo.bindings import hlo
 from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall
 from jaxmesh.frontends.stablehlo.reductions import body_ops, kind_of, look_through, returned
 from jaxmesh.frontends.stablehlo.values import axis_position, reduce_over
 
 OPS = OpFamily()
 _lax: Any = jax.lax
-_hlo: Any = stablehlo
 _CLIP = _lax.GatherScatterMode.CLIP
 _DROP = _lax.GatherScatterMode.FILL_OR_DROP
 
@@ -40,7 +39,7 @@ def _make_signed(indices: Any) -> Any:
 
 @OPS.add("stablehlo.gather", kind="sum")
 def _gather(call: ShardedCall) -> Any:
-    dims = _hlo.GatherDimensionNumbers(call.raw("dimension_numbers"))
+    dims = hlo.GatherDimensionNumbers(call.raw("dimension_numbers"))
     x, indices = call.operands
     indices = _make_signed(_indices_last(indices, dims.index_vector_dim))
     start_map = list(dims.start_index_map)
@@ -115,7 +114,7 @@ def _scatter(call: ShardedCall) -> Any:
     if len(call.operands) != 3:
         raise UnsupportedError("a scatter of several operands at once; scatter them one by one.")
     x, indices, updates = call.operands
-    dims = _hlo.ScatterDimensionNumbers(call.raw("scatter_dimension_numbers"))
+    dims = hlo.ScatterDimensionNumbers(call.raw("scatter_dimension_numbers"))
     scattered: list[int] = list(dims.scattered_dims_to_operand_dims)
     index_dim, inserted = dims.index_vector_dim, set(dims.inserted_window_dims)
     indices = _make_signed(_indices_last(indices, index_dim))
@@ -145,7 +144,7 @@ def _scatter(call: ShardedCall) -> Any:
     scattered_values = _apply(call, target, indices, updates, numbers)
     if not partial:
         return scattered_values
-    call.program.decisions.reduced(partial, "sum of updates, of which each device has a part")
+    call.program.decisions.collective("all_reduce", partial, "sum of updates, of which each device has a part")
     total = reduce_over(scattered_values, partial, "sum")
     return _lax.add(*vary_alike(x, total))
 

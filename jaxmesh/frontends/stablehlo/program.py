@@ -16,7 +16,7 @@ from jaxmesh.frontends.stablehlo.decisions import Decision, Decisions
 from jaxmesh.frontends.stablehlo.importer import Importer
 from jaxmesh.frontends.stablehlo.rules import CALLS
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
-from jaxmesh.frontends.stablehlo.shardy import argument_shardings, partition, result_shardings
+from jaxmesh.frontends.stablehlo.shardy import end_shardings, partition
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs.compat import Jaxpr, from_words, off_explicit_axes, words_of
 from jaxmesh.jaxprs.evaluate import trace_typed
@@ -52,15 +52,15 @@ class ImportedProgram:
 def import_module(
     module: Any,
     mesh: AbstractMesh,
+    sources: Sources,
     *,
-    presharded: Sequence[bool] | None = None,
+    presharded: Sequence[bool],
+    kept_results: Sequence[bool],
     consts: Sequence[Any] = (),
-    sources: Sources | None = None,
     results_asked: Sequence[bool] | None = None,
     avals: tuple[Sequence[Any], Sequence[Any]] | None = None,
     name: str = "main",
     guarded: bool = False,
-    kept_results: Sequence[bool] | None = None,
     equation: Callable[[int, list[Any]], list[Any]] | None = None,
 ) -> ImportedProgram:
     """Partitions a StableHLO module with Shardy, and imports it.
@@ -68,14 +68,14 @@ def import_module(
     Args:
       module: the module's operation, which is changed.
       mesh: the mesh of the program.
-      presharded: True for each argument that already is on the devices: it has its local type, and no `mesh_shard`.
-      consts: values of the first arguments, which the program closes over.
       sources: the source locations of the module's ops.
+      presharded: True for each argument that already is on the devices: it has its local type, and no `mesh_shard`.
+      kept_results: True for each result that stays on the devices.
+      consts: values of the first arguments, which the program closes over.
       results_asked: True for each result with a requested sharding.
       avals: the types of arguments and results with random keys as keys; by default the types in the module.
       name: the function of the module.
       guarded: True if the module does not come from JAX; see `partition`.
-      kept_results: True for each result that stays on the devices.
       equation: a function that performs, by number, an equation without a StableHLO op; see `keep_equations`.
 
     Raises:
@@ -90,23 +90,20 @@ def import_module(
 
     partitioned = partition(module, sizes, name, guarded=guarded, kept=is_op)
     main = partitioned.main
-    decisions = Decisions(sources or Sources(()))
+    decisions = Decisions(sources)
     importer = Importer(sizes, decisions, keeps_ops=guarded, equation=equation)
-    arguments, results = argument_shardings(main), result_shardings(main)
+    arguments, results = end_shardings(main)
     block = main.regions[0].blocks[0]
     types = importer.types_of(block.arguments)
     result_values = block.operations[-1].operands
     argument_types, result_types = avals or (types[len(consts) :], importer.types_of(result_values))
-    kept = presharded or [False] * len(argument_types)
-    on_devices = [*[False] * len(consts), *kept]
+    on_devices = [*[False] * len(consts), *presharded]
     for i, (sharding, asked) in enumerate(zip(arguments, partitioned.asked, strict=True)):
         if i >= len(consts):
             decisions.value(i - len(consts), sharding, asked, "argument")
     for d in partitioned.dropped:
         with decisions.sources.at(d.location, d.value) as line:
             decisions.log.append(Decision("dropped", line, d.value, f"{d.wanted} became {d.kept}: it does not divide"))
-
-    stays = kept_results or [False] * len(results)
 
     closed_over = [off_explicit_axes(c) for c in consts]
 
@@ -117,23 +114,22 @@ def import_module(
             for x, s, here in ((words_of(x), s, here) for x, s, here in entries)
         ]
         outs = importer.block(block, values)
-        if whole and not any(stays):
+        if whole and not any(kept_results):
             return [importer.settle(y).array for y in outs]
-        left = [_leave(importer, y, s, here) for y, s, here in zip(outs, results, stays, strict=True)]
+        left = [_leave(importer, y, s, here) for y, s, here in zip(outs, results, kept_results, strict=True)]
         return [from_words(y, a.dtype) for y, a in zip(left, result_types, strict=True)]
 
     # The words of a random key are an additional dim.
     ends = [s[: len(a.shape)] for a, s in zip(argument_types, arguments[len(consts) :], strict=True)]
     structs = [
         jax.ShapeDtypeStruct(local_shape(a.shape, s, sizes) if here else a.shape, a.dtype)
-        for a, s, here in zip(argument_types, ends, kept, strict=True)
+        for a, s, here in zip(argument_types, ends, presharded, strict=True)
     ]
-    varying = [axes_of(s) if here else () for s, here in zip(ends, kept, strict=True)]
+    varying = [axes_of(s) if here else () for s, here in zip(ends, presharded, strict=True)]
     with module.context:
         jaxpr = trace_typed(run, structs, varying, mesh)
     for i, sharding in enumerate(results):
-        asked = bool(results_asked and results_asked[i])
-        decisions.value(i, sharding, asked, "result")
+        decisions.value(i, sharding, bool(results_asked and results_asked[i]), "result")
     return ImportedProgram(
         jaxpr,
         tuple(ends),

@@ -10,17 +10,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxlib.mlir.dialects import stablehlo
 
 from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import UnsupportedError
+from jaxmesh.frontends.stablehlo.bindings import hlo
 from jaxmesh.frontends.stablehlo.call import ImportContext, OpFamily, ShardedCall, Whole, as_list, enum_of, keep_op
 from jaxmesh.frontends.stablehlo.shardings import axes_of, count
 from jaxmesh.frontends.stablehlo.values import COMBINE, COMBINE_DIMS, Sharded, all_gather, axis_position
 
 OPS = OpFamily()
 _lax: Any = jax.lax
-_hlo: Any = stablehlo
 _KINDS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod", "and": "and", "or": "or"}
 """The kinds of reductions, by the op of their body."""
 
@@ -189,23 +188,17 @@ def _extreme_of_parts(call: ShardedCall, extreme: _Extreme, dim: int) -> list[An
 
 # --- products --------------------------------------------------------------------------------------------------------
 
-_PRECISION = {"DEFAULT": _lax.Precision.DEFAULT, "HIGH": _lax.Precision.HIGH, "HIGHEST": _lax.Precision.HIGHEST}
-
 
 def precision_of(call: ShardedCall) -> Any:
     """Returns the precisions of a product's operands; None for JAX's default."""
-    names = (
-        [str(p).split("<precision ")[-1].rstrip(">") for p in call.raw("precision_config")]
-        if ("precision_config" in call.op.attributes)
-        else []
-    )
-    precisions = tuple(_PRECISION[p] for p in names)
+    written = call.raw("precision_config") if "precision_config" in call.op.attributes else ()
+    precisions = tuple(_lax.Precision[str(p).split("<precision ")[-1].rstrip(">")] for p in written)
     return None if len(precisions) != 2 or set(precisions) == {_lax.Precision.DEFAULT} else precisions
 
 
 @OPS.add("stablehlo.dot_general", kind="sum")
 def _dot_general(call: ShardedCall) -> Any:
-    dims = _hlo.DotDimensionNumbers(call.raw("dot_dimension_numbers"))
+    dims = hlo.DotDimensionNumbers(call.raw("dot_dimension_numbers"))
     contracting = tuple(dims.lhs_contracting_dimensions), tuple(dims.rhs_contracting_dimensions)
     batch = tuple(dims.lhs_batching_dimensions), tuple(dims.rhs_batching_dimensions)
     names = ("contract_dims_lhs", "contract_dims_rhs", "batch_dims_lhs", "batch_dims_rhs")

@@ -12,16 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy
-
 from jaxmesh.frontends.mlir.attributes import nested
+from jaxmesh.frontends.stablehlo.bindings import ir, sdy
 from jaxmesh.frontends.stablehlo.gspmd import COMPOSITE, target_of
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, count, replicated
 from jaxmesh.jaxprs.stablehlo import EQUATION
 
-_sdy: Any = sdy
-_ir: Any = ir
 Rows = tuple[tuple[tuple[int, ...], ...], ...]
 """Per tensor and dim, the factors of the dim, the most significant first."""
 
@@ -54,7 +50,7 @@ class Rule:
 
 def read_rule(attribute: Any) -> Rule:
     """Reads a `#sdy.op_sharding_rule`."""
-    rule = _sdy.OpShardingRuleAttr(attribute)
+    rule = sdy.OpShardingRuleAttr(attribute)
     return Rule(
         tuple(rule.factor_sizes),
         _factors_of_dims(rule.operand_mappings),
@@ -65,8 +61,8 @@ def read_rule(attribute: Any) -> Rule:
 
 
 def _factors_of_dims(mappings: Any) -> Rows:
-    tensors = [_sdy.TensorMappingAttr(m).dim_mappings for m in mappings]
-    return tuple(tuple(tuple(_sdy.DimMappingAttr(d).factor_indices) for d in dims) for dims in tensors)
+    tensors = [sdy.TensorMappingAttr(m).dim_mappings for m in mappings]
+    return tuple(tuple(tuple(sdy.DimMappingAttr(d).factor_indices) for d in dims) for dims in tensors)
 
 
 Factors = dict[int, tuple[str, ...]]
@@ -106,15 +102,9 @@ def split(
     *,
     reduces: bool,
 ) -> Splitting:
-    """Returns the splitting of an op.
+    """Returns the splitting of an op by its rule, from the global shapes of its operands and of its results.
 
-    Args:
-      rule: the rule of the op.
-      shapes: the global shapes of its operands and of its results.
-      operand_shardings: the present shardings of the operands.
-      wanted: the requested shardings of the results.
-      sizes: the axes of the mesh.
-      reduces: True if partial results of the op can be reduced afterwards.
+    `wanted` are the requested shardings of the results. If it `reduces`, partial results can be reduced afterwards.
     """
     factors: Factors = {}
     for dims, sharding, shape in zip(rule.results, wanted, shapes[1], strict=True):
@@ -236,7 +226,7 @@ def add_rules(ops: Sequence[Any]) -> None:
         dims = make(op, rule)
         if dims is not None:
             text = rule.text(*dims, custom=op.name == "stablehlo.custom_call")
-            op.attributes[RULE] = _ir.Attribute.parse(text, op.context)
+            op.attributes[RULE] = ir.Attribute.parse(text, op.context)
 
 
 _RuleDims = tuple[list[Dims], list[Dims]]

@@ -70,7 +70,7 @@ def leading_own_axes(
     return axes[: next(fits, 0)]
 
 
-def split_slice(op: Any, wanted: Sharding, sizes: Mapping[str, int], read: Any) -> Sharding:
+def _split_slice(op: Any, wanted: Sharding, sizes: Mapping[str, int], read: Any) -> Sharding:
     """Returns the sharding of a slice and its operand: `wanted`, for dims whose shards need no data of other shards."""
     shape, sliced = op.operands[0].type.shape, op.results[0].type.shape
     starts, strides = read(op.attributes["start_indices"]), read(op.attributes["strides"])
@@ -113,7 +113,7 @@ def _paddings(op: Any, read: Any) -> list[tuple[int, int, int]]:
     return [(int(a), int(b), int(c)) for a, b, c in zip(*[read(op.attributes[n]) for n in names], strict=True)]
 
 
-def split_pad(op: Any, wanted: Sharding, sizes: Mapping[str, int], read: Any) -> Sharding:
+def _split_pad(op: Any, wanted: Sharding, sizes: Mapping[str, int], read: Any) -> Sharding:
     """Returns the sharding of a padded value and its operand: `wanted`, for dims whose shards need no other shard.
 
     A slice with the interior padding as its stride takes the operand from the padded value.
@@ -126,6 +126,9 @@ def split_pad(op: Any, wanted: Sharding, sizes: Mapping[str, int], read: Any) ->
         return leading_own_axes((padded[dim], shape[dim], low, interior + 1), axes, sizes) if fits else ()
 
     return tuple(kept(d, axes) for d, axes in enumerate(wanted))
+
+
+SPLIT = {"stablehlo.slice": _split_slice, "stablehlo.pad": _split_pad}
 
 
 @OPS.add("stablehlo.pad")

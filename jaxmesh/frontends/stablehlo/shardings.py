@@ -7,10 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from jax.sharding import PartitionSpec
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects.quoting import mlir_string
+from jaxmesh.frontends.stablehlo.bindings import ir, sdy
 
 Sharding = tuple[tuple[str, ...], ...]
 """The mesh axes that split each tensor dim, the most significant first."""
@@ -25,8 +24,6 @@ COLLECTIVES = tuple(
 """Shardy's collectives."""
 OWN = {"sdy.reshard": "sharding", "sdy.sharding_constraint": "sharding"} | dict.fromkeys(COLLECTIVES, "out_sharding")
 """Shardy's ops with a sharding attribute, and its name."""
-_sdy: Any = sdy
-_ir: Any = ir
 
 
 def replicated(rank: int) -> Sharding:
@@ -77,11 +74,11 @@ def read(attribute: Any) -> Sharding:
 
 def listed(op: Any, name: str) -> list[Any]:
     """Returns the `#sdy.sharding`s of an attribute that lists one for each value."""
-    return [_sdy.TensorShardingAttr(s) for s in _sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings]
+    return [sdy.TensorShardingAttr(s) for s in sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings]
 
 
 def _axes(dim: Any) -> list[Any]:
-    return [_sdy.AxisRefAttr(a) for a in _sdy.DimensionShardingAttr(dim).axes]
+    return [sdy.AxisRefAttr(a) for a in sdy.DimensionShardingAttr(dim).axes]
 
 
 def read_nearest(
@@ -109,13 +106,13 @@ def read_nearest(
 
 def written(attribute: Any, sharding: Sharding) -> Any:
     """Returns a `#sdy.sharding` over the mesh of another attribute."""
-    return over_mesh(str(_sdy.TensorShardingAttr(attribute).mesh_or_ref), sharding, attribute.context)
+    return over_mesh(str(sdy.TensorShardingAttr(attribute).mesh_or_ref), sharding, attribute.context)
 
 
 def over_mesh(mesh: str, sharding: Sharding, context: Any = None) -> Any:
     """Returns a `#sdy.sharding` over a mesh, such as `@mesh`."""
     dims = ", ".join("{" + ", ".join(map(mlir_string, dim_axes)) + "}" for dim_axes in sharding)
-    return _ir.Attribute.parse(f"#sdy.sharding<{mesh}, [{dims}]>", context)
+    return ir.Attribute.parse(f"#sdy.sharding<{mesh}, [{dims}]>", context)
 
 
 def show_attribute(attribute: Any) -> str:
@@ -128,20 +125,20 @@ def _sub(axis: Any) -> str:
     info = axis.sub_axis_info
     if info is None:
         return ""
-    info = _sdy.SubAxisInfoAttr(info)
+    info = sdy.SubAxisInfoAttr(info)
     return f":({info.pre_size}){info.size}"
 
 
 def per_value(op: Any) -> list[Any] | None:
     """Returns the shardings of an operation's results; None if they are not annotated."""
     if op.name in OWN:
-        return [_sdy.TensorShardingAttr(op.attributes[OWN[op.name]])]
+        return [sdy.TensorShardingAttr(op.attributes[OWN[op.name]])]
     if SHARDING not in op.attributes:
         return None
     attribute = op.attributes[SHARDING]
-    if _sdy.TensorShardingPerValueAttr.isinstance(attribute):
+    if sdy.TensorShardingPerValueAttr.isinstance(attribute):
         return listed(op, SHARDING)
-    return [_sdy.TensorShardingAttr(attribute)]
+    return [sdy.TensorShardingAttr(attribute)]
 
 
 def requested(value: Any) -> Any:
@@ -153,4 +150,4 @@ def requested(value: Any) -> Any:
     if function.name != "func.func" or "arg_attrs" not in function.attributes:
         return None
     attributes = function.attributes["arg_attrs"][list(value.owner.arguments).index(value)]
-    return _sdy.TensorShardingAttr(attributes[SHARDING]) if SHARDING in attributes else None
+    return sdy.TensorShardingAttr(attributes[SHARDING]) if SHARDING in attributes else None

@@ -12,20 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy
-
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.as_xla import gather_cheap_operands, simplify
-from jaxmesh.frontends.stablehlo.gspmd import ENDS, inline_calls, operations, walk
+from jaxmesh.frontends.stablehlo.bindings import ir, sdy
+from jaxmesh.frontends.stablehlo.gspmd import ENDS, change_ends, ends, inline_calls, operations, walk
 from jaxmesh.frontends.stablehlo.rules import add_rules
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN
 from jaxmesh.jaxprs.guarded_passes import REFUSALS, fatal_error, run_passes
-
-_ir: Any = ir
-_sdy: Any = sdy
 
 _PROPAGATE = (
     "sdy-lift-inlined-meshes",
@@ -63,24 +58,19 @@ class PartitionedFunction:
 def partition(
     module: Any,
     sizes: Mapping[str, int],
-    name: str = "main",
+    name: str,
     *,
-    guarded: bool = False,
-    kept: Callable[[Any], bool] = lambda _: False,
+    guarded: bool,
+    kept: Callable[[Any], bool],
 ) -> PartitionedFunction:
-    """Runs Shardy on a module.
+    """Runs Shardy on a module, which is changed; calls in the named function are inlined, except those `kept`.
 
-    Args:
-      module: the module's operation, which is changed.
-      sizes: the axes of the program's mesh.
-      name: the function; its callees are inlined.
-      guarded: True to try the passes in another process first, for a module that does not come from JAX.
-      kept: returns True for a composite that is not inlined.
+    With `guarded`, for a module that does not come from JAX, another process tries the passes first.
 
     Raises:
       UnsupportedError: the module has a different mesh, or breaks a rule of MLIR or of Shardy.
     """
-    with module.context, _ir.Location.unknown(module.context):
+    with module.context, ir.Location.unknown(module.context):
         main = inline_calls(module, name, kept)
         body = walk(main)
         _check_meshes(module, sizes)
@@ -88,7 +78,7 @@ def partition(
         _mark(body, "sdy.all_reduce")
         if not guarded:
             simplify(body)
-        asked = tuple(SHARDING in a for a in _argument_attributes(main))
+        asked = tuple(SHARDING in a for a in next(ends(main))[2])
         restore_single = (lambda: None) if guarded else _leave_out_single(main, sizes)
         run(module, _PROPAGATE, guarded=guarded)
         body = walk(main)
@@ -99,7 +89,7 @@ def partition(
         # Shardy removes the rules after use.
         add_rules(body)
         if not guarded:
-            gather_cheap_operands(body, main.regions[0].blocks[0].arguments, argument_shardings(main), sizes)
+            gather_cheap_operands(body, main.regions[0].blocks[0].arguments, end_shardings(main)[0], sizes)
         restore_single()
     return PartitionedFunction(main, asked, dropped)
 
@@ -126,7 +116,7 @@ def _mark(body: list[Any], name: str) -> None:
     """Marks the ops of a name that the program contains, to distinguish them from the ops that Shardy inserts."""
     for op in body:
         if op.name == name:
-            op.attributes[WRITTEN] = _ir.UnitAttr.get()
+            op.attributes[WRITTEN] = ir.UnitAttr.get()
 
 
 def _check_meshes(module: Any, sizes: Mapping[str, int]) -> None:
@@ -141,42 +131,18 @@ def _check_meshes(module: Any, sizes: Mapping[str, int]) -> None:
 
 def mesh_axes(op: Any) -> dict[str, int]:
     """Returns the sizes of the axes of an `sdy.mesh`, by name."""
-    return {a.name: int(a.size) for a in map(_sdy.MeshAxisAttr, _sdy.MeshAttr(op.attributes["mesh"]).axes)}
+    return {a.name: int(a.size) for a in map(sdy.MeshAxisAttr, sdy.MeshAttr(op.attributes["mesh"]).axes)}
 
 
-def argument_shardings(main: Any) -> list[shardings.Sharding]:
-    """Returns the sharding of each argument of a partitioned function."""
-    pairs = zip(main.regions[0].blocks[0].arguments, _argument_attributes(main), strict=True)
-    return [_of(a, v.type.shape) for v, a in pairs]
-
-
-def result_shardings(main: Any) -> list[shardings.Sharding]:
-    """Returns the sharding of each result of a partitioned function."""
-    return [_of(a, t.shape) for t, a in zip(_result_types(main), _result_attributes(main), strict=True)]
+def end_shardings(main: Any) -> list[list[shardings.Sharding]]:
+    """Returns the shardings of the arguments of a partitioned function, and of its results."""
+    return [[_of(a, t.shape) for t, a in zip(types, rows, strict=True)] for _, types, rows in ends(main)]
 
 
 def _of(attributes: Any, shape: Any) -> shardings.Sharding:
     if SHARDING not in attributes:
         return shardings.replicated(len(shape))
-    return shardings.read(_sdy.TensorShardingAttr(attributes[SHARDING]))
-
-
-def _attributes(main: Any, name: str, number: int) -> list[Any]:
-    if name not in main.attributes:
-        return [{} for _ in range(number)]
-    return list(main.attributes[name])
-
-
-def _argument_attributes(main: Any) -> list[Any]:
-    return _attributes(main, "arg_attrs", len(main.regions[0].blocks[0].arguments))
-
-
-def _result_types(main: Any) -> list[Any]:
-    return list(_ir.FunctionType(main.attributes["function_type"].value).results)
-
-
-def _result_attributes(main: Any) -> list[Any]:
-    return _attributes(main, "res_attrs", len(_result_types(main)))
+    return shardings.read(sdy.TensorShardingAttr(attributes[SHARDING]))
 
 
 # --- dropped axes ----------------------------------------------------------------------------------------------------
@@ -191,7 +157,7 @@ def _drop(main: Any, body: list[Any], sizes: Mapping[str, int]) -> tuple[Dropped
     def nearest(attribute: Any, value_type: Any, what: str, location: Any) -> Any:
         entry = known.get((attribute, value_type))
         if entry is None:
-            written = _sdy.TensorShardingAttr(attribute)
+            written = sdy.TensorShardingAttr(attribute)
             entry = known[attribute, value_type] = written, *shardings.read_nearest(written, value_type.shape, sizes)
         written, kept, changed = entry
         if not changed:
@@ -200,21 +166,20 @@ def _drop(main: Any, body: list[Any], sizes: Mapping[str, int]) -> tuple[Dropped
         dropped.append(Dropped(what, str(location), wanted, shardings.show(kept)))
         return shardings.written(written, kept)
 
-    block = main.regions[0].blocks[0]
-    for name, types, what in (
-        ("arg_attrs", [v.type for v in block.arguments], "argument"),
-        ("res_attrs", _result_types(main), "result"),
-    ):
-        _change_ends(main, name, lambda i, a, types=types, what=what: nearest(a, types[i], f"{what} {i}", ""))
+    def drop(name: str, i: int, value_type: Any, attributes: dict[str, Any]) -> None:
+        if SHARDING in attributes:
+            attributes[SHARDING] = nearest(attributes[SHARDING], value_type, f"{ENDS[name]} {i}", "")
+
+    change_ends(main, drop)
     kept: set[Any] = set()
     for op in body:
         op_name = op.name
         if op_name == "sdy.manual_computation":
             # Its free axes, too, may split a dim that they do not divide.
             for name, values in (("in_shardings", op.operands), ("out_shardings", op.results)):
-                pairs = zip(_sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings, values, strict=True)
+                pairs = zip(sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings, values, strict=True)
                 new = [nearest(s, v.type, "shard_map", op.location) for s, v in pairs]
-                op.attributes[name] = _sdy.TensorShardingPerValueAttr.get(new)
+                op.attributes[name] = sdy.TensorShardingPerValueAttr.get(new)
             continue
         name, attributes = OWN.get(op_name, SHARDING), op.attributes
         if name not in attributes:
@@ -232,22 +197,8 @@ def _drop(main: Any, body: list[Any], sizes: Mapping[str, int]) -> tuple[Dropped
         elif op_name in OWN:
             attributes[name] = new[0]
         else:
-            attributes[name] = _sdy.TensorShardingPerValueAttr.get(new)
+            attributes[name] = sdy.TensorShardingPerValueAttr.get(new)
     return tuple(dropped)
-
-
-def _change_ends(main: Any, name: str, change: Callable[[int, Any], Any]) -> None:
-    """Changes the shardings of a function's arguments (`arg_attrs`) or results (`res_attrs`)."""
-    if name not in main.attributes:
-        return
-    entries_of_ports: list[Any] = []
-    for i, attributes in enumerate(main.attributes[name]):
-        entries = {k if isinstance(k, str) else k.name: None for k in attributes}
-        values = {k: attributes[k] for k in entries}
-        if SHARDING in values:
-            values[SHARDING] = change(i, values[SHARDING])
-        entries_of_ports.append(_ir.DictAttr.get(values))
-    main.attributes[name] = _ir.ArrayAttr.get(entries_of_ports)
 
 
 # --- axes of size 1 --------------------------------------------------------------------------------------------------
@@ -267,25 +218,22 @@ def _leave_out_single(main: Any, sizes: Mapping[str, int]) -> Callable[[], None]
 
     def without(attribute: Any) -> Any:
         text = re.sub(r", }", "}", single.sub("", str(attribute)))
-        return _ir.Attribute.parse(re.sub(r", (?:replicated|unreduced)={}", "", text), main.context)
+        return ir.Attribute.parse(re.sub(r", (?:replicated|unreduced)={}", "", text), main.context)
 
-    def leave_out(name: str, i: int, attribute: Any) -> Any:
-        asked[name, i] = attribute, without(attribute)
-        return asked[name, i][1]
+    def leave_out(name: str, i: int, _: Any, attributes: dict[str, Any]) -> None:
+        if SHARDING in attributes:
+            asked[name, i] = attributes[SHARDING], without(attributes[SHARDING])
+            attributes[SHARDING] = asked[name, i][1]
 
-    def restore(name: str, i: int, attribute: Any) -> Any:
+    def restore(name: str, i: int, _: Any, attributes: dict[str, Any]) -> None:
         written, left = asked.get((name, i), (None, None))
-        return written if written is not None and attribute == left else attribute
+        if written is not None and attributes[SHARDING] == left:
+            attributes[SHARDING] = written
 
-    for name in ENDS:
-        _change_ends(main, name, functools.partial(leave_out, name))
+    change_ends(main, leave_out)
     for op in walk(main):
         name = OWN.get(op.name, SHARDING)
         if name in op.attributes:
             op.attributes[name] = without(op.attributes[name])
 
-    def restore_all() -> None:
-        for name in ENDS:
-            _change_ends(main, name, functools.partial(restore, name))
-
-    return restore_all
+    return functools.partial(change_ends, main, restore)

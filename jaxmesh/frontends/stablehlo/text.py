@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 from jax.sharding import AbstractMesh
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import ParseError, UnsupportedError
@@ -18,6 +16,7 @@ from jaxmesh.frontends.mlir.attributes import Types, entries, nested
 from jaxmesh.frontends.mlir.module import Function, boundary_attributes, check_sizes, choose, line_of, load_text
 from jaxmesh.frontends.mlir.preprocess import rewrite
 from jaxmesh.frontends.stablehlo import gspmd
+from jaxmesh.frontends.stablehlo.bindings import ir, sdy
 from jaxmesh.frontends.stablehlo.gspmd import operations, walk
 from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
 from jaxmesh.frontends.stablehlo.shardings import SHARDING, Sharding, listed, per_value, read
@@ -26,7 +25,6 @@ from jaxmesh.jaxprs.guarded_passes import refusal
 from jaxmesh.jaxprs.source_locations import TextSources
 from jaxmesh.sharding.mesh import check_axis_names
 
-_ir: Any = ir
 _DIALECTS = re.compile(r"\b(?:stablehlo|chlo|sdy|mhlo|arith)\.\w")
 _OWN = ("stablehlo.", "chlo.", "sdy.")
 _SHARED = "arith.constant"
@@ -79,18 +77,9 @@ def is_stablehlo(function: Function) -> bool:
 
 
 def _has_own_ops(module: Any) -> bool:
-    op_name = ""
-
-    def visit(operation: Any) -> Any:
-        nonlocal op_name
-        name: str = operation.name
-        if not name.startswith((*_OWN, *_THEIRS, _SHARED)):
-            return _ir.WalkResult.ADVANCE
-        op_name = name
-        return _ir.WalkResult.ADVANCE if name == _SHARED else _ir.WalkResult.INTERRUPT
-
-    module.walk(visit, _ir.WalkOrder.PRE_ORDER)
-    return op_name.startswith((*_OWN, _SHARED))
+    names = [o.name for o in walk(module)]
+    first = next((n for n in names if n.startswith((*_OWN, *_THEIRS))), None)
+    return _SHARED in names if first is None else first.startswith(_OWN)
 
 
 def _module_of(function: Function) -> Any:
@@ -108,9 +97,8 @@ def read_function(function: Function) -> StablehloText:
         if axes_found and (axes is None or math.prod(axes_found.values()) > math.prod(axes.values())):
             axes, where = axes_found, f"line {max(line_of(op, function.piece), 1)}: sdy.mesh"
             check_sizes(tuple(axes.values()), where)
-    function_type = _ir.FunctionType(function.operation.attributes["function_type"].value)
-    arguments = boundary_attributes(function, "arg_attrs", len(function_type.inputs))
-    results = boundary_attributes(function, "res_attrs", len(function_type.results))
+    ends = gspmd.ends(function.operation)
+    arguments, results = (boundary_attributes(function, name, len(types)) for name, types, _ in ends)
     return StablehloText(
         function,
         axes,
@@ -136,7 +124,7 @@ def _readable(function: Function) -> Any:
     if "xla.sdy." not in text and not any(f"@{name}" in text for name in _CONSTRAINTS):
         return module
     module = module.clone().operation
-    with module.context, _ir.Location.unknown(module.context):
+    with module.context, ir.Location.unknown(module.context):
         encoded = _take_constraints(module)
         if "xla.sdy." in text:
             _check_strings(module, function)
@@ -149,7 +137,7 @@ def _readable(function: Function) -> Any:
 
 
 def _constraints(module: Any) -> list[Any]:
-    return [o for o in walk(module) if o.name == "stablehlo.custom_call" and gspmd.target_of(o) in _CONSTRAINTS]
+    return [o for o in walk(module) if gspmd.target_of(o) in _CONSTRAINTS]
 
 
 def _take_constraints(module: Any) -> list[str]:
@@ -169,15 +157,11 @@ def _constrain(module: Any, texts: list[str]) -> None:
         # tt-xla numbers axes without a known name.
         named = re.sub(r'"mesh_idx_(\d{1,9})"', lambda m: quoted.get(int(m[1]), m[0]), text)
         if named:
-            op.attributes[SHARDING] = _ir.Attribute.parse(named)
+            op.attributes[SHARDING] = ir.Attribute.parse(named)
         requested = per_value(op)
         if requested is not None:
-            location = {"loc": op.location, "ip": _ir.InsertionPoint(op)}
-            attributes, result_types = {"sharding": requested[0]}, [op.results[0].type]
-            name, operands = "sdy.sharding_constraint", [op.operands[0]]
-            constraint = _ir.Operation.create(name, result_types, operands, attributes, **location)
-            op.results[0].replace_all_uses_with(constraint.results[0])
-            op.erase()
+            constraint = gspmd.create("sdy.sharding_constraint", op, [op.operands[0]], {"sharding": requested[0]})
+            gspmd.replace(op, constraint.results)
 
 
 def _check_strings(module: Any, function: Function) -> None:
@@ -202,7 +186,7 @@ def _check_strings(module: Any, function: Function) -> None:
 
 
 def _unquoted(attribute: Any) -> str:
-    return _ir.StringAttr(attribute).value.replace('\\"', '"').replace("\\22", '"')
+    return ir.StringAttr(attribute).value.replace('\\"', '"').replace("\\22", '"')
 
 
 def import_text(text: StablehloText, mesh: AbstractMesh) -> ImportedProgram:
@@ -213,14 +197,14 @@ def import_text(text: StablehloText, mesh: AbstractMesh) -> ImportedProgram:
     """
     function = text.function
     module = text.module.clone().operation
-    with module.context, _ir.Location.unknown(module.context):
+    with module.context, ir.Location.unknown(module.context):
         gspmd.to_shardy(module, mesh)
     try:
         return import_module(
             module,
             mesh,
+            TextSources(function.piece.offset),
             presharded=text.presharded,
-            sources=TextSources(function.piece.offset),
             name=function.name,
             guarded=True,
             kept_results=text.kept,
@@ -232,26 +216,24 @@ def import_text(text: StablehloText, mesh: AbstractMesh) -> ImportedProgram:
 # --- the shardings of arguments and results ---------------------------------------------------------------------------
 
 
-_sdy: Any = sdy
+End = tuple[tuple[int, ...], Sharding | None]
 
 
 @dataclass(frozen=True, slots=True)
 class BoundaryShardings:
-    """The shardings at the ends of a function; None where the text states none.
+    """The shardings at the ends of a function.
 
     Attributes:
       axes: the sizes of the mesh axes.
-      arguments: per argument its global shape, and the mesh axes that split each dim.
+      arguments: per argument its global shape, and the mesh axes that split each dim, or None if the text states none.
       results: the same per result.
       dtypes: per argument its element type.
-      shapes: per argument its global shape.
     """
 
     axes: dict[str, int]
-    arguments: tuple[tuple[tuple[int, ...], Sharding] | None, ...]
-    results: tuple[tuple[tuple[int, ...], Sharding] | None, ...]
+    arguments: tuple[End, ...]
+    results: tuple[End, ...]
     dtypes: tuple[np.dtype[Any], ...]
-    shapes: tuple[tuple[int, ...], ...]
 
 
 def read_boundary(text: str) -> BoundaryShardings:
@@ -264,7 +246,12 @@ def read_boundary(text: str) -> BoundaryShardings:
     meshes = [mesh_axes(op) for op in operations(root.operation) if op.name == "sdy.mesh"]
     axes = next(filter(None, meshes), dict[str, int]())
     (block,) = function.operation.regions[0].blocks
-    known = _stated(function.operation, block)
+    stated = next(gspmd.ends(function.operation))[2]
+    known: dict[Any, Sharding] = {
+        v: read(sdy.TensorShardingAttr(row[SHARDING]))
+        for v, row in zip(block.arguments, stated, strict=True)
+        if SHARDING in row
+    }
     returned: list[Any] = []
     for op in block.operations:
         operation = op.operation
@@ -273,28 +260,13 @@ def read_boundary(text: str) -> BoundaryShardings:
             known.update(zip(operation.results, map(read, listed(operation, "out_shardings")), strict=True))
         elif operation.name == "func.return":
             returned = list(operation.operands)
-    ends = ([_end(v, known) for v in values] for values in (block.arguments, returned))
     types = Types(lambda _: None, narrows=True)
-    arguments, results = map(tuple, ends)
     dtypes = tuple(np.dtype(types(v.type).dtype) for v in block.arguments)
-    return BoundaryShardings(axes, arguments, results, dtypes, tuple(map(_shape, block.arguments)))
+    arguments, results = (tuple(_end(v, known) for v in values) for values in (block.arguments, returned))
+    return BoundaryShardings(axes, arguments, results, dtypes)
 
 
-def _stated(function: Any, block: Any) -> dict[Any, Sharding]:
-    rows = map(_ir.DictAttr, function.attributes.get("arg_attrs", ()))
-    return {
-        v: read(_sdy.TensorShardingAttr(row[SHARDING]))
-        for v, row in zip(block.arguments, rows, strict=False)
-        if SHARDING in row
-    }
-
-
-def _end(value: Any, known: dict[Any, Sharding]) -> tuple[tuple[int, ...], Sharding] | None:
-    shape = _shape(value)
+def _end(value: Any, known: dict[Any, Sharding]) -> End:
+    shape, sharding = tuple(ir.RankedTensorType(value.type).shape), known.get(value)
     # Shardings of scalars are empty, and so are short forms for replicated values.
-    sharding = known.get(value)
-    return None if sharding is None else (shape, sharding or ((),) * len(shape))
-
-
-def _shape(value: Any) -> tuple[int, ...]:
-    return tuple(_ir.RankedTensorType(value.type).shape)
+    return shape, None if sharding is None else sharding or ((),) * len(shape)

@@ -155,12 +155,7 @@ def _typed_split(aval: Any) -> bool:
 
 
 def partition_program(plain: Jaxpr, asked: Asked, mesh: AnyMesh) -> ImportedProgram:
-    """Partitions a program that JAX traced.
-
-    Args:
-      plain: the closed jaxpr of full values.
-      asked: the shardings at its ends.
-      mesh: the mesh of the program.
+    """Partitions a program that JAX traced, a closed jaxpr of full values.
 
     Raises:
       MeshMismatchError: a constraint over another mesh.
@@ -183,9 +178,9 @@ def partition_program(plain: Jaxpr, asked: Asked, mesh: AnyMesh) -> ImportedProg
     return import_module(
         module,
         abstract,
+        Sources(walk.all_eqns(plain)),
         presharded=asked.presharded,
         consts=list(walk.constants(plain).values()),
-        sources=Sources(walk.all_eqns(plain)),
         results_asked=[r is not None for r in asked.results],
         kept_results=[asked.keeps] * len(asked.results),
         avals=(plain.in_avals, plain.out_avals),

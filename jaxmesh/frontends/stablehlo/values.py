@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxlib.mlir import ir
 
 from jaxmesh.dialects.ttir.collectives import exchange, gather
 from jaxmesh.frontends.jax.retype import spread
+from jaxmesh.frontends.stablehlo.bindings import ir
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count
 from jaxmesh.jaxprs.emit import Steps, as_tracer, current_trace, type_in_trace
 
@@ -83,16 +83,6 @@ def _gather_and_reduce(x: Any, axes: tuple[str, ...], kind: str) -> Any:
     return x
 
 
-COMBINE_DIMS: dict[str, Any] = {
-    "sum": _lax.reduce_sum,
-    "max": _lax.reduce_max,
-    "min": _lax.reduce_min,
-    "prod": _lax.reduce_prod,
-    "and": _lax.reduce_and,
-    "or": _lax.reduce_or,
-}
-"""Reductions over tensor dims, by kind."""
-
 COMBINE: dict[str, Any] = {
     "sum": _lax.add,
     "max": _lax.max,
@@ -102,6 +92,8 @@ COMBINE: dict[str, Any] = {
     "or": _lax.bitwise_or,
 }
 """Reductions of two values, by kind."""
+COMBINE_DIMS: dict[str, Any] = {kind: getattr(_lax, f"reduce_{kind}") for kind in COMBINE}
+"""Reductions over tensor dims, by kind."""
 
 
 def all_gather(x: Any, axis: str, dim: int) -> Any:
@@ -137,9 +129,6 @@ def reorder(x: Any, dim: int, sizes: Sequence[int]) -> Any:
 
 
 # --- repeated ops -----------------------------------------------------------------------------------------------------
-
-
-_ir: Any = ir
 
 
 class Repeat(NamedTuple):
@@ -190,7 +179,7 @@ class ShardTable(dict[Any, Sharded]):
         """Returns a key that is equal for equal ops on operands with the same marks."""
         kind = op.results[0].type
         # MLIR's bindings cannot read complex constants; no two have one key.
-        unread = op.name == "stablehlo.constant" and isinstance(kind.element_type, _ir.ComplexType)
+        unread = op.name == "stablehlo.constant" and isinstance(kind.element_type, ir.ComplexType)
         attributes = object() if unread else tuple(op.attributes.items())
         return scope, op.name, attributes, kind, *[row[0] for row in operands]
 

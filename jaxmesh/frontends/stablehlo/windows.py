@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxlib.mlir.dialects import stablehlo
 
 from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import UnsupportedError
+from jaxmesh.frontends.stablehlo.bindings import hlo
 from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall, as_list, enum_of
 from jaxmesh.frontends.stablehlo.reductions import body_ops, constant_of, is_identity, kind_of, precision_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding, count
@@ -20,7 +20,6 @@ from jaxmesh.frontends.stablehlo.values import COMBINE
 
 OPS = OpFamily()
 _lax: Any = jax.lax
-_hlo: Any = stablehlo
 
 
 def _pairs(value: Any, rank: int) -> list[tuple[int, int]]:
@@ -30,7 +29,7 @@ def _pairs(value: Any, rank: int) -> list[tuple[int, int]]:
 
 @OPS.add("stablehlo.convolution", kind="sum")
 def _convolution(call: ShardedCall) -> Any:
-    dims = _hlo.ConvDimensionNumbers(call.raw("dimension_numbers"))
+    dims = hlo.ConvDimensionNumbers(call.raw("dimension_numbers"))
     x, kernel = call.operands
     spatial = len(dims.input_spatial_dimensions)
     ones = (1,) * spatial
@@ -63,20 +62,22 @@ def _convolution(call: ShardedCall) -> Any:
     )
 
 
+def _window(op: Any, read: Any) -> tuple[Any, ...]:
+    """Returns sizes, strides, padding, base dilation and dilation of a windowed reduction."""
+    ones = (1,) * len(op.operands[0].type.shape)
+    names = "window_dimensions", "window_strides", "padding", "base_dilations", "window_dilations"
+    rows: list[Any] = [read(op.attributes[n]) if n in op.attributes else (0 if n == "padding" else ones) for n in names]
+    sizes, strides, padding, base, dilation = rows
+    return tuple(sizes), tuple(strides), _pairs(padding, len(ones)), tuple(base), tuple(dilation)
+
+
 def separate_dims(op: Any, read: Any) -> list[int]:
     """Returns the dims of a windowed reduction with adjacent windows; their shards need no data of neighbours."""
-    sizes = read(op.attributes["window_dimensions"])
-    ones, rank = (1,) * len(sizes), len(sizes)
-
-    def attribute(name: str) -> Any:
-        return read(op.attributes[name]) if name in op.attributes else ones
-
-    strides, base, dilation = (attribute(n) for n in ("window_strides", "base_dilations", "window_dilations"))
-    padding = _pairs(read(op.attributes["padding"]) if "padding" in op.attributes else 0, rank)
+    sizes, strides, padding, base, dilation = _window(op, read)
     shape, result = op.operands[0].type.shape, op.results[0].type.shape
     return [
         d
-        for d in range(rank)
+        for d in range(len(sizes))
         if sizes[d] == strides[d]
         and (base[d], dilation[d], padding[d]) == (1, 1, (0, 0))
         and shape[d] == sizes[d] * result[d]
@@ -88,14 +89,7 @@ def _reduce_window(call: ShardedCall) -> Any:
     number = len(call.operands) // 2
     kind, start = kind_of(call.op), constant_of(call.op.operands[-1])
     x = call.operands[0]
-    ones = (1,) * x.ndim
-    window = (
-        tuple(call["window_dimensions"]),
-        tuple(call.get("window_strides", ones)),
-        _pairs(call.get("padding", 0), x.ndim),
-        tuple(call.get("base_dilations", ones)),
-        tuple(call.get("window_dilations", ones)),
-    )
+    window = _window(call.op, call.program.read)
     cumulative = _cumulative_dim(x.shape, *window)
     if number != 1 or kind is None:
         return _reduce_windows_by_body(call, window, cumulative)
@@ -163,13 +157,13 @@ def _select_and_scatter(call: ShardedCall) -> Any:
             f"a select_and_scatter that selects by {direction} and starts from {value}; supported are selections by "
             "GE or LE that add to zeros."
         )
-    ones = (1,) * x.ndim
+    sizes, strides, padding, *_ = _window(call.op, call.program.read)
     return _lax.select_and_scatter_add_p.bind(
         *vary_alike(source, x),
         select_prim=select,
-        window_dimensions=tuple(call.get("window_dimensions", ones)),
-        window_strides=tuple(call.get("window_strides", ones)),
-        padding=tuple(_pairs(call.get("padding", 0), x.ndim)),
+        window_dimensions=sizes,
+        window_strides=strides,
+        padding=tuple(padding),
     )
 
 

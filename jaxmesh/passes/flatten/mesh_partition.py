@@ -130,11 +130,12 @@ def _computed(op: Op, given: Sequence[Numbers | None]) -> Numbers | None:
         return None
     function = _FUNCTIONS.get(op.name)
     if op.name == "ttir.clamp_scalar":
-        made = np.clip(known[0], op.attributes["min"], op.attributes["max"])
+        made = np.asarray(np.clip(known[0], op.attributes["min"], op.attributes["max"]))
     elif function is None or (function is _np.multiply and all(map(_varies, known))):
         return None
     else:
-        made = function(*known)
+        # NumPy returns numbers, and no arrays, for a program without a mesh.
+        made = np.asarray(function(*known))
     if function in (_np.add, _np.subtract, _np.multiply):
         return made
     # Comparisons must have one result, and bounds change no number.
@@ -195,7 +196,8 @@ def _own_shard(starts: _Starts, x: Value, begins: Value, out: Value) -> tuple[in
         return None
     # By mesh axis, the difference of neighbours along it.
     mesh = starts.program.mesh
-    steps = {a: np.take(starts_at, 1, i).flat[0] for i, (a, n) in enumerate(mesh.items()) if n > 1}
+    unit = np.eye(len(mesh), dtype=int)
+    steps = {a: starts_at[tuple(unit[i])] for i, (a, n) in enumerate(mesh.items()) if n > 1}
     axes = sorted((a for a, n in steps.items() if n), key=steps.__getitem__)
     for axis in axes:
         if steps[axis] != step:

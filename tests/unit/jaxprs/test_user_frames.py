@@ -19,7 +19,7 @@ import jaxmesh as jm
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.record.source_path import Walk
 from jaxmesh.jaxprs import source_locations, user_frames, walk
-from jaxmesh.jaxprs.source_locations import named_scopes, resolve, source_function, source_line
+from jaxmesh.jaxprs.source_locations import named_scopes, resolve, source_line, source_location
 from jaxmesh.jaxprs.trees import parameter_names
 
 LIBRARY = '''\
@@ -139,9 +139,9 @@ def test_an_equation_of_a_compiled_function_has_the_line_of_its_call(modules: An
 
 def test_an_option_keeps_the_lines_of_packages(modules: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tanh, *_) = [e for e in jax.make_jaxpr(modules.model.model)(PARAMS, X).eqns if e.primitive.name == "tanh"]
-    assert source_function(tanh) == "model"
+    assert source_location(tanh).function == "model"
     monkeypatch.setenv(user_frames.SWITCH, "1")
-    assert source_function(tanh) == "_dot"
+    assert source_location(tanh).function == "_dot"
     assert "tests_fake_layers" in source_line(tanh)
 
 
@@ -153,14 +153,14 @@ def test_packages_in_the_folder_of_pythons_library_are_packages(modules: Any, mo
     assert lines(walk.all_eqns(partitioned(modules).jaxpr)) - {""} == {FIRST, SECOND, HEAD, LAST, "model.py:8 (model)"}
     monkeypatch.setenv(user_frames.SWITCH, "1")
     traced = jax.make_jaxpr(modules.model.model)(PARAMS, X)
-    assert "_dot" in {source_function(e) for e in traced.eqns}
+    assert "_dot" in {source_location(e).function for e in traced.eqns}
     monkeypatch.undo()
     user_frames._is_outside.cache_clear()
 
 
 def test_a_program_of_a_package_has_the_outermost_line_of_the_package(modules: Any) -> None:
     traced = jax.make_jaxpr(modules.library.train)(X, PARAMS["first"])
-    assert {source_function(e) for e in traced.eqns} == {"train"}
+    assert {source_location(e).function for e in traced.eqns} == {"train"}
 
 
 def test_code_that_a_package_generates_is_passed_over(modules: Any) -> None:

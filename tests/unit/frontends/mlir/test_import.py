@@ -15,7 +15,7 @@ from jax.sharding import AbstractMesh
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.frontends.mlir.trace import OpCache
+from jaxmesh.frontends.mlir import trace
 from tests.generators.mlir_texts import (
     FILES,
     PRESHARDED,
@@ -631,8 +631,14 @@ def test_repeated_ops_mean_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     end = f"return %{len(names) - 1} : {kind}"
     text = program("2x2", f"%x: {kind} {PRESHARDED}", f"({kind} {PRESHARDED})", *lines, end)
     bound_again = jm.from_mlir(text).as_text()
-    once = OpCache.__call__
-    monkeypatch.setattr(OpCache, "__call__", lambda self, *given: once(OpCache(), *given))
+    run_class: Any = trace._Run
+    bind = run_class._bind
+
+    def bind_anew(self: Any, *given: Any) -> Any:
+        self.known.clear()
+        return bind(self, *given)
+
+    monkeypatch.setattr(run_class, "_bind", bind_anew)
     assert bound_again == jm.from_mlir(text).as_text()
 
 
