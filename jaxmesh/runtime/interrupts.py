@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
+import threading
 from types import FrameType
 
 INTERRUPTED = 130
@@ -25,9 +27,18 @@ def end_without_traceback() -> None:
 
 
 def raise_interrupts() -> None:
-    """Lets SIGINT raise `KeyboardInterrupt` again."""
+    """Lets SIGINT raise `KeyboardInterrupt` again, also where Python loses the exception."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.unraisablehook = _interrupt_again
+
+
+def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
+    """Repeats an interrupt of a callback that cannot raise, as JAX's of the garbage collector; Python would go on."""
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        threading.Timer(0.01, _thread.interrupt_main).start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def starts_command() -> bool:

@@ -29,3 +29,27 @@ def test_an_interrupt_leaves_no_traceback(moment: str) -> None:
     assert reached is not None
     assert "Traceback" not in after
     assert process.returncode == INTERRUPTED
+
+
+CALLBACK = """
+import gc, signal, time
+from jaxmesh.runtime.interrupts import raise_interrupts
+
+def callback(*_):
+    gc.callbacks.remove(callback)
+    signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+raise_interrupts()
+gc.callbacks.append(callback)
+gc.collect()
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_of_the_garbage_collector_is_not_lost() -> None:
+    done = subprocess.run([sys.executable, "-c", CALLBACK], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
