@@ -182,10 +182,16 @@ def _text(track: Track, cut: _Cut, result: Sharding | None) -> str:
     output = last.type
     sharded = "" if result is None else f" {{{_written(result)}}}"
     sizes = ", ".join(f"{mlir_string(a)}={n}" for a, n in axes.items())
+    named = {"mesh": f"sdy.mesh @mesh = <[{sizes}]>"}
+    # JAX 0.12 names the groups of a region's collectives by a mesh of their own.
+    (block,) = track.reference.module.regions[0]
+    stated = [o.operation for o in block.operations if o.operation.name == "sdy.mesh"]
+    named |= {o.attributes["sym_name"].value: str(o) for o in stated}
+    meshes = "".join(f"  {mesh}\n" for mesh in named.values())
     count = math.prod(axes.values())
     head = (
         f"module @part attributes {{mhlo.num_partitions = {count} : i32, mhlo.num_replicas = 1 : i32}} {{\n"
-        f"  sdy.mesh @mesh = <[{sizes}]>\n  func.func public @main({arguments}) -> ({output}{sharded}) {{\n"
+        f"{meshes}  func.func public @main({arguments}) -> ({output}{sharded}) {{\n"
     )
     context = track.reference.module.context
     with context, _ir.Location.unknown(context):
