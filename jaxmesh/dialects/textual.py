@@ -111,7 +111,8 @@ def _read(line: str) -> OpDef:
 for _line in TABLE.read_text().splitlines():
     if _line.startswith("  "):
         _last = next(reversed(OPS))
-        _language, _returned, _call = read_call(_line)
+        _language, _, _text = _line.strip().partition(" ")
+        _returned, _call = read_call(_text)
         _changed: Any = {_language: _call} | ({"cpp_results": _returned} if _language == "cpp" else {})
         OPS[_last] = replace(OPS[_last], **_changed)
     elif not _line.startswith("#"):

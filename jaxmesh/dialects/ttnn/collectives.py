@@ -16,17 +16,56 @@ OPS = TtnnOps()
 
 _HOW = ("num_links", "sub_device_id", "topology")
 
-OPS.define("all_gather", options=_HOW, accepts=forms(WIDE, casts=MODULAR))
+OPS.define(
+    "all_gather",
+    python=(
+        "(input_tensor=%0, dim=all_gather_dim, cluster_axis=, memory_config=@, subdevice_id=none, "
+        "num_links=none, topology=none)"
+    ),
+    cpp="(%0, all_gather_dim, cluster_axis, @memory_config, none, none, none, none, none)",
+    options=_HOW,
+    accepts=forms(WIDE, casts=MODULAR),
+)
 
 _SUMMED = forms(FLOATS | {I32}, casts=MODULAR)
-OPS.define("all_reduce", options=_HOW, accepts=_SUMMED)
+OPS.define(
+    "all_reduce",
+    python="(input_tensor=%0, cluster_axis=, subdevice_id=none, memory_config=@, num_links=none, topology=none)",
+    options=_HOW,
+    accepts=_SUMMED,
+)
 
-OPS.define("all_reduce_async", options=_HOW, accepts=_SUMMED)
+OPS.define(
+    "all_reduce_async",
+    python=(
+        "ttnn.experimental.all_reduce_async(input_tensor=%0, cluster_axis=, mesh_device=@operand_device, "
+        "math_op=reduce_type|enum:ttnn.ReduceType, subdevice_id=none, memory_config=@, num_links=none, "
+        "topology=none)"
+    ),
+    cpp="(%0, cluster_axis, reduce_type|enum:::ttnn::ReduceType, none, @memory_config, none, none)",
+    options=_HOW,
+    accepts=_SUMMED,
+)
 
-OPS.define("reduce_scatter", options=[*_HOW, "compute_config"], accepts=forms(WIDE, casts=MODULAR))
+OPS.define(
+    "reduce_scatter",
+    python=(
+        "(input_tensor=%0, dim=scatter_dim, cluster_axis=, subdevice_id=none, memory_config=@, num_links=none, "
+        "topology=none, "
+        "compute_kernel_config=`ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi4, "
+        "math_approx_mode=False, fp32_dest_acc_en=True, packer_l1_acc=False)`)"
+    ),
+    cpp="(%0, scatter_dim, cluster_axis, none, @memory_config, none, none)",
+    options=[*_HOW, "compute_config"],
+    accepts=forms(WIDE, casts=MODULAR),
+)
 
 # Pieces of tiles are refused; tt-mlir partitions rows always.
-OPS.define("mesh_partition", accepts=forms(ANY, "rows", casts=MODULAR))
+OPS.define(
+    "mesh_partition",
+    python="(input_tensor=%0, dim=, cluster_axis=, memory_config=@)",
+    accepts=forms(ANY, "rows", casts=MODULAR),
+)
 
 
 # --- between two devices ---------------------------------------------------------------------------------------------
@@ -71,6 +110,11 @@ def _along_one_axis(op: Occurrence) -> Forms:
 
 OPS.define(
     "point_to_point",
+    python=(
+        "(input_tensor:%0, sender_coord=|coordinate, receiver_coord=|coordinate, "
+        "topology=`ttnn.Topology.Linear`, output_tensor=%1)"
+    ),
+    cpp="(%0, sender_coord|coordinate, receiver_coord|coordinate, %1)",
     operands=(1, 2),
     attributes="sender_coord: i64s, receiver_coord: i64s",
     meaning=_point_to_point,

@@ -37,20 +37,46 @@ _ONE = {
     "logical_not": forms(WIDE),
 }
 """Functions that take other types than floats."""
+_PLAIN = "(input_tensor:%0, memory_config=@)"
+_FAST = "(input_tensor:%0, fast_and_approximate_mode=`False`, memory_config=@)"
+_CALLS = {
+    "mish": (_PLAIN, "(%0, `false`, @memory_config)"),
+    **dict.fromkeys(("exp", "gelu", "sqrt", "rsqrt", "log", "log1p", "erf"), (_FAST, "(%0, `false`, @memory_config)")),
+    "tanh": (_FAST, "(%0, @memory_config, none, `false`)"),
+    "sigmoid": (
+        "(input_tensor:%0, vector_mode=`4`, mode=`ttnn.SigmoidMode.Accurate`, memory_config=@)",
+        "(%0, `4`, `::ttnn::operations::unary::SigmoidMode::ACCURATE`, @memory_config)",
+    ),
+    "leaky_relu": ("(input_tensor:%0, negative_slope:parameter|float, memory_config=@)", ""),
+    "gelu_bw": (
+        "(grad_tensor:%0, input_tensor:%1, variant=approximate|enum:ttnn.GeluVariant, memory_config=@)",
+        "ttnn::experimental::gelu_bw(%0, %1, approximate, @memory_config)",
+    ),
+}
+"""Calls in Python and C++ with more than the operand."""
 for _name in (
     "abs", "neg", "sign", "expm1", "cbrt", "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "asinh", "erfc",
     "floor", "ceil", "bitwise_not", "relu", "relu6", "silu", "hardsigmoid", "isfinite", "logical_not", "mish", "exp",
     "gelu", "sqrt", "rsqrt", "log", "log1p", "erf", "tanh", "sigmoid", "leaky_relu", "gelu_bw",
 ):  # fmt: skip
-    OPS.define(_name, accepts=_ONE.get(_name, FLOAT))
+    _python, _cpp = _CALLS.get(_name, (_PLAIN, ""))
+    OPS.define(_name, python=_python, cpp=_cpp, accepts=_ONE.get(_name, FLOAT))
 # The library has these, the dialect has not (tt-mlir 19c86fca, include/ttmlir/Dialect/TTNN/IR/TTNNOps.td).
 for _name in (
-    "exp2", "sinh", "cosh", "acosh", "atanh", "trunc", "round", "hardswish", "softplus", "softsign", "elu",
+    "exp2", "sinh", "cosh", "acosh", "atanh", "trunc", "round", "hardswish", "softplus", "softsign",
 ):  # fmt: skip
-    OPS.define(_name, traits=[Trait.NOT_UPSTREAM], accepts=FLOAT)
+    OPS.define(_name, python=_PLAIN, traits=[Trait.NOT_UPSTREAM], accepts=FLOAT)
+
+OPS.define(
+    "elu",
+    python="(input_tensor:%0, alpha=|float, memory_config=@)",
+    traits=[Trait.NOT_UPSTREAM],
+    accepts=FLOAT,
+)
 
 OPS.define(
     "selu",
+    python=_PLAIN,
     attributes="",
     meaning=lambda call: ttir_meaning(call, alpha=1.6732632423543772, scale=1.0507009873554805),
     traits=[Trait.NOT_UPSTREAM],
@@ -58,6 +84,7 @@ OPS.define(
 )
 OPS.define(
     "typecast",
+    python="(input_tensor:%0, dtype:@, memory_config=@)",
     attributes="",
     traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND],
     accepts=forms(ANY, "either", gives="asked"),
@@ -71,7 +98,7 @@ def _clamped(op: Occurrence) -> Forms:
     return Forms((Takes(FLOATS | {I32}),), (Gives(by_type={I32: F32} if parts else None),))
 
 
-OPS.define("clamp_scalar", accepts=_clamped)
+OPS.define("clamp_scalar", python="ttnn.clamp(input_tensor:%0, min, max, memory_config=@)", accepts=_clamped)
 
 
 TUNED = frozenset({"exp", "gelu", "round", "rsqrt", "sqrt"})
@@ -90,9 +117,23 @@ _TWO = {
     "logical_left_shift": forms(WORDS | {U16}, casts=FIXED), "logical_right_shift": forms(WORDS, casts=FIXED),
     "atan2": FLOAT,
 }  # fmt: skip
+_TYPED = "(input_tensor_a:%0, input_tensor_b/input_b/value:%1, dtype=@, memory_config=@)"
+_UNTYPED = "(input_tensor_a:%0, input_tensor_b/input_b/value:%1, memory_config=@)"
+_TWO_CALLS = {
+    **dict.fromkeys(("maximum", "minimum", "remainder"), _TYPED.replace("dtype=@", "dtype=none")),
+    **dict.fromkeys(
+        ("bitwise_and", "bitwise_or", "bitwise_xor", "logical_left_shift", "logical_right_shift", "atan2"), _UNTYPED
+    ),
+}
 for _name, _accepts in _TWO.items():
-    OPS.define(_name, more=_ACTIVATIONS, accepts=_accepts)
-OPS.define("pow_tensor", like="pow", more=_ACTIVATIONS, accepts=FLOAT)
+    OPS.define(_name, python=_TWO_CALLS.get(_name, _TYPED), more=_ACTIVATIONS, accepts=_accepts)
+OPS.define(
+    "pow_tensor",
+    python="ttnn.pow(input_tensor:%0, exponent:%1, dtype=none, memory_config=@)",
+    like="pow",
+    more=_ACTIVATIONS,
+    accepts=FLOAT,
+)
 
 
 def _divided(op: Occurrence) -> Forms:
@@ -108,8 +149,19 @@ def _divide(call: Call) -> Any:
 
 
 OPS.define(
-    "divide", like="div", meaning=_divide, attributes="rounding_mode?: string", more=_ACTIVATIONS, accepts=_divided
+    "divide",
+    python="(input_tensor_a:%0, input_tensor_b/input_b/value:%1, dtype=@, rounding_mode=?, memory_config=@)",
+    cpp="(%0, %1, @dtype, @memory_config)",
+    like="div",
+    meaning=_divide,
+    attributes="rounding_mode?: string",
+    more=_ACTIVATIONS,
+    accepts=_divided,
 )
 """tt-mlir's has no attribute: it divides integers as float32, which rounds those beyond 2^24."""
 
-OPS.define("where", accepts=Forms((Takes(ANY, truth=True), Takes(ANY)), (Gives(operand=1),)))
+OPS.define(
+    "where",
+    python="(predicate:%0, true_value:%1, false_value:%2, memory_config=@)",
+    accepts=Forms((Takes(ANY, truth=True), Takes(ANY)), (Gives(operand=1),)),
+)

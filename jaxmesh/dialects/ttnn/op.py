@@ -1,7 +1,7 @@
 """Definitions of operations of TTNN: TTIR's facts, with a Python call and a C++ call.
 
-To add an operation of TTNN, write one `OPS.define(...)` in a file of `dialects/ttnn/`, and its calls in `calls.txt`.
-The emitters print calls from it, `jaxmesh.ttnn` takes calls by it, and the importer reads operations by it.
+To add an operation of TTNN, write one `OPS.define(...)` in a file of `dialects/ttnn/`. The emitters print calls from
+it, `jaxmesh.ttnn` takes calls by it, and the importer reads operations by it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from jaxmesh.dialects import ttir
@@ -164,17 +164,28 @@ class Signature:
 NO_CALL = Signature("", ())
 """The call of an operation that has none."""
 
-_CALL = re.compile(r"  (python|cpp) (?:(tuple|optionals) )?([\w.:]*)\((.*)\)")
+_CALL = re.compile(r"(?:(tuple|optionals) )?([\w.:]*)\((.*)\)")
 _ITEM = re.compile(r"(?:`[^`]*`|[^,`])+")
 _ARGUMENT = re.compile(r" ?(?:([\w/]+)([=:]))?(.*?)([?!]?)")
 
 
-def read_call(line: str) -> tuple[str, str, Signature]:
-    """Returns the language of a call in the notation of `calls.txt`, what it returns in C++, and the call."""
-    found = _CALL.fullmatch(line)
-    assert found is not None, line
-    language, results, callee, items = found.groups()
-    return language, results or "vector", Signature(callee, tuple(map(_read_argument, _ITEM.findall(items))))
+def read_call(text: str) -> tuple[str, Signature]:
+    """Returns what a C++ call of several results returns, and a call, from its notation.
+
+    A call is a function and its arguments in order: `%0` (an operand), `%0 or attribute`, `none`, a fixed text in
+    backquotes, `@device` (a source of `Param`), or an attribute; `|form` behind it is the form in which it is printed.
+    Before it is the parameter that it is for: `name=` of one that is given by name, `name:` of one that is given by
+    place. `name=` and `name` alone stand for the attribute of that name, `name=@` for the source. `name/other` has
+    another name in some overload of the function. An argument with `?` is printed only if the attribute is there, one
+    with `!` only on the devices. Before the function may be `tuple` or `optionals`, as in `TtnnOp`.
+
+    >>> read_call("ttnn.pow(input_tensor:%0, exponent:%1, dtype=none)")[1].params[1]
+    Param(name='exponent', source='operand', key=1, form='value', keyword=False, on_host=True, if_set=False, also=())
+    """
+    found = _CALL.fullmatch(text)
+    assert found is not None, text
+    results, callee, items = found.groups()
+    return results or "vector", Signature(callee, tuple(map(_read_argument, _ITEM.findall(items))))
 
 
 def _read_argument(item: str) -> Param:
@@ -197,24 +208,6 @@ def _read_argument(item: str) -> Param:
             source, key, name = "attribute", word or name, name or word
     known: Any = source
     return Param(name, known, key, form or "value", mark == "=", printed != "!", printed == "?", tuple(also))
-
-
-def _read_calls() -> dict[str, dict[str, Signature]]:
-    """Returns the calls of `calls.txt` by operation and language."""
-    calls: dict[str, dict[str, Signature]] = {}
-    names: list[str] = []
-    for line in Path(__file__).with_name("calls.txt").read_text().splitlines():
-        if line.startswith("  "):
-            language, _, call = read_call(line)
-            for name in names:
-                calls[name][language] = call
-        elif not line.startswith("#"):
-            names = line.split()
-            calls |= {name: {} for name in names}
-    return calls
-
-
-_CALLS = _read_calls()
 
 
 @dataclass(frozen=True)
@@ -260,6 +253,8 @@ class TtnnOps(dict[str, TtnnOp]):
         self,
         name: str,
         *,
+        python: str = "",
+        cpp: str = "",
         like: str | None = None,
         meaning: Meaning | None = None,
         operands: int | Arity | None = None,
@@ -279,6 +274,8 @@ class TtnnOps(dict[str, TtnnOp]):
 
         Args:
           name: without the dialect.
+          python, cpp: the calls that TTNNToEmitPy.cpp and TTNNToEmitC.cpp of tt-mlir 19c86fca print, in the notation of
+            `read_call`; the function is `ttnn.<name>` without a name, and C++ as Python without a text.
           like: the TTIR operation whose facts it shares; by default the one of the same name.
           meaning, operands, results, attributes, writes: in place of the TTIR operation's; attributes as a text.
           omit: names of TTIR's attributes that it does not have.
@@ -293,11 +290,10 @@ class TtnnOps(dict[str, TtnnOp]):
         assert meaning or base is not _NO_BASE or Trait.MEMORY in traits, name
         own = {a.name: a for a in attributes_of(respelled)}
         inherited = [own.get(a.name, a) for a in base.attributes if a.name not in omit]
-        calls = _CALLS.get(name, {})
-        python = calls.get("python", NO_CALL)
-        python = replace(python, callee=python.callee or f"ttnn.{name}")
-        cpp = calls.get("cpp", replace(python, callee=""))
-        cpp = replace(cpp, callee=cpp.callee or python.callee.replace(".", "::"))
+        python_call = read_call(python)[1] if python else NO_CALL
+        python_call = replace(python_call, callee=python_call.callee or f"ttnn.{name}")
+        cpp_call = read_call(cpp)[1] if cpp else replace(python_call, callee="")
+        cpp_call = replace(cpp_call, callee=cpp_call.callee or python_call.callee.replace(".", "::"))
         self[name] = TtnnOp(
             "ttnn",
             name,
@@ -312,8 +308,8 @@ class TtnnOps(dict[str, TtnnOp]):
             writes=base.writes if writes is None else writes,
             handles=handles,
             former=None if meaning else base.former,
-            python=python,
-            cpp=cpp,
+            python=python_call,
+            cpp=cpp_call,
             like=None if meaning or base is _NO_BASE else base.name,
             accepts=accepts,
             work=work,
