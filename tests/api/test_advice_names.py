@@ -53,6 +53,9 @@ def sentences_of(path: Path) -> Iterator[Sentence]:
     tree = ast.parse(path.read_text())
     documented = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    # The printed calls of an op are no sentences.
+    calls = [node.value for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg in ("python", "cpp")]
+    inner |= {id(part) for call in calls for part in ast.walk(call)}
     for node in ast.walk(tree):
         text = text_of(node)
         if text and id(node) not in documented | inner and text.count(" ") >= WORDS:

@@ -173,11 +173,11 @@ def read_call(text: str) -> tuple[str, Signature]:
     """Returns what a C++ call of several results returns, and a call, from its notation.
 
     A call is a function and its arguments in order: `%0` (an operand), `%0 or attribute`, `none`, a fixed text in
-    backquotes, `@device` (a source of `Param`), or an attribute; `|form` behind it is the form in which it is printed.
-    Before it is the parameter that it is for: `name=` of one that is given by name, `name:` of one that is given by
-    place. `name=` and `name` alone stand for the attribute of that name, `name=@` for the source. `name/other` has
-    another name in some overload of the function. An argument with `?` is printed only if the attribute is there, one
-    with `!` only on the devices. Before the function may be `tuple` or `optionals`, as in `TtnnOp`.
+    backquotes, `@device` (a source of `Param`), or an attribute; `|form` behind it says how to print it. The parameter
+    precedes its argument: `name=` if Python prints the name, `name:` if not. `name=` and `name` alone stand for the
+    attribute of that name, `name=@` for the source. `name/other` has another name in some overload of the function. An
+    argument with `?` is printed only if the attribute is there, an argument with `!` only on the devices. Before the
+    function may be `tuple` or `optionals`, as in `TtnnOp`.
 
     >>> read_call("ttnn.pow(input_tensor:%0, exponent:%1, dtype=none)")[1].params[1]
     Param(name='exponent', source='operand', key=1, form='value', keyword=False, on_host=True, if_set=False, also=())
