@@ -10,8 +10,6 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from jaxmesh.errors import VerifyError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
 
@@ -43,7 +41,7 @@ class Landing:
         """
         if self.is_row_major:
             # Do not list all coordinates: the mesh may be much larger than the distribution.
-            return list(map(tuple, np.transpose(np.unravel_index(range(self.size), self.mesh)).tolist()))
+            return [_coordinate(number, self.mesh) for number in range(self.size)]
         return list(itertools.product(*map(range, self.shape)))
 
     def axis_groups(self) -> tuple[tuple[int, ...], ...] | None:
@@ -64,6 +62,15 @@ class Landing:
                 return None
             groups.append(tuple(group))
         return tuple(groups) if all(self.mesh[a] == 1 for a in rest) else None
+
+
+def _coordinate(number: int, shape: Shape) -> Shape:
+    """Returns the coordinate of a row-major number in a shape, whose sizes NumPy may not hold."""
+    coordinate: list[int] = []
+    for size in reversed(shape):
+        number, index = divmod(number, size)
+        coordinate.append(index)
+    return tuple(reversed(coordinate))
 
 
 def land(distribution: Sequence[int], mesh: Sequence[int]) -> Landing:

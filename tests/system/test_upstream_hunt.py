@@ -92,7 +92,7 @@ def test_a_program_of_a_new_cause_and_a_diagnosis_that_differs_are_printed() -> 
 
 def test_one_wrong_element_on_one_device_is_a_difference() -> None:
     wanted = np.arange(128, dtype=np.float32).reshape(8, 16)
-    ends = BoundaryShardings({"y": 2, "x": 4}, (), (((8, 16), (("x",), ("y",))),), (), ())
+    ends = BoundaryShardings({"y": 2, "x": 4}, (), (((8, 16), (("x",), ("y",))),), ())
     shards = {(y, x): wanted[2 * x : 2 * x + 2, 8 * y : 8 * y + 8].copy() for y in range(2) for x in range(4)}
 
     def of_devices() -> jm.MeshTensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -329,14 +330,12 @@ class Track:
 
     def _error(self, copies: Copies, number: int, sharding: Sharding) -> float:
         """Returns the error of copies as the blocks of a global value; infinite for other shapes."""
-        local = next(iter(copies.values())).shape
-        full = self.pool.shape(number)
-        cut = [1] * len(full)
-        for dim, axes in enumerate(sharding):
-            for axis in axes:
-                cut[dim] *= self.stage.mesh.get(axis, 1)
-        if len(local) != len(full) or any(n * k != m for n, k, m in zip(local, cut, full, strict=True)):
-            return float("inf")
+        local, full = next(iter(copies.values())).shape, self.pool.shape(number)
+        by_dim = (*sharding, *((),) * (len(full) - len(sharding)))
+        cut = [math.prod(self.stage.mesh.get(axis, 1) for axis in axes) for axes in by_dim]
+        alike = len(local) == len(full) == len(cut)
+        if not alike or any(n * k != m for n, k, m in zip(local, cut, full, strict=True)):
+            return math.inf
         return self.pool.error(copies, number, sharding)
 
     # --- results ------------------------------------------------------------------------------------------------------
@@ -354,7 +353,7 @@ class Track:
         exact = self.pool.limit(wanted, self.pool.unit(wanted), 0.0)
         if on_devices and declared is None:
             found = self.pool.explain(copies, rounding, carried, kinds=(), only=wanted)
-            return Output(value, float("inf") if found is None else found.error, limit, exact)
+            return Output(value, math.inf if found is None else found.error, limit, exact)
         full = self.pool.arrays[wanted].ndim
         sharding = (*(declared if on_devices and declared else ()), *((),) * full)[:full]
         return Output(value, self._error(copies, wanted, sharding), limit, exact)
