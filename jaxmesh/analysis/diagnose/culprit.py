@@ -366,7 +366,7 @@ def _is_reduced(track: Track, value: Value) -> bool:
 def _forgotten(track: Track, value: Value, reader: int) -> Culprit:
     """Returns the operation that makes the parts of a reduction that an operation reads as whole values."""
     number, op = track.producers[value]
-    while before := [v for v in track.partial_operands(op) if v in track.producers]:
+    while before := [v for v in track.partial_operands(op) if v in track.producers and v in track.known]:
         (held, *_), (read, *_) = track.held(op.results[0]), track.held(before[0])
         if has_trait(op.name, Trait.REDUCES) and held.partial == read.partial:
             # The operation reduces over other axes than the axes of the parts.
