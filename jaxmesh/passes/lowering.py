@@ -65,5 +65,4 @@ def lower(program: Jaxpr, inputs: Inputs, mesh: Mesh, passes: Sequence[JaxprPass
     """
     for each in passes:
         program = each.run(program, inputs, mesh)
-    verify_ttnn(program)
-    return ResidencyMap(program, inputs)
+    return verify_ttnn(program, inputs, mesh)

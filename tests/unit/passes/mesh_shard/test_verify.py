@@ -13,12 +13,25 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.dialects.residency import HOST
-from jaxmesh.errors import UnsupportedError, VerifyError
+from jaxmesh.dialects.residency import DEVICE, HOST
+from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.errors import ResidencyError, UnsupportedError, VerifyError
+from jaxmesh.jaxprs import walk
 from jaxmesh.passes.lowering import lower
 from jaxmesh.passes.mesh_shard.verify import verify_ttnn
+from jaxmesh.sharding.configs import (
+    MeshComposerConfig,
+    MeshMapperConfig,
+    PlacementReplicate,
+    PlacementShard,
+)
 from tests.generators.transfers import (
+    COLUMNS,
+    COPY,
     SIZES,
+    X,
+    aggregate,
+    distribute,
     lowered,
     moves,
     there_and_back,
@@ -39,11 +52,42 @@ def in_cond(x: Any) -> Any:
 @pytest.mark.parametrize("body", [there_and_back, in_scan, in_cond, jax.jit(there_and_back)])
 def test_a_mesh_shard_that_is_left_is_found_at_any_depth(body: Any) -> None:
     with pytest.raises(VerifyError, match=r"still holds a mesh_shard \(.*transfers\.py:\d+.*there_and_back"):
-        verify_ttnn(traced(body))
-    verify_ttnn(lowered(body))
+        verify_ttnn(traced(body), [HOST], SIZES)
+    verify_ttnn(lowered(body), [HOST], SIZES)
 
 
-# --- every device takes part in a transfer ---------------------------------------------------------------------------
+# --- configs and result types agree ----------------------------------------------------------------------------------
+
+
+def with_params(program: Any, primitive: Any, **params: Any) -> Any:
+    eqns = [e.replace(params={**e.params, **params}) if e.primitive is primitive else e for e in program.eqns]
+    return walk.with_eqns(program, eqns, walk.open_jaxpr(program).outvars)
+
+
+TWICE = MeshMapperConfig([PlacementShard(0), PlacementShard(0)], (2, 4))
+
+
+@pytest.mark.parametrize(
+    ("primitive", "params", "words"),
+    [
+        (distribute_tensor_p, {"mapper_config": COLUMNS}, r"distribute_tensor: .*shape \[16, 4\], .*has \[8, 8\]"),
+        (distribute_tensor_p, {"mapper_config": TWICE}, r"axes 0 and 1 both name tensor dim 0"),
+        (aggregate_tensor_p, {"composer_config": MeshComposerConfig([1, 0], (2, 1))},
+         r"aggregate_tensor: .*shape \[8, 16\], .*has \[16, 8\]"),
+        (aggregate_tensor_p, {"composer_config": MeshComposerConfig([0, 0], (2, 1))},
+         r"axes 0 and 1 both name tensor dim 0"),
+    ],
+)  # fmt: skip
+def test_a_config_that_does_not_give_the_result_type_is_refused(primitive: Any, params: Any, words: str) -> None:
+    with pytest.raises(VerifyError, match=words):
+        verify_ttnn(with_params(lowered(there_and_back), primitive, **params), [HOST], SIZES)
+
+
+def test_a_distribute_in_a_program_fills_the_mesh() -> None:
+    """A part of the mesh is legal eagerly only; the message has both counts."""
+    part = MeshMapperConfig([PlacementShard(0), PlacementReplicate()], (2, 3))
+    with pytest.raises(UnsupportedError, match="places 6 shards on 8 devices"):
+        verify_ttnn(with_params(lowered(there_and_back), distribute_tensor_p, mapper_config=part), [HOST], SIZES)
 
 
 def branches(decides: Any, body: Any) -> Callable[[Any], Any]:
@@ -69,10 +113,10 @@ def test_no_transfer_where_devices_go_different_ways(name: str, make: Any) -> No
 
     words = rf"{name} \(.*test_verify.*decided by \w+\[\].*over mesh axis 'x', 'y'.*every device must take part"
     with pytest.raises(UnsupportedError, match=words):
-        verify_ttnn(traced(make(apart, moves)))
+        verify_ttnn(traced(make(apart, moves)), [HOST], SIZES)
     # The second: what decides may differ between devices, where nothing moves.
     for allowed in (make(together, moves), make(apart, jnp.tanh)):
-        verify_ttnn(lower(traced(allowed), [HOST], SIZES).program)
+        verify_ttnn(lower(traced(allowed), [HOST], SIZES).program, [HOST], SIZES)
 
 
 def shares(x: Any) -> Any:
@@ -110,3 +154,25 @@ def test_a_full_tensor_is_read_where_devices_go_different_ways(body: Any) -> Non
             while want.sum() < 100:
                 want = want + 3
         np.testing.assert_allclose(np.asarray(got)[2 * at : 2 * at + 2], want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "words"),
+    [
+        (moves, [DEVICE, HOST], r"distribute_tensor \(.*needs operand 0 on the host, but it is on the device;"),
+        (lambda x, y: aggregate(x), [HOST, HOST], r"aggregate_tensor \(.*operand 0 on the device.*is on the host;"),
+        (lambda x, y: y * distribute(x, COPY), [HOST, HOST], r"mul \(.*operand 0 on the device.*is on the host;"),
+        (lambda x, y: distribute(x, COPY) * y, [HOST, HOST], r"mul \(.*operand 1 on the device.*is on the host;"),
+        (lambda x, y: jax.jit(lambda a: distribute(a, COPY) * y)(x), [HOST, HOST], r"operand \d on the device"),
+        (lambda x, y: lax.scan(lambda c, _: (c * y, c), distribute(x, COPY), None, length=2), [HOST, HOST],
+         r"operand \d on the device, but it is on the host"),
+    ],
+)  # fmt: skip
+def test_an_operand_on_the_wrong_side_is_refused(body: Any, inputs: Any, words: str) -> None:
+    def two(x: Any, y: Any) -> Any:
+        return body(x, y) if body is not moves else body(x)
+
+    with pytest.raises(ResidencyError, match=words):
+        verify_ttnn(traced(two, X, X), inputs, SIZES)
+    # The pass writes the missing transfers out, and then nothing is refused.
+    verify_ttnn(lower(traced(two, X, X), inputs, SIZES).program, inputs, SIZES)
