@@ -27,6 +27,15 @@ def _escape(match: re.Match[bytes]) -> bytes:
     return rb"\\" if byte == b"\\" else b"\\%02X" % byte[0]
 
 
+def axis_names(text: str) -> list[str]:
+    """Returns the names of mesh axes in a text of MLIR; names have neither quotes nor backslashes.
+
+    >>> axis_names('#sdy<manual_axes{"data-parallel", "x"}>')
+    ['data-parallel', 'x']
+    """
+    return re.findall(r'"([^"]*)"', text)
+
+
 def python_string(text: str) -> str:
     """Returns text as a string of Python in double quotes, as EmitPy prints it.
 

@@ -18,7 +18,7 @@ from jaxmesh.analysis.diagnose.diagnosis import WRONG, Diagnosis
 from jaxmesh.analysis.diagnose.movements import is_collective
 from jaxmesh.analysis.diagnose.reference import REGION
 from jaxmesh.analysis.diagnose.tracking import Track
-from jaxmesh.dialects.quoting import mlir_string
+from jaxmesh.dialects.quoting import axis_names, mlir_string
 from jaxmesh.errors import ArgumentValueError, JaxmeshError
 from jaxmesh.frontends.mlir.source import parse
 from jaxmesh.frontends.stablehlo.gspmd import replace_operands
@@ -254,10 +254,10 @@ def _smaller(line: str, smaller: Mapping[str, str]) -> str:
 
 def _divides(text: str) -> bool:
     """Returns True if every sharding cuts its dims evenly."""
-    axes = {a: int(n) for a, n in re.findall(r'"(\w+)"=(\d+)', text)}
+    axes = {a: int(n) for a, n in re.findall(r'"([^"]*)"=(\d+)', text)}
     for shape, dims in _SHARDED.findall(text):
         sizes = [int(n) for n in shape.split("x") if n]
-        split = [math.prod(axes[a] for a in re.findall(r'"(\w+)"', dim)) for dim in dims.split("}")[: len(sizes)]]
+        split = [math.prod(axes[a] for a in axis_names(dim)) for dim in dims.split("}")[: len(sizes)]]
         if any(n % k for n, k in zip(sizes, split, strict=True)):
             return False
     return True

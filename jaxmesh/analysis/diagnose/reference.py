@@ -18,6 +18,7 @@ from jaxlib.mlir.dialects import sdy
 from jaxmesh.analysis.diagnose.source_lines import SourceLines, line
 from jaxmesh.analysis.diagnose.stage import Array, broadcast, cut, without_equal
 from jaxmesh.analysis.reference_rules import RULES
+from jaxmesh.dialects.quoting import axis_names
 from jaxmesh.dialects.residency import HOST
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
@@ -177,7 +178,7 @@ def _run(reference: Reference, importer: Importer, inputs: Iterable[Any], source
 
 def _keep_region(reference: Reference, importer: Importer, op: Any, numbers: dict[Any, int], source: Any) -> None:
     """Keeps the values of a region as each device holds them, and its results."""
-    block, manual = op.regions[0].blocks[0], tuple(re.findall(r'"(\w+)"', str(op.attributes["manual_axes"])))
+    block, manual = op.regions[0].blocks[0], tuple(axis_names(str(op.attributes["manual_axes"])))
     *body, end = [o.operation for o in block.operations]
     made = [(o, v) for o in body for v in o.results]
     arrays = [np.asarray(importer.env[v].array) for v in op.operands]
@@ -189,7 +190,7 @@ def _keep_region(reference: Reference, importer: Importer, op: Any, numbers: dic
         array, apart = without_equal(x, manual)
         row = ReferenceValue(inner.name, source(inner), known, array, value, op, manual, apart)
         reference.values.append(row)
-    for value, returned, x in zip(op.results, end.operands, found, strict=False):
+    for value, returned, x in zip(op.results, end.operands, found[: len(op.results)], strict=True):
         importer.env[value] = _whole(x)
         row = ReferenceValue(REGION, source(op), (numbers[returned],), x, value, op)
         numbers[value] = len(reference.values)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from jaxmesh.dialects.quoting import axis_names
 from jaxmesh.dialects.ttir.collectives import apply_collective, exchange, sum_scatter
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import spread, varying
@@ -41,7 +41,7 @@ def _users(op: Any) -> str:
 
 def _all_reduce(program: ImportContext, op: Any) -> list[Sharded]:
     """Imports Shardy's all_reduce of partial results; an all_reduce in the source text sums any value."""
-    x, axes = program.env[op.operands[0]], _axis_names(str(op.attributes["reduction_axes"]))
+    x, axes = program.env[op.operands[0]], axis_names(str(op.attributes["reduction_axes"]))
     if WRITTEN in op.attributes and not set(axes) <= set(x.partial):
         x = _to_sum(program, op, axes)
     uses = list(op.results[0].uses)
@@ -69,7 +69,7 @@ def _note_redundant(program: ImportContext, x: Sharded, axes: Sequence[str]) -> 
 def _reduce_scatter(program: ImportContext, op: Any) -> list[Sharded]:
     """Imports Shardy's reduce_scatter, which only a text contains: a sum over the axes, and a slice of it."""
     x, (target,) = program.env[op.operands[0]], program.result_shardings(op)
-    axes = _axis_names(str(op.attributes["reduce_scatter_axes"]))
+    axes = axis_names(str(op.attributes["reduce_scatter_axes"]))
     if not set(axes) <= set(x.partial):
         x = _to_sum(program, op, axes)
     return [Sharded(program.reshard(x, target, _users(op)), target)]
@@ -85,7 +85,7 @@ def _same(program: ImportContext, op: Any) -> list[Sharded]:
 
 def _manual(program: ImportContext, op: Any) -> list[Sharded]:
     """Imports a region that the user wrote for one device, with its operands in the requested shardings."""
-    manual = re.findall(r'"(\w+)"', str(op.attributes["manual_axes"]))
+    manual = axis_names(str(op.attributes["manual_axes"]))
     free = frozenset(program.sizes) - set(manual)
     block = op.regions[0].blocks[0]
     arguments: list[Sharded] = []
@@ -123,7 +123,7 @@ def _axes(program: ImportContext, op: Any) -> tuple[str, ...]:
     """
     text = str(op.attributes["replica_groups"])
     if "replica_group_mesh_axes" in text or "mesh_axes" in text:
-        return tuple(a for a in _axis_names(text) if a in program.sizes)
+        return tuple(a for a in axis_names(text) if a in program.sizes)
     device_groups = np.asarray(program.read(op.attributes["replica_groups"])).tolist()
     ids = np.arange(math.prod(program.sizes.values())).reshape(tuple(program.sizes.values()))
     names = list(program.sizes)
@@ -137,10 +137,6 @@ def _axes(program: ImportContext, op: Any) -> tuple[str, ...]:
         f"a collective among the devices {device_groups}, which do not correspond to axes of the mesh "
         f"{dict(program.sizes)}; pass mesh= the mesh that the program was written for."
     )
-
-
-def _axis_names(text: str) -> list[str]:
-    return re.findall(r'"(\w+)"', text)
 
 
 def _operands(program: ImportContext, op: Any) -> list[Any]:

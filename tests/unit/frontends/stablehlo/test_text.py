@@ -355,6 +355,18 @@ def test_the_composite_of_an_all_slice_moves_nothing() -> None:
     assert_same(traced.lower().compile()(X), X)
 
 
+@pytest.mark.parametrize("axes", [("data-parallel", "x y"), ("a, b", "}]>")])
+def test_a_region_over_axes_of_any_name(axes: tuple[str, str]) -> None:
+    mesh = jm.make_mesh((2, 4), axes)
+
+    def region(x: Any) -> Any:
+        return lax.psum(jnp.sin(x), axes[1])
+
+    fun = jm.jit(jax.shard_map(region, mesh=mesh, in_specs=P(*axes), out_specs=P(axes[0])), mesh=mesh)
+    read = jm.from_mlir(fun.lower(X).as_text("stablehlo"))
+    assert_same(read.lower().compile()(X), fun(X))
+
+
 # --- ops that Shardy does not know -----------------------------------------------------------------------------------
 
 _ATTENTION = 'mhlo.frontend_attributes = {is_causal = "False"}'
