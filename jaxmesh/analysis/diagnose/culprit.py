@@ -68,6 +68,7 @@ class Culprit:
 def find_culprit(track: Track) -> Culprit:
     """Returns the first wrong operation of a stage with a wrong result."""
     start = next(o.value for o in track.outputs if not o.is_right)
+    _separate(track, start)
     region = _region(track, start)
     if not region:
         # The result is explained, but by another value or placement than the program's.
@@ -82,6 +83,16 @@ def find_culprit(track: Track) -> Culprit:
         if exchanged is not None:
             return _culprit(track, *exchanged)
     return _blamed_operand(track, op, expected) or _culprit(track, number, op, expected)
+
+
+def _separate(track: Track, wrong: Value) -> None:
+    """Takes joined values as unexplained where the program has a value, which no device holds."""
+    for value in list(track.joined):
+        number, op = track.producers[value]
+        is_read = any(v in track.unexplained for v in track.operands(op))
+        if value == wrong or is_read or counterparts(track, number, op, alike=True):
+            track.unexplained[value] = track.copies(value)
+            del track.joined[value]
 
 
 def _culprit(track: Track, number: int, op: Op, expected: int | None, reader: int | None = None) -> Culprit:

@@ -53,6 +53,7 @@ class Output:
 class Joined:
     """The parts of a value that the devices join along a dim, each explained, as weights for one product."""
 
+    dim: int
     sizes: tuple[int, ...]
     parts: tuple[HeldValue, ...]
 
@@ -272,7 +273,10 @@ class Track:
             rows = [
                 (self.joined[v].sizes if v in self.joined else (s[dim],)) for v, s in zip(operands, shapes, strict=True)
             ]
-            return Joined(tuple(n for row in rows for n in row), tuple(e for v in operands for e in self.held(v)))
+            parts = tuple(e for v in operands for e in self.held(v))
+            # Parts of one row lie on one device.
+            others = {(*e.placement[:dim], *e.placement[dim + 1 :]) for e in parts}
+            return Joined(dim, tuple(n for row in rows for n in row), parts) if len(others) == 1 else None
         sizes = next((self.joined[v].sizes for v in operands if v in self.joined), ())
         first = next(iter(copies.values()))
         for dim in [d for d, n in enumerate(first.shape) if n == sum(sizes)]:
@@ -281,7 +285,7 @@ class Track:
             parts = [self._held_as(value, {c: once[id(x)][i] for c, x in copies.items()}) for i in range(len(sizes))]
             found = [e for e in parts if e is not None]
             if len(found) == len(parts):
-                return Joined(sizes, tuple(found))
+                return Joined(dim, sizes, tuple(found))
         return None
 
     def _held_as(self, value: Value, copies: Copies) -> HeldValue | None:
@@ -365,8 +369,9 @@ class Track:
         found = self.unexplained.get(value) or self.results.get(value)
         if found is not None:
             return found
-        known = self.known[value]
-        return {c: self.pool.block(known.number, known.placement, c) for c in self.stage.coordinates}
+        dim, parts = self.joined[value].dim if value in self.joined else 0, self.held(value)
+        blocks = {c: [self.pool.block(e.number, e.placement, c) for e in parts] for c in self.stage.coordinates}
+        return {c: np.concatenate(row, dim) if len(row) > 1 else row[0] for c, row in blocks.items()}
 
     def partial_operands(self, op: Op) -> list[Value]:
         """Returns the operands that the devices hold as parts of a reduction."""

@@ -89,7 +89,7 @@ ROWS = (
     Row("concatenation along a split dim", _one("jnp.roll(x, 4, 0)", P(), out=P("y")), WRONG, "concat", "^slice across",
         "each device joins its own parts of both operands", "the operands whole, and the device's part of the result"),
     Row("update of a split dim", _one("lax.dynamic_update_slice_in_dim(x, y, 5, 1)", P(None, "x"), P(),
-        args=(A, "f32[8,2]")), WRONG, "clamp|mesh_partition", "dynamic_update_slice",
+        args=(A, "f32[8,2]")), WRONG, "clamp|mesh_partition|rows_scatter", "dynamic_update_slice",
         "the start of the whole array, clamped into each shard",
         "the start less where the shard starts; a shard without the update stays"),
     Row("pad that moves", _one("lax.pad(x, 0.0, ((-2, 2, 0), (0, 0, 0)))", P()), WRONG, "func.return", "",

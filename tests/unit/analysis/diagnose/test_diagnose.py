@@ -217,6 +217,25 @@ def test_weights_that_the_devices_join_are_explained_by_their_parts() -> None:
     assert jm.diagnose(joined(0, "add")).op == "ttir.add"
 
 
+@pytest.mark.parametrize("after", ["", "tanh"])
+def test_shards_joined_along_their_split_dim_are_wrong(after: str) -> None:
+    """The parts of the result are values of the program, but not in the order of the program."""
+    kind, types = "tensor<16x4xf32>", "(tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<8x4xf32>"
+    arguments = f"{sharded(0, '8x4xf32', 'y', '')}, {sharded(1, '8x4xf32', 'y', '')}"
+    body = f"    %0 = stablehlo.concatenate %arg0, %arg1, dim = 0 : (tensor<8x4xf32>, tensor<8x4xf32>) -> {kind}\n"
+    ops = line(0, "concat", "%a, %b", "dim = 0 : si32", types)
+    if after:
+        body += f"    %1 = stablehlo.{after} %0 : {kind}\n"
+        ops += line(1, after, "%0", "", "(tensor<8x4xf32>) -> tensor<8x4xf32>")
+    result = int(bool(after))
+    body, ops = (text.replace("\n", ' loc("model.py":3:1)\n') for text in (body, ops))
+    placed = f'({kind} {{sdy.sharding = #sdy.sharding<@mesh, [{{"y"}}, {{}}]>}})'
+    program = frontend(arguments, f"{body}    return %{result} : {kind}", placed)
+    text = local({"a": "4x4xf32", "b": "4x4xf32"}, f"{ops}    return %{result} : tensor<8x4xf32>", "8x4xf32")
+    found = jm.diagnose({"shlo_frontend": program, "ttir": text})
+    assert (found.verdict, found.op, found.axes) == ("wrong", "ttir.concat", ("y",))
+
+
 def pairs(body: str) -> dict[str, str]:
     """Returns the texts of a program of `uint64`, which the compiler passes as pairs of 32 bits."""
     program = frontend(
