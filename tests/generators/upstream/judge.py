@@ -99,16 +99,18 @@ def _compared(candidate: Candidate, result: Any, every: bool) -> Judged:
     wanted, arguments = unsharded(candidate), jax.tree.leaves(candidate.args)
     ends = read_boundary(result.text("shlo_compiler"))
     errors, unread = dict[str, float](), dict[str, str]()
-    for dialect in ROUNDED:
+    is_narrow = any(x.dtype.itemsize < 4 and x.dtype.kind not in "iub" for x in wanted)
+    limits = dict.fromkeys(ROUNDED, max(ROUNDED.values())) if is_narrow else ROUNDED
+    for dialect in limits:
         try:
             found = result.program(dialect).lower().compile()(*arguments)
         except JaxmeshError as error:
             unread[dialect] = f"{type(error).__name__}: {error}"
             continue
         errors[dialect] = difference(jax.tree.leaves(found, is_leaf=_is_mesh_tensor), wanted, ends)
-        if errors[dialect] > ROUNDED[dialect]:
+        if errors[dialect] > limits[dialect]:
             break
-    verdict, about = _verdict(errors, unread), (candidate.family, candidate.text)
+    verdict, about = _verdict(errors, unread, limits), (candidate.family, candidate.text)
     if verdict == RIGHT and not every:
         return Judged(*about, verdict, errors=errors)
     try:
@@ -127,8 +129,8 @@ def unsharded(candidate: Candidate) -> list[Array]:
     return _wanted[candidate.key]
 
 
-def _verdict(errors: dict[str, float], unread: dict[str, str]) -> str:
-    if any(error > ROUNDED[dialect] for dialect, error in errors.items()):
+def _verdict(errors: Mapping[str, float], unread: Mapping[str, str], limits: Mapping[str, float]) -> str:
+    if any(error > limits[dialect] for dialect, error in errors.items()):
         return WRONG
     if unread:
         return NOT_COMPARABLE
