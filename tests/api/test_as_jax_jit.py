@@ -277,9 +277,8 @@ def test_random_keys_of_every_implementation(impl: str, mesh: Any, on_mesh: bool
     same(noise, key, put(X, NamedSharding(mesh, P("y"))))
 
 
-@pytest.mark.parametrize(
-    "mesh", [pytest.param(AUTO, id="auto"), pytest.param(EXPLICIT, id="explicit", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", [AUTO, EXPLICIT], ids=["auto", "explicit"])
 def test_an_export_of_a_key_on_the_mesh_runs(mesh: Any, tmp_path: Path) -> None:
     def f(key: Any, x: Any) -> Any:
         first, second = jax.random.split(key)

@@ -96,7 +96,7 @@ FILES = ("absent", "folder", "binary", "empty", "loop", "good.mlir/x", "a\x1b[31
 def test_wrong_files_are_named(folder: Path) -> None:
     wrong: list[list[str]] = []
     for number, name in enumerate(NAMES):
-        files = FILES if EVERY else FILES[number % 3 :: 3]
+        files = FILES if EVERY else FILES[number % 5 :: 5]
         wrong += [arguments(name, folder, file) for file in files if filled(commands()[name], "")]
         wrong += [[name, "--no-such-option\x1b[31m"], [name, *["\x1b[31m"] * 9]]
     for case, result in zip(wrong, run(folder, [(w, "plain") for w in wrong]), strict=True):
@@ -106,7 +106,7 @@ def test_wrong_files_are_named(folder: Path) -> None:
             assert result["code"] == main.USAGE, (case, result)
 
 
-@pytest.mark.slow(but_one_in=7)
+@pytest.mark.slow(but_one_in=14)
 @pytest.mark.parametrize("name", NAMES)
 def test_streams_and_interrupts(name: str, folder: Path) -> None:
     line = arguments(name, folder)

@@ -147,6 +147,7 @@ for name, (old, new) in CASES.items():
 """
 
 
+@pytest.mark.slow
 def test_what_was_killed_at_any_step_is_whole_or_refused(tmp_path: Path) -> None:
     command, variables = [sys.executable, "-c", KILLED, str(tmp_path)], {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
@@ -166,6 +167,7 @@ for _ in range(5):
 """
 
 
+@pytest.mark.slow
 def test_two_writers_at_once_leave_one_program(tmp_path: Path) -> None:
     command = [sys.executable, "-c", EXPORT, str(tmp_path / "folder")]
     variables = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": str(ROOT)}
@@ -400,6 +402,7 @@ print(recording.nbytes >> 20, (used() - before) >> 10)
 """
 
 
+@pytest.mark.slow
 def test_a_recording_takes_the_memory_of_a_few_values(tmp_path: Path) -> None:
     command, variables = [sys.executable, "-c", RECORD], {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=variables)

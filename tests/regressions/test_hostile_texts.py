@@ -142,6 +142,7 @@ print((used() - before) >> 10)
 """
 
 
+@pytest.mark.slow
 def test_ranges_and_equal_elements_take_no_memory() -> None:
     program = "func.func @main() -> tensor<200000000xi32> {{ %0 = {}\nreturn %0 : tensor<200000000xi32> }}"
     texts = json.dumps([program.format(op) for op in SIZES.values()])

@@ -65,6 +65,7 @@ def test_planted_errors_are_named(stage: str) -> None:
     check_planted(["tensor and data parallel mlp", "a slice that crosses shards", "pad"], stage, 1, 1.0)
 
 
+@pytest.mark.slow(but_one_in=2)
 @pytest.mark.parametrize("stage", ["ttir", "ttnn"])
 def test_each_of_many_alike_slices_is_named(stage: str) -> None:
     """A shifted slice takes what another slice takes: its elements are explained, by another value."""
@@ -100,6 +101,7 @@ PARALLEL = Case(
 KINDS = {"dropped all_reduce", "wrong cluster_axis", "shifted slice", "no rounding"}
 
 
+@pytest.mark.slow(but_one_in=2)
 @pytest.mark.parametrize("stage", ["ttir", "ttnn"])
 def test_errors_within_a_shard_map_are_named(stage: str) -> None:
     """The unsharded program holds, for each device, the value that it has to have there."""
