@@ -11,6 +11,9 @@ from jaxmesh.analysis.diagnose.tracking import Track, Value
 from jaxmesh.dialects.program import Op
 
 Numbered = tuple[int, Op]
+_LOOP = "stablehlo.while"
+_ORDERED = (_LOOP, "stablehlo.concatenate", "stablehlo.subtract", "stablehlo.divide", "stablehlo.power")
+"""Operations whose operands have the order of the program in every text."""
 _MOVES = ("reshape", "broadcast_in_dim", "transpose", "convert", "constant", "iota")
 MOVES = frozenset({REGION, *(f"stablehlo.{name}" for name in _MOVES)})
 
@@ -101,12 +104,17 @@ def aligned(track: Track, expected: int) -> tuple[int, Op] | None:
     if expected not in wanted:
         return None
     if len(ops) != len(wanted):
+        # The compiler makes one operation of those that compute one value.
+        expected = next(i for i in wanted if track.pool.same[i] == track.pool.same[expected])
+        wanted = [i for n, i in enumerate(wanted) if track.pool.same[i] not in {track.pool.same[k] for k in wanted[:n]}]
+    if len(ops) != len(wanted):
         ops, wanted = [row for row in ops if _reads_operands_of(track, row[1], expected, wanted)], [expected]
     if len(ops) != len(wanted):
         return None
     number, op = ops[wanted.index(expected)]
     known = track.known.get(op.results[0])
     is_fused = len(track.operands(op)) > len(values[expected].operands) or any("activation" in k for k in op.attributes)
+    is_fused = is_fused or short_name(op) == "mean"
     if known is None or (is_fused and _is_computed_from(track, expected, known.number)):
         return None
     if track.holds(track.copies(op.results[0]), expected, known.placement):
@@ -175,8 +183,8 @@ def find_exchanged(track: Track) -> tuple[int, Op, int] | None:
         value = None if place is None else track.reference.values[place]
         needed = () if value is None else value.operands
         read = track.operands(op)
-        in_order = value is not None and value.op == "stablehlo.while"
-        needed = _in_loop_order(value) if value is not None and in_order else needed
+        in_order = value is not None and value.op in _ORDERED and (len(needed) == len(read) or value.op == _LOOP)
+        needed = _in_loop_order(value) if value is not None and value.op == _LOOP else needed
         for index, operand in enumerate(read):
             wanted = [track.pool.same[i] for i in all_content(track, needed[index : index + 1] if in_order else needed)]
             for made in (track.producers.get(v) for v in moved_from(track, operand)):

@@ -120,7 +120,7 @@ def _of_explained(track: Track, value: Value) -> Culprit:
         missing = track.reference.values[wanted] if same[known.number] != same[wanted] else None
         return Culprit(end, Op("func.return", (value,), (value,)), end, (known,), missing, None)
     number, op = made
-    if track.known[value].partial:
+    if track.known[value].kind:
         return _forgotten(track, value, number)
     blamed = _blamed_operand(track, op, wanted)
     return blamed or _culprit(track, number, op, wanted)
@@ -137,6 +137,7 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
     """
     steps: dict[Value, HeldValue] = {}
     right: set[Value] = set()
+    cuts: list[tuple[int, Op]] = []
     for number, op in region:
         operands = track.operands(op)
         if any(v in track.joined for v in operands) and not any(v in track.unexplained for v in operands):
@@ -149,7 +150,14 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
         step = _as_step(track, op, known)
         alike = counterparts(track, number, op, alike=True) if operands and not weak else []
         shape = track.stage.text.program.types[op.results[0]].shape
+        if step is False and short_name(op).startswith("slice") and not (alike or weak):
+            # A step of a decomposition may cut shards.
+            cuts.append((number, op))
+            continue
         if step is False and (is_collective(op) or not is_movement(op)) and not (weak and _moves(op)):
+            return number, op
+        if step is True and not is_movement(op) and track.partial_operands(op):
+            # It reads parts of a reduction as whole values.
             return number, op
         if isinstance(step, HeldValue):
             steps[op.results[0]] = step
@@ -164,7 +172,7 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
     right.update(v for o in cut for v in o.used)
     rest = [row for row in region if not right.issuperset(row[1].results)]
     moving = [row for row in rest if is_collective(row[1]) or not is_movement(row[1])]
-    return (moving or rest or region)[0]
+    return (cuts or moving or rest or region)[0]
 
 
 def _are_constants(track: Track, known: Sequence[HeldValue]) -> bool:
@@ -315,12 +323,12 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
     The culprit made parts of a reduction that were not reduced, the value of another operation, or a split of an
     argument that differs from the declared split.
     """
-    partial = [] if has_trait(op.name, Trait.REDUCES) else track.partial_operands(op)
+    partial = [] if has_trait(op.name, Trait.REDUCES) else [v for v in track.operands(op) if _kind(track, v)]
     partial = [v for v in partial if not _is_reduced(track, v)]
     known = [track.known[v] for v in track.operands(op) if v in track.known]
     unknown = op.results[0] in track.unexplained and len(known) == len(track.operands(op))
     # An operation that is linear leaves parts of another reduction; within a region the program says what is read.
-    local = any(e.apart for v in partial for e in track.held(v))
+    local = any(e.apart or not e.partial for v in partial for e in track.held(v))
     linear = bool(partial) and not local and unknown and isinstance(_as_step(track, op, known), HeldValue)
     for value in partial if not linear else ():
         return _forgotten(track, value, track.producers[op.results[0]][0])
@@ -356,23 +364,51 @@ def _first_of(track: Track, value: Value) -> Value:
     return value
 
 
+def _kind(track: Track, value: Value) -> str:
+    """Returns the reduction that the devices hold parts of; empty for whole values."""
+    return next((e.kind for e in track.held(value) if e.kind), "")
+
+
 def _is_reduced(track: Track, value: Value) -> bool:
-    """Returns True for parts of a reduction of a region that the text has."""
-    parts = [n for held in track.held(value) for n in origins(track, held.number) if n in track.parts]
-    ops, wanted = in_one_place(track, track.parts[parts[0]][0]) if parts else ([], [0])
-    return len(ops) >= len(wanted)
+    """Returns True for parts within a region, which has each reduction in the program, if the text has them all."""
+    values, (held, *_) = track.reference.values, track.held(value)
+    reductions = [track.parts[n][0] for n in origins(track, held.number) if n in track.parts][:1]
+    manual = track.reference.manual_axes(track.stage.source(track.producers[value][0]))
+    if not reductions and set(held.partial) <= set(manual) and not _reduced_wrongly(track):
+        reductions = [i for i in track.used if values[i].op == "stablehlo.all_reduce"]
+    places = [in_one_place(track, i) for i in reductions]
+    return bool(places) and all(len(ops) >= len(wanted) for ops, wanted in places)
+
+
+def _reduced_wrongly(track: Track) -> bool:
+    """Returns True if a reduction of parts yields nothing that the program has."""
+    ops = [op for op in track.stage.text.program.ops if has_trait(op.name, Trait.REDUCES)]
+    return any(op.results[0] in track.unexplained and track.partial_operands(op) for op in ops)
 
 
 def _forgotten(track: Track, value: Value, reader: int) -> Culprit:
-    """Returns the operation that makes the parts of a reduction that an operation reads as whole values."""
+    """Returns the operation that makes the parts of a reduction that an operation reads as whole values, or the first
+    reduction of these parts that is over other axes."""
+    wrong: Culprit | None = None
+    while row := _parts_before(track, value):
+        number, op, value = row
+        read = track.known[value].number
+        held = [n for e in track.held(op.results[0]) for n in origins(track, e.number)]
+        if has_trait(op.name, Trait.REDUCES) and (not held or set(held) & set(origins(track, read))):
+            wrong = _culprit(track, number, op, _of_reference(track, read))
+    return wrong or _culprit(track, *track.producers[value], _of_reference(track, track.held(value)[0].number), reader)
+
+
+def _parts_before(track: Track, value: Value) -> tuple[int, Op, Value] | None:
+    """Returns the operation that reads the same parts of a reduction before a value, and the parts that it reads."""
+    (parts, *_) = track.held(value)
     number, op = track.producers[value]
-    while before := [v for v in track.partial_operands(op) if v in track.producers and v in track.known]:
-        (held, *_), (read, *_) = track.held(op.results[0]), track.held(before[0])
-        if has_trait(op.name, Trait.REDUCES) and held.partial == read.partial:
-            # The operation reduces over other axes than the axes of the parts.
-            return _culprit(track, number, op, _of_reference(track, read.number))
-        number, op = track.producers[before[0]]
-    return _culprit(track, number, op, _of_reference(track, track.held(op.results[0])[0].number), reader)
+    for at, reader in [(number, op), *reversed([row for v in track.operands(op) for row in _region(track, v)])]:
+        for read in track.operands(reader):
+            held = track.known.get(read)
+            if held and read in track.producers and (held.partial, held.kind) == (parts.partial, parts.kind):
+                return at, reader, read
+    return None
 
 
 def _of_reference(track: Track, number: int) -> int | None:
