@@ -8,6 +8,7 @@ from jaxmesh.analysis.diagnose.movements import is_alike, is_movement, short_nam
 from jaxmesh.analysis.diagnose.reference import REGION, ReferenceValue
 from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.tracking import Track, Value
+from jaxmesh.analysis.diagnose.wrong_values import compare_with
 from jaxmesh.dialects.program import Op
 
 Numbered = tuple[int, Op]
@@ -90,12 +91,14 @@ def _first_other(track: Track, reader: Op) -> tuple[int, Op, int] | None:
 
 def _passes_on(track: Track, op: Op, wanted: int) -> bool:
     """Returns True if the result of an operation is what the value in its place is computed from."""
-    held = origins(track, track.known[op.results[0]].number)
+    known = track.known.get(op.results[0])
+    held = [] if known is None else origins(track, known.number)
     return any(track.pool.same[n] in held for n in content(track.reference.values, wanted))
 
 
 def aligned(track: Track, expected: int) -> tuple[int, Op] | None:
-    """Returns the operation in the place of a value of the unsharded run, if devices hold another value there.
+    """Returns the operation in the place of a value of the unsharded run, if devices hold another value there, of the
+    program or of none.
 
     The operations of one kind on one source line come in the order of the unsharded program.
     """
@@ -103,11 +106,12 @@ def aligned(track: Track, expected: int) -> tuple[int, Op] | None:
     ops, wanted = in_one_place(track, expected)
     if expected not in wanted:
         return None
-    if len(ops) != len(wanted):
-        # The compiler makes one operation of those that compute one value.
-        expected = next(i for i in wanted if track.pool.same[i] == track.pool.same[expected])
-        wanted = [i for n, i in enumerate(wanted) if track.pool.same[i] not in {track.pool.same[k] for k in wanted[:n]}]
-    if len(ops) != len(wanted):
+    same = track.pool.same
+    # The compiler makes one operation of those that compute one value.
+    once = [i for n, i in enumerate(wanted) if same[i] not in {same[k] for k in wanted[:n]}]
+    if len(ops) == len(once) < len(wanted):
+        expected, wanted = next(i for i in once if same[i] == same[expected]), once
+    elif len(ops) != len(wanted):
         ops, wanted = [row for row in ops if _reads_operands_of(track, row[1], expected, wanted)], [expected]
     if len(ops) != len(wanted):
         return None
@@ -115,9 +119,14 @@ def aligned(track: Track, expected: int) -> tuple[int, Op] | None:
     known = track.known.get(op.results[0])
     is_fused = len(track.operands(op)) > len(values[expected].operands) or any("activation" in k for k in op.attributes)
     is_fused = is_fused or short_name(op) == "mean"
-    if known is None or (is_fused and _is_computed_from(track, expected, known.number)):
+    if known is None:
+        shape = track.stage.text.program.types[op.results[0]].shape
+        fits = any(True for _ in track.pool.placements(expected, shape)) and not is_fused
+        return (number, op) if fits and all(v in track.known for v in track.operands(op)) else None
+    if is_fused and _is_computed_from(track, expected, known.number):
         return None
-    if track.holds(track.copies(op.results[0]), expected, known.placement):
+    held = compare_with(track.pool, track.copies(op.results[0]), expected, track.units.get(op.results[0], 0.0))
+    if held is not None and not held.devices:
         return None
     held = [n for n in origins(track, known.number) if n < len(values)]
     return None if track.pool.same[expected] in {track.pool.same[n] for n in all_content(track, held)} else (number, op)

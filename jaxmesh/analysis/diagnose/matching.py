@@ -12,23 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.analysis.diagnose.cuts import global_shapes, placements, placements_of_size
+from jaxmesh.analysis.diagnose.rounding import PART, as_numbers, error_of, rounding_unit, tolerance
 from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies, block_of, is_same, sample
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
-from jaxmesh.runtime.npz import numbers
 
-_ROUNDINGS, _NARROW_ROUNDINGS = 64, 4
-"""The rounding units of the largest magnitude that a value may differ by: float32 and wider, and narrower floats."""
-EXACT = 2.0**-23
-"""The rounding unit of float32."""
-GROWTH = 16
-"""The factor by which one operation may enlarge the relative error of its operands."""
-_MOST, _MOST_NARROW = 0.02, 0.25
-"""The largest error that counts as carried rounding."""
 _FLIPPED = 0.02
 """The share of integers or booleans that carried rounding may change."""
 _OUTLIER, _OUTLIER_OF_FEW, _FEW, _SAMPLE = 1e3, 1e5, 16, 4096
 """How many times as large as any other element an outlier is, if there are a few, and how many elements say that."""
-_PART = 1 << 22
 _TRIED = 64
 """The global values that are compared in full with one value."""
 _REDUCTIONS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
@@ -55,55 +46,9 @@ class HeldValue:
     apart: tuple[str, ...] = ()
 
 
-def rounding_unit(dtype: Any) -> float:
-    """Returns the distance from 1 to the next number of a dtype; 0 for integers."""
-    kinds: Any = jnp
-    return float(kinds.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.inexact) else 0.0
-
-
-def is_exact(error: float) -> bool:
-    """Returns True if float32 explains an error."""
-    return error <= tolerance(EXACT, 0.0)
-
-
-def tolerance(unit: float, carried: float) -> float:
-    """Returns the error that rounding explains, for a rounding unit and the largest error of the operands."""
-    narrow = unit > 1e-6
-    own = unit * (_NARROW_ROUNDINGS if narrow else _ROUNDINGS)
-    return max(own, min(carried * GROWTH, _MOST_NARROW if narrow else _MOST))
-
-
-def as_numbers(x: Array) -> Array:
-    """Returns values to compare: narrow floats as float32."""
-    narrow = jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize < 4
-    return x.astype(np.float32) if narrow else x if x.dtype.isbuiltin == 1 else numbers(x)
-
-
-def error_of(found: Array, wanted: Array, scale: float) -> float:
-    """Returns the largest difference of two arrays, relative to the larger of a magnitude and the element; infinite for
-    NaNs and infinities in one array alone."""
-    if not found.size or found is wanted:
-        return 0.0
-    found, wanted = as_numbers(found), as_numbers(wanted)
-    if found.size > _PART and (axis := next((d for d, n in enumerate(found.shape) if n > 1), None)) is not None:
-        # Parts of a large array, whose differences need less memory.
-        count = min(found.shape[axis], -(-found.size // _PART))
-        split: Any = np.array_split
-        parts: list[tuple[Any, Any]] = list(zip(split(found, count, axis), split(wanted, count, axis), strict=True))
-        # Of integers the share of the part that differs most.
-        errors: list[float] = [error_of(a, b, scale) for a, b in parts]
-        return max(errors)
-    if found.dtype.kind not in "fc":
-        different: Any = found != wanted
-        return float(different.mean())
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        gap = np.abs(found - wanted)
-        most = float(np.max(gap))
-        if not most:
-            return 0.0
-        gap = gap / np.maximum(np.abs(wanted), scale)
-        same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
-        return float(np.max(np.where(same, 0, np.where(np.isnan(gap), np.inf, gap))))
+def split_axes(explanations: Sequence[HeldValue]) -> list[str]:
+    """Returns the mesh axes that split values, in order."""
+    return list(dict.fromkeys(a for e in explanations for a in (*e.apart, *axes_of(e.placement))))
 
 
 @dataclass(slots=True)
@@ -247,7 +192,7 @@ class Globals:
         for number in candidates:
             limit = self.limit(number, rounding, carried)
             apart = self.apart.get(number, ())
-            if not set(apart) <= mesh.keys():
+            if not set(apart) <= mesh.keys() or (axes and self._is_uniform(number)):
                 continue
             rest = {a: n for a, n in mesh.items() if a not in apart}
             for array in self._views(number, first.shape, rest) if reshaped else [self.arrays[number]]:
@@ -296,6 +241,13 @@ class Globals:
         else:
             self.remove_last()
         return added
+
+    def _is_uniform(self, number: int) -> bool:
+        """Returns True for one number everywhere, which parts of many values add up to."""
+        array = self.arrays[number]
+        return (
+            array.size > 1 and self._known[number, 0] == self._known[number, 1] and bool((array == array.flat[0]).all())
+        )
 
     def _groups(self, copies: Copies, axes: tuple[str, ...]) -> dict[Coordinate, list[Array]]:
         """Returns the copies that differ in the coordinates along some axes only, by their first coordinate."""
@@ -395,7 +347,7 @@ def _magnitude(array: Array) -> float:
     far = few[1:] > few[:-1] * np.where(below < _FEW, _OUTLIER_OF_FEW, _OUTLIER)
     gaps = np.flatnonzero(far & (below * 20 >= few.size))
     limit = few[gaps[0]] * math.sqrt(_OUTLIER) if gaps.size else math.inf
-    parts = (np.abs(as_numbers(flat[i : i + _PART])) for i in range(0, flat.size, _PART))
+    parts = (np.abs(as_numbers(flat[i : i + PART])) for i in range(0, flat.size, PART))
     return max((float(np.max(p, where=np.isfinite(p) & (p <= limit), initial=0.0)) for p in parts), default=0.0)
 
 

@@ -11,15 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from jaxmesh.analysis.diagnose.cuts import global_shapes
-from jaxmesh.analysis.diagnose.matching import (
-    EXACT,
-    GROWTH,
-    Globals,
-    HeldValue,
-    as_numbers,
-    is_exact,
-    rounding_unit,
-)
+from jaxmesh.analysis.diagnose.matching import Globals, HeldValue, split_axes
 from jaxmesh.analysis.diagnose.movements import (
     Shapes,
     distance_of_forms,
@@ -30,13 +22,14 @@ from jaxmesh.analysis.diagnose.movements import (
     short_name,
 )
 from jaxmesh.analysis.diagnose.reference import Reference
+from jaxmesh.analysis.diagnose.rounding import EXACT, GROWTH, as_numbers, is_exact, rounding_unit
 from jaxmesh.analysis.diagnose.stage import Array, Copies, StageProgram, as_pairs, producers, without_equal
 from jaxmesh.analysis.diagnose.wrong_values import compare_with
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op
 from jaxmesh.frontends.stablehlo.reductions import kind_of
-from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
+from jaxmesh.frontends.stablehlo.shardings import Sharding
 
 Value = int
 
@@ -402,8 +395,3 @@ def track(stage: StageProgram, reference: Reference, pool: Globals, run: Iterato
     followed = Track(stage, reference, pool.on(stage.mesh))
     followed.follow(run)
     return followed
-
-
-def split_axes(explanations: Sequence[HeldValue]) -> list[str]:
-    """Returns the mesh axes that split values, in order."""
-    return list(dict.fromkeys(a for e in explanations for a in (*e.apart, *axes_of(e.placement))))

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.analysis.diagnose.matching import Globals, as_numbers
+from jaxmesh.analysis.diagnose.matching import Globals
+from jaxmesh.analysis.diagnose.rounding import as_numbers
 from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies
 from jaxmesh.analysis.record.metrics import pcc
 from jaxmesh.frontends.stablehlo.shardings import Sharding, local_shape
