@@ -284,8 +284,8 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
     The culprit made parts of a reduction that were not reduced, the value of another operation, or a split of an
     argument that differs from the declared split.
     """
-    partial = [] if has_trait(op.name, Trait.REDUCES) else [v for v in track.operands(op) if _kind(track, v)]
-    partial = [v for v in partial if not _is_reduced(track, v)]
+    partial = [] if has_trait(op.name, Trait.REDUCES) else [v for v in track.operands(op) if v in track.producers]
+    partial = [v for v in partial if any(e.kind for e in track.held(v)) and not _is_reduced(track, v)]
     known = [track.known[v] for v in track.operands(op) if v in track.known]
     unknown = op.results[0] in track.unexplained and len(known) == len(track.operands(op))
     # An operation that is linear leaves parts of another reduction; within a region the program says what is read.
@@ -323,11 +323,6 @@ def _first_of(track: Track, value: Value) -> Value:
             break
         value = operands[0]
     return value
-
-
-def _kind(track: Track, value: Value) -> str:
-    """Returns the reduction that the devices hold parts of; empty for whole values."""
-    return next((e.kind for e in track.held(value) if e.kind), "")
 
 
 def _is_reduced(track: Track, value: Value) -> bool:

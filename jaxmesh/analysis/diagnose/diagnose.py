@@ -26,6 +26,7 @@ from jaxmesh.analysis.diagnose.diagnosis import (
 )
 from jaxmesh.analysis.diagnose.matching import Globals
 from jaxmesh.analysis.diagnose.reference import Reference, declare, run_program
+from jaxmesh.analysis.diagnose.rounding import EXACT
 from jaxmesh.analysis.diagnose.stage import Array, as_pairs, place_arguments, read_stage, run_stage
 from jaxmesh.analysis.diagnose.texts import StageTexts, has_wide_types, texts_of
 from jaxmesh.analysis.diagnose.tracking import Track, track
@@ -140,7 +141,7 @@ def _diagnose(
         for name, text in texts.stages.items():
             runs[name] = _follow(name, text, reference, pool)
             run = runs[name]
-            if isinstance(run, Track) and run.rounded and (not run.is_right or not run.is_narrow):
+            if isinstance(run, Track) and run.rounded and not (run.is_right and max(run.units.values()) > EXACT):
                 # From the rounded values on, the devices should compute what the program does.
                 again = _run(texts.frontend, texts.compiler, args, seed, run.rounded)
                 run = runs[name] = _of_both(run, _follow(name, text, again, _pool_of(again)))

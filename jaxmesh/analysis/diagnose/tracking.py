@@ -151,11 +151,6 @@ class Track:
         """Returns True if every result is right."""
         return all(o.is_right for o in self.outputs)
 
-    @property
-    def is_narrow(self) -> bool:
-        """Returns True if a value has a type narrower than float32."""
-        return any(unit > EXACT for unit in self.units.values())
-
     @cached_property
     def pcc(self) -> float:
         """The least correlation of a result with the unsharded run."""
@@ -175,7 +170,7 @@ class Track:
         wanted = {port.value for port in self.stage.text.program.results}
         for value, copies in run:
             found = self._explain(value, copies)
-            joined = self._joined(value, copies) if found is None else None
+            joined = self._joined(value, copies) if found is None and value not in wanted else None
             if joined is not None:
                 self.joined[value] = joined
             elif found is None:
