@@ -8,9 +8,13 @@ from jaxmesh.analysis.diagnose.movements import is_alike, is_movement, short_nam
 from jaxmesh.analysis.diagnose.reference import REGION, ReferenceValue
 from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.tracking import Track, Value
+from jaxmesh.analysis.diagnose.wrong_values import compare_with
 from jaxmesh.dialects.program import Op
 
 Numbered = tuple[int, Op]
+_LOOP = "stablehlo.while"
+_ORDERED = (_LOOP, "stablehlo.concatenate", "stablehlo.subtract", "stablehlo.divide", "stablehlo.power")
+"""Operations whose operands have the order of the program in every text."""
 _MOVES = ("reshape", "broadcast_in_dim", "transpose", "convert", "constant", "iota")
 MOVES = frozenset({REGION, *(f"stablehlo.{name}" for name in _MOVES)})
 
@@ -87,12 +91,14 @@ def _first_other(track: Track, reader: Op) -> tuple[int, Op, int] | None:
 
 def _passes_on(track: Track, op: Op, wanted: int) -> bool:
     """Returns True if the result of an operation is what the value in its place is computed from."""
-    held = origins(track, track.known[op.results[0]].number)
+    known = track.known.get(op.results[0])
+    held = [] if known is None else origins(track, known.number)
     return any(track.pool.same[n] in held for n in content(track.reference.values, wanted))
 
 
 def aligned(track: Track, expected: int) -> tuple[int, Op] | None:
-    """Returns the operation in the place of a value of the unsharded run, if devices hold another value there.
+    """Returns the operation in the place of a value of the unsharded run, if devices hold another value there, of the
+    program or of none.
 
     The operations of one kind on one source line come in the order of the unsharded program.
     """
@@ -100,16 +106,27 @@ def aligned(track: Track, expected: int) -> tuple[int, Op] | None:
     ops, wanted = in_one_place(track, expected)
     if expected not in wanted:
         return None
-    if len(ops) != len(wanted):
+    same = track.pool.same
+    # The compiler makes one operation of those that compute one value.
+    once = [i for n, i in enumerate(wanted) if same[i] not in {same[k] for k in wanted[:n]}]
+    if len(ops) == len(once) < len(wanted):
+        expected, wanted = next(i for i in once if same[i] == same[expected]), once
+    elif len(ops) != len(wanted):
         ops, wanted = [row for row in ops if _reads_operands_of(track, row[1], expected, wanted)], [expected]
     if len(ops) != len(wanted):
         return None
     number, op = ops[wanted.index(expected)]
     known = track.known.get(op.results[0])
     is_fused = len(track.operands(op)) > len(values[expected].operands) or any("activation" in k for k in op.attributes)
-    if known is None or (is_fused and _is_computed_from(track, expected, known.number)):
+    is_fused = is_fused or short_name(op) == "mean"
+    if known is None:
+        shape = track.stage.text.program.types[op.results[0]].shape
+        fits = any(True for _ in track.pool.placements(expected, shape)) and not is_fused
+        return (number, op) if fits and all(v in track.known for v in track.operands(op)) else None
+    if is_fused and _is_computed_from(track, expected, known.number):
         return None
-    if track.holds(track.copies(op.results[0]), expected, known.placement):
+    held = compare_with(track.pool, track.copies(op.results[0]), expected, track.units.get(op.results[0], 0.0))
+    if held is not None and not held.devices:
         return None
     held = [n for n in origins(track, known.number) if n < len(values)]
     return None if track.pool.same[expected] in {track.pool.same[n] for n in all_content(track, held)} else (number, op)
@@ -175,8 +192,8 @@ def find_exchanged(track: Track) -> tuple[int, Op, int] | None:
         value = None if place is None else track.reference.values[place]
         needed = () if value is None else value.operands
         read = track.operands(op)
-        in_order = value is not None and value.op == "stablehlo.while"
-        needed = _in_loop_order(value) if value is not None and in_order else needed
+        in_order = value is not None and value.op in _ORDERED and (len(needed) == len(read) or value.op == _LOOP)
+        needed = _in_loop_order(value) if value is not None and value.op == _LOOP else needed
         for index, operand in enumerate(read):
             wanted = [track.pool.same[i] for i in all_content(track, needed[index : index + 1] if in_order else needed)]
             for made in (track.producers.get(v) for v in moved_from(track, operand)):

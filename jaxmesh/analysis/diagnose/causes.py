@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.analysis.diagnose.culprit import Culprit
-from jaxmesh.analysis.diagnose.matching import HeldValue
+from jaxmesh.analysis.diagnose.matching import HeldValue, split_axes
 from jaxmesh.analysis.diagnose.movements import is_collective, short_name
-from jaxmesh.analysis.diagnose.tracking import Track, Value, split_axes
+from jaxmesh.analysis.diagnose.tracking import Track, Value
 from jaxmesh.analysis.diagnose.wrong_values import WrongValue
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait

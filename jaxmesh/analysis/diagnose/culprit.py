@@ -8,11 +8,9 @@ So each is also performed on global values: a step of a decomposition gives what
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import jax
 import numpy as np
 
 from jaxmesh.analysis.diagnose.aligned import (
@@ -24,19 +22,17 @@ from jaxmesh.analysis.diagnose.aligned import (
     moved_from,
     origins,
 )
-from jaxmesh.analysis.diagnose.matching import HeldValue, as_numbers
-from jaxmesh.analysis.diagnose.movements import Shapes, is_alike, is_collective, is_movement, short_name
+from jaxmesh.analysis.diagnose.matching import HeldValue
+from jaxmesh.analysis.diagnose.movements import Shapes, is_alike, is_collective, is_movement, performed, short_name
 from jaxmesh.analysis.diagnose.reference import ReferenceValue
+from jaxmesh.analysis.diagnose.rounding import as_numbers
 from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.analysis.diagnose.tracking import Track, Value
 from jaxmesh.analysis.diagnose.wrong_values import WrongValue, compare_with, placements_of_size
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.perform import compute
 from jaxmesh.dialects.program import Op
-from jaxmesh.errors import JaxmeshError
-from jaxmesh.frontends.mlir.upgrade import definition_named
 
 _MOST_DIMS = 5
 """The dims of a value whose every transposition is tried."""
@@ -131,7 +127,7 @@ def _of_explained(track: Track, value: Value) -> Culprit:
         missing = track.reference.values[wanted] if same[known.number] != same[wanted] else None
         return Culprit(end, Op("func.return", (value,), (value,)), end, (known,), missing, None)
     number, op = made
-    if track.known[value].partial:
+    if track.known[value].kind:
         return _forgotten(track, value, number)
     blamed = _blamed_operand(track, op, wanted)
     return blamed or _culprit(track, number, op, wanted)
@@ -148,6 +144,7 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
     """
     steps: dict[Value, HeldValue] = {}
     right: set[Value] = set()
+    cuts: list[tuple[int, Op]] = []
     for number, op in region:
         operands = track.operands(op)
         if any(v in track.joined for v in operands) and not any(v in track.unexplained for v in operands):
@@ -160,7 +157,14 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
         step = _as_step(track, op, known)
         alike = counterparts(track, number, op, alike=True) if operands and not weak else []
         shape = track.stage.text.program.types[op.results[0]].shape
+        if step is False and short_name(op).startswith("slice") and not (weak or _has_alike(track, number, op)):
+            # A step of a decomposition may cut shards.
+            cuts.append((number, op))
+            continue
         if step is False and (is_collective(op) or not is_movement(op)) and not (weak and _moves(op)):
+            return number, op
+        if step is True and not is_movement(op) and track.partial_operands(op):
+            # It reads parts of a reduction as whole values.
             return number, op
         if isinstance(step, HeldValue):
             steps[op.results[0]] = step
@@ -175,7 +179,13 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
     right.update(v for o in cut for v in o.used)
     rest = [row for row in region if not right.issuperset(row[1].results)]
     moving = [row for row in rest if is_collective(row[1]) or not is_movement(row[1])]
-    return (moving or rest or region)[0]
+    return (cuts or moving or rest or region)[0]
+
+
+def _has_alike(track: Track, number: int, op: Op) -> bool:
+    """Returns True if the program has an operation of the kind of an operation on its source line."""
+    values, source = track.reference.values, line(track.stage.source(number))
+    return any(is_alike(op, values[i].op) and line(values[i].source) == source for i in track.used)
 
 
 def _are_constants(track: Track, known: Sequence[HeldValue]) -> bool:
@@ -231,58 +241,17 @@ def _as_step(track: Track, op: Op, known: Sequence[HeldValue]) -> HeldValue | bo
     if is_collective(op):
         found = track.pool.explain(copies, rounding, carried, kinds=kinds, only=known[0].number)
         return found or False
-    performed = False
+    types, done = track.stage.text.program.types, False
 
     def perform(arrays: Sequence[Array], shapes: Shapes) -> Iterator[Array]:
-        return track.moved(op, arrays[0], shapes) if is_movement(op) else _performed(track, op, arrays, shapes)
+        return track.moved(op, arrays[0], shapes) if is_movement(op) else performed(op, types, arrays, shapes)
 
     for candidate in track.on_global(op, known, perform):
-        performed = True
+        done = True
         found = track.try_value(candidate, copies, rounding, carried, kinds)
         if found is not None:
             return found
-    return not performed
-
-
-def _performed(track: Track, op: Op, arrays: Sequence[Array], shapes: Shapes) -> Iterator[Array]:
-    """Yields the results of an operation on global values, by the global shapes that it can have."""
-    definition = definition_named(op.name)
-    if definition is None:
-        return
-    types = track.stage.text.program.types
-    operands = [v for v in op.operands if v is None or types[v].kind == "tensor"]
-    read = [types[v] for v in operands if v is not None]
-    given = [x.astype(t.dtype) for x, t in zip(arrays, read, strict=True)]
-    # Of an equal number everywhere, the devices hold any shape.
-    alike = [np.full(t.shape, x.flat[0]) if _is_constant(x) else x for x, t in zip(given, read, strict=True)]
-    ways = [given, alike] if any(a.shape != x.shape for a, x in zip(alike, given, strict=True)) else [given]
-    attributes = dict(op.attributes)
-    if None in operands and "operandSegmentSizes" not in attributes:
-        attributes["operandSegmentSizes"] = tuple(int(v is not None) for v in operands)
-    local = types[op.results[0]].shape
-    for shape, given in itertools.product(shapes, ways):
-        wanted = (jax.ShapeDtypeStruct(shape, types[op.results[0]].dtype),)
-        full = _whole_slices(attributes, types[op.used[0]].shape, given[0].shape) if given else attributes
-        equal = [np.full(shape, x.flat[0], x.dtype) if x.shape == local and _is_constant(x) else x for x in given]
-        try:
-            (result,) = compute(definition, equal, full, wanted, {})
-        except (JaxmeshError, TypeError, ValueError):
-            continue
-        if result.shape == shape:
-            yield np.asarray(result)
-
-
-def _is_constant(x: Array) -> bool:
-    return x.size > 0 and bool((x == x.flat[0]).all())
-
-
-def _whole_slices(attributes: Mapping[str, Any], local: Sequence[int], full: Sequence[int]) -> dict[str, Any]:
-    """Returns the attributes of a slice with the whole global dim where it takes a whole local dim."""
-    found = dict(attributes)
-    if "begins" in found and "ends" in found:
-        rows = zip(found["begins"], found["ends"], local, full, strict=True)
-        found["ends"] = tuple(m if (b, e) == (0, n) else e for b, e, n, m in rows)
-    return found
+    return not done
 
 
 # --- the counterpart in the unsharded run ----------------------------------------------------------------------------
@@ -326,12 +295,12 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
     The culprit made parts of a reduction that were not reduced, the value of another operation, or a split of an
     argument that differs from the declared split.
     """
-    partial = [] if has_trait(op.name, Trait.REDUCES) else track.partial_operands(op)
-    partial = [v for v in partial if not _is_reduced(track, v)]
+    partial = [] if has_trait(op.name, Trait.REDUCES) else [v for v in track.operands(op) if v in track.producers]
+    partial = [v for v in partial if any(e.kind for e in track.held(v)) and not _is_reduced(track, v)]
     known = [track.known[v] for v in track.operands(op) if v in track.known]
     unknown = op.results[0] in track.unexplained and len(known) == len(track.operands(op))
     # An operation that is linear leaves parts of another reduction; within a region the program says what is read.
-    local = any(e.apart for v in partial for e in track.held(v))
+    local = any(e.apart or not e.partial for v in partial for e in track.held(v))
     linear = bool(partial) and not local and unknown and isinstance(_as_step(track, op, known), HeldValue)
     for value in partial if not linear else ():
         return _forgotten(track, value, track.producers[op.results[0]][0])
@@ -368,22 +337,47 @@ def _first_of(track: Track, value: Value) -> Value:
 
 
 def _is_reduced(track: Track, value: Value) -> bool:
-    """Returns True for parts of a reduction of a region that the text has."""
-    parts = [n for held in track.held(value) for n in origins(track, held.number) if n in track.parts]
-    ops, wanted = in_one_place(track, track.parts[parts[0]][0]) if parts else ([], [0])
-    return len(ops) >= len(wanted)
+    """Returns True for parts within a region, which has each reduction in the program, if the text has them all."""
+    values, ops, (held, *_) = track.reference.values, track.stage.text.program.ops, track.held(value)
+    reductions = [track.parts[n][0] for n in origins(track, held.number) if n in track.parts][:1]
+    manual = track.reference.manual_axes(track.stage.source(track.producers[value][0]))
+    if not reductions and set(held.partial) <= set(manual) and not any(_leaves_parts(track, op) for op in ops):
+        reductions = [i for i in track.used if values[i].op == "stablehlo.all_reduce"]
+    places = [in_one_place(track, i) for i in reductions]
+    return bool(places) and all(len(ops) >= len(wanted) for ops, wanted in places)
+
+
+def _leaves_parts(track: Track, op: Op) -> bool:
+    """Returns True for a reduction that leaves parts as they are, or makes of them nothing that the program has."""
+    parts = [e for v in track.partial_operands(op) for e in track.held(v)]
+    if not parts or not has_trait(op.name, Trait.REDUCES):
+        return False
+    held = track.known.get(op.results[0])
+    same = held is not None and set(origins(track, held.number)) & set(origins(track, parts[0].number))
+    return held is None or (held.partial == parts[0].partial and bool(same))
 
 
 def _forgotten(track: Track, value: Value, reader: int) -> Culprit:
-    """Returns the operation that makes the parts of a reduction that an operation reads as whole values."""
+    """Returns the operation that makes the parts of a reduction that an operation reads as whole values, or the first
+    reduction of these parts that is over other axes."""
+    wrong: Culprit | None = None
+    while row := _parts_before(track, value):
+        number, op, value = row
+        if _leaves_parts(track, op):
+            wrong = _culprit(track, number, op, _of_reference(track, track.known[value].number))
+    return wrong or _culprit(track, *track.producers[value], _of_reference(track, track.held(value)[0].number), reader)
+
+
+def _parts_before(track: Track, value: Value) -> tuple[int, Op, Value] | None:
+    """Returns the operation that reads the same parts of a reduction before a value, and the parts that it reads."""
+    (parts, *_) = track.held(value)
     number, op = track.producers[value]
-    while before := [v for v in track.partial_operands(op) if v in track.producers and v in track.known]:
-        (held, *_), (read, *_) = track.held(op.results[0]), track.held(before[0])
-        if has_trait(op.name, Trait.REDUCES) and held.partial == read.partial:
-            # The operation reduces over other axes than the axes of the parts.
-            return _culprit(track, number, op, _of_reference(track, read.number))
-        number, op = track.producers[before[0]]
-    return _culprit(track, number, op, _of_reference(track, track.held(op.results[0])[0].number), reader)
+    for at, reader in [(number, op), *reversed([row for v in track.operands(op) for row in _region(track, v)])]:
+        for read in track.operands(reader):
+            held = track.known.get(read)
+            if held and read in track.producers and (held.partial, held.kind) == (parts.partial, parts.kind):
+                return at, reader, read
+    return None
 
 
 def _of_reference(track: Track, number: int) -> int | None:

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from jaxmesh.frontends.stablehlo.shardings import Sharding
+from jaxmesh.frontends.stablehlo.shardings import Sharding, local_shape
 
 
 def placements(local: Sequence[int], full: Sequence[int], mesh: Mapping[str, int]) -> Iterator[Sharding]:
@@ -33,6 +33,17 @@ def _split(factors: list[int], mesh: Mapping[str, int], used: tuple[str, ...]) -
         for axes in itertools.permutations(free, length):
             if math.prod(mesh[a] for a in axes) == factors[0]:
                 yield from ((axes, *rest) for rest in _split(factors[1:], mesh, (*used, *axes)))
+
+
+def placements_of_size(local: Sequence[int], full: Sequence[int], mesh: Mapping[str, int]) -> Iterator[Sharding]:
+    """Yields every placement that cuts a global shape into shapes of the size of a local shape."""
+    axes = [a for a, n in mesh.items() if n > 1]
+    shapes: set[tuple[int, ...]] = set()
+    for dims in itertools.product(range(-1, len(full)), repeat=len(axes)):
+        sharding = tuple(tuple(a for a, d in zip(axes, dims, strict=True) if d == dim) for dim in range(len(full)))
+        shapes.add(local_shape(full, sharding, mesh))
+    for shape in sorted(s for s in shapes if math.prod(s) == math.prod(local)):
+        yield from placements(shape, full, mesh)
 
 
 def global_shapes(local: Sequence[int], axes: Sequence[str], mesh: Mapping[str, int]) -> Iterator[tuple[int, ...]]:

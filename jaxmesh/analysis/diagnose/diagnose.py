@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ from jaxmesh.analysis.diagnose.diagnosis import (
 )
 from jaxmesh.analysis.diagnose.matching import Globals
 from jaxmesh.analysis.diagnose.reference import Reference, declare, run_program
-from jaxmesh.analysis.diagnose.stage import place_arguments, read_stage, run_stage
+from jaxmesh.analysis.diagnose.rounding import EXACT
+from jaxmesh.analysis.diagnose.stage import Array, as_pairs, place_arguments, read_stage, run_stage
 from jaxmesh.analysis.diagnose.texts import StageTexts, has_wide_types, texts_of
-from jaxmesh.analysis.diagnose.tracking import Track, pool_of, track
+from jaxmesh.analysis.diagnose.tracking import Track, track
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import UpstreamProgram, compile_text
 from jaxmesh.errors import JaxmeshError, ParseError, UnsupportedError
@@ -115,9 +117,11 @@ def _outcome(compiled: Any, frontend: str) -> Mapping[str, str] | Diagnosis:
     return {name: str(stage) for name, stage in stages.items() if stage}
 
 
-def _run(text: str, compiled: str, args: Sequence[Any] | None, seed: int) -> Reference:
+def _run(
+    text: str, compiled: str, args: Sequence[Any] | None, seed: int, held: Mapping[int, Array] | None = None
+) -> Reference:
     with jax.enable_x64(has_wide_types(text) or jax.config.read("jax_enable_x64")), progress("unsharded run"):
-        return run_program(text, compiled, args, seed)
+        return run_program(text, compiled, args, seed, held)
 
 
 def _diagnose(
@@ -130,16 +134,44 @@ def _diagnose(
             else:
                 declare(reference, texts.compiler)
             _check_numbers(reference)
-            pool = pool_of(reference)
+            pool = _pool_of(reference)
         except UnsupportedError as error:
             return Diagnosis(NOT_COMPARABLE, cause=str(error), pcc=float("nan"))
         runs: dict[str, Track | str] = {}
         for name, text in texts.stages.items():
             runs[name] = _follow(name, text, reference, pool)
             run = runs[name]
+            if isinstance(run, Track) and run.rounded and not (run.is_right and max(run.units.values()) > EXACT):
+                # From the rounded values on, the devices should compute what the program does.
+                again = _run(texts.frontend, texts.compiler, args, seed, run.rounded)
+                run = runs[name] = _of_both(run, _follow(name, text, again, _pool_of(again)))
             if isinstance(run, Track) and not run.is_right:
                 return wrong_diagnosis(run, find_culprit(run), {n: _summary(r) for n, r in runs.items()})
     return _without_errors(runs)
+
+
+def _pool_of(reference: Reference) -> Globals:
+    """Returns the global values of the unsharded run, which all stages start from."""
+    pool = Globals({})
+    for value in reference.values:
+        pool.add(value.array, value.apart)
+    for number, value in enumerate(reference.values):
+        if value.array.dtype == np.uint64:
+            # The compiler has numbers of 64 bits as pairs of 32 bits.
+            pairs = as_pairs(value.array)
+            for part in (pairs, *np.moveaxis(pairs, -1, 0)):
+                pool.sources.setdefault(pool.add(part, value.apart), number)
+    return pool
+
+
+def _of_both(run: Track, again: Track | str) -> Track:
+    """Returns the run of a stage with rounded values, by its comparison with a program that goes on from them."""
+    if not isinstance(again, Track) or again.is_right == run.is_right:
+        return run
+    if run.is_right:
+        return again
+    run.outputs = [replace(o, limit=max(o.limit, o.error)) for o in run.outputs]
+    return run
 
 
 def _check_numbers(reference: Reference) -> None:

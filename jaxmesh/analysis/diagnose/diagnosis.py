@@ -11,8 +11,8 @@ from typing import Any
 
 from jaxmesh.analysis.diagnose.causes import cause_of
 from jaxmesh.analysis.diagnose.culprit import Culprit
-from jaxmesh.analysis.diagnose.matching import is_exact
 from jaxmesh.analysis.diagnose.movements import distance_of_forms
+from jaxmesh.analysis.diagnose.rounding import is_exact
 from jaxmesh.analysis.diagnose.stage import Coordinate
 from jaxmesh.analysis.diagnose.tracking import Track
 from jaxmesh.analysis.diagnose.wrong_values import WrongElements
@@ -189,9 +189,8 @@ def less_precise(track: Track, stages: Mapping[str, str]) -> Diagnosis:
     """Returns the diagnosis of a stage with rounded results: the first operation that rounds."""
     text = track.stage.text
     for number, op in enumerate(text.program.ops):
-        known = track.known.get(op.results[0]) if op.results else None
-        if known is not None and not is_exact(known.error):
-            kind = text.program.types[op.results[0]].dtype
+        for value in [v for v in op.results if v in track.known and not is_exact(track.known[v].error)]:
+            known, kind = track.known[value], text.program.types[value].dtype
             form = "has another form of the function than the program" if distance_of_forms(op) else f"rounds to {kind}"
             name = track.stage.written_name(op)
             return Diagnosis(

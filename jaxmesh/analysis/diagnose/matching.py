@@ -11,24 +11,15 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.analysis.diagnose.cuts import global_shapes, placements
+from jaxmesh.analysis.diagnose.cuts import global_shapes, placements, placements_of_size
+from jaxmesh.analysis.diagnose.rounding import PART, as_numbers, error_of, rounding_unit, tolerance
 from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies, block_of, is_same, sample
-from jaxmesh.frontends.stablehlo.shardings import Sharding
-from jaxmesh.runtime.npz import numbers
+from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
 
-_ROUNDINGS, _NARROW_ROUNDINGS = 64, 4
-"""The rounding units of the largest magnitude that a value may differ by: float32 and wider, and narrower floats."""
-EXACT = 2.0**-23
-"""The rounding unit of float32."""
-GROWTH = 16
-"""The factor by which one operation may enlarge the relative error of its operands."""
-_MOST, _MOST_NARROW = 0.02, 0.25
-"""The largest error that counts as carried rounding."""
 _FLIPPED = 0.02
 """The share of integers or booleans that carried rounding may change."""
-_OUTLIER, _SAMPLE = 1e5, 4096
-"""How many times as large as the small elements an outlier is, and how many elements say that."""
-_PART = 1 << 22
+_OUTLIER, _OUTLIER_OF_FEW, _FEW, _SAMPLE = 1e3, 1e5, 16, 4096
+"""How many times as large as any other element an outlier is, if there are a few, and how many elements say that."""
 _TRIED = 64
 """The global values that are compared in full with one value."""
 _REDUCTIONS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
@@ -55,55 +46,9 @@ class HeldValue:
     apart: tuple[str, ...] = ()
 
 
-def rounding_unit(dtype: Any) -> float:
-    """Returns the distance from 1 to the next number of a dtype; 0 for integers."""
-    kinds: Any = jnp
-    return float(kinds.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.inexact) else 0.0
-
-
-def is_exact(error: float) -> bool:
-    """Returns True if float32 explains an error."""
-    return error <= tolerance(EXACT, 0.0)
-
-
-def tolerance(unit: float, carried: float) -> float:
-    """Returns the error that rounding explains, for a rounding unit and the largest error of the operands."""
-    narrow = unit > 1e-6
-    own = unit * (_NARROW_ROUNDINGS if narrow else _ROUNDINGS)
-    return max(own, min(carried * GROWTH, _MOST_NARROW if narrow else _MOST))
-
-
-def as_numbers(x: Array) -> Array:
-    """Returns values to compare: narrow floats as float32."""
-    narrow = jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize < 4
-    return x.astype(np.float32) if narrow else x if x.dtype.isbuiltin == 1 else numbers(x)
-
-
-def error_of(found: Array, wanted: Array, scale: float) -> float:
-    """Returns the largest difference of two arrays, relative to the larger of a magnitude and the element; infinite for
-    NaNs and infinities in one array alone."""
-    if not found.size or found is wanted:
-        return 0.0
-    found, wanted = as_numbers(found), as_numbers(wanted)
-    if found.size > _PART and (axis := next((d for d, n in enumerate(found.shape) if n > 1), None)) is not None:
-        # Parts of a large array, whose differences need less memory.
-        count = min(found.shape[axis], -(-found.size // _PART))
-        split: Any = np.array_split
-        parts: list[tuple[Any, Any]] = list(zip(split(found, count, axis), split(wanted, count, axis), strict=True))
-        # Of integers the share of the part that differs most.
-        errors: list[float] = [error_of(a, b, scale) for a, b in parts]
-        return max(errors)
-    if found.dtype.kind not in "fc":
-        different: Any = found != wanted
-        return float(different.mean())
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        gap = np.abs(found - wanted)
-        most = float(np.max(gap))
-        if not most:
-            return 0.0
-        gap = gap / np.maximum(np.abs(wanted), scale)
-        same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
-        return float(np.max(np.where(same, 0, np.where(np.isnan(gap), np.inf, gap))))
+def split_axes(explanations: Sequence[HeldValue]) -> list[str]:
+    """Returns the mesh axes that split values, in order."""
+    return list(dict.fromkeys(a for e in explanations for a in (*e.apart, *axes_of(e.placement))))
 
 
 @dataclass(slots=True)
@@ -161,17 +106,17 @@ class Globals:
         """Returns the shape of a value, without the axes along which it is apart."""
         return self.arrays[number].shape[len(self.apart.get(number, ())) :]
 
-    def placements(self, number: int, local: Sequence[int]) -> Iterator[Sharding]:
-        """Yields every placement that cuts a value into a local shape."""
-        apart = self.apart.get(number, ())
+    def placements(self, number: int, local: Sequence[int], *, any_shape: bool = False) -> Iterator[Sharding]:
+        """Yields every placement that cuts a value into a local shape, or into any shape of its size."""
+        apart, cuts = self.apart.get(number, ()), placements_of_size if any_shape else placements
         if set(apart) <= self.mesh.keys():
-            yield from placements(local, self.shape(number), {a: n for a, n in self.mesh.items() if a not in apart})
+            yield from cuts(local, self.shape(number), {a: n for a, n in self.mesh.items() if a not in apart})
 
     def block(self, number: int, placement: Sharding, at: Coordinate, view: Array | None = None) -> Array:
         """Returns what a device holds of a value."""
         place = dict(zip(self.mesh, at, strict=True))
         array = self.arrays[number] if view is None else view
-        return block_of(array[tuple(place[a] for a in self.apart.get(number, ()))], placement, self.mesh, at)
+        return block_of(array[(*(place[a] for a in self.apart.get(number, ())), ...)], placement, self.mesh, at)
 
     def within(self, held: HeldValue, axes: Collection[str]) -> list[Array]:
         """Returns a held value as a region over some axes sees it: a value for each device along these axes."""
@@ -247,7 +192,7 @@ class Globals:
         for number in candidates:
             limit = self.limit(number, rounding, carried)
             apart = self.apart.get(number, ())
-            if not set(apart) <= mesh.keys():
+            if not set(apart) <= mesh.keys() or (axes and self._is_uniform(number)):
                 continue
             rest = {a: n for a, n in mesh.items() if a not in apart}
             for array in self._views(number, first.shape, rest) if reshaped else [self.arrays[number]]:
@@ -255,10 +200,28 @@ class Globals:
                     least = limit if best is None else min(limit, best.error)
                     error = self.error(copies, number, placement, least, array, largest)
                     if error <= least and (best is None or error < best.error):
-                        best = HeldValue(self._added(number, array), placement, axes, kind, error, apart)
+                        best = HeldValue(self._added(number, array, apart), placement, axes, kind, error, apart)
                     if best is not None and not best.error:
                         return best
+            if reshaped and best is None and not axes:
+                best = self._in_blocks(copies, number, limit)
         return best
+
+    def _in_blocks(self, copies: Copies, number: int, limit: float) -> HeldValue | None:
+        """Explains a value whose part on each device is a reshape of the device's block of a global value, as products
+        of flattened dims are that are split."""
+        first = copies[min(copies)]
+        for placement in self.placements(number, first.shape, any_shape=True) if number not in self.sources else ():
+            axes = {*self.apart.get(number, ()), *axes_of(placement)}
+            apart = tuple(a for a in self.mesh if a in axes)
+            blocks = self.within(HeldValue(number, placement), apart)
+            if axes_of(placement) and blocks[0].size == first.size:
+                once = {id(x): x.reshape(blocks[0].shape) for x in copies.values()}
+                error = self.error({c: once[id(x)] for c, x in copies.items()}, number, placement, limit)
+                if error <= limit:
+                    array = np.stack(blocks).reshape((*(self.mesh[a] for a in apart), *first.shape))
+                    return HeldValue(self._added(number, array, apart), ((),) * first.ndim, error=error, apart=apart)
+        return None
 
     def _views(self, number: int, local: tuple[int, ...], mesh: Mapping[str, int]) -> Iterator[Array]:
         """Yields the reshapes of a value that have pieces of a local shape, as products of flattened batches have."""
@@ -268,16 +231,23 @@ class Globals:
             first = array.shape[: array.ndim - len(full)]
             yield from (array.reshape((*first, *s)) for s in shapes if s != full and math.prod(s) == math.prod(full))
 
-    def _added(self, number: int, array: Array) -> int:
+    def _added(self, number: int, array: Array, apart: tuple[str, ...]) -> int:
         """Returns the number of a view of a value, which is added if it is new."""
         if array is self.arrays[number]:
             return number
-        added = self.add(array, self.apart.get(number, ()))
+        added = self.add(array, apart)
         if added == len(self.arrays) - 1:
             self.sources[added] = number
         else:
             self.remove_last()
         return added
+
+    def _is_uniform(self, number: int) -> bool:
+        """Returns True for one number everywhere, which parts of many values add up to."""
+        array = self.arrays[number]
+        return (
+            array.size > 1 and self._known[number, 0] == self._known[number, 1] and bool((array == array.flat[0]).all())
+        )
 
     def _groups(self, copies: Copies, axes: tuple[str, ...]) -> dict[Coordinate, list[Array]]:
         """Returns the copies that differ in the coordinates along some axes only, by their first coordinate."""
@@ -372,9 +342,13 @@ def _magnitude(array: Array) -> float:
     if not few.size:
         few = np.abs(as_numbers(flat[flat != 0]))
         few = few[np.isfinite(few)]
-    limit = _OUTLIER * float(np.quantile(few, 0.05)) if few.size else 0.0
-    parts = (np.abs(as_numbers(flat[i : i + _PART])) for i in range(0, flat.size, _PART))
-    return max((float(np.max(p, where=p <= limit, initial=0.0)) for p in parts), default=0.0)
+    few = np.sort(few).astype(np.float64)
+    below = np.arange(1, max(few.size, 1))
+    far = few[1:] > few[:-1] * np.where(below < _FEW, _OUTLIER_OF_FEW, _OUTLIER)
+    gaps = np.flatnonzero(far & (below * 20 >= few.size))
+    limit = few[gaps[0]] * math.sqrt(_OUTLIER) if gaps.size else math.inf
+    parts = (np.abs(as_numbers(flat[i : i + PART])) for i in range(0, flat.size, PART))
+    return max((float(np.max(p, where=np.isfinite(p) & (p <= limit), initial=0.0)) for p in parts), default=0.0)
 
 
 def _is_float(array: Array) -> bool:

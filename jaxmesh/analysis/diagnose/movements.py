@@ -1,17 +1,22 @@
-"""Operations that only move, copy or cast elements: the global value of their result."""
+"""The global values of the results of operations, of those that only move, copy or cast elements and of others."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+import jax
 import numpy as np
 
-from jaxmesh.analysis.diagnose.matching import rounding_unit
+from jaxmesh.analysis.diagnose.rounding import GROWTH, rounding_unit
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.perform import compute
 from jaxmesh.dialects.program import Op, Type
+from jaxmesh.errors import JaxmeshError
+from jaxmesh.frontends.mlir.upgrade import FUNCTIONS, definition_named
 
 Shapes = Sequence[tuple[int, ...]]
 _COPIES, _TRANSPOSES = ("broadcast", "repeat"), ("permute", "transpose")
@@ -61,15 +66,58 @@ def moved(op: Op, x: Array, local: Sequence[int], kind: Type, shapes: Shapes) ->
         yield x if rounding_unit(kind.dtype) and rounding_unit(x.dtype) else x.astype(kind.dtype)
 
 
+def performed(op: Op, types: Sequence[Type], arrays: Sequence[Array], shapes: Shapes) -> Iterator[Array]:
+    """Yields the results of an operation on global values, by the global shapes that it can have."""
+    definition = definition_named(op.name)
+    if definition is None:
+        return
+    operands = [v for v in op.operands if v is None or types[v].kind == "tensor"]
+    read = [types[v] for v in operands if v is not None]
+    given = [x.astype(t.dtype) for x, t in zip(arrays, read, strict=True)]
+    # Of an equal number everywhere, the devices hold any shape.
+    alike = [np.full(t.shape, x.flat[0]) if _is_constant(x) else x for x, t in zip(given, read, strict=True)]
+    ways = [given, alike] if any(a.shape != x.shape for a, x in zip(alike, given, strict=True)) else [given]
+    attributes = dict(op.attributes)
+    if None in operands and "operandSegmentSizes" not in attributes:
+        attributes["operandSegmentSizes"] = tuple(int(v is not None) for v in operands)
+    local = types[op.results[0]].shape
+    for shape, given in itertools.product(shapes, ways):
+        wanted = (jax.ShapeDtypeStruct(shape, types[op.results[0]].dtype),)
+        full = _whole_slices(attributes, types[op.used[0]].shape, given[0].shape) if given else attributes
+        equal = [np.full(shape, x.flat[0], x.dtype) if x.shape == local and _is_constant(x) else x for x in given]
+        try:
+            (result,) = compute(definition, equal, full, wanted, {})
+        except (JaxmeshError, TypeError, ValueError):
+            continue
+        if result.shape == shape:
+            yield np.asarray(result)
+
+
+def _is_constant(x: Array) -> bool:
+    return x.size > 0 and bool((x == x.flat[0]).all())
+
+
+def _whole_slices(attributes: Mapping[str, Any], local: Sequence[int], full: Sequence[int]) -> dict[str, Any]:
+    """Returns the attributes of a slice with the whole global dim where it takes a whole local dim."""
+    found = dict(attributes)
+    if "begins" in found and "ends" in found:
+        rows = zip(found["begins"], found["ends"], local, full, strict=True)
+        found["ends"] = tuple(m if (b, e) == (0, n) else e for b, e, n, m in rows)
+    return found
+
+
 _FORMULAS = {"gelu": 5e-4}
 """Functions that TTNN has in one form, for another form of the program, and how far apart the forms are, relative to
 the largest magnitude. `ttnn.gelu` is the form of the error function; the tanh form differs by 4.8e-4 at most."""
 
 
 def distance_of_forms(op: Op) -> float:
-    """Returns how far the function of an operation may be from the program's form of it; 0 for most."""
+    """Returns how far the function of an operation, or what a loop makes of one, may be from the program's form of it;
+    0 for most."""
     names = (short_name(op), str(op.attributes.get("activation", "")))
-    return max((apart for name, apart in _FORMULAS.items() if any(name in n for n in names)), default=0.0)
+    own = [apart for name, apart in _FORMULAS.items() if any(name in n for n in names)]
+    functions: Any = op.attributes.get(FUNCTIONS, ())
+    return max([*own, *(GROWTH * distance_of_forms(inner) for f in functions for inner in f.program.ops)], default=0.0)
 
 
 _ALIKE = {

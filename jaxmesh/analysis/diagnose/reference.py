@@ -104,7 +104,9 @@ class Reference:
         return next((v.manual for v in self.values if v.manual and line(v.source) == line(source)), ())
 
 
-def run_program(text: str, compiled: str, args: Sequence[Any] | None, seed: int) -> Reference:
+def run_program(
+    text: str, compiled: str, args: Sequence[Any] | None, seed: int, held: Mapping[int, Array] | None = None
+) -> Reference:
     """Runs a StableHLO program with global shapes; its shardings are read and removed.
 
     Args:
@@ -112,6 +114,7 @@ def run_program(text: str, compiled: str, args: Sequence[Any] | None, seed: int)
       compiled: the partitioned program, whose shardings replace those of `text`; or nothing.
       args: the arguments; None for random ones.
       seed: the seed of random arguments.
+      held: values to go on with in place of those that operations give, by number.
 
     Raises:
       UnsupportedError: the program has an operation without a meaning on one device.
@@ -135,7 +138,7 @@ def run_program(text: str, compiled: str, args: Sequence[Any] | None, seed: int)
         def source(op: Any) -> str:
             return locations.of_operation(op.location, offset)
 
-        _run(reference, importer, inputs, source)
+        _run(reference, importer, inputs, source, held or {})
     declare(reference, compiled)
     return reference
 
@@ -152,12 +155,16 @@ def declare(reference: Reference, compiled: str) -> None:
         reference.arguments, reference.results = arguments, results
 
 
-def _run(reference: Reference, importer: Importer, inputs: Iterable[Any], source: Any) -> None:
+def _run(
+    reference: Reference, importer: Importer, inputs: Iterable[Any], source: Any, held: Mapping[int, Array]
+) -> None:
     numbers: dict[Any, int] = {}
 
     def keep(value: Any, op: str, line: str, operands: Sequence[Any], operation: Any = None) -> None:
         known = tuple(numbers[v] for v in operands)
         numbers[value] = len(reference.values)
+        if numbers[value] in held:
+            importer.env[value] = _whole(held[numbers[value]])
         array = np.asarray(importer.env[value].array)
         reference.values.append(ReferenceValue(op, line, known, array, value, operation))
 

@@ -109,7 +109,7 @@ def block_of(x: Array, sharding: Sharding, mesh: Mapping[str, int], coordinate: 
         for axis in axes:
             position = position * mesh[axis] + at[axis]
         index.append(slice(position * size, (position + 1) * size))
-    return x[tuple(index)]
+    return x[(*index, ...)]
 
 
 def without_equal(x: Array, axes: Sequence[str]) -> tuple[Array, tuple[str, ...]]:

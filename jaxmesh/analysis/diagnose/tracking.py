@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from jaxmesh.analysis.diagnose.cuts import global_shapes
-from jaxmesh.analysis.diagnose.matching import EXACT, GROWTH, Globals, HeldValue, is_exact, rounding_unit
+from jaxmesh.analysis.diagnose.matching import Globals, HeldValue, split_axes
 from jaxmesh.analysis.diagnose.movements import (
     Shapes,
     distance_of_forms,
@@ -22,13 +22,14 @@ from jaxmesh.analysis.diagnose.movements import (
     short_name,
 )
 from jaxmesh.analysis.diagnose.reference import Reference
+from jaxmesh.analysis.diagnose.rounding import EXACT, GROWTH, as_numbers, is_exact, rounding_unit
 from jaxmesh.analysis.diagnose.stage import Array, Copies, StageProgram, as_pairs, producers, without_equal
 from jaxmesh.analysis.diagnose.wrong_values import compare_with
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op
 from jaxmesh.frontends.stablehlo.reductions import kind_of
-from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
+from jaxmesh.frontends.stablehlo.shardings import Sharding
 
 Value = int
 
@@ -75,6 +76,7 @@ class Track:
       errors: the error of each explained value; of another value the largest error of its operands.
       outputs: the results.
       results: the copies of results, and of parts of reductions.
+      rounded: by number, the values of the reference that the devices hold rounded, as they do.
     """
 
     stage: StageProgram
@@ -89,6 +91,7 @@ class Track:
     errors: dict[Value, float] = field(default_factory=dict[Value, float])
     outputs: list[Output] = field(default_factory=list[Output])
     results: dict[Value, Copies] = field(default_factory=dict[Value, Copies])
+    rounded: dict[int, Array] = field(default_factory=dict[int, Array])
 
     @cached_property
     def producers(self) -> dict[Value, tuple[int, Op]]:
@@ -108,14 +111,15 @@ class Track:
 
     @cached_property
     def parts(self) -> dict[int, tuple[int, tuple[str, ...], str]]:
-        """The values within a region that are parts of a reduction alone, with its number, axes and kind."""
+        """The values within a region that are parts of a reduction alone, with its number, kind, and the axes along
+        which they differ."""
         values, same = self.reference.values, self.pool.same
         readers = Counter(n for value in values for n in value.operands)
         found: dict[int, tuple[int, tuple[str, ...], str]] = {}
         for number, value in enumerate(values):
             (operand, *more) = value.operands or (0, 0)
             axes = tuple(a for a in values[operand].apart if a not in value.apart)
-            if value.op == "stablehlo.all_reduce" and not more and axes and readers[operand] == 1:
+            if value.op == "stablehlo.all_reduce" and not more and readers[operand] == 1:
                 found[same[operand]] = number, axes, kind_of(value.value.owner) or ""
         return found
 
@@ -167,7 +171,7 @@ class Track:
         wanted = {port.value for port in self.stage.text.program.results}
         for value, copies in run:
             found = self._explain(value, copies)
-            joined = self._joined(value, copies) if found is None else None
+            joined = self._joined(value, copies) if found is None and value not in wanted else None
             if joined is not None:
                 self.joined[value] = joined
             elif found is None:
@@ -175,9 +179,17 @@ class Track:
             else:
                 self.known[value] = found
                 self.reproduced.update(self.pool.same[n] for n in self.origins(found.number))
+                self._keep_rounded(found, copies)
             if value in wanted or any(e.partial for e in self.held(value)):
                 self.results[value] = copies
         self.outputs = [self._output(i, p.value) for i, p in enumerate(self.stage.text.program.results)]
+
+    def _keep_rounded(self, found: HeldValue, copies: Copies) -> None:
+        is_whole = found.number < len(self.reference.values) and not (found.partial or found.apart)
+        if is_whole and not is_exact(found.error) and found.number not in self.rounded:
+            array = self.rounded[found.number] = np.empty_like(self.pool.arrays[found.number])
+            for c, x in copies.items():
+                self.pool.block(found.number, found.placement, c, array)[...] = as_numbers(x)
 
     def _explain(self, value: Value, copies: Copies) -> HeldValue | None:
         made = self.producers.get(value)
@@ -378,27 +390,8 @@ class Track:
         return [v for v in self.operands(op) if any(e.partial for e in self.held(v))]
 
 
-def pool_of(reference: Reference) -> Globals:
-    """Returns the global values of the unsharded run, which all stages start from."""
-    pool = Globals({})
-    for value in reference.values:
-        pool.add(value.array, value.apart)
-    for number, value in enumerate(reference.values):
-        if value.array.dtype == np.uint64:
-            # The compiler has numbers of 64 bits as pairs of 32 bits.
-            pairs = as_pairs(value.array)
-            for part in (pairs, *np.moveaxis(pairs, -1, 0)):
-                pool.sources.setdefault(pool.add(part, value.apart), number)
-    return pool
-
-
 def track(stage: StageProgram, reference: Reference, pool: Globals, run: Iterator[tuple[Value, Copies]]) -> Track:
     """Follows a run of a stage."""
     followed = Track(stage, reference, pool.on(stage.mesh))
     followed.follow(run)
     return followed
-
-
-def split_axes(explanations: Sequence[HeldValue]) -> list[str]:
-    """Returns the mesh axes that split values, in order."""
-    return list(dict.fromkeys(a for e in explanations for a in (*e.apart, *axes_of(e.placement))))

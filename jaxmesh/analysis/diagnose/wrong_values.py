@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from jaxmesh.analysis.diagnose.matching import Globals, as_numbers
+from jaxmesh.analysis.diagnose.matching import Globals
+from jaxmesh.analysis.diagnose.rounding import as_numbers
 from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies
 from jaxmesh.analysis.record.metrics import pcc
 from jaxmesh.frontends.stablehlo.shardings import Sharding, local_shape
@@ -127,16 +127,7 @@ def compare_with(pool: Globals, copies: Copies, number: int, rounding: float) ->
 def placements_of_size(x: Array, pool: Globals, number: int) -> list[Sharding]:
     """Returns the placements with shards of the shape of an array, else of its size."""
     found = list(pool.placements(number, x.shape))
-    if found:
-        return found
-    full, mesh = pool.shape(number), pool.mesh
-    axes = [a for a, n in mesh.items() if n > 1 and a not in pool.apart.get(number, ())]
-    shapes: set[tuple[int, ...]] = set()
-    for dims in itertools.product(range(-1, len(full)), repeat=len(axes)):
-        sharding = tuple(tuple(a for a, d in zip(axes, dims, strict=True) if d == dim) for dim in range(len(full)))
-        shapes.add(local_shape(full, sharding, mesh))
-    same = [s for s in shapes if np.prod(s, dtype=int) == x.size]
-    return [p for s in sorted(same) for p in pool.placements(number, s)]
+    return found or list(pool.placements(number, x.shape, any_shape=True))
 
 
 def _differs(found: Array, wanted: Array, limit: float, scale: float) -> Array:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from jaxmesh.analysis.diagnose.cuts import placements
-from jaxmesh.analysis.diagnose.matching import Globals, error_of, tolerance
+from jaxmesh.analysis.diagnose.matching import Globals
+from jaxmesh.analysis.diagnose.rounding import error_of, tolerance
 
 MESH = {"y": 2, "x": 4}
 COORDINATES = list(itertools.product(range(2), range(4)))
