@@ -302,12 +302,12 @@ def _other_bounds(track: Track, culprit: Culprit) -> Cause | None:
 
 
 def _left_out(track: Track, culprit: Culprit) -> Cause | None:
-    """Finds a result that is an argument, where the program has an operation of it."""
+    """Finds a result that is an argument, or another value, where the program has an operation of it."""
     if culprit.op.name != "func.return" or culprit.expected is None:
         return None
-    return Cause(
-        f"left out: the result is argument {culprit.op.operands[0]} itself, without {culprit.expected.op}", (), ()
-    )
+    (value,) = culprit.op.used
+    name = "the operand" if value in track.producers else f"argument {value}"
+    return Cause(f"left out: the result is {name} itself, without {culprit.expected.op}", (), ())
 
 
 def _other_reduction(track: Track, culprit: Culprit) -> Cause | None:

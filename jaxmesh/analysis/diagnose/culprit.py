@@ -64,8 +64,8 @@ class Culprit:
 def find_culprit(track: Track) -> Culprit:
     """Returns the first wrong operation of a stage with a wrong result."""
     start = next(o.value for o in track.outputs if not o.is_right)
-    _separate(track, start)
-    region = _region(track, start)
+    _separate(track)
+    region = unexplained_before(track, start)
     if not region:
         # The result is explained, but by another value or placement than the program's.
         return _of_explained(track, start)
@@ -81,12 +81,12 @@ def find_culprit(track: Track) -> Culprit:
     return _blamed_operand(track, op, expected) or _culprit(track, number, op, expected)
 
 
-def _separate(track: Track, wrong: Value) -> None:
+def _separate(track: Track) -> None:
     """Takes joined values as unexplained where the program has a value, which no device holds."""
     for value in list(track.joined):
         number, op = track.producers[value]
         is_read = any(v in track.unexplained for v in track.operands(op))
-        if value == wrong or is_read or counterparts(track, number, op, alike=True):
+        if is_read or counterparts(track, number, op, alike=True):
             track.unexplained[value] = track.copies(value)
             del track.joined[value]
 
@@ -104,7 +104,7 @@ def _culprit(track: Track, number: int, op: Op, expected: int | None, reader: in
     return Culprit(number, op, number if reader is None else reader, known, reference, value, misplaced)
 
 
-def _region(track: Track, start: Value) -> list[tuple[int, Op]]:
+def unexplained_before(track: Track, start: Value) -> list[tuple[int, Op]]:
     """Returns the operations of unexplained values that a value is computed from, in order."""
     found: dict[int, Op] = {}
     rest = [start]
@@ -120,14 +120,19 @@ def _region(track: Track, start: Value) -> list[tuple[int, Op]]:
 def _of_explained(track: Track, value: Value) -> Culprit:
     """Returns the culprit of a wrong result that is explained: parts of a reduction, or another value or placement."""
     index = next(i for i, o in enumerate(track.outputs) if o.value == value)
-    wanted = track.reference.outputs[index]
-    made = track.producers.get(value)
-    if made is None:
-        end, known, same = len(track.stage.text.program.ops), track.known[value], track.pool.same
-        missing = track.reference.values[wanted] if same[known.number] != same[wanted] else None
+    wanted, known, made = track.reference.outputs[index], track.known[value], track.producers.get(value)
+    values, same = track.reference.values, track.pool.same
+    last = values[wanted]
+    while last.op == "sdy.sharding_constraint":
+        last = values[last.operands[0]]
+    # The compiler may leave out the last operation.
+    is_operand = same[known.number] in {same[n] for n in last.operands} and not known.kind
+    if made is None or (is_operand and same[known.number] != same[wanted]):
+        end = len(track.stage.text.program.ops)
+        missing = last if same[known.number] != same[wanted] else None
         return Culprit(end, Op("func.return", (value,), (value,)), end, (known,), missing, None)
     number, op = made
-    if track.known[value].kind:
+    if known.kind:
         return _forgotten(track, value, number)
     blamed = _blamed_operand(track, op, wanted)
     return blamed or _culprit(track, number, op, wanted)
@@ -315,7 +320,7 @@ def _blamed_operand(track: Track, op: Op, expected: int | None) -> Culprit | Non
 
 def _before(track: Track, op: Op) -> Culprit | None:
     """Returns the culprit among the operations that make the unexplained operands of an operation."""
-    region = sorted((row for v in track.operands(op) for row in _region(track, v)), key=lambda row: row[0])
+    region = sorted((row for v in track.operands(op) for row in unexplained_before(track, v)), key=lambda row: row[0])
     first = _first_wrong(track, region) if region else None
     return None if first is None else _blamed_operand(track, first[1], _expected(track, *first))
 
@@ -372,7 +377,10 @@ def _parts_before(track: Track, value: Value) -> tuple[int, Op, Value] | None:
     """Returns the operation that reads the same parts of a reduction before a value, and the parts that it reads."""
     (parts, *_) = track.held(value)
     number, op = track.producers[value]
-    for at, reader in [(number, op), *reversed([row for v in track.operands(op) for row in _region(track, v)])]:
+    for at, reader in [
+        (number, op),
+        *reversed([row for v in track.operands(op) for row in unexplained_before(track, v)]),
+    ]:
         for read in track.operands(reader):
             held = track.known.get(read)
             if held and read in track.producers and (held.partial, held.kind) == (parts.partial, parts.kind):

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jaxmesh.analysis.diagnose.causes import cause_of
-from jaxmesh.analysis.diagnose.culprit import Culprit
+from jaxmesh.analysis.diagnose.culprit import Culprit, unexplained_before
 from jaxmesh.analysis.diagnose.movements import distance_of_forms
-from jaxmesh.analysis.diagnose.rounding import is_exact
+from jaxmesh.analysis.diagnose.rounding import EXACT, is_exact, rounding_unit
 from jaxmesh.analysis.diagnose.stage import Coordinate
 from jaxmesh.analysis.diagnose.tracking import Track
 from jaxmesh.analysis.diagnose.wrong_values import WrongElements
@@ -188,14 +188,22 @@ def _source(track: Track, number: int, op: Op) -> str:
 def less_precise(track: Track, stages: Mapping[str, str]) -> Diagnosis:
     """Returns the diagnosis of a stage with rounded results: the first operation that rounds."""
     text = track.stage.text
-    for number, op in enumerate(text.program.ops):
-        for value in [v for v in op.results if v in track.known and not is_exact(track.known[v].error)]:
-            known, kind = track.known[value], text.program.types[value].dtype
+    for at, made in enumerate(text.program.ops):
+        for value in [v for v in made.results if v in track.known and not is_exact(track.known[v].error)]:
+            before = [row for v in track.operands(made) for row in unexplained_before(track, v)]
+            rounding = [row for row in sorted(before, key=lambda row: row[0]) if _rounds(track, row[1])]
+            number, op = (*rounding, (at, made))[0]
+            name, kind = track.stage.written_name(op), text.program.types[op.results[0]].dtype
             form = "has another form of the function than the program" if distance_of_forms(op) else f"rounds to {kind}"
-            name = track.stage.written_name(op)
             return Diagnosis(
                 LESS_PRECISE, track.stage.name, name, text.lines[number], _source(track, number, op), stages=stages,
-                cause=f"{name} {form}; it differs by {known.error:.1e} of the largest magnitude",
+                cause=f"{name} {form}; it differs by {track.known[value].error:.1e} of the largest magnitude",
                 pcc=track.pcc,
             )  # fmt: skip
     return Diagnosis(LESS_PRECISE, track.stage.name, stages=stages, pcc=track.pcc)
+
+
+def _rounds(track: Track, op: Op) -> bool:
+    """Returns True for functions of another form, and results of few bits."""
+    kinds = [track.stage.text.program.types[v] for v in op.results]
+    return distance_of_forms(op) > 0 or any(k.kind == "tensor" and rounding_unit(k.dtype) > EXACT for k in kinds)

@@ -384,15 +384,35 @@ BYTES = np.arange(128, dtype=np.int8).reshape(8, 16)
             (X, X),
             "left out: the result is argument 0",
         ),
+        (
+            lambda x: jax.lax.pad(jnp.sin(x), 0.0, ((-2, 2, 0), (0, 0, 0))),
+            jnp.sin,
+            (X, X),
+            "left out: the result is the operand itself, without stablehlo.pad",
+        ),
         (lambda x: x + x, lambda x: x + x, (BYTES, np.int32(BYTES)), "integers of another width: int8"),
     ],
-    ids=["reduction", "pad", "int8"],
+    ids=["reduction", "pad", "pad of a result", "int8"],
 )
 def test_causes_without_shards(program: Any, printed: Any, args: tuple[Any, Any], cause: str) -> None:
     ttir = jm.jit(printed).trace(args[1]).as_text()
     found = jm.diagnose({"shlo_frontend": jax.jit(program).lower(args[0]).as_text("stablehlo"), "ttir": ttir}, args[0])
     assert found.verdict == "wrong"
     assert found.cause.startswith(cause)
+
+
+def test_the_function_of_another_form_is_less_precise() -> None:
+    """Not the product that reads it, whose value is the first that the devices hold."""
+    draw = np.random.default_rng(0)
+    args = [draw.standard_normal(shape, np.float32) for shape in ((2, 4, 16), (16, 32), (32, 16))]
+
+    def printed(x: Any, w: Any, v: Any) -> Any:
+        return (jax.nn.gelu(x.reshape(8, 16) @ w, approximate=False) @ v).reshape(2, 4, 16) * 2
+
+    program = jax.jit(lambda x, w, v: jax.nn.gelu(x @ w) @ v * 2).lower(*args).as_text("stablehlo")
+    found = jm.diagnose({"shlo_frontend": program, "ttir": jm.jit(printed).trace(*args).as_text()}, *args)
+    assert (found.verdict, found.op) == ("less precise", "ttir.gelu")
+    assert found.cause.startswith("ttir.gelu has another form of the function than the program")
 
 
 def test_parts_of_a_maximum_that_equal_another_value() -> None:
