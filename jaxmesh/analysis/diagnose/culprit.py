@@ -125,9 +125,10 @@ def _of_explained(track: Track, value: Value) -> Culprit:
     last = values[wanted]
     while last.op == "sdy.sharding_constraint":
         last = values[last.operands[0]]
+    is_operand = same[known.number] in {same[n] for n in last.operands} and same[known.number] != same[wanted]
+    before = [track.producers[v][1] for v in moved_from(track, value) if v in track.producers]
     # The compiler may leave out the last operation.
-    is_operand = same[known.number] in {same[n] for n in last.operands} and not known.kind
-    if made is None or (is_operand and same[known.number] != same[wanted]):
+    if made is None or (is_operand and not known.kind and not any(is_alike(op, last.op) for op in before)):
         end = len(track.stage.text.program.ops)
         missing = last if same[known.number] != same[wanted] else None
         return Culprit(end, Op("func.return", (value,), (value,)), end, (known,), missing, None)
