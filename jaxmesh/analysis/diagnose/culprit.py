@@ -83,10 +83,12 @@ def find_culprit(track: Track) -> Culprit:
 
 def _separate(track: Track) -> None:
     """Takes joined values as unexplained where the program has a value, which no device holds."""
+    same = track.pool.same
+    parts = {same[n] for j in track.joined.values() for e in j.parts for n in track.origins(e.number)}
     for value in list(track.joined):
         number, op = track.producers[value]
         is_read = any(v in track.unexplained for v in track.operands(op))
-        if is_read or counterparts(track, number, op, alike=True):
+        if is_read or any(same[i] not in parts for i in counterparts(track, number, op, alike=True)):
             track.unexplained[value] = track.copies(value)
             del track.joined[value]
 
