@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -205,20 +206,29 @@ def _partition_order(track: Track, culprit: Culprit) -> Cause | None:
     operands = track.operands(culprit.op)
     if is_collective(culprit.op) or len(culprit.operands) != len(operands):
         return None
-    for value in operands:
-        made = track.producers.get(value)
-        cut = _chain(track, made[1]) if made is not None and short_name(made[1]) == "mesh_partition" else []
-        axes = tuple(a for op in cut if (a := _axis(track, op)) is not None)
-        for other in operands if len(axes) > 1 else ():
-            for split in track.known[other].placement if other != value else ():
-                if sorted(split) == sorted(axes) and split != axes:
-                    return Cause(
-                        f"partition order: an operand is cut over {_named(axes)}, the major axis first, and the other "
-                        f"is split over {_named(split)}",
-                        split,
-                        _dims(culprit.operands, split),
-                    )
+    for value, other in itertools.permutations(operands, 2):
+        for axes, split in itertools.product(track.known[value].placement, track.known[other].placement):
+            if axes != split and sorted(axes) == sorted(split) and _is_cut(track, value, axes):
+                return Cause(
+                    f"partition order: an operand is cut over {_named(axes)}, the major axis first, and the other is "
+                    f"split over {_named(split)}",
+                    split,
+                    _dims(culprit.operands, split),
+                )
     return None
+
+
+def _is_cut(track: Track, value: Value, axes: Sequence[str]) -> bool:
+    """Returns True if a `mesh_partition` made the split of a value over axes."""
+    rest, seen = [value], set[Value]()
+    while rest:
+        made = track.producers.get(rest.pop())
+        if made is not None and short_name(made[1]) == "mesh_partition":
+            return True
+        before = track.operands(made[1]) if made is not None else []
+        rest += [v for v in before if v not in seen and v in track.known and axes in track.known[v].placement]
+        seen.update(before)
+    return False
 
 
 def _misplaced(track: Track, culprit: Culprit) -> Cause | None:
