@@ -11,7 +11,7 @@ import numpy as np
 from jaxmesh.analysis.diagnose.matching import Globals
 from jaxmesh.analysis.diagnose.rounding import as_numbers
 from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies
-from jaxmesh.analysis.record.metrics import pcc
+from jaxmesh.analysis.record.metrics import pcc_of_parts
 from jaxmesh.frontends.stablehlo.shardings import Sharding, local_shape
 
 
@@ -70,15 +70,11 @@ class WrongValue:
     @property
     def pcc(self) -> float:
         """The correlation over all devices, as Tenstorrent's tools report it."""
-        kind: Any = np.complex128 if self.wanted.dtype.kind == "c" else np.float64
         places = {c: (self._place(self.found[c]), self._place(self.blocks[c])) for c in self.found}
         # Devices with one array count once where as many devices have each.
         even = len(set(Counter(places.values()).values())) == 1 and not self.devices
         devices = list({place: c for c, place in places.items()}.values() if even else self.found)
-        wanted, found = (
-            np.concatenate([x[c].reshape(-1) for c in devices]).astype(kind) for x in (self.blocks, self.found)
-        )
-        value, defined = pcc(wanted, found)
+        value, defined = pcc_of_parts([(self.blocks[c], self.found[c]) for c in devices])
         # The correlation of constants is not defined.
         return value if defined or self.devices else 1.0
 

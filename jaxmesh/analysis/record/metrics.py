@@ -9,6 +9,7 @@ given as 0.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ import numpy as np
 from jaxmesh.runtime.npz import numbers
 
 Array = np.ndarray[Any, Any]
+_PART = 1 << 20
+"""The elements that are widened at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,24 +92,42 @@ def pcc(golden: Array, calculated: Array) -> tuple[float, bool]:
     >>> pcc(np.float32([1, 1]), np.float32([1, 2]))
     (0.0, False)
     """
-    a, b = _flat(golden), _flat(calculated)
-    if not a.size:
-        return 1.0, True
-    nans = bool(np.isnan(a).all()), bool(np.isnan(b).all())
-    if any(nans):
-        return float(all(nans)), True
-    if bool(a.any()) != bool(b.any()):
+    return pcc_of_parts([(golden, calculated)])
+
+
+def pcc_of_parts(pairs: Sequence[tuple[Array, Array]]) -> tuple[float, bool]:
+    """Returns the correlation of two arrays that are given in parts, which are widened one after the other."""
+
+    def widened() -> Iterator[tuple[Array, Array]]:
+        for golden, calculated in pairs:
+            x, y = golden.reshape(-1), calculated.reshape(-1)
+            for start in range(0, x.size, _PART):
+                yield _flat(x[start : start + _PART]), _flat(y[start : start + _PART])
+
+    def finite() -> Iterator[list[Array]]:
+        return ([np.where(np.isfinite(x), x, 0.0) for x in pair] for pair in widened())
+
+    facts = [[(bool(np.isnan(x).all()), bool(x.any())) for x in pair] for pair in widened()]
+    nans, others = (np.array(facts, bool).reshape(-1, 2, 2)[..., i] for i in range(2))
+    if not facts or nans.all(0).any():
+        return float(nans.all()), True
+    if others.any(0).sum() == 1:
         return 0.0, True
-    a, b = (np.where(np.isfinite(x), x, 0.0) for x in (a, b))
-    if np.array_equal(a, b):
+    if all(np.array_equal(x, y) for x, y in finite()):
         return 1.0, True
-    if a.size == 1 or np.ptp(a) == 0 or np.ptp(b) == 0:
+    rows = np.array([[(x.min(), x.max(), x.size) for x in pair] for pair in finite()])
+    low, high, count = rows[..., 0].min(0), rows[..., 1].max(0), float(rows[:, 0, 2].sum())
+    if count == 1 or (low == high).any():
         return 0.0, False
     # Scale the values so that no square overflows; the correlation does not change.
-    a, b = (x / np.abs(x).max() for x in (a, b))
-    a, b = a - a.mean(), b - b.mean()
-    norm = math.sqrt(float(a @ a)) * math.sqrt(float(b @ b))
-    return (min(1.0, max(-1.0, float(a @ b) / norm)), True) if norm else (0.0, False)
+    scale = np.maximum(-low, high)
+    mean = np.sum([[float(np.sum(x / n)) for x, n in zip(pair, scale, strict=True)] for pair in finite()], 0) / count
+    products = np.zeros((2, 2))
+    for pair in finite():
+        centred = np.stack([x / n - m for x, n, m in zip(pair, scale, mean, strict=True)])
+        products += centred @ centred.T
+    norm = math.sqrt(products[0, 0]) * math.sqrt(products[1, 1])
+    return (min(1.0, max(-1.0, float(products[0, 1]) / norm)), True) if norm else (0.0, False)
 
 
 def tolerance(golden: Array) -> float:
