@@ -52,13 +52,14 @@ def _dims(operands: Sequence[HeldValue], axes: Sequence[str]) -> tuple[int, ...]
 
 
 def _dropped_reduction(track: Track, culprit: Culprit) -> Cause | None:
-    value = track.known.get(culprit.op.results[0]) if culprit.op.name != "func.return" else culprit.operands[0]
-    if value is None or not value.partial:
+    ops, number = track.stage.text.program.ops, culprit.reader
+    is_read = number < len(ops) and number != culprit.number
+    values = (*culprit.op.results, *(ops[number].used if is_read else ()))
+    held = culprit.operands if culprit.op.name == "func.return" else [e for v in values for e in track.held(v)]
+    value = next((e for e in held if e.partial), None)
+    if value is None:
         return None
-    ops = track.stage.text.program.ops
-    reader = ops[culprit.reader].name if culprit.reader < len(ops) else "the result"
-    if culprit.reader == culprit.number:
-        reader = "the result"
+    reader = ops[number].name if is_read else "the result"
     return Cause(
         f"dropped reduction: each device holds its part of a {value.kind} over {_named(value.partial)}, and {reader} "
         "takes it for the whole",

@@ -278,6 +278,9 @@ class Track:
         operands = self.operands(made[1]) if made else []
         if made is None or any(v in self.unexplained for v in operands):
             return None
+        # Parts of a reduction beside whole values are read as whole ones.
+        if len({e.partial for v in operands for e in self.held(v)}) > 1 and short_name(made[1]) == "concat":
+            return None
         shapes = [self.stage.text.program.types[v].shape for v in operands]
         if short_name(made[1]) == "concat":
             dim = int(made[1].attributes.get("dim", 0)) % len(shapes[0])
