@@ -272,7 +272,9 @@ def _touched(name: str, culprit: Culprit, shape: Sequence[int]) -> list[int]:
     if name == "pad":
         padding = attributes.get("padding", ())
         return [d for d in every if any(padding[2 * d : 2 * d + 2])]
-    return list(every) if name.startswith(_WINDOWS) else []
+    # Batches and channels have no windows.
+    inner = every[1:-1] if name.startswith(_WINDOWS[:3]) else every
+    return list(inner) if name.startswith(_WINDOWS) else []
 
 
 def _whole_indices(track: Track, culprit: Culprit) -> Cause | None:

@@ -93,6 +93,18 @@ def test_errors_are_named(name: str, stage: str) -> None:
     assert all(o.is_named for o in found), "\n".join(o.text for o in found if not o.is_named)
 
 
+def test_a_batch_has_no_windows() -> None:
+    """The cause of a wrong pad is not that a mesh axis splits the batch."""
+
+    def convolution(x: Any, k: Any) -> Any:
+        return lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    case = Case("", convolution, (normal(8, 6, 6, 4), normal(3, 3, 4, 4)), (P("y"), P()))
+    (found,) = [o for o in outcomes(exported(case), "ttir", 1) if o.planted.kind == "wrong pad"]
+    assert found.is_named
+    assert found.diagnosis.cause == ""
+
+
 def test_a_rounding_may_choose_another_index() -> None:
     """Of two numbers that bfloat16 rounds to one the first is the largest; what follows goes on from there."""
     case = Case("", lambda x, w: (x @ w).argmax(-1) * 2 + 1, (normal(40, 8), normal(8, 64)), (P("y"), P()))
