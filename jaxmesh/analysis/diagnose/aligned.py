@@ -167,19 +167,31 @@ def moved_from(track: Track, value: Value) -> list[Value]:
 def in_one_place(track: Track, expected: int) -> tuple[list[Numbered], list[int]]:
     """Returns the operations and the values of the kind and the source line of a value."""
     values = track.reference.values
-    place, kind = line(values[expected].source), values[expected].op
+    source, kind = values[expected].source, values[expected].op
     ops = [(i, op) for i, op in enumerate(track.stage.text.program.ops) if is_alike(op, kind) and op.results]
-    ops = [(i, op) for i, op in ops if not place or line(track.stage.source(i)) == place]
     alike = [i for i in track.used if values[i].op == kind and not (kind not in MOVES and _is_move(values, i))]
-    return ops, [i for i in alike if not place or line(values[i].source) == place]
+    types, pool = track.stage.text.program.types, track.pool
+    found, wanted = ops, alike
+    # Some texts lack columns, and of some operations a column has more than in the program, of other shapes.
+    for place, any_shape in ((str, True), (str, False), (line, True)) if source else ():
+        found = [row for row in ops if place(track.stage.source(row[0])) == place(source)]
+        wanted = [i for i in alike if place(values[i].source) == place(source)]
+        if not any_shape:
+            found = [r for r in found if any(True for _ in pool.placements(expected, types[r[1].results[0]].shape))]
+            wanted = [i for i in wanted if pool.shape(i) == pool.shape(expected)]
+        if len(found) == len(wanted):
+            break
+    return found, wanted
 
 
 def _in_place_of(track: Track, number: int, op: Op) -> int | None:
     """Returns the value of the unsharded run in the place of an operation."""
+    source = line(track.stage.source(number))
     for i, value in enumerate(track.reference.values):
-        if is_alike(op, value.op) and line(value.source) == line(track.stage.source(number)):
+        if is_alike(op, value.op) and line(value.source) == source:
             ops, wanted = in_one_place(track, i)
-            return wanted[ops.index((number, op))] if len(ops) == len(wanted) else None
+            if len(ops) == len(wanted) and (number, op) in ops:
+                return wanted[ops.index((number, op))]
     return None
 
 
@@ -188,20 +200,23 @@ def find_exchanged(track: Track) -> tuple[int, Op, int] | None:
     should read, by number."""
     misfits = list[tuple[int, Op, list[int], list[int]]]()
     for number, op in enumerate(track.stage.text.program.ops):
-        place = None if is_movement(op) else _in_place_of(track, number, op)
+        read = track.operands(op)
+        gathers = [
+            (index, made)
+            for index, operand in enumerate(read if not is_movement(op) else ())
+            for made in (track.producers.get(v) for v in moved_from(track, operand))
+            if made is not None and short_name(made[1]) == "all_gather" and made[1].results[0] in track.known
+        ]
+        place = _in_place_of(track, number, op) if gathers else None
         value = None if place is None else track.reference.values[place]
         needed = () if value is None else value.operands
-        read = track.operands(op)
         in_order = value is not None and value.op in _ORDERED and (len(needed) == len(read) or value.op == _LOOP)
         needed = _in_loop_order(value) if value is not None and value.op == _LOOP else needed
-        for index, operand in enumerate(read):
+        for index, made in gathers:
             wanted = [track.pool.same[i] for i in all_content(track, needed[index : index + 1] if in_order else needed)]
-            for made in (track.producers.get(v) for v in moved_from(track, operand)):
-                if made is None or short_name(made[1]) != "all_gather" or made[1].results[0] not in track.known:
-                    continue
-                held = origins(track, track.known[made[1].results[0]].number)
-                if wanted and not set(held) & set(wanted):
-                    misfits.append((*made, held, wanted))
+            held = origins(track, track.known[made[1].results[0]].number)
+            if wanted and not set(held) & set(wanted):
+                misfits.append((*made, held, wanted))
     for number, op, held, wanted in sorted(misfits, key=lambda row: row[0]):
         for other, _, other_held, other_wanted in misfits:
             if other != number and set(held) & set(other_wanted) and (found := set(other_held) & set(wanted)):
