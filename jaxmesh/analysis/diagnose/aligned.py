@@ -15,6 +15,8 @@ Numbered = tuple[int, Op]
 _LOOP = "stablehlo.while"
 _ORDERED = (_LOOP, "stablehlo.concatenate", "stablehlo.subtract", "stablehlo.divide", "stablehlo.power")
 """Operations whose operands have the order of the program in every text."""
+_CLEAR = 2.0**-7
+"""The rounding unit of bfloat16: what differs by more is another value."""
 _MOVES = ("reshape", "broadcast_in_dim", "transpose", "convert", "constant", "iota")
 MOVES = frozenset({REGION, *(f"stablehlo.{name}" for name in _MOVES)})
 
@@ -119,15 +121,17 @@ def aligned(track: Track, expected: int) -> tuple[int, Op] | None:
     known = track.known.get(op.results[0])
     is_fused = len(track.operands(op)) > len(values[expected].operands) or any("activation" in k for k in op.attributes)
     is_fused = is_fused or short_name(op) == "mean"
-    if known is None:
-        shape = track.stage.text.program.types[op.results[0]].shape
-        fits = any(True for _ in track.pool.placements(expected, shape)) and not is_fused
-        return (number, op) if fits and all(v in track.known for v in track.operands(op)) else None
-    if is_fused and _is_computed_from(track, expected, known.number):
+    is_later = known is not None and is_fused and _is_computed_from(track, expected, known.number)
+    if is_later or op.results[0] in track.joined:
         return None
-    held = compare_with(track.pool, track.copies(op.results[0]), expected, track.units.get(op.results[0], 0.0))
+    # A value without an explanation may differ by more than rounding where numbers are nearly zero.
+    unit = _CLEAR if known is None else track.units.get(op.results[0], 0.0)
+    held = compare_with(track.pool, track.copies(op.results[0]), expected, unit)
     if held is not None and not held.devices:
         return None
+    if known is None:
+        fits = any(True for _ in track.pool.placements(expected, track.stage.text.program.types[op.results[0]].shape))
+        return (number, op) if fits and not is_fused and all(v in track.known for v in track.operands(op)) else None
     held = [n for n in origins(track, known.number) if n < len(values)]
     return None if track.pool.same[expected] in {track.pool.same[n] for n in all_content(track, held)} else (number, op)
 
