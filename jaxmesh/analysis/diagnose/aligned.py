@@ -109,7 +109,7 @@ def aligned(track: Track, expected: int) -> tuple[int, Op] | None:
     if expected not in wanted:
         return None
     same = track.pool.same
-    # The compiler makes one operation of those that compute one value.
+    # Operations that compute one value may be one operation in the text.
     once = [i for n, i in enumerate(wanted) if same[i] not in {same[k] for k in wanted[:n]}]
     if len(ops) == len(once) < len(wanted):
         expected, wanted = next(i for i in once if same[i] == same[expected]), once

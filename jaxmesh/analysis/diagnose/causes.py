@@ -272,7 +272,7 @@ def _touched(name: str, culprit: Culprit, shape: Sequence[int]) -> list[int]:
     if name == "pad":
         padding = attributes.get("padding", ())
         return [d for d in every if any(padding[2 * d : 2 * d + 2])]
-    # Batches and channels have no windows.
+    # A window spans the dims between the batch and the channels.
     inner = every[1:-1] if name.startswith(_WINDOWS[:3]) else every
     return list(inner) if name.startswith(_WINDOWS) else []
 

@@ -312,7 +312,7 @@ def _is_reduced(track: Track, value: Value) -> bool:
 
 
 def _leaves_parts(track: Track, op: Op) -> bool:
-    """Returns True for a reduction that leaves parts as they are, or makes of them nothing that the program has."""
+    """Returns True for a reduction that leaves parts unreduced, or yields no value of the program."""
     parts = [e for v in track.partial_operands(op) for e in track.held(v)]
     if not parts or not has_trait(op.name, Trait.REDUCES):
         return False
