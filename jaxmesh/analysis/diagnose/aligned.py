@@ -15,6 +15,8 @@ Numbered = tuple[int, Op]
 _LOOP = "stablehlo.while"
 _ORDERED = (_LOOP, "stablehlo.concatenate", "stablehlo.subtract", "stablehlo.divide", "stablehlo.power")
 """Operations whose operands have the order of the program in every text."""
+_CLEAR = 2.0**-7
+"""The rounding unit of bfloat16: what differs by more is another value."""
 _MOVES = ("reshape", "broadcast_in_dim", "transpose", "convert", "constant", "iota")
 MOVES = frozenset({REGION, *(f"stablehlo.{name}" for name in _MOVES)})
 
@@ -107,7 +109,7 @@ def aligned(track: Track, expected: int) -> tuple[int, Op] | None:
     if expected not in wanted:
         return None
     same = track.pool.same
-    # The compiler makes one operation of those that compute one value.
+    # Operations that compute one value may be one operation in the text.
     once = [i for n, i in enumerate(wanted) if same[i] not in {same[k] for k in wanted[:n]}]
     if len(ops) == len(once) < len(wanted):
         expected, wanted = next(i for i in once if same[i] == same[expected]), once
@@ -119,15 +121,17 @@ def aligned(track: Track, expected: int) -> tuple[int, Op] | None:
     known = track.known.get(op.results[0])
     is_fused = len(track.operands(op)) > len(values[expected].operands) or any("activation" in k for k in op.attributes)
     is_fused = is_fused or short_name(op) == "mean"
-    if known is None:
-        shape = track.stage.text.program.types[op.results[0]].shape
-        fits = any(True for _ in track.pool.placements(expected, shape)) and not is_fused
-        return (number, op) if fits and all(v in track.known for v in track.operands(op)) else None
-    if is_fused and _is_computed_from(track, expected, known.number):
+    is_later = known is not None and is_fused and _is_computed_from(track, expected, known.number)
+    if is_later or op.results[0] in track.joined:
         return None
-    held = compare_with(track.pool, track.copies(op.results[0]), expected, track.units.get(op.results[0], 0.0))
+    # A value without an explanation may differ by more than rounding where numbers are nearly zero.
+    unit = _CLEAR if known is None else track.units.get(op.results[0], 0.0)
+    held = compare_with(track.pool, track.copies(op.results[0]), expected, unit)
     if held is not None and not held.devices:
         return None
+    if known is None:
+        fits = any(True for _ in track.pool.placements(expected, track.stage.text.program.types[op.results[0]].shape))
+        return (number, op) if fits and not is_fused and all(v in track.known for v in track.operands(op)) else None
     held = [n for n in origins(track, known.number) if n < len(values)]
     return None if track.pool.same[expected] in {track.pool.same[n] for n in all_content(track, held)} else (number, op)
 
@@ -167,19 +171,31 @@ def moved_from(track: Track, value: Value) -> list[Value]:
 def in_one_place(track: Track, expected: int) -> tuple[list[Numbered], list[int]]:
     """Returns the operations and the values of the kind and the source line of a value."""
     values = track.reference.values
-    place, kind = line(values[expected].source), values[expected].op
+    source, kind = values[expected].source, values[expected].op
     ops = [(i, op) for i, op in enumerate(track.stage.text.program.ops) if is_alike(op, kind) and op.results]
-    ops = [(i, op) for i, op in ops if not place or line(track.stage.source(i)) == place]
     alike = [i for i in track.used if values[i].op == kind and not (kind not in MOVES and _is_move(values, i))]
-    return ops, [i for i in alike if not place or line(values[i].source) == place]
+    types, pool = track.stage.text.program.types, track.pool
+    found, wanted = ops, alike
+    # Some texts lack columns, and of some operations a column has more than in the program, of other shapes.
+    for place, any_shape in ((str, True), (str, False), (line, True)) if source else ():
+        found = [row for row in ops if place(track.stage.source(row[0])) == place(source)]
+        wanted = [i for i in alike if place(values[i].source) == place(source)]
+        if not any_shape:
+            found = [r for r in found if any(True for _ in pool.placements(expected, types[r[1].results[0]].shape))]
+            wanted = [i for i in wanted if pool.shape(i) == pool.shape(expected)]
+        if len(found) == len(wanted):
+            break
+    return found, wanted
 
 
 def _in_place_of(track: Track, number: int, op: Op) -> int | None:
     """Returns the value of the unsharded run in the place of an operation."""
+    source = line(track.stage.source(number))
     for i, value in enumerate(track.reference.values):
-        if is_alike(op, value.op) and line(value.source) == line(track.stage.source(number)):
+        if is_alike(op, value.op) and line(value.source) == source:
             ops, wanted = in_one_place(track, i)
-            return wanted[ops.index((number, op))] if len(ops) == len(wanted) else None
+            if len(ops) == len(wanted) and (number, op) in ops:
+                return wanted[ops.index((number, op))]
     return None
 
 
@@ -188,20 +204,23 @@ def find_exchanged(track: Track) -> tuple[int, Op, int] | None:
     should read, by number."""
     misfits = list[tuple[int, Op, list[int], list[int]]]()
     for number, op in enumerate(track.stage.text.program.ops):
-        place = None if is_movement(op) else _in_place_of(track, number, op)
+        read = track.operands(op)
+        gathers = [
+            (index, made)
+            for index, operand in enumerate(read if not is_movement(op) else ())
+            for made in (track.producers.get(v) for v in moved_from(track, operand))
+            if made is not None and short_name(made[1]) == "all_gather" and made[1].results[0] in track.known
+        ]
+        place = _in_place_of(track, number, op) if gathers else None
         value = None if place is None else track.reference.values[place]
         needed = () if value is None else value.operands
-        read = track.operands(op)
         in_order = value is not None and value.op in _ORDERED and (len(needed) == len(read) or value.op == _LOOP)
         needed = _in_loop_order(value) if value is not None and value.op == _LOOP else needed
-        for index, operand in enumerate(read):
+        for index, made in gathers:
             wanted = [track.pool.same[i] for i in all_content(track, needed[index : index + 1] if in_order else needed)]
-            for made in (track.producers.get(v) for v in moved_from(track, operand)):
-                if made is None or short_name(made[1]) != "all_gather" or made[1].results[0] not in track.known:
-                    continue
-                held = origins(track, track.known[made[1].results[0]].number)
-                if wanted and not set(held) & set(wanted):
-                    misfits.append((*made, held, wanted))
+            held = origins(track, track.known[made[1].results[0]].number)
+            if wanted and not set(held) & set(wanted):
+                misfits.append((*made, held, wanted))
     for number, op, held, wanted in sorted(misfits, key=lambda row: row[0]):
         for other, _, other_held, other_wanted in misfits:
             if other != number and set(held) & set(other_wanted) and (found := set(other_held) & set(wanted)):

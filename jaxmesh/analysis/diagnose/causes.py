@@ -53,13 +53,14 @@ def _dims(operands: Sequence[HeldValue], axes: Sequence[str]) -> tuple[int, ...]
 
 
 def _dropped_reduction(track: Track, culprit: Culprit) -> Cause | None:
-    value = track.known.get(culprit.op.results[0]) if culprit.op.name != "func.return" else culprit.operands[0]
-    if value is None or not value.partial:
+    ops, number = track.stage.text.program.ops, culprit.reader
+    is_read = number < len(ops) and number != culprit.number
+    values = (*culprit.op.results, *(ops[number].used if is_read else ()))
+    held = culprit.operands if culprit.op.name == "func.return" else [e for v in values for e in track.held(v)]
+    value = next((e for e in held if e.partial), None)
+    if value is None:
         return None
-    ops = track.stage.text.program.ops
-    reader = ops[culprit.reader].name if culprit.reader < len(ops) else "the result"
-    if culprit.reader == culprit.number:
-        reader = "the result"
+    reader = ops[number].name if is_read else "the result"
     return Cause(
         f"dropped reduction: each device holds its part of a {value.kind} over {_named(value.partial)}, and {reader} "
         "takes it for the whole",
@@ -281,7 +282,9 @@ def _touched(name: str, culprit: Culprit, shape: Sequence[int]) -> list[int]:
     if name == "pad":
         padding = attributes.get("padding", ())
         return [d for d in every if any(padding[2 * d : 2 * d + 2])]
-    return list(every) if name.startswith(_WINDOWS) else []
+    # A window spans the dims between the batch and the channels.
+    inner = every[1:-1] if name.startswith(_WINDOWS[:3]) else every
+    return list(inner) if name.startswith(_WINDOWS) else []
 
 
 def _whole_indices(track: Track, culprit: Culprit) -> Cause | None:

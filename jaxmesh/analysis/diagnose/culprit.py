@@ -7,11 +7,8 @@ So each is also performed on global values: a step of a decomposition gives what
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from jaxmesh.analysis.diagnose.aligned import (
     MOVES,
@@ -25,17 +22,13 @@ from jaxmesh.analysis.diagnose.aligned import (
 from jaxmesh.analysis.diagnose.matching import HeldValue
 from jaxmesh.analysis.diagnose.movements import Shapes, is_alike, is_collective, is_movement, performed, short_name
 from jaxmesh.analysis.diagnose.reference import ReferenceValue
-from jaxmesh.analysis.diagnose.rounding import as_numbers
 from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.analysis.diagnose.tracking import Track, Value
-from jaxmesh.analysis.diagnose.wrong_values import WrongValue, compare_with, placements_of_size
+from jaxmesh.analysis.diagnose.wrong_values import WrongValue, compare_with
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op
-
-_MOST_DIMS = 5
-"""The dims of a value whose every transposition is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +169,7 @@ def _first_wrong(track: Track, region: Sequence[tuple[int, Op]]) -> tuple[int, O
             return number, op
         if isinstance(step, HeldValue):
             steps[op.results[0]] = step
-            if _are_constants(track, known) or any(_is_transposed(track, step.number, i) for i in alike):
+            if _are_constants(track, known):
                 right.add(op.results[0])
             elif any(True for i in alike for _ in track.pool.placements(i, shape)) or (
                 not weak and _is_added(track, op, region)
@@ -221,24 +214,6 @@ def _is_added(track: Track, op: Op, region: Sequence[tuple[int, Op]]) -> bool:
 def _moves(op: Op) -> bool:
     """Returns True for movements, and for cuts, which are right on shards of whole heads and wrong on global values."""
     return is_movement(op) or short_name(op).startswith(("slice", "concat"))
-
-
-def _is_transposed(track: Track, number: int, other: int) -> bool:
-    """Returns True if a global value, or the part of each device, is another one transposed, then reshaped."""
-    pool, rank = track.pool, len(track.pool.shape(number))
-    axes = pool.apart.get(number, ())
-    first, *rest = [as_numbers(x) for x in pool.within(HeldValue(number, ((),) * rank), axes)]
-    limit = pool.limit(other, pool.unit(number), 0.0) * pool.scale(other)
-    for placement in placements_of_size(first, pool, other) if rank <= _MOST_DIMS else ():
-        blocks = [as_numbers(x) for x in pool.within(HeldValue(other, placement), axes)]
-        for order in itertools.permutations(range(rank)) if blocks[0].size == first.size else ():
-            pairs = zip((first, *rest), blocks, strict=True)
-            if all(
-                np.allclose(x.transpose(order).reshape(y.shape), y, rtol=0, atol=limit, equal_nan=True)
-                for x, y in pairs
-            ):
-                return True
-    return False
 
 
 def _as_step(track: Track, op: Op, known: Sequence[HeldValue]) -> HeldValue | bool:
@@ -356,7 +331,7 @@ def _is_reduced(track: Track, value: Value) -> bool:
 
 
 def _leaves_parts(track: Track, op: Op) -> bool:
-    """Returns True for a reduction that leaves parts as they are, or makes of them nothing that the program has."""
+    """Returns True for a reduction that leaves parts unreduced, or yields no value of the program."""
     parts = [e for v in track.partial_operands(op) for e in track.held(v)]
     if not parts or not has_trait(op.name, Trait.REDUCES):
         return False
@@ -373,7 +348,11 @@ def _forgotten(track: Track, value: Value, reader: int) -> Culprit:
         number, op, value = row
         if _leaves_parts(track, op):
             wrong = _culprit(track, number, op, _of_reference(track, track.known[value].number))
-    return wrong or _culprit(track, *track.producers[value], _of_reference(track, track.held(value)[0].number), reader)
+    expected = _of_reference(track, track.held(value)[0].number)
+    number, op = track.producers[value]
+    while is_movement(op) and not is_collective(op) and track.operands(op)[0] in track.producers:
+        number, op = track.producers[track.operands(op)[0]]
+    return wrong or _culprit(track, number, op, expected, reader)
 
 
 def _parts_before(track: Track, value: Value) -> tuple[int, Op, Value] | None:

@@ -26,7 +26,6 @@ from jaxmesh.analysis.diagnose.diagnosis import (
 )
 from jaxmesh.analysis.diagnose.matching import Globals
 from jaxmesh.analysis.diagnose.reference import Reference, declare, run_program
-from jaxmesh.analysis.diagnose.rounding import EXACT
 from jaxmesh.analysis.diagnose.stage import Array, as_pairs, place_arguments, read_stage, run_stage
 from jaxmesh.analysis.diagnose.texts import StageTexts, has_wide_types, texts_of
 from jaxmesh.analysis.diagnose.tracking import Track, track
@@ -141,10 +140,12 @@ def _diagnose(
         for name, text in texts.stages.items():
             runs[name] = _follow(name, text, reference, pool)
             run = runs[name]
-            if isinstance(run, Track) and run.rounded and not (run.is_right and max(run.units.values()) > EXACT):
+            if isinstance(run, Track) and run.rounded and not run.is_right:
                 # From the rounded values on, the devices should compute what the program does.
                 again = _run(texts.frontend, texts.compiler, args, seed, run.rounded)
-                run = runs[name] = _of_both(run, _follow(name, text, again, _pool_of(again)))
+                followed = _follow(name, text, again, _pool_of(again))
+                if isinstance(followed, Track) and followed.is_right:
+                    run.outputs = [replace(o, limit=max(o.limit, o.error)) for o in run.outputs]
             if isinstance(run, Track) and not run.is_right:
                 return wrong_diagnosis(run, find_culprit(run), {n: _summary(r) for n, r in runs.items()})
     return _without_errors(runs)
@@ -162,16 +163,6 @@ def _pool_of(reference: Reference) -> Globals:
             for part in (pairs, *np.moveaxis(pairs, -1, 0)):
                 pool.sources.setdefault(pool.add(part, value.apart), number)
     return pool
-
-
-def _of_both(run: Track, again: Track | str) -> Track:
-    """Returns the run of a stage with rounded values, by its comparison with a program that goes on from them."""
-    if not isinstance(again, Track) or again.is_right == run.is_right:
-        return run
-    if run.is_right:
-        return again
-    run.outputs = [replace(o, limit=max(o.limit, o.error)) for o in run.outputs]
-    return run
 
 
 def _check_numbers(reference: Reference) -> None:

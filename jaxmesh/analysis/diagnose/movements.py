@@ -1,4 +1,4 @@
-"""The global values of the results of operations, of those that only move, copy or cast elements and of others."""
+"""The global values of the results of operations; movements only move, copy or cast elements."""
 
 from __future__ import annotations
 

@@ -279,6 +279,9 @@ class Track:
         operands = self.operands(made[1]) if made else []
         if made is None or any(v in self.unexplained for v in operands):
             return None
+        # Parts of a reduction beside whole values are read as whole ones.
+        if len({e.partial for v in operands for e in self.held(v)}) > 1 and short_name(made[1]) == "concat":
+            return None
         shapes = [self.stage.text.program.types[v].shape for v in operands]
         if short_name(made[1]) == "concat":
             dim = int(made[1].attributes.get("dim", 0)) % len(shapes[0])
@@ -332,17 +335,14 @@ class Track:
         declared = self.reference.arguments[operands[0]]
         if self.stage.text.presharded[operands[0]] or declared is None:
             return False
-        return not self.holds(copies, found.number, declared)
+        limit = self.pool.limit(found.number, self.pool.unit(found.number), 0.0)
+        return self._error(copies, found.number, declared) > limit
 
     def _as_held(self, number: int, copies: Copies) -> int:
         """Returns the number of a value of the program as the devices hold it: numbers of 64 bits may be pairs."""
         array = self.pool.arrays[number]
         is_pairs = array.dtype == np.uint64 and copies[min(copies)].ndim > array.ndim
         return self.pool.add(as_pairs(array)) if is_pairs else number
-
-    def holds(self, copies: Copies, number: int, sharding: Sharding) -> bool:
-        """Returns True if the devices hold the blocks of a global value."""
-        return self._error(copies, number, sharding) <= self.pool.limit(number, self.pool.unit(number), 0.0)
 
     def _error(self, copies: Copies, number: int, sharding: Sharding) -> float:
         """Returns the error of copies as the blocks of a global value; infinite for other shapes."""

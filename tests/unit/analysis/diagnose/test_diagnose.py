@@ -440,6 +440,74 @@ def test_parts_of_a_maximum_that_equal_another_value() -> None:
     assert found.cause.startswith("dropped reduction: each device holds its part of a max")
 
 
+def test_parts_that_an_unexplained_product_carries_on() -> None:
+    """A product as a multiplication and a sum: between them no device holds a value of the program."""
+    product, wide = "stablehlo.dot_general", "tensor<8x16xf32>"
+    body = (
+        f"    %0 = {product} %arg0, %arg1, contracting_dims = [1] x [0] : (tensor<8x8xf32>, {wide}) -> {wide}\n"
+        f"    %1 = {product} %0, %arg2, batching_dims = [0] x [0], contracting_dims = [1] x [1] : "
+        f"({wide}, {wide}) -> tensor<8xf32>\n    return %1 : tensor<8xf32>"
+    )
+    arguments = sharded(0, "8x8xf32", "", "x"), sharded(1, "8x16xf32", "x", ""), sharded(2, "8x16xf32", "", "")
+    ttir = (
+        line(0, "dot_general", "%a, %b", PRODUCT, f"(tensor<8x2xf32>, tensor<2x16xf32>) -> {wide}")
+        + line(1, "multiply", "%0, %c", "", f"({wide}, {wide}) -> {wide}")
+        + line(2, "sum", "%1", "dim_arg = [1 : i32], keep_dim = false", f"({wide}) -> tensor<8xf32>")
+    )
+    texts = {
+        "shlo_frontend": frontend(", ".join(arguments), body, f"({EIGHT})"),
+        "ttir": local(
+            {"a": "8x2xf32", "b": "2x16xf32", "c": "8x16xf32"}, ttir + "    return %2 : tensor<8xf32>", "8xf32"
+        ),
+    }
+    found = jm.diagnose(texts)
+    assert (found.op, found.line, found.axes) == ("ttir.dot_general", 3, ("x",))
+
+
+EIGHT = "tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}]>}"
+
+
+def test_a_cut_that_the_program_lacks_is_a_step() -> None:
+    """The maximum is not reduced; the devices make ones of a cut of numbers, which no global value has."""
+    body = (
+        "    %c = stablehlo.constant dense<0xFF800000> : tensor<f32>\n"
+        "    %0 = stablehlo.reduce(%arg0 init: %c) applies stablehlo.maximum across dimensions = [1] : "
+        "(tensor<8x8xf32>, tensor<f32>) -> tensor<8xf32>\n"
+        "    %1 = stablehlo.broadcast_in_dim %0, dims = [0] : (tensor<8xf32>) -> tensor<8x8xf32>\n"
+        "    %2 = stablehlo.subtract %arg0, %1 : tensor<8x8xf32>\n"
+        "    %3 = stablehlo.iota dim = 1 : tensor<8x8xf32>\n"
+        "    %4 = stablehlo.multiply %2, %3 : tensor<8x8xf32>\n    return %4 : tensor<8x8xf32>"
+    )
+    pair, one = "tensor<8x2xf32>", "tensor<8x1xf32>"
+    cut = "begins = [0 : i32, 0 : i32], ends = [8 : i32, 1 : i32], step = [1 : i32, 1 : i32]"
+    every = "tensor<8x8xf32>"
+    ttir = (
+        line(
+            0,
+            "arange",
+            "",
+            "arange_dimension = 1 : i64, end = 8 : si64, start = 0 : si64, step = 1 : si64",
+            f"() -> {every}",
+        )
+        + line(1, "mesh_partition", "%0", "cluster_axis = 1 : ui32, dim = 1 : si32", f"({every}) -> {pair}")
+        + line(2, "slice_static", "%1", cut, f"({pair}) -> {one}")
+        + line(3, "max", "%a", "dim_arg = [1 : i32], keep_dim = true", f"({pair}) -> {one}")
+        + line(4, "subtract", "%a, %3", "", f"({pair}, {one}) -> {pair}")
+        + line(5, "subtract", "%1, %2", "", f"({pair}, {one}) -> {pair}")
+        + line(6, "multiply", "%4, %5", "", f"({pair}, {pair}) -> {pair}")
+        + line(7, "multiply", "%4, %2", "", f"({pair}, {one}) -> {pair}")
+        + line(8, "add", "%6, %7", "", f"({pair}, {pair}) -> {pair}")
+    )
+    result = '(tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>})'
+    found = jm.diagnose(
+        {
+            "shlo_frontend": frontend(sharded(0, "8x8xf32", "", "x"), body, result),
+            "ttir": local({"a": "8x2xf32"}, f"{ttir}    return %8 : {pair}", "8x2xf32"),
+        }
+    )
+    assert (found.op, found.axes) == ("ttir.max", ("x",))
+
+
 # --- the rest --------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -11,7 +12,10 @@ import pytest
 
 from jaxmesh.analysis.diagnose.cuts import placements
 from jaxmesh.analysis.diagnose.matching import Globals
+from jaxmesh.analysis.diagnose.movements import distance_of_forms
 from jaxmesh.analysis.diagnose.rounding import error_of, tolerance
+from jaxmesh.dialects.program import Op
+from jaxmesh.frontends.mlir.upgrade import FUNCTIONS
 
 MESH = {"y": 2, "x": 4}
 COORDINATES = list(itertools.product(range(2), range(4)))
@@ -102,6 +106,41 @@ def test_masks_do_not_hide_errors() -> None:
     masked = np.where(RNG.random(X.shape) < 0.4, np.float32(-1e9), X)
     wrong = np.where(masked == -1e9, masked, masked * 1.01)
     assert pool(masked).explain(dict.fromkeys(COORDINATES, wrong), 1.2e-7, 0.0) is None
+
+
+def test_what_a_mask_is() -> None:
+    """A mask is far above any other number; the numbers of gelu become small bit by bit."""
+    masked = np.where(RNG.random(X.shape) < 0.4, np.float32(-1e4), X)
+    assert 1 < pool(masked).scale(0) < 10
+    assert pool(np.geomspace(1e-12, 5, 64, dtype=np.float32)).scale(0) == 5
+
+
+def test_parts_that_add_up_to_one_number_say_nothing() -> None:
+    ones, shares = np.ones((4, 8), np.float32), [RNG.random((4, 8)).astype(np.float32) for _ in range(3)]
+    copies = {(y, x): [*shares, ones - sum(shares)][x] for y, x in COORDINATES}
+    assert pool(ones).explain(copies, 1.2e-7, 0.0) is None
+    found = pool(X[:4, :8]).explain({c: v * X[:4, :8] for c, v in copies.items()}, 1.2e-7, 0.0)
+    assert found is not None
+    assert found.partial == ("x",)
+
+
+def test_flattened_blocks_are_reshapes_of_a_value() -> None:
+    """Of dims that a product flattens a mesh axis may split any; the shards are no shards of the flattened value."""
+    full = RNG.standard_normal((8, 4, 16)).astype(np.float32)
+    copies = {c: x.reshape(4, 16) for c, x in blocks(full, ("y",), (), ("x",)).items()}
+    known = pool(X, full)
+    found = known.explain(copies, 0.0, 0.0)
+    assert found is not None
+    assert (found.apart, found.placement, known.sources[found.number]) == (("y", "x"), ((), ()), 1)
+    assert all(np.array_equal(known.block(found.number, found.placement, c), x) for c, x in copies.items())
+    assert pool(X, full).explain({c: x[::-1] for c, x in copies.items()}, 0.0, 0.0) is None
+
+
+def test_forms_of_a_function_within_a_loop() -> None:
+    gelu = Op("ttnn.matmul", (0, 1), (2,), {"activation": "gelu"})
+    body: Any = SimpleNamespace(program=SimpleNamespace(ops=[Op("ttnn.add", (0, 1), (2,)), gelu]))
+    loop = Op("ttcore.while_loop", (0,), (1,), {FUNCTIONS: (body,)})
+    assert distance_of_forms(loop) > distance_of_forms(gelu) > 0 == distance_of_forms(Op("ttnn.tanh", (0,), (1,)))
 
 
 def test_infinities_and_nans_are_equal_to_themselves() -> None:
