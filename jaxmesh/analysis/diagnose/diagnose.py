@@ -140,15 +140,21 @@ def _diagnose(
         for name, text in texts.stages.items():
             runs[name] = _follow(name, text, reference, pool)
             run = runs[name]
-            if isinstance(run, Track) and run.rounded and not run.is_right:
-                # From the rounded values on, the devices should compute what the program does.
-                again = _run(texts.frontend, texts.compiler, args, seed, run.rounded)
-                followed = _follow(name, text, again, _pool_of(again))
-                if isinstance(followed, Track) and followed.is_right:
-                    run.outputs = [replace(o, limit=max(o.limit, o.error)) for o in run.outputs]
+            if isinstance(run, Track) and not run.is_right and _computes_from_rounded(texts, name, run):
+                run.outputs = [replace(o, limit=max(o.limit, o.error)) for o in run.outputs]
             if isinstance(run, Track) and not run.is_right:
                 return wrong_diagnosis(run, find_culprit(run), {n: _summary(r) for n, r in runs.items()})
     return _without_errors(runs)
+
+
+def _computes_from_rounded(texts: StageTexts, name: str, run: Track) -> bool:
+    """Returns True if the devices compute what the program does from the values on that they hold rounded."""
+    if not run.rounded:
+        return False
+    arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
+    again = _run(texts.frontend, texts.compiler, arguments, 0, run.rounded)
+    followed = _follow(name, texts.stages[name], again, _pool_of(again))
+    return isinstance(followed, Track) and followed.is_right
 
 
 def _pool_of(reference: Reference) -> Globals:
