@@ -226,7 +226,7 @@ def _as_step(track: Track, op: Op, known: Sequence[HeldValue]) -> HeldValue | bo
         return found or False
     types, done = track.stage.text.program.types, False
 
-    def perform(arrays: Sequence[Array], shapes: Shapes) -> Iterator[Array]:
+    def perform(arrays: Sequence[Array], shapes: Shapes) -> Iterator[Array | None]:
         return track.moved(op, arrays[0], shapes) if is_movement(op) else performed(op, types, arrays, shapes)
 
     for candidate in track.on_global(op, known, perform):

@@ -12,7 +12,7 @@ import numpy as np
 from jaxmesh.analysis.diagnose.rounding import GROWTH, rounding_unit
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.dialects.definitions import has_trait
-from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.perform import compute
 from jaxmesh.dialects.program import Op, Type
 from jaxmesh.errors import JaxmeshError
@@ -66,8 +66,11 @@ def moved(op: Op, x: Array, local: Sequence[int], kind: Type, shapes: Shapes) ->
         yield x if rounding_unit(kind.dtype) and rounding_unit(x.dtype) else x.astype(kind.dtype)
 
 
-def performed(op: Op, types: Sequence[Type], arrays: Sequence[Array], shapes: Shapes) -> Iterator[Array]:
-    """Yields the results of an operation on global values, by the global shapes that it can have."""
+def performed(op: Op, types: Sequence[Type], arrays: Sequence[Array], shapes: Shapes) -> Iterator[Array | None]:
+    """Yields the results of an operation on global values, by the global shapes that it can have.
+
+    It is None where the operation is impossible, so that all devices yield results of the same shapes.
+    """
     definition = definition_named(op.name)
     if definition is None:
         return
@@ -76,21 +79,32 @@ def performed(op: Op, types: Sequence[Type], arrays: Sequence[Array], shapes: Sh
     given = [x.astype(t.dtype) for x, t in zip(arrays, read, strict=True)]
     # Of an equal number everywhere, the devices hold any shape.
     alike = [np.full(t.shape, x.flat[0]) if _is_constant(x) else x for x, t in zip(given, read, strict=True)]
-    ways = [given, alike] if any(a.shape != x.shape for a, x in zip(alike, given, strict=True)) else [given]
+    is_other = any(a.shape != x.shape for a, x in zip(alike, given, strict=True))
     attributes = dict(op.attributes)
     if None in operands and "operandSegmentSizes" not in attributes:
         attributes["operandSegmentSizes"] = tuple(int(v is not None) for v in operands)
-    local = types[op.results[0]].shape
-    for shape, given in itertools.product(shapes, ways):
-        wanted = (jax.ShapeDtypeStruct(shape, types[op.results[0]].dtype),)
-        full = _whole_slices(attributes, types[op.used[0]].shape, given[0].shape) if given else attributes
-        equal = [np.full(shape, x.flat[0], x.dtype) if x.shape == local and _is_constant(x) else x for x in given]
-        try:
-            (result,) = compute(definition, equal, full, wanted, {})
-        except (JaxmeshError, TypeError, ValueError):
-            continue
-        if result.shape == shape:
-            yield np.asarray(result)
+    local, dtype = types[op.results[0]].shape, types[op.results[0]].dtype
+    for shape, way in itertools.product(shapes, (given, alike if is_other else None)):
+        yield (
+            None
+            if way is None
+            else _result(
+                definition,
+                [np.full(shape, x.flat[0], x.dtype) if x.shape == local and _is_constant(x) else x for x in way],
+                _whole_slices(attributes, types[op.used[0]].shape, way[0].shape) if way else attributes,
+                jax.ShapeDtypeStruct(shape, dtype),
+            )
+        )
+
+
+def _result(
+    definition: OpDef, arrays: Sequence[Array], attributes: Mapping[str, Any], wanted: jax.ShapeDtypeStruct
+) -> Array | None:
+    try:
+        (result,) = compute(definition, arrays, attributes, (wanted,), {})
+    except (JaxmeshError, TypeError, ValueError):
+        return None
+    return np.asarray(result) if result.shape == wanted.shape else None
 
 
 def _is_constant(x: Array) -> bool:

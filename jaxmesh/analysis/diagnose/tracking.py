@@ -124,7 +124,7 @@ class Track:
         return found
 
     def on_global(
-        self, op: Op, known: Sequence[HeldValue], perform: Callable[[Sequence[Array], Shapes], Iterator[Array]]
+        self, op: Op, known: Sequence[HeldValue], perform: Callable[[Sequence[Array], Shapes], Iterator[Array | None]]
     ) -> Iterator[tuple[Array, tuple[str, ...]]]:
         """Yields the results of an operation on global values, and within a region on the values of each device."""
         mesh, number = self.stage.mesh, self.producers[op.results[0]][0]
@@ -139,8 +139,9 @@ class Track:
             shapes = list(global_shapes(local, [a for a in split_axes(known) if a not in axes], mesh))
             devices = zip(*(self.pool.within(e, axes) for e in known), strict=True)
             for parts in zip(*(perform(arrays, shapes) for arrays in devices), strict=True):
-                piled = np.stack(parts).reshape((*sizes, *parts[0].shape))
-                yield without_equal(piled, names)
+                made = [x for x in parts if x is not None]
+                if len(made) == len(parts):
+                    yield without_equal(np.stack(made).reshape((*sizes, *made[0].shape)), names)
 
     def operands(self, op: Op) -> list[Value]:
         """Returns the tensors that an operation reads."""
