@@ -176,7 +176,7 @@ def in_one_place(track: Track, expected: int) -> tuple[list[Numbered], list[int]
     alike = [i for i in track.used if values[i].op == kind and not (kind not in MOVES and _is_move(values, i))]
     types, pool = track.stage.text.program.types, track.pool
     found, wanted = ops, alike
-    # Some texts lack columns, and of some operations a column has more than in the program, of other shapes.
+    # Compare lines with columns, then these and shapes, then lines: some texts lack columns.
     for place, any_shape in ((str, True), (str, False), (line, True)) if source else ():
         found = [row for row in ops if place(track.stage.source(row[0])) == place(source)]
         wanted = [i for i in alike if place(values[i].source) == place(source)]

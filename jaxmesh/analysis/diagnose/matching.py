@@ -18,8 +18,10 @@ from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
 
 _FLIPPED = 0.02
 """The share of integers or booleans that carried rounding may change."""
-_OUTLIER, _OUTLIER_OF_FEW, _FEW, _SAMPLE = 1e3, 1e5, 16, 4096
-"""How many times as large as any other element an outlier is, if there are a few, and how many elements say that."""
+_OUTLIER, _OUTLIER_OF_FEW = 1e3, 1e5
+"""The factor between the largest ordinary element and an outlier; the second one beside fewer than `_FEW` elements."""
+_FEW, _SAMPLE = 16, 4096
+"""The number of elements that are few, and the number that are sampled."""
 _TRIED = 64
 """The global values that are compared in full with one value."""
 _REDUCTIONS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}

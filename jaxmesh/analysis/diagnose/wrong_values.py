@@ -109,7 +109,8 @@ def compare_with(pool: Globals, copies: Copies, number: int, rounding: float) ->
     limit, scale = pool.limit(number, rounding, 0.0), pool.scale(number)
     best: tuple[int, WrongValue] | None = None
     apart = tuple((a,) for a in pool.apart.get(number, ()))
-    for placement in placements_of_size(first, pool, number):
+    shaped_alike = list(pool.placements(number, first.shape))
+    for placement in shaped_alike or pool.placements(number, first.shape, any_shape=True):
         local = local_shape(pool.shape(number), placement, pool.mesh)
         shaped = {c: x.reshape(local) for c, x in found.items()}
         blocks = {c: pool.block(number, placement, c, wanted) for c in found}
@@ -118,12 +119,6 @@ def compare_with(pool: Globals, copies: Copies, number: int, rounding: float) ->
         if best is None or count < best[0]:
             best = count, WrongValue(wanted, (*apart, *placement), shaped, blocks, wrong)
     return None if best is None else best[1]
-
-
-def placements_of_size(x: Array, pool: Globals, number: int) -> list[Sharding]:
-    """Returns the placements with shards of the shape of an array, else of its size."""
-    found = list(pool.placements(number, x.shape))
-    return found or list(pool.placements(number, x.shape, any_shape=True))
 
 
 def _differs(found: Array, wanted: Array, limit: float, scale: float) -> Array:

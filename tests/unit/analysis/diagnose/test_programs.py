@@ -84,8 +84,11 @@ PROGRAMS: Mapping[str, tuple[Case, set[str]]] = {
 }
 
 
-# TTNN gathers each operand before the other is there.
-@pytest.mark.parametrize(("name", "stage"), [(n, s) for n in PROGRAMS for s in ("ttir", "ttnn")][:-1])
+# No two gathers can be exchanged in TTNN, which reads the first before it makes the second.
+STAGES = [(n, s) for n in PROGRAMS for s in ("ttir", "ttnn") if (n, s) != ("joined columns", "ttnn")]
+
+
+@pytest.mark.parametrize(("name", "stage"), STAGES)
 def test_errors_are_named(name: str, stage: str) -> None:
     case, kinds = PROGRAMS[name]
     found = [o for o in outcomes(exported(case), stage, 2) if o.changes and o.planted.kind in kinds]
