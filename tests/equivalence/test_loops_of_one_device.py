@@ -1,6 +1,7 @@
 """Loops and branches as libraries write them for one device: what all devices start with meets what differs.
 
-JAX runs them on shards in a `shard_map` without types of varying axes, and refuses them in a typed one.
+JAX runs them on shards in a `shard_map` without types of varying axes, and refuses them in a typed one. A program that
+splits by hand is typed, and types such a loop by what varies.
 """
 
 from __future__ import annotations
@@ -123,15 +124,146 @@ def split_by_hand(f: Callable[[Any], Any], spec: P) -> Callable[[Any], Any]:
     return lambda v: jm.shard_to_full(f(jm.full_to_shard(v, spec)), spec)
 
 
+@pytest.mark.parametrize("sizes", MESHES, ids=str)
+@pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
+def test_a_function_of_one_device_runs_between_shards_by_hand(f: Callable[[Any], Any], sizes: tuple[int, ...]) -> None:
+    mesh = jm.make_mesh(sizes)
+    x, spec = given(mesh)
+    calls: list[None] = []
+
+    def counting(v: Any) -> Any:
+        calls.append(None)
+        return f(v)
+
+    program = jm.jit(split_by_hand(counting, spec), mesh=mesh)
+    np.testing.assert_allclose(program(x), per_shard(jax.jit(f), x, mesh), rtol=2e-6, atol=2e-6)
+    assert len(calls) == 1
+    assert '"ttnn.distribute_tensor"' in program.trace(x).lower().as_text() or f in (decided, drawn)
+
+
+@pytest.mark.parametrize("f", [recurrent, nested, counted, called, branched], ids=lambda f: f.__name__)
+def test_a_derivative_by_hand(f: Callable[[Any], Any]) -> None:
+    mesh = jm.make_mesh((2, 4))
+    x, spec = given(mesh)
+    expected = per_shard(jax.grad(lambda v: (f(v) ** 2).sum()), x, mesh)
+    outside = jax.grad(lambda v: (jm.jit(split_by_hand(f, spec), mesh=mesh)(v) ** 2).sum())(x)
+    inside = jm.jit(split_by_hand(jax.grad(lambda v: (f(v) ** 2).sum()), spec), mesh=mesh)(x)
+    np.testing.assert_allclose(outside, expected, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(inside, expected, rtol=2e-5, atol=2e-5)
+
+
+def chained(start: Any, x: Any) -> Any:
+    """A carry of which one part varies after one iteration, the next after two, the last never."""
+
+    def step(carry: Any, row: Any) -> tuple[Any, Any]:
+        a, b, c, count = carry
+        return (jnp.tanh(a + row), b + a, c * 0.5 + b, count + 1), None
+
+    (_, _, c, count), _ = lax.scan(step, (start, start * 2, start, 0), x)
+    return c, count
+
+
+def test_a_learned_start_has_the_sum_of_its_cotangents() -> None:
+    mesh = jm.make_mesh((2, 4))
+    x, start = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32), np.float32([0.3, -0.2])
+    spec = P(None, "x")
+
+    def whole(start: Any, x: Any) -> Any:
+        c, count = chained(jnp.tile(start, 4), x)
+        return (c**2).sum(), count
+
+    def by_hand(start: Any, x: Any) -> Any:
+        c, count = chained(start, jm.full_to_shard(x, spec))
+        # The count varies over no axis, so it is a result as it is.
+        return jm.shard_to_full(lax.psum((c**2).sum(), "x"), P()), count
+
+    found, count = jm.jit(by_hand, mesh=mesh)(start, x)
+    expected, steps = whole(start, x)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert count == steps == 3
+    want = jax.grad(whole, has_aux=True)(start, x)[0]
+    np.testing.assert_allclose(jax.grad(jm.jit(by_hand, mesh=mesh), has_aux=True)(start, x)[0], want, rtol=1e-5)
+
+    def descend(start: Any, x: Any) -> Any:
+        part = jm.full_to_shard(x, spec)
+        slope = jax.grad(lambda s: lax.psum((chained(s, part)[0] ** 2).sum(), "x"))(start)
+        return jm.shard_to_full(start - slope, P())
+
+    np.testing.assert_allclose(jm.jit(descend, mesh=mesh)(start, x), start - want, rtol=1e-5)
+
+
+def test_devices_that_decide_for_themselves_have_results_that_vary() -> None:
+    mesh = jm.make_mesh((2, 4))
+    x, spec = given(mesh)
+
+    def trips(part: Any) -> Any:
+        return lax.while_loop(lambda n: n * jnp.abs(part).sum() < 20, lambda n: n + 1, jnp.float32(0))
+
+    def choice(part: Any) -> Any:
+        return lax.cond(part.sum() > 0, lambda: jnp.float32(1), lambda: jnp.float32(2))
+
+    for f in (trips, choice):
+        with pytest.raises(jm.ReplicationError, match="'y'"):
+            jm.jit(lambda v, f=f: jm.shard_to_full(f(jm.full_to_shard(v, spec)), P()), mesh=mesh).trace(x)
+        joined = jm.jit(lambda v, f=f: jm.shard_to_full(f(jm.full_to_shard(v, spec))[None, None], spec), mesh=mesh)(x)
+        expected = per_shard(lambda v, f=f: np.asarray(jax.jit(f)(v))[None, None], x, mesh)
+        np.testing.assert_array_equal(joined, expected)
+        assert len(np.unique(expected)) > 1
+
+
+@jax.custom_vjp
+def scaled(x: Any, w: Any) -> Any:
+    return x * w
+
+
+scaled.defvjp(lambda x, w: (x * w, (x, w)), lambda kept, ct: (jnp.zeros(kept[0].shape), (ct * kept[0]).sum()))
+
+
+@jax.custom_jvp
+def rounded(x: Any, w: Any) -> Any:
+    return jnp.round(x * w)
+
+
+rounded.defjvp(lambda primals, tangents: (rounded(*primals), jnp.zeros(primals[0].shape) + tangents[1]))
+
+
+def test_custom_rules_of_one_device() -> None:
+    mesh = jm.make_mesh((2, 4))
+    x, spec = given(mesh)
+
+    def loss(x: Any, w: Any) -> Any:
+        return (scaled(x, w) * rounded(x, w)).sum()
+
+    def by_hand(x: Any, w: Any) -> Any:
+        return jm.shard_to_full(lax.psum(loss(jm.full_to_shard(x, spec), w), ("y", "x")), P())
+
+    def inside(x: Any, w: Any) -> Any:
+        part = jm.full_to_shard(x, spec)
+        return jm.shard_to_full(jax.grad(lambda w: lax.psum(loss(part, w), ("y", "x")))(w), P())
+
+    want = jax.grad(loss, 1)(x, np.float32(3))
+    np.testing.assert_allclose(jax.grad(jm.jit(by_hand, mesh=mesh), 1)(x, np.float32(3)), want, rtol=1e-5)
+    np.testing.assert_allclose(jm.jit(inside, mesh=mesh)(x, np.float32(3)), want, rtol=1e-5)
+
+
 @pytest.mark.parametrize("f", [recurrent, nested, counted, branched], ids=lambda f: f.__name__)
-def test_a_typed_program_has_the_error_of_jax(f: Callable[[Any], Any]) -> None:
+def test_a_typed_shard_map_has_the_error_of_jax(f: Callable[[Any], Any]) -> None:
     mesh = jm.make_mesh((2, 4))
     x, spec = given(mesh)
     with pytest.raises(TypeError, match="pcast") as theirs:
         jax.jit(jax.shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec))(x)
-    with pytest.raises(TypeError) as ours:
-        jm.jit(split_by_hand(f, spec), mesh=mesh)(x)
-    assert str(ours.value) == str(theirs.value)
+    for mapped in (jax.shard_map, jm.shard_map):
+        with pytest.raises(TypeError) as ours:
+            jm.jit(mapped(f, mesh=mesh, in_specs=spec, out_specs=spec))(x)
+        assert str(ours.value) == str(theirs.value)
+
+    def within(v: Any) -> Any:
+        # The loops of a program that splits by hand are typed by what varies; those of a shard_map in it are not.
+        part = recurrent(jm.full_to_shard(v, spec))
+        return jm.shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec)(v), jm.shard_to_full(part, spec)
+
+    with pytest.raises(TypeError, match="pcast"):
+        jm.jit(within, mesh=mesh)(x)
 
 
 def typed(x: Any, like: Any) -> Any:

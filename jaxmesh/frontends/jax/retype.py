@@ -49,6 +49,7 @@ class Retyper:
             "pmax": _reduce(_lax.pmax, jnp.max),
             "pmin": _reduce(_lax.pmin, jnp.min),
             "all_gather": _all_gather,
+            "pvary": lambda eqn, operands: [spread(x, eqn.params["axes"]) for x in operands],
             **dict.fromkeys(_HINTS, lambda _, operands: operands),
             **rules,
         }
@@ -110,6 +111,11 @@ class Retyper:
         with at_source_of(eqn), _translate_errors(eqn):
             rule = self._rules.get(eqn.primitive.name)
             return self._equation(eqn, operands) if rule is None else rule(eqn, operands)
+
+    @staticmethod
+    def bind_flow(eqn: Eqn, operands: list[Any]) -> list[Any]:
+        """Binds a loop or a branch of a typed trace with a carry and results that vary as its bodies make them."""
+        return Retyper({})._equation(eqn, operands)
 
     def _equation(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
         match control_flow(eqn):

@@ -28,9 +28,10 @@ from jaxmesh.errors import (
     MissingRuleError,
     UnsupportedError,
 )
+from jaxmesh.frontends.jax.retype import Retyper
 from jaxmesh.frontends.jax.shard_map import check_values, is_region, raise_one, raise_shard_maps
 from jaxmesh.frontends.stablehlo.trace import Asked, is_automatic, partition_program, place, plain_call
-from jaxmesh.jaxprs import compat, evaluate, walk
+from jaxmesh.jaxprs import compat, evaluate, walk, widening
 from jaxmesh.jaxprs.compat import as_abstract, off_explicit_axes
 from jaxmesh.jaxprs.emit import emit_jaxpr
 from jaxmesh.jaxprs.rewrite import copy_constants
@@ -177,6 +178,7 @@ def trace_by_hand(
     The types of the leaves of `(args, kwargs)` are local for tensors on the devices, which vary over mesh axes.
     """
     region = TracedRegion(mesh, {})
+    widening.install(Retyper.bind_flow)
     traces: list[FunctionTrace] = []
     # JAX keeps what it traces of a function by its identity, and would not note assumptions again.
     once: Any = jax.jit(functools.wraps(fun)(lambda *args, **kwargs: fun(*args, **kwargs)))

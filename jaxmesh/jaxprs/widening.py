@@ -1,0 +1,148 @@
+"""Lets loops, branches and custom rules of a region start from values that all devices share.
+
+A library writes its loops for one device: the carry starts as zeros and differs between devices after one iteration.
+JAX's types of varying axes then differ, and JAX asks for a `pcast` in the library. In a region the loop is typed again,
+before a derivative sees it: the transpose of the cast is the sum of the cotangents over the devices. JAX has no public
+hook there, so the binding of these primitives and JAX's checks of their types are wrapped. Outside of regions the
+wrappers call what they wrap, unchanged.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+import jax
+import numpy as np
+from jax._src import custom_derivatives, linear_util
+from jax._src.lax.control_flow import conditionals, loops
+from jax.extend import core as jex
+
+from jaxmesh.jaxprs import compat, walk
+from jaxmesh.jaxprs.compat import Axes, Eqn
+from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow
+from jaxmesh.jaxprs.tracing_state import REGION, tracing
+
+_loops: Any = loops
+_conditionals: Any = conditionals
+_custom: Any = custom_derivatives
+_linear: Any = linear_util
+_VALUES: Any = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
+
+
+@functools.cache
+def install(retype: Callable[[Eqn, list[Any]], list[Any]]) -> None:
+    """Wraps JAX's primitives and checks; a second call does nothing.
+
+    Args:
+      retype: binds a loop or a branch with bodies that are typed by what varies.
+    """
+    for primitive in (_loops.scan_p, _loops.while_p, _conditionals.cond_p):
+        primitive.bind = _wrap(primitive.bind, functools.partial(_bind_flow, retype, primitive))
+    _loops._check_carry_type = _wrap(_loops._check_carry_type, _check_alike)
+    _conditionals._check_branch_outputs = _wrap(_conditionals._check_branch_outputs, _check_alike)
+    for primitive in (_custom.custom_jvp_call_p, _custom.custom_vjp_call_p):
+        primitive.bind = _wrap(primitive.bind, _bind_custom)
+    for name in ("_flatten_fun_nokwargs", "_flatten_jvp", "_flatten_fwd"):
+        setattr(_custom, name, _wrap(getattr(_custom, name), _flatten_rule))
+    _custom._flatten_bwd = _wrap(_custom._flatten_bwd, _flatten_bwd)
+
+
+def _wrap(original: Callable[..., Any], inside: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return inside(original, *args, **kwargs) if tracing() == REGION else original(*args, **kwargs)
+
+    return call
+
+
+def _join(rows: Iterable[Axes]) -> Axes:
+    return frozenset[str]().union(*rows)
+
+
+def _axes(avals: Iterable[Any]) -> list[Axes]:
+    return list(map(compat.varying_axes, avals))
+
+
+def _spread(x: Any, axes: Axes) -> Any:
+    """Casts an array or a number to a type that varies over at least `axes`; returns any other value."""
+    if not isinstance(x, _VALUES) or not (missing := axes - compat.varying_axes(jax.typeof(x))):
+        return x
+    return compat.vary(x, [a for a in jax.sharding.get_abstract_mesh().axis_names if a in missing])
+
+
+# --- loops and branches ----------------------------------------------------------------------------------------------
+
+
+def _bind_flow(
+    retype: Callable[[Eqn, list[Any]], list[Any]], primitive: Any, original: Any, *operands: Any, **params: Any
+) -> Any:
+    """Binds a loop or a branch; types it again if its carry or results vary more than JAX's types of it."""
+    eqn = jex.new_jaxpr_eqn([walk.fresh_var(jax.typeof(x)) for x in operands], [], primitive, params, jex.no_effects)
+    flow: Any = control_flow(eqn)
+    if not _varies_more(eqn, flow):
+        return original(*operands, **params)
+    results = [walk.fresh_var(a) for a in flow.bodies[-1].out_avals]
+    return retype(eqn.replace(outvars=results), list(operands))
+
+
+def _varies_more(eqn: Eqn, flow: Scan | While | Cond) -> bool:
+    made = _axes(flow.bodies[-1].out_avals)
+    match flow:
+        case Scan():
+            _, carry, _ = flow.split(_axes(flow.body.in_avals))
+            return any(m - c for m, c in zip(made, carry, strict=False))
+        case While():
+            predicate = compat.varying_axes(flow.predicate(eqn))
+            carry = _axes(flow.body.in_avals)[flow.body_consts :]
+            return any((m | predicate) - c for m, c in zip(made, carry, strict=True))
+        case Cond():
+            index = compat.varying_axes(flow.predicate(eqn))
+            return any(_axes(b.out_avals) != made for b in flow.branches) or any(index - m for m in made)
+
+
+def _check_alike(original: Any, *args: Any) -> Any:
+    """Checks two trees of types but for the axes over which they vary; these `_bind_flow` joins."""
+    *rest, first, second = args
+    if len(first) == len(second):
+        second = second.update([_like(b, a) for a, b in zip(first, second, strict=True)])
+    return original(*rest, first, second)
+
+
+def _like(aval: Any, other: Any) -> Any:
+    """Returns a type that varies over the axes of another type; a type other than an array's is returned unchanged."""
+    if not (compat.is_array_type(aval) and compat.is_array_type(other)):
+        return aval
+    return compat.retype(aval, aval.shape, compat.varying_axes(other))
+
+
+# --- custom rules ----------------------------------------------------------------------------------------------------
+
+
+def _bind_custom(original: Any, *args: Any, **params: Any) -> Any:
+    """Calls a function with custom rules on arguments that vary alike, so that its rules need not sum cotangents."""
+    axes = _join(_axes(map(jax.typeof, args)))
+    return original(*(_spread(x, axes) for x in args), **params)
+
+
+def _call_rule(rule: Any, *args: Any) -> Any:
+    """Returns the results of a rule, which vary as its arguments do: a rule may return zeros, say."""
+    values = [x for x in jax.tree.leaves(args) if isinstance(x, _VALUES)]
+    axes = _join(_axes(map(jax.typeof, values)))
+    leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(rule(*args)))
+    return jax.tree.unflatten(tree, [_spread(x, axes) for x in leaves])
+
+
+_spread_rule: Any = _linear.transformation2(_call_rule)
+
+
+def _flatten_rule(original: Any, rule: Any, *args: Any) -> Any:
+    return original(_spread_rule(rule), *args)
+
+
+def _flatten_bwd(original: Any, rule: Any, tree: Any, avals: Sequence[Any], *args: Any) -> Any:
+    """Checks cotangents against the types of the arguments that `_bind_custom` passes."""
+    axes = _join(_axes(avals))
+    wider = (compat.retype(a, a.shape, axes) if compat.is_array_type(a) else a for a in avals)
+    return original(_spread_rule(rule), tree, tuple(wider), *args)
