@@ -11,7 +11,7 @@ import numpy as np
 from jax.extend import source_info_util
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var, retype, shard_map, unlowered_primitive
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var, retype, shard_map, unlowered_primitive, without_mesh
 from jaxmesh.jaxprs.user_frames import nearest
 from jaxmesh.jaxprs.walk import close, constants, open_jaxpr, rebuild, substitute, with_eqns
 
@@ -181,7 +181,9 @@ def trace_typed(
     avals = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
     specs = tuple(PartitionSpec() for _ in avals)
     mapped = shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec())
-    return _peel(jax.make_jaxpr(mapped)(*avals))
+    # The mesh of `jax.set_mesh` may be another one than the program's.
+    with without_mesh():
+        return _peel(jax.make_jaxpr(mapped)(*avals))
 
 
 def _peel(outer: Jaxpr) -> Jaxpr:

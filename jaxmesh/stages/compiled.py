@@ -14,6 +14,7 @@ from jaxmesh.dialects.residency import ResidencyMap
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import ARRAY, is_staged
+from jaxmesh.jaxprs.compat import without_mesh
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, compare_program, synchronised_launch
 from jaxmesh.runtime.distributed.collectives import put
 from jaxmesh.runtime.launch import launch
@@ -60,7 +61,8 @@ class Compiled(HasArguments):
         self._collector, self._lock = collector, threading.RLock()
         run.__name__ = run.__qualname__ = boundary.name
         avals = [_stored_aval(a, mesh) for a in boundary.arguments]
-        self._compiled = jax.jit(run, donate_argnums=boundary.donated).lower(*avals).compile()
+        with without_mesh():
+            self._compiled = jax.jit(run, donate_argnums=boundary.donated).lower(*avals).compile()
         shardings, _ = self._compiled.input_shardings
         rows = zip(avals, shardings, boundary.arguments, strict=True)
         self._parameters = [_PlacedParameter(x.shape, x.dtype, s, a.varying, boundary.mesh) for x, s, a in rows]

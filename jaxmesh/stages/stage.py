@@ -192,6 +192,7 @@ class Stage(HasArguments, abc.ABC):
         return walk.text(self._decomposed)
 
     @progress("reference executor")
+    @without_mesh()
     def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
         """Runs the program on the reference executor: NumPy, a plain loop over mesh coordinates; slow, the oracle.
 
@@ -209,8 +210,7 @@ class Stage(HasArguments, abc.ABC):
         if is_enabled(check_replication):
             check_arguments((args, kwargs))
             program = add_checks(program, boundary.sizes)
-        with without_mesh():
-            outs = run_reference(program, boundary.residencies, boundary.sizes, shards, RULES[self._level])
+        outs = run_reference(program, boundary.residencies, boundary.sizes, shards, RULES[self._level])
         # The residency of a result is static: a branch that is not taken counts too.
         coordinates = list(itertools.product(*map(range, boundary.sizes.values())))
         for i, (x, residency) in enumerate(zip(outs, self.residency.results, strict=True)):
@@ -267,6 +267,7 @@ class Stage(HasArguments, abc.ABC):
         return stage_values(repr(self), self.jaxpr, self._boundary, self._decomposed_residency, self._out_tree)
 
     @progress("record")
+    @without_mesh()
     def record(self, *args: Any, only: Only = None, max_bytes: int | None = None, **kwargs: Any) -> Recording:
         """Runs the program, and gives every equation's value on every device, keyed by source location.
 

@@ -27,7 +27,7 @@ from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, lo
 from jaxmesh.frontends.stablehlo.text import BoundaryShardings, End, read_boundary
 from jaxmesh.frontends.stablehlo.trace import named_axes
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.compat import Jaxpr, as_abstract
+from jaxmesh.jaxprs.compat import Jaxpr, as_abstract, without_mesh
 from jaxmesh.jaxprs.evaluate import bind_at_source, interpret, trace_typed
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.shard_attributes import global_shape
@@ -59,6 +59,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
     make: Callable[..., T] = field(kw_only=True)
     tensors: Ends = field(default=(frozenset(), frozenset()), kw_only=True)
 
+    @without_mesh()
     def program(self, dialect: str = "ttnn") -> T:
         """Returns the `"ttnn"` or `"ttir"` text as a traced program, which lowers, runs and is judged like any other.
 
@@ -78,6 +79,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         text = with_element_types(dataclasses.replace(text, arguments=_with_axes(text, ends)), ends.dtypes)
         return import_program(file, text, None, functools.partial(_with_whole_arrays, self.make, ends, self.tensors))
 
+    @without_mesh()
     def compare(self, lowered: Stage, *, judge: bool = True) -> CompilerComparison:
         """Compares what the compiler made with what jaxmesh makes of the same program; shows as a table.
 
@@ -108,6 +110,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
 
         return CompilerComparison(ours, their_side(name, ttnn, axes, lower, cluster, judge), cluster)
 
+    @without_mesh()
     def diagnose(self, *args: Any, seed: int = 0) -> Diagnosis:
         """Compares the compiler's texts with the unsharded program, value by value; see `jaxmesh.diagnose`.
 

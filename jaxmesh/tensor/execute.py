@@ -113,6 +113,11 @@ def perform(
     Results are on the mesh device of the operands.
     """
     require_region()
+    around = jax.sharding.get_abstract_mesh()
+    if not (around.empty or around.manual_axes):
+        # The mesh of `jax.set_mesh` may be another one than the tensors'.
+        with compat.without_mesh():
+            return perform(definition, title, operands, static, mesh, storage)
     tensors = [x for x in operands if isinstance(x, MeshTensor)]
     if tensors:
         mesh = _common_mesh(title, tensors)
@@ -121,7 +126,7 @@ def perform(
                 storage = _host_storage(title, operands, static)
                 break
         return _perform_on_mesh(definition, title, operands, static, mesh, storage)
-    if jax.sharding.get_abstract_mesh().manual_axes:
+    if around.manual_axes:
         sizes = compat.program_mesh(title)
         arrays = [x for x in operands if not isinstance(x, NUMBER)]
         return _compute(definition, title, [_convert_number(title, x, arrays) for x in operands], static, sizes)
