@@ -1,4 +1,4 @@
-"""Lets loops, branches and custom rules of a region start from values that all devices share.
+"""Types loops, branches and custom rules of a region by the axes over which their values vary.
 
 A library writes its loops for one device: the carry starts as zeros and differs between devices after one iteration.
 JAX's types of varying axes then differ, and JAX asks for a `pcast` in the library. In a region the loop is typed again,
@@ -103,7 +103,7 @@ def _varies_more(eqn: Eqn, flow: Scan | While | Cond) -> bool:
 
 
 def _check_alike(original: Any, *args: Any) -> Any:
-    """Checks two trees of types but for the axes over which they vary; these `_bind_flow` joins."""
+    """Checks two trees of types; `_bind_flow` joins the axes over which they vary."""
     *rest, first, second = args
     if len(first) == len(second):
         second = second.update([_like(b, a) for a, b in zip(first, second, strict=True)])

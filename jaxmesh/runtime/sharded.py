@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.dialects.residency import DEVICE, HOST, ResidencyMap
@@ -205,12 +206,15 @@ class _Mapped:
 
     def run(self, env: dict[Var, Any]) -> None:
         region = self.region
-        entries = [self._entry(v) for v in region.reads]
+        # XLA cannot inline a region whose operands have no elements, so a region creates these itself.
+        empty = [v for v in region.reads if _is_empty(v)]
+        reads = [v for v in region.reads if not _is_empty(v)]
+        entries = [self._entry(v) for v in reads]
         exits = [self._exit_aggregate(e) for e in region.exits] + [self._exit(v) for v in region.writes]
 
         def body(*args: Any) -> list[Any]:
-            local: dict[Var, Any] = {}
-            for var, (_, _, enter), arg in zip(region.reads, entries, args, strict=True):
+            local: dict[Var, Any] = {v: self._create_empty(v) for v in empty}
+            for var, (_, _, enter), arg in zip(reads, entries, args, strict=True):
                 local[var] = enter(arg)
             evaluate.eval_eqns(clamp_starts(region.eqns), local)
             return [leave(local) for _, leave, _ in exits]
@@ -221,6 +225,12 @@ class _Mapped:
         keys = [e.outvars[0] for e in region.exits] + list(region.writes)
         for var, (_, _, finish), result in zip(keys, exits, results, strict=True):
             env[var] = finish(result)
+
+    def _create_empty(self, var: Atom) -> Any:
+        """Returns an array without elements, typed as the variable."""
+        varying = _varying_axes(var, self.names)
+        x = jnp.zeros(var.aval.shape, var.aval.dtype)
+        return compat.vary(x, varying) if varying else x
 
     # --- how a value enters: the argument, its spec, the function that is applied to it inside ---
 
@@ -285,6 +295,11 @@ class _Mapped:
         dims = tuple(0 if n in single else d for n, d in zip(self.names, dims, strict=True))
         spec = PartitionSpec(*_entries(rank, dims, self.names))
         return spec, leave, lambda x: x
+
+
+def _is_empty(var: Atom) -> bool:
+    """Returns True for an array of numbers without elements."""
+    return 0 in var.aval.shape and isinstance(var.aval.dtype, np.dtype)
 
 
 def _rank(eqn: Eqn) -> int:

@@ -37,6 +37,9 @@ _CONSTRAINTS = ("Sharding", "tt.sharding_constraint")
 _SHARDY = re.compile(r"\s*(?:#sdy\.|\{)")
 _STRINGS = ("xla-sdy-round-trip-import-shardy-attrs",)
 """The pass that reads `xla.sdy.meshes`, `xla.sdy.sharding` and `@xla.sdy.FuncResultSharding`."""
+_INLINE_MESH = re.compile(r"\bmesh<")
+_LIFT = ("sdy-lift-inlined-meshes",)
+"""The pass that gives each mesh written inside of a sharding a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,9 @@ def read_function(function: Function) -> StablehloText:
 
 
 def _readable(function: Function) -> Any:
-    """Returns a copy of a function's module with Shardy's attributes decoded from XLA's strings.
+    """Returns a function's module in which every mesh has a name; decodes Shardy's attributes from XLA's strings.
+
+    The module is a copy if anything is changed.
 
     Raises:
       ParseError: the function is not in a module.
@@ -121,17 +126,20 @@ def _readable(function: Function) -> Any:
     if module.name != "builtin.module":
         raise ParseError(f"line {function.line}: @{function.name} is in a {module.name}, not in a module.")
     text = function.piece.rewritten.text
-    if "xla.sdy." not in text and not any(f"@{name}" in text for name in _CONSTRAINTS):
+    is_encoded, has_constraints = "xla.sdy." in text, any(f"@{name}" in text for name in _CONSTRAINTS)
+    passes = (*(_STRINGS if is_encoded else ()), *(_LIFT if _INLINE_MESH.search(text) else ()))
+    if not (passes or has_constraints):
         return module
     module = module.clone().operation
     with module.context, ir.Location.unknown(module.context):
         encoded = _take_constraints(module)
-        if "xla.sdy." in text:
+        if is_encoded:
             _check_strings(module, function)
-            try:
-                run(module, _STRINGS, guarded=True)
-            except UnsupportedError as error:
-                raise UnsupportedError(f"line {function.line}: @{function.name}: xla.sdy attributes: {error}") from None
+        try:
+            if passes:
+                run(module, passes, guarded=True)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"line {function.line}: @{function.name}: Shardy's attributes: {error}") from None
         _constrain(module, encoded)
     return module
 
