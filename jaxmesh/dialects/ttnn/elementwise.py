@@ -8,6 +8,7 @@ from jaxmesh.dialects.op import Call, Trait
 from jaxmesh.dialects.ttir.helpers import jnp
 from jaxmesh.dialects.ttnn.forms import (
     ANY,
+    EXACT,
     F32,
     FIXED,
     FLOAT,
@@ -15,6 +16,7 @@ from jaxmesh.dialects.ttnn.forms import (
     I32,
     NUMBERS,
     U16,
+    U32,
     WIDE,
     WORDS,
     Forms,
@@ -132,7 +134,8 @@ OPS.define(
     python="ttnn.pow(input_tensor:%0, exponent:%1, dtype=none, memory_config=@)",
     like="pow",
     more=_ACTIVATIONS,
-    accepts=FLOAT,
+    # As in JAX, an integer power is one of the base's type.
+    accepts=Forms((Takes(FLOATS), Takes(FLOATS, casts={**EXACT, I32: (F32,), U32: (F32,)}))),
 )
 
 
