@@ -21,7 +21,7 @@ _SLOT = 8
 """The bytes of a field in a table: no number or struct of the schema is longer."""
 
 
-class _Numbers(NamedTuple):
+class _Packed(NamedTuple):
     """Numbers in a form of `struct`: a field of a table, or an element of a vector."""
 
     form: str
@@ -34,14 +34,14 @@ class _Numbers(NamedTuple):
 class _Table(NamedTuple):
     """A table; a field is None for its default, numbers, a text, a table, or a vector of numbers or of tables."""
 
-    fields: tuple[_Numbers | str | _Table | list[_Numbers] | list[_Table] | None, ...]
+    fields: tuple[_Packed | str | _Table | list[_Packed] | list[_Table] | None, ...]
 
 
 def describe_system(machine: Machine) -> bytes:
     """Returns the description of a machine, without the hash of a schema."""
     data = bytearray(b"\0\0\0\0\0\0\0\0TTSY")
     texts = (NO_HASH.decode(), "unknown", machine.name)
-    _refer(data, 4, _Table((_Numbers("2i", (0, 0)), *texts, _system(machine))))
+    _refer(data, 4, _Table((_Packed("2i", (0, 0)), *texts, _system(machine))))
     struct.pack_into("<I", data, 0, len(data) - 4)
     return bytes(data)
 
@@ -61,11 +61,11 @@ def _refer(data: bytearray, at: int, value: Any) -> None:
             start, table = len(data), start
             data += struct.pack("<i", start - table) + bytes(_SLOT * (len(held) + 1) - 4)
             for field, place in zip(fields, places, strict=True):
-                if isinstance(field, _Numbers):
+                if isinstance(field, _Packed):
                     data[start + place : start + place + len(bytes(field))] = bytes(field)
                 elif field is not None:
                     _refer(data, start + place, field)
-        case [_Numbers(), *_]:
+        case [_Packed(), *_]:
             data += struct.pack("<I", len(value)) + b"".join(map(bytes, value))
         case _:
             data += struct.pack("<I", len(value)) + bytes(4 * len(value))
@@ -74,8 +74,8 @@ def _refer(data: bytearray, at: int, value: Any) -> None:
     struct.pack_into("<I", data, at, start - at)
 
 
-def _rows(form: str, rows: Iterable[tuple[int, ...]]) -> list[_Numbers]:
-    return [_Numbers(form, row) for row in rows]
+def _rows(form: str, rows: Iterable[tuple[int, ...]]) -> list[_Packed]:
+    return [_Packed(form, row) for row in rows]
 
 
 # --- the tables ------------------------------------------------------------------------------------------------------
@@ -100,17 +100,17 @@ def _chip(machine: Machine) -> _Table:
     # The workers next to the banks depend on the rows that are switched off; the compiler needs one for each.
     workers = _rows("2i", (divmod(bank, chip.grid[1]) for bank in range(chip.dram_channels)))
     return _Table((
-        _Numbers("I", (int(chip == BLACKHOLE),)),
-        _Numbers("2i", chip.grid),
-        _Numbers("2i", chip.translation),
-        _Numbers("Q", (chip.l1_for_programs,)),
-        _Numbers("I", (chip.dram_channels,)),
-        _Numbers("Q", (chip.dram_channel_bytes,)),
+        _Packed("I", (int(chip == BLACKHOLE),)),
+        _Packed("2i", chip.grid),
+        _Packed("2i", chip.translation),
+        _Packed("Q", (chip.l1_for_programs,)),
+        _Packed("I", (chip.dram_channels,)),
+        _Packed("Q", (chip.dram_channel_bytes,)),
         *_rows("I", ((n,) for n in (*chip.alignments, *chip.bases))),
         _rows("H", ((kind,) for kind in _ELEMENT_TYPES)),
         _rows("2i", _TILES),
         *_rows("I", ((n,) for n in (16, 64, 1, 2))),
-        _Numbers("2i", (1, chip.dram_channels)),
+        _Packed("2i", (1, chip.dram_channels)),
         workers,
         workers,
     ))  # fmt: skip

@@ -134,7 +134,7 @@ OPS.define(
     python="ttnn.pow(input_tensor:%0, exponent:%1, dtype=none, memory_config=@)",
     like="pow",
     more=_ACTIVATIONS,
-    # As in JAX, an integer power is one of the base's type.
+    # JAX converts an integer power to the type of the base, too.
     accepts=Forms((Takes(FLOATS), Takes(FLOATS, casts={**EXACT, I32: (F32,), U32: (F32,)}))),
 )
 

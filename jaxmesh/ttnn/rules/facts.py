@@ -14,7 +14,7 @@ Fact = tuple[Callable[[Given], Any], str, str]
 
 
 def check(given: Given) -> None:
-    """Refuses a call of which a fact does not hold."""
+    """Refuses a call that breaks a fact."""
     for good, rule, real in FACTS.get(given.callee, ()):
         given.require(bool(good(given)), rule, real)
 
