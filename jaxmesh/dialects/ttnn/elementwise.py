@@ -37,6 +37,7 @@ _ONE = {
     "neg": forms(FLOATS | {I32}, casts=FIXED, remedy="Subtract from zero"),
     "bitwise_not": forms(WORDS, casts=FIXED),
     "logical_not": forms(WIDE),
+    "gelu_bw": Forms((Takes(FLOATS),), (Gives(operand=1),)),
 }
 """Functions that take other types than floats."""
 _PLAIN = "(input_tensor:%0, memory_config=@)"

@@ -80,3 +80,8 @@ def test_a_call_is_taken(callee: str, args: list[Any], kwargs: dict[str, Any]) -
 def test_a_call_is_refused(callee: str, args: list[Any], kwargs: dict[str, Any]) -> None:
     found = outcome(callee, args, kwargs)
     assert found.get("error", "").startswith("VerifyError"), found
+
+
+def test_a_gradient_has_the_type_of_the_operand() -> None:
+    found = outcome("gelu_bw", [t(B, 3, 32), t(B8, 3, 32)], {})
+    assert found["results"] == [[[3, 32], "BFLOAT8_B", "TILE", "DEVICE"]]
