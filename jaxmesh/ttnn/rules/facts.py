@@ -66,8 +66,10 @@ def adds_any(given: Given) -> bool:
     """Returns True for a sum over devices that the library computes of any element type: by whole tiles for each."""
     if given.callee not in _SUMS:
         return False
-    x, axis, dim = _x(given), given["cluster_axis"], given["dim"]
-    count: int = prod(x.mesh) if axis is None else x.mesh[axis]
+    axis: int | None = given["cluster_axis"]
+    dim: int | None = given["dim"]
+    x = _x(given)
+    count = prod(x.mesh) if axis is None else x.mesh[axis]
     rank = len(x.shape)
     parts = [n % (count if d < rank - 2 else 32 * count) == 0 for d, n in enumerate(x.shape)]
     return x.is_tile and (any(parts) if dim is None else parts[dim])
