@@ -19,6 +19,7 @@ from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.tensor_base import TensorBase
 from jaxmesh.tensor.types import MemoryConfig, StorageType, as_dtype, data_type, stored_dtype
 from jaxmesh.ttnn.rules import RULES, written
+from jaxmesh.ttnn.rules.facts import check
 from jaxmesh.ttnn.rules.given import Form, Given, Result
 from jaxmesh.validate import quote
 
@@ -50,7 +51,11 @@ def results_of(callee: str, values: Mapping[str, Any]) -> Sequence[Result] | Non
         return None
     rule = RULES.get(callee)
     try:
-        return None if rule is None else written(given, rule(given))
+        if rule is None:
+            return None
+        results = written(given, rule(given))
+        check(given)
+        return results
     except VerifyError:
         if beyond:
             return None

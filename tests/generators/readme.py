@@ -1,5 +1,7 @@
 """The blocks of README.md and docs/lowering.md as they run; `python -m tests.generators.readme` writes what they print.
 
+With `--check` it says what would change. It needs the packages that the README installs, and no other.
+
 A text block shows what the python block before it prints, a pycon block what each of its calls prints. A line `...`
 stands for lines left out: what is before the first is the beginning of the output, what is after the last is its end,
 and what is between two stands in it as it is.
@@ -8,7 +10,9 @@ The judge and upstream's compiler are asked where `JAXMESH_TTNN_PYTHON` and `JAX
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import difflib
 import io
 import os
 import re
@@ -94,7 +98,8 @@ def run_console(block: Block, folder: Path) -> str:
     jaxmesh = f'jaxmesh() {{ "{sys.executable}" -m jaxmesh "$@"; }}'
     script = f"\nprintf '{_NEXT}'\n".join([f"cd {folder}; {jaxmesh}", *commands])
     # Where the package is not installed, the child finds it as this process does.
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    package = Path(jm.__file__).parents[1]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
         ["bash", "-uc", script], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
@@ -144,6 +149,18 @@ def renew(document: str) -> str:
     return _replace(document, blocks, new)
 
 
+def without_digits(text: str) -> str:
+    """Sums over devices may be taken in any order, so the last digits are not the same each time."""
+    return re.sub(r"(?<==)[-+.0-9a-f]+|(?<=difference )[-+.0-9e]+", "#", text)
+
+
+def differences(document: Path) -> str:
+    """Returns how a document differs from what its blocks print now, apart from the last digits of sums."""
+    text = document.read_text()
+    lines = [without_digits(t).splitlines(keepends=True) for t in (text, renew(text))]
+    return "".join(difflib.unified_diff(*lines, document.name, "what its blocks print"))
+
+
 def _replace(document: str, blocks: Sequence[Block], new: Mapping[int, str]) -> str:
     for number in sorted(new, reverse=True):
         block = blocks[number]
@@ -156,7 +173,18 @@ def draw() -> str:
     return jm.visualize((1024, 4096), P(None, "x"), mesh=jm.make_mesh((2, 4), ("y", "x")))._repr_svg_()
 
 
-if __name__ == "__main__":
-    for document in (README, LOWERING):
+def main() -> str | None:
+    """Writes what the blocks print, or returns how it differs from what is written."""
+    parser = argparse.ArgumentParser(prog="python -m tests.generators.readme", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if anything would change")
+    documents = README, LOWERING
+    if parser.parse_args().check:
+        return "".join(map(differences, documents)) or None
+    for document in documents:
         document.write_text(renew(document.read_text()))
     PICTURE.write_text(draw())
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -16,6 +16,7 @@ from tests.generators.real_ttnn import blocks
 from tests.generators.real_ttnn.compare_calls import compare
 from tests.generators.real_ttnn.draws import DRAWS, random_job
 from tests.generators.real_ttnn.process import needs_ttnn, run_jobs
+from tests.unit.ttnn.test_refused_calls import REFUSED, TAKEN
 
 CASES = int(os.environ.get("JAXMESH_CASES", "1000"))
 ALLOWED = 0.01
@@ -43,6 +44,13 @@ def test_random_calls_are_accepted_and_typed_as_in_the_real_library() -> None:
     assert kinds["both refuse"] > CASES // 6
     differences = [c for c in compared if c.differs]
     assert len(differences) <= ALLOWED * CASES, "\n".join(map(str, differences))
+
+
+@needs_ttnn
+def test_the_listed_calls_have_the_verdicts_of_the_real_library() -> None:
+    listed = [{"callee": f"ttnn.{name}", "args": args, "kwargs": kwargs} for name, args, kwargs in (*TAKEN, *REFUSED)]
+    verdicts = [outcome["stage"] is None for outcome in run_jobs("calls", listed)]
+    assert verdicts == [True] * len(TAKEN) + [False] * len(REFUSED)
 
 
 @needs_ttnn

@@ -6,134 +6,114 @@ numbered here as there. A compiler takes a description only with the hash of the
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Sequence
-from typing import Any
+import struct
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from jaxmesh.analysis.machines import BLACKHOLE, Machine
-from jaxmesh.errors import UpstreamError
 
 NO_HASH = b"0" * 64
 """Stands for the hash of the schema, which the runner puts in."""
 _TILES = ((4, 16), (16, 16), (32, 16), (4, 32), (16, 32), (32, 32))
 _ELEMENT_TYPES = range(13)
 """The types that devices hold: float32 to int32 in the order of `DataType`."""
+_SLOT = 8
+"""The bytes of a field in a table: no number or struct of the schema is longer."""
+
+
+class _Packed(NamedTuple):
+    """Numbers in a form of `struct`: a field of a table, or an element of a vector."""
+
+    form: str
+    values: tuple[int, ...]
+
+    def __bytes__(self) -> bytes:
+        return struct.pack(f"<{self.form}", *self.values)
+
+
+class _Table(NamedTuple):
+    """A table; a field is None for its default, numbers, a text, a table, or a vector of numbers or of tables."""
+
+    fields: tuple[_Packed | str | _Table | list[_Packed] | list[_Table] | None, ...]
 
 
 def describe_system(machine: Machine) -> bytes:
-    """Returns the description of a machine, without the hash of a schema.
-
-    Raises:
-      UpstreamError: the package flatbuffers is not installed.
-    """
-    return _DescriptionWriter().root(machine)
-
-
-def _builder() -> Any:
-    try:
-        return importlib.import_module("flatbuffers").Builder(1024)
-    except ImportError:
-        raise UpstreamError(
-            "a description of a machine for Tenstorrent's compiler is a flatbuffer; install the package that writes it "
-            "with `pip install 'jaxmesh[upstream]'` (or `pip install flatbuffers`)."
-        ) from None
+    """Returns the description of a machine, without the hash of a schema."""
+    data = bytearray(b"\0\0\0\0\0\0\0\0TTSY")
+    texts = (NO_HASH.decode(), "unknown", machine.name)
+    _refer(data, 4, _Table((_Packed("2i", (0, 0)), *texts, _system(machine))))
+    struct.pack_into("<I", data, 0, len(data) - 4)
+    return bytes(data)
 
 
-class _DescriptionWriter:
-    """Writes one description; a flatbuffer is written from its leaves to its root."""
+def _refer(data: bytearray, at: int, value: Any) -> None:
+    """Appends a text, a vector or a table with all that it refers to, and writes at a place how far away it is."""
+    data += bytes(-len(data) % _SLOT)
+    start = len(data)
+    match value:
+        case str():
+            data += struct.pack("<I", len(value)) + value.encode() + b"\0"
+        case _Table(fields):
+            places = [_SLOT * n for n in range(1, len(fields) + 1)]
+            held = [0 if field is None else place for field, place in zip(fields, places, strict=True)]
+            data += struct.pack(f"<{len(held) + 2}H", 2 * len(held) + 4, _SLOT * (len(held) + 1), *held)
+            data += bytes(-len(data) % _SLOT)
+            start, table = len(data), start
+            data += struct.pack("<i", start - table) + bytes(_SLOT * (len(held) + 1) - 4)
+            for field, place in zip(fields, places, strict=True):
+                if isinstance(field, _Packed):
+                    data[start + place : start + place + len(bytes(field))] = bytes(field)
+                elif field is not None:
+                    _refer(data, start + place, field)
+        case [_Packed(), *_]:
+            data += struct.pack("<I", len(value)) + b"".join(map(bytes, value))
+        case _:
+            data += struct.pack("<I", len(value)) + bytes(4 * len(value))
+            for n, element in enumerate(value):
+                _refer(data, start + 4 + 4 * n, element)
+    struct.pack_into("<I", data, at, start - at)
 
-    def __init__(self) -> None:
-        self.b = _builder()
 
-    def table(self, *fields: tuple[str, Any] | None) -> int:
-        """Writes a table of fields, each a kind and a value; None leaves a field at its default."""
-        b = self.b
-        b.StartObject(len(fields))
-        for number, field in enumerate(fields):
-            match field:
-                case None:
-                    pass
-                case ("offset", value):
-                    b.PrependUOffsetTRelativeSlot(number, value, 0)
-                case ("point", (y, x)):
-                    b.PrependStructSlot(number, self.words(y, x), 0)
-                case ("version", patch):
-                    b.PrependStructSlot(number, self.words(0, patch), 0)
-                case (kind, value):
-                    getattr(b, f"Prepend{kind}Slot")(number, value, 0)
-        return b.EndObject()
+def _rows(form: str, rows: Iterable[tuple[int, ...]]) -> list[_Packed]:
+    return [_Packed(form, row) for row in rows]
 
-    def words(self, *values: int) -> int:
-        """Writes a struct of 32-bit integers."""
-        self.b.Prep(4, 4 * len(values))
-        for value in reversed(values):
-            self.b.PrependInt32(value)
-        return self.b.Offset()
 
-    def vector(self, size: int, count: int, write: Callable[[int], Any]) -> tuple[str, int]:
-        """Writes a vector of elements of `size` bytes; `write` writes the element of an index."""
-        self.b.StartVector(size, count, min(size, 4))
-        for index in reversed(range(count)):
-            write(index)
-        return "offset", self.b.EndVector()
+# --- the tables ------------------------------------------------------------------------------------------------------
 
-    def offsets(self, values: Sequence[int]) -> tuple[str, int]:
-        return self.vector(4, len(values), lambda i: self.b.PrependUOffsetTRelative(values[i]))
 
-    def integers(self, values: Sequence[int]) -> tuple[str, int]:
-        return self.vector(4, len(values), lambda i: self.b.PrependUint32(values[i]))
+def _system(machine: Machine) -> _Table:
+    """Returns a `SystemDesc`."""
+    chips = range(machine.devices)
+    return _Table((
+        [_Table((None, "x86_64-pc-linux"))],
+        [_chip(machine) for _ in chips],
+        _rows("I", ((chip,) for chip in chips)),
+        _rows("I", ((int(chip in machine.hosts),) for chip in chips)),
+        _rows("4i", [(0, 0, 0, 0)]),
+        _rows("6i", sorted(_wire(*link) for link in machine.links)),
+    ))  # fmt: skip
 
-    def points(self, values: Sequence[tuple[int, int]]) -> tuple[str, int]:
-        return self.vector(8, len(values), lambda i: self.words(*values[i]))
 
-    def text(self, value: str) -> tuple[str, int]:
-        return "offset", self.b.CreateString(value)
-
-    # --- the tables ---------------------------------------------------------------------------------------------------
-
-    def root(self, machine: Machine) -> bytes:
-        texts = [self.text(t) for t in (NO_HASH.decode(), "unknown", machine.name)]
-        root = self.table(("version", 0), *texts, ("offset", self.system(machine)))
-        self.b.FinishSizePrefixed(root, b"TTSY")
-        return bytes(self.b.Output())
-
-    def system(self, machine: Machine) -> int:
-        wires = sorted(_wire(*link) for link in machine.links)
-        host = self.table(None, self.text("x86_64-pc-linux"))
-        chips = [self.chip(machine) for _ in range(machine.devices)]
-        return self.table(
-            self.offsets([host]),
-            self.offsets(chips),
-            self.integers(range(machine.devices)),
-            self.integers([int(chip in machine.hosts) for chip in range(machine.devices)]),
-            self.vector(16, 1, lambda _: self.words(0, 0, 0, 0)),
-            self.vector(24, len(wires), lambda i: self.words(*wires[i])),
-        )
-
-    def chip(self, machine: Machine) -> int:
-        """Writes a `ChipDesc`."""
-        chip = machine.architecture
-        types = self.vector(2, len(_ELEMENT_TYPES), lambda i: self.b.PrependUint16(_ELEMENT_TYPES[i]))
-        tiles = self.points(_TILES)
-        # The workers next to the banks depend on the rows that are switched off; the compiler needs one for each.
-        workers = [divmod(bank, chip.grid[1]) for bank in range(chip.dram_channels)]
-        first, second = self.points(workers), self.points(workers)
-        unsigned = [("Uint32", n) for n in (*chip.alignments, *chip.bases)]
-        return self.table(
-            ("Uint32", int(chip == BLACKHOLE)),
-            ("point", chip.grid),
-            ("point", chip.translation),
-            ("Uint64", chip.l1_for_programs),
-            ("Uint32", chip.dram_channels),
-            ("Uint64", chip.dram_channel_bytes),
-            *unsigned,
-            types,
-            tiles,
-            *(("Uint32", n) for n in (16, 64, 1, 2)),
-            ("point", (1, chip.dram_channels)),
-            first,
-            second,
-        )
+def _chip(machine: Machine) -> _Table:
+    """Returns a `ChipDesc`."""
+    chip = machine.architecture
+    # The workers next to the banks depend on the rows that are switched off; the compiler needs one for each.
+    workers = _rows("2i", (divmod(bank, chip.grid[1]) for bank in range(chip.dram_channels)))
+    return _Table((
+        _Packed("I", (int(chip == BLACKHOLE),)),
+        _Packed("2i", chip.grid),
+        _Packed("2i", chip.translation),
+        _Packed("Q", (chip.l1_for_programs,)),
+        _Packed("I", (chip.dram_channels,)),
+        _Packed("Q", (chip.dram_channel_bytes,)),
+        *_rows("I", ((n,) for n in (*chip.alignments, *chip.bases))),
+        _rows("H", ((kind,) for kind in _ELEMENT_TYPES)),
+        _rows("2i", _TILES),
+        *_rows("I", ((n,) for n in (16, 64, 1, 2))),
+        _Packed("2i", (1, chip.dram_channels)),
+        workers,
+        workers,
+    ))  # fmt: skip
 
 
 def _wire(a: int, p: int, b: int, q: int) -> tuple[int, ...]:

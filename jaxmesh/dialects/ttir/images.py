@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -217,9 +218,15 @@ def _conv2d(call: Call) -> Any:
 
 def conv3d(call: Call) -> Any:
     """Computes a convolution along three dims, whose weight is (outputs, inputs of a group, depth, height, width)."""
-    call.require(call["padding_mode"] == "zeros", f"pads with zeros, but padding_mode is {call['padding_mode']!r}")
+    names, mode = ("depth_dim", "height_dim", "width_dim"), call["padding_mode"]
+    call.require(mode in ("zeros", "replicate"), f"pads by 'zeros' or 'replicate', but padding_mode is {mode!r}")
     pads = [(n, n) for n in _entries(call, "padding", 3, None)]
-    return _conv(call, ("depth_dim", "height_dim", "width_dim"), pads)
+    if mode == "replicate":
+        x, *rest = call.operands
+        around = dict(zip((call[name] for name in names), pads, strict=True))
+        edged = jnp.pad(x, [around.get(dim, (0, 0)) for dim in range(x.ndim)], mode="edge")
+        call, pads = replace(call, operands=(edged, *rest)), [(0, 0)] * 3
+    return _conv(call, names, pads)
 
 
 @OPS.define(

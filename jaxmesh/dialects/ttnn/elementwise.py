@@ -8,6 +8,7 @@ from jaxmesh.dialects.op import Call, Trait
 from jaxmesh.dialects.ttir.helpers import jnp
 from jaxmesh.dialects.ttnn.forms import (
     ANY,
+    EXACT,
     F32,
     FIXED,
     FLOAT,
@@ -15,6 +16,7 @@ from jaxmesh.dialects.ttnn.forms import (
     I32,
     NUMBERS,
     U16,
+    U32,
     WIDE,
     WORDS,
     Forms,
@@ -35,6 +37,7 @@ _ONE = {
     "neg": forms(FLOATS | {I32}, casts=FIXED, remedy="Subtract from zero"),
     "bitwise_not": forms(WORDS, casts=FIXED),
     "logical_not": forms(WIDE),
+    "gelu_bw": Forms((Takes(FLOATS),), (Gives(operand=1),)),
 }
 """Functions that take other types than floats."""
 _PLAIN = "(input_tensor:%0, memory_config=@)"
@@ -132,7 +135,8 @@ OPS.define(
     python="ttnn.pow(input_tensor:%0, exponent:%1, dtype=none, memory_config=@)",
     like="pow",
     more=_ACTIVATIONS,
-    accepts=FLOAT,
+    # JAX converts an integer power to the type of the base, too.
+    accepts=Forms((Takes(FLOATS), Takes(FLOATS, casts={**EXACT, I32: (F32,), U32: (F32,)}))),
 )
 
 

@@ -22,7 +22,7 @@ from jaxmesh.dialects.ttnn.forms import (
 from jaxmesh.dialects.ttnn.op import TtnnOps
 
 OPS = TtnnOps()
-_IDS = Takes(frozenset({U32}), "rows", dict.fromkeys(("INT32", "UINT16", "UINT8"), (U32,)))
+_IDS = Takes(frozenset({U32}), "rows", dict.fromkeys(("INT32", "UINT16", "UINT8", BF16, "FLOAT32"), (U32,)))
 OPS.define(
     "embedding",
     python="(input_tensor:%0, weight:%1, padding_idx=none, layout=@, dtype=@, memory_config=@)",

@@ -15,6 +15,7 @@ from jaxmesh.dialects.program import Type
 from jaxmesh.dialects.ttnn.elementwise import OPS as ELEMENTWISE
 from jaxmesh.dialects.ttnn.forms import BF16, BLOCKS, F32, REALS, Forms, Gives, Occurrence, Takes, as_dtype
 from jaxmesh.dialects.ttnn.op import TtnnOp
+from jaxmesh.ttnn.rules.facts import adds_any
 from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked
 
 
@@ -57,6 +58,7 @@ def defined(given: Given) -> list[Result]:
     rank, dim = max(1, len(given.tensors()[0].shape)) if given.tensors() else 1, given["dim"]
     good = Trait.MOVES in op.traits or not isinstance(dim, int) or -rank <= dim < rank
     given.require(good, f"has no dim {dim}", "Dimension out of range")
+    any_type = adds_any(given)
     free = op.name in ELEMENTWISE or not op.traits.isdisjoint((Trait.MOVES, Trait.COLLECTIVE))
     for number, form in enumerate(operands):
         if form is not None:
@@ -64,7 +66,8 @@ def defined(given: Given) -> list[Result]:
             given.require(bool(forms.operand(number).types), f"refuses it: {forms.remedy}", "an error by shape")
             if not free and forms.operand(number).layout == "tile":
                 _check_tiles(given, form)
-            given.types(form, _with_blocks(forms.operand(number)))
+            if not any_type and (free or not form.is_empty):
+                given.types(form, _with_blocks(forms.operand(number)))
     layouts = {form.layout for i, form in enumerate(operands) if form and forms.operand(i).layout == "either"}
     given.require(len(layouts) < 2, "takes its operands in one layout", "must have the same layout")
     there = [form for form in operands if form is not None]

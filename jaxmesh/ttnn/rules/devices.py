@@ -75,6 +75,7 @@ def _mesh_partition(given: Given) -> list[Result]:
 def _point_to_point(given: Given) -> list[Result]:
     x = given["input_tensor"]
     results = defined(given)
+    given.types(x, frozenset(BYTES))
     size = (x.shape[-1] if x.shape else 1) * BYTES[x.dtype]
     given.require(
         x.is_tile or size % 16 == 0,

@@ -344,13 +344,18 @@ def test_a_convolution_along_one_dim(order: tuple[int, int, int], groups: int) -
 
 
 @pytest.mark.parametrize(
-    ("stride", "padding", "dilation"), [((1, 1, 1), (0, 0, 0), (1, 1, 1)), ((1, 2, 1), (1, 0, 2), (2, 1, 1))]
+    ("stride", "padding", "dilation", "mode"),
+    [
+        ((1, 1, 1), (0, 0, 0), (1, 1, 1), "constant"),
+        ((1, 2, 1), (1, 0, 2), (2, 1, 1), "constant"),
+        ((1, 2, 1), (1, 0, 2), (1, 1, 1), "edge"),
+    ],
 )
 def test_a_convolution_along_three_dims(
-    stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...]
+    stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...], mode: Any
 ) -> None:
     x, w = normal(2, 5, 6, 4, 3), normal(5, 3, 2, 3, 2)
-    padded = np.pad(x, [(0, 0), *((n, n) for n in padding), (0, 0)])
+    padded = np.pad(x, [(0, 0), *((n, n) for n in padding), (0, 0)], mode)
     sizes = [
         (n - d * (k - 1) - 1) // s + 1
         for n, d, k, s in zip(padded.shape[1:4], dilation, w.shape[2:], stride, strict=True)
@@ -362,6 +367,7 @@ def test_a_convolution_along_three_dims(
             want[:, *at] += padded[:, *place] @ w[:, :, *offset].T
     rows = [f"{k} = array<i32: {', '.join(map(str, v))}>" for k, v in
             {"stride": stride, "padding": padding, "dilation": dilation}.items()]  # fmt: skip
+    rows += ['padding_mode = "replicate"'] if mode == "edge" else []
     kinds = ["x".join(map(str, a.shape)) + "xf32" for a in (x, w, want)]
     text = function(
         " ".join(kinds[:2]),
@@ -425,3 +431,28 @@ def test_an_argument_of_64_unsigned_bits_is_read_as_pairs_of_32() -> None:
 }}"""
     (pairs,) = jm.from_mlir(text).in_avals
     assert (pairs.shape, pairs.dtype) == ((4, 2), np.uint32)
+
+
+def test_an_integer_power_and_indices_of_floats_are_converted() -> None:
+    """As tt-mlir's workarounds do: the library mixes no types in a power, and takes indices of UINT32."""
+    text = function(
+        "4x32xf32 4x32xi32",
+        '  %r = "ttir.pow"(%a, %b) : (tensor<4x32xf32>, tensor<4x32xi32>) -> tensor<4x32xf32>',
+        "4x32xf32",
+    )
+    x, n = np.linspace(-2, 2, 128, dtype=np.float32).reshape(4, 32), np.arange(128, dtype=np.int32).reshape(4, 32) % 5
+    lowered = jm.from_mlir(text, jm.make_mesh((1, 1))).lower().as_text("ttnn")
+    np.testing.assert_allclose(run(lowered, x, n), x**n, rtol=1e-5)
+
+    kinds = "1x32xbf16 8x32xbf16 1x32x32xbf16"
+    tensors = ", ".join(f"tensor<{kind}>" for kind in kinds.split())
+    text = function(
+        kinds, f'  %r = "ttir.embedding_backward"(%a, %b, %c) : ({tensors}) -> tensor<8x32xbf16>', "8x32xbf16"
+    )
+    ids = np.arange(32).reshape(1, 32) % 8
+    gradient = np.arange(32 * 32).reshape(1, 32, 32) % 7
+    want = np.zeros((8, 32))
+    np.add.at(want, ids[0], gradient[0])
+    lowered = jm.from_mlir(text, jm.make_mesh((1, 1))).lower().as_text("ttnn")
+    arrays = [a.astype(jnp.bfloat16) for a in (ids, np.zeros((8, 32)), gradient)]
+    np.testing.assert_array_equal(np.asarray(run(lowered, *arrays), np.float64), want)

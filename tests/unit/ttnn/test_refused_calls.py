@@ -1,0 +1,87 @@
+"""Calls of the emulated `ttnn` with the verdict that the real library gave: what hangs on several tensors or sizes.
+
+`tests/system/test_real_ttnn_calls.py` draws such calls at random and asks the library itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jaxmesh import ttnn
+from tests.generators.quick_compilation import quick_compilation
+from tests.generators.real_ttnn.calls import Meshes, outcome_of
+
+
+def t(dtype: str, *shape: int, rows: bool = False) -> Any:
+    return {"tensor": [list(shape), dtype, "ROW_MAJOR" if rows else "TILE", "device"]}
+
+
+def to(*place: int) -> Any:
+    return {"call": ["ttnn.MeshCoordinate", list(place)]}
+
+
+B, B8, F, I8, I32 = "bfloat16", "bfloat8_b", "float32", "int8", "int32"
+PAGES, TABLE = t(B, 16, 2, 64, 32), t(I32, 2, 4, rows=True)
+DECODE, CHUNK = (
+    "transformer.paged_scaled_dot_product_attention_decode",
+    "transformer.chunked_scaled_dot_product_attention",
+)
+PLACES = {"cur_pos_tensor": t(I32, 2, rows=True)}
+
+TAKEN: list[tuple[str, list[Any], dict[str, Any]]] = [
+    ("layer_norm", [t(F, 2, 32, rows=True)], {"weight": t(F, 1, 32, rows=True)}),
+    ("rms_norm", [t("uint16", 0)], {}),
+    ("reduce_scatter", [t(I8, 1, 1, 32, 256)], {"dim": 3, "cluster_axis": 1}),
+    ("all_reduce", [t("uint16", 2, 3, 5)], {"cluster_axis": 0}),
+    ("point_to_point", [t(B, 3), to(0, 1), to(0, 2)], {}),
+    (DECODE, [t(B, 1, 2, 8, 32), PAGES, PAGES, TABLE], PLACES),
+    (CHUNK, [t(B, 2, 2, 32, 32), PAGES, PAGES, TABLE, 32], {}),
+    ("rms_norm_pre_all_gather", [t(B, 1, 1, 33, 3)], {}),
+]
+REFUSED: list[tuple[str, list[Any], dict[str, Any]]] = [
+    ("layer_norm", [t(F, 2, 5, rows=True)], {}),
+    ("layer_norm", [t(B, 2, 64)], {"weight": t(B, 64, rows=True)}),
+    ("layer_norm", [t(B8, 64)], {"weight": t(I32, 1, 64, rows=True)}),
+    ("softmax", [t(I32, 2, 2), 0], {}),
+    ("reduce_scatter", [t(I8, 1, 1, 32, 128)], {"dim": 2, "cluster_axis": 0}),
+    ("all_reduce", [t("uint16", 3, 5)], {"cluster_axis": 0}),
+    ("point_to_point", [t(B8, 3), to(0, 1), to(0, 2)], {}),
+    (DECODE, [t(B, 1, 2, 8, 32), PAGES, PAGES, TABLE], {}),
+    (DECODE, [t(B, 1, 2, 8, 32), PAGES, PAGES, TABLE], {"cur_pos_tensor": t(B, 2, rows=True)}),
+    (DECODE, [t(B8, 1, 2, 8, 32), PAGES, PAGES, TABLE], PLACES),
+    (CHUNK, [t(B, 2, 2, 32, 32), PAGES, PAGES, t(I32, 2, 4), 32], {}),
+    ("transformer.flash_mla_prefill", [t(B, 2, 1, 64, 64), t(B, 2, 1, 96, 64), 64], {"is_causal": True}),
+    ("experimental.paged_fill_cache", [PAGES, t(F, 1, 2, 32, 32), TABLE], {"batch_idx": 0}),
+    ("fill_cache", [t(B8, 2, 2, 64, 32), t(B, 1, 2, 32, 32), 0], {}),
+    ("gelu_bw", [t(F, 64, 64, rows=True), t(F, 64, 64)], {}),
+    ("rms_norm_pre_all_gather", [t(B, 1, 1, 33, 3)], {"dtype": {"name": "ttnn.int8"}}),
+    ("layer_norm_post_all_gather", [t(B, 1, 2, 64, 32), t(F, 1, 2, 64, 64)], {}),
+    ("transpose", [t(F, 8), -1, -1], {}),
+    ("repeat", [t(F), []], {}),
+    ("repeat_interleave", [t("uint16", 33), 3, 0], {}),
+    ("topk", [t(B, 3, 128), 1, -1], {"output_tensor": t(B, 3, 128)}),
+]
+
+
+def outcome(callee: str, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    with quick_compilation():
+        return outcome_of(ttnn, Meshes(ttnn), {"callee": f"ttnn.{callee}", "args": args, "kwargs": kwargs})
+
+
+@pytest.mark.parametrize(("callee", "args", "kwargs"), TAKEN)
+def test_a_call_is_taken(callee: str, args: list[Any], kwargs: dict[str, Any]) -> None:
+    found = outcome(callee, args, kwargs)
+    assert found["stage"] is None, found
+
+
+@pytest.mark.parametrize(("callee", "args", "kwargs"), REFUSED)
+def test_a_call_is_refused(callee: str, args: list[Any], kwargs: dict[str, Any]) -> None:
+    found = outcome(callee, args, kwargs)
+    assert found.get("error", "").startswith("VerifyError"), found
+
+
+def test_a_gradient_has_the_type_of_the_operand() -> None:
+    found = outcome("gelu_bw", [t(B, 3, 32), t(B8, 3, 32)], {})
+    assert found["results"] == [[[3, 32], "BFLOAT8_B", "TILE", "DEVICE"]]
