@@ -1,10 +1,10 @@
-"""Types loops, branches and custom rules of a region by the axes over which their values vary.
+"""Types loops, branches and custom rules of a region by the mesh axes along which values vary.
 
 A library writes its loops for one device: the carry starts as zeros and differs between devices after one iteration.
 JAX's types of varying axes then differ, and JAX asks for a `pcast` in the library. In a region the loop is typed again,
-before a derivative sees it: the transpose of the cast is the sum of the cotangents over the devices. JAX has no public
-hook there, so the binding of these primitives and JAX's checks of their types are wrapped. Outside of regions the
-wrappers call what they wrap, unchanged.
+before a derivative sees it: the transpose of the cast is the sum of the cotangents over the devices. JAX's public API
+offers no hook, so this module wraps the binding of these primitives and JAX's checks of their types. Outside of regions
+a wrapper calls the wrapped function unchanged.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from jax.extend import core as jex
 from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.compat import Axes, Eqn
 from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow
-from jaxmesh.jaxprs.tracing_state import REGION, tracing
+from jaxmesh.jaxprs.tracing_state import REGION, traced_as, tracing
 
 _loops: Any = loops
 _conditionals: Any = conditionals
 _custom: Any = custom_derivatives
 _linear: Any = linear_util
+_lax: Any = jax.lax
 _VALUES: Any = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
@@ -40,10 +41,9 @@ def install(retype: Callable[[Eqn, list[Any]], list[Any]]) -> None:
     """
     for primitive in (_loops.scan_p, _loops.while_p, _conditionals.cond_p):
         primitive.bind = _wrap(primitive.bind, functools.partial(_bind_flow, retype, primitive))
+    _loops._promote_weak_typed_input = _wrap(_loops._promote_weak_typed_input, _promote)
     _loops._check_carry_type = _wrap(_loops._check_carry_type, _check_alike)
     _conditionals._check_branch_outputs = _wrap(_conditionals._check_branch_outputs, _check_alike)
-    for primitive in (_custom.custom_jvp_call_p, _custom.custom_vjp_call_p):
-        primitive.bind = _wrap(primitive.bind, _bind_custom)
     for name in ("_flatten_fun_nokwargs", "_flatten_jvp", "_flatten_fwd"):
         setattr(_custom, name, _wrap(getattr(_custom, name), _flatten_rule))
     _custom._flatten_bwd = _wrap(_custom._flatten_bwd, _flatten_bwd)
@@ -103,11 +103,16 @@ def _varies_more(eqn: Eqn, flow: Scan | While | Cond) -> bool:
 
 
 def _check_alike(original: Any, *args: Any) -> Any:
-    """Checks two trees of types; `_bind_flow` joins the axes over which they vary."""
+    """Checks two trees of types but for varying axes, which `_bind_flow` joins."""
     *rest, first, second = args
     if len(first) == len(second):
         second = second.update([_like(b, a) for a, b in zip(first, second, strict=True)])
     return original(*rest, first, second)
+
+
+def _promote(original: Any, value: Any, given: Any, wanted: Any) -> Any:
+    """Converts a weakly typed start of a carry if an iteration returns another element type."""
+    return original(value, given, _like(wanted, given))
 
 
 def _like(aval: Any, other: Any) -> Any:
@@ -120,21 +125,39 @@ def _like(aval: Any, other: Any) -> Any:
 # --- custom rules ----------------------------------------------------------------------------------------------------
 
 
-def _bind_custom(original: Any, *args: Any, **params: Any) -> Any:
-    """Calls a function with custom rules on arguments that vary alike, so that its rules need not sum cotangents."""
-    axes = _join(_axes(map(jax.typeof, args)))
-    return original(*(_spread(x, axes) for x in args), **params)
-
-
 def _call_rule(rule: Any, *args: Any) -> Any:
     """Returns the results of a rule, which vary as its arguments do: a rule may return zeros, say."""
     values = [x for x in jax.tree.leaves(args) if isinstance(x, _VALUES)]
     axes = _join(_axes(map(jax.typeof, values)))
-    leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(rule(*args)))
+    with traced_as(REGION):  # JAX calls a rule when it derives, maybe after the region was traced.
+        leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(rule(*args)))
     return jax.tree.unflatten(tree, [_spread(x, axes) for x in leaves])
 
 
+def _call_backward_rule(rule: Any, arguments: Any, *args: Any) -> Any:
+    """Returns the cotangents of a rule; the cotangent of an argument that devices share is the sum over the devices."""
+    with traced_as(REGION):
+        cotangents: Any = rule(*args)
+    if not isinstance(cotangents, (tuple, list)) or len(cast("list[Any]", cotangents)) != len(arguments):
+        # JAX reports the structure that it expects.
+        return cast("Any", cotangents)
+    rows = zip(cast("list[Any]", cotangents), arguments, strict=True)
+    return tuple(
+        jax.tree.map(_as_cotangent, ct, kinds) if jax.tree.structure(ct) == jax.tree.structure(kinds) else ct
+        for ct, kinds in rows
+    )
+
+
+def _as_cotangent(x: Any, kind: Any) -> Any:
+    axes = compat.varying_axes(kind)
+    if not isinstance(x, _VALUES):
+        return x
+    shared = [a for a in jax.sharding.get_abstract_mesh().axis_names if a in compat.varying_axes(jax.typeof(x)) - axes]
+    return _spread(_lax.psum(x, tuple(shared)) if shared else x, axes)
+
+
 _spread_rule: Any = _linear.transformation2(_call_rule)
+_sum_rule: Any = _linear.transformation2(_call_backward_rule)
 
 
 def _flatten_rule(original: Any, rule: Any, *args: Any) -> Any:
@@ -142,7 +165,4 @@ def _flatten_rule(original: Any, rule: Any, *args: Any) -> Any:
 
 
 def _flatten_bwd(original: Any, rule: Any, tree: Any, avals: Sequence[Any], *args: Any) -> Any:
-    """Checks cotangents against the types of the arguments that `_bind_custom` passes."""
-    axes = _join(_axes(avals))
-    wider = (compat.retype(a, a.shape, axes) if compat.is_array_type(a) else a for a in avals)
-    return original(_spread_rule(rule), tree, tuple(wider), *args)
+    return original(_sum_rule(rule, jax.tree.unflatten(tree, avals)), tree, avals, *args)

@@ -206,7 +206,7 @@ class _Mapped:
 
     def run(self, env: dict[Var, Any]) -> None:
         region = self.region
-        # XLA cannot inline a region whose operands have no elements, so a region creates these itself.
+        # XLA cannot inline a region of operands without elements; the region creates these operands.
         empty = [v for v in region.reads if _is_empty(v)]
         reads = [v for v in region.reads if not _is_empty(v)]
         entries = [self._entry(v) for v in reads]

@@ -192,6 +192,29 @@ def test_a_learned_start_has_the_sum_of_its_cotangents() -> None:
     np.testing.assert_allclose(jm.jit(descend, mesh=mesh)(start, x), start - want, rtol=1e-5)
 
 
+def test_a_body_is_traced_once_as_jax_traces_it() -> None:
+    mesh = jm.make_mesh((2, 4))
+    x, spec = given(mesh)
+    traces: list[str] = []
+
+    def body(state: Any) -> Any:
+        count, total = state
+        # A number of Python is weakly typed, and stays so although its sum varies.
+        traces.append(str(jax.typeof(count).weak_type))
+        return count + jnp.where(total.sum() > 0, 1, 0), total + x_part[0]
+
+    x_part: list[Any] = []
+
+    def f(v: Any) -> Any:
+        x_part[:] = [v]
+        return lax.while_loop(lambda s: s[1].sum() < 5, body, (0, jnp.zeros(v.shape)))[1]
+
+    jax.jit(f).trace(np.ones((3, 2), np.float32))
+    theirs = list(traces)
+    jm.jit(split_by_hand(f, spec), mesh=mesh).trace(x)
+    assert traces[len(theirs) :] == theirs
+
+
 def test_devices_that_decide_for_themselves_have_results_that_vary() -> None:
     mesh = jm.make_mesh((2, 4))
     x, spec = given(mesh)

@@ -114,9 +114,7 @@ def read_function(function: Function) -> StablehloText:
 
 
 def _readable(function: Function) -> Any:
-    """Returns a function's module in which every mesh has a name; decodes Shardy's attributes from XLA's strings.
-
-    The module is a copy if anything is changed.
+    """Returns a function's module, or a copy with named meshes and with Shardy's attributes decoded from XLA's strings.
 
     Raises:
       ParseError: the function is not in a module.
