@@ -7,12 +7,13 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jaxmesh.errors import JaxmeshError
+from jaxmesh.errors import FolderError, JaxmeshError
 from jaxmesh.validate import alone
 
 _SECONDS = 120
@@ -126,14 +127,16 @@ class Library:
     ) -> Path:
         """Creates a virtual environment with the library; returns its Python.
 
-        It is created beside the folder, which it replaces once it is whole. An environment with this version is kept.
-        `finish` is called with the folder of the new environment.
+        It is created in a private folder beside the folder, which it replaces once it is whole. An environment with
+        this version is kept. `finish` is called with the folder of the new environment.
 
         Raises the library's error if no supported Python is there, or the folder holds anything but an environment that
         this method created, or pip cannot install the library, with its reason.
         """
         base = None if python is None else self.base_python(python)
         own, target = folder / "bin" / "python", Path(os.path.realpath(folder))
+        if target.is_dir():
+            check_owner(target)
         if self._has(own, version):
             return own
         if target.exists() and not (target.is_dir() and ((target / _MARK).is_file() or not any(target.iterdir()))):
@@ -143,15 +146,15 @@ class Library:
             )
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with alone(target.parent):
-                aside = target.with_name(f".{target.name}.new")
-                shutil.rmtree(aside, ignore_errors=True)
-                try:
-                    self._create(aside, base or self.base_python(), version, target.name)
-                    finish(aside)
-                    _exchange(aside, target)
-                finally:
-                    shutil.rmtree(aside, ignore_errors=True)
+            # In a folder that others may write to, a name that they can guess is theirs to create first.
+            private = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+            try:
+                self._create(private / "new", base or self.base_python(), version, target.name)
+                finish(private / "new")
+                with alone(private_folder(cache_folder())):
+                    _exchange(private / "new", target, private / "old")
+            finally:
+                shutil.rmtree(private, ignore_errors=True)
         except OSError as error:
             raise self.error(f"no environment can be made in {str(folder)!r}: {error}; name another folder.") from None
         return own
@@ -179,7 +182,7 @@ class Library:
         def numbers(folder: Path) -> list[int]:
             return [int(n) for n in folder.name.split(".") if n]
 
-        pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+        pyenv = Path(os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")) / "versions"
         for version in self.pythons:
             on_path = shutil.which(f"python{version}")
             if on_path is not None:
@@ -205,19 +208,16 @@ def _start(command: list[Any], seconds: float | None = _SECONDS) -> subprocess.C
     )
 
 
-def _exchange(aside: Path, target: Path) -> None:
-    """Replaces an environment by another one, and the name of its first folder in its texts."""
+def _exchange(aside: Path, target: Path, old: Path) -> None:
+    """Replaces an environment by another one, and the name of its first folder in its texts; moves it to `old`."""
     for path in (aside / "pyvenv.cfg", *(aside / "bin").iterdir()):
         data = b"" if path.is_symlink() or not path.is_file() else path.read_bytes()
         if os.fsencode(aside) in data:
             path.write_bytes(data.replace(os.fsencode(aside), os.fsencode(target)))
     (aside / _MARK).touch()
-    old = target.with_name(f".{target.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
     if target.exists():
         target.rename(old)
     aside.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
@@ -226,8 +226,48 @@ def _last_line(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def cache_folder() -> Path:
-    """Returns the folder for files that can be generated again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxmesh"
+    """Returns the folder for files that can be generated again; without a home, one in the folder of temporary files.
+
+    Raises:
+      FolderError: it belongs to another user, whose files this user would run, or it is not a folder.
+    """
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    # The specification of XDG has relative paths ignored.
+    folder = Path(named) / "jaxmesh" if os.path.isabs(named) else _home_cache()
+    check_owner(folder)
+    return folder
+
+
+def _home_cache() -> Path:
+    home = os.path.expanduser("~")
+    return (
+        Path(home) / ".cache" / "jaxmesh" if os.path.isabs(home) else Path(tempfile.gettempdir(), f"jaxmesh-{os.geteuid()}")
+    )
+
+
+def private_folder(folder: Path) -> Path:
+    """Creates a folder that other users cannot read, with its parents, unless it exists; returns it."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_owner(folder)
+    return folder
+
+
+def check_owner(folder: Path) -> None:
+    """Checks that a folder, if it exists, is one, and belongs to this user.
+
+    Raises:
+      FolderError: it does not.
+    """
+    if not os.path.lexists(folder):
+        return
+    if not folder.is_dir():
+        raise FolderError(f"{str(folder)!r} is not a folder, or a broken link; remove it, or name another folder.")
+    owner = folder.stat().st_uid
+    if owner != os.geteuid():
+        raise FolderError(
+            f"{str(folder)!r} belongs to user {owner}, and this process runs as user {os.geteuid()}: it would run programs "
+            "that the other user has put there; name a folder of your own."
+        )
 
 
 def clean_environment() -> dict[str, str]:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from jax.experimental import io_callback  # noqa: TID251
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
@@ -373,3 +374,31 @@ def test_results_are_as_asked_on_explicit_axes(spec: P) -> None:
             assert_alike(mine, theirs)
         alike(jax.jvp(program, (x,), (x,))[1], 2 * np.cos(X) * X)
         alike(jax.vmap(program)(jnp.stack([x, x])), np.stack([np.sin(X) * 2] * 2))
+
+
+# --- arrays without elements -----------------------------------------------------------------------------------------
+
+EMPTY = [
+    (lambda a, b: (a, b.sum()), ((0, 8), (0, 8)), (P(None, "x"), P("y"))),
+    (lambda a, b: (jnp.concatenate([a, b]), a @ b.T), ((0, 8), (4, 8)), (P("y"), P("y", "x"))),
+    (lambda a, b: (jnp.argmax(b.sum(1)), b.sum(1) @ a), ((4,), (4, 0)), (P(), P("y", "x"))),
+    (lambda a, b: (jnp.sort(a), b * 2), ((0,), (2, 0, 4)), (P("x"), P("y", None, "x"))),
+    (lambda a, b: lax.fori_loop(0, 3, lambda _, v: v + b.sum(), a), ((0, 4), (0,)), (P(None, "x"), P())),
+]
+
+
+@pytest.mark.filterwarnings("ignore::jaxmesh.errors.ReplicatedProgramWarning")
+@pytest.mark.parametrize("sizes", [(2, 4), (8, 1)], ids=str)
+@pytest.mark.parametrize("number", range(len(EMPTY)))
+def test_arrays_without_elements(number: int, sizes: tuple[int, ...]) -> None:
+    f, shapes, specs = EMPTY[number]
+    args = [np.ones(shape, np.float32) for shape in shapes]
+    expected = jax.jit(f)(*args)
+    mesh = jm.make_mesh(sizes)
+    asked = specs if sizes == (2, 4) else (P(), P())
+    programs = [jm.jit(f, mesh=mesh, in_shardings=asked), jm.jit(f, mesh=mesh, in_shardings=asked, out_shardings=P())]
+    for program in programs:
+        found = program(*args)
+        for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            assert (x.shape, x.dtype) == (y.shape, y.dtype)
+            np.testing.assert_array_equal(x, y)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxmesh.analysis.environments import cache_folder, clean_environment
+from jaxmesh.analysis.environments import cache_folder, clean_environment, private_folder
 from jaxmesh.analysis.judge.environment import TTNN, Environment, find_environment
 from jaxmesh.analysis.judge.runner.run import describe
 from jaxmesh.analysis.judge.verdict import ACCEPTED, DIED, REFUSED, DeviceMemory, Leak, Refusal, ScriptLine, Verdict
@@ -137,8 +137,7 @@ def _start(
     if target is not None:
         description = scratch / f"{target.name}.yaml"
         description.write_text(describe_cluster(target))
-        kernels = cache_folder() / "kernels"
-        kernels.mkdir(parents=True, exist_ok=True)
+        kernels = private_folder(cache_folder() / "kernels")
         variables |= {
             "TT_METAL_MOCK_CLUSTER_DESC_PATH": str(description),
             # With fast dispatch, a described cluster has fewer worker cores than a real one.

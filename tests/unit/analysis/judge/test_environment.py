@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from jaxmesh.analysis.environments import Library
+from jaxmesh.analysis.environments import Library, cache_folder
 from jaxmesh.analysis.judge import environment, judge, judge_folder
 from jaxmesh.analysis.judge.environment import TTNN, check_python, find_environment, make_environment
 from jaxmesh.cli.main import main
 from jaxmesh.dialects.ttnn.forms import STAND_INS
 from jaxmesh.emit.export_folder import utils_text
-from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
+from jaxmesh.errors import ArgumentValueError, FolderError, MissingFileError, TtnnError
 
 VARIABLE = TTNN.variable
 GET = r"make one with `jaxmesh ttnn-env`.*--ttnn-python, python= or JAXMESH_TTNN_PYTHON"
@@ -313,3 +313,46 @@ def test_an_exported_program_replaces_the_types_that_the_verdict_names() -> None
     stated = re.search(r"^STAND_INS = (\{.*\})$", utils_text(), re.M)
     assert stated is not None
     assert ast.literal_eval(stated[1]) == {name.upper(): other for name, other in STAND_INS.items()}
+
+
+# --- folders that other users can write to ---------------------------------------------------------------------------
+
+
+def test_no_name_that_another_user_can_guess_is_used(base: Path, tmp_path: Path) -> None:
+    """Whoever creates a folder of a known name first could put a program into the environment."""
+    home = tmp_path / "shared" / "env"
+    for name in (".env.new", ".env.old"):
+        trap = home.parent / name / "bin"
+        trap.mkdir(parents=True)
+        executable(trap / "python", "#!/bin/sh\ntouch /dev/null\n")
+    seen: list[tuple[int, str]] = []
+
+    def note(made: Path) -> None:
+        seen.append((made.parent.stat().st_mode & 0o777, made.parent.name))
+
+    TTNN.install(home, "1.0", base, note)
+    ((mode, name),) = seen
+    assert mode == 0o700
+    assert name not in (".env.new", "shared")
+    assert sorted(p.name for p in home.parent.iterdir()) == [".env.new", ".env.old", "env"]
+
+
+def test_folders_of_another_user_are_refused(monkeypatch: pytest.MonkeyPatch, base: Path, tmp_path: Path) -> None:
+    home = tmp_path / "env"
+    TTNN.install(home, "1.0", base)
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    for act in (lambda: TTNN.install(home, "1.0", base), cache_folder, find_environment):
+        with pytest.raises(FolderError, match="belongs to user .* and this process runs as user 54321"):
+            act()
+
+
+def test_a_cache_that_is_no_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "c"))
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "jaxmesh").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(FolderError, match="not a folder, or a broken link"):
+        cache_folder()
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "jaxmesh"
