@@ -240,9 +240,9 @@ def cache_folder() -> Path:
 
 def _home_cache() -> Path:
     home = os.path.expanduser("~")
-    return (
-        Path(home) / ".cache" / "jaxmesh" if os.path.isabs(home) else Path(tempfile.gettempdir(), f"jaxmesh-{os.geteuid()}")
-    )
+    if os.path.isabs(home):
+        return Path(home) / ".cache" / "jaxmesh"
+    return Path(tempfile.gettempdir(), f"jaxmesh-{os.geteuid()}")
 
 
 def private_folder(folder: Path) -> Path:
@@ -265,8 +265,8 @@ def check_owner(folder: Path) -> None:
     owner = folder.stat().st_uid
     if owner != os.geteuid():
         raise FolderError(
-            f"{str(folder)!r} belongs to user {owner}, and this process runs as user {os.geteuid()}: it would run programs "
-            "that the other user has put there; name a folder of your own."
+            f"{str(folder)!r} belongs to user {owner}, and this process runs as user {os.geteuid()}: it would run "
+            "programs that the other user has put there; name a folder of your own."
         )
 
 

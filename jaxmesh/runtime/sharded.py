@@ -79,12 +79,14 @@ def _store_all(args: Sequence[Any], specs: Sequence[PartitionSpec | None], mesh:
 
 def store_array(x: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
     """Returns an array on the mesh in the stored form of its shards; no data moves."""
-    varying = [a for a in mesh.axis_names if a in {n for row in spec_axes(spec, x.ndim, mesh.shape) for n in row}]
+    splitting = [tuple(n for n in row if mesh.shape[n] > 1) for row in spec_axes(spec, x.ndim, mesh.shape)]
+    varying = [a for a in mesh.axis_names if any(a in row for row in splitting)]
+    split = PartitionSpec(*[row or None for row in splitting])
 
     def local(shard: Any) -> Any:
         return jax.lax.reshape(shard, (*shard.shape, *[1] * len(varying)))
 
-    return compat.shard_map(local, mesh=mesh, in_specs=spec, out_specs=storage_spec(x.ndim, varying))(x)
+    return compat.shard_map(local, mesh=mesh, in_specs=split, out_specs=storage_spec(x.ndim, varying))(x)
 
 
 def _execute_whole(
@@ -97,7 +99,7 @@ def _execute_whole(
 def _whole_array(stored: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
     """Returns a tensor on the devices as an array on the mesh; no data moves. The inverse of `store_array`."""
     names = {n for row in spec for n in ((row,) if isinstance(row, str) else row or ())}
-    varying = [a for a in mesh.axis_names if a in names]
+    varying = [a for a in mesh.axis_names if a in names and mesh.shape[a] > 1]
     rank = stored.ndim - len(varying)
 
     def local(shard: Any) -> Any:

@@ -7,6 +7,7 @@ error before XLA sees it: some versions of JAX end the process.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -282,15 +283,16 @@ def check_donated(leaves: Sequence[Any], donated: Sequence[int]) -> None:
     """Checks that no leaf of a call that is donated, by its number, is another leaf too."""
     # Tensors that share an array are two arrays from here on.
     arrays = [leaf.unshared_data() if isinstance(leaf, MeshTensor) else leaf for leaf in leaves]
+    counts = Counter(map(id, arrays))
     for i in donated:
-        if isinstance(arrays[i], jax.Array) and not isinstance(arrays[i], Tracer):
-            again = next((j for j, x in enumerate(arrays) if x is arrays[i] and j != i), None)
-            if again is not None:
-                raise VerifyError(
-                    f"argument {i} is donated, so its memory may be taken, but argument {again} (counted over the "
-                    f"leaves of all arguments) is the same array {arrays[i].dtype}{list(arrays[i].shape)}; pass "
-                    "jax.numpy.copy(x) as either argument, or do not donate it."
-                )
+        array = arrays[i]
+        if counts[id(array)] > 1 and isinstance(array, jax.Array) and not isinstance(array, Tracer):
+            again = next(j for j, x in enumerate(arrays) if x is array and j != i)
+            raise VerifyError(
+                f"argument {i} is donated, so its memory may be taken, but argument {again} (counted over the leaves "
+                f"of all arguments) is the same array {array.dtype}{list(array.shape)}; pass jax.numpy.copy(x) as "
+                "either argument, or do not donate it."
+            )
 
 
 def whole_spec(x: Any, argument: Argument) -> PartitionSpec | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from jaxmesh.dialects.residency import ResidencyMap
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import ARRAY, is_staged
-from jaxmesh.jaxprs.compat import without_mesh
+from jaxmesh.jaxprs.compat import as_abstract, without_mesh
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, compare_program, synchronised_launch
 from jaxmesh.runtime.distributed.collectives import put
 from jaxmesh.runtime.launch import launch
@@ -61,7 +62,8 @@ class Compiled(HasArguments):
         self._collector, self._lock = collector, threading.RLock()
         run.__name__ = run.__qualname__ = boundary.name
         avals = [_stored_aval(a, mesh) for a in boundary.arguments]
-        with without_mesh():
+        is_own = jax.sharding.get_abstract_mesh() == as_abstract(mesh)
+        with contextlib.nullcontext() if is_own else without_mesh():
             self._compiled = jax.jit(run, donate_argnums=boundary.donated).lower(*avals).compile()
         shardings, _ = self._compiled.input_shardings
         rows = zip(avals, shardings, boundary.arguments, strict=True)

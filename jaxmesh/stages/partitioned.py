@@ -58,7 +58,7 @@ def _argument(argument: Argument, sharding: Any, presharded: bool, aval: Any, me
         return argument
     used = set(axes_of(sharding))
     local = jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=argument.aval.weak_type)
-    varying = tuple(a for a in mesh.axis_names if a in used)
+    varying = tuple(a for a in mesh.axis_names if a in used and mesh.shape[a] > 1)
     return Argument(local, varying, NamedSharding(mesh, as_spec(sharding)))
 
 

@@ -14,7 +14,7 @@ from jax import lax
 from jax.experimental import io_callback  # noqa: TID251
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
-from jax.sharding import PartitionSpec as P
+from jax.sharding import NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.errors import InexpressibleError
@@ -402,3 +402,26 @@ def test_arrays_without_elements(number: int, sizes: tuple[int, ...]) -> None:
         for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
             assert (x.shape, x.dtype) == (y.shape, y.dtype)
             np.testing.assert_array_equal(x, y)
+
+
+# --- axes of size 1 --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", [(8, 1), (1, 1), (1, 8)], ids=str)
+def test_an_axis_of_size_one_splits_nothing(sizes: tuple[int, ...]) -> None:
+    mesh = jm.make_mesh(sizes)
+    split, x = NamedSharding(mesh, P("y", "x")), np.arange(64, dtype=np.float32).reshape(8, 8)
+
+    def f(v: Any) -> Any:
+        return (v @ v.T + 1).sum(0), v * 2
+
+    expected, theirs = jax.jit(f)(x), jax.jit(f, out_shardings=(NamedSharding(mesh, P("x")), split))(x)
+    ours = jm.jit(f, mesh=mesh, in_shardings=P("y", "x"), out_shardings=(P("x"), P("y", "x")))
+    for given in (x, jax.device_put(x, split)):
+        found = ours(given)
+        for a, b, c in zip(found, expected, theirs, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+            assert a.sharding.is_equivalent_to(c.sharding, a.ndim)
+        program = str(ours.lower(given).jaxpr)
+        single = [name for name, size in mesh.shape.items() if size == 1]
+        assert not [name for name in single if f"axis_name=('{name}',)" in program or f"axes=('{name}',)" in program]

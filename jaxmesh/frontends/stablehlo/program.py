@@ -15,7 +15,7 @@ from jaxmesh.frontends.stablehlo.custom_calls import stands_for_op
 from jaxmesh.frontends.stablehlo.decisions import Decision, Decisions
 from jaxmesh.frontends.stablehlo.importer import Importer
 from jaxmesh.frontends.stablehlo.rules import CALLS
-from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
+from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape, split_only
 from jaxmesh.frontends.stablehlo.shardy import end_shardings, partition
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs.compat import Jaxpr, from_words, off_explicit_axes, words_of
@@ -111,12 +111,13 @@ def import_module(
         entries = zip([*closed_over, *args], arguments, on_devices, strict=True)
         values = [
             Sharded(x if here or whole else spread(full_to_shard(x, as_spec(s)), axes_of(s)), s)
-            for x, s, here in ((words_of(x), s, here) for x, s, here in entries)
+            for x, s, here in ((words_of(x), split_only(s, sizes), here) for x, s, here in entries)
         ]
         outs = importer.block(block, values)
         if whole and not any(kept_results):
             return [importer.settle(y).array for y in outs]
-        left = [_leave(importer, y, s, here) for y, s, here in zip(outs, results, kept_results, strict=True)]
+        rows = zip(outs, results, kept_results, strict=True)
+        left = [_leave(importer, y, split_only(s, sizes), here) for y, s, here in rows]
         return [from_words(y, a.dtype) for y, a in zip(left, result_types, strict=True)]
 
     # The words of a random key are an additional dim.
@@ -125,7 +126,7 @@ def import_module(
         jax.ShapeDtypeStruct(local_shape(a.shape, s, sizes) if here else a.shape, a.dtype)
         for a, s, here in zip(argument_types, ends, presharded, strict=True)
     ]
-    varying = [axes_of(s) if here else () for s, here in zip(ends, presharded, strict=True)]
+    varying = [axes_of(split_only(s, sizes)) if here else () for s, here in zip(ends, presharded, strict=True)]
     with module.context:
         jaxpr = trace_typed(run, structs, varying, mesh)
     for i, sharding in enumerate(results):

@@ -36,6 +36,11 @@ def axes_of(sharding: Sharding) -> tuple[str, ...]:
     return tuple(a for axes in sharding for a in axes)
 
 
+def split_only(sharding: Sharding, sizes: Mapping[str, int]) -> Sharding:
+    """Returns a sharding without the axes of size 1, which split nothing."""
+    return tuple(tuple(a for a in axes if sizes[a] > 1) for axes in sharding)
+
+
 def count(axes: Sequence[str], sizes: Mapping[str, int]) -> int:
     """Returns the number of shards along a dim that is split over axes."""
     return math.prod(sizes[a] for a in axes)

@@ -343,7 +343,7 @@ def test_folders_of_another_user_are_refused(monkeypatch: pytest.MonkeyPatch, ba
     cache_folder().mkdir(parents=True, exist_ok=True)
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
     for act in (lambda: TTNN.install(home, "1.0", base), cache_folder, find_environment):
-        with pytest.raises(FolderError, match="belongs to user .* and this process runs as user 54321"):
+        with pytest.raises(FolderError, match=r"belongs to user .* and this process runs as user 54321"):
             act()
 
 
