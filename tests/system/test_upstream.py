@@ -372,3 +372,21 @@ def test_a_convolution_with_its_activation_and_a_pool_with_uneven_edges_are_righ
     assert "activation = <op_type = relu>" in result.ttnn
     assert "padding = array<i32: 0, 0, 1, 1>" in result.ttnn
     assert result.diagnose(x, w).verdict in ("right", "less precise")
+
+
+def test_what_a_result_offers_under_set_mesh_is_what_it_offers_outside() -> None:
+    mesh = jm.make_mesh((2, 4))
+    x = np.arange(64, dtype=np.float32).reshape(8, 8) / 7
+    lowered = jm.jit(lambda v: jnp.tanh(v).sum(0), mesh=mesh, in_shardings=P("y", "x")).lower(x)
+
+    def offered(result: Any) -> list[Any]:
+        programs = [result.program(dialect) for dialect in ("ttir", "ttnn")]
+        values = [np.asarray(p.lower().compile()(x)) for p in programs]
+        return [*map(str, programs), values, str(result.compare(lowered, judge=False)), str(result.diagnose(x))]
+
+    result = lowered.upstream("t3000")
+    expected = offered(result)
+    for other in (mesh, jm.make_mesh((8,), ("q",))):
+        with jax.set_mesh(other):
+            for found in (offered(result), offered(lowered.upstream("t3000"))):
+                np.testing.assert_equal(found, expected)
