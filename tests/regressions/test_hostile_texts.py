@@ -393,3 +393,28 @@ def test_mutated_texts() -> None:
     """The command of `mutated_texts` takes more of them, or others."""
     wrong: list[Find] = [f for f in itertools.islice(finds(600, seed=3), 3_000) if f is not None]
     assert not wrong, wrong[0]
+
+
+LONG_LOOP = """
+func.func @main(%arg0: tensor<4xf32>) -> tensor<4xf32> {
+  %c = stablehlo.constant dense<0> : tensor<i32>
+  %n = stablehlo.constant dense<2000000000> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %0:2 = stablehlo.while(%i = %c, %x = %arg0) : tensor<i32>, tensor<4xf32>
+   cond { %p = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+     stablehlo.return %p : tensor<i1> }
+   do { %j = stablehlo.add %i, %one : tensor<i32>
+     %y = stablehlo.add %x, %x : tensor<4xf32>
+     stablehlo.return %j, %y : tensor<i32>, tensor<4xf32> }
+  return %0#1 : tensor<4xf32>
+}"""
+
+
+def test_a_loop_of_two_billion_iterations_takes_no_memory() -> None:
+    traced = jm.from_mlir(LONG_LOOP)
+    explained = str(traced.lower().explain())
+    assert "2000000000" in str(traced.jaxpr) or "length" in str(traced.jaxpr)
+    assert all(np.size(constant) < 1000 for constant in traced.jaxpr.consts)
+    assert len(explained) < 10_000
+    few = jm.from_mlir(LONG_LOOP.replace("2000000000", "3"))
+    np.testing.assert_array_equal(few.lower().compile()(np.ones(4, np.float32)), 8 * np.ones(4))

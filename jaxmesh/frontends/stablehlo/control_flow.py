@@ -89,8 +89,17 @@ def _widen_carry(step: Any, goes_on: Any, initial: list[Any]) -> list[Any] | Non
     return None if axes == initial_axes else [spread(x, a) for x, a in zip(initial, axes, strict=True)]
 
 
+_STACKED = 2**20
+"""The most iterations of a loop whose counters are an array."""
+
+
 def _scan(step: Any, initial: list[Any], counter: Counter) -> list[Any]:
-    """Runs a counted loop as a scan with the counter as an input: nothing that is differentiated depends on it."""
+    """Runs a counted loop as a scan with the counter as an input: nothing that is differentiated depends on it.
+
+    In a longer loop the counter is a part of the carry, as in the text: its values would take memory.
+    """
+    if counter.length > _STACKED:
+        return list(_lax.scan(lambda carry, _: (step(carry), None), tuple(initial), None, length=counter.length)[0])
     number, dtype = counter.number, initial[counter.number].dtype
     rest = [x for i, x in enumerate(initial) if i != number]
 
