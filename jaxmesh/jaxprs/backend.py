@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
+import functools
 import os
 import warnings
 from collections.abc import Sequence
@@ -13,12 +15,15 @@ from typing import Any
 
 import jax
 from jax._src import distributed, xla_bridge
+from jax._src.lib import xla_client
 
 from jaxmesh.errors import MeshError, UntestedJaxWarning
 
 NEWEST_TESTED = (0, 12)
 """The newest release of JAX on which the test suite runs; every patch release of it counts as tested."""
 
+_bridge: Any = xla_bridge
+_client: Any = xla_client
 _forked = False
 
 
@@ -31,6 +36,18 @@ def is_multi_process() -> bool:
     """Returns True if this process has joined other processes."""
     state: Any = distributed.global_state
     return state.client is not None and state.num_processes > 1
+
+
+def bind_collectives(host: str) -> None:
+    """Makes the sockets of collectives between processes listen at a host's address, before the backend starts.
+
+    JAX lets gloo listen at the address of the computer's name, which other computers may reach.
+    """
+    factories: Any = _bridge._backend_factories
+    state: Any = distributed.global_state
+    made: Any = _client._xla.make_gloo_tcp_collectives(distributed_client=state.client, hostname=host)
+    factory = functools.partial(factories["cpu"].factory, collectives=made)
+    factories["cpu"] = dataclasses.replace(factories["cpu"], factory=factory)
 
 
 def watch_forks() -> None:

@@ -271,3 +271,45 @@ def test_nobody_at_the_address(tmp_path: Path) -> None:
 def test_too_late_to_meet_others() -> None:
     with pytest.raises(jm.MeshError, match="started with 16 devices"):
         jm.initialize_processes("127.0.0.1:1", 2, 0)
+
+
+LISTENERS = """
+import sys
+from pathlib import Path
+import jax, jax.numpy as jnp, numpy as np
+import jaxmesh as jm
+from jax.sharding import PartitionSpec as P
+
+jm.initialize_processes()
+mesh = jm.make_mesh((4,), ("x",))
+add = jm.jit(lambda v: jm.shard_to_full(jax.lax.psum(jm.full_to_shard(v, P("x")).sum(), "x"), P()), mesh=mesh)
+assert float(add(np.arange(8.0, dtype=np.float32))) == 28.0
+rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+print("listens", *sorted({row[1].partition(":")[0] for row in rows if row[3] == "0A"}))
+"""
+ELSEWHERE = """
+set -e
+ip link set lo up; ip addr add 192.0.2.2/32 dev lo
+hostname elsewhere; echo '127.0.0.1 localhost\n192.0.2.2 elsewhere' > "$1/hosts"; mount --bind "$1/hosts" /etc/hosts
+exec "$2" -m jaxmesh processes 2 --devices 2 "$1/listeners.py"
+"""
+
+
+def can_unshare() -> bool:
+    """Whether this user may create network namespaces."""
+    command = ["unshare", "--net", "--uts", "--mount", "ip", "link", "set", "lo", "up"]
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not can_unshare(), reason="this user may not create network namespaces")
+def test_processes_of_this_machine_listen_on_the_loopback_alone(tmp_path: Path) -> None:
+    (tmp_path / "listeners.py").write_text(LISTENERS)
+    command = ["unshare", "--net", "--uts", "--mount", "sh", "-c", ELSEWHERE, "sh", str(tmp_path), sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=around(tmp_path), timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.findall(r"listens (.*)", done.stdout)
+    # In the kernel's order of bytes, 127.0.0.1.
+    assert found == ["0100007F"] * 2

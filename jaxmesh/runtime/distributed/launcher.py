@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, MeshError
-from jaxmesh.jaxprs.backend import backend_started
+from jaxmesh.jaxprs.backend import backend_started, bind_collectives
 from jaxmesh.sharding.mesh import emulate
 from jaxmesh.validate import as_tuple, quote
 
@@ -116,6 +116,8 @@ def initialize_processes(
         heartbeat_timeout_seconds=int(death_timeout),
         shutdown_timeout_seconds=int(exit_timeout),
     )
+    if _is_loopback(address) and _config.jax_cpu_collectives_implementation == "gloo":
+        bind_collectives(address.rpartition(":")[0].strip("[]"))
     _leave_on_error(number)
 
 
