@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from jaxmesh.analysis.diagnose.diagnosis import (
     wrong_diagnosis,
 )
 from jaxmesh.analysis.diagnose.matching import Globals
-from jaxmesh.analysis.diagnose.reference import Reference, declare, run_program
+from jaxmesh.analysis.diagnose.reference import Reference, declare, run_draws, run_program
 from jaxmesh.analysis.diagnose.stage import Array, as_pairs, place_arguments, read_stage, run_stage
 from jaxmesh.analysis.diagnose.texts import StageTexts, has_wide_types, texts_of
 from jaxmesh.analysis.diagnose.tracking import Track, track
@@ -80,7 +80,7 @@ def diagnose(
             source = _outcome(source, "")
         if isinstance(source, Diagnosis):
             return source
-        found = [_diagnose(texts, args or None, seed) for texts in texts_of(source)]
+        found = [_diagnose_draws(texts, args or None, seed) for texts in texts_of(source)]
         return max(found, key=lambda d: _ORDER.index(d.verdict))
 
 
@@ -93,13 +93,13 @@ def _diagnose_file(
     def run() -> None:
         # An operation that jaxmesh cannot run may be another one in the text that the compiler prints.
         with contextlib.suppress(UnsupportedError, ParseError):
-            early.append(_run(text, "", args, seed))
+            early.extend(_runs(text, "", args, seed))
 
     compiled = compile_file(text, compiler or functools.partial(compile_text, cluster=cluster, meanwhile=run))
     if isinstance(compiled, Diagnosis):
         return compiled
     (texts,) = texts_of({**compiled, "shlo_frontend": text} if early else compiled)
-    return _diagnose(texts, args, seed, *early)
+    return _diagnose_draws(texts, args, seed, early)
 
 
 def compile_file(text: str, compiler: Compile) -> Mapping[str, str] | Diagnosis:
@@ -119,19 +119,41 @@ def _outcome(compiled: Any, frontend: str) -> Mapping[str, str] | Diagnosis:
 def _run(
     text: str, compiled: str, args: Sequence[Any] | None, seed: int, held: Mapping[int, Array] | None = None
 ) -> Reference:
-    with jax.enable_x64(has_wide_types(text) or jax.config.read("jax_enable_x64")), progress("unsharded run"):
+    with _types_of(text), progress("unsharded run"):
         return run_program(text, compiled, args, seed, held)
 
 
+def _runs(text: str, compiled: str, args: Sequence[Any] | None, seed: int) -> Iterator[Reference]:
+    with _types_of(text), progress("unsharded run"):
+        yield from run_draws(text, compiled, args, seed)
+
+
+def _types_of(text: str) -> contextlib.AbstractContextManager[object]:
+    return jax.enable_x64(has_wide_types(text) or jax.config.read("jax_enable_x64"))
+
+
+def _diagnose_draws(
+    texts: StageTexts, args: Sequence[Any] | None, seed: int, early: Sequence[Reference] = ()
+) -> Diagnosis:
+    """Compares a program for each draw of its arguments; returns the worst diagnosis."""
+    worst, unexercised = Diagnosis(RIGHT), tuple[str, ...]()
+    try:
+        for reference in early or _runs(texts.frontend, texts.compiler, args, seed):
+            found, unexercised = _diagnose(texts, args, seed, reference), tuple(reference.unexercised)
+            worst = max(found, worst, key=lambda d: _ORDER.index(d.verdict))
+            if worst.verdict == WRONG:
+                break
+    except UnsupportedError as error:
+        return Diagnosis(NOT_COMPARABLE, cause=str(error), pcc=float("nan"))
+    return replace(worst, unexercised=unexercised)
+
+
 def _diagnose(
-    texts: StageTexts, args: Sequence[Any] | None, seed: int, reference: Reference | None = None
+    texts: StageTexts, args: Sequence[Any] | None, seed: int, reference: Reference
 ) -> Diagnosis:
     with jax.enable_x64(texts.has_wide_types or jax.config.read("jax_enable_x64")):
         try:
-            if reference is None:
-                reference = _run(texts.frontend, texts.compiler, args, seed)
-            else:
-                declare(reference, texts.compiler)
+            declare(reference, texts.compiler)
             _check_numbers(reference)
             pool = _pool_of(reference)
         except UnsupportedError as error:

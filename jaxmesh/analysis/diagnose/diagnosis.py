@@ -55,6 +55,7 @@ class Diagnosis:
       stages: what is known of each text.
       culprit: the wrong operation with its values.
       track: the run of the stage with the wrong operation.
+      unexercised: what no drawn arguments have exercised.
     """
 
     verdict: str
@@ -72,6 +73,7 @@ class Diagnosis:
     stages: Mapping[str, str] = field(default_factory=dict[str, str])
     culprit: Culprit | None = field(default=None, repr=False)
     track: Track | None = field(default=None, repr=False)
+    unexercised: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.verdict in (RIGHT, LESS_PRECISE)
@@ -126,6 +128,7 @@ class Diagnosis:
         lines += [f"  {e}" for e in self.elements[:_SHOWN]]
         if len(self.elements) > _SHOWN:
             lines.append(f"  ... and {len(self.elements) - _SHOWN} more devices")
+        lines += [f"  not exercised: {text}" for text in self.unexercised]
         return "\n".join(lines)
 
     def to_html(self) -> str:
