@@ -24,7 +24,8 @@ from jaxmesh.frontends.mlir.text import PrintedText, Text, fitting_mesh, with_la
 from jaxmesh.frontends.mlir.trace import trace_program
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count, local_shape
 from jaxmesh.jaxprs import evaluate, walk
-from jaxmesh.jaxprs.compat import Eqn, Literal
+from jaxmesh.jaxprs.caches import lru_cached, lru_cached_by_config
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Literal
 from jaxmesh.jaxprs.evaluate import literal_value
 from jaxmesh.runtime.reference import Shards, run_steps
 from jaxmesh.sharding.mesh import default_axis_names
@@ -37,7 +38,7 @@ _PART = 1 << 20
 """The elements that are compared at once."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class StageProgram:
     """A stage that can run.
 
@@ -77,6 +78,12 @@ class StageProgram:
 
 def read_stage(name: str, written: str, axes: Mapping[str, int] | None) -> StageProgram:
     """Reads the text of a stage; `axes` are the mesh axes of the program with global shapes."""
+    return _read_stage(name, written, None if axes is None else tuple(axes.items()))
+
+
+@lru_cached(2)
+def _read_stage(name: str, written: str, named: tuple[tuple[str, int], ...] | None) -> StageProgram:
+    axes = None if named is None else dict(named)
     file = load_text(written)
     function = choose(file, None)
     text = with_layouts_obeyed(decode(function, file.named))
@@ -173,6 +180,26 @@ def run_stage(stage: StageProgram, placed: Sequence[Any]) -> Iterator[tuple[int,
       JaxmeshError: an operation has no meaning here, or breaks a rule.
     """
     text, everywhere = stage.text, stage.coordinates
+    numbers, jaxpr = _traced(stage)
+    named = defaultdict[Any, list[int]](list)
+    for value, out in zip(numbers, walk.open_jaxpr(jaxpr).outvars, strict=True):
+        if isinstance(out, Literal):
+            yield value, dict.fromkeys(everywhere, np.asarray(literal_value(out), text.program.types[value].dtype))
+        else:
+            named[out].append(value)
+    residencies = [DEVICE if p else HOST for p in text.presharded]
+    for variable, value in run_steps(jaxpr, residencies, stage.mesh, placed, RULES["ttir"], bind_movement):
+        _share(value)
+        if variable in named:
+            copies = _copies(value, everywhere)
+            for number in named[variable]:
+                yield number, copies
+
+
+@lru_cached_by_config(2)
+def _traced(stage: StageProgram) -> tuple[list[int], Jaxpr]:
+    """Returns the numbers of the tensors of a stage, and a program that computes them all."""
+    text = stage.text
     numbers = [v for v, kind in enumerate(text.program.types) if kind.kind == "tensor"]
     ports = [Port(v, False) for v in numbers]
     every = replace(
@@ -182,19 +209,7 @@ def run_stage(stage: StageProgram, placed: Sequence[Any]) -> Iterator[tuple[int,
     if outcome.error is not None:
         raise outcome.error
     check_executable(outcome.jaxpr)
-    named = defaultdict[Any, list[int]](list)
-    for value, out in zip(numbers, walk.open_jaxpr(outcome.jaxpr).outvars, strict=True):
-        if isinstance(out, Literal):
-            yield value, dict.fromkeys(everywhere, np.asarray(literal_value(out), text.program.types[value].dtype))
-        else:
-            named[out].append(value)
-    residencies = [DEVICE if p else HOST for p in text.presharded]
-    for variable, value in run_steps(outcome.jaxpr, residencies, stage.mesh, placed, RULES["ttir"], bind_movement):
-        _share(value)
-        if variable in named:
-            copies = _copies(value, everywhere)
-            for number in named[variable]:
-                yield number, copies
+    return numbers, outcome.jaxpr
 
 
 def sample(x: Array) -> Hashable:
