@@ -190,7 +190,7 @@ class Draws:
 
     def unexercised(self) -> list[str]:
         """Returns what no draw has exercised, with the user's lines."""
-        return list(dict.fromkeys(f"{v.op} never gave {way} ({v.source})" for (_, way), v in self.missing.items()))
+        return list(dict.fromkeys(f"{v.op} never gave {way} ({v.place})" for (_, way), v in self.missing.items()))
 
 
 def _factor(values: Sequence[ReferenceValue], varies: set[int], first: int, second: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from jaxmesh.analysis.diagnose.diagnosis import (
 from jaxmesh.analysis.diagnose.matching import Globals
 from jaxmesh.analysis.diagnose.reference import Reference, declare, run_draws, run_program
 from jaxmesh.analysis.diagnose.stage import Array, as_pairs, place_arguments, read_stage, run_stage
-from jaxmesh.analysis.diagnose.texts import StageTexts, has_wide_types, texts_of
+from jaxmesh.analysis.diagnose.texts import StageTexts, chosen, graphs, has_wide_types, only, texts_of
 from jaxmesh.analysis.diagnose.tracking import Track, track
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import UpstreamProgram, compile_text
@@ -41,7 +42,13 @@ _ORDER = (RIGHT, LESS_PRECISE, NOT_COMPARABLE, REFUSED, WRONG)
 
 
 def diagnose(
-    source: Any, *args: Any, seed: int = 0, compiler: Compile | None = None, cluster: str = DEFAULT
+    source: Any,
+    *args: Any,
+    seed: int = 0,
+    compiler: Compile | None = None,
+    cluster: str = DEFAULT,
+    graph: int | None = None,
+    function: str | None = None,
 ) -> Diagnosis:
     """Compares what Tenstorrent's compiler printed with the unsharded program, value by value.
 
@@ -56,6 +63,8 @@ def diagnose(
       seed: the seed of random arguments.
       compiler: a function that compiles the text of a StableHLO file; by default Tenstorrent's compiler.
       cluster: the machine for which Tenstorrent's compiler compiles a file, in any case.
+      graph: the number of the one graph to compare, of several in the folder or the file, from 1 on.
+      function: the name of the function to compare, of several.
 
     Returns:
       The diagnosis; of several programs of a folder that with the worst verdict.
@@ -75,13 +84,29 @@ def diagnose(
     path: Any = source
     with progress("diagnose"):
         if isinstance(source, (str, os.PathLike)) and Path(path).is_file():
-            return _diagnose_file(read(Path(path)), args or None, seed, compiler, cluster)
+            found = chosen(graphs(read(Path(path))), graph, function, str(path), str)
+            results = [_diagnose_file(only(t, function), args or None, seed, compiler, cluster) for t in found]
+            return max((_named(d, path) for d in results), key=lambda d: _ORDER.index(d.verdict))
         if isinstance(source, UpstreamProgram):
             source = _outcome(source, "")
         if isinstance(source, Diagnosis):
             return source
-        found = [_diagnose_draws(texts, args or None, seed) for texts in texts_of(source)]
-        return max(found, key=lambda d: _ORDER.index(d.verdict))
+        programs = texts_of(source, graph, function)
+        return max((_named(_diagnose_draws(t, args or None, seed), t.path) for t in programs), key=lambda d: _ORDER.index(d.verdict))
+
+
+def _named(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> Diagnosis:
+    """Returns a diagnosis with the name of the file in the lines of a text that was parsed without a name."""
+    name = f"{path}:"
+
+    def named(text: str) -> str:
+        return re.sub(r"(?<![^\s(])-:(?=\d)", lambda _: name, text) if path else text
+
+    unexercised = tuple(map(named, diagnosis.unexercised))
+    return replace(
+        diagnosis, source=named(diagnosis.source), cause=named(diagnosis.cause), expected=named(diagnosis.expected),
+        unexercised=unexercised,
+    )  # fmt: skip
 
 
 def _diagnose_file(

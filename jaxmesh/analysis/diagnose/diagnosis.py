@@ -153,14 +153,14 @@ def wrong_diagnosis(track: Track, culprit: Culprit, stages: Mapping[str, str]) -
     cause, value, text = cause_of(track, culprit), culprit.value, track.stage.text
     expected = culprit.expected
     source = _source(track, culprit.number, culprit.op)
-    source = source or (expected.source if expected else "")
+    source = source or (expected.place if expected else "")
     return Diagnosis(
         verdict=WRONG,
         stage=track.stage.name,
         op=track.stage.written_name(culprit.op),
         line=text.lines[culprit.number] if culprit.number < len(text.lines) else text.end,
         source=source,
-        expected="" if expected is None else f"{expected.op} ({_short(expected.source)})",
+        expected="" if expected is None else f"{expected.op} ({_short(expected.place)})",
         axes=cause.axes,
         dims=cause.dims,
         devices=() if value is None else value.devices,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,6 +39,7 @@ from jaxmesh.runtime.reference import run_reference
 
 _ir: Any = ir
 _sdy: Any = sdy
+_PARSED = re.compile(r'"-":(\d+):(\d+)')
 REGION = "sdy.manual_computation"
 _UNCOMPARABLE = {
     "stablehlo.rng": "it draws random numbers",
@@ -68,6 +70,12 @@ class ReferenceValue:
     operation: Any = None
     manual: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The user's source line; without one, the line of the text, as `-:line:column`."""
+        found = self.operation is not None and _PARSED.search(str(self.value.owner.location))
+        return self.source or (f"-:{found[1]}:{found[2]}" if found else "")
 
 
 @dataclass(slots=True)
