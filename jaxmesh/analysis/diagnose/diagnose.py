@@ -26,7 +26,7 @@ from jaxmesh.analysis.diagnose.diagnosis import (
     wrong_diagnosis,
 )
 from jaxmesh.analysis.diagnose.matching import Globals
-from jaxmesh.analysis.diagnose.reference import Reference, declare, run_draws, run_program
+from jaxmesh.analysis.diagnose.reference import Reference, declare, run_draws, run_program, types_of
 from jaxmesh.analysis.diagnose.stage import Array, as_pairs, place_arguments, read_stage, run_stage
 from jaxmesh.analysis.diagnose.texts import StageTexts, chosen, graphs, has_wide_types, only, texts_of
 from jaxmesh.analysis.diagnose.tracking import Track, track
@@ -95,18 +95,28 @@ def diagnose(
         return max((_named(_diagnose_draws(t, args or None, seed), t.path) for t in programs), key=lambda d: _ORDER.index(d.verdict))
 
 
+def argument_types(
+    source: Any, graph: int | None = None, function: str | None = None
+) -> Sequence[jax.ShapeDtypeStruct]:
+    """Returns the types of the arguments of a program, with global shapes; `source` and the others as in `diagnose`."""
+    path: Any = source
+    if isinstance(source, (str, os.PathLike)) and Path(path).is_file():
+        found = chosen(graphs(read(Path(path))), graph, function, str(path), str)
+    else:
+        found = [t.frontend for t in texts_of(source, graph, function)]
+    with _types_of(found[0]):
+        return types_of(only(found[0], function))
+
+
 def _named(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> Diagnosis:
     """Returns a diagnosis with the name of the file in the lines of a text that was parsed without a name."""
-    name = f"{path}:"
 
-    def named(text: str) -> str:
-        return re.sub(r"(?<![^\s(])-:(?=\d)", lambda _: name, text) if path else text
+    def named(text: str, name: str = Path(path).name) -> str:
+        return re.sub(r"(?<![^\s(])-:(?=\d)", lambda _: f"{name}:", text) if name else text
 
     unexercised = tuple(map(named, diagnosis.unexercised))
-    return replace(
-        diagnosis, source=named(diagnosis.source), cause=named(diagnosis.cause), expected=named(diagnosis.expected),
-        unexercised=unexercised,
-    )  # fmt: skip
+    texts = {"cause": named(diagnosis.cause), "expected": named(diagnosis.expected)}
+    return replace(diagnosis, source=named(diagnosis.source, str(path)), unexercised=unexercised, **texts)
 
 
 def _diagnose_file(

@@ -124,6 +124,11 @@ def run_program(
     return next(run_draws(text, compiled, args, seed, held))
 
 
+def types_of(text: str) -> list[jax.ShapeDtypeStruct]:
+    """Returns the types of the arguments of a program with global shapes."""
+    return _Program.of(text, "").types
+
+
 def run_draws(
     text: str, compiled: str, args: Sequence[Any] | None, seed: int, held: Mapping[int, Array] | None = None
 ) -> Iterator[Reference]:
