@@ -34,6 +34,7 @@ from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import UpstreamProgram, compile_text
 from jaxmesh.errors import JaxmeshError, ParseError, UnsupportedError
 from jaxmesh.frontends.mlir.source import read
+from jaxmesh.jaxprs.tracing_state import undisturbed
 from jaxmesh.runtime.progress import progress
 
 Compile = Callable[..., Any]
@@ -82,7 +83,7 @@ def diagnose(
     'ttir.sin'
     """
     path: Any = source
-    with progress("diagnose"):
+    with progress("diagnose"), undisturbed():
         if isinstance(source, (str, os.PathLike)) and Path(path).is_file():
             found = chosen(graphs(read(Path(path))), graph, function, str(path), str)
             results = [_diagnose_file(only(t, function), args or None, seed, compiler, cluster) for t in found]
@@ -104,7 +105,7 @@ def argument_types(
         found = chosen(graphs(read(Path(path))), graph, function, str(path), str)
     else:
         found = [t.frontend for t in texts_of(source, graph, function)]
-    with _types_of(found[0]):
+    with _types_of(found[0]), undisturbed():
         return types_of(only(found[0], function))
 
 

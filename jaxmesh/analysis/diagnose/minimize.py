@@ -23,6 +23,7 @@ from jaxmesh.errors import ArgumentValueError, JaxmeshError
 from jaxmesh.frontends.mlir.source import parse
 from jaxmesh.frontends.stablehlo.gspmd import replace_operands
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
+from jaxmesh.jaxprs.tracing_state import undisturbed
 from jaxmesh.runtime.progress import progress
 from jaxmesh.validate import as_instance
 
@@ -103,7 +104,7 @@ def minimize(diagnosis: Diagnosis, *, compiler: Compile | None = None, seed: int
 
     cut, text = _Cut((), (), target), ""
     wrong = [n for n, o in zip(track.reference.outputs, track.outputs, strict=True) if not o.is_right]
-    with progress("minimize"):
+    with progress("minimize"), undisturbed():
         # Where the wrong operation is a step of a later one, only what leads to a wrong result shows it.
         for number, cut in enumerate(c for end in dict.fromkeys((target, *wrong)) for c in _cuts(track, end)):
             placed = result if number < 2 and cut.output == target else None
