@@ -45,7 +45,9 @@ def add_commands(commands: Any) -> None:
     inputs.add_argument("--args", type=Path, metavar="NPZ", help="the arguments, of global shapes: arg0, arg1, ...")
     inputs.add_argument("--seed", type=seed_of, default=0, metavar="N", help="seed of drawn arguments (default: 0)")
     parser.add_argument("--func", metavar="NAME", help="the function of a file or a folder with several")
-    parser.add_argument("--graph", type=int, metavar="N", help="the graph of a file or a folder with several, from 1 on")
+    parser.add_argument(
+        "--graph", type=int, metavar="N", help="the graph of a file or a folder with several, from 1 on"
+    )
     parser.add_argument("--out", type=Path, metavar="HTML", help="also draw the wrong value into a file")
     parser.add_argument("--minimize", action="store_true", help="cut the program to the operations with the error")
     parser.add_argument("--json", action="store_true", help="print the verdict as data")
@@ -62,10 +64,12 @@ def diagnose(arguments: argparse.Namespace) -> int:
     found: Diagnosis = find(arguments.source, *args, seed=arguments.seed, cluster=arguments.cluster, **graph)
     if arguments.out is not None:
         write_whole(arguments.out, page("jaxmesh diagnose", found.to_html()))
-    small = minimize(found, compiler=compiler, seed=arguments.seed) if arguments.minimize and found.culprit else None
+    wanted = arguments.minimize and found.culprit is not None
+    small = minimize(found, compiler=compiler, seed=arguments.seed) if wanted else None
     if arguments.json:
-        more = {} if small is None else {"minimized": small.to_dict()}
+        more = {"minimized": None if small is None else small.to_dict()} if wanted else {}
         print(json.dumps({**found.to_dict(), **more}, indent=1), flush=True)
     else:
-        print(printable(str(found) if small is None else f"{found}\n\n{small}"), flush=True)
+        more = f"\n\n{small or 'no smaller program was seen to have the same error'}" if wanted else ""
+        print(printable(f"{found}{more}"), flush=True)
     return found.exit_code

@@ -30,10 +30,12 @@ from jaxmesh.analysis.diagnose.reference import Reference, declare, run_draws, r
 from jaxmesh.analysis.diagnose.stage import Array, as_pairs, place_arguments, read_stage, run_stage
 from jaxmesh.analysis.diagnose.texts import StageTexts, chosen, graphs, has_wide_types, only, texts_of
 from jaxmesh.analysis.diagnose.tracking import Track, track
+from jaxmesh.analysis.environments import cache_folder
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import UpstreamProgram, compile_text
 from jaxmesh.errors import JaxmeshError, ParseError, UnsupportedError
 from jaxmesh.frontends.mlir.source import read
+from jaxmesh.jaxprs.program_cache import kept_programs
 from jaxmesh.jaxprs.tracing_state import undisturbed
 from jaxmesh.runtime.progress import progress
 
@@ -83,7 +85,7 @@ def diagnose(
     'ttir.sin'
     """
     path: Any = source
-    with progress("diagnose"), undisturbed():
+    with progress("diagnose"), undisturbed(), kept_programs(cache_folder() / "programs"):
         if isinstance(source, (str, os.PathLike)) and Path(path).is_file():
             found = chosen(graphs(read(Path(path))), graph, function, str(path), str)
             results = [_diagnose_file(only(t, function), args or None, seed, compiler, cluster) for t in found]
@@ -93,7 +95,10 @@ def diagnose(
         if isinstance(source, Diagnosis):
             return source
         programs = texts_of(source, graph, function)
-        return max((_named(_diagnose_draws(t, args or None, seed), t.path) for t in programs), key=lambda d: _ORDER.index(d.verdict))
+        return max(
+            (_named(_diagnose_draws(t, args or None, seed), t.path) for t in programs),
+            key=lambda d: _ORDER.index(d.verdict),
+        )
 
 
 def argument_types(
@@ -184,9 +189,7 @@ def _diagnose_draws(
     return replace(worst, unexercised=unexercised)
 
 
-def _diagnose(
-    texts: StageTexts, args: Sequence[Any] | None, seed: int, reference: Reference
-) -> Diagnosis:
+def _diagnose(texts: StageTexts, args: Sequence[Any] | None, seed: int, reference: Reference) -> Diagnosis:
     with jax.enable_x64(texts.has_wide_types or jax.config.read("jax_enable_x64")):
         try:
             declare(reference, texts.compiler)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,8 +16,9 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.analysis.diagnose.arguments import MOST_RUNS, Draws
+from jaxmesh.analysis.diagnose.in_numpy import perform
 from jaxmesh.analysis.diagnose.source_lines import SourceLines, line
-from jaxmesh.analysis.diagnose.stage import Array, broadcast, cut, without_equal
+from jaxmesh.analysis.diagnose.stage import Array, without_equal
 from jaxmesh.analysis.reference_rules import RULES
 from jaxmesh.dialects.quoting import axis_names
 from jaxmesh.dialects.residency import HOST
@@ -270,11 +271,12 @@ def _import(importer: Importer, op: Any) -> None:
         for value, operand in zip(op.results, op.operands, strict=True):
             importer.env[value] = importer.env[operand]
         return
-    if op.name in _MOVEMENTS:
+    if len(op.results) == 1:
         (result,) = importer.types_of(op.results)
-        array = np.asarray(importer.env[op.operands[0]].array)
-        importer.env[op.results[0]] = _whole(_MOVEMENTS[op.name](array, result.shape, op.attributes))
-        return
+        array = perform(op, [importer.env[v].array for v in op.operands], result.shape, result.dtype)
+        if array is not None:
+            importer.env[op.results[0]] = Sharded(array, shardings.replicated(array.ndim))
+            return
     importer.perform(op)
 
 
@@ -306,15 +308,6 @@ def _piled(x: Sharded, manual: Sequence[str]) -> Any:
     return shard_to_full(apart, shardings.as_spec((*((a,) for a in manual), *x.sharding)))
 
 
-_MOVEMENTS: Mapping[str, Callable[[Array, tuple[int, ...], Any], Array]] = {
-    "stablehlo.broadcast_in_dim": lambda x, shape, row: broadcast(x, shape, list(row["broadcast_dimensions"])),
-    "stablehlo.reshape": lambda x, shape, _: x.reshape(shape),
-    "stablehlo.slice": lambda x, _, row: cut(x, *(list(row[k]) for k in ("start_indices", "limit_indices", "strides"))),
-    "stablehlo.transpose": lambda x, _, row: np.transpose(x, list(row["permutation"])),
-}
-"""Operations that need no compilation; each for its operand, the shape of its result, and its attributes."""
-
-
 def _outer_operands(op: Any, numbers: Mapping[Any, int]) -> list[Any]:
     """Returns the operands of an operation, and the values that its regions read from outside."""
     inner = [v for o in walk(op) for v in o.operands if v in numbers]
@@ -322,7 +315,7 @@ def _outer_operands(op: Any, numbers: Mapping[Any, int]) -> list[Any]:
 
 
 def _whole(x: Any) -> Sharded:
-    array = jnp.asarray(x)
+    array = x if isinstance(x, np.ndarray) else jnp.asarray(x)
     return Sharded(array, shardings.replicated(array.ndim))
 
 

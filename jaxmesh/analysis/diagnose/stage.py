@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
 import numpy as np
 from jax.sharding import AbstractMesh
 
+from jaxmesh.analysis.diagnose import in_numpy
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.reference_rules import RULES
 from jaxmesh.dialects.program import Op, Port, Program
@@ -23,9 +23,9 @@ from jaxmesh.frontends.mlir.module import BoundaryAttributes, choose, declared_m
 from jaxmesh.frontends.mlir.text import PrintedText, Text, fitting_mesh, with_layouts_obeyed
 from jaxmesh.frontends.mlir.trace import trace_program
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count, local_shape
-from jaxmesh.jaxprs import evaluate, walk
+from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.caches import lru_cached, lru_cached_by_config
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Literal
+from jaxmesh.jaxprs.compat import Jaxpr, Literal
 from jaxmesh.jaxprs.evaluate import literal_value
 from jaxmesh.runtime.reference import Shards, run_steps
 from jaxmesh.sharding.mesh import default_axis_names
@@ -188,7 +188,7 @@ def run_stage(stage: StageProgram, placed: Sequence[Any]) -> Iterator[tuple[int,
         else:
             named[out].append(value)
     residencies = [DEVICE if p else HOST for p in text.presharded]
-    for variable, value in run_steps(jaxpr, residencies, stage.mesh, placed, RULES["ttir"], bind_movement):
+    for variable, value in run_steps(jaxpr, residencies, stage.mesh, placed, RULES["ttir"], in_numpy.bind):
         _share(value)
         if variable in named:
             copies = _copies(value, everywhere)
@@ -268,39 +268,3 @@ def _copies(value: Any, everywhere: Sequence[Coordinate]) -> Copies:
 def producers(text: Text) -> dict[int, tuple[int, Op]]:
     """Returns, by value, the operation that makes it, with its number."""
     return {v: (i, op) for i, op in enumerate(text.program.ops) for v in op.results}
-
-
-# --- movements in NumPy: most are views, and none has to be compiled, for each of its shapes, by XLA ------------------
-
-
-def broadcast(x: Array, shape: Sequence[int], dims: Sequence[int]) -> Array:
-    """Returns an array with its dims at some dims of a shape, and repeated along the others.
-
-    >>> broadcast(np.arange(2), (3, 2), (1,)).tolist()
-    [[0, 1], [0, 1], [0, 1]]
-    """
-    sizes = dict(zip(dims, x.shape, strict=True))
-    return np.broadcast_to(x.reshape([sizes.get(d, 1) for d in range(len(shape))]), shape)
-
-
-def cut(x: Array, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int] | None) -> Array:
-    """Returns a slice of every dim."""
-    return x[tuple(map(slice, starts, limits, strides or [1] * x.ndim))]
-
-
-_MOVEMENTS: Mapping[str, Callable[[Array, Mapping[str, Any]], Array]] = {
-    "broadcast_in_dim": lambda x, p: broadcast(x, p["shape"], p["broadcast_dimensions"]),
-    "reshape": lambda x, p: x.reshape(p["new_sizes"]),
-    "slice": lambda x, p: cut(x, p["start_indices"], p["limit_indices"], p["strides"]),
-    "squeeze": lambda x, p: np.squeeze(x, p["dimensions"]),
-    "transpose": lambda x, p: np.transpose(x, p["permutation"]),
-}
-"""By primitive."""
-
-
-def bind_movement(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
-    """Evaluates an equation as `evaluate.bind` does, and a movement in NumPy."""
-    rule = _MOVEMENTS.get(eqn.primitive.name)
-    if rule is None or len(operands) != 1 or jax.dtypes.issubdtype(operands[0].dtype, jax.dtypes.extended):
-        return evaluate.bind(eqn, operands)
-    return [rule(np.asarray(operands[0]), eqn.params)]

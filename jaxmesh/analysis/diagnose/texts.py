@@ -100,7 +100,9 @@ def graphs(text: str) -> list[str]:
     return found if len(found) > 1 else [text]
 
 
-def chosen(found: Sequence[T], graph: int | None, function: str | None, where: str, text: Callable[[T], str]) -> list[T]:
+def chosen(
+    found: Sequence[T], graph: int | None, function: str | None, where: str, text: Callable[[T], str]
+) -> list[T]:
     """Returns the graphs with a number and a function.
 
     Raises:
