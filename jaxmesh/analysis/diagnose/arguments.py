@@ -6,18 +6,16 @@ import heapq
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.analysis.diagnose.integer_uses import IntegerUses, Need, Span
+from jaxmesh.analysis.diagnose.reference_value import ReferenceValue
+from jaxmesh.analysis.diagnose.stage import Array
 
-if TYPE_CHECKING:
-    from jaxmesh.analysis.diagnose.reference import ReferenceValue
-
-Array = np.ndarray[Any, Any]
 Choice = tuple[int, str]
 """A choice of the program: the number of the value that it gives, and which way it goes."""
 MOST_DRAWS = 4
@@ -63,7 +61,7 @@ class Draws:
         positions."""
         rng = np.random.default_rng(self._seed if draw == 0 else (self._seed, draw))
         for number, kind in enumerate(self._types):
-            yield self._array(rng, number, kind, draw).astype(kind.dtype, copy=False)
+            yield np.asarray(self._array(rng, number, kind, draw), kind.dtype)
 
     def _array(self, rng: np.random.Generator, number: int, kind: jax.ShapeDtypeStruct, draw: int) -> Array:
         shape, dtype = kind.shape, np.dtype(kind.dtype)
@@ -78,11 +76,11 @@ class Draws:
             # As variances and gains are.
             return np.asarray(rng.random(shape, real) + real(0.5)) * scale
         values: Any = rng.standard_normal(shape, real)
-        if number in self._positive:
-            values = np.abs(values) + real(0.1)
+        values = np.abs(values) + real(0.1) if number in self._positive else values
         if jnp.issubdtype(dtype, jnp.complexfloating):
-            values = values + 1j * rng.standard_normal(shape)
-        return values * scale
+            imaginary: Any = rng.standard_normal(shape)
+            values = values + 1j * imaginary
+        return np.asarray(values * scale)
 
     def needs_draw(self, draw: int) -> bool:
         """Returns True if another draw is to be taken: a choice went one way only, or an index was at no end."""
@@ -98,7 +96,7 @@ class Draws:
         before = dict(self._scales), set(self._positive)
         sizes = [_size(v.array) for v in values]
         for number, (scale, blamed) in list(self._blamed.items()):
-            # What does not follow its arguments is left as it is.
+            # A value that does not follow its arguments is not changed again.
             if not abs(math.log2(sizes[number] or scale)) < abs(math.log2(scale)):
                 self._fixed.update(blamed)
         self._blamed.clear()
@@ -151,7 +149,7 @@ class Draws:
                             self._hints.setdefault((number, way), (argument, ratio))
         hints = [self._hints[choice] for choice in self.missing if choice in self._hints]
         if draw < 2 and hints:
-            # What divides by an argument grows as that shrinks.
+            # A quotient grows as its divisor shrinks.
             self._more = {i: math.copysign(_bounded(abs(f) ** (1 - 2 * draw)), f) for i, f in hints}
         elif self.missing:
             self._more = {i: 2.0 ** int(rng.integers(-3, 4)) for i in range(len(self._types))}
@@ -222,9 +220,9 @@ def _is_fine(size: float) -> bool:
 def _nearest(
     values: Sequence[ReferenceValue], sizes: Sequence[float], number: int, *, linear: bool, integers: bool = False
 ) -> set[int]:
-    """Returns the argument to blame for a value: the one with the fewest operations between; nothing if there is none.
+    """Returns the argument to blame for a value, by the fewest operations in between; empty without an argument.
 
-    Of a sum it follows the larger operand. `linear` follows what scales as its operand does.
+    The larger operand of a sum counts. `linear` passes through operations that scale with their operands alone.
     """
     front, seen = [(0, number)], {number}
     while front:
@@ -273,7 +271,7 @@ def _scales(block: Any, types: Sequence[jax.ShapeDtypeStruct]) -> dict[int, floa
 def _integers(
     rng: np.random.Generator, shape: tuple[int, ...], info: Any, need: Need, draw: int, *, positive: bool
 ) -> Array:
-    """Returns integers where they are needed, both ends among them; of one integer, the ends are those of later draws.
+    """Returns integers where they are needed, both ends among them; of one integer, later draws take the ends.
 
     Some elements are special, and some count from the end, where the program takes them.
     """

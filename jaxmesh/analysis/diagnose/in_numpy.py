@@ -42,19 +42,22 @@ def _concatenate(p: Params, *xs: Array) -> Array:
     return np.concatenate(xs, p["dimension"])
 
 
-_MOVEMENTS: Mapping[str, Callable[..., Array]] = {
+def _iota(p: Params) -> Array:
+    shape, dim = p["shape"], p["dimension"]
+    numbers: Array = np.arange(int(shape[dim]))
+    return broadcast(numbers, shape, (dim,)).astype(p["dtype"])
+
+
+_VIEWS: Mapping[str, Callable[[Params, Array], Array]] = {
     "broadcast_in_dim": lambda p, x: broadcast(x, p["shape"], p["broadcast_dimensions"]),
-    "concatenate": _concatenate,
-    "iota": lambda p: broadcast(np.arange(p["shape"][p["dimension"]]), p["shape"], (p["dimension"],)).astype(
-        p["dtype"]
-    ),
     "reshape": lambda p, x: x.reshape(p["new_sizes"]),
     "rev": lambda p, x: np.flip(x, p["dimensions"]),
     "slice": lambda p, x: cut(x, p["start_indices"], p["limit_indices"], p["strides"]),
     "squeeze": lambda p, x: np.squeeze(x, p["dimensions"]),
     "transpose": lambda p, x: np.transpose(x, p["permutation"]),
 }
-"""By primitive; most are views."""
+_MOVEMENTS: Mapping[str, Callable[..., Array]] = {**_VIEWS, "concatenate": _concatenate, "iota": _iota}
+"""By primitive."""
 
 
 def _divided(x: Array, y: Array) -> Array:
@@ -64,13 +67,21 @@ def _divided(x: Array, y: Array) -> Array:
     return x // y + ((x % y != 0) & ((x < 0) != (y < 0))).astype(x.dtype)
 
 
+def _select(which: Array, no: Array, yes: Array) -> Array:
+    return np.where(which, yes, no)
+
+
+def _same(x: Array) -> Array:
+    return x
+
+
 _ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divided, "max": np.maximum, "min": np.minimum,
     "rem": np.fmod, "sqrt": np.sqrt, "neg": np.negative, "abs": np.abs, "floor": np.floor, "ceil": np.ceil,
     "sign": np.sign, "is_finite": np.isfinite, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "not": np.bitwise_not, "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
-    "gt": operator.gt, "ge": operator.ge, "select_n": lambda which, no, yes: np.where(which, yes, no),
-    "convert_element_type": lambda x: x,
+    "gt": operator.gt, "ge": operator.ge, "select_n": _select,
+    "convert_element_type": _same,
 }  # fmt: skip
 """By primitive, of elements."""
 _OF_BITS = frozenset({"and", "or", "xor", "not", "rem", "sign"})
@@ -103,7 +114,7 @@ def in_numpy(name: str, operands: Sequence[Any], params: Params, dtype: np.dtype
 def bind(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
     """Evaluates an equation as `evaluate.bind` does, in NumPy where that gives the same bits."""
     aval: Any = eqn.outvars[0].aval if len(eqn.outvars) == 1 else None
-    found = None if aval is None else in_numpy(eqn.primitive.name, operands, eqn.params, aval.dtype)
+    found = None if aval is None else in_numpy(str(eqn.primitive.name), operands, eqn.params, aval.dtype)
     return evaluate.bind(eqn, operands) if found is None else [found]
 
 
@@ -138,7 +149,7 @@ _PRIMITIVES = {
 def perform(op: Any, operands: Sequence[Any], shape: Sequence[int], dtype: np.dtype[Any]) -> Array | None:
     """Performs an operation of StableHLO with a result of a shape and a dtype, as `in_numpy` a primitive."""
     kind = op.name.partition(".")[2]
-    name = enum_of(op, "comparison_direction").lower() if kind == "compare" else _PRIMITIVES.get(kind, kind)
+    name = enum_of(op, "comparison_direction").lower() if kind == "compare" else _PRIMITIVES.get(kind) or kind
     if kind == "select":
         operands = operands[0], operands[2], operands[1]
     if name in _MOVEMENTS or name in _ARITHMETIC:

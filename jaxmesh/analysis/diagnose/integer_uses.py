@@ -22,8 +22,8 @@ _OF_INTEGERS = re.compile(r"[x<](?:ui|i)\d+>$")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """What an integer is made of: an argument, times a scale, plus an offset within a span."""
+class ArgumentForm:
+    """An integer as a form of an argument: times a scale, plus an offset within a span."""
 
     argument: int
     scale: Fraction = Fraction(1)
@@ -54,7 +54,7 @@ class Need:
     once: bool = False
 
     def restrict(self, spans: Sequence[Span]) -> None:
-        """Keeps what lies within one of some spans, unless nothing would be left."""
+        """Keeps the part of the spans within other spans, unless that part is empty."""
         pairs = itertools.product(self.spans, spans) if self.spans else ((s, s) for s in spans)
         kept = sorted((max(a[0], b[0]), min(a[1], b[1])) for a, b in pairs)
         joined: list[Span] = []
@@ -71,12 +71,12 @@ class IntegerUses:
 
     Attributes:
       needs: of each argument that an operation restricts.
-      forms: what each value is made of; of several forms each element has one.
+      forms: the forms of each value; each element has one of them.
       spans: the span of each value that does not depend on the arguments.
     """
 
     needs: dict[int, Need] = field(default_factory=dict[int, Need])
-    forms: dict[Any, frozenset[Form]] = field(default_factory=dict[Any, frozenset[Form]])
+    forms: dict[Any, frozenset[ArgumentForm]] = field(default_factory=dict[Any, frozenset[ArgumentForm]])
     spans: dict[Any, Span] = field(default_factory=dict[Any, Span])
 
     @classmethod
@@ -85,12 +85,12 @@ class IntegerUses:
         uses = cls()
         for number, value in enumerate(block.arguments):
             if _is_integer(value):
-                uses.forms[value] = frozenset({Form(number)})
+                uses.forms[value] = frozenset({ArgumentForm(number)})
         uses._block(block)
         return uses
 
     def is_index_guard(self, predicate: Any) -> bool:
-        """Returns True if a predicate only asks if integers are valid indices, which those that are drawn always are."""
+        """Returns True if a predicate only asks if integers are valid indices, as all drawn ones are."""
         op = predicate.owner
         name = _name(op)
         if name == "compare":
@@ -113,7 +113,7 @@ class IntegerUses:
                 self._follow(op)
 
     def _enter(self, op: Any) -> None:
-        """Gives the arguments of regions what their operands are made of."""
+        """Gives the arguments of regions the forms of their operands."""
         if _name(op) not in ("while", "manual_computation"):
             return
         counter = find_counter(op) if _name(op) == "while" else None
@@ -138,7 +138,7 @@ class IntegerUses:
         attribute = op.operands[1].owner.attributes["value"]
         return int(attribute.get_splat_value().value) if attribute.is_splat else None
 
-    def _set(self, value: Any, forms: frozenset[Form], span: Span | None) -> None:
+    def _set(self, value: Any, forms: frozenset[ArgumentForm], span: Span | None) -> None:
         self.forms[value] = forms
         if span is not None and not forms:
             self.spans[value] = span
@@ -160,28 +160,32 @@ class IntegerUses:
             read = op.operands[:1] if name in (*_SAME, "dynamic_slice", "gather", "pad") else read
             spans = [self.spans[v] for v in read if v in self.spans]
             span = (min(s[0] for s in spans), max(s[1] for s in spans)) if len(spans) == len(read) else None
-            self._set(result, frozenset[Form]().union(*(self.forms.get(v, ()) for v in read)), span)
-        elif name in ("add", "subtract", "multiply", "divide"):
-            self._compute(name, *op.operands, result)
+            self._set(result, frozenset[ArgumentForm]().union(*(self.forms.get(v, ()) for v in read)), span)
+        elif len(op.operands) == 2:
+            self._compute(name, op.operands[0], op.operands[1], result)
 
     def _compute(self, name: str, x: Any, y: Any, result: Any) -> None:
         if name in ("add", "multiply") and x in self.spans:
             x, y = y, x
         known = self.spans.get(y)
+        if name not in ("add", "subtract") and name not in ("multiply", "divide"):
+            return
         if known is None:
             # Two arguments together: each may have half of what is valid.
             both = self.forms.get(x, frozenset()) | self.forms.get(y, frozenset())
             if name == "add" and both:
-                self.forms[result] = frozenset(Form(f.argument, f.scale * 2, 2 * f.low, 2 * f.high) for f in both)
+                self.forms[result] = frozenset(
+                    ArgumentForm(f.argument, f.scale * 2, 2 * f.low, 2 * f.high) for f in both
+                )
             return
         low, high = known if name != "subtract" else (-known[1], -known[0])
         forms, own = self.forms.get(x, frozenset()), self.spans.get(x)
         if name in ("add", "subtract"):
-            forms = frozenset(Form(f.argument, f.scale, f.low + low, f.high + high) for f in forms)
+            forms = frozenset(ArgumentForm(f.argument, f.scale, f.low + low, f.high + high) for f in forms)
             self._set(result, forms, own and (own[0] + low, own[1] + high))
         elif low == high != 0:
             by = Fraction(low) if name == "multiply" else Fraction(1, low)
-            scaled = [Form(f.argument, f.scale * by, int(f.low * by), int(f.high * by)) for f in forms]
+            scaled = [ArgumentForm(f.argument, f.scale * by, int(f.low * by), int(f.high * by)) for f in forms]
             ends = None if own is None else sorted(int(e * by) for e in own)
             self._set(result, frozenset(scaled), None if ends is None else (ends[0], ends[1]))
 

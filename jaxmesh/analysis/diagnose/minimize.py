@@ -81,7 +81,7 @@ def minimize(diagnosis: Diagnosis, *, compiler: Compile | None = None, seed: int
     """Returns the smallest part of a program that is compiled wrongly; None if no part is seen to have the same error.
 
     With a compiler, each part is compiled and diagnosed, from the wrong operation alone to the whole program before it;
-    then its shapes shrink while it stays wrong. Without one, the same part is cut from the text with the error, and run.
+    then its shapes shrink while it stays wrong. Without one, the part is cut from the text and run.
 
     >>> import jax, jax.numpy as jnp, jaxmesh as jm
     >>> f, x = lambda x: jnp.tanh(x) * 2, jnp.ones((4, 8))
@@ -129,8 +129,8 @@ def _kind(diagnosis: Diagnosis) -> str:
 
 
 def _target(track: Track, culprit: Culprit) -> tuple[int, int]:
-    """Returns the value of the reference that a part has to compute, and its value in the text; for a collective, those
-    of its reader; within a region, its result."""
+    """Returns the value that a part has to compute, in the reference and in the text; instead of a collective's result
+    its reader's, and instead of a value within a region the result of the region."""
     number, value = _target_anywhere(track, culprit)
     values = track.reference.values
     region = (i for i, v in enumerate(values) if v.op == REGION and v.operation is values[number].operation)
@@ -152,7 +152,7 @@ def _target_anywhere(track: Track, culprit: Culprit) -> tuple[int, int]:
 
 
 def _part(track: Track, cut: _Cut, goal: int) -> str | None:
-    """Returns the operations of the text that compute a part; None if they read what is no input of it."""
+    """Returns the operations of the text that compute a part; None if they read other values than its inputs."""
     stage, same = track.stage, track.pool.same
     numbers = {same[n]: i for i, n in enumerate(cut.inputs)}
     given, taken, rest = dict[int, int](), dict[int, Op](), [goal]
@@ -161,9 +161,9 @@ def _part(track: Track, cut: _Cut, goal: int) -> str | None:
         held = track.known.get(value)
         whole = held is not None and not held.partial and not held.apart and value != goal
         at = numbers.get(same[held.number]) if held is not None and whole else None
-        if held is not None and at is not None and held.placement == _placement(track, cut.inputs[at]):
-            if given.setdefault(at, value) == value:
-                continue
+        fits = held is not None and at is not None and held.placement == _placement(track, cut.inputs[at])
+        if at is not None and fits and given.setdefault(at, value) == value:
+            continue
         if value not in track.producers:
             return None
         number, op = track.producers[value]

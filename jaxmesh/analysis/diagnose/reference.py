@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +15,7 @@ from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.analysis.diagnose.arguments import MOST_RUNS, Draws
 from jaxmesh.analysis.diagnose.in_numpy import perform
+from jaxmesh.analysis.diagnose.reference_value import ReferenceValue
 from jaxmesh.analysis.diagnose.source_lines import SourceLines, line
 from jaxmesh.analysis.diagnose.stage import Array, without_equal
 from jaxmesh.analysis.reference_rules import RULES
@@ -40,43 +39,11 @@ from jaxmesh.runtime.reference import run_reference
 
 _ir: Any = ir
 _sdy: Any = sdy
-_PARSED = re.compile(r'"-":(\d+):(\d+)')
 REGION = "sdy.manual_computation"
 _UNCOMPARABLE = {
     "stablehlo.rng": "it draws random numbers",
     "stablehlo.partition_id": "it reads the device's number",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceValue:
-    """One value of the program.
-
-    Attributes:
-      op: the operation of StableHLO, or `argument`.
-      source: the user's source line.
-      operands: the numbers of the values that the operation reads.
-      array: the global value.
-      value: the value in the module.
-      operation: the operation of the function there, which may be the region of it; None for an argument.
-      manual: the mesh axes whose devices the region computes for.
-      apart: those of them along which each device has a value of its own; they are the first dims of `array`.
-    """
-
-    op: str
-    source: str
-    operands: tuple[int, ...]
-    array: Array
-    value: Any
-    operation: Any = None
-    manual: tuple[str, ...] = ()
-    apart: tuple[str, ...] = ()
-
-    @property
-    def place(self) -> str:
-        """The user's source line; without one, the line of the text, as `-:line:column`."""
-        found = self.operation is not None and _PARSED.search(str(self.value.owner.location))
-        return self.source or (f"-:{found[1]}:{found[2]}" if found else "")
 
 
 @dataclass(slots=True)
@@ -127,7 +94,7 @@ def run_program(
 
 def types_of(text: str) -> list[jax.ShapeDtypeStruct]:
     """Returns the types of the arguments of a program with global shapes."""
-    return _Program.of(text, "").types
+    return _GlobalProgram.of(text, "").types
 
 
 def run_draws(
@@ -141,29 +108,28 @@ def run_draws(
     Raises:
       UnsupportedError: the program has an operation without a meaning on one device.
     """
-    program = _Program.of(text, compiled)
+    program = _GlobalProgram.of(text, compiled)
     if args is not None:
         yield program.run(_checked(args, program.types), held or {})
         return
-    draws, last = Draws(program.blank.block, program.types, seed), None
-    for draw in itertools.count():
-        if not draws.needs_draw(draw):
+    draws, draw = Draws(program.blank.block, program.types, seed), 0
+    last = program.run(draws.arrays(draw), held or {})
+    for _ in range(0 if held else MOST_RUNS):
+        if not draws.rescale(last.values):
             break
-        for _ in range(MOST_RUNS):
-            reference = program.run(draws.arrays(draw), held or {})
-            if held or draw or not draws.rescale(reference.values):
-                break
-        if draws.note(reference.values, draw):
-            if last is not None:
-                yield last
-            last = reference
-    assert last is not None
+        last = program.run(draws.arrays(draw), {})
+    draws.note(last.values, draw)
+    while draws.needs_draw(draw := draw + 1):
+        another = program.run(draws.arrays(draw), held or {})
+        if draws.note(another.values, draw):
+            yield last
+            last = another
     last.unexercised = draws.unexercised()
     yield last
 
 
 @dataclass(frozen=True, slots=True)
-class _Program:
+class _GlobalProgram:
     """A program that can run.
 
     Attributes:
@@ -179,7 +145,7 @@ class _Program:
     offset: int
 
     @classmethod
-    def of(cls, text: str, compiled: str) -> _Program:
+    def of(cls, text: str, compiled: str) -> _GlobalProgram:
         file = load_text(text)
         function = choose(file, None)
         read = read_function(function)
@@ -200,8 +166,11 @@ class _Program:
         reference, module = replace(self.blank, values=[], outputs=[]), self.blank.module
         with module.context, _ir.Location.unknown(module.context):
             importer = Importer({}, Decisions(TextSources(self.offset)))
-            _run(reference, importer, inputs, lambda op: self.locations.of_operation(op.location, self.offset), held)
+            _run(reference, importer, inputs, self._source, held)
         return reference
+
+    def _source(self, op: Any) -> str:
+        return self.locations.of_operation(op.location, self.offset)
 
 
 def declare(reference: Reference, compiled: str) -> None:
@@ -315,7 +284,8 @@ def _outer_operands(op: Any, numbers: Mapping[Any, int]) -> list[Any]:
 
 
 def _whole(x: Any) -> Sharded:
-    array = x if isinstance(x, np.ndarray) else jnp.asarray(x)
+    whole: Any = x
+    array: Any = whole if isinstance(x, np.ndarray) else jnp.asarray(x)
     return Sharded(array, shardings.replicated(array.ndim))
 
 

@@ -68,10 +68,10 @@ def texts_of(source: Any, graph: int | None = None, function: str | None = None)
       ArgumentValueError: it has no such graph or function.
     """
     path: Any = source
+    stages: Any = source
     if isinstance(source, (str, os.PathLike)):
         rows, where = _read_folder(Path(path)), str(path)
     elif isinstance(source, Mapping):
-        stages: Any = source
         rows, where = {str(k): [("", text) for text in graphs(str(v))] for k, v in stages.items()}, "the mapping"
     else:
         raise ArgumentTypeError(
@@ -118,7 +118,7 @@ def chosen(
 
 
 def only(text: str, function: str | None) -> str:
-    """Returns a text of which the other functions cannot be called from outside."""
+    """Returns a text whose other functions are private."""
     if function is None or function not in _PUBLIC.findall(text):
         return text
     return _PUBLIC.sub(lambda m: m[0] if m[1] == function else f"func.func private @{m[1]}(", text)

@@ -210,15 +210,15 @@ class Worker:
 
     def abandon(self) -> None:
         """Closes this process's ends of the pipes; the process and its folder are another one's."""
-        if self._process.stdin is not None:
-            self._process.stdin.detach().close()
+        stdin: Any = self._process.stdin
+        stdin.detach().close()
         os.close(self._replies)
         self._process.returncode = 0
 
 
 @contextlib.contextmanager
 def locked(folder: str | os.PathLike[str]) -> Generator[int]:
-    """Holds a lock on a folder, also by processes that inherit the descriptor, so that no other process removes it."""
+    """Keeps a folder from removal by other processes, as long as a process holds the descriptor."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -147,7 +147,8 @@ def _sections(text: str, line: int) -> Iterator[tuple[str, int]]:
             yield text[start:first], line
             line += text.count("\n", start, first)
             start, known = first, {m[1] for m in _BEGINS.finditer(text, first, found.end()) if m[1]}
-            modules, between = [m for m in modules if m >= first], []
+            del modules[: len(modules) - sum(m >= first for m in modules)]
+            between.clear()
         else:
             known.add(name)
             if len(modules) == 1:

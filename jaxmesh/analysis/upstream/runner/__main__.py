@@ -100,8 +100,9 @@ def main(library: str, description: str, replies: str) -> None:
         with os.fdopen(int(replies), "w", encoding="utf-8") as out:
             serve(library, Path(description), out, folders)
     finally:
-        for folder in folders if os.getppid() != owner else ():
-            shutil.rmtree(folder, ignore_errors=True)
+        if os.getppid() != owner:
+            for folder in (*folders, *(json.loads(line)["folder"] for line in sys.stdin)):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def serve(library: str, description: Path, out: IO[str], folders: list[str]) -> None:
