@@ -45,6 +45,7 @@ class Draws:
         self._positive: set[int] = set()
         self._fixed: set[int] = set()
         self._overflowing: set[int] = set()
+        self._powers: dict[int, float] = {}
         self._blamed: dict[int, tuple[float, frozenset[int]]] = {}
         self._more: dict[int, float] = {}
         self._hints: dict[Choice, tuple[int, float]] = {}
@@ -61,10 +62,12 @@ class Draws:
         positions."""
         rng = np.random.default_rng(self._seed if draw == 0 else (self._seed, draw))
         for number, kind in enumerate(self._types):
-            yield np.asarray(self._array(rng, number, kind, draw), kind.dtype)
+            dtype: np.dtype[Any] = np.dtype(kind.dtype)
+            yield self._array(rng, number, kind, draw).astype(dtype, copy=False)
 
     def _array(self, rng: np.random.Generator, number: int, kind: jax.ShapeDtypeStruct, draw: int) -> Array:
-        shape, dtype = kind.shape, np.dtype(kind.dtype)
+        shape: tuple[int, ...] = kind.shape
+        dtype: np.dtype[Any] = np.dtype(kind.dtype)
         if dtype == np.bool_:
             return rng.integers(0, 2, shape)
         if jnp.issubdtype(dtype, jnp.integer):
@@ -75,12 +78,11 @@ class Draws:
         if len(shape) < 2 or dtype.name == "float8_e8m0fnu":
             # As variances and gains are.
             return np.asarray(rng.random(shape, real) + real(0.5)) * scale
-        values: Any = rng.standard_normal(shape, real)
+        values: Array = rng.standard_normal(shape, real)
         values = np.abs(values) + real(0.1) if number in self._positive else values
         if jnp.issubdtype(dtype, jnp.complexfloating):
-            imaginary: Any = rng.standard_normal(shape)
-            values = values + 1j * imaginary
-        return np.asarray(values * scale)
+            values = values + 1j * rng.standard_normal(shape)
+        return values * scale
 
     def needs_draw(self, draw: int) -> bool:
         """Returns True if another draw is to be taken: a choice went one way only, or an index was at no end."""
@@ -95,9 +97,11 @@ class Draws:
         """
         before = dict(self._scales), set(self._positive)
         sizes = [_size(v.array) for v in values]
-        for number, (scale, blamed) in list(self._blamed.items()):
+        for number, (size, blamed) in self._blamed.items():
+            grown = math.log2(sizes[number] / size) if sizes[number] and math.isfinite(sizes[number]) else 0.0
+            self._powers[number] = -grown / math.log2(size)
             # A value that does not follow its arguments is not changed again.
-            if not abs(math.log2(sizes[number] or scale)) < abs(math.log2(scale)):
+            if self._powers[number] < 1 / 4:
                 self._fixed.update(blamed)
         self._blamed.clear()
         changed, follows = set[int](), set[int]()
@@ -113,13 +117,16 @@ class Draws:
                     self._overflowing.add(argument)
             elif not math.isfinite(size):
                 self._positive.update(_nearest(values, sizes, number, linear=False, integers=True))
-            elif any(sizes[n] > _LARGE or (n in follows and not _is_fine(sizes[n])) for n in read):
+            elif not all(_is_fine(sizes[n]) for n in read):
+                # A large or small constant is meant so.
                 continue
             elif number in follows and not _is_fine(size) and not value.op.endswith(".reduce"):
                 blamed = _nearest(values, sizes, number, linear=size < 1) - self._fixed - changed
                 blamed -= self._overflowing if size < 1 else set()
                 for argument in blamed:
-                    self._scales[argument] = _bounded(self._scales.get(argument, 1.0) / size)
+                    self._scales[argument] = _bounded(
+                        self._scales.get(argument, 1.0) * size ** (-1 / self._powers.get(number, 1.0))
+                    )
                 changed |= blamed
                 self._blamed[number] = size, frozenset(blamed | {number})
         return (self._scales, self._positive) != before
