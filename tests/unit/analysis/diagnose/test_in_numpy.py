@@ -62,7 +62,7 @@ def test_operations_of_one_operand(fun: Any, name: str) -> None:
     check(fun, NUMBERS[name])
 
 
-@pytest.mark.parametrize(("name", "to"), itertools.permutations(NUMBERS, 2))
+@pytest.mark.parametrize(("name", "to"), list(itertools.permutations(NUMBERS, 2)))
 def test_conversions(name: str, to: str) -> None:
     check(lambda x: lax.convert_element_type(x, np.dtype(to) if to != "bfloat16" else jnp.bfloat16), NUMBERS[name])
 
