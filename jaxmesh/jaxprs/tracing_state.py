@@ -8,7 +8,6 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import jax
-from jax.sharding import AbstractMesh
 
 T = TypeVar("T")
 PLAIN, REGION = "plain", "region"
@@ -26,14 +25,6 @@ def tracing() -> str | None:
 def traced_as(how: str | None) -> contextlib.AbstractContextManager[None]:
     """Runs its body as a part of a program that is traced in a way, or of no program."""
     return _tracing(how)
-
-
-@contextlib.contextmanager
-def undisturbed() -> Generator[None]:
-    """Runs its body without the mesh of `jax.set_mesh`, a guard of transfers, or a search for NaN around it."""
-    mesh = jax.sharding.use_abstract_mesh(AbstractMesh((), ()))
-    with mesh, jax.transfer_guard("allow"), jax.debug_nans(False), jax.debug_infs(False):
-        yield
 
 
 @contextlib.contextmanager

@@ -35,8 +35,8 @@ from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import UpstreamProgram, compile_text
 from jaxmesh.errors import JaxmeshError, ParseError, UnsupportedError
 from jaxmesh.frontends.mlir.source import read
+from jaxmesh.jaxprs.compat import undisturbed
 from jaxmesh.jaxprs.program_cache import kept_programs
-from jaxmesh.jaxprs.tracing_state import undisturbed
 from jaxmesh.runtime.progress import progress
 
 Compile = Callable[..., Any]

@@ -27,7 +27,7 @@ from jaxmesh.frontends.mlir.source import parse
 from jaxmesh.frontends.mlir.text import PrintedText
 from jaxmesh.frontends.stablehlo.gspmd import replace_operands
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, local_shape
-from jaxmesh.jaxprs.tracing_state import undisturbed
+from jaxmesh.jaxprs.compat import undisturbed
 from jaxmesh.runtime.progress import progress
 from jaxmesh.validate import as_instance
 
