@@ -100,14 +100,16 @@ def minimize(diagnosis: Diagnosis, *, compiler: Compile | None = None, seed: int
     moves = is_collective(culprit.op) or track.reference.values[target].op == REGION
     result = None if culprit.value is None or moves else culprit.value.placement
 
-    def is_wrong(text: str, part: str | None = None, args: Sequence[Array] = ()) -> bool:
+    def is_wrong(text: str, part: str | None = None, args: Sequence[Array] = (), *, alike: bool = False) -> bool:
         try:
             compiled: Any = {"shlo_frontend": text, track.stage.name: part}
             compiled = compile_file(text, compiler) if compiler else compiled
             again = compiled if isinstance(compiled, Diagnosis) else diagnose(compiled, *args, seed=seed)
         except JaxmeshError:
             return False
-        return (again.verdict, again.op, _kind(again)) == (WRONG, diagnosis.op, _kind(diagnosis))
+        # A step of an operation may have another counterpart in a part.
+        kinds = {d.expected.partition(" ")[0] for d in (again, diagnosis)}
+        return (again.verdict, again.op) == (WRONG, diagnosis.op) and (len(kinds) == 1 or not alike)
 
     wrong = [n for n, o in zip(track.reference.outputs, track.outputs, strict=True) if not o.is_right]
     with progress("minimize"), undisturbed():
@@ -118,14 +120,9 @@ def minimize(diagnosis: Diagnosis, *, compiler: Compile | None = None, seed: int
             part = None if compiler else _part(track, cut, value)
             text = _text(track, cut, placed if compiler else result or _placement(track, cut.output))
             arrays = [track.reference.values[n].array for n in cut.inputs]
-            if (compiler or part) and is_wrong(text, part, arrays):
+            if (compiler or part) and is_wrong(text, part, arrays, alike=cut.output == target):
                 return _minimized(track, cut, placed, _shrunk(text, is_wrong) if compiler else text, part or "")
     return None
-
-
-def _kind(diagnosis: Diagnosis) -> str:
-    """Returns the operation that the wrong one should compute."""
-    return diagnosis.expected.partition(" ")[0]
 
 
 def _target(track: Track, culprit: Culprit) -> tuple[int, int]:
