@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -120,8 +121,9 @@ def minimize(diagnosis: Diagnosis, *, compiler: Compile | None = None, seed: int
             part = None if compiler else _part(track, cut, value)
             text = _text(track, cut, placed if compiler else result or _placement(track, cut.output))
             arrays = [track.reference.values[n].array for n in cut.inputs]
-            if (compiler or part) and is_wrong(text, part, arrays, alike=cut.output == target):
-                return _minimized(track, cut, placed, _shrunk(text, is_wrong) if compiler else text, part or "")
+            shows = functools.partial(is_wrong, alike=cut.output == target)
+            if (compiler or part) and shows(text, part, arrays):
+                return _minimized(track, cut, placed, _shrunk(text, shows) if compiler else text, part or "")
     return None
 
 
