@@ -8,12 +8,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from jaxmesh.analysis.diagnose import Diagnosis, diagnose as find, minimize
+from jaxmesh.analysis.diagnose import Diagnosis, argument_types, diagnose as find, minimize
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import compile_text
 from jaxmesh.cli.options import add_command, check_out, cluster_option, seed_of
 from jaxmesh.drawing.html import page
 from jaxmesh.errors import printable
+from jaxmesh.runtime.npz import read_inputs
 from jaxmesh.validate import write_whole
 
 DIAGNOSE = """\
@@ -27,6 +28,8 @@ examples:
   jaxmesh diagnose export/                      the folder of compiler_options={"export_path": "export"}
   jaxmesh diagnose export/ --json               {"verdict", "op", "source", "axes", "devices", "pcc", "cause"}
   jaxmesh diagnose export/ --out wrong.html     which device holds which wrong elements, for a browser
+  jaxmesh diagnose export/ --args args.npz      with your arguments: arg0, arg1, ... as np.savez stores them
+  jaxmesh diagnose export/ --graph 2            the second of several graphs; --func NAME by the name of its function
   jaxmesh diagnose model.mlir --minimize        a small program with the error, as StableHLO and as JAX
 
 exit codes: 0 right or less precise, 1 wrong, 2 an error (one line on standard error), or wrong usage, 3 refused by the
@@ -38,7 +41,13 @@ def add_commands(commands: Any) -> None:
     parser = add_command(commands, "diagnose", "find where a compiled program goes wrong", DIAGNOSE, DIAGNOSE_NOTES)
     parser.add_argument("source", type=Path, metavar="SOURCE", help="a folder of export_path, or a StableHLO file")
     cluster_option(parser, f"the machine of a file (default: {DEFAULT})", DEFAULT)
-    parser.add_argument("--seed", type=seed_of, default=0, metavar="N", help="seed of random inputs (default: 0)")
+    inputs = parser.add_mutually_exclusive_group()
+    inputs.add_argument("--args", type=Path, metavar="NPZ", help="the arguments, of global shapes: arg0, arg1, ...")
+    inputs.add_argument("--seed", type=seed_of, default=0, metavar="N", help="seed of drawn arguments (default: 0)")
+    parser.add_argument("--func", metavar="NAME", help="the function of a file or a folder with several")
+    parser.add_argument(
+        "--graph", type=int, metavar="N", help="the graph of a file or a folder with several, from 1 on"
+    )
     parser.add_argument("--out", type=Path, metavar="HTML", help="also draw the wrong value into a file")
     parser.add_argument("--minimize", action="store_true", help="cut the program to the operations with the error")
     parser.add_argument("--json", action="store_true", help="print the verdict as data")
@@ -49,13 +58,18 @@ def diagnose(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         check_out(arguments.out)
     compiler = functools.partial(compile_text, cluster=arguments.cluster) if arguments.source.is_file() else None
-    found: Diagnosis = find(arguments.source, seed=arguments.seed, cluster=arguments.cluster)
+    graph: Any = {"graph": arguments.graph, "function": arguments.func}
+    given = arguments.args is not None
+    args = read_inputs(arguments.args, argument_types(arguments.source, **graph), "--args") if given else []
+    found: Diagnosis = find(arguments.source, *args, seed=arguments.seed, cluster=arguments.cluster, **graph)
     if arguments.out is not None:
         write_whole(arguments.out, page("jaxmesh diagnose", found.to_html()))
-    small = minimize(found, compiler=compiler, seed=arguments.seed) if arguments.minimize and found.culprit else None
+    wanted = arguments.minimize and found.culprit is not None
+    small = minimize(found, compiler=compiler, seed=arguments.seed) if wanted else None
     if arguments.json:
-        more = {} if small is None else {"minimized": small.to_dict()}
+        more = {"minimized": None if small is None else small.to_dict()} if wanted else {}
         print(json.dumps({**found.to_dict(), **more}, indent=1), flush=True)
     else:
-        print(printable(str(found) if small is None else f"{found}\n\n{small}"), flush=True)
+        more = f"\n\n{small or 'no smaller program was seen to have the same error'}" if wanted else ""
+        print(printable(f"{found}{more}"), flush=True)
     return found.exit_code

@@ -199,6 +199,13 @@ def without_mesh() -> Generator[None]:
         yield
 
 
+@contextlib.contextmanager
+def undisturbed() -> Generator[None]:
+    """Runs its body outside of the mesh of `jax.set_mesh`, a guard of transfers, and a search for NaN."""
+    with without_mesh(), jax.transfer_guard("allow"), jax.debug_nans(False), jax.debug_infs(False):
+        yield
+
+
 def parse_hlo_sharding(text: str, mesh: AbstractMesh) -> PartitionSpec | None:
     """Returns the spec of a sharding as XLA writes it; None if it does not split over whole axes of the mesh."""
     try:

@@ -18,7 +18,8 @@ from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.user_frames import Place, describe, frame_of, frames, is_installed, name_of, places
 
 _FILE = re.compile(r"^(.*?):(\d+)(?::\d+)?( \(.*\))?$")
-_TEXT_LINE = re.compile(r"line ([0-9]+): [\w.]+")
+_TEXT_LINE = re.compile(r"line ([0-9]+): [\w.]+(?!.*line [0-9]+: )")
+"""The line of the innermost operation around an equation of an imported program."""
 _TRANSFORM = re.compile(r"(\w+)\((.*)\)")
 _CALLS = frozenset({"jit", "pjit", "checkpoint", "remat", "custom_jvp_call", "custom_vjp_call", "shard_map"})
 """The wrappers of the names of called functions, which are no scopes."""

@@ -182,28 +182,31 @@ _MORE = 1 << 20
 """The bytes of headers, and of arrays of another dtype than the program's, in a file of inputs."""
 
 
-def read_inputs(path: Path, structs: Sequence[jax.ShapeDtypeStruct]) -> list[Array]:
-    """Returns the arguments in an `.npz` file: `arg0`, `arg1`, ... (or `0`, ..., or `arr_0`, ..., NumPy's names)."""
+def read_inputs(path: Path, structs: Sequence[jax.ShapeDtypeStruct], option: str = "--inputs") -> list[Array]:
+    """Returns the arguments in an `.npz` file: `arg0`, `arg1`, ... (or `0`, ..., or `arr_0`, ..., NumPy's names).
+
+    `option` names the file in errors.
+    """
     wanted = sum(math.prod(s.shape) * s.dtype.itemsize for s in structs)
     try:
         with open_arrays(path, 8 * wanted + _MORE) as file:
             names, by_index = file.names, {_index(name): (name, file[name]) for name in file.names}
     except BROKEN as error:
         raise MissingFileError(
-            f"--inputs {str(path)!r} is not an .npz file ({error}); write one with np.savez."
+            f"{option} {str(path)!r} is not an .npz file ({error}); write one with np.savez."
         ) from None
     twice = [n for n in names if by_index[_index(n)][0] != n]
     if twice:
         other = by_index[_index(twice[0])][0]
-        raise ArgumentTypeError(f"--inputs has two arrays for one argument, {twice[0]!r} and {other!r}; leave one out.")
+        raise ArgumentTypeError(f"{option} has two arrays for one argument, {twice[0]!r} and {other!r}; leave one out.")
     for number, (name, _) in by_index.items():
         if number is None or number >= len(structs):
             wanted = ", ".join(f"arg{i}" for i in range(len(structs))) or "none"
-            raise ArgumentTypeError(f"--inputs has an array {name!r}, but the function's arguments are: {wanted}.")
+            raise ArgumentTypeError(f"{option} has an array {name!r}, but the function's arguments are: {wanted}.")
     missing = [f"arg{i}" for i in range(len(structs)) if i not in by_index]
     if missing:
-        raise ArgumentTypeError(f"--inputs lacks {', '.join(missing)}; its arrays are: {_names(by_index)}.")
-    return [_check(by_index[i][1], struct, f"--inputs: arg{i}") for i, struct in enumerate(structs)]
+        raise ArgumentTypeError(f"{option} lacks {', '.join(missing)}; its arrays are: {_names(by_index)}.")
+    return [_check(by_index[i][1], struct, f"{option}: arg{i}") for i, struct in enumerate(structs)]
 
 
 def _names(by_index: dict[int | None, tuple[str, Array]]) -> str:

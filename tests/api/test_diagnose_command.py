@@ -7,7 +7,9 @@ import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from jaxmesh.cli.main import USAGE, main
@@ -104,3 +106,46 @@ def test_a_file_is_compiled_first(
     data = json.loads(capsys.readouterr().out)
     assert data.keys() == KEYS
     assert data["cause"] == refusal if refusal else data["op"] == "ttir.all_reduce"
+
+
+def test_arguments_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(write_folder(WRONG, tmp_path))
+    shapes = re.findall(r"%arg\d+: tensor<(\d+)x(\d+)xf32>", WRONG["shlo_frontend"].split("->")[0])
+    rng = np.random.default_rng(0)
+    given = {f"arg{i}": rng.random((int(a), int(b)), np.float32) for i, (a, b) in enumerate(shapes)}
+    path = tmp_path / "args.npz"
+
+    def run(**arrays: np.ndarray[Any, Any]) -> str:
+        np.savez(path, **arrays)
+        assert main(["diagnose", folder, "--args", str(path)]) == USAGE
+        return capsys.readouterr().err
+
+    assert "--args lacks arg0" in run(**{k: v for k, v in given.items() if k != "arg0"})
+    assert "--args has an array 'arg9'" in run(**given, arg9=given["arg0"])
+    assert "--args: arg0 is float32[1]" in run(**{**given, "arg0": np.ones(1, np.float32)})
+    assert "--args: arg0 is int32" in run(**{**given, "arg0": given["arg0"].astype(np.int32)})
+    assert "elements of object" in run(**{**given, "arg0": np.array([{}], object)})
+    np.savez(path, **given)
+    assert main(["diagnose", folder, "--args", str(path), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["op"] == "ttir.all_reduce"
+    np.savez(path, **{k: v * 0 for k, v in given.items()})
+    # Zeros do not show the error.
+    assert main(["diagnose", folder, "--args", str(path)]) == 0
+
+
+def test_a_graph_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(write_folder({k: TEXTS[k] + WRONG[k] for k in TEXTS}, tmp_path))
+    assert [main(["diagnose", folder, "--graph", n]) for n in ("1", "2", "3")] == [0, 1, USAGE]
+    assert main(["diagnose", folder, "--func", "none"]) == USAGE
+    assert "has no function @none" in capsys.readouterr().err
+
+
+def test_a_reproduction_that_was_not_seen_to_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.import_module("jaxmesh.cli.diagnose"), "minimize", lambda *_, **__: None)
+    folder = str(write_folder(WRONG, tmp_path))
+    assert main(["diagnose", folder, "--minimize"]) == 1
+    assert "no smaller program was seen to have the same error" in capsys.readouterr().out
+    assert main(["diagnose", folder, "--minimize", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["minimized"] is None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,17 @@ from jaxmesh.analysis.diagnose.diagnosis import (
     wrong_diagnosis,
 )
 from jaxmesh.analysis.diagnose.matching import Globals
-from jaxmesh.analysis.diagnose.reference import Reference, declare, run_program
+from jaxmesh.analysis.diagnose.reference import Reference, declare, run_draws, run_program, types_of
 from jaxmesh.analysis.diagnose.stage import Array, as_pairs, place_arguments, read_stage, run_stage
-from jaxmesh.analysis.diagnose.texts import StageTexts, has_wide_types, texts_of
+from jaxmesh.analysis.diagnose.texts import StageTexts, chosen, graphs, has_wide_types, only, texts_of
 from jaxmesh.analysis.diagnose.tracking import Track, track
+from jaxmesh.analysis.environments import cache_folder
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import UpstreamProgram, compile_text
 from jaxmesh.errors import JaxmeshError, ParseError, UnsupportedError
 from jaxmesh.frontends.mlir.source import read
+from jaxmesh.jaxprs.compat import undisturbed
+from jaxmesh.jaxprs.program_cache import kept_programs
 from jaxmesh.runtime.progress import progress
 
 Compile = Callable[..., Any]
@@ -41,7 +45,13 @@ _ORDER = (RIGHT, LESS_PRECISE, NOT_COMPARABLE, REFUSED, WRONG)
 
 
 def diagnose(
-    source: Any, *args: Any, seed: int = 0, compiler: Compile | None = None, cluster: str = DEFAULT
+    source: Any,
+    *args: Any,
+    seed: int = 0,
+    compiler: Compile | None = None,
+    cluster: str = DEFAULT,
+    graph: int | None = None,
+    function: str | None = None,
 ) -> Diagnosis:
     """Compares what Tenstorrent's compiler printed with the unsharded program, value by value.
 
@@ -56,6 +66,8 @@ def diagnose(
       seed: the seed of random arguments.
       compiler: a function that compiles the text of a StableHLO file; by default Tenstorrent's compiler.
       cluster: the machine for which Tenstorrent's compiler compiles a file, in any case.
+      graph: the number of the one graph to compare, of several in the folder or the file, from 1 on.
+      function: the name of the function to compare, of several.
 
     Returns:
       The diagnosis; of several programs of a folder that with the worst verdict.
@@ -73,15 +85,44 @@ def diagnose(
     'ttir.sin'
     """
     path: Any = source
-    with progress("diagnose"):
+    with progress("diagnose"), undisturbed(), kept_programs(cache_folder() / "programs"):
         if isinstance(source, (str, os.PathLike)) and Path(path).is_file():
-            return _diagnose_file(read(Path(path)), args or None, seed, compiler, cluster)
+            found = chosen(graphs(read(Path(path))), graph, function, str(path), str)
+            results = [_diagnose_file(only(t, function), args or None, seed, compiler, cluster) for t in found]
+            return max((_named(d, path) for d in results), key=lambda d: _ORDER.index(d.verdict))
         if isinstance(source, UpstreamProgram):
             source = _outcome(source, "")
         if isinstance(source, Diagnosis):
             return source
-        found = [_diagnose(texts, args or None, seed) for texts in texts_of(source)]
-        return max(found, key=lambda d: _ORDER.index(d.verdict))
+        programs = texts_of(source, graph, function)
+        return max(
+            (_named(_diagnose_draws(t, args or None, seed), t.path) for t in programs),
+            key=lambda d: _ORDER.index(d.verdict),
+        )
+
+
+def argument_types(
+    source: Any, graph: int | None = None, function: str | None = None
+) -> Sequence[jax.ShapeDtypeStruct]:
+    """Returns the types of the arguments of a program, with global shapes; `source` and the others as in `diagnose`."""
+    path: Any = source
+    if isinstance(source, (str, os.PathLike)) and Path(path).is_file():
+        found = chosen(graphs(read(Path(path))), graph, function, str(path), str)
+    else:
+        found = [t.frontend for t in texts_of(source, graph, function)]
+    with _types_of(found[0]), undisturbed():
+        return types_of(only(found[0], function))
+
+
+def _named(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> Diagnosis:
+    """Returns a diagnosis with the name of the file in the lines of a text that was parsed without a name."""
+
+    def named(text: str, name: str = Path(path).name) -> str:
+        return re.sub(r"(?<![^\s(])-:(?=\d)", lambda _: f"{name}:", text) if name else text
+
+    unexercised = tuple(map(named, diagnosis.unexercised))
+    texts = {"cause": named(diagnosis.cause), "expected": named(diagnosis.expected)}
+    return replace(diagnosis, source=named(diagnosis.source, str(path)), unexercised=unexercised, **texts)
 
 
 def _diagnose_file(
@@ -93,13 +134,13 @@ def _diagnose_file(
     def run() -> None:
         # An operation that jaxmesh cannot run may be another one in the text that the compiler prints.
         with contextlib.suppress(UnsupportedError, ParseError):
-            early.append(_run(text, "", args, seed))
+            early.extend(_runs(text, "", args, seed))
 
     compiled = compile_file(text, compiler or functools.partial(compile_text, cluster=cluster, meanwhile=run))
     if isinstance(compiled, Diagnosis):
         return compiled
     (texts,) = texts_of({**compiled, "shlo_frontend": text} if early else compiled)
-    return _diagnose(texts, args, seed, *early)
+    return _diagnose_draws(texts, args, seed, early)
 
 
 def compile_file(text: str, compiler: Compile) -> Mapping[str, str] | Diagnosis:
@@ -119,19 +160,39 @@ def _outcome(compiled: Any, frontend: str) -> Mapping[str, str] | Diagnosis:
 def _run(
     text: str, compiled: str, args: Sequence[Any] | None, seed: int, held: Mapping[int, Array] | None = None
 ) -> Reference:
-    with jax.enable_x64(has_wide_types(text) or jax.config.read("jax_enable_x64")), progress("unsharded run"):
+    with _types_of(text), progress("unsharded run"):
         return run_program(text, compiled, args, seed, held)
 
 
-def _diagnose(
-    texts: StageTexts, args: Sequence[Any] | None, seed: int, reference: Reference | None = None
+def _runs(text: str, compiled: str, args: Sequence[Any] | None, seed: int) -> Iterator[Reference]:
+    with _types_of(text), progress("unsharded run"):
+        yield from run_draws(text, compiled, args, seed)
+
+
+def _types_of(text: str) -> contextlib.AbstractContextManager[object]:
+    return jax.enable_x64(has_wide_types(text) or jax.config.read("jax_enable_x64"))
+
+
+def _diagnose_draws(
+    texts: StageTexts, args: Sequence[Any] | None, seed: int, early: Sequence[Reference] = ()
 ) -> Diagnosis:
+    """Compares a program for each draw of its arguments; returns the worst diagnosis."""
+    worst, unexercised = Diagnosis(RIGHT), tuple[str, ...]()
+    try:
+        for reference in early or _runs(texts.frontend, texts.compiler, args, seed):
+            found, unexercised = _diagnose(texts, args, seed, reference), tuple(reference.unexercised)
+            worst = max(found, worst, key=lambda d: _ORDER.index(d.verdict))
+            if worst.verdict == WRONG:
+                break
+    except UnsupportedError as error:
+        return Diagnosis(NOT_COMPARABLE, cause=str(error), pcc=float("nan"))
+    return replace(worst, unexercised=unexercised)
+
+
+def _diagnose(texts: StageTexts, args: Sequence[Any] | None, seed: int, reference: Reference) -> Diagnosis:
     with jax.enable_x64(texts.has_wide_types or jax.config.read("jax_enable_x64")):
         try:
-            if reference is None:
-                reference = _run(texts.frontend, texts.compiler, args, seed)
-            else:
-                declare(reference, texts.compiler)
+            declare(reference, texts.compiler)
             _check_numbers(reference)
             pool = _pool_of(reference)
         except UnsupportedError as error:

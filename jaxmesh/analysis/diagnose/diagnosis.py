@@ -55,6 +55,7 @@ class Diagnosis:
       stages: what is known of each text.
       culprit: the wrong operation with its values.
       track: the run of the stage with the wrong operation.
+      unexercised: what no drawn arguments have exercised.
     """
 
     verdict: str
@@ -72,6 +73,7 @@ class Diagnosis:
     stages: Mapping[str, str] = field(default_factory=dict[str, str])
     culprit: Culprit | None = field(default=None, repr=False)
     track: Track | None = field(default=None, repr=False)
+    unexercised: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.verdict in (RIGHT, LESS_PRECISE)
@@ -126,6 +128,7 @@ class Diagnosis:
         lines += [f"  {e}" for e in self.elements[:_SHOWN]]
         if len(self.elements) > _SHOWN:
             lines.append(f"  ... and {len(self.elements) - _SHOWN} more devices")
+        lines += [f"  not exercised: {text}" for text in self.unexercised]
         return "\n".join(lines)
 
     def to_html(self) -> str:
@@ -150,14 +153,14 @@ def wrong_diagnosis(track: Track, culprit: Culprit, stages: Mapping[str, str]) -
     cause, value, text = cause_of(track, culprit), culprit.value, track.stage.text
     expected = culprit.expected
     source = _source(track, culprit.number, culprit.op)
-    source = source or (expected.source if expected else "")
+    source = source or (expected.place if expected else "")
     return Diagnosis(
         verdict=WRONG,
         stage=track.stage.name,
         op=track.stage.written_name(culprit.op),
         line=text.lines[culprit.number] if culprit.number < len(text.lines) else text.end,
         source=source,
-        expected="" if expected is None else f"{expected.op} ({_short(expected.source)})",
+        expected="" if expected is None else f"{expected.op} ({_short(expected.place)})",
         axes=cause.axes,
         dims=cause.dims,
         devices=() if value is None else value.devices,

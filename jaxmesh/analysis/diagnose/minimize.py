@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -17,12 +18,17 @@ from jaxmesh.analysis.diagnose.diagnose import Compile, compile_file, diagnose
 from jaxmesh.analysis.diagnose.diagnosis import WRONG, Diagnosis
 from jaxmesh.analysis.diagnose.movements import is_collective
 from jaxmesh.analysis.diagnose.reference import REGION
+from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.analysis.diagnose.tracking import Track
+from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.dialects.quoting import axis_names, mlir_string
+from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.errors import ArgumentValueError, JaxmeshError
 from jaxmesh.frontends.mlir.source import parse
+from jaxmesh.frontends.mlir.text import PrintedText
 from jaxmesh.frontends.stablehlo.gspmd import replace_operands
-from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
+from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, local_shape
+from jaxmesh.jaxprs.compat import undisturbed
 from jaxmesh.runtime.progress import progress
 from jaxmesh.validate import as_instance
 
@@ -42,23 +48,25 @@ class Minimized:
       stablehlo: the program, with global shapes and shardings.
       jax: the same as a JAX program; None if an operation has no short form.
       operations: the number of its operations.
-      verified: True if the compiler has compiled it, and the same operation is wrong; False without a compiler.
+      compiled: what the compiler makes of it, cut from the text with the error and run again; empty if the program was
+        compiled again.
     """
 
     stablehlo: str
     jax: str | None
     operations: int
-    verified: bool
+    compiled: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the program as data."""
-        return {"stablehlo": self.stablehlo, "jax": self.jax, "verified": self.verified}
+        return {"stablehlo": self.stablehlo, "jax": self.jax, "compiled": self.compiled}
 
     def __str__(self) -> str:
-        state = "compiled again, and wrong again" if self.verified else "not compiled again"
+        state = "run again from the text" if self.compiled else "compiled again"
         program = self.jax or "# an operation has no short form in JAX; take the StableHLO"
-        head = f"reproduction, {self.operations} operations, {state}"
-        return f"{head}\n\n--- StableHLO\n{self.stablehlo}\n\n--- JAX\n{program}"
+        head = f"reproduction, {self.operations} operations, {state}, and wrong again"
+        text = f"\n\n--- compiled to\n{self.compiled}" if self.compiled else ""
+        return f"{head}\n\n--- StableHLO\n{self.stablehlo}{text}\n\n--- JAX\n{program}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +78,11 @@ class _Cut:
     output: int
 
 
-def minimize(diagnosis: Diagnosis, *, compiler: Compile | None = None, seed: int = 0) -> Minimized:
-    """Returns the smallest part of a program that is compiled wrongly.
+def minimize(diagnosis: Diagnosis, *, compiler: Compile | None = None, seed: int = 0) -> Minimized | None:
+    """Returns the smallest part of a program that is compiled wrongly; None if no part is seen to have the same error.
 
     With a compiler, each part is compiled and diagnosed, from the wrong operation alone to the whole program before it;
-    then its shapes shrink while it stays wrong. Without one, the part is the wrong operation alone.
+    then its shapes shrink while it stays wrong. Without one, the part is cut from the text and run.
 
     >>> import jax, jax.numpy as jnp, jaxmesh as jm
     >>> f, x = lambda x: jnp.tanh(x) * 2, jnp.ones((4, 8))
@@ -89,50 +97,101 @@ def minimize(diagnosis: Diagnosis, *, compiler: Compile | None = None, seed: int
     track, culprit = found.track, found.culprit
     if track is None or culprit is None:
         raise ArgumentValueError(f"a program is minimised if it is wrong; the verdict is {diagnosis.verdict}.")
-    target = _target(track, culprit)
+    target, goal = _target(track, culprit)
     moves = is_collective(culprit.op) or track.reference.values[target].op == REGION
     result = None if culprit.value is None or moves else culprit.value.placement
 
-    def is_wrong(text: str) -> bool:
+    def is_wrong(text: str, part: str | None = None, args: Sequence[Array] = (), *, alike: bool = False) -> bool:
         try:
-            compiled: Any = compile_file(text, compiler) if compiler else {}
-            found = compiled if isinstance(compiled, Diagnosis) else diagnose(compiled, seed=seed)
-            return (found.verdict, found.op) == (WRONG, diagnosis.op)
+            compiled: Any = {"shlo_frontend": text, track.stage.name: part}
+            compiled = compile_file(text, compiler) if compiler else compiled
+            again = compiled if isinstance(compiled, Diagnosis) else diagnose(compiled, *args, seed=seed)
         except JaxmeshError:
             return False
+        # A step of an operation may have another counterpart in a part.
+        kinds = {d.expected.partition(" ")[0] for d in (again, diagnosis)}
+        return (again.verdict, again.op) == (WRONG, diagnosis.op) and (len(kinds) == 1 or not alike)
 
-    cut, text = _Cut((), (), target), ""
     wrong = [n for n, o in zip(track.reference.outputs, track.outputs, strict=True) if not o.is_right]
-    with progress("minimize"):
+    with progress("minimize"), undisturbed():
         # Where the wrong operation is a step of a later one, only what leads to a wrong result shows it.
         for number, cut in enumerate(c for end in dict.fromkeys((target, *wrong)) for c in _cuts(track, end)):
             placed = result if number < 2 and cut.output == target else None
-            text = _text(track, cut, placed)
-            if compiler is None or is_wrong(text):
-                small = _shrunk(text, is_wrong) if compiler else text
-                return _minimized(track, cut, placed, small, compiler is not None)
-    return _minimized(track, cut, None, text, False)
+            value = goal if cut.output == target else track.outputs[track.reference.outputs.index(cut.output)].value
+            part = None if compiler else _part(track, cut, value)
+            text = _text(track, cut, placed if compiler else result or _placement(track, cut.output))
+            arrays = [track.reference.values[n].array for n in cut.inputs]
+            shows = functools.partial(is_wrong, alike=cut.output == target)
+            if (compiler or part) and shows(text, part, arrays):
+                return _minimized(track, cut, placed, _shrunk(text, shows) if compiler else text, part or "")
+    return None
 
 
-def _target(track: Track, culprit: Culprit) -> int:
-    """Returns the value of the reference that a part has to compute; for a collective, the value of its reader; within
-    a region, its result."""
-    number, values = _target_anywhere(track, culprit), track.reference.values
+def _target(track: Track, culprit: Culprit) -> tuple[int, int]:
+    """Returns the value that a part has to compute, in the reference and in the text; instead of a collective's result
+    its reader's, and instead of a value within a region the result of the region."""
+    number, value = _target_anywhere(track, culprit)
+    values = track.reference.values
     region = (i for i, v in enumerate(values) if v.op == REGION and v.operation is values[number].operation)
-    return next(region) if values[number].manual else number
+    return (next(region) if values[number].manual else number), value
 
 
-def _target_anywhere(track: Track, culprit: Culprit) -> int:
+def _target_anywhere(track: Track, culprit: Culprit) -> tuple[int, int]:
     ops, values = track.stage.text.program.ops, set(culprit.op.results)
     if not is_collective(culprit.op) and culprit.expected is not None:
-        return next(i for i, v in enumerate(track.reference.values) if v is culprit.expected)
+        number = next(i for i, v in enumerate(track.reference.values) if v is culprit.expected)
+        return number, culprit.op.results[0]
     for number in range(culprit.number + 1, len(ops)):
         if values.intersection(ops[number].used):
             found = counterparts(track, number, ops[number])
             if not is_collective(ops[number]) and found:
-                return found[0]
+                return found[0], ops[number].results[0]
             values.update(ops[number].results)
-    return track.reference.outputs[0]
+    return track.reference.outputs[0], track.outputs[0].value
+
+
+def _part(track: Track, cut: _Cut, goal: int) -> str | None:
+    """Returns the operations of the text that compute a part; None if they read other values than its inputs."""
+    stage, same = track.stage, track.pool.same
+    numbers = {same[n]: i for i, n in enumerate(cut.inputs)}
+    given, taken, rest = dict[int, int](), dict[int, Op](), [goal]
+    while rest:
+        value = rest.pop()
+        held = track.known.get(value)
+        whole = held is not None and not held.partial and not held.apart and value != goal
+        at = numbers.get(same[held.number]) if held is not None and whole else None
+        fits = held is not None and at is not None and held.placement == _placement(track, cut.inputs[at])
+        if at is not None and fits and given.setdefault(at, value) == value:
+            continue
+        if value not in track.producers:
+            return None
+        number, op = track.producers[value]
+        rest += op.used if number not in taken else ()
+        taken[number] = op
+    program, types = stage.text.program, list[Type]()
+    names = dict[int, int]()
+    for i, n in enumerate(cut.inputs):
+        x = track.reference.values[n].array
+        local = local_shape(x.shape, _placement(track, n), stage.mesh)
+        types.append(program.types[given[i]] if i in given else Type(local, x.dtype))
+        if i in given:
+            names[given[i]] = i
+    for _, op in sorted(taken.items()):
+        for v in op.results:
+            names[v] = len(types)
+            types.append(program.types[v])
+    ops = [
+        replace(op, operands=tuple(None if v is None else names[v] for v in op.operands),
+                results=tuple(names[v] for v in op.results))
+        for _, op in sorted(taken.items())
+    ]  # fmt: skip
+    ports = [Port(i, True) for i in range(len(cut.inputs))]
+    part = Program("main", dict(stage.mesh), types, ports, ops, [Port(names[goal], True)])
+    printed = PrintedText(part, stage.mesh, ports, [True], public=False).program(stage.name)
+    try:
+        return None if printed is None else mlir_text(printed, layouts=stage.name == "ttnn")
+    except JaxmeshError:
+        return None
 
 
 def _cuts(track: Track, target: int) -> Iterator[_Cut]:
@@ -270,7 +329,7 @@ def _is_valid(text: str) -> bool:
         return False
 
 
-def _minimized(track: Track, cut: _Cut, result: Sharding | None, text: str, verified: bool) -> Minimized:
+def _minimized(track: Track, cut: _Cut, result: Sharding | None, text: str, part: str) -> Minimized:
     (piece, *_) = parse(text)
     function = next(o.operation for o in piece.module.body.operations if o.operation.name == "func.func")
     block = function.regions[0].blocks[0]
@@ -278,4 +337,4 @@ def _minimized(track: Track, cut: _Cut, result: Sharding | None, text: str, veri
     axes = track.reference.axes or dict(track.stage.mesh)
     places = [_placement(track, n) for n in cut.inputs]
     program = as_jax(body, list(block.arguments), end.operands[0], places, result, axes)
-    return Minimized(text, program, len(body), verified)
+    return Minimized(text, program, len(body), part)

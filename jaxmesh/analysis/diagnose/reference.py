@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -15,8 +13,11 @@ from jax.sharding import AbstractMesh, PartitionSpec
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from jaxmesh.analysis.diagnose.arguments import MOST_RUNS, Draws
+from jaxmesh.analysis.diagnose.in_numpy import perform
+from jaxmesh.analysis.diagnose.reference_value import ReferenceValue
 from jaxmesh.analysis.diagnose.source_lines import SourceLines, line
-from jaxmesh.analysis.diagnose.stage import Array, broadcast, cut, without_equal
+from jaxmesh.analysis.diagnose.stage import Array, without_equal
 from jaxmesh.analysis.reference_rules import RULES
 from jaxmesh.dialects.quoting import axis_names
 from jaxmesh.dialects.residency import HOST
@@ -39,40 +40,10 @@ from jaxmesh.runtime.reference import run_reference
 _ir: Any = ir
 _sdy: Any = sdy
 REGION = "sdy.manual_computation"
-_LOOKUPS = {"stablehlo.gather": 1, "stablehlo.dynamic_slice": 1, "stablehlo.dynamic_gather": 1}
-"""Operations with indices, and the number of their first operand of indices."""
 _UNCOMPARABLE = {
     "stablehlo.rng": "it draws random numbers",
     "stablehlo.partition_id": "it reads the device's number",
 }
-_OF_INTEGERS = re.compile(r"[x<](?:ui|i)\d+>$")
-_INTEGERS = 64
-"""Random integers that index nothing are below this bound."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceValue:
-    """One value of the program.
-
-    Attributes:
-      op: the operation of StableHLO, or `argument`.
-      source: the user's source line.
-      operands: the numbers of the values that the operation reads.
-      array: the global value.
-      value: the value in the module.
-      operation: the operation of the function there, which may be the region of it; None for an argument.
-      manual: the mesh axes whose devices the region computes for.
-      apart: those of them along which each device has a value of its own; they are the first dims of `array`.
-    """
-
-    op: str
-    source: str
-    operands: tuple[int, ...]
-    array: Array
-    value: Any
-    operation: Any = None
-    manual: tuple[str, ...] = ()
-    apart: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -88,6 +59,7 @@ class Reference:
       values: the arguments, then the results of its operations in order.
       module: the module, in MLIR.
       block: the block of its operations.
+      unexercised: what no drawn arguments have exercised, as text.
     """
 
     name: str
@@ -98,6 +70,7 @@ class Reference:
     values: list[ReferenceValue] = field(default_factory=list[ReferenceValue])
     module: Any = None
     block: Any = None
+    unexercised: list[str] = field(default_factory=list[str])
 
     def manual_axes(self, source: str) -> tuple[str, ...]:
         """Returns the mesh axes of a region on a source line, along which each device computes on its own."""
@@ -107,40 +80,97 @@ class Reference:
 def run_program(
     text: str, compiled: str, args: Sequence[Any] | None, seed: int, held: Mapping[int, Array] | None = None
 ) -> Reference:
-    """Runs a StableHLO program with global shapes; its shardings are read and removed.
+    """Runs a program as `run_draws` does, for its first arguments.
 
     Args:
       text: the program with global shapes.
       compiled: the partitioned program, whose shardings replace those of `text`; or nothing.
-      args: the arguments; None for random ones.
-      seed: the seed of random arguments.
+      args: the arguments; None for drawn ones.
+      seed: the seed of drawn arguments.
       held: values to go on with in place of those that operations give, by number.
+    """
+    return next(run_draws(text, compiled, args, seed, held))
+
+
+def types_of(text: str) -> list[jax.ShapeDtypeStruct]:
+    """Returns the types of the arguments of a program with global shapes."""
+    return _GlobalProgram.of(text, "").types
+
+
+def run_draws(
+    text: str, compiled: str, args: Sequence[Any] | None, seed: int, held: Mapping[int, Array] | None = None
+) -> Iterator[Reference]:
+    """Runs a StableHLO program with global shapes; its shardings are read and removed.
+
+    Yields a run for the given arguments, or one for each draw that takes a way which no earlier one has taken. What no
+    draw has exercised is in the last one.
 
     Raises:
       UnsupportedError: the program has an operation without a meaning on one device.
     """
-    file = load_text(text)
-    function = choose(file, None)
-    read = read_function(function)
-    module, offset = read.module.clone().operation, function.piece.offset
-    with module.context, _ir.Location.unknown(module.context):
-        main = inline_calls(module, function.name)
-        block = main.regions[0].blocks[0]
-        *_, end = block.operations
-        ends = _of_ends(main, "arg_attrs", len(block.arguments)), _of_ends(main, "res_attrs", len(end.operands))
-        reference = Reference(function.name, read.axes, *ends, module=module, block=block)
-        _remove_shardings(block)
-        locations = SourceLines.of(text)
-        importer = Importer({}, Decisions(TextSources(offset)))
-        types = importer.types_of(block.arguments)
-        inputs = random_arguments(block, types, seed) if args is None else _checked(args, types)
+    program = _GlobalProgram.of(text, compiled)
+    if args is not None:
+        yield program.run(_checked(args, program.types), held or {})
+        return
+    draws, draw = Draws(program.blank.block, program.types, seed), 0
+    last = program.run(draws.arrays(draw), held or {})
+    for _ in range(0 if held else MOST_RUNS):
+        if not draws.rescale(last.values):
+            break
+        last = program.run(draws.arrays(draw), {})
+    draws.note(last.values, draw)
+    while draws.needs_draw(draw := draw + 1):
+        another = program.run(draws.arrays(draw), held or {})
+        if draws.note(another.values, draw):
+            yield last
+            last = another
+    last.unexercised = draws.unexercised()
+    yield last
 
-        def source(op: Any) -> str:
-            return locations.of_operation(op.location, offset)
 
-        _run(reference, importer, inputs, source, held or {})
-    declare(reference, compiled)
-    return reference
+@dataclass(frozen=True, slots=True)
+class _GlobalProgram:
+    """A program that can run.
+
+    Attributes:
+      blank: what is known of it before a run.
+      types: the types of its arguments.
+      locations: the lines of its text.
+      offset: the lines before its module.
+    """
+
+    blank: Reference
+    types: list[jax.ShapeDtypeStruct]
+    locations: SourceLines
+    offset: int
+
+    @classmethod
+    def of(cls, text: str, compiled: str) -> _GlobalProgram:
+        file = load_text(text)
+        function = choose(file, None)
+        read = read_function(function)
+        module, offset = read.module.clone().operation, function.piece.offset
+        with module.context, _ir.Location.unknown(module.context):
+            main = inline_calls(module, function.name)
+            block = main.regions[0].blocks[0]
+            *_, end = block.operations
+            ends = _of_ends(main, "arg_attrs", len(block.arguments)), _of_ends(main, "res_attrs", len(end.operands))
+            reference = Reference(function.name, read.axes, *ends, module=module, block=block)
+            _remove_shardings(block)
+            types = Importer({}, Decisions(TextSources(offset))).types_of(block.arguments)
+        declare(reference, compiled)
+        return cls(reference, types, SourceLines.of(text), offset)
+
+    def run(self, inputs: Iterable[Any], held: Mapping[int, Array]) -> Reference:
+        """Runs the program with arguments."""
+        reference, module = replace(self.blank, values=[], outputs=[]), self.blank.module
+        with module.context, _ir.Location.unknown(module.context):
+            importer = Importer({}, Decisions(TextSources(self.offset)))
+            _run(reference, importer, inputs, self._source, held)
+        return reference
+
+    def _source(self, op: Any) -> str:
+        return self.locations.of_operation(op.location, self.offset)
 
 
 def declare(reference: Reference, compiled: str) -> None:
@@ -210,11 +240,12 @@ def _import(importer: Importer, op: Any) -> None:
         for value, operand in zip(op.results, op.operands, strict=True):
             importer.env[value] = importer.env[operand]
         return
-    if op.name in _MOVEMENTS:
+    if len(op.results) == 1:
         (result,) = importer.types_of(op.results)
-        array = np.asarray(importer.env[op.operands[0]].array)
-        importer.env[op.results[0]] = _whole(_MOVEMENTS[op.name](array, result.shape, op.attributes))
-        return
+        array = perform(op, [importer.env[v].array for v in op.operands], result.shape, result.dtype)
+        if array is not None:
+            importer.env[op.results[0]] = Sharded(array, shardings.replicated(array.ndim))
+            return
     importer.perform(op)
 
 
@@ -246,15 +277,6 @@ def _piled(x: Sharded, manual: Sequence[str]) -> Any:
     return shard_to_full(apart, shardings.as_spec((*((a,) for a in manual), *x.sharding)))
 
 
-_MOVEMENTS: Mapping[str, Callable[[Array, tuple[int, ...], Any], Array]] = {
-    "stablehlo.broadcast_in_dim": lambda x, shape, row: broadcast(x, shape, list(row["broadcast_dimensions"])),
-    "stablehlo.reshape": lambda x, shape, _: x.reshape(shape),
-    "stablehlo.slice": lambda x, _, row: cut(x, *(list(row[k]) for k in ("start_indices", "limit_indices", "strides"))),
-    "stablehlo.transpose": lambda x, _, row: np.transpose(x, list(row["permutation"])),
-}
-"""Operations that need no compilation; each for its operand, the shape of its result, and its attributes."""
-
-
 def _outer_operands(op: Any, numbers: Mapping[Any, int]) -> list[Any]:
     """Returns the operands of an operation, and the values that its regions read from outside."""
     inner = [v for o in walk(op) for v in o.operands if v in numbers]
@@ -262,7 +284,8 @@ def _outer_operands(op: Any, numbers: Mapping[Any, int]) -> list[Any]:
 
 
 def _whole(x: Any) -> Sharded:
-    array = jnp.asarray(x)
+    whole: Any = x
+    array: Any = whole if isinstance(x, np.ndarray) else jnp.asarray(x)
     return Sharded(array, shardings.replicated(array.ndim))
 
 
@@ -313,60 +336,3 @@ def _checked(args: Sequence[Any], types: Sequence[Any]) -> list[Any]:
                 "(global shapes); give an array of that type."
             )
     return arrays
-
-
-def random_arguments(block: Any, types: Sequence[jax.ShapeDtypeStruct], seed: int) -> Iterator[Array]:
-    """Yields random arguments with distinct values, so that equal values mean equal positions.
-
-    Matrices are scaled so that products keep their magnitude; vectors are positive, as variances are. Integers are
-    valid indices of the tables that they index.
-    """
-    rng = np.random.default_rng(seed)
-    bounds = _bounds(block)
-    yield from (_random(rng, t, bounds.get(i, _INTEGERS)) for i, t in enumerate(types))
-
-
-def _random(rng: np.random.Generator, kind: jax.ShapeDtypeStruct, bound: int) -> Array:
-    shape: tuple[int, ...] = kind.shape
-    dtype: np.dtype[Any] = np.dtype(kind.dtype)
-    values: Array
-    if dtype == np.bool_:
-        return rng.integers(0, 2, shape).astype(dtype)
-    if jnp.issubdtype(dtype, jnp.integer):
-        return rng.integers(0, min(bound, int(jnp.iinfo(dtype).max)), shape).astype(dtype)
-    number = np.float32 if dtype.itemsize <= 4 else np.float64
-    if len(shape) < 2:
-        values = np.asarray(rng.random(shape, number) + number(0.5))
-    else:
-        values = rng.standard_normal(shape, number)
-        values *= min(1.0, 2 / math.sqrt(max(1, shape[-2])))
-    if jnp.issubdtype(dtype, jnp.complexfloating):
-        values = values + 1j * rng.standard_normal(shape)
-    return values.astype(dtype, copy=False)
-
-
-def _bounds(block: Any) -> dict[int, int]:
-    """Returns, by argument, the size of the smallest dim that it indexes."""
-    roots: dict[Any, frozenset[int]] = {v: frozenset({i}) for i, v in enumerate(block.arguments)}
-    bounds: dict[int, int] = {}
-    for op in [o.operation for o in block.operations]:
-        known = [roots.get(v, frozenset[int]()) for v in op.operands]
-        integers = frozenset[int]().union(*known)
-        for value in op.results:
-            roots[value] = integers if _OF_INTEGERS.search(str(value.type)) else frozenset[int]()
-        first = _LOOKUPS.get(op.name)
-        if first is not None:
-            size = min(_indexed(op), default=_INTEGERS)
-            for number in frozenset[int]().union(*known[first:]):
-                bounds[number] = min(size, bounds.get(number, size))
-    return bounds
-
-
-def _indexed(op: Any) -> list[int]:
-    shape = list(op.operands[0].type.shape)
-    if op.name == "stablehlo.dynamic_slice":
-        taken = list(op.attributes["slice_sizes"])
-        return [n - int(m) + 1 for n, m in zip(shape, taken, strict=True) if n > int(m)]
-    numbers = str(op.attributes["dimension_numbers"])
-    named = numbers.partition("start_index_map = [")[2].partition("]")[0]
-    return [shape[int(d)] for d in named.split(",") if d.strip()]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
 import numpy as np
 from jax.sharding import AbstractMesh
 
+from jaxmesh.analysis.diagnose import in_numpy
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.reference_rules import RULES
 from jaxmesh.dialects.program import Op, Port, Program
@@ -23,8 +23,9 @@ from jaxmesh.frontends.mlir.module import BoundaryAttributes, choose, declared_m
 from jaxmesh.frontends.mlir.text import PrintedText, Text, fitting_mesh, with_layouts_obeyed
 from jaxmesh.frontends.mlir.trace import trace_program
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count, local_shape
-from jaxmesh.jaxprs import evaluate, walk
-from jaxmesh.jaxprs.compat import Eqn, Literal
+from jaxmesh.jaxprs import walk
+from jaxmesh.jaxprs.caches import lru_cached, lru_cached_by_config
+from jaxmesh.jaxprs.compat import Jaxpr, Literal
 from jaxmesh.jaxprs.evaluate import literal_value
 from jaxmesh.runtime.reference import Shards, run_steps
 from jaxmesh.sharding.mesh import default_axis_names
@@ -37,7 +38,7 @@ _PART = 1 << 20
 """The elements that are compared at once."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class StageProgram:
     """A stage that can run.
 
@@ -77,6 +78,12 @@ class StageProgram:
 
 def read_stage(name: str, written: str, axes: Mapping[str, int] | None) -> StageProgram:
     """Reads the text of a stage; `axes` are the mesh axes of the program with global shapes."""
+    return _read_stage(name, written, None if axes is None else tuple(axes.items()))
+
+
+@lru_cached(2)
+def _read_stage(name: str, written: str, named: tuple[tuple[str, int], ...] | None) -> StageProgram:
+    axes = None if named is None else dict(named)
     file = load_text(written)
     function = choose(file, None)
     text = with_layouts_obeyed(decode(function, file.named))
@@ -173,6 +180,26 @@ def run_stage(stage: StageProgram, placed: Sequence[Any]) -> Iterator[tuple[int,
       JaxmeshError: an operation has no meaning here, or breaks a rule.
     """
     text, everywhere = stage.text, stage.coordinates
+    numbers, jaxpr = _traced(stage)
+    named = defaultdict[Any, list[int]](list)
+    for value, out in zip(numbers, walk.open_jaxpr(jaxpr).outvars, strict=True):
+        if isinstance(out, Literal):
+            yield value, dict.fromkeys(everywhere, np.asarray(literal_value(out), text.program.types[value].dtype))
+        else:
+            named[out].append(value)
+    residencies = [DEVICE if p else HOST for p in text.presharded]
+    for variable, value in run_steps(jaxpr, residencies, stage.mesh, placed, RULES["ttir"], in_numpy.bind):
+        _share(value)
+        if variable in named:
+            copies = _copies(value, everywhere)
+            for number in named[variable]:
+                yield number, copies
+
+
+@lru_cached_by_config(2)
+def _traced(stage: StageProgram) -> tuple[list[int], Jaxpr]:
+    """Returns the numbers of the tensors of a stage, and a program that computes them all."""
+    text = stage.text
     numbers = [v for v, kind in enumerate(text.program.types) if kind.kind == "tensor"]
     ports = [Port(v, False) for v in numbers]
     every = replace(
@@ -182,19 +209,7 @@ def run_stage(stage: StageProgram, placed: Sequence[Any]) -> Iterator[tuple[int,
     if outcome.error is not None:
         raise outcome.error
     check_executable(outcome.jaxpr)
-    named = defaultdict[Any, list[int]](list)
-    for value, out in zip(numbers, walk.open_jaxpr(outcome.jaxpr).outvars, strict=True):
-        if isinstance(out, Literal):
-            yield value, dict.fromkeys(everywhere, np.asarray(literal_value(out), text.program.types[value].dtype))
-        else:
-            named[out].append(value)
-    residencies = [DEVICE if p else HOST for p in text.presharded]
-    for variable, value in run_steps(outcome.jaxpr, residencies, stage.mesh, placed, RULES["ttir"], bind_movement):
-        _share(value)
-        if variable in named:
-            copies = _copies(value, everywhere)
-            for number in named[variable]:
-                yield number, copies
+    return numbers, outcome.jaxpr
 
 
 def sample(x: Array) -> Hashable:
@@ -253,39 +268,3 @@ def _copies(value: Any, everywhere: Sequence[Coordinate]) -> Copies:
 def producers(text: Text) -> dict[int, tuple[int, Op]]:
     """Returns, by value, the operation that makes it, with its number."""
     return {v: (i, op) for i, op in enumerate(text.program.ops) for v in op.results}
-
-
-# --- movements in NumPy: most are views, and none has to be compiled, for each of its shapes, by XLA ------------------
-
-
-def broadcast(x: Array, shape: Sequence[int], dims: Sequence[int]) -> Array:
-    """Returns an array with its dims at some dims of a shape, and repeated along the others.
-
-    >>> broadcast(np.arange(2), (3, 2), (1,)).tolist()
-    [[0, 1], [0, 1], [0, 1]]
-    """
-    sizes = dict(zip(dims, x.shape, strict=True))
-    return np.broadcast_to(x.reshape([sizes.get(d, 1) for d in range(len(shape))]), shape)
-
-
-def cut(x: Array, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int] | None) -> Array:
-    """Returns a slice of every dim."""
-    return x[tuple(map(slice, starts, limits, strides or [1] * x.ndim))]
-
-
-_MOVEMENTS: Mapping[str, Callable[[Array, Mapping[str, Any]], Array]] = {
-    "broadcast_in_dim": lambda x, p: broadcast(x, p["shape"], p["broadcast_dimensions"]),
-    "reshape": lambda x, p: x.reshape(p["new_sizes"]),
-    "slice": lambda x, p: cut(x, p["start_indices"], p["limit_indices"], p["strides"]),
-    "squeeze": lambda x, p: np.squeeze(x, p["dimensions"]),
-    "transpose": lambda x, p: np.transpose(x, p["permutation"]),
-}
-"""By primitive."""
-
-
-def bind_movement(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
-    """Evaluates an equation as `evaluate.bind` does, and a movement in NumPy."""
-    rule = _MOVEMENTS.get(eqn.primitive.name)
-    if rule is None or len(operands) != 1 or jax.dtypes.issubdtype(operands[0].dtype, jax.dtypes.extended):
-        return evaluate.bind(eqn, operands)
-    return [rule(np.asarray(operands[0]), eqn.params)]

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from jaxmesh.errors import ArgumentTypeError, MissingFileError, ParseError
-from jaxmesh.frontends.mlir.source import read
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, MissingFileError, ParseError
+from jaxmesh.frontends.mlir.source import read, split
 
+T = TypeVar("T")
 _FILE = re.compile(r"(?P<stage>shlo_frontend|shlo_compiler|shlo|ttir|ttnn)(?P<suffix>(?:[_.-].*)?)\.mlir")
 _OTHERS = re.compile(r"_(?:cleaned|set_mesh_attr|runtime)")
 _NUMBER = re.compile(r"\d+")
 _WIDE = re.compile(r"(?:\dx|tensor<)(?:[su]?i64|f64|complex<f64>)\b")
+_MODULE = re.compile(r"^module\b.*?(?:^\}[^\n]*\n?|\Z)", re.MULTILINE | re.DOTALL)
+_PUBLIC = re.compile(r"func\.func (?:public )?@([\w$.\-]+)\(")
 STAGES = ("ttir", "ttnn")
 """The stages with local shapes, which are compared with the program with global shapes."""
 
@@ -31,12 +34,14 @@ class StageTexts:
         results; empty if it is not known.
       stages: the texts of the stages with local shapes, by name.
       name: the name of the program among several of a folder.
+      path: the file with the program with global shapes, or its name.
     """
 
     frontend: str
     compiler: str
     stages: Mapping[str, str]
     name: str = ""
+    path: str = ""
 
     @property
     def has_wide_types(self) -> bool:
@@ -49,27 +54,77 @@ def has_wide_types(text: str) -> bool:
     return _WIDE.search(text) is not None
 
 
-def texts_of(source: Any) -> list[StageTexts]:
+def texts_of(source: Any, graph: int | None = None, function: str | None = None) -> list[StageTexts]:
     """Returns the programs of a folder, or of a mapping from stage to text.
+
+    Args:
+      source: the folder, or the mapping.
+      graph: the number of the one program that is wanted, from 1 on.
+      function: the name of the function that is wanted.
 
     Raises:
       MissingFileError: the folder does not exist.
       ParseError: it has no program with global shapes, or no text with local shapes.
+      ArgumentValueError: it has no such graph or function.
     """
-    if isinstance(source, StageTexts):
-        return [source]
     path: Any = source
-    if isinstance(source, (str, os.PathLike)):
-        return _read_folder(Path(path))
     stages: Any = source
-    if not isinstance(source, Mapping):
+    if isinstance(source, (str, os.PathLike)):
+        rows, where = _read_folder(Path(path)), str(path)
+    elif isinstance(source, Mapping):
+        rows, where = {str(k): [("", text) for text in graphs(str(v))] for k, v in stages.items()}, "the mapping"
+    else:
         raise ArgumentTypeError(
             f"diagnose takes a folder of tt-xla's export_path, or a mapping from stage to text; got {source!r:.100}."
         )
-    return [_checked({str(k): str(v) for k, v in stages.items()}, "the mapping", "")]
+    count = max(map(len, rows.values()), default=0)
+    found = [_program(rows, i, count, where, function) for i in range(count)] or [_checked({}, where)]
+    return chosen(found, graph, function, where, lambda t: t.frontend)
 
 
-def _checked(texts: Mapping[str, str], where: str, name: str) -> StageTexts:
+def graphs(text: str) -> list[str]:
+    """Returns the modules of a text, each alone on its lines.
+
+    >>> graphs("module @a {\\n}\\nmodule @b {\\n}\\n")
+    ['module @a {\\n}\\n\\n\\n', '\\n\\nmodule @b {\\n}\\n']
+    """
+    found: list[str] = []
+    for piece, line in split(text):
+        spans = [m.span() for m in _MODULE.finditer(piece)]
+        for own in spans:
+            # Aliases stand between modules.
+            cut = [piece[a:b] if (a, b) == own else "\n" * piece.count("\n", a, b) for a, b in spans]
+            ends = [0, *(b for _, b in spans)], [*(a for a, _ in spans), len(piece)]
+            between = [piece[a:b] for a, b in zip(*ends, strict=True)]
+            found.append("\n" * (line - 1) + "".join(map("".join, zip(between, [*cut, ""], strict=True))))
+    return found if len(found) > 1 else [text]
+
+
+def chosen(
+    found: Sequence[T], graph: int | None, function: str | None, where: str, text: Callable[[T], str]
+) -> list[T]:
+    """Returns the graphs with a number and a function.
+
+    Raises:
+      ArgumentValueError: there is none.
+    """
+    numbered = found if graph is None else found[max(graph - 1, 0) : graph]
+    kept = [g for g in numbered if function is None or function in _PUBLIC.findall(text(g))]
+    if found and not kept:
+        lacking = f"no graph {graph}" if not numbered else f"no function @{function}"
+        known = ", ".join(f"{i + 1}: @{', @'.join(_PUBLIC.findall(text(g)))}" for i, g in enumerate(found[:20]))
+        raise ArgumentValueError(f"{where} has {lacking}; it has the graphs {known}.")
+    return kept
+
+
+def only(text: str, function: str | None) -> str:
+    """Returns a text whose other functions are private."""
+    if function is None or function not in _PUBLIC.findall(text):
+        return text
+    return _PUBLIC.sub(lambda m: m[0] if m[1] == function else f"func.func private @{m[1]}(", text)
+
+
+def _checked(texts: Mapping[str, str], where: str, name: str = "", path: str = "") -> StageTexts:
     frontend = texts.get("shlo_frontend") or texts.get("shlo")
     stages = {s: texts[s] for s in STAGES if s in texts}
     if not frontend or not stages:
@@ -79,10 +134,11 @@ def _checked(texts: Mapping[str, str], where: str, name: str) -> StageTexts:
             'compiler_options={"export_path": FOLDER} of tt-xla, whose folder has irs/shlo_frontend*.mlir, '
             "irs/ttir*.mlir and irs/ttnn*.mlir."
         )
-    return StageTexts(frontend, texts.get("shlo_compiler", ""), stages, name)
+    return StageTexts(frontend, texts.get("shlo_compiler", ""), stages, name, path)
 
 
-def _read_folder(folder: Path) -> list[StageTexts]:
+def _read_folder(folder: Path) -> dict[str, list[tuple[str, str]]]:
+    """Returns by stage the graphs of its files, with the name of the file."""
     if not folder.is_dir():
         raise MissingFileError(f"{str(folder)!r} is not a folder; name a folder of export_path.")
     inner = folder / "irs"
@@ -92,17 +148,18 @@ def _read_folder(folder: Path) -> list[StageTexts]:
         if match and not _OTHERS.match(match["suffix"]):
             # The suffix has the time in milliseconds, which differs between the stages of one program.
             found[match["stage"]].append((tuple(map(int, _NUMBER.findall(match["suffix"]))), path))
-    rows = {stage: [path for _, path in sorted(paths)] for stage, paths in found.items()}
-    count = max(map(len, rows.values()), default=0)
-    return [_program(rows, i, count, folder) for i in range(count)] or [_checked({}, str(folder), "")]
+    return {stage: [(p.name, g) for _, p in sorted(paths) for g in graphs(read(p))] for stage, paths in found.items()}
 
 
-def _program(rows: Mapping[str, Sequence[Path]], number: int, count: int, folder: Path) -> StageTexts:
-    """Returns the texts of one program; the k-th file of each stage belongs to the k-th program."""
-    uneven = {stage: len(paths) for stage, paths in rows.items() if len(paths) != count}
+def _program(
+    rows: Mapping[str, Sequence[tuple[str, str]]], number: int, count: int, where: str, function: str | None
+) -> StageTexts:
+    """Returns the texts of one program; the k-th graph of each stage belongs to the k-th program."""
+    uneven = {stage: len(found) for stage, found in rows.items() if len(found) != count}
     if uneven and not {"shlo", "shlo_compiler"}.issuperset(uneven):
         raise ParseError(
-            f"{folder} has {count} programs, but other numbers of {uneven}; keep the files of one program in a folder."
+            f"{where} has {count} programs, but other numbers of {uneven}; keep the files of one program in a folder."
         )
-    texts = {stage: read(paths[number]) for stage, paths in rows.items() if stage not in uneven}
-    return _checked(texts, str(folder), f"program {number + 1} of {count}" if count > 1 else "")
+    texts = {stage: only(found[number][1], function) for stage, found in rows.items() if stage not in uneven}
+    path = next((rows[s][number][0] for s in ("shlo_frontend", "shlo") if s in texts), "")
+    return _checked(texts, where, f"graph {number + 1} of {count}" if count > 1 else "", path)

@@ -14,7 +14,7 @@ from typing import Any
 from jaxmesh.analysis.machines import DEFAULT, MACHINES, Machine, machine_named
 from jaxmesh.analysis.upstream.environment import Plugin, find_plugin
 from jaxmesh.analysis.upstream.result import UpstreamProgram, UpstreamRefusal
-from jaxmesh.analysis.upstream.worker import compile_on_worker
+from jaxmesh.analysis.upstream.worker import FOLDERS, compile_on_worker, locked
 from jaxmesh.errors import ArgumentTypeError, MeshError, ParseError
 from jaxmesh.jaxprs.source_locations import resolve
 
@@ -69,7 +69,7 @@ def compile_text(
             f"the program is for {count} devices, and {machine.name} has {machine.devices}; name a larger cluster."
         )
     found = find_plugin(plugin)
-    with tempfile.TemporaryDirectory(prefix="jaxmesh-compile-") as scratch:
+    with tempfile.TemporaryDirectory(prefix=f"{FOLDERS}program-") as scratch, locked(scratch):
         folder = Path(scratch)
         (folder / "program.mlir").write_text(stablehlo, encoding="utf-8")
         job = {

@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxmesh.analysis.environments import cache_folder, clean_environment
+from jaxmesh.analysis.environments import clean_environment
 from jaxmesh.analysis.machines import Machine
 from jaxmesh.analysis.upstream.descriptors import describe_system
 from jaxmesh.analysis.upstream.environment import UPSTREAM, Plugin
 from jaxmesh.errors import UpstreamError
 from jaxmesh.runtime.progress import progress
-from jaxmesh.validate import alone
 
 RUNNER = Path(__file__).parent / "runner" / "__main__.py"
 PROGRAM = "the program"
+FOLDERS = "jaxmesh-compiler-"
+"""The beginning of the names of temporary folders."""
+_NEW = 60.0
+"""The seconds in which a folder is locked after it was made."""
 STARTS_WITHIN = 180.0
 """The time limit of a start, in seconds; the first one after an installation reads a library of 140 MB."""
 _ASSETS = "libtt-tt-metal-runtime-assets-*"
-"""The files for kernels, 420 MB, which the plugin unpacks into its temporary folder unless they are there."""
+"""The files for kernels, which the plugin unpacks into its temporary folder."""
 _MOST = 2
 """The most workers at a time; each holds the library in its memory."""
 
@@ -67,6 +72,17 @@ def compile_on_worker(
         return answer
 
 
+def _forget_workers() -> None:
+    """Leaves the processes of the compiler to the process that was forked."""
+    global _lock
+    _lock = threading.Lock()
+    while _workers:
+        _workers.popitem()[1].abandon()
+
+
+os.register_at_fork(after_in_child=_forget_workers)
+
+
 @atexit.register
 def close_workers() -> None:
     """Ends the processes of the compiler."""
@@ -79,13 +95,12 @@ class Worker:
     """A running process of the compiler for one machine, with a temporary folder that no other process uses."""
 
     def __init__(self, plugin: Plugin, machine: Machine) -> None:
+        sweep_folders()
         # Two plugins that share a temporary folder delete each other's description.
-        self._scratch = tempfile.TemporaryDirectory(prefix="jaxmesh-upstream-")
-        folder = Path(self._scratch.name)
-        self._plugin, self._log = plugin, folder / "log"
+        folder = Path(tempfile.mkdtemp(prefix=f"{FOLDERS}upstream-"))
+        self._plugin, self._folder, self._log = plugin, folder, folder / "log"
         description = folder / f"{machine.name}.ttsys"
         description.write_bytes(describe_system(machine))
-        _link_assets(folder)
         self._replies, writer = os.pipe()
         self._pending = b""
         variables = clean_environment() | {
@@ -97,34 +112,33 @@ class Worker:
             "TF_CPP_MIN_LOG_LEVEL": "1",
         }
         command = [plugin.python, RUNNER, plugin.library, description, writer]
-        unpacked = cache_folder() / "upstream-assets"
-        unpacked.mkdir(parents=True, exist_ok=True)
-        # Each start unpacks the plugin's files anew: two at once fail.
-        with contextlib.ExitStack() as unpacking:
-            with progress(f"{plugin} starts"):
-                unpacking.enter_context(alone(unpacked))
+        self._files = description, self._log
+        with progress(f"{plugin} starts"):
             self._process = self._start([str(c) for c in command], folder, variables, writer)
-            self._unpacking = unpacking.pop_all()
         self._has_started, self._logged = False, 0
 
     def _start(
         self, command: Sequence[str], folder: Path, variables: Mapping[str, str], writer: int
     ) -> subprocess.Popen[bytes]:
         try:
-            with self._log.open("wb") as log:
+            with self._log.open("wb") as log, locked(folder) as lock:
                 return subprocess.Popen(
                     command, cwd=folder, env=variables, stdin=subprocess.PIPE, stdout=log, stderr=log,
-                    pass_fds=[writer], start_new_session=True,
+                    pass_fds=[writer, lock], start_new_session=True,
                 )  # fmt: skip
         except OSError as error:
             os.close(self._replies)
+            shutil.rmtree(folder, ignore_errors=True)
             raise UpstreamError(f"{command[0]!r} cannot be started: {error}; {UPSTREAM.get}.") from None
         finally:
             os.close(writer)
 
     def is_alive(self) -> bool:
-        """Returns True if the process runs."""
-        return self._process.poll() is None
+        """Returns True if the process runs, and nobody has removed its files."""
+        if all(p.exists() for p in self._files) and self._process.poll() is None:
+            return True
+        self.close()
+        return False
 
     def send(self, job: Mapping[str, Any]) -> None:
         """Sends a job, also to a process that still starts."""
@@ -142,12 +156,11 @@ class Worker:
         if not self._has_started:
             self._wait_for_start()
         answer = self._reply(timeout, PROGRAM)
-        _keep_assets(self._log.parent)
         return answer, self._log.read_bytes()[self._logged :].decode("utf-8", "replace")
 
     def _wait_for_start(self) -> None:
         plugin = self._plugin
-        with progress(f"{plugin} starts"), self._unpacking:
+        with progress(f"{plugin} starts"):
             answer = self._reply(STARTS_WITHIN, "its start")
         if "unusable" in answer:
             self.close()
@@ -156,6 +169,10 @@ class Worker:
                 f"is tested with {UPSTREAM.requirement} {UPSTREAM.tested}: {UPSTREAM.get}."
             )
         self._has_started, self._logged = True, int(answer["logged"])
+        # Each start unpacks the files for kernels, 420 MB, which the compiler alone does not read.
+        for unpacked in self._folder.glob(_ASSETS):
+            shutil.rmtree(unpacked, ignore_errors=True)
+        self._files = tuple(self._folder.iterdir())
 
     def _reply(self, timeout: float, what: str) -> Mapping[str, Any]:
         end = time.monotonic() + timeout
@@ -189,24 +206,37 @@ class Worker:
             self._process.wait()
             self._process.stdin.close()
             os.close(self._replies)
-        self._unpacking.close()
-        self._scratch.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def abandon(self) -> None:
+        """Closes this process's ends of the pipes; the process and its folder are another one's."""
+        stdin: Any = self._process.stdin
+        stdin.detach().close()
+        os.close(self._replies)
+        self._process.returncode = 0
 
 
-def _link_assets(folder: Path) -> None:
-    for kept in (cache_folder() / "upstream-assets").glob(_ASSETS):
-        (folder / kept.name).symlink_to(kept)
+@contextlib.contextmanager
+def locked(folder: str | os.PathLike[str]) -> Generator[int]:
+    """Keeps a folder from removal by other processes, as long as a process holds the descriptor."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
-def _keep_assets(folder: Path) -> None:
-    """Moves what the plugin unpacked into the cache, if that is on the same file system."""
-    for found in folder.glob(_ASSETS):
-        kept = cache_folder() / "upstream-assets" / found.name
-        if found.is_symlink() or kept.exists():
-            continue
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            found.rename(kept)
-        except OSError:
-            continue
-        found.symlink_to(kept)
+def sweep_folders() -> None:
+    """Removes temporary folders of processes that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDERS}*-*"):
+        # Another user's folder cannot be opened; a new one is not locked yet.
+        with contextlib.suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                about = os.fstat(descriptor)
+                if about.st_uid == os.getuid() and time.time() - about.st_ctime > _NEW:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(descriptor)

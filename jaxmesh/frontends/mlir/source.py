@@ -18,6 +18,9 @@ from jaxmesh.frontends.mlir.preprocess import Rewritten, rewrite
 from jaxmesh.jaxprs.guarded_passes import refusal
 
 _SPLIT = re.compile(r"^[ \t]*// ?-----[^\n]*$", re.MULTILINE)
+_BEGINS = re.compile(r"^(?:(#[\w$.\-]+)[ \t]*=|module\b)", re.MULTILINE)
+"""The definition of an alias, or the beginning of a module."""
+_ALIAS = re.compile(r"#[\w$.\-]+")
 _RUN = re.compile(r"^[ \t]*//[ \t]*RUN:[^\n]*?mesh-shape=([0-9]+(?:,[0-9]+)*)", re.MULTILINE)
 _NATIVE = re.compile(
     r"(?:\b(?:stablehlo|sdy|mhlo|chlo|vhlo|mpmd|llvm|nvvm|nvgpu|gpu|memref|vector|shape|affine|cf|scf|math|ub)\.|[#!]\w+<)"
@@ -97,9 +100,12 @@ def run_lines(text: str) -> list[RunLine]:
 
 
 def parse(text: str) -> list[Piece]:
-    """Returns the pieces of a file between lines `// -----`; errors have the file's line and MLIR's message."""
+    """Returns the pieces of a file between lines `// -----`, and between sections that were appended to each other.
+
+    Errors have the file's line and MLIR's message.
+    """
     shared = _context()
-    return [_parse(piece, line, shared) for piece, line in _split(text)]
+    return [_parse(piece, line, shared) for piece, line in split(text)]
 
 
 def _context() -> Any:
@@ -114,12 +120,39 @@ def _context() -> Any:
     return context
 
 
-def _split(text: str) -> Iterator[tuple[str, int]]:
+def split(text: str) -> Iterator[tuple[str, int]]:
+    """Yields the pieces of a file with their first lines.
+
+    >>> list(split("#a = 1\\nmodule {}\\n#a = 2\\nmodule {}"))
+    [('#a = 1\\nmodule {}\\n', 1), ('#a = 2\\nmodule {}', 3)]
+    """
     start, line = 0, 1
     for mark in _SPLIT.finditer(text):
-        piece = text[start : mark.start()]
-        yield piece, line
-        start, line = mark.end(), line + piece.count("\n")
+        yield from _sections(text[start : mark.start()], line)
+        start, line = mark.end(), line + text.count("\n", start, mark.start())
+    yield from _sections(text[start:], line)
+
+
+def _sections(text: str, line: int) -> Iterator[tuple[str, int]]:
+    """Yields the sections of a piece: each defines a name once, and begins after what the one before it uses."""
+    start, known, modules, between = 0, set[str](), list[int](), list[re.Match[str]]()
+    for found in _BEGINS.finditer(text):
+        name = found[1]
+        if name is None:
+            modules.append(found.start())
+        elif name in known and modules:
+            used = set(_ALIAS.findall(text, start, between[0].start() if between else found.start()))
+            own = max((i + 1 for i, m in enumerate(between) if m[1] in used), default=0)
+            first = min([m.start() for m in (*between[own:], found)] + modules[1:])
+            yield text[start:first], line
+            line += text.count("\n", start, first)
+            start, known = first, {m[1] for m in _BEGINS.finditer(text, first, found.end()) if m[1]}
+            del modules[: len(modules) - sum(m >= first for m in modules)]
+            between.clear()
+        else:
+            known.add(name)
+            if len(modules) == 1:
+                between.append(found)
     yield text[start:], line
 
 

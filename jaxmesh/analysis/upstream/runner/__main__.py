@@ -10,9 +10,10 @@ import importlib
 import json
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 PROBE = """module @probe attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {
   func.func public @main(%arg0: tensor<32x32xf32>) -> tensor<32x32xf32> {
@@ -93,26 +94,39 @@ def work(client: Any, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(library: str, description: str, replies: str) -> None:
-    """Performs jobs until standard input ends."""
-    with os.fdopen(int(replies), "w", encoding="utf-8") as out:
+    """Performs jobs until standard input ends; removes the folders of a process that was killed."""
+    owner, folders = os.getppid(), [os.environ["TMPDIR"]]
+    try:
+        with os.fdopen(int(replies), "w", encoding="utf-8") as out:
+            serve(library, Path(description), out, folders)
+    finally:
+        if os.getppid() != owner:
+            for folder in (*folders, *(json.loads(line)["folder"] for line in sys.stdin)):
+                shutil.rmtree(folder, ignore_errors=True)
 
-        def answer(value: dict[str, Any]) -> None:
-            print(json.dumps(value), file=out, flush=True)
 
-        try:
-            client = load(library)
-            devices = client.devices()
-            accepted = accept_description(client, library, Path(description).read_bytes())
-        except (ImportError, AttributeError, OSError, RuntimeError, ValueError) as error:
-            answer({"unusable": f"{type(error).__name__}: {error}"})
-            return
-        if not accepted:
-            answer({"unusable": "it takes no description of jaxmesh: it is of another schema"})
-            return
-        # A job may wait already; what it logs comes after.
-        answer({"devices": len(devices), "logged": os.fstat(2).st_size})
-        for line in sys.stdin:
-            answer(work(client, json.loads(line)))
+def serve(library: str, description: Path, out: IO[str], folders: list[str]) -> None:
+    """Writes the answers to jobs; adds the folder of each to `folders`."""
+
+    def answer(value: dict[str, Any]) -> None:
+        print(json.dumps(value), file=out, flush=True)
+
+    try:
+        client = load(library)
+        devices = client.devices()
+        accepted = accept_description(client, library, description.read_bytes())
+    except (ImportError, AttributeError, OSError, RuntimeError, ValueError) as error:
+        answer({"unusable": f"{type(error).__name__}: {error}"})
+        return
+    if not accepted:
+        answer({"unusable": "it takes no description of jaxmesh: it is of another schema"})
+        return
+    # A job may wait already; what it logs comes after.
+    answer({"devices": len(devices), "logged": os.fstat(2).st_size})
+    for line in sys.stdin:
+        job = json.loads(line)
+        folders[1:] = [job["folder"]]
+        answer(work(client, job))
 
 
 if __name__ == "__main__":

