@@ -10,6 +10,7 @@ import operator
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Generator, Hashable, Iterable, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, JaxmeshError, VerifyError
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, JaxmeshError, MissingFileError, VerifyError
 
 T = TypeVar("T")
 MOST_BYTES = 2**63 - 1
@@ -228,6 +229,21 @@ def folder_aside(target: Path) -> Generator[Path]:
             with contextlib.suppress(OSError):
                 target.rmdir()
             raise
+
+
+def regular_file(path: Path, *, pipes: bool = False) -> Path:
+    """Returns the path of a file, or a path without one; reading anything else may take all memory, or never end.
+
+    Raises:
+      MissingFileError: a device, a socket or, unless `pipes`, a pipe has this name.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return path
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (pipes and stat.S_ISFIFO(mode))):
+        raise MissingFileError(f"{str(path)!r} is a device, a pipe or a socket; name a file.")
+    return path
 
 
 @contextlib.contextmanager

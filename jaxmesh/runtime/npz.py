@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, MissingFileError, RecordingError
+from jaxmesh.validate import regular_file
 
 Array = np.ndarray[Any, Any]
 _MAX_SHOWN = 64
@@ -169,7 +170,7 @@ class Spool:
 @contextlib.contextmanager
 def open_arrays(path: Path, unpacked: int | None = None) -> Generator[Arrays]:
     """Opens an `.npz` file; the arrays have at most `unpacked` bytes, by default the size of the file."""
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(regular_file(path)) as archive:
         yield Arrays(archive, max(path.stat().st_size, unpacked or 0))
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tracemalloc
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -434,3 +434,35 @@ def test_a_recording_on_a_full_disk_is_refused(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(npz_module.tempfile, "TemporaryFile", lambda: full)
         with pytest.raises(jm.errors.RecordingError, match=r"No space left on device.*TMPDIR"):
             lowered(2.0).record(X)
+
+
+# --- what is no file -------------------------------------------------------------------------------------------------
+
+
+def not_files(folder: Path) -> Iterator[Path]:
+    os.mkfifo(folder / "pipe")
+    (folder / "zero").symlink_to("/dev/zero")
+    yield from (folder / "pipe", folder / "zero")
+
+
+def test_devices_and_pipes_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    """Reading one would take all memory, or never end."""
+    text = "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }"
+    traced = jm.from_mlir(text)
+    for path in not_files(tmp_path):
+        folder = tmp_path / f"of-{path.name}"
+        folder.mkdir()
+        (folder / "shlo_frontend.mlir").write_text(text)
+        (folder / "ttir.mlir").symlink_to(path)
+        readers: list[Callable[[], Any]] = [
+            lambda folder=folder: jm.diagnose(folder),
+            lambda path=path: jm.Recording.load(path),
+            lambda path=path: ttnn.load_tensor(str(path)),
+        ]
+        for read in readers:
+            with pytest.raises(jm.JaxmeshError):
+                read()
+        assert main(["run", str(tmp_path / "of-pipe" / "shlo_frontend.mlir"), "--inputs", str(path)]) == 2
+    with pytest.raises(jm.MissingFileError, match="is a device"):
+        jm.from_mlir(tmp_path / "zero")
+    assert traced.lower()

@@ -21,7 +21,7 @@ from jaxmesh.analysis.record.source_path import PathStep, Place
 from jaxmesh.errors import MissingFileError, RecordingError
 from jaxmesh.jaxprs.source_locations import SourceLocation
 from jaxmesh.runtime.npz import Arrays, StoredArray
-from jaxmesh.validate import as_path, whole_file
+from jaxmesh.validate import as_path, regular_file, whole_file
 
 FORMAT, VERSION = "jaxmesh recording", 1
 _TEXT = "recording"
@@ -125,7 +125,7 @@ def _read(path: FilePath) -> Recording:
     if not path.exists():
         raise MissingFileError(f"the recording {str(path)!r} does not exist; record(...).save(path) writes one.")
     try:
-        if not zipfile.is_zipfile(path):
+        if not zipfile.is_zipfile(regular_file(path)):
             _refuse(path, "it is not an .npz file")
         file = Arrays(zipfile.ZipFile(path), path.stat().st_size)
         if _TEXT not in file.names:

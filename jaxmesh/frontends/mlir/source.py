@@ -16,6 +16,7 @@ from jaxlib.mlir import ir
 from jaxmesh.errors import ArgumentTypeError, MissingFileError, ParseError
 from jaxmesh.frontends.mlir.preprocess import Rewritten, rewrite
 from jaxmesh.jaxprs.guarded_passes import refusal
+from jaxmesh.validate import regular_file
 
 _SPLIT = re.compile(r"^[ \t]*// ?-----[^\n]*$", re.MULTILINE)
 _BEGINS = re.compile(r"^(?:(#[\w$.\-]+)[ \t]*=|module\b)", re.MULTILINE)
@@ -70,7 +71,9 @@ def read(source: str | os.PathLike[str]) -> str:
 
 def _file(name: str) -> str:
     try:
-        data = Path(name).read_bytes()
+        data = regular_file(Path(name), pipes=True).read_bytes()
+    except MissingFileError:
+        raise
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise MissingFileError(f"cannot read {name!r} ({why}); give the path of a .mlir file, or its text.") from None

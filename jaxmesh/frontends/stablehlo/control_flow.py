@@ -99,7 +99,11 @@ def _scan(step: Any, initial: list[Any], counter: Counter) -> list[Any]:
     In a longer loop the counter is a part of the carry, as in the text: its values would take memory.
     """
     if counter.length > _STACKED:
-        return list(_lax.scan(lambda carry, _: (step(carry), None), tuple(initial), None, length=counter.length)[0])
+
+        def advance(carry: Any, _: None) -> tuple[Any, None]:
+            return step(carry), None
+
+        return list(_lax.scan(advance, tuple(initial), None, length=counter.length)[0])
     number, dtype = counter.number, initial[counter.number].dtype
     rest = [x for i, x in enumerate(initial) if i != number]
 
