@@ -135,7 +135,8 @@ def missing_rule(eqn: Eqn, what: str, file: str) -> MissingRuleError:
 
 # --- locations in MLIR -----------------------------------------------------------------------------------------------
 
-_FILE_LINE = re.compile(r'"((?:[^"\\]|\\.)+)":([0-9]+):([0-9]+)')
+_FILE_LINE = re.compile(r'"((?:[^"\\]|\\.)+)"(?::([0-9]+):([0-9]+))?')
+"""A string, and the line and column of a file. A search for files alone would begin anew at each quote of a string."""
 _SCOPE = re.compile(r'"((?:[^"\\]|\\.)+)"\((?=callsite\(|"(?:[^"\\]|\\.)+"\()')
 """The name of an op, which stands around the functions of its traceback."""
 _ESCAPE = re.compile(rb"\\(?:([0-9A-Fa-f]{2})|(.))")
@@ -169,7 +170,8 @@ class Sources:
 
     def _find(self, location: str) -> tuple[Any, Any, str]:
         """Returns the traceback, the scopes and the line of a location."""
-        rows = tuple((_unescape(file), int(line), int(column)) for file, line, column in _FILE_LINE.findall(location))
+        found = _FILE_LINE.findall(location)
+        rows = tuple((_unescape(file), int(line), int(column)) for file, line, column in found if line)
         traceback = self._traceback(rows)
         if traceback is None:
             at = next((row for row in rows if not is_installed(row[0])), rows[-1] if rows else None)

@@ -10,8 +10,9 @@ from jaxmesh.jaxprs.user_frames import name_of
 
 _ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)\s*$", re.MULTILINE)
 _USED = re.compile(r"#loc\d*")
-_TRAILING = re.compile(r"\bloc\((.*)\)\s*$")
-_FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
+_TRAILING = re.compile(r"\bloc\((.*)\)$")
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"(?::(\d+):(\d+))?')
+"""A string, and the line and column of a file. A search for files alone would begin anew at each quote of a string."""
 _PARSED = re.compile(r'"-":(\d+):\d+')
 _DEEPEST = 64
 """The most aliases inside of each other."""
@@ -37,15 +38,17 @@ class SourceLines:
     def at(self, line: int) -> str:
         """Returns `file:line:column` of the operation on a line of the text, or its name, or nothing."""
         if line not in self.known:
-            found = _TRAILING.search(self._end(line)) if 0 < line <= len(self.lines) else None
+            last = self._end(line).rstrip() if 0 < line <= len(self.lines) else ""
+            found = _TRAILING.search(last) if last.endswith(")") else None
             self.known[line] = "" if found is None else self._resolve(found[1], _DEEPEST)
         return self.known[line]
 
     def _end(self, line: int) -> str:
         """Returns the line on which an operation ends, whose regions may open on `line`."""
-        first, *rest = self.lines[line - 1 :]
+        first = self.lines[line - 1]
         head = first[: len(first) - len(first.lstrip())] + "}"
         opens = first.endswith("{") or "stablehlo.while(" in first
+        rest = map(self.lines.__getitem__, range(line, len(self.lines) if opens else line))
         return next((r for r in rest if r.startswith(head) and not r.endswith("{")), "") if opens else first
 
     def of_operation(self, location: Any, offset: int) -> str:
@@ -55,12 +58,12 @@ class SourceLines:
 
     def _resolve(self, location: str, depth: int) -> str:
         """Returns the first location with a file, following aliases in their order; else the first name."""
-        found = _FILE.search(location)
+        found = next((m for m in _STRING.finditer(location) if m[2]), None)
         if found is not None:
             return f"{name_of(found[1])}:{found[2]}:{found[3]}"
         inner = [self._resolve(self.aliases.get(a, ""), depth - 1) for a in _USED.findall(location)] if depth else []
         file = next((f for f in inner if _is_line(f)), "")
-        name = re.match(r'"((?:[^"\\]|\\.)*)"', location)
+        name = _STRING.match(location)
         return file or (name[1] if name else next(filter(None, inner), ""))
 
 
