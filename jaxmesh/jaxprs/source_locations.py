@@ -314,7 +314,7 @@ def _functions(traceback: Any) -> tuple[str, ...]:
 
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
-_IN_FILE = re.compile(rf"({_STRING}):([0-9]{{1,9}})(?::([0-9]{{1,9}}))?")
+_IN_FILE = re.compile(rf"({_STRING})(?::([0-9]{{1,9}})(?::([0-9]{{1,9}}))?)?")
 _NAME = re.compile(rf"({_STRING})(?:\((.*)\))?$", re.DOTALL)
 
 
@@ -330,7 +330,7 @@ def resolve(location: str, aliases: Mapping[str, str]) -> str:
         if location not in aliases:
             break
         location = aliases[location]
-    files = list(_IN_FILE.finditer(location))
+    files = [f for f in _IN_FILE.finditer(location) if f.group(2)]
     if files:
         file = next((f for f in files if not is_installed(f.group(1)[1:-1])), files[-1])
         line, column = file.group(2), file.group(3)

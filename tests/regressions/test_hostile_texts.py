@@ -419,3 +419,23 @@ def test_a_loop_of_two_billion_iterations_takes_no_memory() -> None:
     assert len(explained) < 10_000
     few = jm.from_mlir(LONG_LOOP.replace("2000000000", "3"))
     np.testing.assert_array_equal(few.lower().compile()(np.ones(4, np.float32)), 8 * np.ones(4))
+
+
+def test_a_location_of_escaped_quotes_is_read_once() -> None:
+    def text(quotes: int) -> dict[str, str]:
+        location = 'loc("' + '\\"' * quotes + '")'
+        kind = "tensor<2xf32>"
+        body = f"%0 = stablehlo.add %a, %a : {kind} {location}\n return %0 : {kind}"
+        frontend = f"func.func @main(%a: {kind}) -> {kind} {{ {body} }}"
+        ttir = frontend.replace(f"stablehlo.add %a, %a : {kind}", f'"ttir.add"(%a, %a) : ({kind}, {kind}) -> {kind}')
+        return {"shlo_frontend": frontend, "ttir": ttir}
+
+    def seconds(texts: dict[str, str]) -> float:
+        start = time.process_time()
+        assert jm.diagnose(texts).verdict == "right"
+        return time.process_time() - start
+
+    seconds(text(1))
+    few, many = (min(seconds(text(quotes)) for _ in range(2)) for quotes in (4_000, 40_000))
+    # A cost that grows with the square would be a hundred times as high.
+    assert many < 20 * few + 1
