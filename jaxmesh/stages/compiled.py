@@ -197,9 +197,6 @@ class Compiled(HasArguments):
         check_call(self._boundary, args, kwargs)
         return record_devices(self._residency, self._boundary, Wanted.of(only, max_bytes), compile_and_call)
 
-    def __repr__(self) -> str:
-        return f"Compiled({self._boundary.name}, mesh={self._boundary.sizes})"
-
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _PlacedParameter:

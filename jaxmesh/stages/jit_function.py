@@ -13,7 +13,7 @@ from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.signature import Argument, Boundary
-from jaxmesh.errors import JaxmeshError, UnsupportedError
+from jaxmesh.errors import JaxmeshError, UnsupportedError, printable
 from jaxmesh.frontends.jax.shard_map import has_claims
 from jaxmesh.frontends.jax.trace import TtirProgram, abstract, call_placed, current_region, program_of, trace_by_hand
 from jaxmesh.jaxprs import compat
@@ -365,4 +365,4 @@ class JitFunction:
         return self if instance is None else types.MethodType(self, instance)
 
     def __repr__(self) -> str:
-        return f"jaxmesh.jit({self._fun!r}, mesh={self._mesh!r})"
+        return printable(f"jaxmesh.jit({self._fun!r}, mesh={self._mesh!r})")

@@ -12,7 +12,7 @@ import jax
 from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh.dialects.replication import is_enabled
-from jaxmesh.errors import ArgumentTypeError
+from jaxmesh.errors import ArgumentTypeError, printable
 from jaxmesh.frontends.jax.trace import call_inline, current_region
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.tracing_state import tracing
@@ -176,4 +176,4 @@ class ShardMapped:
             return self.trace(*args).lower()
 
     def __repr__(self) -> str:
-        return f"jaxmesh.shard_map({self._mapped!r})"
+        return printable(f"jaxmesh.shard_map({self._mapped!r})")

@@ -20,7 +20,7 @@ from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.textual import check_executable
 from jaxmesh.emit.languages import CONSTANT_LIMIT
-from jaxmesh.errors import ArgumentTypeError, InexpressibleError
+from jaxmesh.errors import ArgumentTypeError, InexpressibleError, printable
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import without_mesh
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
@@ -42,6 +42,9 @@ class HasArguments:
     """The properties of a stage of `jax.stages` that describe its arguments."""
 
     _boundary: Boundary
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({printable(self._boundary.name)}, mesh={self._boundary.sizes})"
 
     @property
     def args_info(self) -> Any:

@@ -154,9 +154,6 @@ class Traced(Stage):
 
         return side_by_side.single_column(repr(self), self.default_program, self.jaxpr_text)
 
-    def __repr__(self) -> str:
-        return f"Traced({self._boundary.name}, mesh={self._boundary.sizes})"
-
 
 class Lowered(JaxLowered):
     """A TTNN-level program, whose every transfer is a `distribute_tensor` or an `aggregate_tensor`."""
@@ -395,6 +392,3 @@ class Lowered(JaxLowered):
         if above is None:
             return side_by_side.single_column(repr(self), self.default_program, self.jaxpr_text)
         return side_by_side.two_columns(repr(self), above.default_program, self.default_program, self.jaxpr_text)
-
-    def __repr__(self) -> str:
-        return f"Lowered({self._boundary.name}, mesh={self._boundary.sizes})"

@@ -439,3 +439,19 @@ def test_a_location_of_escaped_quotes_is_read_once() -> None:
     few, many = (min(seconds(text(quotes)) for _ in range(2)) for quotes in (4_000, 40_000))
     # A cost that grows with the square would be a hundred times as high.
     assert many < 20 * few + 1
+
+
+def test_no_name_of_a_function_reaches_a_terminal_as_a_command() -> None:
+    def f(x: Any) -> Any:
+        return jnp.tanh(x) * 2
+
+    f.__name__ = f.__qualname__ = "f\x1b[31m\u202e"
+    mesh, x = jm.make_mesh((2, 4)), np.ones((8, 8), np.float32)
+    function = jm.jit(f, mesh=mesh, in_shardings=P("y"))
+    traced = function.trace(x)
+    lowered = traced.lower()
+    recording = lowered.record(x)
+    shown = [function, traced, lowered, lowered.compile(), recording, jm.compare(recording, recording)]
+    shown += [lowered.explain(), lowered.estimate("t3000"), jm.visualize(lowered), *lowered.explain().totals()]
+    for value in shown:
+        assert not {"\x1b", "\u202e"} & {*repr(value), *str(value)}, type(value)

@@ -16,7 +16,7 @@ from jaxmesh.dialects.program import Program
 from jaxmesh.drawing.picture import Picture
 from jaxmesh.drawing.text_layout import align_columns, duration, shorten
 from jaxmesh.drawing.timeline import Bar, TimelineRow, draw_timeline
-from jaxmesh.errors import ArgumentValueError
+from jaxmesh.errors import ArgumentValueError, printable
 from jaxmesh.jaxprs.source_locations import line_key, short_location
 from jaxmesh.validate import quote
 
@@ -113,10 +113,10 @@ class Estimate(Picture):
         return [head, *(line.cells() for line in self.lines if line.seconds)]
 
     def __str__(self) -> str:
-        return "\n".join([self.heading, *align_columns(self.table()), *self.notes()])
+        return printable("\n".join([self.heading, *align_columns(self.table()), *self.notes()]))
 
     def __repr__(self) -> str:
-        return f"Estimate({self.heading})"
+        return printable(f"Estimate({self.heading})")
 
     def _repr_html_(self) -> str:
         return self.to_html()

@@ -13,6 +13,7 @@ from jaxmesh.analysis.explain.records import ENDS, Line, Row, Total, by_line, to
 from jaxmesh.analysis.explain.report import as_report, counted
 from jaxmesh.analysis.explain.table import as_table
 from jaxmesh.drawing.text_layout import duration
+from jaxmesh.errors import printable
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs.source_locations import line_key, short_location
 from jaxmesh.runtime.progress import progress
@@ -117,7 +118,7 @@ class Explanation(Sequence[Row]):
         return self._report(_columns())
 
     def __repr__(self) -> str:
-        return f"Explanation({self.name}, mesh={self.mesh}, {len(self.rows)} rows)"
+        return printable(f"Explanation({self.name}, mesh={self.mesh}, {len(self.rows)} rows)")
 
     def __rich_console__(self, _: Any, options: Any) -> Iterator[Any]:
         yield importlib.import_module("rich.text").Text(self._report(options.max_width))

@@ -14,6 +14,7 @@ from jaxmesh.analysis.record.entry import Coordinate, Entry
 from jaxmesh.analysis.record.source_path import ARGUMENT, describe_path
 from jaxmesh.drawing.html import table
 from jaxmesh.drawing.text_layout import align_columns, escape
+from jaxmesh.errors import printable
 
 SHOWN = 20
 """The number of rows that a table shows; `.rows` has them all."""
@@ -178,10 +179,10 @@ class Comparison:
         if self.different:
             lines += ["", *align_columns([_HEAD, *[_cells(r) for r in self.different[:SHOWN]]])]
             lines += [f"... and {len(self.different) - SHOWN} more"] if len(self.different) > SHOWN else []
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def __repr__(self) -> str:
-        return f"Comparison({self.name}, {self.level}, {self.other_level}: {self._summary()[1]})"
+        return printable(f"Comparison({self.name}, {self.level}, {self.other_level}: {self._summary()[1]})")
 
     def __rich__(self) -> Any:
         from rich.console import Group

@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxmesh.analysis.record.entry import LEVELS, Array, Entry
 from jaxmesh.analysis.record.source_path import PathStep, Place
-from jaxmesh.errors import MissingFileError, RecordingError
+from jaxmesh.errors import MissingFileError, RecordingError, printable
 from jaxmesh.jaxprs.source_locations import SourceLocation
 from jaxmesh.runtime.npz import Arrays, StoredArray
 from jaxmesh.validate import as_path, regular_file, whole_file
@@ -94,7 +94,8 @@ class Recording:
 
     def __repr__(self) -> str:
         part = "some values" if self.partial else "values"
-        return f"Recording({self.name}, {self.level}, mesh={dict(self.mesh)}, {len(self)} {part}, {self.nbytes} bytes)"
+        about = f"{printable(self.name)}, {self.level}, mesh={dict(self.mesh)}"
+        return f"Recording({about}, {len(self)} {part}, {self.nbytes} bytes)"
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
