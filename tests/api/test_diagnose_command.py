@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,12 +19,20 @@ from tests.generators.plain_programs import CASES
 
 TEXTS = exported(next(c for c in CASES if c.name == "tensor and data parallel mlp"))
 WRONG = {**TEXTS, "ttir": re.sub(r"(all_reduce.*cluster_axis = )1", r"\g<1>0", TEXTS["ttir"])}
-KEYS = {"verdict", "op", "source", "axes", "devices", "pcc", "cause"}
+KEYS = {
+    "verdict", "stage", "op", "line", "between", "iteration", "source", "expected", "axes", "dims", "devices",
+    "elements", "pcc", "cause", "proof", "stages", "unexplained",
+}  # fmt: skip
+
+
+def changed_lines() -> Iterator[str]:
+    rows = zip(TEXTS["ttir"].split("\n"), WRONG["ttir"].split("\n"), strict=True)
+    return (after for before, after in rows if before != after)
 
 
 def test_a_right_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", str(write_folder(TEXTS, tmp_path))]) == 0
-    assert capsys.readouterr().out.startswith("verdict: right\n")
+    assert capsys.readouterr().out.startswith("right\n")
 
 
 def test_a_wrong_program_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,11 +43,16 @@ def test_a_wrong_program_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert data.keys() == KEYS | {"minimized"}
     assert (data["verdict"], data["op"]) == ("wrong", "ttir.all_reduce")
     assert "plain_programs.py" in data["source"]
+    assert (data["stage"], data["line"]) == ("ttir", 1 + WRONG["ttir"].split("\n").index(next(changed_lines())))
+    assert data["expected"].startswith("stablehlo.dot_general")
+    assert max(data["proof"]["before"]) > 1e-3 > max(data["proof"]["after"])
+    assert {tuple(row["device"]) for row in data["elements"]} == {tuple(c) for c in data["devices"]}
     assert "stablehlo" in data["minimized"]["stablehlo"]
     assert "<svg" in out.read_text()
 
 
 def test_a_text_that_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The result itself is taken as given."""
     texts = {**TEXTS, "ttir": TEXTS["ttir"].replace("ttir.all_reduce", "ttir.unheard_of")}
     assert main(["diagnose", str(write_folder(texts, tmp_path)), "--json"]) == 4
     assert json.loads(capsys.readouterr().out)["verdict"] == "not comparable"

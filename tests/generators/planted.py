@@ -112,7 +112,7 @@ def _errors(w: Writer) -> Iterator[Change]:
             yield (
                 "dropped all_reduce",
                 w.without(op),
-                [*_makers(w, op.operands[0]), *_reductions_after(w, op, len(w.without(op)) - len(w.lines))],
+                [*_makers(w, op.operands[0]), *_after_dropped(w, op)],
                 False,
             )
         if op.name == "all_reduce" and len(w.mesh) > 1:
@@ -148,6 +148,13 @@ def _reductions_after(w: Writer, op: Op, by: int = 0) -> list[int]:
         found += [reader.line + by] if reader.name == "all_reduce" else []
         value = reader.result
     return found
+
+
+def _after_dropped(w: Writer, op: Op) -> list[int]:
+    """Returns the lines of the operation that reads what a dropped operation read, and of further reductions."""
+    by = len(w.without(op)) - len(w.lines)
+    readers = [o.line + by for o in w.ops if op.result in o.operands and o.name != "deallocate"]
+    return [*readers[:1], *_reductions_after(w, op, by)]
 
 
 def _numbers(line: str, name: str) -> list[int]:
@@ -204,7 +211,8 @@ def _swapped_gathers(w: Writer, number: int) -> Iterator[Change]:
         elif w.type_of(op) == w.type_of(other) and op.operands != other.operands:
             both = _read_by_each_other(w, op, other)
             if both:
-                yield "exchanged gathers", both, [op.line, other.line], False
+                readers = [o.line for o in w.ops if {op.result, other.result} & set(o.operands)]
+                yield "exchanged gathers", both, [op.line, other.line, *readers[:1]], False
         break
 
 

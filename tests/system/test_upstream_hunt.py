@@ -31,8 +31,6 @@ CAUSES = {
     "reshard of two axes": "all_to_all order: dim 1 is split over y, x",
     "sums scattered over two axes": "all_to_all order: dim 0 is split over y, x",
     "own part over two axes": "partition order: an operand is cut over y, x",
-    "scatter into a split dim": "indices of the whole array: the operand of stablehlo.scatter is split over y",
-    "update of a split dim": "indices of the whole array: the operand of stablehlo.dynamic_update_slice is split over",
 }
 """How the diagnosis names the causes of some rows."""
 

@@ -1,31 +1,38 @@
-"""Why an operation is wrong, where the kind of error is known."""
+"""Why an operation is wrong: a cause is named if performing what it says gives the right value."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from jaxmesh.analysis.diagnose.culprit import Culprit
 from jaxmesh.analysis.diagnose.matching import HeldValue, split_axes
-from jaxmesh.analysis.diagnose.movements import is_collective, short_name
-from jaxmesh.analysis.diagnose.tracking import Track, Value
-from jaxmesh.analysis.diagnose.wrong_values import WrongValue
+from jaxmesh.analysis.diagnose.movements import Shapes, is_collective, joined_dim, mesh_axis, performed, short_name
+from jaxmesh.analysis.diagnose.proof import Prover
+from jaxmesh.analysis.diagnose.proposals import Proposal
+from jaxmesh.analysis.diagnose.repairs import reductions, repairs
+from jaxmesh.analysis.diagnose.rounding import error_of
+from jaxmesh.analysis.diagnose.stage import Array, Copies
+from jaxmesh.analysis.diagnose.tracking import Track
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op, Program
-from jaxmesh.frontends.mlir.upgrade import FUNCTIONS
+from jaxmesh.dialects.program import Op
 from jaxmesh.frontends.stablehlo.gspmd import walk
-from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, show
+from jaxmesh.frontends.stablehlo.shardings import axes_of, show
 
 _WINDOWS = ("conv", "max_pool", "avg_pool", "reduce_window", "pad", "cumsum", "cumprod")
 _INDEXED = ("stablehlo.scatter", "stablehlo.gather", "stablehlo.dynamic_update_slice", "stablehlo.dynamic_slice")
 _JOINS = ("all_gather", "all_to_all")
 _REDUCTIONS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 _CUTS = ("slice", "index", "concat", "split", "chunk")
+_REPAIRS, _SECONDS = 96, 4.0
+"""The most repairs that are tried for a cause, and the longest time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,123 +44,129 @@ class Cause:
     dims: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A wrong operation, with the runs that prove causes."""
+
+    track: Track
+    culprit: Culprit
+    prover: Prover
+    target: Proposal
+
+    @property
+    def op(self) -> Op:
+        return self.target.op
+
+    def gives(self, copies: Copies | None) -> bool:
+        """Returns True if copies are the right value."""
+        if copies is None or self.prover.is_alike(copies, self.target):
+            return copies is not None
+        if self.prover.proposals.reduction_after(self.target.value) is None:
+            return False
+        # Of parts only the reduction that follows is known.
+        mesh = self.track.stage.mesh
+        rows = zip(reductions(copies, mesh), reductions(self.target.right, mesh), strict=True)
+        return any(self.prover.is_alike(x, replace(self.target, right=right)) for (_, _, x), (_, _, right) in rows)
+
+    def performed(self, op: Op, operands: Sequence[Copies]) -> Copies | None:
+        """Returns the first result of an operation for other operands."""
+        found = self.prover.replay.perform(op, operands)
+        return None if found is None else found[op.results.index(self.target.value)]
+
+    def operands(self) -> list[Copies]:
+        return [self.prover.replay.copies(v) for v in self.track.operands(self.op)]
+
+
 def cause_of(track: Track, culprit: Culprit) -> Cause:
-    """Returns why an operation is wrong; the text is empty if the kind of error is not known."""
-    for rule in _RULES:
-        found = rule(track, culprit)
-        if found is not None:
-            return found
+    """Returns why an operation is wrong; the text is empty if no cause is proven."""
     axes = split_axes(culprit.operands)
-    return Cause("", tuple(axes), _dims(culprit.operands, axes))
+    none = Cause("", tuple(axes), _dims(culprit.operands, axes))
+    if culprit.op.name == "func.return":
+        return _left_out(track, culprit) or _laid_out(track, culprit) or none
+    if culprit.proof is None or culprit.prover is None or culprit.between is not None:
+        return none
+    case = _Case(track, culprit, culprit.prover, culprit.proof.proposal)
+    if case.gives(case.prover.replay.copies(case.target.value)):
+        return _other_type(case) or none
+    return next((found for rule in _RULES if (found := rule(case)) is not None), none)
 
 
 def _dims(operands: Sequence[HeldValue], axes: Sequence[str]) -> tuple[int, ...]:
-    dims = {d for e in operands for d, split in enumerate(e.placement) if set(split) & set(axes)}
-    return tuple(sorted(dims))
+    return tuple(sorted({d for e in operands for d, split in enumerate(e.placement) if set(split) & set(axes)}))
 
 
-def _dropped_reduction(track: Track, culprit: Culprit) -> Cause | None:
-    ops, number = track.stage.text.program.ops, culprit.reader
-    is_read = number < len(ops) and number != culprit.number
-    values = (*culprit.op.results, *(ops[number].used if is_read else ()))
-    held = culprit.operands if culprit.op.name == "func.return" else [e for v in values for e in track.held(v)]
-    value = next((e for e in held if e.partial), None)
-    if value is None:
+def _named(axes: Sequence[str]) -> str:
+    return ", ".join(axes)
+
+
+# --- reductions over devices -----------------------------------------------------------------------------------------
+
+
+def _wrong_reduction(case: _Case) -> Cause | None:
+    if not has_trait(case.op.name, Trait.REDUCES) or not is_collective(case.op):
         return None
-    reader = ops[number].name if is_read else "the result"
-    return Cause(
-        f"dropped reduction: each device holds its part of a {value.kind} over {_named(value.partial)}, and {reader} "
-        "takes it for the whole",
-        value.partial,
-        _dims(culprit.operands, value.partial),
-    )
-
-
-def _wrong_reduction(track: Track, culprit: Culprit) -> Cause | None:
-    if not has_trait(culprit.op.name, Trait.REDUCES) or not culprit.operands:
-        return None
-    (operand, *_) = culprit.operands
-    axis = _axis(track, culprit.op)
-    if axis is None or not operand.partial or operand.partial == (axis,):
-        return None
-    return Cause(
-        f"reduction over the wrong axis: the operand holds parts of a {operand.kind} over {_named(operand.partial)}, "
-        f"and the operation reduces over {axis}",
-        tuple(dict.fromkeys([*operand.partial, axis])),
-        _dims(culprit.operands, axes_of(operand.placement)),
-    )
-
-
-def _axis(track: Track, op: Op) -> str | None:
-    """Returns the mesh axis of a collective, which all its groups of devices vary along."""
-    attributes: Any = op.attributes
-    number, names = attributes.get("cluster_axis"), list(track.stage.mesh)
-    if isinstance(number, int) and 0 <= number < len(names):
-        return names[number]
-    first = np.asarray(attributes.get("replica_groups", ()))[:1].reshape(-1)
-    if not first.size:
-        return None
-    places = np.stack(np.unravel_index(first, tuple(track.stage.mesh.values())))
-    moving = [name for name, row in zip(names, places, strict=True) if len(set(row.tolist())) > 1]
-    return moving[0] if len(moving) == 1 else None
-
-
-_DIMS: Mapping[str, tuple[str, ...]] = {
-    "all_gather": ("all_gather_dim", "dim"), "all_to_all": ("concat_dim",), "mesh_partition": ("dim",),
-}  # fmt: skip
-"""By collective, the attributes that may name the dim that it joins or cuts."""
-
-
-def _dim(op: Op) -> int:
-    attributes: Any = op.attributes
-    return next((int(attributes[n]) for n in _DIMS[short_name(op)] if n in attributes), 0)
-
-
-def _chain(track: Track, op: Op) -> list[Op]:
-    """Returns the collectives of one kind along one dim that end with an operation, each of the one before."""
-    chain = [op]
-    while True:
-        (value, *_) = track.operands(chain[0])
-        made = track.producers.get(value)
-        if made is None or short_name(made[1]) != short_name(op) or _dim(made[1]) != _dim(op):
-            return chain
-        chain.insert(0, made[1])
-
-
-def _gather_order(track: Track, culprit: Culprit) -> Cause | None:
-    op = culprit.op
-    if short_name(op) not in _JOINS or not culprit.operands:
-        return None
-    dim, axis = _dim(op), _axis(track, op)
-    found = _joined_wrongly(track, op)
-    if found is not None or axis is None:
-        return found
-    placement: tuple[tuple[str, ...], ...] = culprit.operands[0].placement
-    split: tuple[str, ...] = placement[dim] if -len(placement) <= dim < len(placement) else ()
-    if axis in split or short_name(op) != "all_gather":
-        return None
-    return Cause(
-        f"gather over the wrong axis: dim {dim} is split over {_named(split) or 'no axis'}, and the operation "
-        f"gathers over {axis}",
-        tuple(dict.fromkeys([*split, axis])),
-        (dim,),
-    )
-
-
-def _joined_wrongly(track: Track, op: Op) -> Cause | None:
-    """Returns the cause that shards are joined over the major of several axes first; None if they are not."""
-    for first in _chain(track, op):
-        (value, *_) = track.operands(first)
-        placement: Sharding = track.known[value].placement if value in track.known else ()
-        if found := _joined_in_order(track, first, placement):
-            return found
+    axis = mesh_axis(case.op, case.track.stage.mesh)
+    for axes, kind, found in reductions(case.operands()[0], case.track.stage.mesh):
+        if axis is not None and axes != (axis,) and case.gives(found):
+            return Cause(
+                f"reduction over the wrong axis: the operand holds parts of a {kind} over {_named(axes)}, and the "
+                f"operation reduces over {axis}",
+                tuple(dict.fromkeys([*axes, axis])),
+                _dims(case.culprit.operands, axes_of(case.culprit.operands[0].placement))
+                if case.culprit.operands
+                else (),
+            )
     return None
 
 
-def _joined_in_order(track: Track, op: Op, placement: Sharding) -> Cause | None:
-    """Returns the cause that the first collective of a chain joins shards over another axis than the minor one."""
-    dim, axis = _dim(op), _axis(track, op)
-    split: tuple[str, ...] = placement[dim] if -len(placement) <= dim < len(placement) else ()
+def _dropped_reduction(case: _Case) -> Cause | None:
+    copies = case.prover.replay.copies(case.target.value)
+    # Copies on all devices add up to a multiple.
+    for axes, kind, found in reductions(copies, case.track.stage.mesh):
+        if case.gives(found):
+            return _parts(case, axes, kind, "what follows")
+    read = case.operands()
+    for number, operand in enumerate(read if not is_collective(case.op) else ()):
+        held = case.track.held(case.track.operands(case.op)[number])
+        for axes, kind, found in reductions(operand, case.track.stage.mesh) if any(e.partial for e in held) else ():
+            if case.gives(case.performed(case.op, [*read[:number], found, *read[number + 1 :]])):
+                return _parts(case, axes, kind, "the operation")
+    return None
+
+
+def _parts(case: _Case, axes: tuple[str, ...], kind: str, reader: str) -> Cause:
+    return Cause(
+        f"dropped reduction: each device holds its part of a {kind} over {_named(axes)}, and {reader} takes it for the "
+        "whole",
+        axes,
+        _dims(case.culprit.operands, axes),
+    )
+
+
+# --- the order of blocks ---------------------------------------------------------------------------------------------
+
+
+def _gather_order(case: _Case) -> Cause | None:
+    """Finds shards that are joined over the major of several axes first: the blocks of the right value, by that."""
+    op, track = case.op, case.track
+    if short_name(op) not in _JOINS:
+        return None
+    dim, chain = joined_dim(op), [op]
+    while True:
+        (value, *_) = track.operands(chain[0])
+        made = track.producers.get(value)
+        if made is None or short_name(made[1]) != short_name(op) or joined_dim(made[1]) != dim:
+            break
+        chain.insert(0, made[1])
+    known = track.known.get(track.operands(chain[0])[0])
+    expected, axis = case.target.expected, mesh_axis(chain[0], track.stage.mesh)
+    if (
+        known is None
+        or expected is None
+        or track.pool.same[expected] not in map(track.pool.same.__getitem__, track.origins(known.number))
+    ):
+        return None
+    split = known.placement[dim] if -len(known.placement) <= dim < len(known.placement) else ()
     if axis not in split or axis == (minor := list(split)[-1]):
         return None
     name = "gather" if short_name(op) == "all_gather" else short_name(op)
@@ -165,112 +178,114 @@ def _joined_in_order(track: Track, op: Op, placement: Sharding) -> Cause | None:
     )
 
 
-def _order_in_branches(track: Track, culprit: Culprit) -> Cause | None:
-    """Finds the functions of a branch or a loop that join shards in a wrong order."""
-    attributes: Any = culprit.op.attributes
-    for function in attributes.get(FUNCTIONS, ()):
-        program: Program = function.program
-        read = track.operands(culprit.op)[-len(program.arguments) :]
-        known = zip((p.value for p in program.arguments), read, strict=False)
-        split: dict[Value, Sharding] = {v: track.known[r].placement for v, r in known if r in track.known}
-        for op in program.ops:
-            operand = next((v for v in op.used if v in split), None)
-            if operand is None or not op.results:
-                continue
-            if short_name(op) in _JOINS and (found := _joined_in_order(track, op, split[operand])):
-                return found
-            if program.types[op.results[0]].shape == program.types[operand].shape:
-                split[op.results[0]] = split[operand]
-    return None
-
-
-def _earlier_order(track: Track, culprit: Culprit) -> Cause | None:
-    """Finds shards that were joined in a wrong order before the operation, where no device holds a value of the
-    program."""
-    rest, seen = list(track.operands(culprit.op)), set[int]()
-    while rest:
-        value = rest.pop()
-        made = track.producers.get(value)
-        if made is None or made[0] in seen:
-            continue
-        seen.add(made[0])
-        if short_name(made[1]) in _JOINS and (found := _joined_wrongly(track, made[1])):
-            return found
-        known = track.known.get(value)
-        if known is None or known.partial or known.number >= len(track.reference.values):
-            rest += track.operands(made[1])
-    return None
-
-
-def _partition_order(track: Track, culprit: Culprit) -> Cause | None:
+def _partition_order(case: _Case) -> Cause | None:
     """Finds an operand that is cut over axes in another order than another operand is split."""
-    operands = track.operands(culprit.op)
-    if is_collective(culprit.op) or len(culprit.operands) != len(operands):
+    track, operands, read = case.track, case.track.operands(case.op), case.operands()
+    if is_collective(case.op) or not all(v in track.known for v in operands):
         return None
-    for value, other in itertools.permutations(operands, 2):
-        for axes, split in itertools.product(track.known[value].placement, track.known[other].placement):
-            if axes != split and sorted(axes) == sorted(split) and _is_cut(track, value, axes):
+    for at, other in itertools.permutations(range(len(operands)), 2):
+        held, beside = track.known[operands[at]], track.known[operands[other]]
+        for dim, split in itertools.product(range(len(held.placement)), beside.placement):
+            if held.placement[dim] == split or sorted(held.placement[dim]) != sorted(split):
+                continue
+            placement = (*held.placement[:dim], split, *held.placement[dim + 1 :])
+            kind = track.stage.text.program.types[operands[at]]
+            cut = {c: track.pool.block(held.number, placement, c).astype(kind.dtype) for c in read[at]}
+            if case.gives(case.performed(case.op, [*read[:at], cut, *read[at + 1 :]])):
                 return Cause(
-                    f"partition order: an operand is cut over {_named(axes)}, the major axis first, and the other is "
-                    f"split over {_named(split)}",
-                    split,
-                    _dims(culprit.operands, split),
+                    f"partition order: an operand is cut over {_named(held.placement[dim])}, the major axis first, and "
+                    f"the other is split over {_named(split)}",
+                    tuple(split),
+                    _dims(case.culprit.operands, split),
                 )
     return None
 
 
-def _is_cut(track: Track, value: Value, axes: Sequence[str]) -> bool:
-    """Returns True if a `mesh_partition` made the split of a value over axes."""
-    rest, seen = [value], set[Value]()
-    while rest:
-        made = track.producers.get(rest.pop())
-        if made is not None and short_name(made[1]) == "mesh_partition":
-            return True
-        before = track.operands(made[1]) if made is not None else []
-        rest += [v for v in before if v not in seen and v in track.known and axes in track.known[v].placement]
-        seen.update(before)
-    return False
-
-
-def _misplaced(track: Track, culprit: Culprit) -> Cause | None:
-    if not culprit.misplaced:
+def _permuted(case: _Case) -> Cause | None:
+    """Finds devices with the blocks of other devices."""
+    value, track = case.culprit.value, case.track
+    if value is None or not is_collective(case.op):
         return None
-    placement = track.known[culprit.op.results[0]].placement
-    number = track.operands(culprit.op)[0]
-    declared = track.reference.arguments[number]
-    return Cause(
-        f"permuted shards: argument {number} is declared {show(declared or ())}, and the devices hold it as "
-        f"{show(placement)}",
-        tuple(dict.fromkeys([*axes_of(declared or ()), *axes_of(placement)])),
-        tuple(d for d, axes in enumerate(placement) if axes),
-    )
+    number = next(iter(track.operands(case.op)), -1)
+    axes = tuple(split_axes(case.culprit.operands) or axes_of(value.placement))
+    if track.misplaced.intersection(case.op.results) and number < len(track.reference.arguments):
+        declared, held = track.reference.arguments[number] or (), track.known[case.target.value].placement
+        return Cause(
+            f"permuted shards: argument {number} is declared {show(declared)}, and the devices hold it as {show(held)}",
+            tuple(dict.fromkeys([*axes_of(declared), *axes_of(held)])),
+            tuple(d for d, split in enumerate(held) if split),
+        )
+    swapped = [c for c in value.devices if any(_is_block(value.found[c], b) for b in value.blocks.values())]
+    if not swapped or len(swapped) < len(value.devices):
+        return None
+    return Cause("permuted shards: the devices hold each other's blocks", axes, _dims(case.culprit.operands, axes))
 
 
-def _across_shards(track: Track, culprit: Culprit) -> Cause | None:
-    """Slices, windows and reversals along a dim that mesh axes split."""
-    name = short_name(culprit.op)
-    shapes = [track.stage.text.program.types[v].shape for v in track.operands(culprit.op)]
-    if is_collective(culprit.op) or not culprit.operands or not shapes:
+def _is_block(x: Array, block: Array) -> bool:
+    scale = float(np.max(np.abs(block), initial=0.0)) if block.dtype.kind in "fc" else 0.0
+    return x.size > 1 and bool(np.allclose(x, block, rtol=0, atol=1e-5 * scale))
+
+
+# --- operations of shards --------------------------------------------------------------------------------------------
+
+
+def _across_shards(case: _Case) -> Cause | None:
+    """Finds operations that are right on the whole operands, and wrong on the shards of each device."""
+    track, op, expected = case.track, case.op, case.target.expected
+    operands = track.operands(op)
+    if is_collective(op) or expected is None or len(op.results) != 1 or not all(v in track.known for v in operands):
         return None
-    (operand, *_) = culprit.operands
-    touched = [d for d in _touched(name, culprit, shapes[0]) if d < len(operand.placement) and operand.placement[d]]
-    axes = tuple(dict.fromkeys(a for d in touched for a in operand.placement[d]))
-    if not axes:
+    known, types = [track.known[v] for v in operands], track.stage.text.program.types
+    touched = [d for d in _touched(op, types[operands[0]].shape) if d < len(known[0].placement)] if known else []
+    axes = tuple(dict.fromkeys(a for d in touched for a in known[0].placement[d]))
+    if not split_axes(known):
         return None
-    split = f"dim {', '.join(map(str, touched))} of the operand is split over {_named(axes)}"
-    if name.startswith(_CUTS):
+
+    def perform(arrays: Sequence[Array], shapes: Shapes) -> Iterator[Array | None]:
+        return performed(_of_whole(op, known[0], track.stage.mesh), types, arrays, shapes)
+
+    wanted = track.pool.arrays[expected]
+    limit, scale = track.pool.limit(expected, track.units.get(case.target.value, 0.0), 0.0), track.pool.scale(expected)
+    for array, apart in track.on_global(op, known, perform):
+        if not apart and array.shape == wanted.shape and error_of(array, wanted, scale) <= limit:
+            return _of_shards(case, axes or tuple(split_axes(known)), touched, known)
+    return None
+
+
+def _of_whole(op: Op, held: HeldValue, mesh: Mapping[str, int]) -> Op:
+    """Returns a slice of shards as the slice of the whole value; any other operation unchanged."""
+    attributes: Any = op.attributes
+    if "begins" not in attributes or len(held.placement) != len(attributes["begins"]):
+        return op
+    counts = [math.prod(mesh[a] for a in axes) for axes in held.placement]
+    cut = {k: tuple(n * m for n, m in zip(attributes[k], counts, strict=True)) for k in ("begins", "ends")}
+    return replace(op, attributes={**attributes, **cut})
+
+
+def _of_shards(case: _Case, axes: tuple[str, ...], touched: Sequence[int], known: Sequence[HeldValue]) -> Cause | None:
+    name, expected = short_name(case.op), case.culprit.expected
+    dims = tuple(d for d in touched if known[0].placement[d])
+    split = f"dim {', '.join(map(str, dims))} of the operand is split over {_named(axes)}"
+    if expected is not None and expected.op in _INDEXED:
+        text = (
+            f"indices of the whole array: the operand of {expected.op} is split over {_named(axes)}, and each device "
+            "applies them to its own shard"
+        )
+    elif dims and name.startswith(_CUTS):
         text = f"slice across shards: {split}, and each device cuts its own shard as if it were the whole"
-    elif name in ("reverse", "flip"):
+    elif dims and name in ("reverse", "flip"):
         text = f"reversal of each shard alone: {split}, and the shards are not exchanged"
-    else:
+    elif dims and name.startswith(_WINDOWS):
         text = f"window without its neighbours: {split}, and no device has the border of the next shard"
-    return Cause(text, axes, tuple(touched))
+    else:
+        return None
+    return Cause(text, axes, dims)
 
 
-def _touched(name: str, culprit: Culprit, shape: Sequence[int]) -> list[int]:
+def _touched(op: Op, shape: Sequence[int]) -> list[int]:
     """Returns the dims of the operand along which an operation reads other positions than its result's."""
-    attributes: Any = culprit.op.attributes
-    every = range(len(shape))
+    attributes: Any = op.attributes
+    name, every = short_name(op), range(len(shape))
     if name.startswith(_CUTS) and "begins" in attributes:
         rows = zip(attributes["begins"], attributes["ends"], shape, strict=True)
         return [d for d, (b, e, n) in enumerate(rows) if (b, e) != (0, n)]
@@ -287,98 +302,99 @@ def _touched(name: str, culprit: Culprit, shape: Sequence[int]) -> list[int]:
     return list(inner) if name.startswith(_WINDOWS) else []
 
 
-def _whole_indices(track: Track, culprit: Culprit) -> Cause | None:
-    """Finds lookups and updates by indices of the whole array, in its shards."""
-    expected = culprit.expected
-    if expected is None or is_collective(culprit.op) or expected.op not in _INDEXED:
-        return None
-    whole = track.pool.same[expected.operands[0]]
-    held = [e for e in track.known.values() if whole in {track.pool.same[n] for n in track.origins(e.number)}]
-    split = next((e for e in held if axes_of(e.placement)), None)
-    if split is None:
-        return None
-    axes = axes_of(split.placement)
-    return Cause(
-        f"indices of the whole array: the operand of {expected.op} is split over {_named(axes)}, and each device "
-        "applies them to its own shard",
-        tuple(axes),
-        tuple(d for d, a in enumerate(split.placement) if a),
-    )
+# --- other operations ------------------------------------------------------------------------------------------------
 
 
-def _other_bounds(track: Track, culprit: Culprit) -> Cause | None:
-    expected = culprit.expected
-    if expected is None or expected.op != "stablehlo.slice" or not short_name(culprit.op).startswith("slice"):
-        return None
-    axes = split_axes(culprit.operands)
-    return Cause("slice of other elements than the unsharded program takes", tuple(axes), _dims(culprit.operands, axes))
-
-
-def _left_out(track: Track, culprit: Culprit) -> Cause | None:
-    """Finds a result that is an argument, or another value, where the program has an operation of it."""
-    if culprit.op.name != "func.return" or culprit.expected is None:
-        return None
-    (value,) = culprit.op.used
-    name = "the operand" if value in track.producers else f"argument {value}"
-    return Cause(f"left out: the result is {name} itself, without {culprit.expected.op}", (), ())
-
-
-def _other_reduction(track: Track, culprit: Culprit) -> Cause | None:
-    """Finds reductions of another kind than the program's, as a count of what is true for whether any is."""
-    expected, name = culprit.expected, short_name(culprit.op)
-    if expected is None or expected.op != "stablehlo.reduce" or name not in _REDUCTIONS:
-        return None
-    body = [o.name.partition(".")[2] for o in walk(expected.value.owner) if o.name != "stablehlo.return"]
-    if body == [_REDUCTIONS[name]]:
-        return None
-    return Cause(f"another reduction: the program's is by {', '.join(body)}, and the operation is {name}", (), ())
-
-
-def _other_type(track: Track, culprit: Culprit) -> Cause | None:
+def _other_type(case: _Case) -> Cause | None:
     """Finds integers of another width than in the program, which wrap elsewhere."""
-    if culprit.expected is None or is_collective(culprit.op):
+    if case.culprit.expected is None or is_collective(case.op):
         return None
-    wanted = culprit.expected.array.dtype
-    held = track.stage.text.program.types[culprit.op.results[0]].dtype
+    wanted, held = case.culprit.expected.array.dtype, case.track.stage.text.program.types[case.target.value].dtype
     if {wanted.kind, held.kind} - {"i", "u"} or wanted.itemsize == held.itemsize:
+        return None
+    copies = case.prover.replay.copies(case.target.value)
+    if wanted.itemsize < held.itemsize and not case.gives(
+        {c: x.astype(wanted).astype(held) for c, x in copies.items()}
+    ):
         return None
     return Cause(f"integers of another width: {wanted} in the program, and {held} in the operation", (), ())
 
 
-def _permuted(track: Track, culprit: Culprit) -> Cause | None:
-    """Finds devices with the blocks of other devices."""
-    value = culprit.value
-    if value is None:
+def _repaired(case: _Case) -> Cause | None:
+    """Finds the one thing that makes an operation right: an attribute, the order of its operands, another kind."""
+    track, op, start = case.track, case.op, time.monotonic()
+    read = track.operands(op)
+    copies = dict(zip(read, case.operands(), strict=True))
+    shapes = [track.stage.text.program.types[v].shape for v in read]
+    for repaired, words in itertools.islice(repairs(op, shapes, len(track.stage.mesh)), _REPAIRS):
+        if time.monotonic() - start > _SECONDS:
+            return None
+        if case.gives(case.performed(repaired, [copies[v] for v in track.operands(repaired)])):
+            axes = split_axes(case.culprit.operands)
+            return Cause(_as_text(case, repaired, words), tuple(axes), _dims(case.culprit.operands, axes))
+    return None
+
+
+def _as_text(case: _Case, repaired: Op, words: str) -> str:
+    expected, name = case.culprit.expected, short_name(case.op)
+    if expected is not None and expected.op == "stablehlo.reduce" and repaired.name != case.op.name:
+        return f"another reduction: the program's is by {_body(expected)}, and the operation is {name}"
+    return f"{'slice of other elements: ' if 'begins' in words else ''}with {words} it is right"
+
+
+def _body(expected: Any) -> str:
+    return ", ".join(o.name.partition(".")[2] for o in walk(expected.value.owner) if o.name != "stablehlo.return")
+
+
+def _other_reduction(case: _Case) -> Cause | None:
+    """Finds reductions of truth values or of two operations by one operation of numbers, which is another function."""
+    expected, name = case.culprit.expected, short_name(case.op)
+    if expected is None or expected.op != "stablehlo.reduce" or name not in _REDUCTIONS:
         return None
-    swapped = [c for c in value.devices if _is_a_block(value.found[c], value)]
-    if not swapped or len(swapped) < len(value.devices):
+    body = _body(expected)
+    return (
+        None
+        if body == _REDUCTIONS[name]
+        else Cause(f"another reduction: the program's is by {body}, and the operation is {name}", (), ())
+    )
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+def _left_out(track: Track, culprit: Culprit) -> Cause | None:
+    """Finds a result that is an argument, or another value, where the program has an operation of it."""
+    expected, (value,) = culprit.expected, culprit.op.used
+    held = {track.pool.same[e.number] for e in track.held(value)}
+    if expected is None or not held & {track.pool.same[n] for n in expected.operands}:
         return None
-    axes = split_axes(culprit.operands) or list(axes_of(value.placement))
-    return Cause("permuted shards: the devices hold each other's blocks", tuple(axes), _dims(culprit.operands, axes))
+    name = "the operand" if value in track.producers else f"argument {value}"
+    return Cause(f"left out: the result is {name} itself, without {expected.op}", (), ())
 
 
-def _is_a_block(x: Any, value: WrongValue) -> bool:
-    scale = float(np.max(np.abs(value.wanted))) if value.wanted.dtype.kind in "fc" else 0.0
-    return any(np.allclose(x, block, rtol=0, atol=1e-5 * scale) for block in value.blocks.values())
+def _laid_out(track: Track, culprit: Culprit) -> Cause | None:
+    """Finds a result that the devices hold otherwise than the program asks."""
+    (value,) = culprit.op.used
+    number = next(i for i, o in enumerate(track.outputs) if o.value == value)
+    known, asked = track.known.get(value), track.reference.results[number]
+    if known is None or asked is None or culprit.expected is not None or known.partial:
+        return None
+    axes = tuple(dict.fromkeys([*axes_of(asked), *axes_of(known.placement)]))
+    return Cause(
+        f"result {number} is asked as {show(asked)} and made as {show(known.placement)}",
+        axes,
+        tuple(d for d, (a, b) in enumerate(itertools.zip_longest(asked, known.placement, fillvalue=())) if a != b),
+    )
 
 
-def _named(axes: Sequence[str]) -> str:
-    return ", ".join(axes)
-
-
-_RULES: tuple[Callable[[Track, Culprit], Cause | None], ...] = (
+_RULES: tuple[Callable[[_Case], Cause | None], ...] = (
     _wrong_reduction,
     _dropped_reduction,
-    _misplaced,
     _gather_order,
     _partition_order,
     _across_shards,
-    _other_bounds,
-    _whole_indices,
-    _order_in_branches,
-    _earlier_order,
-    _left_out,
-    _other_reduction,
-    _other_type,
     _permuted,
+    _other_type,
+    _repaired,
+    _other_reduction,
 )

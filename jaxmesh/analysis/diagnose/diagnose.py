@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.analysis.diagnose.culprit import find_culprit
+from jaxmesh.analysis.diagnose.culprit import Culprit, find_culprit, rounding_decides
 from jaxmesh.analysis.diagnose.diagnosis import (
     LESS_PRECISE,
     NOT_COMPARABLE,
@@ -22,14 +22,18 @@ from jaxmesh.analysis.diagnose.diagnosis import (
     RIGHT,
     WRONG,
     Diagnosis,
+    freed_diagnosis,
     less_precise,
     wrong_diagnosis,
 )
+from jaxmesh.analysis.diagnose.loops import is_opaque, written_out
 from jaxmesh.analysis.diagnose.matching import Globals
 from jaxmesh.analysis.diagnose.reference import Reference, declare, run_draws, run_program, types_of
-from jaxmesh.analysis.diagnose.stage import Array, as_pairs, place_arguments, read_stage, run_stage
+from jaxmesh.analysis.diagnose.replay import Replay
+from jaxmesh.analysis.diagnose.stage import Array, as_pairs, place_arguments, read_after_free, read_stage
 from jaxmesh.analysis.diagnose.texts import StageTexts, chosen, graphs, has_wide_types, only, texts_of
 from jaxmesh.analysis.diagnose.tracking import Track, track
+from jaxmesh.analysis.diagnose.unread import MOST, is_right_with, without_operation
 from jaxmesh.analysis.environments import cache_folder
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import UpstreamProgram, compile_text
@@ -41,6 +45,8 @@ from jaxmesh.runtime.progress import progress
 
 Compile = Callable[..., Any]
 """Compiles a StableHLO text: a function that returns an object with `stages`, `ttir`, `ttnn` and `refusal`."""
+_SHOWN = 4
+"""The operations without explanation that are listed."""
 _ORDER = (RIGHT, LESS_PRECISE, NOT_COMPARABLE, REFUSED, WRONG)
 
 
@@ -158,10 +164,17 @@ def _outcome(compiled: Any, frontend: str) -> Mapping[str, str] | Diagnosis:
 
 
 def _run(
-    text: str, compiled: str, args: Sequence[Any] | None, seed: int, held: Mapping[int, Array] | None = None
+    text: str,
+    compiled: str,
+    args: Sequence[Any] | None,
+    seed: int,
+    held: Mapping[int, Array] | None = None,
+    *,
+    inside: bool = False,
+    unit: float = 0.0,
 ) -> Reference:
     with _types_of(text), progress("unsharded run"):
-        return run_program(text, compiled, args, seed, held)
+        return run_program(text, compiled, args, seed, held, inside=inside, unit=unit)
 
 
 def _runs(text: str, compiled: str, args: Sequence[Any] | None, seed: int) -> Iterator[Reference]:
@@ -198,14 +211,54 @@ def _diagnose(texts: StageTexts, args: Sequence[Any] | None, seed: int, referenc
         except UnsupportedError as error:
             return Diagnosis(NOT_COMPARABLE, cause=str(error), pcc=float("nan"))
         runs: dict[str, Track | str] = {}
+        found: Diagnosis | None = None
         for name, text in texts.stages.items():
-            runs[name] = _follow(name, text, reference, pool)
-            run = runs[name]
-            if isinstance(run, Track) and not run.is_right and _computes_from_rounded(texts, name, run):
-                run.outputs = [replace(o, limit=max(o.limit, o.error)) for o in run.outputs]
-            if isinstance(run, Track) and not run.is_right:
-                return wrong_diagnosis(run, find_culprit(run), {n: _summary(r) for n, r in runs.items()})
-    return _without_errors(runs)
+            run = runs[name] = _follow(name, text, reference, pool)
+            found = _judge(texts, name, run, runs) if isinstance(run, Track) else None
+            if found is not None:
+                break
+    if found is None:
+        found = _without_errors(runs, reference.otherwise)
+    rest = {n: r.not_explained for n, r in runs.items() if isinstance(r, Track) and r.not_explained}
+    return replace(found, unexplained=rest)
+
+
+def _judge(texts: StageTexts, name: str, run: Track, runs: dict[str, Track | str]) -> Diagnosis | None:
+    """Returns the diagnosis of a stage with an error; None for a right stage."""
+    if not run.is_right and run.unread and not is_right_with(run, [line for line, _ in run.unread]):
+        runs[name] = f"not comparable without {_listed(run.unread)}, which is not read"
+        return None
+    if not run.is_right and _computes_from_rounded(texts, name, run):
+        run.outputs = [replace(o, limit=max(o.limit, o.error)) for o in run.outputs]
+    if not run.is_right:
+        culprit, inner = find_culprit(run), _inside(texts, run)
+        if not rounding_decides(inner or culprit, functools.partial(_rounded, texts, run, inner is not None)):
+            return wrong_diagnosis(culprit, {n: _summary(r) for n, r in runs.items()}, inner)
+        run.decided = inner or culprit
+    if (use := read_after_free(run.stage)) is not None:
+        return freed_diagnosis(run.stage, use, {n: _summary(r) for n, r in runs.items()})
+    return None
+
+
+def _listed(unread: Sequence[tuple[int, str]]) -> str:
+    return ", ".join(f"{name} (line {line})" for line, name in unread)
+
+
+def _inside(texts: StageTexts, run: Track) -> Culprit | None:
+    """Returns the wrong operation of an iteration or a branch, if the text has any and is wrong there."""
+    if not any(map(is_opaque, run.stage.text.program.ops)):
+        return None
+    arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
+    reference = _run(texts.frontend, texts.compiler, arguments, 0, inside=True)
+    stage = written_out(run.stage, Replay.of(run.stage, run.placed), reference.iterations)
+    followed = None if stage is None else track(stage, reference, _pool_of(reference), run.placed)
+    return None if followed is None or followed.is_right else find_culprit(followed)
+
+
+def _rounded(texts: StageTexts, run: Track, inside: bool, unit: float, seed: int) -> Reference:
+    """Runs the program with other roundings, for the same arguments."""
+    arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
+    return _run(texts.frontend, texts.compiler, arguments, seed, inside=inside, unit=unit)
 
 
 def _computes_from_rounded(texts: StageTexts, name: str, run: Track) -> bool:
@@ -242,42 +295,61 @@ def _check_numbers(reference: Reference) -> None:
 
 
 def _follow(name: str, text: str, reference: Reference, pool: Globals) -> Track | str:
-    """Returns the run of a stage, or why it cannot be read."""
-    try:
-        stage = read_stage(name, text, reference.axes)
-        arguments = [v.array for v in reference.values[: len(reference.arguments)]]
-        placed = place_arguments(stage, arguments, reference.arguments)
-        if len(stage.text.program.results) != len(reference.outputs):
-            raise UnsupportedError(f"it has {len(stage.text.program.results)} results, not {len(reference.outputs)}.")
-        with progress(f"{name} on {len(stage.coordinates)} devices"):
-            return track(stage, reference, pool, run_stage(stage, placed))
-    except JaxmeshError as error:
-        return f"not read: {error}"
+    """Returns the run of a stage, or why it cannot be read; an operation that is not read is taken as given."""
+    unread: list[tuple[int, str]] = []
+    while True:
+        try:
+            found = _track(name, text, reference, pool)
+        except JaxmeshError as error:
+            rest = without_operation(text, error) if len(unread) < MOST else None
+            if rest is None or rest[1] in {line for line, _ in unread}:
+                return f"not read: {error}"
+            text = rest[0]
+            unread.append(rest[1:])
+        else:
+            found.unread = tuple(unread)
+            return found
+
+
+def _track(name: str, text: str, reference: Reference, pool: Globals) -> Track:
+    stage = read_stage(name, text, reference.axes)
+    arguments = [v.array for v in reference.values[: len(reference.arguments)]]
+    placed = place_arguments(stage, arguments, reference.arguments)
+    if len(stage.text.program.results) != len(reference.outputs):
+        raise UnsupportedError(f"it has {len(stage.text.program.results)} results, not {len(reference.outputs)}.")
+    with progress(f"{name} on {len(stage.coordinates)} devices"):
+        return track(stage, reference, pool, placed)
 
 
 def _verdict(run: Track | str) -> str:
     if isinstance(run, str):
         return NOT_COMPARABLE
     if not run.is_right:
-        return WRONG
+        return WRONG if run.decided is None else LESS_PRECISE
     return RIGHT if all(o.error <= o.exact for o in run.outputs) else LESS_PRECISE
 
 
 def _summary(run: Track | str) -> str:
     if isinstance(run, str):
         return run
-    return f"{_verdict(run)}, pcc {run.pcc:.6g}, {_count(run)} of {_count(run) + len(run.unexplained)} values explained"
+    count, rest = len(run.known), run.not_explained
+    shown = f"; not explained: {', '.join(rest[:_SHOWN])}{' ...' if len(rest) > _SHOWN else ''}" if rest else ""
+    limit = max((o.limit for o in run.outputs), default=0.0)
+    given = f"; not read: {_listed(run.unread)}" if run.unread else ""
+    return (
+        f"{_verdict(run)}, pcc {run.pcc:.6g}, an error above {limit:.1e} of the largest magnitude is seen, {count} of "
+        f"{count + len(run.unexplained)} values explained{shown}{given}"
+    )
 
 
-def _count(run: Track) -> int:
-    return len(run.known) + len(run.joined)
-
-
-def _without_errors(runs: Mapping[str, Track | str]) -> Diagnosis:
+def _without_errors(runs: Mapping[str, Track | str], otherwise: Sequence[str]) -> Diagnosis:
     verdict = max((_verdict(run) for run in runs.values()), key=_ORDER.index)
     unread = [f"{name} is {run}" for name, run in runs.items() if isinstance(run, str)]
     pccs = [run.pcc for run in runs.values() if isinstance(run, Track)]
     stages = {name: _summary(run) for name, run in runs.items()}
+    if otherwise:
+        cause = "; ".join(otherwise)
+        return Diagnosis(WRONG, "shlo_compiler", "func.return", cause=cause, stages=stages, pcc=min(pccs, default=1.0))
     if verdict == LESS_PRECISE:
         return less_precise(next(r for r in runs.values() if isinstance(r, Track) and _verdict(r) == verdict), stages)
     return Diagnosis(verdict, cause="; ".join(unread), stages=stages, pcc=min(pccs, default=float("nan")))

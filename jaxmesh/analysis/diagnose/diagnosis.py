@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from jaxmesh.analysis.diagnose.causes import cause_of
 from jaxmesh.analysis.diagnose.culprit import Culprit, unexplained_before
 from jaxmesh.analysis.diagnose.movements import distance_of_forms
+from jaxmesh.analysis.diagnose.proof import Proof
 from jaxmesh.analysis.diagnose.rounding import EXACT, is_exact, rounding_unit
-from jaxmesh.analysis.diagnose.stage import Coordinate
+from jaxmesh.analysis.diagnose.stage import Coordinate, StageProgram
 from jaxmesh.analysis.diagnose.tracking import Track
-from jaxmesh.analysis.diagnose.wrong_values import WrongElements
+from jaxmesh.analysis.diagnose.wrong_values import WrongElements, WrongValue
 from jaxmesh.dialects.program import Op
 from jaxmesh.drawing.html import escape_lines, fragment
 from jaxmesh.drawing.picture import TensorPicture, tensor_html
@@ -44,6 +45,8 @@ class Diagnosis:
       stage: the text with the wrong operation, `ttir` or `ttnn`.
       op: the wrong operation; the first one that rounds, if the program is less precise.
       line: its line in the text.
+      between: the lines of the text between which it is, if none is proven to be wrong; then `op` is empty.
+      iteration: the iteration of a loop whose operation is wrong, from 0; None outside of loops.
       source: the user's source line, as `file:line:column`.
       expected: the operation of the unsharded program whose value it should compute.
       axes: the mesh axes of the error.
@@ -53,7 +56,10 @@ class Diagnosis:
       pcc: the correlation with the unsharded run, over all devices.
       cause: why; empty if the kind of error is not known.
       stages: what is known of each text.
-      culprit: the wrong operation with its values.
+      unexplained: by stage, the operations with unexplained results, with their lines.
+      value: the wrong value.
+      proof: the replacement that puts the results right.
+      culprit: the wrong operation of the text with its values, which may be a loop.
       track: the run of the stage with the wrong operation.
       unexercised: what no drawn arguments have exercised.
     """
@@ -62,6 +68,8 @@ class Diagnosis:
     stage: str = ""
     op: str = ""
     line: int = 0
+    between: tuple[int, int] | None = None
+    iteration: int | None = None
     source: str = ""
     expected: str = ""
     axes: tuple[str, ...] = ()
@@ -71,6 +79,9 @@ class Diagnosis:
     pcc: float = 1.0
     cause: str = ""
     stages: Mapping[str, str] = field(default_factory=dict[str, str])
+    unexplained: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    value: WrongValue | None = field(default=None, repr=False)
+    proof: Proof | None = field(default=None, repr=False)
     culprit: Culprit | None = field(default=None, repr=False)
     track: Track | None = field(default=None, repr=False)
     unexercised: tuple[str, ...] = ()
@@ -84,52 +95,76 @@ class Diagnosis:
         return EXIT_CODES[self.verdict]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the verdict as data."""
+        """Returns the verdict as data; numbers that are not finite are None."""
         return {
             "verdict": self.verdict,
+            "stage": self.stage,
             "op": self.op,
+            "line": self.line,
+            "between": None if self.between is None else list(self.between),
+            "iteration": self.iteration,
             "source": self.source,
+            "expected": self.expected,
             "axes": list(self.axes),
+            "dims": list(self.dims),
             "devices": [list(c) for c in self.devices],
-            "pcc": self.pcc if math.isfinite(self.pcc) else None,
+            "elements": [e.to_dict() for e in self.elements],
+            "pcc": _finite(self.pcc),
             "cause": self.cause,
+            "proof": None if self.proof is None else self.proof.to_dict(),
+            "stages": dict(self.stages),
+            "unexplained": {stage: list(names) for stage, names in self.unexplained.items()},
         }
 
     @property
     def picture(self) -> TensorPicture | None:
         """A picture of the wrong value's pieces on the devices, with the wrong elements; None without such a value."""
-        if self.culprit is None or self.culprit.value is None or self.track is None:
+        if self.value is None or self.track is None:
             return None
-        value, mesh = self.culprit.value, self.track.stage.mesh
-        wrong = {e.device: f"{e.count} of {e.size} wrong" for e in self.elements}
+        value, mesh = self.value, self.track.stage.mesh
+        wrong = {e.device: f"{e.count} of {e.size} wrong, in [{e.shown_box}]" for e in self.elements}
         shards = [Shard.of_box(box) for box in cut_boxes(value.wanted.shape, value.placement, mesh)]
         placement = make_placement(
             mesh, shards, dtype=value.wanted.dtype, itemsize=value.wanted.dtype.itemsize, shape=value.wanted.shape,
-            how=show(value.placement), over=value.placement, notes=[str(e) for e in self.elements[:_SHOWN]],
+            how=show(value.placement), over=value.placement,
             device_notes=[wrong.get(c, "right") for c in self.track.stage.coordinates],
         )  # fmt: skip
         return TensorPicture(placement)
 
     def __str__(self) -> str:
-        lines = [f"verdict: {self.verdict}"]
-        lines += [f"  {stage}: {text}" for stage, text in self.stages.items()]
-        if self.op:
-            which = "first wrong operation" if self.verdict == WRONG else "first less precise operation"
-            place = f" ({_short(self.source)})" if self.source else ""
-            lines.append(f"{which}: {self.op}{place}, line {self.line} of the {self.stage} text")
-        if self.expected:
-            lines.append(f"  should compute: {self.expected} of the unsharded program")
-        if self.cause:
+        lines = [f"{self.verdict}: {self._sentence()}" if self._sentence() else self.verdict]
+        if self.cause and self.cause not in lines[0]:
             lines.append(f"  cause: {self.cause}")
+        if self.proof is not None and self.verdict == WRONG:
+            lines.append(f"  proof: {self.proof}")
         if self.op and self.axes:
             lines.append(f"  mesh axes: {', '.join(self.axes)}; dims of the operand: {list(self.dims)}")
         if self.op:
             lines.append(f"  pcc: {self.pcc:.6g}")
-        lines += [f"  {e}" for e in self.elements[:_SHOWN]]
-        if len(self.elements) > _SHOWN:
-            lines.append(f"  ... and {len(self.elements) - _SHOWN} more devices")
+        rows = dict[str, list[str]]()
+        for element in self.elements:
+            rows.setdefault(element.text, []).append(str(element.device))
+        lines += [f"  {_devices(names)}: {text}" for text, names in list(rows.items())[:_SHOWN]]
+        if len(rows) > _SHOWN:
+            lines.append(f"  ... and {len(rows) - _SHOWN} more")
         lines += [f"  not exercised: {text}" for text in self.unexercised]
+        lines += [f"  {stage}: {text}" for stage, text in self.stages.items()]
         return "\n".join(lines)
+
+    def _sentence(self) -> str:
+        """Returns what is wrong, at which line of the user, and what it should have been; empty if nothing is."""
+        if self.verdict in (REFUSED, NOT_COMPARABLE):
+            return self.cause
+        of = f" of {_short(self.source)}" if self.source else ""
+        wanted = f", should compute {self.expected} of the unsharded program" if self.expected else ""
+        if self.between is not None:
+            first, last = self.between
+            return f"an operation{of} between line {first} and line {last} of the {self.stage} text{wanted}"
+        if not self.op:
+            return ""
+        iteration = "" if self.iteration is None else f", in iteration {self.iteration}"
+        place = f", line {self.line}" if self.line else ""
+        return f"{self.op}{of}{place} of the {self.stage} text{iteration}{wanted}"
 
     def to_html(self) -> str:
         """Returns the verdict and the picture as a part of a page."""
@@ -142,24 +177,36 @@ class Diagnosis:
         return self.to_html()
 
 
+def _devices(names: Sequence[str]) -> str:
+    return f"device {names[0]}" if len(names) == 1 else f"devices {', '.join(names)}"
+
+
+def _finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None
+
+
 def _short(source: str) -> str:
     """Returns a source line without folders and column."""
     found = re.fullmatch(r"(.+?):(\d+):\d+", source)
     return source if found is None else f"{pathlib.PurePath(found[1]).name}:{found[2]}"
 
 
-def wrong_diagnosis(track: Track, culprit: Culprit, stages: Mapping[str, str]) -> Diagnosis:
-    """Returns the diagnosis of a stage with a wrong operation."""
-    cause, value, text = cause_of(track, culprit), culprit.value, track.stage.text
-    expected = culprit.expected
+def wrong_diagnosis(outer: Culprit, stages: Mapping[str, str], inner: Culprit | None = None) -> Diagnosis:
+    """Returns the diagnosis of a stage with a wrong operation, which may be within an iteration or a branch."""
+    culprit = inner or outer
+    track = culprit.track
+    cause, value, expected = cause_of(track, culprit), culprit.value, culprit.expected
+    lines = (*track.stage.text.lines, track.stage.text.end)
+    between = None if culprit.between is None else (lines[culprit.between[0]], lines[culprit.between[1]])
     source = _source(track, culprit.number, culprit.op)
-    source = source or (expected.place if expected else "")
     return Diagnosis(
         verdict=WRONG,
         stage=track.stage.name,
-        op=track.stage.written_name(culprit.op),
-        line=text.lines[culprit.number] if culprit.number < len(text.lines) else text.end,
-        source=source,
+        op="" if between else track.stage.written_name(culprit.number),
+        line=0 if between else lines[culprit.number],
+        between=between,
+        iteration=None if between else track.stage.iterations.get(culprit.number),
+        source=source or (expected.place if expected else ""),
         expected="" if expected is None else f"{expected.op} ({_short(expected.place)})",
         axes=cause.axes,
         dims=cause.dims,
@@ -168,8 +215,26 @@ def wrong_diagnosis(track: Track, culprit: Culprit, stages: Mapping[str, str]) -
         pcc=track.pcc if value is None else value.pcc,
         cause=cause.text,
         stages=stages,
-        culprit=culprit,
-        track=track,
+        value=value,
+        proof=culprit.proof,
+        culprit=outer,
+        track=outer.track,
+    )
+
+
+def freed_diagnosis(stage: StageProgram, use: tuple[int, Op, int], stages: Mapping[str, str]) -> Diagnosis:
+    """Returns the diagnosis of a stage with an operation that reads a deallocated value."""
+    number, _, line = use
+    lines = (*stage.text.lines, stage.text.end)
+    return Diagnosis(
+        WRONG,
+        stage.name,
+        stage.written_name(number),
+        lines[number],
+        source=stage.source(number) if number < len(stage.text.lines) else "",
+        pcc=float("nan"),
+        cause=f"it reads a value that line {line} deallocates",
+        stages=stages,
     )
 
 
@@ -188,18 +253,39 @@ def _source(track: Track, number: int, op: Op) -> str:
     return own
 
 
+def _decided(culprit: Culprit, stages: Mapping[str, str]) -> Diagnosis:
+    """Returns the diagnosis of a stage with an operation at which rounding decides."""
+    track, value = culprit.track, culprit.value
+    name, elements = track.stage.written_name(culprit.number), () if value is None else value.elements()
+    count, size = sum(e.count for e in elements), sum(e.size for e in elements)
+    return Diagnosis(
+        LESS_PRECISE,
+        track.stage.name,
+        name,
+        track.stage.text.lines[culprit.number],
+        source=_source(track, culprit.number, culprit.op),
+        cause=f"rounding decides at {name}, in {count} of {size} elements: its operands agree within rounding, and "
+        "other roundings of the unsharded program move the same elements",
+        stages=stages,
+        pcc=track.pcc,
+    )
+
+
 def less_precise(track: Track, stages: Mapping[str, str]) -> Diagnosis:
     """Returns the diagnosis of a stage with rounded results: the first operation that rounds."""
+    if track.decided is not None:
+        return _decided(track.decided, stages)
     text = track.stage.text
     for at, made in enumerate(text.program.ops):
         for value in [v for v in made.results if v in track.known and not is_exact(track.known[v].error)]:
             before = [row for v in track.operands(made) for row in unexplained_before(track, v)]
             rounding = [row for row in sorted(before, key=lambda row: row[0]) if _rounds(track, row[1])]
             number, op = (*rounding, (at, made))[0]
-            name, kind = track.stage.written_name(op), text.program.types[op.results[0]].dtype
+            name, kind = track.stage.written_name(number), text.program.types[op.results[0]].dtype
             form = "has another form of the function than the program" if distance_of_forms(op) else f"rounds to {kind}"
             return Diagnosis(
-                LESS_PRECISE, track.stage.name, name, text.lines[number], _source(track, number, op), stages=stages,
+                LESS_PRECISE, track.stage.name, name, text.lines[number], stages=stages,
+                source=_source(track, number, op),
                 cause=f"{name} {form}; it differs by {track.known[value].error:.1e} of the largest magnitude",
                 pcc=track.pcc,
             )  # fmt: skip

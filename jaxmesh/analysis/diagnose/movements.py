@@ -34,6 +34,12 @@ def is_movement(op: Op) -> bool:
     return named or any(has_trait(op.name, t) for t in traits)
 
 
+def is_transparent(op: Op) -> bool:
+    """Returns True for movements that the types of operand and result determine."""
+    named = short_name(op) in (*_COPIES, "typecast")
+    return named or any(has_trait(op.name, t) for t in (Trait.VIEW, Trait.LAYOUT))
+
+
 def is_collective(op: Op) -> bool:
     """Returns True if the operation moves elements between devices, or between devices and host."""
     return has_trait(op.name, Trait.TRANSFERS) or has_trait(op.name, Trait.COLLECTIVE)
@@ -136,6 +142,9 @@ def distance_of_forms(op: Op) -> float:
 
 _ALIKE = {
     "dot_general": "matmul linear",
+    "transpose": "permute",
+    "broadcast_in_dim": "broadcast repeat",
+    "iota": "arange",
     "slice": "slice_static slice_dynamic",
     "dynamic_slice": "slice_dynamic",
     "divide": "div",
@@ -175,6 +184,32 @@ def is_alike(op: Op, reference: str) -> bool:
     """Returns True if an operation of StableHLO becomes an operation of this kind."""
     known = reference.partition(".")[2]
     return short_name(op) in (known, *_ALIKE.get(known, "").split())
+
+
+def mesh_axis(op: Op, mesh: Mapping[str, int]) -> str | None:
+    """Returns the mesh axis of a collective, which all its groups of devices vary along."""
+    attributes: Any = op.attributes
+    number, names = attributes.get("cluster_axis"), list(mesh)
+    if isinstance(number, int) and 0 <= number < len(names):
+        return names[number]
+    first = np.asarray(attributes.get("replica_groups", ()))[:1].reshape(-1)
+    if not first.size:
+        return None
+    places = np.stack(np.unravel_index(first, tuple(mesh.values())))
+    moving = [name for name, row in zip(names, places, strict=True) if len(set(row.tolist())) > 1]
+    return moving[0] if len(moving) == 1 else None
+
+
+_DIMS: Mapping[str, tuple[str, ...]] = {
+    "all_gather": ("all_gather_dim", "dim"), "all_to_all": ("concat_dim",), "mesh_partition": ("dim",),
+}  # fmt: skip
+"""By collective, the attributes that may name the dim that it joins or cuts."""
+
+
+def joined_dim(op: Op) -> int:
+    """Returns the dim that a collective joins or cuts."""
+    attributes: Any = op.attributes
+    return next((int(attributes[n]) for n in _DIMS[short_name(op)] if n in attributes), 0)
 
 
 def is_predicate(op: Op) -> bool:

@@ -1,12 +1,15 @@
-"""One value of the program with global shapes."""
+"""The unsharded run of the program with global shapes, and its values."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Array
+from jaxmesh.frontends.stablehlo.shardings import Sharding
 
 _PARSED = re.compile(r'"-":(\d+):(\d+)')
 
@@ -40,3 +43,40 @@ class ReferenceValue:
         """The user's source line; without one, the line of the text, as `-:line:column`."""
         found = self.operation is not None and _PARSED.search(str(self.value.owner.location))
         return self.source or (f"-:{found[1]}:{found[2]}" if found else "")
+
+
+@dataclass(slots=True)
+class Reference:
+    """The unsharded run of a program.
+
+    Attributes:
+      name: the name of its function.
+      axes: the sizes of its mesh axes, by name; None if it has no mesh.
+      arguments: the declared sharding of each argument; None where nothing is declared.
+      results: the declared shardings of its results.
+      outputs: the numbers of the values that it returns.
+      values: the arguments, then the results of its operations in order.
+      module: the module, in MLIR.
+      block: the block of its operations.
+      asked: the shardings of arguments and of results that the program fixes; None where it leaves a dim open.
+      otherwise: one sentence for each argument and result that the partitioned program lays out in another way.
+      iterations: how often each loop of the function goes round, if the values of loops are kept.
+      unexercised: what no drawn arguments have exercised, as text.
+    """
+
+    name: str
+    axes: Mapping[str, int] | None
+    arguments: list[Sharding | None]
+    results: list[Sharding | None]
+    outputs: list[int] = field(default_factory=list[int])
+    values: list[ReferenceValue] = field(default_factory=list[ReferenceValue])
+    module: Any = None
+    block: Any = None
+    asked: Sequence[Sequence[Sharding | None]] = ((), ())
+    otherwise: list[str] = field(default_factory=list[str])
+    iterations: list[int] = field(default_factory=list[int])
+    unexercised: list[str] = field(default_factory=list[str])
+
+    def manual_axes(self, source: str) -> tuple[str, ...]:
+        """Returns the mesh axes of a region on a source line, along which each device computes on its own."""
+        return next((v.manual for v in self.values if v.manual and line(v.source) == line(source)), ())

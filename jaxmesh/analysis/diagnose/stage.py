@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from jaxmesh.frontends.mlir.trace import trace_program
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count, local_shape
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.caches import lru_cached, lru_cached_by_config
-from jaxmesh.jaxprs.compat import Jaxpr, Literal
+from jaxmesh.jaxprs.compat import Literal
 from jaxmesh.jaxprs.evaluate import literal_value
 from jaxmesh.runtime.reference import Shards, run_steps
 from jaxmesh.sharding.mesh import default_axis_names
@@ -46,13 +46,15 @@ class StageProgram:
       name: `ttir` or `ttnn`.
       text: the decoded function.
       mesh: the sizes of the mesh axes, by name.
-      lines: the source lines of the text.
+      locations: the source lines of the text.
+      iterations: of operations of a loop that is written out, the iteration, by the number of the operation.
     """
 
     name: str
     text: Text
     mesh: Mapping[str, int]
     locations: SourceLines
+    iterations: Mapping[int, int] = field(default_factory=dict[int, int])
 
     @property
     def coordinates(self) -> list[Coordinate]:
@@ -63,9 +65,9 @@ class StageProgram:
         """Returns the user's source line of an operation, by number."""
         return self.locations.at(self.text.lines[number])
 
-    def written_name(self, op: Op) -> str:
-        """Returns the name of an operation in the text; TTNN's own forms of some operations are read as TTIR's."""
-        return op.name.replace("ttir.", f"{self.name}.", 1)
+    def written_name(self, number: int) -> str:
+        """Returns the name of an operation in the text, by number; `func.return` after the last operation."""
+        return self.text.names[number] if number < len(self.text.names) else "func.return"
 
     def printed_program(self, program: Program) -> Program | None:
         """Returns the flat program with residencies and layouts; None if an op is not of the text's dialect."""
@@ -173,32 +175,28 @@ def place_arguments(stage: StageProgram, arrays: Sequence[Array], declared: Sequ
     return placed
 
 
-def run_stage(stage: StageProgram, placed: Sequence[Any]) -> Iterator[tuple[int, Copies]]:
-    """Runs a stage; yields the number of each value of its text with the value on every device, in program order.
+@dataclass(frozen=True, slots=True)
+class StageTrace:
+    """The equations of a stage.
+
+    Attributes:
+      jaxpr: the closed jaxpr; its results are all tensors of the text.
+      named: by variable, the values of the text that it stands for.
+      literals: the values of the text that are numbers of the jaxpr.
+    """
+
+    jaxpr: Any
+    named: Mapping[Any, Sequence[int]]
+    literals: Mapping[int, Array]
+
+
+@lru_cached_by_config(2)
+def trace_stage(stage: StageProgram) -> StageTrace:
+    """Traces a stage with every tensor of its text as a result.
 
     Raises:
       JaxmeshError: an operation has no meaning here, or breaks a rule.
     """
-    text, everywhere = stage.text, stage.coordinates
-    numbers, jaxpr = _traced(stage)
-    named = defaultdict[Any, list[int]](list)
-    for value, out in zip(numbers, walk.open_jaxpr(jaxpr).outvars, strict=True):
-        if isinstance(out, Literal):
-            yield value, dict.fromkeys(everywhere, np.asarray(literal_value(out), text.program.types[value].dtype))
-        else:
-            named[out].append(value)
-    residencies = [DEVICE if p else HOST for p in text.presharded]
-    for variable, value in run_steps(jaxpr, residencies, stage.mesh, placed, RULES["ttir"], in_numpy.bind):
-        _share(value)
-        if variable in named:
-            copies = _copies(value, everywhere)
-            for number in named[variable]:
-                yield number, copies
-
-
-@lru_cached_by_config(2)
-def _traced(stage: StageProgram) -> tuple[list[int], Jaxpr]:
-    """Returns the numbers of the tensors of a stage, and a program that computes them all."""
     text = stage.text
     numbers = [v for v, kind in enumerate(text.program.types) if kind.kind == "tensor"]
     ports = [Port(v, False) for v in numbers]
@@ -209,7 +207,54 @@ def _traced(stage: StageProgram) -> tuple[list[int], Jaxpr]:
     if outcome.error is not None:
         raise outcome.error
     check_executable(outcome.jaxpr)
-    return numbers, outcome.jaxpr
+    named, literals = defaultdict[Any, list[int]](list), dict[int, Array]()
+    for value, out in zip(numbers, walk.open_jaxpr(outcome.jaxpr).outvars, strict=True):
+        if isinstance(out, Literal):
+            literals[value] = np.asarray(literal_value(out), text.program.types[value].dtype)
+        else:
+            named[out].append(value)
+    return StageTrace(outcome.jaxpr, named, literals)
+
+
+def run_trace(stage: StageProgram, trace: StageTrace, placed: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """Runs the equations of a stage; yields each variable with its value, in order."""
+    residencies = [DEVICE if p else HOST for p in stage.text.presharded]
+    for variable, value in run_steps(trace.jaxpr, residencies, stage.mesh, placed, RULES["ttir"], in_numpy.bind):
+        _share(value)
+        yield variable, value
+
+
+def run_stage(stage: StageProgram, placed: Sequence[Any]) -> Iterator[tuple[int, Copies]]:
+    """Runs a stage; yields the number of each value of its text with the value on every device, in program order.
+
+    Raises:
+      JaxmeshError: an operation has no meaning here, or breaks a rule.
+    """
+    trace, everywhere = trace_stage(stage), stage.coordinates
+    yield from ((value, dict.fromkeys(everywhere, x)) for value, x in trace.literals.items())
+    for variable, value in run_trace(stage, trace, placed):
+        if variable in trace.named:
+            copies = copies_of(value, everywhere)
+            for number in trace.named[variable]:
+                yield number, copies
+
+
+def read_after_free(stage: StageProgram) -> tuple[int, Op, int] | None:
+    """Returns the first operation that reads a value that is deallocated, with its number, and the line that frees it.
+
+    The functions that the text's own calls see to their own values.
+    """
+    text, freed = stage.text, dict[int, int]()
+    for number, (op, line) in enumerate(zip(text.program.ops, text.lines, strict=True)):
+        if not text.function.line < line <= text.end:
+            continue
+        if (value := next((v for v in op.used if v in freed), None)) is not None:
+            return number, op, freed[value]
+        if op.name == "ttnn.deallocate":
+            freed.update((v, line) for v in op.used)
+    value = next((p.value for p in text.program.results if p.value in freed), None)
+    end = len(text.program.ops)
+    return None if value is None else (end, Op("func.return", (value,), (value,)), freed[value])
 
 
 def sample(x: Array) -> Hashable:
@@ -254,7 +299,7 @@ def _share(value: Any) -> None:
         value[c] = shared[id(shard)]
 
 
-def _copies(value: Any, everywhere: Sequence[Coordinate]) -> Copies:
+def copies_of(value: Any, everywhere: Sequence[Coordinate]) -> Copies:
     """Returns the value of each device; equal objects stay one object."""
     if not isinstance(value, Shards):
         return dict.fromkeys(everywhere, np.asarray(value))

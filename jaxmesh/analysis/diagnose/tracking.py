@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +20,10 @@ from jaxmesh.analysis.diagnose.movements import (
     is_movement,
     is_predicate,
     moved,
-    short_name,
 )
 from jaxmesh.analysis.diagnose.reference import Reference
 from jaxmesh.analysis.diagnose.rounding import EXACT, GROWTH, as_numbers, is_exact, rounding_unit
-from jaxmesh.analysis.diagnose.stage import Array, Copies, StageProgram, as_pairs, producers, without_equal
+from jaxmesh.analysis.diagnose.stage import Array, Copies, StageProgram, as_pairs, producers, run_stage, without_equal
 from jaxmesh.analysis.diagnose.wrong_values import compare_with
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
@@ -50,15 +50,6 @@ class Output:
         return self.error <= self.limit
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """The parts of a value that the devices join along a dim, each explained, as weights for one product."""
-
-    dim: int
-    sizes: tuple[int, ...]
-    parts: tuple[HeldValue, ...]
-
-
 @dataclass
 class Track:
     """The values of a stage, with their meanings in the unsharded run.
@@ -67,8 +58,8 @@ class Track:
       stage: the stage.
       reference: the unsharded run.
       pool: the global values.
+      placed: the arguments of the stage.
       known: the explanation of each explained value.
-      joined: of values that are no global value, but whose parts are some, these parts.
       unexplained: the copies of each other value.
       misplaced: values that are not split as the program declares.
       reproduced: the numbers of the values of the reference that devices hold.
@@ -77,13 +68,15 @@ class Track:
       outputs: the results.
       results: the copies of results, and of parts of reductions.
       rounded: by number, the values of the reference that the devices hold rounded, as they do.
+      unread: the lines and names of operations that are not read, and stand for numbers.
+      decided: the `Culprit` at which rounding alone decides, if it does.
     """
 
     stage: StageProgram
     reference: Reference
     pool: Globals
+    placed: Sequence[Any] = ()
     known: dict[Value, HeldValue] = field(default_factory=dict[Value, HeldValue])
-    joined: dict[Value, Joined] = field(default_factory=dict[Value, Joined])
     unexplained: dict[Value, Copies] = field(default_factory=dict[Value, Copies])
     misplaced: set[Value] = field(default_factory=set[Value])
     reproduced: set[int] = field(default_factory=set[int])
@@ -92,6 +85,8 @@ class Track:
     outputs: list[Output] = field(default_factory=list[Output])
     results: dict[Value, Copies] = field(default_factory=dict[Value, Copies])
     rounded: dict[int, Array] = field(default_factory=dict[int, Array])
+    decided: Any = None
+    unread: tuple[tuple[int, str], ...] = ()
 
     @cached_property
     def producers(self) -> dict[Value, tuple[int, Op]]:
@@ -153,6 +148,12 @@ class Track:
         """Returns True if every result is right."""
         return all(o.is_right for o in self.outputs)
 
+    @property
+    def not_explained(self) -> tuple[str, ...]:
+        """The operations with unexplained results, with their lines."""
+        made = sorted({self.producers[v][0] for v in self.unexplained})
+        return tuple(f"{self.stage.written_name(n)} (line {self.stage.text.lines[n]})" for n in made)
+
     @cached_property
     def pcc(self) -> float:
         """The least correlation of a result with the unsharded run."""
@@ -172,10 +173,7 @@ class Track:
         wanted = {port.value for port in self.stage.text.program.results}
         for value, copies in run:
             found = self._explain(value, copies)
-            joined = self._joined(value, copies) if found is None and value not in wanted else None
-            if joined is not None:
-                self.joined[value] = joined
-            elif found is None:
+            if found is None:
                 self.unexplained[value] = copies
             else:
                 self.known[value] = found
@@ -183,7 +181,8 @@ class Track:
                 self._keep_rounded(found, copies)
             if value in wanted or any(e.partial for e in self.held(value)):
                 self.results[value] = copies
-        self.outputs = [self._output(i, p.value) for i, p in enumerate(self.stage.text.program.results)]
+        ports = self.stage.text.program.results
+        self.outputs = [self.output(i, p.value, self.results[p.value]) for i, p in enumerate(ports)]
 
     def _keep_rounded(self, found: HeldValue, copies: Copies) -> None:
         is_whole = found.number < len(self.reference.values) and not (found.partial or found.apart)
@@ -274,44 +273,9 @@ class Track:
         types = self.stage.text.program.types
         return moved(op, x, types[self.operands(op)[0]].shape, types[op.results[0]], shapes)
 
-    def _joined(self, value: Value, copies: Copies) -> Joined | None:
-        """Explains the parts of a value, if the operation joins values, or reads joined ones."""
-        made = self.producers.get(value)
-        operands = self.operands(made[1]) if made else []
-        if made is None or any(v in self.unexplained for v in operands):
-            return None
-        # Parts of a reduction beside whole values are read as whole ones.
-        if len({e.partial for v in operands for e in self.held(v)}) > 1 and short_name(made[1]) == "concat":
-            return None
-        shapes = [self.stage.text.program.types[v].shape for v in operands]
-        if short_name(made[1]) == "concat":
-            dim = int(made[1].attributes.get("dim", 0)) % len(shapes[0])
-            rows = [
-                (self.joined[v].sizes if v in self.joined else (s[dim],)) for v, s in zip(operands, shapes, strict=True)
-            ]
-            parts = tuple(e for v in operands for e in self.held(v))
-            # Parts of one row lie on one device.
-            others = {(*e.placement[:dim], *e.placement[dim + 1 :]) for e in parts}
-            return Joined(dim, tuple(n for row in rows for n in row), parts) if len(others) == 1 else None
-        sizes = next((self.joined[v].sizes for v in operands if v in self.joined), ())
-        first = next(iter(copies.values()))
-        for dim in [d for d, n in enumerate(first.shape) if n == sum(sizes)]:
-            cuts = [int(n) for n in np.cumsum(sizes)[:-1]]
-            once: dict[int, list[Array]] = {id(x): np.split(x, cuts, dim) for x in copies.values()}
-            parts = [self._held_as(value, {c: once[id(x)][i] for c, x in copies.items()}) for i in range(len(sizes))]
-            found = [e for e in parts if e is not None]
-            if len(found) == len(parts):
-                return Joined(dim, sizes, tuple(found))
-        return None
-
-    def _held_as(self, value: Value, copies: Copies) -> HeldValue | None:
-        """Explains a part of a value."""
-        rounding, carried = self.carried(value, rounding_unit(next(iter(copies.values())).dtype))
-        return self.pool.explain(copies, rounding, carried, kinds=self.kinds(self.producers[value][1]))
-
     def held(self, value: Value) -> tuple[HeldValue, ...]:
-        """Returns the explanations of a value, or of its parts."""
-        return (self.known[value],) if value in self.known else self.joined[value].parts if value in self.joined else ()
+        """Returns the explanation of a value, if there is one."""
+        return (self.known[value],) if value in self.known else ()
 
     def try_value(
         self,
@@ -347,19 +311,21 @@ class Track:
 
     def _error(self, copies: Copies, number: int, sharding: Sharding) -> float:
         """Returns the error of copies as the blocks of a global value; infinite for other shapes."""
-        local, full = next(iter(copies.values())).shape, self.pool.shape(number)
+        fits = self._fits(next(iter(copies.values())).shape, number, sharding)
+        return self.pool.error(copies, number, sharding) if fits else math.inf
+
+    def _fits(self, local: Sequence[int], number: int, sharding: Sharding) -> bool:
+        """Returns True if a sharding cuts a global value into shards of a local shape."""
+        full = self.pool.shape(number)
         by_dim = (*sharding, *((),) * (len(full) - len(sharding)))
         cut = [math.prod(self.stage.mesh.get(axis, 1) for axis in axes) for axes in by_dim]
         alike = len(local) == len(full) == len(cut)
-        if not alike or any(n * k != m for n, k, m in zip(local, cut, full, strict=True)):
-            return math.inf
-        return self.pool.error(copies, number, sharding)
+        return alike and all(n * k == m for n, k, m in zip(local, cut, full, strict=True))
 
     # --- results ------------------------------------------------------------------------------------------------------
 
-    def _output(self, number: int, value: Value) -> Output:
+    def output(self, number: int, value: Value, copies: Copies) -> Output:
         """Checks one result against the declared sharding; without one, any placement is right."""
-        copies = self.results[value]
         wanted = self.pool.same[self._as_held(self.reference.outputs[number], copies)]
         known, declared = self.known.get(value), self.reference.results[number]
         on_devices = self.stage.text.results[number].status == "presharded"
@@ -371,9 +337,22 @@ class Track:
         if on_devices and declared is None:
             found = self.pool.explain(copies, rounding, carried, kinds=(), only=wanted)
             return Output(value, math.inf if found is None else found.error, limit, exact)
-        full = self.pool.arrays[wanted].ndim
-        sharding = (*(declared if on_devices and declared else ()), *((),) * full)[:full]
-        return Output(value, self._error(copies, wanted, sharding), limit, exact)
+        return Output(value, self._error(copies, wanted, self._asked(number, wanted)), limit, exact)
+
+    def _asked(self, number: int, wanted: int) -> Sharding:
+        """Returns the sharding of a result; of a result on the host none."""
+        declared, full = self.reference.results[number], self.pool.arrays[wanted].ndim
+        on_devices = self.stage.text.results[number].status == "presharded"
+        return (*(declared if on_devices and declared else ()), *((),) * full)[:full]
+
+    def right_output(self, number: int, value: Value) -> Copies | None:
+        """Returns what each device should hold of a result; None if that has another shape."""
+        kind = self.stage.text.program.types[value]
+        wanted = self._as_held(self.reference.outputs[number], self.results[value])
+        asked = self._asked(number, wanted)
+        if not self._fits(kind.shape, wanted, asked):
+            return None
+        return {c: self.pool.block(wanted, asked, c).astype(kind.dtype) for c in self.stage.coordinates}
 
     # --- the text -----------------------------------------------------------------------------------------------------
 
@@ -382,17 +361,16 @@ class Track:
         found = self.unexplained.get(value) or self.results.get(value)
         if found is not None:
             return found
-        dim, parts = self.joined[value].dim if value in self.joined else 0, self.held(value)
-        blocks = {c: [self.pool.block(e.number, e.placement, c) for e in parts] for c in self.stage.coordinates}
-        return {c: np.concatenate(row, dim) if len(row) > 1 else row[0] for c, row in blocks.items()}
+        known = self.known[value]
+        return {c: self.pool.block(known.number, known.placement, c) for c in self.stage.coordinates}
 
     def partial_operands(self, op: Op) -> list[Value]:
         """Returns the operands that the devices hold as parts of a reduction."""
         return [v for v in self.operands(op) if any(e.partial for e in self.held(v))]
 
 
-def track(stage: StageProgram, reference: Reference, pool: Globals, run: Iterator[tuple[Value, Copies]]) -> Track:
-    """Follows a run of a stage."""
-    followed = Track(stage, reference, pool.on(stage.mesh))
-    followed.follow(run)
+def track(stage: StageProgram, reference: Reference, pool: Globals, placed: Sequence[Any]) -> Track:
+    """Follows a run of a stage for arguments that are placed."""
+    followed = Track(stage, reference, pool.on(stage.mesh), placed)
+    followed.follow(run_stage(stage, placed))
     return followed

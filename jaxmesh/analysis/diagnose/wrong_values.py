@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -36,12 +37,27 @@ class WrongElements:
     found: float
     wanted: float
 
-    def __str__(self) -> str:
-        box = ", ".join(f"{a}:{b}" for a, b in self.box)
+    @property
+    def shown_box(self) -> str:
+        """The box, as slices."""
+        return ", ".join(f"{a}:{b}" for a, b in self.box)
+
+    @property
+    def text(self) -> str:
+        """The wrong elements, without the device."""
         return (
-            f"device {self.device}: {self.count} of {self.size} elements, in [{box}]; at {list(self.index)} is "
-            f"{self.found:.6g}, should be {self.wanted:.6g}"
+            f"{self.count} of {self.size} elements, in [{self.shown_box}]; at {list(self.index)} is {self.found:.6g}, "
+            f"should be {self.wanted:.6g}"
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the elements as data; numbers that are not finite are None."""
+        found, wanted = (x if math.isfinite(x) else None for x in (self.found, self.wanted))
+        rows = {"device": list(self.device), "count": self.count, "size": self.size, "index": list(self.index)}
+        return {**rows, "box": [list(row) for row in self.box], "found": found, "wanted": wanted}
+
+    def __str__(self) -> str:
+        return f"device {self.device}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)

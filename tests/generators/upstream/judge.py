@@ -118,8 +118,12 @@ def _compared(candidate: Candidate, result: Any, every: bool) -> Judged:
     except JaxmeshError as error:
         unread["diagnose"] = f"{type(error).__name__}: {error}"
         return Judged(*about, verdict, "", "", errors, unread)
-    cause = made.cause if made.cause or not made.op else f"instead of {made.expected.partition(' ')[0]}"
-    return Judged(*about, verdict, made.op, cause, errors, unread, made.verdict)
+    named = made.op
+    if made.between is not None and made.culprit is not None:
+        # Several operations may be the wrong one.
+        named = f"up to {made.culprit.op.name}"
+    cause = made.cause if made.cause or not named else f"instead of {made.expected.partition(' ')[0]}"
+    return Judged(*about, verdict, named, cause, errors, unread, made.verdict)
 
 
 def unsharded(candidate: Candidate) -> list[Array]:

@@ -1,0 +1,108 @@
+"""Writes out the iterations of a loop, or the branch that is taken, of a text, so that its operations can be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from jaxmesh.analysis.diagnose.replay import Replay
+from jaxmesh.analysis.diagnose.stage import StageProgram
+from jaxmesh.dialects.program import Op, Value
+from jaxmesh.frontends.mlir.control_flow import CONTROL_FLOW
+from jaxmesh.frontends.mlir.upgrade import FUNCTIONS
+
+MOST = 4000
+"""The most operations that a loop is written out as."""
+
+
+def is_opaque(op: Op) -> bool:
+    """Returns True for loops and branches, which are one operation of a text."""
+    return op.name in CONTROL_FLOW
+
+
+def written_out(stage: StageProgram, replay: Replay, counts: Sequence[int]) -> StageProgram | None:
+    """Returns a stage with the iterations of each loop, and the branches that are taken; None if it has neither.
+
+    Args:
+      stage: the stage.
+      replay: its run.
+      counts: how often each loop of the program goes round.
+    """
+    ops, known = stage.text.program.ops, list(counts)
+    written, shift = stage, 0
+    for number, op in enumerate(ops):
+        if not is_opaque(op):
+            continue
+        loop = op.name != "ttcore.case"
+        count = known.pop(0) if loop and known else 1 - loop
+        size = len(written.text.program.ops)
+        written = _one(written, replay, number + shift, count) or written
+        shift += len(written.text.program.ops) - size
+    return None if written is stage else written
+
+
+def _one(stage: StageProgram, replay: Replay, number: int, count: int) -> StageProgram | None:
+    """Returns a stage with one operation written out; None if devices take different branches, or it is too long."""
+    op = stage.text.program.ops[number]
+    functions: Sequence[Any] = op.attributes[FUNCTIONS]
+    read, writer = list(op.used), _Unrolled(stage, number)
+    if op.name == "ttcore.case":
+        copies = replay.copies(read[0]) if read[0] in replay.variables else {}
+        index, *others = {int(x.reshape(())) for x in copies.values()} or {0, 1}
+        if others:
+            return None
+        chosen = functions[index if 0 <= index < len(functions) else -1]
+        return writer.written(chosen, read[1:], [], 1, range(len(op.results)))
+    states = int(op.attributes["state_count"])
+    if not 0 < count * len(functions[0].program.ops) <= MOST:
+        return None
+    return writer.written(functions[0], read[:states], read[states:], count, op.attributes["output_indices"])
+
+
+class _Unrolled:
+    """Writes the operations of a function in place of one operation."""
+
+    def __init__(self, stage: StageProgram, number: int) -> None:
+        self.stage, self.number, self.text = stage, number, stage.text
+        source = self.text.program
+        self.program = replace(source, types=list(source.types), ops=list(source.ops[:number]))
+        self.lines, self.names = list(self.text.lines[:number]), list(self.text.names[:number])
+
+    def written(
+        self, function: Any, states: Sequence[Value], fixed: Sequence[Value], count: int, outputs: Sequence[int]
+    ) -> StageProgram:
+        """Returns the stage with a function performed so many times, each for the results of the time before."""
+        iterations = dict(self.stage.iterations)
+        for iteration in range(count):
+            first = len(self.program.ops)
+            states = self._once(function, [*states, *fixed])
+            iterations.update((n, iteration) for n in range(first, len(self.program.ops)) if count > 1)
+        op, rest = self.text.program.ops[self.number], slice(self.number + 1, None)
+        names = {r: states[i] for r, i in zip(op.results, outputs, strict=True)}
+        for value in op.results:
+            # Nothing makes it any more.
+            self.program.types[value] = replace(self.program.types[value], kind="")
+        after = [replace(o, operands=_renamed(o.operands, names)) for o in self.text.program.ops[rest]]
+        shift = len(self.program.ops) - self.number - 1
+        iterations.update((n + shift, k) for n, k in self.stage.iterations.items() if n > self.number)
+        self.program.ops += after
+        self.program.results = [replace(p, value=names.get(p.value, p.value)) for p in self.program.results]
+        lines, labels = [*self.lines, *self.text.lines[rest]], [*self.names, *self.text.names[rest]]
+        text = replace(self.text, program=self.program, lines=lines, names=labels)
+        return replace(self.stage, text=text, iterations=iterations)
+
+    def _once(self, function: Any, operands: Sequence[Value]) -> list[Value]:
+        own = function.program
+        names: dict[Value, Value] = {p.value: v for p, v in zip(own.arguments, operands, strict=True)}
+        for op, line, label in zip(own.ops, function.lines, function.names, strict=True):
+            names.update((r, self.program.new(own.types[r])) for r in op.results)
+            made = replace(op, operands=_renamed(op.operands, names), results=tuple(names[r] for r in op.results))
+            self.program.ops.append(made)
+            self.lines.append(line)
+            self.names.append(label)
+        return [names[p.value] for p in own.results]
+
+
+def _renamed(operands: Sequence[Value | None], names: Mapping[Value, Value]) -> tuple[Value | None, ...]:
+    return tuple(None if v is None else names.get(v, v) for v in operands)

@@ -1,0 +1,345 @@
+"""Proposes which operation may be wrong, and what its result should be; a run decides (see `proof`).
+
+Operations are aligned with the unsharded program by source line, kind and order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.analysis.diagnose.matching import split_axes
+from jaxmesh.analysis.diagnose.movements import is_alike, is_collective, is_movement
+from jaxmesh.analysis.diagnose.reference import REGION
+from jaxmesh.analysis.diagnose.rounding import error_of, tolerance
+from jaxmesh.analysis.diagnose.source_lines import line
+from jaxmesh.analysis.diagnose.stage import Array, Copies
+from jaxmesh.analysis.diagnose.tracking import Track, Value
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.program import Op
+from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
+
+_PLACEMENTS, _ALIKE, _ANY = 6, 6, 12
+"""The most placements of a value, values of one place, and values of any place that are proposed for one result."""
+_MOVES = ("reshape", "broadcast_in_dim", "transpose", "convert", "constant", "iota")
+MOVES = frozenset({REGION, *(f"stablehlo.{name}" for name in _MOVES)})
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A result of an operation, and the value that it may have to be.
+
+    Attributes:
+      number: the number of the operation in the text.
+      op: the operation.
+      value: its result.
+      expected: the number of the value of the unsharded run; None if it has none.
+      right: that value on every device.
+      others: the same of the operation in other iterations of a loop, by result.
+    """
+
+    number: int
+    op: Op
+    value: Value
+    expected: int | None
+    right: Copies
+    others: Mapping[Value, Copies] = field(default_factory=dict[Value, Copies])
+
+    @property
+    def replaced(self) -> dict[Value, Copies]:
+        """The replaced values on every device."""
+        return {self.value: self.right, **self.others}
+
+
+@dataclass
+class Places:
+    """The places of operations and of the values of the unsharded run: source line, kind, order."""
+
+    track: Track
+    _by_place: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    _ops: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def __post_init__(self) -> None:
+        values, stage = self.track.reference.values, self.track.stage
+        for number in self.track.used:
+            for key in {values[number].source, line(values[number].source), ""}:
+                self._by_place[key].append(number)
+        for number, op in enumerate(stage.text.program.ops):
+            source = stage.source(number) if op.results else ""
+            for key in {source, line(source), ""} if op.results else ():
+                self._ops[key].append(number)
+
+    def of(self, number: int, op: Op, index: int) -> list[int]:
+        """Returns the values of the unsharded run in the place of a result of an operation, the likeliest first."""
+        source = self.track.stage.source(number)
+        order: list[int] = []
+        for key in dict.fromkeys((source, line(source)) if source else ("",)):
+            order += [n for n in self._in_place(number, op, index, key) if n not in order] if key or not source else ()
+        return order[:_ALIKE]
+
+    def exactly(self, number: int, op: Op, index: int) -> int | None:
+        """Returns the value in the place of a result, where text and program have as many of its kind there."""
+        source = self.track.stage.source(number)
+        for key in dict.fromkeys((source, line(source)) if source else ("",)):
+            beside, alike = self._beside(number, op, index, key)
+            if alike and len(beside) == len(alike):
+                return alike[beside.index(number)]
+        return None
+
+    def _beside(self, number: int, op: Op, index: int, key: str) -> tuple[list[int], list[int]]:
+        """Returns the operations and the values of a kind in one place."""
+        values, ops = self.track.reference.values, self.track.stage.text.program.ops
+        alike = [n for n in self._by_place.get(key, ()) if is_alike(op, values[n].op) and _index(values[n]) == index]
+        kinds = {values[n].op for n in alike}
+        return [n for n in self._ops.get(key, ()) if any(is_alike(ops[n], kind) for kind in kinds)], alike
+
+    def _in_place(self, number: int, op: Op, index: int, key: str) -> list[int]:
+        beside, alike = self._beside(number, op, index, key)
+        if not alike:
+            return []
+        at = beside.index(number)
+        if len(beside) == len(alike):
+            return [alike[at], *[n for n in alike if n != alike[at]]]
+        place = at * (len(alike) - 1) / max(1, len(beside) - 1)
+        return sorted(alike, key=lambda n: abs(alike.index(n) - place))
+
+    def misses(self, number: int) -> bool:
+        """Returns True if no device holds a value of the program."""
+        return self.track.pool.same[number] not in self.track.reproduced
+
+    def of_any_kind(self, number: int) -> list[int]:
+        """Returns the values on the line of an operation that no device holds."""
+        source = line(self.track.stage.source(number))
+        near = self._by_place.get(source, ()) if source else ()
+        missing = [n for n in self.track.used if self.misses(n)]
+        return [*[n for n in near if n in set(missing)], *[n for n in missing if n not in set(near)]]
+
+
+def _index(value: Any) -> int:
+    return int(getattr(value.value, "result_number", 0)) if value.operation is not None else 0
+
+
+@dataclass
+class Proposals:
+    """The proposals for a stage with wrong results."""
+
+    track: Track
+
+    @cached_property
+    def places(self) -> Places:
+        """The places of the operations."""
+        return Places(self.track)
+
+    def before(self, values: Sequence[Value]) -> list[tuple[int, Op]]:
+        """Returns the operations that values are computed from, in order."""
+        found, rest = dict[int, Op](), list(values)
+        while rest:
+            made = self.track.producers.get(rest.pop())
+            if made is not None and made[0] not in found:
+                found[made[0]] = made[1]
+                rest += self.track.operands(made[1])
+        return sorted(found.items())
+
+    def in_place(self, number: int, op: Op) -> Iterator[Proposal]:
+        """Yields the values in the place of an operation; of a collective, the values of its operand.
+
+        In a loop that is written out, each proposal is for all iterations.
+        """
+        stage = self.track.stage
+        ops, lines, iterations = stage.text.program.ops, stage.text.lines, stage.iterations
+        if number not in iterations:
+            yield from self._in_place(number, op)
+        elif not iterations[number]:
+            every = [n for n in iterations if lines[n] == lines[number] and ops[n].name == op.name]
+            for row in zip(*(self._in_place(n, ops[n], held=True) for n in every), strict=False):
+                first = next((p for p in row if self._differs(p)), None)
+                if first is not None:
+                    yield replace(first, others={p.value: p.right for p in row if p is not first})
+
+    def _differs(self, proposal: Proposal) -> bool:
+        """Returns True if devices hold another value than the proposed one, not only rounded otherwise."""
+        pool, expected = self.track.pool, proposal.expected
+        scale, unit = (1.0, 0.0) if expected is None else (pool.scale(expected), pool.unit(expected))
+        held = self.track.copies(proposal.value)
+        return any(error_of(x, proposal.right[c], scale) > tolerance(unit, 0.0) for c, x in held.items())
+
+    def _in_place(self, number: int, op: Op, *, held: bool = False) -> Iterator[Proposal]:
+        """Yields the values in the place of one operation; with `held` also values on its devices."""
+        for index, value in enumerate(op.results):
+            expected = list(self._expected(number, op, index))
+            known = [] if held else [n for n in expected if self.holds(value, n)]
+            if expected and not held and value not in self.track.misplaced and self.is_equal(value, expected[0]):
+                continue
+            # It may hold another value of the program than the one in its place, which no device holds.
+            if not known or value in self.track.misplaced or self.places.misses(expected[0]):
+                for n in expected:
+                    if n not in known:
+                        yield from self._placed(number, op, value, n)
+
+    def constants(self, number: int, op: Op) -> Iterator[Proposal]:
+        """Yields the numbers of the program in the place of another number."""
+        (value, *more) = op.results
+        copies = self.track.copies(value)
+        array = next(iter(copies.values()))
+        known = self._numbers
+        if more or self.is_number(value) or not array.size or not (array == array.flat[0]).all():
+            return
+        for found in sorted(known, key=lambda x: (x not in self._near(number), str(x))):
+            with np.errstate(all="ignore"):
+                right = np.full(array.shape, found).astype(array.dtype)
+            if not np.array_equal(array, right):
+                yield Proposal(number, op, value, None, dict.fromkeys(copies, right))
+
+    def is_number(self, value: Value) -> bool:
+        """Returns True for one number of the program everywhere."""
+        array = next(iter(self.track.copies(value).values()))
+        return array.size > 0 and bool((array == array.flat[0]).all()) and array.flat[0].item() in self._numbers
+
+    @cached_property
+    def _numbers(self) -> set[Any]:
+        """The numbers of the program that are everywhere in a value."""
+        arrays = [v.array for v in self.track.reference.values if v.op == "stablehlo.constant" and v.array.size]
+        return {x.flat[0].item() for x in arrays if bool((x == x.flat[0]).all())}
+
+    def _near(self, number: int) -> set[Any]:
+        """Returns the numbers on the line of an operation."""
+        source, values = line(self.track.stage.source(number)), self.track.reference.values
+        near = [v.array for v in values if v.op == "stablehlo.constant" and v.array.size and line(v.source) == source]
+        return {x.flat[0].item() for x in near}
+
+    def anywhere(self, number: int, op: Op) -> Iterator[Proposal]:
+        """Yields values of the program that no device holds."""
+        for value in op.results:
+            fitting = (n for n in self.places.of_any_kind(number) if self._fits(value, n))
+            for expected in itertools.islice(fitting, _ANY):
+                yield from self._placed(number, op, value, expected)
+
+    def _expected(self, number: int, op: Op, index: int) -> Iterator[int]:
+        yield from self.places.of(number, op, index)
+        if is_collective(op):
+            for value in self.track.operands(op)[:1]:
+                yield from self._sums(value)
+
+    def _sums(self, value: Value) -> list[int]:
+        """Returns the value of the program that devices hold, or the sum of the parts that they hold."""
+        track, count = self.track, len(self.track.reference.values)
+        numbers = [next((n for n in track.origins(e.number) if n < count), None) for e in track.held(value)]
+        return list(dict.fromkeys(track.parts[n][0] if n in track.parts else n for n in numbers if n is not None))
+
+    def unreduced(self, op: Op) -> Iterator[Proposal]:
+        """Yields, of operations whose parts of a reduction an operation reads as whole values, the reduction."""
+        track = self.track
+        for operand in track.operands(op) if not is_collective(op) else ():
+            chain, same = [operand], track.pool.same
+            while (made := track.producers.get(chain[-1])) and is_movement(made[1]) and not is_collective(made[1]):
+                chain += track.operands(made[1])[:1] or [-1]
+            for value in reversed([v for v in chain if v in track.producers]):
+                held = track.held(value)
+                if held and (held[0].partial or any(same[n] in track.parts for n in track.origins(held[0].number))):
+                    for expected in self._sums(value):
+                        yield from self._placed(*track.producers[value], value, expected)
+
+    def holds(self, value: Value, expected: int) -> bool:
+        """Returns True if devices hold a value of the program whole."""
+        known, same = self.track.known.get(value), self.track.pool.same
+        if known is None or known.partial or value in self.track.misplaced:
+            return False
+        return same[expected] in {same[n] for n in self.track.origins(known.number)}
+
+    def is_equal(self, value: Value, expected: int) -> bool:
+        """Returns True if the devices hold exactly a value of the program, which may equal another one, too."""
+        kind, wanted = self.track.stage.text.program.types[value], self.track.pool.arrays[expected]
+        if kind.dtype.kind in "iu" and wanted.dtype.kind in "iu" and (wanted != wanted.astype(kind.dtype)).any():
+            # They hold the last bits alone.
+            return False
+        rows = self.track.pool.placements(expected, kind.shape)
+        return any(not self._block_all(value, expected, p)[0] for p in rows)
+
+    def _fits(self, value: Value, expected: int) -> bool:
+        shape = self.track.stage.text.program.types[value].shape
+        return next(self.track.pool.placements(expected, shape), None) is not None
+
+    def _placed(self, number: int, op: Op, value: Value, expected: int) -> Iterator[Proposal]:
+        """Yields a value of the program on the devices, by the placements that its shape allows."""
+        rows = list(self._placements(op, value, expected))
+        for right in itertools.islice(rows, _PLACEMENTS):
+            yield Proposal(number, op, value, expected, right)
+        for parts in self._parts(op, value, expected):
+            yield Proposal(number, op, value, expected, parts)
+
+    def _placements(self, op: Op, value: Value, expected: int) -> Iterator[Copies]:
+        track, pool = self.track, self.track.pool
+        kind = track.stage.text.program.types[value]
+        if kind.dtype.kind in "biu" and pool.arrays[expected].dtype.kind not in "biu":
+            return
+        alike = list(pool.placements(expected, kind.shape))
+        other = [] if alike else list(pool.placements(expected, kind.shape, any_shape=True))
+        axes = set(split_axes([e for v in track.operands(op) for e in track.held(v)]))
+        found = sorted((self._block_all(value, expected, p) for p in alike or other), key=lambda row: row[0])
+        near = sorted(found, key=lambda row: (row[0] > 0.9, len(axes ^ row[1]), row[0]))
+        seen: list[Copies] = []
+        for _, _, right in near:
+            if not any(
+                all(np.array_equal(right[c], s[c], equal_nan=kind.dtype.kind in "f") for c in right) for s in seen
+            ):
+                seen.append(right)
+                yield right
+
+    def _block_all(self, value: Value, expected: int, placement: Sharding) -> tuple[float, set[str], Copies]:
+        """Returns the share of wrong elements, the axes that split the value, and the value on each device."""
+        track, pool = self.track, self.track.pool
+        kind, copies = track.stage.text.program.types[value], track.copies(value)
+        once: dict[tuple[int, ...], Array] = {}
+        right: Copies = {}
+        for c in copies:
+            block = pool.block(expected, placement, c)
+            key = int(block.__array_interface__["data"][0]), *block.strides
+            if key not in once:
+                once[key] = np.asarray(block).astype(kind.dtype).reshape(kind.shape)
+            right[c] = once[key]
+        with np.errstate(all="ignore"):
+            wrong = np.mean([np.mean(np.asarray(copies[c] != right[c])) for c in copies])
+        return float(wrong), {*axes_of(placement), *pool.apart.get(expected, ())}, right
+
+    def _parts(self, op: Op, value: Value, expected: int) -> Iterator[Copies]:
+        """Yields parts of a reduction that add up to a value, where a reduction over devices follows."""
+        track, kind = self.track, self.track.stage.text.program.types[value]
+        reader = self.reduction_after(value)
+        if reader is None or is_movement(op):
+            return
+        pool, name = track.pool, str(reader.attributes.get("reduce_type", "sum"))
+        names = [a for a, n in track.stage.mesh.items() if n > 1]
+        used = [a for a in names if a in split_axes([e for v in track.operands(op) for e in track.held(v)])] or names
+        for size, placement in itertools.product((1, 2), pool.placements(expected, kind.shape)):
+            free = [a for a in used if a not in axes_of(placement)]
+            for axes in itertools.combinations(free, size):
+                whole = self._block_all(value, expected, placement)[2]
+                places = [list(track.stage.mesh).index(a) for a in axes]
+                zero = np.zeros(kind.shape, kind.dtype)
+                first = "max" in name or "min" in name
+                yield {c: x if first or not any(c[i] for i in places) else zero for c, x in whole.items()}
+
+    def reduction_after(self, value: Value) -> Op | None:
+        """Returns the reduction over devices that reads a value, through movements."""
+        rest, ops = {value}, self.track.stage.text.program.ops
+        for op in ops[self.track.producers[value][0] + 1 :] if value in self.track.producers else ():
+            if rest & set(op.used):
+                if is_collective(op) and has_trait(op.name, Trait.REDUCES):
+                    return op
+                if is_movement(op):
+                    rest.update(op.results)
+        return None
+
+
+def informative(array: Array) -> bool:
+    """Returns True for a value that hardly equals another one by chance."""
+    flat = array.reshape(-1)
+    few = flat[:: max(1, flat.size // 256)]
+    return len(np.unique(few.view(np.uint16) if few.dtype.itemsize == 2 and few.dtype.kind == "V" else few)) >= 8

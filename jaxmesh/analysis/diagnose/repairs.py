@@ -1,0 +1,108 @@
+"""The operations that an operation may have been meant to be: other attributes, another kind, other operands."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from jaxmesh.analysis.diagnose.movements import short_name
+from jaxmesh.analysis.diagnose.rounding import as_numbers
+from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies
+from jaxmesh.dialects.definitions import definition_of
+from jaxmesh.dialects.program import Op
+
+_KINDS = (
+    ("sum", "mean", "max", "min", "prod"),
+    ("add", "subtract", "multiply", "divide", "div", "maximum", "minimum", "pow", "remainder"),
+    ("eq", "ne", "lt", "le", "gt", "ge"),
+    ("logical_and", "logical_or", "logical_xor"),
+    ("bitwise_and", "bitwise_or", "bitwise_xor"),
+    ("exp", "log", "tanh", "sigmoid", "sqrt", "rsqrt", "reciprocal", "neg", "abs", "sin", "cos", "relu", "gelu", "silu",
+     "sign", "floor", "ceil", "round", "expm1", "log1p"),
+)  # fmt: skip
+"""Operations of one signature."""
+_AXES = ("cluster_axis", "dim", "all_gather_dim", "scatter_dim", "concat_dim", "split_dim", "dimension", "axis")
+_DIMS = ("dim_arg", "dimensions", "contract_dims_lhs", "contract_dims_rhs", "batch_dims_lhs", "batch_dims_rhs", "dims")
+_SUMS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+_MOST = 24
+"""The most starts of a slice along one dim."""
+
+
+def repairs(op: Op, shapes: Sequence[Sequence[int]], rank: int) -> Iterator[tuple[Op, str]]:
+    """Yields an operation with one thing changed, and what that is, in words.
+
+    Args:
+      op: the operation.
+      shapes: the local shapes of its operands.
+      rank: the number of the mesh axes.
+    """
+    attributes: Any = op.attributes
+    first: Sequence[int] = shapes[0] if shapes else ()
+    for name, value in _numbers(attributes, op, first, rank):
+        yield replace(op, attributes={**attributes, **value}), name
+    read = op.operands
+    for order in itertools.permutations(range(len(read))) if 2 <= len(read) <= 3 and None not in read else ():
+        if order != tuple(range(len(read))):
+            yield replace(op, operands=tuple(read[i] for i in order)), "its operands in another order"
+    dialect, name = op.name.partition(".")[0], short_name(op)
+    for kind in next((k for k in _KINDS if name in k), ()):
+        if kind != name and definition_of(f"{dialect}.{kind}") is not None:
+            yield replace(op, name=f"{dialect}.{kind}"), f"{dialect}.{kind} in its place"
+
+
+def reductions(copies: Copies, mesh: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str, Copies]]:
+    """Yields the reductions of a value over mesh axes: the axes, the kind, and the result on every device."""
+    names = [a for a, n in mesh.items() if n > 1]
+    for size, (kind, reduce) in itertools.product(range(1, len(names) + 1), _SUMS.items()):
+        for axes in itertools.combinations(names, size):
+            places = {list(mesh).index(a) for a in axes}
+            groups: dict[Coordinate, list[Array]] = {}
+            for c in sorted(copies):
+                groups.setdefault(tuple(0 if i in places else n for i, n in enumerate(c)), []).append(copies[c])
+            with np.errstate(all="ignore"):
+                found = {c: reduce.reduce([as_numbers(x) for x in g]) for c, g in groups.items()}
+            yield axes, kind, {c: found[tuple(0 if i in places else n for i, n in enumerate(c))] for c in copies}
+
+
+def _numbers(
+    attributes: Mapping[str, Any], op: Op, shape: Sequence[int], rank: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields other values of attributes: axes, dims, permutations, bounds, flags."""
+    for name, value in attributes.items():
+        for other in _instead(name, value, shape, rank):
+            if other != value:
+                shown = list(cast("tuple[int, ...]", other)) if isinstance(other, tuple) else str(other).lower()
+                yield f"{name} = {shown}", {name: other}
+    if "begins" in attributes and "ends" in attributes:
+        yield from _bounds(attributes, shape)
+
+
+def _instead(name: str, value: Any, shape: Sequence[int], rank: int) -> Iterator[Any]:
+    """Yields values that an attribute may have instead."""
+    every = range(len(shape))
+    numbers = cast("tuple[int, ...]", value) if isinstance(value, tuple) else ()
+    if isinstance(value, bool):
+        yield from () if name.startswith(("keep", "ceil", "force")) else (not value,)
+    elif name in _AXES and isinstance(value, int):
+        yield from range(rank) if name == "cluster_axis" else every
+    elif name in _DIMS or (name == "permutation" and len(shape) <= 4):
+        yield from itertools.permutations(every, len(numbers))
+    elif name == "padding":
+        for at in range(0, len(numbers) - 1, 2):
+            both = numbers[at] + numbers[at + 1]
+            yield from ((*numbers[:at], low, both - low, *numbers[at + 2 :]) for low in range(both + 1))
+
+
+def _bounds(attributes: Mapping[str, Any], shape: Sequence[int]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields slices of one size that start elsewhere along one dim."""
+    begins, ends = tuple(attributes["begins"]), tuple(attributes["ends"])
+    for dim, (begin, end, size) in enumerate(zip(begins, ends, shape, strict=True)):
+        starts = sorted(range(size - (end - begin) + 1), key=lambda s: (s % max(1, end - begin) != 0, abs(s - begin)))
+        for start in [s for s in starts if s != begin][:_MOST]:
+            b = (*begins[:dim], start, *begins[dim + 1 :])
+            e = (*ends[:dim], start + end - begin, *ends[dim + 1 :])
+            yield f"begins = {list(b)}, ends = {list(e)}", {"begins": b, "ends": e}

@@ -1,0 +1,156 @@
+"""Runs a text again with some values replaced, from there on, and single operations of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+from jax.sharding import AbstractMesh
+
+from jaxmesh.analysis.diagnose import in_numpy
+from jaxmesh.analysis.diagnose.stage import (
+    Array,
+    Copies,
+    StageProgram,
+    StageTrace,
+    copies_of,
+    is_same,
+    run_trace,
+    trace_stage,
+)
+from jaxmesh.analysis.reference_rules import RULES
+from jaxmesh.dialects.program import Op, Port, Program, Type, Value
+from jaxmesh.dialects.residency import DEVICE, HOST
+from jaxmesh.errors import JaxmeshError
+from jaxmesh.frontends.mlir.module import BoundaryAttributes
+from jaxmesh.frontends.mlir.text import Text
+from jaxmesh.frontends.mlir.trace import trace_program
+from jaxmesh.jaxprs import walk
+from jaxmesh.jaxprs.compat import Eqn, Literal
+from jaxmesh.runtime.reference import Shards, run_again, run_reference
+
+_PRESHARDED, _WHOLE = BoundaryAttributes("presharded", None), BoundaryAttributes(None, None)
+
+
+@dataclass(slots=True)
+class Replay:
+    """A run of a stage with every value kept, which goes on from replaced values.
+
+    Attributes:
+      stage: the stage.
+      trace: its equations.
+      known: the value of each variable.
+      variables: by value of the text, its variable; of numbers of the jaxpr there is none.
+    """
+
+    stage: StageProgram
+    trace: StageTrace
+    known: dict[Any, Any]
+    variables: dict[Value, Any]
+    _needed: dict[frozenset[Value], set[Any]] = field(default_factory=dict[frozenset[Value], set[Any]])
+
+    @classmethod
+    def of(cls, stage: StageProgram, placed: Sequence[Any]) -> Replay:
+        """Runs a stage for arguments that are placed."""
+        trace = trace_stage(stage)
+        known = dict(run_trace(stage, trace, placed))
+        return cls(stage, trace, known, {n: v for v, numbers in trace.named.items() for n in numbers})
+
+    def copies(self, value: Value) -> Copies:
+        """Returns the value of each device."""
+        if value not in self.variables:
+            return dict.fromkeys(self.stage.coordinates, self.trace.literals[value])
+        return copies_of(self.known[self.variables[value]], self.stage.coordinates)
+
+    def replaced(self, right: Mapping[Value, Copies], wanted: Collection[Value]) -> dict[Value, Copies]:
+        """Returns the wanted values that change if other values are replaced on every device."""
+        variables = {self.variables[v]: self._as_known(v, c) for v, c in right.items() if v in self.variables}
+        needed = self._before(frozenset(wanted))
+
+        def is_needed(eqn: Eqn) -> bool:
+            return not needed.isdisjoint(eqn.outvars)
+
+        changed = run_again(
+            self.trace.jaxpr, self.stage.mesh, self.known, variables, RULES["ttir"], in_numpy.bind, is_needed, _is_same
+        )
+        found = {v: changed[self.variables[v]] for v in wanted if self.variables.get(v) in changed}
+        return {v: copies_of(x, self.stage.coordinates) for v, x in found.items()}
+
+    def _as_known(self, value: Value, copies: Copies) -> Any:
+        return Shards(copies) if self._is_sharded(value) or _is_sharded(copies) else next(iter(copies.values()))
+
+    def _before(self, wanted: frozenset[Value]) -> set[Any]:
+        """Returns the variables that some values are computed from."""
+        if wanted not in self._needed:
+            found = {self.variables[v] for v in wanted if v in self.variables}
+            for eqn in reversed(walk.open_jaxpr(self.trace.jaxpr).eqns):
+                if not found.isdisjoint(eqn.outvars):
+                    found.update(v for v in eqn.invars if not isinstance(v, Literal))
+            self._needed[wanted] = found
+        return self._needed[wanted]
+
+    def perform(self, op: Op, operands: Sequence[Copies]) -> list[Copies] | None:
+        """Returns the results of an operation for any operands, on every device; None if it breaks a rule."""
+        shards = [_is_sharded(c) or self._is_sharded(v) for v, c in zip(self.tensors(op), operands, strict=True)]
+        mesh = self.stage.mesh
+        alone = self._alone(op, [next(iter(c.values())) for c in operands], shards)
+        outcome = trace_program(alone, AbstractMesh(tuple(mesh.values()), tuple(mesh)), strict=False)
+        if outcome.error is not None:
+            return None
+        places = [DEVICE if s else HOST for s in shards]
+        given = [dict(c) if s else next(iter(c.values())) for c, s in zip(operands, shards, strict=True)]
+        try:
+            found = run_reference(outcome.jaxpr, places, mesh, given, RULES["ttir"])
+        except JaxmeshError:
+            return None
+        everywhere = self.stage.coordinates
+        shares: list[Any] = [Shards(cast("Any", x)) if isinstance(x, dict) else x for x in found]
+        return [copies_of(x, everywhere) for x in shares]
+
+    def tensors(self, op: Op) -> list[Value]:
+        """Returns the tensors that an operation reads."""
+        kinds = self.stage.text.program.types
+        return [v for v in op.used if kinds[v].kind == "tensor"]
+
+    def _alone(self, op: Op, first: Sequence[Array], shards: Sequence[bool]) -> Text:
+        """Returns a text of an operation alone, whose arguments are its operands."""
+        text, program, read = self.stage.text, self.stage.text.program, set(op.used)
+        kinds = program.types
+        handles = [o for o in program.ops if o.results and kinds[o.results[0]].kind != "tensor" and read & {*o.results}]
+        made = [r for o in (*handles, op) for r in o.results]
+        names = {r: len(first) + i for i, r in enumerate(made)}
+        tensors = iter(range(len(first)))
+        numbers = [None if v is None else next(tensors) if kinds[v].kind == "tensor" else names[v] for v in op.operands]
+        ops = [Op(o.name, (), tuple(names[r] for r in o.results), o.attributes) for o in handles]
+        ops.append(Op(op.name, tuple(numbers), tuple(names[r] for r in op.results), op.attributes))
+        types = [Type(x.shape, x.dtype) for x in first] + [kinds[r] for r in made]
+        alone = Program("main", {}, types, [Port(i, False) for i in range(len(first))], ops)
+        alone.results = [Port(v, False) for v in ops[-1].results]
+        return replace(
+            text, program=alone, lines=[0] * len(ops), names=[o.name for o in ops], results=(_WHOLE,) * len(op.results),
+            arguments=tuple(_PRESHARDED if s else _WHOLE for s in shards),
+        )  # fmt: skip
+
+    def _is_sharded(self, value: Value) -> bool:
+        return value in self.variables and isinstance(self.known[self.variables[value]], Shards)
+
+
+def _is_sharded(copies: Copies) -> bool:
+    return len({id(x) for x in copies.values()}) > 1
+
+
+def _is_same(known: Any, found: Any) -> bool:
+    """Returns True if a value has the same bits on every device as before."""
+    if not isinstance(known, Shards) or not isinstance(found, Shards):
+        return not isinstance(known, Shards) and not isinstance(found, Shards) and _alike(known, found)
+    done = {(id(known[c]), id(found[c])): (known[c], found[c]) for c in known}
+    return all(_alike(a, b) for a, b in done.values())
+
+
+def _alike(x: Any, y: Any) -> bool:
+    a: Array
+    b: Array
+    a, b = np.asarray(x), np.asarray(y)
+    return a.shape == b.shape and a.dtype == b.dtype and is_same(a, b)
