@@ -26,7 +26,7 @@ plugin; or a StableHLO file, which is compiled first (see `jaxmesh upstream-env`
 DIAGNOSE_NOTES = """\
 examples:
   jaxmesh diagnose export/                      the folder of compiler_options={"export_path": "export"}
-  jaxmesh diagnose export/ --json               {"verdict", "op", "source", "axes", "devices", "pcc", "cause"}
+  jaxmesh diagnose export/ --json               the verdict with lines, elements, devices and the proof
   jaxmesh diagnose export/ --out wrong.html     which device holds which wrong elements, for a browser
   jaxmesh diagnose export/ --args args.npz      with your arguments: arg0, arg1, ... as np.savez stores them
   jaxmesh diagnose export/ --graph 2            the second of several graphs; --func NAME by the name of its function

@@ -112,7 +112,14 @@ class Prover:
         rounding, carried = self.track.carried(target.value, self.track.units.get(target.value, 0.0))
         scale = 1.0 if expected is None else pool.scale(expected)
         limit = 1e-5 if expected is None else pool.limit(expected, rounding, carried)
-        pairs = {(id(x), id(target.right[c])): (x, target.right[c]) for c, x in copies.items()}
+        right = target.right
+        if target.parts is not None:
+            # Any parts of the right sum are right.
+            copies, right = (
+                next(x for axes, kind, x in reductions(v, self.track.stage.mesh) if (axes, kind) == target.parts)
+                for v in (copies, right)
+            )
+        pairs = {(id(x), id(right[c])): (x, right[c]) for c, x in copies.items()}
         return all(a.shape == b.shape and error_of(a, b, scale) <= limit for a, b in pairs.values())
 
     # --- the proof ----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -42,6 +42,7 @@ class Proposal:
       value: its result.
       expected: the number of the value of the unsharded run; None if it has none.
       right: that value on every device.
+      parts: of parts of a reduction, its mesh axes and its kind.
       others: the same of the operation in other iterations of a loop, by result.
     """
 
@@ -50,6 +51,7 @@ class Proposal:
     value: Value
     expected: int | None
     right: Copies
+    parts: tuple[tuple[str, ...], str] | None = None
     others: Mapping[Value, Copies] = field(default_factory=dict[Value, Copies])
 
     @property
@@ -158,10 +160,14 @@ class Proposals:
             yield from self._in_place(number, op)
         elif not iterations[number]:
             every = [n for n in iterations if lines[n] == lines[number] and ops[n].name == op.name]
-            for row in zip(*(self._in_place(n, ops[n], held=True) for n in every), strict=False):
-                first = next((p for p in row if self._differs(p)), None)
-                if first is not None:
-                    yield replace(first, others={p.value: p.right for p in row if p is not first})
+            yield from self._together(self._in_place(n, ops[n], held=True) for n in every)
+
+    def _together(self, iterations: Iterable[Iterator[Proposal]]) -> Iterator[Proposal]:
+        """Yields the proposals for all iterations as one, named by the first iteration that differs."""
+        for row in zip(*iterations, strict=False):
+            first = next((p for p in row if self._differs(p)), None)
+            if first is not None:
+                yield replace(first, others={p.value: p.right for p in row if p is not first})
 
     def _differs(self, proposal: Proposal) -> bool:
         """Returns True if devices hold another value than the proposed one, not only rounded otherwise."""
@@ -219,7 +225,20 @@ class Proposals:
         for value in op.results:
             fitting = (n for n in self.places.of_any_kind(number) if self._fits(value, n))
             for expected in itertools.islice(fitting, _ANY):
-                yield from self._placed(number, op, value, expected)
+                yield from self._in_all(number, op, value, expected)
+
+    def _in_all(self, number: int, op: Op, value: Value, expected: int) -> Iterator[Proposal]:
+        """Yields a value of the program for an operation, and in a loop that of each iteration."""
+        stage, values = self.track.stage, self.track.reference.values
+        if number not in stage.iterations:
+            yield from self._placed(number, op, value, expected)
+            return
+        ops, lines, index = stage.text.program.ops, stage.text.lines, op.results.index(value)
+        every = [n for n in stage.iterations if lines[n] == lines[number] and ops[n].name == op.name]
+        alike = [i for i, v in enumerate(values) if v.value == values[expected].value]
+        if len(every) == len(alike) and number == every[0]:
+            rows = zip(every, alike, strict=True)
+            yield from self._together(self._placed(n, ops[n], ops[n].results[index], i) for n, i in rows)
 
     def _expected(self, number: int, op: Op, index: int) -> Iterator[int]:
         yield from self.places.of(number, op, index)
@@ -271,8 +290,8 @@ class Proposals:
         rows = list(self._placements(op, value, expected))
         for right in itertools.islice(rows, _PLACEMENTS):
             yield Proposal(number, op, value, expected, right)
-        for parts in self._parts(op, value, expected):
-            yield Proposal(number, op, value, expected, parts)
+        for right, axes, kind in self._parts(op, value, expected):
+            yield Proposal(number, op, value, expected, right, (axes, kind))
 
     def _placements(self, op: Op, value: Value, expected: int) -> Iterator[Copies]:
         track, pool = self.track, self.track.pool
@@ -308,13 +327,14 @@ class Proposals:
             wrong = np.mean([np.mean(np.asarray(copies[c] != right[c])) for c in copies])
         return float(wrong), {*axes_of(placement), *pool.apart.get(expected, ())}, right
 
-    def _parts(self, op: Op, value: Value, expected: int) -> Iterator[Copies]:
+    def _parts(self, op: Op, value: Value, expected: int) -> Iterator[tuple[Copies, tuple[str, ...], str]]:
         """Yields parts of a reduction that add up to a value, where a reduction over devices follows."""
         track, kind = self.track, self.track.stage.text.program.types[value]
         reader = self.reduction_after(value)
         if reader is None or is_movement(op):
             return
-        pool, name = track.pool, str(reader.attributes.get("reduce_type", "sum"))
+        pool, written = track.pool, str(reader.attributes.get("reduce_type", "sum"))
+        name = next((k for k in ("max", "min") if k in written), "sum")
         names = [a for a, n in track.stage.mesh.items() if n > 1]
         used = [a for a in names if a in split_axes([e for v in track.operands(op) for e in track.held(v)])] or names
         for size, placement in itertools.product((1, 2), pool.placements(expected, kind.shape)):
@@ -323,8 +343,8 @@ class Proposals:
                 whole = self._block_all(value, expected, placement)[2]
                 places = [list(track.stage.mesh).index(a) for a in axes]
                 zero = np.zeros(kind.shape, kind.dtype)
-                first = "max" in name or "min" in name
-                yield {c: x if first or not any(c[i] for i in places) else zero for c, x in whole.items()}
+                right = {c: x if name != "sum" or not any(c[i] for i in places) else zero for c, x in whole.items()}
+                yield right, axes, name
 
     def reduction_after(self, value: Value) -> Op | None:
         """Returns the reduction over devices that reads a value, through movements."""
