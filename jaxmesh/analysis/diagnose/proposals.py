@@ -228,7 +228,7 @@ class Proposals:
                 yield from self._in_all(number, op, value, expected)
 
     def _in_all(self, number: int, op: Op, value: Value, expected: int) -> Iterator[Proposal]:
-        """Yields a value of the program for an operation, and in a loop that of each iteration."""
+        """Yields a value of the program for an operation, in a loop for each iteration."""
         stage, values = self.track.stage, self.track.reference.values
         if number not in stage.iterations:
             yield from self._placed(number, op, value, expected)
