@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import itertools
-import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from jaxmesh.analysis.diagnose.culprit import Culprit
 from jaxmesh.analysis.diagnose.matching import HeldValue, split_axes
-from jaxmesh.analysis.diagnose.movements import Shapes, is_collective, joined_dim, mesh_axis, performed, short_name
+from jaxmesh.analysis.diagnose.movements import (
+    Shapes,
+    is_collective,
+    joined_dim,
+    mesh_axis,
+    of_whole,
+    performed,
+    short_name,
+)
 from jaxmesh.analysis.diagnose.proof import Prover
 from jaxmesh.analysis.diagnose.proposals import Proposal
 from jaxmesh.analysis.diagnose.repairs import reductions, repairs
@@ -177,6 +184,8 @@ def _partition_order(case: _Case) -> Cause | None:
     if is_collective(case.op) or not all(v in track.known for v in operands):
         return None
     for at, other in itertools.permutations(range(len(operands)), 2):
+        if not track.is_cut(operands[at]):
+            continue
         held, beside = track.known[operands[at]], track.known[operands[other]]
         for dim, split in itertools.product(range(len(held.placement)), beside.placement):
             if held.placement[dim] == split or sorted(held.placement[dim]) != sorted(split):
@@ -235,7 +244,7 @@ def _across_shards(case: _Case) -> Cause | None:
         return None
 
     def perform(arrays: Sequence[Array], shapes: Shapes) -> Iterator[Array | None]:
-        return performed(_of_whole(op, known[0], track.stage.mesh), types, arrays, shapes)
+        return performed(of_whole(op, known[0].placement, track.stage.mesh), types, arrays, shapes)
 
     wanted = track.pool.arrays[expected]
     limit, scale = track.pool.limit(expected, track.units.get(case.target.value, 0.0), 0.0), track.pool.scale(expected)
@@ -243,16 +252,6 @@ def _across_shards(case: _Case) -> Cause | None:
         if not apart and array.shape == wanted.shape and error_of(array, wanted, scale) <= limit:
             return _of_shards(case, axes or tuple(split_axes(known)), touched, known)
     return None
-
-
-def _of_whole(op: Op, held: HeldValue, mesh: Mapping[str, int]) -> Op:
-    """Returns a slice of shards as the slice of the whole value; any other operation unchanged."""
-    attributes: Any = op.attributes
-    if "begins" not in attributes or len(held.placement) != len(attributes["begins"]):
-        return op
-    counts = [math.prod(mesh[a] for a in axes) for axes in held.placement]
-    cut = {k: tuple(n * m for n, m in zip(attributes[k], counts, strict=True)) for k in ("begins", "ends")}
-    return replace(op, attributes={**attributes, **cut})
 
 
 def _of_shards(case: _Case, axes: tuple[str, ...], touched: Sequence[int], known: Sequence[HeldValue]) -> Cause | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -17,6 +19,7 @@ from jaxmesh.dialects.perform import compute
 from jaxmesh.dialects.program import Op, Type
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.frontends.mlir.upgrade import FUNCTIONS, definition_named
+from jaxmesh.frontends.stablehlo.shardings import Sharding
 
 Shapes = Sequence[tuple[int, ...]]
 _COPIES, _TRANSPOSES = ("broadcast", "repeat"), ("permute", "transpose")
@@ -184,6 +187,16 @@ def is_alike(op: Op, reference: str) -> bool:
     """Returns True if an operation of StableHLO becomes an operation of this kind."""
     known = reference.partition(".")[2]
     return short_name(op) in (known, *_ALIKE.get(known, "").split())
+
+
+def of_whole(op: Op, placement: Sharding, mesh: Mapping[str, int]) -> Op:
+    """Returns a slice of shards as the slice of the whole value; any other operation unchanged."""
+    attributes: Any = op.attributes
+    if "begins" not in attributes or len(placement) != len(attributes["begins"]):
+        return op
+    counts = [math.prod(mesh[a] for a in axes) for axes in placement]
+    cut = {k: tuple(n * m for n, m in zip(attributes[k], counts, strict=True)) for k in ("begins", "ends")}
+    return replace(op, attributes={**attributes, **cut})
 
 
 def mesh_axis(op: Op, mesh: Mapping[str, int]) -> str | None:

@@ -20,6 +20,7 @@ from jaxmesh.analysis.diagnose.movements import (
     is_movement,
     is_predicate,
     moved,
+    short_name,
 )
 from jaxmesh.analysis.diagnose.reference import Reference
 from jaxmesh.analysis.diagnose.rounding import EXACT, GROWTH, as_numbers, is_exact, rounding_unit
@@ -363,6 +364,14 @@ class Track:
             return found
         known = self.known[value]
         return {c: self.pool.block(known.number, known.placement, c) for c in self.stage.coordinates}
+
+    def is_cut(self, value: Value) -> bool:
+        """Returns True if a `mesh_partition` made the split of a value."""
+        while (made := self.producers.get(value)) is not None and is_movement(made[1]) and self.operands(made[1]):
+            if short_name(made[1]) == "mesh_partition":
+                return True
+            value = self.operands(made[1])[0]
+        return False
 
     def partial_operands(self, op: Op) -> list[Value]:
         """Returns the operands that the devices hold as parts of a reduction."""
