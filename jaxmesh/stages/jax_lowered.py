@@ -23,6 +23,8 @@ from jaxmesh.stages.stage import Stage
 if TYPE_CHECKING:
     from jaxmesh.analysis.estimate import Estimate
     from jaxmesh.analysis.judge import Verdict
+    from jaxmesh.analysis.repair.compositions import Composition
+    from jaxmesh.stages.one_region import OneRegion
     from jaxmesh.stages.upstream import UpstreamResult
 
 
@@ -57,6 +59,17 @@ class JaxLowered(Stage):
         if isinstance(dialect, str) and dialect in ("stablehlo", "hlo"):
             return self.lower_with_jax().as_text(dialect, **options)
         return super().as_text(dialect, **options)
+
+    def partitioned(self, compositions: Sequence[Composition] = ()) -> OneRegion:
+        """Returns the program as one region, with compositions in place of some operations; see `as_one_region`.
+
+        Raises:
+          InexpressibleError: TTNN cannot express the program.
+        """
+        from jaxmesh.stages.one_region import as_one_region
+
+        self._check_expressible()
+        return as_one_region(self._boundary, self._decomposed_residency.program, compositions)
 
     @abc.abstractmethod
     def global_program(self) -> tuple[Callable[[], str] | None, Callable[..., Any]]:
@@ -103,7 +116,7 @@ class JaxLowered(Stage):
                 program = make(*upstream.with_joined_tensors(boundary, residency), self.out_tree).lower()
             source = program.lower_with_jax(("cpu",)).as_text(debug_info=True) if text is None else text()
             asked = {"cluster": cluster, "options": options, "plugin": plugin, "timeout": timeout}
-            return upstream.ask_upstream(source, make, ends, **asked)
+            return upstream.ask_upstream(source, make, ends, program, **asked)
 
     def judge(
         self,

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import jax
 import numpy as np
@@ -36,6 +36,10 @@ from jaxmesh.stages.stage import Stage
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
 from jaxmesh.validate import as_bool, as_instance, quote
 
+if TYPE_CHECKING:
+    from jaxmesh.analysis.repair import Repair
+    from jaxmesh.stages.jax_lowered import JaxLowered
+
 T = TypeVar("T")
 Ends = tuple[frozenset[int], frozenset[int]]
 """The numbers of the arguments and of the results that are `MeshTensor`s."""
@@ -54,10 +58,16 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
     Attributes:
       make: makes a traced program.
       tensors: the numbers of the arguments and results that are `MeshTensor`s in the program that was compiled.
+      source: the StableHLO text that was compiled.
+      lowered: the program of jaxmesh; None if only its text is known.
+      asked: the options of the compiler.
     """
 
     make: Callable[..., T] = field(kw_only=True)
     tensors: Ends = field(default=(frozenset(), frozenset()), kw_only=True)
+    source: str = field(default="", kw_only=True)
+    lowered: JaxLowered | None = field(default=None, kw_only=True)
+    asked: Mapping[str, Any] = field(default_factory=dict[str, Any], kw_only=True)
 
     @without_mesh()
     def program(self, dialect: str = "ttnn") -> T:
@@ -121,12 +131,44 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         """
         return diagnose(self, *jax.tree.leaves(join_tensors(args)), seed=seed)
 
+    @without_mesh()
+    def repair(self, *args: Any, seed: int = 0) -> Repair:
+        """Changes the program until the compiler compiles it right, as little as is needed.
 
-def ask_upstream(stablehlo: str, make: Callable[..., T], tensors: Ends, **options: Any) -> UpstreamResult[T]:
+        A program that is right stays as it is. Otherwise jaxmesh partitions it, with every placement and every
+        collective explicit, and replaces operations that the compiler makes wrongly by equal ones. Each attempt is
+        compiled, run on emulated devices and compared with this program, unsharded.
+
+        Args:
+          args: the arguments of the program, as of `diagnose`.
+          seed: the seed of random arguments.
+
+        Returns:
+          The repaired program with its proof; false if a wrong or refused program stays so, for a named reason.
+
+        Raises:
+          UnsupportedError: the program of jaxmesh, which `upstream` compiles, is not known.
+          UpstreamError: as of `upstream`.
+        """
+        from jaxmesh.stages.repair import repair_program
+
+        if self.lowered is None:
+            raise UnsupportedError(
+                "repair needs the program, of which this result has compiled texts alone; repair the result of "
+                "jaxmesh.from_mlir(text).lower().upstream()."
+            )
+        with progress("repair"):
+            return repair_program(self, self.lowered, jax.tree.leaves(join_tensors(args)), seed)
+
+
+def ask_upstream(
+    stablehlo: str, make: Callable[..., T], tensors: Ends, lowered: JaxLowered | None = None, **options: Any
+) -> UpstreamResult[T]:
     """Compiles a StableHLO text; see `compile_text` for options and errors, and `import_program` for `make`."""
     made = compile_text(stablehlo, **options)
     about = made.stages, made.flatbuffer, made.refusal, made.plugin, made.cluster, made.log
-    return UpstreamResult(*about, make=make, tensors=tensors)
+    more: dict[str, Any] = {"source": stablehlo, "lowered": lowered, "asked": options}
+    return UpstreamResult(*about, make=make, tensors=tensors, **more)
 
 
 def _ends(stages: Mapping[str, str]) -> BoundaryShardings:

@@ -22,13 +22,20 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("count", type=int, nargs="?", metavar="COUNT", help="how many programs; default: all")
     parser.add_argument("--results", type=Path, default=Path("upstream.jsonl"), help="default: upstream.jsonl")
     parser.add_argument("--part", default="0/1", metavar="I/N", help="compile every Nth program alone, from the Ith on")
+    parser.add_argument("--repair", action="store_true", help="repair the programs, and count what is right then")
     options = parser.parse_args(arguments)
     emulate(DEVICES)
     # Their meshes need the devices.
     from tests.generators.upstream.hunt import hunt, read
+    from tests.generators.upstream.repaired import hunt_repairs, read_repairs, repair_table, unrepaired
     from tests.generators.upstream.report import count, store, table, unexplained
 
     part, parts = (int(n) for n in options.part.split("/"))
+    if options.repair:
+        hunt_repairs(options.results, options.count, part, parts, say)
+        repairs = list(read_repairs(options.results))
+        print(*(stays := unrepaired(repairs)), repair_table(repairs), sep="\n")
+        return 1 if stays else 0
     hunt(options.results, options.count, part, parts, say)
     found = list(read(options.results))
     counts, left = count(found), unexplained(found)

@@ -107,7 +107,7 @@ def _compared(candidate: Candidate, result: Any, every: bool) -> Judged:
         except JaxmeshError as error:
             unread[dialect] = f"{type(error).__name__}: {error}"
             continue
-        errors[dialect] = difference(jax.tree.leaves(found, is_leaf=_is_mesh_tensor), wanted, ends)
+        errors[dialect] = difference(jax.tree.leaves(found, is_leaf=is_mesh_tensor), wanted, ends)
         if errors[dialect] > limits[dialect]:
             break
     verdict, about = _verdict(errors, unread, limits), (candidate.family, candidate.text)
@@ -141,7 +141,8 @@ def _verdict(errors: Mapping[str, float], unread: Mapping[str, str], limits: Map
     return RIGHT if max(errors.values()) <= EXACT else LESS_PRECISE
 
 
-def _is_mesh_tensor(value: Any) -> bool:
+def is_mesh_tensor(value: Any) -> bool:
+    """Returns True for a leaf of results that stays on the devices."""
     return isinstance(value, jm.MeshTensor)
 
 
@@ -152,7 +153,7 @@ def difference(found: Sequence[Any], wanted: Sequence[Array], ends: BoundaryShar
     """
     worst = 0.0 if len(found) == len(wanted) else np.inf
     for value, want, end in zip(found, wanted, ends.results, strict=False):
-        if not _is_mesh_tensor(value):
+        if not is_mesh_tensor(value):
             worst = max(worst, _distance(np.asarray(value), want, _largest(want)))
             continue
         for coordinate, held in value.shards():

@@ -1,0 +1,215 @@
+"""The search for a program that Tenstorrent's compiler compiles right, and what it changed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jaxmesh.analysis.diagnose import Diagnosis, diagnose
+from jaxmesh.analysis.diagnose.diagnosis import LESS_PRECISE, NOT_COMPARABLE, REFUSED, RIGHT
+from jaxmesh.analysis.repair.compositions import COMPOSITIONS, Composition
+from jaxmesh.analysis.upstream import UpstreamProgram
+from jaxmesh.drawing.html import table
+from jaxmesh.drawing.text_layout import align_columns, duration, escape
+from jaxmesh.errors import JaxmeshError
+from jaxmesh.jaxprs.source_locations import short_location
+from jaxmesh.validate import as_path, write_whole
+
+PARTITION = "partitioned by jaxmesh: every placement and every collective is explicit"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a repair changed.
+
+    Attributes:
+      source: the user's source line, as `file:line:column`; empty if it is not known.
+      what: what was changed, and by what it was replaced.
+      reason: why.
+    """
+
+    source: str
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of a compiled program.
+
+    Attributes:
+      sent: the bytes that all devices send.
+      operations: how many TTNN operations it has on the devices.
+      seconds: the lower bound of its time; None if there is none.
+    """
+
+    sent: int
+    operations: int
+    seconds: float | None
+
+    def __str__(self) -> str:
+        least = "unknown" if self.seconds is None else duration(self.seconds)
+        return f"{self.sent:,} B among devices, {self.operations} operations, at least {least}"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A program that computes the user's in another form.
+
+    Attributes:
+      text: its StableHLO text.
+      function: it as a function of JAX.
+      changes: what is changed, without the reasons.
+    """
+
+    text: str
+    function: Any
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Repair:
+    """A repaired program; true if the compiler compiles it right.
+
+    Attributes:
+      before: the diagnosis of the program as the user wrote it.
+      diagnosis: the diagnosis of the repaired program: its compiled texts against the user's program unsharded.
+      changes: what was changed; empty if the program was right, or no change makes it right.
+      text: the StableHLO text, which tt-xla takes.
+      function: the program as a function of JAX, with the user's arguments and their shardings.
+      upstream: the program as the compiler compiled it.
+      reason: what stays wrong, and why; empty if the program is right.
+      costs: the costs before and after, of what was compiled.
+    """
+
+    before: Diagnosis
+    diagnosis: Diagnosis
+    changes: tuple[Change, ...]
+    text: str
+    function: Any
+    upstream: Any
+    reason: str = ""
+    costs: Mapping[str, Cost] = field(default_factory=dict[str, Cost])
+
+    def __bool__(self) -> bool:
+        return bool(self.diagnosis)
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the repaired program, in the words of `jaxmesh.diagnose`."""
+        return self.diagnosis.verdict
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Returns the changes as rows: the source line, the change, the reason."""
+        return [(short_location(c.source).partition(" ")[0], c.what, c.reason) for c in self.changes]
+
+    @property
+    def heading(self) -> str:
+        """The outcome in one line."""
+        if self.before.verdict == self.verdict and not self.changes:
+            return f"unchanged: {self.verdict}"
+        return f"{'repaired' if self else 'not repaired'}: {self.before.verdict} before, {self.verdict} after"
+
+    def __str__(self) -> str:
+        lines = [self.heading, *(f"  {line}" for line in align_columns(self.rows()))]
+        lines += [f"  {when}: {cost}" for when, cost in self.costs.items()]
+        return "\n".join(lines + ([f"  what stays: {self.reason}"] if self.reason else []))
+
+    def __repr__(self) -> str:
+        return f"Repair({self.heading})"
+
+    def _repr_html_(self) -> str:
+        frame = 'style="color: inherit; background: transparent; overflow-x: auto"'
+        more = [(when, str(cost)) for when, cost in self.costs.items()]
+        more += [("what stays", self.reason)] if self.reason else []
+        tables = table(self.rows(), ("source", "change", "reason")) + table(more)
+        return f"<div {frame}><b>{escape(self.heading)}</b>{tables}</div>"
+
+    def save(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Writes the repaired program, what the compiler made of it, and this summary; returns the files.
+
+        Raises:
+          FolderError: the files cannot be written.
+        """
+        home = as_path("save", folder, "folder")
+        files = [*self.upstream.save(home), home / "repaired.mlir", home / "repair.txt"]
+        write_whole(files[-2], self.text)
+        write_whole(files[-1], f"{self}\n")
+        return files
+
+
+def prove(compiled: UpstreamProgram, original: str, args: Sequence[Any], seed: int) -> Diagnosis:
+    """Returns the diagnosis of a compiled program against another program with global shapes, unsharded."""
+    if compiled.refusal is not None:
+        return Diagnosis(REFUSED, source=compiled.refusal.source, cause=str(compiled.refusal), pcc=float("nan"))
+    try:
+        return diagnose({**compiled.stages, "shlo_frontend": original}, *args, seed=seed)
+    except JaxmeshError as error:
+        return Diagnosis(NOT_COMPARABLE, cause=str(error), pcc=float("nan"))
+
+
+def search(
+    before: Diagnosis,
+    compiled: UpstreamProgram,
+    make: Callable[[Sequence[Composition]], Candidate],
+    compile_candidate: Callable[[str], Any],
+    judge: Callable[[Any], Diagnosis],
+    original: Candidate,
+) -> Repair:
+    """Tries programs in the order of least change until one is compiled right.
+
+    Args:
+      before: the diagnosis of the user's program.
+      compiled: the user's program as the compiler compiled it.
+      make: returns the program partitioned by jaxmesh, with compositions in place of some operations.
+      compile_candidate: compiles a StableHLO text.
+      judge: diagnoses a compiled candidate against the user's program.
+      original: the user's program.
+    """
+    if before.verdict == RIGHT:
+        return Repair(before, before, (), original.text, original.function, compiled)
+    used: list[Composition] = []
+    tried: list[tuple[Candidate, Any, Diagnosis]] = []
+    while not tried or (tried[-1][2].verdict != RIGHT and used != (used := _more(used, tried[-1][2]))):
+        try:
+            candidate = make(used)
+        except JaxmeshError as error:
+            why = f"jaxmesh does not partition it: {error}"
+            return tried_best(before, compiled, original, tried, why)
+        made = compile_candidate(candidate.text)
+        tried.append((candidate, made, judge(made)))
+    return tried_best(before, compiled, original, tried, "")
+
+
+def _more(used: Sequence[Composition], found: Diagnosis) -> list[Composition]:
+    """Returns the compositions with those that a diagnosis asks for; all of them the second time."""
+    about = f"{found.op} {found.cause}"
+    asked = [c for c in COMPOSITIONS if c not in used and re.search(c.sign, about)]
+    return [*used, *asked]
+
+
+def tried_best(
+    before: Diagnosis,
+    compiled: UpstreamProgram,
+    original: Candidate,
+    tried: Sequence[tuple[Candidate, Any, Diagnosis]],
+    why: str,
+) -> Repair:
+    """Returns the repair of the best candidate; the user's program if it is as good."""
+    right = [row for row in tried if row[2].verdict == RIGHT] or [row for row in tried if row[2]]
+    if before.verdict == LESS_PRECISE and (not right or right[0][2].verdict == LESS_PRECISE):
+        return Repair(before, before, (), original.text, original.function, compiled)
+    if right:
+        candidate, made, found = right[0]
+        reasons = before.cause or before.op
+        changes = tuple(Change(c.source or before.source, c.what, c.reason or reasons) for c in candidate.changes)
+        return Repair(before, found, changes, candidate.text, candidate.function, made)
+    if not tried:
+        return Repair(before, before, (), original.text, original.function, compiled, why)
+    candidate, made, found = tried[-1]
+    what = found.cause if found.verdict == REFUSED else f"{found.verdict}: {found.op} {found.cause}".strip()
+    return Repair(before, found, candidate.changes, candidate.text, candidate.function, made, why or what)

@@ -1,0 +1,318 @@
+"""A lowered program as one region of `shard_map` over all mesh axes: every placement and every collective is explicit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+from jaxmesh.analysis.repair.compositions import Composition, sequence_of
+from jaxmesh.dialects.signature import Boundary
+from jaxmesh.dialects.ttir.collectives import gather
+from jaxmesh.dialects.ttir.replica_groups import row_major_index
+from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.jaxprs import compat, evaluate, walk
+from jaxmesh.jaxprs.clamped_starts import clamp_starts
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.rewrite import inline_calls, map_sub_jaxprs
+from jaxmesh.jaxprs.source_locations import source_line
+from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
+from jaxmesh.sharding.mesh import with_devices
+from jaxmesh.sharding.shard_attributes import spec_axes
+
+Rows = tuple[tuple[str, ...], ...]
+"""The mesh axes that split each dim, the major one first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A value with a global shape, of which each device holds a part.
+
+    Attributes:
+      local: the part of the device.
+      rows: the mesh axes that split each dim.
+    """
+
+    local: Any
+    rows: Rows
+
+    def whole(self) -> Any:
+        """Gathers the value on every device, one axis at a time, the minor axis of each dim first."""
+        x = self.local
+        for dim, axes in enumerate(self.rows):
+            for axis in reversed(axes):
+                x = gather(x, axis, dim, tiled=True)
+        return x
+
+
+def regrouped(rows: Rows, old: Sequence[int], new: Sequence[int], sizes: Mapping[str, int]) -> Rows | None:
+    """Returns the axes that split each dim of a reshaped value if no data moves; None otherwise.
+
+    >>> regrouped((("x", "y"), ()), (8, 16), (4, 2, 1, 16), {"y": 2, "x": 4})
+    (('x',), ('y',), (), ())
+    >>> regrouped((("x",), ("y",), (), ()), (4, 2, 1, 16), (8, 16), {"y": 2, "x": 4})
+    (('x', 'y'), ())
+    """
+    made: list[tuple[str, ...]] = []
+    before, after = list(zip(old, rows, strict=True)), list(new)
+    while after:
+        group, dims = [before.pop(0)] if before else [(1, ())], [after.pop(0)]
+        while (left := math.prod(n for n, _ in group)) != (right := math.prod(dims)):
+            if left < right and before:
+                group.append(before.pop(0))
+            elif after:
+                dims.append(after.pop(0))
+            else:
+                return None
+        # Trailing dims of size 1 stay with the last group.
+        found = _distributed(group, dims, sizes)
+        if found is None:
+            return None
+        made += found
+    return tuple(made) if not any(axes for _, axes in before) else None
+
+
+def _distributed(
+    group: Sequence[tuple[int, tuple[str, ...]]], dims: Sequence[int], sizes: Mapping[str, int]
+) -> list[tuple[str, ...]] | None:
+    axes: list[str] = []
+    contiguous = True
+    for size, row in group:
+        if row and not contiguous:
+            return None
+        axes += row
+        contiguous = contiguous and math.prod(sizes[a] for a in row) == size
+    found: list[tuple[str, ...]] = []
+    for size in dims:
+        row: list[str] = []
+        while axes and size % sizes[axes[0]] == 0 and size > 1:
+            size //= sizes[axes[0]]
+            row.append(axes.pop(0))
+        found.append(tuple(row))
+        if size > 1 and axes:
+            return None
+    return None if axes else found
+
+
+@dataclass(frozen=True, slots=True)
+class OneRegion:
+    """A program as one region.
+
+    Attributes:
+      boundary: the signature of the program.
+      in_rows: the axes that split each argument.
+      out_rows: the axes that split each result.
+      asked: the numbers of the results in another order of axes than the program has, with the axes there.
+      replaced: the source lines with the compositions that replace operations there.
+      body: the function of the parts of one device.
+    """
+
+    boundary: Boundary
+    in_rows: tuple[Rows, ...]
+    out_rows: tuple[Rows, ...]
+    asked: Mapping[int, Rows]
+    replaced: Sequence[tuple[str, Composition]]
+    body: Callable[..., list[Any]]
+
+    def function(self, out_tree: Any) -> Any:
+        """Returns the program as a function of JAX, with the shardings of arguments and results."""
+        mesh: Any = with_devices(self.boundary.mesh)
+        in_specs, out_specs = tuple(map(_spec, self.in_rows)), list(map(_spec, self.out_rows))
+        mapped = compat.shard_map(self.body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=True)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return jax.tree.unflatten(out_tree, mapped(*jax.tree.leaves((args, kwargs))))
+
+        call.__name__ = call.__qualname__ = self.boundary.name
+        ins = [NamedSharding(mesh, s) for s in in_specs]
+        args, kwargs = jax.tree.unflatten(self.boundary.in_tree, ins)
+        outs = jax.tree.unflatten(out_tree, [NamedSharding(mesh, s) for s in out_specs])
+        options: dict[str, Any] = {} if kwargs else {"in_shardings": args}
+        return jax.jit(call, out_shardings=outs, keep_unused=True, **options)
+
+    def text(self, out_tree: Any) -> str:
+        """Returns the StableHLO text of the function."""
+        arguments = self.boundary.arguments
+        structs = [jax.ShapeDtypeStruct(a.whole, a.aval.dtype, weak_type=a.aval.weak_type) for a in arguments]
+        args, kwargs = jax.tree.unflatten(self.boundary.in_tree, structs)
+        traced: Any = self.function(out_tree).trace(*args, **kwargs)
+        return traced.lower(lowering_platforms=("cpu",)).as_text(debug_info=True)
+
+
+def _spec(rows: Rows) -> PartitionSpec:
+    return PartitionSpec(*[None if not r else r[0] if len(r) == 1 else r for r in rows])
+
+
+def as_one_region(boundary: Boundary, program: Jaxpr, compositions: Sequence[Composition] = ()) -> OneRegion:
+    """Returns a lowered program as one region.
+
+    Args:
+      boundary: the signature of the program.
+      program: the lowered program, without imported operations.
+      compositions: the replacements of operations, each by the primitive.
+    """
+    closed = inline_calls(program if walk.is_closed(program) else walk.close(program, ()))
+    interpreter = _Interpreter(closed, boundary, {p: c for c in compositions for p in c.primitives})
+    in_rows = tuple(interpreter.rows_of_argument(i) for i in range(len(boundary.arguments)))
+    parts = [_part(a.whole, rows, boundary.sizes) for a, rows in zip(boundary.arguments, in_rows, strict=True)]
+    structs = [
+        jax.ShapeDtypeStruct(p, a.aval.dtype, weak_type=a.aval.weak_type)
+        for p, a in zip(parts, boundary.arguments, strict=True)
+    ]
+    out_rows, asked = list[Rows](), dict[int, Rows]()
+
+    def note(*args: Any) -> list[Any]:
+        outs, rows, wanted = interpreter.run(args, in_rows)
+        out_rows[:], asked_now = rows, wanted
+        asked.update(asked_now)
+        return outs
+
+    varying = [[a for r in rows for a in r] for rows in in_rows]
+    evaluate.trace_typed(note, structs, varying, compat.as_abstract(boundary.mesh))
+
+    def body(*args: Any) -> list[Any]:
+        return interpreter.run(args, in_rows)[0]
+
+    return OneRegion(boundary, in_rows, tuple(out_rows), asked, tuple(interpreter.replaced), body)
+
+
+def _part(shape: Sequence[int], rows: Rows, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(n // math.prod(sizes[a] for a in r) for n, r in zip(shape, rows, strict=True))
+
+
+class _Interpreter:
+    """Runs a lowered program on the parts of one device; a full value stays split until an operation reads it."""
+
+    def __init__(self, program: Jaxpr, boundary: Boundary, compositions: Mapping[str, Composition]) -> None:
+        self.program, self.boundary, self.compositions = program, boundary, compositions
+        self.replaced: dict[tuple[str, Composition], None] = {}
+        self.sizes = boundary.sizes
+        self.names = tuple(self.sizes)
+        self.mesh: AbstractMesh = compat.as_abstract(boundary.mesh)
+
+    def _rows(self, dims: Sequence[int | None], rank: int) -> Rows:
+        rows: list[tuple[str, ...]] = [()] * rank
+        for name, dim in zip(self.names, dims, strict=True):
+            if dim is not None and self.sizes[name] > 1:
+                rows[dim] = (*rows[dim], name)
+        return tuple(rows)
+
+    def _distributed(self, eqn: Eqn) -> Rows | None:
+        shape = eqn.invars[0].aval.shape
+        resolved = resolve_mapper(eqn.params["mapper_config"], tuple(self.sizes.values()), shape)
+        dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=False)
+        return None if dims is None else self._rows(dims, len(shape))
+
+    def rows_of_argument(self, number: int) -> Rows:
+        """Returns the axes that split an argument: as the program first distributes it."""
+        argument = self.boundary.arguments[number]
+        rank = len(argument.whole)
+        if argument.sharding is not None:
+            rows = spec_axes(argument.sharding.spec, rank, self.sizes)
+            return tuple(tuple(a for a in row if self.sizes[a] > 1) for row in rows)
+        body = walk.open_jaxpr(self.program)
+        known = {body.invars[number]}
+        for eqn in body.eqns:
+            if eqn.invars[:1] and not isinstance(eqn.invars[0], compat.Literal) and eqn.invars[0] in known:
+                if eqn.primitive.name == "reshape":
+                    known.add(eqn.outvars[0])
+                if eqn.primitive is distribute_tensor_p:
+                    rows = self._distributed(eqn)
+                    shape = eqn.invars[0].aval.shape
+                    found = None if rows is None else regrouped(rows, shape, argument.whole, self.sizes)
+                    return found or ((),) * rank
+        return ((),) * rank
+
+    def run(self, args: Sequence[Any], in_rows: Sequence[Rows]) -> tuple[list[Any], list[Rows], dict[int, Rows]]:
+        """Returns the results, the axes that split them, and the axes of those that the program has in another order."""
+        body = walk.open_jaxpr(self.program)
+        env: dict[Any, Any] = dict(zip(body.constvars, map(evaluate.strip_type, self.program.consts), strict=True))
+        for var, x, rows, argument in zip(body.invars, args, in_rows, self.boundary.arguments, strict=True):
+            on_device = argument.varying is not None
+            env[var] = x if on_device or not any(rows) else Split(x, rows)
+        for eqn in clamp_starts(body.eqns):
+            results = self._perform(eqn, [evaluate.read(env, a) for a in eqn.invars])
+            env.update(zip(eqn.outvars, results, strict=True))
+        return self._results([evaluate.read(env, a) for a in body.outvars])
+
+    def _results(self, values: Sequence[Any]) -> tuple[list[Any], list[Rows], dict[int, Rows]]:
+        kept = self.boundary.kept or (None,) * len(values)
+        outs, out_rows, asked = list[Any](), list[Rows](), dict[int, Rows]()
+        for number, (value, spec) in enumerate(zip(values, kept, strict=True)):
+            if spec is not None:
+                rows = spec_axes(spec, value.ndim, self.sizes)
+                value = Split(value, tuple(tuple(a for a in row if self.sizes[a] > 1) for row in rows))
+            if not isinstance(value, Split):
+                outs.append(value)
+                out_rows.append(((),) * jax.numpy.ndim(value))
+                continue
+            nearest = tuple(tuple(sorted(r, key=self.names.index)) for r in value.rows)
+            if nearest != value.rows:
+                asked[number] = value.rows
+                value = Split(self._own_part(value.whole(), nearest), nearest)
+            outs.append(value.local)
+            out_rows.append(value.rows)
+        return outs, out_rows, asked
+
+    def _own_part(self, x: Any, rows: Rows) -> Any:
+        local = _part(x.shape, rows, self.sizes)
+        starts = [
+            row_major_index(r, [self.sizes[a] for a in r]) * n if r else 0 for r, n in zip(rows, local, strict=True)
+        ]
+        return jax.lax.dynamic_slice(x, [jax.numpy.int32(s) if isinstance(s, int) else s for s in starts], local)
+
+    # --- operations --------------------------------------------------------------------------------------------------
+
+    def _perform(self, eqn: Eqn, operands: Sequence[Any]) -> Sequence[Any]:
+        first = operands[0] if operands else None
+        name = eqn.primitive.name
+        if isinstance(first, Split) and name == "reshape":
+            shape = eqn.outvars[0].aval.shape
+            rows = regrouped(first.rows, eqn.invars[0].aval.shape, shape, self.sizes)
+            if rows is not None:
+                return [Split(jax.lax.reshape(first.local, _part(shape, rows, self.sizes)), rows)]
+        if isinstance(first, Split) and eqn.primitive is distribute_tensor_p and first.rows == self._distributed(eqn):
+            return [first.local]
+        if eqn.primitive is aggregate_tensor_p and (split := self._aggregated(eqn, first)) is not None:
+            return [split]
+        operands = [x.whole() if isinstance(x, Split) else x for x in operands]
+        return self._replaced(eqn, operands)
+
+    def _aggregated(self, eqn: Eqn, local: Any) -> Split | None:
+        """Returns the result of an aggregate if it joins all that differs, along single axes."""
+        aval = eqn.invars[0].aval
+        resolved = resolve_composer(eqn.params["composer_config"], tuple(self.sizes.values()), aval.shape)
+        dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
+        if dims is None:
+            return None
+        rows = self._rows(dims, len(aval.shape))
+        joined = {a for row in rows for a in row}
+        differs = {a for a in compat.varying_axes(jax.typeof(local)) if self.sizes[a] > 1}
+        return Split(local, rows) if differs <= joined else None
+
+    def _replaced(self, eqn: Eqn, operands: Sequence[Any]) -> Sequence[Any]:
+        """Performs an equation, or what replaces it, at every depth."""
+        found = sequence_of(eqn) or self.compositions.get(eqn.primitive.name)
+        if found is not None:
+            with evaluate.at_source_of(eqn):
+                results = found.perform(eqn, operands)
+            if results is not None:
+                self.replaced[source_line(eqn), found] = None
+                return results
+        return evaluate.bind_at_source(map_sub_jaxprs(eqn, self._change), operands)
+
+    def _change(self, jaxpr: Jaxpr) -> Jaxpr:
+        if not any(sequence_of(e) or e.primitive.name in self.compositions for e in walk.all_eqns(jaxpr)):
+            return jaxpr
+        body = walk.open_jaxpr(jaxpr)
+
+        def run(*args: Any) -> list[Any]:
+            return evaluate.interpret(jaxpr, args, self._replaced)
+
+        avals = [v.aval for v in body.invars]
+        varying = [[a for a in self.names if a in compat.varying_axes(v)] for v in avals]
+        return walk.in_form_of(jaxpr, evaluate.trace_typed(run, avals, varying, self.mesh))
