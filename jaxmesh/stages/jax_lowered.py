@@ -60,6 +60,10 @@ class JaxLowered(Stage):
             return self.lower_with_jax().as_text(dialect, **options)
         return super().as_text(dialect, **options)
 
+    @abc.abstractmethod
+    def compile(self) -> Callable[..., Any]:
+        """Compiles the program for the devices of its mesh."""
+
     def partitioned(self, compositions: Sequence[Composition] = ()) -> OneRegion:
         """Returns the program as one region, with compositions in place of some operations; see `as_one_region`.
 

@@ -1,4 +1,4 @@
-"""A lowered program as one region of `shard_map` over all mesh axes: every placement and every collective is explicit."""
+"""A lowered program as one region over all mesh axes: every placement and every collective is explicit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from jaxmesh.analysis.repair.compositions import Composition, sequence_of
@@ -60,7 +61,8 @@ def regrouped(rows: Rows, old: Sequence[int], new: Sequence[int], sizes: Mapping
     made: list[tuple[str, ...]] = []
     before, after = list(zip(old, rows, strict=True)), list(new)
     while after:
-        group, dims = [before.pop(0)] if before else [(1, ())], [after.pop(0)]
+        group: list[tuple[int, tuple[str, ...]]] = [before.pop(0)] if before else [(1, ())]
+        dims = [after.pop(0)]
         while (left := math.prod(n for n, _ in group)) != (right := math.prod(dims)):
             if left < right and before:
                 group.append(before.pop(0))
@@ -68,7 +70,6 @@ def regrouped(rows: Rows, old: Sequence[int], new: Sequence[int], sizes: Mapping
                 dims.append(after.pop(0))
             else:
                 return None
-        # Trailing dims of size 1 stay with the last group.
         found = _distributed(group, dims, sizes)
         if found is None:
             return None
@@ -84,15 +85,15 @@ def _distributed(
     for size, row in group:
         if row and not contiguous:
             return None
-        axes += row
+        axes += list(row)
         contiguous = contiguous and math.prod(sizes[a] for a in row) == size
     found: list[tuple[str, ...]] = []
     for size in dims:
-        row: list[str] = []
+        own: list[str] = []
         while axes and size % sizes[axes[0]] == 0 and size > 1:
             size //= sizes[axes[0]]
-            row.append(axes.pop(0))
-        found.append(tuple(row))
+            own.append(axes.pop(0))
+        found.append(tuple(own))
         if size > 1 and axes:
             return None
     return None if axes else found
@@ -228,7 +229,7 @@ class _Interpreter:
         return ((),) * rank
 
     def run(self, args: Sequence[Any], in_rows: Sequence[Rows]) -> tuple[list[Any], list[Rows], dict[int, Rows]]:
-        """Returns the results, the axes that split them, and the axes of those that the program has in another order."""
+        """Returns the results, the axes that split them, and those of results that the program has in another order."""
         body = walk.open_jaxpr(self.program)
         env: dict[Any, Any] = dict(zip(body.constvars, map(evaluate.strip_type, self.program.consts), strict=True))
         for var, x, rows, argument in zip(body.invars, args, in_rows, self.boundary.arguments, strict=True):
@@ -248,7 +249,7 @@ class _Interpreter:
                 value = Split(value, tuple(tuple(a for a in row if self.sizes[a] > 1) for row in rows))
             if not isinstance(value, Split):
                 outs.append(value)
-                out_rows.append(((),) * jax.numpy.ndim(value))
+                out_rows.append(((),) * jnp.ndim(value))
                 continue
             nearest = tuple(tuple(sorted(r, key=self.names.index)) for r in value.rows)
             if nearest != value.rows:

@@ -57,8 +57,6 @@ def _gathered(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
     dim, to = p["all_gather_dimension"], {"to": "invarying"} if eqn.primitive.name.endswith("invariant") else {}
     for number, axis in enumerate(reversed(p["axis_name"])):
         x = _lax.all_gather(x, axis, axis=dim, tiled=p["tiled"] or number > 0, **to)
-        if number == 0 and not p["tiled"] and len(p["axis_name"]) == 1:
-            return [x]
     return [x]
 
 
@@ -103,16 +101,13 @@ _BY_NAME = {p: c for c in _SEVERAL for p in c.primitives}
 def sequence_of(eqn: Eqn) -> Composition | None:
     """Returns what replaces a collective over several axes, of all devices along them; None for other equations."""
     found = _BY_NAME.get(eqn.primitive.name)
-    axes = eqn.params.get("axes", eqn.params.get("axis_name")) if found is not None else ()
-    several = isinstance(axes, tuple) and len(axes) > 1 and all(isinstance(a, str) for a in axes)
+    axes: Any = eqn.params.get("axes", eqn.params.get("axis_name")) if found is not None else ()
+    names: Sequence[Any] = (axes,) if isinstance(axes, str) else axes
+    several = len(names) > 1 and all(isinstance(a, str) for a in names)
     return found if several and eqn.params.get("axis_index_groups") is None else None
 
 
 # --- operations of one device ----------------------------------------------------------------------------------------
-
-
-def _slices(x: Any, dim: int) -> list[Any]:
-    return [_lax.index_in_dim(x, i, dim, keepdims=False) for i in range(x.shape[dim])]
 
 
 def _padded(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
