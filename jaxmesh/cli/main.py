@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import jaxmesh as jm
-from jaxmesh.cli import diagnose, explain, library_env, opt, processes, record, run, selftest, translate
+from jaxmesh.cli import diagnose, explain, library_env, opt, processes, record, repair, run, selftest, translate
 from jaxmesh.cli.demo import command as demo
 from jaxmesh.cli.options import SYSTEM_ERRORS
 from jaxmesh.errors import printable
@@ -23,7 +23,7 @@ from jaxmesh.runtime.progress import VARIABLE, progress
 PASSED, FAILED, USAGE, NO_READER = 0, 1, 2, 141
 """Exit codes; the last is the shell's code for a program ended by SIGPIPE."""
 
-MODULES = (demo, selftest, opt, run, translate, explain, record, diagnose, processes, library_env)
+MODULES = (demo, selftest, opt, run, translate, explain, record, diagnose, repair, processes, library_env)
 """One module per command, in the order of `jaxmesh --help`."""
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
@@ -37,6 +37,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "estimate": explain.estimate,
     "record": record.record,
     "diagnose": diagnose.diagnose,
+    "repair": repair.repair,
     "processes": processes.processes,
     "ttnn-env": library_env.ttnn_env,
     "upstream-env": library_env.upstream_env,

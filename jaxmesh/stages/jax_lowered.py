@@ -13,6 +13,7 @@ from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.signature import Argument
 from jaxmesh.errors import UnsupportedError
+from jaxmesh.frontends.stablehlo.text import read_boundary
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
@@ -73,7 +74,11 @@ class JaxLowered(Stage):
         from jaxmesh.stages.one_region import as_one_region
 
         self._check_expressible()
-        return as_one_region(self._boundary, self._decomposed_residency.program, compositions)
+        text, _ = self.global_program()
+        ends = read_boundary(text()) if text is not None else None
+        known = ends is not None and ends.axes == self._boundary.sizes
+        stated = [sharding for _, sharding in ends.arguments] if ends is not None and known else ()
+        return as_one_region(self._boundary, self._decomposed_residency.program, compositions, stated)
 
     @abc.abstractmethod
     def global_program(self) -> tuple[Callable[[], str] | None, Callable[..., Any]]:

@@ -148,17 +148,21 @@ def _spec(rows: Rows) -> PartitionSpec:
     return PartitionSpec(*[None if not r else r[0] if len(r) == 1 else r for r in rows])
 
 
-def as_one_region(boundary: Boundary, program: Jaxpr, compositions: Sequence[Composition] = ()) -> OneRegion:
+def as_one_region(
+    boundary: Boundary, program: Jaxpr, compositions: Sequence[Composition] = (), stated: Sequence[Rows | None] = ()
+) -> OneRegion:
     """Returns a lowered program as one region.
 
     Args:
       boundary: the signature of the program.
       program: the lowered program, without imported operations.
       compositions: the replacements of operations, each by the primitive.
+      stated: the axes that split each argument as the caller has it; by default as the program first distributes it.
     """
     closed = inline_calls(program if walk.is_closed(program) else walk.close(program, ()))
     interpreter = _Interpreter(closed, boundary, {p: c for c in compositions for p in c.primitives})
-    in_rows = tuple(interpreter.rows_of_argument(i) for i in range(len(boundary.arguments)))
+    known = stated or (None,) * len(boundary.arguments)
+    in_rows = tuple(interpreter.rows_of_argument(i, known[i]) for i in range(len(boundary.arguments)))
     parts = [_part(a.whole, rows, boundary.sizes) for a, rows in zip(boundary.arguments, in_rows, strict=True)]
     structs = [
         jax.ShapeDtypeStruct(p, a.aval.dtype, weak_type=a.aval.weak_type)
@@ -208,13 +212,17 @@ class _Interpreter:
         dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=False)
         return None if dims is None else self._rows(dims, len(shape))
 
-    def rows_of_argument(self, number: int) -> Rows:
-        """Returns the axes that split an argument: as the program first distributes it."""
+    def rows_of_argument(self, number: int, stated: Rows | None) -> Rows:
+        """Returns the axes that split an argument: as stated, or as the program first distributes it."""
         argument = self.boundary.arguments[number]
         rank = len(argument.whole)
         if argument.sharding is not None:
             rows = spec_axes(argument.sharding.spec, rank, self.sizes)
             return tuple(tuple(a for a in row if self.sizes[a] > 1) for row in rows)
+        if stated is not None and all(
+            n % math.prod(self.sizes[a] for a in r) == 0 for n, r in zip(argument.whole, stated, strict=True)
+        ):
+            return tuple(tuple(a for a in row if self.sizes[a] > 1) for row in stated)
         body = walk.open_jaxpr(self.program)
         known = {body.invars[number]}
         for eqn in body.eqns:

@@ -219,7 +219,7 @@ COMPOSITIONS = (
     Composition("argmax over a dim split over two axes", ("argmax", "argmin"),
         "the smallest index of the largest element", "argmax|stablehlo.reduce\\b", _first_largest),
     Composition("window of one dim", ("reduce_window_max", "reduce_window_min", "reduce_window_sum"),
-        "the elements of the windows, as slices", "reduce_window|pool", _windows),
+        "the elements of the windows, as slices", "reduce_window|pool|typecast", _windows),
     Composition("integers of 8 bits", ("add", "sub", "mul", "neg"), "32 bits, and their low 8 bits", "int8", _wrapped),
     Composition("gelu by tanh", ("tanh",), "tanh by the logistic function", "gelu", _by_logistic),
 )  # fmt: skip

@@ -19,6 +19,8 @@ from jaxmesh.errors import JaxmeshError
 from jaxmesh.jaxprs.source_locations import short_location
 from jaxmesh.validate import as_path, write_whole
 
+_MESH = re.compile(r"sdy\.mesh @\S+ = <\[[^\]\n]*\]>")
+_OPENED = re.compile(r"^module\b.*\{\n", re.MULTILINE)
 PARTITION = "partitioned by jaxmesh: every placement and every collective is explicit"
 
 
@@ -146,6 +148,10 @@ def prove(compiled: UpstreamProgram, original: str, args: Sequence[Any], seed: i
     """Returns the diagnosis of a compiled program against another program with global shapes, unsharded."""
     if compiled.refusal is not None:
         return Diagnosis(REFUSED, source=compiled.refusal.source, cause=str(compiled.refusal), pcc=float("nan"))
+    mesh = _MESH.search(compiled.stages.get("shlo_compiler", ""))
+    if mesh is not None and _MESH.search(original) is None:
+        # A program with GSPMD's shardings has no names of mesh axes.
+        original = _OPENED.sub(lambda found: f"{found[0]}  {mesh[0]}\n", original, count=1)
     try:
         return diagnose({**compiled.stages, "shlo_frontend": original}, *args, seed=seed)
     except JaxmeshError as error:
