@@ -18,7 +18,7 @@ from jaxmesh.dialects.ttir.replica_groups import row_major_index
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.clamped_starts import clamp_starts
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import inline_calls, map_sub_jaxprs
 from jaxmesh.jaxprs.source_locations import source_line
 from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
@@ -109,6 +109,7 @@ class OneRegion:
       out_rows: the axes that split each result.
       asked: the numbers of the results in another order of axes than the program has, with the axes there.
       replaced: the source lines with the compositions that replace operations there.
+      whole: the numbers of the arguments that nothing reads; they are not split, although the caller splits them.
       body: the function of the parts of one device.
     """
 
@@ -117,6 +118,7 @@ class OneRegion:
     out_rows: tuple[Rows, ...]
     asked: Mapping[int, Rows]
     replaced: Sequence[tuple[str, Composition]]
+    whole: tuple[int, ...]
     body: Callable[..., list[Any]]
 
     def function(self, out_tree: Any) -> Any:
@@ -162,7 +164,12 @@ def as_one_region(
     closed = inline_calls(program if walk.is_closed(program) else walk.close(program, ()))
     interpreter = _Interpreter(closed, boundary, {p: c for c in compositions for p in c.primitives})
     known = stated or (None,) * len(boundary.arguments)
-    in_rows = tuple(interpreter.rows_of_argument(i, known[i]) for i in range(len(boundary.arguments)))
+    unread = [i for i, is_read in enumerate(_reads(closed)) if not is_read]
+    in_rows = tuple(
+        ((),) * len(a.whole) if i in unread and a.varying is None else interpreter.rows_of_argument(i, known[i])
+        for i, a in enumerate(boundary.arguments)
+    )
+    whole = tuple(i for i in unread if any(known[i] or ()) and not any(in_rows[i]))
     parts = [_part(a.whole, rows, boundary.sizes) for a, rows in zip(boundary.arguments, in_rows, strict=True)]
     structs = [
         jax.ShapeDtypeStruct(p, a.aval.dtype, weak_type=a.aval.weak_type)
@@ -179,10 +186,20 @@ def as_one_region(
     varying = [[a for r in rows for a in r] for rows in in_rows]
     evaluate.trace_typed(note, structs, varying, compat.as_abstract(boundary.mesh))
 
-    def body(*args: Any) -> list[Any]:
+    def local(*args: Any) -> list[Any]:
         return interpreter.run(args, in_rows)[0]
 
-    return OneRegion(boundary, in_rows, tuple(out_rows), asked, tuple(interpreter.replaced), body)
+    return OneRegion(boundary, in_rows, tuple(out_rows), asked, tuple(interpreter.replaced), whole, local)
+
+
+def _reads(program: Jaxpr) -> list[bool]:
+    """Returns for each argument whether a result, or an effect, depends on it."""
+    body = walk.open_jaxpr(program)
+    live = {a for a in body.outvars if isinstance(a, Var)}
+    for eqn in reversed(body.eqns):
+        if eqn.effects or live.intersection(eqn.outvars):
+            live |= {a for a in eqn.invars if isinstance(a, Var)}
+    return [v in live for v in body.invars]
 
 
 def _part(shape: Sequence[int], rows: Rows, sizes: Mapping[str, int]) -> tuple[int, ...]:

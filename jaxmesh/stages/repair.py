@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxmesh.analysis.diagnose import diagnose
-from jaxmesh.analysis.repair import Candidate, Change, Composition, Cost, Repair, prove, search
+from jaxmesh.analysis.repair import Candidate, Change, Composition, Cost, Repair, prove, search, with_whole
 from jaxmesh.analysis.repair.repair import PARTITION
 from jaxmesh.analysis.upstream.comparison import their_side
 from jaxmesh.errors import JaxmeshError
@@ -33,9 +33,9 @@ def repair_program(result: UpstreamResult[Any], lowered: JaxLowered, args: Seque
         with progress("compiling"):
             return ask_upstream(text, result.make, NO_TENSORS, lowered, **result.asked)
 
-    def judge(made: UpstreamResult[Any]) -> Any:
+    def judge(candidate: Candidate, made: UpstreamResult[Any]) -> Any:
         with progress("proof"):
-            return prove(made, result.source, args, seed)
+            return prove(made, with_whole(result.source, candidate.whole), args, seed)
 
     original = Candidate(result.source, lowered.compile() if before.verdict == "right" else None)
     found = search(before, result, make, compiled, judge, original)
@@ -58,7 +58,11 @@ def candidate_of(lowered: JaxLowered, compositions: Sequence[Composition] = ()) 
                "the compiler names the axes of a result in the order of the mesh alone")
         for i, rows in region.asked.items()
     ]  # fmt: skip
-    return Candidate(region.text(tree), region.function(tree), tuple(changes))
+    changes += [
+        Change("", f"argument {i} is passed whole", "the compiler takes an argument that nothing reads whole")
+        for i in region.whole
+    ]
+    return Candidate(region.text(tree), region.function(tree), tuple(changes), region.whole)
 
 
 def cost_of(result: UpstreamResult[Any]) -> Cost | None:

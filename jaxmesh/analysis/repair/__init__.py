@@ -8,4 +8,5 @@ from jaxmesh.analysis.repair.repair import (
     Repair as Repair,
     prove as prove,
     search as search,
+    with_whole as with_whole,
 )

@@ -66,11 +66,13 @@ class Candidate:
       text: its StableHLO text.
       function: it as a function of JAX.
       changes: what is changed, without the reasons.
+      whole: the numbers of the arguments that nothing reads and that it takes whole.
     """
 
     text: str
     function: Any
     changes: tuple[Change, ...] = ()
+    whole: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +146,22 @@ class Repair:
         return files
 
 
+def with_whole(text: str, numbers: Sequence[int]) -> str:
+    """Removes the shardings of some arguments, named as MLIR names them, from a StableHLO text.
+
+    >>> with_whole('%arg0: tensor<4xf32> {sdy.sharding = #sdy.sharding<@m, [{"y"}]>})', [0])
+    '%arg0: tensor<4xf32> {})'
+    """
+    for number in numbers:
+        text = re.sub(
+            rf"(%arg{number}: tensor<[^>]*> \{{[^\n]*?)sdy\.sharding = #sdy\.sharding<[^>\n]*>(?:, )?",
+            r"\1",
+            text,
+            count=1,
+        )
+    return text
+
+
 def prove(compiled: UpstreamProgram, original: str, args: Sequence[Any], seed: int) -> Diagnosis:
     """Returns the diagnosis of a compiled program against another program with global shapes, unsharded."""
     if compiled.refusal is not None:
@@ -163,7 +181,7 @@ def search(
     compiled: UpstreamProgram,
     make: Callable[[Sequence[Composition]], Candidate],
     compile_candidate: Callable[[str], Any],
-    judge: Callable[[Any], Diagnosis],
+    judge: Callable[[Candidate, Any], Diagnosis],
     original: Candidate,
 ) -> Repair:
     """Tries programs in the order of least change until one is compiled right.
@@ -187,7 +205,7 @@ def search(
             why = f"jaxmesh does not partition it: {error}"
             return tried_best(before, compiled, original, tried, why)
         made = compile_candidate(candidate.text)
-        tried.append((candidate, made, judge(made)))
+        tried.append((candidate, made, judge(candidate, made)))
     return tried_best(before, compiled, original, tried, "")
 
 
