@@ -55,7 +55,7 @@ def repair(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         check_out(arguments.out)
     folder = arguments.source.is_dir()
-    text = _without_theirs(texts_of(arguments.source)[0].frontend) if folder else read(arguments.source)
+    text = without_theirs(texts_of(arguments.source)[0].frontend) if folder else read(arguments.source)
     with jax.enable_x64(has_wide_types(text) or jax.config.read("jax_enable_x64")):
         lowered = from_mlir(text).lower()
         try:
@@ -73,10 +73,10 @@ def repair(arguments: argparse.Namespace) -> int:
     return found.diagnosis.exit_code
 
 
-def _without_theirs(text: str) -> str:
+def without_theirs(text: str) -> str:
     """Removes the attributes that tt-xla adds to arguments and results, and which its parser of StableHLO refuses.
 
-    >>> _without_theirs("{ttcore.argument_type = #ttcore.argument_type<input>, sdy.sharding = 1, ttir.name = \"x\"}")
+    >>> without_theirs("{ttcore.argument_type = #ttcore.argument_type<input>, sdy.sharding = 1, ttir.name = \"x\"}")
     '{sdy.sharding = 1}'
     """
     text = _THEIRS.sub("", text)

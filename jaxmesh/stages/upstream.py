@@ -160,6 +160,21 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         with progress("repair"):
             return repair_program(self, self.lowered, jax.tree.leaves(join_tensors(args)), seed)
 
+    def report(self, *args: Any, seed: int = 0) -> str:
+        """Returns the text of an issue for tt-mlir: the smallest program, what the compiler makes of it, the remedy.
+
+        Args:
+          args: the arguments of the program, as of `diagnose`.
+          seed: the seed of random arguments.
+
+        Raises:
+          UnsupportedError, UpstreamError: as of `repair`.
+        """
+        from jaxmesh.analysis.repair.report import issue_text
+
+        compiler = functools.partial(compile_text, **self.asked)
+        return issue_text(self.repair(*args, seed=seed), self.source, self.plugin, self.cluster, compiler)
+
 
 def ask_upstream(
     stablehlo: str, make: Callable[..., T], tensors: Ends, lowered: JaxLowered | None = None, **options: Any

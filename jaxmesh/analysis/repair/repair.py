@@ -230,7 +230,8 @@ def tried_best(
     if right:
         candidate, made, found = right[0]
         reasons = before.cause or before.op
-        changes = tuple(Change(c.source or before.source, c.what, c.reason or reasons) for c in candidate.changes)
+        where = before.source or ("" if compiled.refusal is None else compiled.refusal.source)
+        changes = tuple(Change(c.source or where, c.what, c.reason or reasons) for c in candidate.changes)
         return Repair(before, found, changes, candidate.text, candidate.function, made)
     if not tried:
         return Repair(before, before, (), original.text, original.function, compiled, why)

@@ -1,0 +1,147 @@
+"""Repairs with a stand-in for the compiler, which prints jaxmesh's own texts, with errors that a test chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import jaxmesh as jm
+from jaxmesh.analysis.repair import COMPOSITIONS, with_whole
+from jaxmesh.analysis.upstream import UpstreamProgram, UpstreamRefusal
+from jaxmesh.stages import upstream
+from tests.generators.upstream import rows
+
+# The stand-in reads regions whose results are equal on several devices without proof by a type.
+pytestmark = pytest.mark.filterwarnings("ignore::jaxmesh.errors.AssumptionWarning")
+MESH = jm.make_mesh((2, 4), ("y", "x"))
+X = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+ROWS = P("y")
+Break = Callable[[str, str], str]
+"""Changes a printed text, for the StableHLO text that it was made of."""
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, change: Break, refused: Callable[[str], str] = lambda _: "") -> list[str]:
+    """Puts a compiler in place that changes texts, or refuses programs; returns the texts that it will have got."""
+    asked: list[str] = []
+
+    def compile_text(text: str, **_: Any) -> UpstreamProgram:
+        asked.append(text)
+        if why := refused(text):
+            return UpstreamProgram({}, refusal=UpstreamRefusal(why, "file.py:1:1"), cluster="t3000")
+        traced = jm.from_mlir(text)
+        ttir, ttnn = traced.as_text(), traced.lower().as_text(strict=False)
+        stages = {"shlo_frontend": text, "shlo_compiler": text, "ttir": change(ttir, text), "ttnn": change(ttnn, text)}
+        return UpstreamProgram(stages, b"", plugin="stand-in 1", cluster="t3000")
+
+    monkeypatch.setattr(upstream, "compile_text", compile_text)
+    return asked
+
+
+def compiled(fun: Callable[..., Any], spec: P = ROWS, **options: Any) -> Any:
+    return jm.jit(fun, mesh=MESH, in_shardings=spec, **options).lower(X).upstream("t3000")
+
+
+def is_explicit(text: str) -> bool:
+    return "sdy.manual_computation" in text
+
+
+def right(printed: str, _: str) -> str:
+    return printed
+
+
+def test_a_right_program_comes_back_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = stand_in(monkeypatch, right)
+    found = (made := compiled(jnp.tanh)).repair(X)
+    assert (found.verdict, found.changes, len(asked)) == ("right", (), 1)
+    assert found.upstream is made
+    assert found
+    np.testing.assert_allclose(found.function(X), np.tanh(X), rtol=1e-6)
+
+
+def test_a_wrong_program_is_partitioned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stand_in(monkeypatch, lambda t, source: t if is_explicit(source) else t.replace(".tanh", ".sin"))
+    found = compiled(lambda x: jnp.tanh(x)[::-1]).repair(X)
+    assert (found.before.verdict, found.verdict) == ("wrong", "right")
+    (change,) = found.changes
+    assert "test_repair.py" in change.source
+    np.testing.assert_allclose(found.function(X), np.tanh(X)[::-1], rtol=1e-6)
+    gradient = jax.grad(lambda x: (found.function(x) * X).sum())(X)
+    np.testing.assert_allclose(gradient, X[::-1] * (1 - np.tanh(X) ** 2), rtol=1e-4, atol=1e-5)
+    assert {p.name for p in found.save(tmp_path)} >= {"repaired.mlir", "repair.txt", "ttir.mlir"}
+    assert (tmp_path / "repaired.mlir").read_text() == found.text
+    for shown in (str(found), found._repr_html_()):
+        assert "wrong before, right after" in shown
+        assert "among devices" in shown
+
+
+def test_what_stays_wrong_is_not_called_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The explicit program is as wrong: the proof is against the user's program, not against the text."""
+    stand_in(monkeypatch, lambda t, _: t.replace(".tanh", ".sin"))
+    found = compiled(jnp.tanh).repair(X)
+    assert (found.verdict, bool(found)) == ("wrong", False)
+    assert "tir.sin" in found.reason
+    assert str(found).startswith("not repaired")
+
+
+def test_a_refused_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, right, lambda text: "" if is_explicit(text) else "no such permute")
+    found = compiled(lambda x: x * 2, out_shardings=P("x")).repair(X)
+    assert (found.before.verdict, found.verdict) == ("refused", "right")
+    assert found.changes[0].source == "file.py:1:1"
+    stand_in(monkeypatch, right, lambda _: "nothing is taken")
+    found = compiled(lambda x: x * 2).repair(X)
+    assert (found.verdict, bool(found)) == ("refused", False)
+    assert "nothing is taken" in found.reason
+
+
+def test_an_operation_is_replaced_where_it_is_refused_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(text: str) -> str:
+        return "failed to legalize operation 'stablehlo.reduce_window'" if "reduce_window" in text else ""
+
+    asked = stand_in(monkeypatch, right, refused)
+
+    def pool(x: Any) -> Any:
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2), (1, 1), "SAME")
+
+    found = compiled(pool).repair(X)
+    assert (found.verdict, len(asked)) == ("right", 3)
+    assert [c.what.partition(":")[0] for c in found.changes[1:]] == ["window of one dim"]
+    np.testing.assert_array_equal(found.function(X), pool(X))
+
+
+def test_an_order_of_axes_that_is_asked_for_becomes_that_of_the_mesh(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, right, lambda text: "" if is_explicit(text) else "no such order")
+    found = compiled(lambda x: x * 2, P(("x", "y"))).repair(X)
+    assert found
+    assert [c.what for c in found.changes[1:]] == ["result 0 is split by P(('y', 'x'), None), not P(('x', 'y'), None)"]
+    np.testing.assert_array_equal(found.function(X), X * 2)
+
+
+def test_an_argument_that_nothing_reads_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, right, lambda text: "" if is_explicit(text) else "refused")
+    made = jm.jit(lambda x, y: x * 2, mesh=MESH, in_shardings=(P("y"), P("x", "y"))).lower(X, X).upstream("t3000")
+    found = made.repair(X, X)
+    assert found.changes[1].what == "argument 1 is passed whole"
+    np.testing.assert_array_equal(found.function(X, X), X * 2)
+    text = '%arg0: tensor<4xf32> {sdy.sharding = #sdy.sharding<@m, [{"y"}]>, a.b = 1 : i32}'
+    assert with_whole(text, [0]) == "%arg0: tensor<4xf32> {a.b = 1 : i32}"
+
+
+def test_a_report_has_the_smallest_program_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, lambda t, source: t if is_explicit(source) else t.replace(".tanh", ".sin"))
+    text = compiled(lambda x: jnp.tanh(x * 2) + 1).report(X)
+    assert text.startswith("# wrong: ttir.sin")
+    for part in ("stand-in 1", "lax.tanh", "stablehlo.tanh", "compiled again, it is right"):
+        assert part in text
+
+
+def test_each_composition_is_a_row_of_the_hunt() -> None:
+    assert {c.row for c in COMPOSITIONS} <= {r.name for r in rows.ROWS}
+    assert {c.plugin for c in COMPOSITIONS} == {rows.PLUGIN.split()[-1]}
