@@ -76,7 +76,7 @@ def repair(arguments: argparse.Namespace) -> int:
 def without_theirs(text: str) -> str:
     """Removes the attributes that tt-xla adds to arguments and results, and which its parser of StableHLO refuses.
 
-    >>> without_theirs("{ttcore.argument_type = #ttcore.argument_type<input>, sdy.sharding = 1, ttir.name = \"x\"}")
+    >>> without_theirs("{ttcore.argument_type = #ttcore.argument_type<input>, sdy.sharding = 1}")
     '{sdy.sharding = 1}'
     """
     text = _THEIRS.sub("", text)

@@ -24,7 +24,7 @@ from jaxmesh.stages.stage import Stage
 if TYPE_CHECKING:
     from jaxmesh.analysis.estimate import Estimate
     from jaxmesh.analysis.judge import Verdict
-    from jaxmesh.analysis.repair.compositions import Composition
+    from jaxmesh.analysis.repair.substitutes import Substitute
     from jaxmesh.stages.one_region import OneRegion
     from jaxmesh.stages.upstream import UpstreamResult
 
@@ -65,8 +65,8 @@ class JaxLowered(Stage):
     def compile(self) -> Callable[..., Any]:
         """Compiles the program for the devices of its mesh."""
 
-    def partitioned(self, compositions: Sequence[Composition] = ()) -> OneRegion:
-        """Returns the program as one region, with compositions in place of some operations; see `as_one_region`.
+    def partitioned(self, substitutes: Sequence[Substitute] = ()) -> OneRegion:
+        """Returns the program as one region, with substitutes in place of some operations; see `as_one_region`.
 
         Raises:
           InexpressibleError: TTNN cannot express the program.
@@ -78,7 +78,7 @@ class JaxLowered(Stage):
         ends = read_boundary(text()) if text is not None else None
         known = ends is not None and ends.axes == self._boundary.sizes
         stated = [sharding for _, sharding in ends.arguments] if ends is not None and known else ()
-        return as_one_region(self._boundary, self._decomposed_residency.program, compositions, stated)
+        return as_one_region(self._boundary, self._decomposed_residency.program, substitutes, stated)
 
     @abc.abstractmethod
     def global_program(self) -> tuple[Callable[[], str] | None, Callable[..., Any]]:

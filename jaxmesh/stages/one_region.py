@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from jaxmesh.analysis.repair.compositions import Composition, sequence_of
+from jaxmesh.analysis.repair.substitutes import Substitute, sequence_of
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttir.collectives import gather
 from jaxmesh.dialects.ttir.replica_groups import row_major_index
@@ -30,8 +30,8 @@ Rows = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """A value with a global shape, of which each device holds a part.
+class SplitValue:
+    """A value with a global shape; each device holds a part.
 
     Attributes:
       local: the part of the device.
@@ -108,7 +108,7 @@ class OneRegion:
       in_rows: the axes that split each argument.
       out_rows: the axes that split each result.
       asked: the numbers of the results in another order of axes than the program has, with the axes there.
-      replaced: the source lines with the compositions that replace operations there.
+      replaced: the source lines with the substitutes that replace operations there.
       whole: the numbers of the arguments that nothing reads; they are not split, although the caller splits them.
       body: the function of the parts of one device.
     """
@@ -117,7 +117,7 @@ class OneRegion:
     in_rows: tuple[Rows, ...]
     out_rows: tuple[Rows, ...]
     asked: Mapping[int, Rows]
-    replaced: Sequence[tuple[str, Composition]]
+    replaced: Sequence[tuple[str, Substitute]]
     whole: tuple[int, ...]
     body: Callable[..., list[Any]]
 
@@ -151,18 +151,18 @@ def _spec(rows: Rows) -> PartitionSpec:
 
 
 def as_one_region(
-    boundary: Boundary, program: Jaxpr, compositions: Sequence[Composition] = (), stated: Sequence[Rows | None] = ()
+    boundary: Boundary, program: Jaxpr, substitutes: Sequence[Substitute] = (), stated: Sequence[Rows | None] = ()
 ) -> OneRegion:
     """Returns a lowered program as one region.
 
     Args:
       boundary: the signature of the program.
       program: the lowered program, without imported operations.
-      compositions: the replacements of operations, each by the primitive.
+      substitutes: the replacements of operations, each by the primitive.
       stated: the axes that split each argument as the caller has it; by default as the program first distributes it.
     """
     closed = inline_calls(program if walk.is_closed(program) else walk.close(program, ()))
-    interpreter = _Interpreter(closed, boundary, {p: c for c in compositions for p in c.primitives})
+    interpreter = _Interpreter(closed, boundary, {p: c for c in substitutes for p in c.primitives})
     known = stated or (None,) * len(boundary.arguments)
     unread = [i for i, is_read in enumerate(_reads(closed)) if not is_read]
     in_rows = tuple(
@@ -209,9 +209,9 @@ def _part(shape: Sequence[int], rows: Rows, sizes: Mapping[str, int]) -> tuple[i
 class _Interpreter:
     """Runs a lowered program on the parts of one device; a full value stays split until an operation reads it."""
 
-    def __init__(self, program: Jaxpr, boundary: Boundary, compositions: Mapping[str, Composition]) -> None:
-        self.program, self.boundary, self.compositions = program, boundary, compositions
-        self.replaced: dict[tuple[str, Composition], None] = {}
+    def __init__(self, program: Jaxpr, boundary: Boundary, substitutes: Mapping[str, Substitute]) -> None:
+        self.program, self.boundary, self.substitutes = program, boundary, substitutes
+        self.replaced: dict[tuple[str, Substitute], None] = {}
         self.sizes = boundary.sizes
         self.names = tuple(self.sizes)
         self.mesh: AbstractMesh = compat.as_abstract(boundary.mesh)
@@ -254,12 +254,12 @@ class _Interpreter:
         return ((),) * rank
 
     def run(self, args: Sequence[Any], in_rows: Sequence[Rows]) -> tuple[list[Any], list[Rows], dict[int, Rows]]:
-        """Returns the results, the axes that split them, and those of results that the program has in another order."""
+        """Returns the results, the axes that split them, and the other axes that the program asks for, by number."""
         body = walk.open_jaxpr(self.program)
         env: dict[Any, Any] = dict(zip(body.constvars, map(evaluate.strip_type, self.program.consts), strict=True))
         for var, x, rows, argument in zip(body.invars, args, in_rows, self.boundary.arguments, strict=True):
             on_device = argument.varying is not None
-            env[var] = x if on_device or not any(rows) else Split(x, rows)
+            env[var] = x if on_device or not any(rows) else SplitValue(x, rows)
         for eqn in clamp_starts(body.eqns):
             results = self._perform(eqn, [evaluate.read(env, a) for a in eqn.invars])
             env.update(zip(eqn.outvars, results, strict=True))
@@ -271,15 +271,15 @@ class _Interpreter:
         for number, (value, spec) in enumerate(zip(values, kept, strict=True)):
             if spec is not None:
                 rows = spec_axes(spec, value.ndim, self.sizes)
-                value = Split(value, tuple(tuple(a for a in row if self.sizes[a] > 1) for row in rows))
-            if not isinstance(value, Split):
+                value = SplitValue(value, tuple(tuple(a for a in row if self.sizes[a] > 1) for row in rows))
+            if not isinstance(value, SplitValue):
                 outs.append(value)
                 out_rows.append(((),) * jnp.ndim(value))
                 continue
             nearest = tuple(tuple(sorted(r, key=self.names.index)) for r in value.rows)
             if nearest != value.rows:
                 asked[number] = value.rows
-                value = Split(self._own_part(value.whole(), nearest), nearest)
+                value = SplitValue(self._own_part(value.whole(), nearest), nearest)
             outs.append(value.local)
             out_rows.append(value.rows)
         return outs, out_rows, asked
@@ -296,19 +296,23 @@ class _Interpreter:
     def _perform(self, eqn: Eqn, operands: Sequence[Any]) -> Sequence[Any]:
         first = operands[0] if operands else None
         name = eqn.primitive.name
-        if isinstance(first, Split) and name == "reshape":
+        if isinstance(first, SplitValue) and name == "reshape":
             shape = eqn.outvars[0].aval.shape
             rows = regrouped(first.rows, eqn.invars[0].aval.shape, shape, self.sizes)
             if rows is not None:
-                return [Split(jax.lax.reshape(first.local, _part(shape, rows, self.sizes)), rows)]
-        if isinstance(first, Split) and eqn.primitive is distribute_tensor_p and first.rows == self._distributed(eqn):
+                return [SplitValue(jax.lax.reshape(first.local, _part(shape, rows, self.sizes)), rows)]
+        if (
+            isinstance(first, SplitValue)
+            and eqn.primitive is distribute_tensor_p
+            and first.rows == self._distributed(eqn)
+        ):
             return [first.local]
         if eqn.primitive is aggregate_tensor_p and (split := self._aggregated(eqn, first)) is not None:
             return [split]
-        operands = [x.whole() if isinstance(x, Split) else x for x in operands]
+        operands = [x.whole() if isinstance(x, SplitValue) else x for x in operands]
         return self._replaced(eqn, operands)
 
-    def _aggregated(self, eqn: Eqn, local: Any) -> Split | None:
+    def _aggregated(self, eqn: Eqn, local: Any) -> SplitValue | None:
         """Returns the result of an aggregate if it joins all that differs, along single axes."""
         aval = eqn.invars[0].aval
         resolved = resolve_composer(eqn.params["composer_config"], tuple(self.sizes.values()), aval.shape)
@@ -318,11 +322,11 @@ class _Interpreter:
         rows = self._rows(dims, len(aval.shape))
         joined = {a for row in rows for a in row}
         differs = {a for a in compat.varying_axes(jax.typeof(local)) if self.sizes[a] > 1}
-        return Split(local, rows) if differs <= joined else None
+        return SplitValue(local, rows) if differs <= joined else None
 
     def _replaced(self, eqn: Eqn, operands: Sequence[Any]) -> Sequence[Any]:
         """Performs an equation, or what replaces it, at every depth."""
-        found = sequence_of(eqn) or self.compositions.get(eqn.primitive.name)
+        found = sequence_of(eqn) or self.substitutes.get(eqn.primitive.name)
         if found is not None:
             with evaluate.at_source_of(eqn):
                 results = found.perform(eqn, operands)
@@ -332,7 +336,7 @@ class _Interpreter:
         return evaluate.bind_at_source(map_sub_jaxprs(eqn, self._change), operands)
 
     def _change(self, jaxpr: Jaxpr) -> Jaxpr:
-        if not any(sequence_of(e) or e.primitive.name in self.compositions for e in walk.all_eqns(jaxpr)):
+        if not any(sequence_of(e) or e.primitive.name in self.substitutes for e in walk.all_eqns(jaxpr)):
             return jaxpr
         body = walk.open_jaxpr(jaxpr)
 

@@ -38,7 +38,7 @@ from jaxmesh.validate import as_bool, as_instance, quote
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.repair import Repair
-    from jaxmesh.stages.jax_lowered import JaxLowered
+    from jaxmesh.stages.repair import Repairable
 
 T = TypeVar("T")
 Ends = tuple[frozenset[int], frozenset[int]]
@@ -66,7 +66,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
     make: Callable[..., T] = field(kw_only=True)
     tensors: Ends = field(default=(frozenset(), frozenset()), kw_only=True)
     source: str = field(default="", kw_only=True)
-    lowered: JaxLowered | None = field(default=None, kw_only=True)
+    lowered: Repairable | None = field(default=None, kw_only=True)
     asked: Mapping[str, Any] = field(default_factory=dict[str, Any], kw_only=True)
 
     @without_mesh()
@@ -135,7 +135,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
     def repair(self, *args: Any, seed: int = 0) -> Repair:
         """Changes the program until the compiler compiles it right, as little as is needed.
 
-        A program that is right stays as it is. Otherwise jaxmesh partitions it, with every placement and every
+        A right program does not change. Another is partitioned by jaxmesh, with every placement and every
         collective explicit, and replaces operations that the compiler makes wrongly by equal ones. Each attempt is
         compiled, run on emulated devices and compared with this program, unsharded.
 
@@ -154,11 +154,17 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
 
         if self.lowered is None:
             raise UnsupportedError(
-                "repair needs the program, of which this result has compiled texts alone; repair the result of "
+                "repair needs the program, and this result has compiled texts alone; repair the result of "
                 "jaxmesh.from_mlir(text).lower().upstream()."
             )
         with progress("repair"):
-            return repair_program(self, self.lowered, jax.tree.leaves(join_tensors(args)), seed)
+            lowered = self.lowered
+            return repair_program(
+                self,
+                lowered,
+                lambda text: ask_upstream(text, self.make, (frozenset(), frozenset()), lowered, **self.asked),
+                (jax.tree.leaves(join_tensors(args)), seed),
+            )
 
     def report(self, *args: Any, seed: int = 0) -> str:
         """Returns the text of an issue for tt-mlir: the smallest program, what the compiler makes of it, the remedy.
@@ -177,7 +183,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
 
 
 def ask_upstream(
-    stablehlo: str, make: Callable[..., T], tensors: Ends, lowered: JaxLowered | None = None, **options: Any
+    stablehlo: str, make: Callable[..., T], tensors: Ends, lowered: Repairable | None = None, **options: Any
 ) -> UpstreamResult[T]:
     """Compiles a StableHLO text; see `compile_text` for options and errors, and `import_program` for `make`."""
     made = compile_text(stablehlo, **options)

@@ -225,6 +225,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "estimate": ["FILE"],
     "record": ["FILE", "--out", "DIR.npz"],
     "diagnose": ["STABLEHLO"],
+    "repair": ["STABLEHLO"],
     "processes": ["1", "script.py"],
     "ttnn-env": ["DIR"],
     "upstream-env": ["DIR"],

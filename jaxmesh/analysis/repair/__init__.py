@@ -1,12 +1,12 @@
-"""Programs that Tenstorrent's compiler compiles right, from those that it does not."""
+"""Repairs of programs that Tenstorrent's compiler compiles wrongly or refuses."""
 
-from jaxmesh.analysis.repair.compositions import COMPOSITIONS as COMPOSITIONS, Composition as Composition
 from jaxmesh.analysis.repair.repair import (
     Candidate as Candidate,
-    Change as Change,
-    Cost as Cost,
+    CompiledCost as CompiledCost,
     Repair as Repair,
+    RepairChange as RepairChange,
     prove as prove,
     search as search,
     with_whole as with_whole,
 )
+from jaxmesh.analysis.repair.substitutes import SUBSTITUTES as SUBSTITUTES, Substitute as Substitute

@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxmesh.analysis.diagnose import Diagnosis, diagnose
 from jaxmesh.analysis.diagnose.diagnosis import LESS_PRECISE, NOT_COMPARABLE, REFUSED, RIGHT
-from jaxmesh.analysis.repair.compositions import COMPOSITIONS, Composition
+from jaxmesh.analysis.repair.substitutes import SUBSTITUTES, Substitute
 from jaxmesh.analysis.upstream import UpstreamProgram
 from jaxmesh.drawing.html import table
 from jaxmesh.drawing.text_layout import align_columns, duration, escape
@@ -25,8 +25,8 @@ PARTITION = "partitioned by jaxmesh: every placement and every collective is exp
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What a repair changed.
+class RepairChange:
+    """One change of a program by a repair.
 
     Attributes:
       source: the user's source line, as `file:line:column`; empty if it is not known.
@@ -40,7 +40,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class CompiledCost:
     """The cost of a compiled program.
 
     Attributes:
@@ -71,7 +71,7 @@ class Candidate:
 
     text: str
     function: Any
-    changes: tuple[Change, ...] = ()
+    changes: tuple[RepairChange, ...] = ()
     whole: tuple[int, ...] = ()
 
 
@@ -92,12 +92,12 @@ class Repair:
 
     before: Diagnosis
     diagnosis: Diagnosis
-    changes: tuple[Change, ...]
+    changes: tuple[RepairChange, ...]
     text: str
     function: Any
     upstream: Any
     reason: str = ""
-    costs: Mapping[str, Cost] = field(default_factory=dict[str, Cost])
+    costs: Mapping[str, CompiledCost] = field(default_factory=dict[str, CompiledCost])
 
     def __bool__(self) -> bool:
         return bool(self.diagnosis)
@@ -168,7 +168,7 @@ def prove(compiled: UpstreamProgram, original: str, args: Sequence[Any], seed: i
         return Diagnosis(REFUSED, source=compiled.refusal.source, cause=str(compiled.refusal), pcc=float("nan"))
     mesh = _MESH.search(compiled.stages.get("shlo_compiler", ""))
     if mesh is not None and _MESH.search(original) is None:
-        # A program with GSPMD's shardings has no names of mesh axes.
+        # GSPMD's shardings do not name mesh axes.
         original = _OPENED.sub(lambda found: f"{found[0]}  {mesh[0]}\n", original, count=1)
     try:
         return diagnose({**compiled.stages, "shlo_frontend": original}, *args, seed=seed)
@@ -179,7 +179,7 @@ def prove(compiled: UpstreamProgram, original: str, args: Sequence[Any], seed: i
 def search(
     before: Diagnosis,
     compiled: UpstreamProgram,
-    make: Callable[[Sequence[Composition]], Candidate],
+    make: Callable[[Sequence[Substitute]], Candidate],
     compile_candidate: Callable[[str], Any],
     judge: Callable[[Candidate, Any], Diagnosis],
     original: Candidate,
@@ -189,14 +189,14 @@ def search(
     Args:
       before: the diagnosis of the user's program.
       compiled: the user's program as the compiler compiled it.
-      make: returns the program partitioned by jaxmesh, with compositions in place of some operations.
+      make: returns the program partitioned by jaxmesh, with substitutes in place of some operations.
       compile_candidate: compiles a StableHLO text.
       judge: diagnoses a compiled candidate against the user's program.
       original: the user's program.
     """
     if before.verdict == RIGHT:
         return Repair(before, before, (), original.text, original.function, compiled)
-    used: list[Composition] = []
+    used: list[Substitute] = []
     tried: list[tuple[Candidate, Any, Diagnosis]] = []
     while not tried or (tried[-1][2].verdict != RIGHT and used != (used := _more(used, tried[-1][2]))):
         try:
@@ -209,10 +209,10 @@ def search(
     return tried_best(before, compiled, original, tried, "")
 
 
-def _more(used: Sequence[Composition], found: Diagnosis) -> list[Composition]:
-    """Returns the compositions with those that a diagnosis asks for; all of them the second time."""
+def _more(used: Sequence[Substitute], found: Diagnosis) -> list[Substitute]:
+    """Returns the substitutes, and further ones for the operation that a diagnosis names."""
     about = f"{found.op} {found.cause}"
-    asked = [c for c in COMPOSITIONS if c not in used and re.search(c.sign, about)]
+    asked = [c for c in SUBSTITUTES if c not in used and re.search(c.sign, about)]
     return [*used, *asked]
 
 
@@ -231,7 +231,7 @@ def tried_best(
         candidate, made, found = right[0]
         reasons = before.cause or before.op
         where = before.source or ("" if compiled.refusal is None else compiled.refusal.source)
-        changes = tuple(Change(c.source or where, c.what, c.reason or reasons) for c in candidate.changes)
+        changes = tuple(RepairChange(c.source or where, c.what, c.reason or reasons) for c in candidate.changes)
         return Repair(before, found, changes, candidate.text, candidate.function, made)
     if not tried:
         return Repair(before, before, (), original.text, original.function, compiled, why)

@@ -14,7 +14,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.analysis.repair import COMPOSITIONS
+from jaxmesh.analysis.repair import SUBSTITUTES
 from jaxmesh.stages.one_region import regrouped
 
 MESH = jm.make_mesh((2, 4), ("y", "x"))
@@ -43,9 +43,9 @@ REPLACED: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def region_of(fun: Callable[..., Any], compositions: Any = (), **options: Any) -> Any:
+def region_of(fun: Callable[..., Any], substitutes: Any = (), **options: Any) -> Any:
     lowered = jm.jit(fun, mesh=MESH, **options).lower(X)
-    region = lowered.partitioned(compositions)
+    region = lowered.partitioned(substitutes)
     assert region.text(lowered.out_tree).count("sdy.manual_computation") == 1
     return region, region.function(lowered.out_tree)
 
@@ -65,8 +65,8 @@ def test_one_region_computes_what_the_program_does(name: str, spec: P) -> None:
 
 @pytest.mark.parametrize("name", REPLACED)
 @pytest.mark.parametrize("spec", [P(), P("x", "y")], ids=str)
-def test_compositions_are_equal(name: str, spec: P) -> None:
-    region, function = region_of(REPLACED[name], COMPOSITIONS, in_shardings=spec)
+def test_substitutes_are_equal(name: str, spec: P) -> None:
+    region, function = region_of(REPLACED[name], SUBSTITUTES, in_shardings=spec)
     assert region.replaced
     check(function(X), REPLACED[name](X))
 
@@ -75,7 +75,7 @@ def test_gradients_are_those_of_the_program() -> None:
     def loss(x: Any) -> Any:
         return (jax.nn.gelu(x) @ x.T[:, ::-1]).sum(0)
 
-    _, function = region_of(loss, COMPOSITIONS, in_shardings=P("y", "x"))
+    _, function = region_of(loss, SUBSTITUTES, in_shardings=P("y", "x"))
     check(jax.grad(lambda x: (function(x) ** 2).sum())(X), jax.grad(lambda x: (loss(x) ** 2).sum())(X))
 
 

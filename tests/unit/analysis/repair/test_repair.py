@@ -13,7 +13,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.analysis.repair import COMPOSITIONS, with_whole
+from jaxmesh.analysis.repair import SUBSTITUTES, with_whole
 from jaxmesh.analysis.upstream import UpstreamProgram, UpstreamRefusal
 from jaxmesh.stages import upstream
 from tests.generators.upstream import rows
@@ -142,6 +142,6 @@ def test_a_report_has_the_smallest_program_and_the_remedy(monkeypatch: pytest.Mo
         assert part in text
 
 
-def test_each_composition_is_a_row_of_the_hunt() -> None:
-    assert {c.row for c in COMPOSITIONS} <= {r.name for r in rows.ROWS}
-    assert {c.plugin for c in COMPOSITIONS} == {rows.PLUGIN.split()[-1]}
+def test_each_substitute_is_a_row_of_the_hunt() -> None:
+    assert {c.row for c in SUBSTITUTES} <= {r.name for r in rows.ROWS}
+    assert {c.plugin for c in SUBSTITUTES} == {rows.PLUGIN.split()[-1]}

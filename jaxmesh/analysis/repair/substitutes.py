@@ -1,4 +1,4 @@
-"""Operations that Tenstorrent's compiler makes wrongly or refuses on one device, and equal ones that it makes right."""
+"""Substitutes for operations that Tenstorrent's compiler makes wrongly or refuses on one device."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from jaxmesh.jaxprs.compat import Eqn
 
 _lax: Any = jax.lax
 _UNROLLED = 64
-"""Most parts into which a composition divides a value."""
+"""Most parts into which a substitute divides a value."""
 PLUGIN = "0.1.3"
-"""The last version of the compiler that needs the compositions."""
+"""The last version of the compiler that needs the substitutes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Composition:
-    """An operation and what replaces it.
+class Substitute:
+    """An equal computation in place of an operation.
 
     Attributes:
       row: the row of the table of wrong and refused programs, `tests/README.md`.
@@ -87,18 +87,18 @@ def _exchanged(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
 
 
 _SEVERAL = (
-    Composition("sums over two axes", ("psum", "psum_invariant", "pmax", "pmax_invariant", "pmin", "pmin_invariant"),
+    Substitute("sums over two axes", ("psum", "psum_invariant", "pmax", "pmax_invariant", "pmin", "pmin_invariant"),
         "one reduction for each axis", "", _reduced),
-    Composition("gather of two axes", ("all_gather", "all_gather_invariant"),
+    Substitute("gather of two axes", ("all_gather", "all_gather_invariant"),
         "one gather for each axis, the minor axis first", "", _gathered),
-    Composition("sums scattered over two axes", ("reduce_scatter",), "one for each axis, the major axis first", "",
+    Substitute("sums scattered over two axes", ("reduce_scatter",), "one for each axis, the major axis first", "",
         _scattered),
-    Composition("reshard of two axes", ("all_to_all",), "one exchange for each axis", "", _exchanged),
+    Substitute("reshard of two axes", ("all_to_all",), "one exchange for each axis", "", _exchanged),
 )  # fmt: skip
 _BY_NAME = {p: c for c in _SEVERAL for p in c.primitives}
 
 
-def sequence_of(eqn: Eqn) -> Composition | None:
+def sequence_of(eqn: Eqn) -> Substitute | None:
     """Returns what replaces a collective over several axes, of all devices along them; None for other equations."""
     found = _BY_NAME.get(eqn.primitive.name)
     axes: Any = eqn.params.get("axes", eqn.params.get("axis_name")) if found is not None else ()
@@ -210,17 +210,17 @@ def _by_logistic(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
     return [2 * _lax.logistic(2 * x) - 1] if x.dtype in (jnp.float32, jnp.bfloat16) else None
 
 
-COMPOSITIONS = (
-    Composition("pad that moves", ("pad",), "a slice and a concatenation", r"left out|\bpad\b|\.pad", _padded),
-    Composition("any", ("reduce_or", "reduce_and"), "the largest, or the smallest, of zeros and ones",
+SUBSTITUTES = (
+    Substitute("pad that moves", ("pad",), "a slice and a concatenation", r"left out|\bpad\b|\.pad", _padded),
+    Substitute("any", ("reduce_or", "reduce_and"), "the largest, or the smallest, of zeros and ones",
         "by or|by and", _logical),
-    Composition("reduction by two operations", ("reduce",), "the operations on the parts, one after the other",
+    Substitute("reduction by two operations", ("reduce",), "the operations on the parts, one after the other",
         "another reduction|ttir.prod|stablehlo.reduce\\b", _folded),
-    Composition("argmax over a dim split over two axes", ("argmax", "argmin"),
+    Substitute("argmax over a dim split over two axes", ("argmax", "argmin"),
         "the smallest index of the largest element", "argmax|stablehlo.reduce\\b", _first_largest),
-    Composition("window of one dim", ("reduce_window_max", "reduce_window_min", "reduce_window_sum"),
+    Substitute("window of one dim", ("reduce_window_max", "reduce_window_min", "reduce_window_sum"),
         "the elements of the windows, as slices", "reduce_window|pool|typecast", _windows),
-    Composition("integers of 8 bits", ("add", "sub", "mul", "neg"), "32 bits, and their low 8 bits", "int8", _wrapped),
-    Composition("gelu by tanh", ("tanh",), "tanh by the logistic function", "gelu", _by_logistic),
+    Substitute("integers of 8 bits", ("add", "sub", "mul", "neg"), "32 bits, and their low 8 bits", "int8", _wrapped),
+    Substitute("gelu by tanh", ("tanh",), "tanh by the logistic function", "gelu", _by_logistic),
 )  # fmt: skip
 """What is replaced by what, one entry for each row."""
