@@ -28,10 +28,8 @@ def issue_text(repair: Repair, source: str, plugin: str, cluster: str, compiler:
       compiler: compiles a StableHLO text, for the smallest program with the error.
     """
     found = repair.before
-    text, jax = source, ""
-    if found.culprit is not None:
-        small = minimize(found, compiler=compiler)
-        text, jax = small.stablehlo, small.jax or ""
+    small = None if found.culprit is None else minimize(found, compiler=compiler)
+    text, jax = (source, "") if small is None else (small.stablehlo, small.jax or "")
     parts = [
         f"# {_title(found)}",
         f"{plugin}, compiled for a described {cluster}; no board is needed.",
