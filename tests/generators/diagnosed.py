@@ -68,6 +68,11 @@ class Outcome:
         return self.diagnosis.verdict == "wrong" and self.diagnosis.line in self.planted.lines
 
     @property
+    def is_honest(self) -> bool:
+        """Whether an error is named where it is, or no operation is named."""
+        return self.is_named or (self.diagnosis.verdict == "wrong" and not self.diagnosis.op)
+
+    @property
     def text(self) -> str:
         d = self.diagnosis
         return f"{self.planted.kind}, lines {sorted(self.planted.lines)}: {d.verdict} {d.op} line {d.line} {d.cause}"

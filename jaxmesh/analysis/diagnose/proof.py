@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from jaxmesh.analysis.diagnose.movements import is_collective, is_movement, is_transparent
 from jaxmesh.analysis.diagnose.proposals import Proposal, Proposals, informative
 from jaxmesh.analysis.diagnose.repairs import reductions, repairs
-from jaxmesh.analysis.diagnose.replay import Replay
+from jaxmesh.analysis.diagnose.replay import Budget, Replay
 from jaxmesh.analysis.diagnose.rounding import error_of
 from jaxmesh.analysis.diagnose.stage import Copies
 from jaxmesh.analysis.diagnose.tracking import Track, Value
@@ -24,6 +23,8 @@ _ALIKE = 12
 """The most places of a missing reduction, and values put right together."""
 _NEAR = 6
 """The most other operands of one type that are tried."""
+_LEFT_OUT, _OTHER = "nothing in its place", "another operand"
+"""The repairs of an operation that is one too many, and of one that reads another value."""
 _SECONDS, _LOCAL_SECONDS = 30.0, 6.0
 """The longest time of such runs."""
 
@@ -56,18 +57,6 @@ class Proof:
             "other shapes" if not math.isfinite(max(x)) else f"{max(x):.1e}" for x in (self.before, self.after)
         )
         return f"with the right value in its place the results are right: their largest error is {before}, then {after}"
-
-
-@dataclass
-class _Budget:
-    runs: int
-    seconds: float
-    start: float = field(default_factory=time.monotonic)
-
-    def take(self) -> bool:
-        """Returns True if one more run is allowed."""
-        self.runs -= 1
-        return self.runs >= 0 and time.monotonic() - self.start < self.seconds
 
 
 @dataclass
@@ -138,7 +127,7 @@ class Prover:
         return self._narrowed(found)
 
     def _first(self, steps: Sequence[tuple[int, Op]], wrong: Sequence[int]) -> Proposal | None:
-        budget, best, most = _Budget(_RUNS, _SECONDS), None, 0
+        budget, best, most = Budget(_RUNS, _SECONDS), None, 0
         for proposal in self._candidates(steps):
             if not budget.take():
                 break
@@ -230,7 +219,7 @@ class Prover:
 
     def _narrowed(self, goal: Proposal) -> Proof:
         """Returns the proof for the one operation that can have made a value wrong, where several may have."""
-        budget = _Budget(_LOCAL, _LOCAL_SECONDS)
+        budget = Budget(_LOCAL, _LOCAL_SECONDS)
         target = self._earliest(goal, budget)
         doubtful = self.doubtful(target.op)
         lines = self.track.stage.text.lines
@@ -260,7 +249,7 @@ class Prover:
             return self.is_alike(proposal.right, goal)
         return self.becomes_right(proposal.replaced, goal)
 
-    def _earliest(self, target: Proposal, budget: _Budget) -> Proposal:
+    def _earliest(self, target: Proposal, budget: Budget) -> Proposal:
         """Returns the first operation before a target that may be wrong, and whose result the program has."""
         for number, op in [row for row in self.doubtful(target.op) if self.track.operands(row[1])]:
             for proposal in (*self.proposals.in_place(number, op), *self.proposals.anywhere(number, op)):
@@ -275,7 +264,7 @@ class Prover:
         errors = self.errors(proposal.replaced)
         return errors is not None and all(e <= o.limit for e, o in zip(errors, self.track.outputs, strict=True))
 
-    def _or_reader(self, target: Proposal, budget: _Budget) -> tuple[Proposal, tuple[tuple[int, Op], ...], str]:
+    def _or_reader(self, target: Proposal, budget: Budget) -> tuple[Proposal, tuple[tuple[int, Op], ...], str]:
         """Returns a target; of a movement the operation that reads it, if that alone can be repaired."""
         row = self._reader(target.value)
         if row is None or not (is_movement(target.op) or is_collective(row[1])):
@@ -320,14 +309,46 @@ class Prover:
     ) -> tuple[Proposal, tuple[tuple[int, Op], ...], str] | None:
         """Returns the wrong operation, if no other can be wrong; of an operation and its reader, the reader."""
         if not fixers:
-            direct = self._direct(target.op)
-            return (target, (), "") if len(doubtful) == 1 and doubtful[0][0] in direct else None
+            return self._unrepaired(target, doubtful)
         *others, last = sorted(fixers)
+        left_out = [n for n in others if fixers[n][1] == _LEFT_OUT]
+        if left_out and fixers[last][1] == _OTHER:
+            # An operation that the program lacks, and not its reader, is one too many.
+            others, last = others[: others.index(left_out[-1])], left_out[-1]
         proposal, words = fixers[last]
         if last == target.number:
             proposal = target
         direct = self._direct(proposal.op)
         return (proposal, (), words) if all(n in direct for n in others) else None
+
+    def _unrepaired(
+        self, target: Proposal, doubtful: Sequence[tuple[int, Op]]
+    ) -> tuple[Proposal, tuple[tuple[int, Op], ...], str] | None:
+        """Returns the only operation that can have made a value wrong, where no single change puts it right."""
+        rest = [row for row in doubtful if not self._is_constant(row[1])] or list(doubtful)
+        direct = self._direct(target.op)
+        if len(rest) != 1 or rest[0][0] not in direct:
+            return None
+        (number, made), types = rest[0], self.track.stage.text.program.types
+        if self._is_reshaped(target, made) and {n for n, _ in doubtful} <= {number} | self._direct(made):
+            right = {c: x.reshape(types[made.results[0]].shape) for c, x in target.right.items()}
+            return Proposal(number, made, made.results[0], None, right), (), ""
+        # Of a constant, an index or a movement, the reader stands for it.
+        is_index = all(types[v].dtype.kind in "iub" for v in made.results)
+        small = is_index or not self.track.operands(made) or is_movement(made) or is_collective(made)
+        return (target, (), "") if small and len(doubtful) == 1 else None
+
+    def _is_reshaped(self, target: Proposal, made: Op) -> bool:
+        """Returns True if a value is the result of an operation in another shape."""
+        op = target.op
+        while is_transparent(op) and (row := self.track.producers.get(self.track.operands(op)[0])) is not None:
+            op = row[1]
+        return op is made and op is not target.op
+
+    def _is_constant(self, op: Op) -> bool:
+        """Returns True for an operation on constants alone."""
+        made = [self.track.producers.get(v) for v in self.track.operands(op)]
+        return all(row is not None and self._is_constant(row[1]) for row in made)
 
     def _direct(self, op: Op) -> set[int]:
         """Returns the operations whose results an operation reads, through movements."""
@@ -350,7 +371,7 @@ class Prover:
         kind, held = types[op.results[0]], [self.replay.copies(v) for v in read]
         for copies, value in zip(held[:1], read, strict=False):
             if (types[value].shape, types[value].dtype) == (kind.shape, kind.dtype):
-                yield Proposal(number, op, op.results[0], None, copies), "nothing in its place"
+                yield Proposal(number, op, op.results[0], None, copies), _LEFT_OUT
         others = [] if alone else self._others(number, op)
         for repaired, words in (*repairs(op, [types[v].shape for v in read], len(track.stage.mesh)), *others):
             found = self.replay.perform(repaired, [self.replay.copies(v) for v in track.operands(repaired)])
@@ -365,7 +386,7 @@ class Prover:
             alike = [v for v in before if value is not None and types[v] == types[value] and v != value]
             for other in alike[: -_NEAR - 1 : -1] if types[value or 0].kind == "tensor" else ():
                 operands = (*op.operands[:at], other, *op.operands[at + 1 :])
-                found.append((replace(op, operands=operands), "another operand"))
+                found.append((replace(op, operands=operands), _OTHER))
         return found
 
     def _proof(self, proposal: Proposal, doubtful: tuple[tuple[int, Op], ...], repair: str) -> Proof:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -32,6 +33,20 @@ from jaxmesh.jaxprs.compat import Eqn, Literal
 from jaxmesh.runtime.reference import Shards, run_again, run_reference
 
 _PRESHARDED, _WHOLE = BoundaryAttributes("presharded", None), BoundaryAttributes(None, None)
+
+
+@dataclass
+class Budget:
+    """The runs and the seconds that a search may take."""
+
+    runs: int
+    seconds: float
+    start: float = field(default_factory=time.monotonic)
+
+    def take(self) -> bool:
+        """Returns True if one more run is allowed."""
+        self.runs -= 1
+        return self.runs >= 0 and time.monotonic() - self.start < self.seconds
 
 
 @dataclass(slots=True)
