@@ -29,23 +29,25 @@ _conditionals: Any = conditionals
 _custom: Any = custom_derivatives
 _linear: Any = linear_util
 _lax: Any = jax.lax
+Retype = Callable[[Eqn, list[Any]], list[Any] | None]
 _VALUES: Any = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
 @functools.cache
-def install(retype: Callable[[Eqn, list[Any]], list[Any]]) -> None:
+def install(retype: Retype) -> None:
     """Wraps JAX's primitives and checks; a second call does nothing.
 
     Args:
-      retype: binds a loop or a branch with bodies that are typed by what varies.
+      retype: binds a loop or a branch with bodies that are typed by what varies; returns None to leave it as it is.
     """
     for primitive in (_loops.scan_p, _loops.while_p, _conditionals.cond_p):
         primitive.bind = _wrap(primitive.bind, functools.partial(_bind_flow, retype, primitive))
     _loops._promote_weak_typed_input = _wrap(_loops._promote_weak_typed_input, _promote)
     _loops._check_carry_type = _wrap(_loops._check_carry_type, _check_alike)
     _conditionals._check_branch_outputs = _wrap(_conditionals._check_branch_outputs, _check_alike)
-    for name in ("_flatten_fun_nokwargs", "_flatten_jvp", "_flatten_fwd"):
+    for name in ("_flatten_fun_nokwargs", "_flatten_fwd"):
         setattr(_custom, name, _wrap(getattr(_custom, name), _flatten_rule))
+    _custom._flatten_jvp = _wrap(_custom._flatten_jvp, _flatten_jvp)
     _custom._flatten_bwd = _wrap(_custom._flatten_bwd, _flatten_bwd)
 
 
@@ -75,16 +77,15 @@ def _spread(x: Any, axes: Axes) -> Any:
 # --- loops and branches ----------------------------------------------------------------------------------------------
 
 
-def _bind_flow(
-    retype: Callable[[Eqn, list[Any]], list[Any]], primitive: Any, original: Any, *operands: Any, **params: Any
-) -> Any:
+def _bind_flow(retype: Retype, primitive: Any, original: Any, *operands: Any, **params: Any) -> Any:
     """Binds a loop or a branch; types it again if its carry or results vary more than JAX's types of it."""
     eqn = jex.new_jaxpr_eqn([walk.fresh_var(jax.typeof(x)) for x in operands], [], primitive, params, jex.no_effects)
     flow: Any = control_flow(eqn)
     if not _varies_more(eqn, flow):
         return original(*operands, **params)
     results = [walk.fresh_var(a) for a in flow.bodies[-1].out_avals]
-    return retype(eqn.replace(outvars=results), list(operands))
+    retyped = retype(eqn.replace(outvars=results), list(operands))
+    return original(*operands, **params) if retyped is None else retyped
 
 
 def _varies_more(eqn: Eqn, flow: Scan | While | Cond) -> bool:
@@ -126,18 +127,30 @@ def _like(aval: Any, other: Any) -> Any:
 
 
 def _call_rule(rule: Any, *args: Any) -> Any:
-    """Returns the results of a rule, which vary as its arguments do: a rule may return zeros, say."""
-    values = [x for x in jax.tree.leaves(args) if isinstance(x, _VALUES)]
-    axes = _join(_axes(map(jax.typeof, values)))
-    with traced_as(REGION):  # JAX calls a rule when it derives, maybe after the region was traced.
-        leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(rule(*args)))
-    return jax.tree.unflatten(tree, [_spread(x, axes) for x in leaves])
+    """Calls a rule in a region: JAX calls it when it derives, maybe after the region was traced."""
+    with traced_as(REGION):
+        return rule(*args)
+
+
+def _call_jvp_rule(rule: Any, *args: Any) -> Any:
+    """Returns the results of a rule; their tangents vary as they do, also tangents that a rule creates as zeros."""
+    pair = _call_rule(rule, *args)
+    if not isinstance(pair, (tuple, list)) or len(cast("list[Any]", pair)) != 2:
+        # JAX reports the structure that it expects.
+        return cast("Any", pair)
+    primals, tangents = cast("list[Any]", pair)
+    if jax.tree.structure(primals) != jax.tree.structure(tangents):
+        return cast("Any", pair)
+    return primals, jax.tree.map(_as_tangent, tangents, primals)
+
+
+def _as_tangent(x: Any, primal: Any) -> Any:
+    return _spread(x, compat.varying_axes(jax.typeof(primal)))
 
 
 def _call_backward_rule(rule: Any, arguments: Any, *args: Any) -> Any:
     """Returns the cotangents of a rule; the cotangent of an argument that devices share is the sum over the devices."""
-    with traced_as(REGION):
-        cotangents: Any = rule(*args)
+    cotangents: Any = _call_rule(rule, *args)
     if not isinstance(cotangents, (tuple, list)) or len(cast("list[Any]", cotangents)) != len(arguments):
         # JAX reports the structure that it expects.
         return cast("Any", cotangents)
@@ -156,13 +169,18 @@ def _as_cotangent(x: Any, kind: Any) -> Any:
     return _spread(_lax.psum(x, tuple(shared)) if shared else x, axes)
 
 
-_spread_rule: Any = _linear.transformation2(_call_rule)
-_sum_rule: Any = _linear.transformation2(_call_backward_rule)
+_in_region: Any = _linear.transformation2(_call_rule)
+_jvp: Any = _linear.transformation2(_call_jvp_rule)
+_bwd: Any = _linear.transformation2(_call_backward_rule)
 
 
 def _flatten_rule(original: Any, rule: Any, *args: Any) -> Any:
-    return original(_spread_rule(rule), *args)
+    return original(_in_region(rule), *args)
+
+
+def _flatten_jvp(original: Any, rule: Any, *args: Any) -> Any:
+    return original(_jvp(rule), *args)
 
 
 def _flatten_bwd(original: Any, rule: Any, tree: Any, avals: Sequence[Any], *args: Any) -> Any:
-    return original(_sum_rule(rule, jax.tree.unflatten(tree, avals)), tree, avals, *args)
+    return original(_bwd(rule, jax.tree.unflatten(tree, avals)), tree, avals, *args)

@@ -13,7 +13,6 @@ from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.signature import Argument
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.frontends.stablehlo.text import read_boundary
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
@@ -71,6 +70,7 @@ class JaxLowered(Stage):
         Raises:
           InexpressibleError: TTNN cannot express the program.
         """
+        from jaxmesh.frontends.stablehlo.text import read_boundary
         from jaxmesh.stages.one_region import as_one_region
 
         self._check_expressible()

@@ -209,6 +209,8 @@ def test_options_exist() -> None:
 
 def test_extras_exist() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    advised = {name for s in sentences() for name in re.findall(r"jaxmesh\[(\w+)\]", s.text)}
+    pages = [(ROOT / "README.md").read_text(), *(p.read_text() for p in (ROOT / ".github").glob("*.md"))]
+    texts = [*(s.text for s in sentences()), *pages]
+    advised = {name for text in texts for name in re.findall(r"(?:jaxmesh|\.)\[(\w+)\]", text)}
     assert advised
     assert advised <= set(extras)

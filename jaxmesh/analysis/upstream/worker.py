@@ -204,7 +204,9 @@ class Worker:
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.kill()
             self._process.wait()
-            self._process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                # A job that the process has not read is still in the buffer.
+                self._process.stdin.close()
             os.close(self._replies)
         shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
+from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
+from jaxmesh.dialects.ttnn.transfers import PRIMITIVES
 from jaxmesh.dialects.varying import join_axes as join_axes, vary as spread, varying_axes as varying
 from jaxmesh.errors import InexpressibleError, JaxmeshError
 from jaxmesh.jaxprs import compat, source_locations, walk
@@ -29,6 +31,7 @@ _HINTS = frozenset({"sharding_constraint", "reshard", "mesh_cast"})
 """Primitives that constrain the sharding of a full value in JAX; the IR has `mesh_shard`s instead."""
 
 
+_TRANSFERS = frozenset({mesh_shard_p, *PRIMITIVES})
 _STRETCH = compat.unlowered_primitive("jaxmesh_stretch")
 """Calls equations that follow one another and can be spliced."""
 
@@ -113,8 +116,15 @@ class Retyper:
             return self._equation(eqn, operands) if rule is None else rule(eqn, operands)
 
     @staticmethod
-    def bind_flow(eqn: Eqn, operands: list[Any]) -> list[Any]:
-        """Binds a loop or a branch of a typed trace with a carry and results that vary as its bodies make them."""
+    def bind_flow(eqn: Eqn, operands: list[Any]) -> list[Any] | None:
+        """Binds a loop or a branch of a typed trace with a carry and results that vary as its bodies make them.
+
+        Returns None where devices decide for themselves about a transfer, which lowering refuses.
+        """
+        flow: Any = control_flow(eqn)
+        decided = not isinstance(flow, Scan) and compat.varying_axes(flow.predicate(eqn))
+        if decided and any(e.primitive in _TRANSFERS for body in flow.bodies for e in walk.all_eqns(body)):
+            return None
         return Retyper({})._equation(eqn, operands)
 
     def _equation(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
