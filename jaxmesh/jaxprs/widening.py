@@ -59,10 +59,6 @@ def _wrap(original: Callable[..., Any], inside: Callable[..., Any]) -> Callable[
     return call
 
 
-def _join(rows: Iterable[Axes]) -> Axes:
-    return frozenset[str]().union(*rows)
-
-
 def _axes(avals: Iterable[Any]) -> list[Axes]:
     return list(map(compat.varying_axes, avals))
 
