@@ -17,6 +17,8 @@ VALUE = re.compile(r"%\w+(?:#\d+)?")
 TYPE = re.compile(r"tensor<[^>]*>|!ttnn\.device")
 KINDS: dict[str, Callable[[Op, Text, np.random.Generator], Iterator[Change]]] = {}
 """The kinds of errors by name: each yields the changes that it can make to an operation."""
+MOVES = ("reshape", "broadcast", "repeat", "permute", "to_layout", "typecast", "from_device")
+"""The operations that only move values."""
 Change = tuple[str, ...]
 """The lines in place of one."""
 
@@ -81,6 +83,27 @@ class Text:
                 found |= {at + 1} | self._reads(start, (result[1], f"{result[1]}#{place}"))
         return found
 
+    def later(self, op: Op) -> set[int]:
+        """Returns the numbers of the lines that read a result, directly or through operations that only move it."""
+        found, by_line, todo = set[int](), {x.at + 1: x for x in self.ops}, [op]
+        while todo:
+            for line in self.readers(todo.pop()) - found:
+                found.add(line)
+                if (reader := by_line.get(line)) and reader.name in MOVES:
+                    todo.append(reader)
+        return found
+
+    def makers(self, op: Op) -> set[int]:
+        """Returns the number of the line that makes the last operand, and those before it whose value it only moves."""
+        found, value = set[int](), op.operands[-1]
+        for x in reversed(self.ops[: self.ops.index(op)]):
+            if x.function == op.function and value in x.results:
+                found.add(x.at + 1)
+                if x.name not in MOVES:
+                    break
+                value = x.operands[0]
+        return found
+
     def _reads(self, start: int, values: Sequence[str]) -> set[int]:
         found = set[int]()
         for at in range(start + 1, len(self.lines)):
@@ -95,13 +118,25 @@ class Text:
 
 @dataclass(frozen=True)
 class Planted:
-    """A text with an error: `line` is the number of the line of the changed operation `op`."""
+    """A text with an error.
+
+    Attributes:
+      kind: of the error.
+      op: the changed operation.
+      line: the number of its line.
+      text: the text with the error.
+      exact: the numbers of the lines at which it is named exactly: its own; of a dropped one that of the operand.
+      readers: the numbers of the lines that read its result.
+      later: these, and those that read it through operations that only move values.
+    """
 
     kind: str
     op: str
     line: int
     text: str
+    exact: frozenset[int]
     readers: frozenset[int]
+    later: frozenset[int]
 
 
 def parsed(text: str) -> Text:
@@ -128,7 +163,7 @@ def plant(text: str, rng: np.random.Generator) -> Planted:
 
 def _planted(kind: str, source: Text, op: Op, change: Change) -> Planted:
     line, lines = op.at + 1, list(source.lines)
-    readers = source.readers(op)
+    exact, readers, later = {line}, source.readers(op), source.later(op)
     if kind == "collective dropped":
         old, new = change
         for at in range(op.at + 1, len(lines)):
@@ -138,17 +173,20 @@ def _planted(kind: str, source: Text, op: Op, change: Change) -> Planted:
         for at, row in enumerate(lines):
             lines[at] = "" if at > op.function and "deallocate" in row and f"({new})" in row else row
         lines[op.at] = ""
+        exact |= source.makers(op)
     else:
         lines[op.at : op.at + 1] = change
         if kind == "index shifted":
-            readers = {line + 1}
+            readers, later = {line + 1}, {line + 1} | {x + 1 for x in later}
         elif kind == "collective doubled":
-            line, readers = line + 1, {x + 1 for x in readers}
+            line, readers, later = line + 1, {x + 1 for x in readers}, {x + 1 for x in later}
+            exact = {line}
             for at in range(op.at + 2, len(lines)):
                 if "func.func" in lines[at]:
                     break
                 lines[at] = re.sub(rf"{op.results[0]}\b(?!#)", "%9001", lines[at])
-    return Planted(kind, f"{op.dialect}.{op.name}", line, "\n".join(lines) + "\n", frozenset(readers))
+    found = (frozenset(x) for x in (exact, readers, later))
+    return Planted(kind, f"{op.dialect}.{op.name}", line, "\n".join(lines) + "\n", *found)
 
 
 def kind(name: str) -> Callable[..., Callable[[Op, Text, np.random.Generator], Iterator[Change]]]:

@@ -28,7 +28,7 @@ from tests.generators.upstream.judge import difference
 STAGES = ("ttir", "ttnn")
 LIMITS = {"exact": 1e-3, "rounded": 3e-2}
 """The largest difference of rounding, as a part of the largest number: of float32 and integers, and of bfloat16."""
-NAMED = ("exact", "reader", "interval", "innocent", "right", "less precise", "not comparable", "crash")
+NAMED = ("exact", "readers", "later", "interval", "innocent", "right", "less precise", "not comparable", "crash")
 """What a diagnosis of an error that changes a result can be; `right` and `less precise` miss it."""
 
 
@@ -88,10 +88,10 @@ def named(found: Any, stage: str, planted: Planted) -> str:
     if found.verdict != "wrong":
         return found.verdict
     interval = re.search(r"between lines? (\d+) and (?:line )?(\d+)", str(found))
-    if found.stage == stage and found.line == planted.line:
-        return "exact"
-    if found.stage == stage and found.line in planted.readers:
-        return "reader"
+    if found.stage == stage:
+        for name in ("exact", "readers", "later"):
+            if found.line in getattr(planted, name):
+                return name
     return "interval" if interval and int(interval[1]) <= planted.line <= int(interval[2]) else "innocent"
 
 
@@ -118,13 +118,13 @@ def measure(program: Compiled, stage: str, seed: int, count: int) -> Iterator[di
         with tempfile.TemporaryDirectory() as folder:
             program.replaced(stage, planted.text).save(folder)
             start = time.perf_counter()
-            row = {"program": program.name, "stage": stage, **dataclasses.asdict(planted), "gap": gap}
-            row["changes"] = gap > program.limit
-            row["readers"] = sorted(planted.readers)
+            row: dict[str, Any] = {"program": program.name, "stage": stage, "gap": gap, "changes": gap > program.limit}
+            row |= {x: getattr(planted, x) for x in ("kind", "op", "line")}
+            row |= {x: sorted(getattr(planted, x)) for x in ("exact", "readers", "later")}
             try:
                 found = jm.diagnose(folder)
             except Exception as error:  # Whatever is raised is a crash, and is counted.
-                yield row | {"named": "crash", "text": f"{type(error).__name__}: {error}"}
+                yield row | {"named": "crash", "said": f"{type(error).__name__}: {error}"}
                 continue
             row |= {"named": named(found, stage, planted), "at": [found.stage, found.op, found.line, found.source]}
             yield row | {"cause": found.cause, "said": str(found), "seconds": time.perf_counter() - start}
