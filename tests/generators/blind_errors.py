@@ -139,6 +139,17 @@ class Planted:
     later: frozenset[int]
 
 
+def distance(planted: Planted, line: int) -> int:
+    """Returns how many operations a line is behind an error, along the values that it changes; 0 if none reaches it."""
+    text, far, depth = parsed(planted.text), set(planted.readers), 1
+    by_line, seen = {x.at + 1: x for x in text.ops}, set[int]()
+    while far and line not in far:
+        seen |= far
+        far = {r for x in far if x in by_line for r in text.readers(by_line[x])} - seen
+        depth += 1
+    return depth if far else 0
+
+
 def parsed(text: str) -> Text:
     """Returns a text by lines, with its operations of one line."""
     lines, ops, function = tuple(text.splitlines()), list[Op](), 0
@@ -294,10 +305,8 @@ def _(op: Op, text: Text, rng: np.random.Generator) -> Iterator[Change]:
 @kind("where exchanged")
 def _(op: Op, text: Text, rng: np.random.Generator) -> Iterator[Change]:
     if op.name == "where" and op.operands[1] != op.operands[2]:
-        old = ", ".join(op.types)
-        yield (
-            op.called((op.operands[0], *op.operands[:0:-1])).replace(old, ", ".join((op.types[0], *op.types[:0:-1])), 1),
-        )
+        line = op.called((op.operands[0], *op.operands[:0:-1]))
+        yield (line.replace(", ".join(op.types), ", ".join((op.types[0], *op.types[:0:-1])), 1),)
 
 
 OTHERS = {
@@ -404,8 +413,8 @@ def _(op: Op, text: Text, rng: np.random.Generator) -> Iterator[Change]:
     if op.name in ("rows_gather", "rows_scatter", "slice_dynamic", "embedding", "gather", "scatter"):
         index, of = op.operands[1], op.types[1]
         fused = " <{activations = [], input_tensor_a_activations = [], input_tensor_b_activations = []}>"
-        with_attributes = fused if op.dialect == "ttnn" else ""
-        added = f'        %9001 = "{op.dialect}.add"({index}, {index}){with_attributes} : ({of}, {of}) -> {of} loc(#loc)'
+        about = f"{fused if op.dialect == 'ttnn' else ''} : ({of}, {of}) -> {of} loc(#loc)"
+        added = f'        %9001 = "{op.dialect}.add"({index}, {index}){about}'
         yield added, op.called((op.operands[0], "%9001", *op.operands[2:]))
 
 
