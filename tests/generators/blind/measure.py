@@ -21,8 +21,8 @@ import numpy as np
 import jaxmesh as jm
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.frontends.stablehlo.text import BoundaryShardings, read_boundary
-from tests.generators.blind_errors import Planted, distance, plant
-from tests.generators.blind_programs import ALL
+from tests.generators.blind.errors import Planted, distance, plant
+from tests.generators.blind.programs import ALL
 from tests.generators.upstream.judge import difference
 
 STAGES = ("ttir", "ttnn")
@@ -125,11 +125,7 @@ def measure(program: Compiled, stage: str, seed: int, count: int) -> Iterator[di
         with tempfile.TemporaryDirectory() as folder:
             program.replaced(stage, planted.text).save(folder)
             start = time.perf_counter()
-            row: dict[str, Any] = {
-                "program": program.name,
-                "stage": stage,
-                "gap": gap,
-            }
+            row: dict[str, Any] = {"program": program.name, "stage": stage, "gap": gap}
             row["changes"] = program.changes(stage, gap)
             row |= {x: getattr(planted, x) for x in ("kind", "op", "line")}
             row |= {x: sorted(getattr(planted, x)) for x in ("exact", "readers", "later")}

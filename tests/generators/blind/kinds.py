@@ -1,209 +1,26 @@
-"""Plants errors in TTIR and TTNN texts: one operation is changed so that its types stay as they are."""
+"""Kinds of errors: the changes of an operation that leave its types as they are."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
-OP = re.compile(
-    r"^ *(?P<results>%\w[\w, %:]*) = \"(?P<dialect>\w+)\.(?P<name>\w+)\"\((?P<operands>[^)]*)\)"
-    r"(?: <\{(?P<attributes>.*)\}>)? : \((?P<types>.*)\) -> (?P<made>.*?)(?: loc\(.*\))?$"
-)
-VALUE = re.compile(r"%\w+(?:#\d+)?")
-TYPE = re.compile(r"tensor<[^>]*>|!ttnn\.device")
-KINDS: dict[str, Callable[[Op, Text, np.random.Generator], Iterator[Change]]] = {}
-"""The kinds of errors by name: each yields the changes that it can make to an operation."""
-MOVES = ("reshape", "broadcast", "repeat", "permute", "to_layout", "typecast", "from_device")
-"""The operations that only move values."""
+from tests.generators.blind.texts import Op, Text
+
 Change = tuple[str, ...]
-"""The lines in place of one."""
+"""The lines in place of one; of a dropped collective its result and its operand."""
+Make = Callable[[Op, Text, np.random.Generator], Iterator[Change]]
+KINDS: dict[str, Make] = {}
+"""The kinds of errors by name: each yields the changes that it can make to an operation."""
 
 
-@dataclass(frozen=True)
-class Op:
-    """An operation of one line.
-
-    Attributes:
-      at: the index of its line.
-      line: the line.
-      name: its name without the dialect.
-      dialect: `ttir` or `ttnn`.
-      results: the values that it makes.
-      operands: the values that it reads.
-      attributes: the text of its attributes.
-      types: the types of its operands.
-      made: the type of its result.
-      function: the index of the line at which its function starts.
-    """
-
-    at: int
-    line: str
-    name: str
-    dialect: str
-    results: tuple[str, ...]
-    operands: tuple[str, ...]
-    attributes: str
-    types: tuple[str, ...]
-    made: str
-    function: int
-
-    def edited(self, old: str, new: str) -> str:
-        """Returns the line with another text in its attributes."""
-        return self.line.replace(f"<{{{self.attributes}}}>", f"<{{{self.attributes.replace(old, new, 1)}}}>", 1)
-
-    def called(self, operands: Sequence[str]) -> str:
-        """Returns the line with other operands."""
-        return self.line.replace(f"({', '.join(self.operands)})", f"({', '.join(operands)})", 1)
-
-
-@dataclass(frozen=True)
-class Text:
-    """A text by lines, and its operations of one line."""
-
-    lines: tuple[str, ...]
-    ops: tuple[Op, ...] = field(repr=False)
-
-    def readers(self, op: Op) -> set[int]:
-        """Returns the numbers of the lines that read a result of an operation; that of a cached function is read."""
-        found = self._reads(op.function, op.results)
-        end = next((i for i in found if self.lines[i - 1].lstrip().startswith("return")), None)
-        name = re.search(r"@(\w+)", self.lines[op.function])
-        if end is None or "const_eval" not in self.lines[op.function] or name is None:
-            return found
-        place = VALUE.findall(self.lines[end - 1].split(" : ")[0]).index(op.results[0])
-        for at, line in enumerate(self.lines):
-            if f"load_cached(@{name[1]}," in line:
-                result = re.match(r" *(%\w+)", line)
-                assert result is not None
-                start = max(i for i in range(at) if "func.func" in self.lines[i])
-                found |= {at + 1} | self._reads(start, (result[1], f"{result[1]}#{place}"))
-        return found
-
-    def later(self, op: Op) -> set[int]:
-        """Returns the numbers of the lines that read a result, directly or through operations that only move it."""
-        found, by_line, todo = set[int](), {x.at + 1: x for x in self.ops}, [op]
-        while todo:
-            for line in self.readers(todo.pop()) - found:
-                found.add(line)
-                if (reader := by_line.get(line)) and reader.name in MOVES:
-                    todo.append(reader)
-        return found
-
-    def makers(self, op: Op) -> set[int]:
-        """Returns the number of the line that makes the last operand, and those before it whose value it only moves."""
-        found, value = set[int](), op.operands[-1]
-        for x in reversed(self.ops[: self.ops.index(op)]):
-            if x.function == op.function and value in x.results:
-                found.add(x.at + 1)
-                if x.name not in MOVES:
-                    break
-                value = x.operands[0]
-        return found
-
-    def _reads(self, start: int, values: Sequence[str]) -> set[int]:
-        found = set[int]()
-        for at in range(start + 1, len(self.lines)):
-            line = self.lines[at]
-            if "func.func" in line:
-                break
-            read = line.split(" = ", 1)[-1] if " = " in line.split("(")[0] else line
-            if "ttnn.deallocate" not in line and set(values) & set(VALUE.findall(read.split(" loc(")[0])):
-                found.add(at + 1)
-        return found
-
-
-@dataclass(frozen=True)
-class Planted:
-    """A text with an error.
-
-    Attributes:
-      kind: of the error.
-      op: the changed operation.
-      line: the number of its line.
-      text: the text with the error.
-      exact: the numbers of the lines at which it is named exactly: its own; of a dropped one that of the operand.
-      readers: the numbers of the lines that read its result.
-      later: these, and those that read it through operations that only move values.
-    """
-
-    kind: str
-    op: str
-    line: int
-    text: str
-    exact: frozenset[int]
-    readers: frozenset[int]
-    later: frozenset[int]
-
-
-def distance(planted: Planted, line: int) -> int:
-    """Returns how many operations a line is behind an error, along the values that it changes; 0 if none reaches it."""
-    text, far, depth = parsed(planted.text), set(planted.readers), 1
-    by_line, seen = {x.at + 1: x for x in text.ops}, set[int]()
-    while far and line not in far:
-        seen |= far
-        far = {r for x in far if x in by_line for r in text.readers(by_line[x])} - seen
-        depth += 1
-    return depth if far else 0
-
-
-def parsed(text: str) -> Text:
-    """Returns a text by lines, with its operations of one line."""
-    lines, ops, function = tuple(text.splitlines()), list[Op](), 0
-    for at, line in enumerate(lines):
-        function = at if "func.func" in line else function
-        if (found := OP.match(line)) and "deallocate" not in line and found["name"] != "get_device":
-            values = tuple(VALUE.findall(found["results"])), tuple(VALUE.findall(found["operands"]))
-            about = found["attributes"] or "", tuple(TYPE.findall(found["types"])), found["made"]
-            ops.append(Op(at, line, found["name"], found["dialect"], *values, *about, function))
-    return Text(lines, tuple(ops))
-
-
-def plant(text: str, rng: np.random.Generator) -> Planted:
-    """Returns the text with one error, of a kind and at an operation drawn from those that are possible."""
-    source = parsed(text)
-    changes = {k: [(op, c) for op in source.ops for c in make(op, source, rng)] for k, make in KINDS.items()}
-    possible = [k for k, rows in changes.items() if rows]
-    kind = possible[rng.integers(len(possible))]
-    op, change = changes[kind][rng.integers(len(changes[kind]))]
-    return _planted(kind, source, op, change)
-
-
-def _planted(kind: str, source: Text, op: Op, change: Change) -> Planted:
-    line, lines = op.at + 1, list(source.lines)
-    exact, readers, later = {line}, source.readers(op), source.later(op)
-    if kind == "collective dropped":
-        old, new = change
-        for at in range(op.at + 1, len(lines)):
-            if "func.func" in lines[at]:
-                break
-            lines[at] = re.sub(rf"{old}\b(?!#)", new, lines[at])
-        for at, row in enumerate(lines):
-            lines[at] = "" if at > op.function and "deallocate" in row and f"({new})" in row else row
-        lines[op.at] = ""
-        exact |= source.makers(op)
-    else:
-        lines[op.at : op.at + 1] = change
-        if kind == "index shifted":
-            readers, later = {line + 1}, {line + 1} | {x + 1 for x in later}
-        elif kind == "collective doubled":
-            line, readers, later = line + 1, {x + 1 for x in readers}, {x + 1 for x in later}
-            exact = {line}
-            for at in range(op.at + 2, len(lines)):
-                if "func.func" in lines[at]:
-                    break
-                lines[at] = re.sub(rf"{op.results[0]}\b(?!#)", "%9001", lines[at])
-    found = (frozenset(x) for x in (exact, readers, later))
-    return Planted(kind, f"{op.dialect}.{op.name}", line, "\n".join(lines) + "\n", *found)
-
-
-def kind(name: str) -> Callable[..., Callable[[Op, Text, np.random.Generator], Iterator[Change]]]:
+def kind(name: str) -> Callable[[Make], Make]:
     """Registers a kind of error."""
 
-    def register(make: Callable[[Op, Text, np.random.Generator], Iterator[Change]]) -> Callable[..., Iterator[Change]]:
+    def register(make: Make) -> Make:
         KINDS[name] = make
         return make
 
@@ -321,7 +138,7 @@ OTHERS = {
 """By kind the operations and those in their place."""
 
 
-def _others(pairs: Sequence[Sequence[str]]) -> Callable[[Op, Text, np.random.Generator], Iterator[Change]]:
+def _others(pairs: Sequence[Sequence[str]]) -> Make:
     def make(op: Op, text: Text, rng: np.random.Generator) -> Iterator[Change]:
         for old, new in pairs:
             if op.name == old:

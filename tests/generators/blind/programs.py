@@ -1,8 +1,8 @@
-"""Programs as users write them, with arguments of usual sizes: what the diagnosis is measured on, in `test_blind_*`."""
+"""Programs as users write them, with arguments of usual sizes: what the diagnosis is measured on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -745,7 +745,3 @@ def dual_step(mesh: Any, d: Draw) -> Any:
         return jnp.where(s > c, s / (1 + jnp.abs(c)), jnp.exp(-jnp.abs(s))) ** 2, s.T @ c
 
     return f, (P("x"), P(None, "x"), P()), [d(64, 64, scale=0.3) for _ in range(3)]
-
-
-def names() -> Sequence[str]:
-    return tuple(ALL)
