@@ -28,8 +28,6 @@ from tests.generators.upstream.judge import difference
 STAGES = ("ttir", "ttnn")
 LIMITS = {"exact": 1e-3, "rounded": 3e-2}
 """The largest difference of rounding, as a part of the largest number: of float32 and integers, and of bfloat16."""
-NAMED = ("exact", "readers", "later", "interval", "innocent", "right", "less precise", "not comparable", "crash")
-"""What a diagnosis of an error that changes a result can be; `right` and `less precise` miss it."""
 
 
 @dataclass
@@ -91,7 +89,10 @@ def compiled(name: str) -> Compiled | str:
 
 
 def named(found: Any, stage: str, planted: Planted) -> str:
-    """Returns what a diagnosis names, of `NAMED`."""
+    """Returns how near a diagnosis is to the error: the name of the set of lines, or what takes its place.
+
+    An `interval` of lines holds the error, an `innocent` operation is none of these; the verdict misses it otherwise.
+    """
     if found.verdict != "wrong":
         return found.verdict
     interval = re.search(r"between lines? (\d+) and (?:line )?(\d+)", str(found))
