@@ -23,6 +23,7 @@ _ALIKE = 12
 """The most places of a missing reduction, and values put right together."""
 _NEAR = 6
 """The most other operands of one type that are tried."""
+Named = tuple[Proposal, tuple[tuple[int, Op], ...], str]
 _LEFT_OUT, _OTHER = "nothing in its place", "another operand"
 """The repairs of an operation that is one too many, and of one that reads another value."""
 _SECONDS, _LOCAL_SECONDS = 30.0, 6.0
@@ -39,6 +40,7 @@ class Proof:
       repair: what puts the operation right, in words; empty if that is not known.
       before: the error of each result.
       after: the same with the replacement.
+      holds: True if all results are right with the replacement.
     """
 
     proposal: Proposal
@@ -46,6 +48,7 @@ class Proof:
     repair: str
     before: tuple[float, ...]
     after: tuple[float, ...]
+    holds: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the errors of the results before and after the replacement; None for what is not comparable."""
@@ -53,10 +56,10 @@ class Proof:
         return {name: [x if math.isfinite(x) else None for x in errors] for name, errors in sides.items()}
 
     def __str__(self) -> str:
-        before, after = (
-            "other shapes" if not math.isfinite(max(x)) else f"{max(x):.1e}" for x in (self.before, self.after)
-        )
-        return f"with the right value in its place the results are right: their largest error is {before}, then {after}"
+        sides = map(max, (self.before, self.after))
+        before, after = (f"{x:.1e}" if math.isfinite(x) else "other shapes" for x in sides)
+        what = "the results are right" if self.holds else "not all results are right"
+        return f"with the right value in its place {what}: their largest error is {before}, then {after}"
 
 
 @dataclass
@@ -92,8 +95,8 @@ class Prover:
 
     def becomes_right(self, right: Mapping[Value, Copies], target: Proposal) -> bool:
         """Returns True if a replacement makes the result of a later operation what it has to be."""
-        changed = self.replay.replaced(right, [target.value])
-        return target.value in changed and self.is_alike(changed[target.value], target)
+        changed = self.replay.replaced(right, [target.value]).get(target.value)
+        return changed is not None and self.is_alike(changed, target)
 
     def is_alike(self, copies: Copies, target: Proposal) -> bool:
         """Returns True if rounding explains how far copies are from what they have to be."""
@@ -123,7 +126,7 @@ class Prover:
         for proposal in itertools.islice(self.proposals.unreduced(found.op), _ALIKE):
             errors = self.errors(proposal.replaced)
             if errors is not None and all(errors[i] <= self.track.outputs[i].limit for i in wrong):
-                return self._proof(proposal, (), "")
+                return self._proof(*self._or_reader(proposal, Budget(_LOCAL, _LOCAL_SECONDS)))
         return self._narrowed(found)
 
     def _first(self, steps: Sequence[tuple[int, Op]], wrong: Sequence[int]) -> Proposal | None:
@@ -152,8 +155,7 @@ class Prover:
 
     def _is_first(self, op: Op) -> bool:
         """Returns True for an operation whose operands are right and whose results may not be."""
-        read = self.track.operands(op)
-        return all(self.is_trusted(v) for v in read) and not all(self.is_trusted(v) for v in op.results)
+        return all(map(self.is_trusted, self.track.operands(op))) and not all(map(self.is_trusted, op.results))
 
     def _result(self, wrong: Sequence[int]) -> Proposal | None:
         """Returns the wrong result itself, if its shape is right."""
@@ -229,7 +231,7 @@ class Prover:
         copies = self.replay.copies(target.value)
         if any(self.is_alike(x, target) for _, _, x in reductions(copies, self.track.stage.mesh)):
             # The devices hold the right parts.
-            return self._proof(target, (), "")
+            return self._proof(*self._or_reader(target, budget))
         fixers: dict[int, tuple[Proposal, str]] = {}
         for number, op in (*doubtful, (target.number, target.op)):
             for proposal, words in self._repaired(number, op):
@@ -264,7 +266,7 @@ class Prover:
         errors = self.errors(proposal.replaced)
         return errors is not None and all(e <= o.limit for e, o in zip(errors, self.track.outputs, strict=True))
 
-    def _or_reader(self, target: Proposal, budget: Budget) -> tuple[Proposal, tuple[tuple[int, Op], ...], str]:
+    def _or_reader(self, target: Proposal, budget: Budget) -> Named:
         """Returns a target; of a movement the operation that reads it, if that alone can be repaired."""
         row = self._reader(target.value)
         if row is None or not (is_movement(target.op) or is_collective(row[1])):
@@ -288,7 +290,7 @@ class Prover:
         (row,) = readers
         return self._reader(row[1].results[0]) if is_transparent(row[1]) else row
 
-    def _together(self, goal: Proposal) -> tuple[Proposal, tuple[tuple[int, Op], ...], str] | None:
+    def _together(self, goal: Proposal) -> Named | None:
         """Returns the first of several wrong operations, which put a value right if they are put right together."""
         rows = [list(itertools.islice(self.proposals.in_place(*row), 3)) for row in self.doubtful(goal.op)]
         rows = [row for row in rows if row]
@@ -306,7 +308,7 @@ class Prover:
 
     def _chosen(
         self, fixers: Mapping[int, tuple[Proposal, str]], target: Proposal, doubtful: Sequence[tuple[int, Op]]
-    ) -> tuple[Proposal, tuple[tuple[int, Op], ...], str] | None:
+    ) -> Named | None:
         """Returns the wrong operation, if no other can be wrong; of an operation and its reader, the reader."""
         if not fixers:
             return self._unrepaired(target, doubtful)
@@ -321,13 +323,10 @@ class Prover:
         direct = self._direct(proposal.op)
         return (proposal, (), words) if all(n in direct for n in others) else None
 
-    def _unrepaired(
-        self, target: Proposal, doubtful: Sequence[tuple[int, Op]]
-    ) -> tuple[Proposal, tuple[tuple[int, Op], ...], str] | None:
+    def _unrepaired(self, target: Proposal, doubtful: Sequence[tuple[int, Op]]) -> Named | None:
         """Returns the only operation that can have made a value wrong, where no single change puts it right."""
         rest = [row for row in doubtful if not self._is_constant(row[1])] or list(doubtful)
-        direct = self._direct(target.op)
-        if len(rest) != 1 or rest[0][0] not in direct:
+        if len(rest) != 1 or rest[0][0] not in self._direct(target.op):
             return None
         (number, made), types = rest[0], self.track.stage.text.program.types
         if self._is_reshaped(target, made) and {n for n, _ in doubtful} <= {number} | self._direct(made):
@@ -340,15 +339,16 @@ class Prover:
 
     def _is_reshaped(self, target: Proposal, made: Op) -> bool:
         """Returns True if a value is the result of an operation in another shape."""
-        op = target.op
+        op, types = target.op, self.track.stage.text.program.types
         while is_transparent(op) and (row := self.track.producers.get(self.track.operands(op)[0])) is not None:
             op = row[1]
-        return op is made and op is not target.op
+        sizes = {math.prod(types[v].shape) for v in (target.value, made.results[0])}
+        return op is made and op is not target.op and len(sizes) == 1
 
     def _is_constant(self, op: Op) -> bool:
         """Returns True for an operation on constants alone."""
-        made = [self.track.producers.get(v) for v in self.track.operands(op)]
-        return all(row is not None and self._is_constant(row[1]) for row in made)
+        rows = map(self.track.producers.get, self.track.operands(op))
+        return all(row is not None and self._is_constant(row[1]) for row in rows)
 
     def _direct(self, op: Op) -> set[int]:
         """Returns the operations whose results an operation reads, through movements."""
@@ -392,7 +392,8 @@ class Prover:
     def _proof(self, proposal: Proposal, doubtful: tuple[tuple[int, Op], ...], repair: str) -> Proof:
         after = self.errors(proposal.replaced)
         before = tuple(o.error for o in self.track.outputs)
-        return Proof(proposal, doubtful, repair, before, tuple(after or before))
+        rows = zip(after or before, self.track.outputs, strict=True)
+        return Proof(proposal, doubtful, repair, before, tuple(after or before), all(e <= o.limit for e, o in rows))
 
 
 def _joined(proposals: Sequence[Proposal]) -> dict[Value, Copies]:

@@ -87,6 +87,8 @@ def _instead(name: str, value: Any, shape: Sequence[int], rank: int) -> Iterator
     numbers = cast("tuple[int, ...]", value) if isinstance(value, tuple) else ()
     if isinstance(value, bool):
         yield from () if name.startswith(("keep", "ceil", "force")) else (not value,)
+    elif name == "reduce_type":
+        yield from _SUMS
     elif name in _AXES and isinstance(value, int):
         yield from range(rank) if name == "cluster_axis" else every
     elif name in _DIMS or (name == "permutation" and len(shape) <= 4):
