@@ -130,13 +130,20 @@ _TWO_CALLS = {
 }
 for _name, _accepts in _TWO.items():
     OPS.define(_name, python=_TWO_CALLS.get(_name, _TYPED), more=_ACTIVATIONS, accepts=_accepts)
+
+
+def _powers(op: Occurrence) -> Forms:
+    """Returns the forms of a power: as in JAX, an integer exponent of a float is converted to a float."""
+    exponents = Takes(FLOATS, casts={**EXACT, I32: (F32,), U32: (F32,)})
+    return Forms((Takes(FLOATS), exponents)) if op.stored() in FLOATS else FLOAT
+
+
 OPS.define(
     "pow_tensor",
     python="ttnn.pow(input_tensor:%0, exponent:%1, dtype=none, memory_config=@)",
     like="pow",
     more=_ACTIVATIONS,
-    # JAX converts an integer power to the type of the base, too.
-    accepts=Forms((Takes(FLOATS), Takes(FLOATS, casts={**EXACT, I32: (F32,), U32: (F32,)}))),
+    accepts=_powers,
 )
 
 

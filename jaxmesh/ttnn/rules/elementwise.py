@@ -97,7 +97,7 @@ _SHIFTS = Pair(accepted("logical_right_shift"), frozenset(), numbers=_WHOLE_WORD
 _ORDERS = Pair(accepted("maximum"), frozenset(), numbers={I8: "any"})
 _REMAINS = Pair(accepted("remainder"), frozenset(), numbers={U32: "positive", I8: "any"}, with_float={I32: F32})
 _BITS = Pair(accepted("bitwise_and"), frozenset())
-_POWERS = Pair(accepted("pow_tensor"), frozenset(), numbers={I32: "power", U32: "power", U16: "power"})
+_POWERS = Pair(REALS, frozenset(), numbers={I32: "power", U32: "power", U16: "power"})
 _PAIRS: Mapping[str, Pair] = {
     **dict.fromkeys(
         ("add", "subtract", "sub", "logical_and", "logical_or", "logical_xor", "squared_difference", "rsub"), _ADDS
