@@ -154,7 +154,7 @@ def as_tensor(x: Any, sharding: NamedSharding) -> MeshTensor:
     mesh, rank = sharding.mesh, x.ndim
     assert isinstance(mesh, Mesh)
     named = {a for row in spec_axes(sharding.spec, rank, mesh.shape) for a in row}
-    varying = tuple(a for a in mesh.axis_names if a in named)
+    varying = tuple(a for a in mesh.axis_names if a in named and mesh.shape[a] > 1)
     # The mesh of `jax.set_mesh` has the caller's axis types.
     with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
         return MeshTensor(launch(_storer(sharding, rank), x), mesh, varying)

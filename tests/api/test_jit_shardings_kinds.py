@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -408,7 +409,7 @@ def test_arrays_without_elements(number: int, sizes: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(8, 1), (1, 1), (1, 8)], ids=str)
-def test_an_axis_of_size_one_splits_nothing(sizes: tuple[int, ...]) -> None:
+def test_an_axis_of_size_one_splits_nothing(sizes: tuple[int, ...], tmp_path: Path) -> None:
     mesh = jm.make_mesh(sizes)
     split, x = NamedSharding(mesh, P("y", "x")), np.arange(64, dtype=np.float32).reshape(8, 8)
 
@@ -422,6 +423,11 @@ def test_an_axis_of_size_one_splits_nothing(sizes: tuple[int, ...]) -> None:
         for a, b, c in zip(found, expected, theirs, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6)
             assert a.sharding.is_equivalent_to(c.sharding, a.ndim)
-        program = str(ours.lower(given).jaxpr)
+        lowered = ours.lower(given)
+        for run in (lowered.reference, lowered.compile(check_replication=True)):
+            np.testing.assert_allclose(run(given)[1], expected[1], rtol=1e-6)
+        assert lowered.record(given).entries
+        lowered.export(tmp_path / str(type(given).__name__), given)
+        program = str(lowered.jaxpr)
         single = [name for name, size in mesh.shape.items() if size == 1]
         assert not [name for name in single if f"axis_name=('{name}',)" in program or f"axes=('{name}',)" in program]
