@@ -33,7 +33,7 @@ Retype = Callable[[Eqn, list[Any]], list[Any] | None]
 _VALUES: Any = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1)
 def install(retype: Retype) -> None:
     """Wraps JAX's primitives and checks; a second call does nothing.
 

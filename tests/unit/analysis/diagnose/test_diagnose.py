@@ -48,16 +48,18 @@ def test_more_right_programs(name: str) -> None:
 
 
 def check_planted(names: list[str], stage: str, most: int, share: float) -> None:
-    named, errors, wrong = 0, 0, list[str]()
+    named, honest, errors, wrong = 0, 0, 0, list[str]()
     for name in names:
         for outcome in outcomes(exported(TEXTS[name]), stage, most):
             if outcome.planted.rounding:
                 assert outcome.is_named, f"{name}: {outcome.text}"
             elif outcome.changes:
-                errors, named = errors + 1, named + outcome.is_named
+                errors, named, honest = errors + 1, named + outcome.is_named, honest + outcome.is_honest
                 wrong += [] if outcome.is_named else [f"{name}: {outcome.text}"]
     assert errors >= len(names)
-    assert named >= share * errors, f"{named} of {errors}\n" + "\n".join(wrong)
+    listing = f"{named} named, {honest} named or between two lines, of {errors}\n" + "\n".join(wrong)
+    assert named >= share * errors, listing
+    assert honest >= 0.98 * errors, listing
 
 
 @pytest.mark.parametrize("stage", ["ttir", "ttnn"])
@@ -126,7 +128,7 @@ def test_errors_within_a_shard_map_are_named(stage: str) -> None:
 @pytest.mark.parametrize("stage", ["ttir", "ttnn"])
 def test_more_planted_errors_are_named(stage: str) -> None:
     # Every other text in each stage.
-    check_planted([n for n in TEXTS if n not in OPAQUE][stage == "ttnn" :: 2], stage, 1, 0.95)
+    check_planted([n for n in TEXTS if n not in OPAQUE][stage == "ttnn" :: 2], stage, 1, 0.92)
 
 
 @pytest.mark.slow(but_one_in=6)
