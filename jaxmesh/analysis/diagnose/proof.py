@@ -331,7 +331,7 @@ class Prover:
         (number, made), types = rest[0], self.track.stage.text.program.types
         if self._is_reshaped(target, made) and {n for n, _ in doubtful} <= {number} | self._direct(made):
             right = {c: x.reshape(types[made.results[0]].shape) for c, x in target.right.items()}
-            return Proposal(number, made, made.results[0], None, right), (), ""
+            return Proposal(number, made, made.results[0], target.expected, right), (), ""
         # Of a constant, an index or a movement, the reader stands for it.
         is_index = all(types[v].dtype.kind in "iub" for v in made.results)
         small = is_index or not self.track.operands(made) or is_movement(made) or is_collective(made)
