@@ -9,12 +9,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from jaxmesh.analysis.repair.substitutes import Substitute, sequence_of
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttir.collectives import gather
-from jaxmesh.dialects.ttir.replica_groups import row_major_index
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.clamped_starts import clamp_starts
@@ -279,17 +279,23 @@ class _Interpreter:
             nearest = tuple(tuple(sorted(r, key=self.names.index)) for r in value.rows)
             if nearest != value.rows:
                 asked[number] = value.rows
-                value = SplitValue(self._own_part(value.whole(), nearest), nearest)
+                value = SplitValue(self._reordered(value, nearest), nearest)
             outs.append(value.local)
             out_rows.append(value.rows)
         return outs, out_rows, asked
 
-    def _own_part(self, x: Any, rows: Rows) -> Any:
-        local = _part(x.shape, rows, self.sizes)
-        starts = [
-            row_major_index(r, [self.sizes[a] for a in r]) * n if r else 0 for r, n in zip(rows, local, strict=True)
-        ]
-        return jax.lax.dynamic_slice(x, [jax.numpy.int32(s) if isinstance(s, int) else s for s in starts], local)
+    def _reordered(self, value: SplitValue, rows: Rows) -> Any:
+        """Returns the parts with the axes of each dim in another order: every device sends one part and takes one."""
+        axes = tuple(a for a in self.names if any(a in r for r in rows))
+        sizes = [self.sizes[a] for a in axes]
+        numbers = np.arange(math.prod(sizes)).reshape(sizes)
+
+        def holders(order: Rows) -> Any:
+            """The numbers of the devices, by the parts that they hold in the order of the dims."""
+            return numbers.transpose([axes.index(a) for row in order for a in row]).ravel()
+
+        pairs = zip(holders(value.rows).tolist(), holders(rows).tolist(), strict=True)
+        return jax.lax.ppermute(value.local, axes, list(pairs))
 
     # --- operations --------------------------------------------------------------------------------------------------
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+import statistics
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import jax
 import jaxmesh as jm
 from jaxmesh.errors import JaxmeshError, UpstreamError
 from jaxmesh.frontends.stablehlo.text import read_boundary
+from tests.generators.hlo_traffic import moved
 from tests.generators.outcome import Say
 from tests.generators.quick_compilation import quick_compilation
 from tests.generators.upstream.judge import (
@@ -48,6 +51,8 @@ class Repaired:
       reason: why it stays, with the verdict that it has.
       errors: by text, and of the function, the largest difference from the unsharded program, as a part of its largest
         number; of those that the repair calls right.
+      sent: the bytes that the devices send in the repaired program, and in XLA's own partition of the program with the
+        same shardings, as the optimized HLO of both has them; empty if nothing was changed.
       seconds: of the repair, with the compilations.
     """
 
@@ -59,6 +64,7 @@ class Repaired:
     reason: str = ""
     errors: dict[str, float] = field(default_factory=dict[str, float])
     seconds: float = 0.0
+    sent: list[int] = field(default_factory=list[int])
 
     @property
     def outcome(self) -> str:
@@ -88,7 +94,20 @@ def judge_repair(candidate: Candidate) -> Repaired:
         seconds, before = time.perf_counter() - started, made.before.verdict
         changes = [c.what for c in made.changes]
         errors = _errors(candidate, made) if made else {}
-        return Repaired(*about, before, made.verdict, changes, made.reason, errors, seconds)
+        sent = _sent(candidate, made) if made and made.changes else []
+        return Repaired(*about, before, made.verdict, changes, made.reason, errors, seconds, sent)
+
+
+def _sent(candidate: Candidate, made: Any) -> list[int]:
+    """Returns what the devices send in the repaired program, and in XLA's own partition with the same shardings."""
+    ours = made.function.lower(*candidate.args).compile()
+    args, kwargs = ours.input_shardings
+    if kwargs or len(args) != len(candidate.args):
+        return []
+    theirs = jax.jit(candidate.fun, in_shardings=args, out_shardings=ours.output_shardings)
+    texts = [str(c.as_text()) for c in (ours, theirs.lower(*candidate.args).compile())]
+    sizes = dict(candidate.options["mesh"].shape)
+    return [sum(sent for _, sent in moved(text, sizes).values()) for text in texts]
 
 
 def _errors(candidate: Candidate, made: Any) -> dict[str, float]:
@@ -131,8 +150,8 @@ def read_repairs(results: Path) -> Iterator[Repaired]:
         yield Repaired(**json.loads(line))
 
 
-def repair_table(found: Iterable[Repaired]) -> str:
-    """Returns the counts of outcomes by family."""
+def repair_table(found: Sequence[Repaired]) -> str:
+    """Returns the counts of outcomes by family, and what the repaired programs send."""
     rows: dict[str, Counter[str]] = {}
     for r in found:
         rows.setdefault(r.family, Counter())[r.outcome] += 1
@@ -141,7 +160,15 @@ def repair_table(found: Iterable[Repaired]) -> str:
     total = sum(rows.values(), Counter[str]())
     for family, counts in [*sorted(rows.items()), ("all", total)]:
         lines.append(f"| {family} | {' | '.join(str(counts[o]) for o in outcomes)} |")
+    ratios = [_ratio(*r.sent) for r in found if r.sent]
+    if ratios:
+        median = f"{statistics.median(ratios):.2f} times what XLA's own partition with the same shardings sends"
+        lines += ["", f"Of {len(ratios):,} repaired programs the median sends {median}."]
     return "\n".join(lines)
+
+
+def _ratio(ours: int, theirs: int) -> float:
+    return ours / theirs if theirs else math.inf if ours else 1.0
 
 
 def unrepaired(found: Iterable[Repaired]) -> list[str]:

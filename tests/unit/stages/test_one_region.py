@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh.analysis.repair import SUBSTITUTES
 from jaxmesh.stages.one_region import regrouped
+from tests.generators.hlo_traffic import moved
 
 MESH = jm.make_mesh((2, 4), ("y", "x"))
 SIZES = dict(MESH.shape)
@@ -126,3 +127,19 @@ def part(x: Any, rows: Any, coordinate: tuple[int, ...]) -> Any:
             size, position = size // SIZES[axis], position * SIZES[axis] + at[axis]
         index.append(slice(position * size, (position + 1) * size))
     return x[tuple(index)]
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (4, 2), (2, 2, 2)])
+def test_a_result_in_another_order_of_axes_sends_each_part_once(shape: tuple[int, ...]) -> None:
+    names = "yxz"[: len(shape)]
+    mesh = jm.make_mesh(shape, tuple(names))
+    backward = P(None, tuple(reversed(names)))
+    lowered = jm.jit(lambda x: x + 1, mesh=mesh, in_shardings=backward, out_shardings=backward).lower(X)
+    region = lowered.partitioned()
+    assert region.asked == {0: ((), tuple(reversed(names)))}
+    assert region.out_rows == (((), tuple(names)),)
+    function = region.function(lowered.out_tree)
+    np.testing.assert_array_equal(np.asarray(function(X)), X + 1)
+    ((kind, _), (_, sent)) = next(iter(moved(function.lower(X).compile().as_text(), dict(mesh.shape)).items()))
+    assert kind == "collective_permute"
+    assert sent < X.nbytes
