@@ -291,7 +291,7 @@ class _Interpreter:
         numbers = np.arange(math.prod(sizes)).reshape(sizes)
 
         def holders(order: Rows) -> Any:
-            """The numbers of the devices, by the parts that they hold in the order of the dims."""
+            """Returns the numbers of the devices, in the order of the parts that they hold."""
             return numbers.transpose([axes.index(a) for row in order for a in row]).ravel()
 
         pairs = zip(holders(value.rows).tolist(), holders(rows).tolist(), strict=True)

@@ -1,8 +1,8 @@
 """Runs the notebooks and writes them with their outputs: `python -m tests.generators.notebooks [NAME...]`.
 
 A name is the beginning of a notebook's, such as `04`; without one all are run, which takes some five minutes on two
-cores. The judge's notebook needs the real ttnn: `JAXMESH_TTNN_PYTHON` names a Python that has it; without it that
-notebook is left as it is.
+cores. Two need the real ttnn and the compiler, which `JAXMESH_TTNN_PYTHON` and `JAXMESH_UPSTREAM_PYTHON` name;
+without them they are left as they are.
 
 Stored are texts, SVG, PNG, and tables of HTML, all of which GitHub shows. GitHub takes styles away, so a picture that
 only HTML draws is stored as its plain text. Progress bars on stderr are left out, temporary folders are TEMPORARY.
@@ -28,8 +28,8 @@ from nbclient import NotebookClient
 from tests import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-WITH_TTNN = ("09_judge",)
-"""The notebooks with outputs of the real ttnn."""
+NEEDS = {"09_judge": "JAXMESH_TTNN_PYTHON", "12_repair": "JAXMESH_UPSTREAM_PYTHON"}
+"""The notebooks with outputs of the real ttnn and of Tenstorrent's compiler, with the variables that name them."""
 # Not PYTHONWARNINGS, and an exception for ipykernel: the kernel itself must start and shut down.
 _STRICT = "import warnings\nwarnings.simplefilter('error')\nwarnings.filterwarnings('ignore', module='ipykernel')"
 _PLAIN = re.compile(r'<pre class="plain">')
@@ -61,17 +61,18 @@ def execute(notebook: Any) -> Any:
     return notebook
 
 
-def has_ttnn() -> bool:
-    """Returns True if the notebooks that need the real ttnn can run as they are stored."""
-    return bool(os.environ.get("JAXMESH_TTNN_PYTHON"))
+def missing(path: Path) -> str:
+    """Returns the variable that is not set, and without which a notebook cannot run as it is stored."""
+    variable = NEEDS.get(path.stem, "")
+    return "" if os.environ.get(variable) else variable
 
 
 def is_comparable(path: Path, notebook: Any) -> bool:
-    """Returns True if a run here prints what is stored: with the JAX of the stored run, and with ttnn if it needs it.
+    """Returns True if a run here prints what is stored: with the JAX of the stored run, and the tools that it needs.
 
     Another JAX makes other equations of the same functions.
     """
-    return notebook.metadata.get("jax") == version("jax") and (path.stem not in WITH_TTNN or has_ttnn())
+    return notebook.metadata.get("jax") == version("jax") and not missing(path)
 
 
 def environment() -> dict[str, str]:
@@ -176,8 +177,8 @@ def main(names: list[str]) -> None:
     for path in NOTEBOOKS:
         if names and not path.name.startswith(tuple(names)):
             continue
-        if path.stem in WITH_TTNN and not has_ttnn():
-            print(f"{path.name} needs the real ttnn (JAXMESH_TTNN_PYTHON); it is left as it is", flush=True)
+        if variable := missing(path):
+            print(f"{path.name} needs {variable}; it is left as it is", flush=True)
             continue
         print(path.name, flush=True)
         notebook = to_store(execute(nbformat.read(path, as_version=4)))

@@ -157,7 +157,7 @@ def test_the_error_is_the_one_shown() -> None:
 
 def test_the_count_of_wrong_compiles_is_the_stored_one() -> None:
     counts = stored_counts()
-    assert f"{counts.verdicts[WRONG]:,} of {counts.programs:,} generated programs" in one_line(TEXT)
+    assert f"{counts.verdicts[WRONG]:,} of {counts.programs:,} programs" in one_line(TEXT)
 
 
 def test_the_picture_is_what_is_drawn() -> None:

@@ -6,6 +6,7 @@ The rows need the compiler, as those of `test_upstream.py`; a row that fails is 
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterator
 
@@ -22,9 +23,10 @@ from tests.generators.plain_programs import MESH
 from tests.generators.readme_tables import stored
 from tests.generators.upstream.families import FAMILIES
 from tests.generators.upstream.judge import REFUSED, RIGHT, WRONG, Judged, difference, judge, unsharded
+from tests.generators.upstream.pages import FOLDER, index, page_of, page_text
 from tests.generators.upstream.program import Program, placements
 from tests.generators.upstream.report import stored_counts, table, unexplained
-from tests.generators.upstream.rows import ROWS, Row, row_of
+from tests.generators.upstream.rows import PLUGIN, ROWS, Row, row_of
 
 CAUSES = {
     "gather of two axes": "gather order: dim 0 is split over y, x",
@@ -75,6 +77,23 @@ def test_the_table_of_the_readme_is_the_one_that_the_command_writes() -> None:
     assert table(counts) == stored("upstream")
     assert counts.programs >= 2000
     assert {r.name for r in ROWS} == counts.causes.keys()
+
+
+def test_each_row_has_a_page() -> None:
+    assert {p.name for p in FOLDER.glob("*.md")} == {"README.md", *(page_of(r).name for r in ROWS)}
+    assert (FOLDER / "README.md").read_text() == index()
+    for row in ROWS:
+        text = page_of(row).read_text()
+        assert text.startswith(f"# {row.verdict}: ")
+        assert PLUGIN in text
+        assert ("compiled again, it is right" in text) is not bool(row.stays)
+        assert row.stays in text
+        assert not re.search(r"loc\(|/\w+/\w+\.py", text)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_page_is_the_one_that_the_command_writes() -> None:
+    assert page_text(ROWS[0]) == page_of(ROWS[0]).read_text()
 
 
 def test_a_program_of_a_new_cause_and_a_diagnosis_that_differs_are_printed() -> None:

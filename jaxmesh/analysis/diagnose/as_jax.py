@@ -59,7 +59,9 @@ def _dot(op: Any, x: str, y: str) -> str:
 
 
 def _reduce(op: Any, x: str, start: str) -> str:
-    (inner, _) = [o.operation for o in op.regions[0].blocks[0].operations]
+    inner, *rest = [o.operation for o in op.regions[0].blocks[0].operations]
+    if len(rest) != 1:
+        raise KeyError("reduce")
     name = _REDUCTIONS[inner.name.partition(".")[2]]
     return f"jnp.{name}({x}, {tuple(_numbers(op, 'dimensions'))})"
 

@@ -146,6 +146,12 @@ class Repair:
         return files
 
 
+def in_short(found: Diagnosis) -> str:
+    """Returns a diagnosis in a line: the verdict, the operation, and the cause if each is known."""
+    known = [part for part in (found.verdict, found.op, found.cause) if part]
+    return ": ".join(known) if len(known) > 1 else str(found).partition("\n")[0]
+
+
 def with_whole(text: str, numbers: Sequence[int]) -> str:
     """Removes the shardings of some arguments, named as MLIR names them, from a StableHLO text.
 
@@ -236,5 +242,5 @@ def tried_best(
     if not tried:
         return Repair(before, before, (), original.text, original.function, compiled, why)
     candidate, made, found = tried[-1]
-    what = found.cause if found.verdict == REFUSED else f"{found.verdict}: {found.op} {found.cause}".strip()
+    what = found.cause if found.verdict == REFUSED else in_short(found)
     return Repair(before, found, candidate.changes, candidate.text, candidate.function, made, why or what)

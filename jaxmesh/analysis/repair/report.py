@@ -6,9 +6,13 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxmesh.analysis.diagnose import Diagnosis, minimize
+from jaxmesh.analysis.diagnose import minimize
+from jaxmesh.analysis.diagnose.as_jax import as_jax
 from jaxmesh.analysis.diagnose.diagnosis import REFUSED
-from jaxmesh.analysis.repair.repair import Repair
+from jaxmesh.analysis.repair.repair import Repair, in_short
+from jaxmesh.frontends.mlir.source import parse
+from jaxmesh.frontends.stablehlo.shardings import replicated
+from jaxmesh.frontends.stablehlo.text import read_boundary
 from jaxmesh.jaxprs.source_locations import short_location
 
 PROOF = (
@@ -29,23 +33,40 @@ def issue_text(repair: Repair, source: str, plugin: str, cluster: str, compiler:
     """
     found = repair.before
     small = None if found.culprit is None else minimize(found, compiler=compiler)
-    text, jax = (source, "") if small is None else (small.stablehlo, small.jax or "")
+    text, jax = (_plain(source), _in_jax(source)) if small is None else (small.stablehlo, small.jax)
     parts = [
-        f"# {_title(found)}",
+        f"# {textwrap.shorten(in_short(found), 110, placeholder=' ...')}",
         f"{plugin}, compiled for a described {cluster}; no board is needed.",
         _section("What happens", str(found)),
         *([] if found.verdict == REFUSED else [PROOF]),
         _section("StableHLO", text, "mlir"),
         *([_section("The same in JAX", jax, "python")] if jax else []),
         _section("What is right", _remedy(repair)),
-        *([_section("The program that is compiled right", repair.text, "mlir")] if repair and repair.changes else []),
+        *(
+            [_section("The program that is compiled right", _plain(repair.text), "mlir")]
+            if repair and repair.changes
+            else []
+        ),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _title(found: Diagnosis) -> str:
-    first = textwrap.shorten(found.cause or found.verdict, 90, placeholder=" ...")
-    return f"{found.verdict}: {found.op}: {first}" if found.op else f"{found.verdict}: {first}"
+def _plain(text: str) -> str:
+    """Returns a text without locations, which name files of its author."""
+    return "\n".join(str(piece.module) for piece in parse(text))
+
+
+def _in_jax(text: str) -> str | None:
+    """Returns a StableHLO text as a JAX program if each operation has a short form there, and it has one result."""
+    (piece, *_), ends = parse(text), read_boundary(text)
+    functions = [o.operation for o in piece.module.body.operations if o.operation.name == "func.func"]
+    (entry,) = functions[0].regions[0].blocks
+    *ops, end = [o.operation for o in entry.operations]
+    if len(functions) > 1 or len(end.operands) != 1:
+        return None
+    shardings = [sharding or replicated(len(shape)) for shape, sharding in ends.arguments]
+    ((_, result),) = ends.results
+    return as_jax(ops, list(entry.arguments), end.operands[0], shardings, result, ends.axes)
 
 
 def _remedy(repair: Repair) -> str:

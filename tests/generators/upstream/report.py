@@ -62,12 +62,13 @@ def store(counts: Counts) -> None:
 
 def table(counts: Counts, rows: Sequence[Row] = ROWS) -> str:
     """Returns the table of tests/README.md, the causes with most programs first."""
-    lines = ["| cause | smallest program | upstream | right | programs |", "|---|---|---|---|---|"]
+    lines = ["| cause | smallest program | upstream | right | repaired | programs |", "|---" * 6 + "|"]
     ordered = sorted(rows, key=lambda r: (r.verdict != WRONG, -counts.causes.get(r.name, 0)))
     for row in ordered:
         prints = f"{row.verdict}: {row.prints}"
         cells = (row.name, f"`{_cell(row.program)}`", _cell(prints), _cell(row.right))
-        lines.append(f"| {' | '.join(cells)} | {counts.causes.get(row.name, 0)} |")
+        repaired = f"no: {row.stays}" if row.stays else "yes"
+        lines.append(f"| {' | '.join(cells)} | {repaired} | {counts.causes.get(row.name, 0)} |")
     parts = ", ".join(f"{n:,} {v}" for v, n in counts.verdicts.items())
     lines += ["", f"{PLUGIN}, a described T3000, mesh `y=2, x=4`. {counts.programs:,} programs: {parts}."]
     return "\n".join(lines)

@@ -28,6 +28,7 @@ class Row:
       cause: a pattern of the cause of the diagnosis, or of the reason of the refusal.
       prints: what the compiler prints.
       right: what would be right.
+      stays: a pattern of the reason for which no repair makes it right; empty where `repair` does.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Row:
     cause: str
     prints: str
     right: str
+    stays: str = ""
 
     def matches(self, judged: Judged) -> bool:
         """Whether a program shows this cause; the first row that matches counts."""
@@ -107,11 +109,12 @@ ROWS = (
         "TTIR is right; TTNN has `si32`, which does not wrap at 8 bits", "a result as 8 bits hold it"),
     Row("integers of 64 bits", _one("x + 1", P(), args=("i64[8,16]<9000000000",)), WRONG, "ttnn",
         "^integers.*: int64 in", "TTIR is right; TTNN has `si32`: numbers beyond 32 bits are others",
-        "64 bits, or a refusal"),
+        "64 bits, or a refusal",
+        "int64 in the program, and int32"),
     Row("constant of 64 bits", _one("(x.astype(jnp.uint64) | jnp.uint64(1 << 40)).astype(jnp.float64)", P(),
         args=("i64[8,16]<100",)), WRONG, "ttir.bitwise_or", "",
         "`ttir.constant` as the pair `[0, 256]` of `ui32`, of which the low word is used alone; so is the exponent of "
-        "`jax.random.normal` in float64, which gives -inf", "both words"),
+        "`jax.random.normal` in float64, which gives -inf", "both words", "stablehlo.or"),
     Row("array of the host over two axes", _one("wsc(x, P(('x', 'y'))) + y", None, P(("x", "y")), args=(A, A), out=P()),
         WRONG, "mesh_shard|ttir.add", "^permuted shards|^instead of stablehlo.add",
         "`ttir.mesh_shard` with `shard_dims = [0, 0]`, which is `P(('y', 'x'))`, too", "the order of the axes"),
@@ -166,7 +169,7 @@ ROWS = (
         "propagated tensor shardings to tensor dimensions",
         "Could not apply propagated tensor shardings to tensor dimensions", "a gather"),
     Row("mesh of three axes", Program("x * 2", (A,), (P("x"),), mesh=CUBE), REFUSED, "", "0D, 1D, or 2D mesh",
-        "Pass expects a 0D, 1D, or 2D mesh, got 3D", "any mesh"),
+        "Pass expects a 0D, 1D, or 2D mesh, got 3D", "any mesh", "expects a 0D, 1D, or 2D mesh"),
     Row("window of one dim", _one("lax.reduce_window(x, -jnp.inf, lax.max, (2,), (1,), 'SAME')", P(),
         args=("f32[16]",)),
         REFUSED, "reduce_window", "legalize operation 'stablehlo.reduce_window'",

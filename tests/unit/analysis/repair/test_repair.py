@@ -142,6 +142,16 @@ def test_a_report_has_the_smallest_program_and_the_remedy(monkeypatch: pytest.Mo
         assert part in text
 
 
+def test_a_report_of_a_refusal_has_the_program_in_jax_and_no_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, right, lambda text: "" if is_explicit(text) else "no such reversal")
+    text = compiled(lambda x: x[::-1] * 2).report(X)
+    assert text.startswith("# refused: file.py:1:1: no such reversal")
+    for part in ("lax.rev(", "in_shardings", "compiled again, it is right"):
+        assert part in text
+    assert __file__ not in text
+    assert "loc(" not in text
+
+
 def test_each_substitute_is_a_row_of_the_hunt() -> None:
     assert {c.row for c in SUBSTITUTES} <= {r.name for r in rows.ROWS}
     assert {c.plugin for c in SUBSTITUTES} == {rows.PLUGIN.split()[-1]}
