@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import abc
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+from jax.sharding import Mesh
 
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.signature import Argument
-from jaxmesh.errors import UnsupportedError
+from jaxmesh.errors import DroppedShardingWarning, UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from jaxmesh.analysis.repair.substitutes import Substitute
     from jaxmesh.stages.one_region import OneRegion
     from jaxmesh.stages.upstream import UpstreamResult
+
+
+PLATFORM = "tt"
+"""The platform of the devices of tt-xla."""
 
 
 class JaxLowered(Stage):
@@ -79,6 +85,30 @@ class JaxLowered(Stage):
         known = ends is not None and ends.axes == self._boundary.sizes
         stated = [sharding for _, sharding in ends.arguments] if ends is not None and known else ()
         return as_one_region(self._boundary, self._decomposed_residency.program, substitutes, stated)
+
+    def results_on_boards(self, args: Sequence[Any], mesh: AnyMesh) -> list[Any] | None:
+        """Returns the flat results on Tenstorrent's devices, as one region of what its compiler compiles right.
+
+        Returns None on other devices, and for a program with `MeshTensor`s, whose regions are the user's.
+        """
+        if not (isinstance(mesh, Mesh) and mesh.devices.flat[0].platform == PLATFORM):
+            return None
+        from jaxmesh.analysis.repair.substitutes import SUBSTITUTES
+        from jaxmesh.frontends.stablehlo.shardings import show
+        from jaxmesh.stages.upstream import tensor_arguments, tensor_results
+
+        boundary, residencies = self._boundary, self._decomposed_residency.results
+        if tensor_arguments(boundary) or tensor_results(boundary, residencies):
+            return None
+        region = self.partitioned(SUBSTITUTES)
+        for i, rows in region.asked.items():
+            warnings.warn(
+                f"result {i} of {boundary.name} is split by {show(region.out_rows[i])} on Tenstorrent's devices, not "
+                f"{show(rows)}: their compiler names the axes of a result in the order of the mesh alone.",
+                DroppedShardingWarning,
+                stacklevel=2,
+            )
+        return region.mapped()(*args)
 
     @abc.abstractmethod
     def global_program(self) -> tuple[Callable[[], str] | None, Callable[..., Any]]:

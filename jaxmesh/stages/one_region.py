@@ -124,8 +124,8 @@ class OneRegion:
     def function(self, out_tree: Any) -> Any:
         """Returns the program as a function of JAX, with the shardings of arguments and results."""
         mesh: Any = with_devices(self.boundary.mesh)
-        in_specs, out_specs = tuple(map(_spec, self.in_rows)), list(map(_spec, self.out_rows))
-        mapped = compat.shard_map(self.body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=True)
+        in_specs, out_specs = self._specs()
+        mapped = self.mapped()
 
         def call(*args: Any, **kwargs: Any) -> Any:
             return jax.tree.unflatten(out_tree, mapped(*jax.tree.leaves((args, kwargs))))
@@ -136,6 +136,15 @@ class OneRegion:
         outs = jax.tree.unflatten(out_tree, [NamedSharding(mesh, s) for s in out_specs])
         options: dict[str, Any] = {} if kwargs else {"in_shardings": args}
         return jax.jit(call, out_shardings=outs, keep_unused=True, **options)
+
+    def _specs(self) -> tuple[tuple[PartitionSpec, ...], list[PartitionSpec]]:
+        return tuple(map(_spec, self.in_rows)), list(map(_spec, self.out_rows))
+
+    def mapped(self) -> Callable[..., list[Any]]:
+        """Returns the program as a function of flat arrays."""
+        mesh: Any = with_devices(self.boundary.mesh)
+        in_specs, out_specs = self._specs()
+        return compat.shard_map(self.body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=True)
 
     def text(self, out_tree: Any) -> str:
         """Returns the StableHLO text of the function."""

@@ -370,6 +370,14 @@ class Lowered(JaxLowered):
             compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)
         if self.inexpressible is not None:
             return jax.tree.unflatten(self._out_tree, evaluate.eval_jaxpr(self._jaxpr, *args))
+        wrapped = self.results_on_boards(args, mesh) if checks is None else None
+        if wrapped is None:
+            wrapped = self._results(args, mesh, checks)
+        for i in self._boundary.weak:
+            wrapped[i] = compat.weakly_typed(wrapped[i])
+        return jax.tree.unflatten(self._out_tree, wrapped)
+
+    def _results(self, args: Sequence[Any], mesh: AnyMesh, checks: Checks | None) -> list[Any]:
         program = self._jaxpr if checks is None else checks.checked(self._jaxpr, self._boundary)
         plan = self.plan
         if program is not self._jaxpr:
@@ -379,10 +387,7 @@ class Lowered(JaxLowered):
         kept = self._boundary.kept
         results = execute(plan, mesh, given, self._boundary.out_specs, in_specs, kept)
         outs = zip(results, self._jaxpr.out_avals, plan.residency.results, kept or [None] * len(results), strict=True)
-        wrapped = [x if spec is not None else wrap_result(x, a, p, mesh) for x, a, p, spec in outs]
-        for i in self._boundary.weak:
-            wrapped[i] = compat.weakly_typed(wrapped[i])
-        return jax.tree.unflatten(self._out_tree, wrapped)
+        return [x if spec is not None else wrap_result(x, a, p, mesh) for x, a, p, spec in outs]
 
     def _repr_html_(self) -> str:
         """Renders TTIR and TTNN side by side with changed ops highlighted; see `Traced`."""
