@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ examples:
   jaxmesh translate model.mlir --to cpp --out DIR       then, in DIR:
       g++ -std=c++20 -I "$(jaxmesh include-dir)" main.cpp -o main && ./main --check
 
-exit codes: 0 done, 2 an error (one line on standard error), or wrong usage"""
+exit codes: 0 done, 1 refused by --check-api, 2 an error (one line on standard error), or wrong usage"""
 
 
 def add_commands(commands: Any) -> None:
@@ -42,6 +43,11 @@ def add_commands(commands: Any) -> None:
         "--constant-limit", type=options.seed_of, default=CONSTANT_LIMIT, metavar="N",
         help=f"the most elements of a constant that the text spells (default: {CONSTANT_LIMIT})",
     )  # fmt: skip
+    translate.add_argument(
+        "--check-api",
+        action="store_true",
+        help="hold the C++ to ttnn's declarations; needs upstream-env",
+    )
     translate.add_argument("--debug-info", action="store_true", help="print locations (ttir, ttnn)")
     translate.add_argument("--no-groups", action="store_true", help="do not recognise softmax, linear and their like")
     options.emulation_option(translate)
@@ -60,12 +66,23 @@ def translate(arguments: argparse.Namespace) -> None:
         )
     with options.read_file(arguments) as (file, sizes):
         traced = options.import_function(file, sizes, arguments)
+        if arguments.check_api:
+            _check_api(traced, arguments)
         if arguments.out is None:
             print(_print_text(traced, arguments), end="", flush=True)
             return
         args = () if arguments.make_inputs else options.inputs_of(traced, arguments)
         for path in _write(traced, args, arguments):
             print(path, flush=True)
+
+
+def _check_api(traced: jm.Traced, arguments: argparse.Namespace) -> None:
+    if arguments.to != "cpp":
+        raise jm.ArgumentTypeError(f"--check-api is of --to cpp, got --to {arguments.to}.")
+    verdict = traced.lower().judge(language="cpp", groups=not arguments.no_groups)
+    print(verdict, file=sys.stderr, flush=True)
+    if not verdict:
+        sys.exit(1)
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import abc
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import jax
 from jax.sharding import Mesh
@@ -14,17 +14,19 @@ from jax.sharding import Mesh
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.signature import Argument
-from jaxmesh.errors import DroppedShardingWarning, UnsupportedError
+from jaxmesh.errors import ArgumentValueError, DroppedShardingWarning, UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
 from jaxmesh.stages.arguments import flatten
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.stage import Stage
+from jaxmesh.validate import quote
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.estimate import Estimate
     from jaxmesh.analysis.judge import Verdict
+    from jaxmesh.analysis.judge.declarations import CppVerdict
     from jaxmesh.analysis.repair.substitutes import Substitute
     from jaxmesh.stages.one_region import OneRegion
     from jaxmesh.stages.upstream import UpstreamResult
@@ -157,6 +159,7 @@ class JaxLowered(Stage):
             asked = {"cluster": cluster, "options": options, "plugin": plugin, "timeout": timeout}
             return upstream.ask_upstream(source, make, ends, program, **asked)
 
+    @overload
     def judge(
         self,
         *,
@@ -165,7 +168,30 @@ class JaxLowered(Stage):
         timeout: float = 600,
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,
-    ) -> Verdict:
+        language: Literal["python"] = "python",
+    ) -> Verdict: ...
+
+    @overload
+    def judge(
+        self,
+        *,
+        language: Literal["cpp"],
+        python: str | os.PathLike[str] | None = None,
+        timeout: float = 600,
+        groups: bool = True,
+        unroll_limit: int = UNROLL_LIMIT,
+    ) -> CppVerdict: ...
+
+    def judge(
+        self,
+        *,
+        python: str | os.PathLike[str] | None = None,
+        cluster: str | None = None,
+        timeout: float = 600,
+        groups: bool = True,
+        unroll_limit: int = UNROLL_LIMIT,
+        language: str = "python",
+    ) -> Verdict | CppVerdict:
         """Asks the real ttnn whether it accepts the program, and what it takes; needs no devices and no values.
 
         ttnn runs in another Python environment, made by `jaxmesh ttnn-env`: on the board if there is one, else on a
@@ -178,20 +204,30 @@ class JaxLowered(Stage):
           timeout: how many seconds it may take.
           groups: as of `as_text`.
           unroll_limit: as of `as_text`.
+          language: `"cpp"` holds the calls of the emitted C++ to the declarations of ttnn's C++ API, which the
+            environment of `jaxmesh upstream-env` has (then `python` names that environment).
 
         Returns:
-          The verdict: accepted, or refused at which line of the source and why; the memory of each device, what is left
-          in it, the device operations. It is true if the program is accepted, and shows as a table.
+          The `Verdict`: accepted, or refused at which line of the source and why; the memory of each device, what is
+          left in it, the device operations. It is true if the program is accepted, and shows as a table. Of C++, the
+          `CppVerdict`.
 
         Raises:
+          UpstreamError: there are no C++ declarations, or no C++ compiler.
           TtnnError: there is no ttnn, or it does not start; the message names the command that installs it.
           MeshError: no machine has the mesh.
           MissingRuleError: as of `as_text`.
         """
+        if language not in ("python", "cpp"):
+            raise ArgumentValueError(f'judge takes the languages "python" and "cpp", got {quote(language)}.')
         with progress("judge"):
             from jaxmesh.analysis.judge.judge import judge_program
 
             program = self._program(groups, unroll_limit, strict=False)
+            if language == "cpp":
+                from jaxmesh.analysis.judge.declarations import judge_cpp
+
+                return judge_cpp(program, plugin=python, timeout=timeout)
             return judge_program(program, python=python, cluster=cluster, timeout=timeout)
 
     def estimate(

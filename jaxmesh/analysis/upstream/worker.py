@@ -72,6 +72,19 @@ def compile_on_worker(
         return answer
 
 
+def with_assets(plugin: Plugin, machine: Machine, use: Callable[[Path], object]) -> None:
+    """Starts the compiler, and calls `use` with the folder that it unpacks, which goes afterwards.
+
+    Raises:
+      UpstreamError: the compiler does not start.
+    """
+    worker = Worker(plugin, machine, use)
+    try:
+        worker.wait_for_start()
+    finally:
+        worker.close()
+
+
 def _forget_workers() -> None:
     """Leaves the processes of the compiler to the process that was forked."""
     global _lock
@@ -94,8 +107,9 @@ def close_workers() -> None:
 class Worker:
     """A running process of the compiler for one machine, with a temporary folder that no other process uses."""
 
-    def __init__(self, plugin: Plugin, machine: Machine) -> None:
+    def __init__(self, plugin: Plugin, machine: Machine, assets: Callable[[Path], object] = lambda _: None) -> None:
         sweep_folders()
+        self._with_assets = assets
         # Two plugins that share a temporary folder delete each other's description.
         folder = Path(tempfile.mkdtemp(prefix=f"{FOLDERS}upstream-"))
         self._plugin, self._folder, self._log = plugin, folder, folder / "log"
@@ -154,11 +168,12 @@ class Worker:
     def answer(self, timeout: float) -> tuple[Mapping[str, Any], str]:
         """Returns the answer to the job that was sent, and what the compiler wrote meanwhile."""
         if not self._has_started:
-            self._wait_for_start()
+            self.wait_for_start()
         answer = self._reply(timeout, PROGRAM)
         return answer, self._log.read_bytes()[self._logged :].decode("utf-8", "replace")
 
-    def _wait_for_start(self) -> None:
+    def wait_for_start(self) -> None:
+        """Waits until the process takes jobs."""
         plugin = self._plugin
         with progress(f"{plugin} starts"):
             answer = self._reply(STARTS_WITHIN, "its start")
@@ -171,6 +186,7 @@ class Worker:
         self._has_started, self._logged = True, int(answer["logged"])
         # Each start unpacks the files for kernels, 420 MB, which the compiler alone does not read.
         for unpacked in self._folder.glob(_ASSETS):
+            self._with_assets(unpacked)
             shutil.rmtree(unpacked, ignore_errors=True)
         self._files = tuple(self._folder.iterdir())
 

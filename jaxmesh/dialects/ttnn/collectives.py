@@ -114,7 +114,7 @@ OPS.define(
         "(input_tensor:%0, sender_coord=|coordinate, receiver_coord=|coordinate, "
         "topology=`ttnn.Topology.Linear`, output_tensor=%1)"
     ),
-    cpp="(%0, sender_coord|coordinate, receiver_coord|coordinate, %1)",
+    cpp="(%0, receiver_coord|coordinate, sender_coord|coordinate, `::ttnn::ccl::Topology::Linear`, %1)",
     operands=(1, 2),
     attributes="sender_coord: i64s, receiver_coord: i64s",
     meaning=_point_to_point,

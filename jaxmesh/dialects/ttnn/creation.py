@@ -27,6 +27,7 @@ OPS.define(
 OPS.define(
     "empty",
     python="(shape:|shape, dtype:@, layout:@, device:@, memory_config:@)",
+    cpp="(shape|shape, @dtype, @layout, @mesh_device, @memory_config)",
     like="zeros",
     respelled=_SHAPE,
     traits=[Trait.DECOMPOSED],

@@ -53,7 +53,7 @@ _CALLS = {
     "leaky_relu": ("(input_tensor:%0, negative_slope:parameter|float, memory_config=@)", ""),
     "gelu_bw": (
         "(grad_tensor:%0, input_tensor:%1, variant=approximate|enum:ttnn.GeluVariant, memory_config=@)",
-        "ttnn::experimental::gelu_bw(%0, %1, approximate, @memory_config)",
+        "optionals (%0, %1, approximate|enum:::ttnn::operations::unary::GeluVariant, @memory_config)",
     ),
 }
 """Calls in Python and C++ with more than the operand."""
@@ -128,8 +128,11 @@ _TWO_CALLS = {
         ("bitwise_and", "bitwise_or", "bitwise_xor", "logical_left_shift", "logical_right_shift", "atan2"), _UNTYPED
     ),
 }
+_SHIFTED = {"logical_right_shift": "(%0, %1, none, @memory_config)"}
+"""Calls that differ in C++."""
 for _name, _accepts in _TWO.items():
-    OPS.define(_name, python=_TWO_CALLS.get(_name, _TYPED), more=_ACTIVATIONS, accepts=_accepts)
+    _call = _TWO_CALLS.get(_name, _TYPED)
+    OPS.define(_name, python=_call, cpp=_SHIFTED.get(_name, ""), more=_ACTIVATIONS, accepts=_accepts)
 
 
 def _powers(op: Occurrence) -> Forms:

@@ -76,7 +76,7 @@ OPS.define(
         "conv_config=none, compute_config=@, memory_config=@)"
     ),
     cpp=(
-        "(%0, %1, @device, in_channels, out_channels, batch_size, input_height, input_width, "
+        "variant (%0, %1, @mesh_device, in_channels, out_channels, batch_size, input_height, input_width, "
         "kernel_size|uint32s, stride|uint32s, padding|uint32s, dilation|uint32s, groups, @dtype, %2, none, "
         "@compute_config, @memory_config, none)"
     ),
@@ -94,7 +94,7 @@ OPS.define(
         "dtype=@, conv_config=none, compute_config=@, memory_config=@)"
     ),
     cpp=(
-        "(%0, %1, @device, in_channels, out_channels, batch_size, input_height, input_width, "
+        "variant (%0, %1, @mesh_device, in_channels, out_channels, batch_size, input_height, input_width, "
         "kernel_size|uint32s, stride|uint32s, padding|uint32s, output_padding|uint32s, dilation|uint32s, groups, "
         "@dtype, %2, none, @compute_config, @memory_config, none)"
     ),
@@ -140,9 +140,9 @@ OPS.define(
         "stride=, padding=, dilation=, ceil_mode=, memory_config=@)"
     ),
     cpp=(
-        "(%0, batch_size, input_height, input_width, channels, kernel_size|uint32s, stride|uint32s, "
+        "vector (%0, batch_size, input_height, input_width, channels, kernel_size|uint32s, stride|uint32s, "
         "padding|uint32s, dilation|uint32s, ceil_mode, @memory_config, none, none, `false`, `true`, `false`, "
-        "@dtype, `::ttnn::Layout::ROW_MAJOR`, none)"
+        "@dtype, `::ttnn::Layout::ROW_MAJOR`, `false`)"
     ),
     attributes=f"{_POOL}, dilation: i32a",
     options=_POOLED_HOW,
@@ -177,7 +177,7 @@ OPS.define(
 OPS.define(
     "upsample",
     python="(input_tensor:%0, scale_factor=, mode=, memory_config=@)",
-    cpp="(%0, scale_factor|uint32s, mode, @memory_config)",
+    cpp="(%0, scale_factor|ints, mode, @memory_config)",
     operands=1,
     attributes="scale_factor: any si32, mode?: string = nearest",
     meaning=lambda call: ttir_meaning(call, "upsample2d"),

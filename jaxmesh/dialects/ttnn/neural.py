@@ -133,6 +133,10 @@ OPS.define(
         "ttnn.transformer.split_query_key_value_and_split_heads(input_tensor:%0, kv_input_tensor:%1, num_heads=, "
         "num_kv_heads=, transpose_key=, memory_config=@)"
     ),
+    cpp=(
+        "tuple ttnn::transformer::split_query_key_value_and_split_heads(%0, %1, num_heads, num_kv_heads, "
+        "transpose_key, @memory_config)"
+    ),
     accepts=Forms((Takes(FLOATS),), (Gives(),) * 3),
     work=(0, 0),
 )

@@ -43,8 +43,8 @@ class Param:
         file in the program's folder), `enum:X` (`X.<value>`, value as `spell` maps it), `string:X` (the same as a
         string), `array` (all numbers of an array in one list,
         row-major; `::std::vector<float>{..}` in C++), `pairs` (low and high numbers by turns, as `[[0, 1], [2, 3]]`;
-        `::ttsl::SmallVector<::ttnn::PadSpecDim>{{0, 1}, {2, 3}}` in C++), and for integers in C++ `int32s`, `int64s`
-        (`::ttsl::SmallVector`), `vector` (`::std::vector<int32_t>`), `uint32s` (`::std::array<uint32_t, n>`), `span`
+        a `::ttsl::SmallVector` of `PadSpecDim`s in C++), and for integers in C++ `int32s`, `int64s`
+        (`::ttsl::SmallVector`), `vector` (`::std::vector<int32_t>`), `uint32s`, `ints` (`::std::array`), `span`
         (`ttsl::make_const_span` of a variable that is an `int32s`). The source `shape` has the forms `shape` and
         `value`.
       keyword: True if Python prints it as `name=value`.
@@ -68,6 +68,7 @@ SPELLINGS: Mapping[str, Mapping[str, str]] = {
     "AttentionMaskType": {"none": "None", "causal": "Causal", "arbitrary": "Arbitrary"},
     "StochasticRounding": {"True": "Enabled", "False": "Disabled"},
     "GeluVariant": {"none": "Accurate", "tanh": "Tanh"},
+    "unary.GeluVariant": {"none": "ACCURATE", "tanh": "TANH"},
     "Layout": {"tile": "TILE", "row_major": "ROW_MAJOR"},
     "BufferType": {"dram": "DRAM", "l1": "L1", "l1_small": "L1_SMALL", "system_memory": "SYSTEM_MEMORY"},
     "DataType": {
@@ -76,7 +77,7 @@ SPELLINGS: Mapping[str, Mapping[str, str]] = {
     },
     "ScatterReduction": {"sum": "add", "prod": "multiply", "max": "amax", "min": "amin", "invalid": ""},
 }  # fmt: skip
-"""By the last part of an enum's name: the enum's names of the dialect's values, where they differ; empty for none."""
+"""By the last part of an enum's name, or the last two: its names of the dialect's values, if other; empty for none."""
 
 
 def spell(enum: str, value: str) -> str:
@@ -88,7 +89,8 @@ def spell(enum: str, value: str) -> str:
     >>> spell("ttnn.ReduceType", "sum"), spell("ScatterReduction", "max")
     ('Sum', 'amax')
     """
-    names = SPELLINGS[enum.replace("::", ".").rsplit(".", 1)[-1]]
+    owner, _, name = enum.replace("::", ".").rpartition(".")
+    names = SPELLINGS.get(f"{owner.rpartition('.')[2]}.{name}") or SPELLINGS[name]
     if value not in names and value not in names.values():
         raise VerifyError(f"{enum} has the values {', '.join(names)}, got {value!r:.100}; correct the attribute.")
     return names.get(value, value)
@@ -164,12 +166,12 @@ class Signature:
 NO_CALL = Signature("", ())
 """The call of an operation that has none."""
 
-_CALL = re.compile(r"(?:(tuple|optionals) )?([\w.:]*)\((.*)\)")
+_CALL = re.compile(r"(?:(vector|tuple|optionals|variant) )?([\w.:]*)\((.*)\)")
 _ITEM = re.compile(r"(?:`[^`]*`|[^,`])+")
 _ARGUMENT = re.compile(r" ?(?:([\w/]+)([=:]))?(.*?)([?!]?)")
 
 
-def read_call(text: str) -> tuple[str, Signature]:
+def read_call(text: str) -> tuple[Any, Signature]:
     """Returns what a C++ call of several results returns, and a call, from its notation.
 
     A call is a function and its arguments in order: `%0` (an operand), `%0 or attribute`, `none`, a fixed text in
@@ -177,7 +179,7 @@ def read_call(text: str) -> tuple[str, Signature]:
     precedes its argument: `name=` if Python prints the name, `name:` if not. `name=` and `name` alone stand for the
     attribute of that name, `name=@` for the source. `name/other` has another name in some overload of the function. An
     argument with `?` is printed only if the attribute is there, an argument with `!` only on the devices. Before the
-    function may be `tuple` or `optionals`, as in `TtnnOp`.
+    function may be what it returns, as in `TtnnOp.cpp_results`.
 
     >>> read_call("ttnn.pow(input_tensor:%0, exponent:%1, dtype=none)")[1].params[1]
     Param(name='exponent', source='operand', key=1, form='value', keyword=False, on_host=True, if_set=False, also=())
@@ -185,7 +187,7 @@ def read_call(text: str) -> tuple[str, Signature]:
     found = _CALL.fullmatch(text)
     assert found is not None, text
     results, callee, items = found.groups()
-    return results or "vector", Signature(callee, tuple(map(_read_argument, _ITEM.findall(items))))
+    return results or "", Signature(callee, tuple(map(_read_argument, _ITEM.findall(items))))
 
 
 def _read_argument(item: str) -> Param:
@@ -222,8 +224,9 @@ class TtnnOp(OpDef):
         an occurrence; `jaxmesh/passes/layouts` converts to them.
       work: the reduced elements and the other operations for each element of the first operand, where they differ from
         one operation per element of the result.
-      cpp_results: what a C++ function of several results returns: a `vector`, a `tuple`, or `optionals`, a vector in
-        which results are missing that were not asked for.
+      cpp_results: what a C++ function returns: a `vector`, a `tuple`, `optionals`, a vector in which results are
+        missing that were not asked for, or a `variant` with the tensor first; empty for a tensor, or a vector of
+        several.
     """
 
     python: Signature = NO_CALL
@@ -231,7 +234,7 @@ class TtnnOp(OpDef):
     like: str | None = None
     accepts: Rule = TILES
     work: tuple[int, int] | None = None
-    cpp_results: Literal["vector", "tuple", "optionals"] = "vector"
+    cpp_results: Literal["", "vector", "tuple", "optionals", "variant"] = ""
 
     @cached_property
     def on_device(self) -> bool:
@@ -292,7 +295,7 @@ class TtnnOps(dict[str, TtnnOp]):
         inherited = [own.get(a.name, a) for a in base.attributes if a.name not in omit]
         python_call = read_call(python)[1] if python else NO_CALL
         python_call = replace(python_call, callee=python_call.callee or f"ttnn.{name}")
-        cpp_call = read_call(cpp)[1] if cpp else replace(python_call, callee="")
+        cpp_results, cpp_call = read_call(cpp) if cpp else ("", replace(python_call, callee=""))
         cpp_call = replace(cpp_call, callee=cpp_call.callee or python_call.callee.replace(".", "::"))
         self[name] = TtnnOp(
             "ttnn",
@@ -310,6 +313,7 @@ class TtnnOps(dict[str, TtnnOp]):
             former=None if meaning else base.former,
             python=python_call,
             cpp=cpp_call,
+            cpp_results=cpp_results,
             like=None if meaning or base is _NO_BASE else base.name,
             accepts=accepts,
             work=work,

@@ -30,6 +30,15 @@ _INLINE = 16
 _PER_LINE = 12
 
 
+SOURCE = "// at "
+"""The beginning of a comment with the user's source line of the statements behind it."""
+
+
+def declarations_dir() -> Path:
+    """Returns the folder of the header that includes the real declarations of ttnn, and of what they lack."""
+    return Path(__file__).parent / "declarations"
+
+
 def include_dir() -> Path:
     """Returns the folder of the headers, for the compiler's `-I`."""
     return Path(__file__).parent / "include"
@@ -43,6 +52,7 @@ def cpp_text(
     bits: Sequence[int] = (),
     constant_limit: int = CONSTANT_LIMIT,
     make_inputs: str | None = None,
+    sources: bool = False,
 ) -> str:
     """Returns a flat TTNN program as a C++ file.
 
@@ -54,9 +64,11 @@ def cpp_text(
       bits: for each result, the bits of the float type whose rounding is allowed; 0 for the result's type.
       constant_limit: the largest constant that the text spells, in elements; others are loaded from `tensors/`.
       make_inputs: the values of inputs that the program creates instead of loading, `"zeros"` or `"random"`.
+      sources: True if comments name the user's source line of each operation.
     """
     name, constants = function_name(program.name), StoredConstants(program, constant_limit)
-    body, inputs = _CppWriter(program, constants).function(name), inputs_text(program, constants, name, load)
+    body = _CppWriter(program, constants, sources=sources).function(name)
+    inputs = inputs_text(program, constants, name, load)
     main = main_text(program, name, load, exact, bits, make_inputs)
     return "\n".join(['#include "ttnn-precompiled.hpp"', body, inputs, main])
 
@@ -71,6 +83,7 @@ class _CppWriter:
     names: dict[Value, str] = field(default_factory=dict[Value, str])
     count: int = 0
     devices: dict[str, str] = field(default_factory=dict[str, str])
+    sources: bool = False
 
     def function(self, name: str) -> str:
         arguments = self.program.arguments
@@ -100,6 +113,8 @@ class _CppWriter:
 
     def op(self, op: Op) -> None:
         definition = ttnn_definition(op.name)
+        if self.sources and op.line:
+            self.lines.append(f"  {SOURCE}{' '.join(op.line.split())}")
         if op.name in _SPECIAL:
             _SPECIAL[op.name](self, op)
         elif definition is None or not definition.cpp.params:
@@ -117,7 +132,9 @@ class _CppWriter:
         if not op.results:
             self.statement(text)
             return
-        if len(op.results) == 1 and definition.cpp_results != "optionals":
+        if definition.cpp_results == "variant":
+            text = f"::std::get<0>({text})"
+        if len(op.results) == 1 and definition.cpp_results in ("", "variant"):
             self.result(op, text)
             return
         results_type, element = _SEVERAL[definition.cpp_results](len(op.results))
@@ -223,6 +240,7 @@ class _CppWriter:
 
 
 _SEVERAL: Mapping[str, Callable[[int], tuple[str, str]]] = {
+    "": lambda _: (TENSORS, "{}[{}]"),
     "vector": lambda _: (TENSORS, "{}[{}]"),
     "tuple": lambda count: (f"::std::tuple<{', '.join([TENSOR] * count)}>", "::std::get<{1}>({0})"),
     "optionals": lambda _: (f"::std::vector<::std::optional<{TENSOR}>>", "util_get_optional_value({}[{}])"),

@@ -88,8 +88,10 @@ COMPUTE_CONFIG = (
 
 def integer(value: int) -> str:
     """Returns an integer literal of any size."""
-    if value == -(2**63):
-        return f"(-{2**63 - 1} - 1)"
+    for bits in (31, 63):
+        # C++ has no negative literals: the smallest `int` would be a `long`.
+        if value == -(2**bits):
+            return f"(-{2**bits - 1} - 1)"
     return f"{value}u" if value >= 2**63 else str(value)
 
 
@@ -140,8 +142,8 @@ def value(attribute_value: Any) -> str:
 
 
 def _pairs(numbers: Sequence[int]) -> str:
-    pairs = zip(numbers[::2], numbers[1::2], strict=True)
-    return f"::ttsl::SmallVector<::ttnn::PadSpecDim>{{{', '.join(f'{{{_list_of(pair)}}}' for pair in pairs)}}}"
+    pairs = ", ".join(f"{{{_list_of(p)}}}" for p in zip(numbers[::2], numbers[1::2], strict=True))
+    return f"::ttsl::SmallVector<::ttnn::operations::data_movement::PadSpecDim>{{{pairs}}}"
 
 
 FORMS: Mapping[str, Callable[[Any], str]] = {
@@ -154,6 +156,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "int64s": _braced_list("::ttsl::SmallVector<int64_t>"),
     "vector": _braced_list("::std::vector<int32_t>"),
     "uint32s": lambda value: f"::std::array<uint32_t, {len(value)}>{{{_list_of(value)}}}",
+    "ints": lambda value: f"::std::array<int, {len(value)}>{{{_list_of(value)}}}",
     "pairs": _pairs,
     "one": lambda value: f"::std::vector<uint32_t>{{{one(value)}}}",
     "memory": lambda value: _memory(str(value)),

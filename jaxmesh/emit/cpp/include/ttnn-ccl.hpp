@@ -125,8 +125,13 @@ inline Tensor mesh_partition(const Tensor& x, int64_t dim, const std::optional<i
   return x.with(std::move(shards));
 }
 
+namespace ccl {
+enum class Topology { Linear, Ring };
+}  // namespace ccl
+
 // The receiver's copy of the output becomes the sender's piece; without an output the others have zeros.
-inline Tensor point_to_point(const Tensor& x, const MeshCoordinate& sender, const MeshCoordinate& receiver,
+inline Tensor point_to_point(const Tensor& x, const MeshCoordinate& receiver, const MeshCoordinate& sender,
+                             ccl::Topology = ccl::Topology::Linear,
                              const std::optional<Tensor>& output = std::nullopt) {
   const distributed::MeshDevice& mesh = *on_devices(x, "point_to_point").device();
   const auto from = static_cast<std::size_t>(mesh.device_at(sender.values)),

@@ -27,9 +27,9 @@ inline Tensor ones(const Shape& shape, DataType dtype, Layout layout, const Devi
   return full(shape, 1, dtype, layout, device);
 }
 
-inline Tensor empty(const Shape& shape, DataType dtype, Layout layout, const Device& device = std::nullopt,
-                    const Memory& = std::nullopt) {
-  return full(shape, 0, dtype, layout, device);
+inline Tensor empty(const Shape& shape, DataType dtype, Layout layout, distributed::MeshDevice* device,
+                    const Memory&) {
+  return full(shape, 0, dtype, layout, *device);
 }
 
 // The elements one by one; a single one fills the shape.

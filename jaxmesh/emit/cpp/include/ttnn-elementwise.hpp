@@ -8,6 +8,7 @@ namespace ttnn {
 namespace operations::unary {
 
 enum class SigmoidMode { FAST_APPROXIMATE, ACCURATE, ACCURATE_FAST_EXP };
+enum class GeluVariant { ACCURATE, TANH, FAST_LUT };
 
 }  // namespace operations::unary
 
@@ -230,7 +231,8 @@ inline Tensor logical_left_shift(const Tensor& a, const Tensor& b, const Memory&
                  [](const Arrays& held) { return shifted(held[0], held[1], &scalar::shifted_left<int64_t>); });
 }
 
-inline Tensor logical_right_shift(const Tensor& a, const Tensor& b, const Memory& = std::nullopt) {
+inline Tensor logical_right_shift(const Tensor& a, const Tensor& b, const std::optional<DataType>& = std::nullopt,
+                                  const Memory& = std::nullopt) {
   return on_each("logical_right_shift", {a, b},
                  [](const Arrays& held) { return shifted(held[0], held[1], &scalar::shifted_right<int64_t>); });
 }
@@ -330,20 +332,19 @@ inline Tensor assign(const Tensor& x, const Memory& = std::nullopt,
   return on_each("assign", {x}, [&](const Arrays& held) { return cast(held[0], dtype.value_or(x.dtype())); });
 }
 
-namespace experimental {
-
-inline Tensor gelu_bw(const Tensor& gradient, const Tensor& x, const std::string& approximate,
-                      const Memory& = std::nullopt) {
-  require(approximate == "none" || approximate == "tanh", "gelu_bw: approximate is none or tanh");
-  return on_each("gelu_bw", {gradient, x}, [&](const Arrays& held) {
+inline std::vector<std::optional<Tensor>> gelu_bw(
+    const Tensor& gradient, const Tensor& x,
+    operations::unary::GeluVariant variant = operations::unary::GeluVariant::ACCURATE,
+    const Memory& = std::nullopt) {
+  const bool by_tanh = variant == operations::unary::GeluVariant::TANH;
+  return {on_each("gelu_bw", {gradient, x}, [&](const Arrays& held) {
     const auto [g, at] = together(cast(held[0], DataType::FLOAT32), cast(held[1], DataType::FLOAT32));
-    const Array slope = approximate == "tanh"
+    const Array slope = by_tanh
                             ? mapped(at, [](auto v) { return scalar::gelu_slope(static_cast<double>(v), true); })
                             : mapped(at, [](auto v) { return scalar::gelu_slope(static_cast<double>(v), false); });
     return cast(combined(g, slope, [](auto a, auto b) { return scalar::multiply(a, b); }),
                 joint(gradient.dtype(), x.dtype()));
-  });
+  })};
 }
 
-}  // namespace experimental
 }  // namespace ttnn

@@ -104,8 +104,8 @@ inline Tensor convolution(const char* who, const Tensor& x, const Tensor& weight
   });
 }
 
-inline Tensor conv2d(const Tensor& x, const Tensor& weight, const Device&, int64_t in_channels, int64_t out_channels,
-                     int64_t batch, int64_t height, int64_t width, const Ints& kernel, const Ints& stride,
+inline std::variant<Tensor> conv2d(const Tensor& x, const Tensor& weight, distributed::MeshDevice*,
+                     int64_t in_channels, int64_t out_channels, int64_t batch, int64_t height, int64_t width, const Ints& kernel, const Ints& stride,
                      const Ints& padding, const Ints& dilation, int64_t groups, const std::optional<DataType>& dtype,
                      const Maybe& bias, Unset = std::nullopt, const Compute& = std::nullopt,
                      const Memory& = std::nullopt, Unset = std::nullopt) {
@@ -140,7 +140,8 @@ inline Array turned_weight(const Array& weight, int64_t groups) {
   return picked(flat, flat.shape, offset, strides);
 }
 
-inline Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Device&, int64_t in_channels,
+inline std::variant<Tensor> conv_transpose2d(const Tensor& x, const Tensor& weight, distributed::MeshDevice*,
+                               int64_t in_channels,
                                int64_t out_channels, int64_t batch, int64_t height, int64_t width, const Ints& kernel,
                                const Ints& stride, const Ints& padding, const Ints& output_padding,
                                const Ints& dilation, int64_t groups, const std::optional<DataType>& dtype,
@@ -221,16 +222,16 @@ inline Array pooled_mean(const Array& given, const Window& w, const Window& aske
   return cast(out, given.dtype);
 }
 
-inline Tensor max_pool2d(const Tensor& x, int64_t batch, int64_t height, int64_t width, int64_t channels,
+inline std::vector<Tensor> max_pool2d(const Tensor& x, int64_t batch, int64_t height, int64_t width, int64_t channels,
                          const Ints& kernel, const Ints& stride, const Ints& padding, const Ints& dilation,
                          bool ceil_mode, const Memory& = std::nullopt, Unset = std::nullopt, Unset = std::nullopt,
                          bool = false, bool = true, bool = false, const std::optional<DataType>& = std::nullopt,
-                         Layout = Layout::ROW_MAJOR, Unset = std::nullopt) {
+                         Layout = Layout::ROW_MAJOR, bool = false) {
   const Window asked(kernel, stride, padding, dilation);
   const Window w = reaching(asked, {batch, height, width, channels}, ceil_mode);
-  return on_each("max_pool2d", {x}, [&](const Arrays& held) {
+  return {on_each("max_pool2d", {x}, [&](const Arrays& held) {
     return as_pixels(pooled_largest(as_image(held[0], batch, height, width, channels), w));
-  });
+  })};
 }
 
 inline Tensor avg_pool2d(const Tensor& x, int64_t batch, int64_t height, int64_t width, int64_t channels,

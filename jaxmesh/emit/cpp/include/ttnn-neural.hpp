@@ -134,7 +134,7 @@ inline Array heads_of(const Array& x, int64_t begin, int64_t heads, int64_t widt
 }
 
 // The input holds query, key and value side by side; or query alone, and a second one key and value.
-inline std::vector<Tensor> split_query_key_value_and_split_heads(const Tensor& x, const Maybe& pair, int64_t heads,
+inline std::tuple<Tensor, Tensor, Tensor> split_query_key_value_and_split_heads(const Tensor& x, const Maybe& pair, int64_t heads,
                                                                  const std::optional<int64_t>& kv_heads, bool turned,
                                                                  const Memory& = std::nullopt) {
   require(x.rank() == 3, "split_query_key_value_and_split_heads takes (batch, sequence, hidden)");
@@ -143,13 +143,14 @@ inline std::vector<Tensor> split_query_key_value_and_split_heads(const Tensor& x
           "split_query_key_value_and_split_heads: the hidden size does not divide by the heads");
   const int64_t width = x.shape()[2] / all;
   const Given given({x, pair});
-  return on_each("split_query_key_value_and_split_heads", given.tensors, 3, [&](const Arrays& held) {
+  const auto parts = on_each("split_query_key_value_and_split_heads", given.tensors, 3, [&](const Arrays& held) {
     const Array& joint = held[0];
     const Array& second = held.back();
     const int64_t begin = held.size() > 1 ? 0 : heads * width;
     return Arrays{heads_of(joint, 0, heads, width, false), heads_of(second, begin, shared, width, turned),
                   heads_of(second, begin + shared * width, shared, width, false)};
   });
+  return {parts[0], parts[1], parts[2]};
 }
 
 }  // namespace transformer

@@ -87,10 +87,12 @@ inline Tensor slice(const Tensor& x, const Ints& begins, const Ints& ends, const
 }
 
 // What is added before and after a dim.
+namespace operations::data_movement {
 struct PadSpecDim {
   int64_t before;
   int64_t after;
 };
+}  // namespace operations::data_movement
 
 // Low and high per dim, by turns; negative ones cut off.
 inline Array padded(const Array& x, const Dims& padding, const Scalar& value) {
@@ -114,10 +116,10 @@ inline Array padded(const Array& x, const Dims& padding, const Scalar& value) {
   return out;
 }
 
-inline Tensor pad(const Tensor& x, const std::vector<PadSpecDim>& padding, const Scalar& value, bool = true,
+inline Tensor pad(const Tensor& x, const std::vector<operations::data_movement::PadSpecDim>& padding, const Scalar& value, bool = true,
                   const Memory& = std::nullopt) {
   Dims both;
-  for (const PadSpecDim& p : padding) both.insert(both.end(), {p.before, p.after});
+  for (const auto& p : padding) both.insert(both.end(), {p.before, p.after});
   return on_each("pad", {x}, [&](const Arrays& held) { return padded(held[0], both, value); });
 }
 

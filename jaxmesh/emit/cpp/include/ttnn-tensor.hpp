@@ -208,6 +208,11 @@ inline void deallocate(const Tensor& x, bool = true) { x.deallocate(); }
 
 }  // namespace ttnn
 
+inline ::ttnn::Tensor util_get_optional_value(const ::std::optional<::ttnn::Tensor>& tensor) {
+  ::ttnn::require(tensor.has_value(), "a function did not return this result");
+  return *tensor;
+}
+
 template <class... T>
 ::std::vector<::ttnn::Tensor> util_create_vec(const T&... tensors) {
   return {tensors...};
