@@ -140,7 +140,7 @@ class ShardMapped:
         if tracing() is not None or jax.sharding.get_abstract_mesh().manual_axes:
             return self._mapped(*args)
         if self._unproven is not None and is_enabled():
-            return self._unproven(args, {})
+            return self._unproven(args, {})[0]
         for leaf in jax.tree.leaves(args):
             # XLA ends the process on some types without values.
             check_has_values(leaf, "an argument of a function made by shard_map")
