@@ -84,7 +84,12 @@ class Compiled(HasArguments):
           ProcessMismatchError: another process starts another program, or passes other arguments to a program
             compiled with `check_replication`.
         """
-        return self._dispatch(*args, **kwargs)
+        try:
+            return self._dispatch(*args, **kwargs)
+        except (TypeError, ValueError, SystemError):
+            # JAX looked at the tree first.
+            flatten((args, kwargs))
+            raise
 
     def _run_new(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """Runs a call; returns its results, and how the program is run again, as `launch_new` does."""

@@ -18,7 +18,7 @@ from jaxmesh.frontends.jax.shard_map import has_claims
 from jaxmesh.frontends.jax.trace import TtirProgram, abstract, call_placed, current_region, program_of, trace_by_hand
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
-from jaxmesh.jaxprs.caches import is_jit_disabled, is_transforming, unkeyed_settings
+from jaxmesh.jaxprs.caches import Cache, is_jit_disabled, is_transforming, unkeyed_settings
 from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, RulesSplit, require_region, traced_as, tracing
 from jaxmesh.jaxprs.user_trace import (
     UNSPECIFIED,
@@ -111,6 +111,7 @@ class JitFunction:
         self._jitted: dict[Hashable, Any] = {}
         # By the settings that JAX's dispatch does not look up by.
         self._known: dict[Hashable, Dispatch] = {}
+        self._traced = Cache[Traced](_CACHED_SHARDINGS, "traced programs")
         self._checked: dict[Hashable, CheckedCalls] = {}
         self._as_jax: dict[Hashable, Any] = {}
         functools.update_wrapper(self, fun, updated=())
@@ -327,9 +328,13 @@ class JitFunction:
         shardings = plain.in_shardings, plain.out_shardings
         rows = call.leaves, call.paths, mesh, *shardings, carried
         asked = ends.requested_shardings(*rows, self._full_results)
+        # JAX's own cache of traces returns one jaxpr for equal calls.
+        key = plain.jaxpr, boundary, asked
+        if (known := self._traced.get(key)) is not None:
+            return known
         program = program_of(plain, asked, mesh)
         warn_about(program, asked, boundary)
-        return traced_program(program, boundary, asked)
+        return self._traced.put(key, traced_program(program, boundary, asked))
 
     def _trace_by_hand(self, call: UserCall, arguments: Sequence[Argument], mesh: AnyMesh) -> TtirProgram:
         if self._has_shardings and any(map(is_tensor, call.leaves)):
@@ -364,6 +369,7 @@ class JitFunction:
         """Removes the programs of this function; a later call traces it again. As of `jax.jit`."""
         for jitted in (self._plain, *self._jitted.values(), *self._as_jax.values()):
             jitted.clear_cache()
+        self._traced.cache_clear()
         self._known, self._jitted, self._checked, self._as_jax = {}, {}, {}, {}
 
     def dynamic(self, *args: Any) -> tuple[Any, ...]:

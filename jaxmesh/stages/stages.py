@@ -140,6 +140,10 @@ class Traced(Stage):
         """
         if lowering_platforms is not None or of_jax:
             return self.lower().lower_with_jax(lowering_platforms, **of_jax)
+        return self._lowered
+
+    @functools.cached_property
+    def _lowered(self) -> Lowered:
         if self.inexpressible is not None:
             return Lowered(self._boundary, self._jaxpr, self._out_tree, inexpressible=self.inexpressible)
         # Of an imported program the first pass has run, which tells where its results live.
