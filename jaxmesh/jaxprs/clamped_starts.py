@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental.layout import Layout, with_layout_constraint
+from jax._src import layout, pjit
 from jax.sharding import AbstractMesh
 
 from jaxmesh.jaxprs import compat, evaluate, walk
@@ -20,6 +20,8 @@ from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
 from jaxmesh.jaxprs.rewrite import at_every_depth, map_sub_jaxprs
 
 _lax: Any = jax.lax
+_layout: Any = layout
+_pjit: Any = pjit
 
 
 def clamp_starts(eqns: Iterable[Eqn]) -> list[Eqn]:
@@ -35,9 +37,7 @@ def keep_rows(eqns: Iterable[Eqn]) -> list[Eqn]:
     return _at_every_depth(eqns, _in_rows, ("fft",))
 
 
-def _at_every_depth(
-    eqns: Iterable[Eqn], change: Callable[[Eqn], list[Eqn]], primitives: tuple[str, ...]
-) -> list[Eqn]:
+def _at_every_depth(eqns: Iterable[Eqn], change: Callable[[Eqn], list[Eqn]], primitives: tuple[str, ...]) -> list[Eqn]:
     def change_jaxpr(jaxpr: Jaxpr, inside: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
         # A body without such primitives stays the same object also if it has custom rules, which are wrapped anew.
         if not any(e.primitive.name.startswith(primitives) for e in walk.all_eqns(jaxpr)):
@@ -57,7 +57,9 @@ def _in_rows(eqn: Eqn) -> list[Eqn]:
     if rank < 2:
         return [eqn]
     transformed = walk.fresh_var(eqn.outvars[0].aval)
-    (last,), _ = _traced(lambda x: with_layout_constraint(x, Layout(tuple(range(rank)))), transformed, eqn)
+    (last,), _ = _traced(
+        lambda x: _pjit.with_layout_constraint(x, _layout.Layout(tuple(range(rank)))), transformed, eqn
+    )
     return [eqn.replace(outvars=[transformed]), last.replace(outvars=eqn.outvars)]
 
 
