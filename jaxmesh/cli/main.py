@@ -123,13 +123,17 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit code; `--help` and wrong usage exit, as in argparse."""
+def main(argv: Sequence[str] | None = None, imported: Callable[[], None] = lambda: None) -> int:
+    """Runs the command line and returns the exit code; `--help` and wrong usage exit, as in argparse.
+
+    `imported` is called when the modules of the command have been imported.
+    """
     try:
         _open_streams()
         try:
             words = sys.argv[1:] if argv is None else argv
             arguments = _parser(words[0] if words else "").parse_args(words)
+            imported()
             with progress(arguments.command) as shown, shown.beside_output():
                 return COMMANDS[arguments.command](arguments) or PASSED
         finally:
@@ -152,9 +156,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def command() -> int:
     """Runs the command line as the program of this process; an interrupt leaves no traceback at any moment."""
-    raise_interrupts()
     try:
-        code = main()
+        code = main(imported=raise_interrupts)
     finally:
         end_without_traceback()
     if code == INTERRUPTED:
