@@ -354,13 +354,9 @@ class Lowered(JaxLowered):
         collector = Collector() if checked else None
         claims = checked and add_checks(self._jaxpr, self._boundary.sizes) is not self._jaxpr
         checks = Checks(collector) if checked else None
-
-        def run(*leaves: Any) -> Any:
-            return self.run(leaves, mesh, checks)
-
         return Compiled(
             self._boundary,
-            run,
+            lambda *leaves: self.run(leaves, mesh, checks),
             mesh,
             checked=checked,
             collector=collector if claims else None,
