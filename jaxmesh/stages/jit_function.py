@@ -25,6 +25,7 @@ from jaxmesh.jaxprs.user_trace import (
     api_boundary,
     legacy_mesh,
     mesh_context,
+    name_axis,
     trace_function,
     trace_plain,
     uses_names,
@@ -137,6 +138,9 @@ class JitFunction:
         try:
             return (self._known.get(key) or self._dispatch(key, self._run_new))(*args, **kwargs)
         except JaxmeshError:
+            raise
+        except AssertionError as error:
+            name_axis(error)
             raise
         except (TypeError, ValueError, OverflowError, RuntimeError, SystemError):
             # JAX looked at the arguments first; jaxmesh's own errors for them are plainer.
@@ -310,8 +314,12 @@ class JitFunction:
         for leaf, path in zip(call.leaves, call.paths, strict=True):
             if not is_tensor(leaf):
                 abstract(leaf, show_path(path))
-        with progress("trace"):
-            return self._trace(call, ends.carried_shardings(call.leaves, self._mesh or context_mesh()))
+        try:
+            with progress("trace"):
+                return self._trace(call, ends.carried_shardings(call.leaves, self._mesh or context_mesh()))
+        except AssertionError as error:
+            name_axis(error)
+            raise
 
     def _trace(self, call: UserCall, carried: ends.Carried | None) -> Traced:
         by_hand = self._by_hand or any(map(is_tensor, call.leaves))
