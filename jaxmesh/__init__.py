@@ -6,6 +6,7 @@ jit-compiled, over a `jax.sharding.Mesh` of host devices that stand in for the h
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -49,16 +50,6 @@ from jaxmesh.errors import (
     UntestedJaxWarning as UntestedJaxWarning,
     VerifyError as VerifyError,
 )
-from jaxmesh.jaxprs import backend as _backend
-from jaxmesh.jaxprs.trees import register_reader as _readable
-from jaxmesh.sharding.configs import (
-    MeshComposerConfig as MeshComposerConfig,
-    MeshCoordinate as MeshCoordinate,
-    MeshMapperConfig as MeshMapperConfig,
-    MeshShape as MeshShape,
-    PlacementReplicate as PlacementReplicate,
-    PlacementShard as PlacementShard,
-)
 
 if TYPE_CHECKING:
     from jaxmesh import ttnn as ttnn
@@ -75,6 +66,14 @@ if TYPE_CHECKING:
     from jaxmesh.runtime.distributed.launcher import (
         initialize_processes as initialize_processes,
         run_processes as run_processes,
+    )
+    from jaxmesh.sharding.configs import (
+        MeshComposerConfig as MeshComposerConfig,
+        MeshCoordinate as MeshCoordinate,
+        MeshMapperConfig as MeshMapperConfig,
+        MeshShape as MeshShape,
+        PlacementReplicate as PlacementReplicate,
+        PlacementShard as PlacementShard,
     )
     from jaxmesh.sharding.mesh import emulate as emulate, make_mesh as make_mesh
     from jaxmesh.stages.codegen import codegen_cpp as codegen_cpp, codegen_py as codegen_py
@@ -164,7 +163,13 @@ __all__ = [
 _LATER = {
     "Compiled": "stages.compiled",
     "Lowered": "stages.stages",
+    "MeshComposerConfig": "sharding.configs",
+    "MeshCoordinate": "sharding.configs",
+    "MeshMapperConfig": "sharding.configs",
+    "MeshShape": "sharding.configs",
     "MeshTensor": "tensor.mesh_tensor",
+    "PlacementReplicate": "sharding.configs",
+    "PlacementShard": "sharding.configs",
     "Recording": "analysis.record",
     "ShardDirection": "dialects.ttir.mesh_shard",
     "ShardType": "dialects.ttir.mesh_shard",
@@ -202,9 +207,19 @@ def _build(auxiliary: Any, children: Any) -> Any:
     return __getattr__("MeshTensor")(children[0], mesh, varying, None, place)
 
 
-_backend.warn_if_untested()
-_backend.watch_forks()
-_readable("jaxmesh.MeshTensor", _read, _build)
+@functools.cache
+def _start() -> None:
+    """Prepares this process; a command does when its work begins, because `import jax` takes half a second."""
+    from jaxmesh.jaxprs import backend
+    from jaxmesh.jaxprs.trees import register_reader
+
+    backend.warn_if_untested()
+    backend.watch_forks()
+    register_reader("jaxmesh.MeshTensor", _read, _build)
+
+
+if not _starts_command():
+    _start()
 
 
 def __getattr__(name: str) -> Any:

@@ -38,7 +38,7 @@ compiler, 4 a text is not read, or not comparable"""
 
 def add_commands(commands: Any) -> None:
     """Adds `diagnose` to the parser of the command line."""
-    parser = add_command(commands, "diagnose", "find where a compiled program goes wrong", DIAGNOSE, DIAGNOSE_NOTES)
+    parser = add_command(commands, "diagnose", DIAGNOSE, DIAGNOSE_NOTES)
     parser.add_argument("source", type=Path, metavar="SOURCE", help="a folder of export_path, or a StableHLO file")
     cluster_option(parser, f"the machine of a file (default: {DEFAULT})", DEFAULT)
     inputs = parser.add_mutually_exclusive_group()

@@ -48,13 +48,13 @@ exit codes: 0 done, 2 an error (one line on standard error), or wrong usage"""
 
 def add_commands(commands: Any) -> None:
     """Adds `explain` and `estimate` to the parser of the command line."""
-    parser = options.add_command(commands, "explain", "list what a file moves, and why", EXPLAIN, EXPLAIN_NOTES)
+    parser = options.add_command(commands, "explain", EXPLAIN, EXPLAIN_NOTES)
     options.common_options(parser)
     options.cluster_option(parser, "add the least time of each source line on a machine")
     parser.add_argument("--full", action="store_true", help="list every equation, by source line")
     parser.add_argument("--moving", action="store_true", help="list the rows that move data or that a pass has changed")
     parser.add_argument("--json", action="store_true", help="print the rows as data")
-    parser = options.add_command(commands, "estimate", "say how long a file takes at least", ESTIMATE, ESTIMATE_NOTES)
+    parser = options.add_command(commands, "estimate", ESTIMATE, ESTIMATE_NOTES)
     options.common_options(parser)
     options.cluster_option(parser, "the machine (default: the smallest with the mesh)")
     parser.add_argument("--stored", metavar="TYPE", help="element type of arguments in DRAM, such as bfloat8_b")

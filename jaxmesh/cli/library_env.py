@@ -27,15 +27,15 @@ exit codes: 0 made, 2 an error (one line on standard error)"""
 
 def add_commands(commands: Any) -> None:
     """Adds `ttnn-env` and `upstream-env` to the parser of the command line."""
-    _add(commands, ttnn.TTNN, "make an environment with the real ttnn", TTNN_ENV)
-    parser = _add(commands, upstream.UPSTREAM, "make an environment with Tenstorrent's compiler", UPSTREAM_ENV)
+    _add(commands, ttnn.TTNN, TTNN_ENV)
+    parser = _add(commands, upstream.UPSTREAM, UPSTREAM_ENV)
     parser.add_argument(
         "--plugin", metavar="PATH", help="make nothing: check this plugin (its library, or a Python that has it)"
     )
 
 
-def _add(commands: Any, library: Library, summary: str, description: str) -> argparse.ArgumentParser:
-    parser = add_command(commands, library.command, summary, description, NOTES)
+def _add(commands: Any, library: Library, description: str) -> argparse.ArgumentParser:
+    parser = add_command(commands, library.command, description, NOTES)
     about = f"a new folder (default: {library.folder})"
     parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=library.folder, help=about)
     parser.add_argument(

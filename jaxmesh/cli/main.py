@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import importlib
 import importlib.metadata
 import io
 import os
@@ -13,37 +14,47 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import jaxmesh as jm
-from jaxmesh.cli import diagnose, explain, library_env, opt, processes, record, repair, run, selftest, translate
-from jaxmesh.cli.demo import command as demo
-from jaxmesh.cli.options import SYSTEM_ERRORS
-from jaxmesh.errors import printable
+from jaxmesh.errors import JaxmeshError, printable
 from jaxmesh.runtime.interrupts import INTERRUPTED, end_without_traceback, raise_interrupts
 from jaxmesh.runtime.progress import VARIABLE, progress
 
 PASSED, FAILED, USAGE, NO_READER = 0, 1, 2, 141
 """Exit codes; the last is the shell's code for a program ended by SIGPIPE."""
 
-MODULES = (demo, selftest, opt, run, translate, explain, record, diagnose, repair, processes, library_env)
-"""One module per command, in the order of `jaxmesh --help`."""
+SYSTEM_ERRORS = (OSError, MemoryError, RuntimeError, ValueError, OverflowError)
+"""Errors of the system, and of JAX and NumPy for arrays that do not fit into memory."""
 
-COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
-    "demo": demo.demo,
-    "selftest": selftest.selftest,
-    "opt": opt.opt,
-    "run": run.run,
-    "translate": translate.translate,
-    "include-dir": translate.show_include_dir,
-    "explain": explain.explain,
-    "estimate": explain.estimate,
-    "record": record.record,
-    "diagnose": diagnose.diagnose,
-    "repair": repair.repair,
-    "processes": processes.processes,
-    "ttnn-env": library_env.ttnn_env,
-    "upstream-env": library_env.upstream_env,
-    "compare": lambda arguments: PASSED if record.compare(arguments) else FAILED,
+SUMMARIES = {
+    "demo": ("demo.command", "run a sharded transformer block and check it"),
+    "selftest": ("selftest", "check jaxmesh on this machine"),
+    "opt": ("opt", "verify and lower a TTIR or StableHLO file"),
+    "run": ("run", "run a TTIR or StableHLO file on emulated devices"),
+    "translate": ("translate", "print a TTIR or StableHLO file as TTNN, Python or C++"),
+    "include-dir": ("translate", "print the folder of ttnn-precompiled.hpp, for g++ -I"),
+    "explain": ("explain", "list what a file moves, and why"),
+    "estimate": ("explain", "say how long a file takes at least"),
+    "record": ("record", "write every value that a file makes"),
+    "compare": ("record", "find where two recordings first differ"),
+    "diagnose": ("diagnose", "find where a compiled program goes wrong"),
+    "repair": ("repair", "change a program until it is compiled right"),
+    "processes": ("processes", "run a script in several processes of this machine"),
+    "ttnn-env": ("library_env", "make an environment with the real ttnn"),
+    "upstream-env": ("library_env", "make an environment with Tenstorrent's compiler"),
 }
-"""The function of each command; it returns the exit code, or None for success."""
+"""The module of each command, which is imported if the command runs, and what it does, in the order of the help."""
+
+
+def _run(command: str) -> Callable[[argparse.Namespace], int | None]:
+    """Returns the function of a command; it returns the exit code, or None for success."""
+    name = command.replace("-", "_")
+    return lambda arguments: getattr(_module(SUMMARIES[command][0]), name)(arguments)
+
+
+COMMANDS = {command: _run(command) for command in SUMMARIES}
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"jaxmesh.cli.{name}")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -53,7 +64,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"jaxmesh: error: {' '.join(printable(message).split())} (see {self.prog} --help)\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(command: str) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="jaxmesh",
         description="Tenstorrent's mesh sharding in JAX, on emulated devices.",
@@ -61,8 +72,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"jaxmesh {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for module in MODULES:
-        module.add_commands(commands)
+    asked, _ = SUMMARIES.get(command, ("", ""))
+    for name, (module, summary) in SUMMARIES.items():
+        if module != asked:
+            commands.add_parser(name, help=summary)
+    if asked:
+        jm._start()  # pyright: ignore[reportPrivateUsage]
+        _module(asked).add_commands(commands)
     return parser
 
 
@@ -97,7 +113,7 @@ def _open_streams() -> None:
     if streams.stderr is None:
         streams.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if streams.stdout is None:
-        raise jm.JaxmeshError("standard output is closed; redirect it to a file.")
+        raise JaxmeshError("standard output is closed; redirect it to a file.")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
@@ -107,17 +123,22 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit code; `--help` and wrong usage exit, as in argparse."""
+def main(argv: Sequence[str] | None = None, imported: Callable[[], None] = lambda: None) -> int:
+    """Runs the command line and returns the exit code; `--help` and wrong usage exit, as in argparse.
+
+    `imported` is called when the modules of the command have been imported.
+    """
     try:
         _open_streams()
         try:
-            arguments = _parser().parse_args(argv)
+            words = sys.argv[1:] if argv is None else argv
+            arguments = _parser(words[0] if words else "").parse_args(words)
+            imported()
             with progress(arguments.command) as shown, shown.beside_output():
                 return COMMANDS[arguments.command](arguments) or PASSED
         finally:
             sys.stdout.flush()
-    except jm.JaxmeshError as error:
+    except JaxmeshError as error:
         return _complain(error)
     except BrokenPipeError:
         # A reader such as `head` has exited.
@@ -135,9 +156,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def command() -> int:
     """Runs the command line as the program of this process; an interrupt leaves no traceback at any moment."""
-    raise_interrupts()
     try:
-        code = main()
+        code = main(imported=raise_interrupts)
     finally:
         end_without_traceback()
     if code == INTERRUPTED:

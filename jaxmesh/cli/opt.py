@@ -37,7 +37,7 @@ exit codes: 0 legal, 2 an error (one line on standard error), or wrong usage"""
 
 def add_commands(commands: Any) -> None:
     """Adds `opt` to the parser of the command line."""
-    parser = options.add_command(commands, "opt", "verify and lower a TTIR or StableHLO file", OPT, OPT_NOTES)
+    parser = options.add_command(commands, "opt", OPT, OPT_NOTES)
     options.common_options(parser)
     parser.add_argument("--stablehlo-to-ttir", action="store_true", help="partition StableHLO; refuse other files")
     parser.add_argument("--ttir-to-ttnn", action="store_true", help="lower to distribute_tensor and aggregate_tensor")

@@ -40,14 +40,10 @@ seconds on 64 and 38 seconds on 256 (0.9 GB).
 """
 
 
-SYSTEM_ERRORS = (OSError, MemoryError, RuntimeError, ValueError, OverflowError)
-"""Errors of the system, and of JAX and NumPy for arrays that do not fit into memory."""
-
-
-def add_command(commands: Any, name: str, summary: str, description: str, notes: str) -> argparse.ArgumentParser:
+def add_command(commands: Any, name: str, description: str, notes: str) -> argparse.ArgumentParser:
     """Adds a command whose texts keep their line breaks; returns its parser."""
     raw = argparse.RawDescriptionHelpFormatter
-    return commands.add_parser(name, help=summary, description=description, epilog=notes, formatter_class=raw)
+    return commands.add_parser(name, description=description, epilog=notes, formatter_class=raw)
 
 
 def input_options(

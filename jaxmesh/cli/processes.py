@@ -16,7 +16,6 @@ def add_commands(commands: Any) -> None:
     """Adds `processes` to the parser of the command line."""
     parser = commands.add_parser(
         "processes",
-        help="run a script in several processes of this machine",
         description="Runs a script in several processes of this machine, and ends all of them when one fails.",
         epilog="exit code: that of the first process that failed, or 0",
     )

@@ -40,14 +40,14 @@ exit codes: 0 equal, 1 something differs, 2 an error (one line on standard error
 
 def add_commands(commands: Any) -> None:
     """Adds `record` and `compare` to the parser of the command line."""
-    record = options.add_command(commands, "record", "write every value that a file makes", RECORD, RECORD_NOTES)
+    record = options.add_command(commands, "record", RECORD, RECORD_NOTES)
     options.common_options(record)
     options.input_options(record)
     record.add_argument("--level", choices=("ttir", "ttnn", "devices"), default="devices", help="what to run")
     record.add_argument("--only", action="append", metavar="PATTERN", help="an op such as 'dot*'; may be repeated")
     record.add_argument("--max-bytes", type=_bytes, metavar="N", help="how much to write at most (default: 1 GiB)")
     record.add_argument("--out", type=Path, metavar="NPZ", required=True, help="the file to write")
-    compare = options.add_command(commands, "compare", "find where two recordings first differ", COMPARE, COMPARE_NOTES)
+    compare = options.add_command(commands, "compare", COMPARE, COMPARE_NOTES)
     compare.add_argument("a", metavar="A", help="a recording, taken to be right")
     compare.add_argument("b", metavar="B", help="another one")
     compare.add_argument("--pcc", type=_number, default=0.99, help="the least correlation (default: 0.99)")
@@ -87,10 +87,10 @@ def record(arguments: argparse.Namespace) -> None:
     print(printable(f"wrote {arguments.out}: {recording}"), flush=True)
 
 
-def compare(arguments: argparse.Namespace) -> bool:
-    """Compares two files and returns True if they agree."""
+def compare(arguments: argparse.Namespace) -> int:
+    """Compares two files and returns 1 if they differ."""
     a, b = (jm.Recording.load(path) for path in (arguments.a, arguments.b))
     thresholds: dict[str, Any] = {"pcc": arguments.pcc, "rtol": arguments.rtol, "atol": arguments.atol}
     comparison = jm.compare(a, b, **thresholds, exact=arguments.exact)
     print(printable(str(comparison)), flush=True)
-    return bool(comparison)
+    return 0 if comparison else 1

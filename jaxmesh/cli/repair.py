@@ -43,7 +43,7 @@ _THEIRS = re.compile(
 
 def add_commands(commands: Any) -> None:
     """Adds `repair` to the parser of the command line."""
-    parser = add_command(commands, "repair", "change a program until it is compiled right", REPAIR, REPAIR_NOTES)
+    parser = add_command(commands, "repair", REPAIR, REPAIR_NOTES)
     parser.add_argument("source", type=Path, metavar="SOURCE", help="a StableHLO file, or a folder of export_path")
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="where the StableHLO text goes")
     cluster_option(parser, f"the machine (default: {DEFAULT})", DEFAULT)

@@ -56,7 +56,7 @@ exit codes: 0 done, 1 --check found a difference, also between copies, or the re
 
 def add_commands(commands: Any) -> None:
     """Adds `run` to the parser of the command line."""
-    parser = options.add_command(commands, "run", "run a TTIR or StableHLO file on emulated devices", RUN, RUN_NOTES)
+    parser = options.add_command(commands, "run", RUN, RUN_NOTES)
     options.common_options(parser)
     options.input_options(parser, made="how inputs are made (default: random; a folder has its own)")
     parser.add_argument("--out", type=Path, metavar="NPZ", help="write the results: result0, result1, ...")

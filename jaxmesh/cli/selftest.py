@@ -26,7 +26,7 @@ block with its gradients, and a few programs in every way to run them. Exit code
 
 def add_commands(commands: Any) -> None:
     """Adds `selftest` to the parser of the command line."""
-    parser = commands.add_parser("selftest", help="check jaxmesh on this machine", description=SELFTEST)
+    parser = commands.add_parser("selftest", description=SELFTEST)
     parser.add_argument("--seed", type=seed_of, default=0, metavar="N", help="seed of the random inputs (default: 0)")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import jaxmesh as jm
 from jaxmesh.cli import options
-from jaxmesh.emit.cpp.printer import include_dir
+from jaxmesh.emit.cpp import printer
 from jaxmesh.emit.languages import CONSTANT_LIMIT, EXPORTED, LOWERED, TRACED
 from jaxmesh.validate import write_whole
 
@@ -31,9 +31,7 @@ exit codes: 0 done, 1 refused by --check-api, 2 an error (one line on standard e
 
 def add_commands(commands: Any) -> None:
     """Adds `translate` and `include-dir` to the parser of the command line."""
-    translate = options.add_command(
-        commands, "translate", "print a TTIR or StableHLO file as TTNN, Python or C++", TRANSLATE, TRANSLATE_NOTES
-    )
+    translate = options.add_command(commands, "translate", TRANSLATE, TRANSLATE_NOTES)
     options.common_options(translate)
     translate.add_argument("--to", required=True, choices=(*TRACED, *LOWERED), help="the language")
     translate.add_argument("--out", type=Path, metavar="DIR", help="write a folder that runs, instead of printing")
@@ -53,7 +51,6 @@ def add_commands(commands: Any) -> None:
     options.emulation_option(translate)
     commands.add_parser(
         "include-dir",
-        help="print the folder of ttnn-precompiled.hpp, for g++ -I",
         description="Prints the folder of ttnn-precompiled.hpp, against which emitted C++ compiles.",
     )
 
@@ -111,6 +108,6 @@ def _write(traced: jm.Traced, args: Sequence[Any], arguments: argparse.Namespace
     return [path]
 
 
-def show_include_dir(_: argparse.Namespace) -> None:
+def include_dir(_: argparse.Namespace) -> None:
     """Prints the folder of `ttnn-precompiled.hpp`."""
-    print(include_dir(), flush=True)
+    print(printer.include_dir(), flush=True)

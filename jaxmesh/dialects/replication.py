@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import logging
 import os
 import sys
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,8 @@ VARIABLE = "JAXMESH_CHECK_REPLICATION"
 _VALUES = {"": False, "0": False, "1": True}
 _log = logging.getLogger("jaxmesh")
 _switch: contextvars.ContextVar[bool | None] = contextvars.ContextVar("whether replication is checked", default=None)
+innermost_block: Callable[[], bool | None] = _switch.get
+"""Returns what the innermost block says; None outside of blocks."""
 Coordinate = tuple[int, ...]
 
 
@@ -44,9 +47,11 @@ def is_enabled(choice: bool | None = None) -> bool:
         if not isinstance(choice, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ArgumentTypeError(f"check_replication is True, False or None (the default), got {choice!r}.")
         return choice
-    inner = _switch.get()
-    if inner is not None:
-        return inner
+    return _of_environment() if (inner := _switch.get()) is None else inner
+
+
+@functools.cache
+def _of_environment() -> bool:
     value = os.environ.get(VARIABLE, "")
     if value not in _VALUES:
         raise ArgumentTypeError(f"the environment variable {VARIABLE} is 1 or 0, got {value!r}.")

@@ -28,6 +28,7 @@ ARRAY: type[Any] = array.ArrayImpl
 traced values and random keys."""
 _placement: Callable[[Any], tuple[bool, Any]] = operator.attrgetter("_committed", "_sharding")
 _KEYS: type[Any] = prng.PRNGKeyArray
+_PRNG, _CUSTOM = _config.default_prng_impl, _config.enable_custom_prng
 
 
 def placement_of(x: Any) -> tuple[bool, Any] | None:
@@ -108,9 +109,9 @@ def is_jit_disabled() -> bool:
     return _config.disable_jit.value
 
 
-def unkeyed_settings() -> Hashable:
+def unkeyed_settings() -> tuple[Any, bool]:
     """Returns the settings that a trace depends on and that `jax.jit`'s cache key lacks: the kind of random keys."""
-    return _config.default_prng_impl.value, _config.enable_custom_prng.value
+    return _PRNG.value, _CUSTOM.value
 
 
 def settings() -> Hashable:

@@ -1,4 +1,4 @@
-"""Clamps the starts of slices, as JAX defines them, before XLA sees a program.
+"""Changes of a program before XLA sees it, which then computes what JAX defines: starts of slices, layouts.
 
 XLA (of JAX 0.10.2) replaces a slice of a slice by one slice from the sum of their starts, and clamps the sum alone. It
 does so, too, with a gather of one element, which it makes a slice. A scatter of one update reads such a slice before it
@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src import layout, pjit
 from jax.sharding import AbstractMesh
 
 from jaxmesh.jaxprs import compat, evaluate, walk
@@ -19,23 +20,47 @@ from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
 from jaxmesh.jaxprs.rewrite import at_every_depth, map_sub_jaxprs
 
 _lax: Any = jax.lax
+_layout: Any = layout
+_pjit: Any = pjit
 
 
 def clamp_starts(eqns: Iterable[Eqn]) -> list[Eqn]:
     """Returns equations with the computed starts of slices and of gathers of one element clamped, at every depth."""
-    return _clamp_each(eqns, at_every_depth(_clamp_jaxpr))
+    return _at_every_depth(eqns, _clamped, ("dynamic_slice", "gather", "scatter"))
 
 
-def _clamp_each(eqns: Iterable[Eqn], inside: Callable[[Jaxpr], Jaxpr]) -> list[Eqn]:
-    return [each for eqn in eqns for each in _clamped(map_sub_jaxprs(eqn, inside))]
+def keep_rows(eqns: Iterable[Eqn]) -> list[Eqn]:
+    """Returns equations whose Fourier transforms keep the elements of a row together, at every depth.
+
+    XLA's CPU client runs no transform in another order, but plans one before it gathers columns from devices.
+    """
+    return _at_every_depth(eqns, _in_rows, ("fft",))
 
 
-def _clamp_jaxpr(jaxpr: Jaxpr, inside: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
-    # A body without slices stays the same object also if it has custom rules, which are wrapped anew.
-    if not any(e.primitive.name.startswith(("dynamic_slice", "gather", "scatter")) for e in walk.all_eqns(jaxpr)):
-        return jaxpr
-    body = walk.open_jaxpr(jaxpr)
-    return walk.with_eqns(jaxpr, _clamp_each(body.eqns, inside), body.outvars)
+def _at_every_depth(eqns: Iterable[Eqn], change: Callable[[Eqn], list[Eqn]], primitives: tuple[str, ...]) -> list[Eqn]:
+    def change_jaxpr(jaxpr: Jaxpr, inside: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
+        # A body without such primitives stays the same object also if it has custom rules, which are wrapped anew.
+        if not any(e.primitive.name.startswith(primitives) for e in walk.all_eqns(jaxpr)):
+            return jaxpr
+        body = walk.open_jaxpr(jaxpr)
+        return walk.with_eqns(jaxpr, change_each(body.eqns, inside), body.outvars)
+
+    def change_each(eqns: Iterable[Eqn], inside: Callable[[Jaxpr], Jaxpr]) -> list[Eqn]:
+        return [each for eqn in eqns for each in change(map_sub_jaxprs(eqn, inside))]
+
+    return change_each(eqns, at_every_depth(change_jaxpr))
+
+
+def _in_rows(eqn: Eqn) -> list[Eqn]:
+    """Returns an equation, and after a Fourier transform the layout of its result."""
+    rank = len(eqn.outvars[0].aval.shape) if eqn.primitive.name == "fft" else 0
+    if rank < 2:
+        return [eqn]
+    transformed = walk.fresh_var(eqn.outvars[0].aval)
+    (last,), _ = _traced(
+        lambda x: _pjit.with_layout_constraint(x, _layout.Layout(tuple(range(rank)))), transformed, eqn
+    )
+    return [eqn.replace(outvars=[transformed]), last.replace(outvars=eqn.outvars)]
 
 
 def _clamped(eqn: Eqn) -> list[Eqn]:

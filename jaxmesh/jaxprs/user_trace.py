@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -28,6 +29,16 @@ _unspecified: Any = sharding_impls.UnspecifiedValue
 def api_boundary(fun: F) -> F:
     """Returns a public function whose errors leave without the frames of JAX and jaxmesh, as JAX's own do."""
     return _util.api_boundary(fun)
+
+
+def name_axis(error: AssertionError) -> None:
+    """Adds to JAX's bare `AssertionError` for an axis that no mesh has the axis and the mesh's."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    given = frame.f_locals
+    if frame.f_code.co_filename == _core.__file__ and {"axes", "cur_mesh"} <= given.keys():
+        known = given["cur_mesh"].axis_names
+        unknown = next(a for a in given["axes"] if a not in known)
+        error.add_note(f"Found an unbound axis name: {unknown}. The axes of the mesh are: {', '.join(known)}.")
 
 
 @dataclass(frozen=True, slots=True)

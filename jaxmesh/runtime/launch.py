@@ -16,7 +16,7 @@ import contextlib
 import operator
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -24,7 +24,16 @@ from jax.core import Tracer
 
 from jaxmesh.errors import ForkError
 from jaxmesh.jaxprs.backend import has_lost_devices
-from jaxmesh.jaxprs.caches import ARRAY, forget_dispatch, is_jit_disabled, is_staged, on_clear_caches
+from jaxmesh.jaxprs.caches import (
+    ARRAY,
+    forget_dispatch,
+    is_jit_disabled,
+    is_staged,
+    is_transforming,
+    on_clear_caches,
+)
+from jaxmesh.jaxprs.dispatch import device_count, dispatched, forget_known, run_new
+from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.runtime.progress import progress
 
 P = ParamSpec("P")
@@ -92,6 +101,82 @@ def launch(run: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         function.trace(*args, **kwargs)
         forget_dispatch(function)
         return _launch_now(run, True, args, kwargs)
+
+
+class _NewCall:
+    """A function of `jax.jit`, or a compiled one, that remembers how its program is run again."""
+
+    def __init__(self, jitted: Any) -> None:
+        self._jitted, self.known = jitted, None
+        self.__name__ = getattr(jitted, "__name__", "function")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function."""
+        out, self.known = run_new(self._jitted, args, kwargs)
+        return out
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """Traces the function."""
+        return self._jitted.trace(*args, **kwargs)
+
+
+def launch_new(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any], keeps: bool) -> tuple[Any, Any]:
+    """Launches a function; returns its results, and how `Dispatch` runs it again, if it is kept."""
+    if not keeps or is_transforming() or is_jit_disabled():
+        return launch(jitted, *args, **kwargs), None
+    call = _NewCall(jitted)
+    return launch(call, *args, **kwargs), call.known
+
+
+class Dispatch:
+    """A function whose known calls are JAX's alone: types, trees, placements, statics and settings were met before.
+
+    `new(*args, **kwargs)` runs the others, and returns what `launch_new` returns. Only programs over several devices
+    are launched under the lock: the others wait for nothing.
+    """
+
+    __slots__ = ("_new", "alone", "known")
+
+    def __init__(
+        self, new: Callable[..., tuple[Any, Any]], name: str, argnums: Sequence[int] = (), argnames: Sequence[str] = ()
+    ) -> None:
+        self.alone, self._new = True, new
+        self.known = dispatched(self._run_new, name, argnums, argnames)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function."""
+        if self.alone:
+            return self.known(*args, **kwargs)
+        for x in _leaves((args, kwargs)):
+            # On several devices, XLA ends the process.
+            if type(x) is ARRAY and x.is_deleted():
+                check_alive(x, "an argument")
+        return launch(self.known, *args, **kwargs)
+
+    def _run_new(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        with _outside_of_launch():
+            out, known = self._new(*args, **kwargs)
+        if known is not None and device_count(known) > 1:
+            self.alone = False
+        return out, known
+
+
+@contextlib.contextmanager
+def _outside_of_launch() -> Generator[None]:
+    """Leaves the lock inside of its body, if this thread holds it for one launch."""
+    started = _started
+    if not _is_launching() or started.depth > 1:
+        yield
+        return
+    started.depth = 0
+    started.lock.release()
+    try:
+        yield
+    finally:
+        started.lock.acquire()
+        if started.by is not _here.name:
+            _wait_for_others()
+        started.depth = 1
 
 
 def _launch_now(run: Callable[..., R], traces: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
@@ -177,6 +262,7 @@ def _after_fork() -> None:
     """Resets the state in the new process, because another thread may have held the lock."""
     global _started
     _started = _Started()
+    forget_known()
 
 
 os.register_at_fork(after_in_child=_after_fork)

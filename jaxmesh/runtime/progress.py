@@ -18,8 +18,6 @@ from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from typing import Any, TextIO
 
-from jaxmesh.jaxprs.tracing_state import set_within
-
 VARIABLE = "JAXMESH_PROGRESS"
 QUIET = 2.0
 """The number of seconds before progress is shown."""
@@ -210,10 +208,11 @@ def progress(what: str, total: int | None = None, count: Callable[[], int] | Non
     shown = Progress(what, total, count, stream if is_shown else None)
     if outer is not None:
         before, outer.inner = outer.inner, shown
+        token = _outer.set(shown)
         try:
-            with set_within(_outer, shown):
-                yield shown
+            yield shown
         finally:
+            _outer.reset(token)
             outer.inner = before
         return
     if not is_shown:
@@ -221,9 +220,10 @@ def progress(what: str, total: int | None = None, count: Callable[[], int] | Non
         return
     thread = threading.Thread(target=shown.draw_until_end, name="jaxmesh progress", daemon=True)
     thread.start()
+    token = _outer.set(shown)
     try:
-        with set_within(_outer, shown):
-            yield shown
+        yield shown
     finally:
+        _outer.reset(token)
         shown.end()
         thread.join()

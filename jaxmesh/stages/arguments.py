@@ -257,16 +257,6 @@ def prepare_leaf(leaf: Any) -> Any:
     return leaf.copy() if isinstance(array, np.ndarray) else leaf
 
 
-def prepare_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns the arguments of a call in the form that a program takes; see `prepare_tree`."""
-    if kwargs:
-        return prepare_tree((args, kwargs))
-    for x in args:
-        if type(x) is not ARRAY or x.is_deleted():
-            return prepare_tree((args, kwargs))
-    return args, kwargs
-
-
 def prepare_tree(tree: Any) -> Any:
     """Returns a tree of arguments in the form that a program takes: the tree itself if there is nothing to copy."""
     copies = False

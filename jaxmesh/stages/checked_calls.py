@@ -21,7 +21,7 @@ from jaxmesh.jaxprs.caches import is_staged, unkeyed_settings
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.user_frames import caller_line
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
-from jaxmesh.runtime.launch import launch
+from jaxmesh.runtime.launch import launch, launch_new
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
 from jaxmesh.tensor.transfers import check_tensor
@@ -88,25 +88,27 @@ class CheckedCalls:
             self._claims, self._argument_claims = self._claims or program, self._argument_claims or arguments
             raise _RestartError(self)
 
-    def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Calls the function; raises if copies of a value differ that are claimed to be equal."""
+    def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any], keeps: bool = False) -> tuple[Any, Any]:
+        """Calls the function as `launch_new` does; raises if copies of a value differ that are claimed to be equal."""
         while True:
             self._here.checks_arguments = self._argument_claims
             if self._here.checks_arguments:
                 check_arguments((args, kwargs))
             try:
-                return self._call(args, kwargs)
+                return self._call(args, kwargs, keeps)
             except _RestartError as restart:
                 if restart.of is not self:
                     raise
 
-    def _call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _call(self, args: Sequence[Any], kwargs: Mapping[str, Any], keeps: bool) -> tuple[Any, Any]:
         if not self._claims:
-            return launch(self._compiled_for("proven"), *args, **kwargs)
+            # Copies of arguments are compared at every call.
+            return launch_new(self._compiled_for("proven"), args, kwargs, keeps and not self._here.checks_arguments)
         if is_staged():
-            return launch(self._compiled_for("later"), *args, **kwargs)
+            return launch(self._compiled_for("later"), *args, **kwargs), None
         with self._lock:
-            return raise_differences(self._collector, lambda: launch(self._compiled_for("now"), *args, **kwargs))
+            run = self._compiled_for("now")
+            return raise_differences(self._collector, lambda: launch(run, *args, **kwargs)), None
 
     def _compiled_for(self, way: str) -> Callable[..., Any]:
         key = way, unkeyed_settings()

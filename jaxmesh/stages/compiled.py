@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import operator
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,17 +15,17 @@ from jaxmesh.dialects.replication import Collector
 from jaxmesh.dialects.residency import ResidencyMap
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.jaxprs.backend import is_multi_process
-from jaxmesh.jaxprs.caches import ARRAY, is_staged
+from jaxmesh.jaxprs.caches import is_transforming
 from jaxmesh.jaxprs.compat import as_abstract, without_mesh
+from jaxmesh.jaxprs.dispatch import call_of
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, compare_program, synchronised_launch
 from jaxmesh.runtime.distributed.collectives import put
-from jaxmesh.runtime.launch import launch
+from jaxmesh.runtime.launch import Dispatch, launch, launch_new
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, storage_spec
 from jaxmesh.stages.arguments import check_call, check_donated, flatten, prepare_leaf
 from jaxmesh.stages.checked_calls import check_arguments, has_argument_claims, raise_differences
 from jaxmesh.stages.stage import HasArguments
-from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
@@ -66,14 +67,11 @@ class Compiled(HasArguments):
         with contextlib.nullcontext() if is_own else without_mesh():
             self._compiled = jax.jit(run, donate_argnums=boundary.donated).lower(*avals).compile()
         shardings, _ = self._compiled.input_shardings
-        rows = zip(avals, shardings, boundary.arguments, strict=True)
-        self._parameters = [_PlacedParameter(x.shape, x.dtype, s, a.varying, boundary.mesh) for x, s, a in rows]
-        self._leaf = is_tensor if any(p.varying is not None for p in self._parameters) else None
-        # The number of arguments if each is a leaf: such a call is flat already.
-        count = len(self._parameters)
-        self._row = count if boundary.in_tree == _tree.structure(((0,) * count, {})) else -1
-        # Such calls need only a check of types.
+        self._shardings: Sequence[Any] = shardings
+        self._call = call_of(self._compiled)
+        # Calls of known types need no check.
         self._simple = not (boundary.donated or self._checks_arguments or collector)
+        self._dispatch = Dispatch(self._run_new, boundary.name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program.
@@ -86,59 +84,46 @@ class Compiled(HasArguments):
           ProcessMismatchError: another process starts another program, or passes other arguments to a program
             compiled with `check_replication`.
         """
+        try:
+            return self._dispatch(*args, **kwargs)
+        except (TypeError, ValueError, SystemError):
+            # JAX looked at the tree first.
+            flatten((args, kwargs))
+            raise
+
+    def _run_new(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Runs a call; returns its results, and how the program is run again, as `launch_new` does."""
         if not is_multi_process():
-            return self._start(args, kwargs)
+            return self._start(args, kwargs, self._simple)
         with synchronised_launch(self._boundary.mesh):
             if not self._compared:
                 compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)
                 self._compared = True
             if self._checked:
                 compare_launch_arguments((args, kwargs))
-            return self._start(args, kwargs)
+            return self._start(args, kwargs, keeps=False)
 
-    def _start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        ready = self._ready(args, kwargs) if self._simple and not is_staged() else None
-        if ready is not None:
-            return launch(self._compiled, *ready)
+    def _start(self, args: tuple[Any, ...], kwargs: dict[str, Any], keeps: bool) -> tuple[Any, Any]:
         if self._checks_arguments:
             check_arguments((args, kwargs))
         given = check_call(self._boundary, args, kwargs)
         if self._boundary.donated:
             # The arrays that were passed: two of the same sharding are two tensors in `given`.
             check_donated(flatten((args, kwargs))[0], self._boundary.donated)
-        leaves = [prepare_leaf(x) for x in given]
+        leaves = [_place(prepare_leaf(x), s) for x, s in zip(given, self._shardings, strict=True)]
+        # An array of NumPy is copied, and a tensor that is taken apart is another one: neither is kept.
+        if keeps and not is_transforming() and all(map(operator.is_, leaves, _tree.leaves((args, kwargs)))):
+            return launch_new(self._call, leaves, {}, keeps=True)
 
         def start() -> Any:
             # Also inside a trace: an executable is not a part of the program being traced.
             with jax.ensure_compile_time_eval():
-                return self._compiled(*[_place(x, p.sharding) for x, p in zip(leaves, self._parameters, strict=True)])
+                return self._compiled(*leaves)
 
         if self._collector is None:
-            return launch(start)
+            return launch(start), None
         with self._lock:
-            return raise_differences(self._collector, lambda: launch(start))
-
-    def _ready(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any] | None:
-        """Returns the leaves of a call if they are arrays of the right types and shardings; else None."""
-        leaves: Sequence[Any] = args
-        if kwargs or len(args) != self._row:
-            try:
-                leaves, tree = _tree.flatten((args, kwargs), self._leaf)
-            except (TypeError, ValueError, SystemError):
-                # The full check reports what is wrong with the tree.
-                return None
-            if tree != self._boundary.in_tree:
-                return None
-        if self._leaf is not None:
-            leaves = [_data(x, p) for x, p in zip(leaves, self._parameters, strict=True)]
-        for x, p in zip(leaves, self._parameters, strict=True):
-            if type(x) is not ARRAY or x.is_deleted() or x.shape != p.shape:
-                return None
-            if x.dtype is not p.dtype and x.dtype != p.dtype:
-                return None
-            if x.sharding is not p.known and x.committed and not p.accepts_sharding(x):
-                return None
-        return leaves
+            return raise_differences(self._collector, lambda: launch(start)), None
 
     def as_text(self) -> str:
         """Returns the optimized HLO."""
@@ -167,7 +152,7 @@ class Compiled(HasArguments):
     @property
     def input_shardings(self) -> Any:
         """The shardings of the arguments, in their tree: `(args, kwargs)`, as of `jax.stages.Compiled`."""
-        return _tree.unflatten(self._boundary.in_tree, [p.sharding for p in self._parameters])
+        return _tree.unflatten(self._boundary.in_tree, self._shardings)
 
     @property
     def input_formats(self) -> Any:
@@ -196,35 +181,6 @@ class Compiled(HasArguments):
 
         check_call(self._boundary, args, kwargs)
         return record_devices(self._residency, self._boundary, Wanted.of(only, max_bytes), compile_and_call)
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class _PlacedParameter:
-    """One parameter of a compiled program, and a sharding that is known to be equivalent to its own."""
-
-    shape: tuple[int, ...]
-    dtype: Any
-    sharding: Any
-    varying: tuple[str, ...] | None
-    mesh: AnyMesh
-    known: Any = None
-
-    def accepts_sharding(self, x: Any) -> bool:
-        """Returns True if a committed array has the program's sharding, or is never read."""
-        sharding = x.sharding
-        if self.sharding is None or sharding.is_equivalent_to(self.sharding, x.ndim):
-            self.known = sharding
-            return True
-        return False
-
-
-def _data(leaf: Any, parameter: _PlacedParameter) -> Any:
-    """Returns the stored array of a leaf if it is a tensor exactly where one is expected; else None."""
-    if not isinstance(leaf, MeshTensor):
-        return leaf if parameter.varying is None else None
-    if not leaf.is_allocated() or leaf.varying != parameter.varying or leaf.mesh is not parameter.mesh:
-        return None
-    return leaf.unshared_data()
 
 
 def _place(x: Any, sharding: Any) -> Any:

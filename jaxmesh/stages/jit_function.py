@@ -11,26 +11,27 @@ from typing import Any, TypeVar
 import jax
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
-from jaxmesh.dialects.replication import is_enabled
+from jaxmesh.dialects.replication import innermost_block, is_enabled
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import JaxmeshError, UnsupportedError, printable
 from jaxmesh.frontends.jax.shard_map import has_claims
 from jaxmesh.frontends.jax.trace import TtirProgram, abstract, call_placed, current_region, program_of, trace_by_hand
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
-from jaxmesh.jaxprs.caches import is_jit_disabled, is_transforming, placement_of, unkeyed_settings
+from jaxmesh.jaxprs.caches import Cache, is_jit_disabled, is_transforming, unkeyed_settings
 from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, RulesSplit, require_region, traced_as, tracing
 from jaxmesh.jaxprs.user_trace import (
     UNSPECIFIED,
     api_boundary,
     legacy_mesh,
     mesh_context,
+    name_axis,
     trace_function,
     trace_plain,
     uses_names,
 )
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, synchronised_launch
-from jaxmesh.runtime.launch import before_tracing, launch
+from jaxmesh.runtime.launch import Dispatch, before_tracing, launch_new
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import (
     AnyMesh,
@@ -41,7 +42,7 @@ from jaxmesh.sharding.mesh import (
     with_devices,
 )
 from jaxmesh.stages import shardings as ends
-from jaxmesh.stages.arguments import argument_of, flatten, prepare_call, show_path
+from jaxmesh.stages.arguments import argument_of, flatten, show_path
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
 from jaxmesh.stages.partitioned import traced_program, warn_about
 from jaxmesh.stages.shardings import find_mesh
@@ -50,7 +51,6 @@ from jaxmesh.stages.user_calls import ArgumentSet, Calls, UserCall
 from jaxmesh.tensor.mesh_tensor import is_tensor
 
 T = TypeVar("T")
-_tree: Any = jax.tree
 _CACHED_SHARDINGS = 64
 """The number of sets of shardings of arguments that a function keeps programs for."""
 
@@ -110,7 +110,9 @@ class JitFunction:
         self._plain = self._jit(self._calls.unmarked, in_shardings=ins, out_shardings=outs)
         # By the implementation of random keys, and by the shardings of arrays, which JAX's cache does not look up by.
         self._jitted: dict[Hashable, Any] = {}
-        self._last_placements: tuple[Any, ends.Carried | None, bool] = None, None, False
+        # By the settings that JAX's dispatch does not look up by.
+        self._known: dict[Hashable, Dispatch] = {}
+        self._traced = Cache[Traced](_CACHED_SHARDINGS, "traced programs")
         self._checked: dict[Hashable, CheckedCalls] = {}
         self._as_jax: dict[Hashable, Any] = {}
         functools.update_wrapper(self, fun, updated=())
@@ -130,32 +132,49 @@ class JitFunction:
     @api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function over its mesh, compiled once per tree, types and static arguments."""
+        if not self._calls.simple:
+            args, kwargs = self._calls.arrange(args, kwargs)
+        key = innermost_block(), *unkeyed_settings()
+        try:
+            return (self._known.get(key) or self._dispatch(key, self._run_new))(*args, **kwargs)
+        except JaxmeshError:
+            raise
+        except AssertionError as error:
+            name_axis(error)
+            raise
+        except (TypeError, ValueError, OverflowError, RuntimeError, SystemError):
+            # JAX looked at the arguments first; jaxmesh's own errors for them are plainer.
+            if not is_transforming():
+                self._calls.check(args, kwargs, self._mesh)
+            raise
+
+    def _dispatch(self, key: Hashable, new: Callable[..., tuple[Any, Any]]) -> Dispatch:
+        statics = self._plain._jit_info
+        about = self._name, statics.static_argnums, statics.static_argnames
+        return _kept(self._known, key, lambda: Dispatch(new, *about))
+
+    def _run_new(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Runs a call; returns its results, and how its program is run again, as `launch_new` does."""
         if self._over is not None and (copy := self._over_legacy_mesh(self._over)) is not None:
-            return copy(*args, **kwargs)
+            return copy(*args, **kwargs), None
         check_surroundings(self._mesh)
         if is_transforming():
             outer = tracing()
             try:
                 with progress(f"call of {self._name}") if outer is None else contextlib.nullcontext():
-                    return self._call_inside(args, kwargs)
+                    return self._call_inside(args, kwargs), None
             except RegionRequired as found:
                 if outer == PLAIN:
                     # The outer program becomes one region.
                     raise
                 if isinstance(found, RulesSplit) and not self._by_hand:
-                    return self._hand_copy(*args, **kwargs)
-        try:
-            args, kwargs = prepare_call(args, kwargs) if self._calls.simple else self._calls.prepare(args, kwargs)
-            if not is_multi_process():
-                return self._launch(args, kwargs)
-            with synchronised_launch(self._mesh):
-                return self._launch(args, kwargs)
-        except JaxmeshError:
-            raise
-        except (TypeError, ValueError, OverflowError, RuntimeError, SystemError):
-            # JAX looked at the arguments first; jaxmesh's own errors for them are plainer.
-            self._calls.check(args, kwargs, self._mesh)
-            raise
+                    return self._hand_copy(*args, **kwargs), None
+        args, kwargs, is_copied = self._calls.prepare(args, kwargs)
+        if not is_copied:
+            return self._launch(*args, **kwargs)
+        # These known calls take copies alone.
+        key = "copies", innermost_block(), *unkeyed_settings()
+        return (self._known.get(key) or self._dispatch(key, self._launch))(*args, **kwargs), None
 
     @functools.cached_property
     def _hand_copy(self) -> JitFunction:
@@ -210,24 +229,30 @@ class JitFunction:
         """Returns the context of a trace; sets the function's mesh if the call's context lacks a mesh."""
         return contextlib.nullcontext() if self._mesh is None else mesh_context(self._mesh)
 
-    def _launch(self, args: Any, kwargs: Any) -> Any:
+    def _launch(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        if is_multi_process():
+            with synchronised_launch(self._mesh):
+                return self._launch_in_context(args, kwargs, keeps=False)
         if self._is_typed and isinstance(self._mesh, Mesh) and jax.sharding.get_abstract_mesh().empty:
             # Results without arguments on the mesh have its types, which JAX compiles in its context alone.
             with mesh_context(self._mesh) if is_transforming() else jax.set_mesh(self._mesh):
                 return self._launch_in_context(args, kwargs)
         return self._launch_in_context(args, kwargs)
 
-    def _launch_in_context(self, args: Any, kwargs: Any) -> Any:
-        carried, args, kwargs = self._carried_shardings(args, kwargs)
+    def _launch_in_context(self, args: Any, kwargs: Any, keeps: bool = True) -> tuple[Any, Any]:
+        mesh = self._mesh or context_mesh()
+        carried, moves = ends.read_placements(args, kwargs, mesh)
+        if moves:
+            (args, kwargs), keeps = ends.moved_to_mesh(args, kwargs, mesh), False
         if self._as_jax and (jitted := self._as_jax.get(carried)) is not None:
-            return launch(jitted, *args, **kwargs)
+            return launch_new(jitted, args, kwargs, keeps)
         try:
             if is_enabled(self._check_replication):
                 compare_launch_arguments((args, kwargs))
-                return self._checked_calls(carried)(args, kwargs)
-            return launch(self._jitted_for(carried), *args, **kwargs)
+                return self._checked_calls(carried)(args, kwargs, keeps)
+            return launch_new(self._jitted_for(carried), args, kwargs, keeps)
         except _RunsAsJaxError:
-            return launch(_kept(self._as_jax, carried, self._make_plain), *args, **kwargs)
+            return launch_new(_kept(self._as_jax, carried, self._make_plain), args, kwargs, keeps)
 
     def _make_plain(self) -> Any:
         """Returns the function as `jax.jit` runs it, over the mesh that was given."""
@@ -244,16 +269,6 @@ class JitFunction:
     def _jitted_for(self, carried: ends.Carried | None) -> Any:
         key = carried, unkeyed_settings()
         return self._jitted.get(key) or _kept(self._jitted, key, lambda: self._make_jitted(None, carried))
-
-    def _carried_shardings(self, args: Any, kwargs: Any) -> tuple[ends.Carried | None, Any, Any]:
-        """Returns `carried_shardings` of a call, at once if the call before was given the same, and the call moved."""
-        leaves, tree = _tree.flatten((args, kwargs))
-        mesh = self._mesh or context_mesh()
-        placements = tree, list(map(placement_of, leaves)), mesh
-        if self._last_placements[0] != placements:
-            self._last_placements = placements, *ends.read_placements(args, kwargs, mesh)
-        _, carried, moves = self._last_placements
-        return carried, *(ends.moved_to_mesh(args, kwargs, mesh) if moves else (args, kwargs))
 
     def _checked_calls(self, carried: ends.Carried | None) -> CheckedCalls:
         make = functools.partial(self._make_jitted, carried=carried)
@@ -299,8 +314,12 @@ class JitFunction:
         for leaf, path in zip(call.leaves, call.paths, strict=True):
             if not is_tensor(leaf):
                 abstract(leaf, show_path(path))
-        with progress("trace"):
-            return self._trace(call, ends.carried_shardings(call.leaves, self._mesh or context_mesh()))
+        try:
+            with progress("trace"):
+                return self._trace(call, ends.carried_shardings(call.leaves, self._mesh or context_mesh()))
+        except AssertionError as error:
+            name_axis(error)
+            raise
 
     def _trace(self, call: UserCall, carried: ends.Carried | None) -> Traced:
         by_hand = self._by_hand or any(map(is_tensor, call.leaves))
@@ -317,9 +336,13 @@ class JitFunction:
         shardings = plain.in_shardings, plain.out_shardings
         rows = call.leaves, call.paths, mesh, *shardings, carried
         asked = ends.requested_shardings(*rows, self._full_results)
+        # JAX's own cache of traces returns one jaxpr for equal calls.
+        key = plain.jaxpr, boundary, asked
+        if (known := self._traced.get(key)) is not None:
+            return known
         program = program_of(plain, asked, mesh)
         warn_about(program, asked, boundary)
-        return traced_program(program, boundary, asked)
+        return self._traced.put(key, traced_program(program, boundary, asked))
 
     def _trace_by_hand(self, call: UserCall, arguments: Sequence[Argument], mesh: AnyMesh) -> TtirProgram:
         if self._has_shardings and any(map(is_tensor, call.leaves)):
@@ -354,7 +377,8 @@ class JitFunction:
         """Removes the programs of this function; a later call traces it again. As of `jax.jit`."""
         for jitted in (self._plain, *self._jitted.values(), *self._as_jax.values()):
             jitted.clear_cache()
-        self._jitted, self._checked, self._as_jax = {}, {}, {}
+        self._traced.cache_clear()
+        self._known, self._jitted, self._checked, self._as_jax = {}, {}, {}, {}
 
     def dynamic(self, *args: Any) -> tuple[Any, ...]:
         """Returns the dynamic arguments of a call, which a lowered or compiled program takes."""

@@ -16,7 +16,7 @@ from jaxmesh.errors import ArgumentTypeError, printable
 from jaxmesh.frontends.jax.trace import call_inline, current_region
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.tracing_state import tracing
-from jaxmesh.jaxprs.user_trace import api_boundary
+from jaxmesh.jaxprs.user_trace import api_boundary, name_axis
 from jaxmesh.runtime.launch import launch
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import program_mesh
@@ -140,12 +140,16 @@ class ShardMapped:
         if tracing() is not None or jax.sharding.get_abstract_mesh().manual_axes:
             return self._mapped(*args)
         if self._unproven is not None and is_enabled():
-            return self._unproven(args, {})
+            return self._unproven(args, {})[0]
         for leaf in jax.tree.leaves(args):
             # XLA ends the process on some types without values.
             check_has_values(leaf, "an argument of a function made by shard_map")
-        with progress(f"shard_map of {getattr(self, '__name__', 'function')}"):
-            return launch(self._mapped, *prepare_tree(args))
+        try:
+            with progress(f"shard_map of {getattr(self, '__name__', 'function')}"):
+                return launch(self._mapped, *prepare_tree(args))
+        except AssertionError as error:
+            name_axis(error)
+            raise
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Binds an object, as methods do."""

@@ -140,6 +140,10 @@ class Traced(Stage):
         """
         if lowering_platforms is not None or of_jax:
             return self.lower().lower_with_jax(lowering_platforms, **of_jax)
+        return self._lowered
+
+    @functools.cached_property
+    def _lowered(self) -> Lowered:
         if self.inexpressible is not None:
             return Lowered(self._boundary, self._jaxpr, self._out_tree, inexpressible=self.inexpressible)
         # Of an imported program the first pass has run, which tells where its results live.
@@ -350,13 +354,9 @@ class Lowered(JaxLowered):
         collector = Collector() if checked else None
         claims = checked and add_checks(self._jaxpr, self._boundary.sizes) is not self._jaxpr
         checks = Checks(collector) if checked else None
-
-        def run(*leaves: Any) -> Any:
-            return self.run(leaves, mesh, checks)
-
         return Compiled(
             self._boundary,
-            run,
+            lambda *leaves: self.run(leaves, mesh, checks),
             mesh,
             checked=checked,
             collector=collector if claims else None,

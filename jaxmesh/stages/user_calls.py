@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import inspect
 import operator
+import types
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -22,10 +23,11 @@ from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
 from jaxmesh.frontends.jax.trace import abstract
 from jaxmesh.jaxprs.trees import parameter_names
 from jaxmesh.sharding.mesh import AnyMesh
-from jaxmesh.stages.arguments import check_devices, check_donated, flatten, prepare_tree, show_path
+from jaxmesh.stages.arguments import check_devices, check_donated, check_leaf, flatten, prepare_tree, show_path
 from jaxmesh.tensor.mesh_tensor import is_tensor
 from jaxmesh.validate import as_tuple, is_hashable, quote
 
+_tree: Any = jax.tree
 _NUMBERS = (float, complex, np.inexact)
 
 
@@ -156,6 +158,10 @@ class Static:
         return repr(self.value)
 
 
+_PLAIN = frozenset[type[Any]]({int, bool, str, bytes, type(None), type, types.FunctionType, Static})
+"""The types of which JAX's cache tells all values apart that a program can."""
+
+
 def key_of(value: Any) -> Hashable:
     """Returns what stands for a value in a key; it has a hash if the value has one.
 
@@ -219,15 +225,32 @@ class Calls:
 
         return run
 
-    def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Prepares a call with static or donated arguments: static ones are wrapped, to be looked up by type too."""
+    def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Returns a call with the static arguments marked that JAX's cache does not tell apart.
+
+        Raises:
+          VerifyError: a donated argument is passed twice.
+        """
         if self.donated:
-            call = self.flatten(args, kwargs)
-            check_donated(call.leaves, call.donated)
-        if not self.static:
-            return prepare_tree((args, kwargs))
-        dynamic, dynamic_kw = prepare_tree(self.static.split(args, kwargs))
-        return self.mark(*self.static.join(args, kwargs, dynamic, dynamic_kw))
+            leaves = _tree.leaves((args, kwargs))
+            if len(set(map(id, leaves))) < len(leaves):
+                call = self.flatten(args, kwargs)
+                check_donated(call.leaves, call.donated)
+        for n in self.static.argnums:
+            if -len(args) <= n < len(args) and type(args[n]) not in _PLAIN:
+                return self.mark(args, kwargs)
+        for name in self.static.argnames:
+            if name in kwargs and type(kwargs[name]) not in _PLAIN:
+                return self.mark(args, kwargs)
+        return args, kwargs
+
+    def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
+        """Returns a new call in the form that a program takes, static arguments marked, and True if one is a copy."""
+        if self.simple:
+            prepared = prepare_tree(given := (args, kwargs))
+            return *prepared, prepared is not given
+        prepared = prepare_tree(given := self.static.split(args, kwargs))
+        return *self.mark(*self.static.join(args, kwargs, *prepared)), prepared is not given
 
     def mark(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Returns a call with its static arguments marked.
@@ -249,13 +272,15 @@ class Calls:
           ArgumentTypeError: an argument is not an array.
           ArgumentValueError: a number that no array can hold.
           MeshMismatchError: an array is committed to other devices.
+          DeletedError: an array was donated or deleted.
         """
         call = self.flatten(args, kwargs)
         for leaf, path in zip(call.leaves, call.paths, strict=True):
+            what = show_path(path)
             if not is_tensor(leaf):
-                what = show_path(path)
                 abstract(leaf, what)
                 check_devices(leaf, what, mesh)
+            check_leaf(leaf, what)
 
     def flatten(self, args: Sequence[Any], kwargs: dict[str, Any]) -> UserCall:
         """Flattens a call, once: everything that follows takes its leaves."""

@@ -233,6 +233,19 @@ def test_a_wrong_axis_in_a_body_is_a_name_error_that_names_it() -> None:
         assert f"unbound axis name: {name}" in str(error)
 
 
+def test_a_sum_over_a_wrong_axis_names_it_where_jax_fails_an_assertion() -> None:
+    mesh = jm.make_mesh((2, 4), ("y", "x"))
+
+    def f(x: Any) -> Any:
+        return lax.psum(x, "modle")
+
+    mapped = jm.shard_map(f, mesh=mesh, in_specs=P(), out_specs=P())
+    for call in (mapped, jm.jit(mapped), jm.jit(mapped).lower):
+        with pytest.raises(AssertionError) as raised:
+            call(X)
+        assert "Found an unbound axis name: modle. The axes of the mesh are: y, x." in raised.value.__notes__
+
+
 def test_a_traced_bool_names_the_function_and_the_argument() -> None:
     error = same(branches_on_a_bool, np.bool_(True)).error
     assert type(error) is jax.errors.TracerBoolConversionError

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import pytest
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from tests.benchmarks.ratios import compare
@@ -82,4 +83,51 @@ def test_first_call(program: Program, mesh: Mesh, benchmark: Any) -> None:
         peer_name="hand-written jit(shard_map)",
         rounds=5,
         setup=jax.clear_caches,
+    )
+
+
+def plus(x: Any, n: int = 1) -> Any:
+    return x + n
+
+
+LEAVES = [jnp.ones(2) for _ in range(1000)]
+BESIDE_JIT: dict[str, tuple[Callable[..., Any], Any, dict[str, Any], float]] = {
+    "1 argument, 1 device": (plus, (jnp.ones(8),), {}, 1.3),
+    "1,000 leaves, 1 device": (lambda leaves: leaves[0] + 1, (LEAVES,), {}, 1.3),
+    "a static argument, 1 device": (plus, (jnp.ones(8), 3), {"static_argnums": 1}, 1.5),
+    "1 argument, 8 devices": (plus, (jnp.ones((8, 8)),), {"in_shardings": P("y")}, 1.1),
+}
+each_call = pytest.mark.parametrize("name", BESIDE_JIT)
+
+
+@each_call
+def test_call_beside_jit(name: str, mesh: Mesh, benchmark: Any) -> None:
+    fun, args, options, target = BESIDE_JIT[name]
+    split = {k: NamedSharding(mesh, s) for k, s in options.items() if k == "in_shardings"}
+    args = (jax.device_put(args[0], split["in_shardings"]),) if split else args
+    ours, peer = jm.jit(fun, mesh=mesh if split else None, **options), jax.jit(fun, **{**options, **split})
+    compare(
+        benchmark,
+        f"call, {name}",
+        lambda: jax.block_until_ready(ours(*args)),
+        lambda: jax.block_until_ready(peer(*args)),
+        target=target,
+        peer_name="jax.jit",
+        rounds=41,
+        repeat=20 if "1,000" in name or split else 300,
+    )
+
+
+def test_lower_after_a_call(mesh: Mesh, benchmark: Any) -> None:
+    """Of a program with shardings that was called, beside its first `.lower()`."""
+    args = MLP.args()
+    ours = jm.jit(MLP.plain, mesh=mesh, in_shardings=MLP.in_specs)
+    ours(*args)
+    compare(
+        benchmark,
+        "lower after a call, mlp",
+        lambda: ours.lower(*args),
+        lambda: jm.jit(lambda *a: MLP.plain(*a), mesh=mesh, in_shardings=MLP.in_specs).lower(*args),
+        target=0.05,
+        peer_name="its first lower",
     )

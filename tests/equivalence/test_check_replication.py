@@ -21,7 +21,7 @@ from jax.sharding import NamedSharding, PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.cli.main import main
-from jaxmesh.dialects import check_copies
+from jaxmesh.dialects import check_copies, replication
 from jaxmesh.dialects.replication import VARIABLE, is_enabled
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from tests.generators.faults import wrong_copies as selftest
@@ -491,8 +491,10 @@ def test_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     def elsewhere() -> None:
         for value, on in (("1", True), ("0", False), ("", False)):
             monkeypatch.setenv(VARIABLE, value)
+            replication._of_environment.cache_clear()
             results.append(is_enabled() is on)
         monkeypatch.setenv(VARIABLE, "on")
+        replication._of_environment.cache_clear()
         try:
             is_enabled()
         except jm.ArgumentTypeError as error:
@@ -502,6 +504,7 @@ def test_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     thread = threading.Thread(target=elsewhere)
     thread.start()
     thread.join()
+    replication._of_environment.cache_clear()
     assert results == [True] * 4
 
 

@@ -29,8 +29,11 @@ def commands() -> dict[str, argparse.ArgumentParser]:
     """Returns the parser of each command, as the command line has them."""
     from jaxmesh.cli import main
 
-    (choices,) = (a.choices for a in main._parser()._actions if isinstance(a, argparse._SubParsersAction))
-    return dict(choices)
+    def choices(command: str) -> Any:
+        parser = main._parser(command)
+        return next(a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+
+    return {command: choices(command)[command] for command in main.COMMANDS}
 
 
 def filled(parser: argparse.ArgumentParser, path: str) -> list[str]:

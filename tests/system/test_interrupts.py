@@ -13,7 +13,7 @@ from jaxmesh.runtime.interrupts import INTERRUPTED
 
 # A shell starts what runs in the background with interrupts ignored.
 START = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
-MODULES = ("numpy", "jax._src.core", "jaxmesh.errors", "jaxmesh.cli.run")
+MODULES = ("numpy", "jax._src.core", "jaxmesh.errors", "jaxmesh.cli.demo.model")
 STEPS = ("run the unsharded model", "trace the", "compile it")
 
 

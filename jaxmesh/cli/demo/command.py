@@ -32,7 +32,7 @@ exit codes: 0 all comparisons pass, 1 one fails, 2 wrong usage"""
 
 def add_commands(commands: Any) -> None:
     """Adds `demo` to the parser of the command line."""
-    parser = add_command(commands, "demo", "run a sharded transformer block and check it", DEMO, DEMO_NOTES)
+    parser = add_command(commands, "demo", DEMO, DEMO_NOTES)
     parser.add_argument(
         "--mesh", default="2x4", metavar="AxB", help="sizes of the mesh axes, joined by x (default: 2x4)"
     )
