@@ -12,10 +12,9 @@ import jax
 from jax.sharding import Mesh
 
 from jaxmesh.analysis.machines import DEFAULT
-from jaxmesh.dialects.program import UNROLL_LIMIT, Program
+from jaxmesh.dialects.program import UNROLL_LIMIT
 from jaxmesh.dialects.signature import Argument
 from jaxmesh.errors import DroppedShardingWarning, UnsupportedError
-from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
 from jaxmesh.stages.arguments import flatten
@@ -244,13 +243,6 @@ class JaxLowered(Stage):
             from jaxmesh.analysis.estimate import estimate_program
 
             return estimate_program(self._program(groups, unroll_limit, strict=False), cluster, stored, fidelity)
-
-    def marked_program(self, mark: Callable[[Eqn], str]) -> Program:
-        """Returns the flat program as `default_program` does, but each op has the mark of its equation as its line."""
-        from jaxmesh.passes.pipeline import ttnn_program
-
-        self._check_expressible()
-        return ttnn_program(self.residency, self._boundary, self._out_tree, True, UNROLL_LIMIT, False, mark)
 
     def compiler_ir(self, dialect: str | None = None) -> Any:
         """Returns JAX's module of the program that runs, as of `jax.stages.Lowered`."""

@@ -27,6 +27,7 @@ from jaxmesh.frontends.jax.trace import TtirProgram
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.backend import is_multi_process
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.strip_mesh import move_to_mesh
 from jaxmesh.passes.lowering import LOWERING, lower
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
@@ -180,14 +181,20 @@ class Lowered(JaxLowered):
         # A program over another mesh has other types, and so other variables.
         return self._lowered_residency or ResidencyMap(jaxpr, self._boundary.residencies)
 
-    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool, mark: Callable[[Eqn], str] | None = None) -> Program:
         from jaxmesh.passes.pipeline import ttnn_program
 
-        imported = None if self._traced is None else self._traced.imported
-        program = imported.program("ttnn") if imported is not None and groups else None
+        imported = None if self._traced is None or not groups else self._traced.imported
+        program = None if imported is None else imported.program("ttnn") if mark is None else imported.marked()
         if program is not None and is_valid(program):
             return program
-        return ttnn_program(self.residency, self._boundary, self._out_tree, groups, unroll_limit, strict)
+        return ttnn_program(self.residency, self._boundary, self._out_tree, groups, unroll_limit, strict, mark)
+
+    def marked_program(self, mark: Callable[[Eqn], str]) -> Program:
+        """Returns the flat program as `default_program` does, but each op has the mark of its equation as its line, an
+        op of a TTNN text its place in the text; loops are unrolled."""
+        self._check_expressible()
+        return self._flat(True, UNROLL_LIMIT, False, mark)
 
     def global_program(self) -> tuple[Callable[[], str] | None, Callable[..., Traced]]:
         """Returns a function that makes the StableHLO text of global shapes, or None, and the class of programs."""
@@ -281,7 +288,7 @@ class Lowered(JaxLowered):
         Returns:
           A sequence of rows, one per argument, equation and result at every depth; their names are those of
           `as_text("jaxpr")`. It prints what moves and where; `table()` lists every row. Bytes are defined by
-          `jaxmesh.analysis.explain.Move`. Source lines pass over installed packages, unless JAXMESH_PACKAGE_LINES=1.
+          `jaxmesh.analysis.account.Move`. Source lines pass over installed packages, unless JAXMESH_PACKAGE_LINES=1.
 
         >>> import jax, jax.numpy as jnp, jaxmesh as jm
         >>> from jax.sharding import PartitionSpec as P
@@ -300,11 +307,8 @@ class Lowered(JaxLowered):
         from jaxmesh.analysis.explain import explain
 
         traced = self._traced
-        if traced is None:
-            found = explain(self._boundary, self.residency, None, self._out_tree)
-        else:
-            known = traced.assumptions, traced.decisions
-            found = explain(self._boundary, self.residency, traced._jaxpr, self._out_tree, *known)
+        known = (None, (), ()) if traced is None else (traced._jaxpr, traced.assumptions, traced.decisions)
+        found = explain(self._boundary, self.residency, self._out_tree, self.marked_program, *known)
         found.estimate = functools.partial(self.estimate, cluster)
         if cluster is None:
             return found

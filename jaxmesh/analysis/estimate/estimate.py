@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from jaxmesh.analysis.account import Total, totals
 from jaxmesh.analysis.estimate.cost import LINKS, PARTS, PHASES, OpCost, costs, sources
-from jaxmesh.analysis.estimate.traffic import check_stored
+from jaxmesh.analysis.estimate.storage import check_stored
 from jaxmesh.analysis.machines import Machine, machine_for
 from jaxmesh.dialects.program import Program
 from jaxmesh.drawing.picture import Picture
@@ -67,6 +68,10 @@ class Estimate(Picture):
             for axis, count in op.link_bytes.items():
                 sent[axis] += count
         return sent
+
+    def totals(self) -> list[Total]:
+        """Sums the moves of all ops by kind and mesh axes; an explanation has the same totals."""
+        return totals(move for op in self.ops for move in op.moves)
 
     @cached_property
     def lines(self) -> list[LineCost]:
