@@ -155,6 +155,11 @@ class Machine:
         """
         return size > 2 and (size == self.devices or (self.is_torus and size in self.shape))
 
+    @property
+    def dram_bytes(self) -> int:
+        """The bytes of one device's DRAM."""
+        return self.architecture.dram_channels * self.architecture.bases[3]
+
     def wires(self, size: int) -> int:
         """Returns how many wires bring data to a device along a mesh axis of `size` devices.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import os
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,14 +13,16 @@ import jax
 from jax.sharding import Mesh
 
 from jaxmesh.analysis.machines import DEFAULT
-from jaxmesh.dialects.program import UNROLL_LIMIT
+from jaxmesh.dialects.program import UNROLL_LIMIT, Program
+from jaxmesh.dialects.residency import HOST
 from jaxmesh.dialects.signature import Argument
-from jaxmesh.errors import DroppedShardingWarning, UnsupportedError
+from jaxmesh.errors import ArgumentTypeError, DroppedShardingWarning, UnsupportedError
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
 from jaxmesh.stages.arguments import flatten
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.stage import Stage
+from jaxmesh.validate import quote
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.estimate import Estimate
@@ -164,6 +167,7 @@ class JaxLowered(Stage):
         timeout: float = 600,
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,
+        resident: bool | str | None = None,
     ) -> Verdict:
         """Asks the real ttnn whether it accepts the program, and what it takes; needs no devices and no values.
 
@@ -177,21 +181,30 @@ class JaxLowered(Stage):
           timeout: how many seconds it may take.
           groups: as of `as_text`.
           unroll_limit: as of `as_text`.
+          resident: the arguments that stay on the devices between calls: all, none, or a regular expression of their
+            paths, such as `"params"`; by default those that were given with a sharding. They are there before the
+            program starts, and it does not free them.
 
         Returns:
           The verdict: accepted, or refused at which line of the source and why; the memory of each device, what is left
           in it, the device operations. It is true if the program is accepted, and shows as a table.
 
+          Without a run it is `does not fit` if arguments, results and temporaries exceed the DRAM of a device;
+          `largest()` has the largest tensors.
+
         Raises:
+          ArgumentTypeError: `resident` is no such choice.
           TtnnError: there is no ttnn, or it does not start; the message names the command that installs it.
           MeshError: no machine has the mesh.
           MissingRuleError: as of `as_text`.
         """
         with progress("judge"):
+            from jaxmesh.analysis.account.memory import memory_of
             from jaxmesh.analysis.judge.judge import judge_program
 
-            program = self._program(groups, unroll_limit, strict=False)
-            return judge_program(program, python=python, cluster=cluster, timeout=timeout)
+            program = self._deployed(groups, unroll_limit, resident)
+            held = memory_of(program, self._boundary.paths)
+            return judge_program(program, held, python=python, cluster=cluster, timeout=timeout)
 
     def estimate(
         self,
@@ -201,6 +214,7 @@ class JaxLowered(Stage):
         fidelity: str | None = None,
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,
+        resident: bool | str | None = None,
     ) -> Estimate:
         """Estimates the least time of the program from published rates: a bound, and not a measurement.
 
@@ -219,10 +233,11 @@ class JaxLowered(Stage):
             the element types.
           groups: as of `as_text`.
           unroll_limit: as of `as_text`.
+          resident: as of `judge`, for the memory of a device.
 
         Returns:
-          The estimate: its times, bytes and operations by op and by source line, and the shares of compute, DRAM and
-          links. It prints as a table, and in Jupyter is drawn as bars over time.
+          The estimate: its memory, its times, bytes and operations by op and by source line, and the shares of compute,
+          DRAM and links. It prints as a table, and in Jupyter is drawn as bars over time.
 
         Raises:
           ArgumentValueError: no cluster, element type or fidelity has this name.
@@ -242,7 +257,28 @@ class JaxLowered(Stage):
         with progress("estimate"):
             from jaxmesh.analysis.estimate import estimate_program
 
-            return estimate_program(self._program(groups, unroll_limit, strict=False), cluster, stored, fidelity)
+            program, deployed = (
+                self._program(groups, unroll_limit, strict=False),
+                self._deployed(groups, unroll_limit, resident),
+            )
+            return estimate_program(program, cluster, stored, fidelity, deployed, self._boundary.paths)
+
+    def _deployed(self, groups: bool, unroll_limit: int, resident: bool | str | None) -> Program:
+        """Returns the flat program whose resident arguments are on the devices before it starts and after it ends."""
+        from jaxmesh.passes.hold_arguments import keep_arguments
+
+        boundary, program = self._boundary, self._program(groups, unroll_limit, strict=False)
+        if resident is not None and not isinstance(resident, bool | str):
+            raise ArgumentTypeError(
+                f"resident is True, False or a regular expression of paths of arguments, got {quote(resident)}."
+            )
+        chosen = boundary.placed if resident is None else range(len(boundary.arguments)) if resident else ()
+        if isinstance(resident, str):
+            chosen = [i for i, path in enumerate(boundary.paths) if re.search(resident, path)]
+        held = [i for i in chosen if boundary.residencies[i] is HOST]
+        if held:
+            program = self._flat(groups, unroll_limit, False, held=held)
+        return keep_arguments(program, boundary.donated)
 
     def compiler_ir(self, dialect: str | None = None) -> Any:
         """Returns JAX's module of the program that runs, as of `jax.stages.Lowered`."""

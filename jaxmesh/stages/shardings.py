@@ -30,17 +30,17 @@ Carried = tuple[NamedSharding | None, ...]
 
 def carried_shardings(leaves: Sequence[Any], mesh: AnyMesh | None) -> Carried | None:
     """Returns the shardings that arrays carry; None if none is split, and the mesh of the program is known."""
-    found: list[NamedSharding | None] = []
-    counts = False
-    for x in leaves:
-        if isinstance(x, jax.ShapeDtypeStruct):
-            committed, sharding = True, x.sharding
-        else:
-            committed, sharding = placement_of(x) or (False, None)
-        known = sharding if committed and isinstance(sharding, NamedSharding) else None
-        counts = counts or (known is not None and (mesh is None or is_split(known)))
-        found.append(known)
-    return tuple(found) if counts else None
+    found = tuple(map(carried_sharding, leaves))
+    counts = any(known is not None and (mesh is None or is_split(known)) for known in found)
+    return found if counts else None
+
+
+def carried_sharding(x: Any) -> NamedSharding | None:
+    """Returns the sharding that an array or its type carries; None if it is on one device."""
+    committed, sharding = (
+        (True, x.sharding) if isinstance(x, jax.ShapeDtypeStruct) else placement_of(x) or (False, None)
+    )
+    return sharding if committed and isinstance(sharding, NamedSharding) else None
 
 
 def is_sharding(x: Any) -> bool:

@@ -101,7 +101,7 @@ class Traced(Stage):
         """The places where values are taken to be the same on several devices although no type proves it."""
         return self._assumptions
 
-    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool, **options: Any) -> Program:
         from jaxmesh.passes.pipeline import ttir_program
 
         if groups and self.imported is not None and (program := self.imported.program("ttir")) is not None:
@@ -181,20 +181,21 @@ class Lowered(JaxLowered):
         # A program over another mesh has other types, and so other variables.
         return self._lowered_residency or ResidencyMap(jaxpr, self._boundary.residencies)
 
-    def _flat(self, groups: bool, unroll_limit: int, strict: bool, mark: Callable[[Eqn], str] | None = None) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool, **options: Any) -> Program:
         from jaxmesh.passes.pipeline import ttnn_program
 
         imported = None if self._traced is None or not groups else self._traced.imported
-        program = None if imported is None else imported.program("ttnn") if mark is None else imported.marked()
+        program = None if imported is None else imported.marked() if "mark" in options else imported.program("ttnn")
         if program is not None and is_valid(program):
             return program
-        return ttnn_program(self.residency, self._boundary, self._out_tree, groups, unroll_limit, strict, mark)
+        ends = self.residency, self._boundary, self._out_tree
+        return ttnn_program(*ends, groups, unroll_limit, strict, **options)
 
     def marked_program(self, mark: Callable[[Eqn], str]) -> Program:
         """Returns the flat program as `default_program` does, but each op has the mark of its equation as its line, an
         op of a TTNN text its place in the text; loops are unrolled."""
         self._check_expressible()
-        return self._flat(True, UNROLL_LIMIT, False, mark)
+        return self._flat(True, UNROLL_LIMIT, False, mark=mark)
 
     def global_program(self) -> tuple[Callable[[], str] | None, Callable[..., Traced]]:
         """Returns a function that makes the StableHLO text of global shapes, or None, and the class of programs."""

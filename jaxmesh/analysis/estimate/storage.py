@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from jaxmesh.analysis.account.memory import WIDTHS
 from jaxmesh.analysis.account.moves import SEND
 from jaxmesh.analysis.account.sends import OpMoves
 from jaxmesh.analysis.account.work import size
@@ -24,9 +25,6 @@ from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Value
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
 from jaxmesh.validate import is_hashable, quote
-
-WIDTHS: Mapping[str, float] = {"float32": 4, "bfloat16": 2, "bfloat8_b": 1 + 1 / 16, "bfloat4_b": 1 / 2 + 1 / 16}
-"""Bytes per element; sixteen elements of a block format share a byte, their exponent."""
 
 
 def check_stored(stored: Any) -> Mapping[str, str]:
