@@ -17,6 +17,7 @@ from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.residency import HOST
 from jaxmesh.dialects.signature import Argument
 from jaxmesh.errors import ArgumentTypeError, DroppedShardingWarning, UnsupportedError
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
 from jaxmesh.stages.arguments import flatten
@@ -161,9 +162,9 @@ class JaxLowered(Stage):
 
     def judge(
         self,
+        cluster: str | None = None,
         *,
         python: str | os.PathLike[str] | None = None,
-        cluster: str | None = None,
         timeout: float = 600,
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,
@@ -175,9 +176,9 @@ class JaxLowered(Stage):
         described cluster. There every operation checks its arguments and takes its memory, and computes nothing.
 
         Args:
-          python: the Python that has ttnn; by default that of `JAXMESH_TTNN_PYTHON`, or the one that `ttnn-env` made.
           cluster: the name of a machine in `jaxmesh.analysis.machines`, in any case; by default the
             board, or the smallest that has the mesh.
+          python: the Python that has ttnn; by default that of `JAXMESH_TTNN_PYTHON`, or the one that `ttnn-env` made.
           timeout: how many seconds it may take.
           groups: as of `as_text`.
           unroll_limit: as of `as_text`.
@@ -279,6 +280,12 @@ class JaxLowered(Stage):
         if held:
             program = self._flat(groups, unroll_limit, False, held=held)
         return keep_arguments(program, boundary.donated)
+
+    def marked_program(self, mark: Callable[[Eqn], str]) -> Program:
+        """Returns the flat program as `default_program` does, but each op has the mark of its equation as its line, an
+        op of a TTNN text its place in the text; loops are unrolled."""
+        self._check_expressible()
+        return self._flat(True, UNROLL_LIMIT, False, mark=mark)
 
     def compiler_ir(self, dialect: str | None = None) -> Any:
         """Returns JAX's module of the program that runs, as of `jax.stages.Lowered`."""

@@ -42,7 +42,7 @@ from jaxmesh.sharding.mesh import (
     with_devices,
 )
 from jaxmesh.stages import shardings as ends
-from jaxmesh.stages.arguments import argument_of, flatten, prepare_call, show_path
+from jaxmesh.stages.arguments import argument_of, flatten, prepare_call
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
 from jaxmesh.stages.partitioned import traced_program, warn_about
 from jaxmesh.stages.shardings import find_mesh
@@ -297,9 +297,9 @@ class JitFunction:
         if self._over is not None and (copy := self._over_legacy_mesh(self._over)) is not None:
             return copy.trace(*args, **kwargs)
         call = self._calls.flatten(args, kwargs)
-        for leaf, path in zip(call.leaves, call.paths, strict=True):
+        for leaf, name in zip(call.leaves, self._calls.names(call), strict=True):
             if not is_tensor(leaf):
-                abstract(leaf, show_path(path))
+                abstract(leaf, name)
         with progress("trace"):
             return self._trace(call, ends.carried_shardings(call.leaves, self._mesh or context_mesh()))
 
@@ -309,8 +309,9 @@ class JitFunction:
             plain = None if by_hand else trace_plain(self._plain, call.args, call.kwargs)
             if plain is not None and uses_names(plain.jaxpr, self._mesh):
                 plain = None
-        mesh = find_mesh(self._mesh, self._shardings, call.leaves, call.paths, carried, plain)
-        arguments = tuple(argument_of(x, p, mesh) for x, p in zip(call.leaves, call.paths, strict=True))
+        names = self._calls.names(call)
+        mesh = find_mesh(self._mesh, self._shardings, call.leaves, names, carried, plain)
+        arguments = tuple(argument_of(x, p, mesh) for x, p in zip(call.leaves, names, strict=True))
         parameters = self._calls.parameters(call.args)
         boundary = Boundary(self._name, mesh, call.tree, arguments, call.donated, parameters=parameters)
         if plain is None:
@@ -319,7 +320,7 @@ class JitFunction:
         given = (ends.carried_sharding(x) or s for x, s in zip(call.leaves, plain.in_shardings, strict=True))
         placed = frozenset(i for i, s in enumerate(given) if isinstance(s, NamedSharding))
         boundary = dataclasses.replace(boundary, placed=placed)
-        rows = call.leaves, call.paths, mesh, *shardings, carried
+        rows = call.leaves, names, mesh, *shardings, carried
         asked = ends.requested_shardings(*rows, self._full_results)
         program = program_of(plain, asked, mesh)
         warn_about(program, asked, boundary)

@@ -27,7 +27,6 @@ from jaxmesh.frontends.jax.trace import TtirProgram
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.backend import is_multi_process
-from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.strip_mesh import move_to_mesh
 from jaxmesh.passes.lowering import LOWERING, lower
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
@@ -190,12 +189,6 @@ class Lowered(JaxLowered):
             return program
         ends = self.residency, self._boundary, self._out_tree
         return ttnn_program(*ends, groups, unroll_limit, strict, **options)
-
-    def marked_program(self, mark: Callable[[Eqn], str]) -> Program:
-        """Returns the flat program as `default_program` does, but each op has the mark of its equation as its line, an
-        op of a TTNN text its place in the text; loops are unrolled."""
-        self._check_expressible()
-        return self._flat(True, UNROLL_LIMIT, False, mark=mark)
 
     def global_program(self) -> tuple[Callable[[], str] | None, Callable[..., Traced]]:
         """Returns a function that makes the StableHLO text of global shapes, or None, and the class of programs."""

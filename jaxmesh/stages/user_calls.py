@@ -251,9 +251,8 @@ class Calls:
           MeshMismatchError: an array is committed to other devices.
         """
         call = self.flatten(args, kwargs)
-        for leaf, path in zip(call.leaves, call.paths, strict=True):
+        for leaf, what in zip(call.leaves, self.names(call), strict=True):
             if not is_tensor(leaf):
-                what = show_path(path)
                 abstract(leaf, what)
                 check_devices(leaf, what, mesh)
 
@@ -288,6 +287,11 @@ class Calls:
         if self.simple:
             return names
         return tuple(n for n, static in zip(names, self.static.marks(len(args)), strict=False) if not static)
+
+    def names(self, call: UserCall) -> list[str]:
+        """Returns the names of the leaves of a call, as messages show them."""
+        parameters = self.parameters(call.args)
+        return [show_path(path, parameters) for path in call.paths]
 
     def dynamic(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the arguments that are not static."""

@@ -123,6 +123,7 @@ class Estimate(Picture):
             f"memory of each device: {self.memory}" + ("" if fits else f"; {binary_bytes(self.missing)} are missing"),
             *(f"largest: {tensor}" for tensor in self.largest(0 if fits else 3)),
             *([f"not in the time: {amount(host)}B between host and device"] if host else []),
+            f"not in the time: the dispatch of {len(self.ops):,} operations",
             "inputs are read from DRAM once, what the program computes stays in L1 as far as it fits",
             *(f"rate of {line}" for line in sources(self.machine)),
         ]

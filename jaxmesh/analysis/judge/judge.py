@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxmesh.analysis.account.memory import PeakMemory
+from jaxmesh.analysis.cluster_description import describe_cluster
 from jaxmesh.analysis.environments import cache_folder, clean_environment, private_folder
 from jaxmesh.analysis.judge.environment import TTNN, Environment, find_environment
 from jaxmesh.analysis.judge.runner.run import describe
@@ -28,7 +29,7 @@ from jaxmesh.analysis.judge.verdict import (
     ScriptLine,
     Verdict,
 )
-from jaxmesh.analysis.machines import Machine, describe_cluster, machine_named, smallest_machine
+from jaxmesh.analysis.machines import Machine, machine_named, smallest_machine
 from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.ttnn.forms import STAND_INS
 from jaxmesh.emit.export_folder import LOCATIONS, check_folder, python_files

@@ -206,7 +206,7 @@ def _check_equations(plain: Jaxpr, mesh: AbstractMesh) -> None:
         name = eqn.primitive.name
         if name in CALLBACKS:
             line = source_locations.source_line(eqn)
-            raise InexpressibleError(f"no text for primitive {name!r} ({line}): {CALLS_HOST}. The program still runs.")
+            raise InexpressibleError(f"no text for primitive {name!r} ({line}): {CALLS_HOST}.")
         if is_region(eqn):
             check_mesh(eqn, mesh)
         if name not in _CONSTRAINTS:
