@@ -195,8 +195,6 @@ class Verdict:
             text, rule = shorten(self.refusal.place.text, 160, placeholder=" ..."), self.refusal.rule
             rows += [("where", str(self.refusal.place)), *([("", text)] if text else [])]
             rows += [("reason", self.refusal.reason), *([("rule", rule)] if rule else [])]
-        if self.held is not None:
-            rows += [("in DRAM", str(self.held)), *(("", str(t)) for t in self.largest(3))]
         for memory in self.memories:
             part = memory.peak / memory.bank_bytes if memory.bank_bytes else 0
             of_all = f"{binary_bytes(memory.device_peak)} of {binary_bytes(memory.device_bytes)}"
@@ -204,6 +202,8 @@ class Verdict:
             if memory.kernel is not None:
                 of_all = f"{binary_bytes(memory.kernel)} of {binary_bytes(memory.bank_bytes)}"
                 rows.append(("", f"kernels take at most {of_all} on a core{_at(memory.kernel_place)}"))
+        if self.held is not None:
+            rows += [("tensors", str(self.held)), *(("", str(t)) for t in self.largest(3))]
         if self.outcome == ACCEPTED:
             left = sum(k.bytes for k in self.leaks)
             rows.append(("left at the end", binary_bytes(left) if self.leaks else "nothing"))
