@@ -21,7 +21,7 @@ class Remark:
 
     Attributes:
       kind: `lowered`, `legalised`, `inserted`, `hoisted`, `local`, `cancelled`, `assumed`, `dead`,
-        `partitioned`.
+        `padded`, `partitioned`.
       text: what happened.
       rule: the rule that was applied.
     """

@@ -883,3 +883,16 @@ def test_every_stage_explains_the_same() -> None:
     f = jm.jit(lambda x: jm.shard_to_full(jm.full_to_shard(x, P("y")) * 2, P("y")), mesh=jm.make_mesh((2, 4)))
     lowered = f.lower(jnp.ones(8))
     assert lowered.compile().explain().table() == lowered.explain().table() == f.trace(jnp.ones(8)).explain().table()
+
+
+def test_a_value_that_padding_makes_large_is_named() -> None:
+    """A last dim of 1 is 32 in tiles; small values are left out."""
+
+    def f(x: Any, y: Any) -> Any:
+        return jnp.tanh(x)[:, :, None] * 2, jnp.tanh(y)[:, :, None] * 2
+
+    e = jm.jit(f, mesh=AbstractMesh((1, 1), ("y", "x"))).lower(
+        jax.ShapeDtypeStruct((512, 512), jnp.float32), jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    ).explain()  # fmt: skip
+    texts = {note.text for row in e for note in row.notes if note.kind == "padded"}
+    assert texts == {"float32[512, 512, 1] takes 32.0 MiB in tiles, its numbers 1.0 MiB"}

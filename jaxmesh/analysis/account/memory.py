@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jaxmesh.dialects.program import NO_ATTRIBUTES, Program, Type, Value
+from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.layouts import stored_type
 from jaxmesh.drawing.text_layout import binary_bytes
 from jaxmesh.passes.hold_arguments import padded_shape
@@ -15,6 +15,8 @@ from jaxmesh.passes.memory import aliases
 
 WIDTHS: Mapping[str, float] = {"float32": 4, "bfloat16": 2, "bfloat8_b": 1 + 1 / 16, "bfloat4_b": 1 / 2 + 1 / 16}
 """Bytes per element; sixteen elements of a block format share a byte, their exponent."""
+_PADDED, _LARGE = 4, 2**20
+"""How many times larger a value is in tiles, and the least bytes there, for a remark."""
 ARGUMENT, RESULT, TEMPORARY = "argument", "result", "temporary"
 
 
@@ -121,6 +123,17 @@ def memory_of(program: Program, paths: Sequence[str] = (), stored: Mapping[str, 
 def bytes_on_device(tensor_type: Type) -> int:
     """Returns the bytes of a tensor on one device, as the library stores it."""
     return math.prod(padded_shape(tensor_type)) * stored_type(tensor_type.dtype).itemsize
+
+
+def padded_values(program: Program) -> Iterator[tuple[Op, str]]:
+    """Yields the ops whose result is much larger in tiles than its numbers are, each with the sizes as text."""
+    for op in program.ops:
+        for tensor_type in (program.types[v] for v in op.results):
+            size = bytes_on_device(tensor_type) if tensor_type.tile and not tensor_type.host else 0
+            own = math.prod(tensor_type.shape) * stored_type(tensor_type.dtype).itemsize if size >= _LARGE else size
+            if own and size > _PADDED * own:
+                shown = f"{tensor_type.dtype}{list(tensor_type.shape)}"
+                yield op, f"{shown} takes {binary_bytes(size)} in tiles, its numbers {binary_bytes(own)}"
 
 
 def _argument_bytes(tensor_type: Type, path: str, stored: Mapping[str, str]) -> int:

@@ -53,9 +53,11 @@ class Attribution:
                     self.moves.setdefault(number, []).append(move)
                 else:
                     missing.setdefault((line, _op(move)), []).append(move)
-        for number, moved in self.moves.items():
-            notes = dict.fromkeys([*self.rows[number].notes, *self.log.at(self.origins[number])])
-            self.rows[number] = replace(self.rows[number], moves=merge(moved), notes=tuple(notes))
+        for number, key in self.origins.items():
+            moved, notes = self.moves.get(number, ()), self.log.at(key)
+            if moved or notes:
+                notes = dict.fromkeys([*self.rows[number].notes, *notes])
+                self.rows[number] = replace(self.rows[number], moves=merge(moved), notes=tuple(notes))
         end = next((i for i, row in enumerate(self.rows) if row.op == "result"), len(self.rows))
         self.rows[end:end] = [
             Row(op, (), (), (), merge(moved), (_INSERTED,), line=line) for (line, op), moved in missing.items()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.analysis.account import Move, OpMoves, entries, executed as movement
+from jaxmesh.analysis.account.memory import padded_values
 from jaxmesh.analysis.account.moves import distribute
 from jaxmesh.analysis.explain.attribute import Attribution
 from jaxmesh.analysis.explain.explanation import Explanation
@@ -60,11 +61,14 @@ def explain(
 
     with remarks.collect() as log:
         residency = lowered if traced is None else lower(traced, boundary.residencies, boundary.sizes)
-        program = decompose(residency.program)
-        if program is not residency.program:
-            residency = residency.with_calls_inlined(program)
+        inlined = decompose(residency.program)
+        if inlined is not residency.program:
+            residency = residency.with_calls_inlined(inlined)
         try:
-            printed = list(entries(flat(mark)))
+            program = flat(mark)
+            printed = list(entries(program))
+            for op, text in padded_values(program):
+                remarks.remark(op.line, "padded", text, "a tile is 32x32: no dim of few elements among the last two")
         except JaxmeshError as error:
             reason = str(error)
     walker = _Walker(boundary.sizes, variable_names(residency.program), log, residency, decisions, bool(reason))
