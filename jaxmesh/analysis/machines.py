@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from jaxmesh.errors import ArgumentValueError, MeshError
 from jaxmesh.validate import quote
@@ -155,6 +156,11 @@ class Machine:
         """
         return size > 2 and (size == self.devices or (self.is_torus and size in self.shape))
 
+    @property
+    def dram_bytes(self) -> int:
+        """The bytes of one device's DRAM."""
+        return self.architecture.dram_channels * self.architecture.bases[3]
+
     def wires(self, size: int) -> int:
         """Returns how many wires bring data to a device along a mesh axis of `size` devices.
 
@@ -195,6 +201,21 @@ def _galaxy_links() -> Iterator[Link]:
             yield from _wires(other, 12, other + 2, 12, 4)
 
 
+def _p150x4_links() -> Iterator[Link]:
+    for a, p, b in ((0, 4, 2), (0, 8, 3), (1, 4, 3), (1, 8, 2)):
+        yield from _wires(a, p, b, p, 4)
+
+
+def _p150x8_links() -> Iterator[Link]:
+    """Yields two wires between neighbours of a cube."""
+    for half in (0, 4):
+        for a, p, b, q in ((0, 4, 1, 7), (0, 6, 1, 5), (0, 5, 2, 6), (0, 7, 2, 4), (1, 4, 3, 7), (1, 6, 3, 5),
+                           (2, 5, 3, 6), (2, 7, 3, 4)):  # fmt: skip
+            yield a + half, p, b + half, q
+    for chip in range(4):
+        yield from ((chip, 8, chip + 4, 11), (chip, 10, chip + 4, 9))
+
+
 # --- the machines ----------------------------------------------------------------------------------------------------
 
 _GHZ = Rate(1e9, "cycles per second", _WORMHOLE)
@@ -202,6 +223,24 @@ _N300_CORES = Rate(64, "cores", _WORMHOLE)
 _GDDR6 = Rate(288e9, "bytes per second", _WORMHOLE)
 _LINE = Rate(12.5e9, "bytes per second", _ETHERNET)
 _TWO_ROWS = 0b1000000001
+
+_QSFP = Rate(50e9, "bytes per second", _BLACKHOLE)
+"""A wire of Blackholes: a port of 800 Gbit/s has two."""
+
+
+def _blackhole(name: str, shape: tuple[int, int], **facts: Any) -> Machine:
+    """Returns a machine of Blackholes, on boards of one chip unless it says otherwise."""
+    chips = tuple(range(math.prod(shape)))
+    known: dict[str, Any] = {
+        "board": "p150", "cores": Rate(140, "cores", _BLACKHOLE), "boards": tuple((c,) for c in chips),
+        "positions": () if len(chips) > 1 else ((0, 0),), "wire": _QSFP if len(chips) > 1 else None,
+    }  # fmt: skip
+    return Machine(
+        name, BLACKHOLE, clock=Rate(1.35e9, "cycles per second", _BLACKHOLE),
+        dram=Rate(512e9, "bytes per second", _BLACKHOLE), shape=shape, hosts=chips, ethernet_mask=0b100100000,
+        pcie_mask=0b10, **known | facts,
+    )  # fmt: skip
+
 
 MACHINES: Mapping[str, Machine] = {
     machine.name: machine
@@ -222,10 +261,13 @@ MACHINES: Mapping[str, Machine] = {
             0, (8, 4), _LINE, links=tuple(_galaxy_links()), boards=(tuple(range(32)),), hosts=tuple(range(32)),
             positions=(), is_torus=True,
         ),
-        Machine(
-            "p150", BLACKHOLE, "p150", Rate(140, "cores", _BLACKHOLE),
-            Rate(1.35e9, "cycles per second", _BLACKHOLE), Rate(512e9, "bytes per second", _BLACKHOLE),
-            ethernet_mask=0b100100000, pcie_mask=0b10,
+        _blackhole("p150", (1, 1)),
+        _blackhole("p150x2", (1, 2), links=tuple(_wires(0, 4, 1, 4, 4))),
+        _blackhole("p150x4", (2, 2), links=tuple(_p150x4_links())),
+        _blackhole("p150x8", (2, 4), links=tuple(_p150x8_links()), is_torus=True),
+        _blackhole(
+            "p300", (1, 2), board="p300", cores=Rate(120, "cores", _BLACKHOLE), links=((0, 2, 1, 9), (0, 3, 1, 8)),
+            boards=((0, 1),), harvest_mask=0b100010000,
         ),
     )
 }  # fmt: skip
@@ -313,55 +355,3 @@ def show_mesh(mesh: Sequence[int]) -> str:
     '2x4'
     """
     return "x".join(map(str, mesh))
-
-
-# --- descriptions of clusters -----------------------------------------------------------------------------------------
-
-# A description stands in for a machine, as tt-umd reads it. It names the chips, the boards they sit on, and which
-# Ethernet channel of a chip is wired to which of another one. ttnn builds its devices from it without hardware.
-
-
-def describe_cluster(machine: Machine) -> str:
-    """Returns the description of a machine, in YAML."""
-    chips = range(machine.devices)
-    positions = [f"{c}: [{x}, {y}, 0, 0]" for c, (x, y) in enumerate(machine.positions)]
-    wires = [f"- [{{chip: {a}, chan: {p}}}, {{chip: {b}, chan: {q}}}]" for a, p, b, q in machine.links]
-    on_trays = machine.board == _TRAY
-    # The highest byte of a Galaxy's identifier is the tray, the others are a place on it; so it is with its PCIe bus.
-    identifiers = [((1 + c // 4) << 56) + _PLACES[c % 4] if on_trays else 10_226_774_059 + 13 * c for c in chips]
-    return "\n".join([
-        *_section("arch", (f"{c}: {machine.architecture.name}" for c in chips)),
-        *_section("chips", positions or ["{}"]),
-        *_section("chip_unique_ids", (f"{c}: {identifier}" for c, identifier in enumerate(identifiers))),
-        *_section("ethernet_connections", wires or ["[]"]),
-        "ethernet_connections_to_remote_devices: []",
-        *_section("chips_with_mmio", (f"- {c}: {c}" for c in machine.hosts)),
-        *_section("harvesting", (f"{c}: {_harvesting(machine)}" for c in chips)),
-        *(_section("chip_to_bus_id", (f'{c}: "0x{_BUSES[c % 4] + c // 4:04x}"' for c in chips)) if on_trays else ()),
-        *_section("chip_to_boardtype", (f"{c}: {machine.board}" for c in chips)),
-        *_section("boards", (_board(n, machine.board, members) for n, members in enumerate(machine.boards))),
-        "",
-    ])  # fmt: skip
-
-
-_TRAY = "ubb"
-"""The board type of a Galaxy's trays."""
-_PLACES = (0x35313930303043, 0x35313930303051, 0x35313930303056, 0x3532313030314B)
-"""The lower bytes of the identifiers of the four chips in one row of a Galaxy's trays."""
-_BUSES = (0xC1, 0x41, 0x01, 0x81)
-"""The PCIe buses of a Galaxy's four trays."""
-
-
-def _harvesting(machine: Machine) -> str:
-    masks = {"dram": 0, "eth": machine.ethernet_mask, "pcie": machine.pcie_mask}
-    off = ", ".join(f"{part}_harvesting_mask: {mask}" for part, mask in masks.items())
-    return f"{{noc_translation: true, harvest_mask: {machine.harvest_mask}, {off}}}"
-
-
-def _section(name: str, lines: Iterable[str]) -> list[str]:
-    return [f"{name}:", *(f"  {line}" for line in lines)]
-
-
-def _board(number: int, board: str, chips: Sequence[int]) -> str:
-    identifier = 72_058_994_491_928_619 + 110 * number
-    return f"- [{{board_id: {identifier}}}, {{board_type: {board}}}, {{chips: {list(chips)}}}]"

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxmesh.analysis.explain import traffic as movement
+from jaxmesh.analysis.account import executed
 from jaxmesh.dialects.residency import DEVICE, FREE, Residency, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, mesh_shard_p
@@ -209,7 +209,7 @@ class _ValueCollector:
         where = f"{before} → {after}" if before else after
         if _is_transfer(eqn):
             return Change(eqn.primitive.name.removesuffix("_tensor"), where, where, placement)
-        moves = movement.collective(eqn, dict(self.mesh.shape))
+        moves = executed.collective(eqn, dict(self.mesh.shape))
         if moves:
             name = f"{moves[0].kind} over {', '.join(moves[0].axes)}"
             return Change(name, where, name.replace(" over", ""), placement)

@@ -95,6 +95,21 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns"
 
 
+def binary_bytes(count: int) -> str:
+    """Returns a number of bytes with a binary unit.
+
+    >>> binary_bytes(512), binary_bytes(65_536), binary_bytes(12 * 1_072_693_184)
+    ('512 B', '64.0 KiB', '11.99 GiB')
+    """
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, len(_UNITS))
+    return f"{count / 1024**power:.{2 if power > 2 else 1}f} {_UNITS[power - 1]}"
+
+
+_UNITS = ("KiB", "MiB", "GiB", "TiB")
+
+
 def fit_texts(
     choices: Sequence[Sequence[Sequence[str]]], wide: float, high: float, most: float = 12, least: float = 7
 ) -> tuple[Sequence[Sequence[str]], float]:

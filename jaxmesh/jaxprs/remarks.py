@@ -20,8 +20,8 @@ class Remark:
     """A remark about one value or equation.
 
     Attributes:
-      kind: `lowered`, `legalised`, `inserted`, `hoisted`, `local`, `cancelled`, `assumed`, `dead`, `no TTNN`,
-        `partitioned`.
+      kind: `lowered`, `legalised`, `inserted`, `hoisted`, `local`, `cancelled`, `assumed`, `dead`,
+        `padded`, `partitioned`.
       text: what happened.
       rule: the rule that was applied.
     """
@@ -48,7 +48,7 @@ class Remarks:
 
     def __init__(self) -> None:
         self.removed: list[Removed] = []
-        self.general: list[Remark] = []
+        self._at: dict[str, list[Remark]] = {}
         self._about: dict[Any, list[Remark]] = {}
         self._origin: dict[Any, Any] = {}
 
@@ -56,9 +56,13 @@ class Remarks:
         """Adds a remark about a value; equal remarks are kept once."""
         _once(self._about.setdefault(value, []), Remark(kind, text, rule))
 
-    def add_general(self, kind: str, text: str, rule: str) -> None:
-        """Adds a remark about the whole program."""
-        _once(self.general, Remark(kind, text, rule))
+    def add_at(self, line: str, note: Remark) -> None:
+        """Adds a remark about the operations at a line."""
+        _once(self._at.setdefault(line, []), note)
+
+    def at(self, line: str) -> list[Remark]:
+        """Returns the remarks about the operations at a line."""
+        return self._at.get(line, [])
 
     def remove(self, eqn: Any, beside: Any, text: str, rule: str) -> None:
         """Records that an equation was removed as redundant."""
@@ -97,11 +101,11 @@ COLLECTED: ContextVar[Remarks | None] = ContextVar("jaxmesh remarks", default=No
 """The collector of remarks; None if none are requested."""
 
 
-def remark(kind: str, text: str, rule: str) -> None:
-    """Adds a remark about the whole program, if remarks are collected."""
+def remark(line: str, kind: str, text: str, rule: str) -> None:
+    """Adds a remark about the operations at a line, if remarks are collected."""
     log = COLLECTED.get()
     if log is not None:
-        log.add_general(kind, text, rule)
+        log.add_at(line, Remark(kind, text, rule))
 
 
 @contextmanager

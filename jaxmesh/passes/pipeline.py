@@ -11,7 +11,7 @@ before the program is flattened. The host makes and reshapes tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -31,6 +31,7 @@ from jaxmesh.passes.flatten.builder import Options
 from jaxmesh.passes.flatten.flatten import flatten, flatten_on_devices
 from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
 from jaxmesh.passes.fusion.driver import fuse as fuse_ops
+from jaxmesh.passes.hold_arguments import hold_arguments
 from jaxmesh.passes.layouts.decide_layouts import decide_layouts
 from jaxmesh.passes.layouts.mesh_rank import set_mesh_rank
 from jaxmesh.passes.memory import manage_memory, reads_overwritten
@@ -148,6 +149,7 @@ def ttnn_program(
     unroll_limit: int,
     strict: bool,
     mark: Callable[[Eqn], str] | None = None,
+    held: Collection[int] = (),
 ) -> Program:
     """Returns the flat TTNN program of a lowered one.
 
@@ -156,6 +158,7 @@ def ttnn_program(
       boundary, out_tree, fuse, unroll_limit: as in `ttir_program`.
       strict: whether what the real library does not take is an error.
       mark: of `Options`.
+      held: the numbers of arguments that are on the devices before the program starts.
 
     Raises:
       MissingRuleError: a primitive that TTIR has no row for, or an op that TTNN has none for.
@@ -163,7 +166,7 @@ def ttnn_program(
     """
     jaxpr, options = printed_jaxpr(lowered, boundary.sizes), Options(unroll_limit, fuse, mark=mark)
     program = _flatten(jaxpr, boundary, out_tree, "ttnn", lowered.results, options)
-    program = run_passes(ttnn_pipeline(strict), program, () if fuse else (FUSE,))
+    program = run_passes(ttnn_pipeline(strict), hold_arguments(program, held), () if fuse else (FUSE,))
     verify_program(program, strict=strict)
     return program
 

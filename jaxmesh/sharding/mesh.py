@@ -305,7 +305,7 @@ def show_mesh(mesh: AnyMesh) -> str:
     """Returns a mesh as text for messages: axes, sizes and device ids."""
     axes = ", ".join(f"{n}={s}" for n, s in mesh.shape.items())
     if isinstance(mesh, AbstractMesh):
-        return f"({axes}) without devices"
+        return f"({axes}), which is abstract"
     return f"({axes}) of devices {[d.id for d in mesh.devices.flat]}"
 
 
@@ -376,7 +376,7 @@ def with_devices(mesh: AnyMesh) -> AnyMesh:
     if not context.empty and context.shape == mesh.shape:
         return context
     raise MeshError(
-        f"the mesh {show_mesh(mesh)} is abstract: a program over it can be traced and lowered, but not run. Pass "
+        f"the mesh {show_mesh(mesh)}: a program over it can be traced and lowered, but not run. Pass "
         f"mesh=jaxmesh.make_mesh({tuple(mesh.shape.values())}, {tuple(mesh.axis_names)}), or set a mesh with "
         "jax.set_mesh."
     )

@@ -61,17 +61,23 @@ def flatten(tree: Any) -> tuple[list[Any], Any, list[Any]]:
     return [leaf for _, leaf in paths], treedef, [path for path, _ in paths]
 
 
-def show_path(path: Any) -> str:
-    """Returns the path to a leaf as messages show it, such as `argument[0][1]['w']`."""
-    return f"argument{jax.tree_util.keystr(path)}"
+def show_path(path: Any, parameters: Sequence[str] = ()) -> str:
+    """Returns the path to a leaf of `(args, kwargs)` as JAX shows it, such as `argument b['w']`.
+
+    Without the names of the positional parameters it is `argument[0][1]['w']`.
+    """
+    named = bool(parameters) or path[0].idx == 1
+    if not named:
+        return f"argument{jax.tree_util.keystr(path)}"
+    name = path[1].key if path[0].idx == 1 else parameters[path[1].idx]
+    return f"argument {name}{jax.tree_util.keystr(path[2:])}"
 
 
 # --- checks against a signature --------------------------------------------------------------------------------------
 
 
-def argument_of(leaf: Any, path: Any, mesh: AnyMesh) -> Argument:
+def argument_of(leaf: Any, what: str, mesh: AnyMesh) -> Argument:
     """Returns the type of one leaf of a call, an array or a tensor, as an argument of a program over `mesh`."""
-    what = show_path(path)
     if not isinstance(leaf, MeshTensor):
         return Argument(abstract(leaf, what), None)
     if leaf.is_partial:
@@ -100,8 +106,9 @@ def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any], 
             "with the same structure (static arguments left out), or trace it again."
         )
     for i, (leaf, path, want) in enumerate(zip(leaves, paths, boundary.arguments, strict=True)):
-        check_leaf(leaf, show_path(path))
-        what = f"{show_path(path)} of {boundary.name}"
+        name = show_path(path, boundary.parameters)
+        check_leaf(leaf, name)
+        what = f"{name} of {boundary.name}"
         if isinstance(stored := leaf.data if isinstance(leaf, MeshTensor) else leaf, Tracer):
             raise ArgumentTypeError(
                 f"{what} is a value of a trace, of type {jax.typeof(stored)}, but a compiled program runs on arrays; "
@@ -145,7 +152,7 @@ def _on_the_mesh(leaf: Any, want: Argument, what: str) -> MeshTensor:
             "it there with jax.device_put, or trace the program again."
         )
     if not isinstance(want.sharding.mesh, Mesh):
-        raise MeshError(f"{what} is on a mesh without devices, so it cannot be given to a program that runs.")
+        raise MeshError(f"{what} is on an abstract mesh, and no program runs there; trace it over jaxmesh.make_mesh.")
     return as_tensor(jax.device_put(leaf, want.sharding), want.sharding)
 
 
@@ -215,7 +222,7 @@ def _widen(tensor: MeshTensor, varying: tuple[str, ...]) -> MeshTensor:
     """Returns the tensor stored as varying over more axes; every device keeps its shard."""
     mesh, rank = tensor.mesh, tensor.ndim
     if not isinstance(mesh, Mesh):
-        raise MeshError(f"{tensor!r} is on a mesh without devices, so it cannot be given to a program that runs.")
+        raise MeshError(f"{tensor!r} is on an abstract mesh, so it cannot be given to a program that runs.")
     spread = _spreader(rank, tensor.varying, varying, NamedSharding(mesh, storage_spec(rank, varying)))
     return MeshTensor(launch(spread, tensor.data), mesh, varying)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import os
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -13,8 +14,9 @@ from jax.sharding import Mesh
 
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
+from jaxmesh.dialects.residency import HOST
 from jaxmesh.dialects.signature import Argument
-from jaxmesh.errors import ArgumentValueError, DroppedShardingWarning, UnsupportedError
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, DroppedShardingWarning, UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
@@ -162,12 +164,13 @@ class JaxLowered(Stage):
     @overload
     def judge(
         self,
+        cluster: str | None = None,
         *,
         python: str | os.PathLike[str] | None = None,
-        cluster: str | None = None,
         timeout: float = 600,
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,
+        resident: bool | str | None = None,
         language: Literal["python"] = "python",
     ) -> Verdict: ...
 
@@ -184,12 +187,13 @@ class JaxLowered(Stage):
 
     def judge(
         self,
+        cluster: str | None = None,
         *,
         python: str | os.PathLike[str] | None = None,
-        cluster: str | None = None,
         timeout: float = 600,
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,
+        resident: bool | str | None = None,
         language: str = "python",
     ) -> Verdict | CppVerdict:
         """Asks the real ttnn whether it accepts the program, and what it takes; needs no devices and no values.
@@ -198,12 +202,15 @@ class JaxLowered(Stage):
         described cluster. There every operation checks its arguments and takes its memory, and computes nothing.
 
         Args:
-          python: the Python that has ttnn; by default that of `JAXMESH_TTNN_PYTHON`, or the one that `ttnn-env` made.
           cluster: the name of a machine in `jaxmesh.analysis.machines`, in any case; by default the
             board, or the smallest that has the mesh.
+          python: the Python that has ttnn; by default that of `JAXMESH_TTNN_PYTHON`, or the one that `ttnn-env` made.
           timeout: how many seconds it may take.
           groups: as of `as_text`.
           unroll_limit: as of `as_text`.
+          resident: the arguments that stay on the devices between calls: all, none, or a regular expression of their
+            paths, such as `"params"`; by default those that were given with a sharding. They are there before the
+            program starts, and it does not free them.
           language: `"cpp"` holds the calls of the emitted C++ to the declarations of ttnn's C++ API, which the
             environment of `jaxmesh upstream-env` has (then `python` names that environment).
 
@@ -212,7 +219,11 @@ class JaxLowered(Stage):
           left in it, the device operations. It is true if the program is accepted, and shows as a table. Of C++, the
           `CppVerdict`.
 
+          Without a run it is `does not fit` if arguments, results and temporaries exceed the DRAM of a device;
+          `largest()` has the largest tensors.
+
         Raises:
+          ArgumentTypeError: `resident` is no such choice.
           UpstreamError: there are no C++ declarations, or no C++ compiler.
           TtnnError: there is no ttnn, or it does not start; the message names the command that installs it.
           MeshError: no machine has the mesh.
@@ -221,14 +232,16 @@ class JaxLowered(Stage):
         if language not in ("python", "cpp"):
             raise ArgumentValueError(f'judge takes the languages "python" and "cpp", got {quote(language)}.')
         with progress("judge"):
+            from jaxmesh.analysis.account.memory import memory_of
             from jaxmesh.analysis.judge.judge import judge_program
 
-            program = self._program(groups, unroll_limit, strict=False)
             if language == "cpp":
                 from jaxmesh.analysis.judge.declarations import judge_cpp
 
-                return judge_cpp(program, plugin=python, timeout=timeout)
-            return judge_program(program, python=python, cluster=cluster, timeout=timeout)
+                return judge_cpp(self._program(groups, unroll_limit, strict=False), plugin=python, timeout=timeout)
+            program = self._deployed(groups, unroll_limit, resident)
+            held = memory_of(program, self._boundary.paths)
+            return judge_program(program, held, python=python, cluster=cluster, timeout=timeout)
 
     def estimate(
         self,
@@ -238,6 +251,7 @@ class JaxLowered(Stage):
         fidelity: str | None = None,
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,
+        resident: bool | str | None = None,
     ) -> Estimate:
         """Estimates the least time of the program from published rates: a bound, and not a measurement.
 
@@ -256,10 +270,11 @@ class JaxLowered(Stage):
             the element types.
           groups: as of `as_text`.
           unroll_limit: as of `as_text`.
+          resident: as of `judge`, for the memory of a device.
 
         Returns:
-          The estimate: its times, bytes and operations by op and by source line, and the shares of compute, DRAM and
-          links. It prints as a table, and in Jupyter is drawn as bars over time.
+          The estimate: its memory, its times, bytes and operations by op and by source line, and the shares of compute,
+          DRAM and links. It prints as a table, and in Jupyter is drawn as bars over time.
 
         Raises:
           ArgumentValueError: no cluster, element type or fidelity has this name.
@@ -279,14 +294,34 @@ class JaxLowered(Stage):
         with progress("estimate"):
             from jaxmesh.analysis.estimate import estimate_program
 
-            return estimate_program(self._program(groups, unroll_limit, strict=False), cluster, stored, fidelity)
+            program, deployed = (
+                self._program(groups, unroll_limit, strict=False),
+                self._deployed(groups, unroll_limit, resident),
+            )
+            return estimate_program(program, cluster, stored, fidelity, deployed, self._boundary.paths)
+
+    def _deployed(self, groups: bool, unroll_limit: int, resident: bool | str | None) -> Program:
+        """Returns the flat program whose resident arguments are on the devices before it starts and after it ends."""
+        from jaxmesh.passes.hold_arguments import keep_arguments
+
+        boundary, program = self._boundary, self._program(groups, unroll_limit, strict=False)
+        if resident is not None and not isinstance(resident, bool | str):
+            raise ArgumentTypeError(
+                f"resident is True, False or a regular expression of paths of arguments, got {quote(resident)}."
+            )
+        chosen = boundary.placed if resident is None else range(len(boundary.arguments)) if resident else ()
+        if isinstance(resident, str):
+            chosen = [i for i, path in enumerate(boundary.paths) if re.search(resident, path)]
+        held = [i for i in chosen if boundary.residencies[i] is HOST]
+        if held:
+            program = self._flat(groups, unroll_limit, False, held=held)
+        return keep_arguments(program, boundary.donated)
 
     def marked_program(self, mark: Callable[[Eqn], str]) -> Program:
-        """Returns the flat program as `default_program` does, but each op has the mark of its equation as its line."""
-        from jaxmesh.passes.pipeline import ttnn_program
-
+        """Returns the flat program as `default_program` does, but each op has the mark of its equation as its line, an
+        op of a TTNN text its place in the text; loops are unrolled."""
         self._check_expressible()
-        return ttnn_program(self.residency, self._boundary, self._out_tree, True, UNROLL_LIMIT, False, mark)
+        return self._flat(True, UNROLL_LIMIT, False, mark=mark)
 
     def compiler_ir(self, dialect: str | None = None) -> Any:
         """Returns JAX's module of the program that runs, as of `jax.stages.Lowered`."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import types
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
-from jax.sharding import AxisType, Mesh, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.dialects.replication import innermost_block, is_enabled
 from jaxmesh.dialects.signature import Argument, Boundary
@@ -42,7 +43,7 @@ from jaxmesh.sharding.mesh import (
     with_devices,
 )
 from jaxmesh.stages import shardings as ends
-from jaxmesh.stages.arguments import argument_of, flatten, show_path
+from jaxmesh.stages.arguments import argument_of, flatten
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
 from jaxmesh.stages.partitioned import traced_program, warn_about
 from jaxmesh.stages.shardings import find_mesh
@@ -311,9 +312,9 @@ class JitFunction:
         if self._over is not None and (copy := self._over_legacy_mesh(self._over)) is not None:
             return copy.trace(*args, **kwargs)
         call = self._calls.flatten(args, kwargs)
-        for leaf, path in zip(call.leaves, call.paths, strict=True):
+        for leaf, name in zip(call.leaves, self._calls.names(call), strict=True):
             if not is_tensor(leaf):
-                abstract(leaf, show_path(path))
+                abstract(leaf, name)
         try:
             with progress("trace"):
                 return self._trace(call, ends.carried_shardings(call.leaves, self._mesh or context_mesh()))
@@ -327,14 +328,18 @@ class JitFunction:
             plain = None if by_hand else trace_plain(self._plain, call.args, call.kwargs)
             if plain is not None and uses_names(plain.jaxpr, self._mesh):
                 plain = None
-        mesh = find_mesh(self._mesh, self._shardings, call.leaves, call.paths, carried, plain)
-        arguments = tuple(argument_of(x, p, mesh) for x, p in zip(call.leaves, call.paths, strict=True))
+        names = self._calls.names(call)
+        mesh = find_mesh(self._mesh, self._shardings, call.leaves, names, carried, plain)
+        arguments = tuple(argument_of(x, p, mesh) for x, p in zip(call.leaves, names, strict=True))
         parameters = self._calls.parameters(call.args)
         boundary = Boundary(self._name, mesh, call.tree, arguments, call.donated, parameters=parameters)
         if plain is None:
             return Traced.of(boundary, self._trace_by_hand(call, arguments, mesh))
         shardings = plain.in_shardings, plain.out_shardings
-        rows = call.leaves, call.paths, mesh, *shardings, carried
+        given = (ends.carried_sharding(x) or s for x, s in zip(call.leaves, plain.in_shardings, strict=True))
+        placed = frozenset(i for i, s in enumerate(given) if isinstance(s, NamedSharding))
+        boundary = dataclasses.replace(boundary, placed=placed)
+        rows = call.leaves, names, mesh, *shardings, carried
         asked = ends.requested_shardings(*rows, self._full_results)
         # JAX's own cache of traces returns one jaxpr for equal calls.
         key = plain.jaxpr, boundary, asked

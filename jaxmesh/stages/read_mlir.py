@@ -100,7 +100,8 @@ def _printed(text: Text, outcome: Outcome, boundary: Boundary, on_devices: Seque
     arguments = [Port(0, p, path, a.varying if p else None, a.role) for a, p, path in rows]
     declared = zip(text.results, on_devices, strict=True)
     results = [d if r.status is None else r.status == "presharded" for r, d in declared]
-    return PrintedText(text.program, boundary.sizes, arguments, results, boundary.public)
+    lines = [f"line {line}: {name}" for line, name in zip(text.lines, text.names, strict=True)]
+    return PrintedText(text.program, boundary.sizes, arguments, results, boundary.public, lines)
 
 
 # --- the mesh --------------------------------------------------------------------------------------------------------

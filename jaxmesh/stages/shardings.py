@@ -18,7 +18,6 @@ from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.caches import is_staged, placement_of
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED, FunctionTrace, legacy_mesh
 from jaxmesh.sharding.mesh import AnyMesh, context_mesh, make_mesh, program_mesh, same_mesh, show_mesh, with_devices
-from jaxmesh.stages.arguments import show_path
 from jaxmesh.stages.user_calls import Static
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
 from jaxmesh.validate import as_devices
@@ -30,17 +29,17 @@ Carried = tuple[NamedSharding | None, ...]
 
 def carried_shardings(leaves: Sequence[Any], mesh: AnyMesh | None) -> Carried | None:
     """Returns the shardings that arrays carry; None if none is split, and the mesh of the program is known."""
-    found: list[NamedSharding | None] = []
-    counts = False
-    for x in leaves:
-        if isinstance(x, jax.ShapeDtypeStruct):
-            committed, sharding = True, x.sharding
-        else:
-            committed, sharding = placement_of(x) or (False, None)
-        known = sharding if committed and isinstance(sharding, NamedSharding) else None
-        counts = counts or (known is not None and (mesh is None or is_split(known)))
-        found.append(known)
-    return tuple(found) if counts else None
+    found = tuple(map(carried_sharding, leaves))
+    counts = any(known is not None and (mesh is None or is_split(known)) for known in found)
+    return found if counts else None
+
+
+def carried_sharding(x: Any) -> NamedSharding | None:
+    """Returns the sharding that an array or its type carries; None if it is on one device."""
+    committed, sharding = (
+        (True, x.sharding) if isinstance(x, jax.ShapeDtypeStruct) else placement_of(x) or (False, None)
+    )
+    return sharding if committed and isinstance(sharding, NamedSharding) else None
 
 
 def is_sharding(x: Any) -> bool:
@@ -69,7 +68,7 @@ def has_specs(shardings: Any) -> bool:
 
 def requested_shardings(
     leaves: Sequence[Any],
-    paths: Sequence[Any],
+    paths: Sequence[str],
     mesh: AnyMesh,
     ins: Sequence[Any],
     outs: Sequence[Any],
@@ -85,17 +84,17 @@ def requested_shardings(
       ArgumentValueError: an array on the mesh has another sharding than `in_shardings` asks for.
       MeshMismatchError: a sharding over another mesh.
     """
-    wanted = [_on_program_mesh(s, mesh, f"in_shardings of {show_path(p)}") for s, p in zip(ins, paths, strict=True)]
+    wanted = [_on_program_mesh(s, mesh, f"in_shardings of {p}") for s, p in zip(ins, paths, strict=True)]
     presharded = [False] * len(leaves)
     for i, (leaf, path) in enumerate(zip(leaves, paths, strict=True)):
         own = None if carried is None else carried[i]
         here = _on_mesh(leaf, own, mesh)
         if here is None:
             if own is not None and is_split(own):
-                _check_other_mesh(own, mesh, show_path(path))
+                _check_other_mesh(own, mesh, path)
             continue
         if own is not None:
-            check_kept(own, show_path(path))
+            check_kept(own, path)
         both = wanted[i]
         if both is not None and not isinstance(both, NamedSharding):
             # JAX reports what does not fit.
@@ -103,7 +102,7 @@ def requested_shardings(
         if both is not None and not both.is_equivalent_to(here, len(leaf.shape)):
             raise ArgumentValueError(
                 "Sharding passed to jit does not match the sharding on the respective arg: "
-                f"{show_path(path)} is on the mesh as {here.spec}, but in_shardings asks for {both.spec}; put it there "
+                f"{path} is on the mesh as {here.spec}, but in_shardings asks for {both.spec}; put it there "
                 "with jax.device_put, or leave its sharding out."
             )
         wanted[i], presharded[i] = here, True
@@ -203,7 +202,7 @@ def find_mesh(
     given: AnyMesh | None,
     shardings: tuple[Any, Any],
     leaves: Sequence[Any],
-    paths: Sequence[Any],
+    paths: Sequence[str],
     carried: Carried | None,
     plain: FunctionTrace | None,
 ) -> AnyMesh:
@@ -239,17 +238,17 @@ def _of_shardings(shardings: tuple[Any, Any]) -> Iterator[Source]:
                 yield name, leaf.mesh
 
 
-def _of_arguments(leaves: Sequence[Any], paths: Sequence[Any], carried: Carried | None) -> Iterator[Source]:
+def _of_arguments(leaves: Sequence[Any], paths: Sequence[str], carried: Carried | None) -> Iterator[Source]:
     known = carried or [None] * len(leaves)
     for leaf, path, sharding in zip(leaves, paths, known, strict=True):
         if isinstance(leaf, MeshTensor):
-            yield show_path(path), leaf.mesh
+            yield path, leaf.mesh
         elif sharding is not None:
-            yield show_path(path), sharding.mesh
+            yield path, sharding.mesh
         elif isinstance(leaf, Tracer):
             typed: Any = getattr(jax.typeof(leaf), "sharding", None)
             if typed is not None and not typed.mesh.empty and AxisType.Explicit in typed.mesh.axis_types:
-                yield show_path(path), typed.mesh
+                yield path, typed.mesh
 
 
 def _one_of(sources: Sequence[Source]) -> AnyMesh:

@@ -99,8 +99,8 @@ class Stage(HasArguments, abc.ABC):
         self.inexpressible = inexpressible
 
     @abc.abstractmethod
-    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
-        """Returns a new flat program."""
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool, **options: Any) -> Program:
+        """Returns a new flat program; `ttnn_program` describes the options."""
 
     @functools.cached_property
     def _decomposed(self) -> Any:

@@ -100,7 +100,7 @@ class Traced(Stage):
         """The places where values are taken to be the same on several devices although no type proves it."""
         return self._assumptions
 
-    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool, **options: Any) -> Program:
         from jaxmesh.passes.pipeline import ttir_program
 
         if groups and self.imported is not None and (program := self.imported.program("ttir")) is not None:
@@ -184,14 +184,15 @@ class Lowered(JaxLowered):
         # A program over another mesh has other types, and so other variables.
         return self._lowered_residency or ResidencyMap(jaxpr, self._boundary.residencies)
 
-    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool, **options: Any) -> Program:
         from jaxmesh.passes.pipeline import ttnn_program
 
-        imported = None if self._traced is None else self._traced.imported
-        program = imported.program("ttnn") if imported is not None and groups else None
+        imported = None if self._traced is None or not groups else self._traced.imported
+        program = None if imported is None else imported.marked() if "mark" in options else imported.program("ttnn")
         if program is not None and is_valid(program):
             return program
-        return ttnn_program(self.residency, self._boundary, self._out_tree, groups, unroll_limit, strict)
+        ends = self.residency, self._boundary, self._out_tree
+        return ttnn_program(*ends, groups, unroll_limit, strict, **options)
 
     def global_program(self) -> tuple[Callable[[], str] | None, Callable[..., Traced]]:
         """Returns a function that makes the StableHLO text of global shapes, or None, and the class of programs."""
@@ -285,7 +286,7 @@ class Lowered(JaxLowered):
         Returns:
           A sequence of rows, one per argument, equation and result at every depth; their names are those of
           `as_text("jaxpr")`. It prints what moves and where; `table()` lists every row. Bytes are defined by
-          `jaxmesh.analysis.explain.Move`. Source lines pass over installed packages, unless JAXMESH_PACKAGE_LINES=1.
+          `jaxmesh.analysis.account.Move`. Source lines pass over installed packages, unless JAXMESH_PACKAGE_LINES=1.
 
         >>> import jax, jax.numpy as jnp, jaxmesh as jm
         >>> from jax.sharding import PartitionSpec as P
@@ -304,11 +305,8 @@ class Lowered(JaxLowered):
         from jaxmesh.analysis.explain import explain
 
         traced = self._traced
-        if traced is None:
-            found = explain(self._boundary, self.residency, None, self._out_tree)
-        else:
-            known = traced.assumptions, traced.decisions
-            found = explain(self._boundary, self.residency, traced._jaxpr, self._out_tree, *known)
+        known = (None, (), ()) if traced is None else (traced._jaxpr, traced.assumptions, traced.decisions)
+        found = explain(self._boundary, self.residency, self._out_tree, self.marked_program, *known)
         found.estimate = functools.partial(self.estimate, cluster)
         if cluster is None:
             return found

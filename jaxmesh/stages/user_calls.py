@@ -275,8 +275,7 @@ class Calls:
           DeletedError: an array was donated or deleted.
         """
         call = self.flatten(args, kwargs)
-        for leaf, path in zip(call.leaves, call.paths, strict=True):
-            what = show_path(path)
+        for leaf, what in zip(call.leaves, self.names(call), strict=True):
             if not is_tensor(leaf):
                 abstract(leaf, what)
                 check_devices(leaf, what, mesh)
@@ -313,6 +312,11 @@ class Calls:
         if self.simple:
             return names
         return tuple(n for n, static in zip(names, self.static.marks(len(args)), strict=False) if not static)
+
+    def names(self, call: UserCall) -> list[str]:
+        """Returns the names of the leaves of a call, as messages show them."""
+        parameters = self.parameters(call.args)
+        return [show_path(path, parameters) for path in call.paths]
 
     def dynamic(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the arguments that are not static."""

@@ -21,7 +21,8 @@ def torch_module() -> Any:
         return importlib.import_module("torch")
     except ImportError:
         raise UnsupportedError(
-            "from_torch and to_torch need torch, which is not installed; use ttnn.from_numpy and ttnn.to_numpy."
+            "from_torch and to_torch need torch, which is not installed; for arrays jaxmesh.ttnn.helpers has "
+            "from_numpy and to_numpy."
         ) from None
 
 

@@ -166,7 +166,8 @@ CASES = [
         "or take another mesh": lambda: double(mesh=jm.make_mesh((1, 2))).lower(X).estimate("n300"),
     }),
     Case("a machine of no name", lambda: double(mesh=mesh()).lower(X).estimate("t300"), {
-        "n150, n300, t3000, galaxy or p150": lambda: double(mesh=mesh()).lower(X).estimate("Galaxy"),
+        "n150, n300, t3000, galaxy, p150, p150x2, p150x4, p150x8 or p300":
+            lambda: double(mesh=mesh()).lower(X).estimate("Galaxy"),
     }),
 ]  # fmt: skip
 

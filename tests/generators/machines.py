@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from jaxmesh.analysis.machines import L1, MACHINES, Machine, describe_cluster, machine_for, show_mesh
+from jaxmesh.analysis.cluster_description import describe_cluster
+from jaxmesh.analysis.machines import L1, MACHINES, Machine, machine_for, show_mesh
 from jaxmesh.analysis.upstream.descriptors import describe_system
 from jaxmesh.errors import JaxmeshError
 from tests import ROOT

@@ -22,6 +22,7 @@ import jaxmesh as jm
 from jaxmesh.analysis.environments import clean_environment
 from jaxmesh.analysis.judge import Verdict, judge_folder
 from jaxmesh.analysis.judge.environment import TTNN, Environment, find_environment
+from jaxmesh.analysis.judge.judge import judge_program
 from jaxmesh.analysis.judge.runner.shapes import REAL_BYTES
 from jaxmesh.analysis.machines import MACHINES, smallest_machine
 from jaxmesh.emit.export_folder import utils_text
@@ -166,12 +167,14 @@ def test_the_memory_is_that_of_the_tensors() -> None:
 
 
 def test_a_model_of_any_size_needs_no_memory_here() -> None:
-    """Eight devices hold 256 GiB of weights: refused, at the input that does not fit any more."""
+    """Eight devices hold 256 GiB of weights: they do not fit, and ttnn refuses the input that does not any more."""
     mesh = jm.make_mesh((2, 4))
     weights: Any = [
         jm.MeshTensor(jax.ShapeDtypeStruct((65536, 16384, 4), jnp.float32), mesh, ("x",)) for _ in range(16)
     ]
-    verdict = jm.jit(lambda ws: [jnp.exp(w) for w in ws], mesh=mesh).lower(weights).judge()
+    program = jm.jit(lambda ws: [jnp.exp(w) for w in ws], mesh=mesh).lower(weights)
+    assert program.judge().outcome == "does not fit"
+    verdict = judge_program(program.default_program())
     assert verdict.refusal is not None
     assert verdict.refusal.kind == "DRAM"
     assert verdict.refusal.place.text.startswith("utils_load_sharded_tensor_2 =")
@@ -291,7 +294,10 @@ def test_a_kernel_that_needs_more_of_l1_than_is_left(exported: Path, tmp_path: P
 
 
 def test_a_program_that_is_too_large_by_itself() -> None:
-    verdict = lowered(65536, 64, 131072).judge()
+    found = lowered(65536, 64, 131072).judge()
+    assert (found.outcome, found.largest(1)[0].role) == ("does not fit", "temporary")
+    assert found.largest(1)[0].line.startswith(MATMUL)
+    verdict = judge_program(lowered(65536, 64, 131072).default_program())
     assert verdict.refusal is not None
     assert verdict.refusal.kind == "DRAM"
     assert verdict.refusal.place.source.startswith(MATMUL)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from jaxmesh.analysis.estimate.traffic import Bytes, Traffic, Work, work
+from jaxmesh.analysis.account import Move, OpMoves, entries
+from jaxmesh.analysis.account.work import Work, work
+from jaxmesh.analysis.estimate.storage import Bytes, Traffic
 from jaxmesh.analysis.machines import L1, Machine, Rate
 from jaxmesh.dialects.definitions import ttnn_definition
-from jaxmesh.dialects.program import Op, Program
+from jaxmesh.dialects.program import Program
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.validate import quote
 
@@ -45,7 +47,10 @@ class OpCost:
       line: the source location; empty if unknown.
       flops: the arithmetic operations; a multiplication and an addition are two.
       dram_bytes: the bytes read from and written to DRAM.
-      link_bytes: the bytes sent to other devices, by mesh axis.
+      link_bytes: the bytes sent to other devices, by mesh axis; of sends, which run on different devices, those that
+        each adds to the busiest device.
+      busiest_bytes: the bytes over the links to one neighbour, in the busier direction, by mesh axis.
+      moves: its moves, as `explain` has them.
       host_bytes: the bytes from and to the host, which take no time in the estimate.
       fidelity: the math fidelity of a matrix product; empty for other ops.
       times: the lower bounds in seconds of `"compute"`, `"DRAM"` and `"links"`.
@@ -56,6 +61,8 @@ class OpCost:
     flops: int
     dram_bytes: int
     link_bytes: Mapping[str, int]
+    busiest_bytes: Mapping[str, int]
+    moves: tuple[Move, ...]
     host_bytes: int
     fidelity: str
     times: Mapping[str, float]
@@ -78,7 +85,8 @@ def costs(program: Program, machine: Machine, stored: Mapping[str, str], fidelit
       MissingRuleError: an op that has no definition.
     """
     traffic = Traffic(program, machine, stored)
-    for op in program.ops:
+    for entry in entries(program):
+        op = entry.op
         if not op.results or op.name == "ttnn.get_device":
             continue
         if ttnn_definition(op.name) is None:
@@ -88,11 +96,11 @@ def costs(program: Program, machine: Machine, stored: Mapping[str, str], fidelit
                 "arithmetic nor its bytes are known. Define it there, or leave it out of the program."
             )
         used = [traffic.memory(v).stored for v in op.used[:2] if program.types[v].kind == "tensor"]
-        moved, arithmetic = traffic.move(op), Work()
+        moved, arithmetic = traffic.move(entry), Work()
         if not all(program.types[v].host for v in op.results):
             arithmetic = work(op, program)
         passes = fidelity or default_fidelity(used) if arithmetic.products else ""
-        yield _cost(op, arithmetic, moved, passes, machine, program)
+        yield _cost(entry, arithmetic, moved, passes, machine)
 
 
 def default_fidelity(stored: list[str]) -> str:
@@ -106,7 +114,7 @@ def default_fidelity(stored: list[str]) -> str:
     return "HiFi4" if all(name == "float32" for name in stored) else "HiFi2"
 
 
-def _cost(op: Op, arithmetic: Work, moved: Bytes, fidelity: str, machine: Machine, program: Program) -> OpCost:
+def _cost(entry: OpMoves, arithmetic: Work, moved: Bytes, fidelity: str, machine: Machine) -> OpCost:
     # The units of the engine may work at the same time.
     compute = max(
         arithmetic.products * PHASES.get(fidelity, 1) / machine.per_second(PRODUCT),
@@ -116,7 +124,7 @@ def _cost(op: Op, arithmetic: Work, moved: Bytes, fidelity: str, machine: Machin
     links = 0.0
     for axis, count in moved.busiest.items():
         assert machine.wire
-        links += count / (machine.wires(program.mesh[axis]) * machine.wire.value)
+        links += count / (machine.wires(entry.program.mesh[axis]) * machine.wire.value)
     times = {COMPUTE: compute, DRAM: moved.dram / machine.dram.value, LINKS: links}
-    name = op.name.removeprefix("ttnn.")
-    return OpCost(name, op.line, arithmetic.flops, moved.dram, moved.links, moved.host, fidelity, times)
+    name, bound = entry.op.name.removeprefix("ttnn."), (moved.links, moved.busiest, entry.moves, moved.host)
+    return OpCost(name, entry.op.line, arithmetic.flops, moved.dram, *bound, fidelity, times)

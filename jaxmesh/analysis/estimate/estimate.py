@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from jaxmesh.analysis.account import Total, totals
+from jaxmesh.analysis.account.memory import HeldTensor, PeakMemory, memory_of
 from jaxmesh.analysis.estimate.cost import LINKS, PARTS, PHASES, OpCost, costs, sources
-from jaxmesh.analysis.estimate.traffic import check_stored
+from jaxmesh.analysis.estimate.storage import check_stored
 from jaxmesh.analysis.machines import Machine, machine_for
 from jaxmesh.dialects.program import Program
 from jaxmesh.drawing.picture import Picture
-from jaxmesh.drawing.text_layout import align_columns, duration, shorten
+from jaxmesh.drawing.text_layout import align_columns, binary_bytes, duration, shorten
 from jaxmesh.drawing.timeline import Bar, TimelineRow, draw_timeline
 from jaxmesh.errors import ArgumentValueError, printable
 from jaxmesh.jaxprs.source_locations import line_key, short_location
@@ -32,12 +34,23 @@ class Estimate(Picture):
       mesh: axis names and sizes.
       machine: the machine, with its rates.
       ops: the costs of the ops in order, on one device; all devices do the same at the same time.
+      memory: the memory of one device at its peak.
     """
 
     name: str
     mesh: Mapping[str, int]
     machine: Machine
     ops: Sequence[OpCost]
+    memory: PeakMemory
+
+    @property
+    def missing(self) -> int:
+        """The bytes of DRAM that a device lacks for the peak; 0 if it has enough."""
+        return max(self.memory.peak - self.machine.dram_bytes, 0)
+
+    def largest(self, count: int = 10) -> list[HeldTensor]:
+        """Returns the largest tensors on one device at the peak, with their paths, placements and source lines."""
+        return self.memory.largest(count)
 
     @cached_property
     def seconds(self) -> float:
@@ -68,6 +81,10 @@ class Estimate(Picture):
                 sent[axis] += count
         return sent
 
+    def totals(self) -> list[Total]:
+        """Sums the moves of all ops by kind and mesh axes; an explanation has the same totals."""
+        return totals(move for op in self.ops for move in op.moves)
+
     @cached_property
     def lines(self) -> list[LineCost]:
         """The costs by source line in program order; ops without a source line are grouped by name."""
@@ -81,7 +98,8 @@ class Estimate(Picture):
         return {
             "name": self.name, "mesh": dict(self.mesh), "cluster": self.machine.name, "seconds": self.seconds,
             "overlapped_seconds": self.overlapped_seconds, "shares": self.shares, "link_bytes": self.link_bytes,
-            "rates": sources(self.machine), "ops": [dataclasses.asdict(op) for op in self.ops],
+            "memory": dataclasses.asdict(self.memory), "missing": self.missing, "rates": sources(self.machine),
+            "ops": [dataclasses.asdict(op) for op in self.ops],
         }  # fmt: skip
 
     # --- as text ---
@@ -96,13 +114,16 @@ class Estimate(Picture):
         """Returns the parts of the time, and the costs that it leaves out."""
         shares = ", ".join(f"{part} {share:.0%}" for part, share in self.shares.items())
         sent = ", ".join(f"{axis} {amount(n)}B" for axis, n in self.link_bytes.items() if n)
-        host = sum(op.host_bytes for op in self.ops)
+        host, fits = sum(op.host_bytes for op in self.ops), not self.missing
         return [
             "a bound from published rates, and not a measurement: no real time is shorter",
             f"bound by: {shares}; the share of links is that of collectives",
             f"if all ops could overlap: at least {duration(self.overlapped_seconds)}",
             *([f"sent by each device: {sent}"] if sent else []),
+            f"memory of each device: {self.memory}" + ("" if fits else f"; {binary_bytes(self.missing)} are missing"),
+            *(f"largest: {tensor}" for tensor in self.largest(0 if fits else 3)),
             *([f"not in the time: {amount(host)}B between host and device"] if host else []),
+            f"not in the time: the dispatch of {len(self.ops):,} operations",
             "inputs are read from DRAM once, what the program computes stays in L1 as far as it fits",
             *(f"rate of {line}" for line in sources(self.machine)),
         ]
@@ -150,13 +171,19 @@ def estimate_program(
     cluster: str | None = None,
     stored: str | Mapping[str, str] | None = None,
     fidelity: str | None = None,
+    deployed: Program | None = None,
+    paths: Sequence[str] = (),
 ) -> Estimate:
-    """Estimates a flat TTNN program; `Lowered.estimate` describes the arguments and errors."""
+    """Estimates a flat TTNN program; `Lowered.estimate` describes the arguments and errors.
+
+    `deployed` is the program with its resident arguments on the devices, whose memory counts; `paths` name them.
+    """
     machine = machine_for(cluster, list(program.mesh.values()))
     if fidelity is not None and (not isinstance(fidelity, str) or fidelity not in PHASES):
         raise ArgumentValueError(f"estimate takes a fidelity of {', '.join(PHASES)}, got {quote(fidelity)}.")
-    op_costs = costs(program, machine, check_stored(stored), fidelity)
-    return Estimate(program.name, program.mesh, machine, list(op_costs))
+    widths = check_stored(stored)
+    op_costs, memory = costs(program, machine, widths, fidelity), memory_of(deployed or program, paths, widths)
+    return Estimate(program.name, program.mesh, machine, list(op_costs), memory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from jaxmesh.analysis.account import Move as Move, Total as Total
 from jaxmesh.analysis.explain.explain_program import explain as explain
 from jaxmesh.analysis.explain.explanation import Explanation as Explanation
-from jaxmesh.analysis.explain.records import Line as Line, Move as Move, Row as Row, Total as Total, Value as Value
+from jaxmesh.analysis.explain.records import Line as Line, Row as Row, Value as Value
 from jaxmesh.jaxprs.remarks import Remark as Remark

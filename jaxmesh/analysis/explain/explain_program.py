@@ -1,30 +1,34 @@
-"""Explains a lowered program: writes a row for every value and equation.
+"""Explains a lowered program: writes a row for every value and equation, with the moves of the program's text.
 
 The module decides nothing: it runs the passes again and collects their remarks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from jaxmesh.analysis.explain import traffic as movement
+from jaxmesh.analysis.account import Move, OpMoves, entries, executed as movement
+from jaxmesh.analysis.account.memory import padded_values
+from jaxmesh.analysis.account.moves import distribute
+from jaxmesh.analysis.explain.attribute import Attribution
 from jaxmesh.analysis.explain.explanation import Explanation
-from jaxmesh.analysis.explain.records import Move, Row, Value
-from jaxmesh.analysis.explain.ttnn_traffic import ttnn_moves
+from jaxmesh.analysis.explain.records import Row, Value
 from jaxmesh.dialects.imported_op import decompose
+from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.residency import DEVICE, FREE, HOST, Residency, ResidencyMap, has_transfer, of_atom
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.errors import JaxmeshError
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs import compat, control_flow, remarks, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While
 from jaxmesh.jaxprs.remarks import Remark, Remarks, Removed
-from jaxmesh.jaxprs.source_locations import line_of, named_scopes
+from jaxmesh.jaxprs.source_locations import line_of, named_scopes, origin
 from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.jaxprs.walk import variable_names
 from jaxmesh.passes.lowering import lower
@@ -37,20 +41,41 @@ Env = Mapping[Var, Residency]
 def explain(
     boundary: Boundary,
     lowered: ResidencyMap,
-    traced: Jaxpr | None,
     out_tree: Any,
+    flat: Callable[[Callable[[Eqn], str]], Program],
+    traced: Jaxpr | None,
     assumptions: Sequence[str] = (),
     decisions: Sequence[Decision] = (),
 ) -> Explanation:
-    """Explains a lowered program; runs the pass again on `traced`, if given, to collect its remarks."""
+    """Explains a lowered program; runs the pass again on `traced`, if given, to collect its remarks.
+
+    `flat` returns the program that is printed, each op with the mark of its equation as its line. If it raises an error
+    of the package, moves are counted as the program runs.
+    """
+    marks, printed, reason = dict[str, str](), list[OpMoves](), ""
+
+    def mark(eqn: Eqn) -> str:
+        key = origin(eqn)
+        marks.setdefault(key, line_of(eqn))
+        return key
+
     with remarks.collect() as log:
         residency = lowered if traced is None else lower(traced, boundary.residencies, boundary.sizes)
-        program = decompose(residency.program)
-        if program is not residency.program:
-            residency = residency.with_calls_inlined(program)
-    walker = _Walker(boundary.sizes, variable_names(residency.program), log, residency, decisions)
+        inlined = decompose(residency.program)
+        if inlined is not residency.program:
+            residency = residency.with_calls_inlined(inlined)
+        try:
+            program = flat(mark)
+            printed = list(entries(program))
+            for op, text in padded_values(program):
+                remarks.remark(op.line, "padded", text, "a tile is 32x32: no dim of few elements among the last two")
+        except JaxmeshError as error:
+            reason = str(error)
+    walker = _Walker(boundary.sizes, variable_names(residency.program), log, residency, decisions, bool(reason))
     walker.program(boundary, out_tree)
-    return Explanation(boundary.name, boundary.sizes, walker.rows, tuple(assumptions), tuple(decisions))
+    if not reason:
+        Attribution(walker.rows, walker.origins, walker.own, marks, log).add(printed)
+    return Explanation(boundary.name, boundary.sizes, walker.rows, tuple(assumptions), tuple(decisions), reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +107,14 @@ class _Walker:
         log: Remarks,
         residency: ResidencyMap,
         decisions: Sequence[Decision] = (),
+        executed: bool = False,
     ) -> None:
         self.decisions = [d for d in decisions if d.line]
-        self.mesh, self.names, self.log, self.residency = mesh, names, log, residency
+        self.mesh, self.names, self.log, self.residency, self.executed = mesh, names, log, residency, executed
         self.rows: list[Row] = []
-        self.steps: dict[int, tuple[Eqn, list[Move], list[Remark]]] = {}
+        # By the number of a row: where its equation comes from, and the moves of the equation as it runs.
+        self.origins: dict[int, str] = {}
+        self.own: dict[int, tuple[Move, ...]] = {}
         self.removed: dict[Any, list[Removed]] = {}
         for gone in log.removed:
             self.removed.setdefault(gone.beside if isinstance(gone.beside, Var) else None, []).append(gone)
@@ -160,26 +188,23 @@ class _Walker:
 
     def eqn(self, eqn: Eqn, body: Jaxpr, env: Env, full: Mapping[Var, tuple[int, ...]], place: _BodyContext) -> None:
         """Appends the row of one equation."""
-        moves, below, own = self._moves(eqn, place)
+        moves, own = self._moves(eqn, place)
         notes = [n for v in eqn.outvars for n in self.log.about(v)]
         if place.facts is not None:
             notes += [n for v in eqn.outvars for n in place.facts.notes.get(v, ())]
         notes += own
         notes += self._decision(moves, line_of(eqn, place.line))
-        if eqn.primitive not in (distribute_tensor_p, aggregate_tensor_p) and (
-            moves or _reads_coordinate(eqn, self.mesh)
-        ):
-            below, more = self._steps(eqn, body)
-            notes += more
         if moves and place.executions == 0:
             notes.append(Remark("dead", "nothing reads its result", "XLA and the texts leave it out"))
+        self.origins[len(self.rows)], self.own[len(self.rows)] = origin(eqn), tuple(moves)
+        times, exact = 1 if place.executions is None else place.executions, place.executions is not None
+        counted = [replace(m, count=times, exact=exact and not place.conditional) for m in moves if times]
         row = Row(
             eqn.primitive.name,
             place.path,
             tuple(self.name(a) for a in eqn.invars),
             tuple(self.value(v, env, full) for v in eqn.outvars),
-            tuple(moves),
-            tuple(below) if below != moves else (),
+            tuple(counted) if self.executed else (),
             tuple(dict.fromkeys(notes)),
             place.executions,
             place.conditional,
@@ -198,31 +223,25 @@ class _Walker:
                     return [Remark("partitioned", f"{d.op}: {d.text}", "Shardy's propagation and explicit reshards")]
         return []
 
-    def _moves(self, eqn: Eqn, place: _BodyContext) -> tuple[list[Move], list[Move], list[Remark]]:
-        """Returns the moves of an equation, the moves of its TTNN transfer where they differ, and remarks."""
+    def _moves(self, eqn: Eqn, place: _BodyContext) -> tuple[list[Move], list[Remark]]:
+        """Returns the moves of an equation as it runs, and remarks."""
         if eqn.primitive is distribute_tensor_p:
-            moves = movement.distribute(eqn, self.mesh)
             if not place.mapped:
-                return moves, [], []
-            return [], moves, [Remark("local", "each device cuts its shard out of the copy that it has", _INSIDE)]
+                (x,), config = eqn.invars, eqn.params["mapper_config"]
+                return [distribute(config, self.mesh, x.aval.shape, x.aval.dtype.itemsize)], []
+            return [], [Remark("local", "each device cuts its shard out of the copy that it has", _INSIDE)]
         if eqn.primitive is not aggregate_tensor_p:
-            return movement.collective(eqn, self.mesh), [], []
+            notes = [Remark("legalised", *_COORDINATE)] if _reads_coordinate(eqn, self.mesh) else []
+            return movement.collective(eqn, self.mesh), notes
         axes, _ = claimed_axes(eqn, self.mesh)
         notes: list[Remark] = []
         if axes:
             text = f"the copies along {', '.join(axes)} are taken to be equal, and coordinate 0 is read"
             notes.append(Remark("assumed", text, "assume_replicated: no type proves it, check_replication looks"))
-        moves = movement.aggregate(eqn, self.mesh)
         if not place.mapped:
-            return moves, [], notes
+            return movement.aggregate(eqn, self.mesh), notes
         notes.append(Remark("local", "each device gathers the full tensor", _INSIDE))
-        return movement.aggregate_inside(eqn, self.mesh), [m for m in moves if m.kind == "aggregate"], notes
-
-    def _steps(self, eqn: Eqn, body: Jaxpr) -> tuple[list[Move], list[Remark]]:
-        if id(eqn) not in self.steps:
-            moves, notes = ttnn_moves(eqn, body, self.mesh)
-            self.steps[id(eqn)] = eqn, moves, notes
-        return self.steps[id(eqn)][1:]
+        return movement.aggregate_inside(eqn, self.mesh), notes
 
     # --- values ---
 
@@ -246,6 +265,10 @@ class _Walker:
 
 
 _PLACES = {FREE: "anywhere", DEVICE: "devices"}
+_COORDINATE = (
+    "the numbers from 0 on are distributed along the axis",
+    "TTNN has no op for the coordinate of a device",
+)
 _INSIDE = "in the midst of device work XLA has slices and gathers; the TTNN program goes through the host"
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, overload
 
+from jaxmesh.analysis.account.moves import Total, totals
 from jaxmesh.analysis.explain.html import as_html
-from jaxmesh.analysis.explain.records import ENDS, Line, Row, Total, by_line, totals
+from jaxmesh.analysis.explain.records import ENDS, Line, Row, by_line, moves_of
 from jaxmesh.analysis.explain.report import as_report, counted
 from jaxmesh.analysis.explain.table import as_table
 from jaxmesh.drawing.text_layout import duration
@@ -38,6 +39,8 @@ class Explanation(Sequence[Row]):
         `assume_replicated`, has a remark of the kind `assumed`.
       decisions: for a program with shardings, the partitioner's decisions in program order, with reasons: shardings
         that were requested, propagated or dropped, and each reshard and collective with its op, dim and axis.
+      uncounted: why the program has no text, so that moves are those of the program as it runs; empty if they are those
+        of the text.
       least: with an estimate, its lower bound in one line.
       estimate: returns the estimate that Jupyter shows; None for none.
     """
@@ -47,6 +50,7 @@ class Explanation(Sequence[Row]):
     rows: list[Row]
     assumptions: Sequence[str] = ()
     decisions: Sequence[Decision] = ()
+    uncounted: str = ""
     least: str = ""
     estimate: Callable[[], Estimate] | None = None
 
@@ -85,7 +89,7 @@ class Explanation(Sequence[Row]):
 
     def totals(self) -> list[Total]:
         """Sums the moves of all rows by kind and axes: between host and devices first, then among the devices."""
-        return totals(self.rows)
+        return totals(moves_of(self.rows))
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Returns the rows as dicts of plain data, for JSON or a data frame."""
@@ -108,7 +112,12 @@ class Explanation(Sequence[Row]):
         return f"{self.name} on the mesh {mesh}: {counted(equations, 'equation')} at {counted(lines, 'source line')}"
 
     def _ends(self) -> list[str]:
-        return [*([self.least] if self.least else []), *(f"assumed: {text}" for text in self.assumptions)]
+        runs = (
+            [f"no text, so that moves are counted in the program as it runs: {self.uncounted}"]
+            if self.uncounted
+            else []
+        )
+        return [*([self.least] if self.least else []), *runs, *(f"assumed: {text}" for text in self.assumptions)]
 
     @progress("explain")
     def _report(self, width: int) -> str:

@@ -1,15 +1,13 @@
-"""The data of an explanation: values, moves, rows and totals."""
+"""The data of an explanation: values, rows and source lines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from jaxmesh.analysis.account.moves import Move, totals
 from jaxmesh.jaxprs.remarks import Remark
 from jaxmesh.jaxprs.source_locations import line_key
-
-HOST_KINDS = ("distribute", "aggregate")
-"""The kinds of moves between the host and the devices; all other kinds are among the devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,34 +39,6 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """One exchange of data, executed once.
-
-    Attributes:
-      kind: `distribute`, `aggregate`; `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, `collective_permute`,
-        `collective_broadcast`; in TTNN also `point_to_point`.
-      axes: the mesh axes along which it runs; for a distribute or an aggregate, the sharded axes.
-      group_size: the number of devices in a group that exchanges data.
-      groups: the number of groups.
-      bytes: the payload on one device: of its result for an all_gather, of its operand for all others, which is the
-        larger side of every collective; of a distribute or aggregate the shard.
-      sent: the bytes that all devices send together if no byte is sent twice (a ring, for groups of n devices with S
-        bytes each): all_reduce 2(n-1)S, all_gather n(n-1)S, reduce_scatter and all_to_all (n-1)S per group,
-        collective_permute S for each pair of different devices. For a distribute, the bytes that the host sends, one
-        copy for each device; for an aggregate, the bytes that it receives.
-      distinct: for a distribute or aggregate, the bytes of the global tensor without copies; else None.
-    """
-
-    kind: str
-    axes: tuple[str, ...]
-    group_size: int
-    groups: int
-    bytes: int
-    sent: int
-    distinct: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
     """One argument, equation or result, or an equation that a pass removed.
 
@@ -77,8 +47,7 @@ class Row:
       path: the bodies around it, outermost first, such as `scan of 3`.
       operands: the names of its operands; literals as numbers.
       values: its results.
-      moves: its moves in one execution.
-      ttnn: its moves in the flat TTNN program, if they differ.
+      moves: the moves of its ops in the program that is printed, all executions together.
       notes: the remarks of passes, with their rules.
       executions: the number of its executions per launch; None inside a loop of unknown length.
       conditional: True inside a branch; `executions` is then an upper bound.
@@ -93,7 +62,6 @@ class Row:
     operands: tuple[str, ...]
     values: tuple[Value, ...]
     moves: tuple[Move, ...] = ()
-    ttnn: tuple[Move, ...] = ()
     notes: tuple[Remark, ...] = ()
     executions: int | None = 1
     conditional: bool = False
@@ -118,7 +86,7 @@ class Line:
     @property
     def sent(self) -> int:
         """The bytes that all devices send, all executions together."""
-        return sum(t.sent for t in totals(self.rows))
+        return sum(t.sent for t in totals(moves_of(self.rows)))
 
     @property
     def seconds(self) -> float:
@@ -143,43 +111,6 @@ def by_line(rows: Iterable[Row]) -> list[Line]:
     return [Line(line, tuple(group)) for line, group in sorted(groups.items(), key=lambda g: g[0] == ENDS[1])]
 
 
-@dataclass(frozen=True, slots=True)
-class Total:
-    """All moves of one kind along the same axes.
-
-    Attributes:
-      count: the number of executions.
-      bytes: the payloads on one device, all executions together.
-      sent: the bytes that all devices send, all executions together.
-      exact: False where some stand in a branch, which may not be taken, or in a loop of unknown length, which is
-        counted as one iteration.
-    """
-
-    kind: str
-    axes: tuple[str, ...]
-    count: int
-    bytes: int
-    sent: int
-    exact: bool
-
-    def __str__(self) -> str:
-        return f"{self.moves}: {self.bytes:,} bytes per device"
-
-    @property
-    def moves(self) -> str:
-        """The number of moves, their kind and their axes, such as `2 all_reduce over x`."""
-        return f"{self.count:,} {self.kind}" + (f" over {', '.join(self.axes)}" if self.axes else "")
-
-
-def totals(rows: Iterable[Row]) -> list[Total]:
-    """Sums the moves of rows by kind and axes: between host and devices first, then among the devices."""
-    added: dict[tuple[str, tuple[str, ...]], Total] = {}
-    for row in rows:
-        times = 1 if row.executions is None else row.executions
-        exact = row.executions is not None and not row.conditional
-        for move in row.moves if times else ():
-            key = (move.kind, move.axes)
-            old = added.get(key, Total(*key, 0, 0, 0, True))
-            count, size, sent = old.count + times, old.bytes + times * move.bytes, old.sent + times * move.sent
-            added[key] = Total(*key, count, size, sent, old.exact and exact)
-    return sorted(added.values(), key=lambda t: t.kind not in HOST_KINDS)
+def moves_of(rows: Iterable[Row]) -> Iterator[Move]:
+    """Yields the moves of rows."""
+    return (move for row in rows for move in row.moves)

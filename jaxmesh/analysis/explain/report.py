@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from jaxmesh.analysis.explain.records import ENDS, Row, by_line, totals
+from jaxmesh.analysis.account.moves import totals
+from jaxmesh.analysis.explain.records import ENDS, Row, by_line, moves_of
 from jaxmesh.drawing.text_layout import align_columns, duration, shorten
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs.source_locations import short_location
@@ -79,7 +80,7 @@ def remark_counts(rows: Sequence[Row]) -> list[str]:
 
 def _moves(rows: Sequence[Row]) -> ReportSection:
     head = ("what moves", "axes", "times", "bytes per device", "bytes sent by all")
-    added = totals(rows)
+    added = totals(moves_of(rows))
     doubt = "" if all(t.exact for t in added) else _DOUBT
     cut = [(t.kind, ", ".join(t.axes) or "none", *(f"{n:,}" for n in (t.count, t.bytes, t.sent))) for t in added[:MOST]]
     return ReportSection("what moves", head, cut, "; ".join(filter(None, (_rest(added, MOST, "totals()"), doubt))))
@@ -95,7 +96,7 @@ def _lines(rows: Sequence[Row]) -> ReportSection:
     cut: list[tuple[str, ...]] = []
     for line in found[:MOST_LINES]:
         time = [duration(line.seconds)] if timed else []
-        moves = ", ".join(t.moves for t in totals(line.rows))
+        moves = ", ".join(t.moves for t in totals(moves_of(line.rows)))
         scopes = patterns("/".join(row.scope) for row in line.rows if row.moves and row.scope)
         cut.append((short_location(line.line), *time, f"{line.sent:,}", moves, scopes))
     return ReportSection(title, head, cut, _rest(found, MOST_LINES, "lines"))

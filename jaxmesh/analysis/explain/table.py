@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from jaxmesh.analysis.explain.records import HOST_KINDS, Move, Row, Value, by_line
+from jaxmesh.analysis.account.moves import HOST_KINDS, SEND, Move
+from jaxmesh.analysis.explain.records import Row, Value, by_line
 from jaxmesh.drawing.text_layout import duration, wrap
 from jaxmesh.jaxprs.source_locations import short_location
 
@@ -24,9 +25,12 @@ def value_text(value: Value) -> str:
 def move_text(move: Move) -> str:
     """Describes a move: kind, axes, groups and bytes."""
     over = f" over {', '.join(move.axes)}" if move.axes else ""
+    over = f"{over}, {move.count} times" if move.count > 1 else over
     if move.kind in HOST_KINDS:
         end = "to each device" if move.kind == "distribute" else f"from each of {move.group_size}"
         return f"{move.kind}{over}: {move.bytes:,} B {end}, {move.sent:,} B in all, {move.distinct:,} B distinct"
+    if move.kind == SEND:
+        return f"{move.groups:,} {move.kind}{over}: {move.bytes:,} B by the busiest device, {move.sent:,} B sent"
     groups = "group" if move.groups == 1 else "groups"
     return f"{move.kind}{over}: {move.bytes:,} B in {move.groups} {groups} of {move.group_size}, {move.sent:,} B sent"
 
@@ -56,8 +60,7 @@ def about(row: Row) -> str:
 
 def remarks(row: Row, rules: dict[str, int]) -> list[str]:
     """Returns the remarks of a row, one line each, with the numbers of their rules; adds new rules to `rules`."""
-    notes = [f"{n.kind}: {n.text} [{rules.setdefault(n.rule, len(rules) + 1)}]" for n in row.notes]
-    return [*notes, *(f"in TTNN: {move_text(m)}" for m in row.ttnn)]
+    return [f"{n.kind}: {n.text} [{rules.setdefault(n.rule, len(rules) + 1)}]" for n in row.notes]
 
 
 def closing(rules: Mapping[str, int], ends: Sequence[str]) -> list[str]:

@@ -13,11 +13,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxmesh.analysis.account.memory import PeakMemory
+from jaxmesh.analysis.cluster_description import describe_cluster
 from jaxmesh.analysis.environments import cache_folder, clean_environment, private_folder
 from jaxmesh.analysis.judge.environment import TTNN, Environment, find_environment
 from jaxmesh.analysis.judge.runner.run import describe
-from jaxmesh.analysis.judge.verdict import ACCEPTED, DIED, REFUSED, DeviceMemory, Leak, Refusal, ScriptLine, Verdict
-from jaxmesh.analysis.machines import Machine, describe_cluster, machine_named, smallest_machine
+from jaxmesh.analysis.judge.verdict import (
+    ACCEPTED,
+    DIED,
+    REFUSED,
+    TOO_LARGE,
+    DeviceMemory,
+    Leak,
+    Refusal,
+    ScriptLine,
+    Verdict,
+)
+from jaxmesh.analysis.machines import Machine, machine_named, smallest_machine
 from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.ttnn.forms import STAND_INS
 from jaxmesh.emit.export_folder import LOCATIONS, check_folder, python_files
@@ -72,7 +84,9 @@ def judge_folder(
             f"{str(folder)!r} does not contain main.py; give a folder that an export wrote for Python."
         )
     text = script.read_text(encoding="utf-8", errors="replace")
-    target = _target(text, cluster)
+    # A program without a device runs on any cluster.
+    mesh = _MESH.search(text)
+    target = _target([int(n) for n in mesh[1].split(",") if n.strip()] if mesh else (1, 1), cluster)
     if check and target is not None:
         raise ArgumentValueError(
             f"a comparison needs computed results, but {target.name} is only described: its devices run nothing; leave "
@@ -94,13 +108,17 @@ def judge_folder(
         return dataclasses.replace(verdict, remarks=verdict.remarks + _replaced_types(text))
 
 
-def judge_program(program: Program, **options: Any) -> Verdict:
+def judge_program(program: Program, held: PeakMemory | None = None, **options: Any) -> Verdict:
     """Judges a flat program of TTNN ops, with inputs created from their types; see `judge_folder` for options and
-    errors."""
+    errors. Runs nothing if the memory `held` exceeds the DRAM of a device."""
+    machine = _target(tuple(program.mesh.values()), options.get("cluster"))
+    missing = 0 if held is None or machine is None else max(held.peak - machine.dram_bytes, 0)
+    if machine is not None and missing:
+        return Verdict(TOO_LARGE, "", machine.name, tuple(program.mesh.values()), held=held, missing=missing)
     with tempfile.TemporaryDirectory(prefix="jaxmesh-judge-") as folder:
         for name, text in python_files(program, [False] * len(program.results)).items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
-        return judge_folder(folder, shapes=True, **options)
+        return dataclasses.replace(judge_folder(folder, shapes=True, **options), held=held)
 
 
 def _replaced_types(text: str) -> tuple[str, ...]:
@@ -114,15 +132,11 @@ def _replaced_types(text: str) -> tuple[str, ...]:
     return (f"ttnn lacks element types of the program: {', '.join(replaced)}",) if replaced else ()
 
 
-def _target(text: str, cluster: str | None) -> Machine | None:
+def _target(mesh: Sequence[int], cluster: str | None) -> Machine | None:
     """Returns the cluster to describe, or None for the board."""
     if cluster is not None:
         return machine_named(cluster)
-    if BOARDS.is_dir() and any(BOARDS.iterdir()):
-        return None
-    # A program without a device runs on any cluster.
-    mesh = _MESH.search(text)
-    return smallest_machine([int(n) for n in mesh[1].split(",") if n.strip()] if mesh else (1, 1))
+    return None if BOARDS.is_dir() and any(BOARDS.iterdir()) else smallest_machine(mesh)
 
 
 def _start(

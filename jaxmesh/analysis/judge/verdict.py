@@ -10,10 +10,11 @@ from functools import cached_property
 from textwrap import shorten
 from typing import Any
 
+from jaxmesh.analysis.account.memory import HeldTensor, PeakMemory
 from jaxmesh.drawing.html import table
-from jaxmesh.drawing.text_layout import align_columns, escape
+from jaxmesh.drawing.text_layout import align_columns, binary_bytes, escape
 
-ACCEPTED, REFUSED, DIED = "accepted", "refused", "died"
+ACCEPTED, REFUSED, DIED, TOO_LARGE = "accepted", "refused", "died", "does not fit"
 LAYOUT_CHANGES = ("Tilize", "Untilize")
 """Prefixes of ttnn's device operations that only change the layout between tiles and rows."""
 
@@ -114,8 +115,9 @@ class Verdict:
     """The verdict of the real ttnn on a program; true if the program is accepted.
 
     Attributes:
-      outcome: `"accepted"` to its end, `"refused"`, or `"died"`: the library ended the process.
-      version: the version of ttnn.
+      outcome: `"accepted"` to its end, `"refused"`, `"died"`: the library ended the process, or `"does not fit"`: the
+        tensors of one device take more than its DRAM, so that nothing was run.
+      version: the version of ttnn; empty if nothing was run.
       target: `"board"`, or the name of the described cluster.
       mesh: the sizes of the mesh; empty if the program opened no mesh.
       refusal: the reason and the line; None for an accepted program.
@@ -125,6 +127,8 @@ class Verdict:
       places: per line of `main.py` its text and source location.
       exit_code: the exit code of an accepted program; 1 if results on a board differ from the expected results.
       output: the standard output of the program.
+      held: the peak of one device's DRAM by its parts, counted in the program; None for an exported folder.
+      missing: the bytes of DRAM that a device lacks; 0 if it has enough.
       remarks: further notes, for example that this version of ttnn is not the tested one.
     """
 
@@ -139,6 +143,8 @@ class Verdict:
     places: Mapping[int, ScriptLine] = field(default_factory=dict[int, ScriptLine])
     exit_code: int = 0
     output: str = ""
+    held: PeakMemory | None = None
+    missing: int = 0
     remarks: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
@@ -161,6 +167,10 @@ class Verdict:
         """Returns the memory named `"DRAM"` or `"L1"`; None if the program opened no mesh."""
         return next((m for m in self.memories if m.name == name), None)
 
+    def largest(self, count: int = 10) -> list[HeldTensor]:
+        """Returns the largest tensors on one device at the peak, with their paths, placements and source lines."""
+        return [] if self.held is None else self.held.largest(count)
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the verdict as plain data, for JSON."""
         return dataclasses.asdict(self)
@@ -173,6 +183,8 @@ class Verdict:
         shape = "x".join(map(str, self.mesh))
         mesh = f" on the mesh {shape}" if shape else ""
         where = "the board" if self.target == "board" else f"a described {self.target}"
+        if self.outcome == TOO_LARGE:
+            return f"does not fit{mesh} of {where}: {binary_bytes(self.missing)} of DRAM are missing on each device"
         how = {ACCEPTED: "accepted to its end by", REFUSED: "refused by", DIED: "the process died in"}[self.outcome]
         return f"{how} ttnn {self.version}{mesh} of {where}"
 
@@ -185,14 +197,17 @@ class Verdict:
             rows += [("reason", self.refusal.reason), *([("rule", rule)] if rule else [])]
         for memory in self.memories:
             part = memory.peak / memory.bank_bytes if memory.bank_bytes else 0
-            each = f"peak {_bytes(memory.device_peak)} of {_bytes(memory.device_bytes)} ({part:.1%}) on each device"
-            rows.append((memory.name, each + _at(memory.peak_place)))
+            of_all = f"{binary_bytes(memory.device_peak)} of {binary_bytes(memory.device_bytes)}"
+            rows.append((memory.name, f"peak {of_all} ({part:.1%}) on each device{_at(memory.peak_place)}"))
             if memory.kernel is not None:
-                each = f"kernels take at most {_bytes(memory.kernel)} of {_bytes(memory.bank_bytes)} on a core"
-                rows.append(("", each + _at(memory.kernel_place)))
+                of_all = f"{binary_bytes(memory.kernel)} of {binary_bytes(memory.bank_bytes)}"
+                rows.append(("", f"kernels take at most {of_all} on a core{_at(memory.kernel_place)}"))
+        if self.held is not None:
+            rows += [("tensors", str(self.held)), *(("", str(t)) for t in self.largest(3))]
         if self.outcome == ACCEPTED:
-            rows.append(("left at the end", "nothing" if not self.leaks else _bytes(sum(k.bytes for k in self.leaks))))
-            rows += [("", f"{k.name} {list(k.shape)}, {_bytes(k.bytes)}, of {k.place}") for k in self.leaks]
+            left = sum(k.bytes for k in self.leaks)
+            rows.append(("left at the end", binary_bytes(left) if self.leaks else "nothing"))
+            rows += [("", f"{k.name} {list(k.shape)}, {binary_bytes(k.bytes)}, of {k.place}") for k in self.leaks]
         if self.counts:
             total, changes = sum(self.counts.values()), self.layout_changes
             rows.append(("device operations", f"{total}; layout changes: {changes}"))
@@ -212,18 +227,3 @@ class Verdict:
 
 def _at(place: ScriptLine) -> str:
     return f", at {place}" if place.line else ""
-
-
-def _bytes(count: int) -> str:
-    """Returns a number of bytes with a binary unit.
-
-    >>> _bytes(512), _bytes(65_536), _bytes(12 * 1_072_693_184)
-    ('512 B', '64.0 KiB', '11.99 GiB')
-    """
-    if count < 1024:
-        return f"{count} B"
-    power = min((count.bit_length() - 1) // 10, len(_UNITS))
-    return f"{count / 1024**power:.{2 if power > 2 else 1}f} {_UNITS[power - 1]}"
-
-
-_UNITS = ("KiB", "MiB", "GiB", "TiB")

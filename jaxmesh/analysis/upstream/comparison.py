@@ -11,20 +11,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from jaxmesh.analysis.account import HOST_KINDS, Move, OpMoves, Total, entries, totals
 from jaxmesh.analysis.diagnose.stage import StageProgram, read_stage
 from jaxmesh.analysis.estimate import Estimate, estimate_program
-from jaxmesh.analysis.explain.records import HOST_KINDS, Row, Total, totals
-from jaxmesh.analysis.explain.ttnn_traffic import op_moves
 from jaxmesh.analysis.judge.judge import judge_program
 from jaxmesh.analysis.judge.verdict import Verdict
 from jaxmesh.analysis.side_by_side import without_column
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op, Program
+from jaxmesh.dialects.program import Program
 from jaxmesh.drawing.html import table
 from jaxmesh.drawing.text_layout import align_columns, duration, escape, shorten, wrap
 from jaxmesh.errors import JaxmeshError
-from jaxmesh.frontends.mlir.upgrade import FUNCTIONS
 from jaxmesh.jaxprs.source_locations import short_location
 
 T = TypeVar("T")
@@ -187,7 +185,7 @@ def our_side(make: Callable[[], Program], cluster: str, judge: bool) -> Compiled
         program = make()
     except JaxmeshError as error:
         return CompiledSide(NAME, str(error))
-    return _describe(NAME, program, rows_of(program), make, cluster, judge)
+    return _describe(NAME, program, list(_moved(program)), make, cluster, judge)
 
 
 def their_side(
@@ -208,26 +206,27 @@ def their_side(
         ops = [replace(op, line=stage.source(i)) for i, op in enumerate(stage.text.program.ops)]
         program = replace(stage.text.program, mesh=dict(stage.mesh), ops=ops)
         if not any(has_trait(op.name, Trait.CONTROL_FLOW) for op in ops):
-            rows = rows_of(program)
+            moved = list(_moved(program))
         else:
             # Only a traced loop tells how often it runs.
-            rows = [replace(r, line=_source(stage, r.line), moves=r.ttnn or r.moves) for r in lower().explain()]
+            moved = [(_source(stage, row.line), move) for row in lower().explain() for move in row.moves]
         printed = stage.printed_program(program)
     except JaxmeshError as error:
         return CompiledSide(compiler, f"not read by jaxmesh: {error}")
     remarks = [] if printed else ["its least time and its memory are those of the text as jaxmesh lowers it"]
-    return _describe(compiler, program, rows, lambda: printed or lower().default_program(), cluster, judge, remarks)
+    return _describe(compiler, program, moved, lambda: printed or lower().default_program(), cluster, judge, remarks)
 
 
-def rows_of(program: Program) -> list[Row]:
-    """Returns the moves of a flat TTNN program among the devices, a row for each operation."""
-    return [Row(op.name, (), (), (), tuple(op_moves(op, program)), line=op.line) for op in program.ops]
+def _moved(program: Program) -> Iterator[tuple[str, Move]]:
+    """Yields the moves of a flat TTNN program, each with its source line, or with its op."""
+    for entry in entries(program):
+        yield from ((entry.op.line or f"({entry.op.name})", move) for move in entry.moves)
 
 
 def _describe(
     compiler: str,
     program: Program,
-    rows: Sequence[Row],
+    moved: Sequence[tuple[str, Move]],
     runs: Callable[[], Program],
     cluster: str,
     judge: bool,
@@ -235,20 +234,29 @@ def _describe(
 ) -> CompiledSide:
     """Describes a compiled program; `runs` returns the program that is estimated and judged."""
     found = list(remarks)
-    among = [replace(r, moves=tuple(m for m in r.moves if m.kind not in HOST_KINDS)) for r in rows]
+    among = [(line, move) for line, move in moved if move.kind not in HOST_KINDS]
     sent = Counter[str]()
-    for row in among:
-        sent[without_column(row.line) or f"({row.op})"] += sum(t.sent for t in totals([row]))
+    for line, move in among:
+        sent[without_column(line)] += move.count * move.sent
     ops = list(_on_devices(program))
-    names = Counter(op.name.partition(".")[2] for _, op in ops)
-    types = {p.types[v].dtype.name for p, op in ops for v in op.results if p.types[v].kind == "tensor"}
+    names = Counter(e.op.name.partition(".")[2] for e in ops)
+    results = [e.program.types[v] for e in ops for v in e.op.results]
+    types = {t.dtype.name for t in results if t.kind == "tensor"}
     bound = _ask(lambda: estimate_program(runs(), cluster), "no least time", found)
     verdict = _ask(lambda: judge_program(runs(), cluster=cluster), "no peak memory", found) if judge else None
     if verdict is not None and verdict.refusal is not None:
         found.append(f"the real ttnn {verdict.outcome} it: {verdict.refusal.reason}")
     lines = {line: n for line, n in sent.items() if n}
     return CompiledSide(
-        compiler, "", totals(among), lines, dict(names.most_common()), sorted(types), bound, verdict, found
+        compiler,
+        "",
+        totals(move for _, move in among),
+        lines,
+        dict(names.most_common()),
+        sorted(types),
+        bound,
+        verdict,
+        found,
     )
 
 
@@ -258,16 +266,15 @@ def _source(stage: StageProgram, line: str) -> str:
     return stage.locations.at(int(number[1])) if number else line
 
 
-def _on_devices(program: Program) -> Iterator[tuple[Program, Op]]:
+def _on_devices(program: Program) -> Iterator[OpMoves]:
     """Yields the operations of a program, and of the functions that it calls, that make a tensor on the devices."""
-    for op in program.ops:
-        for function in op.attributes.get(FUNCTIONS, ()):
-            yield from _on_devices(function.program)
-        kinds = [program.types[v] for v in op.results]
-        changes = has_trait(op.name, Trait.LAYOUT) and not program.types[op.used[0]].host
+    for entry in entries(program):
+        op, types = entry.op, entry.program.types
+        kinds = [types[v] for v in op.results]
+        changes = has_trait(op.name, Trait.LAYOUT) and not types[op.used[0]].host
         memory = has_trait(op.name, Trait.MEMORY) and not changes
         if any(t.kind == "tensor" and not t.host for t in kinds) and not memory:
-            yield program, op
+            yield entry
 
 
 def _ask(make: Callable[[], T], what: str, remarks: list[str]) -> T | None:

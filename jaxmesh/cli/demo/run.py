@@ -10,7 +10,7 @@ import jax
 from jax.sharding import Mesh
 
 import jaxmesh as jm
-from jaxmesh.analysis.explain.records import Total
+from jaxmesh.analysis.account import Total
 from jaxmesh.cli.demo import model
 from jaxmesh.cli.demo.checks import Check, Holding, compare, compare_gradients, list_holdings
 

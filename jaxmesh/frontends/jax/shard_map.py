@@ -40,6 +40,11 @@ def is_region(eqn: Eqn) -> bool:
     return eqn.primitive.name == "shard_map" and bool(eqn.params["newly_manual_axes"])
 
 
+def is_partly_manual(eqn: Eqn) -> bool:
+    """Returns True for a `shard_map` that leaves axes of its mesh to the partitioner."""
+    return is_region(eqn) and not set(eqn.params["mesh"].axis_names) <= set(eqn.params["newly_manual_axes"])
+
+
 def has_claims(program: Jaxpr) -> bool:
     """Returns True if a program has `shard_map`s with `check_vma=False`: their specs claim that copies are equal."""
     return any(is_region(e) and not e.params["check_vma"] for e in walk.all_eqns(program))

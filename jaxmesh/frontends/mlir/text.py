@@ -260,6 +260,7 @@ class PrintedText:
       arguments: the arguments, in order.
       results: True for each result that is on the devices.
       public: whether the text says of the function that it is public.
+      lines: by op, its line in the text and its name.
     """
 
     decoded: Program
@@ -267,6 +268,7 @@ class PrintedText:
     arguments: Sequence[Port]
     results: Sequence[bool]
     public: bool
+    lines: Sequence[str] = ()
 
     def program(self, dialect: str) -> Program | None:
         """Returns the program with residencies and layouts; None if it is of another dialect, or breaks a rule.
@@ -288,6 +290,13 @@ class PrintedText:
             # Texts of other origin leave out what an op of the real library needs.
             return None
         return Program(source.name, dict(self.mesh), types, arguments, list(source.ops), results, self.public)
+
+    def marked(self) -> Program | None:
+        """Returns the program of a TTNN text with the place of each op as its line; None if the text has loops."""
+        if any(has_trait(op.name, Trait.CONTROL_FLOW) for op in self.decoded.ops):
+            return None
+        ops = [replace(op, line=line) for op, line in zip(self.decoded.ops, self.lines, strict=True)]
+        return replace(self, decoded=replace(self.decoded, ops=ops)).program("ttnn")
 
 
 class _PlacedTypes:

@@ -103,7 +103,8 @@ def import_module(
             decisions.value(i - len(consts), sharding, asked, "argument")
     for d in partitioned.dropped:
         with decisions.sources.at(d.location, d.value) as line:
-            decisions.log.append(Decision("dropped", line, d.value, f"{d.wanted} became {d.kept}: it does not divide"))
+            why = "make the sub-axis an axis of the mesh, to keep it" if ":(" in d.wanted else "it does not divide"
+            decisions.log.append(Decision("dropped", line, d.value, f"{d.wanted} became {d.kept}: {why}"))
 
     closed_over = [off_explicit_axes(c) for c in consts]
 

@@ -14,7 +14,7 @@ from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import InexpressibleError, MeshMismatchError
 from jaxmesh.frontends.jax.retype import varying
-from jaxmesh.frontends.jax.shard_map import check_mesh, is_region
+from jaxmesh.frontends.jax.shard_map import check_mesh, is_partly_manual, is_region
 from jaxmesh.frontends.stablehlo.shardings import as_spec
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr, as_abstract
@@ -141,8 +141,9 @@ def place(x: Any, sharding: NamedSharding | None) -> Any:
 
 
 def is_automatic(plain: Jaxpr, asked: Asked) -> bool:
-    """Returns True if the partitioner decides on a program: shardings are asked for somewhere."""
-    if asked.splits():
+    """Returns True if the partitioner decides on a program: shardings are asked for somewhere, or a `shard_map` leaves
+    axes to it."""
+    if asked.splits() or any(map(is_partly_manual, walk.all_eqns(plain))):
         return True
     made = (v for e in walk.all_eqns(plain) for v in e.outvars)
     explicit = any(_typed_split(v.aval) for v in itertools.chain(walk.open_jaxpr(plain).invars, made))
@@ -206,7 +207,7 @@ def _check_equations(plain: Jaxpr, mesh: AbstractMesh) -> None:
         name = eqn.primitive.name
         if name in CALLBACKS:
             line = source_locations.source_line(eqn)
-            raise InexpressibleError(f"no text for primitive {name!r} ({line}): {CALLS_HOST}. The program still runs.")
+            raise InexpressibleError(f"no text for primitive {name!r} ({line}): {CALLS_HOST}.")
         if is_region(eqn):
             check_mesh(eqn, mesh)
         if name not in _CONSTRAINTS:

@@ -324,10 +324,10 @@ def is_complex(eqn: Eqn) -> bool:
 
 
 def missing(eqn: Eqn, why: str, outer: str = "") -> MissingRuleError:
-    """Returns the error for a primitive, or a form of it, without a rule; the program still runs."""
+    """Returns the error for a primitive, or a form of it, without a rule."""
     return MissingRuleError(
-        f"no text for primitive {eqn.primitive.name!r} ({source_locations.source_line(eqn, outer)}): {why}. The "
-        f"program still runs; to print it add a rule in {FOLDER}special_functions.py, or in the file of "
+        f"no text for primitive {eqn.primitive.name!r} ({source_locations.source_line(eqn, outer)}): {why}. To "
+        f"print it add a rule in {FOLDER}special_functions.py, or in the file of "
         "its kind beside it."
     )
 

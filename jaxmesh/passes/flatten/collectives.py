@@ -102,7 +102,7 @@ def _cluster(b: Builder, name: str) -> int:
 def _note_axes(b: Builder, op: str, names: Sequence[str]) -> None:
     if len(_several(b, names)) > 1:
         chain = ", then ".join(_several(b, names))
-        remarks.remark("legalised", f"one {op} per mesh axis: {chain}", f"TTNN's {op} takes one cluster_axis")
+        remarks.remark(b.line, "legalised", f"one {op} per mesh axis: {chain}", f"TTNN's {op} takes one cluster_axis")
 
 
 @RULES.add("psum", "psum2", "psum_invariant")
@@ -117,7 +117,9 @@ def _psum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 def _extreme(kind: str) -> Rule:
     def rule(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-        remarks.remark("legalised", f"all_gather, and a {kind} on each device", "TTNN's all_reduce gives sums only")
+        remarks.remark(
+            b.line, "legalised", f"all_gather, and a {kind} on each device", "TTNN's all_reduce gives sums only"
+        )
         _note_axes(b, "all_gather", _names(eqn, eqn.params["axes"]))
         for name in _several(b, _names(eqn, eqn.params["axes"])):
             xs = [b.reduce(kind, _stack(b, x, name), (0,)) for x in xs]

@@ -165,7 +165,7 @@ def _fft(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     if max(lengths) > FFT_LIMIT:
         raise UnsupportedError(
             f"fft ({b.line}) of {' x '.join(map(str, lengths))} points is printed as products with tables, and the "
-            f"limit is {FFT_LIMIT} points in a dim; split it into shorter ones. The program still runs."
+            f"limit is {FFT_LIMIT} points in a dim; split it into shorter ones."
         )
     # A part that is the same everywhere may be a number in no dims.
     shape: Shape = eqn.invars[0].aval.shape

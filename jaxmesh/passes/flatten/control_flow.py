@@ -70,7 +70,7 @@ def _refuse(b: Builder, eqn: Eqn, done: int, trips: str, made: int) -> None:
     raise UnsupportedError(
         f"{eqn.primitive.name} ({b.user_line(eqn)}) of {trips} iterations is unrolled in the text, and "
         f"after {done} of them the program's loops have made {made} operations; unroll_limit is "
-        f"{b.options.unroll_limit}. Raise unroll_limit, or make the loop shorter; the program still runs."
+        f"{b.options.unroll_limit}. Raise unroll_limit, or make the loop shorter."
     )
 
 
@@ -151,7 +151,7 @@ def _check_end(b: Builder, eqn: Eqn, condition: Value, done: int) -> None:
             f"while loop ({b.user_line(eqn)}): whether it goes on after {done} iterations depends on values "
             "that only the devices know, and TTIR has no loops. Give it a number of iterations that is static "
             "(jax.lax.fori_loop or scan, or a condition on integers that are), or a static limit: "
-            "(i < 8) & condition; the program still runs."
+            "(i < 8) & condition."
         )
 
 

@@ -46,7 +46,7 @@ REFUSED = {
 
 def _refuse(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     name = eqn.primitive.name
-    raise InexpressibleError(f"no text for primitive {name!r} ({b.line}): {REFUSED[name]}. The program still runs.")
+    raise InexpressibleError(f"no text for primitive {name!r} ({b.line}): {REFUSED[name]}.")
 
 
 _FILES = (

@@ -114,7 +114,7 @@ def _lu(params: Params, a: Any) -> Any:
 @_for_matrices
 def _qr(params: Params, a: Any) -> Any:
     if params["pivoting"]:
-        raise InexpressibleError("no text for qr with pivoting: leave it out. The program still runs.")
+        raise InexpressibleError("no text for qr with pivoting: leave it out.")
     rows, columns = a.shape
     kept = rows if params["full_matrices"] else min(rows, columns)
     r, factors = _geqrf({}, a)

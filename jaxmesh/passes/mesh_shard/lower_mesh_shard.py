@@ -196,8 +196,6 @@ def _index(eqn: Eqn, mesh: Mapping[str, int]) -> list[Eqn]:
     numbers = compat.Literal(np.arange(size, dtype=index.aval.dtype), compat.retype(index.aval, (size,), ()))
     made: list[Eqn] = []
     if size > 1:
-        rule = "TTNN has no op for the coordinate of a device"
-        remarks.remark("legalised", "the numbers from 0 on are distributed along the axis", rule)
         dims = tuple([0 if a == axis else -1 for a in mesh])
         attributes = MeshShardAttributes(ShardType.DEVICES, ShardDirection.FULL_TO_SHARD, (size,), dims)
         made.append(walk.new_eqn(mesh_shard_p, [numbers], attributes._asdict(), eqn))

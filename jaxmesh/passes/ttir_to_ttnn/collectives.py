@@ -37,7 +37,7 @@ def _all_gather(o: Ops, site: Site) -> Value:
     shape = o.shape(x)
     if len(shape) == 1:
         remarks.remark(
-            "legalised", "the vector is gathered as a row of rank 2", "TTNN's all_gather takes rank 2 and more"
+            o.line, "legalised", "the vector is gathered as a row of rank 2", "TTNN's all_gather takes rank 2 and more"
         )
         return o.reshape(_gather(o, o.reshape(x, (1, *shape)), 1, axis), site.result.shape)
     return _gather(o, x, site["all_gather_dim"] % len(shape), axis)
@@ -57,7 +57,7 @@ def _reduce(o: Ops, x: Value, axis: int, kind: str, name: str = "all_reduce") ->
     if kind in ("sum", "mean"):
         total = all_reduce_sum(o, x, axis, name)
         return total if kind == "sum" else o.binary("divide", total, o.full((), o.mesh[axis], o.dtype(x)))
-    remarks.remark("legalised", f"all_gather, and a {kind} on each device", _SUMS)
+    remarks.remark(o.line, "legalised", f"all_gather, and a {kind} on each device", _SUMS)
     shape = o.shape(x)
     size = math.prod(shape)
     if not size:
@@ -69,7 +69,7 @@ def _reduce(o: Ops, x: Value, axis: int, kind: str, name: str = "all_reduce") ->
 
 def _reduce_bools(o: Ops, x: Value, axis: int, kind: str, name: str) -> Value:
     """Counts truth values: a sum or a maximum needs one, other kinds need all."""
-    remarks.remark("legalised", "truth values are counted as int32 and compared", _SUMS)
+    remarks.remark(o.line, "legalised", "truth values are counted as int32 and compared", _SUMS)
     count = all_reduce_sum(o, o.cast(x, INDEX), axis, name)
     least = 1 if kind in ("sum", "max") else o.mesh[axis]
     return o.binary("ge", count, o.full((), least, INDEX), BOOL)
@@ -86,7 +86,7 @@ def _reduce_scatter(o: Ops, site: Site) -> Value:
     shape = o.shape(x)
     dim = site["scatter_dim"] % len(shape)
     if kind != "sum" or o.dtype(x) == BOOL:
-        remarks.remark("legalised", "reduced along the axis, then each device keeps its piece", _SUMS)
+        remarks.remark(o.line, "legalised", "reduced along the axis, then each device keeps its piece", _SUMS)
         return _partition(o, _reduce(o, x, axis, kind), dim, axis)
     more = max(4 - len(shape), 0)
     wide = o.reshape(x, (1,) * more + shape)
@@ -168,7 +168,7 @@ def _collective_permute(o: Ops, site: Site) -> Value:
     x = site.x
     value = np.asarray(site["source_target_pairs"])
     pairs = [[int(value)] * 2] if value.ndim == 0 else _rows(value)
-    remarks.remark("legalised", "one point_to_point per pair, and per axis that a pair crosses", _SENDS)
+    remarks.remark(o.line, "legalised", "one point_to_point per pair, and per axis that a pair crosses", _SENDS)
     rest = sorted(set(range(math.prod(o.mesh))) - {t for _, t in pairs})
     if not pairs or not math.prod(o.shape(x)):
         return o.zeros(o.shape(x), o.dtype(x))
@@ -185,7 +185,7 @@ def _collective_permute(o: Ops, site: Site) -> Value:
 def _collective_broadcast(o: Ops, site: Site) -> Value:
     """Sends to every member of a group the value of its first one; a device in no group has zeros."""
     x, groups = site.x, _rows(site["replica_groups"])
-    remarks.remark("legalised", "one point_to_point from the first member of a group to each other one", _SENDS)
+    remarks.remark(o.line, "legalised", "one point_to_point from the first member of a group to each other one", _SENDS)
     out = o.same("assign", [x])
     for first, *others in groups:
         for other in others:
@@ -198,7 +198,7 @@ def _collective_broadcast(o: Ops, site: Site) -> Value:
 def _all_to_all(o: Ops, site: Site) -> Value:
     """Sends a device's pieces to the members of its group, one each, and joins the received ones."""
     x, groups = site.x, _rows(site["replica_groups"])
-    remarks.remark("legalised", "one point_to_point per piece and pair of members, then a concat", _SENDS)
+    remarks.remark(o.line, "legalised", "one point_to_point per piece and pair of members, then a concat", _SENDS)
     rank, count = len(o.shape(x)), len(groups[0])
     split: int = site["split_dim"] % rank
     join: int = site["concat_dim"] % rank

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from jaxmesh.analysis.machines import MACHINES, describe_cluster
+from jaxmesh.analysis.cluster_description import describe_cluster
+from jaxmesh.analysis.machines import MACHINES
 
 VARIABLE = "JAXMESH_TTNN_PYTHON"
 RUNNER = Path(__file__).with_name("runner.py")

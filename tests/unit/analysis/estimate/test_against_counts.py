@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.analysis.estimate.traffic import work
+from jaxmesh.analysis.account.work import work
 from tests.generators.count_jaxpr import Counting, program_to_count
 
 MESH = AbstractMesh((1, 1), ("y", "x"))

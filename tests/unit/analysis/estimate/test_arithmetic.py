@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxmesh.analysis.estimate import traffic
-from jaxmesh.analysis.estimate.traffic import Work, work
+from jaxmesh.analysis.account import work as traffic
+from jaxmesh.analysis.account.work import Work, work
 from jaxmesh.dialects.program import Op, Program, Type
 
 Shape = tuple[int, ...]

@@ -56,17 +56,45 @@ def test_a_collective_sends_what_a_simulation_sends(
     assert MACHINES[cluster].is_ring(count) == ring
 
 
-def test_a_permute_is_a_payload_for_each_pair() -> None:
-    mesh = AbstractMesh((1, 4), ("y", "x"))
+def permuted(shape: tuple[int, int], pairs: list[tuple[int, int]], cluster: str = "t3000") -> Any:
+    mesh = AbstractMesh(shape, ("y", "x"))
 
     def fun(x: Any) -> Any:
-        shard = lax.ppermute(jm.full_to_shard(x, P("x")), "x", [(0, 1), (2, 3)])
-        return jm.shard_to_full(shard, P("x"))
+        return jm.shard_to_full(lax.ppermute(jm.full_to_shard(x, P("x")), "x", pairs), P("x"))
 
-    estimate = jm.jit(fun, mesh=mesh).lower(jax.ShapeDtypeStruct((128, 96), np.float32)).estimate("t3000")
-    ops = [op for op in estimate.ops if op.link_bytes]
-    assert [(op.op, op.link_bytes["x"]) for op in ops] == [("point_to_point", 32 * 96 * 4)] * 2
-    assert all(math.isclose(op.times["links"], 32 * 96 * 4 / 25e9) for op in ops)
+    lowered = jm.jit(fun, mesh=mesh).lower(jax.ShapeDtypeStruct((32 * shape[1], 96), np.float32))
+    found = lowered.estimate(cluster)
+    assert found.totals() == lowered.explain().totals()
+    return found
+
+
+SHARD = 32 * 96 * 4
+
+
+@pytest.mark.parametrize(
+    ("shape", "pairs", "by_device", "over_link", "wires"),
+    [
+        # A ring of all eight: every device sends its shard to a neighbour, over a link of its own.
+        ((1, 8), [(i, (i + 1) % 8) for i in range(8)], 1, 1, 4),
+        # A line of four: the last sends to the first over all links, against the others.
+        ((2, 4), [(i, (i + 1) % 4) for i in range(4)], 1, 1, 2),
+        # The two in the middle of a line carry what passes through, both ways.
+        ((2, 4), [(0, 2), (1, 3), (2, 0), (3, 1)], 1, 2, 2),
+        # Two by two at once; devices without a source are sent zeros.
+        ((1, 4), [(0, 1), (1, 0), (2, 3), (3, 2)], 1, 1, 2),
+        # Half way round a ring, four shards cross each link.
+        ((1, 8), [(i, (i + 4) % 8) for i in range(8)], 1, 4, 4),
+    ],
+)
+def test_a_permute_counts_what_a_device_sends_and_what_the_busiest_link_carries(
+    shape: tuple[int, int], pairs: list[tuple[int, int]], by_device: int, over_link: int, wires: int
+) -> None:
+    found = permuted(shape, pairs)
+    ops = [op for op in found.ops if op.moves and op.moves[0].kind == "point_to_point"]
+    assert len(ops) == len(pairs) * shape[0]
+    assert found.link_bytes["x"] == by_device * SHARD
+    assert sum(op.busiest_bytes["x"] for op in ops) == over_link * SHARD
+    assert math.isclose(sum(op.times["links"] for op in ops), over_link * SHARD / (wires * 12.5e9))
 
 
 def test_weights_are_gathered_as_they_are_stored() -> None:

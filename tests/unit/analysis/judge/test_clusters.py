@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import re
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from jaxmesh.analysis.machines import MACHINES, Machine, describe_cluster, smallest_machine
+from jaxmesh.analysis.cluster_description import describe_cluster
+from jaxmesh.analysis.machines import MACHINES, Machine, smallest_machine
 from jaxmesh.errors import MeshError
+from jaxmesh.stages.stages import Lowered
 
 
 @pytest.fixture(params=MACHINES.values(), ids=MACHINES)
@@ -77,3 +81,30 @@ def test_the_smallest_machine(mesh: tuple[int, ...], name: str) -> None:
 def test_a_mesh_that_no_machine_has(mesh: tuple[int, ...]) -> None:
     with pytest.raises(MeshError, match="n300 1x2, t3000 2x4, galaxy 8x4"):
         smallest_machine(mesh)
+
+
+@pytest.mark.parametrize("name", ["judge", "estimate", "upstream"])
+def test_a_machine_is_given_alike(name: str) -> None:
+    """By position and by name: `lowered.judge("t3000")`, `lowered.estimate(cluster="t3000")`."""
+    _, first, *_ = inspect.signature(getattr(Lowered, name)).parameters.values()
+    assert (first.name, first.kind) == ("cluster", first.POSITIONAL_OR_KEYWORD)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "wires"),
+    [("p300", (1, 2), 2), ("p150x2", (1, 2), 4), ("p150x4", (2, 2), 4), ("p150x8", (2, 4), 2)],
+)
+def test_blackholes_have_the_meshes_and_channels_of_the_makers_descriptors(
+    name: str, shape: tuple[int, int], wires: int
+) -> None:
+    """As `device_topology` and `channels` of tt-metal's `<name>_mesh_graph_descriptor.textproto` have them."""
+    machine = MACHINES[name]
+    assert machine.shape == shape
+    assert set(Counter((a, b) for a, _, b, _ in machine.links).values()) == {wires}
+    assert machine.dram_bytes == pytest.approx(32 * 2**30, rel=0.01)
+
+
+def test_the_two_chips_of_a_p300_differ_in_their_place_and_pcie_core() -> None:
+    text = describe_cluster(MACHINES["p300"])
+    assert "asic_locations:\n  0: 0\n  1: 1\n" in text
+    assert re.findall(r"pcie_harvesting_mask: (\d)", text) == ["2", "1"]

@@ -128,6 +128,26 @@ def test_an_op_without_result_writes_to_its_operand() -> None:
     assert same_bits(cache, kept)
 
 
+@pytest.mark.parametrize("upstreams", [True, False], ids=["as the compiler has it", "one position of each sequence"])
+def test_a_cache_as_a_result_takes_both_layouts_of_its_input(upstreams: bool) -> None:
+    shape = (1, 1, 2, 2) if upstreams else (2, 1, 1, 2)
+    types = f"tensor<2x1x4x2xf32>, tensor<{'x'.join(map(str, shape))}xf32>, tensor<1xi32>"
+    text = f"""module attributes {{ttcore.meshes = #ttcore.meshes<[<"mesh" = 1x2>]>}} {{
+      func.func @main(%c: tensor<2x1x4x2xf32>, %x: tensor<{"x".join(map(str, shape))}xf32>, %i: tensor<1xi32>)
+          -> tensor<2x1x4x2xf32> {{
+        %0 = "ttir.update_cache"(%c, %x, %i) <{{batch_offset = 0 : i32}}> : ({types}) -> tensor<2x1x4x2xf32>
+        return %0 : tensor<2x1x4x2xf32>
+      }}
+    }}"""
+    with pytest.warns(jm.errors.DeviationWarning, match="has no result"):
+        traced = jm.from_mlir(text)
+    cache, new = normal(2, 1, 4, 2), normal(*shape)
+    want = cache.copy()
+    want[:, :, 3] = new[0].swapaxes(0, 1) if upstreams else new[:, :, 0]
+    for each in (traced, jm.from_mlir(traced.as_text())):
+        assert same_bits(np.asarray(each.lower().compile()(cache, new, np.array([3], np.int32))), want)
+
+
 def test_generic_forms_and_odd_layout() -> None:
     text = (
         '"builtin.module"() ({ "func.func"() <{function_type = (tensor<2xf32>) -> tensor<2xf32>, sym_name = "a b"}> '

@@ -1,6 +1,6 @@
-"""The moves of one equation and their bytes: arithmetic on types and configs.
+"""The moves of one equation of a program that runs, and their bytes; they count if TTNN cannot express the program.
 
-Payloads and bytes sent are defined by `jaxmesh.analysis.explain.Move`. A collective over several axes is one exchange
+Payloads and bytes sent are defined by `jaxmesh.analysis.account.Move`. A collective over several axes is one exchange
 among all devices along them, as XLA runs it; an axis of one device moves nothing.
 
 The bytes equal the traffic of XLA's optimized program, except where XLA optimizes further. It merges equal collectives,
@@ -14,11 +14,12 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jaxmesh.analysis.explain.records import Move
+from jaxmesh.analysis.account import moves
+from jaxmesh.analysis.account.moves import Move, exchange
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.primitives import COLLECTIVES, RETYPES
-from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
+from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer
 
 Mesh = Mapping[str, int]
 UNKNOWN = "unknown"
@@ -52,35 +53,7 @@ def collective(eqn: Eqn, mesh: Mesh) -> list[Move]:
     return exchange(kind, axes, size, math.prod(mesh.values()) // size, operand, result, pairs)
 
 
-def exchange(
-    kind: str, axes: tuple[str, ...], size: int, groups: int, operand: int, result: int, pairs: int = 0
-) -> list[Move]:
-    """Returns a collective among groups of `size` devices; empty without bytes or without another device in the
-    group."""
-    payload = result if kind == "all_gather" else operand
-    if not payload or size < 2 or (kind == "collective_permute" and not pairs):
-        return []
-    sent = {
-        "all_reduce": 2 * (size - 1) * operand,
-        "all_gather": size * (size - 1) * operand,
-        "reduce_scatter": (size - 1) * operand,
-        "all_to_all": (size - 1) * operand,
-        "collective_permute": pairs * operand,
-        "collective_broadcast": (size - 1) * operand,
-    }.get(kind, 0)
-    return [Move(kind, axes, size, groups, payload, groups * sent)]
-
-
 # --- between host and devices ----------------------------------------------------------------------------------------
-
-
-def distribute(eqn: Eqn, mesh: Mesh) -> list[Move]:
-    """Returns the moves of a distribute at the start of a region: one shard for each device."""
-    (operand,), (out,) = eqn.invars, eqn.outvars
-    axes = tuple(a for a in mesh if a in compat.varying_axes(out.aval) and mesh[a] > 1)
-    holders = len(resolve_mapper(eqn.params["mapper_config"], tuple(mesh.values()), operand.aval.shape).holders)
-    size, shard = math.prod(mesh[a] for a in axes), nbytes([out.aval])
-    return [Move("distribute", axes, size, holders // size, shard, holders * shard, nbytes([operand.aval]))]
 
 
 def aggregate(eqn: Eqn, mesh: Mesh) -> list[Move]:
@@ -89,18 +62,13 @@ def aggregate(eqn: Eqn, mesh: Mesh) -> list[Move]:
     Where copies are read that no type proves equal, the devices exchange them first, so that every device has the one
     at coordinate 0.
     """
-    (operand,), (out,) = eqn.invars, eqn.outvars
-    resolved = resolve_composer(eqn.params["composer_config"], tuple(mesh.values()), operand.aval.shape)
-    shard, full, count = nbytes([operand.aval]), nbytes([out.aval]), resolved.landing.size
-    dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
-    if dims is None:
-        several = tuple(a for a, n in mesh.items() if n > 1)
-        return [*_stack(mesh, shard), Move("aggregate", several, count, 1, shard, full, full)]
-    joined = tuple(a for a, d in zip(mesh, dims, strict=True) if d is not None)
+    (operand,), config = eqn.invars, eqn.params["composer_config"]
+    move = moves.aggregate(config, mesh, operand.aval.shape, operand.aval.dtype.itemsize)
+    resolved = resolve_composer(config, tuple(mesh.values()), operand.aval.shape)
+    if mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True) is None:
+        return [*_stack(mesh, move.bytes), move]
     varying = compat.varying_axes(operand.aval)
-    spread = [a for a in mesh if a in varying and a not in joined]
-    moves = [m for a in spread for m in _gather(mesh, a, shard)]
-    return [*moves, Move("aggregate", joined, count, 1, shard, full, full)]
+    return [*(m for a in mesh if a in varying and a not in move.axes for m in _gather(mesh, a, move.bytes)), move]
 
 
 def aggregate_inside(eqn: Eqn, mesh: Mesh) -> list[Move]:
@@ -111,12 +79,12 @@ def aggregate_inside(eqn: Eqn, mesh: Mesh) -> list[Move]:
     dims, payload = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True), nbytes([operand.aval])
     if dims is None:
         return _stack(mesh, payload)
-    varying, moves = compat.varying_axes(operand.aval), list[Move]()
+    varying, found = compat.varying_axes(operand.aval), list[Move]()
     for axis, dim in reversed(list(zip(mesh, dims, strict=True))):
         if dim is not None or axis in varying:
-            moves += _gather(mesh, axis, payload)
+            found += _gather(mesh, axis, payload)
         payload *= 1 if dim is None else mesh[axis]
-    return moves
+    return found
 
 
 def _gather(mesh: Mesh, axis: str, payload: int) -> list[Move]:
@@ -125,8 +93,8 @@ def _gather(mesh: Mesh, axis: str, payload: int) -> list[Move]:
 
 
 def _stack(mesh: Mesh, payload: int) -> list[Move]:
-    moves = list[Move]()
+    found = list[Move]()
     for axis in reversed(list(mesh)):
-        moves += _gather(mesh, axis, payload)
+        found += _gather(mesh, axis, payload)
         payload *= mesh[axis]
-    return moves
+    return found

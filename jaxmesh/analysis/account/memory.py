@@ -1,0 +1,164 @@
+"""The memory that a flat TTNN program holds on one device: its arguments, its results, and what it computes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Program, Type, Value
+from jaxmesh.dialects.ttnn.layouts import stored_type
+from jaxmesh.drawing.text_layout import binary_bytes
+from jaxmesh.passes.hold_arguments import padded_shape
+from jaxmesh.passes.memory import aliases
+
+WIDTHS: Mapping[str, float] = {"float32": 4, "bfloat16": 2, "bfloat8_b": 1 + 1 / 16, "bfloat4_b": 1 / 2 + 1 / 16}
+"""Bytes per element; sixteen elements of a block format share a byte, their exponent."""
+_PADDED, _LARGE = 4, 2**20
+"""How many times larger a value is in tiles, and the least bytes there, for a remark."""
+ARGUMENT, RESULT, TEMPORARY = "argument", "result", "temporary"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTensor:
+    """A tensor on the devices at the peak.
+
+    Attributes:
+      name: the path of an argument or a result; of another tensor the op that made it.
+      role: `"argument"`, `"result"` or `"temporary"`.
+      shape: on one device.
+      dtype: the element type on the devices.
+      bytes: on one device, padded to tiles.
+      axes: the mesh axes that it is split over; None if they are unknown.
+      line: the source line of the op that made it; empty for an argument.
+      saving: the bytes that each device saves if the tensor is also split over `saving_axis`; 0 if no axis is free.
+      saving_axis: a mesh axis that it is not split over, and that divides one of its dims.
+    """
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    axes: tuple[str, ...] | None
+    line: str = ""
+    saving: int = 0
+    saving_axis: str = ""
+
+    def __str__(self) -> str:
+        split = "" if self.axes is None else f", split over {', '.join(self.axes)}" if self.axes else ", a copy on each"
+        saved = f"; {binary_bytes(self.saving)} less if split over {self.saving_axis}" if self.saving else ""
+        line = f" at {self.line}" if self.line else ""
+        return (
+            f"{self.name}: {binary_bytes(self.bytes)}, {self.role} {self.dtype}{list(self.shape)}{split}{line}{saved}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PeakMemory:
+    """The memory of one device at the peak, in bytes; all devices hold as much.
+
+    Attributes:
+      arguments: of the arguments that are on the devices before the program starts.
+      results: of results at the peak.
+      temporaries: of all other tensors at the peak.
+      line: the source line of the peak.
+      tensors: the tensors at the peak, the largest first.
+    """
+
+    arguments: int = 0
+    results: int = 0
+    temporaries: int = 0
+    line: str = ""
+    tensors: Sequence[HeldTensor] = field(default_factory=list[HeldTensor])
+
+    @property
+    def peak(self) -> int:
+        """The largest number of bytes on one device."""
+        return self.arguments + self.results + self.temporaries
+
+    def largest(self, count: int = 10) -> list[HeldTensor]:
+        """Returns the largest tensors at the peak."""
+        return list(self.tensors[:count])
+
+    def __str__(self) -> str:
+        parts = (self.arguments, "arguments"), (self.results, "results"), (self.temporaries, "temporaries")
+        return f"peak {binary_bytes(self.peak)}: " + " + ".join(f"{name} {binary_bytes(n)}" for n, name in parts)
+
+
+def memory_of(program: Program, paths: Sequence[str] = (), stored: Mapping[str, str] = NO_ATTRIBUTES) -> PeakMemory:
+    """Returns the memory of a flat TTNN program, buffers inside of ops left out.
+
+    Args:
+      program: the program; arguments on the devices are there before it starts.
+      paths: the names of the arguments.
+      stored: element types of arguments of floats by regular expressions of their paths.
+    """
+    types, first = program.types, aliases(program.ops, program.types)
+    arguments = {port.value for port in program.arguments if port.presharded}
+    results = {first.get(port.value, port.value) for port in program.results} - arguments
+    made = {v: i for i, op in enumerate(program.ops) for v in op.results}
+    live = {p.value: _argument_bytes(types[p.value], p.path, stored) for p in program.arguments if p.presharded}
+    now = peak = sum(live.values())
+    held, line = dict(live), ""
+    for op in program.ops:
+        if op.name == "ttnn.deallocate":
+            now -= live.pop(first.get(op.used[0], op.used[0]), 0)
+        for value in op.results:
+            root = first.get(value, value)
+            if root not in live and root == value and types[value].kind == "tensor" and not types[value].host:
+                live[value] = bytes_on_device(types[value])
+                now += live[value]
+        if now > peak:
+            peak, held, line = now, dict(live), op.line
+    names = {port.value: port.path for port in (*program.arguments, *program.results)}
+    names |= {port.value: path for port, path in zip(program.arguments, paths, strict=False)}
+    roles = {v: ARGUMENT if v in arguments else RESULT if v in results else TEMPORARY for v in held}
+    sums = {role: sum(n for v, n in held.items() if roles[v] == role) for role in (ARGUMENT, RESULT, TEMPORARY)}
+    tensors = [_tensor(program, v, held[v], roles[v], made, names) for v in sorted(held, key=lambda v: -held[v])]
+    return PeakMemory(sums[ARGUMENT], sums[RESULT], sums[TEMPORARY], line, tensors)
+
+
+def bytes_on_device(tensor_type: Type) -> int:
+    """Returns the bytes of a tensor on one device, as the library stores it."""
+    return math.prod(padded_shape(tensor_type)) * stored_type(tensor_type.dtype).itemsize
+
+
+def padded_values(program: Program) -> Iterator[tuple[Op, str]]:
+    """Yields the ops whose result is much larger in tiles than its numbers are, each with the sizes as text."""
+    for op in program.ops:
+        for tensor_type in (program.types[v] for v in op.results):
+            size = bytes_on_device(tensor_type) if tensor_type.tile and not tensor_type.host else 0
+            own = math.prod(tensor_type.shape) * stored_type(tensor_type.dtype).itemsize if size >= _LARGE else size
+            if own and size > _PADDED * own:
+                shown = f"{tensor_type.dtype}{list(tensor_type.shape)}"
+                yield op, f"{shown} takes {binary_bytes(size)} in tiles, its numbers {binary_bytes(own)}"
+
+
+def _argument_bytes(tensor_type: Type, path: str, stored: Mapping[str, str]) -> int:
+    name = next((name for pattern, name in stored.items() if re.search(pattern, path)), "")
+    if not name or tensor_type.dtype.name not in WIDTHS:
+        return bytes_on_device(tensor_type)
+    return math.ceil(math.prod(padded_shape(tensor_type)) * WIDTHS[name])
+
+
+def _tensor(
+    program: Program, value: Value, size: int, role: str, made: Mapping[Value, int], names: Mapping[Value, str]
+) -> HeldTensor:
+    tensor_type, axes, line = program.types[value], None, ""
+    port = next((p for p in program.arguments if p.value == value), None)
+    name = names.get(value, "")
+    if value in made:
+        op = program.ops[made[value]]
+        name, line = name or op.name.removeprefix("ttnn."), op.line
+    elif port is not None:
+        numbers: Collection[int] = range(len(program.mesh)) if port.varying is None else port.varying
+        axes = tuple(a for i, (a, n) in enumerate(program.mesh.items()) if i in numbers and n > 1)
+    free = [a for a, n in program.mesh.items() if axes is not None and n > 1]
+    free = [a for a in free if a not in (axes or ()) and any(n % program.mesh[a] == 0 for n in tensor_type.shape)]
+    axis = max(free, key=lambda a: program.mesh[a], default="")
+    saving = size - size // program.mesh[axis] if axis else 0
+    return HeldTensor(
+        name, role, tensor_type.shape, stored_type(tensor_type.dtype).name, size, axes, line, saving, axis
+    )

@@ -1,0 +1,126 @@
+"""Explanations, estimates and printed texts agree on what a program moves."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import AbstractMesh, PartitionSpec as P
+
+import jaxmesh as jm
+from jaxmesh import errors
+from tests.generators import sharded_programs
+from tests.generators.plain_programs import CASES, Case, jitted
+from tests.generators.suite.all_programs import PROGRAMS, Entry
+from tests.generators.text_moves import Moves, as_counted, count_moves
+
+lax: Any = jax.lax
+numpy: Any = jnp
+
+
+def difference(lowered: Any) -> tuple[Moves, ...] | None:
+    """Returns the moves of the text, the explanation and the estimate; None if they are the same."""
+    text = count_moves(lowered.as_text(strict=False), dict(lowered.mesh.shape))
+    explanation = lowered.explain()
+    assert explanation.uncounted == ""
+    found = [text, as_counted(explanation.totals())]
+    try:
+        estimate = lowered.estimate()
+    except errors.MeshError:
+        # No machine has the mesh.
+        pass
+    else:
+        found.append(as_counted(estimate.totals()))
+        assert sorted(map(str, estimate.totals())) == sorted(map(str, explanation.totals()))
+    return tuple(found) if any(f != text for f in found) else None
+
+
+@pytest.mark.slow(but_one_in=3)
+@pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
+def test_programs_of_the_suite(entry: Entry) -> None:
+    assert difference(entry.lowered) is None
+
+
+@pytest.mark.slow(but_one_in=3)
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_plain_programs(case: Case) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", errors.ShardingWarning)
+        lowered = jitted(case).lower(*case.args)
+    why = lowered.explain().uncounted
+    if why:
+        with pytest.raises(errors.JaxmeshError, match=re.escape(why)):
+            lowered.as_text(strict=False)
+    else:
+        assert difference(lowered) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_random_programs(part: int) -> None:
+    meshes, compared = sharded_programs.make_meshes(), 0
+    for seed in range(40 * part, 40 * (part + 1)):
+        program = sharded_programs.draw(seed, meshes)
+        args = [jax.ShapeDtypeStruct(s, "float32") for s in program.shapes]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            jitted = jm.jit(program, mesh=program.mesh, in_shardings=program.in_specs, out_shardings=program.out_specs)
+            assert difference(jitted.lower(*args)) is None, f"seed {seed}: {program}"
+        compared += 1
+    assert compared == 40
+
+
+# --- bytes among the devices, by hand --------------------------------------------------------------------------------
+
+SHARD = 4 * 4 * 4
+"""Bytes of the shard [4, 4] of float32 that each of 2x4 devices has of [8, 16]."""
+SHIFT = [(i, (i + 1) % 4) for i in range(4)]
+BY_HAND: list[tuple[str, Callable[[Any], Any], tuple[str, ...], dict[str, int], int]] = [
+    # Function of the shard; the axes that its result varies over; what one device sends by axis; what all send.
+    ("nothing", lambda v: v + 1, ("y", "x"), {}, 0),
+    ("sum over x", lambda v: lax.psum(v, "x"), ("y",), {"x": 96}, 768),
+    ("sum over y", lambda v: lax.psum(v, "y"), ("x",), {"y": 64}, 512),
+    ("sum over both", lambda v: lax.psum(v, ("y", "x")), (), {"y": 64, "x": 96}, 1280),
+    ("mean over x", lambda v: lax.pmean(v, "x"), ("y",), {"x": 96}, 768),
+    ("maximum over x", lambda v: lax.pmax(v, "x"), ("y",), {"x": 192}, 1536),
+    ("minimum over y", lambda v: lax.pmin(v, "y"), ("x",), {"y": 64}, 512),
+    ("maximum over both", lambda v: lax.pmax(v, ("y", "x")), (), {"y": 64, "x": 192}, 2048),
+    ("gather over x", lambda v: lax.all_gather(v, "x", tiled=True), ("y", "x"), {"x": 192}, 1536),
+    ("gather over y", lambda v: lax.all_gather(v, "y", axis=1), ("y", "x"), {"y": 64}, 512),
+    ("scatter over x", lambda v: lax.psum_scatter(v, "x", tiled=True), ("y", "x"), {"x": 48}, 384),
+    ("scatter over y", lambda v: lax.psum_scatter(v, "y", tiled=True), ("y", "x"), {"y": 32}, 256),
+    ("gather and scatter", lambda v: lax.psum_scatter(lax.all_gather(v, "x", tiled=True), "x", tiled=True), ("y", "x"),
+     {"x": 192 + 192}, 2 * 1536),
+    ("ring over x", lambda v: lax.ppermute(v, "x", SHIFT), ("y", "x"), {"x": 64}, 512),
+    ("swap over y", lambda v: lax.ppermute(v, "y", [(0, 1), (1, 0)]), ("y", "x"), {"y": 64}, 512),
+    ("three turns", lambda v: lax.fori_loop(0, 3, lambda _, w: lax.ppermute(w, "x", SHIFT), v), ("y", "x"),
+     {"x": 192}, 1536),
+    ("pieces to all in x", lambda v: lax.all_to_all(v, "x", 0, 1, tiled=True), ("y", "x"), {"x": 48}, 384),
+    ("pieces to all in y", lambda v: lax.all_to_all(v, "y", 0, 1, tiled=True), ("y", "x"), {"y": 32}, 256),
+    ("16 bits", lambda v: lax.psum(v.astype(numpy.bfloat16), "x").astype(v.dtype), ("y",), {"x": 48}, 384),
+    ("a number", lambda v: lax.psum(numpy.sum(v, keepdims=True), "x"), ("y",), {"x": 6}, 48),
+    ("softmax", lambda v: numpy.exp(v - lax.pmax(numpy.max(v, 1, keepdims=True), "x"))
+     / lax.psum(numpy.sum(v, 1, keepdims=True), "x"), ("y", "x"), {"x": 48 + 24}, 576),
+    ("a sum of gradients", jax.grad(lambda v: lax.psum(numpy.sum(v * v), ("y", "x"))), ("y", "x"), {}, 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "local", "axes", "each", "all_devices"), BY_HAND, ids=[row[0] for row in BY_HAND])
+def test_bytes_by_hand(
+    name: str, local: Callable[[Any], Any], axes: tuple[str, ...], each: dict[str, int], all_devices: int
+) -> None:
+    def fun(x: Any) -> Any:
+        found = local(jm.full_to_shard(x, P("y", "x")))
+        spec = P("y" if "y" in axes else None, "x" if "x" in axes else None)
+        return jm.shard_to_full(found, spec, assume_replicated=True)
+
+    lowered = jm.jit(fun, mesh=AbstractMesh((2, 4), ("y", "x"))).lower(jax.ShapeDtypeStruct((8, 16), numpy.float32))
+    assert {axis: n for axis, n in lowered.estimate("t3000").link_bytes.items() if n} == each
+    sent = sum(t.sent for t in lowered.explain().totals() if t.kind not in ("distribute", "aggregate"))
+    assert sent == all_devices
+    assert difference(lowered) is None

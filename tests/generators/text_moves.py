@@ -1,0 +1,68 @@
+"""Counts what a printed TTNN text moves, by its lines alone: a second opinion on explanations and estimates."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+Moves = dict[tuple[str, tuple[str, ...]], tuple[int, int, int]]
+"""By kind and axes (none for transfers of the host): the number of ops, bytes on a device, bytes that all send; of a
+point_to_point, without the bytes on a device."""
+_OP = re.compile(r'"ttnn\.(\w+)"\([^)]*\) (?:<\{(.*)\}> )?(?:\{.*\} )?: \((.*)\) -> (.*)$', re.MULTILINE)
+_TENSOR = re.compile(r"tensor<((?:[0-9]+x)*)([a-z]+)([0-9]+)")
+_PLACE = r"{} = array<i64: ([0-9, ]+)>"
+
+
+def count_moves(text: str, mesh: Mapping[str, int]) -> Moves:
+    """Returns the moves of a TTNN text for a mesh."""
+    names, sizes = [f"_{i}" for i in range(2 - len(mesh))] + list(mesh), [1] * (2 - len(mesh)) + list(mesh.values())
+    devices, found = math.prod(sizes), dict[tuple[str, tuple[str, ...]], tuple[int, int, int]]()
+
+    def add(kind: str, axes: tuple[str, ...], held: int, sent: int) -> None:
+        count, before, so_far = found.get((kind, axes), (0, 0, 0))
+        found[kind, axes] = count + 1, before + held, so_far + sent
+
+    for name, attributes, operands, result in _OP.findall(text):
+        taken = _bytes(operands) if "tensor<" in operands else 0
+        if name == "distribute_tensor":
+            add("distribute", (), _bytes(result), devices * _bytes(result))
+        elif name == "aggregate_tensor":
+            add("aggregate", (), taken, _bytes(result))
+        elif name == "point_to_point":
+            ends = [re.search(_PLACE.format(end), attributes) for end in ("sender_coord", "receiver_coord")]
+            places = [list(map(int, end[1].split(","))) for end in ends if end]
+            if taken:
+                add(name, tuple(n for n, a, b in zip(names, *places, strict=True) if a != b), 0, taken)
+        elif name in ("all_gather", "all_reduce", "reduce_scatter"):
+            axis = re.search(r"cluster_axis = ([0-9]+)", attributes)
+            assert axis
+            size = sizes[int(axis[1])]
+            of_a_ring = {
+                "all_gather": (_bytes(result), (size - 1) * taken),
+                "all_reduce": (taken, 2 * (size - 1) * taken / size),
+                "reduce_scatter": (taken, (size - 1) * taken / size),
+            }
+            held, sent = of_a_ring[name]
+            if size > 1 and held:
+                add(name, (names[int(axis[1])],), held, round(devices * sent))
+    return found
+
+
+def _bytes(types: str) -> int:
+    found = _TENSOR.search(types)
+    assert found, types
+    return math.prod(int(n) for n in found[1].split("x") if n) * max(int(found[3]) // 8, 1)
+
+
+def as_counted(totals: Any) -> Moves:
+    """Returns totals of an explanation or an estimate in the form of `count_moves`."""
+    found: Moves = {}
+    for total in totals:
+        on_host = total.kind in ("distribute", "aggregate")
+        key = total.kind, () if on_host else total.axes
+        held = 0 if total.kind == "point_to_point" else total.bytes
+        count, before, sent = found.get(key, (0, 0, 0))
+        found[key] = count + total.count, before + held, sent + total.sent
+    return found

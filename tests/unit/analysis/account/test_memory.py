@@ -1,0 +1,175 @@
+"""Memory of deployed programs: resident arguments, peaks counted by hand, and models that fit or do not."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
+
+import jaxmesh as jm
+from jaxmesh import errors
+from jaxmesh.analysis.account.memory import WIDTHS
+from jaxmesh.analysis.judge.verdict import TOO_LARGE
+from tests.generators.published_models import LLAMA_8B, LLAMA_70B, MODELS, Model, decoding
+
+MESH = AbstractMesh((2, 4), ("y", "x"), axis_types=(AxisType.Auto,) * 2)
+SIDE = 64
+BYTES = SIDE * SIDE * 2
+
+
+def layers(x: Any, ws: Any) -> Any:
+    for w in ws:
+        x = x @ w
+    return x
+
+
+def lowered(spec: P, count: int = 3, side: int = SIDE) -> Any:
+    def of(*shape: int, spec: P = spec) -> Any:
+        return jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=NamedSharding(MESH, spec))
+
+    return jm.jit(layers, mesh=MESH).lower(of(32, side, spec=P()), [of(side, side)] * count)
+
+
+def test_copied_weights_are_held_before_the_program_starts_and_add_up() -> None:
+    memory = lowered(P()).estimate("t3000").memory
+    row = 32 * SIDE * 2
+    # Arguments, and at a product its operand and its result.
+    assert memory.arguments == 3 * BYTES + row
+    assert (memory.results, memory.temporaries) == (0, 2 * row)
+    assert memory.peak == 3 * BYTES + 3 * row
+
+
+def test_split_weights_are_held_as_shards() -> None:
+    memory = lowered(P(None, "x"), side=128).estimate("t3000").memory
+    assert memory.arguments == 3 * 128 * 32 * 2 + 32 * 128 * 2
+    names = {t.name: (t.role, t.shape, t.axes) for t in memory.tensors}
+    assert names["ws[0]"] == ("argument", (128, 32), ("x",))
+    assert names["x"] == ("argument", (32, 128), ())
+
+
+def test_the_largest_tensor_is_named_with_what_another_placement_saves() -> None:
+    largest = next(t for t in lowered(P("x"), side=128).estimate("t3000").largest() if t.name == "ws[0]")
+    assert (largest.name, largest.bytes, largest.axes) == ("ws[0]", 128 * 128 * 2 // 4, ("x",))
+    assert (largest.saving_axis, largest.saving) == ("y", largest.bytes // 2)
+    assert "ws[0]: 8.0 KiB, argument bfloat16[32, 128], split over x; 4.0 KiB less if split over y" in str(largest)
+
+
+@pytest.mark.parametrize(
+    ("resident", "held"), [(None, 4), (True, 4), (False, 0), ("ws", 3), (r"ws\[[12]\]", 2), ("nothing", 0)]
+)
+def test_resident_arguments_are_chosen(resident: Any, held: int) -> None:
+    memory = lowered(P()).estimate("t3000", resident=resident).memory
+    assert sum(t.role == "argument" for t in memory.tensors) == held
+
+
+def test_a_wrong_choice_is_named() -> None:
+    with pytest.raises(errors.ArgumentTypeError, match=r"resident is True, False or a regular expression .* got 3"):
+        lowered(P()).estimate("t3000", resident=3)
+
+
+def test_arguments_of_transfers_by_hand_stay_on_the_host_unless_they_are_asked_for() -> None:
+    def fun(x: Any, w: Any) -> Any:
+        return jm.shard_to_full(jm.full_to_shard(x, P("y")) @ jm.full_to_shard(w, P()), P("y"))
+
+    types = [jax.ShapeDtypeStruct((64, 64), jnp.float32)] * 2
+    program = jm.jit(fun, mesh=MESH).lower(*types)
+    assert program.estimate("t3000").memory.arguments == 0
+    memory = program.estimate("t3000", resident="w").memory
+    assert [(t.name, t.bytes) for t in memory.tensors if t.role == "argument"] == [("w", 64 * 64 * 4)]
+
+
+def test_a_donated_argument_is_freed() -> None:
+    specs = {"in_shardings": P("y"), "out_shardings": P("y")}
+    kept, donated = (
+        jm.jit(lambda x: jnp.tanh(jnp.exp(x)), mesh=MESH, donate_argnums=numbers, **specs)
+        .lower(jax.ShapeDtypeStruct((64, 64), jnp.float32))
+        .estimate("t3000")
+        .memory
+        for numbers in ((), (0,))
+    )
+    assert (kept.peak, donated.peak) == (3 * 32 * 64 * 4, 2 * 32 * 64 * 4)
+
+
+def test_small_last_dims_are_padded_to_tiles() -> None:
+    spec = NamedSharding(MESH, P("y"))
+    x = jax.ShapeDtypeStruct((8, 40, 1), jnp.float32, sharding=spec)
+    assert jm.jit(jnp.exp, mesh=MESH).lower(x).estimate("t3000").memory.arguments == 4 * 64 * 32 * 4
+
+
+def test_what_does_not_fit_is_a_verdict_before_anything_runs() -> None:
+    verdict = lowered(P(), count=16, side=32768).judge(cluster="t3000", python="/no/python/is/asked")
+    assert not verdict
+    assert verdict.outcome == TOO_LARGE
+    assert verdict.held is not None
+    capacity = 12 * 1_073_118_784
+    assert verdict.missing == verdict.held.peak - capacity
+    assert verdict.held.arguments == 16 * 2**31 + 32 * 32768 * 2
+    assert str(verdict).splitlines()[0] == (
+        "does not fit on the mesh 2x4 of a described t3000: 20.01 GiB of DRAM are missing on each device"
+    )
+    assert verdict.largest(1)[0].name == "ws[0]"
+    assert "ws[0]: 2.00 GiB, argument bfloat16[32768, 32768], a copy on each; 1.50 GiB less if split over x" in str(
+        verdict
+    )
+    assert json.loads(json.dumps(verdict.to_dict()))["missing"] == verdict.missing
+    estimate = lowered(P(), count=16, side=32768).estimate("t3000")
+    assert estimate.missing == verdict.missing
+    assert "are missing" in str(estimate)
+    assert "largest: ws[0]: 2.00 GiB" in str(estimate)
+
+
+# --- models of published sizes ---------------------------------------------------------------------------------------
+
+
+def plain_count(model: Model, only_weights: bool) -> float:
+    """Returns the bytes of the arguments on one device: elements, divided by the sizes of their axes."""
+    sizes, total = dict(zip("yx", model.mesh, strict=True)), 0.0
+    leaves = jax.tree_util.tree_leaves_with_path((model.args, {}))
+    is_spec = lambda x: isinstance(x, P)  # noqa: E731
+    specs = model.specs if isinstance(model.specs, tuple) else (model.specs,)
+    spread = [
+        spec
+        for spec, arg in zip(specs, model.args, strict=True)
+        for spec in jax.tree.leaves(jax.tree.map(lambda s, a: jax.tree.map(lambda _: s, a), spec, arg, is_leaf=is_spec),
+                                    is_leaf=is_spec)
+    ]  # fmt: skip
+    for (path, leaf), spec in zip(leaves, spread, strict=True):
+        named = jax.tree_util.keystr(path[1:])
+        if only_weights and not named.startswith("[0]"):
+            continue
+        axes = [a for entry in spec if entry for a in (entry if isinstance(entry, tuple) else (entry,))]
+        width = float(np.dtype(leaf.dtype).itemsize)
+        if leaf.dtype == jnp.bfloat16:
+            width = next((WIDTHS[n] for p, n in model.stored.items() if re.search(p, named)), width)
+        total += math.prod(leaf.shape) * width / math.prod(sizes[a] for a in axes)
+    return total
+
+
+AS_TRAINED = [
+    decoding("Llama 3.1 8B, bfloat16", "n150", (1, 1), LLAMA_8B, LLAMA_8B.data_parallel(), {}, 1.0),
+    decoding("Llama 3.1 8B, bfloat16", "p150", (1, 1), LLAMA_8B, LLAMA_8B.data_parallel(), {}, 1.0),
+    decoding("Llama 3.1 8B, bfloat16", "t3000", (1, 8), LLAMA_8B, LLAMA_8B.specs("x", "x"), {}, 1.0),
+    decoding("Llama 3.1 70B, bfloat16", "t3000", (1, 8), LLAMA_70B, LLAMA_70B.specs("x", "x"), {}, 1.0),
+    decoding("Llama 3.1 70B, bfloat16", "galaxy", (8, 4), LLAMA_70B, LLAMA_70B.specs(("y", "x"), "y"), {}, 1.0),
+]
+TOO_LARGE_MODELS = {("Llama 3.1 8B, bfloat16", "n150"), ("Llama 3.1 70B, bfloat16", "t3000")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [*MODELS, *AS_TRAINED], ids=lambda m: f"{m.name} on {m.cluster}")
+def test_resident_bytes_of_models_are_those_of_a_plain_count(model: Model) -> None:
+    # Pixels of three channels would be padded to tiles.
+    images = model.unit == "images" and "ResNet" in model.name
+    resident = "weights" if images else None
+    estimate = model.lower().estimate(model.cluster, stored=model.stored, resident=resident)
+    assert estimate.memory.arguments == pytest.approx(plain_count(model, only_weights=images), rel=0.05)
+    assert bool(estimate.missing) == ((model.name, model.cluster) in TOO_LARGE_MODELS)
+    largest = next(t for t in estimate.memory.tensors if t.role == "argument")
+    assert largest.name.startswith(("weights[", "caches[", "x"))
