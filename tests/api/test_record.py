@@ -638,6 +638,11 @@ DAMAGE: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
     "no mesh": lambda said, _: said.update(mesh=[["x", 0]]),
     "a shape": lambda said, _: said["entries"][0].update(shape=[1]),
     "a dtype": lambda said, _: said["entries"][0].update(dtype="float1"),
+    "bytes without numbers": lambda said, arrays: (
+        said["entries"][0].update(dtype="V4", shape=[2]),
+        arrays.update(v0=np.zeros(2, "V4")),
+    ),
+    "a path without end": lambda said, _: said["entries"][0].update(path=[[said["entries"][0]["place"], "", 0]] * 1001),
     "coordinates": lambda said, _: said["entries"][-2].update(coordinates=[[0, 9], [1, 3]]),
     "coordinates twice": lambda said, _: said["entries"][-2].update(coordinates=[[1, 3], [1, 3]]),
     "a place": lambda said, _: said["entries"][0].update(place=["a", -1, 0, "", "", 0]),

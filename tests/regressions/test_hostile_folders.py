@@ -282,6 +282,14 @@ def test_no_file_of_arrays_does_harm(name: str, tmp_path: Path, monkeypatch: pyt
     assert not (tmp_path / "pwned").exists()
 
 
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "irs").mkdir()
+    # Tests may run as root, who reads all folders.
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(jm.MissingFileError, match="irs' cannot be read; change its permissions"):
+        jm.diagnose(tmp_path)
+
+
 def test_nothing_is_unpickled() -> None:
     for path in sorted((ROOT / "jaxmesh").rglob("*.py*")):
         text = path.read_text(errors="replace")

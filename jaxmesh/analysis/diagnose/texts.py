@@ -142,9 +142,11 @@ def _read_folder(folder: Path) -> dict[str, list[tuple[str, str]]]:
     """Returns by stage the graphs of its files, with the name of the file."""
     if not folder.is_dir():
         raise MissingFileError(f"{str(folder)!r} is not a folder; name a folder of export_path.")
-    inner = folder / "irs"
+    inner = folder / "irs" if (folder / "irs").is_dir() else folder
+    if not os.access(inner, os.R_OK | os.X_OK):
+        raise MissingFileError(f"{str(inner)!r} cannot be read; change its permissions with chmod u+rx.")
     found: dict[str, list[tuple[tuple[Any, ...], Path]]] = defaultdict(list)
-    for path in sorted((inner if inner.is_dir() else folder).glob("*.mlir")):
+    for path in sorted(inner.glob("*.mlir")):
         match = _FILE.fullmatch(path.name)
         if match and not _OTHERS.match(match["suffix"]):
             # The suffix has the time in milliseconds, which differs between the stages of one program.

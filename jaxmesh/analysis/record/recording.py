@@ -154,6 +154,10 @@ def _refuse(path: FilePath, why: str) -> NoReturn:
     )
 
 
+_DEEPEST = 1000
+"""The most loops, branches and calls that an equation may be inside of."""
+
+
 # --- the header ------------------------------------------------------------------------------------------------------
 
 
@@ -195,6 +199,10 @@ def _decode(header: Mapping[str, Any], file: Arrays) -> Recording:
 
 def _entry(fields: Mapping[str, Any], data: StoredArray, mesh: tuple[int, ...]) -> Entry:
     dtype = np.dtype(jnp.dtype(_text(fields["dtype"])))
+    if not jnp.issubdtype(dtype, np.number) and dtype != np.bool_:
+        raise ValueError(f"an array is {dtype}, which is not a dtype of numbers")
+    if len(fields["path"]) > _DEEPEST:
+        raise ValueError(f"a path has {len(fields['path'])} steps, of at most {_DEEPEST}")
     if dtype.isbuiltin != 1:
         data = data.view(dtype)
     if data.dtype != dtype or list(data.shape) != fields["shape"]:
