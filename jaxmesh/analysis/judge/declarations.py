@@ -16,12 +16,14 @@ from jaxmesh.analysis.upstream.environment import find_plugin
 from jaxmesh.analysis.upstream.headers import INCLUDED, headers_of
 from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.ttnn.forms import STAND_INS
-from jaxmesh.emit.cpp.printer import SOURCE, cpp_text, declarations_dir
+from jaxmesh.emit.cpp.printer import SOURCE, cpp_text
 from jaxmesh.errors import UpstreamError
 from jaxmesh.jaxprs.source_locations import short_location
 from jaxmesh.runtime.progress import progress
 
 COMPILERS = ("g++", "c++")
+HEADERS = Path(__file__).parent / "cpp"
+"""The header that includes the real declarations of ttnn, and the stand-ins for what they lack."""
 _FILE = "main.cpp"
 _ERROR = re.compile(r"(\S+?):(\d+):\d+: (?:fatal )?error: (.*)")
 _DECLARED = re.compile(
@@ -128,7 +130,7 @@ def _errors(compiler: str, headers: Path, folder: Path, text: str, timeout: floa
 
     Headers that the declarations include from other libraries are empty files here: `standins.hpp` has their names.
     """
-    own, empty = declarations_dir(), folder / "empty"
+    own, empty = HEADERS, folder / "empty"
     for name in (own / "empty.txt").read_text().split():
         (empty / name).parent.mkdir(parents=True, exist_ok=True)
         (empty / name).touch()

@@ -34,11 +34,6 @@ SOURCE = "// at "
 """The beginning of a comment with the user's source line of the statements behind it."""
 
 
-def declarations_dir() -> Path:
-    """Returns the folder of the header that includes the real declarations of ttnn, and of what they lack."""
-    return Path(__file__).parent / "declarations"
-
-
 def include_dir() -> Path:
     """Returns the folder of the headers, for the compiler's `-I`."""
     return Path(__file__).parent / "include"
