@@ -92,7 +92,7 @@ class Narrowing(Prover):
             row = self.track.producers[reader.results[0]]
             fixers = self._fixers([row], goal, budget, functools.partial(self.changes.of, alone=True))
         for make in (self.changes.missing, self.changes.of):
-            # What is before these is right: an exchange is missing, or one that reads it is wrong.
+            # The operands seem right: an exchange is missing, or a movement moves another value.
             fixers = fixers or self._fixers(self._feeding(rows), goal, Budget(_RUNS, _SECONDS), make)
         # A number is right if no other number of the program puts the results right.
         rest = [row for row in doubtful if self.track.operands(row[1])]
