@@ -9,7 +9,8 @@ import numpy as np
 
 from jaxmesh.analysis.diagnose.matching import HeldValue
 from jaxmesh.analysis.diagnose.movements import is_alike, is_transparent
-from jaxmesh.analysis.diagnose.proof import Proof, Prover
+from jaxmesh.analysis.diagnose.narrowing import Narrowing, Proof
+from jaxmesh.analysis.diagnose.proof import Prover
 from jaxmesh.analysis.diagnose.proposals import MOVES
 from jaxmesh.analysis.diagnose.reference_value import Reference, ReferenceValue
 from jaxmesh.analysis.diagnose.replay import Replay
@@ -54,8 +55,9 @@ class Culprit:
 
 def find_culprit(track: Track) -> Culprit:
     """Returns the wrong operation of a stage, or the last operation that may be wrong."""
-    prover = Prover(track, Replay.of(track.stage, track.placed))
-    proof = prover.prove()
+    prover = Narrowing(track, Replay.of(track.stage, track.placed))
+    goal = prover.goal()
+    proof = None if goal is None else prover.proof(goal)
     index = next(i for i, o in enumerate(track.outputs) if not o.is_right)
     value = track.outputs[index].value
     if proof is None or (
@@ -136,12 +138,14 @@ def rounding_decides(culprit: Culprit, rounded: Callable[[float, int], Reference
       culprit: an operation whose right value puts the results right.
       rounded: runs the program with results that differ at random by up to a rounding unit, for a unit and a seed.
     """
-    value, proof, pool = culprit.value, culprit.proof, culprit.track.pool
-    if value is None or proof is None or proof.proposal.expected is None:
+    proof, prover, pool = culprit.proof, culprit.prover, culprit.track.pool
+    if proof is None or prover is None or (number := proof.goal.expected) is None:
         return False
-    number = proof.proposal.expected
     # A value without floats in its history has exact results.
-    unit = culprit.track.units.get(proof.proposal.value, 0.0) or EXACT
+    own = culprit.track.units.get(proof.goal.value, 0.0)
+    unit, value = own or EXACT, compare_with(pool, prover.replay.copies(proof.goal.value), number, own)
+    if value is None:
+        return False
     apart = len(pool.apart.get(number, ()))
     spread = {c: np.zeros(block.shape) for c, block in value.blocks.items()}
     for seed in range(_RUNS):

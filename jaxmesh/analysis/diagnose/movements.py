@@ -8,17 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxmesh.analysis.diagnose.rounding import GROWTH, rounding_unit
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.dialects.definitions import has_trait
-from jaxmesh.dialects.op import OpDef, Trait
-from jaxmesh.dialects.perform import compute
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Type
-from jaxmesh.errors import JaxmeshError
-from jaxmesh.frontends.mlir.upgrade import FUNCTIONS, definition_named
+from jaxmesh.frontends.mlir.upgrade import FUNCTIONS
 from jaxmesh.frontends.stablehlo.shardings import Sharding
 
 Shapes = Sequence[tuple[int, ...]]
@@ -73,60 +70,6 @@ def moved(op: Op, x: Array, local: Sequence[int], kind: Type, shapes: Shapes) ->
     elif name == "typecast" or has_trait(op.name, Trait.LAYOUT):
         # A rounded number stays the program's, so that its error is known.
         yield x if rounding_unit(kind.dtype) and rounding_unit(x.dtype) else x.astype(kind.dtype)
-
-
-def performed(op: Op, types: Sequence[Type], arrays: Sequence[Array], shapes: Shapes) -> Iterator[Array | None]:
-    """Yields the results of an operation on global values, by the global shapes that it can have.
-
-    It is None where the operation is impossible, so that all devices yield results of the same shapes.
-    """
-    definition = definition_named(op.name)
-    if definition is None:
-        return
-    operands = [v for v in op.operands if v is None or types[v].kind == "tensor"]
-    read = [types[v] for v in operands if v is not None]
-    given = [x.astype(t.dtype) for x, t in zip(arrays, read, strict=True)]
-    # Of an equal number everywhere, the devices hold any shape.
-    alike = [np.full(t.shape, x.flat[0]) if _is_constant(x) else x for x, t in zip(given, read, strict=True)]
-    is_other = any(a.shape != x.shape for a, x in zip(alike, given, strict=True))
-    attributes = dict(op.attributes)
-    if None in operands and "operandSegmentSizes" not in attributes:
-        attributes["operandSegmentSizes"] = tuple(int(v is not None) for v in operands)
-    local, dtype = types[op.results[0]].shape, types[op.results[0]].dtype
-    for shape, way in itertools.product(shapes, (given, alike if is_other else None)):
-        yield (
-            None
-            if way is None
-            else _result(
-                definition,
-                [np.full(shape, x.flat[0], x.dtype) if x.shape == local and _is_constant(x) else x for x in way],
-                _whole_slices(attributes, types[op.used[0]].shape, way[0].shape) if way else attributes,
-                jax.ShapeDtypeStruct(shape, dtype),
-            )
-        )
-
-
-def _result(
-    definition: OpDef, arrays: Sequence[Array], attributes: Mapping[str, Any], wanted: jax.ShapeDtypeStruct
-) -> Array | None:
-    try:
-        (result,) = compute(definition, arrays, attributes, (wanted,), {})
-    except (JaxmeshError, TypeError, ValueError):
-        return None
-    return np.asarray(result) if result.shape == wanted.shape else None
-
-
-def _is_constant(x: Array) -> bool:
-    return x.size > 0 and bool((x == x.flat[0]).all())
-
-
-def _whole_slices(attributes: Mapping[str, Any], local: Sequence[int], full: Sequence[int]) -> dict[str, Any]:
-    """Returns the attributes of a slice with the whole global dim where it takes a whole local dim."""
-    found = dict(attributes)
-    if "begins" in found and "ends" in found:
-        rows = zip(found["begins"], found["ends"], local, full, strict=True)
-        found["ends"] = tuple(m if (b, e) == (0, n) else e for b, e, n, m in rows)
-    return found
 
 
 _FORMULAS = {"gelu": 5e-4}

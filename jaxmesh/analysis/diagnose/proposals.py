@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.analysis.diagnose.matching import split_axes
-from jaxmesh.analysis.diagnose.movements import is_alike, is_collective, is_movement
+from jaxmesh.analysis.diagnose.movements import is_alike, is_collective, is_movement, short_name
 from jaxmesh.analysis.diagnose.reference import REGION
 from jaxmesh.analysis.diagnose.rounding import error_of, tolerance
 from jaxmesh.analysis.diagnose.source_lines import line
@@ -42,7 +42,6 @@ class Proposal:
       value: its result.
       expected: the number of the value of the unsharded run; None if it has none.
       right: that value on every device.
-      parts: of parts of a reduction, its mesh axes and its kind.
       others: the same of the operation in other iterations of a loop, by result.
     """
 
@@ -51,7 +50,6 @@ class Proposal:
     value: Value
     expected: int | None
     right: Copies
-    parts: tuple[tuple[str, ...], str] | None = None
     others: Mapping[Value, Copies] = field(default_factory=dict[Value, Copies])
 
     @property
@@ -155,12 +153,26 @@ class Proposals:
         In a loop that is written out, each proposal is for all iterations.
         """
         stage = self.track.stage
-        ops, lines, iterations = stage.text.program.ops, stage.text.lines, stage.iterations
-        if number not in iterations:
+        if not self.is_last(op):
+            return
+        if number not in stage.iterations:
             yield from self._in_place(number, op)
-        elif not iterations[number]:
-            every = [n for n in iterations if lines[n] == lines[number] and ops[n].name == op.name]
-            yield from self._together(self._in_place(n, ops[n], held=True) for n in every)
+        elif not stage.iterations[number]:
+            ops = stage.text.program.ops
+            yield from self._together(self._in_place(n, ops[n], held=True) for n in self.alike(number))
+
+    def is_last(self, op: Op) -> bool:
+        """Returns False for transfers between two devices whose result another one goes on with: they are one step."""
+        ops = self.track.stage.text.program.ops if short_name(op) == "point_to_point" else ()
+        return not any(o.name == op.name and o.used[-1] in op.results for o in ops if o is not op)
+
+    def alike(self, number: int) -> list[int]:
+        """Returns the numbers of an operation in all iterations of its loop."""
+        stage = self.track.stage
+        ops, lines = stage.text.program.ops, stage.text.lines
+        if number not in stage.iterations:
+            return [number]
+        return [n for n in stage.iterations if lines[n] == lines[number] and ops[n].name == ops[number].name]
 
     def _together(self, iterations: Iterable[Iterator[Proposal]]) -> Iterator[Proposal]:
         """Yields the proposals for all iterations as one, named by the first iteration that differs."""
@@ -194,19 +206,18 @@ class Proposals:
         (value, *more) = op.results
         copies = self.track.copies(value)
         array = next(iter(copies.values()))
-        known = self._numbers
-        if more or self.is_number(value) or not array.size or not (array == array.flat[0]).all():
+        if more or not array.size or not (array == array.flat[0]).all():
             return
-        for found in sorted(known, key=lambda x: (x not in self._near(number), str(x))):
+        for found in self.numbers(number):
             with np.errstate(all="ignore"):
-                right = np.full(array.shape, found).astype(array.dtype)
+                right = np.full(array.shape, found).astype(self.track.stage.text.program.types[value].dtype)
             if not np.array_equal(array, right):
                 yield Proposal(number, op, value, None, dict.fromkeys(copies, right))
 
-    def is_number(self, value: Value) -> bool:
-        """Returns True for one number of the program everywhere."""
-        array = next(iter(self.track.copies(value).values()))
-        return array.size > 0 and bool((array == array.flat[0]).all()) and array.flat[0].item() in self._numbers
+    def numbers(self, number: int) -> list[Any]:
+        """Returns the numbers of the program, those on the line of an operation first."""
+        near = self.near(number)
+        return sorted(self._numbers, key=lambda x: (x not in near, str(x)))
 
     @cached_property
     def _numbers(self) -> set[Any]:
@@ -214,7 +225,7 @@ class Proposals:
         arrays = [v.array for v in self.track.reference.values if v.op == "stablehlo.constant" and v.array.size]
         return {x.flat[0].item() for x in arrays if bool((x == x.flat[0]).all())}
 
-    def _near(self, number: int) -> set[Any]:
+    def near(self, number: int) -> set[Any]:
         """Returns the numbers on the line of an operation."""
         source, values = line(self.track.stage.source(number)), self.track.reference.values
         near = [v.array for v in values if v.op == "stablehlo.constant" and v.array.size and line(v.source) == source]
@@ -222,7 +233,7 @@ class Proposals:
 
     def anywhere(self, number: int, op: Op) -> Iterator[Proposal]:
         """Yields values of the program that no device holds."""
-        for value in op.results:
+        for value in op.results if self.is_last(op) else ():
             fitting = (n for n in self.places.of_any_kind(number) if self._fits(value, n))
             for expected in itertools.islice(fitting, _ANY):
                 yield from self._in_all(number, op, value, expected)
@@ -233,8 +244,7 @@ class Proposals:
         if number not in stage.iterations:
             yield from self._placed(number, op, value, expected)
             return
-        ops, lines, index = stage.text.program.ops, stage.text.lines, op.results.index(value)
-        every = [n for n in stage.iterations if lines[n] == lines[number] and ops[n].name == op.name]
+        ops, every, index = stage.text.program.ops, self.alike(number), op.results.index(value)
         alike = [i for i, v in enumerate(values) if v.value == values[expected].value]
         if len(every) == len(alike) and number == every[0]:
             rows = zip(every, alike, strict=True)
@@ -251,19 +261,6 @@ class Proposals:
         track, count = self.track, len(self.track.reference.values)
         numbers = [next((n for n in track.origins(e.number) if n < count), None) for e in track.held(value)]
         return list(dict.fromkeys(track.parts[n][0] if n in track.parts else n for n in numbers if n is not None))
-
-    def unreduced(self, op: Op) -> Iterator[Proposal]:
-        """Yields, of operations whose parts of a reduction an operation reads as whole values, the reduction."""
-        track = self.track
-        for operand in track.operands(op) if not is_collective(op) else ():
-            chain, same = [operand], track.pool.same
-            while (made := track.producers.get(chain[-1])) and is_movement(made[1]) and not is_collective(made[1]):
-                chain += track.operands(made[1])[:1] or [-1]
-            for value in reversed([v for v in chain if v in track.producers]):
-                held = track.held(value)
-                if held and (held[0].partial or any(same[n] in track.parts for n in track.origins(held[0].number))):
-                    for expected in self._sums(value):
-                        yield from self._placed(*track.producers[value], value, expected)
 
     def holds(self, value: Value, expected: int) -> bool:
         """Returns True if devices hold a value of the program whole."""
@@ -290,8 +287,6 @@ class Proposals:
         rows = list(self._placements(op, value, expected))
         for right in itertools.islice(rows, _PLACEMENTS):
             yield Proposal(number, op, value, expected, right)
-        for right, axes, kind in self._parts(op, value, expected):
-            yield Proposal(number, op, value, expected, right, (axes, kind))
 
     def _placements(self, op: Op, value: Value, expected: int) -> Iterator[Copies]:
         track, pool = self.track, self.track.pool
@@ -326,25 +321,6 @@ class Proposals:
         with np.errstate(all="ignore"):
             wrong = np.mean([np.mean(np.asarray(copies[c] != right[c])) for c in copies])
         return float(wrong), {*axes_of(placement), *pool.apart.get(expected, ())}, right
-
-    def _parts(self, op: Op, value: Value, expected: int) -> Iterator[tuple[Copies, tuple[str, ...], str]]:
-        """Yields parts of a reduction that add up to a value, where a reduction over devices follows."""
-        track, kind = self.track, self.track.stage.text.program.types[value]
-        reader = self.reduction_after(value)
-        if reader is None or is_movement(op):
-            return
-        pool, written = track.pool, str(reader.attributes.get("reduce_type", "sum"))
-        name = next((k for k in ("max", "min") if k in written), "sum")
-        names = [a for a, n in track.stage.mesh.items() if n > 1]
-        used = [a for a in names if a in split_axes([e for v in track.operands(op) for e in track.held(v)])] or names
-        for size, placement in itertools.product((1, 2), pool.placements(expected, kind.shape)):
-            free = [a for a in used if a not in axes_of(placement)]
-            for axes in itertools.combinations(free, size):
-                whole = self._block_all(value, expected, placement)[2]
-                places = [list(track.stage.mesh).index(a) for a in axes]
-                zero = np.zeros(kind.shape, kind.dtype)
-                right = {c: x if name != "sum" or not any(c[i] for i in places) else zero for c, x in whole.items()}
-                yield right, axes, name
 
     def reduction_after(self, value: Value) -> Op | None:
         """Returns the reduction over devices that reads a value, through movements."""

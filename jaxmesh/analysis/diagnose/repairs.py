@@ -13,11 +13,11 @@ from jaxmesh.analysis.diagnose.movements import short_name
 from jaxmesh.analysis.diagnose.rounding import as_numbers
 from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies
 from jaxmesh.dialects.definitions import definition_of
-from jaxmesh.dialects.program import Op
+from jaxmesh.dialects.program import Op, Type
 
 _KINDS = (
     ("sum", "mean", "max", "min", "prod"),
-    ("add", "subtract", "multiply", "divide", "div", "maximum", "minimum", "pow", "remainder"),
+    ("add", "subtract", "multiply", "div", "divide", "maximum", "minimum", "pow", "pow_tensor", "remainder"),
     ("eq", "ne", "lt", "le", "gt", "ge"),
     ("logical_and", "logical_or", "logical_xor"),
     ("bitwise_and", "bitwise_or", "bitwise_xor"),
@@ -25,33 +25,45 @@ _KINDS = (
      "sign", "floor", "ceil", "round", "expm1", "log1p"),
 )  # fmt: skip
 """Operations of one signature."""
+_NUMBERS = ("value", "fill_value", "min", "max", "epsilon", "negative_slope", "parameter")
+"""Attributes that are a number of the program."""
 _AXES = ("cluster_axis", "dim", "all_gather_dim", "scatter_dim", "concat_dim", "split_dim", "dimension", "axis")
 _DIMS = ("dim_arg", "dimensions", "contract_dims_lhs", "contract_dims_rhs", "batch_dims_lhs", "batch_dims_rhs", "dims")
 _SUMS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 _MOST = 24
-"""The most starts of a slice along one dim."""
+"""The most starts of a slice along one dim, and numbers in place of one."""
 
 
-def repairs(op: Op, shapes: Sequence[Sequence[int]], rank: int) -> Iterator[tuple[Op, str]]:
+def repairs(op: Op, types: Sequence[Type], mesh: Mapping[str, int], numbers: Sequence[Any]) -> Iterator[tuple[Op, str]]:
     """Yields an operation with one thing changed, and what that is, in words.
 
     Args:
       op: the operation.
-      shapes: the local shapes of its operands.
-      rank: the number of the mesh axes.
+      types: the local types of its operands.
+      mesh: the sizes of the mesh axes, by name.
+      numbers: the numbers of the program, the likeliest first.
     """
     attributes: Any = op.attributes
-    first: Sequence[int] = shapes[0] if shapes else ()
-    for name, value in _numbers(attributes, op, first, rank):
+    first: Sequence[int] = types[0].shape if types else ()
+    for name, value in _changes(attributes, first, mesh, numbers):
         yield replace(op, attributes={**attributes, **value}), name
-    read = op.operands
-    for order in itertools.permutations(range(len(read))) if 2 <= len(read) <= 3 and None not in read else ():
-        if order != tuple(range(len(read))):
-            yield replace(op, operands=tuple(read[i] for i in order)), "its operands in another order"
+    for order in _orders(op, [t.dtype for t in types]):
+        yield replace(op, operands=tuple(op.operands[i] for i in order)), "its operands in another order"
     dialect, name = op.name.partition(".")[0], short_name(op)
     for kind in next((k for k in _KINDS if name in k), ()):
-        if kind != name and definition_of(f"{dialect}.{kind}") is not None:
+        # TTIR has two names of a division; texts have the shorter one.
+        is_alias = kind == "divide" and definition_of(f"{dialect}.div") is not None
+        if kind != name and not is_alias and definition_of(f"{dialect}.{kind}") is not None:
             yield replace(op, name=f"{dialect}.{kind}"), f"{dialect}.{kind} in its place"
+
+
+def _orders(op: Op, dtypes: Sequence[Any]) -> Iterator[tuple[int, ...]]:
+    """Yields other orders of operands that keep the dtypes; a condition stays the first operand."""
+    count = len(op.operands)
+    for order in itertools.permutations(range(count)) if 2 <= count <= 3 and len(dtypes) == count else ():
+        is_typed = all(dtypes[i] == dtypes[at] for at, i in enumerate(order))
+        if is_typed and order != tuple(range(count)) and not (short_name(op) == "where" and order[0]):
+            yield order
 
 
 def reductions(copies: Copies, mesh: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str, Copies]]:
@@ -64,21 +76,34 @@ def reductions(copies: Copies, mesh: Mapping[str, int]) -> Iterator[tuple[tuple[
             for c in sorted(copies):
                 groups.setdefault(tuple(0 if i in places else n for i, n in enumerate(c)), []).append(copies[c])
             with np.errstate(all="ignore"):
-                found = {c: reduce.reduce([as_numbers(x) for x in g]) for c, g in groups.items()}
+                found = {c: reduce.reduce([as_numbers(x) for x in g]).astype(g[0].dtype) for c, g in groups.items()}
             yield axes, kind, {c: found[tuple(0 if i in places else n for i, n in enumerate(c))] for c in copies}
 
 
-def _numbers(
-    attributes: Mapping[str, Any], op: Op, shape: Sequence[int], rank: int
+def _changes(
+    attributes: Mapping[str, Any], shape: Sequence[int], mesh: Mapping[str, int], numbers: Sequence[Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields other values of attributes: axes, dims, permutations, bounds, flags."""
+    """Yields other values of attributes: axes, dims, permutations, bounds, numbers, flags, devices."""
     for name, value in attributes.items():
-        for other in _instead(name, value, shape, rank):
+        others = _instead(name, value, shape, len(mesh))
+        if name in _NUMBERS and isinstance(value, (int, float)) and not isinstance(value, bool):
+            others = (type(value)(n) for n in numbers[:_MOST] if isinstance(value, float) or n % 1 == 0)
+        elif name in ("sender_coord", "receiver_coord"):
+            others = itertools.product(*map(range, mesh.values()))
+        elif name == "source_target_pairs":
+            yield "its pairs of devices the other way round", {name: np.asarray(value)[:, ::-1]}
+            continue
+        for other in others:
             if other != value:
                 shown = list(cast("tuple[int, ...]", other)) if isinstance(other, tuple) else str(other).lower()
                 yield f"{name} = {shown}", {name: other}
     if "begins" in attributes and "ends" in attributes:
         yield from _bounds(attributes, shape)
+    if "start" in attributes and "end" in attributes:
+        size = attributes["end"] - attributes["start"]
+        for start in dict.fromkeys((0, attributes["start"] - 1, attributes["start"] + 1)):
+            if start != attributes["start"]:
+                yield f"start = {start}", {"start": start, "end": start + size}
 
 
 def _instead(name: str, value: Any, shape: Sequence[int], rank: int) -> Iterator[Any]:
@@ -94,9 +119,12 @@ def _instead(name: str, value: Any, shape: Sequence[int], rank: int) -> Iterator
     elif name in _DIMS or (name == "permutation" and len(shape) <= 4):
         yield from itertools.permutations(every, len(numbers))
     elif name == "padding":
-        for at in range(0, len(numbers) - 1, 2):
-            both = numbers[at] + numbers[at + 1]
-            yield from ((*numbers[:at], low, both - low, *numbers[at + 2 :]) for low in range(both + 1))
+        # The sides of windows of TTIR are all starts, then all ends.
+        sides = [(at, at + 1) for at in range(0, len(numbers) - 1, 2)] + [(0, 2), (1, 3)] * (len(numbers) == len(shape))
+        for (a, b), low in ((side, n) for side in sides for n in range(numbers[side[0]] + numbers[side[1]] + 1)):
+            other = list(numbers)
+            other[a], other[b] = low, numbers[a] + numbers[b] - low
+            yield tuple(other)
 
 
 def _bounds(attributes: Mapping[str, Any], shape: Sequence[int]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -106,11 +106,14 @@ class Replay:
             self._needed[wanted] = found
         return self._needed[wanted]
 
-    def perform(self, op: Op, operands: Sequence[Copies]) -> list[Copies] | None:
-        """Returns the results of an operation for any operands, on every device; None if it breaks a rule."""
+    def perform(self, op: Op, operands: Sequence[Copies], made: Sequence[Type] | None = None) -> list[Copies] | None:
+        """Returns the results of an operation for any operands, on every device; None if it breaks a rule.
+
+        `made` are the types of its results, if they are others than in the text.
+        """
         shards = [_is_sharded(c) or self._is_sharded(v) for v, c in zip(self.tensors(op), operands, strict=True)]
         mesh = self.stage.mesh
-        alone = self._alone(op, [next(iter(c.values())) for c in operands], shards)
+        alone = self._alone(op, [next(iter(c.values())) for c in operands], shards, made)
         outcome = trace_program(alone, AbstractMesh(tuple(mesh.values()), tuple(mesh)), strict=False)
         if outcome.error is not None:
             return None
@@ -129,7 +132,7 @@ class Replay:
         kinds = self.stage.text.program.types
         return [v for v in op.used if kinds[v].kind == "tensor"]
 
-    def _alone(self, op: Op, first: Sequence[Array], shards: Sequence[bool]) -> Text:
+    def _alone(self, op: Op, first: Sequence[Array], shards: Sequence[bool], results: Sequence[Type] | None) -> Text:
         """Returns a text of an operation alone, whose arguments are its operands."""
         text, program, read = self.stage.text, self.stage.text.program, set(op.used)
         kinds = program.types
@@ -140,7 +143,8 @@ class Replay:
         numbers = [None if v is None else next(tensors) if kinds[v].kind == "tensor" else names[v] for v in op.operands]
         ops = [Op(o.name, (), tuple(names[r] for r in o.results), o.attributes) for o in handles]
         ops.append(Op(op.name, tuple(numbers), tuple(names[r] for r in op.results), op.attributes))
-        types = [Type(x.shape, x.dtype) for x in first] + [kinds[r] for r in made]
+        of_handles = [kinds[r] for o in handles for r in o.results]
+        types = [Type(x.shape, x.dtype) for x in first] + of_handles + list(results or [kinds[r] for r in op.results])
         alone = Program("main", {}, types, [Port(i, False) for i in range(len(first))], ops)
         alone.results = [Port(v, False) for v in ops[-1].results]
         return replace(

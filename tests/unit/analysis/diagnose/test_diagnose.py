@@ -689,6 +689,27 @@ def test_a_result_that_is_laid_out_otherwise_than_asked_is_wrong() -> None:
     assert found.cause == "result 0 is asked as P('y', 'x') and made as P('y', None)"
 
 
+def test_an_argument_that_is_split_otherwise_than_asked_is_wrong() -> None:
+    asked = sharded(0, "8x8xf32", "y", "x")
+    body = "    %0 = stablehlo.tanh %arg0 : tensor<8x8xf32>\n    return %0 : tensor<8x8xf32>"
+    region = """    %0 = sdy.manual_computation(%arg0) in_shardings=[<@mesh, [{"x"}, {"y"}]>]
+        out_shardings=[<@mesh, [{"x"}, {"y"}]>] manual_axes={"y", "x"} (%a: tensor<2x4xf32>) {
+      %1 = stablehlo.tanh %a : tensor<2x4xf32>
+      sdy.return %1 : tensor<2x4xf32>
+    } : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    return %0 : tensor<8x8xf32>"""
+    ttir = line(0, "tanh", "%a", "", "(tensor<2x4xf32>) -> tensor<2x4xf32>") + "    return %0 : tensor<2x4xf32>"
+    found = jm.diagnose(
+        {
+            "shlo_frontend": frontend(asked, body, "tensor<8x8xf32>"),
+            "shlo_compiler": frontend("%arg0: tensor<8x8xf32>", region, "tensor<8x8xf32>"),
+            "ttir": local({"a": "2x4xf32"}, ttir, "2x4xf32"),
+        }
+    )
+    assert (found.verdict, found.stage) == ("wrong", "shlo_compiler")
+    assert found.cause == "argument 0 is asked as P('y', 'x') and made as P('x', 'y')"
+
+
 def test_a_read_of_a_deallocated_value_is_wrong() -> None:
     texts = exported(TEXTS["remat"])
     rows = texts["ttnn"].split("\n")

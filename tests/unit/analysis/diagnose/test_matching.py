@@ -12,9 +12,9 @@ import pytest
 
 from jaxmesh.analysis.diagnose.cuts import placements
 from jaxmesh.analysis.diagnose.matching import Globals
-from jaxmesh.analysis.diagnose.movements import distance_of_forms, performed
+from jaxmesh.analysis.diagnose.movements import distance_of_forms
 from jaxmesh.analysis.diagnose.rounding import error_of, tolerance
-from jaxmesh.dialects.program import Op, Type
+from jaxmesh.dialects.program import Op
 from jaxmesh.frontends.mlir.upgrade import FUNCTIONS
 
 MESH = {"y": 2, "x": 4}
@@ -157,15 +157,3 @@ def test_a_large_value_is_compared_in_parts() -> None:
     other[2, 1_999_999] += 1
     assert error_of(large, large.copy(), 1.0) == 0
     assert 0.1 < error_of(other, large, 1.0) <= 1
-
-
-def test_every_device_gives_as_many_results() -> None:
-    """A device that holds one number everywhere holds it in any shape; beside it another device holds two numbers."""
-    kinds, row = [Type((2,), np.dtype(np.float32))] * 3, X[0, :4]
-    one, two = (
-        list(performed(Op("ttir.add", (0, 1), (2,)), kinds, [np.float32(held), row], [(4,)]))
-        for held in ([1, 1], [1, 2])
-    )
-    assert len(one) == len(two)
-    np.testing.assert_array_equal(one[0], row + 1)
-    assert two == [None] * len(two)

@@ -1,0 +1,331 @@
+"""The changes that may put a text right: an operation is changed, added or left out. Each change is performed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.analysis.diagnose.cuts import global_shapes, placements
+from jaxmesh.analysis.diagnose.matching import split_axes
+from jaxmesh.analysis.diagnose.movements import (
+    distance_of_forms,
+    is_collective,
+    joined_dim,
+    mesh_axis,
+    of_whole,
+    short_name,
+)
+from jaxmesh.analysis.diagnose.proposals import Proposal, Proposals
+from jaxmesh.analysis.diagnose.repairs import reductions, repairs
+from jaxmesh.analysis.diagnose.replay import Replay
+from jaxmesh.analysis.diagnose.stage import Array, Copies, block_of
+from jaxmesh.analysis.diagnose.tracking import Track, Value
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.program import Op, Type
+from jaxmesh.frontends.stablehlo.shardings import Sharding
+
+_NEAR = 6
+"""The most other operands of one type that are tried."""
+_WINDOWS = ("conv", "max_pool", "avg_pool", "reduce_window", "pad", "cumsum", "cumprod")
+_JOINS = ("all_gather", "all_to_all")
+_CUTS = ("slice", "index", "concat", "split", "chunk")
+_INDEXED = ("scatter", "gather", "dynamic", "embedding")
+LEFT_OUT, OTHER = "one too many: without it the results are right", "it reads another value than it should"
+"""The changes of an operation that is one too many, and of one that reads another value."""
+DROPPED = "dropped transfer"
+"""How the change of a chain that lacks a transfer begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A change of one operation, and the value that it makes.
+
+    Attributes:
+      proposal: the operation, its result, and that value.
+      words: what was wrong, in one sentence.
+      axes: the mesh axes of the error; those that split the operands, if there are none.
+      dims: the dims of the operand that these axes split.
+      form: how far its function may be from the program's form of it.
+    """
+
+    proposal: Proposal
+    words: str
+    axes: tuple[str, ...] = ()
+    dims: tuple[int, ...] = ()
+    form: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Corrections:
+    """The changes of the operations of a stage.
+
+    Attributes:
+      track: the values of the stage.
+      replay: its run.
+      proposals: the places of its operations in the program.
+    """
+
+    track: Track
+    replay: Replay
+    proposals: Proposals
+
+    def of(self, number: int, op: Op, *, alone: bool = False) -> Iterator[Correction]:
+        """Yields the changes of an operation, the likeliest first; `alone`, none of its neighbours."""
+        read = self.track.operands(op)
+        if not read:
+            for p in self.proposals.constants(number, op):
+                yield Correction(p, f"with {next(iter(p.right.values())).flat[0]:g} in its place it is right")
+        yield from self._left_out(number, op)
+        yield from self._reduced(number, op)
+        yield from self._joined(number, op)
+        yield from self._cut(number, op)
+        yield from self._whole(number, op)
+        yield from self._repaired(number, op, () if alone else self._others(number, op))
+        if not alone:
+            yield from self.missing(number, op)
+
+    def _value(self, number: int, op: Op, copies: Copies) -> Proposal:
+        return Proposal(number, op, op.results[0], None, copies)
+
+    # --- one operation more or less -----------------------------------------------------------------------------------
+
+    def _left_out(self, number: int, op: Op) -> Iterator[Correction]:
+        types = self.track.stage.text.program.types
+        for value in self.track.operands(op)[:1] if len(op.results) == 1 else ():
+            if (types[value].shape, types[value].dtype) == (types[op.results[0]].shape, types[op.results[0]].dtype):
+                yield Correction(self._value(number, op, self.replay.copies(value)), LEFT_OUT)
+
+    def missing(self, number: int, op: Op) -> Iterator[Correction]:
+        """Yields what the exchange between devices after an operation makes of its result, if none is there."""
+        track, mesh = self.track, self.track.stage.mesh
+        copies = self.replay.copies(op.results[0])
+        if len({id(x) for x in copies.values()}) == 1 or len(op.results) != 1 or not self.proposals.is_last(op):
+            return
+        is_reduced = self.proposals.reduction_after(op.results[0]) is not None
+        for axes, kind, found in () if is_reduced else reductions(copies, mesh):
+            if kind in track.kinds(op):
+                words = f"dropped reduction: each device holds its part of a {kind} over {', '.join(axes)}, and what "
+                yield Correction(self._value(number, op, found), f"{words}follows takes it for the whole", axes)
+        if short_name(op) == "point_to_point":
+            yield from self._missing_transfer(number, op)
+        for at, (axis, size) in enumerate(mesh.items()):
+            for by in (1, -1) if size > 2 else (1,) if size > 1 else ():
+                moved = {c: copies[*c[:at], (c[at] - by) % size, *c[at + 1 :]] for c in copies}
+                words = f"dropped exchange: each device has to hold what the one before it along {axis} holds"
+                yield Correction(self._value(number, op, moved), words, (axis,))
+
+    def _missing_transfer(self, number: int, op: Op) -> Iterator[Correction]:
+        """Yields the transfers that a chain of transfers between two devices lacks, where it lacks one."""
+        chain, producers = [(number, op)], self.track.producers
+        while short_name(chain[0][1]) == "point_to_point" and (made := producers.get(chain[0][1].used[-1])) is not None:
+            chain.insert(0, made)
+        first, *transfers = chain
+        attributes: Any = [o.attributes for _, o in transfers]
+        given = {tuple(a["receiver_coord"]) for a in attributes}
+        held, source = self.replay.copies(op.results[0]), self.replay.copies(op.used[0])
+        for to, sender in itertools.product((c for c in held if c not in given), source):
+            before = [row for row, a in zip(transfers, attributes, strict=True) if tuple(a["sender_coord"]) < sender]
+            at, place = before[-1] if before else first
+            if to != sender:
+                proposal = Proposal(at, place, op.results[0], None, {**held, to: source[sender]})
+                yield Correction(proposal, f"{DROPPED}: what device {sender} holds has to be sent to device {to}")
+
+    # --- reductions over devices --------------------------------------------------------------------------------------
+
+    def _reduced(self, number: int, op: Op) -> Iterator[Correction]:
+        """Yields what a reduction over devices makes over other mesh axes."""
+        mesh, axis = self.track.stage.mesh, mesh_axis(op, self.track.stage.mesh)
+        if not (has_trait(op.name, Trait.REDUCES) and is_collective(op)) or axis is None:
+            return
+        for axes, kind, found in reductions(self.replay.copies(self.track.operands(op)[0]), mesh):
+            if len(axes) == 1 and axes != (axis,) and found[min(found)].shape == self._shape(op):
+                words = (
+                    f"reduction over the wrong axis: the operand holds parts of a {kind} over {', '.join(axes)}, and "
+                )
+                every = tuple(dict.fromkeys([*axes, axis]))
+                yield Correction(self._value(number, op, found), f"{words}the operation reduces over {axis}", every)
+
+    def _shape(self, op: Op) -> tuple[int, ...]:
+        return self.track.stage.text.program.types[op.results[0]].shape
+
+    # --- the order of blocks ------------------------------------------------------------------------------------------
+
+    def _joined(self, number: int, op: Op) -> Iterator[Correction]:
+        """Yields what exchanges over several mesh axes make in another order."""
+        track, mesh = self.track, self.track.stage.mesh
+        if short_name(op) not in _JOINS or mesh_axis(op, mesh) is None:
+            return
+        dim, chain = joined_dim(op), [op]
+        while (made := track.producers.get(track.operands(chain[0])[0])) is not None:
+            if short_name(made[1]) != short_name(op) or joined_dim(made[1]) != dim:
+                break
+            chain.insert(0, made[1])
+        start = track.operands(chain[0])[0]
+        split = track.known[start].placement if start in track.known else ()
+        axes = split[dim] if -len(split) <= dim < len(split) else ()
+        for order in itertools.permutations(chain) if 1 < len(chain) <= len(mesh) else ():
+            found = self._in_order(start, chain, order)
+            if order != tuple(chain) and found is not None:
+                first, name = mesh_axis(chain[0], mesh), short_name(op)
+                verb, name = ("gathers", "gather") if name == "all_gather" else ("joins", name)
+                words = (
+                    f"{name} order: dim {dim} is split over {', '.join(axes)}, the minor axis last, and the operation "
+                )
+                words += f"{verb} over {first} before {mesh_axis(order[0], mesh)}, which interleaves the blocks"
+                yield Correction(self._value(number, op, found), words, axes, (dim,))
+
+    def _in_order(self, start: Value, chain: Sequence[Op], order: Sequence[Op]) -> Copies | None:
+        """Returns what exchanges make in another order of their mesh axes."""
+        types, mesh = self.track.stage.text.program.types, self.track.stage.mesh
+        copies, dim = self.replay.copies(start), joined_dim(chain[0])
+        for other in order:
+            attributes: Any = other.attributes
+            shape = list(copies[min(copies)].shape)
+            size = mesh[str(mesh_axis(other, mesh))]
+            shape[dim] *= size
+            if "split_dim" in attributes:
+                shape[int(attributes["split_dim"])] //= size
+            kind = replace(types[other.results[0]], shape=tuple(shape))
+            found = self.replay.perform(other, [copies], [kind])
+            if found is None:
+                return None
+            copies = found[0]
+        return copies
+
+    def _cut(self, number: int, op: Op) -> Iterator[Correction]:
+        """Yields the results with an operand that is cut over mesh axes in the order of another operand."""
+        track, read = self.track, self.track.operands(op)
+        if is_collective(op) or len(op.results) != 1 or not all(v in track.known for v in read):
+            return
+        copies = [self.replay.copies(v) for v in read]
+        for at, other in itertools.permutations(range(len(read)), 2):
+            held, beside = track.known[read[at]], track.known[read[other]]
+            rows = itertools.product(range(len(held.placement)), beside.placement) if track.is_cut(read[at]) else ()
+            for dim, split in rows:
+                if held.placement[dim] == split or sorted(held.placement[dim]) != sorted(split):
+                    continue
+                placement = (*held.placement[:dim], split, *held.placement[dim + 1 :])
+                cut = self._blocks(track.pool.arrays[held.number], placement, read[at])
+                made = self.replay.perform(op, [*copies[:at], cut, *copies[at + 1 :]])
+                words = (
+                    f"partition order: an operand is cut over {', '.join(held.placement[dim])}, the major axis first"
+                )
+                if made is not None:
+                    words = f"{words}, and the other is split over {', '.join(split)}"
+                    yield Correction(self._value(number, op, made[0]), words, tuple(split))
+
+    def _blocks(self, array: Array, placement: Sharding, value: Value) -> Copies:
+        """Returns the blocks of a global value in the dtype of a value."""
+        dtype, stage = self.track.stage.text.program.types[value].dtype, self.track.stage
+        return {c: block_of(array, placement, stage.mesh, c).astype(dtype) for c in stage.coordinates}
+
+    # --- operations of shards -----------------------------------------------------------------------------------------
+
+    def _whole(self, number: int, op: Op) -> Iterator[Correction]:
+        """Yields the blocks of what an operation makes of its whole operands."""
+        track, read = self.track, self.track.operands(op)
+        if is_collective(op) or len(op.results) != 1 or not read or not all(v in track.known for v in read):
+            return
+        known, types, stage = [track.known[v] for v in read], track.stage.text.program.types, track.stage
+        touched = [d for d in touched_dims(op, types[read[0]].shape) if d < len(known[0].placement)]
+        axes = tuple(dict.fromkeys(a for d in touched for a in known[0].placement[d])) or tuple(split_axes(known))
+        words, dims = self._of_shards(op, axes, touched, known[0].placement)
+        local, dtype = self._shape(op), types[op.results[0]].dtype
+        for shape in global_shapes(local, split_axes(known), stage.mesh) if words and axes else ():
+            arrays = [track.pool.arrays[e.number].astype(types[v].dtype) for e, v in zip(known, read, strict=True)]
+            # Of a number everywhere the devices hold any shape.
+            wide = [np.full(shape, x.flat[0]) if x.shape == local and (x == x.flat[0]).all() else x for x in arrays]
+            given = [dict.fromkeys(stage.coordinates, x) for x in wide]
+            made = self.replay.perform(of_whole(op, known[0].placement, stage.mesh), given, [Type(shape, dtype)])
+            for array in (c[min(c)] for c in made or ()):
+                for placement in placements(local, shape, stage.mesh):
+                    value = self._value(number, op, self._blocks(array, placement, op.results[0]))
+                    yield Correction(value, words, axes, dims)
+
+    def _of_shards(
+        self, op: Op, axes: Sequence[str], touched: Sequence[int], placement: Sharding
+    ) -> tuple[str, tuple[int, ...]]:
+        """Returns what an operation of each shard lacks, and the dims that are split."""
+        name, dims = short_name(op), tuple(d for d in touched if placement[d])
+        split = f"dim {', '.join(map(str, dims))} of the operand is split over {', '.join(axes)}"
+        if any(part in name for part in _INDEXED):
+            return (
+                f"indices of the whole array: the operand of {op.name} is split over {', '.join(axes)}, and each "
+                "device applies them to its own shard"
+            ), dims
+        if dims and name.startswith(_CUTS):
+            return f"slice across shards: {split}, and each device cuts its own shard as if it were the whole", dims
+        if dims and name in ("reverse", "flip"):
+            return f"reversal of each shard alone: {split}, and the shards are not exchanged", dims
+        if dims and name.startswith(_WINDOWS):
+            return f"window without its neighbours: {split}, and no device has the border of the next shard", dims
+        return "", dims
+
+    # --- other operations ---------------------------------------------------------------------------------------------
+
+    def _repaired(self, number: int, op: Op, others: Sequence[tuple[Op, str]]) -> Iterator[Correction]:
+        """Yields the results of an operation with one change; in a loop, of all its iterations."""
+        types, mesh = self.track.stage.text.program.types, self.track.stage.mesh
+        read = [types[v] for v in self.track.operands(op)]
+        for repaired, what in (*repairs(op, read, mesh, self.proposals.numbers(number)), *others):
+            found = self._performed(number, op, repaired)
+            if found is not None:
+                value, *more = found
+                words = what if what == OTHER else f"with {what} it is right"
+                begin = "slice of other elements: " if "begins" in what else ""
+                proposal = Proposal(number, op, value, None, found[value], others={v: found[v] for v in more})
+                yield Correction(proposal, begin + words, form=distance_of_forms(repaired))
+
+    def _performed(self, number: int, op: Op, repaired: Op) -> dict[Value, Copies] | None:
+        """Returns the results of a repaired operation, in a loop of all iterations; None if it is impossible."""
+        stage, right, types = self.track.stage, dict[Value, Copies](), self.track.stage.text.program.types
+        order = None if set(repaired.operands) - set(op.operands) else [op.operands.index(v) for v in repaired.operands]
+        for n in self.proposals.alike(number):
+            own = stage.text.program.ops[n]
+            operands = repaired.operands if order is None else tuple(own.operands[i] for i in order)
+            read = replace(repaired, operands=operands, results=own.results)
+            changed = self.replay.replaced(right, self.track.operands(read)) if right else {}
+            held = [changed.get(v) or self.replay.copies(v) for v in self.track.operands(read)]
+            found = self.replay.perform(read, held)
+            kinds = [types[v] for v in own.results]
+            if found is None or any(
+                (x[min(x)].shape, x[min(x)].dtype) != (t.shape, t.dtype) for x, t in zip(found, kinds, strict=True)
+            ):
+                return None
+            right.update(zip(own.results, found, strict=True))
+        return right
+
+    def _others(self, number: int, op: Op) -> list[tuple[Op, str]]:
+        """Returns an operation of other operands: of values of the same type just before it."""
+        types, found = self.track.stage.text.program.types, list[tuple[Op, str]]()
+        before = [v for o in self.track.stage.text.program.ops[:number] for v in o.results]
+        for at, value in enumerate(op.operands):
+            alike = [v for v in before if value is not None and types[v] == types[value] and v != value]
+            for other in alike[: -_NEAR - 1 : -1] if types[value or 0].kind == "tensor" else ():
+                found.append((replace(op, operands=(*op.operands[:at], other, *op.operands[at + 1 :])), OTHER))
+        return found
+
+
+def touched_dims(op: Op, shape: Sequence[int]) -> list[int]:
+    """Returns the dims of the operand along which an operation reads other positions than its result's."""
+    attributes: Any = op.attributes
+    name, every = short_name(op), range(len(shape))
+    if name.startswith(_CUTS) and "begins" in attributes:
+        rows = zip(attributes["begins"], attributes["ends"], shape, strict=True)
+        return [d for d, (b, e, n) in enumerate(rows) if (b, e) != (0, n)]
+    if name.startswith(_CUTS):
+        dim = int(attributes.get("dim", -1))
+        return [dim % len(shape)] if shape and dim >= 0 else list(every)
+    if name in ("reverse", "flip"):
+        return [int(d) for d in attributes.get("dimensions", every)]
+    if name == "pad":
+        padding = attributes.get("padding", ())
+        return [d for d in every if any(padding[2 * d : 2 * d + 2])]
+    # A window spans the dims between the batch and the channels.
+    inner = every[1:-1] if name.startswith(_WINDOWS[:3]) else every
+    return list(inner) if name.startswith(_WINDOWS) else []

@@ -1,0 +1,274 @@
+"""Narrows what puts the results right to one operation: no other one before it can be the wrong one."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jaxmesh.analysis.diagnose.corrections import DROPPED, LEFT_OUT, OTHER, Correction
+from jaxmesh.analysis.diagnose.movements import is_collective, is_movement, is_transparent
+from jaxmesh.analysis.diagnose.proof import Prover
+from jaxmesh.analysis.diagnose.proposals import Proposal, informative
+from jaxmesh.analysis.diagnose.repairs import reductions
+from jaxmesh.analysis.diagnose.replay import Budget
+from jaxmesh.analysis.diagnose.stage import Copies
+from jaxmesh.analysis.diagnose.tracking import Value
+from jaxmesh.dialects.program import Op
+
+_RUNS, _SECONDS = 160, 40.0
+"""The most runs of a part of a text, and their longest time."""
+_NEAR, _ALIKE, _PAIRS = 6, 12, 400
+"""The most values in the place of a reader, values put right together, and pairs of operations that are compared."""
+Named = tuple[Proposal, tuple[tuple[int, Op], ...], Correction | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A replacement that puts the program right.
+
+    Attributes:
+      proposal: the operation, its result, and what it has to be.
+      doubtful: the operations before it that may be the wrong ones instead, in order; none if it is proven.
+      change: what puts the operation right; None if that is not known.
+      before: the error of each result.
+      after: the same with the replacement.
+      goal: the first operation that was found to put the results right.
+      holds: True if all results are right with the replacement.
+    """
+
+    proposal: Proposal
+    doubtful: tuple[tuple[int, Op], ...]
+    change: Correction | None
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    goal: Proposal
+    holds: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the errors of the results before and after the replacement; None for what is not comparable."""
+        sides = {"before": self.before, "after": self.after}
+        return {name: [x if math.isfinite(x) else None for x in errors] for name, errors in sides.items()}
+
+    def __str__(self) -> str:
+        sides = map(max, (self.before, self.after))
+        before, after = (f"{x:.1e}" if math.isfinite(x) else "other shapes" for x in sides)
+        what = "the results are right" if self.holds else "not all results are right"
+        return f"with the right value in its place {what}: their largest error is {before}, then {after}"
+
+
+class Narrowing(Prover):
+    """The search for the operation that made a value wrong."""
+
+    def proof(self, goal: Proposal) -> Proof:
+        """Returns the proof for the one operation that can have made a value wrong, where several may have."""
+        proposal, doubtful, change = self._narrowed(goal)
+        after = self.errors(proposal.replaced)
+        before = tuple(o.error for o in self.track.outputs)
+        rows = zip(after or before, self.track.outputs, strict=True)
+        holds = all(e <= o.limit for e, o in rows)
+        return Proof(proposal, doubtful, change, before, tuple(after or before), goal, holds)
+
+    def _narrowed(self, goal: Proposal) -> Named:
+        target, budget = self._earliest(goal, Budget(_RUNS, _SECONDS)), Budget(_RUNS, _SECONDS)
+        doubtful, lines = self.doubtful(target.op), self.track.stage.text.lines
+        if all(lines[n] == lines[target.number] for n, _ in doubtful):
+            # None, or the operation itself in earlier iterations.
+            doubtful = []
+        if (found := self._before_constant(target)) is not None:
+            return found
+        copies = self.replay.copies(target.value)
+        if any(self.is_alike(x, target) for _, _, x in reductions(copies, self.track.stage.mesh)):
+            # The devices hold the right parts.
+            return self._or_reader(target, budget)
+        rows = [*doubtful, (target.number, target.op)]
+        steps = [o for _, o in rows if self.track.operands(o) and self.proposals.is_last(o)]
+        fixers = self._fixers(sorted(rows, key=lambda row: row[1] not in steps), goal, budget, self.changes.of)
+        if not fixers and (reader := self.proposals.reduction_after(goal.value)) is not None:
+            # The goal may be parts that this reduces wrongly.
+            row = self.track.producers[reader.results[0]]
+            fixers = self._fixers([row], goal, budget, functools.partial(self.changes.of, alone=True))
+        for make in (self.changes.missing, self.changes.of):
+            # The operands seem right: an exchange is missing, or a movement moves another value.
+            fixers = fixers or self._fixers(self._feeding(rows), goal, Budget(_RUNS, _SECONDS), make)
+        # A number is right if no other number of the program puts the results right.
+        rest = [row for row in doubtful if self.track.operands(row[1])]
+        chosen = (
+            self._chosen(fixers, target) if fixers else self._together(goal) or self._exchanged(self._feeding(rows))
+        )
+        if chosen is None and fixers:
+            *others, last = [fixers[n].proposal for n in sorted(fixers)]
+            chosen = last, tuple((p.number, p.op) for p in others), None
+        if chosen is None and not rest:
+            chosen = self._or_reader(target, budget)
+        return chosen or (target, tuple(rest), None)
+
+    def _before_constant(self, target: Proposal) -> Named | None:
+        """Returns the reader of a wrong number, if the program lacks both."""
+        row = None if self.track.operands(target.op) else self._reader(target.value)
+        for change in itertools.islice(self.changes.of(*row), 1) if row else ():
+            if change.words == LEFT_OUT and self._is_in_place(change) and self.is_proven(change.proposal):
+                return change.proposal, (), change
+        return None
+
+    def _fixers(
+        self,
+        rows: Sequence[tuple[int, Op]],
+        goal: Proposal,
+        budget: Budget,
+        make: Callable[[int, Op], Iterator[Correction]],
+    ) -> dict[int, Correction]:
+        """Returns by operation the first change that puts the goal and the results right."""
+        found, seen = dict[int, Correction](), set[tuple[int, str]]()
+        for number, op in rows:
+            place = self.track.stage.text.lines[number], op.name
+            if place in seen:
+                # The same in a later iteration.
+                continue
+            seen.add(place)
+            for change in make(number, op):
+                if not budget.take():
+                    return found
+                made = change.proposal
+                if self.reaches(made, goal, change.form) and self.is_proven(made, change.form):
+                    found.setdefault(made.number, change)
+                    break
+        return found
+
+    def _feeding(self, rows: Sequence[tuple[int, Op]]) -> list[tuple[int, Op]]:
+        """Returns the operations whose results some operations read, through movements and exchanges."""
+        found, rest = dict[int, Op](), [v for _, op in rows for v in self.track.operands(op)]
+        while rest:
+            made = self.track.producers.get(rest.pop())
+            if made is not None and made[0] not in found:
+                found[made[0]] = made[1]
+                is_step = is_movement(made[1]) or is_collective(made[1])
+                rest += self.track.operands(made[1]) if is_step else []
+        return sorted(found.items())
+
+    def _earliest(self, target: Proposal, budget: Budget) -> Proposal:
+        """Returns the first operation before a target that may be wrong, and whose result the program has."""
+        for number, op in [row for row in self.doubtful(target.op) if self.track.operands(row[1])]:
+            for proposal in (*self.proposals.in_place(number, op), *self.proposals.anywhere(number, op)):
+                if not budget.take():
+                    return target
+                if self.becomes_right(proposal.replaced, target) and self.is_proven(proposal):
+                    return proposal
+        return target
+
+    def _or_reader(self, target: Proposal, budget: Budget) -> Named:
+        """Returns a target; of a movement the operation that reads it, if that alone can be repaired."""
+        row = self._reader(target.value)
+        if row is None or not (is_movement(target.op) or is_collective(row[1])):
+            return target, (), None
+        number, op = row
+        changed = self.replay.replaced(target.replaced, op.results)
+        goals = [Proposal(number, op, v, None, changed[v]) for v in op.results if v in changed]
+        goals += [p for p in itertools.islice(self.proposals.in_place(number, op), _NEAR) if self.is_proven(p)]
+        for change in self.changes.of(number, op, alone=True) if goals else ():
+            for goal in goals if budget.take() else ():
+                if self.is_alike(change.proposal.right, goal):
+                    return goal, (), change
+        return target, (), None
+
+    def _reader(self, value: Value) -> tuple[int, Op] | None:
+        """Returns the only operation that reads a value, through movements that the types determine."""
+        ops = self.track.stage.text.program.ops
+        readers = [(n, o) for n, o in enumerate(ops) if value in o.used and o.results]
+        if len(readers) != 1:
+            return None
+        (row,) = readers
+        return self._reader(row[1].results[0]) if is_transparent(row[1]) else row
+
+    def _together(self, goal: Proposal) -> Named | None:
+        """Returns the first of several wrong operations, which put a value right if they are put right together."""
+        rows = [list(itertools.islice(self.proposals.in_place(*row), 3)) for row in self.doubtful(goal.op)]
+        rows = [row for row in rows if row]
+        for chosen in itertools.islice(itertools.product(*rows), _ALIKE) if 1 < len(rows) <= _ALIKE else ():
+            needed = list(chosen)
+            if not self.becomes_right(_joined(needed), goal):
+                continue
+            # Later operations follow from earlier ones.
+            for left in reversed(chosen):
+                rest = [p for p in needed if p is not left]
+                needed = rest if rest and self.becomes_right(_joined(rest), goal) else needed
+            first, *others = needed
+            return replace(first, others=_joined(others)), tuple(self.doubtful(first.op)), None
+        return None
+
+    def _exchanged(self, rows: Sequence[tuple[int, Op]]) -> Named | None:
+        """Returns the first of two operations that have each other's results, if the results are right with the own."""
+        types = self.track.stage.text.program.types
+        steps = [(n, o) for n, o in self._feeding(rows) if (is_movement(o) or is_collective(o)) and len(o.results) == 1]
+        for (m, b), (n, a) in itertools.islice(itertools.combinations(steps[::-1], 2), _PAIRS):
+            first, second = a.results[0], b.results[0]
+            if a.name != b.name or types[first] != types[second] or n in {k for k, _ in self.proposals.before(b.used)}:
+                continue
+            right = {first: self.replay.copies(second), second: self.replay.copies(first)}
+            proposal = Proposal(n, a, first, None, right.pop(first), others=right)
+            if self.is_proven(proposal):
+                line = self.track.stage.text.lines[m]
+                return (
+                    proposal,
+                    (),
+                    Correction(proposal, f"it has the result of {b.name} on line {line}, and that has its"),
+                )
+        return None
+
+    def _chosen(self, fixers: Mapping[int, Correction], target: Proposal) -> Named | None:
+        """Returns the wrong operation, if no other can be wrong; of an operation and its reader, the reader."""
+        fixers = {n: c for n, c in fixers.items() if not c.words.startswith(DROPPED)} or fixers
+        for number, change in sorted(
+            fixers.items(), key=lambda row: (not self.track.operands(row[1].proposal.op), row[0])
+        ):
+            if (number != target.number or change.words == LEFT_OUT) and self._is_in_place(change):
+                return change.proposal, (), change
+        *others, last = sorted(fixers)
+        left_out = [n for n in others if fixers[n].words == LEFT_OUT]
+        if left_out and fixers[last].words == OTHER:
+            # An operation that the program lacks, and not its reader, is one too many.
+            others, last = others[: others.index(left_out[-1])], left_out[-1]
+        change = fixers[last]
+        direct = self._direct(change.proposal.op)
+        if not all(n in direct for n in others):
+            return None
+        return (target if last == target.number else change.proposal), (), change
+
+    def _is_in_place(self, change: Correction) -> bool:
+        """Returns True if a change makes what the program has in the place of an operation, which has another value."""
+        proposal, pool = change.proposal, self.track.pool
+        number, op, held = proposal.number, proposal.op, self.replay.copies(proposal.value)
+        first, now = (next(iter(x.values())) for x in (proposal.right, held))
+        if not self.track.operands(op) and first.size and (first == first.flat[0]).all():
+            near = self.proposals.near(number)
+            return first.flat[0].item() in near and now.flat[0].item() not in near
+        if proposal.value not in op.results:
+            return False
+        index = op.results.index(proposal.value)
+        if change.words == LEFT_OUT:
+            return not self.proposals.places.of(number, op, index)
+        shape = self.track.stage.text.program.types[proposal.value].shape
+        for n in self.proposals.places.of(number, op, index) if not is_transparent(op) else ():
+            limit = pool.limit(n, *self.track.carried(proposal.value, 0.0))
+            if informative(pool.arrays[n]) and any(
+                pool.error(proposal.right, n, p) <= limit < pool.error(held, n, p) for p in pool.placements(n, shape)
+            ):
+                return True
+        return False
+
+    def _direct(self, op: Op) -> set[int]:
+        """Returns the operations whose results an operation reads, through movements."""
+        found, rest = set[int](), list(self.track.operands(op))
+        while rest:
+            made = self.track.producers.get(rest.pop())
+            if made is not None:
+                found.add(made[0])
+                rest += self.track.operands(made[1]) if is_movement(made[1]) else []
+        return found
+
+
+def _joined(proposals: Sequence[Proposal]) -> dict[Value, Copies]:
+    return {v: c for p in proposals for v, c in p.replaced.items()}
