@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from jaxmesh.analysis.machines import Machine
+from jaxmesh.analysis.machines import TWINS, Machine
 
 
 def describe_cluster(machine: Machine) -> str:
@@ -28,14 +28,12 @@ def describe_cluster(machine: Machine) -> str:
         *_section("harvesting", (f"{c}: {_harvesting(machine, c)}" for c in chips)),
         *(_section("chip_to_bus_id", (f'{c}: "0x{_BUSES[c % 4] + c // 4:04x}"' for c in chips)) if on_trays else ()),
         *_section("chip_to_boardtype", (f"{c}: {machine.board}" for c in chips)),
-        *(_section("asic_locations", _locations(machine)) if machine.board == _TWINS else ()),
+        *(_section("asic_locations", _locations(machine)) if machine.board == TWINS else ()),
         *_section("boards", (_board(n, machine.board, members) for n, members in enumerate(machine.boards))),
         "",
     ])  # fmt: skip
 
 
-_TWINS = "p300"
-"""The board type of two Blackholes, which have the same address but for their locations on the board."""
 _TRAY = "ubb"
 """The board type of a Galaxy's trays."""
 _PLACES = (0x35313930303043, 0x35313930303051, 0x35313930303056, 0x3532313030314B)
@@ -50,7 +48,7 @@ def _locations(machine: Machine) -> Iterator[str]:
 
 def _harvesting(machine: Machine, chip: int) -> str:
     # The second chip of a board of two has its PCIe core on the other side.
-    pcie = machine.pcie_mask >> (chip % 2 if machine.board == _TWINS else 0)
+    pcie = machine.pcie_mask >> (chip % 2 if machine.board == TWINS else 0)
     masks = {"dram": 0, "eth": machine.ethernet_mask, "pcie": pcie}
     off = ", ".join(f"{part}_harvesting_mask: {mask}" for part, mask in masks.items())
     return f"{{noc_translation: true, harvest_mask: {machine.harvest_mask}, {off}}}"

@@ -266,7 +266,7 @@ MACHINES: Mapping[str, Machine] = {
         _blackhole("p150x4", (2, 2), links=tuple(_p150x4_links())),
         _blackhole("p150x8", (2, 4), links=tuple(_p150x8_links()), is_torus=True),
         _blackhole(
-            "p300", (1, 2), board="p300", cores=Rate(120, "cores", _BLACKHOLE), links=((0, 2, 1, 9), (0, 3, 1, 8)),
+            TWINS, (1, 2), board=TWINS, cores=Rate(120, "cores", _BLACKHOLE), links=((0, 2, 1, 9), (0, 3, 1, 8)),
             boards=((0, 1),), harvest_mask=0b100010000,
         ),
     )

@@ -90,7 +90,7 @@ class JaxLowered(Stage):
         stated = [sharding for _, sharding in ends.arguments] if ends is not None and known else ()
         return as_one_region(self._boundary, self._decomposed_residency.program, substitutes, stated)
 
-    def results_on_boards(self, args: Sequence[Any], mesh: AnyMesh) -> list[Any] | None:
+    def _results_on_boards(self, args: Sequence[Any], mesh: AnyMesh) -> list[Any] | None:
         """Returns the flat results on Tenstorrent's devices, as one region of what its compiler compiles right.
 
         Returns None on other devices, and for a program with `MeshTensor`s, whose regions are the user's.

@@ -368,7 +368,7 @@ class Lowered(JaxLowered):
             compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)
         if self.inexpressible is not None:
             return jax.tree.unflatten(self._out_tree, evaluate.eval_jaxpr(self._jaxpr, *args))
-        wrapped = self.results_on_boards(args, mesh) if checks is None else None
+        wrapped = self._results_on_boards(args, mesh) if checks is None else None
         if wrapped is None:
             wrapped = self._results(args, mesh, checks)
         for i in self._boundary.weak:

@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 import jaxmesh as jm
-from jaxmesh.cli import main as cli
 from tests import ROOT
+from tests.generators.command_contract import commands
 
 PACKAGE = ROOT / "jaxmesh"
 WORDS = 4
@@ -177,10 +177,7 @@ def test_keywords_exist() -> None:
 
 def options() -> dict[str, set[str]]:
     """Returns the options of each command."""
-    parser: Any = cli._parser()
-    (choices,) = (a.choices for a in parser._actions if isinstance(a.choices, dict))
-    commands: dict[str, Any] = choices
-    return {name: {o for a in sub._actions for o in a.option_strings} for name, sub in commands.items()}
+    return {name: {o for a in sub._actions for o in a.option_strings} for name, sub in commands().items()}
 
 
 COMMAND = re.compile(r"\bjaxmesh ([a-z]+(?:-[a-z]+)*)((?: (?:--?[a-z][\w-]*|[A-Z_]+|\w+\.mlir|\w+))*)")

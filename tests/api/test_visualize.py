@@ -600,7 +600,12 @@ def test_a_program_without_text_shows_its_jaxpr() -> None:
 
 def test_a_program_without_words_still_shows() -> None:
     mesh = jax.make_mesh((2, 4), ("y", "x"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
-    body = jm.shard_map(lambda x: x * 2, mesh=mesh, in_specs=P("y"), out_specs=P("y"), axis_names={"y"})
+
+    def local(x: Any) -> Any:
+        jax.debug.callback(lambda _: None, x)
+        return x * 2
+
+    body = jm.shard_map(local, mesh=mesh, in_specs=P("y"), out_specs=P("y"))
     traced = body.trace(jnp.ones((4, 8)))
     assert "InexpressibleError" in traced._repr_html_()
     parse_html(traced.lower()._repr_html_())
