@@ -242,6 +242,8 @@ def _blackhole(name: str, shape: tuple[int, int], **facts: Any) -> Machine:
     )  # fmt: skip
 
 
+TWINS = "p300"
+"""The machine and board type of two Blackholes, which have one address and differ in their location on the board."""
 MACHINES: Mapping[str, Machine] = {
     machine.name: machine
     for machine in (
