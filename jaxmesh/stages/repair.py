@@ -7,7 +7,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from jaxmesh.analysis.diagnose import diagnose
-from jaxmesh.analysis.repair import Candidate, CompiledCost, Repair, RepairChange, Substitute, prove, search, with_whole
+from jaxmesh.analysis.repair import (
+    Candidate,
+    CompiledCost,
+    Repair,
+    RepairChange,
+    Substitute,
+    prove,
+    search,
+    with_open_results,
+    with_whole,
+)
 from jaxmesh.analysis.repair.repair import PARTITION
 from jaxmesh.analysis.upstream.comparison import their_side
 from jaxmesh.errors import JaxmeshError
@@ -59,7 +69,8 @@ def repair_program(
 
     def judge(candidate: Candidate, made: Any) -> Any:
         with progress("proof"):
-            return prove(made, with_whole(result.source, candidate.whole), args, seed)
+            asked = with_open_results(with_whole(result.source, candidate.whole), candidate.elsewhere)
+            return prove(made, asked, args, seed)
 
     original = Candidate(result.source, lowered.compile() if before.verdict == "right" else None)
     found = search(before, result, make, compiled, judge, original)
@@ -86,7 +97,7 @@ def candidate_of(lowered: Repairable, substitutes: Sequence[Substitute] = ()) ->
         RepairChange("", f"argument {i} is passed whole", "the compiler takes an argument that nothing reads whole")
         for i in region.whole
     ]
-    return Candidate(region.text(tree), region.function(tree), tuple(changes), region.whole)
+    return Candidate(region.text(tree), region.function(tree), tuple(changes), region.whole, tuple(region.asked))
 
 
 def cost_of(result: Any) -> CompiledCost | None:

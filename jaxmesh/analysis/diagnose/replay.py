@@ -94,6 +94,10 @@ class Replay:
         return {v: copies_of(x, self.stage.coordinates) for v, x in found.items()}
 
     def _as_known(self, value: Value, copies: Copies) -> Any:
+        dtype = self.stage.text.program.types[value].dtype
+        if dtype.kind in "iu":
+            # The program may count in integers of another sign than the text.
+            copies = {c: np.asarray(x).astype(dtype) if x.dtype.kind in "iu" else x for c, x in copies.items()}
         return Shards(copies) if self._is_sharded(value) or _is_sharded(copies) else next(iter(copies.values()))
 
     def _before(self, wanted: frozenset[Value]) -> set[Any]:

@@ -7,6 +7,7 @@ from jaxmesh.analysis.repair.repair import (
     RepairChange as RepairChange,
     prove as prove,
     search as search,
+    with_open_results as with_open_results,
     with_whole as with_whole,
 )
 from jaxmesh.analysis.repair.substitutes import SUBSTITUTES as SUBSTITUTES, Substitute as Substitute

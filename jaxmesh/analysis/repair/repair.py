@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -67,12 +68,14 @@ class Candidate:
       function: it as a function of JAX.
       changes: what is changed, without the reasons.
       whole: the numbers of the arguments that nothing reads and that it takes whole.
+      elsewhere: the numbers of the results in another order of axes than asked, which a change says.
     """
 
     text: str
     function: Any
     changes: tuple[RepairChange, ...] = ()
     whole: tuple[int, ...] = ()
+    elsewhere: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,6 +169,30 @@ def with_whole(text: str, numbers: Sequence[int]) -> str:
             count=1,
         )
     return text
+
+
+_RESULTS = re.compile(r"(@main\(.*?\) -> )(.*)", re.MULTILINE)
+_TYPE = re.compile(r"tensor<[^>]*>(?: \{(?:[^{}]|\{[^{}]*\})*\})?")
+
+
+def with_open_results(text: str, numbers: Sequence[int]) -> str:
+    """Removes the shardings that some results are asked for from a StableHLO text.
+
+    >>> with_open_results('@main() -> (tensor<4xf32> {a = 1, sdy.sharding = #sdy.sharding<@m, [{"y"}]>}) {', [0])
+    '@main() -> (tensor<4xf32> {a = 1}) {'
+    """
+    found = _RESULTS.search(text)
+    if found is None or not numbers:
+        return text
+    count = itertools.count()
+
+    def opened(one: re.Match[str]) -> str:
+        return _RESULT_SHARDING.sub("", one[0]) if next(count) in numbers else one[0]
+
+    return text[: found.start(2)] + _TYPE.sub(opened, found[2]) + text[found.end(2) :]
+
+
+_RESULT_SHARDING = re.compile(r"(?:, )?sdy\.sharding = #sdy\.sharding<[^>\n]*>")
 
 
 def prove(compiled: UpstreamProgram, original: str, args: Sequence[Any], seed: int) -> Diagnosis:

@@ -106,6 +106,8 @@ def _sent(candidate: Candidate, made: Any) -> list[int]:
         return []
     theirs = jax.jit(candidate.fun, in_shardings=args, out_shardings=ours.output_shardings)
     texts = [str(c.as_text()) for c in (ours, theirs.lower(*candidate.args).compile())]
+    if any(" while(" in line and "known_trip_count" not in line for text in texts for line in text.splitlines()):
+        return []  # It depends on the values how often they send.
     sizes = dict(candidate.options["mesh"].shape)
     return [sum(sent for _, sent in moved(text, sizes).values()) for text in texts]
 

@@ -13,7 +13,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.analysis.repair import SUBSTITUTES, with_whole
+from jaxmesh.analysis.repair import SUBSTITUTES, with_open_results, with_whole
 from jaxmesh.analysis.upstream import UpstreamProgram, UpstreamRefusal
 from jaxmesh.stages import upstream
 from tests.generators.upstream import rows
@@ -155,3 +155,16 @@ def test_a_report_of_a_refusal_has_the_program_in_jax_and_no_paths(monkeypatch: 
 def test_each_substitute_is_a_row_of_the_hunt() -> None:
     assert {c.row for c in SUBSTITUTES} <= {r.name for r in rows.ROWS}
     assert {c.plugin for c in SUBSTITUTES} == {rows.PLUGIN.split()[-1]}
+
+
+def test_a_result_in_an_order_that_was_asked_for_is_right_with_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = P(None, ("x", "y"))
+    stand_in(monkeypatch, right, lambda text: "" if is_explicit(text) else "no such order")
+    found = compiled(lambda x: x * 2, P("y"), out_shardings=asked).repair(X)
+    assert (found.before.verdict, found.verdict) == ("refused", "right")
+    assert [c.what for c in found.changes[1:]] == ["result 0 is split by P(None, ('y', 'x')), not P(None, ('x', 'y'))"]
+    np.testing.assert_array_equal(found.function(X), X * 2)
+    # The sharding that other results are asked for still counts.
+    text = "func.func public @main(%a: tensor<4xf32>) -> (tensor<4xf32> {sdy.sharding = #sdy.sharding<@m, [{}]>}, i1) {"
+    assert with_open_results(text, [1]) == text
+    assert "sdy.sharding" not in with_open_results(text, [0])
