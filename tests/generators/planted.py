@@ -151,10 +151,14 @@ def _reductions_after(w: Writer, op: Op, by: int = 0) -> list[int]:
 
 
 def _after_dropped(w: Writer, op: Op) -> list[int]:
-    """Returns the lines of the operation that reads what a dropped operation read, and of further reductions."""
+    """Returns the lines of the first operation that computes with what a dropped operation read, of the movements up
+    to it, and of further reductions."""
     by = len(w.without(op)) - len(w.lines)
-    readers = [o.line + by for o in w.ops if op.result in o.operands and o.name != "deallocate"]
-    return [*readers[:1], *_reductions_after(w, op, by)]
+    value, readers = op.result, list[int]()
+    while reader := next((o for o in w.ops if value in o.operands and o.name != "deallocate"), None):
+        readers.append(reader.line + by)
+        value = reader.result if reader.name in _MOVES else ""
+    return [*readers, *_reductions_after(w, op, by)]
 
 
 def _numbers(line: str, name: str) -> list[int]:
