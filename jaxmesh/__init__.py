@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
+
+if os.path.isdir(os.path.join(os.path.dirname(__file__), "isosurface")):
+    raise ImportError(
+        "the folder of jaxmesh also holds files of another package, `jaxmesh` on PyPI, which computes isosurfaces; "
+        "this one is `tt-jaxmesh` there. Run `pip uninstall jaxmesh tt-jaxmesh`, and then `pip install tt-jaxmesh`."
+    )
 
 from jaxmesh.runtime.interrupts import (
     end_without_traceback as _end_without_traceback,
@@ -89,7 +96,7 @@ if TYPE_CHECKING:
     from jaxmesh.stages.visualize import visualize as visualize
     from jaxmesh.tensor.mesh_tensor import MeshTensor as MeshTensor
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ArgumentTypeError",

@@ -84,7 +84,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
 
 def _version() -> str:
     try:
-        return importlib.metadata.version("jaxmesh")
+        return importlib.metadata.version("tt-jaxmesh")
     except importlib.metadata.PackageNotFoundError:
         return "(run from its source, not installed)"
 

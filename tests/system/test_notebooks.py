@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("nbclient", reason="the tests of notebooks need jaxmesh[dev]")
+pytest.importorskip("nbclient", reason="the tests of notebooks need tt-jaxmesh[dev]")
 
 import nbformat
 

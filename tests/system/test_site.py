@@ -14,7 +14,7 @@ import pytest
 from tests import ROOT
 
 for _needed in ("markdown2", "nbconvert", "pdoc"):
-    pytest.importorskip(_needed, reason="the tests of the site need jaxmesh[dev]")
+    pytest.importorskip(_needed, reason="the tests of the site need tt-jaxmesh[dev]")
 
 
 def _pages() -> Any:
