@@ -30,7 +30,6 @@ from tests.generators.upstream.rows import PLUGIN, ROWS, Row, row_of
 
 CAUSES = {
     "gather of two axes": "gather order: dim 0 is split over y, x",
-    "reshard of two axes": "all_to_all order: dim 1 is split over y, x",
     "own part over two axes": "partition order: an operand is cut over y, x",
 }
 """How the diagnosis names the causes of some rows."""
