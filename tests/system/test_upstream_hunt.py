@@ -87,6 +87,8 @@ def test_each_row_has_a_page() -> None:
         assert PLUGIN in text
         assert ("compiled again, it is right" in text) is not bool(row.stays)
         assert row.stays in text
+        # A result that is an argument has no operation with elements.
+        assert row.verdict != "wrong" or "elements, in [" in text or "left out" in text
         assert not re.search(r"loc\(|/\w+/\w+\.py", text)
 
 

@@ -18,7 +18,7 @@ from jaxmesh.analysis.diagnose.rounding import EXACT, as_numbers
 from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Copies
 from jaxmesh.analysis.diagnose.tracking import Track, Value
-from jaxmesh.analysis.diagnose.wrong_values import WrongValue, compare_with
+from jaxmesh.analysis.diagnose.wrong_values import WrongValue, compare_parts, compare_with
 from jaxmesh.dialects.program import Op
 
 
@@ -35,6 +35,7 @@ class Culprit:
       value: the wrong elements; None where the shapes cannot be compared.
       proof: the replacement that puts the results right; None of a result that is none of the program's.
       prover: the runs that prove it.
+      corrected: the wrong elements beside what a change of the operation makes; None for an expected value.
     """
 
     track: Track
@@ -45,6 +46,7 @@ class Culprit:
     value: WrongValue | None
     proof: Proof | None = None
     prover: Prover | None = None
+    corrected: WrongValue | None = None
 
     @property
     def between(self) -> tuple[int, int] | None:
@@ -73,7 +75,8 @@ def find_culprit(track: Track) -> Culprit:
     copies, unit = prover.replay.copies(proposal.value), track.units.get(proposal.value, 0.0)
     wrong = None if expected is None else compare_with(track.pool, copies, expected, unit)
     reference = None if expected is None else track.reference.values[expected]
-    return Culprit(track, number, op, known, reference, wrong, proof, prover)
+    corrected = compare_parts(copies, proposal.right, unit) if expected is None else None
+    return Culprit(track, number, op, known, reference, wrong, proof, prover, corrected)
 
 
 def _is_part(track: Track, value: Value) -> bool:

@@ -198,6 +198,7 @@ def wrong_diagnosis(outer: Culprit, stages: Mapping[str, str], inner: Culprit | 
     cause, value, expected = cause_of(track, culprit), culprit.value, culprit.expected
     lines = (*track.stage.text.lines, track.stage.text.end)
     between = None if culprit.between is None else (lines[culprit.between[0]], lines[culprit.between[1]])
+    shown = value or culprit.corrected
     source = _source(track, culprit.number, culprit.op)
     return Diagnosis(
         verdict=WRONG,
@@ -210,9 +211,9 @@ def wrong_diagnosis(outer: Culprit, stages: Mapping[str, str], inner: Culprit | 
         expected="" if expected is None else f"{expected.op} ({_short(expected.place)})",
         axes=cause.axes,
         dims=cause.dims,
-        devices=() if value is None else value.devices,
-        elements=() if value is None else value.elements(),
-        pcc=track.pcc if value is None else value.pcc,
+        devices=() if shown is None else shown.devices,
+        elements=() if shown is None else shown.elements(),
+        pcc=track.pcc if shown is None else shown.pcc,
         cause=cause.text,
         stages=stages,
         value=value,

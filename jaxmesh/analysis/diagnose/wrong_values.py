@@ -137,6 +137,27 @@ def compare_with(pool: Globals, copies: Copies, number: int, rounding: float) ->
     return None if best is None else best[1]
 
 
+def compare_parts(found: Copies, right: Copies, rounding: float) -> WrongValue | None:
+    """Compares a value on the devices with what each should hold; None if the shapes differ.
+
+    The value has no global counterpart: each device stands for itself.
+    """
+    pairs = {c: (as_numbers(found[c]), as_numbers(x)) for c, x in right.items()}
+    if any(x.shape != y.shape for x, y in pairs.values()):
+        return None
+    wrong = {
+        c: _differs(x, y, max(_ROUNDINGS * rounding, _LEAST), float(np.abs(y).max(initial=0)))
+        for c, (x, y) in pairs.items()
+    }
+    shards, blocks = {c: x for c, (x, _) in pairs.items()}, {c: y for c, (_, y) in pairs.items()}
+    first = blocks[min(blocks)]
+    return WrongValue(first, ((),) * first.ndim, shards, blocks, wrong)
+
+
+_ROUNDINGS, _LEAST = 8, 1e-6
+"""How many rounding units of the largest number two parts may differ, and at least which part of it."""
+
+
 def _differs(found: Array, wanted: Array, limit: float, scale: float) -> Array:
     with np.errstate(invalid="ignore"):
         if found.dtype.kind not in "fc":
