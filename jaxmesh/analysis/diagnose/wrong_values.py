@@ -138,10 +138,7 @@ def compare_with(pool: Globals, copies: Copies, number: int, rounding: float) ->
 
 
 def compare_parts(found: Copies, right: Copies, rounding: float) -> WrongValue | None:
-    """Compares a value on the devices with what each should hold; None if the shapes differ.
-
-    The value has no global counterpart: each device stands for itself.
-    """
+    """Compares a value on the devices with what each should hold; None if the shapes differ."""
     pairs = {c: (as_numbers(found[c]), as_numbers(x)) for c, x in right.items()}
     if any(x.shape != y.shape for x, y in pairs.values()):
         return None
