@@ -35,7 +35,7 @@ def name_axis(error: AssertionError) -> None:
     """Adds to JAX's bare `AssertionError` for an axis that no mesh has the axis and the mesh's."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     given = frame.f_locals
-    if frame.f_code.co_filename == _core.__file__ and {"axes", "cur_mesh"} <= given.keys():
+    if frame.f_code.co_filename == _core.__file__ and {"axes", "cur_mesh"} <= set(given):
         known = given["cur_mesh"].axis_names
         unknown = next(a for a in given["axes"] if a not in known)
         error.add_note(f"Found an unbound axis name: {unknown}. The axes of the mesh are: {', '.join(known)}.")
