@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from jaxmesh.analysis.repair.substitutes import Substitute
     from jaxmesh.stages.one_region import OneRegion
     from jaxmesh.stages.upstream import UpstreamResult
+    from jaxmesh.stages.whole_program import WholeText
 
 
 PLATFORM = "tt"
@@ -51,15 +52,19 @@ class JaxLowered(Stage):
         Raises:
           UnsupportedError: an argument is a `MeshTensor`.
         """
-        boundary, mesh = self._boundary, with_devices(self._boundary.mesh)
+        boundary = self._boundary
+        args, kwargs = jax.tree.unflatten(boundary.in_tree, list(map(_struct, boundary.arguments)))
+        return self.function().trace(*args, **kwargs).lower(lowering_platforms=platforms, **keywords)
+
+    def function(self) -> Any:
+        """Returns the program that runs as a function of JAX."""
+        mesh = with_devices(self._boundary.mesh)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             return self.run(flatten((args, kwargs))[0], mesh)
 
-        call.__name__ = call.__qualname__ = boundary.name
-        args, kwargs = jax.tree.unflatten(boundary.in_tree, list(map(_struct, boundary.arguments)))
-        traced: Any = jax.jit(call, keep_unused=True).trace(*args, **kwargs)
-        return traced.lower(lowering_platforms=platforms, **keywords)
+        call.__name__ = call.__qualname__ = self._boundary.name
+        return jax.jit(call, keep_unused=True)
 
     def as_text(self, dialect: str | None = None, **options: Any) -> str:
         """Returns the program as text; `"stablehlo"` and `"hlo"` are JAX's texts of the program that runs.
@@ -69,10 +74,6 @@ class JaxLowered(Stage):
         if isinstance(dialect, str) and dialect in ("stablehlo", "hlo"):
             return self.lower_with_jax().as_text(dialect, **options)
         return super().as_text(dialect, **options)
-
-    @abc.abstractmethod
-    def compile(self) -> Callable[..., Any]:
-        """Compiles the program for the devices of its mesh."""
 
     def partitioned(self, substitutes: Sequence[Substitute] = ()) -> OneRegion:
         """Returns the program as one region, with substitutes in place of some operations; see `as_one_region`.
@@ -84,8 +85,8 @@ class JaxLowered(Stage):
         from jaxmesh.stages.one_region import as_one_region
 
         self._check_expressible()
-        text, _ = self.global_program()
-        ends = read_boundary(text()) if text is not None else None
+        written, _ = self.global_program()
+        ends = read_boundary(written.text()) if written is not None else None
         known = ends is not None and ends.axes == self._boundary.sizes
         stated = [sharding for _, sharding in ends.arguments] if ends is not None and known else ()
         return as_one_region(self._boundary, self._decomposed_residency.program, substitutes, stated)
@@ -115,8 +116,8 @@ class JaxLowered(Stage):
         return region.mapped()(*args)
 
     @abc.abstractmethod
-    def global_program(self) -> tuple[Callable[[], str] | None, Callable[..., Any]]:
-        """Returns a function that makes the StableHLO text of global shapes, or None, and the class of programs."""
+    def global_program(self) -> tuple[WholeText | None, Callable[..., Any]]:
+        """Returns the program with global shapes, or None, and the class of programs."""
 
     def upstream(
         self,
@@ -153,11 +154,12 @@ class JaxLowered(Stage):
             from jaxmesh.stages import upstream
 
             boundary, residency, program = self._boundary, self._decomposed_residency, self
-            text, make = self.global_program()
+            written, make = self.global_program()
             ends = upstream.tensor_arguments(boundary), upstream.tensor_results(boundary, residency.results)
-            if text is None and any(ends):
+            if written is None and any(ends):
                 program = make(*upstream.with_joined_tensors(boundary, residency), self.out_tree).lower()
-            source = program.lower_with_jax(("cpu",)).as_text(debug_info=True) if text is None else text()
+            known = written is not None
+            source = written.text() if known else program.lower_with_jax(("cpu",)).as_text(debug_info=True)
             asked = {"cluster": cluster, "options": options, "plugin": plugin, "timeout": timeout}
             return upstream.ask_upstream(source, make, ends, program, **asked)
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from jaxmesh.analysis.repair.substitutes import Substitute, sequence_of
+from jaxmesh.analysis.repair.substitutes import Substitute, axes_of, sequence_of
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttir.collectives import gather
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
@@ -24,6 +24,7 @@ from jaxmesh.jaxprs.source_locations import source_line
 from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
 from jaxmesh.sharding.mesh import with_devices
 from jaxmesh.sharding.shard_attributes import spec_axes
+from jaxmesh.stages.whole_program import as_function
 
 Rows = tuple[tuple[str, ...], ...]
 """The mesh axes that split each dim, the major one first."""
@@ -123,19 +124,9 @@ class OneRegion:
 
     def function(self, out_tree: Any) -> Any:
         """Returns the program as a function of JAX, with the shardings of arguments and results."""
-        mesh: Any = with_devices(self.boundary.mesh)
-        in_specs, out_specs = self._specs()
-        mapped = self.mapped()
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return jax.tree.unflatten(out_tree, mapped(*jax.tree.leaves((args, kwargs))))
-
-        call.__name__ = call.__qualname__ = self.boundary.name
-        ins = [NamedSharding(mesh, s) for s in in_specs]
-        args, kwargs = jax.tree.unflatten(self.boundary.in_tree, ins)
-        outs = jax.tree.unflatten(out_tree, [NamedSharding(mesh, s) for s in out_specs])
-        options: dict[str, Any] = {} if kwargs else {"in_shardings": args}
-        return jax.jit(call, out_shardings=outs, keep_unused=True, **options)
+        mesh = compat.as_abstract(self.boundary.mesh)
+        ends = [[NamedSharding(mesh, s) for s in specs] for specs in self._specs()]
+        return as_function(self.mapped(), self.boundary, out_tree, *ends)
 
     def _specs(self) -> tuple[tuple[PartitionSpec, ...], list[PartitionSpec]]:
         return tuple(map(_spec, self.in_rows)), list(map(_spec, self.out_rows))
@@ -346,7 +337,8 @@ class _Interpreter:
             with evaluate.at_source_of(eqn):
                 results = found.perform(eqn, operands)
             if results is not None:
-                self.replaced[source_line(eqn), found] = None
+                if found.sign or len(axes_of(eqn)) > 1:
+                    self.replaced[source_line(eqn), found] = None
                 return results
         return evaluate.bind_at_source(map_sub_jaxprs(eqn, self._change), operands)
 

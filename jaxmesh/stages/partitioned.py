@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import os
 import warnings
@@ -27,10 +26,10 @@ from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.frontends.stablehlo.shardings import as_spec, axes_of
 from jaxmesh.frontends.stablehlo.trace import Asked, is_split, on_mesh, unkept
 from jaxmesh.jaxprs.compat import as_abstract
-from jaxmesh.jaxprs.stablehlo import stablehlo_text
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.shardings import warn_unkept
 from jaxmesh.stages.stages import Traced
+from jaxmesh.stages.whole_program import WholeProgram
 
 if TYPE_CHECKING:
     from jaxmesh.frontends.stablehlo.program import ImportedProgram
@@ -48,9 +47,8 @@ def traced_program(program: TtirProgram, boundary: Boundary, asked: Asked) -> Tr
     weak = tuple(i for i, a in enumerate(program.plain.out_avals) if a.weak_type)
     boundary = dataclasses.replace(boundary, arguments=arguments, kept=kept, weak=weak)
     abstract = as_abstract(boundary.mesh)
-    ends = [[on_mesh(s, abstract) for s in row] for row in (asked.arguments, asked.results)]
-    source = functools.partial(stablehlo_text, program.plain, *ends, boundary.name)
-    return Traced.of(boundary, program, made.decisions, source)
+    ins, outs = ([on_mesh(s, abstract) for s in row] for row in (asked.arguments, asked.results))
+    return Traced.of(boundary, program, made.decisions, WholeProgram(program.plain, ins, outs, boundary.name))
 
 
 def _argument(argument: Argument, sharding: Any, presharded: bool, aval: Any, mesh: AnyMesh) -> Argument:

@@ -43,6 +43,7 @@ from jaxmesh.jaxprs.compat import as_abstract, reshape_mesh
 from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.passes.lowering import LOWERING
 from jaxmesh.sharding.mesh import FLAG, AnyMesh, as_mesh, context_mesh, default_axis_names, make_mesh, program_mesh
+from jaxmesh.stages.whole_program import WrittenText
 from jaxmesh.validate import check_size
 
 T = TypeVar("T")
@@ -60,7 +61,7 @@ def import_program(
     """Returns a decoded function as what `make` makes, `jaxmesh.stages.stages.Traced`; see `jaxmesh.from_mlir`."""
     if isinstance(text, StablehloText):
         over = program_mesh(_mesh(file, text, mesh))
-        made = functools.partial(make, stablehlo=lambda: file.text)
+        made = functools.partial(make, as_written=WrittenText(file.text, text, over))
         return _import_stablehlo(text, over, made, strict)
     if strict and text.notes:
         raise UnsupportedError(f"{text.notes[0]}; that is an error when strict.")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from jaxmesh.analysis.diagnose import diagnose
+from jaxmesh.analysis.diagnose import Diagnosis, diagnose
+from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.repair import (
     Candidate,
     CompiledCost,
+    LineChange,
     Repair,
     RepairChange,
     Substitute,
@@ -19,12 +22,16 @@ from jaxmesh.analysis.repair import (
     with_whole,
 )
 from jaxmesh.analysis.repair.repair import PARTITION
-from jaxmesh.analysis.upstream.comparison import their_side
+from jaxmesh.analysis.upstream.comparison import our_side, their_side
+from jaxmesh.dialects.program import Program
+from jaxmesh.dialects.signature import Boundary
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.frontends.stablehlo.shardings import show
 from jaxmesh.frontends.stablehlo.text import read_boundary
+from jaxmesh.jaxprs.compat import as_abstract
 from jaxmesh.runtime.progress import progress
 from jaxmesh.stages.one_region import OneRegion
+from jaxmesh.stages.whole_program import WholeText
 
 
 class Repairable(Protocol):
@@ -35,13 +42,84 @@ class Repairable(Protocol):
         """The tree of the results."""
         ...
 
-    def compile(self) -> Callable[..., Any]:
-        """Compiles the program for the devices of its mesh."""
+    @property
+    def boundary(self) -> Boundary:
+        """The signature of the program."""
+        ...
+
+    def default_program(self) -> Program:
+        """Returns the flat program."""
+        ...
+
+    def function(self) -> Callable[..., Any]:
+        """Returns the program as a function of JAX."""
+        ...
+
+    def global_program(self) -> tuple[WholeText | None, Callable[..., Any]]:
+        """Returns the program with global shapes, or None, and the class of programs."""
         ...
 
     def partitioned(self, substitutes: Sequence[Substitute] = ()) -> OneRegion:
         """Returns the program as one region."""
         ...
+
+
+class _CompilerSteps:
+    """The steps of a search; see `jaxmesh.analysis.repair.repair.RepairSteps`."""
+
+    def __init__(
+        self, result: Any, lowered: Repairable, compile_text: Callable[[str], Any], args: Sequence[Any], seed: int
+    ) -> None:
+        self.result, self.lowered, self.compile_text, self.args, self.seed = result, lowered, compile_text, args, seed
+        self.written, _ = lowered.global_program()
+        self.program = None if self.written is None else self.written.opened()
+
+    def primitives(self, line: str) -> frozenset[str]:
+        """Returns the names of JAX's primitives on a source line."""
+        return frozenset() if self.program is None else self.program.primitives(line)
+
+    def of_lines(self, changes: Mapping[str, LineChange]) -> Candidate | None:
+        """Returns the program with changes at some source lines; None if no operation of the last line changes."""
+        lowered, mesh = self.lowered, as_abstract(self.lowered.boundary.mesh)
+        made = None if self.program is None else self.program.changed(mesh, changes)
+        if made is None or not any(line == list(changes)[-1] for line, _ in made.done):
+            return None
+        done = tuple(RepairChange(line, what, "") for line, what in made.done)
+        return Candidate(self._located(made.text()), made.function(lowered.boundary, lowered.out_tree), done)
+
+    def unchanged(self) -> Candidate:
+        """Returns the user's program."""
+        lowered = self.lowered
+        made = None if self.program is None else self.program.function(lowered.boundary, lowered.out_tree)
+        return Candidate(self.result.source, made or lowered.function())
+
+    def partitioned(self, substitutes: Sequence[Substitute]) -> Candidate:
+        """Returns the program partitioned by jaxmesh, with substitutes in place of some operations."""
+        with progress("partition"):
+            made = candidate_of(self.lowered, substitutes)
+        return dataclasses.replace(made, text=self._located(made.text))
+
+    def compile(self, text: str) -> Any:
+        """Compiles a StableHLO text."""
+        with progress("compiling"):
+            return self.compile_text(text)
+
+    def _located(self, text: str) -> str:
+        return text if self.written is None else self.written.located(text)
+
+    def judge(self, candidate: Candidate, made: Any) -> Diagnosis:
+        """Compares a compiled candidate with the user's program."""
+        with progress("proof"):
+            asked = with_open_results(with_whole(self.result.source, candidate.whole), candidate.elsewhere)
+            return prove(made, asked, self.args, self.seed)
+
+    def sent(self, made: Any) -> float:
+        """Returns the bytes that all devices send in a compiled candidate; of None, in jaxmesh's own partition."""
+        if made is None:
+            side = our_side(self.lowered.default_program, self.result.cluster or DEFAULT, judge=False)
+            return math.inf if side.refusal else side.sent
+        cost = cost_of(made)
+        return math.inf if cost is None else cost.sent
 
 
 def repair_program(
@@ -58,22 +136,9 @@ def repair_program(
     args, seed = inputs
     with progress("diagnosis"):
         before = diagnose(result, *args, seed=seed)
-
-    def make(substitutes: Sequence[Substitute]) -> Candidate:
-        with progress("partition"):
-            return candidate_of(lowered, substitutes)
-
-    def compiled(text: str) -> Any:
-        with progress("compiling"):
-            return compile_text(text)
-
-    def judge(candidate: Candidate, made: Any) -> Any:
-        with progress("proof"):
-            asked = with_open_results(with_whole(result.source, candidate.whole), candidate.elsewhere)
-            return prove(made, asked, args, seed)
-
-    original = Candidate(result.source, lowered.compile() if before.verdict == "right" else None)
-    found = search(before, result, make, compiled, judge, original)
+    found = search(
+        before, result, steps := _CompilerSteps(result, lowered, compile_text, args, seed), steps.unchanged()
+    )
     sides = {"before": result} if found.upstream is result else {"before": result, "after": found.upstream}
     costs = {when: cost for when, side in sides.items() if (cost := cost_of(side)) is not None}
     return dataclasses.replace(found, costs=costs)

@@ -47,6 +47,11 @@ class HasArguments:
         return f"{type(self).__name__}({printable(self._boundary.name)}, mesh={self._boundary.sizes})"
 
     @property
+    def boundary(self) -> Boundary:
+        """The signature of the program."""
+        return self._boundary
+
+    @property
     def args_info(self) -> Any:
         """The types of the arguments, and whether each is donated, in their tree, as of `jax.stages`."""
         make: Any = jax.stages.ArgInfo

@@ -50,6 +50,7 @@ from jaxmesh.validate import as_index, as_path
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
     from jaxmesh.frontends.mlir.text import PrintedText
+    from jaxmesh.stages.whole_program import WholeText
 
 
 class Traced(Stage):
@@ -68,14 +69,14 @@ class Traced(Stage):
         imported: PrintedText | None = None,
         residency: ResidencyMap | None = None,
         decisions: Sequence[Decision] = (),
-        stablehlo: Callable[[], str] | None = None,
+        as_written: WholeText | None = None,
     ) -> None:
         super().__init__(boundary, jaxpr, out_tree, inexpressible)
         self._assumptions = tuple(assumptions)
         self.imported = imported
         self._known_residency = residency
         self._decisions = tuple(decisions)
-        self.stablehlo = stablehlo
+        self.as_written = as_written
 
     @classmethod
     def of(
@@ -83,12 +84,12 @@ class Traced(Stage):
         boundary: Boundary,
         program: TtirProgram,
         decisions: Sequence[Decision] = (),
-        stablehlo: Callable[[], str] | None = None,
+        as_written: WholeText | None = None,
     ) -> Traced:
         """Returns a traced function as a stage."""
         boundary = dataclasses.replace(boundary, out_specs=program.out_specs)
         about = program.out_tree, program.assumptions, program.missing
-        return cls(boundary, program.jaxpr, *about, decisions=decisions, stablehlo=stablehlo)
+        return cls(boundary, program.jaxpr, *about, decisions=decisions, as_written=as_written)
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -194,9 +195,9 @@ class Lowered(JaxLowered):
         ends = self.residency, self._boundary, self._out_tree
         return ttnn_program(*ends, groups, unroll_limit, strict, **options)
 
-    def global_program(self) -> tuple[Callable[[], str] | None, Callable[..., Traced]]:
-        """Returns a function that makes the StableHLO text of global shapes, or None, and the class of programs."""
-        return None if self._traced is None else self._traced.stablehlo, Traced
+    def global_program(self) -> tuple[WholeText | None, Callable[..., Traced]]:
+        """Returns the program with global shapes, or None, and the class of programs."""
+        return None if self._traced is None else self._traced.as_written, Traced
 
     @progress("export")
     def export(

@@ -121,27 +121,30 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         return CompilerComparison(ours, their_side(name, ttnn, axes, lower, cluster, judge), cluster)
 
     @without_mesh()
-    def diagnose(self, *args: Any, seed: int = 0) -> Diagnosis:
+    def diagnose(self, *args: Any, seed: int = 0, **kwargs: Any) -> Diagnosis:
         """Compares the compiler's texts with the unsharded program, value by value; see `jaxmesh.diagnose`.
 
         Args:
           args: the arguments of the program, whole arrays, the `MeshTensor`s that it takes, or pytrees of them; by
             default random ones of `seed`.
           seed: the seed of random arguments.
+          kwargs: further arguments of the program, by name.
         """
-        return diagnose(self, *jax.tree.leaves(join_tensors(args)), seed=seed)
+        return diagnose(self, *jax.tree.leaves(join_tensors((args, kwargs))), seed=seed)
 
     @without_mesh()
-    def repair(self, *args: Any, seed: int = 0) -> Repair:
+    def repair(self, *args: Any, seed: int = 0, **kwargs: Any) -> Repair:
         """Changes the program until the compiler compiles it right, as little as is needed.
 
-        A right program does not change. Another is partitioned by jaxmesh, with every placement and every
-        collective explicit, and replaces operations that the compiler makes wrongly by equal ones. Each attempt is
-        compiled, run on emulated devices and compared with this program, unsharded.
+        A right program does not change. In another the operations change that the compiler makes wrongly or refuses:
+        each is replaced by equal ones, or its operands are made whole. Where that does not do, or sends more, jaxmesh
+        partitions the program, with every placement and every collective explicit. Each attempt is compiled, run on
+        emulated devices and compared with this program, unsharded.
 
         Args:
           args: the arguments of the program, as of `diagnose`.
           seed: the seed of random arguments.
+          kwargs: further arguments of the program, by name.
 
         Returns:
           The repaired program with its proof; false if a wrong or refused program stays so, for a named reason.
@@ -163,15 +166,16 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
                 self,
                 lowered,
                 lambda text: ask_upstream(text, self.make, (frozenset(), frozenset()), lowered, **self.asked),
-                (jax.tree.leaves(join_tensors(args)), seed),
+                (jax.tree.leaves(join_tensors((args, kwargs))), seed),
             )
 
-    def report(self, *args: Any, seed: int = 0) -> str:
+    def report(self, *args: Any, seed: int = 0, **kwargs: Any) -> str:
         """Returns the text of an issue for tt-mlir: the smallest program, what the compiler makes of it, the remedy.
 
         Args:
           args: the arguments of the program, as of `diagnose`.
           seed: the seed of random arguments.
+          kwargs: further arguments of the program, by name.
 
         Raises:
           UnsupportedError, UpstreamError: as of `repair`.
@@ -179,7 +183,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         from jaxmesh.analysis.repair.report import issue_text
 
         compiler = functools.partial(compile_text, **self.asked)
-        return issue_text(self.repair(*args, seed=seed), self.source, self.plugin, self.cluster, compiler)
+        return issue_text(self.repair(*args, seed=seed, **kwargs), self.source, self.plugin, self.cluster, compiler)
 
 
 def ask_upstream(

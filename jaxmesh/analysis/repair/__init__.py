@@ -3,6 +3,7 @@
 from jaxmesh.analysis.repair.repair import (
     Candidate as Candidate,
     CompiledCost as CompiledCost,
+    LineChange as LineChange,
     Repair as Repair,
     RepairChange as RepairChange,
     prove as prove,

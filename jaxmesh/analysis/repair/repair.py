@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from jaxmesh.analysis.diagnose import Diagnosis, diagnose
 from jaxmesh.analysis.diagnose.diagnosis import LESS_PRECISE, NOT_COMPARABLE, REFUSED, RIGHT
@@ -209,44 +209,127 @@ def prove(compiled: UpstreamProgram, original: str, args: Sequence[Any], seed: i
         return Diagnosis(NOT_COMPARABLE, cause=str(error), pcc=float("nan"))
 
 
-def search(
-    before: Diagnosis,
-    compiled: UpstreamProgram,
-    make: Callable[[Sequence[Substitute]], Candidate],
-    compile_candidate: Callable[[str], Any],
-    judge: Callable[[Candidate, Any], Diagnosis],
-    original: Candidate,
-) -> Repair:
+@dataclass(frozen=True, slots=True)
+class LineChange:
+    """A change of the operations of one source line.
+
+    Attributes:
+      substitutes: the replacements of operations; none for constraints.
+      whole: whether operands and results are whole along all dims, and not only those that an operation mixes.
+      stepwise: whether operands are gathered along one mesh axis after the other, the minor one first.
+    """
+
+    substitutes: tuple[Substitute, ...] = ()
+    whole: bool = False
+    stepwise: bool = False
+
+    def next(self, found: Diagnosis) -> LineChange | None:
+        """Returns the next larger change, for the diagnosis of this one."""
+        if self.substitutes:
+            return LineChange()
+        if not self.stepwise and "all_gather" in found.op:
+            return replace(self, stepwise=True)
+        return None if self.whole else LineChange(whole=True)
+
+
+class RepairSteps(Protocol):
+    """The steps of a search, which the two compilers take."""
+
+    def primitives(self, line: str) -> frozenset[str]:
+        """Returns the names of JAX's primitives on a source line."""
+        ...
+
+    def of_lines(self, changes: Mapping[str, LineChange]) -> Candidate | None:
+        """Returns the program with changes at some source lines; None if no operation of the last line changes."""
+        ...
+
+    def partitioned(self, substitutes: Sequence[Substitute]) -> Candidate:
+        """Returns the program partitioned by jaxmesh, with substitutes in place of some operations."""
+        ...
+
+    def compile(self, text: str) -> Any:
+        """Compiles a StableHLO text."""
+        ...
+
+    def judge(self, candidate: Candidate, made: Any) -> Diagnosis:
+        """Compares a compiled candidate with the user's program."""
+        ...
+
+    def sent(self, made: Any) -> float:
+        """Returns the bytes that all devices send in a compiled candidate; of None, in jaxmesh's own partition."""
+        ...
+
+
+_Tried = tuple[Candidate, Any, Diagnosis]
+_LINES = 6
+"""The most changes of single lines that are compiled."""
+
+
+def search(before: Diagnosis, compiled: UpstreamProgram, steps: RepairSteps, original: Candidate) -> Repair:
     """Tries programs in the order of least change until one is compiled right.
+
+    First the operations change that the diagnosis names, then jaxmesh partitions the whole program: where those do not
+    do, or send more.
 
     Args:
       before: the diagnosis of the user's program.
       compiled: the user's program as the compiler compiled it.
-      make: returns the program partitioned by jaxmesh, with substitutes in place of some operations.
-      compile_candidate: compiles a StableHLO text.
-      judge: diagnoses a compiled candidate against the user's program.
+      steps: makes, compiles and judges other forms of it.
       original: the user's program.
     """
     if before.verdict == RIGHT:
         return Repair(before, before, (), original.text, original.function, compiled)
-    used: list[Substitute] = []
-    tried: list[tuple[Candidate, Any, Diagnosis]] = []
-    while not tried or (tried[-1][2].verdict != RIGHT and used != (used := _more(used, tried[-1][2]))):
+    tried = _by_lines(before, compiled, steps)
+    right = [row for row in tried if row[2].verdict == RIGHT]
+    if right and steps.sent(right[0][1]) <= steps.sent(None):
+        return tried_best(before, compiled, original, right, "")
+    whole, why = _partitioned(steps)
+    right += [row for row in whole if row[2].verdict == RIGHT]
+    best = [min(right, key=lambda row: steps.sent(row[1]))] if right else whole or tried
+    return tried_best(before, compiled, original, best, why)
+
+
+def _partitioned(steps: RepairSteps) -> tuple[list[_Tried], str]:
+    """Partitions the whole program, with more substitutes until it is right; returns also why it cannot."""
+    used, tried = list[Substitute](), list[_Tried]()
+    while not tried or (tried[-1][2].verdict != RIGHT and used != (used := _more(used, tried[-1][2], steps))):
         try:
-            candidate = make(used)
+            candidate = steps.partitioned(used)
         except JaxmeshError as error:
-            why = f"jaxmesh does not partition it: {error}"
-            return tried_best(before, compiled, original, tried, why)
-        made = compile_candidate(candidate.text)
-        tried.append((candidate, made, judge(candidate, made)))
-    return tried_best(before, compiled, original, tried, "")
+            return tried, f"jaxmesh does not partition it: {error}"
+        made = steps.compile(candidate.text)
+        tried.append((candidate, made, steps.judge(candidate, made)))
+    return tried, ""
 
 
-def _more(used: Sequence[Substitute], found: Diagnosis) -> list[Substitute]:
-    """Returns the substitutes, and further ones for the operation that a diagnosis names."""
-    about = f"{found.op} {found.cause}"
-    asked = [c for c in SUBSTITUTES if c not in used and re.search(c.sign, about)]
-    return [*used, *asked]
+def _by_lines(before: Diagnosis, compiled: UpstreamProgram, steps: RepairSteps) -> list[_Tried]:
+    """Changes the operations of the lines that diagnoses name, one after the other."""
+    refusal = compiled.refusal
+    found = before if before.source or refusal is None else replace(before, source=refusal.source, cause=str(refusal))
+    changes, tried = dict[str, LineChange](), list[_Tried]()
+    # Constraints make the compiler send more.
+    constrains = before.verdict != LESS_PRECISE and steps.sent(None) >= (0 if refusal else steps.sent(compiled))
+    while len(tried) < _LINES and found.verdict != RIGHT and found.source:
+        last = changes.pop(found.source, None)
+        change = LineChange(tuple(_more((), found, steps))) if last is None else last.next(found)
+        if change is None or not (change.substitutes or constrains):
+            break
+        changes[found.source] = change
+        candidate = steps.of_lines(changes)
+        if candidate is None:
+            continue
+        made = steps.compile(candidate.text)
+        found = steps.judge(candidate, made)
+        tried.append((candidate, made, found))
+    return tried
+
+
+def _more(used: Sequence[Substitute], found: Diagnosis, steps: RepairSteps) -> list[Substitute]:
+    """Returns the substitutes, and further ones for the operation that a diagnosis names, else for its line."""
+    about, there = f"{found.op} {found.cause}", steps.primitives(found.source)
+    rest = [c for c in SUBSTITUTES if c not in used]
+    named = [c for c in rest if re.search(c.sign, about)]
+    return [*used, *(named or [c for c in rest if c.exact and there.intersection(c.primitives)])]
 
 
 def tried_best(

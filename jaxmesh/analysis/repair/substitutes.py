@@ -17,6 +17,7 @@ from jaxmesh.jaxprs import evaluate
 from jaxmesh.jaxprs.compat import Eqn
 
 _lax: Any = jax.lax
+_custom_jvp: Any = functools.partial(jax.custom_jvp, nondiff_argnums=(0, 2))
 _UNROLLED = 64
 """Most parts into which a substitute divides a value."""
 PLUGIN = "0.1.3"
@@ -34,6 +35,7 @@ class Substitute:
       sign: a pattern of the operation and the cause that a diagnosis names, or of the compiler's refusal.
       perform: computes the results of an equation from its operands; None where the equation stays.
       plugin: the last version of the compiler that needs it.
+      exact: whether the results are the same to the bit; another one is used for its sign alone.
     """
 
     row: str
@@ -42,14 +44,34 @@ class Substitute:
     sign: str
     perform: Callable[[Eqn, Sequence[Any]], list[Any] | None]
     plugin: str = PLUGIN
+    exact: bool = True
 
 
 # --- collectives over several axes -----------------------------------------------------------------------------------
 
 
 def _reduced(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
-    reduce = {"psum": _lax.psum, "pmax": _lax.pmax, "pmin": _lax.pmin}[eqn.primitive.name.removesuffix("_invariant")]
+    largest = eqn.primitive.name.startswith("pmax")
+
+    def reduce(x: Any, axis: str) -> Any:
+        return _lax.psum(x, axis) if eqn.primitive.name.startswith("psum") else _extreme(largest, x, axis)
+
     return [functools.reduce(reduce, reversed(eqn.params["axes"]), x) for x in operands]
+
+
+@_custom_jvp
+def _extreme(largest: bool, x: Any, axis: str) -> Any:
+    """Returns the largest or smallest elements along a mesh axis, with the derivative that JAX lacks."""
+    return (_lax.pmax if largest else _lax.pmin)(x, axis)
+
+
+@_extreme.defjvp
+def _(largest: bool, axis: str, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    (x,), (t,) = primals, tangents
+    y: Any = _extreme(largest, x, axis)
+    found: Any = (x == y).astype(x.dtype)
+    # Equal elements share the derivative, as JAX's maximum shares it.
+    return y, _lax.psum(found * t, axis) / _lax.psum(found, axis)
 
 
 def _gathered(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
@@ -99,12 +121,20 @@ _BY_NAME = {p: c for c in _SEVERAL for p in c.primitives}
 
 
 def sequence_of(eqn: Eqn) -> Substitute | None:
-    """Returns what replaces a collective over several axes, of all devices along them; None for other equations."""
+    """Returns what performs a collective of all devices along mesh axes one axis after the other.
+
+    Returns None for collectives over one axis, but for the largest and smallest elements, which get a derivative.
+    """
     found = _BY_NAME.get(eqn.primitive.name)
-    axes: Any = eqn.params.get("axes", eqn.params.get("axis_name")) if found is not None else ()
-    names: Sequence[Any] = (axes,) if isinstance(axes, str) else axes
-    several = len(names) > 1 and all(isinstance(a, str) for a in names)
-    return found if several and eqn.params.get("axis_index_groups") is None else None
+    several = len(axes_of(eqn)) > (0 if eqn.primitive.name.startswith(("pmax", "pmin")) else 1)
+    named = several and all(isinstance(a, str) for a in axes_of(eqn))
+    return found if named and eqn.params.get("axis_index_groups") is None else None
+
+
+def axes_of(eqn: Eqn) -> Sequence[Any]:
+    """Returns the axes of a collective."""
+    axes: Any = eqn.params.get("axes", eqn.params.get("axis_name", ()))
+    return (axes,) if isinstance(axes, str) else axes
 
 
 # --- operations of one device ----------------------------------------------------------------------------------------
@@ -221,6 +251,7 @@ SUBSTITUTES = (
     Substitute("window of one dim", ("reduce_window_max", "reduce_window_min", "reduce_window_sum"),
         "the elements of the windows, as slices", "reduce_window|pool|typecast", _windows),
     Substitute("integers of 8 bits", ("add", "sub", "mul", "neg"), "32 bits, and their low 8 bits", "int8", _wrapped),
-    Substitute("gelu by tanh", ("tanh",), "tanh by the logistic function", "gelu", _by_logistic),
+    Substitute("gelu by tanh", ("tanh",), "tanh by the logistic function", "gelu", _by_logistic,
+        exact=False),
 )  # fmt: skip
 """What is replaced by what, one entry for each row."""

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec as P
+from jax.sharding import NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.analysis.repair import SUBSTITUTES, with_open_results, with_whole
@@ -79,6 +79,57 @@ def test_a_wrong_program_is_partitioned(monkeypatch: pytest.MonkeyPatch, tmp_pat
     for shown in (str(found), found._repr_html_()):
         assert "wrong before, right after" in shown
         assert "among devices" in shown
+
+
+def test_a_line_changes_where_that_sends_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the reversal of values that are not constrained is broken."""
+
+    def change(printed: str, source: str) -> str:
+        constrained = "sdy.sharding_constraint" in source or is_explicit(source)
+        return printed if constrained else printed.replace("dimensions = array<i64: 1>", "dimensions = array<i64: 0>")
+
+    stand_in(monkeypatch, change)
+
+    def turned(x: Any) -> Any:
+        return jnp.tanh(jnp.flip(x * 2, 1)) + 1
+
+    found = compiled(turned).repair(X)
+    assert (found.before.verdict, found.verdict) == ("wrong", "right")
+    assert [c.what for c in found.changes] == ["rev of values that are whole along dim 1"]
+    assert found.changes[0].source == found.before.source
+    assert not is_explicit(found.text)
+    np.testing.assert_allclose(found.function(X), turned(X), rtol=1e-6)
+    gradient = jax.grad(lambda x: (found.function(x) * X).sum())(X)
+    np.testing.assert_allclose(gradient, jax.grad(lambda x: (turned(x) * X).sum())(X), rtol=1e-5, atol=1e-6)
+    # The same of a text, with the lines that its locations name.
+    text = compiled(turned).source
+    again = jm.from_mlir(text).lower().upstream("t3000").repair(X)
+    assert [(c.source, c.what) for c in again.changes] == [(c.source, c.what) for c in found.changes]
+    assert found.changes[0].source.rpartition(":")[0].rpartition(":")[0] in again.text
+    np.testing.assert_allclose(again.function(X), turned(X), rtol=1e-6)
+
+
+def test_a_repaired_maximum_has_jaxs_derivative(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, right, lambda text: "" if is_explicit(text) else "refused")
+
+    def normed(x: Any) -> Any:
+        return jax.nn.softmax(x, 0) * x.max((0, 1))
+
+    found = compiled(normed, P(("y"), "x")).repair(X)
+    gradient = jax.grad(lambda x: (found.function(x) * X).sum())(X)
+    np.testing.assert_allclose(gradient, jax.grad(lambda x: (normed(x) * X).sum())(X), rtol=1e-4, atol=1e-5)
+
+
+def test_arguments_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, lambda t, source: t if is_explicit(source) else t.replace(".tanh", ".sin"))
+    made = jm.jit(lambda x, *, y: jnp.tanh(x) - y, mesh=MESH).lower(
+        jax.device_put(X, NamedSharding(MESH, ROWS)), y=X * 2
+    )
+    result = made.upstream("t3000")
+    assert result.diagnose(X, y=X * 2).verdict == "wrong"
+    found = result.repair(X, y=X * 2)
+    assert found
+    np.testing.assert_allclose(found.function(X, y=X * 2), np.tanh(X) - X * 2, rtol=1e-6)
 
 
 def test_what_stays_wrong_is_not_called_right(monkeypatch: pytest.MonkeyPatch) -> None:
