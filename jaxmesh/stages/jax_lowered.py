@@ -98,14 +98,14 @@ class JaxLowered(Stage):
         """
         if not (isinstance(mesh, Mesh) and mesh.devices.flat[0].platform == PLATFORM):
             return None
-        from jaxmesh.analysis.repair.substitutes import SUBSTITUTES
+        from jaxmesh.analysis.repair.substitutes import needed_here
         from jaxmesh.frontends.stablehlo.shardings import show
         from jaxmesh.stages.upstream import tensor_arguments, tensor_results
 
         boundary, residencies = self._boundary, self._decomposed_residency.results
         if tensor_arguments(boundary) or tensor_results(boundary, residencies):
             return None
-        region = self.partitioned(SUBSTITUTES)
+        region = self.partitioned(needed_here())
         for i, rows in region.asked.items():
             warnings.warn(
                 f"result {i} of {boundary.name} is split by {show(region.out_rows[i])} on Tenstorrent's devices, not "

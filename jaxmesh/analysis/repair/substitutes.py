@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any
 
 import jax
@@ -255,3 +257,16 @@ SUBSTITUTES = (
         exact=False),
 )  # fmt: skip
 """What is replaced by what, one entry for each row."""
+
+
+def needed_here() -> tuple[Substitute, ...]:
+    """Returns the substitutes that the compiler of this Python needs; all if its version is not known."""
+    try:
+        version = metadata.version("jax-tt-plugin")
+    except metadata.PackageNotFoundError:
+        return SUBSTITUTES
+    return tuple(c for c in SUBSTITUTES if _numbers(version) <= _numbers(c.plugin))
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(n) for n in re.findall(r"\d+", version)][:3]

@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.analysis.repair import SUBSTITUTES, with_open_results, with_whole
+from jaxmesh.analysis.repair.substitutes import needed_here
 from jaxmesh.analysis.upstream import UpstreamProgram, UpstreamRefusal
 from jaxmesh.stages import upstream
 from tests.generators.upstream import rows
@@ -206,6 +207,14 @@ def test_a_report_of_a_refusal_has_the_program_in_jax_and_no_paths(monkeypatch: 
 def test_each_substitute_is_a_row_of_the_hunt() -> None:
     assert {c.row for c in SUBSTITUTES} <= {r.name for r in rows.ROWS}
     assert {c.plugin for c in SUBSTITUTES} == {rows.PLUGIN.split()[-1]}
+
+
+@pytest.mark.parametrize(("version", "needed"), [("0.1.2", True), ("0.1.3", True), ("0.1.4", False), ("1.0", False)])
+def test_a_newer_compiler_on_a_board_needs_no_substitutes(
+    monkeypatch: pytest.MonkeyPatch, version: str, needed: bool
+) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda _: version)
+    assert needed_here() == (SUBSTITUTES if needed else ())
 
 
 def test_a_result_in_an_order_that_was_asked_for_is_right_with_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
