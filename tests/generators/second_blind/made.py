@@ -27,14 +27,15 @@ class Made:
     mesh: jax.sharding.Mesh
 
 
-ALL: dict[str, Callable[[], Made]] = {}
+ALL: dict[str, Callable[[int], Made]] = {}
+"""By name, what makes a program with the arguments of a number."""
 
 
 class Draw:
-    """Draws the arguments of a program, by its name."""
+    """Draws the arguments of a program, by its name and a number."""
 
-    def __init__(self, name: str) -> None:
-        self.rng = np.random.default_rng(zlib.crc32(name.encode()))
+    def __init__(self, name: str, number: int) -> None:
+        self.rng = np.random.default_rng([zlib.crc32(name.encode()), number])
 
     def normal(self, *shape: int, scale: float = 1.0, dtype: Any = jnp.float32) -> jax.Array:
         return jnp.asarray(self.rng.normal(size=shape) * scale, dtype)
@@ -56,9 +57,9 @@ def program(*shape: int, names: tuple[str, ...] = ("x", "y")) -> Callable[[Calla
     """Registers a program over a mesh of a shape: a function from a `Draw` and the mesh to its parts."""
 
     def register(make: Callable[..., Parts]) -> Callable[..., Parts]:
-        def build() -> Made:
+        def build(number: int) -> Made:
             mesh = jm.make_mesh(shape, names[-len(shape) :])
-            return Made(*make(Draw(make.__name__), mesh), mesh)
+            return Made(*make(Draw(make.__name__, number), mesh), mesh)
 
         ALL[make.__name__] = build
         return make

@@ -32,7 +32,11 @@ def moments(draw: Draw, mesh: Mesh) -> Parts:
         mean = (w * x).sum(0)
         d = x - mean
         var = (w * d**2).sum(0)
-        return {"mean": mean, "skew": (w * d**3).sum(0) / (var + 0.1) ** 1.5, "kurt": (w * d**4).sum(0) / (var + 0.1) ** 2}
+        return {
+            "mean": mean,
+            "skew": (w * d**3).sum(0) / (var + 0.1) ** 1.5,
+            "kurt": (w * d**4).sum(0) / (var + 0.1) ** 2,
+        }
 
     return run, (draw.normal(8, 16), draw.uniform(8, 16)), (P(None, "y"), P(None, "y"))
 
