@@ -28,9 +28,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 QUARTER = list(ALL)[1::4]
 PARTS = {"quarter": (QUARTER, 1), "others": ([name for name in ALL if name not in QUARTER], 2)}
 """By part its programs, and how many errors of each text change a result."""
-LEAST = {"quarter": {"exact": 0.8, "near": 0.9}, "others": {"exact": 0.8, "near": 0.9}}
+LEAST = {"quarter": {"exact": 0.86, "near": 0.89}, "others": {"exact": 0.83, "near": 0.87}}
 """By part the least shares of errors whose operation is named, and whose operation or reader is."""
-MOST = {"quarter": {"innocent": 0.05, "missed": 0.05}, "others": {"innocent": 0.05, "missed": 0.05}}
+MOST = {"quarter": {"innocent": 0.03, "missed": 0.03}, "others": {"innocent": 0.055, "missed": 0.025}}
+"""By part the largest shares of errors for which another operation is named, and of those that are not seen."""
 NOT_MEASURED = {
     "two_axis_reductions": "failed to legalize operation 'stablehlo.all_reduce'",
     "data_parallel_gradients": "failed to legalize operation 'stablehlo.all_reduce'",
