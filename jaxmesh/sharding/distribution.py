@@ -145,6 +145,11 @@ class Distribution(Composition):
         return [c for c, _ in self.shard_coordinates()]
 
     @property
+    def count(self) -> int:
+        """The number of devices with a shard."""
+        return math.prod(map(min, self.landing.shape, self.chunks))
+
+    @property
     def distribution_shape(self) -> Shape:
         """The shape in the tensor's topology; a single sharded axis has one coordinate per shard."""
         cut = len(self.dims) == 1 and self.dims[0] is not None

@@ -87,7 +87,7 @@ def exchange(
 def distribute(config: MeshMapperConfig, mesh: Mapping[str, int], shape: Sequence[int], itemsize: int) -> Move:
     """Returns the move of a global tensor from the host, a shard to each device that holds one."""
     resolved = resolve_mapper(config, tuple(mesh.values()), shape)
-    cut, holders = cut_axes(resolved, mesh), len(resolved.holders)
+    cut, holders = cut_axes(resolved, mesh), resolved.count
     axes = tuple(a for a, n in mesh.items() if a in cut and n > 1)
     size, shard = math.prod(mesh[a] for a in axes), math.prod(resolved.local) * itemsize
     full = math.prod(shape) * itemsize

@@ -34,6 +34,7 @@ def test_fewer_chunks_than_places_leave_the_last_ones_empty() -> None:
     held = resolve_mapper(MeshMapperConfig(SHARD, [8]), (2, 4), (6,))
     assert held.chunks == (6,)
     assert held.holders == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
+    assert held.count == 6
     assert [held.index(place) for _, place in held.shard_coordinates()] == [(slice(n, n + 1),) for n in range(6)]
 
 
