@@ -22,7 +22,7 @@ from jaxmesh.analysis.repair import (
     with_whole,
 )
 from jaxmesh.analysis.repair.repair import PARTITION
-from jaxmesh.analysis.upstream.comparison import our_side, their_side
+from jaxmesh.analysis.upstream.comparison import CompiledSide, our_side, their_side
 from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.errors import JaxmeshError
@@ -113,13 +113,15 @@ class _CompilerSteps:
             asked = with_open_results(with_whole(self.result.source, candidate.whole), candidate.elsewhere)
             return prove(made, asked, self.args, self.seed)
 
-    def sent(self, made: Any) -> float:
-        """Returns the bytes that all devices send in a compiled candidate; of None, in jaxmesh's own partition."""
-        if made is None:
+    def cost(self, made: Any) -> tuple[float, float]:
+        """Returns the bytes that all devices send in a compiled candidate, and its least time in seconds; without one,
+        the same of jaxmesh's own partition."""
+        if made is not None:
+            cost = cost_of(made)
+        else:
             side = our_side(self.lowered.default_program, self.result.cluster or DEFAULT, judge=False)
-            return math.inf if side.refusal else side.sent
-        cost = cost_of(made)
-        return math.inf if cost is None else cost.sent
+            cost = None if side.refusal else _cost_of_side(side)
+        return (math.inf, math.inf) if cost is None else (cost.sent, cost.seconds or 0)
 
 
 def repair_program(
@@ -180,7 +182,9 @@ def cost_of(result: Any) -> CompiledCost | None:
         side = their_side(result.plugin, result.text("ttnn"), axes, lower, result.cluster, False)
     except JaxmeshError:
         return None
-    if side.refusal:
-        return None
+    return None if side.refusal else _cost_of_side(side)
+
+
+def _cost_of_side(side: CompiledSide) -> CompiledCost:
     seconds = None if side.estimate is None else side.estimate.seconds
     return CompiledCost(side.sent, sum(side.operations.values()), seconds)

@@ -255,8 +255,9 @@ class RepairSteps(Protocol):
         """Compares a compiled candidate with the user's program."""
         ...
 
-    def sent(self, made: Any) -> float:
-        """Returns the bytes that all devices send in a compiled candidate; of None, in jaxmesh's own partition."""
+    def cost(self, made: Any) -> tuple[float, float]:
+        """Returns the bytes that all devices send in a compiled candidate, and its least time in seconds; without one,
+        the same of jaxmesh's own partition."""
         ...
 
 
@@ -281,11 +282,11 @@ def search(before: Diagnosis, compiled: UpstreamProgram, steps: RepairSteps, ori
         return Repair(before, before, (), original.text, original.function, compiled)
     tried = _by_lines(before, compiled, steps)
     right = [row for row in tried if row[2].verdict == RIGHT]
-    if right and steps.sent(right[0][1]) <= steps.sent(None):
+    if right and all(ours <= theirs for ours, theirs in zip(steps.cost(right[0][1]), steps.cost(None), strict=True)):
         return tried_best(before, compiled, original, right, "")
     whole, why = _partitioned(steps)
     right += [row for row in whole if row[2].verdict == RIGHT]
-    best = [min(right, key=lambda row: steps.sent(row[1]))] if right else whole or tried
+    best = [min(right, key=lambda row: steps.cost(row[1]))] if right else whole or tried
     return tried_best(before, compiled, original, best, why)
 
 
@@ -308,7 +309,7 @@ def _by_lines(before: Diagnosis, compiled: UpstreamProgram, steps: RepairSteps) 
     found = before if before.source or refusal is None else replace(before, source=refusal.source, cause=str(refusal))
     changes, tried = dict[str, LineChange](), list[_Tried]()
     # Constraints make the compiler send more.
-    constrains = before.verdict != LESS_PRECISE and steps.sent(None) >= (0 if refusal else steps.sent(compiled))
+    constrains = before.verdict != LESS_PRECISE and steps.cost(None)[0] >= (0 if refusal else steps.cost(compiled)[0])
     while len(tried) < _LINES and found.verdict != RIGHT and found.source:
         last = changes.pop(found.source, None)
         change = LineChange(tuple(_more((), found, steps))) if last is None else last.next(found)
@@ -347,7 +348,10 @@ def tried_best(
         candidate, made, found = right[0]
         reasons = before.cause or before.op
         where = before.source or ("" if compiled.refusal is None else compiled.refusal.source)
-        changes = tuple(RepairChange(c.source or where, c.what, c.reason or reasons) for c in candidate.changes)
+        changes = tuple(
+            RepairChange(c.source or where, c.what, c.reason or ("" if number else reasons))
+            for number, c in enumerate(candidate.changes)
+        )
         return Repair(before, found, changes, candidate.text, candidate.function, made)
     if not tried:
         return Repair(before, before, (), original.text, original.function, compiled, why)
