@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,17 +23,28 @@ from jaxmesh.errors import UpstreamError
 from jaxmesh.jaxprs.source_locations import short_location
 from jaxmesh.runtime.progress import progress
 
-COMPILERS = ("g++", "c++")
+COMPILER = "g++"
 HEADERS = Path(__file__).parent / "cpp"
 """The header that includes the real declarations of ttnn, and the stand-ins for what they lack."""
 _FILE = "main.cpp"
-_ERROR = re.compile(r"(\S+?):(\d+):\d+: (?:fatal )?error: (.*)")
+_INCLUDE = '#include "ttnn-precompiled.hpp"'
+_ERROR = re.compile(r"(\S+?):(\d+):(\d+): (?:fatal )?error: (.*?)(?: \[-W[\w=+-]*\])?$")
+_USE = re.compile(rf"({_FILE}):(\d+):(\d+): {{3}}")
+"""A line of the file that instantiates a template of a header, in which an error follows."""
 _DECLARED = re.compile(
-    r"note: +(?:candidate(?: \d+)?: '(.*?)'(?: \(.*\))?$|(?:initializing|in passing) argument \d+ of '(.*)')"
+    r"(\S+?):(\d+):\d+: note: +(?:candidate: |(?:initializing|in passing) argument \d+ of )'(.*?)'(?: \(|$)"
 )
+_COPY = re.compile(r"([\w:]+)::\w+\((?:const )?\1&{1,2}\)$")
 _CALL = re.compile(r"\bttnn::[\w:]+(?=\()")
-_MOST = 3
-"""The most declarations that are shown with a refusal."""
+_CALLEE = re.compile(r"[:\w]+(?:<[^(){};]*?>)?(?=[({])")
+_MANY = ", ".join(["p"] * 64)
+"""More arguments than any function takes."""
+_MOST, _LONGEST = 8, 600
+"""The most declarations that are shown with a refusal, and the most characters of a type's."""
+_TYPE = re.compile(r"(?:struct|class)\b")
+_WRONG = [f"-Werror={kind}" for kind in ("narrowing", "overflow", "float-conversion", "sign-conversion")]
+"""Conversions of numbers that change the value are errors, but for the rounding of a float literal."""
+_ROUNDED = "conversion from 'double' to 'float'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +76,13 @@ class CppVerdict:
     """The verdict of ttnn's C++ declarations on a program; true if every call fits one.
 
     Attributes:
-      version: the package with the declarations.
-      compiler: the C++ compiler.
+      version: the package with the declarations, and the C++ compiler.
       calls: how many calls of ttnn the text has.
       refusals: the calls that do not fit.
       remarks: element types that ttnn lacks, with those that take their places.
     """
 
     version: str
-    compiler: str
     calls: int
     refusals: tuple[CppRefusal, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -81,7 +92,7 @@ class CppVerdict:
 
     def __str__(self) -> str:
         held = f"{self.calls} calls, held to the C++ declarations of ttnn in {self.version}"
-        head = f"refused: {len(self.refusals)} of {held}" if self.refusals else f"accepted: {held}"
+        head = f"refused ({len(self.refusals)}): {held}" if self.refusals else f"accepted: {held}"
         return "\n".join([head, *map(str, self.refusals), *self.remarks])
 
     def to_dict(self) -> dict[str, Any]:
@@ -107,58 +118,137 @@ def judge_cpp(program: Program, *, plugin: str | os.PathLike[str] | None = None,
 
 def check_text(text: str, *, plugin: str | os.PathLike[str] | None = None, timeout: float = 600) -> CppVerdict:
     """Checks the calls of an emitted C++ text; arguments and errors are those of `judge_cpp`."""
-    found = find_plugin(plugin)
-    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    found, compiler = find_plugin(plugin), shutil.which(COMPILER)
     if compiler is None:
-        raise UpstreamError(
-            f"the check of C++ needs a C++ compiler, and {' and '.join(COMPILERS)} are not on the path; install g++."
-        )
-    headers = headers_of(found)
+        raise UpstreamError(f"the check of C++ needs a C++ compiler, and {COMPILER} is not on the path; install it.")
     remarks = list[str]()
     for name, other in sorted(STAND_INS.items()):
-        kind = f"DataType::{name.upper()}"
-        if re.search(rf"{kind}\b", text):
-            text = re.sub(rf"{kind}\b", f"DataType::{other!s}", text)
+        text, count = re.subn(rf"DataType::{name.upper()}\b", f"DataType::{other!s}", text)
+        if count:
             remarks.append(f"ttnn lacks an element type of the program: {other} replaces {name}")
     with tempfile.TemporaryDirectory(prefix="jaxmesh-cpp-") as folder, progress("C++ declarations"):
-        refusals = tuple(_refusals(text.splitlines(), _errors(compiler, headers, Path(folder), text, timeout)))
-    return CppVerdict(str(found), Path(compiler).name, len(_CALL.findall(text)), refusals, tuple(remarks))
+        compile_text = _Compiler(compiler, headers_of(found), Path(folder), timeout)
+        refusals = tuple(_refusals(text.splitlines(), compile_text))
+        version = f"{found}, read by {compile_text.version()}"
+    return CppVerdict(version, len(_CALL.findall(text)), refusals, tuple(remarks))
 
 
-def _errors(compiler: str, headers: Path, folder: Path, text: str, timeout: float) -> list[str]:
-    """Returns what the C++ compiler says, by line.
+@dataclass(frozen=True, slots=True)
+class _Compiler:
+    """The C++ compiler, which reads the headers as a system's: it reports what the text does, and not their style."""
 
-    Headers that the declarations include from other libraries are empty files here: `standins.hpp` has their names.
+    path: str
+    headers: Path
+    folder: Path
+    timeout: float
+
+    def version(self) -> str:
+        return f"{COMPILER} {self._run(['-dumpfullversion']).stdout.strip()}"
+
+    def __call__(self, text: str) -> list[str]:
+        """Returns what the compiler says of a text, by line.
+
+        Headers that the declarations include from other libraries are empty files: `standins.hpp` has their names.
+        """
+        empty = self.folder / "empty"
+        for name in (HEADERS / "empty.txt").read_text().split():
+            (empty / name).parent.mkdir(parents=True, exist_ok=True)
+            (empty / name).touch()
+        (self.folder / _FILE).write_text(text, encoding="utf-8")
+        folders = [HEADERS, empty, *(self.headers / name for name in INCLUDED)]
+        includes = [part for folder in folders for part in ("-isystem", str(folder))]
+        flags = ["-std=c++20", "-fsyntax-only", "-fmax-errors=0", "-fno-diagnostics-show-caret", *_WRONG]
+        done = self._run([*flags, *includes, _FILE])
+        lines = done.stderr.splitlines()
+        if done.returncode and not any(map(_ERROR.match, lines)):
+            raise _unreadable((lines or ["it printed nothing"])[0])
+        return lines
+
+    def _run(self, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+        command, environment = [self.path, *arguments], os.environ | {"LC_ALL": "C"}
+        try:
+            return subprocess.run(
+                command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=self.timeout
+            )
+        except subprocess.TimeoutExpired:
+            raise UpstreamError(
+                f'{COMPILER} took more than {self.timeout:g} s; lowered.judge(language="cpp", timeout=...) allows more.'
+            ) from None
+
+
+def _unreadable(line: str) -> UpstreamError:
+    return UpstreamError(f"{COMPILER} cannot read the declarations of ttnn with the stand-ins of jaxmesh: {line}")
+
+
+def _refusals(text: Sequence[str], compile_text: _Compiler) -> Iterator[CppRefusal]:
+    errors = list(_errors(compile_text("\n".join(text))))
+    around = [_callees(text[line - 1], column) for line, column, _ in errors]
+    declared = _declarations(dict.fromkeys(itertools.chain(*around)), compile_text) if errors else {}
+    for (line, _, reason), callees in zip(errors, around, strict=True):
+        before = [x.strip().removeprefix(SOURCE) for x in text[:line] if x.strip().startswith(SOURCE)]
+        found = dict.fromkeys(d for callee in callees for d in declared[callee])
+        yield CppRefusal(line, text[line - 1].strip(), before[-1] if before else "", reason, tuple(found)[:_MOST])
+
+
+def _errors(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Yields line, column and text of each error; one in a header has the line of the file that instantiates it.
+
+    Raises:
+      UpstreamError: a header is wrong whatever the file has.
     """
-    own, empty = HEADERS, folder / "empty"
-    for name in (own / "empty.txt").read_text().split():
-        (empty / name).parent.mkdir(parents=True, exist_ok=True)
-        (empty / name).touch()
-    (folder / _FILE).write_text(text, encoding="utf-8")
-    includes = [own, empty, *(headers / name for name in INCLUDED)]
-    flags = ["-std=c++20", "-fsyntax-only", "-w", "-fmax-errors=0", *(f"-I{p}" for p in includes)]
-    environment = os.environ | {"LC_ALL": "C"}
-    try:
-        done = subprocess.run(
-            [compiler, *flags, _FILE], cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout
-        )
-    except subprocess.TimeoutExpired:
-        raise UpstreamError(f"{compiler} took more than {timeout:g} s; allow more with timeout=.") from None
-    lines = done.stderr.splitlines()
-    elsewhere = [x for x in lines if (error := _ERROR.match(x)) is not None and error[1] != _FILE]
-    if elsewhere or (done.returncode and not any(map(_ERROR.match, lines))):
-        last = (elsewhere or lines or ["it printed nothing"])[0]
-        raise UpstreamError(f"{compiler} cannot read the declarations of ttnn with the stand-ins of jaxmesh: {last}")
-    return lines
+    use, last = None, 0
+    for said in lines:
+        use, error = _USE.match(said) or use, _ERROR.match(said)
+        if error is None or error[4].startswith(_ROUNDED):
+            continue
+        place = error if error[1] == _FILE else use
+        if place is None and not last:
+            raise _unreadable(said)
+        # An error of a header without a line of the file, or with the same line, explains the one before.
+        if place is not None and (place is error or int(place[2]) != last):
+            last = int(place[2])
+            yield last, int(place[3]), error[4]
+        use = None
 
 
-def _refusals(text: Sequence[str], lines: Sequence[str]) -> Iterator[CppRefusal]:
-    starts = [i for i, line in enumerate(lines) if _ERROR.match(line)]
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=False):
-        error = _ERROR.match(lines[start])
-        assert error is not None
-        number = int(error[2])
-        before = [x.strip().removeprefix(SOURCE) for x in text[:number] if x.strip().startswith(SOURCE)]
-        notes = [m[1] or m[2] for x in lines[start:end] if (m := _DECLARED.search(x)) is not None]
-        declared = tuple(dict.fromkeys(notes))[:_MOST]
-        yield CppRefusal(number, text[number - 1].strip(), before[-1] if before else "", error[3], declared)
+def _callees(line: str, column: int) -> list[str]:
+    """Returns the functions and types in whose calls a column of a line is, from the outermost to the innermost."""
+    return [c[0] for c in _CALLEE.finditer(line) if c.start() < column <= _closing(line, c.end())]
+
+
+def _closing(line: str, start: int) -> int:
+    depth = 0
+    for i in range(start, len(line)):
+        depth += (line[i] in "({") - (line[i] in ")}")
+        if not depth:
+            return i + 1
+    return len(line)
+
+
+def _declarations(callees: Iterable[str], compile_text: _Compiler) -> dict[str, list[str]]:
+    """Returns the declarations of functions and types, which the compiler names when it refuses calls of them.
+
+    A type without a constructor has the text of its declaration, to which the assignment leads.
+    """
+    found = {name: list[str]() for name in callees}
+    names = [name for name in found for _ in range(2)]
+    probes = [f"(void){n}({_MANY});\n(({n}*)0)->operator=(p);" for n in found]
+    number = 0
+    for said in compile_text("\n".join([_INCLUDE, "struct P {}; extern P p; void f() {", *probes, "}"])):
+        place, note = _ERROR.match(said) or _USE.match(said), _DECLARED.match(said)
+        if place is not None and place[1] == _FILE:
+            number = int(place[2]) - 3
+        elif note is not None and note[1].startswith((str(compile_text.headers), str(HEADERS))):
+            mine = found[names[number]]
+            if number % 2 == 0 and not _COPY.search(note[3]):
+                mine.append(note[3])
+            elif number % 2 and not mine:
+                mine += _type_text(Path(note[1]), int(note[2]))
+    return found
+
+
+def _type_text(header: Path, line: int) -> list[str]:
+    """Returns the declaration of the type at a line, without comments; nothing if none begins there."""
+    text = "\n".join(header.read_text(encoding="utf-8").splitlines()[line - 1 :])
+    text = " ".join(re.sub(r"//.*", "", text).split())
+    return [textwrap.shorten(text[: _closing(text, text.find("{"))], _LONGEST)] if _TYPE.match(text) else []

@@ -1,40 +1,6 @@
 // Stand-ins for what the headers of ttnn and tt-metal include from elsewhere: types and templates without meaning.
 #pragma once
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <bit>
-#include <chrono>
-#include <compare>
-#include <concepts>
-#include <condition_variable>
-#include <cstddef>
-#include <cstdint>
-#include <filesystem>
-#include <functional>
-#include <future>
-#include <initializer_list>
-#include <iostream>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <numeric>
-#include <optional>
-#include <ostream>
-#include <set>
-#include <span>
-#include <sstream>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <thread>
-#include <tuple>
-#include <type_traits>
-#include <unordered_map>
-#include <unordered_set>
-#include <utility>
-#include <variant>
-#include <vector>
+#include <bits/stdc++.h>
 
 namespace fmt {
 struct format_context {
@@ -82,10 +48,10 @@ struct Span : std::span<T, N> {
   constexpr const T* cbegin() const;
   constexpr const T* cend() const;
 };
-template <class... A>
-Span<const int> make_span(A&&...);
-template <class... A>
-Span<const int> make_const_span(A&&...);
+template <class C>
+Span<typename C::value_type> make_span(C&);
+template <class C>
+Span<const typename C::value_type> make_const_span(const C&);
 template <class T, std::size_t N = 8>
 struct SmallVector : std::vector<T> {
   using std::vector<T>::vector;

@@ -79,9 +79,8 @@ struct DeviceGetter {
 };
 }  // namespace ttnn
 template <class... T>
-std::vector<ttnn::Tensor> util_create_vec(T&&... tensors) {
-  return {std::forward<T>(tensors)...};
-}
+  requires(std::convertible_to<T, ttnn::Tensor> && ...)
+std::vector<ttnn::Tensor> util_create_vec(T&&...);
 ttnn::Tensor util_get_optional_value(const std::optional<ttnn::Tensor>&);
 
 // What jaxmesh's own header adds: constants, whose values upstream's EmitC loses, and the files of an exported folder.
