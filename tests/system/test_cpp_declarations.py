@@ -132,6 +132,12 @@ FAULTS = {
     "a number for a placement": (r"Placement\{.*?\}\}", "Placement{3}", "Placement"),
     "a number in a list of tensors": ("util_create_vec(v28, v28)", "util_create_vec(v28, 3)", "util_create_vec"),
     "a tensor for a shape": ("::ttnn::Shape({1, 256})", "::ttnn::Shape(v26)", "Shape"),
+    "an index past the end": ("v1[1]", "::std::get<2>(::std::array<::ttnn::Tensor, 2>{})", "static assertion failed"),
+    "a mapper of another kind": (
+        "create_mesh_mapper(v6, v5)",
+        "create_mesh_mapper(v6, *::std::make_unique<::ttnn::distributed::MeshMapperConfig>(7, 8, 9))",
+        "could not convert",
+    ),
 }
 OTHERS = {
     "a mesh for a config": ("distribute rows", r"(create_mesh_mapper\(\w+), \w+", r"\1, *v3", "create_mesh_mapper"),
@@ -205,8 +211,14 @@ DECLARED = {
     "a memory for an axis": "ttnn::all_gather(",
 }
 """Parts of the declarations that refusals show."""
-UNDECLARED = {"no such function", "no such namespace", "another namespace", "an operation in no namespace"}
-"""Faults in names of functions, which nothing declares."""
+UNDECLARED = {
+    "no such function",
+    "no such namespace",
+    "another namespace",
+    "an operation in no namespace",
+    "an index past the end",
+}
+"""Faults in names that ttnn does not declare, and in calls of the standard library alone."""
 
 
 def test_planted_faults_are_named_at_their_lines_with_a_declaration() -> None:
@@ -252,11 +264,15 @@ def test_a_refusal_names_the_line_of_the_user() -> None:
 def test_the_command_refuses_with_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "model.mlir"
     lowered = jm.jit(lambda x: x * 2, mesh=MESH, in_shardings=P("y")).lower(jax.ShapeDtypeStruct((8, 16), jnp.float32))
-    file.write_text(lowered.as_text("stablehlo"))
-    assert main(["translate", str(file), "--to", "cpp", "--check-api"]) == 0
-    printed = capsys.readouterr()
-    assert printed.err.startswith("accepted: ")
-    assert "ttnn::multiply(" in printed.out
+    for text in (lowered.as_text("stablehlo"), lowered.as_text("ttnn")):
+        file.write_text(text)
+        assert main(["translate", str(file), "--to", "cpp", "--check-api"]) == 0
+        printed = capsys.readouterr()
+        calls = len(re.findall(r"\bttnn::[\w:]+\(", printed.out))
+        assert re.fullmatch(
+            rf"accepted: {calls} calls, .* in jax-tt-plugin [\d.]+, read by g\+\+ [\d.]+\n", printed.err
+        )
+        assert "ttnn::multiply(" in printed.out
     assert main(["translate", str(file), "--to", "python", "--check-api"]) == 2
 
 
@@ -267,3 +283,11 @@ def test_no_compiler_and_another_language_are_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("jaxmesh.analysis.judge.declarations.COMPILER", "no-such-compiler")
     with pytest.raises(UpstreamError, match="no-such-compiler is not on the path; install"):
         lowered.judge(language="cpp")
+
+
+def test_headers_that_are_not_those_of_ttnn_are_no_refusal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("jaxmesh.analysis.judge.declarations.headers_of", lambda _: tmp_path)
+    with pytest.raises(UpstreamError, match=r"cannot read the declarations.*ttnn/core.hpp: No such file"):
+        check_text('#include "ttnn-precompiled.hpp"\nint f() { return ttnn::tanh(); }')
+    with pytest.raises(UpstreamError, match=r"took more than 0.01 s; in Python, timeout="):
+        check_text("", timeout=0.01)

@@ -171,9 +171,8 @@ class _Compiler:
                 command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=self.timeout
             )
         except subprocess.TimeoutExpired:
-            raise UpstreamError(
-                f'{COMPILER} took more than {self.timeout:g} s; lowered.judge(language="cpp", timeout=...) allows more.'
-            ) from None
+            said = f"{COMPILER} took more than {self.timeout:g} s; in Python, timeout= allows more."
+            raise UpstreamError(said) from None
 
 
 def _unreadable(line: str) -> UpstreamError:
