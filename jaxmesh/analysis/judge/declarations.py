@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,11 @@ HEADERS = Path(__file__).parent / "cpp"
 """The header that includes the real declarations of ttnn, and the stand-ins for what they lack."""
 _FILE = "main.cpp"
 _INCLUDE = '#include "ttnn-precompiled.hpp"'
-_ERROR = re.compile(r"(\S+?):(\d+):(\d+): (?:fatal )?error: (.*?)(?: \[-W[\w=+-]*\])?$")
+_ERROR = re.compile(r"(.+?):(\d+):(\d+): (?:fatal )?error: (.*?)(?: \[-W[\w=+-]*\])?$")
 _USE = re.compile(rf"({_FILE}):(\d+):(\d+): {{3}}")
 """A line of the file that instantiates a template of a header, in which an error follows."""
 _DECLARED = re.compile(
-    r"(\S+?):(\d+):\d+: note: +(?:candidate: |(?:initializing|in passing) argument \d+ of )'(.*?)'(?: \(|$)"
+    r"(.+?):(\d+):\d+: note: +(?:candidate: |(?:initializing|in passing) argument \d+ of )'(.*?)'(?: \(|$)"
 )
 _COPY = re.compile(r"([\w:]+)::\w+\((?:const )?\1&{1,2}\)$")
 _CALL = re.compile(r"\bttnn::[\w:]+(?=\()")
@@ -97,9 +97,7 @@ class CppVerdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the verdict as data."""
-        names = CppRefusal.__slots__
-        rows = [{n: getattr(r, n) for n in names} | {"declarations": list(r.declarations)} for r in self.refusals]
-        return {"accepted": bool(self), "version": self.version, "calls": self.calls, "refusals": rows}
+        return {"accepted": bool(self), **asdict(self)}
 
 
 def judge_cpp(program: Program, *, plugin: str | os.PathLike[str] | None = None, timeout: float = 600) -> CppVerdict:
@@ -127,6 +125,7 @@ def check_text(text: str, *, plugin: str | os.PathLike[str] | None = None, timeo
         if count:
             remarks.append(f"ttnn lacks an element type of the program: {other} replaces {name}")
     with tempfile.TemporaryDirectory(prefix="jaxmesh-cpp-") as folder, progress("C++ declarations"):
+        _write_headers(Path(folder))
         compile_text = _Compiler(compiler, headers_of(found), Path(folder), timeout)
         refusals = tuple(_refusals(text.splitlines(), compile_text))
         version = f"{found}, read by {compile_text.version()}"
@@ -146,16 +145,9 @@ class _Compiler:
         return f"{COMPILER} {self._run(['-dumpfullversion']).stdout.strip()}"
 
     def __call__(self, text: str) -> list[str]:
-        """Returns what the compiler says of a text, by line.
-
-        Headers that the declarations include from other libraries are empty files: `standins.hpp` has their names.
-        """
-        empty = self.folder / "empty"
-        for name in (HEADERS / "empty.txt").read_text().split():
-            (empty / name).parent.mkdir(parents=True, exist_ok=True)
-            (empty / name).touch()
+        """Returns what the compiler says of a text, by line."""
         (self.folder / _FILE).write_text(text, encoding="utf-8")
-        folders = [HEADERS, empty, *(self.headers / name for name in INCLUDED)]
+        folders = [HEADERS, self.folder, *(self.headers / name for name in INCLUDED)]
         includes = [part for folder in folders for part in ("-isystem", str(folder))]
         flags = ["-std=c++20", "-fsyntax-only", "-fmax-errors=0", "-fno-diagnostics-show-caret", *_WRONG]
         done = self._run([*flags, *includes, _FILE])
@@ -173,6 +165,19 @@ class _Compiler:
         except subprocess.TimeoutExpired:
             said = f"{COMPILER} took more than {self.timeout:g} s; in Python, timeout= allows more."
             raise UpstreamError(said) from None
+
+
+def _write_headers(folder: Path) -> None:
+    """Writes what the declarations include from other libraries, as empty files: `standins.hpp` has their names.
+
+    Also writes `operations.hpp`, which includes the declarations of the operations.
+    """
+    for name in (HEADERS / "empty.txt").read_text().split():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    rows = map(str.split, (HEADERS / "operations.txt").read_text().splitlines())
+    names = [f"ttnn/operations/{inside}/{name}/{name}.hpp" for inside, *names in rows for name in names]
+    (folder / "operations.hpp").write_text("".join(f'#include "{name}"\n' for name in names))
 
 
 def _unreadable(line: str) -> UpstreamError:
