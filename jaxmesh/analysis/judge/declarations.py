@@ -16,9 +16,8 @@ from typing import Any
 
 from jaxmesh.analysis.upstream.environment import find_plugin
 from jaxmesh.analysis.upstream.headers import INCLUDED, headers_of
-from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.ttnn.forms import STAND_INS
-from jaxmesh.emit.cpp.printer import SOURCE, cpp_text
+from jaxmesh.emit.cpp.printer import SOURCE
 from jaxmesh.errors import UpstreamError
 from jaxmesh.jaxprs.source_locations import short_location
 from jaxmesh.runtime.progress import progress
@@ -28,9 +27,9 @@ HEADERS = Path(__file__).parent / "cpp"
 """The header that includes the real declarations of ttnn, and the stand-ins for what they lack."""
 _FILE = "main.cpp"
 _INCLUDE = '#include "ttnn-precompiled.hpp"'
-_ERROR = re.compile(r"(.+?):(\d+):(\d+): (?:fatal )?error: (.*?)(?: \[-W[\w=+-]*\])?$")
-_USE = re.compile(rf"({_FILE}):(\d+):(\d+): {{3}}")
-"""A line of the file that instantiates a template of a header, in which an error follows."""
+_ERROR = re.compile(r".+?:\d+:\d+: (?:fatal )?error: (.*?)(?: \[-W[\w=+-]*\])?$")
+_PLACE = re.compile(rf"{_FILE}:(\d+):(\d+):(?: {{3}}| (?:fatal )?error:)")
+"""A line of the file with an error, or that instantiates a template of a header in which an error follows."""
 _DECLARED = re.compile(
     r"(.+?):(\d+):\d+: note: +(?:candidate: |(?:initializing|in passing) argument \d+ of )'(.*?)'(?: \(|$)"
 )
@@ -42,7 +41,8 @@ _MANY = ", ".join(["p"] * 64)
 _MOST, _LONGEST = 8, 600
 """The most declarations that are shown with a refusal, and the most characters of a type's."""
 _TYPE = re.compile(r"(?:struct|class)\b")
-_WRONG = [f"-Werror={kind}" for kind in ("narrowing", "overflow", "float-conversion", "sign-conversion")]
+_FLAGS = ["-std=c++20", "-fsyntax-only", "-fmax-errors=0", "-fno-diagnostics-show-caret"]
+_CHANGES = [f"-Werror={kind}" for kind in ("narrowing", "overflow", "float-conversion", "sign-conversion")]
 """Conversions of numbers that change the value are errors, but for the rounding of a float literal."""
 _ROUNDED = "conversion from 'double' to 'float'"
 
@@ -100,22 +100,17 @@ class CppVerdict:
         return {"accepted": bool(self), **asdict(self)}
 
 
-def judge_cpp(program: Program, *, plugin: str | os.PathLike[str] | None = None, timeout: float = 600) -> CppVerdict:
-    """Prints a flat program of TTNN operations as C++, and checks each call.
+def check_text(text: str, *, plugin: str | os.PathLike[str] | None = None, timeout: float = 600) -> CppVerdict:
+    """Checks the calls of an emitted C++ text.
 
     Args:
-      program: the program.
+      text: the C++, with the user's lines in comments, as `cpp_text` prints them with `sources`.
       plugin: as of `find_plugin`: the environment of the compiler has the declarations.
-      timeout: how many seconds the check may take.
+      timeout: how many seconds a run of the C++ compiler may take.
 
     Raises:
       UpstreamError: there are no declarations, or no C++ compiler, or it takes too long or cannot read them.
     """
-    return check_text(cpp_text(program, sources=True), plugin=plugin, timeout=timeout)
-
-
-def check_text(text: str, *, plugin: str | os.PathLike[str] | None = None, timeout: float = 600) -> CppVerdict:
-    """Checks the calls of an emitted C++ text; arguments and errors are those of `judge_cpp`."""
     found, compiler = find_plugin(plugin), shutil.which(COMPILER)
     if compiler is None:
         raise UpstreamError(f"the check of C++ needs a C++ compiler, and {COMPILER} is not on the path; install it.")
@@ -128,8 +123,8 @@ def check_text(text: str, *, plugin: str | os.PathLike[str] | None = None, timeo
         _write_headers(Path(folder))
         compile_text = _Compiler(compiler, headers_of(found), Path(folder), timeout)
         refusals = tuple(_refusals(text.splitlines(), compile_text))
-        version = f"{found}, read by {compile_text.version()}"
-    return CppVerdict(version, len(_CALL.findall(text)), refusals, tuple(remarks))
+    number = subprocess.run([compiler, "-dumpfullversion"], capture_output=True, text=True, check=True).stdout.strip()
+    return CppVerdict(f"{found}, read by {COMPILER} {number}", len(_CALL.findall(text)), refusals, tuple(remarks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,30 +136,33 @@ class _Compiler:
     folder: Path
     timeout: float
 
-    def version(self) -> str:
-        return f"{COMPILER} {self._run(['-dumpfullversion']).stdout.strip()}"
-
     def __call__(self, text: str) -> list[str]:
-        """Returns what the compiler says of a text, by line."""
+        """Returns what the compiler says of a text, by line.
+
+        Raises:
+          UpstreamError: a header is wrong whatever the text has, or the time is over.
+        """
         (self.folder / _FILE).write_text(text, encoding="utf-8")
         folders = [HEADERS, self.folder, *(self.headers / name for name in INCLUDED)]
-        includes = [part for folder in folders for part in ("-isystem", str(folder))]
-        flags = ["-std=c++20", "-fsyntax-only", "-fmax-errors=0", "-fno-diagnostics-show-caret", *_WRONG]
-        done = self._run([*flags, *includes, _FILE])
-        lines = done.stderr.splitlines()
-        if done.returncode and not any(map(_ERROR.match, lines)):
-            raise _unreadable((lines or ["it printed nothing"])[0])
-        return lines
-
-    def _run(self, arguments: list[str]) -> subprocess.CompletedProcess[str]:
-        command, environment = [self.path, *arguments], os.environ | {"LC_ALL": "C"}
+        command = [
+            self.path,
+            *_FLAGS,
+            *_CHANGES,
+            *(part for folder in folders for part in ("-isystem", str(folder))),
+            _FILE,
+        ]
+        where: Any = {"cwd": self.folder, "env": os.environ | {"LC_ALL": "C"}, "timeout": self.timeout}
         try:
-            return subprocess.run(
-                command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=self.timeout
-            )
+            done = subprocess.run(command, capture_output=True, text=True, **where)
         except subprocess.TimeoutExpired:
             said = f"{COMPILER} took more than {self.timeout:g} s; in Python, timeout= allows more."
             raise UpstreamError(said) from None
+        lines = done.stderr.splitlines()
+        first = next((i for i, line in enumerate(lines) if _ERROR.match(line)), None)
+        if done.returncode and (first is None or not any(map(_PLACE.match, lines[: first + 1]))):
+            said = (lines or ["it printed nothing"])[first or 0]
+            raise UpstreamError(f"{COMPILER} cannot read the declarations of ttnn with jaxmesh's stand-ins: {said}")
+        return lines
 
 
 def _write_headers(folder: Path) -> None:
@@ -180,10 +178,6 @@ def _write_headers(folder: Path) -> None:
     (folder / "operations.hpp").write_text("".join(f'#include "{name}"\n' for name in names))
 
 
-def _unreadable(line: str) -> UpstreamError:
-    return UpstreamError(f"{COMPILER} cannot read the declarations of ttnn with the stand-ins of jaxmesh: {line}")
-
-
 def _refusals(text: Sequence[str], compile_text: _Compiler) -> Iterator[CppRefusal]:
     errors = list(_errors(compile_text("\n".join(text))))
     around = [_callees(text[line - 1], column) for line, column, _ in errors]
@@ -195,24 +189,18 @@ def _refusals(text: Sequence[str], compile_text: _Compiler) -> Iterator[CppRefus
 
 
 def _errors(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-    """Yields line, column and text of each error; one in a header has the line of the file that instantiates it.
-
-    Raises:
-      UpstreamError: a header is wrong whatever the file has.
-    """
-    use, last = None, 0
+    """Yields line, column and text of each error; one in a header has the line of the file that instantiates it."""
+    place, last = None, 0
     for said in lines:
-        use, error = _USE.match(said) or use, _ERROR.match(said)
-        if error is None or error[4].startswith(_ROUNDED):
+        place, error = _PLACE.match(said) or place, _ERROR.match(said)
+        if error is None:
             continue
-        place = error if error[1] == _FILE else use
-        if place is None and not last:
-            raise _unreadable(said)
         # An error of a header without a line of the file, or with the same line, explains the one before.
-        if place is not None and (place is error or int(place[2]) != last):
-            last = int(place[2])
-            yield last, int(place[3]), error[4]
-        use = None
+        explains = place is None or (int(place[1]) == last and not said.startswith(_FILE))
+        if place is not None and not explains and not error[1].startswith(_ROUNDED):
+            last = int(place[1])
+            yield last, int(place[2]), error[1]
+        place = None
 
 
 def _callees(line: str, column: int) -> list[str]:
@@ -239,9 +227,9 @@ def _declarations(callees: Iterable[str], compile_text: _Compiler) -> dict[str, 
     probes = [f"(void){n}({_MANY});\n(({n}*)0)->operator=(p);" for n in found]
     number = 0
     for said in compile_text("\n".join([_INCLUDE, "struct P {}; extern P p; void f() {", *probes, "}"])):
-        place, note = _ERROR.match(said) or _USE.match(said), _DECLARED.match(said)
-        if place is not None and place[1] == _FILE:
-            number = int(place[2]) - 3
+        place, note = _PLACE.match(said), _DECLARED.match(said)
+        if place is not None:
+            number = int(place[1]) - 3
         elif note is not None and note[1].startswith((str(compile_text.headers), str(HEADERS))):
             mine = found[names[number]]
             if number % 2 == 0 and not _COPY.search(note[3]):
