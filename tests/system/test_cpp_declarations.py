@@ -274,6 +274,9 @@ def test_the_command_refuses_with_exit_code_1(tmp_path: Path, capsys: pytest.Cap
         )
         assert "ttnn::multiply(" in printed.out
     assert main(["translate", str(file), "--to", "python", "--check-api"]) == 2
+    assert main(["translate", str(file), "--to", "cpp", "--out", str(tmp_path / "exported")]) == 0
+    found = check_text((tmp_path / "exported" / "main.cpp").read_text())
+    assert found, str(found)
 
 
 def test_no_compiler_and_another_language_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
