@@ -24,6 +24,7 @@ from jaxmesh.emit.cpp.printer import SOURCE, cpp_text
 from jaxmesh.errors import ArgumentValueError, MissingRuleError, UnsupportedError, UpstreamError
 from tests.generators.cpp_texts import joined
 from tests.generators.drafts import to_ttnn
+from tests.generators.real_ttnn.functions import DTYPES, lowered_functions
 from tests.generators.suite.all_programs import PROGRAMS
 from tests.generators.ttir_cases import CASES
 from tests.generators.ttir_cases.program import cases_program
@@ -80,6 +81,15 @@ def test_each_op_is_accepted_or_differs_for_a_reason() -> None:
     found, refused = verdict_of(texts)
     assert {f for functions in refused.values() for f in functions} == set(DIFFER), str(found)
     assert len(texts) > 400
+
+
+def test_the_functions_of_jax_are_accepted_but_for_a_type_that_ttnn_lacks() -> None:
+    lowered = {dtype: lowered_functions(dtype) for dtype in DTYPES}
+    found, _ = verdict_of({dtype: stage.as_text("cpp", strict=False) for dtype, (_, stage) in lowered.items()})
+    assert {r.reason.partition(";")[0] for r in found.refusals} == {
+        "'INT16' is not a member of 'tt::tt_metal::DataType'"
+    }, str(found)
+    assert sum(len(names) for names, _ in lowered.values()) > 800
 
 
 def program_text() -> str:
