@@ -238,6 +238,8 @@ class JaxLowered(Stage):
             from jaxmesh.analysis.judge.judge import judge_program
 
             if language == "cpp":
+                if cluster is not None or resident is not None:
+                    raise ArgumentTypeError('judge(language="cpp") takes neither cluster nor resident; leave them out.')
                 from jaxmesh.analysis.judge.declarations import check_text
                 from jaxmesh.emit.cpp.printer import cpp_text
 

@@ -183,7 +183,8 @@ def _refusals(text: Sequence[str], compile_text: _Compiler) -> Iterator[CppRefus
     around = [_callees(text[line - 1], column) for line, column, _ in errors]
     declared = _declarations(dict.fromkeys(itertools.chain(*around)), compile_text) if errors else {}
     for (line, _, reason), callees in zip(errors, around, strict=True):
-        before = [x.strip().removeprefix(SOURCE) for x in text[:line] if x.strip().startswith(SOURCE)]
+        begin = max((i for i, x in enumerate(text[:line]) if x.startswith("}")), default=0)
+        before = [x.strip().removeprefix(SOURCE) for x in text[begin:line] if x.strip().startswith(SOURCE)]
         found = dict.fromkeys(d for callee in callees for d in declared[callee])
         yield CppRefusal(line, text[line - 1].strip(), before[-1] if before else "", reason, tuple(found)[:_MOST])
 
