@@ -231,17 +231,17 @@ def folder_aside(target: Path) -> Generator[Path]:
             raise
 
 
-def regular_file(path: Path, *, pipes: bool = False) -> Path:
+def regular_file(path: Path) -> Path:
     """Returns the path of a file, or a path without one; reading anything else may take all memory, or never end.
 
     Raises:
-      MissingFileError: a device, a socket or, unless `pipes`, a pipe has this name.
+      MissingFileError: a device, a pipe or a socket has this name.
     """
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):
         return path
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (pipes and stat.S_ISFIFO(mode))):
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise MissingFileError(f"{str(path)!r} is a device, a pipe or a socket; name a file.")
     return path
 

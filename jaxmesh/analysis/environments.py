@@ -34,7 +34,6 @@ class Library:
       variable: the environment variable that names a Python which has it.
       command: the command of jaxmesh that installs it.
       megabytes: the size of its environment.
-      options: how a caller names a Python.
       error: the class of errors.
       question: a script that prints the version of Python (`python`), and the `version` and `folder` of the library,
         or None, as JSON.
@@ -47,7 +46,6 @@ class Library:
     variable: str
     command: str
     megabytes: int
-    options: str
     error: type[JaxmeshError]
     question: str
 
@@ -56,7 +54,7 @@ class Library:
         """The remedy for a missing library."""
         return (
             f"make one with `jaxmesh {self.command}` (it needs a package index, {self.megabytes} MB, and Python "
-            f"{' or '.join(self.pythons)}), or name a Python that has it with {self.options} or {self.variable}"
+            f"{' or '.join(self.pythons)}), or name a Python that has it with {self.variable}"
         )
 
     @property

@@ -7,9 +7,11 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from jaxmesh.runtime.distributed.launcher import interrupted, run_processes
+from jaxmesh.validate import regular_file
 
 
 def add_commands(commands: Any) -> None:
@@ -46,7 +48,7 @@ def processes(arguments: argparse.Namespace) -> int:
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
-    command = [arguments.script, *arguments.arguments]
+    command = [str(regular_file(Path(arguments.script))), *arguments.arguments]
     ended = run_processes(arguments.count, command, devices=arguments.devices, timeout=arguments.timeout, say=say)
     if failures:
         raise failures[0]

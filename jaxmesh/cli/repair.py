@@ -12,7 +12,7 @@ import jax
 
 from jaxmesh.analysis.diagnose.texts import has_wide_types, texts_of
 from jaxmesh.analysis.machines import DEFAULT
-from jaxmesh.analysis.upstream.environment import UPSTREAM, find_plugin
+from jaxmesh.analysis.upstream.environment import find_plugin
 from jaxmesh.cli.options import add_command, check_out, cluster_option, seed_of
 from jaxmesh.errors import UpstreamError, printable
 from jaxmesh.frontends.mlir.source import read
@@ -64,7 +64,7 @@ def repair(arguments: argparse.Namespace) -> int:
             with progress("partition"):
                 made = candidate_of(lowered)
             _write(arguments.out, made.text)
-            print(f"jaxmesh: not proved: {printable(str(error))} ({UPSTREAM.variable})", file=sys.stderr)
+            print(f"jaxmesh: not proved: {printable(str(error))}", file=sys.stderr)
             return UNPROVED
         found = lowered.upstream(arguments.cluster).repair(seed=arguments.seed)
     if found:

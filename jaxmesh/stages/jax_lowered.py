@@ -238,9 +238,13 @@ class JaxLowered(Stage):
             from jaxmesh.analysis.judge.judge import judge_program
 
             if language == "cpp":
-                from jaxmesh.analysis.judge.declarations import judge_cpp
+                if cluster is not None or resident is not None:
+                    raise ArgumentTypeError('judge(language="cpp") takes neither cluster nor resident; leave them out.')
+                from jaxmesh.analysis.judge.declarations import check_text
+                from jaxmesh.emit.cpp.printer import cpp_text
 
-                return judge_cpp(self._program(groups, unroll_limit, strict=False), plugin=python, timeout=timeout)
+                text = cpp_text(self._program(groups, unroll_limit, strict=False), sources=True)
+                return check_text(text, plugin=python, timeout=timeout)
             program = self._deployed(groups, unroll_limit, resident)
             held = memory_of(program, self._boundary.paths)
             return judge_program(program, held, python=python, cluster=cluster, timeout=timeout)

@@ -42,6 +42,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "empty").touch()
     (made / "folder").mkdir()
     (made / "loop").symlink_to(made / "loop")
+    (made / "zero").symlink_to("/dev/zero")
+    os.mkfifo(made / "pipe")
     (made / "script.py").write_text("print('from the script')\n")
     stage = jm.from_mlir(TEXT)
     stage.record(X).save(made / "a.npz")
@@ -91,18 +93,21 @@ def check(arguments: list[str], condition: str, result: dict[str, Any], said: bo
 
 
 FILES = ("absent", "folder", "binary", "empty", "loop", "good.mlir/x", "a\x1b[31mb", "\udcff", "x" * 300, "a\nb")
+ENDLESS = ("pipe", "zero")
+"""Reading one would never end, so that each command refuses both."""
 
 
 def test_wrong_files_are_named(folder: Path) -> None:
     wrong: list[list[str]] = []
     for number, name in enumerate(NAMES):
-        files = FILES if EVERY else FILES[number % 5 :: 5]
+        files = (*ENDLESS, *(FILES if EVERY else FILES[number % 5 :: 5]))
         wrong += [arguments(name, folder, file) for file in files if filled(commands()[name], "")]
         wrong += [[name, "--no-such-option\x1b[31m"], [name, *["\x1b[31m"] * 9]]
     for case, result in zip(wrong, run(folder, [(w, "plain") for w in wrong]), strict=True):
         # The script of `processes` says for itself what is wrong.
-        check(case, "plain", result, said=case[0] != "processes")
-        if case[0] not in ("processes", *WHOLE_MODELS):
+        endless = case[-1].endswith(ENDLESS)
+        check(case, "plain", result, said=case[0] != "processes" or endless)
+        if endless or case[0] not in ("processes", *WHOLE_MODELS):
             assert result["code"] == main.USAGE, (case, result)
 
 

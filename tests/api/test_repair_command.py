@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,21 @@ def test_without_the_compiler_the_text_comes_without_a_proof(
     assert "not proved" in capsys.readouterr().err
     made = jm.from_mlir(str(out)).lower().compile()
     np.testing.assert_array_equal(made(X), X[::-1] * 2)
+
+
+@pytest.mark.parametrize("command", [["repair"], ["diagnose"], ["translate", "--to", "cpp", "--check-api"]])
+def test_without_the_compiler_remedies_are_those_of_the_command(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_compiler(monkeypatch, tmp_path)
+    (tmp_path / "program.mlir").write_text(program())
+    assert main([*command, str(tmp_path / "program.mlir")]) in (USAGE, repair.UNPROVED)
+    said = capsys.readouterr().err
+    assert "`jaxmesh upstream-env`" in said
+    assert "JAXMESH_UPSTREAM_PYTHON" in said
+    with pytest.raises(SystemExit):
+        main([command[0], "--help"])
+    assert set(re.findall(r"--[a-z][\w-]*|\w+=", said)) <= set(re.findall(r"--[a-z][\w-]*", capsys.readouterr().out))
 
 
 def test_a_folder_is_repaired_from_its_program_with_global_shapes(

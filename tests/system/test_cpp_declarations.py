@@ -21,9 +21,10 @@ from jaxmesh.analysis.upstream.environment import UPSTREAM
 from jaxmesh.cli.main import main
 from jaxmesh.dialects.program import Port
 from jaxmesh.emit.cpp.printer import SOURCE, cpp_text
-from jaxmesh.errors import ArgumentValueError, MissingRuleError, UnsupportedError, UpstreamError
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, MissingRuleError, UnsupportedError, UpstreamError
 from tests.generators.cpp_texts import joined
 from tests.generators.drafts import to_ttnn
+from tests.generators.real_ttnn.functions import DTYPES, lowered_functions
 from tests.generators.suite.all_programs import PROGRAMS
 from tests.generators.ttir_cases import CASES
 from tests.generators.ttir_cases.program import cases_program
@@ -82,6 +83,17 @@ def test_each_op_is_accepted_or_differs_for_a_reason() -> None:
     assert len(texts) > 400
 
 
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_the_functions_of_jax_are_accepted_but_for_a_type_that_ttnn_lacks() -> None:
+    lowered = {dtype: lowered_functions(dtype) for dtype in DTYPES}
+    text, _ = joined({dtype: stage.as_text("cpp", strict=False) for dtype, (_, stage) in lowered.items()})
+    found = check_text(text)
+    assert {r.reason.partition(";")[0] for r in found.refusals} == {
+        "'INT16' is not a member of 'tt::tt_metal::DataType'"
+    }, str(found)
+    assert sum(len(names) for names, _ in lowered.values()) > 800
+
+
 def program_text() -> str:
     def layer(x: jax.Array, w: jax.Array) -> jax.Array:
         h = jnp.tanh(x @ w) + x.sum(1, keepdims=True)
@@ -125,12 +137,108 @@ FAULTS = {
     "dims as numbers": (r"::ttsl::SmallVector<int32_t>\{1\}, false", "::ttnn::Shape({1}), false", "sum"),
     "a shape as a tensor": (r"ttnn::reshape\((\w+), ::std::vector<int32_t>\{.*?\}", r"ttnn::reshape(\1, \1", "reshape"),
     "a field of the config": (".math_fidelity = ", ".fidelity = ", "fidelity"),
+    "a number beyond the type": ("Shard{0}", "Shard{4294967295u}", "narrowing"),
+    "a fraction for a size": ("::ttnn::Shape({1, 256})", "::ttnn::Shape({1, 64.5f})", "narrowing"),
+    "a fraction for a mesh": ("MeshShape({2, 1})", "MeshShape({2.5, 1})", "narrowing"),
+    "a fraction for a dim": (r"ttnn::softmax\((\w+), 1, ", r"ttnn::softmax(\1, 1.5, ", "changes value"),
+    "a number for a placement": (r"Placement\{.*?\}\}", "Placement{3}", "Placement"),
+    "a number in a list of tensors": ("util_create_vec(v28, v28)", "util_create_vec(v28, 3)", "util_create_vec"),
+    "a tensor for a shape": ("::ttnn::Shape({1, 256})", "::ttnn::Shape(v26)", "Shape"),
+    "an index past the end": ("v1[1]", "::std::get<2>(::std::array<::ttnn::Tensor, 2>{})", "static assertion failed"),
+    "a mapper of another kind": (
+        "create_mesh_mapper(v6, v5)",
+        "create_mesh_mapper(v6, *::std::make_unique<::ttnn::distributed::MeshMapperConfig>(7, 8, 9))",
+        "could not convert",
+    ),
 }
+OTHERS = {
+    "a mesh for a config": ("distribute rows", r"(create_mesh_mapper\(\w+), \w+", r"\1, *v3", "create_mesh_mapper"),
+    "a composer of tensors": (
+        "distribute rows",
+        r"aggregate_tensor\((\w+), (\w+)",
+        r"aggregate_tensor(\2, \1",
+        "Tensor",
+    ),
+    "a mapper's result": (
+        "distribute rows",
+        "unique_ptr<::ttnn::distributed::TensorToMesh>",
+        "vector<int32_t>",
+        "mapper",
+    ),
+    "a composer for a mapper": ("distribute rows", "::TensorToMesh>", "::MeshToTensor>", "create_mesh_mapper"),
+    "a device by value": ("distribute rows", r"MeshDevice\* (\w+) =", r"MeshDevice \1 =", "MeshDevice"),
+    "numbers for a span": ("distribute replicated", r"make_const_span\(v9\)", "make_const_span(9)", "make_const_span"),
+    "too few bounds": ("distribute replicated", r"ttsl::make_const_span\(v10\), ", "", "slice"),
+    "a topology": ("all_to_all, tiled", "Topology::Linear", "Topology::Chain", "Chain"),
+    "a coordinate": (
+        "all_to_all, tiled",
+        r"::ttnn::MeshCoordinate\(.*?\}\), ::ttnn::M",
+        "1, ::ttnn::M",
+        "point_to_point",
+    ),
+    "coordinates behind the topology": (
+        "all_to_all, tiled",
+        r"(::ttnn::MeshCoordinate\(\S+ uint32_t>\{0, 0\}\)), (\S+Linear)",
+        r"\2, \1",
+        "point_to_point",
+    ),
+    "an axis by its name": ("psum_scatter, tiled", r"(reduce_scatter\(\w+), 3", r'\1, "x"', "reduce_scatter"),
+    "a memory for an axis": (
+        "pmax",
+        r"(all_gather\(\w+, 0), 1, (::ttnn::MemoryConfig\S+ \S+ \S+)",
+        r"\1, \2 1,",
+        "all_gather",
+    ),
+    "another namespace": ("all_gather, tiled", "ttnn::all_gather(", "ttnn::ccl::all_gather(", "all_gather"),
+    "an operation in no namespace": ("pmean", "= ttnn::divide(", "= ::divide(", "divide"),
+    "a number without a shape": ("pmean", r"ttnn::full\(::ttnn::Shape\(\{\}\), ", "ttnn::full(", "full"),
+    "a list as a tensor": (
+        "top-k sampling",
+        r"::std::vector<::ttnn::Tensor> (\w+) = ttnn::topk",
+        r"::ttnn::Tensor \1 = ttnn::topk",
+        "topk",
+    ),
+    "a list of tensors used": ("top-k sampling", r"ttnn::log\(\w+,", "ttnn::log(v15,", "log"),
+    "nothing for a tensor": ("mixture of experts", r"ttnn::relu\(\w+,", "ttnn::relu(::std::nullopt,", "relu"),
+    "a type for an optional tensor": (
+        "attention",
+        r"(layer_norm\(\w+, \S+) ::std::nullopt",
+        r"\1 ::ttnn::DataType::FLOAT32",
+        "layer_norm",
+    ),
+    "the order of cumsum": ("mixture of experts", r"(cumsum\(\w+), 0, (\S+),", r"\1, \2, 0,", "cumsum"),
+    "an enum of another type": ("fsdp with gradients", "SigmoidMode::ACCURATE", "GeluVariant::ACCURATE", "sigmoid"),
+    "an enumerator": ("fsdp with gradients", "SigmoidMode::ACCURATE", "SigmoidMode::EXACT", "EXACT"),
+    "pads without their ends": ("slices, joins, pads, picks", "{{0, 0}, {0, 0}, {1, 2}}", "{{0, 0, 0}}", "PadSpecDim"),
+    "a dim for its list": ("slices, joins, pads, picks", r"(ttnn::permute\(\w+), \S+ \S+ \S+", r"\1, v33,", "permute"),
+    "a tensor forgotten": ("slices, joins, pads, picks", r"ttnn::where\((\w+), \w+, \w+,", r"ttnn::where(\1,", "where"),
+    "a tensor that is not there": ("attention", r"ttnn::softmax\(\w+", "ttnn::softmax(v999", "v999"),
+}
+"""Faults in programs of the suite."""
+DECLARED = {
+    "another order": "ttnn::softmax(const Tensor&, int",
+    "another result": "ttnn::Tensor ttnn::tanh(const Tensor&",
+    "a number beyond the type": "struct Shard { int dim = 0;",
+    "a field of the config": "math_fidelity",
+    "a memory for an axis": "ttnn::all_gather(",
+}
+"""Parts of the declarations that refusals show."""
+UNDECLARED = {
+    "no such function",
+    "no such namespace",
+    "another namespace",
+    "an operation in no namespace",
+    "an index past the end",
+}
+"""Faults in names that ttnn does not declare, and in calls of the standard library alone."""
 
 
-def test_planted_faults_are_named_at_their_lines() -> None:
-    text, texts, planted = program_text(), dict[str, str](), dict[str, int]()
-    for name, (pattern, other, _) in FAULTS.items():
+def test_planted_faults_are_named_at_their_lines_with_a_declaration() -> None:
+    programs, texts, planted = {e.name: e for e in PROGRAMS}, dict[str, str](), dict[str, int]()
+    layer = program_text()
+    faults = {name: (layer, *row) for name, row in FAULTS.items()}
+    faults |= {name: (programs[first].lowered.as_text("cpp"), *row) for name, (first, *row) in OTHERS.items()}
+    for name, (text, pattern, other, _) in faults.items():
         wrong, count = re.subn(pattern if "\\" in pattern else re.escape(pattern), other, text, count=1)
         assert count == 1, name
         texts[name] = wrong
@@ -138,14 +246,16 @@ def test_planted_faults_are_named_at_their_lines() -> None:
             i for i, (a, b) in enumerate(zip(text.splitlines(), wrong.splitlines(), strict=True)) if a != b
         ]
     whole, names = joined(texts)
-    found = check_text(whole)
-    for name, (_, _, about) in FAULTS.items():
-        mine = [r for r in found.refusals if names[r.line - 1] == name]
+    found, shown, wrongly = check_text(whole), dict[str, str](), dict[str, list[str]]()
+    for name, (*_, about) in faults.items():
         # The include is not repeated, and a namespace begins.
-        begins = names.index(name)
-        assert any(r.line - 1 == begins + planted[name] and about in f"{r.reason} {r.text}" for r in mine), (name, mine)
-    by_name = {names[r.line - 1]: r for r in found.refusals}
-    assert any("ttnn::softmax" in d for d in by_name["another order"].declarations)
+        line = names.index(name) + planted[name] + 1
+        mine = [r for r in found.refusals if r.line == line and about in f"{r.reason} {r.text}"]
+        if not mine or bool(mine[0].declarations) != (name not in UNDECLARED):
+            wrongly[name] = [str(r) for r in found.refusals if names[r.line - 1] == name]
+        shown[name] = str(mine[:1])
+    assert not wrongly
+    assert {name: shown[name] for name, declared in DECLARED.items() if declared not in shown[name]} == {}
 
 
 def test_a_refusal_names_the_line_of_the_user() -> None:
@@ -155,10 +265,11 @@ def test_a_refusal_names_the_line_of_the_user() -> None:
     lowered = jm.jit(layer, mesh=MESH).lower(jax.ShapeDtypeStruct((8, 16), jnp.float32))
     text = cpp_text(lowered.default_program(), sources=True)
     assert SOURCE in text
-    found = check_text(text.replace("ttnn::tanh(", "ttnn::tan_h("))
-    (refusal,) = found.refusals
+    found = check_text(text.replace("ttnn::tanh(", "ttnn::tan_h(").replace("ttnn::ones(", "ttnn::uns("))
+    refusal, of_inputs = found.refusals
+    assert not of_inputs.source
     assert Path(__file__).name in refusal.source
-    assert "refused: 1 of" in str(found)
+    assert "refused (2): " in str(found)
     assert not found
     assert found.to_dict()["refusals"][0]["source"] == refusal.source
 
@@ -166,18 +277,35 @@ def test_a_refusal_names_the_line_of_the_user() -> None:
 def test_the_command_refuses_with_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "model.mlir"
     lowered = jm.jit(lambda x: x * 2, mesh=MESH, in_shardings=P("y")).lower(jax.ShapeDtypeStruct((8, 16), jnp.float32))
-    file.write_text(lowered.as_text("stablehlo"))
-    assert main(["translate", str(file), "--to", "cpp", "--check-api"]) == 0
-    printed = capsys.readouterr()
-    assert printed.err.startswith("accepted: ")
-    assert "ttnn::multiply(" in printed.out
+    for text in (lowered.as_text("stablehlo"), lowered.as_text("ttnn")):
+        file.write_text(text)
+        assert main(["translate", str(file), "--to", "cpp", "--check-api"]) == 0
+        printed = capsys.readouterr()
+        calls = len(re.findall(r"\bttnn::[\w:]+\(", printed.out))
+        assert re.fullmatch(
+            rf"accepted: {calls} calls, .* in jax-tt-plugin [\d.]+, read by g\+\+ [\d.]+\n", printed.err
+        )
+        assert "ttnn::multiply(" in printed.out
     assert main(["translate", str(file), "--to", "python", "--check-api"]) == 2
+    assert main(["translate", str(file), "--to", "cpp", "--out", str(tmp_path / "exported")]) == 0
+    found = check_text((tmp_path / "exported" / "main.cpp").read_text())
+    assert found, str(found)
 
 
 def test_no_compiler_and_another_language_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     lowered = jm.jit(lambda x: x * 2, mesh=MESH).lower(jax.ShapeDtypeStruct((8, 16), jnp.float32))
     with pytest.raises(ArgumentValueError, match=r"python.*cpp"):
         lowered.judge(language="rust")  # pyright: ignore
-    monkeypatch.setattr("jaxmesh.analysis.judge.declarations.COMPILERS", ("no-such-compiler",))
-    with pytest.raises(UpstreamError, match="install g"):
+    with pytest.raises(ArgumentTypeError, match=r"neither cluster nor resident"):
+        lowered.judge("n300", language="cpp")  # pyright: ignore
+    monkeypatch.setattr("jaxmesh.analysis.judge.declarations.COMPILER", "no-such-compiler")
+    with pytest.raises(UpstreamError, match="no-such-compiler is not on the path; install"):
         lowered.judge(language="cpp")
+
+
+def test_headers_that_are_not_those_of_ttnn_are_no_refusal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("jaxmesh.analysis.judge.declarations.headers_of", lambda _: tmp_path)
+    with pytest.raises(UpstreamError, match=r"cannot read the declarations.*ttnn/device.hpp: No such file"):
+        check_text('#include "ttnn-precompiled.hpp"\nint f() { return ttnn::tanh(); }')
+    with pytest.raises(UpstreamError, match=r"took more than 0.01 s; in Python, timeout="):
+        check_text("", timeout=0.01)

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, MissingFileError, ParseError
 from jaxmesh.frontends.mlir.source import read, split
-from jaxmesh.validate import regular_file
 
 T = TypeVar("T")
 _FILE = re.compile(r"(?P<stage>shlo_frontend|shlo_compiler|shlo|ttir|ttnn)(?P<suffix>(?:[_.-].*)?)\.mlir")
@@ -151,10 +150,7 @@ def _read_folder(folder: Path) -> dict[str, list[tuple[str, str]]]:
         if match and not _OTHERS.match(match["suffix"]):
             # The suffix has the time in milliseconds, which differs between the stages of one program.
             found[match["stage"]].append((tuple(map(int, _NUMBER.findall(match["suffix"]))), path))
-    return {
-        stage: [(p.name, g) for _, p in sorted(paths) for g in graphs(read(regular_file(p)))]
-        for stage, paths in found.items()
-    }
+    return {stage: [(p.name, g) for _, p in sorted(paths) for g in graphs(read(p))] for stage, paths in found.items()}
 
 
 def _program(

@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from jaxmesh.analysis.upstream.environment import find_plugin
 from jaxmesh.analysis.upstream.headers import INCLUDED, headers_of
-from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.ttnn.forms import STAND_INS
-from jaxmesh.emit.cpp.printer import SOURCE, cpp_text
+from jaxmesh.emit.cpp.printer import SOURCE
 from jaxmesh.errors import UpstreamError
 from jaxmesh.jaxprs.source_locations import short_location
 from jaxmesh.runtime.progress import progress
 
-COMPILERS = ("g++", "c++")
+COMPILER = "g++"
 HEADERS = Path(__file__).parent / "cpp"
 """The header that includes the real declarations of ttnn, and the stand-ins for what they lack."""
 _FILE = "main.cpp"
-_ERROR = re.compile(r"(\S+?):(\d+):\d+: (?:fatal )?error: (.*)")
+_INCLUDE = '#include "ttnn-precompiled.hpp"'
+_ERROR = re.compile(r".+?:\d+:\d+: (?:fatal )?error: (.*?)(?: \[-W[\w=+-]*\])?$")
+_PLACE = re.compile(rf"{_FILE}:(\d+):(\d+):(?: {{3}}| (?:fatal )?error:)")
+"""A line of the file with an error, or that instantiates a template of a header in which an error follows."""
 _DECLARED = re.compile(
-    r"note: +(?:candidate(?: \d+)?: '(.*?)'(?: \(.*\))?$|(?:initializing|in passing) argument \d+ of '(.*)')"
+    r"(.+?):(\d+):\d+: note: +(?:candidate: |(?:initializing|in passing) argument \d+ of )'(.*?)'(?: \(|$)"
 )
+_COPY = re.compile(r"([\w:]+)::\w+\((?:const )?\1&{1,2}\)$")
 _CALL = re.compile(r"\bttnn::[\w:]+(?=\()")
-_MOST = 3
-"""The most declarations that are shown with a refusal."""
+_CALLEE = re.compile(r"[:\w]+(?:<[^(){};]*?>)?(?=[({])")
+_MANY = ", ".join(["p"] * 64)
+"""More arguments than any function takes."""
+_MOST, _LONGEST = 8, 600
+"""The most declarations that are shown with a refusal, and the most characters of a type's."""
+_TYPE = re.compile(r"(?:struct|class)\b")
+_FLAGS = ["-std=c++20", "-fsyntax-only", "-fmax-errors=0", "-fno-diagnostics-show-caret"]
+_CHANGES = [f"-Werror={kind}" for kind in ("narrowing", "overflow", "float-conversion", "sign-conversion")]
+"""Conversions of numbers that change the value are errors, but for the rounding of a float literal."""
+_ROUNDED = "conversion from 'double' to 'float'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +76,13 @@ class CppVerdict:
     """The verdict of ttnn's C++ declarations on a program; true if every call fits one.
 
     Attributes:
-      version: the package with the declarations.
-      compiler: the C++ compiler.
+      version: the package with the declarations, and the C++ compiler.
       calls: how many calls of ttnn the text has.
       refusals: the calls that do not fit.
       remarks: element types that ttnn lacks, with those that take their places.
     """
 
     version: str
-    compiler: str
     calls: int
     refusals: tuple[CppRefusal, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -81,84 +92,156 @@ class CppVerdict:
 
     def __str__(self) -> str:
         held = f"{self.calls} calls, held to the C++ declarations of ttnn in {self.version}"
-        head = f"refused: {len(self.refusals)} of {held}" if self.refusals else f"accepted: {held}"
+        head = f"refused ({len(self.refusals)}): {held}" if self.refusals else f"accepted: {held}"
         return "\n".join([head, *map(str, self.refusals), *self.remarks])
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the verdict as data."""
-        names = CppRefusal.__slots__
-        rows = [{n: getattr(r, n) for n in names} | {"declarations": list(r.declarations)} for r in self.refusals]
-        return {"accepted": bool(self), "version": self.version, "calls": self.calls, "refusals": rows}
+        return {"accepted": bool(self), **asdict(self)}
 
 
-def judge_cpp(program: Program, *, plugin: str | os.PathLike[str] | None = None, timeout: float = 600) -> CppVerdict:
-    """Prints a flat program of TTNN operations as C++, and checks each call.
+def check_text(text: str, *, plugin: str | os.PathLike[str] | None = None, timeout: float = 600) -> CppVerdict:
+    """Checks the calls of an emitted C++ text.
 
     Args:
-      program: the program.
+      text: the C++, with the user's lines in comments, as `cpp_text` prints them with `sources`.
       plugin: as of `find_plugin`: the environment of the compiler has the declarations.
-      timeout: how many seconds the check may take.
+      timeout: how many seconds a run of the C++ compiler may take.
 
     Raises:
       UpstreamError: there are no declarations, or no C++ compiler, or it takes too long or cannot read them.
     """
-    return check_text(cpp_text(program, sources=True), plugin=plugin, timeout=timeout)
-
-
-def check_text(text: str, *, plugin: str | os.PathLike[str] | None = None, timeout: float = 600) -> CppVerdict:
-    """Checks the calls of an emitted C++ text; arguments and errors are those of `judge_cpp`."""
-    found = find_plugin(plugin)
-    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    found, compiler = find_plugin(plugin), shutil.which(COMPILER)
     if compiler is None:
-        raise UpstreamError(
-            f"the check of C++ needs a C++ compiler, and {' and '.join(COMPILERS)} are not on the path; install g++."
-        )
-    headers = headers_of(found)
+        raise UpstreamError(f"the check of C++ needs a C++ compiler, and {COMPILER} is not on the path; install it.")
     remarks = list[str]()
     for name, other in sorted(STAND_INS.items()):
-        kind = f"DataType::{name.upper()}"
-        if re.search(rf"{kind}\b", text):
-            text = re.sub(rf"{kind}\b", f"DataType::{other!s}", text)
+        text, count = re.subn(rf"DataType::{name.upper()}\b", f"DataType::{other!s}", text)
+        if count:
             remarks.append(f"ttnn lacks an element type of the program: {other} replaces {name}")
     with tempfile.TemporaryDirectory(prefix="jaxmesh-cpp-") as folder, progress("C++ declarations"):
-        refusals = tuple(_refusals(text.splitlines(), _errors(compiler, headers, Path(folder), text, timeout)))
-    return CppVerdict(str(found), Path(compiler).name, len(_CALL.findall(text)), refusals, tuple(remarks))
+        _write_headers(Path(folder))
+        compile_text = _Compiler(compiler, headers_of(found), Path(folder), timeout)
+        refusals = tuple(_refusals(text.splitlines(), compile_text))
+    number = subprocess.run([compiler, "-dumpfullversion"], capture_output=True, text=True, check=True).stdout.strip()
+    return CppVerdict(f"{found}, read by {COMPILER} {number}", len(_CALL.findall(text)), refusals, tuple(remarks))
 
 
-def _errors(compiler: str, headers: Path, folder: Path, text: str, timeout: float) -> list[str]:
-    """Returns what the C++ compiler says, by line.
+@dataclass(frozen=True, slots=True)
+class _Compiler:
+    """The C++ compiler, which reads the headers as a system's: it reports what the text does, and not their style."""
 
-    Headers that the declarations include from other libraries are empty files here: `standins.hpp` has their names.
+    path: str
+    headers: Path
+    folder: Path
+    timeout: float
+
+    def __call__(self, text: str) -> list[str]:
+        """Returns what the compiler says of a text, by line.
+
+        Raises:
+          UpstreamError: a header is wrong whatever the text has, or the time is over.
+        """
+        (self.folder / _FILE).write_text(text, encoding="utf-8")
+        folders = [HEADERS, self.folder, *(self.headers / name for name in INCLUDED)]
+        command = [
+            self.path,
+            *_FLAGS,
+            *_CHANGES,
+            *(part for folder in folders for part in ("-isystem", str(folder))),
+            _FILE,
+        ]
+        where: Any = {"cwd": self.folder, "env": os.environ | {"LC_ALL": "C"}, "timeout": self.timeout}
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, **where)
+        except subprocess.TimeoutExpired:
+            said = f"{COMPILER} took more than {self.timeout:g} s; in Python, timeout= allows more."
+            raise UpstreamError(said) from None
+        lines = done.stderr.splitlines()
+        first = next((i for i, line in enumerate(lines) if _ERROR.match(line)), None)
+        if done.returncode and (first is None or not any(map(_PLACE.match, lines[: first + 1]))):
+            said = (lines or ["it printed nothing"])[first or 0]
+            raise UpstreamError(f"{COMPILER} cannot read the declarations of ttnn with jaxmesh's stand-ins: {said}")
+        return lines
+
+
+def _write_headers(folder: Path) -> None:
+    """Writes what the declarations include from other libraries, as empty files: `standins.hpp` has their names.
+
+    Also writes `operations.hpp`, which includes the declarations of the operations.
     """
-    own, empty = HEADERS, folder / "empty"
-    for name in (own / "empty.txt").read_text().split():
-        (empty / name).parent.mkdir(parents=True, exist_ok=True)
-        (empty / name).touch()
-    (folder / _FILE).write_text(text, encoding="utf-8")
-    includes = [own, empty, *(headers / name for name in INCLUDED)]
-    flags = ["-std=c++20", "-fsyntax-only", "-w", "-fmax-errors=0", *(f"-I{p}" for p in includes)]
-    environment = os.environ | {"LC_ALL": "C"}
-    try:
-        done = subprocess.run(
-            [compiler, *flags, _FILE], cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout
-        )
-    except subprocess.TimeoutExpired:
-        raise UpstreamError(f"{compiler} took more than {timeout:g} s; allow more with timeout=.") from None
-    lines = done.stderr.splitlines()
-    elsewhere = [x for x in lines if (error := _ERROR.match(x)) is not None and error[1] != _FILE]
-    if elsewhere or (done.returncode and not any(map(_ERROR.match, lines))):
-        last = (elsewhere or lines or ["it printed nothing"])[0]
-        raise UpstreamError(f"{compiler} cannot read the declarations of ttnn with the stand-ins of jaxmesh: {last}")
-    return lines
+    for name in (HEADERS / "empty.txt").read_text().split():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    rows = map(str.split, (HEADERS / "operations.txt").read_text().splitlines())
+    names = [f"ttnn/operations/{inside}/{name}/{name}.hpp" for inside, *names in rows for name in names]
+    (folder / "operations.hpp").write_text("".join(f'#include "{name}"\n' for name in names))
 
 
-def _refusals(text: Sequence[str], lines: Sequence[str]) -> Iterator[CppRefusal]:
-    starts = [i for i, line in enumerate(lines) if _ERROR.match(line)]
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=False):
-        error = _ERROR.match(lines[start])
-        assert error is not None
-        number = int(error[2])
-        before = [x.strip().removeprefix(SOURCE) for x in text[:number] if x.strip().startswith(SOURCE)]
-        notes = [m[1] or m[2] for x in lines[start:end] if (m := _DECLARED.search(x)) is not None]
-        declared = tuple(dict.fromkeys(notes))[:_MOST]
-        yield CppRefusal(number, text[number - 1].strip(), before[-1] if before else "", error[3], declared)
+def _refusals(text: Sequence[str], compile_text: _Compiler) -> Iterator[CppRefusal]:
+    errors = list(_errors(compile_text("\n".join(text))))
+    around = [_callees(text[line - 1], column) for line, column, _ in errors]
+    declared = _declarations(dict.fromkeys(itertools.chain(*around)), compile_text) if errors else {}
+    for (line, _, reason), callees in zip(errors, around, strict=True):
+        begin = max((i for i, x in enumerate(text[:line]) if x.startswith("}")), default=0)
+        before = [x.strip().removeprefix(SOURCE) for x in text[begin:line] if x.strip().startswith(SOURCE)]
+        found = dict.fromkeys(d for callee in callees for d in declared[callee])
+        yield CppRefusal(line, text[line - 1].strip(), before[-1] if before else "", reason, tuple(found)[:_MOST])
+
+
+def _errors(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Yields line, column and text of each error; one in a header has the line of the file that instantiates it."""
+    place, last = None, 0
+    for said in lines:
+        place, error = _PLACE.match(said) or place, _ERROR.match(said)
+        if error is None:
+            continue
+        # An error of a header without a line of the file, or with the same line, explains the one before.
+        explains = place is None or (int(place[1]) == last and not said.startswith(_FILE))
+        if place is not None and not explains and not error[1].startswith(_ROUNDED):
+            last = int(place[1])
+            yield last, int(place[2]), error[1]
+        place = None
+
+
+def _callees(line: str, column: int) -> list[str]:
+    """Returns the functions and types in whose calls a column of a line is, from the outermost to the innermost."""
+    return [c[0] for c in _CALLEE.finditer(line) if c.start() < column <= _closing(line, c.end())]
+
+
+def _closing(line: str, start: int) -> int:
+    depth = 0
+    for i in range(start, len(line)):
+        depth += (line[i] in "({") - (line[i] in ")}")
+        if not depth:
+            return i + 1
+    return len(line)
+
+
+def _declarations(callees: Iterable[str], compile_text: _Compiler) -> dict[str, list[str]]:
+    """Returns the declarations of functions and types, which the compiler names when it refuses calls of them.
+
+    A type without a constructor has the text of its declaration, to which the assignment leads.
+    """
+    found = {name: list[str]() for name in callees}
+    names = [name for name in found for _ in range(2)]
+    probes = [f"(void){n}({_MANY});\n(({n}*)0)->operator=(p);" for n in found]
+    number = 0
+    for said in compile_text("\n".join([_INCLUDE, "struct P {}; extern P p; void f() {", *probes, "}"])):
+        place, note = _PLACE.match(said), _DECLARED.match(said)
+        if place is not None:
+            number = int(place[1]) - 3
+        elif note is not None and note[1].startswith((str(compile_text.headers), str(HEADERS))):
+            mine = found[names[number]]
+            if number % 2 == 0 and not _COPY.search(note[3]):
+                mine.append(note[3])
+            elif number % 2 and not mine:
+                mine += _type_text(Path(note[1]), int(note[2]))
+    return found
+
+
+def _type_text(header: Path, line: int) -> list[str]:
+    """Returns the declaration of the type at a line, without comments; nothing if none begins there."""
+    text = "\n".join(header.read_text(encoding="utf-8").splitlines()[line - 1 :])
+    text = " ".join(re.sub(r"//.*", "", text).split())
+    return [textwrap.shorten(text[: _closing(text, text.find("{"))], _LONGEST)] if _TYPE.match(text) else []

@@ -30,7 +30,6 @@ TTNN = Library(
     variable="JAXMESH_TTNN_PYTHON",
     command="ttnn-env",
     megabytes=700,
-    options="--ttnn-python, python=",
     error=TtnnError,
     question=_ASK,
 )

@@ -169,8 +169,8 @@ def _start(
     except subprocess.TimeoutExpired:
         line = _progress(scratch)
         raise TtnnError(
-            f"the program ran for {timeout:g} s on ttnn {environment.version} and was at line {line} of main.py; allow "
-            "more with timeout=."
+            f"the program ran for {timeout:g} s on ttnn {environment.version} and was at line {line} of main.py; in "
+            "Python, timeout= allows more."
         ) from None
 
 

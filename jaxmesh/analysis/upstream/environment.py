@@ -35,7 +35,6 @@ UPSTREAM = Library(
     variable="JAXMESH_UPSTREAM_PYTHON",
     command="upstream-env",
     megabytes=700,
-    options="--plugin, plugin=",
     error=UpstreamError,
     question=_ASK,
 )
@@ -73,8 +72,8 @@ def find_plugin(plugin: str | os.PathLike[str] | None = None) -> Plugin:
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         raise UpstreamError(
             "Tenstorrent's compiler is published for x86-64 Linux alone, and this is "
-            f"{platform.system()} on {platform.machine()}; compile on such a machine, save the folder there "
-            "(result.save), and read its texts here with jaxmesh.from_mlir."
+            f"{platform.system()} on {platform.machine()}; run this on such a machine. Its result.save() writes a "
+            "folder, whose texts jaxmesh.from_mlir reads here."
         )
     if plugin is None:
         plugin = os.environ.get(UPSTREAM.variable) or None

@@ -197,7 +197,7 @@ class Worker:
             if not ready:
                 self.close()
                 raise UpstreamError(
-                    f"{self._plugin} took more than {timeout:g} s for {what}; allow more with timeout=."
+                    f"{self._plugin} took more than {timeout:g} s for {what}; in Python, timeout= allows more."
                 )
             data = os.read(self._replies, 65536)
             if not data:

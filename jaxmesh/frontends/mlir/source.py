@@ -71,7 +71,7 @@ def read(source: str | os.PathLike[str]) -> str:
 
 def _file(name: str) -> str:
     try:
-        data = regular_file(Path(name), pipes=True).read_bytes()
+        data = regular_file(Path(name)).read_bytes()
     except MissingFileError:
         raise
     except (OSError, ValueError) as error:

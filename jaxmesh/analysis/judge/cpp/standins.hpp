@@ -1,40 +1,6 @@
 // Stand-ins for what the headers of ttnn and tt-metal include from elsewhere: types and templates without meaning.
 #pragma once
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <bit>
-#include <chrono>
-#include <compare>
-#include <concepts>
-#include <condition_variable>
-#include <cstddef>
-#include <cstdint>
-#include <filesystem>
-#include <functional>
-#include <future>
-#include <initializer_list>
-#include <iostream>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <numeric>
-#include <optional>
-#include <ostream>
-#include <set>
-#include <span>
-#include <sstream>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <thread>
-#include <tuple>
-#include <type_traits>
-#include <unordered_map>
-#include <unordered_set>
-#include <utility>
-#include <variant>
-#include <vector>
+#include <bits/stdc++.h>
 
 namespace fmt {
 struct format_context {
@@ -53,13 +19,7 @@ struct formatter {
   char* format(const U&, format_context&) const;
 };
 template <class... A>
-std::string format(A&&...);
-template <class... A>
 char* format_to(A&&...);
-template <class... A>
-std::string join(A&&...);
-template <class... A>
-std::string to_string(A&&...);
 using string_view = std::string_view;
 }  // namespace fmt
 
@@ -68,13 +28,9 @@ struct json {
   template <class T>
   const json& operator[](T&&) const;
 };
-template <class T, class = void>
-struct adl_serializer {};
 }  // namespace nlohmann
 
 namespace ttsl {
-using std::as_bytes;
-using std::as_writable_bytes;
 template <class T, std::size_t N = std::dynamic_extent>
 struct Span : std::span<T, N> {
   using std::span<T, N>::span;
@@ -82,10 +38,8 @@ struct Span : std::span<T, N> {
   constexpr const T* cbegin() const;
   constexpr const T* cend() const;
 };
-template <class... A>
-Span<const int> make_span(A&&...);
-template <class... A>
-Span<const int> make_const_span(A&&...);
+template <class C>
+Span<const typename C::value_type> make_const_span(const C&);
 template <class T, std::size_t N = 8>
 struct SmallVector : std::vector<T> {
   using std::vector<T>::vector;
@@ -111,20 +65,6 @@ struct optional_reference {
   bool has_value() const;
   explicit operator bool() const;
 };
-template <class T>
-struct Indestructible {
-  T& get();
-};
-template <class... Ts>
-struct overloaded : Ts... {
-  using Ts::operator()...;
-};
-template <class... Ts>
-overloaded(Ts...) -> overloaded<Ts...>;
-template <class T>
-std::string get_type_name(const T&);
-template <class T>
-std::string get_type_name();
 namespace hash {
 using hash_t = std::uint64_t;
 template <class... A>
@@ -134,25 +74,6 @@ hash_t hash_objects_with_default_seed(A&&...);
 template <class T>
 inline constexpr hash_t type_hash = 0;
 }  // namespace hash
-namespace reflection {
-struct Attribute {
-  template <class T>
-  Attribute(T&&);
-};
-using Attributes = std::vector<std::tuple<std::string, Attribute>>;
-}  // namespace reflection
-namespace json {
-template <class T>
-struct to_json_t;
-template <class T>
-struct from_json_t;
-}  // namespace json
-template <class T, template <class...> class U>
-inline constexpr bool is_specialization_v = false;
-namespace concepts {
-template <class...>
-inline constexpr bool always_false_v = false;
-}
 }  // namespace ttsl
 namespace tt { namespace stl = ttsl; }
 
@@ -176,27 +97,9 @@ inline constexpr std::size_t DEFAULT_L1_SMALL_SIZE = 0, DEFAULT_TRACE_REGION_SIZ
 #define TT_THROW(...) throw 0
 #define TT_ASSERT(...) (void)0
 
-namespace reflect {
-template <class T>
-constexpr std::size_t size() { return 0; }
-template <std::size_t N, class T>
-constexpr std::string_view member_name(const T&) { return {}; }
-template <std::size_t N, class T>
-auto& get(T&);
-template <class F, class T>
-void for_each(F&&, T&&);
-template <class T>
-constexpr std::string_view type_name(const T&);
-}  // namespace reflect
 namespace tt { enum LogCategory { LogOp, LogAlways, LogTest, LogMetal }; }
 template <class... A>
 void log_trace(A&&...);
-template <class... A>
-void log_debug(A&&...);
-template <class... A>
-void log_info(A&&...);
-template <class... A>
-void log_warning(A&&...);
 
 template <class T>
 T from_json(const nlohmann::json&);

@@ -20,7 +20,7 @@ from jaxmesh.emit.export_folder import utils_text
 from jaxmesh.errors import ArgumentValueError, FolderError, MissingFileError, TtnnError
 
 VARIABLE = TTNN.variable
-GET = r"make one with `jaxmesh ttnn-env`.*--ttnn-python, python= or JAXMESH_TTNN_PYTHON"
+GET = r"make one with `jaxmesh ttnn-env`.*with JAXMESH_TTNN_PYTHON"
 
 
 @pytest.fixture(autouse=True)
