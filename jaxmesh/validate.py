@@ -231,17 +231,24 @@ def folder_aside(target: Path) -> Generator[Path]:
             raise
 
 
+_OPEN = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+"""The beginnings of paths of what the caller has opened, such as a shell's `<(command)`."""
+
+
 def regular_file(path: Path) -> Path:
-    """Returns the path of a file, or a path without one; reading anything else may take all memory, or never end.
+    """Returns the path of a file, of a pipe that the caller has opened, or a path without a file.
+
+    Reading anything else may take all memory, or never end.
 
     Raises:
-      MissingFileError: a device, a pipe or a socket has this name.
+      MissingFileError: a device, another pipe or a socket has this name.
     """
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):
         return path
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+    is_open = stat.S_ISFIFO(mode) and str(path).startswith(_OPEN)
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or is_open):
         raise MissingFileError(f"{str(path)!r} is a device, a pipe or a socket; name a file.")
     return path
 

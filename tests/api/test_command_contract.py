@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -144,3 +145,9 @@ def test_a_closed_input_is_named_and_other_characters_are_escaped(folder: Path) 
     assert escaped["code"] == 0
     assert re.search(r"m\\xe4in\\x1b\[31m", escaped["out"])
     assert unread["code"] == main.NO_READER
+
+
+def test_a_pipe_that_a_shell_has_opened_is_read(folder: Path) -> None:
+    command = f"{shlex.quote(sys.executable)} -m jaxmesh opt <(cat {shlex.quote(str(folder / 'good.mlir'))})"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, "func.func" in done.stdout) == (0, True), done.stderr
