@@ -128,8 +128,10 @@ def counterparts(track: Track, number: int, op: Op) -> list[int]:
 
 # --- rounding --------------------------------------------------------------------------------------------------------
 
-_RUNS, _FEW = 8, 2
-"""The runs with other roundings, and those after which a value that hardly moves is given up."""
+_RUNS = 24
+"""The most runs with other roundings."""
+_LEAST = {2: 0.1, 8: 0.5}
+"""By the number of runs, the share of the wrong elements below which more runs are given up."""
 _FACTOR, _SHARE = 1.5, 0.9
 """By how much more than in these runs elements may differ, and the share of the wrong elements that have to."""
 
@@ -158,7 +160,7 @@ def rounding_decides(culprit: Culprit, rounded: Callable[[float, int], Reference
                 other = pool.block(number, value.placement[apart:], c, moved)
                 spread[c] = np.fmax(spread[c], np.abs(np.asarray(other, np.float64) - np.asarray(block, np.float64)))
             share = _explained(value, spread)
-        if share >= _SHARE or (seed + 1 >= _FEW and share < 0.1):
+        if share >= _SHARE or share < _LEAST.get(seed + 1, 0.0):
             return share >= _SHARE
     return False
 
