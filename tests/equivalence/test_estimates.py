@@ -1,4 +1,4 @@
-"""Estimates beside the published times of tt-metal's model table: each is a bound, and stands in the README's table."""
+"""Estimates beside the published times of tt-metal's model table: each is a bound, as docs/tables/estimates.md has it."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_what_xla_gets_wrong_is_right_here(row: xla_faults.Fault) -> None:
 
 
 def test_the_table_of_faults_of_xla_is_in_the_readme() -> None:
-    """tests/README.md has the rows."""
+    """docs/tables/xla_faults.md has the rows."""
     assert stored("xla_faults") == xla_faults.table()
 
 

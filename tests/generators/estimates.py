@@ -1,4 +1,4 @@
-"""Estimates beside the published times of tt-metal's model table: a table of tests/README.md.
+"""Estimates beside the published times of tt-metal's model table: a table of docs/tables.
 
 `python -m tests.generators.estimates` writes it; `--print` prints it and writes nothing. An estimate is a bound, so one
 that is not below the published time is wrong: the command ends with 1 then.

@@ -1,4 +1,4 @@
-"""Bytes that plain programs with shardings move, beside those of XLA's partitioner: a table of tests/README.md.
+"""Bytes that plain programs with shardings move, beside those of XLA's partitioner: a table of docs/tables.
 
 `python -m tests.generators.plain_traffic` writes it; `--print` prints it and writes nothing. Both columns are read from
 optimized HLO. A program that moves more than `MOST` times as much as XLA's needs a reason, and a reason needs such a

@@ -1,4 +1,4 @@
-"""The tools on models of published sizes, by their types alone: a table of tests/README.md.
+"""The tools on models of published sizes, by their types alone: a table of docs/tables.
 
 `python -m tests.models.sizes` writes it; `--print` prints it and writes nothing; names of models print their rows.
 Every model has a process of its own. Times are seconds of a processor, with those of processes that a step starts; the

@@ -1,7 +1,7 @@
 """Models that other people wrote, small: each a function of its weights and a batch, data-parallel over four devices.
 
 A library that is not installed leaves out its models. `python -m tests.models.zoo` runs all of them, and writes the
-table of tests/README.md; `--print` prints it and writes nothing; names of models print their rows.
+table of docs/tables; `--print` prints it and writes nothing; names of models print their rows.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Substitute:
     """An equal computation in place of an operation.
 
     Attributes:
-      row: the row of the table of wrong and refused programs, `tests/README.md`.
+      row: the row of the table of wrong and refused programs, `docs/tables/upstream.md`.
       primitives: the operations, as JAX names them.
       by: what replaces it, in words.
       sign: a pattern of the operation and the cause that a diagnosis names, or of the compiler's refusal.

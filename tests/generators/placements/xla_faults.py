@@ -1,4 +1,4 @@
-"""Placements of one operation that `jax.jit` computes wrongly, and the table of them in tests/README.md.
+"""Placements of one operation that `jax.jit` computes wrongly, and the table of them in docs/tables.
 
 `python -m tests.generators.placements.xla_faults` writes the table, `--print` prints what this version of JAX gives.
 Such placements are found by `python -m tests.generators.placements.xla`.

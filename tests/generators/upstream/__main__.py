@@ -1,7 +1,7 @@
 """Runs the hunt for wrong compilations: `python -m tests.generators.upstream [COUNT]`.
 
 The results file has a line for each program, and a program that it has is not compiled again. After all programs the
-table of tests/README.md is written. What no row of `rows.py` explains is printed: a new cause, a text that jaxmesh does
+table of docs/tables is written. What no row of `rows.py` explains is printed: a new cause, a text that jaxmesh does
 not run, a diagnosis that differs from the plain comparison; then the command ends with 1.
 """
 

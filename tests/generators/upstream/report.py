@@ -1,4 +1,4 @@
-"""The results of the hunt: a table of tests/README.md, and what no row explains."""
+"""The results of the hunt: a table of docs/tables, and what no row explains."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def store(counts: Counts) -> None:
 
 
 def table(counts: Counts, rows: Sequence[Row] = ROWS) -> str:
-    """Returns the table of tests/README.md, the causes with most programs first."""
+    """Returns the table of docs/tables/upstream.md, the causes with most programs first."""
     lines = ["| cause | smallest program | upstream | right | repaired | programs |", "|---" * 6 + "|"]
     ordered = sorted(rows, key=lambda r: (r.verdict != WRONG, -counts.causes.get(r.name, 0)))
     for row in ordered:
