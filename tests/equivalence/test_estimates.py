@@ -1,4 +1,4 @@
-"""Estimates beside the published times of tt-metal's model table: each is a bound, as docs/tables/estimates.md has it."""
+"""Estimates beside the published times of tt-metal's model table: each is a bound, as the table in docs/tables says."""
 
 from __future__ import annotations
 
