@@ -12,7 +12,7 @@ from pathlib import Path
 import pdoc
 
 import jaxmesh
-from jaxmesh import ttnn
+from jaxmesh import errors, ttnn
 
 
 def public(module: types.ModuleType) -> list[str]:
@@ -37,7 +37,7 @@ def members(cls: pdoc.doc.Class) -> list[pdoc.doc.Doc[object]]:
 
 def main(folder: Path) -> None:
     """Writes the pages, and checks that everything public is on them with a docstring."""
-    modules = {"jaxmesh": jaxmesh, "jaxmesh.ttnn": ttnn}
+    modules = {"jaxmesh": jaxmesh, "jaxmesh.errors": errors, "jaxmesh.ttnn": ttnn}
     pdoc.doc.Class.own_members = property(members)
     for module in modules.values():
         module.__all__ = public(module)

@@ -33,14 +33,14 @@ def _message(text: str) -> str:
     return short if len(short) <= _LONGEST else f"{short[: _LONGEST // 2]} [...] {short[-_LONGEST // 4 :]}"
 
 
-class _Printable(Exception):
+class PrintableError(Exception):
     """An exception whose message is safe to print to a terminal."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*(_message(a) if isinstance(a, str) else a for a in args))
 
 
-class JaxmeshError(_Printable):
+class JaxmeshError(PrintableError):
     """Base of every error that jaxmesh raises for a user's mistake."""
 
 
@@ -149,27 +149,27 @@ class UpstreamError(JaxmeshError, RuntimeError):
     """Tenstorrent's compiler cannot be asked: it is missing, does not start, crashed, or took too long."""
 
 
-class _Warning(_Printable, UserWarning):
+class JaxmeshWarning(PrintableError, UserWarning):
     """Base of the warnings."""
 
 
-class UntestedJaxWarning(_Warning):
+class UntestedJaxWarning(JaxmeshWarning):
     """jaxmesh was imported with a JAX that is newer than those it is tested with."""
 
 
-class AssumptionWarning(_Warning):
+class AssumptionWarning(JaxmeshWarning):
     """A presharded argument is assumed equal on several devices, because the file does not name its mesh axes."""
 
 
-class ShardShapeWarning(_Warning):
+class ShardShapeWarning(JaxmeshWarning):
     """A file's `shard_shape` disagrees with its `shard_dims` and mesh; it is not used, so the import continues."""
 
 
-class DeviationWarning(_Warning):
+class DeviationWarning(JaxmeshWarning):
     """An operation of a file is not in the form that upstream defines; it is read as in earlier versions."""
 
 
-class ShardingWarning(_Warning):
+class ShardingWarning(JaxmeshWarning):
     """Something that was asked for about shardings is not kept, or costs more than it may seem."""
 
 
@@ -197,9 +197,9 @@ class MemoryKindWarning(ShardingWarning):
     """A kind of memory, a layout or work on the host is asked for, which TTIR has no attribute for."""
 
 
-class UnrolledLoopWarning(_Warning):
+class UnrolledLoopWarning(JaxmeshWarning):
     """A loop makes so many operations in a text that it is long to read, to compile and to load."""
 
 
-class BlockFloatWarning(_Warning):
+class BlockFloatWarning(JaxmeshWarning):
     """A file's block-float tensors are stored as bfloat16, which represents each of their values exactly."""

@@ -200,7 +200,6 @@ def test_no_direction_below_the_pass() -> None:
 
 DIRECTIONS = {"shard_direction", "full_to_shard", "shard_to_full"}
 PASSED_ON = {
-    "jaxmesh": "names of the package",
     "jaxmesh.dialects.ttir.collectives": "the attributes of ttir.mesh_shard",
 }
 
