@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from jaxmesh.analysis.repair.substitutes import Substitute, axes_of, sequence_of
 from jaxmesh.dialects.signature import Boundary
@@ -140,7 +140,15 @@ class OneRegion:
     def text(self, out_tree: Any) -> str:
         """Returns the StableHLO text of the function."""
         arguments = self.boundary.arguments
-        structs = [jax.ShapeDtypeStruct(a.whole, a.aval.dtype, weak_type=a.aval.weak_type) for a in arguments]
+        mesh, rows = self.boundary.mesh, zip(arguments, self._specs()[0], strict=True)
+        # On Explicit axes the sharding is a part of the type.
+        explicit = AxisType.Explicit in mesh.axis_types
+        structs = [
+            jax.ShapeDtypeStruct(
+                a.whole, a.aval.dtype, weak_type=a.aval.weak_type, sharding=NamedSharding(mesh, s) if explicit else None
+            )
+            for a, s in rows
+        ]
         args, kwargs = jax.tree.unflatten(self.boundary.in_tree, structs)
         traced: Any = self.function(out_tree).trace(*args, **kwargs)
         return traced.lower(lowering_platforms=("cpu",)).as_text(debug_info=True)
@@ -236,8 +244,10 @@ class _Interpreter:
         if argument.sharding is not None:
             rows = spec_axes(argument.sharding.spec, rank, self.sizes)
             return tuple(tuple(a for a in row if self.sizes[a] > 1) for row in rows)
-        if stated is not None and all(
-            n % math.prod(self.sizes[a] for a in r) == 0 for n, r in zip(argument.whole, stated, strict=True)
+        if (
+            stated is not None
+            and len(stated) == rank
+            and all(n % math.prod(self.sizes[a] for a in r) == 0 for n, r in zip(argument.whole, stated, strict=True))
         ):
             return tuple(tuple(a for a in row if self.sizes[a] > 1) for row in stated)
         body = walk.open_jaxpr(self.program)

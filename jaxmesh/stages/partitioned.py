@@ -48,7 +48,9 @@ def traced_program(program: TtirProgram, boundary: Boundary, asked: Asked) -> Tr
     boundary = dataclasses.replace(boundary, arguments=arguments, kept=kept, weak=weak)
     abstract = as_abstract(boundary.mesh)
     ins, outs = ([on_mesh(s, abstract) for s in row] for row in (asked.arguments, asked.results))
-    return Traced.of(boundary, program, made.decisions, WholeProgram(program.plain, ins, outs, boundary.name))
+    decided = [NamedSharding(abstract, as_spec(s)) for s in made.results] if asked.keeps else ()
+    whole = WholeProgram(program.plain, ins, outs, boundary.name, decided)
+    return Traced.of(boundary, program, made.decisions, whole)
 
 
 def _argument(argument: Argument, sharding: Any, presharded: bool, aval: Any, mesh: AnyMesh) -> Argument:

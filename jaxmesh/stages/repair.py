@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from jaxmesh.analysis.diagnose import Diagnosis, diagnose
+from jaxmesh.analysis.diagnose import Diagnosis
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.repair import (
     Candidate,
@@ -16,6 +16,7 @@ from jaxmesh.analysis.repair import (
     Repair,
     RepairChange,
     Substitute,
+    diagnose_further,
     prove,
     search,
     with_open_results,
@@ -137,7 +138,7 @@ def repair_program(
     """
     args, seed = inputs
     with progress("diagnosis"):
-        before = diagnose(result, *args, seed=seed)
+        before = diagnose_further(result, args, seed)
     found = search(
         before, result, steps := _CompilerSteps(result, lowered, compile_text, args, seed), steps.unchanged()
     )

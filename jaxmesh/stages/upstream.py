@@ -34,7 +34,7 @@ from jaxmesh.sharding.shard_attributes import global_shape
 from jaxmesh.stages.read_mlir import decode_function, import_program
 from jaxmesh.stages.stage import Stage
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
-from jaxmesh.validate import as_bool, as_instance, quote
+from jaxmesh.validate import as_bool, as_index, as_instance, quote
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.repair import Repair
@@ -130,7 +130,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
           seed: the seed of random arguments.
           kwargs: further arguments of the program, by name.
         """
-        return diagnose(self, *jax.tree.leaves(join_tensors((args, kwargs))), seed=seed)
+        return diagnose(self, *_leaves(args, kwargs), seed=seed)
 
     @without_mesh()
     def repair(self, *args: Any, seed: int = 0, **kwargs: Any) -> Repair:
@@ -160,13 +160,14 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
                 "repair needs the program, and this result has compiled texts alone; repair the result of "
                 "jaxmesh.from_mlir(text).lower().upstream()."
             )
+        seed = as_index("repair", "seed", seed)
         with progress("repair"):
             lowered = self.lowered
             return repair_program(
                 self,
                 lowered,
                 lambda text: ask_upstream(text, self.make, (frozenset(), frozenset()), lowered, **self.asked),
-                (jax.tree.leaves(join_tensors((args, kwargs))), seed),
+                (_leaves(args, kwargs), seed),
             )
 
     def report(self, *args: Any, seed: int = 0, **kwargs: Any) -> str:
@@ -311,6 +312,11 @@ def with_joined_tensors(boundary: Boundary, residency: ResidencyMap) -> tuple[Bo
     ]
     jaxpr = trace_typed(flat, [a.aval for a in made], [a.varying or () for a in made], as_abstract(mesh))
     return dataclasses.replace(boundary, arguments=tuple(made)), jaxpr
+
+
+def _leaves(args: Any, kwargs: Any) -> list[Any]:
+    """Returns the flat arguments that the compiler's texts take: of keys of random numbers their words."""
+    return list(map(compat.words_of, jax.tree.leaves(join_tensors((args, kwargs)))))
 
 
 def join_tensors(tree: Any) -> Any:

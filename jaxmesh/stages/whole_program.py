@@ -18,7 +18,7 @@ from jaxmesh.dialects.signature import Boundary
 from jaxmesh.frontends.jax.shard_map import is_region
 from jaxmesh.frontends.stablehlo.shardings import as_spec
 from jaxmesh.jaxprs import evaluate, walk
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr, as_abstract
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Var, as_abstract
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.source_locations import source_line, source_location
 from jaxmesh.jaxprs.stablehlo import stablehlo_text, struct
@@ -28,11 +28,14 @@ if TYPE_CHECKING:
     from jaxmesh.analysis.repair import LineChange
     from jaxmesh.frontends.stablehlo.text import StablehloText
 
+_reshard: Any = jax.sharding.reshard
+_constrain: Any = jax.lax.with_sharding_constraint
 _DIMS = ("axes", "axis", "dimension", "dimensions")
 """The parameters of equations that name the dims along which their elements meet."""
 _COMBINED = ("reduce", "scatter", "select_and_")
 """The beginnings of the names of primitives whose body combines elements."""
 _CONSTRAINT = "sharding_constraint"
+_FUNCTION = re.compile(r" \([^()]*\)$")
 _OF_LINE = re.compile(
     r'^(#loc\d* = )loc\("(?:[^"\n]*/)?line ([0-9]{1,9}): ([\w.]+)[^"\n]*"(?:\(#loc\d*\))?\)$', re.MULTILINE
 )
@@ -118,7 +121,7 @@ class WrittenText:
             [None if s is None else NamedSharding(mesh, as_spec(s)) for _, s in side]
             for side in (ends.arguments, ends.results)
         )
-        return WholeProgram(jaxpr, ins, outs, self.function.function.name, line_of)
+        return WholeProgram(jaxpr, ins, outs, self.function.function.name, line_of=line_of)
 
     def located(self, text: str) -> str:
         """Returns a StableHLO text that was made of this program with the source locations of its text."""
@@ -148,6 +151,7 @@ class WholeProgram:
       in_shardings: the shardings of the arguments; None where the partitioner decides.
       out_shardings: the same of the results.
       name: the name of the function.
+      decided: the shardings of the results where nothing is asked, of a program with changes.
       line_of: returns the source line of an equation, for one of a package's function that of its caller.
       done: what was changed, as source lines and words.
     """
@@ -156,6 +160,7 @@ class WholeProgram:
     in_shardings: Sequence[NamedSharding | None]
     out_shardings: Sequence[NamedSharding | None]
     name: str
+    decided: Sequence[NamedSharding | None] = ()
     line_of: Callable[[Eqn, str], str] = source_line
     done: Mapping[tuple[str, str], None] = field(default_factory=dict[tuple[str, str], None])
 
@@ -185,12 +190,16 @@ class WholeProgram:
             return self
         done = dict[tuple[str, str], None]()
         changer = _Changer(mesh, changes, self.line_of, done)
-        return replace(self, jaxpr=changer.change(self.jaxpr, ""), done=done)
+        outs = [asked or own for asked, own in zip(self.out_shardings, self.decided or self.out_shardings, strict=True)]
+        return replace(self, jaxpr=changer.change(self.jaxpr, ""), out_shardings=outs, done=done)
 
     def primitives(self, line: str) -> frozenset[str]:
-        """Returns the names of the primitives on a source line."""
-        placed = _placed_eqns(self.jaxpr, self.line_of, "")
-        return frozenset(e.primitive.name for e, at in placed if at == line)
+        """Returns the names of the primitives on a source line, and of the primitives whose results are read there."""
+        placed = list(_placed_eqns(self.jaxpr, self.line_of, ""))
+        makers = {v: e.primitive.name for e, _ in placed for v in e.outvars}
+        there = [e for e, at in placed if at == line]
+        read = {makers[a] for e in there for a in e.invars if isinstance(a, Var) and a in makers}
+        return frozenset(e.primitive.name for e in there) | read
 
 
 def as_function(
@@ -198,15 +207,29 @@ def as_function(
 ) -> Any:
     """Returns a jitted function of a program's trees that calls a function of flat arguments."""
     mesh: Any = with_devices(boundary.mesh)
+    places, explicit = [_placed(s, mesh) for s in ins], AxisType.Explicit in boundary.mesh.axis_types
+    args, kwargs = jax.tree.unflatten(boundary.in_tree, [i in boundary.donated for i in range(len(places))])
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return jax.tree.unflatten(out_tree, run(*jax.tree.leaves((args, kwargs))))
+        leaves = jax.tree.leaves((args, kwargs))
+        if kwargs or explicit:
+            # JAX takes shardings for arguments by position alone; on Explicit axes shardings are a part of types.
+            place = _reshard if explicit else _constrain
+            leaves = [x if s is None else place(x, s) for x, s in zip(leaves, places, strict=True)]
+        return jax.tree.unflatten(out_tree, run(*leaves))
 
     call.__name__ = call.__qualname__ = boundary.name
-    args, kwargs = jax.tree.unflatten(boundary.in_tree, [_placed(s, mesh) for s in ins])
     results = jax.tree.unflatten(out_tree, [_placed(s, mesh) for s in outs])
-    options: dict[str, Any] = {} if kwargs else {"in_shardings": args}
+    options: dict[str, Any] = {} if kwargs else {"in_shardings": jax.tree.unflatten(boundary.in_tree, places)[0]}
+    if boundary.donated:
+        options["donate_argnums"] = [i for i, flags in enumerate(args) if _all(flags)]
+        options["donate_argnames"] = [name for name, flags in kwargs.items() if _all(flags)]
     return jax.jit(call, out_shardings=results, keep_unused=True, **options)
+
+
+def _all(flags: Any) -> bool:
+    leaves = jax.tree.leaves(flags)
+    return bool(leaves) and all(leaves)
 
 
 def _placed(sharding: NamedSharding | None, mesh: AnyMesh) -> NamedSharding | None:
@@ -215,7 +238,7 @@ def _placed(sharding: NamedSharding | None, mesh: AnyMesh) -> NamedSharding | No
 
 def _place(line_of: Callable[[Eqn, str], str], eqn: Eqn, caller: str) -> str:
     """Returns the source line of an equation without the name of its function."""
-    return line_of(eqn, caller).partition(" (")[0]
+    return _FUNCTION.sub("", line_of(eqn, caller))
 
 
 def _placed_eqns(jaxpr: Jaxpr, line_of: Callable[[Eqn, str], str], caller: str) -> Iterator[tuple[Eqn, str]]:
@@ -290,4 +313,4 @@ class _Changer:
         parts = math.prod(self.mesh.shape[a] for a in axes)
         split = axes if all(x.shape[d] % parts == 0 for d in closed) and len(closed) == 1 else None
         free: Iterator[Any] = (split if d in closed else PartitionSpec.UNCONSTRAINED for d in range(jnp.ndim(x)))
-        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, PartitionSpec(*free)))
+        return _constrain(x, NamedSharding(self.mesh, PartitionSpec(*free)))

@@ -27,6 +27,7 @@ from jaxmesh.frontends.stablehlo.importer import Importer
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING
 from jaxmesh.frontends.stablehlo.text import read_boundary, read_function
 from jaxmesh.jaxprs.source_locations import TextSources
+from jaxmesh.validate import quote
 
 _ir: Any = ir
 _sdy: Any = sdy
@@ -191,7 +192,12 @@ def _as_argument(x: Any, kind: jax.ShapeDtypeStruct) -> jax.Array:
     """Returns an argument; a value of NumPy or Python takes the type that `jax.jit` gives it without 64 bits."""
     bits = kind.dtype.itemsize * (4 if kind.dtype.kind == "c" else 8)
     with jax.enable_x64(bits == 64 or isinstance(x, jax.Array)):
-        return jnp.asarray(x)
+        try:
+            return jnp.asarray(x)
+        except (TypeError, ValueError) as error:
+            raise ArgumentTypeError(
+                f"an argument is {quote(x)}, but the program takes {kind.dtype}: {error}"
+            ) from error
 
 
 def _checked(args: Sequence[Any], types: Sequence[Any]) -> list[Any]:

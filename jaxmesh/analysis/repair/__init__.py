@@ -6,6 +6,7 @@ from jaxmesh.analysis.repair.repair import (
     LineChange as LineChange,
     Repair as Repair,
     RepairChange as RepairChange,
+    diagnose_further as diagnose_further,
     prove as prove,
     search as search,
     with_open_results as with_open_results,

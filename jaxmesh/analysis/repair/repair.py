@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from jaxmesh.analysis.diagnose import Diagnosis, diagnose
-from jaxmesh.analysis.diagnose.diagnosis import LESS_PRECISE, NOT_COMPARABLE, REFUSED, RIGHT
+from jaxmesh.analysis.diagnose.diagnosis import LESS_PRECISE, NOT_COMPARABLE, REFUSED, RIGHT, WRONG
 from jaxmesh.analysis.repair.substitutes import SUBSTITUTES, Substitute
 from jaxmesh.analysis.upstream import UpstreamProgram
 from jaxmesh.drawing.html import table
 from jaxmesh.drawing.text_layout import align_columns, duration, escape
-from jaxmesh.errors import JaxmeshError
+from jaxmesh.errors import ArgumentTypeError, JaxmeshError
 from jaxmesh.jaxprs.source_locations import short_location
 from jaxmesh.validate import as_path, write_whole
 
 _MESH = re.compile(r"sdy\.mesh @\S+ = <\[[^\]\n]*\]>")
 _OPENED = re.compile(r"^module\b.*\{\n", re.MULTILINE)
+_FUNCTION = re.compile(r" \([^()]*\)$")
 PARTITION = "partitioned by jaxmesh: every placement and every collective is explicit"
 
 
@@ -112,7 +113,7 @@ class Repair:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Returns the changes as rows: the source line, the change, the reason."""
-        return [(short_location(c.source).partition(" ")[0], c.what, c.reason) for c in self.changes]
+        return [(_FUNCTION.sub("", short_location(c.source)), c.what, c.reason) for c in self.changes]
 
     @property
     def heading(self) -> str:
@@ -124,7 +125,8 @@ class Repair:
     def __str__(self) -> str:
         lines = [self.heading, *(f"  {line}" for line in align_columns(self.rows()))]
         lines += [f"  {when}: {cost}" for when, cost in self.costs.items()]
-        return "\n".join(lines + ([f"  what stays: {self.reason}"] if self.reason else []))
+        lines += [f"  what stays: {self.reason}"] if self.reason else []
+        return "\n".join(lines + [f"  not exercised: {text}" for text in self.diagnosis.unexercised])
 
     def __repr__(self) -> str:
         return f"Repair({self.heading})"
@@ -133,6 +135,7 @@ class Repair:
         frame = 'style="color: inherit; background: transparent; overflow-x: auto"'
         more = [(when, str(cost)) for when, cost in self.costs.items()]
         more += [("what stays", self.reason)] if self.reason else []
+        more += [("not exercised", text) for text in self.diagnosis.unexercised]
         tables = table(self.rows(), ("source", "change", "reason")) + table(more)
         return f"<div {frame}><b>{escape(self.heading)}</b>{tables}</div>"
 
@@ -195,6 +198,15 @@ def with_open_results(text: str, numbers: Sequence[int]) -> str:
 _RESULT_SHARDING = re.compile(r"(?:, )?sdy\.sharding = #sdy\.sharding<[^>\n]*>")
 
 
+def diagnose_further(compiled: Any, args: Sequence[Any], seed: int) -> Diagnosis:
+    """Returns the diagnosis for some arguments; if they show no error, for drawn ones, too, which may show one."""
+    found = diagnose(compiled, *args, seed=seed)
+    if not args or found.verdict == WRONG or not found:
+        return found
+    drawn = diagnose(compiled, seed=seed)
+    return drawn if drawn.verdict == WRONG else replace(found, unexercised=drawn.unexercised)
+
+
 def prove(compiled: UpstreamProgram, original: str, args: Sequence[Any], seed: int) -> Diagnosis:
     """Returns the diagnosis of a compiled program against another program with global shapes, unsharded."""
     if compiled.refusal is not None:
@@ -204,7 +216,9 @@ def prove(compiled: UpstreamProgram, original: str, args: Sequence[Any], seed: i
         # GSPMD's shardings do not name mesh axes.
         original = _OPENED.sub(lambda found: f"{found[0]}  {mesh[0]}\n", original, count=1)
     try:
-        return diagnose({**compiled.stages, "shlo_frontend": original}, *args, seed=seed)
+        return diagnose_further({**compiled.stages, "shlo_frontend": original}, args, seed)
+    except ArgumentTypeError:
+        raise
     except JaxmeshError as error:
         return Diagnosis(NOT_COMPARABLE, cause=str(error), pcc=float("nan"))
 
@@ -307,7 +321,7 @@ def _by_lines(before: Diagnosis, compiled: UpstreamProgram, steps: RepairSteps) 
     """Changes the operations of the lines that diagnoses name, one after the other."""
     refusal = compiled.refusal
     found = before if before.source or refusal is None else replace(before, source=refusal.source, cause=str(refusal))
-    changes, tried = dict[str, LineChange](), list[_Tried]()
+    changes, reasons, tried = dict[str, LineChange](), dict[str, str](), list[_Tried]()
     # Constraints make the compiler send more.
     constrains = before.verdict != LESS_PRECISE and steps.cost(None)[0] >= (0 if refusal else steps.cost(compiled)[0])
     while len(tried) < _LINES and found.verdict != RIGHT and found.source:
@@ -316,13 +330,24 @@ def _by_lines(before: Diagnosis, compiled: UpstreamProgram, steps: RepairSteps) 
         if change is None or not (change.substitutes or constrains):
             break
         changes[found.source] = change
+        reasons.setdefault(found.source, found.cause or found.op)
         candidate = steps.of_lines(changes)
         if candidate is None:
             continue
+        candidate = replace(candidate, changes=_with_reasons(candidate.changes, reasons))
         made = steps.compile(candidate.text)
         found = steps.judge(candidate, made)
         tried.append((candidate, made, found))
     return tried
+
+
+def _with_reasons(changes: Sequence[RepairChange], reasons: Mapping[str, str]) -> tuple[RepairChange, ...]:
+    """Returns the changes with the reason of each line at its first."""
+    first = {c.source: number for number, c in reversed(list(enumerate(changes)))}
+    return tuple(
+        replace(c, reason=c.reason or (reasons.get(c.source, "") if first[c.source] == number else ""))
+        for number, c in enumerate(changes)
+    )
 
 
 def _more(used: Sequence[Substitute], found: Diagnosis, steps: RepairSteps) -> list[Substitute]:
@@ -348,13 +373,13 @@ def tried_best(
         candidate, made, found = right[0]
         reasons = before.cause or before.op
         where = before.source or ("" if compiled.refusal is None else compiled.refusal.source)
-        changes = tuple(
-            RepairChange(c.source or where, c.what, c.reason or ("" if number else reasons))
-            for number, c in enumerate(candidate.changes)
-        )
+        changes = tuple(replace(c, source=c.source or where) for c in candidate.changes)
+        if not any(c.reason for c in changes):
+            changes = _with_reasons(changes, {changes[0].source: reasons})
         return Repair(before, found, changes, candidate.text, candidate.function, made)
     if not tried:
-        return Repair(before, before, (), original.text, original.function, compiled, why)
+        known = [str(compiled.refusal)] if compiled.refusal is not None else []
+        return Repair(before, before, (), original.text, original.function, compiled, "; ".join([*known, why]))
     candidate, made, found = tried[-1]
     what = found.cause if found.verdict == REFUSED else in_short(found)
     return Repair(before, found, candidate.changes, candidate.text, candidate.function, made, why or what)

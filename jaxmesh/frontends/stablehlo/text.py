@@ -245,14 +245,15 @@ class BoundaryShardings:
 def read_boundary(text: str) -> BoundaryShardings:
     """Returns the shardings at the ends of the function `main` of a StableHLO text.
 
-    A text with global shapes states them with its arguments, a partitioned one in its `sdy.manual_computation`s.
+    A text with global shapes states them with its arguments and results, a partitioned one in its
+    `sdy.manual_computation`s.
     """
     function = choose(load_text(text), None)
     root = function.operation.parent
     meshes = [mesh_axes(op) for op in operations(root.operation) if op.name == "sdy.mesh"]
     axes = next(filter(None, meshes), dict[str, int]())
     (block,) = function.operation.regions[0].blocks
-    stated = next(gspmd.ends(function.operation))[2]
+    (_, _, stated), (_, _, asked) = gspmd.ends(function.operation)
     known: dict[Any, Sharding] = {
         v: read(sdy.TensorShardingAttr(row[SHARDING]))
         for v, row in zip(block.arguments, stated, strict=True)
@@ -266,6 +267,9 @@ def read_boundary(text: str) -> BoundaryShardings:
             known.update(zip(operation.results, map(read, listed(operation, "out_shardings")), strict=True))
         elif operation.name == "func.return":
             returned = list(operation.operands)
+            for v, row in zip(returned, asked, strict=True):
+                if SHARDING in row:
+                    known.setdefault(v, read(sdy.TensorShardingAttr(row[SHARDING])))
     types = Types(lambda _: None, narrows=True)
     dtypes = tuple(np.dtype(types(v.type).dtype) for v in block.arguments)
     arguments, results = (tuple(_end(v, known) for v in values) for values in (block.arguments, returned))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding, PartitionSpec as P
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.analysis.repair import SUBSTITUTES, with_open_results, with_whole
@@ -83,13 +83,7 @@ def test_a_wrong_program_is_partitioned(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_a_line_changes_where_that_sends_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the reversal of values that are not constrained is broken."""
-
-    def change(printed: str, source: str) -> str:
-        constrained = "sdy.sharding_constraint" in source or is_explicit(source)
-        return printed if constrained else printed.replace("dimensions = array<i64: 1>", "dimensions = array<i64: 0>")
-
-    stand_in(monkeypatch, change)
+    stand_in(monkeypatch, broken_reversal)
 
     def turned(x: Any) -> Any:
         return jnp.tanh(jnp.flip(x * 2, 1)) + 1
@@ -131,6 +125,59 @@ def test_arguments_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     found = result.repair(X, y=X * 2)
     assert found
     np.testing.assert_allclose(found.function(X, y=X * 2), np.tanh(X) - X * 2, rtol=1e-6)
+
+
+def broken_reversal(printed: str, source: str) -> str:
+    """Breaks the reversal of values that are not constrained."""
+    constrained = "sdy.sharding_constraint" in source or is_explicit(source)
+    return printed if constrained else printed.replace("dimensions = array<i64: 1>", "dimensions = array<i64: 0>")
+
+
+def test_arguments_that_show_no_error_are_not_all_that_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, broken_reversal)
+    made = compiled(lambda x: jnp.flip(x, 1))
+    assert made.diagnose(np.ones_like(X)).verdict == "right"
+    assert made.repair(np.ones_like(X)).before.verdict == "wrong"
+
+
+def test_what_no_arguments_exercise_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, right)
+    found = compiled(lambda x: jnp.where(x.sum() > 1e9, -x, x)).repair(X)
+    assert found.diagnosis.unexercised
+    for shown in (str(found), found._repr_html_()):
+        assert "not exercised" in shown
+
+
+def test_explicit_axes(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, lambda t, source: t if is_explicit(source) else t.replace(".tanh", ".sin"))
+    mesh = jm.make_mesh((2, 4), ("y", "x"), axis_types=(AxisType.Explicit,) * 2)
+    found = jm.jit(jnp.tanh, mesh=mesh, in_shardings=ROWS).lower(X).upstream("t3000").repair(X)
+    assert found
+    np.testing.assert_allclose(found.function(X), np.tanh(X), rtol=1e-6)
+
+
+def test_keys_donations_and_files_of_odd_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, broken_reversal)
+    names: dict[str, Any] = {"jax": jax, "jnp": jnp}
+    text = "def f(k, x):\n    return jnp.flip(x, 1) + jax.random.uniform(k)"
+    exec(compile(text, "an (odd) file:3:4.py", "exec"), names)
+    options: dict[str, Any] = {"in_shardings": (P(), ROWS), "out_shardings": ROWS, "donate_argnums": 1}
+    key, x = jax.random.key(0), jax.device_put(X, NamedSharding(MESH, ROWS))
+    found = jm.jit(names["f"], mesh=MESH, **options).lower(key, x).upstream("t3000").repair(key, X)
+    assert found
+    assert found.rows()[0][:2] == ("an (odd) file:3:4.py:2", "rev of values that are whole along dim 1")
+    np.testing.assert_allclose(found.function(key, x), names["f"](key, X), rtol=1e-6)
+    assert x.is_deleted()
+
+
+def test_wrong_arguments_are_named_also_of_a_refused_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, right, lambda text: "" if is_explicit(text) else "no such reversal")
+    made = compiled(lambda x: x[::-1])
+    for wrong in ((X[:4],), ("text",), (X, X)):
+        with pytest.raises(jm.ArgumentTypeError):
+            made.repair(*wrong)
+    with pytest.raises(jm.ArgumentTypeError, match="as seed"):
+        made.repair(seed=-1)
 
 
 def test_what_stays_wrong_is_not_called_right(monkeypatch: pytest.MonkeyPatch) -> None:
