@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from jaxmesh.analysis.repair import LineChange
     from jaxmesh.frontends.stablehlo.text import StablehloText
 
-_reshard: Any = jax.sharding.reshard
-_constrain: Any = jax.lax.with_sharding_constraint
+_lax: Any = jax.lax
+_sharding: Any = jax.sharding
 _DIMS = ("axes", "axis", "dimension", "dimensions")
 """The parameters of equations that name the dims along which their elements meet."""
 _COMBINED = ("reduce", "scatter", "select_and_")
@@ -214,7 +214,7 @@ def as_function(
         leaves = jax.tree.leaves((args, kwargs))
         if kwargs or explicit:
             # JAX takes shardings for arguments by position alone; on Explicit axes shardings are a part of types.
-            place = _reshard if explicit else _constrain
+            place = _sharding.reshard if explicit else _lax.with_sharding_constraint
             leaves = [x if s is None else place(x, s) for x, s in zip(leaves, places, strict=True)]
         return jax.tree.unflatten(out_tree, run(*leaves))
 
@@ -313,4 +313,4 @@ class _Changer:
         parts = math.prod(self.mesh.shape[a] for a in axes)
         split = axes if all(x.shape[d] % parts == 0 for d in closed) and len(closed) == 1 else None
         free: Iterator[Any] = (split if d in closed else PartitionSpec.UNCONSTRAINED for d in range(jnp.ndim(x)))
-        return _constrain(x, NamedSharding(self.mesh, PartitionSpec(*free)))
+        return _lax.with_sharding_constraint(x, NamedSharding(self.mesh, PartitionSpec(*free)))
