@@ -93,7 +93,7 @@ def test_a_line_changes_where_that_sends_no_more(monkeypatch: pytest.MonkeyPatch
     assert [c.what for c in found.changes] == ["rev of values that are whole along dim 1"]
     assert found.changes[0].source == found.before.source
     assert not is_explicit(found.text)
-    np.testing.assert_allclose(found.function(X), turned(X), rtol=1e-6)
+    np.testing.assert_allclose(found.function(X), turned(X), rtol=1e-5, atol=1e-6)
     gradient = jax.grad(lambda x: (found.function(x) * X).sum())(X)
     np.testing.assert_allclose(gradient, jax.grad(lambda x: (turned(x) * X).sum())(X), rtol=1e-5, atol=1e-6)
     # The same of a text, with the lines that its locations name.
@@ -101,7 +101,7 @@ def test_a_line_changes_where_that_sends_no_more(monkeypatch: pytest.MonkeyPatch
     again = jm.from_mlir(text).lower().upstream("t3000").repair(X)
     assert [(c.source, c.what) for c in again.changes] == [(c.source, c.what) for c in found.changes]
     assert found.changes[0].source.rpartition(":")[0].rpartition(":")[0] in again.text
-    np.testing.assert_allclose(again.function(X), turned(X), rtol=1e-6)
+    np.testing.assert_allclose(again.function(X), turned(X), rtol=1e-5, atol=1e-6)
 
 
 def test_a_repaired_maximum_has_jaxs_derivative(monkeypatch: pytest.MonkeyPatch) -> None:
