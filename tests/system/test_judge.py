@@ -184,6 +184,38 @@ def test_a_model_of_any_size_needs_no_memory_here() -> None:
     assert dram.device_peak >= 2 * 65536 * 16384 * 4
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
+@pytest.mark.parametrize("trained", [False, True], ids=["alone", "gradient"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_takes_no_more_memory_than_by_hand(causal: bool, trained: bool, dtype: Any) -> None:
+    def of_jax(q: Any, k: Any, v: Any) -> Any:
+        return jax.nn.dot_product_attention(q, k, v, is_causal=causal)
+
+    def by_hand(q: Any, k: Any, v: Any) -> Any:
+        scores = jnp.einsum("blhd,bmhd->bhlm", q, k, preferred_element_type=jnp.float32) / 8
+        scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -1e30) if causal else scores
+        return jnp.einsum("bhlm,bmhd->blhd", jax.nn.softmax(scores, -1).astype(v.dtype), v)
+
+    mesh, split = jm.make_mesh((1, 8)), P(None, None, "y", None)
+    peaks: list[int] = []
+    for attend in (of_jax, by_hand):
+
+        def loss(*x: Any, attend: Callable[..., Any] = attend) -> Any:
+            return attend(*x).astype(jnp.float32).sum()
+
+        program: Any = jax.grad(loss, (0, 1, 2)) if trained else attend
+        x = jax.ShapeDtypeStruct((1, 512, 40, 64), dtype)
+        lowered = jm.jit(program, mesh=mesh, in_shardings=split, out_shardings=split).lower(x, x, x)
+        verdict = lowered.judge("t3000")
+        dram = verdict.memory("DRAM")
+        assert verdict
+        assert dram is not None
+        peaks.append(dram.peak)
+        fused = "scaled_dot_product_attention" in lowered.as_text("python")
+        assert fused == (dtype == jnp.bfloat16 and not trained)
+    assert peaks[0] <= 1.2 * peaks[1]
+
+
 EMPTY = {"of an argument": (0, 8), "cut": (8, 0), "created": (8, 8)}
 
 

@@ -12,11 +12,10 @@ from jaxmesh.dialects.ttnn.layouts import stored_type
 from jaxmesh.drawing.text_layout import binary_bytes
 from jaxmesh.passes.hold_arguments import padded_shape
 from jaxmesh.passes.memory import aliases
+from jaxmesh.passes.unit_dims import LARGE, MUCH
 
 WIDTHS: Mapping[str, float] = {"float32": 4, "bfloat16": 2, "bfloat8_b": 1 + 1 / 16, "bfloat4_b": 1 / 2 + 1 / 16}
 """Bytes per element; sixteen elements of a block format share a byte, their exponent."""
-_PADDED, _LARGE = 4, 2**20
-"""How many times larger a value is in tiles, and the least bytes there, for a remark."""
 ARGUMENT, RESULT, TEMPORARY = "argument", "result", "temporary"
 
 
@@ -130,8 +129,8 @@ def padded_values(program: Program) -> Iterator[tuple[Op, str]]:
     for op in program.ops:
         for tensor_type in (program.types[v] for v in op.results):
             size = bytes_on_device(tensor_type) if tensor_type.tile and not tensor_type.host else 0
-            own = math.prod(tensor_type.shape) * stored_type(tensor_type.dtype).itemsize if size >= _LARGE else size
-            if own and size > _PADDED * own:
+            own = math.prod(tensor_type.shape) * stored_type(tensor_type.dtype).itemsize if size >= LARGE else size
+            if own and size > MUCH * own:
                 shown = f"{tensor_type.dtype}{list(tensor_type.shape)}"
                 yield op, f"{shown} takes {binary_bytes(size)} in tiles, its numbers {binary_bytes(own)}"
 

@@ -326,7 +326,8 @@ class Node:
         return self._see(x, self.flow.shape(x), view) if wider else self
 
     def reduction(self, kind: str) -> tuple[Node, tuple[int, ...]] | None:
-        """Returns the operand of a reduction, of the frame's shape, and the reduced dims of more than one element.
+        """Returns the operand of a reduction, and the dims of the frame along which its dims of more than one element
+        run that are reduced: those along which the result is the same.
 
         A sum in float16 is left out: it overflows long before a sum in the wider type that a group may take.
         """
@@ -335,17 +336,18 @@ class Node:
             return None
         op, view = found
         (x,) = op.used
-        over = self.flow.reduced_dims(op)
-        overflows = kind != "max" and self.flow.dtype(view.value) == F16
-        if self.flow.shape(x) != self.frame or overflows or view.dims != self._kept_dims(over, op):
+        sizes, over = self.flow.shape(x), self.flow.reduced_dims(op)
+        if kind != "max" and self.flow.dtype(view.value) == F16:
             return None
-        dims = tuple(d for d in over if self.frame[d] > 1)
-        return self._see(x, self.frame), dims
-
-    def _kept_dims(self, over: Sequence[int], op: Op) -> tuple[int | None, ...]:
-        """Returns the dims of a reduction's result along the dims of its operand."""
-        kept = [d for d in range(len(self.frame)) if op.attributes.get("keep_dim", False) or d not in over]
-        return tuple(None if d in over or n == 1 else kept.index(d) for d, n in enumerate(self.frame))
+        kept = [d for d in range(len(sizes)) if op.attributes.get("keep_dim", False) or d not in over]
+        dims = [None if d is None else kept[d] for d in view.dims]
+        free = tuple([d for d, n in enumerate(self.frame) if n > 1 and view.dims[d] is None])
+        inner = [d for d in over if sizes[d] > 1]
+        if [self.frame[d] for d in free] != [sizes[d] for d in inner]:
+            return None
+        for d, along in zip(free, inner, strict=True):
+            dims[d] = along
+        return Node(self.flow, self.frame, self.dtype, View(x, tuple(dims)), self.steps), free
 
     def as_operand(self) -> Operand | None:
         """Returns it as an operand, if it has the frame's shape and the result's type."""
@@ -354,15 +356,15 @@ class Node:
     def last(self, count: int) -> Operand | None:
         """Returns it as an operand of the last dims of the frame, if it varies along exactly these."""
         flow, first = self.flow, len(self.frame) - count
-        base = flow.follow(self.view, flow.moved)
-        along = [d for d in base.dims if d is not None]
-        full = all(n == 1 or d is not None for d, n in zip(base.dims[first:], self.frame[first:], strict=True))
-        alone = all(d is None for d in base.dims[:first])
-        if not full or not alone or along != sorted(along) or flow.dtype(base.value) != self.dtype:
-            return None
-        # Where it is there in that shape already, no reshape is needed.
-        there = flow.shape(self.view.value) == self.frame[first:]
-        return self.view.value if there else base.value, self.frame[first:]
+        for base in (flow.follow(self.view, flow.moved), self.view):
+            along = [d for d in base.dims if d is not None]
+            full = all(n == 1 or d is not None for d, n in zip(base.dims[first:], self.frame[first:], strict=True))
+            alone = all(d is None for d in base.dims[:first])
+            if full and alone and along == sorted(along) and flow.dtype(base.value) == self.dtype:
+                # Where it is there in that shape already, no reshape is needed.
+                there = flow.shape(self.view.value) == self.frame[first:]
+                return self.view.value if there else base.value, self.frame[first:]
+        return None
 
 
 def close(number: float, wanted: float, dtype: np.dtype[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Fuses groups of operations into one operation of TTIR: softmax, rms_norm, layer_norm, gelu, silu, linear and others.
+"""Fuses groups of operations into one operation of TTIR: softmax, rms_norm, layer_norm, gelu, linear, attention.
 
 Patterns match by dataflow alone, each from the last operation of a group, in one walk. A group may contain one fused
 before (rms_norm a mean, silu a sigmoid). No value changes beyond rounding: a group that would overflow, cancel or treat
@@ -7,13 +7,14 @@ NaN differently is not fused.
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence, Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from jaxmesh.dialects.program import Op, Program, Type, Value, without_dead
 from jaxmesh.passes.def_use import use_counts
-from jaxmesh.passes.fusion import activations, norms
+from jaxmesh.passes.fusion import activations, attention, norms
 from jaxmesh.passes.fusion.activations import linear
+from jaxmesh.passes.fusion.axes import moves
 from jaxmesh.passes.fusion.dataflow import Flow, Node, Operand
 from jaxmesh.passes.fusion.pattern import Group, Pattern
 
@@ -52,6 +53,12 @@ FUSIONS = (
 )
 """Tried in this order."""
 
+OF_GROUPS = (
+    Fusion(attention.attention, ("matmul",), ("softmax",)),
+    Fusion(attention.rearranged, ("permute", "reshape", "squeeze", "unsqueeze"), ("softmax",)),
+)
+"""Patterns of groups that are made of groups."""
+
 
 def fuse(program: Program) -> Program:
     """Fuses the groups of a flat program of either level.
@@ -59,35 +66,41 @@ def fuse(program: Program) -> Program:
     An intermediate value with other uses remains, unless it is a sum or a product, which would be computed twice: then
     the group is not fused. Operations without uses are dropped.
     """
+    return _fuse(_fuse(program, FUSIONS), OF_GROUPS)
+
+
+def _fuse(program: Program, fusions: Sequence[Fusion]) -> Program:
     made = replace(program, types=list(program.types), ops=[])
-    patterns = _possible({op.name for op in program.ops})
+    patterns = _possible({op.name for op in program.ops}, fusions)
     if not patterns:
         return made.like(program.ops, made.results)
     flow = Flow(made, use_counts(program))
     for op in program.ops:
         flow.enter(op)
-        group = _match(flow, op, patterns.get(op.name))
-        if group is None:
+        found = _match(flow, op, patterns.get(op.name))
+        if found is None:
             made.ops.append(op)
             continue
-        for new in _operations(flow, group, op):
+        for new in _operations(flow, found, op) if isinstance(found, Group) else found:
             flow.enter(new)
             made.ops.append(new)
     return without_dead(made)
 
 
-def _possible(names: AbstractSet[str]) -> dict[str, tuple[Pattern, ...]]:
+def _possible(names: AbstractSet[str], fusions: Sequence[Fusion]) -> dict[str, tuple[Pattern, ...]]:
     """Returns the patterns that may match in a program with operations of these names, by last operation."""
     patterns: dict[str, tuple[Pattern, ...]] = {}
-    for fusion in FUSIONS:
+    for fusion in fusions:
         if any(f"ttir.{n}" in names for n in fusion.needs):
             for root in (f"ttir.{r}" for r in fusion.roots if f"ttir.{r}" in names):
                 patterns[root] = (*patterns.get(root, ()), fusion.pattern)
     return patterns
 
 
-def _match(flow: Flow, op: Op, patterns: tuple[Pattern, ...] | None) -> Group | None:
-    if patterns is None or op.results[0] in flow.moved or op.results[0] in flow.numbers:
+def _match(flow: Flow, op: Op, patterns: tuple[Pattern, ...] | None) -> Group | Sequence[Op] | None:
+    if patterns is None or op.results[0] in flow.numbers:
+        return None
+    if op.results[0] in flow.moved and not moves(op):
         return None
     root = Node.at(flow, op)
     return next((g for pattern in patterns if (g := pattern(root))), None)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jaxmesh.dialects.program import Shape
+from jaxmesh.dialects.program import Op, Shape
 from jaxmesh.passes.fusion.dataflow import Node, Operand
 
 
@@ -27,5 +27,5 @@ class Group:
     shape: Shape | None = None
 
 
-Pattern = Callable[[Node], Group | None]
-"""Matches a group from its last operation."""
+Pattern = Callable[[Node], Group | Sequence[Op] | None]
+"""Matches a group from its last operation; returns what replaces that."""

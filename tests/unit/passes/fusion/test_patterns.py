@@ -12,7 +12,7 @@ from jaxmesh.dialects import ttir
 from jaxmesh.dialects.program import Port, Program, Type
 from jaxmesh.passes.flatten.builder import Builder
 from jaxmesh.passes.flatten.flatten import RULES
-from jaxmesh.passes.fusion.driver import FUSIONS, fuse
+from jaxmesh.passes.fusion.driver import FUSIONS, OF_GROUPS, fuse
 from tests.generators.fusion_cases import (
     F32,
     NEGATIVE,
@@ -51,7 +51,7 @@ def test_not_found(case: Case) -> None:
 
 
 def test_every_pattern_is_named_by_an_operation_that_ends_it() -> None:
-    assert all(fusion.roots and ttir.OPS.keys() >= {*fusion.roots, *fusion.needs} for fusion in FUSIONS)
+    assert all(fusion.roots and ttir.OPS.keys() >= {*fusion.roots, *fusion.needs} for fusion in (*FUSIONS, *OF_GROUPS))
 
 
 def test_a_program_is_not_changed_but_copied() -> None:
