@@ -43,7 +43,10 @@ def _mesh_shard(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
         # A random key is an array of words, whose dims nothing splits.
         params["shard_shape"] = (*params["shard_shape"], *[1] * extra)
     shape = (*shape, *b.shape(x)[len(shape) :])
-    return b.once(x, ("mesh_shard", *params.values()), lambda: b.op("mesh_shard", [x], shape, b.dtype(x), **params))
+    made = b.once(x, ("mesh_shard", *params.values()), lambda: b.op("mesh_shard", [x], shape, b.dtype(x), **params))
+    if params["shard_direction"] == "full_to_shard" and b.shape(made) == b.shape(x):
+        b.copy_known(made, x)
+    return made
 
 
 @RULES.add("distribute_tensor", "aggregate_tensor")
@@ -56,7 +59,10 @@ def _transfer(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     if extra and any(d < 0 for d in _cut_dims(eqn)):
         raise missing(eqn, f"its config counts dims from the end of an array of random keys: {dict(eqn.params)}")
     name, kind = f"ttnn.{eqn.primitive.name}", ((*shape, *extra), b.dtype(x))
-    return b.once(x, (name, *eqn.params.values()), lambda: b.ops(name, [x], [kind], **eqn.params)[0])
+    made = b.once(x, (name, *eqn.params.values()), lambda: b.ops(name, [x], [kind], **eqn.params)[0])
+    if eqn.primitive.name == "distribute_tensor" and b.shape(made) == b.shape(x):
+        b.copy_known(made, x)
+    return made
 
 
 def _cut_dims(eqn: Eqn) -> list[int]:

@@ -132,8 +132,21 @@ def _block(b: Builder, x: Value, dim: int, sizes: Shape, begin: int | None, star
 
 def _put_at(b: Builder, x: Value, new: Value, dim: int, begin: int) -> Value:
     size, end = b.shape(x)[dim], begin + b.shape(new)[dim]
-    parts = [b.piece(x, dim, 0, begin), new, b.piece(x, dim, end, size)]
+    parts = [*_parts(b, x, dim, 0, begin), new, *_parts(b, x, dim, end, size)]
     return b.concat([p for p in parts if b.shape(p)[dim]], dim)
+
+
+def _parts(b: Builder, x: Value, dim: int, begin: int, end: int) -> Sequence[Value]:
+    """Returns what makes up a piece: of what was written before one by one, each once, and not the whole again."""
+    made, place, parts = b.maker(x, "concat"), 0, list[Value]()
+    if begin == end or made is None or made.attributes["dim"] != dim:
+        return [b.piece(x, dim, begin, end)]
+    for part in made.used:
+        first, last = max(begin - place, 0), min(end - place, b.shape(part)[dim])
+        if first < last:
+            parts += _parts(b, part, dim, first, last)
+        place += b.shape(part)[dim]
+    return parts
 
 
 def _put_computed(b: Builder, x: Value, new: Value, dim: int, start: Value) -> Value:
