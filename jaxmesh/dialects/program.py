@@ -6,7 +6,7 @@ the two transfers of TTNN from a lowered one. `passes/ttir_to_ttnn` then lowers 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,11 @@ Value = int
 """A value is its number; `Program.types` has its type."""
 NO_ATTRIBUTES: Mapping[str, Any] = {}
 """The attributes of operations that have none, which share it."""
+LOOP = "ttcore.while_loop"
+"""A loop. Its operands are the states and what stays the same; its results the states after it. Its attributes are the
+programs `body` and, of all these or `trips`, `condition`; their arguments are its operands."""
+SHORT = 4096
+"""The operations above which a loop stays a loop in MLIR."""
 UNROLL_LIMIT = 200_000
 """The default limit of operations that all unrolled loops of a program may become."""
 
@@ -122,6 +127,15 @@ class Program:
     def like(self, ops: Iterable[Op], results: Sequence[Port]) -> Program:
         """Returns a program of the same signature and values with other operations."""
         return replace(self, ops=list(ops), results=list(results))
+
+    def with_bodies(self, change: Callable[[Program], Program]) -> Program:
+        """Returns the program with other bodies of its loops."""
+        if all(op.name != LOOP for op in self.ops):
+            return self
+        ops = [op if op.name != LOOP else replace(op, attributes={
+            k: change(v) if isinstance(v, Program) else v for k, v in op.attributes.items()
+        }) for op in self.ops]  # fmt: skip
+        return replace(self, ops=ops)
 
 
 def without_dead(program: Program) -> Program:

@@ -31,7 +31,7 @@ from jaxmesh.passes.flatten.builder import Options
 from jaxmesh.passes.flatten.flatten import flatten, flatten_on_devices
 from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
 from jaxmesh.passes.fusion.driver import fuse as fuse_ops
-from jaxmesh.passes.hold_arguments import hold_arguments
+from jaxmesh.passes.hold_arguments import hold_arguments, keep_arguments
 from jaxmesh.passes.layouts.decide_layouts import decide_layouts
 from jaxmesh.passes.layouts.mesh_rank import set_mesh_rank
 from jaxmesh.passes.memory import manage_memory, reads_overwritten
@@ -109,12 +109,28 @@ def run_passes(pipeline: Sequence[Pass], program: Program, without: Sequence[Pas
     """Runs the passes of a pipeline in order, leaving some out."""
     for each in pipeline:
         if each not in without:
-            program = each.run(program)
+            program = _run(each, program)
     return program
 
 
+def _run(each: Pass, program: Program) -> Program:
+    """Runs a pass on a program and the bodies of its loops, which free none of their arguments."""
+
+    def inside(body: Program) -> Program:
+        made = _run(each, body)
+        return keep_arguments(made, ()) if each is MANAGE_MEMORY else made
+
+    return each.run(program.with_bodies(inside))
+
+
 def ttir_program(
-    jaxpr: Jaxpr, boundary: Boundary, out_tree: Any, results: Sequence[Residency], fuse: bool, unroll_limit: int
+    jaxpr: Jaxpr,
+    boundary: Boundary,
+    out_tree: Any,
+    results: Sequence[Residency],
+    fuse: bool,
+    unroll_limit: int,
+    keep_above: int | None = None,
 ) -> Program:
     """Returns the flat TTIR program of a traced one.
 
@@ -125,6 +141,7 @@ def ttir_program(
       results: the residency of each result.
       fuse: whether groups of operations become one, where TTIR has one.
       unroll_limit: how many operations loops may become, all in all.
+      keep_above: how many operations a loop may become that stays a loop if it becomes more; None for any number.
 
     Raises:
       MissingRuleError: a primitive that TTIR has no row for.
@@ -137,9 +154,16 @@ def ttir_program(
             "does not have. Lower it; .lower().as_text() is its TTNN text."
         )
     jaxpr = split_axis_indices(jaxpr, boundary.sizes)
-    program = _flatten(jaxpr, boundary, out_tree, "ttir", results, Options(unroll_limit, fuse))
+    program = _flatten(jaxpr, boundary, out_tree, "ttir", results, Options(unroll_limit, fuse, keep_above=keep_above))
     if reads_overwritten(program):
-        program = _flatten(jaxpr, boundary, out_tree, "ttir", results, Options(unroll_limit, fuse, in_place=False))
+        program = _flatten(
+            jaxpr,
+            boundary,
+            out_tree,
+            "ttir",
+            results,
+            Options(unroll_limit, fuse, in_place=False, keep_above=keep_above),
+        )
     return run_passes(TTIR_PIPELINE, program, () if fuse else (FUSE,))
 
 
@@ -152,12 +176,13 @@ def ttnn_program(
     strict: bool,
     mark: Callable[[Eqn], str] | None = None,
     held: Collection[int] = (),
+    keep_above: int | None = None,
 ) -> Program:
     """Returns the flat TTNN program of a lowered one.
 
     Args:
       lowered: the residencies of the lowered program.
-      boundary, out_tree, fuse, unroll_limit: as in `ttir_program`.
+      boundary, out_tree, fuse, unroll_limit, keep_above: as in `ttir_program`.
       strict: whether what the real library does not take is an error.
       mark: of `Options`.
       held: the numbers of arguments that are on the devices before the program starts.
@@ -166,7 +191,10 @@ def ttnn_program(
       MissingRuleError: a primitive that TTIR has no row for, or an op that TTNN has none for.
       UnsupportedError: a loop that is not static, or what the real library does not take.
     """
-    jaxpr, options = printed_jaxpr(lowered, boundary.sizes), Options(unroll_limit, fuse, mark=mark)
+    jaxpr, options = (
+        printed_jaxpr(lowered, boundary.sizes),
+        Options(unroll_limit, fuse, mark=mark, keep_above=keep_above),
+    )
     program = _flatten(jaxpr, boundary, out_tree, "ttnn", lowered.results, options)
     program = run_passes(ttnn_pipeline(strict), hold_arguments(program, held), () if fuse else (FUSE,))
     verify_program(program, strict=strict)

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxmesh.dialects.definitions import has_trait, ttnn_definition
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op, Program, Type, Value
+from jaxmesh.dialects.program import LOOP, Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.forms import Takes, stored_as
 from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.errors import JaxmeshError, ResidencyError, VerifyError
@@ -43,8 +43,9 @@ def is_valid(program: Program) -> bool:
 
 
 class _Verifier:
-    def __init__(self, program: Program, strict: bool) -> None:
+    def __init__(self, program: Program, strict: bool, is_body: bool = False) -> None:
         self.program = program
+        self.is_body = is_body
         self.strict = strict
         self.types = program.types
         self.live: set[Value] = set()
@@ -85,11 +86,14 @@ class _Verifier:
         dialect, _, name = op.name.partition(".")
         if self.spent and name != "deallocate":
             self._check_unspent(op.name, op.used)
-        if dialect != "ttnn":
+        bodies = [x for x in op.attributes.values() if isinstance(x, Program)] if op.name == LOOP else ()
+        for body in bodies:
+            _Verifier(body, self.strict, is_body=True).run()
+        if dialect != "ttnn" and not bodies:
             raise VerifyError(f"{op.name} is left in a flat TTNN program; lower it in jaxmesh/passes/ttir_to_ttnn/.")
         if name in _SPECIAL:
             _SPECIAL[name](self, op)
-        else:
+        elif not bodies:
             self._defined(op)
         for value in op.results:
             if value in self.live or value in self.gone:
@@ -196,6 +200,9 @@ class _Verifier:
         if left & unread:
             unread.difference_update(v for op in self.program.ops for v in op.used)
             left -= unread
+        if self.is_body:
+            # The arguments stay for the next iteration.
+            left = {v for v in left if all(self.first.get(v, v) != a.value for a in self.program.arguments)}
         if left:
             raise VerifyError(f"values {sorted(left)} are never deallocated.")
 

@@ -106,7 +106,8 @@ class Traced(Stage):
 
         if groups and self.imported is not None and (program := self.imported.program("ttir")) is not None:
             return program
-        return ttir_program(self._jaxpr, self._boundary, self._out_tree, self.residency.results, groups, unroll_limit)
+        ends = self._jaxpr, self._boundary, self._out_tree, self.residency.results
+        return ttir_program(*ends, groups, unroll_limit, **options)
 
     @progress("explain")
     def explain(self, cluster: str | None = None) -> Explanation:

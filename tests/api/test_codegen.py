@@ -186,8 +186,9 @@ def test_what_has_no_row_still_runs() -> None:
 def test_loops_have_a_limit() -> None:
     lowered = jm.jit(lambda x: lax.fori_loop(0, 1000, lambda i, v: jnp.sin(v), x), mesh=MESH).lower(X)
     assert lowered.as_text().count("ttnn.sin") == 1000
+    assert lowered.as_text(unroll_limit=100).count("ttnn.sin") == 1
     with pytest.raises(jm.UnsupportedError, match=r"unroll_limit.*100"):
-        lowered.as_text(unroll_limit=100)
+        lowered.as_text("python", unroll_limit=100)
 
 
 def test_a_program_read_from_ttnn_has_no_ttir() -> None:

@@ -6,7 +6,9 @@ An op is printed by its definition. This module lists the attributes of ops on t
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +16,7 @@ import numpy as np
 
 from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
 from jaxmesh.dialects.op import OpDef, Trait
-from jaxmesh.dialects.program import Op, Port, Program, Value
+from jaxmesh.dialects.program import LOOP, Op, Port, Program, Value
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.mlir.attributes import array, attribute, by
@@ -80,6 +82,7 @@ class _Printer:
         self.count = 0
         self.printed: dict[tuple[str, int], str] = {}
         self.spelled: dict[int, str] = {}
+        self.bodies: list[Program] = []
 
     def text(self) -> str:
         around = self.locations.op(""), self.locations.op("")
@@ -93,12 +96,22 @@ class _Printer:
         named = () if self.layouts is None else self.layouts.definitions()
         return "\n".join([*named, *before, *lines, *after, ""])
 
-    def _function(self, location: str) -> Iterator[str]:
-        visibility = "public " if self.program.public else ""
-        yield f"  func.func {visibility}{symbol(self.program.name)}({self._arguments()}){self._results()} {{"
+    def _function(self, location: str, private: bool = False) -> Iterator[str]:
+        visibility = "private " if private else "public " if self.program.public else ""
+        ports = self._ports(private)
+        yield f"  func.func {visibility}{symbol(self.program.name)}{ports} {{"
         yield from map(self._op, self.program.ops)
         yield self._return()
         yield f"  }}{location}"
+        for body in self.bodies:
+            constants = StoredConstants(body, sys.maxsize)
+            yield from _Printer(body, self.locations, self.layouts, constants)._function(location, private=True)
+
+    def _ports(self, private: bool) -> str:
+        if not private:
+            return f"({self._arguments()}){self._results()}"
+        listed = ", ".join(f"{self.names[a.value]}: {self._type(a.value)}" for a in self.program.arguments)
+        return f"({listed}) -> ({self._types([r.value for r in self.program.results])})"
 
     # --- the boundary ---
 
@@ -162,6 +175,8 @@ class _Printer:
 
     def _attributes(self, op: Op) -> str:
         """Returns the attributes as text; ops that share a mapping share the text unless it depends on the operands."""
+        if op.name == LOOP:
+            return self._loop(op)
         key = op.name, id(op.attributes)
         text = self.printed.get(key)
         if text is None:
@@ -171,6 +186,19 @@ class _Printer:
             if definition.groups is None and not _BY_TYPE.intersection(map(forms.get, op.attributes)):
                 self.printed[key] = text
         return text
+
+    def _loop(self, op: Op) -> str:
+        """Returns the attributes of a loop, whose body and condition are functions behind this one."""
+        count, trips = len(op.results), op.attributes.get("trips")
+        bounds = {} if trips is None else {"initial": 0, "limit": trips, "step": 1}
+        written = {name: f"#ttcore.loop_bound<{n}>" for name, n in bounds.items()}
+        for kind in ("body", "condition"):
+            if kind in op.attributes:
+                name = f"{self.program.name or 'main'}_{kind}_{len(self.bodies)}"
+                self.bodies.append(replace(op.attributes[kind], name=name))
+                written[f"{kind}_program"] = symbol(name)
+        written["output_indices"], written["state_count"] = array("i32", range(count)), f"{count} : i32"
+        return f" <{{{', '.join(f'{name} = {text}' for name, text in sorted(written.items()))}}}>"
 
     def _properties(self, op: Op) -> Iterator[str]:
         forms, definition = _forms(op.name)

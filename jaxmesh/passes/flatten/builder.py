@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import NO_ATTRIBUTES, UNROLL_LIMIT, Op, Shape, Value
+from jaxmesh.dialects.program import NO_ATTRIBUTES, UNROLL_LIMIT, Op, Program, Shape, Value
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.caches import lru_cached_by_config
@@ -41,6 +41,7 @@ class Options:
     Attributes:
       unroll_limit: the most operations that unrolled loops may have in total.
       keep_imported_ops: True to keep imported operations as they were read, instead of decomposing them.
+      keep_above: the operations above which a loop stays a loop; None to unroll all loops.
       in_place: True to use operations that write to an operand's memory; nothing may read the operand afterwards.
       mark: returns what the operations of an equation have in place of their source line; None for the source line.
     """
@@ -48,6 +49,7 @@ class Options:
     unroll_limit: int = UNROLL_LIMIT
     keep_imported_ops: bool = True
     in_place: bool = True
+    keep_above: int | None = None
     mark: Callable[[Eqn], str] | None = None
 
 
@@ -65,6 +67,10 @@ class Builder(FlatBuilder):
       floats: by a value that holds the bits of floats, those floats.
       composing: True inside a function in JAX that is a rule; its operations are at the line of the equation.
       pairs: by a complex value, which no operation computes, its real and its imaginary part.
+      outer: in the body of a loop, the builder of what is around it.
+      outside: by an argument of a body that stays the same, the value outside.
+      reading: the operands of the loop that is being built.
+      copying: the config by which bodies of loops distribute copies of a tensor.
     """
 
     level: str
@@ -80,6 +86,10 @@ class Builder(FlatBuilder):
     _live: walk.Memo[list[Eqn]] = field(default_factory=walk.Memo["list[Eqn]"])
     _lines: dict[Any, str] = field(default_factory=dict[Any, str])
     composing: bool = False
+    outer: Builder | None = None
+    outside: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    reading: Sequence[Value] = ()
+    copying: Any = None
 
     @property
     def mesh(self) -> Mapping[str, int]:
@@ -121,9 +131,19 @@ class Builder(FlatBuilder):
 
     def copy_known(self, value: Value, other: Value) -> None:
         """Records for a value what is known of another at compile time."""
-        for known in (self.known, self._large):
-            if other in known:
-                known[value] = known[other]
+        self.copy_known_of(value, self, other)
+
+    def copy_known_of(self, value: Value, builder: Builder, other: Value) -> None:
+        """Records for a value what another builder knows of one at compile time."""
+        for known, theirs in ((self.known, builder.known), (self._large, builder._large)):
+            if other in theirs:
+                known[value] = theirs[other]
+
+    def inside(self, **options: Any) -> Builder:
+        """Returns a builder of a body."""
+        made = Builder(Program("", dict(self.mesh)), self.level, self.rules, replace(self.options, **options))
+        made.outer, made.line, made._live = self, self.line, self._live
+        return made
 
     def is_created(self, value: Value) -> bool:
         """Returns True if the operation that computes a value reads no tensor, as a constant."""

@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.program import Value
+from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import remarks
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.primitives import COLLECTIVES, RETYPES
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
+from jaxmesh.passes.flatten.loops import distribute
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE
 
 RULES: Rules[Rule] = Rules()
@@ -44,7 +46,7 @@ def _mesh_shard(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
         params["shard_shape"] = (*params["shard_shape"], *[1] * extra)
     shape = (*shape, *b.shape(x)[len(shape) :])
     made = b.once(x, ("mesh_shard", *params.values()), lambda: b.op("mesh_shard", [x], shape, b.dtype(x), **params))
-    if params["shard_direction"] == "full_to_shard" and b.shape(made) == b.shape(x):
+    if params["shard_type"] == "replicate":
         b.copy_known(made, x)
     return made
 
@@ -58,11 +60,17 @@ def _transfer(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     extra = b.shape(x)[len(shape) :]
     if extra and any(d < 0 for d in _cut_dims(eqn)):
         raise missing(eqn, f"its config counts dims from the end of an array of random keys: {dict(eqn.params)}")
-    name, kind = f"ttnn.{eqn.primitive.name}", ((*shape, *extra), b.dtype(x))
-    made = b.once(x, (name, *eqn.params.values()), lambda: b.ops(name, [x], [kind], **eqn.params)[0])
-    if eqn.primitive.name == "distribute_tensor" and b.shape(made) == b.shape(x):
-        b.copy_known(made, x)
-    return made
+    if eqn.primitive.name == "distribute_tensor":
+        made = distribute(b, x, eqn.params["mapper_config"], (*shape, *extra))
+        if b.shape(made) == b.shape(x):
+            b.copy_known(made, x)
+        return made
+    if b.outer is not None:
+        if eqn.params["composer_config"] == FIRST_DEVICE:
+            return x
+        raise UnsupportedError(f"a loop whose body aggregates a tensor ({b.line}) stays no loop.")
+    name, kind = "ttnn.aggregate_tensor", ((*shape, *extra), b.dtype(x))
+    return b.once(x, (name, *eqn.params.values()), lambda: b.ops(name, [x], [kind], **eqn.params)[0])
 
 
 def _cut_dims(eqn: Eqn) -> list[int]:

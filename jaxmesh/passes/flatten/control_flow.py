@@ -21,6 +21,7 @@ from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.control_flow import CALLS, IMPORTED_OP, Cond, Scan, While, control_flow
 from jaxmesh.passes.flat_builder import Rules
+from jaxmesh.passes.flatten import loops
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.constant_folding import storage_type
 from jaxmesh.passes.flatten.elementwise import select
@@ -74,10 +75,37 @@ def _refuse(b: Builder, eqn: Eqn, done: int, trips: str, made: int) -> None:
     )
 
 
+def _kept(b: Builder, eqn: Eqn, loop: Scan | While, xs: Sequence[Value]) -> Sequence[Value] | None:
+    """Builds a loop that is long, or whose end only the devices know; None if it is short."""
+    most = b.options.keep_above
+    if most is None:
+        return None
+    if isinstance(loop, Scan):
+        if loops.size_of(loop.body) * loop.length <= most:
+            return None
+    else:
+        inner, given = loops.inside(b, xs, keep_above=None, unroll_limit=most)
+        try:
+            _while(inner, eqn, given)
+        except UnsupportedError:
+            pass
+        else:
+            return None
+    b.reading = xs
+    try:
+        return loops.keep_scan(b, eqn, loop, xs) if isinstance(loop, Scan) else loops.keep_while(b, eqn, loop, xs)
+    except UnsupportedError:
+        # The error for the unrolled loop names what the user can change.
+        return None
+
+
 @RULES.add("scan")
 def _scan(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     loop = control_flow(eqn)
     assert isinstance(loop, Scan)
+    kept = _kept(b, eqn, loop, xs)
+    if kept is not None:
+        return kept
     consts, carry, rows = loop.split(xs)
     stacks: list[list[Value]] = []
     order = range(loop.length - 1, -1, -1) if loop.reverse else range(loop.length)
@@ -105,6 +133,9 @@ def _while(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     """
     loop = control_flow(eqn)
     assert isinstance(loop, While)
+    kept = _kept(b, eqn, loop, xs)
+    if kept is not None:
+        return kept
     condition_consts, body_consts, carry = loop.split(xs)
     results, alive, done = carry, None, 0
     with _unrolling(b, eqn):

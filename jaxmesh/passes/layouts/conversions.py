@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxmesh.dialects.definitions import DEFINITIONS
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op, Program, Value
+from jaxmesh.dialects.program import LOOP, Op, Program, Value
 from jaxmesh.dialects.ttnn.forms import EXACT, TILED, Forms, Occurrence, as_dtype, stored_as
 from jaxmesh.dialects.ttnn.op import TtnnOp
 
@@ -106,6 +106,8 @@ def values_in_rows(program: Program) -> set[Value]:
         definition = DEFINITIONS[op.name]
         if op.name == "ttnn.from_device":
             rows.update(op.used)
+        elif op.name == LOOP:
+            tiles.update(op.used)
         elif Trait.LAYOUT in definition.traits:
             # It reads its operand as the result is.
             for wanted in (rows, tiles):

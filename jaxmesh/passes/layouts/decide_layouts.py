@@ -21,7 +21,7 @@ import numpy as np
 
 from jaxmesh.dialects.definitions import has_trait, ttnn_definition
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op, Program, Type, Value
+from jaxmesh.dialects.program import LOOP, Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.forms import Forms, Takes, as_dtype, stored_as
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.passes.layouts.conversions import StoredForm, forms_of, path, tensors, values_in_rows
@@ -157,6 +157,8 @@ class _Decider:
         elif op.name == "ttnn.get_device":
             (self.handle,) = op.results
             self.made.ops.append(op)
+        elif op.name == LOOP:
+            self._append(op, [self._provide(v, self._form(v)) for v in op.used], [self._form(v) for v in op.results])
         elif has_trait(op.name, Trait.MEMORY) or all(self.source.types[v].host for v in op.results):
             self._on_host(op)
         else:

@@ -16,7 +16,7 @@ from typing import Any
 
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op, Port, Program, Type, Value, without_dead
+from jaxmesh.dialects.program import LOOP, Op, Port, Program, Type, Value, without_dead
 from jaxmesh.errors import MissingRuleError, ResidencyError
 from jaxmesh.passes.ttir_to_ttnn import collectives, elementwise, images, indexing, reductions, shapes, textual
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
@@ -185,12 +185,22 @@ class _Lowering:
             found = self.shards(_first(op))
             made = self._transfer("aggregate_tensor", found, op.attributes, self._type(op.results[0]))
             self.copies[op.results[0]] = _Copies(full=made)
+        elif op.name == LOOP:
+            self._loop(op)
         elif op.name.startswith("ttir.") and has_trait(op.name, Trait.VIEW):
             self._reshape_op(op)
         elif op.name.startswith("ttnn.") and definition_of(op.name) is not None:
             self._keep_op(op)
         else:
             self._compute(op)
+
+    def _loop(self, op: Op) -> None:
+        """Keeps a loop: its operands and results are on the devices."""
+        made = self.ops.program
+        operands = tuple([self.device(v) for v in op.used])
+        results = tuple([made.new(self.ops.tensor_type(k.shape, k.dtype)) for k in map(self._type, op.results)])
+        made.ops.append(replace(op, operands=operands, results=results))
+        self.copies.update((v, _Copies(device=new)) for v, new in zip(op.results, results, strict=True))
 
     def _is_empty(self, op: Op) -> bool:
         """Returns True for results without elements, which the library refuses to distribute and often to compute."""

@@ -1,0 +1,193 @@
+"""Loops that stay loops: `ttcore.while_loop`, whose body and condition are flat programs of their own.
+
+In a TTNN text a body computes on the devices alone: the host tensors that a loop reads are distributed before it, and
+its host results are aggregated behind it. A transfer that copies a tensor to all devices, or from the first device,
+moves nothing then. A distribute that is the same in every iteration stands before the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.program import LOOP, Op, Port, Value, without_dead
+from jaxmesh.dialects.residency import DEVICE, FREE, HOST, Residency, ResidencyMap
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.jaxprs import compat, walk
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.control_flow import Scan, While, control_flow
+from jaxmesh.passes.flatten.builder import Builder
+from jaxmesh.passes.flatten.constant_folding import storage_type
+from jaxmesh.passes.flatten.index_arithmetic import INDEX
+from jaxmesh.sharding.shard_attributes import FIRST_DEVICE
+
+Build = Callable[[Builder, list[Value]], Sequence[Value]]
+"""Builds a body, of its arguments."""
+_lax: Any = jax.lax
+
+
+def size_of(jaxpr: Jaxpr) -> int:
+    """Returns the number of equations that a body runs, scans in it included."""
+    total = 0
+    for eqn in walk.open_jaxpr(jaxpr).eqns:
+        flow = control_flow(eqn)
+        bodies = () if flow is None else flow.bodies
+        total += max(1, sum(map(size_of, bodies)) * (flow.length if isinstance(flow, Scan) else 1))
+    return total
+
+
+def keep_scan(b: Builder, eqn: Eqn, loop: Scan, xs: Sequence[Value]) -> list[Value]:
+    """Builds a loop of a scan: its states are the counter, the carry and the stacked results."""
+    consts, carry, _ = map(len, loop.split(xs))
+    stacks = [b.full(shape, 0, dtype) for shape, dtype in (storage_type(v.aval, b.line) for v in eqn.outvars[carry:])]
+    states = [b.full((), 0, INDEX), *xs[consts : consts + carry], *stacks]
+
+    def build(inner: Builder, given: list[Value]) -> Sequence[Value]:
+        (counter, *now), fixed = given[: len(states)], given[len(states) :]
+        at = inner.binary("subtract", inner.full((), loop.length - 1, INDEX), counter) if loop.reverse else counter
+        rows = [inner.composed(_element, [x, at])[0] for x in fixed[consts:]]
+        after, new = loop.split_results(inner.jaxpr(loop.body, [*fixed[:consts], *now[:carry], *rows]))
+        written = [inner.composed(_written, [s, y, at])[0] for s, y in zip(now[carry:], new, strict=True)]
+        return [inner.binary("add", counter, inner.full((), 1, INDEX)), *after, *written]
+
+    return _keep(b, eqn, states, [*xs[:consts], *xs[consts + carry :]], [build], loop.length)[1:]
+
+
+def _element(x: Any, i: Any) -> Any:
+    return _lax.dynamic_index_in_dim(x, i, 0, keepdims=False)
+
+
+def _written(x: Any, y: Any, i: Any) -> Any:
+    return _lax.dynamic_update_index_in_dim(x, y, i, 0)
+
+
+def keep_while(b: Builder, eqn: Eqn, loop: While, xs: Sequence[Value]) -> list[Value]:
+    """Builds a loop under a condition: its states are the carry."""
+    of_condition, of_body, carry = loop.split(xs)
+    first, second = len(carry), len(carry) + len(of_condition)
+
+    def body(inner: Builder, given: list[Value]) -> Sequence[Value]:
+        return inner.jaxpr(loop.body, [*given[second:], *given[:first]])
+
+    def condition(inner: Builder, given: list[Value]) -> Sequence[Value]:
+        return inner.jaxpr(loop.cond, [*given[first:second], *given[:first]])
+
+    return _keep(b, eqn, carry, [*of_condition, *of_body], [body, condition], None)
+
+
+def inside(b: Builder, xs: Sequence[Value], **options: Any) -> tuple[Builder, list[Value]]:
+    """Returns a builder of a body, and its arguments; tensors made from nothing are made again."""
+    inner, given = b.inside(**options), dict[Value, Value]()
+    for x in dict.fromkeys(xs):
+        made = b.makers[x] if b.is_created(x) and b.maker(x, "constant") is None else None
+        value = inner.program.new(b.program.types[x])
+        if made is not None:
+            inner.append(Op(made.name, (), (value,), made.attributes, b.line))
+            inner.copy_known_of(value, b, x)
+        else:
+            inner.outside[value] = x
+        given[x] = value
+    return inner, [given[x] for x in xs]
+
+
+def _keep(
+    b: Builder, eqn: Eqn, states: Sequence[Value], fixed: Sequence[Value], builds: Sequence[Build], trips: int | None
+) -> list[Value]:
+    if not b.pairs.keys().isdisjoint((*states, *fixed)):
+        raise UnsupportedError(f"{eqn.primitive.name} ({b.user_line(eqn)}) of complex numbers stays no loop.")
+    built: list[tuple[Builder, list[Value]]] = []
+    for build in builds:
+        inner, given = inside(b, fixed)
+        own = [inner.program.new(b.program.types[x]) for x in states]
+        results = build(inner, [*own, *given])
+        if not inner.pairs.keys().isdisjoint(results):
+            raise UnsupportedError(f"{eqn.primitive.name} ({b.user_line(eqn)}) of complex numbers stays no loop.")
+        inner.program.results = [Port(v, True) for v in results]
+        inner.program = without_dead(inner.program)
+        built.append((inner, own))
+    read = {v for inner, _ in built for op in inner.program.ops for v in op.used}
+    read |= {r.value for inner, _ in built for r in inner.program.results}
+    outer = list(dict.fromkeys(x for inner, _ in built for v, x in inner.outside.items() if v in read))
+    for inner, own in built:
+        at = {x: v for v, x in inner.outside.items()}
+        values = [at[x] if x in at else inner.program.new(b.program.types[x]) for x in outer]
+        inner.program.arguments = [Port(v, True) for v in (*own, *values)]
+    programs = dict(zip(("body", "condition"), (inner.program for inner, _ in built), strict=False))
+    types = [(b.shape(x), b.dtype(x)) for x in states]
+    operands = [_placed(b, x) for x in (*states, *outer)]
+    results = list(b.ops(LOOP, operands, types, **programs, trips=trips))
+    extra = len(results) - len(eqn.outvars) if trips is not None else 0
+    hosts = [False] * extra + _on_host(b, eqn)
+    return [b.ops("ttnn.aggregate_tensor", [v], [t], composer_config=FIRST_DEVICE)[0] if h else v
+            for v, t, h in zip(results, types, hosts, strict=True)]  # fmt: skip
+
+
+# --- what is on the host ---------------------------------------------------------------------------------------------
+
+
+def _is_host(b: Builder, x: Value) -> bool:
+    """Returns True if a value is a full host tensor."""
+    if b.level != "ttnn" or b.outer is not None:
+        return False
+    while (op := b.makers.get(x)) is not None:
+        if not has_trait(op.name, Trait.VIEW):
+            return op.name == "ttnn.aggregate_tensor"
+        x = op.used[0]
+    return any(port.value == x and not port.presharded for port in b.program.arguments)
+
+
+def _placed(b: Builder, x: Value) -> Value:
+    """Returns a value on the devices, distributed as the body distributes what it reads of the host."""
+    if not _is_host(b, x):
+        return x
+    if b.copying is None:
+        raise UnsupportedError(f"a loop that passes a host tensor on ({b.line}) stays no loop.")
+    return distribute(b, x, b.copying, b.shape(x))
+
+
+def distribute(b: Builder, x: Value, config: Any, shape: Sequence[int]) -> Value:
+    """Returns a tensor distributed over the mesh; in a body, what is the same in every iteration before the loop."""
+    if b.outer is None:
+        kind = (tuple(shape), b.dtype(x))
+        make = lambda: b.ops("ttnn.distribute_tensor", [x], [kind], mapper_config=config)[0]  # noqa: E731
+        return b.once(x, ("ttnn.distribute_tensor", config), make)
+    if tuple(shape) == b.shape(x):
+        builder = b
+        while builder.outer is not None:
+            builder = builder.outer
+        builder.copying = config
+        return x
+    made = b.makers[x] if b.is_created(x) else None
+    source = b.outside.get(x)
+    if made is not None:
+        source = b.outer.program.new(b.program.types[x])
+        b.outer.append(Op(made.name, (), (source,), made.attributes, b.line))
+    if source is None:
+        raise UnsupportedError(f"a loop whose body distributes a tensor that it computes ({b.line}) stays no loop.")
+    value = b.program.new(b.tensor_type(tuple(shape), b.dtype(x)))
+    b.outside[value] = distribute(b.outer, source, config, shape)
+    return value
+
+
+def _on_host(b: Builder, eqn: Eqn) -> list[bool]:
+    """Returns for each result of a loop whether the rest of the program reads it on the host."""
+    if b.level != "ttnn" or b.outer is not None:
+        return [False] * len(eqn.outvars)
+    pairs = zip(eqn.invars, b.reading, strict=True)
+    atoms = {a: x for a, x in pairs if not isinstance(a, compat.Literal)}
+    inputs = [_residency(b, a, x) for a, x in atoms.items()]
+    return [r is HOST for r in ResidencyMap(walk.alone(eqn, _EMPTY), inputs).results]
+
+
+def _residency(b: Builder, atom: Any, x: Value) -> Residency:
+    if b.is_created(x) and not compat.varying_axes(atom.aval):
+        return FREE if np.prod(b.shape(x)) <= 1 else HOST
+    return HOST if _is_host(b, x) else DEVICE
+
+
+_EMPTY: Any = jax.make_jaxpr(lambda: ())()

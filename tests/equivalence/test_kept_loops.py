@@ -1,0 +1,136 @@
+"""Loops that stay loops in MLIR: texts of the size of their bodies, read back with the values of JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+import jaxmesh as jm
+
+X = np.arange(32, dtype=np.float32).reshape(8, 4) / 40
+W = np.eye(4, dtype=np.float32) * 0.9 + 0.01
+STEPS = 10_000
+Loop = Callable[[Any, Any], Any]
+
+
+def carried(x: Any, w: Any) -> Any:
+    return lax.scan(lambda c, _: (jnp.tanh(c @ w), None), x, None, length=STEPS)[0]
+
+
+def stacked(x: Any, w: Any) -> Any:
+    rows = jnp.arange(STEPS, dtype=jnp.float32).reshape(-1, 8) / STEPS
+
+    def step(c: Any, row: Any) -> Any:
+        return jnp.tanh(c @ w) + row[:, None], (c.sum(0), row[::-1])
+
+    return lax.scan(step, x, rows, reverse=True)
+
+
+def counted(x: Any, w: Any) -> Any:
+    return lax.fori_loop(0, STEPS, lambda i, c: jnp.sin(c @ w) + i / STEPS, x)
+
+
+def until(x: Any, w: Any) -> Any:
+    return lax.while_loop(lambda s: (s[0] ** 2).sum() > 0.5, lambda s: (s[0] * 0.97, s[1] + 1), (x, 0))
+
+
+def to_a_number_of_data(x: Any, w: Any) -> Any:
+    end = jnp.int32(jnp.abs(x).sum())
+    return lax.while_loop(lambda s: s[0] < end, lambda s: (s[0] + 1, jnp.sin(s[1] @ w) + s[0]), (0, x))
+
+
+def collective(x: Any, w: Any) -> Any:
+    return lax.fori_loop(0, STEPS, lambda i, c: c / jnp.sqrt(1 + (c**2).sum(0, keepdims=True)) + x * 0.1, x)
+
+
+def branches(x: Any, w: Any) -> Any:
+    return lax.fori_loop(0, STEPS, lambda i, c: lax.cond(i % 2 == 0, jnp.sin, lambda y: jnp.cos(y) @ w, c), x)
+
+
+def in_a_loop(x: Any, w: Any) -> Any:
+    def outer(c: Any, _: Any) -> Any:
+        c = lax.fori_loop(0, 5000, lambda i, d: jnp.sin(d) + i / 9000, c)
+        return lax.while_loop(lambda s: (s**2).sum() > 1.0, lambda s: s * 0.9, c), c[0]
+
+    return lax.scan(outer, x, None, length=3)
+
+
+def random_walk(x: Any, w: Any) -> Any:
+    def step(state: Any, _: Any) -> Any:
+        key, c = state
+        key, part = jax.random.split(key)
+        return (key, c * 0.9 + jax.random.normal(part, c.shape) / 10), c[0, 0]
+
+    (_, last), path = lax.scan(step, (jax.random.key(0), x), None, length=1000)
+    return last, path
+
+
+LOOPS: Mapping[str, tuple[Loop, int]] = {
+    "carried": (carried, 1), "stacked": (stacked, 1), "counted": (counted, 1), "until": (until, 1),
+    "to a number of data": (to_a_number_of_data, 1), "collective": (collective, 1), "branches": (branches, 1),
+    "in a loop": (in_a_loop, 3), "random walk": (random_walk, 1),
+}  # fmt: skip
+"""By name: a function, and its loops that stay."""
+SPLIT = {"rows": (P("y"), P()), "copies": (P(), P())}
+
+
+@pytest.mark.slow(but_one_in=5)
+@pytest.mark.parametrize("split", SPLIT)
+@pytest.mark.parametrize("name", LOOPS)
+def test_values(name: str, split: str) -> None:
+    mesh = jm.make_mesh((2, 4))
+    function, loops = LOOPS[name]
+    wanted = jax.tree.leaves(jax.jit(function)(X, W))
+    traced = jm.jit(lambda x, w: function(x, w), mesh=mesh, in_shardings=SPLIT[split]).trace(X, W)
+    for stage in (traced, traced.lower()):
+        text = stage.as_text()
+        assert text.count('"ttcore.while_loop"') == loops
+        assert text.count("\n") < (1500 if name == "random walk" else 300)
+        got = jax.tree.leaves(jm.from_mlir(text, mesh).lower().compile()(X, W))
+        for a, b in zip(got, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_distribute_that_stays_the_same_stands_before_the_loop() -> None:
+    mesh = jm.make_mesh((2, 4))
+
+    def program(x: Any, w: Any) -> Any:
+        def step(i: Any, c: Any) -> Any:
+            return jnp.tanh(c) + jm.full_to_shard(w, P("y"))
+
+        return jm.shard_to_full(lax.fori_loop(0, STEPS, step, jm.full_to_shard(x, P("y"))), P("y"))
+
+    text = jm.jit(program, mesh=mesh).lower(X, X).as_text()
+    before, _, body = text.partition("func.func private")
+    assert (before.count("ttnn.distribute_tensor"), body.count("ttnn.distribute_tensor")) == (2, 0)
+    wanted = lax.fori_loop(0, STEPS, lambda i, c: jnp.tanh(c) + X, X)
+    np.testing.assert_allclose(jm.from_mlir(text, mesh).lower().compile()(X, X), wanted, rtol=1e-5)
+
+
+def test_a_loop_that_splits_what_it_computes_is_unrolled() -> None:
+    mesh = jm.make_mesh((2, 4))
+
+    def program(x: Any) -> Any:
+        def step(i: Any, c: Any) -> Any:
+            return jm.shard_to_full(jnp.sin(jm.full_to_shard(c, P("y"))), P("y"))
+
+        return lax.fori_loop(0, 2000, step, x)
+
+    lowered = jm.jit(program, mesh=mesh).lower(X)
+    assert lowered.as_text().count("ttnn.sin") == 2000
+    with pytest.raises(jm.UnsupportedError, match="Raise unroll_limit"):
+        lowered.as_text(unroll_limit=100)
+
+
+def test_the_other_texts_name_the_limit() -> None:
+    lowered = jm.jit(until, mesh=jm.make_mesh((2, 4)), in_shardings=P()).lower(X, W)
+    for target in ("python", "cpp"):
+        with pytest.raises(jm.UnsupportedError, match=r"while loop .*depends on values"):
+            lowered.as_text(target)
