@@ -1,4 +1,6 @@
-"""Flat programs, which the emitters print: one list of operations over numbered values, calls inlined, loops unrolled.
+"""Flat programs, which the emitters print: one list of operations over numbered values, calls inlined.
+
+A loop is unrolled, or one operation that has the program of its body.
 
 `passes/flatten` builds a program from a jaxpr: at TTIR level (`ttir.*`, `ttir.mesh_shard`) from a traced one, or with
 the two transfers of TTNN from a lowered one. `passes/ttir_to_ttnn` then lowers every other operation to TTNN.
@@ -6,7 +8,7 @@ the two transfers of TTNN from a lowered one. `passes/ttir_to_ttnn` then lowers 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -128,9 +130,16 @@ class Program:
         """Returns a program of the same signature and values with other operations."""
         return replace(self, ops=list(ops), results=list(results))
 
+    def loops(self) -> Iterator[Op]:
+        """Yields the loops, those of bodies included."""
+        for op in self.ops:
+            if op.name == LOOP:
+                yield op
+                yield from op.attributes["body"].loops()
+
     def with_bodies(self, change: Callable[[Program], Program]) -> Program:
         """Returns the program with other bodies of its loops."""
-        if all(op.name != LOOP for op in self.ops):
+        if not any(self.loops()):
             return self
         ops = [op if op.name != LOOP else replace(op, attributes={
             k: change(v) if isinstance(v, Program) else v for k, v in op.attributes.items()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op, Program, Type, Value
+from jaxmesh.dialects.program import LOOP, Op, Program, Type, Value
 from jaxmesh.passes.ttir_to_ttnn.builder import with_defaults
 
 _TILE = 32
@@ -41,6 +41,10 @@ def aliases(ops: Iterable[Op], types: Sequence[Type]) -> dict[Value, Value]:
     """Returns, for every value that shares the buffer of earlier ones, the first of them."""
     first: dict[Value, Value] = {}
     for op in ops:
+        if op.name == LOOP:
+            # A loop that ends at once gives its states back, and a body may give back an argument.
+            first.update((v, first.get(x, x)) for v, x in zip(op.results, op.used, strict=False))
+            continue
         number = _shared_operand(op)
         source = None if number is None or number >= len(op.operands) else op.operands[number]
         if source is None or (op.name == _RESHAPE and not is_view(types[source], types[op.results[0]])):
@@ -122,11 +126,16 @@ class _Memory:
 
     def add(self, op: Op, into: Value | None) -> None:
         """Records an op, which wrote to `into` if it works in place."""
+        for value, state in zip(op.results, op.used, strict=False) if op.name == LOOP else ():
+            self._share(value, state)
         own = into if into is not None else op.operands[0] if self._views(op) else None
         for value in op.results if own is not None else ():
             assert own is not None
-            first = self._first[value] = self.first(own)
-            self._until[first] = max(self._until.get(first, self._read(first)), self._read(value))
+            self._share(value, own)
+
+    def _share(self, value: Value, own: Value) -> None:
+        first = self._first[value] = self.first(own)
+        self._until[first] = max(self._until.get(first, self._read(first)), self._read(value))
 
     def _views(self, op: Op) -> bool:
         types = self.program.types

@@ -130,18 +130,24 @@ class Stage(HasArguments, abc.ABC):
         if self.inexpressible is not None:
             raise self.inexpressible
 
-    def _program(self, groups: bool, unroll_limit: int, strict: bool, keep_above: int | None = None) -> Program:
-        """Returns the flat program, which all texts of a stage share, those in MLIR if it has loops."""
+    def _program(
+        self, groups: bool, unroll_limit: int, strict: bool, languages: Sequence[str] | None = None
+    ) -> Program:
+        """Returns the flat program, which all texts of a stage share, with the loops that some languages can print."""
         self._check_expressible()
         limit = as_index("as_text", "unroll_limit", unroll_limit)
         groups, strict = as_bool("as_text", "groups", groups), as_bool("as_text", "strict", strict)
+        program = self._built(groups, limit, strict, min(limit, SHORT))
+        kept = list(program.loops())
+        has = languages is not None and ("cpp" not in languages or all("condition" not in op.attributes for op in kept))
+        return program if has or not kept else self._built(groups, limit, strict, None)
+
+    def _built(self, groups: bool, limit: int, strict: bool, keep_above: int | None) -> Program:
         key = groups, limit, strict, keep_above
         program = self._programs.get(key)
         if program is None:
             with progress("passes"):
-                program = self._flat(
-                    groups, limit, strict, **({} if keep_above is None else {"keep_above": keep_above})
-                )
+                program = self._flat(groups, limit, strict, keep_above=keep_above)
             # Racing threads may build it twice; the first result wins. A full cache is replaced.
             cache = self._programs if len(self._programs) < _CACHED_PROGRAMS else {}
             program = cache.setdefault(key, program)
@@ -168,9 +174,9 @@ class Stage(HasArguments, abc.ABC):
           debug_info: if True, MLIR carries each operation's source location.
           groups: whether groups of operations that have one op (softmax, rms_norm, linear, ...) are recognised; values
             change by no more than rounding.
-          unroll_limit: how many operations loops may make, all in all, when they are unrolled. In MLIR a loop stays a
-            loop, `ttcore.while_loop`, if it makes more than 4,096, or more than this, or if only the devices know when
-            it ends.
+          unroll_limit: how many operations loops may make, all in all, when they are unrolled. In the text a loop
+            stays a loop if it makes more than 4,096, or more than this; in MLIR and Python also if only the devices
+            know when it ends.
           strict: of a lowered program, whether it is an error if Tenstorrent's own `ttnn` cannot run it (an element
             type or a mesh that it does not have); with False it is printed all the same, for the emulation.
           layouts: of `"ttnn"`, whether types carry the layout of each value and the element types of the devices, as
@@ -192,8 +198,7 @@ class Stage(HasArguments, abc.ABC):
         with progress(f"{name} text"):
             if name == "jaxpr":
                 return self.jaxpr_text()
-            keep_above = min(unroll_limit, SHORT) if name in ("ttir", "ttnn") else None
-            program = self._program(groups, unroll_limit, strict, keep_above)
+            program = self._program(groups, unroll_limit, strict, [name])
             return emit(name, program, debug_info=debug_info, layouts=layouts, constant_limit=constant_limit)
 
     def default_program(self) -> Program:

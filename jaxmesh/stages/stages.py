@@ -245,7 +245,7 @@ class Lowered(JaxLowered):
 
         chosen, folder = export.as_languages(languages), as_path("export", directory, "folder")
         seed = as_index("export", "seed", seed)
-        program = self._program(groups, unroll_limit, strict)
+        program = self._program(groups, unroll_limit, strict, chosen)
         given = bool(args or kwargs or not self._boundary.arguments)
         making = export.made_inputs(flatten((args, kwargs))[0], make_inputs)
         leaves = check_call(self._boundary, args, kwargs, types=making is not None) if given else []

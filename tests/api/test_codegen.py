@@ -188,7 +188,7 @@ def test_loops_have_a_limit() -> None:
     assert lowered.as_text().count("ttnn.sin") == 1000
     assert lowered.as_text(unroll_limit=100).count("ttnn.sin") == 1
     with pytest.raises(jm.UnsupportedError, match=r"unroll_limit.*100"):
-        lowered.as_text("python", unroll_limit=100)
+        lowered.estimate("t3000", unroll_limit=100)
 
 
 def test_a_program_read_from_ttnn_has_no_ttir() -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import re
+import shutil
+import subprocess
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,6 +19,8 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
+from jaxmesh.cli.run_folder import run_folder
+from jaxmesh.emit.cpp.printer import include_dir
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4) / 40
 W = np.eye(4, dtype=np.float32) * 0.9 + 0.01
@@ -68,7 +76,7 @@ def random_walk(x: Any, w: Any) -> Any:
         key, part = jax.random.split(key)
         return (key, c * 0.9 + jax.random.normal(part, c.shape) / 10), c[0, 0]
 
-    (_, last), path = lax.scan(step, (jax.random.key(0), x), None, length=1000)
+    (_, last), path = lax.scan(step, (jax.random.key(0), x), None, length=STEPS // 10)
     return last, path
 
 
@@ -129,8 +137,37 @@ def test_a_loop_that_splits_what_it_computes_is_unrolled() -> None:
         lowered.as_text(unroll_limit=100)
 
 
-def test_the_other_texts_name_the_limit() -> None:
+def test_cpp_names_what_it_lacks() -> None:
     lowered = jm.jit(until, mesh=jm.make_mesh((2, 4)), in_shardings=P()).lower(X, W)
-    for target in ("python", "cpp"):
-        with pytest.raises(jm.UnsupportedError, match=r"while loop .*depends on values"):
-            lowered.as_text(target)
+    with pytest.raises(jm.UnsupportedError, match=r"while loop .*depends on values .*prints it as a loop in MLIR"):
+        lowered.as_text("cpp")
+
+
+@pytest.mark.slow(but_one_in=5)
+@pytest.mark.parametrize("name", [name for name in LOOPS if name != "in a loop"])
+def test_python_has_the_same_loops(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "STEPS", 48)
+    mesh = jm.make_mesh((1, 2))
+    function, loops = LOOPS[name]
+    lowered = jm.jit(lambda x, w: function(x, w), mesh=mesh, in_shardings=SPLIT["rows"]).lower(X, W)
+    text = lowered.as_text("python", unroll_limit=30)
+    assert len(re.findall("^  (?:for|while) ", text, re.MULTILINE)) >= loops
+    lowered.export(tmp_path / "loop", X, W, languages=("python",), unroll_limit=30)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert run_folder(tmp_path / "loop", ["--check"]) == 0, out.getvalue()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+@pytest.mark.parametrize("name", ["carried", "stacked", "counted", "collective", "branches"])
+def test_cpp_has_the_same_loops(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "STEPS", 48)
+    mesh = jm.make_mesh((1, 2))
+    lowered = jm.jit(lambda x, w: LOOPS[name][0](x, w), mesh=mesh, in_shardings=SPLIT["rows"]).lower(X, W)
+    folder = tmp_path / "loop"
+    lowered.export(folder, X, W, languages=("cpp",), unroll_limit=30)
+    assert (folder / "main.cpp").read_text().count("for (int32_t i = 0; i < 48; ++i)") == 1
+    command = ["g++", "-std=c++20", f"-I{include_dir()}", "main.cpp", "-o", "main"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    done = subprocess.run(["./main", "--check"], cwd=folder, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

@@ -55,7 +55,7 @@ def test_plain_programs(case: Case) -> None:
     why = lowered.explain().uncounted
     if why:
         with pytest.raises(errors.JaxmeshError, match=re.escape(why)):
-            lowered.as_text(strict=False)
+            lowered.as_text("cpp", strict=False)
     else:
         assert difference(lowered) is None
 

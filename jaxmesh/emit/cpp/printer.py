@@ -7,6 +7,7 @@ point to point.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 from jaxmesh.dialects.definitions import ttnn_definition
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op, Program, Type, Value
+from jaxmesh.dialects.program import LOOP, Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.op import Param, TtnnOp
 from jaxmesh.emit.cpp import values as values
 from jaxmesh.emit.cpp.values import NOTHING, TENSOR, TENSORS, function_name, remark
@@ -79,8 +80,12 @@ class _CppWriter:
     count: int = 0
     devices: dict[str, str] = field(default_factory=dict[str, str])
     sources: bool = False
+    bodies: list[str] = field(default_factory=list[str])
+    """The functions of loops, each before the one that calls it."""
+    name: str = ""
 
     def function(self, name: str) -> str:
+        self.name = name
         arguments = self.program.arguments
         parameter = f"{TENSORS} {self.fresh()}" if arguments else ""
         for i, argument in enumerate(arguments):
@@ -92,7 +97,8 @@ class _CppWriter:
     def returning(self, head: str, results: Sequence[str]) -> str:
         """Returns the function, which returns these variables."""
         vector = self.variable(TENSORS, f"util_create_vec({', '.join(results)})")
-        return f"{TENSORS} {head} {{\n" + "\n".join(self.lines) + f"\n  return {vector};\n}}\n"
+        text = f"{TENSORS} {head} {{\n" + "\n".join(self.lines) + f"\n  return {vector};\n}}\n"
+        return "\n".join([*self.bodies, text])
 
     def fresh(self) -> str:
         self.count += 1
@@ -187,6 +193,21 @@ class _CppWriter:
         self.statement(f"static const {element_type} {name}[] = {{\n    " + ",\n    ".join(lines) + "}")
         return f"::std::vector<{element_type}>(::std::begin({name}), ::std::end({name}))"
 
+    def loop(self, op: Op) -> None:
+        """Writes a loop of a number of iterations: a vector of the states, which the function of its body replaces."""
+        body: Program = op.attributes["body"]
+        name, constants = f"{self.name}_body_{len(self.bodies)}", StoredConstants(body, sys.maxsize)
+        self.bodies.append(_CppWriter(body, constants, sources=self.sources).function(name))
+        names = [self.names[v] for v in op.used]
+        count = len(op.results)
+        states = self.variable(TENSORS, f"util_create_vec({', '.join(names[:count])})")
+        given = ", ".join([*(f"{states}[{i}]" for i in range(count)), *names[count:]])
+        trips = op.attributes["trips"]
+        self.lines.append(f"  for (int32_t i = 0; i < {trips}; ++i) {{")
+        self.lines += [f"    {states} = {name}(util_create_vec({given}));", "  }"]
+        for i, result in enumerate(op.results):
+            self.names[result] = self.variable(TENSOR, f"{states}[{i}]")
+
     # --- the mesh, transfers, layouts, memory ---
 
     def device(self, op: Op) -> str | None:
@@ -242,6 +263,7 @@ _SEVERAL: Mapping[str, Callable[[int], tuple[str, str]]] = {
 }
 """Functions from the number of results to their C++ type and the access to a result, by the container."""
 _SPECIAL: Mapping[str, Callable[[_CppWriter, Op], None]] = {
+    LOOP: _CppWriter.loop,
     "ttnn.get_device": _CppWriter.get_device,
     "ttnn.distribute_tensor": _CppWriter.distribute_tensor,
     "ttnn.aggregate_tensor": _CppWriter.aggregate_tensor,

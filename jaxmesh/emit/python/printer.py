@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import builtins
 import keyword
+import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from jaxmesh.dialects.program import Op, Port, Program, Value
+from jaxmesh.dialects.program import LOOP, Op, Port, Program, Value
 from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.names import Variables, identifier, inputs_function
 from jaxmesh.emit.python import calls as calls, values as values
@@ -75,6 +76,8 @@ class _Module:
         """Source locations by line number in the function; its `def` is line 1."""
         self.input_places: dict[int, str] = {}
         """Argument paths by line number in the function that returns the inputs."""
+        self.bodies: list[tuple[str, Program]] = []
+        """The functions of loops, by name."""
 
     def statement(self, body: list[str], callee: str, arguments: str) -> str:
         """Adds `<name> = <callee>(<arguments>)`; returns the name."""
@@ -85,17 +88,26 @@ class _Module:
     # --- the function ---
 
     def forward(self) -> list[str]:
+        lines = self.function(self.name, 0)
+        outer = self.program, self.constants
+        for name, body in self.bodies:
+            self.program, self.constants = body, StoredConstants(body, sys.maxsize)
+            lines += ["", *self.function(name, len(lines) + 1)]
+        self.program, self.constants = outer
+        return lines
+
+    def function(self, name: str, offset: int) -> list[str]:
         program = self.program
         # How often ops and the return read each value.
         uses = Counter([*(v for op in program.ops for v in op.used), *(port.value for port in program.results)])
-        body = [f"def {self.name}({'arg' if program.arguments else ''}): "]
+        body = [f"def {name}({'arg' if program.arguments else ''}): "]
         names: dict[Value, str] = {}
         self.elements(body, names, uses, "arg", [a.value for a in program.arguments])
         for op in program.ops:
             start = len(body)
             self.op(body, names, uses, op)
             if op.line:
-                self.places.update(dict.fromkeys(range(start + 1, len(body) + 1), op.line))
+                self.places.update(dict.fromkeys(range(offset + start + 1, offset + len(body) + 1), op.line))
         body.append(f"  return [{', '.join(names[r.value] for r in program.results)}]")
         return body
 
@@ -112,6 +124,9 @@ class _Module:
 
     def op(self, body: list[str], names: dict[Value, str], uses: dict[Value, int], op: Op) -> None:
         """Adds the statements of an op."""
+        if op.name == LOOP:
+            self.loop(body, names, uses, op)
+            return
         file = self.constants.file(op)
         stored = None if file is None else calls.load_constant(self.program, op, names, file)
         statements = stored or calls.special(self.program, op, names)
@@ -128,6 +143,26 @@ class _Module:
             names[op.results[0]] = result
         else:
             self.elements(body, names, uses, result, op.results)
+
+    def loop(self, body: list[str], names: dict[Value, str], uses: dict[Value, int], op: Op) -> None:
+        """Adds a loop: a list of the states, which the function of its body replaces."""
+        called: dict[str, str] = {}
+        for kind in ("body", "condition"):
+            if kind in op.attributes:
+                called[kind] = self.variables.fresh(f"{self.name}_{kind}")
+                self.bodies.append((called[kind], op.attributes[kind]))
+        states, fixed = op.used[: len(op.results)], op.used[len(op.results) :]
+        result = self.variables.fresh(f"{self.name}_states")
+        body.append(f"  {result} = [{', '.join(names[v] for v in states)}]")
+        given = f"[*{result}{''.join(f', {names[v]}' for v in fixed)}]"
+        trips = op.attributes.get("trips")
+        head = (
+            f"while utils.is_true({called.get('condition')}({given})[0])"
+            if trips is None
+            else f"for _ in range({trips})"
+        )
+        body += [f"  {head}:", f"    {result} = {called['body']}({given})"]
+        self.elements(body, names, uses, result, op.results)
 
     # --- its inputs ---
 

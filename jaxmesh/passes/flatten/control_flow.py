@@ -50,8 +50,8 @@ def _unrolling(b: Builder, eqn: Eqn) -> Generator[None]:
         b.loop_start = None
         if made > MANY:
             warnings.warn(
-                f"{eqn.primitive.name} ({b.user_line(eqn)}) is unrolled in the text to as many as {made} operations, "
-                "since TTIR has no loops; make it shorter, or its body smaller.",
+                f"{eqn.primitive.name} ({b.user_line(eqn)}) is unrolled to as many as {made} operations; make it "
+                "shorter, or its body smaller.",
                 UnrolledLoopWarning,
                 stacklevel=2,
             )
@@ -180,9 +180,9 @@ def _check_end(b: Builder, eqn: Eqn, condition: Value, done: int) -> None:
     if not _has_known_part(b, condition):
         raise UnsupportedError(
             f"while loop ({b.user_line(eqn)}): whether it goes on after {done} iterations depends on values "
-            "that only the devices know, and TTIR has no loops. Give it a number of iterations that is static "
-            "(jax.lax.fori_loop or scan, or a condition on integers that are), or a static limit: "
-            "(i < 8) & condition."
+            "that only the devices know; as_text() prints it as a loop in MLIR and in Python. Else give it a number of "
+            "iterations that is static (jax.lax.fori_loop or scan, or a condition on integers that are), or a static "
+            "limit: (i < 8) & condition."
         )
 
 
