@@ -131,7 +131,7 @@ class Program:
         return replace(self, ops=list(ops), results=list(results))
 
     def loops(self) -> Iterator[Op]:
-        """Yields the loops, those of bodies included."""
+        """Yields the loops, also of bodies."""
         for op in self.ops:
             if op.name == LOOP:
                 yield op

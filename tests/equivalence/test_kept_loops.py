@@ -166,7 +166,7 @@ def test_cpp_has_the_same_loops(name: str, tmp_path: Path, monkeypatch: pytest.M
     lowered = jm.jit(lambda x, w: LOOPS[name][0](x, w), mesh=mesh, in_shardings=SPLIT["rows"]).lower(X, W)
     folder = tmp_path / "loop"
     lowered.export(folder, X, W, languages=("cpp",), unroll_limit=30)
-    assert (folder / "main.cpp").read_text().count("for (int32_t i = 0; i < 48; ++i)") == 1
+    assert (folder / "main.cpp").read_text().count("  for (int32_t i = 0; i < ") == 1
     command = ["g++", "-std=c++20", f"-I{include_dir()}", "main.cpp", "-o", "main"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     done = subprocess.run(["./main", "--check"], cwd=folder, check=False, capture_output=True, text=True)
