@@ -116,7 +116,9 @@ class _CppWriter:
         definition = ttnn_definition(op.name)
         if self.sources and op.line:
             self.lines.append(f"  {SOURCE}{' '.join(op.line.split())}")
-        if op.name in _SPECIAL:
+        if op.name == LOOP:
+            self.loop(op)
+        elif op.name in _SPECIAL:
             _SPECIAL[op.name](self, op)
         elif definition is None or not definition.cpp.params:
             if definition is not None and Trait.LAYOUT in definition.traits:
@@ -263,7 +265,6 @@ _SEVERAL: Mapping[str, Callable[[int], tuple[str, str]]] = {
 }
 """Functions from the number of results to their C++ type and the access to a result, by the container."""
 _SPECIAL: Mapping[str, Callable[[_CppWriter, Op], None]] = {
-    LOOP: _CppWriter.loop,
     "ttnn.get_device": _CppWriter.get_device,
     "ttnn.distribute_tensor": _CppWriter.distribute_tensor,
     "ttnn.aggregate_tensor": _CppWriter.aggregate_tensor,
