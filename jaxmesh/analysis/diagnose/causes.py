@@ -40,7 +40,7 @@ def cause_of(track: Track, culprit: Culprit) -> Cause:
     """Returns why an operation is wrong; the text is empty if no cause is proven."""
     axes = tuple(split_axes(culprit.operands))
     none = Cause("", axes, _dims(culprit.operands, axes))
-    if culprit.op.name == "func.return":
+    if culprit.op.name == "func.return" and culprit.proof is None:
         return _left_out(track, culprit) or _laid_out(track, culprit) or none
     proof, prover = culprit.proof, culprit.prover
     if proof is None or prover is None or culprit.between is not None:

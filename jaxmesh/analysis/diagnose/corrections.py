@@ -27,7 +27,7 @@ from jaxmesh.analysis.diagnose.tracking import Track, Value
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Type
-from jaxmesh.frontends.stablehlo.shardings import Sharding
+from jaxmesh.frontends.stablehlo.shardings import Sharding, local_shape
 
 _NEAR = 6
 """The most other operands of one type that are tried."""
@@ -37,8 +37,8 @@ _CUTS = ("slice", "index", "concat", "split", "chunk")
 _INDEXED = ("scatter", "gather", "dynamic", "embedding")
 LEFT_OUT, OTHER = "one too many: without it the results are right", "it reads another value than it should"
 """The changes of an operation that is one too many, and of one that reads another value."""
-DROPPED = "dropped transfer"
-"""How the change of a chain that lacks a transfer begins."""
+PARTS, DROPPED = "dropped reduction", "dropped transfer"
+"""How the changes of parts that nothing reduces, and of a chain that lacks a transfer, begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,11 @@ class Correction:
     axes: tuple[str, ...] = ()
     dims: tuple[int, ...] = ()
     form: float = 0.0
+
+    @property
+    def is_own(self) -> bool:
+        """True if the operation itself is another one; False if there is one more or less, or other operands."""
+        return not self.words.startswith(("dropped", LEFT_OUT, OTHER))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,7 @@ class Corrections:
                 yield Correction(p, f"with {next(iter(p.right.values())).flat[0]:g} in its place it is right")
         yield from self._left_out(number, op)
         yield from self._reduced(number, op)
+        yield from self._exchanged(number, op)
         yield from self._joined(number, op)
         yield from self._cut(number, op)
         yield from self._whole(number, op)
@@ -106,10 +112,10 @@ class Corrections:
         copies = self.replay.copies(op.results[0])
         if len({id(x) for x in copies.values()}) == 1 or len(op.results) != 1 or not self.proposals.is_last(op):
             return
-        is_reduced = self.proposals.reduction_after(op.results[0]) is not None
+        is_reduced = bool(self.proposals.reductions_after(op.results[0]))
         for axes, kind, found in () if is_reduced else reductions(copies, mesh):
             if kind in track.kinds(op):
-                words = f"dropped reduction: each device holds its part of a {kind} over {', '.join(axes)}, and what "
+                words = f"{PARTS}: each device holds its part of a {kind} over {', '.join(axes)}, and what "
                 yield Correction(self._value(number, op, found), f"{words}follows takes it for the whole", axes)
         if short_name(op) == "point_to_point":
             yield from self._missing_transfer(number, op)
@@ -152,6 +158,29 @@ class Corrections:
 
     def _shape(self, op: Op) -> tuple[int, ...]:
         return self.track.stage.text.program.types[op.results[0]].shape
+
+    def _exchanged(self, number: int, op: Op) -> Iterator[Correction]:
+        """Yields what an exchange between devices makes of the operand of an operation that has none."""
+        if is_collective(op) or len(op.results) != 1 or len(set(self.track.operands(op))) != 1:
+            return
+        mesh, copies, made = self.track.stage.mesh, self.replay.copies(self.track.operands(op)[0]), self._shape(op)
+        shape = copies[min(copies)].shape
+        for (at, (axis, size)), dim in itertools.product(enumerate(mesh.items()), range(len(shape))):
+            apart = [(n, m) for d, (n, m) in enumerate(zip(shape, made, strict=False)) if d != dim]
+            if size == 1 or len(shape) != len(made) or any(n != m for n, m in apart):
+                continue
+            rows = {c: [copies[*c[:at], k, *c[at + 1 :]] for k in range(size)] for c in copies}
+            if shape[dim] * size == made[dim]:
+                found = {c: np.concatenate(row, dim) for c, row in rows.items()}
+                words = f"no gather: each device has its part of what is split over {axis}"
+                yield Correction(self._value(number, op, found), words, (axis,), (dim,))
+        for axes, kind, whole in reductions(copies, mesh):
+            for dim in range(len(shape)):
+                split = tuple(axes if d == dim else () for d in range(len(shape)))
+                if local_shape(shape, split, mesh) == made and len(axes) == 1:
+                    found = {c: block_of(x, split, mesh, c) for c, x in whole.items()}
+                    words = f"no scatter: each device has a piece of its part of a {kind} over {axes[0]}"
+                    yield Correction(self._value(number, op, found), words, axes, (dim,))
 
     # --- the order of blocks ------------------------------------------------------------------------------------------
 
@@ -301,12 +330,20 @@ class Corrections:
         return right
 
     def _others(self, number: int, op: Op) -> list[tuple[Op, str]]:
-        """Returns an operation of other operands: of values of the same type just before it."""
-        types, found = self.track.stage.text.program.types, list[tuple[Op, str]]()
-        before = [v for o in self.track.stage.text.program.ops[:number] for v in o.results]
+        """Returns an operation of other operands: of values of the same type before it, those that the program reads
+        first."""
+        track, found = self.track, list[tuple[Op, str]]()
+        types, wanted = track.stage.text.program.types, self.proposals.wanted(number)
+        before = [v for o in reversed(track.stage.text.program.ops[:number]) for v in o.results]
+        before.sort(
+            key=lambda v: not any(track.pool.same[n] in wanted for e in track.held(v) for n in track.origins(e.number))
+        )
         for at, value in enumerate(op.operands):
-            alike = [v for v in before if value is not None and types[v] == types[value] and v != value]
-            for other in alike[: -_NEAR - 1 : -1] if types[value or 0].kind == "tensor" else ():
+            if value is None or types[value].kind != "tensor":
+                continue
+            kind = types[value].shape, types[value].dtype
+            alike = [v for v in before if (types[v].shape, types[v].dtype) == kind and v != value]
+            for other in alike[:_NEAR]:
                 found.append((replace(op, operands=(*op.operands[:at], other, *op.operands[at + 1 :])), OTHER))
         return found
 

@@ -7,18 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jaxmesh.analysis.diagnose.corrections import PARTS
 from jaxmesh.analysis.diagnose.matching import HeldValue
-from jaxmesh.analysis.diagnose.movements import is_alike, is_transparent
+from jaxmesh.analysis.diagnose.movements import does_nothing, is_alike, is_collective, is_transparent
 from jaxmesh.analysis.diagnose.narrowing import Narrowing, Proof
 from jaxmesh.analysis.diagnose.proof import Prover
-from jaxmesh.analysis.diagnose.proposals import MOVES
+from jaxmesh.analysis.diagnose.proposals import MOVES, Proposal
 from jaxmesh.analysis.diagnose.reference_value import Reference, ReferenceValue
 from jaxmesh.analysis.diagnose.replay import Replay
-from jaxmesh.analysis.diagnose.rounding import EXACT, as_numbers
+from jaxmesh.analysis.diagnose.rounding import EXACT, GROWTH, as_numbers, tolerance
 from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Copies
 from jaxmesh.analysis.diagnose.tracking import Track, Value
 from jaxmesh.analysis.diagnose.wrong_values import WrongValue, compare_parts, compare_with
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op
 
 
@@ -58,8 +61,9 @@ class Culprit:
 def find_culprit(track: Track) -> Culprit:
     """Returns the wrong operation of a stage, or the last operation that may be wrong."""
     prover = Narrowing(track, Replay.of(track.stage, track.placed))
-    goal = prover.goal()
-    proof = None if goal is None else prover.proof(goal)
+    proof = prover.standing_in()
+    goal = None if proof is not None else prover.goal()
+    proof = proof if goal is None else prover.proof(goal)
     index = next(i for i, o in enumerate(track.outputs) if not o.is_right)
     value = track.outputs[index].value
     if proof is None or (
@@ -67,10 +71,7 @@ def find_culprit(track: Track) -> Culprit:
     ):
         return _of_return(track, index)
     proposal, expected = proof.proposal, proof.proposal.expected
-    number, op = proposal.number, proposal.op
-    while is_transparent(op) and track.operands(op)[0] in track.producers and _is_part(track, proposal.value):
-        # The movement of parts that nothing reduces is right.
-        number, op = track.producers[track.operands(op)[0]]
+    number, op = _taking_parts(prover, proof) or (proposal.number, proposal.op)
     known = tuple(track.known[v] for v in track.operands(op) if v in track.known)
     copies, unit = prover.replay.copies(proposal.value), track.units.get(proposal.value, 0.0)
     wrong = None if expected is None else compare_with(track.pool, copies, expected, unit)
@@ -79,10 +80,28 @@ def find_culprit(track: Track) -> Culprit:
     return Culprit(track, number, op, known, reference, wrong, proof, prover, corrected)
 
 
-def _is_part(track: Track, value: Value) -> bool:
-    """Returns True for parts of a reduction."""
-    held, same = track.held(value), track.pool.same
-    return any(e.partial or any(same[n] in track.parts for n in track.origins(e.number)) for e in held)
+def _taking_parts(prover: Prover, proof: Proof) -> tuple[int, Op] | None:
+    """Returns the first operation that takes the right parts of a reduction for the whole; None if they are not these.
+
+    A movement that does nothing stands in the place of the reduction.
+    """
+    proposal, track = proof.proposal, prover.track
+    given = proof.change is not None and not proof.change.words.startswith(PARTS)
+    if is_collective(proposal.op) and not (has_trait(proposal.op.name, Trait.REDUCES) and proof.change is not None):
+        return None
+    if given or (proof.change is None and not prover.holds_parts(proposal)):
+        return None
+    made, ops = proposal.op, track.stage.text.program.ops
+    while is_transparent(made) and (row := track.producers.get(track.operands(made)[0])) is not None:
+        made = row[1]
+    live = prover.proposals.live
+    first = rest = [(n, o) for n, o in live if set(made.results) & set(o.used)]
+    while rest and is_transparent(rest[0][1]):
+        if does_nothing(rest[0][1], track.stage.text.program.types):
+            return rest[0]
+        rest = [(n, o) for n, o in live if set(rest[0][1].results) & set(o.used)]
+    end = len(ops), Op("func.return", (proposal.value,), (proposal.value,))
+    return next((row for row in first if not has_trait(row[1].name, Trait.REDUCES)), None if first else end)
 
 
 def _of_return(track: Track, index: int) -> Culprit:
@@ -136,13 +155,39 @@ _FACTOR, _SHARE = 1.5, 0.9
 """By how much more than in these runs elements may differ, and the share of the wrong elements that have to."""
 
 
-def rounding_decides(culprit: Culprit, rounded: Callable[[float, int], Reference]) -> bool:
-    """Returns True if other roundings of the unsharded program move its own value as far as the devices are from it.
+def decided_by_rounding(culprit: Culprit, rounded: Callable[[float, int], Reference]) -> list[bool]:
+    """Returns which results are wrong because of a value that other roundings of the unsharded program move as far as
+    the devices are from it, at operands that agree.
 
     Args:
       culprit: an operation whose right value puts the results right.
       rounded: runs the program with results that differ at random by up to a rounding unit, for a unit and a seed.
     """
+    proof, prover, outputs = culprit.proof, culprit.prover, culprit.track.outputs
+    if proof is None or prover is None or not (_agrees(prover, proof.goal) and _rounding_decides(culprit, rounded)):
+        return [False] * len(outputs)
+    errors = prover.errors(proof.goal.replaced)
+    after = [o.error for o in outputs] if errors is None else errors
+    return [e <= o.limit < o.error for e, o in zip(after, outputs, strict=True)]
+
+
+def _agrees(prover: Prover, goal: Proposal) -> bool:
+    """Returns False if an operation reads floats that are not what the program reads there, up to carried rounding."""
+    pool, track = prover.track.pool, prover.track
+    read = [] if goal.expected is None else [n for n in prover.proposals.unmoved(goal.expected) if pool.unit(n)]
+    for value in track.operands(goal.op):
+        copies = prover.replay.copies(value)
+        shape = copies[min(copies)].shape
+        rows = [(n, p) for n in read for p in pool.placements(n, shape)]
+        own = max([track.units.get(value, 0.0), *map(pool.unit, read)])
+        most = GROWTH * tolerance(own, track.errors.get(value, 0.0))
+        if track.units.get(value) and rows and all(pool.error(copies, n, p, most) > most for n, p in rows):
+            return False
+    return True
+
+
+def _rounding_decides(culprit: Culprit, rounded: Callable[[float, int], Reference]) -> bool:
+    """Returns True if other roundings of the unsharded program move its own value as far as the devices are from it."""
     proof, prover, pool = culprit.proof, culprit.prover, culprit.track.pool
     if proof is None or prover is None or (number := proof.goal.expected) is None:
         return False

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.analysis.diagnose.culprit import Culprit, find_culprit, rounding_decides
+from jaxmesh.analysis.diagnose.culprit import Culprit, decided_by_rounding, find_culprit
 from jaxmesh.analysis.diagnose.diagnosis import (
     LESS_PRECISE,
     NOT_COMPARABLE,
@@ -230,11 +230,15 @@ def _judge(texts: StageTexts, name: str, run: Track, runs: dict[str, Track | str
         return None
     if not run.is_right and _computes_from_rounded(texts, name, run):
         run.outputs = [replace(o, limit=max(o.limit, o.error)) for o in run.outputs]
-    if not run.is_right:
+    while not run.is_right:
         culprit, inner = find_culprit(run), _inside(texts, run)
-        if not rounding_decides(inner or culprit, functools.partial(_rounded, texts, run, inner is not None)):
+        decided = inner or culprit
+        fixed = decided_by_rounding(decided, functools.partial(_rounded, texts, run, inner is not None))
+        if not any(fixed):
             return wrong_diagnosis(culprit, {n: _summary(r) for n, r in runs.items()}, inner)
-        run.decided = inner or culprit
+        run.decided = run.decided or decided
+        rows = zip(run.outputs, fixed, strict=True)
+        run.outputs = [replace(o, limit=max(o.limit, o.error)) if f else o for o, f in rows]
     if (use := read_after_free(run.stage)) is not None:
         return freed_diagnosis(run.stage, use, {n: _summary(r) for n, r in runs.items()})
     return None

@@ -40,6 +40,13 @@ def is_transparent(op: Op) -> bool:
     return named or any(has_trait(op.name, t) for t in (Trait.VIEW, Trait.LAYOUT))
 
 
+def does_nothing(op: Op, types: Sequence[Type]) -> bool:
+    """Returns True for a view or cast whose result has the type of its operand."""
+    is_view = has_trait(op.name, Trait.VIEW) or short_name(op) == "typecast"
+    pair = [(types[v].shape, types[v].dtype) for v in (*op.used[:1], *op.results)]
+    return is_view and len(pair) == 2 and pair[0] == pair[1]
+
+
 def is_collective(op: Op) -> bool:
     """Returns True if the operation moves elements between devices, or between devices and host."""
     return has_trait(op.name, Trait.TRANSFERS) or has_trait(op.name, Trait.COLLECTIVE)

@@ -13,7 +13,6 @@ from jaxmesh.analysis.diagnose.corrections import DROPPED, LEFT_OUT, OTHER, Corr
 from jaxmesh.analysis.diagnose.movements import is_collective, is_movement, is_transparent
 from jaxmesh.analysis.diagnose.proof import Prover
 from jaxmesh.analysis.diagnose.proposals import Proposal, informative
-from jaxmesh.analysis.diagnose.repairs import reductions
 from jaxmesh.analysis.diagnose.replay import Budget
 from jaxmesh.analysis.diagnose.stage import Copies
 from jaxmesh.analysis.diagnose.tracking import Value
@@ -63,9 +62,22 @@ class Proof:
 class Narrowing(Prover):
     """The search for the operation that made a value wrong."""
 
+    def standing_in(self) -> Proof | None:
+        """Returns the proof for an operation that does nothing where the program computes."""
+        budget = Budget(_RUNS, _SECONDS)
+        for proposal in itertools.takewhile(lambda _: budget.take(), self.proposals.instead_of_nothing()):
+            if proposal.expected is not None and self.is_proven(proposal):
+                name = self.track.reference.values[proposal.expected].op
+                change = Correction(proposal, f"left out: it does nothing, and the program has {name} in its place")
+                return self._proof(proposal, (proposal, (), change))
+        return None
+
     def proof(self, goal: Proposal) -> Proof:
         """Returns the proof for the one operation that can have made a value wrong, where several may have."""
-        proposal, doubtful, change = self._narrowed(goal)
+        return self._proof(goal, self._narrowed(goal))
+
+    def _proof(self, goal: Proposal, named: Named) -> Proof:
+        proposal, doubtful, change = named
         after = self.errors(proposal.replaced)
         before = tuple(o.error for o in self.track.outputs)
         rows = zip(after or before, self.track.outputs, strict=True)
@@ -74,23 +86,22 @@ class Narrowing(Prover):
 
     def _narrowed(self, goal: Proposal) -> Named:
         target, budget = self._earliest(goal, Budget(_RUNS, _SECONDS)), Budget(_RUNS, _SECONDS)
+        target = self._lacking(target, Budget(_RUNS, _SECONDS))
         doubtful, lines = self.doubtful(target.op), self.track.stage.text.lines
         if all(lines[n] == lines[target.number] for n, _ in doubtful):
             # None, or the operation itself in earlier iterations.
             doubtful = []
         if (found := self._before_constant(target)) is not None:
             return found
-        copies = self.replay.copies(target.value)
-        if any(self.is_alike(x, target) for _, _, x in reductions(copies, self.track.stage.mesh)):
+        if self.holds_parts(target):
             # The devices hold the right parts.
             return self._or_reader(target, budget)
         rows = [*doubtful, (target.number, target.op)]
         steps = [o for _, o in rows if self.track.operands(o) and self.proposals.is_last(o)]
         fixers = self._fixers(sorted(rows, key=lambda row: row[1] not in steps), goal, budget, self.changes.of)
-        if not fixers and (reader := self.proposals.reduction_after(goal.value)) is not None:
-            # The goal may be parts that this reduces wrongly.
-            row = self.track.producers[reader.results[0]]
-            fixers = self._fixers([row], goal, budget, functools.partial(self.changes.of, alone=True))
+        if not fixers and (readers := self.proposals.reductions_after(goal.value)):
+            # The goal may be parts that one of these reduces wrongly.
+            fixers = self._fixers(readers, goal, budget, functools.partial(self.changes.of, alone=True))
         for make in (self.changes.missing, self.changes.of):
             # The operands seem right: an exchange is missing, or a movement moves another value.
             fixers = fixers or self._fixers(self._feeding(rows), goal, Budget(_RUNS, _SECONDS), make)
@@ -157,6 +168,15 @@ class Narrowing(Prover):
                     return target
                 if self.becomes_right(proposal.replaced, target) and self.is_proven(proposal):
                     return proposal
+        return target
+
+    def _lacking(self, target: Proposal, budget: Budget) -> Proposal:
+        """Returns the first operation of a chain that each have another value for the next than the program reads."""
+        for proposal in self.proposals.lacking(target):
+            if not budget.take():
+                return target
+            if self.becomes_right(proposal.replaced, target) and self.is_proven(proposal):
+                return self._lacking(proposal, budget)
         return target
 
     def _or_reader(self, target: Proposal, budget: Budget) -> Named:
@@ -226,6 +246,7 @@ class Narrowing(Prover):
         ):
             if (number != target.number or change.words == LEFT_OUT) and self._is_in_place(change):
                 return change.proposal, (), change
+        fixers = {n: c for n, c in fixers.items() if c.is_own} or fixers
         *others, last = sorted(fixers)
         left_out = [n for n in others if fixers[n].words == LEFT_OUT]
         if left_out and fixers[last].words == OTHER:

@@ -75,7 +75,7 @@ class Prover:
 
     def reaches(self, proposal: Proposal, goal: Proposal, form: float) -> bool:
         """Returns True if a replacement makes the result of a later operation, or its own, what it has to be."""
-        if self.proposals.reduction_after(goal.value) is not None:
+        if self.proposals.reductions_after(goal.value):
             # Devices may hold the goal whole, or in parts.
             return True
         if proposal.value == goal.value:
@@ -106,8 +106,10 @@ class Prover:
 
     def _is_held_in_parts(self, proposal: Proposal) -> bool:
         """Returns True if the devices hold the right parts of a value, and a reduction over devices follows."""
-        if self.proposals.reduction_after(proposal.value) is None:
-            return False
+        return bool(self.proposals.reductions_after(proposal.value)) and self.holds_parts(proposal)
+
+    def holds_parts(self, proposal: Proposal) -> bool:
+        """Returns True if a reduction over devices makes what a proposal says of what they hold."""
         found = reductions(self.replay.copies(proposal.value), self.track.stage.mesh)
         return any(self.is_alike(x, proposal) for _, _, x in found)
 
@@ -115,13 +117,18 @@ class Prover:
         """Yields the proposals for operations, the likeliest first."""
         reads = [(number, op) for number, op in steps if self.track.operands(op)]
         made = [(number, op) for number, op in steps if not self.track.operands(op)]
+        first = [(number, op) for number, op in reads if self._is_first(op)]
+        right = [(number, op) for number, op in reads if all(map(self.is_trusted, op.results))]
         for number, op in reads:
-            yield from self.proposals.in_place(number, op)
+            yield from self.proposals.in_place(number, op) if (number, op) not in right else ()
         for number, op in made:
             yield from self.proposals.constants(number, op)
-        for number, op in reads:
-            if self._is_first(op):
-                yield from self.proposals.anywhere(number, op)
+        for number, op in first:
+            yield from self.proposals.anywhere(number, op)
+        for number, op in first:
+            yield from (c.proposal for c in self.changes.of(number, op, alone=True) if c.is_own)
+        for number, op in right:
+            yield from self.proposals.in_place(number, op)
 
     def _is_first(self, op: Op) -> bool:
         """Returns True for an operation whose operands are right and whose results may not be."""

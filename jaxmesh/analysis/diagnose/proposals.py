@@ -6,6 +6,7 @@ Operations are aligned with the unsharded program by source line, kind and order
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,14 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.analysis.diagnose.matching import split_axes
-from jaxmesh.analysis.diagnose.movements import is_alike, is_collective, is_movement, short_name
+from jaxmesh.analysis.diagnose.movements import (
+    does_nothing,
+    is_alike,
+    is_collective,
+    is_movement,
+    is_transparent,
+    short_name,
+)
 from jaxmesh.analysis.diagnose.reference import REGION
 from jaxmesh.analysis.diagnose.rounding import error_of, tolerance
 from jaxmesh.analysis.diagnose.source_lines import line
@@ -24,6 +32,7 @@ from jaxmesh.analysis.diagnose.tracking import Track, Value
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op
+from jaxmesh.frontends.stablehlo.call import enum_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
 
 _PLACEMENTS, _ALIKE, _ANY = 6, 6, 12
@@ -98,7 +107,16 @@ class Places:
         values, ops = self.track.reference.values, self.track.stage.text.program.ops
         alike = [n for n in self._by_place.get(key, ()) if is_alike(op, values[n].op) and _index(values[n]) == index]
         kinds = {values[n].op for n in alike}
-        return [n for n in self._ops.get(key, ()) if any(is_alike(ops[n], kind) for kind in kinds)], alike
+        beside = [n for n in self._ops.get(key, ()) if any(is_alike(ops[n], kind) for kind in kinds)]
+        own, same = [n for n in beside if ops[n].name == op.name], [n for n in alike if self._is_same(op, n)]
+        return (own, same) if len(own) == len(same) else (beside, alike)
+
+    def _is_same(self, op: Op, number: int) -> bool:
+        """Returns True for a comparison of the same direction."""
+        value = self.track.reference.values[number]
+        return value.op.endswith(".compare") and enum_of(
+            value.value.owner, "comparison_direction"
+        ).lower() == short_name(op)
 
     def _in_place(self, number: int, op: Op, index: int, key: str) -> list[int]:
         beside, alike = self._beside(number, op, index, key)
@@ -146,6 +164,48 @@ class Proposals:
                 found[made[0]] = made[1]
                 rest += self.track.operands(made[1])
         return sorted(found.items())
+
+    @cached_property
+    def live(self) -> list[tuple[int, Op]]:
+        """The operations that the results are computed from, in order."""
+        return self.before([o.value for o in self.track.outputs])
+
+    def instead_of_nothing(self) -> Iterator[Proposal]:
+        """Yields what the program makes of a value, and no device holds, for operations that do nothing with it."""
+        track, values = self.track, self.track.reference.values
+        for number, op in self.live:
+            if not does_nothing(op, track.stage.text.program.types):
+                continue
+            held = {track.pool.same[n] for e in track.held(op.used[0]) for n in track.origins(e.number)}
+            for n in track.used:
+                read = {track.pool.same[o] for o in self.unmoved(n)}
+                if self.places.misses(n) and values[n].op not in MOVES and (not held or held & read):
+                    yield from self._placed(number, op, op.results[0], n)
+
+    def lacking(self, target: Proposal) -> Iterator[Proposal]:
+        """Yields what the program reads for the value of an operation, and no device holds, for what it reads."""
+        track = self.track
+        missing = [] if target.expected is None else [n for n in self.unmoved(target.expected) if self.places.misses(n)]
+        rest = list(track.operands(target.op))
+        while rest and missing:
+            value = rest.pop()
+            if (made := track.producers.get(value)) is not None and is_transparent(made[1]):
+                rest += track.operands(made[1])
+            elif made is not None:
+                for n in missing:
+                    yield from self._placed(*made, value, n)
+
+    def wanted(self, number: int) -> set[int]:
+        """Returns the values that the program reads for values on the line of an operation that no device holds."""
+        missing = itertools.islice(self.places.of_any_kind(number), _ANY)
+        return {self.track.pool.same[o] for n in missing for o in self.unmoved(n)}
+
+    def unmoved(self, number: int) -> Iterator[int]:
+        """Yields the values of the program that a value is computed from, and those that they are movements of."""
+        values, rest = self.track.reference.values, list(self.track.reference.values[number].operands)
+        while rest:
+            yield (n := rest.pop())
+            rest += values[n].operands if values[n].op in MOVES else ()
 
     def in_place(self, number: int, op: Op) -> Iterator[Proposal]:
         """Yields the values in the place of an operation; of a collective, the values of its operand.
@@ -206,11 +266,18 @@ class Proposals:
         (value, *more) = op.results
         copies = self.track.copies(value)
         array = next(iter(copies.values()))
-        if more or not array.size or not (array == array.flat[0]).all():
+        dtype, devices = self.track.stage.text.program.types[value].dtype, tuple(self.track.stage.mesh.values())
+        if more or not array.size:
             return
-        for found in self.numbers(number):
+        whole = math.prod(devices)
+        if array.dtype.kind in "iu" and array.size == whole > 1:
+            # The numbers of the devices.
+            rights: list[Array] = [np.arange(whole).reshape(array.shape)]
+        else:
+            rights = [np.full(array.shape, n) for n in self.numbers(number) if (array == array.flat[0]).all()]
+        for found in rights:
             with np.errstate(all="ignore"):
-                right = np.full(array.shape, found).astype(self.track.stage.text.program.types[value].dtype)
+                right = found.astype(dtype)
             if not np.array_equal(array, right):
                 yield Proposal(number, op, value, None, dict.fromkeys(copies, right))
 
@@ -322,16 +389,17 @@ class Proposals:
             wrong = np.mean([np.mean(np.asarray(copies[c] != right[c])) for c in copies])
         return float(wrong), {*axes_of(placement), *pool.apart.get(expected, ())}, right
 
-    def reduction_after(self, value: Value) -> Op | None:
-        """Returns the reduction over devices that reads a value, through movements."""
-        rest, ops = {value}, self.track.stage.text.program.ops
-        for op in ops[self.track.producers[value][0] + 1 :] if value in self.track.producers else ():
-            if rest & set(op.used):
-                if is_collective(op) and has_trait(op.name, Trait.REDUCES):
-                    return op
-                if is_movement(op):
+    def reductions_after(self, value: Value) -> list[tuple[int, Op]]:
+        """Returns the reductions over devices that a value goes through, with sums and movements, up to a result."""
+        rest, found = {value}, list[tuple[int, Op]]()
+        start = self.track.producers[value][0] if value in self.track.producers else math.inf
+        for number, op in self.live:
+            if number > start and rest & set(op.used):
+                is_reduction = has_trait(op.name, Trait.REDUCES)
+                found += [(number, op)] if is_reduction and is_collective(op) else []
+                if is_reduction or is_movement(op):
                     rest.update(op.results)
-        return None
+        return found
 
 
 def informative(array: Array) -> bool:

@@ -60,7 +60,10 @@ def repairs(op: Op, types: Sequence[Type], mesh: Mapping[str, int], numbers: Seq
 def _orders(op: Op, dtypes: Sequence[Any]) -> Iterator[tuple[int, ...]]:
     """Yields other orders of operands that keep the dtypes; a condition stays the first operand."""
     count = len(op.operands)
-    for order in itertools.permutations(range(count)) if 2 <= count <= 3 and len(dtypes) == count else ():
+    orders = list(itertools.permutations(range(count))) if 2 <= count <= 3 else []
+    for a, b in itertools.combinations(range(count), 2) if count > 3 else ():
+        orders.append(tuple({a: b, b: a}.get(i, i) for i in range(count)))
+    for order in orders if len(dtypes) == count else ():
         is_typed = all(dtypes[i] == dtypes[at] for at, i in enumerate(order))
         if is_typed and order != tuple(range(count)) and not (short_name(op) == "where" and order[0]):
             yield order
@@ -90,6 +93,17 @@ def _changes(
             others = (type(value)(n) for n in numbers[:_MOST] if isinstance(value, float) or n % 1 == 0)
         elif name in ("sender_coord", "receiver_coord"):
             others = itertools.product(*map(range, mesh.values()))
+        elif name == "replica_groups":
+            rows = np.asarray(value)
+            for groups in (np.sort(rows, 1), *(np.roll(rows, n, 1) for n in range(1, rows.shape[-1]))):
+                if not np.array_equal(groups, rows):
+                    yield f"{name} = {groups.tolist()}", {name: groups}
+            continue
+        elif name == "dilation" and isinstance(value, tuple) and isinstance(attributes.get("padding"), tuple):
+            yield from _dilations(attributes[name], attributes["padding"])
+            continue
+        elif name == "split_dim" and "concat_dim" in attributes:
+            yield "its dims exchanged", {name: attributes["concat_dim"], "concat_dim": value}
         elif name == "source_target_pairs":
             yield "its pairs of devices the other way round", {name: np.asarray(value)[:, ::-1]}
             continue
@@ -127,12 +141,28 @@ def _instead(name: str, value: Any, shape: Sequence[int], rank: int) -> Iterator
             yield tuple(other)
 
 
+def _dilations(dilation: Sequence[int], padding: Sequence[int]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields other distances of the elements of a window, padded as much more."""
+    orders = ((0, 1, 0, 1), (0, 0, 1, 1)) if len(padding) == 4 else ((0, 1),)
+    for size, dims, order in itertools.product((1, 2, 4), ((0,), (1,), (0, 1)), orders):
+        other = tuple(size if d in dims else n for d, n in enumerate(dilation))
+        if len(dilation) == 2 and other != tuple(dilation):
+            wide = tuple(n * other[d] // dilation[d] for n, d in zip(padding, order, strict=True))
+            yield f"dilation = {list(other)}, padding = {list(wide)}", {"dilation": other, "padding": wide}
+
+
 def _bounds(attributes: Mapping[str, Any], shape: Sequence[int]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields slices of one size that start elsewhere along one dim."""
+    """Yields slices of one size that start elsewhere along one dim, or take other elements of it."""
     begins, ends = tuple(attributes["begins"]), tuple(attributes["ends"])
-    for dim, (begin, end, size) in enumerate(zip(begins, ends, shape, strict=True)):
-        starts = sorted(range(size - (end - begin) + 1), key=lambda s: (s % max(1, end - begin) != 0, abs(s - begin)))
-        for start in [s for s in starts if s != begin][:_MOST]:
-            b = (*begins[:dim], start, *begins[dim + 1 :])
-            e = (*ends[:dim], start + end - begin, *ends[dim + 1 :])
-            yield f"begins = {list(b)}, ends = {list(e)}", {"begins": b, "ends": e}
+    steps = tuple(attributes.get("step") or (1,) * len(begins))
+    for dim, (begin, end, step, size) in enumerate(zip(begins, ends, steps, shape, strict=True)):
+        count = -(-(end - begin) // step)
+        lengths = {n: (count - 1) * n + 1 for n in (step, 1, 2) if count > 1} or {step: end - begin}
+        lengths[step] = end - begin
+        for each, length in lengths.items():
+            starts = sorted(range(size - length + 1), key=lambda s: (s % max(1, length) != 0, abs(s - begin)))
+            for start in [s for s in starts if (s, each) != (begin, step)][:_MOST]:
+                new = {"begins": start, "ends": start + length, **({"step": each} if each != step else {})}
+                was = {"begins": begins, "ends": ends, "step": steps}
+                made = {k: (*was[k][:dim], n, *was[k][dim + 1 :]) for k, n in new.items()}
+                yield ", ".join(f"{k} = {list(v)}" for k, v in made.items()), made
