@@ -12,10 +12,10 @@ from jaxmesh.analysis.diagnose.matching import HeldValue
 from jaxmesh.analysis.diagnose.movements import does_nothing, is_alike, is_collective, is_transparent
 from jaxmesh.analysis.diagnose.narrowing import Narrowing, Proof
 from jaxmesh.analysis.diagnose.proof import Prover
-from jaxmesh.analysis.diagnose.proposals import MOVES, Proposal
+from jaxmesh.analysis.diagnose.proposals import MOVES
 from jaxmesh.analysis.diagnose.reference_value import Reference, ReferenceValue
 from jaxmesh.analysis.diagnose.replay import Replay
-from jaxmesh.analysis.diagnose.rounding import EXACT, GROWTH, as_numbers, tolerance
+from jaxmesh.analysis.diagnose.rounding import EXACT, as_numbers
 from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Copies
 from jaxmesh.analysis.diagnose.tracking import Track, Value
@@ -100,8 +100,14 @@ def _taking_parts(prover: Prover, proof: Proof) -> tuple[int, Op] | None:
         if does_nothing(rest[0][1], track.stage.text.program.types):
             return rest[0]
         rest = [(n, o) for n, o in live if set(rest[0][1].results) & set(o.used)]
-    end = len(ops), Op("func.return", (proposal.value,), (proposal.value,))
-    return next((row for row in first if not has_trait(row[1].name, Trait.REDUCES)), None if first else end)
+    if not first:
+        return len(ops), Op("func.return", (proposal.value,), (proposal.value,))
+    for row in first:
+        whole = prover.replay.replaced(proposal.replaced, row[1].results)
+        errors = prover.errors(whole) if whole else None
+        if errors is not None and all(e <= o.limit for e, o in zip(errors, track.outputs, strict=True)):
+            return row
+    return next((row for row in first if not has_trait(row[1].name, Trait.REDUCES)), None)
 
 
 def _of_return(track: Track, index: int) -> Culprit:
@@ -157,33 +163,18 @@ _FACTOR, _SHARE = 1.5, 0.9
 
 def decided_by_rounding(culprit: Culprit, rounded: Callable[[float, int], Reference]) -> list[bool]:
     """Returns which results are wrong because of a value that other roundings of the unsharded program move as far as
-    the devices are from it, at operands that agree.
+    the devices are from it.
 
     Args:
       culprit: an operation whose right value puts the results right.
       rounded: runs the program with results that differ at random by up to a rounding unit, for a unit and a seed.
     """
     proof, prover, outputs = culprit.proof, culprit.prover, culprit.track.outputs
-    if proof is None or prover is None or not (_agrees(prover, proof.goal) and _rounding_decides(culprit, rounded)):
+    if proof is None or prover is None or not _rounding_decides(culprit, rounded):
         return [False] * len(outputs)
     errors = prover.errors(proof.goal.replaced)
     after = [o.error for o in outputs] if errors is None else errors
     return [e <= o.limit < o.error for e, o in zip(after, outputs, strict=True)]
-
-
-def _agrees(prover: Prover, goal: Proposal) -> bool:
-    """Returns False if an operation reads floats that are not what the program reads there, up to carried rounding."""
-    pool, track = prover.track.pool, prover.track
-    read = [] if goal.expected is None else [n for n in prover.proposals.unmoved(goal.expected) if pool.unit(n)]
-    for value in track.operands(goal.op):
-        copies = prover.replay.copies(value)
-        shape = copies[min(copies)].shape
-        rows = [(n, p) for n in read for p in pool.placements(n, shape)]
-        own = max([track.units.get(value, 0.0), *map(pool.unit, read)])
-        most = GROWTH * tolerance(own, track.errors.get(value, 0.0))
-        if track.units.get(value) and rows and all(pool.error(copies, n, p, most) > most for n, p in rows):
-            return False
-    return True
 
 
 def _rounding_decides(culprit: Culprit, rounded: Callable[[float, int], Reference]) -> bool:

@@ -118,7 +118,7 @@ class Prover:
         reads = [(number, op) for number, op in steps if self.track.operands(op)]
         made = [(number, op) for number, op in steps if not self.track.operands(op)]
         first = [(number, op) for number, op in reads if self._is_first(op)]
-        right = [(number, op) for number, op in reads if all(map(self.is_trusted, op.results))]
+        right = [(number, op) for number, op in reads if all(map(self._is_right, op.results))]
         for number, op in reads:
             yield from self.proposals.in_place(number, op) if (number, op) not in right else ()
         for number, op in made:
@@ -129,6 +129,13 @@ class Prover:
             yield from (c.proposal for c in self.changes.of(number, op, alone=True) if c.is_own)
         for number, op in right:
             yield from self.proposals.in_place(number, op)
+
+    def _is_right(self, value: Value) -> bool:
+        """Returns True if a value is what the program most likely has in its place, and whole."""
+        number, op = self.track.producers[value]
+        likely = [] if is_transparent(op) else self.proposals.places.of(number, op, op.results.index(value))[:1]
+        is_whole = not any(e.partial for e in self.track.held(value))
+        return is_whole and self.is_trusted(value) and all(self.proposals.holds(value, n) for n in likely)
 
     def _is_first(self, op: Op) -> bool:
         """Returns True for an operation whose operands are right and whose results may not be."""

@@ -397,7 +397,7 @@ class Proposals:
             if number > start and rest & set(op.used):
                 is_reduction = has_trait(op.name, Trait.REDUCES)
                 found += [(number, op)] if is_reduction and is_collective(op) else []
-                if is_reduction or is_movement(op):
+                if is_reduction or is_movement(op) or is_alike(op, "stablehlo.reduce"):
                     rest.update(op.results)
         return found
 
