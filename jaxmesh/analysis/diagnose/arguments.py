@@ -15,6 +15,7 @@ import numpy as np
 from jaxmesh.analysis.diagnose.integer_uses import IntegerUses, Need, Span
 from jaxmesh.analysis.diagnose.reference_value import ReferenceValue
 from jaxmesh.analysis.diagnose.stage import Array
+from jaxmesh.frontends.stablehlo.call import enum_of
 
 Choice = tuple[int, str]
 """A choice of the program: the number of the value that it gives, and which way it goes."""
@@ -28,6 +29,8 @@ _FURTHEST = 2.0**10
 """The most by which a magnitude is changed."""
 _INTEGERS = 64
 """Integers that nothing restricts are below this bound."""
+_FEW = 2
+"""How far apart integers are that are compared with each other."""
 _MOVED = ("reshape", "transpose", "broadcast_in_dim", "slice", "convert", "reverse", "concatenate", "pad", "reduce")
 _LINEAR = (*_MOVED, "dot_general", "convolution", "multiply", "divide", "add", "subtract", "negate", "gather", "select")
 _POLES = (".divide", ".log", ".rsqrt", ".power", ".log_plus_one")
@@ -51,6 +54,8 @@ class Draws:
         self._hints: dict[Choice, tuple[int, float]] = {}
         self.missing: dict[Choice, ReferenceValue] = {}
         self._taken: set[Choice] = set()
+        self._equal: dict[int, Array] = {}
+        self._drawn = 0
         self._finite = frozenset[int]()
         needs = self._uses.needs
         self._has_single = any(n.spans and math.prod(types[i].shape) < 2 for i, n in needs.items())
@@ -60,10 +65,15 @@ class Draws:
     def arrays(self, draw: int) -> Iterator[Array]:
         """Yields the arguments of a draw, by number; their floats are distinct, so that equal values mean equal
         positions."""
-        rng = np.random.default_rng(self._seed if draw == 0 else (self._seed, draw))
+        # What some integers have to equal is computed from the other arguments, which stay.
+        self._drawn = self._drawn if self._equal else draw
+        rng = np.random.default_rng((self._seed, self._drawn) if self._drawn else self._seed)
         for number, kind in enumerate(self._types):
             dtype: np.dtype[Any] = np.dtype(kind.dtype)
-            yield self._array(rng, number, kind, draw).astype(dtype, copy=False)
+            array = self._array(rng, number, kind, self._drawn)
+            if (other := self._equal.get(number)) is not None:
+                array.flat[::2] = other.flat[::2]
+            yield array.astype(dtype, copy=False)
 
     def _array(self, rng: np.random.Generator, number: int, kind: jax.ShapeDtypeStruct, draw: int) -> Array:
         shape: tuple[int, ...] = kind.shape
@@ -141,6 +151,7 @@ class Draws:
         self._finite = finite
         self.missing.clear()
         self._more.clear()
+        self._equal.clear()
         varies: set[int] = set()
         for number, value in enumerate(values):
             if value.operation is None or varies.intersection(value.operands):
@@ -152,6 +163,8 @@ class Draws:
                         self._taken.add((number, way))
                     elif (number, way) not in self._taken:
                         self.missing[number, way] = value
+                        if way == "equal":
+                            self._equate(values, sizes, value.operands)
                         for argument in _nearest(values, sizes, number, linear=False) if ratio else ():
                             self._hints.setdefault((number, way), (argument, ratio))
         hints = [self._hints[choice] for choice in self.missing if choice in self._hints]
@@ -183,6 +196,9 @@ class Draws:
             for side, (x, y) in zip(("first", "second"), (read, read[::-1]), strict=True):
                 if np.isfinite(x).any():
                     yield f"the {side} operand", bool((x > y if name == "maximum" else x < y).any()), factor
+        elif name == "compare" and read[0].dtype.kind in "iu" and varies.issuperset(value.operands):
+            if enum_of(value.value.owner, "comparison_direction") in ("EQ", "NE"):
+                yield "equal", bool((read[0] == read[1]).any()), 0.0
         elif name == "clamp":
             low, x, high = read
             yield "the lowest value", bool((x < low).any()), _factor(values, varies, *value.operands[:2])
@@ -192,6 +208,14 @@ class Draws:
             chosen = int(read[0]) if name == "case" else 1 - int(read[0])
             for branch in range(count):
                 yield f"branch {branch}", branch == (chosen if 0 <= chosen < count else count - 1), -1.0
+
+    def _equate(self, values: Sequence[ReferenceValue], sizes: Sequence[float], read: Sequence[int]) -> None:
+        """Lets the integers of an argument be those that they are compared with, in the next draw."""
+        for own, other in (read, read[::-1]):
+            for argument in _nearest(values, sizes, own, linear=False, integers=True):
+                array, wanted = values[argument].array, values[other].array
+                if array.dtype.kind in "iu" and array.size == wanted.size > 1:
+                    self._equal[argument] = wanted
 
     def unexercised(self) -> list[str]:
         """Returns what no draw has exercised, with the user's lines."""
@@ -294,11 +318,11 @@ def _integers(
     if size < 2:
         inner = rng.integers(low + (high - low > 1), high + (high - low < 2), shape)
         return np.full(shape, ends[(draw - 1) % len(ends)]) if draw else inner
-    values = rng.integers(low, high + 1, size)
+    values = rng.integers(low, min(high, low + _FEW) + 1 if need.few else high + 1, size)
     for other in spans[:-1] if size > 3 else ():
         part = rng.choice(size, max(1, size // 8), replace=False)
         values[part] = rng.integers(other[0], other[1] + 1, part.size)
     for number in special if size > 3 else ():
         values[rng.choice(size, max(1, size // 16), replace=False)] = number
-    values[rng.choice(size, 2, replace=False)] = low, high
+    values[rng.choice(size, 2, replace=False)] = low, values[-1] if need.few else high
     return values.reshape(shape)

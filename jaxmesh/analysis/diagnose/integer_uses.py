@@ -47,11 +47,13 @@ class Need:
       spans: the spans of valid ones, from the lowest; empty if nothing restricts them.
       special: single values that the program compares with, or treats apart.
       once: True if no integer may occur twice, as the result would depend on the order of writes.
+      few: True if integers of arguments are compared with each other, so that some have to be equal.
     """
 
     spans: list[Span] = field(default_factory=list[Span])
     special: set[int] = field(default_factory=set[int])
     once: bool = False
+    few: bool = False
 
     def restrict(self, spans: Sequence[Span]) -> None:
         """Keeps the part of the spans within other spans, unless that part is empty."""
@@ -209,6 +211,9 @@ class IntegerUses:
                 pass
 
     def _compare(self, op: Any) -> None:
+        if enum_of(op, "comparison_direction") in ("EQ", "NE") and all(self.forms.get(v) for v in op.operands):
+            for form in frozenset[ArgumentForm]().union(*(self.forms[v] for v in op.operands)):
+                self.needs.setdefault(form.argument, Need()).few = True
         for x, y in (op.operands, list(op.operands)[::-1]):
             known = self.spans.get(y)
             if known is not None and known[0] < known[1]:

@@ -14,6 +14,7 @@ from jaxmesh.analysis.diagnose.movements import is_collective, is_movement, is_t
 from jaxmesh.analysis.diagnose.proof import Prover
 from jaxmesh.analysis.diagnose.proposals import Proposal, informative
 from jaxmesh.analysis.diagnose.replay import Budget
+from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Copies
 from jaxmesh.analysis.diagnose.tracking import Value
 from jaxmesh.dialects.program import Op
@@ -115,7 +116,20 @@ class Narrowing(Prover):
             chosen = last, tuple((p.number, p.op) for p in others), None
         if chosen is None and not rest:
             chosen = self._or_reader(target, budget)
-        return chosen or (target, tuple(rest), None)
+        chosen = chosen or (target, tuple(rest), None)
+        change = chosen[2]
+        later = self._later(target) if change is None or change.words == OTHER else None
+        return chosen if later is None else (later.proposal, (), later)
+
+    def _later(self, target: Proposal) -> Correction | None:
+        """Returns the change of the one later operation on the line of a target that is right as another one."""
+        stage, budget, found = self.track.stage, Budget(_RUNS, _SECONDS), list[Correction]()
+        source = line(stage.source(target.number))
+        for number, op in self.proposals.live:
+            if number > target.number and line(stage.source(number)) == source:
+                changes = (c for c in self.changes.of(number, op, alone=True) if c.is_own and budget.take())
+                found += itertools.islice((c for c in changes if self.is_proven(c.proposal, c.form)), 1)
+        return found[0] if len(found) == 1 else None
 
     def _before_constant(self, target: Proposal) -> Named | None:
         """Returns the reader of a wrong number, if the program lacks both."""
@@ -230,11 +244,11 @@ class Narrowing(Prover):
             right = {first: self.replay.copies(second), second: self.replay.copies(first)}
             proposal = Proposal(n, a, first, None, right.pop(first), others=right)
             if self.is_proven(proposal):
-                line = self.track.stage.text.lines[m]
+                at = self.track.stage.text.lines[m]
                 return (
                     proposal,
                     (),
-                    Correction(proposal, f"it has the result of {b.name} on line {line}, and that has its"),
+                    Correction(proposal, f"it has the result of {b.name} on line {at}, and that has its"),
                 )
         return None
 
