@@ -65,7 +65,7 @@ class Draws:
     def arrays(self, draw: int) -> Iterator[Array]:
         """Yields the arguments of a draw, by number; their floats are distinct, so that equal values mean equal
         positions."""
-        # What some integers have to equal is computed from the other arguments, which stay.
+        # Some integers are to equal a value of the last draw, whose other arguments stay.
         self._drawn = self._drawn if self._equal else draw
         rng = np.random.default_rng((self._seed, self._drawn) if self._drawn else self._seed)
         for number, kind in enumerate(self._types):
@@ -210,7 +210,7 @@ class Draws:
                 yield f"branch {branch}", branch == (chosen if 0 <= chosen < count else count - 1), -1.0
 
     def _equate(self, values: Sequence[ReferenceValue], sizes: Sequence[float], read: Sequence[int]) -> None:
-        """Lets the integers of an argument be those that they are compared with, in the next draw."""
+        """Takes the other side of a comparison for the integers of an argument, in the next draw."""
         for own, other in (read, read[::-1]):
             for argument in _nearest(values, sizes, own, linear=False, integers=True):
                 array, wanted = values[argument].array, values[other].array

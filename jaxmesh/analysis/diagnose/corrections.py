@@ -17,10 +17,11 @@ from jaxmesh.analysis.diagnose.movements import (
     joined_dim,
     mesh_axis,
     of_whole,
+    reductions,
+    repairs,
     short_name,
 )
 from jaxmesh.analysis.diagnose.proposals import Proposal, Proposals
-from jaxmesh.analysis.diagnose.repairs import reductions, repairs
 from jaxmesh.analysis.diagnose.replay import Replay
 from jaxmesh.analysis.diagnose.stage import Array, Copies, block_of
 from jaxmesh.analysis.diagnose.tracking import Track, Value
@@ -160,7 +161,7 @@ class Corrections:
         return self.track.stage.text.program.types[op.results[0]].shape
 
     def _exchanged(self, number: int, op: Op) -> Iterator[Correction]:
-        """Yields what an exchange between devices makes of the operand of an operation that has none."""
+        """Yields what an exchange between devices makes of the operand of a local operation."""
         if is_collective(op) or len(op.results) != 1 or len(set(self.track.operands(op))) != 1:
             return
         mesh, copies, made = self.track.stage.mesh, self.replay.copies(self.track.operands(op)[0]), self._shape(op)
@@ -330,8 +331,7 @@ class Corrections:
         return right
 
     def _others(self, number: int, op: Op) -> list[tuple[Op, str]]:
-        """Returns an operation of other operands: of values of the same type before it, those that the program reads
-        first."""
+        """Returns an operation of other operands of the same types; values that the program reads come first."""
         track, found = self.track, list[tuple[Op, str]]()
         types, wanted = track.stage.text.program.types, self.proposals.wanted(number)
         before = [v for o in reversed(track.stage.text.program.ops[:number]) for v in o.results]

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jaxmesh.analysis.diagnose.causes import cause_of
-from jaxmesh.analysis.diagnose.culprit import Culprit, unexplained_before
+from jaxmesh.analysis.diagnose.culprit import Culprit, cause_of, unexplained_before
 from jaxmesh.analysis.diagnose.movements import distance_of_forms
 from jaxmesh.analysis.diagnose.narrowing import Proof
 from jaxmesh.analysis.diagnose.rounding import EXACT, is_exact, rounding_unit

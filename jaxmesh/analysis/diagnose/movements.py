@@ -1,4 +1,7 @@
-"""The global values of the results of operations; movements only move, copy or cast elements."""
+"""The meanings of operations: the global values of their results, and what else an operation may have been meant to be.
+
+Movements only move, copy or cast elements.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.analysis.diagnose.rounding import GROWTH, rounding_unit
-from jaxmesh.analysis.diagnose.stage import Array
-from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.analysis.diagnose.rounding import GROWTH, as_numbers, rounding_unit
+from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies
+from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Type
 from jaxmesh.frontends.mlir.upgrade import FUNCTIONS
@@ -190,3 +193,164 @@ def _permutation(op: Op, rank: int) -> list[int]:
     order, (a, b) = list(range(rank)), (int(op.attributes[k]) for k in ("dim0", "dim1"))
     order[a], order[b] = order[b], order[a]
     return order
+
+
+_KINDS = (
+    ("sum", "mean", "max", "min", "prod"),
+    ("add", "subtract", "multiply", "div", "divide", "maximum", "minimum", "pow", "pow_tensor", "remainder"),
+    ("eq", "ne", "lt", "le", "gt", "ge"),
+    ("logical_and", "logical_or", "logical_xor"),
+    ("bitwise_and", "bitwise_or", "bitwise_xor"),
+    ("exp", "log", "tanh", "sigmoid", "sqrt", "rsqrt", "reciprocal", "neg", "abs", "sin", "cos", "relu", "gelu", "silu",
+     "sign", "floor", "ceil", "round", "expm1", "log1p"),
+)  # fmt: skip
+"""Operations of one signature."""
+_NUMBERS = ("value", "fill_value", "min", "max", "epsilon", "negative_slope", "parameter")
+"""Attributes that are a number of the program."""
+_AXES = ("cluster_axis", "dim", "all_gather_dim", "scatter_dim", "concat_dim", "split_dim", "dimension", "axis")
+_LISTS = (
+    "dim_arg",
+    "dimensions",
+    "contract_dims_lhs",
+    "contract_dims_rhs",
+    "batch_dims_lhs",
+    "batch_dims_rhs",
+    "dims",
+)
+_SUMS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+_MOST = 24
+"""The most starts of a slice along one dim, and numbers in place of one."""
+
+
+def repairs(op: Op, types: Sequence[Type], mesh: Mapping[str, int], numbers: Sequence[Any]) -> Iterator[tuple[Op, str]]:
+    """Yields an operation with one thing changed, and what that is, in words.
+
+    Args:
+      op: the operation.
+      types: the local types of its operands.
+      mesh: the sizes of the mesh axes, by name.
+      numbers: the numbers of the program, the likeliest first.
+    """
+    attributes: Any = op.attributes
+    first: Sequence[int] = types[0].shape if types else ()
+    for name, value in _changes(attributes, first, mesh, numbers):
+        yield replace(op, attributes={**attributes, **value}), name
+    for order in _orders(op, [t.dtype for t in types]):
+        yield replace(op, operands=tuple(op.operands[i] for i in order)), "its operands in another order"
+    dialect, name = op.name.partition(".")[0], short_name(op)
+    for kind in next((k for k in _KINDS if name in k), ()):
+        # TTIR has two names of a division; texts have the shorter one.
+        is_alias = kind == "divide" and definition_of(f"{dialect}.div") is not None
+        if kind != name and not is_alias and definition_of(f"{dialect}.{kind}") is not None:
+            yield replace(op, name=f"{dialect}.{kind}"), f"{dialect}.{kind} in its place"
+
+
+def _orders(op: Op, dtypes: Sequence[Any]) -> Iterator[tuple[int, ...]]:
+    """Yields other orders of operands that keep the dtypes; a condition stays the first operand."""
+    count = len(op.operands)
+    orders = list(itertools.permutations(range(count))) if 2 <= count <= 3 else []
+    for a, b in itertools.combinations(range(count), 2) if count > 3 else ():
+        orders.append(tuple({a: b, b: a}.get(i, i) for i in range(count)))
+    for order in orders if len(dtypes) == count else ():
+        is_typed = all(dtypes[i] == dtypes[at] for at, i in enumerate(order))
+        if is_typed and order != tuple(range(count)) and not (short_name(op) == "where" and order[0]):
+            yield order
+
+
+def reductions(copies: Copies, mesh: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str, Copies]]:
+    """Yields the reductions of a value over mesh axes: the axes, the kind, and the result on every device."""
+    names = [a for a, n in mesh.items() if n > 1]
+    for size, (kind, reduce) in itertools.product(range(1, len(names) + 1), _SUMS.items()):
+        for axes in itertools.combinations(names, size):
+            places = {list(mesh).index(a) for a in axes}
+            groups: dict[Coordinate, list[Array]] = {}
+            for c in sorted(copies):
+                groups.setdefault(tuple(0 if i in places else n for i, n in enumerate(c)), []).append(copies[c])
+            with np.errstate(all="ignore"):
+                found = {c: reduce.reduce([as_numbers(x) for x in g]).astype(g[0].dtype) for c, g in groups.items()}
+            yield axes, kind, {c: found[tuple(0 if i in places else n for i, n in enumerate(c))] for c in copies}
+
+
+def _changes(
+    attributes: Mapping[str, Any], shape: Sequence[int], mesh: Mapping[str, int], numbers: Sequence[Any]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields other values of attributes: axes, dims, permutations, bounds, numbers, flags, devices."""
+    for name, value in attributes.items():
+        others = _instead(name, value, shape, len(mesh))
+        if name in _NUMBERS and isinstance(value, (int, float)) and not isinstance(value, bool):
+            others = (type(value)(n) for n in numbers[:_MOST] if isinstance(value, float) or n % 1 == 0)
+        elif name in ("sender_coord", "receiver_coord"):
+            others = itertools.product(*map(range, mesh.values()))
+        elif name == "replica_groups":
+            rows = np.asarray(value)
+            for groups in (np.sort(rows, 1), *(np.roll(rows, n, 1) for n in range(1, rows.shape[-1]))):
+                if not np.array_equal(groups, rows):
+                    yield f"{name} = {groups.tolist()}", {name: groups}
+            continue
+        elif name == "dilation" and isinstance(value, tuple) and isinstance(attributes.get("padding"), tuple):
+            yield from _dilations(attributes[name], attributes["padding"])
+            continue
+        elif name == "split_dim" and "concat_dim" in attributes:
+            yield "its dims exchanged", {name: attributes["concat_dim"], "concat_dim": value}
+        elif name == "source_target_pairs":
+            yield "its pairs of devices the other way round", {name: np.asarray(value)[:, ::-1]}
+            continue
+        for other in others:
+            if other != value:
+                shown = list(cast("tuple[int, ...]", other)) if isinstance(other, tuple) else str(other).lower()
+                yield f"{name} = {shown}", {name: other}
+    if "begins" in attributes and "ends" in attributes:
+        yield from _bounds(attributes, shape)
+    if "start" in attributes and "end" in attributes:
+        size = attributes["end"] - attributes["start"]
+        for start in dict.fromkeys((0, attributes["start"] - 1, attributes["start"] + 1)):
+            if start != attributes["start"]:
+                yield f"start = {start}", {"start": start, "end": start + size}
+
+
+def _instead(name: str, value: Any, shape: Sequence[int], rank: int) -> Iterator[Any]:
+    """Yields values that an attribute may have instead."""
+    every = range(len(shape))
+    numbers = cast("tuple[int, ...]", value) if isinstance(value, tuple) else ()
+    if isinstance(value, bool):
+        yield from () if name.startswith(("keep", "ceil", "force")) else (not value,)
+    elif name == "reduce_type":
+        yield from _SUMS
+    elif name in _AXES and isinstance(value, int):
+        yield from range(rank) if name == "cluster_axis" else every
+    elif name in _LISTS or (name == "permutation" and len(shape) <= 4):
+        yield from itertools.permutations(every, len(numbers))
+    elif name == "padding":
+        # The sides of windows of TTIR are all starts, then all ends.
+        sides = [(at, at + 1) for at in range(0, len(numbers) - 1, 2)] + [(0, 2), (1, 3)] * (len(numbers) == len(shape))
+        for (a, b), low in ((side, n) for side in sides for n in range(numbers[side[0]] + numbers[side[1]] + 1)):
+            other = list(numbers)
+            other[a], other[b] = low, numbers[a] + numbers[b] - low
+            yield tuple(other)
+
+
+def _dilations(dilation: Sequence[int], padding: Sequence[int]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields other distances of the elements of a window, padded as much more."""
+    orders = ((0, 1, 0, 1), (0, 0, 1, 1)) if len(padding) == 4 else ((0, 1),)
+    for size, dims, order in itertools.product((1, 2, 4), ((0,), (1,), (0, 1)), orders):
+        other = tuple(size if d in dims else n for d, n in enumerate(dilation))
+        if len(dilation) == 2 and other != tuple(dilation):
+            wide = tuple(n * other[d] // dilation[d] for n, d in zip(padding, order, strict=True))
+            yield f"dilation = {list(other)}, padding = {list(wide)}", {"dilation": other, "padding": wide}
+
+
+def _bounds(attributes: Mapping[str, Any], shape: Sequence[int]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields slices of one size that start elsewhere along one dim, or take other elements of it."""
+    begins, ends = tuple(attributes["begins"]), tuple(attributes["ends"])
+    steps = tuple(attributes.get("step") or (1,) * len(begins))
+    for dim, (begin, end, step, size) in enumerate(zip(begins, ends, steps, shape, strict=True)):
+        count = -(-(end - begin) // step)
+        lengths = {n: (count - 1) * n + 1 for n in (step, 1, 2) if count > 1} or {step: end - begin}
+        lengths[step] = end - begin
+        for each, length in lengths.items():
+            starts = sorted(range(size - length + 1), key=lambda s: (s % max(1, length) != 0, abs(s - begin)))
+            for start in [s for s in starts if (s, each) != (begin, step)][:_MOST]:
+                new = {"begins": start, "ends": start + length, **({"step": each} if each != step else {})}
+                was = {"begins": begins, "ends": ends, "step": steps}
+                made = {k: (*was[k][:dim], n, *was[k][dim + 1 :]) for k, n in new.items()}
+                yield ", ".join(f"{k} = {list(v)}" for k, v in made.items()), made

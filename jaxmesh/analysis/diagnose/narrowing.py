@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxmesh.analysis.diagnose.corrections import DROPPED, LEFT_OUT, OTHER, Correction
-from jaxmesh.analysis.diagnose.movements import is_collective, is_movement, is_transparent
+from jaxmesh.analysis.diagnose.movements import does_nothing, is_collective, is_movement, is_transparent
 from jaxmesh.analysis.diagnose.proof import Prover
-from jaxmesh.analysis.diagnose.proposals import Proposal, informative
+from jaxmesh.analysis.diagnose.proposals import MOVES, Proposal, informative
 from jaxmesh.analysis.diagnose.replay import Budget
 from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Copies
@@ -66,12 +66,24 @@ class Narrowing(Prover):
     def standing_in(self) -> Proof | None:
         """Returns the proof for an operation that does nothing where the program computes."""
         budget = Budget(_RUNS, _SECONDS)
-        for proposal in itertools.takewhile(lambda _: budget.take(), self.proposals.instead_of_nothing()):
+        for proposal in itertools.takewhile(lambda _: budget.take(), self._instead_of_nothing()):
             if proposal.expected is not None and self.is_proven(proposal):
                 name = self.track.reference.values[proposal.expected].op
                 change = Correction(proposal, f"left out: it does nothing, and the program has {name} in its place")
                 return self._proof(proposal, (proposal, (), change))
         return None
+
+    def _instead_of_nothing(self) -> Iterator[Proposal]:
+        """Yields what the program makes of a value, and no device holds, for operations that do nothing with it."""
+        track, values = self.track, self.track.reference.values
+        for number, op in self.proposals.live:
+            if not does_nothing(op, track.stage.text.program.types):
+                continue
+            held = {track.pool.same[n] for e in track.held(op.used[0]) for n in track.origins(e.number)}
+            for n in track.used:
+                read = {track.pool.same[o] for o in self.proposals.unmoved(n)}
+                if self.proposals.places.misses(n) and values[n].op not in MOVES and (not held or held & read):
+                    yield from self.proposals.placed(number, op, op.results[0], n)
 
     def proof(self, goal: Proposal) -> Proof:
         """Returns the proof for the one operation that can have made a value wrong, where several may have."""
@@ -92,8 +104,6 @@ class Narrowing(Prover):
         if all(lines[n] == lines[target.number] for n, _ in doubtful):
             # None, or the operation itself in earlier iterations.
             doubtful = []
-        if (found := self._before_constant(target)) is not None:
-            return found
         if self.holds_parts(target):
             # The devices hold the right parts.
             return self._or_reader(target, budget)
@@ -101,7 +111,7 @@ class Narrowing(Prover):
         steps = [o for _, o in rows if self.track.operands(o) and self.proposals.is_last(o)]
         fixers = self._fixers(sorted(rows, key=lambda row: row[1] not in steps), goal, budget, self.changes.of)
         if not fixers and (readers := self.proposals.reductions_after(goal.value)):
-            # The goal may be parts that one of these reduces wrongly.
+            # The goal may be parts that a later operation reduces wrongly.
             fixers = self._fixers(readers, goal, budget, functools.partial(self.changes.of, alone=True))
         for make in (self.changes.missing, self.changes.of):
             # The operands seem right: an exchange is missing, or a movement moves another value.
@@ -117,8 +127,9 @@ class Narrowing(Prover):
         if chosen is None and not rest:
             chosen = self._or_reader(target, budget)
         chosen = chosen or (target, tuple(rest), None)
-        change = chosen[2]
-        later = self._later(target) if change is None or change.words == OTHER else None
+        named, _, change = chosen
+        is_doubted = change is None or change.words == OTHER or self.is_trusted(named.value)
+        later = self._later(target) if is_doubted else None
         return chosen if later is None else (later.proposal, (), later)
 
     def _later(self, target: Proposal) -> Correction | None:
@@ -127,17 +138,10 @@ class Narrowing(Prover):
         source = line(stage.source(target.number))
         for number, op in self.proposals.live:
             if number > target.number and line(stage.source(number)) == source:
-                changes = (c for c in self.changes.of(number, op, alone=True) if c.is_own and budget.take())
-                found += itertools.islice((c for c in changes if self.is_proven(c.proposal, c.form)), 1)
+                changes = [c for c in self.changes.of(number, op, alone=True) if c.is_own]
+                right = (c for c in changes if budget.take() and self.is_proven(c.proposal, c.form))
+                found += itertools.islice(right, 1)
         return found[0] if len(found) == 1 else None
-
-    def _before_constant(self, target: Proposal) -> Named | None:
-        """Returns the reader of a wrong number, if the program lacks both."""
-        row = None if self.track.operands(target.op) else self._reader(target.value)
-        for change in itertools.islice(self.changes.of(*row), 1) if row else ():
-            if change.words == LEFT_OUT and self._is_in_place(change) and self.is_proven(change.proposal):
-                return change.proposal, (), change
-        return None
 
     def _fixers(
         self,
@@ -186,12 +190,29 @@ class Narrowing(Prover):
 
     def _lacking(self, target: Proposal, budget: Budget) -> Proposal:
         """Returns the first operation of a chain that each have another value for the next than the program reads."""
-        for proposal in self.proposals.lacking(target):
+        for proposal in self._read_instead(target):
             if not budget.take():
                 return target
             if self.becomes_right(proposal.replaced, target) and self.is_proven(proposal):
                 return self._lacking(proposal, budget)
         return target
+
+    def _read_instead(self, target: Proposal) -> Iterator[Proposal]:
+        """Yields what the program reads for the value of an operation, and no device holds, for what it reads."""
+        track = self.track
+        missing = (
+            []
+            if target.expected is None
+            else [n for n in self.proposals.unmoved(target.expected) if self.proposals.places.misses(n)]
+        )
+        rest = list(track.operands(target.op))
+        while rest and missing:
+            value = rest.pop()
+            if (made := track.producers.get(value)) is not None and is_transparent(made[1]):
+                rest += track.operands(made[1])
+            elif made is not None:
+                for n in missing:
+                    yield from self.proposals.placed(*made, value, n)
 
     def _or_reader(self, target: Proposal, budget: Budget) -> Named:
         """Returns a target; of a movement the operation that reads it, if that alone can be repaired."""

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jaxmesh.analysis.diagnose.corrections import Corrections
-from jaxmesh.analysis.diagnose.movements import is_collective, is_movement, is_transparent
+from jaxmesh.analysis.diagnose.movements import is_collective, is_movement, is_transparent, reductions
 from jaxmesh.analysis.diagnose.proposals import Proposal, Proposals, informative
-from jaxmesh.analysis.diagnose.repairs import reductions
 from jaxmesh.analysis.diagnose.replay import Budget, Replay
 from jaxmesh.analysis.diagnose.rounding import GROWTH, error_of
 from jaxmesh.analysis.diagnose.stage import Copies

@@ -17,11 +17,9 @@ import numpy as np
 
 from jaxmesh.analysis.diagnose.matching import split_axes
 from jaxmesh.analysis.diagnose.movements import (
-    does_nothing,
     is_alike,
     is_collective,
     is_movement,
-    is_transparent,
     short_name,
 )
 from jaxmesh.analysis.diagnose.reference import REGION
@@ -170,38 +168,13 @@ class Proposals:
         """The operations that the results are computed from, in order."""
         return self.before([o.value for o in self.track.outputs])
 
-    def instead_of_nothing(self) -> Iterator[Proposal]:
-        """Yields what the program makes of a value, and no device holds, for operations that do nothing with it."""
-        track, values = self.track, self.track.reference.values
-        for number, op in self.live:
-            if not does_nothing(op, track.stage.text.program.types):
-                continue
-            held = {track.pool.same[n] for e in track.held(op.used[0]) for n in track.origins(e.number)}
-            for n in track.used:
-                read = {track.pool.same[o] for o in self.unmoved(n)}
-                if self.places.misses(n) and values[n].op not in MOVES and (not held or held & read):
-                    yield from self._placed(number, op, op.results[0], n)
-
-    def lacking(self, target: Proposal) -> Iterator[Proposal]:
-        """Yields what the program reads for the value of an operation, and no device holds, for what it reads."""
-        track = self.track
-        missing = [] if target.expected is None else [n for n in self.unmoved(target.expected) if self.places.misses(n)]
-        rest = list(track.operands(target.op))
-        while rest and missing:
-            value = rest.pop()
-            if (made := track.producers.get(value)) is not None and is_transparent(made[1]):
-                rest += track.operands(made[1])
-            elif made is not None:
-                for n in missing:
-                    yield from self._placed(*made, value, n)
-
     def wanted(self, number: int) -> set[int]:
         """Returns the values that the program reads for values on the line of an operation that no device holds."""
         missing = itertools.islice(self.places.of_any_kind(number), _ANY)
         return {self.track.pool.same[o] for n in missing for o in self.unmoved(n)}
 
     def unmoved(self, number: int) -> Iterator[int]:
-        """Yields the values of the program that a value is computed from, and those that they are movements of."""
+        """Yields the values of the program that a value is computed from, and before movements."""
         values, rest = self.track.reference.values, list(self.track.reference.values[number].operands)
         while rest:
             yield (n := rest.pop())
@@ -259,7 +232,7 @@ class Proposals:
             if not known or value in self.track.misplaced or self.places.misses(expected[0]):
                 for n in expected:
                     if n not in known:
-                        yield from self._placed(number, op, value, n)
+                        yield from self.placed(number, op, value, n)
 
     def constants(self, number: int, op: Op) -> Iterator[Proposal]:
         """Yields the numbers of the program in the place of another number."""
@@ -309,13 +282,13 @@ class Proposals:
         """Yields a value of the program for an operation, in a loop for each iteration."""
         stage, values = self.track.stage, self.track.reference.values
         if number not in stage.iterations:
-            yield from self._placed(number, op, value, expected)
+            yield from self.placed(number, op, value, expected)
             return
         ops, every, index = stage.text.program.ops, self.alike(number), op.results.index(value)
         alike = [i for i, v in enumerate(values) if v.value == values[expected].value]
         if len(every) == len(alike) and number == every[0]:
             rows = zip(every, alike, strict=True)
-            yield from self._together(self._placed(n, ops[n], ops[n].results[index], i) for n, i in rows)
+            yield from self._together(self.placed(n, ops[n], ops[n].results[index], i) for n, i in rows)
 
     def _expected(self, number: int, op: Op, index: int) -> Iterator[int]:
         yield from self.places.of(number, op, index)
@@ -349,7 +322,7 @@ class Proposals:
         shape = self.track.stage.text.program.types[value].shape
         return next(self.track.pool.placements(expected, shape), None) is not None
 
-    def _placed(self, number: int, op: Op, value: Value, expected: int) -> Iterator[Proposal]:
+    def placed(self, number: int, op: Op, value: Value, expected: int) -> Iterator[Proposal]:
         """Yields a value of the program on the devices, by the placements that its shape allows."""
         rows = list(self._placements(op, value, expected))
         for right in itertools.islice(rows, _PLACEMENTS):

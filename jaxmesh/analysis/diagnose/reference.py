@@ -13,18 +13,18 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.analysis.diagnose.arguments import MOST_RUNS, Draws
-from jaxmesh.analysis.diagnose.declared import is_closed, over_several, read_whole, stated_ends
 from jaxmesh.analysis.diagnose.keeper import REGION, Keeper
 from jaxmesh.analysis.diagnose.reference_value import Reference
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
+from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.mlir.module import choose, load_text
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.decisions import Decisions
 from jaxmesh.frontends.stablehlo.gspmd import inline_calls, walk
 from jaxmesh.frontends.stablehlo.importer import Importer
-from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING
+from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, Sharding
 from jaxmesh.frontends.stablehlo.text import read_boundary, read_function
 from jaxmesh.jaxprs.source_locations import TextSources
 from jaxmesh.validate import quote
@@ -127,11 +127,11 @@ class _GlobalProgram:
             block = main.regions[0].blocks[0]
             *_, end = block.operations
             stated = [
-                stated_ends(main, name, count)
+                _stated_ends(main, name, count)
                 for name, count in (("arg_attrs", len(block.arguments)), ("res_attrs", len(end.operands)))
             ]
-            arguments, results = ([read_whole(a) for a in side] for side in stated)
-            asked = [[read_whole(a) if a is not None and is_closed(a) else None for a in side] for side in stated]
+            arguments, results = ([_read_whole(a) for a in side] for side in stated)
+            asked = [[_read_whole(a) if a is not None and _is_closed(a) else None for a in side] for side in stated]
             reference = Reference(function.name, read.axes, arguments, results, module=module, block=block, asked=asked)
             _remove_shardings(block)
             types = Importer({}, Decisions(TextSources(offset))).types_of(block.arguments)
@@ -168,12 +168,38 @@ def declare(reference: Reference, compiled: str) -> None:
     for name, (side, own), asked in zip(("argument", "result"), sides, reference.asked, strict=True):
         for number, (end, wanted) in enumerate(zip(side, asked, strict=True)):
             made = end[1]
-            if made is not None and wanted is not None and over_several(made, sizes) != over_several(wanted, sizes):
+            if made is not None and wanted is not None and _over_several(made, sizes) != _over_several(wanted, sizes):
                 reference.otherwise.append(
                     f"{name} {number} is asked as {shardings.show(wanted)} and made as {shardings.show(made)}"
                 )
         # The partitioned program says nothing of an argument that nothing reads.
         own[:] = [o if e[1] is None else e[1] for e, o in zip(side, own, strict=True)]
+
+
+def _over_several(sharding: Sharding, sizes: Mapping[str, int]) -> Sharding:
+    """Returns a sharding without the axes of one device."""
+    return tuple(tuple(a for a in axes if sizes.get(a, 1) > 1) for axes in sharding)
+
+
+def _stated_ends(main: Any, name: str, count: int) -> list[Any]:
+    """Returns the sharding attribute of each argument or result; None without one."""
+    if name not in main.attributes:
+        return [None] * count
+    rows = [dict(entries(a)) for a in main.attributes[name]]
+    return [_sdy.TensorShardingAttr(row[SHARDING]) if SHARDING in row else None for row in rows]
+
+
+def _read_whole(attribute: Any) -> Sharding | None:
+    """Returns a sharding; None without one, and for parts of axes."""
+    dims = [_sdy.DimensionShardingAttr(d) for d in attribute.dimension_shardings] if attribute is not None else []
+    if attribute is None or any(_sdy.AxisRefAttr(a).sub_axis_info is not None for d in dims for a in d.axes):
+        return None
+    return shardings.read(attribute)
+
+
+def _is_closed(attribute: Any) -> bool:
+    """Returns True if Shardy may split no dim further."""
+    return all(_sdy.DimensionShardingAttr(d).is_closed for d in attribute.dimension_shardings)
 
 
 def _remove_shardings(block: Any) -> None:
