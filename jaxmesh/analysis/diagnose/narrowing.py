@@ -210,7 +210,7 @@ class Narrowing(Prover):
             value = rest.pop()
             if (made := track.producers.get(value)) is not None and is_transparent(made[1]):
                 rest += track.operands(made[1])
-            elif made is not None:
+            elif made is not None and track.operands(made[1]):
                 for n in missing:
                     yield from self.proposals.placed(*made, value, n)
 
