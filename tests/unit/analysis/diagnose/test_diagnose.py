@@ -512,6 +512,34 @@ def test_a_cut_that_the_program_lacks_is_a_step() -> None:
     assert (found.op, found.axes) == ("ttir.subtract", ("x",))
 
 
+def test_a_view_in_the_place_of_an_operation_is_named() -> None:
+    """Not the operation that reads the value."""
+    program, x = jax.jit(lambda x: jnp.sin(jnp.tanh(x) + 1)).lower(X).as_text("stablehlo"), jnp.ones(X.shape)
+    ttir = jm.jit(lambda x: jnp.sin(jnp.tanh(x) + 1)).trace(x).as_text()
+    sizes = ", ".join(f"{n} : i32" for n in X.shape)
+    (old,) = [row for row in ttir.split("\n") if "ttir.tanh" in row]
+    new = re.sub(r'"ttir.tanh"\((%\w+)\)', rf'"ttir.reshape"(\1) <{{shape = [{sizes}]}}>', old)
+    found = jm.diagnose({"shlo_frontend": program, "ttir": ttir.replace(old, new)})
+    assert (found.op, found.line) == ("ttir.reshape", ttir.split("\n").index(old) + 1)
+    assert found.cause == "left out: it does nothing, and the program has stablehlo.tanh in its place"
+
+
+def test_the_own_part_in_the_place_of_a_gather_is_named() -> None:
+    whole, part = "tensor<8x8xf32>", "tensor<8x2xf32>"
+    body = f"    %0 = stablehlo.tanh %arg0 : {whole}\n    return %0 : {whole}"
+    ttir = line(0, "concat", "%a, %a, %a, %a", "dim = 1 : si32", f"({', '.join([part] * 4)}) -> {whole}") + line(
+        1, "tanh", "%0", "", f"({whole}) -> {whole}"
+    )
+    found = jm.diagnose(
+        {
+            "shlo_frontend": frontend(sharded(0, "8x8xf32", "", "x"), body, f"({whole})"),
+            "ttir": local({"a": "8x2xf32"}, f"{ttir}    return %1 : {whole}", "8x8xf32"),
+        }
+    )
+    assert (found.op, found.axes, found.dims) == ("ttir.concat", ("x",), (1,))
+    assert found.cause == "no gather: each device has its part of what is split over x"
+
+
 # --- the rest --------------------------------------------------------------------------------------------------------
 
 
