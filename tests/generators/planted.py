@@ -151,13 +151,14 @@ def _reductions_after(w: Writer, op: Op, by: int = 0) -> list[int]:
 
 
 def _after_dropped(w: Writer, op: Op) -> list[int]:
-    """Returns the lines of the first operation that computes with what a dropped operation read, of the movements up
-    to it, and of further reductions."""
+    """Returns the lines of the first operation that computes with what a dropped operation read, or the return of it,
+    of the movements up to it, and of further reductions."""
     by = len(w.without(op)) - len(w.lines)
     value, readers = op.result, list[int]()
     while reader := next((o for o in w.ops if value in o.operands and o.name != "deallocate"), None):
         readers.append(reader.line + by)
         value = reader.result if reader.name in _MOVES else ""
+    readers += [w.end + by] if value else []
     return [*readers, *_reductions_after(w, op, by)]
 
 
