@@ -16,7 +16,6 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.frontends.jax.shard_map import is_region
-from jaxmesh.frontends.stablehlo.shardings import as_spec
 from jaxmesh.jaxprs import evaluate, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Var, as_abstract
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
@@ -104,24 +103,16 @@ class WrittenText:
 
     def opened(self) -> WholeProgram | None:
         """Returns the program as a jaxpr; None if no jaxpr has its meaning."""
-        from jaxmesh.frontends.stablehlo.text import read_boundary
         from jaxmesh.frontends.stablehlo.unsharded import trace_unsharded
 
-        mesh, ends = as_abstract(self.mesh), read_boundary(self.source)
-        if ends.axes != dict(mesh.shape):
-            return None
-        jaxpr, lines = trace_unsharded(self.function, mesh), self._lines()
-        if jaxpr is None:
+        made, lines = trace_unsharded(self.function, as_abstract(self.mesh)), self._lines()
+        if made is None:
             return None
 
         def line_of(eqn: Eqn, caller: str) -> str:
             return lines.get(source_location(eqn).line) or caller
 
-        ins, outs = (
-            [None if s is None else NamedSharding(mesh, as_spec(s)) for _, s in side]
-            for side in (ends.arguments, ends.results)
-        )
-        return WholeProgram(jaxpr, ins, outs, self.function.function.name, line_of=line_of)
+        return WholeProgram(*made, self.function.function.name, line_of=line_of)
 
     def located(self, text: str) -> str:
         """Returns a StableHLO text that was made of this program with the source locations of its text."""

@@ -38,10 +38,14 @@ def operation_locations(text: StablehloText) -> dict[int, str]:
     return {int(m[1]) + text.function.piece.offset: place for m, place in found if m is not None}
 
 
-def trace_unsharded(text: StablehloText, mesh: AbstractMesh) -> Jaxpr | None:
-    """Returns a program as a closed jaxpr of full values; None if no such jaxpr has its meaning.
+Ends = list[NamedSharding | None]
+"""The shardings of arguments or results; None where the text states none."""
 
-    The equations have the lines of the text. The shardings of arguments and results are not in the jaxpr.
+
+def trace_unsharded(text: StablehloText, mesh: AbstractMesh) -> tuple[Jaxpr, Ends, Ends] | None:
+    """Returns a program as a closed jaxpr of full values, with the shardings of its arguments and results.
+
+    The equations have the lines of the text. Returns None if no such jaxpr has its meaning.
     """
     function = text.function
     module = text.module.clone().operation
@@ -49,6 +53,11 @@ def trace_unsharded(text: StablehloText, mesh: AbstractMesh) -> Jaxpr | None:
         gspmd.to_shardy(module, mesh)
         main = gspmd.inline_calls(module, function.name)
         block = main.regions[0].blocks[0]
+        stated = [[_sdy.TensorShardingAttr(r[SHARDING]) if SHARDING in r else None for r in rows]
+                  for _, _, rows in gspmd.ends(main)]  # fmt: skip
+        if any(a is not None and _has_parts(a) for side in stated for a in side):
+            return None
+        ins, outs = ([None if a is None else _named(a, mesh) for a in side] for side in stated)
         operations = [o.operation for o in block.operations]
         nested = [inner for op in operations for inner in gspmd.walk(op)]
         if any(op.name in _OF_DEVICES for op in (*operations, *nested)) or any(op.name in OWN for op in nested):
@@ -75,7 +84,17 @@ def trace_unsharded(text: StablehloText, mesh: AbstractMesh) -> Jaxpr | None:
                     importer.env[op.results[0]] = _whole(jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec)))
             return [importer.env[v].array for v in end.operands]
 
-        return jax.make_jaxpr(run)(*importer.types_of(block.arguments))
+        return jax.make_jaxpr(run)(*importer.types_of(block.arguments)), ins, outs
+
+
+def _named(attribute: Any, mesh: AbstractMesh) -> NamedSharding:
+    return NamedSharding(mesh, shardings.as_spec(shardings.read(attribute)))
+
+
+def _has_parts(attribute: Any) -> bool:
+    """Returns True if a sharding has parts of mesh axes."""
+    dims = [_sdy.DimensionShardingAttr(d) for d in attribute.dimension_shardings]
+    return any(_sdy.AxisRefAttr(a).sub_axis_info is not None for d in dims for a in d.axes)
 
 
 def _whole(x: Any) -> Sharded:
@@ -84,12 +103,10 @@ def _whole(x: Any) -> Sharded:
 
 def _spec(op: Any) -> PartitionSpec | None:
     """Returns the sharding that an operation asks for; None for parts of axes, and for collectives."""
-    attribute = shardings.per_value(op)
-    dims = [_sdy.DimensionShardingAttr(d) for d in attribute[0].dimension_shardings] if attribute else []
-    rows = [[_sdy.AxisRefAttr(a) for a in d.axes] for d in dims]
-    if op.name != _CONSTRAINT or any(a.sub_axis_info is not None for row in rows for a in row):
+    (attribute,) = shardings.per_value(op) or (None,)
+    if op.name != _CONSTRAINT or attribute is None or _has_parts(attribute):
         return None
+    dims = [_sdy.DimensionShardingAttr(d) for d in attribute.dimension_shardings]
     free = PartitionSpec.UNCONSTRAINED
-    return PartitionSpec(
-        *[tuple(a.name for a in row) or (None if d.is_closed else free) for d, row in zip(dims, rows, strict=True)]
-    )
+    rows = [tuple(_sdy.AxisRefAttr(a).name for a in d.axes) for d in dims]
+    return PartitionSpec(*[r or (None if d.is_closed else free) for d, r in zip(dims, rows, strict=True)])

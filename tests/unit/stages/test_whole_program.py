@@ -109,6 +109,24 @@ def test_constraints_of_a_text_stay() -> None:
         assert '[{}, {"x"}]' in program.text()
 
 
+def test_texts_with_shardings_of_gspmd_are_opened() -> None:
+    text = """
+    module @m attributes {mhlo.num_partitions = 8 : i32} {
+      func.func public @main(%a: tensor<8x16xf32> {mhlo.sharding = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"})
+          -> (tensor<8x16xf32> {mhlo.sharding = "{devices=[2,4]<=[8]}"}) {
+        %0 = stablehlo.reverse %a, dims = [0] : tensor<8x16xf32> loc("a.py":3:4)
+        return %0 : tensor<8x16xf32>
+      }
+    }"""
+    written, _ = jm.from_mlir(text, MESH).lower().global_program()
+    assert written is not None
+    program = written.opened()
+    assert program is not None
+    assert [s and s.spec for s in (*program.in_shardings, *program.out_shardings)] == [P("y"), P("y", "x")]
+    made = program.changed(MESH.abstract_mesh, {"a.py:3:4": LineChange()})
+    assert list(made.done) == [("a.py:3:4", "rev of values that are whole along dim 0")]
+
+
 def test_explicit_axes_take_no_constraints() -> None:
     mesh = AbstractMesh((2, 4), ("y", "x"), axis_types=(AxisType.Explicit,) * 2)
     program, _ = programs(own)[0]
