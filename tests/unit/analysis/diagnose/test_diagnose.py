@@ -67,7 +67,7 @@ def test_planted_errors_are_named(stage: str) -> None:
     check_planted(["tensor and data parallel mlp", "a slice that crosses shards", "pad"], stage, 1, 1.0)
 
 
-@pytest.mark.slow(but_one_in=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["ttir", "ttnn"])
 def test_each_of_many_alike_slices_is_named(stage: str) -> None:
     """A shifted slice takes what another slice takes: its elements are explained, by another value."""
