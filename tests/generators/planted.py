@@ -303,7 +303,7 @@ def _sent_around(w: Writer, value: str, kind: str, axis: int, after: str) -> lis
 
 
 def _scaled(w: Writer, op: Op, kind: re.Match[str]) -> tuple[list[str], list[int]]:
-    """Multiplies a value by a number as near to 1 as the rounding of bfloat16."""
+    """Multiplies a value by a number as near to 1 as the rounding of bfloat16: the number and the product are wrong."""
     dims = kind["shape"].rstrip("x").split("x") if kind["shape"] else []
     whole = f"tensor<{kind['shape']}f32{kind['layout']}>"
     product = (
@@ -324,7 +324,7 @@ def _scaled(w: Writer, op: Op, kind: re.Match[str]) -> tuple[list[str], list[int
         ]
     names = ["there", "scale"][-len(made) :]
     new = [*(f"    %{name} = {text}" for name, text in zip(names, made, strict=True)), product]
-    return w.inserted(op.result, op.line, new), [op.line + len(new)]
+    return w.inserted(op.result, op.line, new), [op.line + len(new) - 1, op.line + len(new)]
 
 
 def _rounded(w: Writer, op: Op, kind: re.Match[str]) -> tuple[list[str], list[int]]:

@@ -41,7 +41,9 @@ def _mean_of(total: Node, number: float, inverted: bool) -> Group | None:
     # A sum in float16 overflows where a mean does not.
     if op is None or op.name != "ttir.sum" or flow.dtype(view.value) != total.dtype or total.dtype == F16:
         return None
-    (x,) = op.used
+    (x,), along = op.used, [d for d in view.dims if d is not None]
+    if along != sorted(along):
+        return None
     shape, dims = flow.shape(x), flow.reduced_dims(op)
     size = math.prod(shape[d] for d in dims)
     if not size or not close(number, 1 / size if inverted else size, total.dtype):

@@ -95,7 +95,7 @@ def test_a_text_has_the_transfers_of_the_jaxpr(name: str) -> None:
     assert in_text(stage) == in_jaxpr(stage)
 
 
-FOLDED = {"slices, joins, pads, picks": count(0, 1)}
+FOLDED = {"slices, joins, pads, picks": count(1, 1)}
 """The transfers of work on constants, which is folded when the jaxpr is flattened: the text has a constant instead."""
 
 
