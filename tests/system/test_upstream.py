@@ -250,7 +250,7 @@ def test_a_wrong_step_of_a_decomposition_is_minimised() -> None:
     assert found.culprit.between is not None
     first, last = found.culprit.between
     ops = found.culprit.track.stage.text.program.ops
-    assert {"ttir.clamp_scalar", "ttir.rows_scatter"} <= {op.name for op in ops[first:last]}
+    assert {"ttir.clamp_scalar", "ttir.rows_scatter"} <= {op.name for op in ops[first : last + 1]}
     small = jm.minimize(found, compiler=compile_text)
     assert small is not None
     assert "dynamic_update_slice" in small.stablehlo

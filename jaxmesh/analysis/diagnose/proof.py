@@ -109,8 +109,9 @@ class Prover:
 
     def holds_parts(self, proposal: Proposal) -> bool:
         """Returns True if a reduction over devices makes what a proposal says of what they hold."""
-        found = reductions(self.replay.copies(proposal.value), self.track.stage.mesh)
-        return any(self.is_alike(x, proposal) for _, _, x in found)
+        copies = self.replay.copies(proposal.value)
+        found = reductions(copies, self.track.stage.mesh)
+        return not self.is_alike(copies, proposal) and any(self.is_alike(x, proposal) for _, _, x in found)
 
     def _candidates(self, steps: Sequence[tuple[int, Op]]) -> Iterator[Proposal]:
         """Yields the proposals for operations, the likeliest first."""
