@@ -137,9 +137,23 @@ def test_a_loop_that_splits_what_it_computes_is_unrolled() -> None:
         lowered.as_text(unroll_limit=100)
 
 
+def test_a_loop_of_unknown_length_says_why_it_stays_none() -> None:
+    def program(x: Any) -> Any:
+        def step(c: Any) -> Any:
+            return jm.shard_to_full(jnp.sin(jm.full_to_shard(c, P("y"))), P("y"))
+
+        return lax.while_loop(lambda c: c.sum() > 0.5, step, x)
+
+    lowered = jm.jit(program, mesh=jm.make_mesh((2, 4))).lower(X)
+    with pytest.raises(jm.UnsupportedError, match=r"only the devices know.*distributes a tensor that it computes"):
+        lowered.as_text()
+
+
 def test_cpp_names_what_it_lacks() -> None:
     lowered = jm.jit(until, mesh=jm.make_mesh((2, 4)), in_shardings=P()).lower(X, W)
-    with pytest.raises(jm.UnsupportedError, match=r"while loop .*depends on values .*prints it as a loop in MLIR"):
+    with pytest.raises(
+        jm.UnsupportedError, match=r"while loop .*depends on values .*MLIR and Python keep it as a loop"
+    ):
         lowered.as_text("cpp")
 
 

@@ -71,6 +71,7 @@ class Builder(FlatBuilder):
       outside: by an argument of a body that stays the same, the value outside.
       reading: the operands of the loop that is being built.
       copying: the config by which bodies of loops distribute copies of a tensor.
+      no_loop: why the last loop that was tried stays none.
     """
 
     level: str
@@ -90,6 +91,7 @@ class Builder(FlatBuilder):
     outside: dict[Value, Value] = field(default_factory=dict[Value, Value])
     reading: Sequence[Value] = ()
     copying: Any = None
+    no_loop: str = ""
 
     @property
     def mesh(self) -> Mapping[str, int]:

@@ -94,8 +94,9 @@ def _kept(b: Builder, eqn: Eqn, loop: Scan | While, xs: Sequence[Value]) -> Sequ
     b.reading = xs
     try:
         return loops.keep_scan(b, eqn, loop, xs) if isinstance(loop, Scan) else loops.keep_while(b, eqn, loop, xs)
-    except UnsupportedError:
-        # The error for the unrolled loop names what the user can change.
+    except UnsupportedError as error:
+        # The error for the unrolled loop names what the user can change, and this reason.
+        b.no_loop = f" ({str(error).rstrip('.')})"
         return None
 
 
@@ -178,11 +179,12 @@ def _later(b: Builder, before: Sequence[Value], after: Sequence[Value], trips: i
 
 def _check_end(b: Builder, eqn: Eqn, condition: Value, done: int) -> None:
     if not _has_known_part(b, condition):
+        why = b.no_loop or " (MLIR and Python keep it as a loop, if it moves nothing that it computes)"
         raise UnsupportedError(
             f"while loop ({b.user_line(eqn)}): whether it goes on after {done} iterations depends on values "
-            "that only the devices know; as_text() prints it as a loop in MLIR and in Python. Else give it a number of "
-            "iterations that is static (jax.lax.fori_loop or scan, or a condition on integers that are), or a static "
-            "limit: (i < 8) & condition."
+            f"that only the devices know, and it is unrolled here{why}. Give it a number of iterations that is "
+            "static (jax.lax.fori_loop or scan, or a condition on integers that are), or a static limit: "
+            "(i < 8) & condition."
         )
 
 

@@ -2,7 +2,8 @@
 
 Patterns match by dataflow alone, each from the last operation of a group, in one walk. A group may contain one fused
 before (rms_norm a mean, silu a sigmoid). No value changes beyond rounding: a group that would overflow, cancel or treat
-NaN differently is not fused.
+NaN differently is not fused. Attention is the exception: scores that are left out are lowered by a number, so a NaN
+among them stays.
 """
 
 from __future__ import annotations

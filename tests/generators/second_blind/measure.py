@@ -14,7 +14,6 @@ import time
 import warnings
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ import numpy as np
 import jaxmesh as jm
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.frontends.stablehlo.text import read_boundary
+from tests.generators.blind.errors import Planted
 from tests.generators.blind.measure import LIMITS, STAGES, Compiled
 from tests.generators.blind.texts import parsed
 from tests.generators.second_blind.kinds import KINDS
@@ -34,19 +34,6 @@ DRAWS = (1, 2, 3)
 """The numbers of the further arguments on which a right program must not be called wrong."""
 FREQUENT = ("other_operand", "other_arithmetic", "applied_twice", "left_out", "truncated", "other_constant")
 """The kinds that suit most lines: they are drawn less often."""
-
-
-@dataclass(frozen=True)
-class Planted:
-    """A text with an error: the numbers of the wrong lines, of those that read their value, and of those later on."""
-
-    kind: str
-    op: str
-    line: int
-    text: str
-    exact: frozenset[int]
-    readers: frozenset[int]
-    later: frozenset[int]
 
 
 def compiled(name: str) -> Compiled | str:
