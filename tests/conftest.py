@@ -39,8 +39,6 @@ from tests import ROOT  # noqa: E402
 from tests.generators.further_cases import scaled_names  # noqa: E402
 from tests.generators.quick_compilation import quick_compilation  # noqa: E402
 
-# Every test, also in subprocesses, compares copies that are taken to be equal although no type proves it.
-os.environ["JAXMESH_CHECK_REPLICATION"] = "1"
 # Listings are as wide as the terminal that runs the tests otherwise.
 os.environ["COLUMNS"] = "120"
 

@@ -1,5 +1,6 @@
-"""The blocks of README.md and docs/lowering.md as they run; `python -m tests.generators.readme` writes what they print.
+"""The blocks of README.md, docs/lowering.md and docs/guide/ as they run.
 
+`python -m tests.generators.readme` writes what they print.
 With `--check` it says what would change. It needs the packages that the README installs, and no other.
 
 A text block shows what the python block before it prints, a pycon block what each of its calls prints. A line `...`
@@ -32,6 +33,7 @@ import jaxmesh as jm
 from tests import ROOT
 
 README, PICTURE, LOWERING = ROOT / "README.md", ROOT / ".github" / "w1.svg", ROOT / "docs" / "lowering.md"
+GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
 SCRIPT = "mlp.py"
 """The file that a reader copies the python blocks into, one after the other."""
 TEXT = "shard.mlir"
@@ -177,7 +179,7 @@ def main() -> str | None:
     """Writes what the blocks print, or returns how it differs from what is written."""
     parser = argparse.ArgumentParser(prog="python -m tests.generators.readme", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if anything would change")
-    documents = README, LOWERING
+    documents = README, LOWERING, *GUIDE
     if parser.parse_args().check:
         return "".join(map(differences, documents)) or None
     for document in documents:

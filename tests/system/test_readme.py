@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ import jaxmesh as jm
 from jaxmesh.analysis.diagnose.diagnosis import WRONG
 from tests import ROOT
 from tests.generators.readme import (
+    GUIDE,
     LOWERING,
     NEEDS,
     PICTURE,
@@ -22,6 +24,7 @@ from tests.generators.readme import (
     SCRIPT,
     blocks_of,
     calls_of,
+    differences,
     draw,
     fit,
     renew,
@@ -133,6 +136,11 @@ def test_the_lowering_prints_what_is_shown() -> None:
     blank = re.sub(r"^    %\d+ = \"ttnn.*$", "other", text, flags=re.M)
     assert blank.count("other\n") == 2
     assert renew(blank) == text
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.stem)
+def test_the_guide_prints_what_is_shown(page: Path) -> None:
+    assert differences(page) == ""
 
 
 def test_lines_that_are_left_out_stay_so() -> None:
