@@ -38,10 +38,10 @@ from jaxmesh.passes.memory import manage_memory, reads_overwritten
 from jaxmesh.passes.mesh_shard.insert_transfers import Printed, insert_transfers
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import distribute_axis_indices, split_axis_indices
 from jaxmesh.passes.mesh_shard.place_results import place_results
+from jaxmesh.passes.small_dims import move_small_dims
 from jaxmesh.passes.ttir_to_ttnn.builder import Site
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.ttir_to_ttnn.shapes import has_host_form, is_created
-from jaxmesh.passes.unit_dims import move_unit_dims
 from jaxmesh.passes.verify_program import verify_program
 
 
@@ -91,7 +91,7 @@ class Pass:
 MESH_PARTITION = Pass("recognise-mesh-partition", recognise_mesh_partitions)
 PLACE_RESULTS = Pass("place-results", place_results)
 FUSE = Pass("fuse", fuse_ops)
-UNIT_DIMS = Pass("move-unit-dims", move_unit_dims)
+SMALL_DIMS = Pass("move-small-dims", move_small_dims)
 TTIR_TO_TTNN = Pass("convert-ttir-to-ttnn", to_ttnn)
 MANAGE_MEMORY = Pass("manage-memory", manage_memory)
 
@@ -102,7 +102,7 @@ def ttnn_pipeline(strict: bool) -> Sequence[Pass]:
     """Returns the passes to TTNN; if `strict`, what the real library does not take is an error, else it stays."""
     set_rank = Pass("set-mesh-rank", partial(set_mesh_rank, strict=strict))
     decide = Pass("decide-layouts", partial(decide_layouts, strict=strict))
-    return (MESH_PARTITION, FUSE, UNIT_DIMS, TTIR_TO_TTNN, set_rank, decide, MANAGE_MEMORY)
+    return (MESH_PARTITION, FUSE, SMALL_DIMS, TTIR_TO_TTNN, set_rank, decide, MANAGE_MEMORY)
 
 
 def run_passes(pipeline: Sequence[Pass], program: Program, without: Sequence[Pass] = ()) -> Program:

@@ -12,7 +12,7 @@ from jaxmesh.dialects.ttnn.layouts import stored_type
 from jaxmesh.drawing.text_layout import binary_bytes
 from jaxmesh.passes.hold_arguments import padded_shape
 from jaxmesh.passes.memory import aliases
-from jaxmesh.passes.unit_dims import LARGE, MUCH
+from jaxmesh.passes.small_dims import LARGE, MUCH
 
 WIDTHS: Mapping[str, float] = {"float32": 4, "bfloat16": 2, "bfloat8_b": 1 + 1 / 16, "bfloat4_b": 1 / 2 + 1 / 16}
 """Bytes per element; sixteen elements of a block format share a byte, their exponent."""

@@ -14,12 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.dialects.program import Shape, Value
+from jaxmesh.dialects.program import Shape, Type, Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.decompositions import Params
 from jaxmesh.passes.flatten.index_arithmetic import as_index
+from jaxmesh.passes.small_dims import is_smaller
 
 RULES: Rules[Rule] = Rules()
 
@@ -104,6 +105,25 @@ def _outer(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> 
 
 def _multiply(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> Value:
     x, y = _pair(x, y)
+    x, order = _small_rows_first(b, x, y, Type(shape, dtype))
+    made = _turned(b, x, y, tuple([shape[d] for d in order]), dtype)
+    return b.permute(made, [order.index(d) for d in range(len(shape))])
+
+
+def _small_rows_first(b: Builder, x: Side, y: Side, kind: Type) -> tuple[Side, Shape]:
+    """Puts the largest of the rows' dims last if a tile would pad the result much, as in attention of grouped heads.
+
+    Returns the first operand, and the dims of the result in the order that they are computed in.
+    """
+    before, sizes = len(x.batch), _sizes(b, x, x.free)
+    rows = sorted(range(len(sizes)), key=sizes.__getitem__)
+    order = (*range(before), *(before + i for i in rows), *range(before + len(rows), len(kind.shape)))
+    if len(y.free) != 1 or not is_smaller(kind, order):
+        return x, tuple(range(len(kind.shape)))
+    return replace(x, free=tuple([x.free[i] for i in rows])), order
+
+
+def _turned(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> Value:
     if not x.batch:
         return _flat(b, x, y, shape, dtype)
     batch = _sizes(b, x, x.batch)
@@ -157,10 +177,14 @@ def _matrix(b: Builder, side: Side, free_first: bool) -> tuple[Value, bool]:
     """Returns an operand as matrices, and True if they are transposed: (free, contracted) if `free_first`."""
     swapped = not _in_order(side, free_first) and _in_order(side, not free_first)
     first = free_first != swapped
-    order = (*side.batch, *side.free, *side.contract) if first else (*side.batch, *side.contract, *side.free)
+    orders = (*side.batch, *side.contract, *side.free), (*side.batch, *side.free, *side.contract)
+    if not _in_order(side, first):
+        kind = Type(tuple(_sizes(b, side, orders[first])), b.dtype(side.value))
+        if is_smaller(kind, tuple([orders[first].index(d) for d in orders[not first]])):
+            first, swapped = not first, not swapped
     free, inner = math.prod(_sizes(b, side, side.free)), math.prod(_sizes(b, side, side.contract))
-    batch = _sizes(b, side, side.batch)
-    return b.reshape(b.permute(side.value, order), (*batch, *((free, inner) if first else (inner, free)))), swapped
+    batch, matrix = _sizes(b, side, side.batch), (free, inner) if first else (inner, free)
+    return b.reshape(b.permute(side.value, orders[first]), (*batch, *matrix)), swapped
 
 
 _jnp: Any = jax.numpy
