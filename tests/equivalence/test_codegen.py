@@ -14,11 +14,13 @@ from typing import Any
 import jax
 import pytest
 from jax.interpreters import mlir
+from jax.sharding import PartitionSpec as P
 from jaxlib.mlir import ir
 
 import jaxmesh as jm
 from jaxmesh.cli.run_folder import run_folder
 from jaxmesh.emit.cpp.printer import include_dir
+from tests.generators.attention_cases import FOUND, inputs
 from tests.generators.suite.all_programs import PROGRAMS, Entry
 from tests.generators.upstream_definitions import check_text, read_table
 
@@ -103,6 +105,26 @@ def test_cpp_compiles_runs_and_agrees(first: int, tmp_path: Path, headers: Path)
         done = subprocess.run(command, cwd=tmp_path / str(i), capture_output=True, text=True, check=False)
         assert done.returncode == 0, (entry.name, done.stdout + done.stderr)
         assert done.stdout.count(": ok") == len(entry.expected()), entry.name
+
+
+def test_fused_attention_runs_in_python_and_cpp(tmp_path: Path, headers: Path) -> None:
+    """The spellings of attention that become one operation: each device's values, within the rounding of bfloat16."""
+    assert GXX is not None
+    mesh, folders = jm.make_mesh((1, 2), ("x", "y")), [tmp_path / str(i) for i in range(len(FOUND))]
+    for folder, (program, _) in zip(folders, FOUND.values(), strict=True):
+        arrays = inputs()
+        split = {n: P(None, None, "y") if n[0] in "qkv" else P() for n in arrays}
+        lowered = jm.jit(lambda x, f=program: f(x), mesh=mesh, in_shardings=(split,)).lower(arrays)
+        lowered.export(folder, arrays, languages=("python", "cpp"))
+        assert "scaled_dot_product_attention" in (folder / "main.cpp").read_text()
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            assert run_folder(folder, ["--check"]) == 0, out.getvalue()
+    program = tmp_path / "main"
+    program.with_suffix(".cpp").write_text(program_of_all([folder / "main.cpp" for folder in folders]))
+    subprocess.run([GXX, "-std=c++20", "-I", headers, f"{program}.cpp", "-o", program], check=True)
+    for i, folder in enumerate(folders):
+        done = subprocess.run([program, str(i), "--check"], cwd=folder, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout.count(": ok")) == (0, 1), done.stdout + done.stderr
 
 
 def program_of_all(files: Sequence[Path]) -> str:
