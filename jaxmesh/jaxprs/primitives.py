@@ -17,7 +17,7 @@ COLLECTIVES: Mapping[str, str] = {
     "pmin": "all_reduce", "all_gather": "all_gather", "all_gather_invariant": "all_gather",
     "all_gather_reduced": "all_gather", "reduce_scatter": "reduce_scatter",
     "unreduced_reduce_scatter": "reduce_scatter", "unreduced_psum": "all_reduce", "all_to_all": "all_to_all",
-    "ppermute": "collective_permute", "pbroadcast": "collective_broadcast", "ragged_all_to_all": "unknown",
+    "ppermute": "collective_permute", "pbroadcast": "collective_broadcast",
 }  # fmt: skip
 """Primitives that move data among the devices, with the names of TTIR's collectives, which `explain` lists."""
 

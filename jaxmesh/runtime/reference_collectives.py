@@ -84,10 +84,6 @@ def _ppermute(arrays: list[Any], params: Params) -> list[Any]:
     return out
 
 
-def _refuse_ragged(*_: Any) -> list[Any]:
-    raise UnsupportedError("the reference executor does not support ragged_all_to_all; use all_to_all.")
-
-
 COLLECTIVE_RULES: Mapping[str, Rule] = {
     "psum": lambda arrays, _: [_reduce(np.add, arrays)] * len(arrays),
     "psum_invariant": lambda arrays, _: [_reduce(np.add, arrays)] * len(arrays),
@@ -99,5 +95,4 @@ COLLECTIVE_RULES: Mapping[str, Rule] = {
     "all_to_all": _all_to_all,
     "ppermute": _ppermute,
     "pbroadcast": lambda arrays, params: [arrays[params["source"]]] * len(arrays),
-    "ragged_all_to_all": _refuse_ragged,
 }

@@ -15,6 +15,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxmesh.dialects.replication import innermost_block, is_enabled
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import JaxmeshError, UnsupportedError, printable
+from jaxmesh.frontends.jax.ragged import has_ragged_exchanges
 from jaxmesh.frontends.jax.shard_map import has_claims
 from jaxmesh.frontends.jax.trace import TtirProgram, abstract, call_placed, current_region, program_of, trace_by_hand
 from jaxmesh.jaxprs import compat
@@ -217,8 +218,8 @@ class JitFunction:
                 require_region()
             if not (manual or is_jit_disabled()) and (outermost or self._mesh is not None):
                 jaxpr = trace_function(self._plain, args, kwargs).jaxpr
-                # The program that is lowered checks claims.
-                if uses_names(jaxpr, self._mesh) or (checks and has_claims(jaxpr)):
+                # The program that is lowered checks claims, and writes out what XLA lacks.
+                if uses_names(jaxpr, self._mesh) or has_ragged_exchanges(jaxpr) or (checks and has_claims(jaxpr)):
                     require_region()
                 try:
                     return self._plain(*args, **kwargs)

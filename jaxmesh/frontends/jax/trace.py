@@ -28,6 +28,7 @@ from jaxmesh.errors import (
     MissingRuleError,
     UnsupportedError,
 )
+from jaxmesh.frontends.jax.ragged import without_ragged_exchanges
 from jaxmesh.frontends.jax.retype import Retyper
 from jaxmesh.frontends.jax.shard_map import check_values, is_region, raise_one, raise_shard_maps
 from jaxmesh.frontends.stablehlo.trace import Asked, is_automatic, partition_program, place, plain_call
@@ -194,7 +195,8 @@ def trace_by_hand(
         jaxpr = evaluate.trace_typed(body, avals, varying, as_abstract(mesh))
     (traced,) = traces
     jaxpr = jaxpr if traced.jaxpr.consts else traced.jaxpr
-    return TtirProgram(copy_constants(jaxpr), traced.out_tree, tuple(region.assumptions))
+    jaxpr = without_ragged_exchanges(copy_constants(jaxpr), as_abstract(mesh), mesh.axis_names)
+    return TtirProgram(jaxpr, traced.out_tree, tuple(region.assumptions))
 
 
 def call_placed(
@@ -215,7 +217,7 @@ def _place_all(values: Any, shardings: Sequence[Any]) -> Any:
 
 def program_of(plain: FunctionTrace, asked: Asked, mesh: AnyMesh) -> TtirProgram:
     """Returns the program of a function that JAX traced; JAX runs a program that TTIR cannot express."""
-    plain = dataclasses.replace(plain, jaxpr=copy_constants(plain.jaxpr))
+    plain = dataclasses.replace(plain, jaxpr=without_ragged_exchanges(copy_constants(plain.jaxpr), mesh))
     try:
         check_values(plain.jaxpr)
         asked.check_kinds()
