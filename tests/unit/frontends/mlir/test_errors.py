@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import jaxmesh as jm
+from jaxmesh.frontends.mlir.preprocess import MAX_AFFINE
 from tests.generators.mlir_texts import FILES, join, program, shard, split
 
 GOOD = (FILES / "matmul_2x4.mlir").read_text()
@@ -331,3 +333,12 @@ def test_errors_are_of_one_line_and_name_no_internals() -> None:
             jm.from_mlir(text)
         assert re.match(r"line \d+: ", str(caught.value))
         assert "jaxlib" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("blanks", "fits"), [(MAX_AFFINE - 100, True), (MAX_AFFINE + 1, False)])
+def test_a_long_affine_map(blanks: int, fits: bool) -> None:
+    """The end of a map is searched for in so many characters, however long the rest of the file is."""
+    function = "func.func @main(%arg0: tensor<4xf32>) -> tensor<4xf32> { return %arg0 : tensor<4xf32> }"
+    text = f"#map = affine_map<(d0) -> (d0{' ' * blanks})>\n{function}\n// {'x' * 2 * MAX_AFFINE}\n"
+    with contextlib.nullcontext() if fits else pytest.raises(jm.JaxmeshError, match=f"line 1: .* {MAX_AFFINE} char"):
+        jm.from_mlir(text, jm.make_mesh((1,), ("x",)))

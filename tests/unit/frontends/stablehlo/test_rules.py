@@ -44,3 +44,18 @@ def test_permuted_dims_are_not_split() -> None:
     made = split(roll, ([(8,)], [(8,)]), [(("y",),)], [(("y",),)], SIZES, reduces=False)
     assert made.operands == (((),),)
     assert made.results == (((),),)
+
+
+def test_a_factor_beside_one_without_elements_is_not_split() -> None:
+    """`(4), (0) -> (0)`: the merged dim has no elements, and its major factor could not be split there."""
+    merge = Rule((4, 0), (((0,),), ((1,),)), (((0, 1),),), frozenset(), frozenset())
+    made = split(merge, ([(4,), (0,)], [(0,)]), [(("x",),), ((),)], [(("x",),)], SIZES, reduces=False)
+    assert made.operands == (((),), ((),))
+    assert made.results == (((),),)
+
+
+def test_a_dim_of_one_window_is_split_as_a_whole() -> None:
+    windows = Rule((1, 8), (((0,), (1,)),), (((0, 1),),), frozenset(), frozenset())
+    made = split(windows, ([(1, 8)], [(8,)]), [((), ("x",))], [(("x",),)], SIZES, reduces=False)
+    assert made.operands == (((), ("x",)),)
+    assert made.results == ((("x",),),)
