@@ -7,7 +7,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jaxmesh.dialects.program import LOOP, NO_ATTRIBUTES, Op, Program, Type, Value, bodies
+from jaxmesh.analysis.account.sends import is_endless
+from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Program, Type, Value, bodies
 from jaxmesh.dialects.ttnn.layouts import stored_type
 from jaxmesh.drawing.text_layout import binary_bytes
 from jaxmesh.passes.hold_arguments import padded_shape
@@ -94,7 +95,7 @@ def memory_of(program: Program, paths: Sequence[str] = (), stored: Mapping[str, 
       paths: the names of the arguments.
       stored: element types of arguments of floats by regular expressions of their paths.
     """
-    types, first = program.types, _buffers(program)
+    types, first = program.types, aliases(program.ops, program.types)
     arguments = {port.value for port in program.arguments if port.presharded}
     results = {first.get(port.value, port.value) for port in program.results} - arguments
     live = {p.value: _argument_bytes(types[p.value], p.path, stored) for p in program.arguments if p.presharded}
@@ -109,23 +110,14 @@ def memory_of(program: Program, paths: Sequence[str] = (), stored: Mapping[str, 
     return PeakMemory(sums[ARGUMENT], sums[RESULT], sums[TEMPORARY], line, tensors)
 
 
-def _buffers(program: Program) -> dict[Value, Value]:
-    """Returns by a value the first value in its buffer; a loop gives new tensors, except for states that it keeps."""
-    first = aliases((op for op in program.ops if op.name != LOOP), program.types)
-    for op in program.ops:
-        for body in bodies(op)[:1]:
-            given = dict(zip((port.value for port in body.arguments), op.used, strict=True))
-            kept = zip(op.results, body.results, strict=True)
-            first |= {v: first.get(given[r.value], given[r.value]) for v, r in kept if r.value in given}
-    return first
-
-
 def _peak(program: Program, live: dict[Value, int]) -> tuple[dict[Value, int], list[HeldTensor], str]:
     """Returns the tensors at the peak, of the program and of the loop that runs then, and the line of the peak.
 
     In an iteration there are also the states of the one before, as large as the results of the loop.
     """
-    types, first = program.types, _buffers(program)
+    endless = {v for op in program.ops if is_endless(op) for v in op.results}
+    types, first = program.types, aliases(program.ops, program.types)
+    first = {v: root for v, root in first.items() if v not in endless}
     now = peak = sum(live.values())
     held, inner, line = dict(live), list[HeldTensor](), ""
     for op in program.ops:
