@@ -44,6 +44,9 @@ def add_commands(commands: Any) -> None:
     parser.add_argument(
         "-o", "--out", type=Path, default=Path("-"), metavar="FILE", help="write to a file; - or none: standard output"
     )
+    parser.add_argument(
+        "--unroll-limit", type=int, metavar="N", help="a loop of more than N operations stays a loop; by default 4096"
+    )
     parser.add_argument("--layouts", action="store_true", help="types of a lowered program have layouts")
     options.emulation_option(parser)
 
@@ -74,12 +77,14 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
                 )
             traced = import_program(file, program, options.abstract_mesh(sizes), jm.Traced, strict=arguments.strict)
             imported = None if traced.imported is None else traced.imported.program("ttnn")
+            limit = arguments.unroll_limit
             if arguments.ttir_to_ttnn:
-                body = traced.lower().as_text(strict=not arguments.for_emulation, layouts=arguments.layouts)
+                strict, layouts = not arguments.for_emulation, arguments.layouts
+                body = traced.lower().as_text(strict=strict, layouts=layouts, unroll_limit=limit)
             elif imported is not None:
                 body = emit("ttnn", imported, layouts=isinstance(program, Text) and program.has_layouts)
             else:
-                body = traced.as_text()
+                body = traced.as_text(unroll_limit=limit)
             # The separator keeps the functions apart when the text is imported again.
             between = "// -----\n\n" if function is not functions[0] else ""
             heading = f"{between}// @{function.name} (line {function.line})\n" if len(functions) > 1 else ""

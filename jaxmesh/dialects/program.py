@@ -23,9 +23,9 @@ LOOP = "ttcore.while_loop"
 """A loop. Its operands are the states and what stays the same; its results the states after it. Its attributes are the
 programs `body` and, of all these or `trips`, `condition`; their arguments are its operands."""
 SHORT = 4096
-"""The operations above which a loop stays a loop in MLIR."""
+"""The operations above which a loop stays a loop, by default."""
 UNROLL_LIMIT = 200_000
-"""The default limit of operations that all unrolled loops of a program may become."""
+"""The operations that loops may become that cannot stay loops, by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,21 +130,26 @@ class Program:
         """Returns a program of the same signature and values with other operations."""
         return replace(self, ops=list(ops), results=list(results))
 
-    def loops(self) -> Iterator[Op]:
-        """Yields the loops, also of bodies."""
+    def programs(self) -> Iterator[Program]:
+        """Yields the program, and the bodies and conditions of its loops."""
+        yield self
         for op in self.ops:
-            if op.name == LOOP:
-                yield op
-                yield from op.attributes["body"].loops()
+            for body in bodies(op):
+                yield from body.programs()
 
     def with_bodies(self, change: Callable[[Program], Program]) -> Program:
         """Returns the program with other bodies of its loops."""
-        if not any(self.loops()):
+        if not any(op.name == LOOP for op in self.ops):
             return self
         ops = [op if op.name != LOOP else replace(op, attributes={
             k: change(v) if isinstance(v, Program) else v for k, v in op.attributes.items()
         }) for op in self.ops]  # fmt: skip
         return replace(self, ops=ops)
+
+
+def bodies(op: Op) -> tuple[Program, ...]:
+    """Returns the body of a loop, and its condition if it has one; nothing for another operation."""
+    return tuple(x for x in op.attributes.values() if isinstance(x, Program)) if op.name == LOOP else ()
 
 
 def without_dead(program: Program) -> Program:

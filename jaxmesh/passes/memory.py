@@ -42,8 +42,8 @@ def aliases(ops: Iterable[Op], types: Sequence[Type]) -> dict[Value, Value]:
     first: dict[Value, Value] = {}
     for op in ops:
         if op.name == LOOP:
-            # A loop that ends at once gives its states back, and a body may give back an argument.
-            first.update((v, first.get(x, x)) for v, x in zip(op.results, op.used, strict=False))
+            new = _new_states(op)
+            first.update((v, first.get(x, x)) for v, x in zip(op.results, op.used, strict=False) if v not in new)
             continue
         number = _shared_operand(op)
         source = None if number is None or number >= len(op.operands) else op.operands[number]
@@ -51,6 +51,20 @@ def aliases(ops: Iterable[Op], types: Sequence[Type]) -> dict[Value, Value]:
             continue
         first.update((v, first.get(source, source)) for v in op.results)
     return first
+
+
+def _new_states(loop: Op) -> set[Value]:
+    """Returns the results of a loop that are other tensors than its states before it.
+
+    A loop under a condition may end at once and give its states back; a body may give back its arguments.
+    """
+    body = loop.attributes.get("body")
+    if body is None or not loop.attributes.get("trips"):
+        return set()
+    first, numbers = aliases(body.ops, body.types), {port.value: i for i, port in enumerate(body.arguments)}
+    given = [numbers.get(first.get(r.value, r.value)) for r in body.results]
+    kept = all(number in (None, i) for i, number in enumerate(given))
+    return {v for v, number in zip(loop.results, given, strict=True) if kept and number is None}
 
 
 def _shared_operand(op: Op) -> int | None:

@@ -129,8 +129,7 @@ def ttir_program(
     out_tree: Any,
     results: Sequence[Residency],
     fuse: bool,
-    unroll_limit: int,
-    keep_above: int | None = None,
+    unroll_limit: int | None = None,
 ) -> Program:
     """Returns the flat TTIR program of a traced one.
 
@@ -140,8 +139,7 @@ def ttir_program(
       out_tree: the tree of its results.
       results: the residency of each result.
       fuse: whether groups of operations become one, where TTIR has one.
-      unroll_limit: how many operations loops may become, all in all.
-      keep_above: how many operations a loop may become that stays a loop if it becomes more; None for any number.
+      unroll_limit: as of `Options.limited`.
 
     Raises:
       MissingRuleError: a primitive that TTIR has no row for.
@@ -154,16 +152,10 @@ def ttir_program(
             "does not have. Lower it; .lower().as_text() is its TTNN text."
         )
     jaxpr = split_axis_indices(jaxpr, boundary.sizes)
-    program = _flatten(jaxpr, boundary, out_tree, "ttir", results, Options(unroll_limit, fuse, keep_above=keep_above))
+    options = Options.limited(unroll_limit, fuse)
+    program = _flatten(jaxpr, boundary, out_tree, "ttir", results, options)
     if reads_overwritten(program):
-        program = _flatten(
-            jaxpr,
-            boundary,
-            out_tree,
-            "ttir",
-            results,
-            Options(unroll_limit, fuse, in_place=False, keep_above=keep_above),
-        )
+        program = _flatten(jaxpr, boundary, out_tree, "ttir", results, replace(options, in_place=False))
     return run_passes(TTIR_PIPELINE, program, () if fuse else (FUSE,))
 
 
@@ -172,17 +164,16 @@ def ttnn_program(
     boundary: Boundary,
     out_tree: Any,
     fuse: bool,
-    unroll_limit: int,
+    unroll_limit: int | None,
     strict: bool,
     mark: Callable[[Eqn], str] | None = None,
     held: Collection[int] = (),
-    keep_above: int | None = None,
 ) -> Program:
     """Returns the flat TTNN program of a lowered one.
 
     Args:
       lowered: the residencies of the lowered program.
-      boundary, out_tree, fuse, unroll_limit, keep_above: as in `ttir_program`.
+      boundary, out_tree, fuse, unroll_limit: as in `ttir_program`.
       strict: whether what the real library does not take is an error.
       mark: of `Options`.
       held: the numbers of arguments that are on the devices before the program starts.
@@ -191,10 +182,7 @@ def ttnn_program(
       MissingRuleError: a primitive that TTIR has no row for, or an op that TTNN has none for.
       UnsupportedError: a loop that is not static, or what the real library does not take.
     """
-    jaxpr, options = (
-        printed_jaxpr(lowered, boundary.sizes),
-        Options(unroll_limit, fuse, mark=mark, keep_above=keep_above),
-    )
+    jaxpr, options = printed_jaxpr(lowered, boundary.sizes), Options.limited(unroll_limit, fuse, mark)
     program = _flatten(jaxpr, boundary, out_tree, "ttnn", lowered.results, options)
     program = run_passes(ttnn_pipeline(strict), hold_arguments(program, held), () if fuse else (FUSE,))
     verify_program(program, strict=strict)

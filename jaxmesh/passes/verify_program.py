@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxmesh.dialects.definitions import has_trait, ttnn_definition
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import LOOP, Op, Program, Type, Value
+from jaxmesh.dialects.program import Op, Program, Type, Value, bodies
 from jaxmesh.dialects.ttnn.forms import Takes, stored_as
 from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.errors import JaxmeshError, ResidencyError, VerifyError
@@ -86,14 +86,14 @@ class _Verifier:
         dialect, _, name = op.name.partition(".")
         if self.spent and name != "deallocate":
             self._check_unspent(op.name, op.used)
-        bodies = [x for x in op.attributes.values() if isinstance(x, Program)] if op.name == LOOP else ()
-        for body in bodies:
+        inner = bodies(op)
+        for body in inner:
             _Verifier(body, self.strict, is_body=True).run()
-        if dialect != "ttnn" and not bodies:
+        if dialect != "ttnn" and not inner:
             raise VerifyError(f"{op.name} is left in a flat TTNN program; lower it in jaxmesh/passes/ttir_to_ttnn/.")
         if name in _SPECIAL:
             _SPECIAL[name](self, op)
-        elif not bodies:
+        elif not inner:
             self._defined(op)
         for value in op.results:
             if value in self.live or value in self.gone:

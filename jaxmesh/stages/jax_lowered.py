@@ -13,7 +13,7 @@ import jax
 from jax.sharding import Mesh
 
 from jaxmesh.analysis.machines import DEFAULT
-from jaxmesh.dialects.program import UNROLL_LIMIT, Program
+from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.residency import HOST
 from jaxmesh.dialects.signature import Argument
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, DroppedShardingWarning, UnsupportedError
@@ -171,7 +171,7 @@ class JaxLowered(Stage):
         python: str | os.PathLike[str] | None = None,
         timeout: float = 600,
         groups: bool = True,
-        unroll_limit: int = UNROLL_LIMIT,
+        unroll_limit: int | None = None,
         resident: bool | str | None = None,
         language: Literal["python"] = "python",
     ) -> Verdict: ...
@@ -184,7 +184,7 @@ class JaxLowered(Stage):
         python: str | os.PathLike[str] | None = None,
         timeout: float = 600,
         groups: bool = True,
-        unroll_limit: int = UNROLL_LIMIT,
+        unroll_limit: int | None = None,
     ) -> CppVerdict: ...
 
     def judge(
@@ -194,7 +194,7 @@ class JaxLowered(Stage):
         python: str | os.PathLike[str] | None = None,
         timeout: float = 600,
         groups: bool = True,
-        unroll_limit: int = UNROLL_LIMIT,
+        unroll_limit: int | None = None,
         resident: bool | str | None = None,
         language: str = "python",
     ) -> Verdict | CppVerdict:
@@ -256,7 +256,7 @@ class JaxLowered(Stage):
         stored: str | Mapping[str, str] | None = None,
         fidelity: str | None = None,
         groups: bool = True,
-        unroll_limit: int = UNROLL_LIMIT,
+        unroll_limit: int | None = None,
         resident: bool | str | None = None,
     ) -> Estimate:
         """Estimates the least time of the program from published rates: a bound, and not a measurement.
@@ -306,7 +306,7 @@ class JaxLowered(Stage):
             )
             return estimate_program(program, cluster, stored, fidelity, deployed, self._boundary.paths)
 
-    def _deployed(self, groups: bool, unroll_limit: int, resident: bool | str | None) -> Program:
+    def _deployed(self, groups: bool, unroll_limit: int | None, resident: bool | str | None) -> Program:
         """Returns the flat program whose resident arguments are on the devices before it starts and after it ends."""
         from jaxmesh.passes.hold_arguments import keep_arguments
 
@@ -325,9 +325,9 @@ class JaxLowered(Stage):
 
     def marked_program(self, mark: Callable[[Eqn], str]) -> Program:
         """Returns the flat program as `default_program` does, but each op has the mark of its equation as its line, an
-        op of a TTNN text its place in the text; loops are unrolled."""
+        op of a TTNN text its place in the text."""
         self._check_expressible()
-        return self._flat(True, UNROLL_LIMIT, False, mark=mark)
+        return self._flat(True, None, False, mark=mark)
 
     def compiler_ir(self, dialect: str | None = None) -> Any:
         """Returns JAX's module of the program that runs, as of `jax.stages.Lowered`."""

@@ -14,7 +14,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxmesh.analysis.reference_rules import RULES, reference_input
 from jaxmesh.dialects.imported_op import decompose
-from jaxmesh.dialects.program import SHORT, UNROLL_LIMIT, Program
+from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
@@ -100,11 +100,11 @@ class Stage(HasArguments, abc.ABC):
         self._boundary = boundary
         self._jaxpr = jaxpr
         self._out_tree = out_tree
-        self._programs: dict[tuple[bool, int, bool, int | None], Program] = {}
+        self._programs: dict[tuple[bool, int | None, bool], Program] = {}
         self.inexpressible = inexpressible
 
     @abc.abstractmethod
-    def _flat(self, groups: bool, unroll_limit: int, strict: bool, **options: Any) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int | None, strict: bool, **options: Any) -> Program:
         """Returns a new flat program; `ttnn_program` describes the options."""
 
     @functools.cached_property
@@ -130,24 +130,15 @@ class Stage(HasArguments, abc.ABC):
         if self.inexpressible is not None:
             raise self.inexpressible
 
-    def _program(
-        self, groups: bool, unroll_limit: int, strict: bool, languages: Sequence[str] | None = None
-    ) -> Program:
-        """Returns the flat program, which all texts of a stage share, with the loops that some languages can print."""
+    def _program(self, groups: bool, unroll_limit: int | None, strict: bool) -> Program:
+        """Returns the flat program, which all texts and answers of a stage share."""
         self._check_expressible()
-        limit = as_index("as_text", "unroll_limit", unroll_limit)
-        groups, strict = as_bool("as_text", "groups", groups), as_bool("as_text", "strict", strict)
-        program = self._built(groups, limit, strict, min(limit, SHORT))
-        kept = list(program.loops())
-        has = languages is not None and ("cpp" not in languages or all("condition" not in op.attributes for op in kept))
-        return program if has or not kept else self._built(groups, limit, strict, None)
-
-    def _built(self, groups: bool, limit: int, strict: bool, keep_above: int | None) -> Program:
-        key = groups, limit, strict, keep_above
+        limit = None if unroll_limit is None else as_index("as_text", "unroll_limit", unroll_limit)
+        key = as_bool("as_text", "groups", groups), limit, as_bool("as_text", "strict", strict)
         program = self._programs.get(key)
         if program is None:
             with progress("passes"):
-                program = self._flat(groups, limit, strict, keep_above=keep_above)
+                program = self._flat(*key)
             # Racing threads may build it twice; the first result wins. A full cache is replaced.
             cache = self._programs if len(self._programs) < _CACHED_PROGRAMS else {}
             program = cache.setdefault(key, program)
@@ -160,7 +151,7 @@ class Stage(HasArguments, abc.ABC):
         *,
         debug_info: bool = False,
         groups: bool = True,
-        unroll_limit: int = UNROLL_LIMIT,
+        unroll_limit: int | None = None,
         strict: bool = True,
         layouts: bool = False,
         constant_limit: int = CONSTANT_LIMIT,
@@ -174,9 +165,9 @@ class Stage(HasArguments, abc.ABC):
           debug_info: if True, MLIR carries each operation's source location.
           groups: whether groups of operations that have one op (softmax, rms_norm, linear, ...) are recognised; values
             change by no more than rounding.
-          unroll_limit: how many operations loops may make, all in all, when they are unrolled. In the text a loop
-            stays a loop if it makes more than 4,096, or more than this; in MLIR and Python also if only the devices
-            know when it ends.
+          unroll_limit: how many operations a loop may become; by default 4,096. A larger one stays a loop, as does
+            one whose end only the devices know. A loop that TTNN cannot keep, because it moves what it computes, is
+            unrolled all the same: to this limit, or by default to 200,000 operations.
           strict: of a lowered program, whether it is an error if Tenstorrent's own `ttnn` cannot run it (an element
             type or a mesh that it does not have); with False it is printed all the same, for the emulation.
           layouts: of `"ttnn"`, whether types carry the layout of each value and the element types of the devices, as
@@ -198,12 +189,12 @@ class Stage(HasArguments, abc.ABC):
         with progress(f"{name} text"):
             if name == "jaxpr":
                 return self.jaxpr_text()
-            program = self._program(groups, unroll_limit, strict, [name])
+            program = self._program(groups, unroll_limit, strict)
             return emit(name, program, debug_info=debug_info, layouts=layouts, constant_limit=constant_limit)
 
     def default_program(self) -> Program:
         """Returns the flat program that `as_text` prints by default, also with ops that the real library refuses."""
-        return self._program(True, UNROLL_LIMIT, False)
+        return self._program(True, None, False)
 
     def jaxpr_text(self) -> str:
         """Returns the jaxpr as text, the only text of a program that TTIR cannot express."""

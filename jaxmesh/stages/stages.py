@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 import jax
 from jax.sharding import NamedSharding
 
-from jaxmesh.dialects.program import UNROLL_LIMIT, Program
+from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.replication import Collector, is_enabled
 from jaxmesh.dialects.residency import ResidencyMap
 from jaxmesh.dialects.signature import Boundary
@@ -101,7 +101,7 @@ class Traced(Stage):
         """The places where values are taken to be the same on several devices although no type proves it."""
         return self._assumptions
 
-    def _flat(self, groups: bool, unroll_limit: int, strict: bool, **options: Any) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int | None, strict: bool, **options: Any) -> Program:
         from jaxmesh.passes.pipeline import ttir_program
 
         if groups and self.imported is not None and (program := self.imported.program("ttir")) is not None:
@@ -186,7 +186,7 @@ class Lowered(JaxLowered):
         # A program over another mesh has other types, and so other variables.
         return self._lowered_residency or ResidencyMap(jaxpr, self._boundary.residencies)
 
-    def _flat(self, groups: bool, unroll_limit: int, strict: bool, **options: Any) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int | None, strict: bool, **options: Any) -> Program:
         from jaxmesh.passes.pipeline import ttnn_program
 
         imported = None if self._traced is None or not groups else self._traced.imported
@@ -209,7 +209,7 @@ class Lowered(JaxLowered):
         seed: int = 0,
         make_inputs: str | None = None,
         groups: bool = True,
-        unroll_limit: int = UNROLL_LIMIT,
+        unroll_limit: int | None = None,
         strict: bool = True,
         constant_limit: int = CONSTANT_LIMIT,
         **kwargs: Any,
@@ -245,7 +245,7 @@ class Lowered(JaxLowered):
 
         chosen, folder = export.as_languages(languages), as_path("export", directory, "folder")
         seed = as_index("export", "seed", seed)
-        program = self._program(groups, unroll_limit, strict, chosen)
+        program = self._program(groups, unroll_limit, strict)
         given = bool(args or kwargs or not self._boundary.arguments)
         making = export.made_inputs(flatten((args, kwargs))[0], make_inputs)
         leaves = check_call(self._boundary, args, kwargs, types=making is not None) if given else []

@@ -512,7 +512,7 @@ def test_a_loop_of_unknown_length_says_so() -> None:
     assert {t.kind: t.exact for t in e.totals()} == {
         "distribute": True,
         "aggregate": True,
-        "collective_permute": False,
+        "point_to_point": False,
         "all_reduce": False,
     }
     assert "an unknown number" in next(line for line in e.table(200).splitlines() if "ppermute" in line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -123,4 +124,89 @@ def test_bytes_by_hand(
     assert {axis: n for axis, n in lowered.estimate("t3000").link_bytes.items() if n} == each
     sent = sum(t.sent for t in lowered.explain().totals() if t.kind not in ("distribute", "aggregate"))
     assert sent == all_devices
+    assert difference(lowered) is None
+
+
+# --- loops that stay loops -------------------------------------------------------------------------------------------
+
+
+def collective(x: Any, w: Any) -> Any:
+    def step(i: Any, c: Any) -> Any:
+        return c / numpy.sqrt(1 + (c**2).sum(0, keepdims=True)) + x * 0.1
+
+    return lax.fori_loop(0, 6, step, x)
+
+
+def in_loops(x: Any, w: Any) -> Any:
+    def outer(c: Any, _: Any) -> Any:
+        c = lax.fori_loop(0, 5, lambda i, d: numpy.tanh(d @ w) + d.sum(0, keepdims=True), c)
+        return c - c.mean(), c[0]
+
+    return lax.scan(outer, x, None, length=4)
+
+
+def branches(x: Any, w: Any) -> Any:
+    def step(i: Any, c: Any) -> Any:
+        return lax.cond(c[0, 0] > 0, lambda y: y + y.sum(0, keepdims=True), lambda y: numpy.cos(y) @ w, c)
+
+    return lax.fori_loop(0, 6, step, x)
+
+
+def stacked(x: Any, w: Any) -> Any:
+    def step(c: Any, row: Any) -> Any:
+        return numpy.tanh(c @ w) + row[:, None] * c.sum(), (c.sum(0), row[::-1])
+
+    return lax.scan(step, x, w, reverse=True)
+
+
+def turns(x: Any, w: Any) -> Any:
+    def local(v: Any) -> Any:
+        return lax.fori_loop(0, 7, lambda _, u: lax.ppermute(numpy.sin(u), "x", SHIFT), v)
+
+    return jm.shard_to_full(local(jm.full_to_shard(x, P("y", "x"))), P("y", "x"))
+
+
+FOR_INDICES = {
+    "add", "arange", "clamp_scalar", "concat", "constant", "empty", "eq", "full", "gather", "lt", "maximum", "minimum",
+    "reshape", "slice_static", "slice_write", "subtract", "to_device", "to_layout", "typecast", "where", "multiply",
+    "repeat", "distribute_tensor", "mesh_partition", "ge", "gt", "le", "logical_and",
+}  # fmt: skip
+"""Ops by which a loop counts, takes a row, and writes one."""
+KEPT = {"collective": collective, "in loops": in_loops, "branches": branches, "stacked": stacked, "turns": turns}
+
+
+@pytest.mark.parametrize("spec", [P("y"), P("y", "x"), P()], ids=str)
+@pytest.mark.parametrize("name", KEPT)
+def test_a_loop_counts_as_its_body_times_its_trips(name: str, spec: Any) -> None:
+    shape = jax.ShapeDtypeStruct((8, 8), numpy.float32)
+    shardings = {} if name == "turns" else {"in_shardings": (spec, P())}
+    lowered = jm.jit(KEPT[name], mesh=AbstractMesh((2, 4), ("y", "x")), **shardings).lower(shape, shape)
+    kept, unrolled = (lowered.estimate("t3000", unroll_limit=n) for n in (0, 100_000))
+
+    def among(totals: Any) -> list[str]:
+        return sorted(f"{t} {t.sent}" for t in totals if t.kind not in ("distribute", "aggregate"))
+
+    def computed(estimate: Any) -> Counter[str]:
+        counts = Counter[str]()
+        for op in estimate.ops:
+            counts[op.op] += op.count if op.op not in FOR_INDICES else 0
+        return +counts
+
+    assert "ttcore.while_loop" in lowered.as_text(unroll_limit=0)
+    assert among(kept.totals()) == among(unrolled.totals())
+    assert computed(kept) == computed(unrolled)
+    text = count_moves(lowered.as_text(strict=False, unroll_limit=0), dict(lowered.mesh.shape))
+    assert text == as_counted(kept.totals())
+    assert sum(op.flops for op in kept.ops if op.op == "matmul") == sum(
+        op.flops for op in unrolled.ops if op.op == "matmul"
+    )
+
+
+@pytest.mark.parametrize("name", ["collective", "in loops", "branches", "turns"])
+def test_long_loops_have_one_account(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jaxmesh.passes.flatten.builder.SHORT", 0)
+    shape = jax.ShapeDtypeStruct((8, 8), numpy.float32)
+    shardings = {} if name == "turns" else {"in_shardings": (P("y"), P())}
+    lowered = jm.jit(KEPT[name], mesh=AbstractMesh((2, 4), ("y", "x")), **shardings).lower(shape, shape)
+    assert "ttcore.while_loop" in lowered.as_text()
     assert difference(lowered) is None

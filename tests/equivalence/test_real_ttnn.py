@@ -13,7 +13,6 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.dialects.program import UNROLL_LIMIT
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.passes.verify_program import verify_program
 from tests.generators.flat_programs import run_flat
@@ -40,14 +39,14 @@ def test_the_suite_is_in_forms_that_the_library_takes(entry: Entry) -> None:
         with pytest.raises(UnsupportedError, match=r"open_mesh_device of the real ttnn opens meshes of two dims, got"):
             lowered.as_text()
         return
-    verify_program(lowered._program(True, UNROLL_LIMIT, True), strict=True)
+    verify_program(lowered._program(True, None, True), strict=True)
 
 
 @pytest.mark.slow(but_one_in=6)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_functions_are_in_forms_that_the_library_takes_and_keep_their_values(dtype: str) -> None:
     names, lowered = lowered_functions(dtype)
-    flat = lowered._program(True, UNROLL_LIMIT, True)
+    flat = lowered._program(True, None, True)
     verify_program(flat, strict=True)
     wanted = lowered.compile()(argument(dtype))
     got = iter(run_flat(flat, jm.make_mesh(SIZES, AXES), argument(dtype)))
@@ -81,7 +80,7 @@ def test_integers_of_16_bits_wrap() -> None:
         return jm.shard_to_full((local >> 3).astype(jnp.int32), P("y", "x"))
 
     lowered = jm.jit(split, mesh=mesh).lower(x)
-    flat = lowered._program(True, UNROLL_LIMIT, True)
+    flat = lowered._program(True, None, True)
     assert all(t.dtype != np.int16 for t in flat.types)
     (got,) = run_flat(flat, mesh, x)
     want = (np.asarray(x).astype(np.int16) * np.int16(2**13) + np.int16(7)) >> 3
@@ -99,7 +98,7 @@ def test_long_rows_are_in_forms_that_fit_or_are_named_errors() -> None:
     for name, function in LONG.items():
         arg = x[:1] if name == "diagflat" else x
         lowered = jm.jit(function, mesh=mesh).lower(arg)
-        flat = lowered._program(True, UNROLL_LIMIT, True)
+        flat = lowered._program(True, None, True)
         verify_program(flat, strict=True)
         (got,) = run_flat(flat, mesh, arg)
         np.testing.assert_array_equal(np.asarray(got), np.asarray(function(arg)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 Moves = dict[tuple[str, tuple[str, ...]], tuple[int, int, int]]
@@ -12,29 +12,32 @@ Moves = dict[tuple[str, tuple[str, ...]], tuple[int, int, int]]
 point_to_point, without the bytes on a device."""
 _OP = re.compile(r'"ttnn\.(\w+)"\([^)]*\) (?:<\{(.*)\}> )?(?:\{.*\} )?: \((.*)\) -> (.*)$', re.MULTILINE)
 _TENSOR = re.compile(r"tensor<((?:[0-9]+x)*)([a-z]+)([0-9]+)")
+_SYMBOL = r"@(\"[^\"]*\"|[\w.$]+)"
 _PLACE = r"{} = array<i64: ([0-9, ]+)>"
 
 
 def count_moves(text: str, mesh: Mapping[str, int]) -> Moves:
     """Returns the moves of a TTNN text for a mesh."""
+    parts = re.split(rf"^ *func\.func .*?{_SYMBOL}", text, flags=re.MULTILINE)
+    functions = dict(zip(parts[1::2], parts[2::2], strict=True))
     names, sizes = [f"_{i}" for i in range(2 - len(mesh))] + list(mesh), [1] * (2 - len(mesh)) + list(mesh.values())
     devices, found = math.prod(sizes), dict[tuple[str, tuple[str, ...]], tuple[int, int, int]]()
 
-    def add(kind: str, axes: tuple[str, ...], held: int, sent: int) -> None:
+    def add(runs: int, kind: str, axes: tuple[str, ...], held: int, sent: int) -> None:
         count, before, so_far = found.get((kind, axes), (0, 0, 0))
-        found[kind, axes] = count + 1, before + held, so_far + sent
+        found[kind, axes] = count + runs, before + runs * held, so_far + runs * sent
 
-    for name, attributes, operands, result in _OP.findall(text):
+    for times, (name, attributes, operands, result) in _executed(functions, parts[1], 1):
         taken = _bytes(operands) if "tensor<" in operands else 0
         if name == "distribute_tensor":
-            add("distribute", (), _bytes(result), devices * _bytes(result))
+            add(times, "distribute", (), _bytes(result), devices * _bytes(result))
         elif name == "aggregate_tensor":
-            add("aggregate", (), taken, _bytes(result))
+            add(times, "aggregate", (), taken, _bytes(result))
         elif name == "point_to_point":
             ends = [re.search(_PLACE.format(end), attributes) for end in ("sender_coord", "receiver_coord")]
             places = [list(map(int, end[1].split(","))) for end in ends if end]
             if taken:
-                add(name, tuple(n for n, a, b in zip(names, *places, strict=True) if a != b), 0, taken)
+                add(times, name, tuple(n for n, a, b in zip(names, *places, strict=True) if a != b), 0, taken)
         elif name in ("all_gather", "all_reduce", "reduce_scatter"):
             axis = re.search(r"cluster_axis = ([0-9]+)", attributes)
             assert axis
@@ -46,8 +49,19 @@ def count_moves(text: str, mesh: Mapping[str, int]) -> Moves:
             }
             held, sent = of_a_ring[name]
             if size > 1 and held:
-                add(name, (names[int(axis[1])],), held, round(devices * sent))
+                add(times, name, (names[int(axis[1])],), held, round(devices * sent))
     return found
+
+
+def _executed(functions: Mapping[str, str], name: str, times: int) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yields the ops of a function and of the loops that it runs, each with the number of its executions."""
+    for line in functions[name].splitlines():
+        found = _OP.search(line)
+        if found:
+            yield times, found.groups()
+        for called in re.findall(rf"(?:body|condition)_program = {_SYMBOL}", line):
+            trips = re.search(r"limit = #ttcore\.loop_bound<([0-9]+)>", line)
+            yield from _executed(functions, called, times * (int(trips[1]) if trips else 1))
 
 
 def _bytes(types: str) -> int:

@@ -476,3 +476,34 @@ def test_a_convolution_along_one_dim() -> None:
 """
     verdict = jm.from_mlir(text, jm.make_mesh((1, 2))).lower().judge()
     assert verdict, str(verdict)
+
+
+def test_a_loop_is_judged_once_for_all_its_iterations() -> None:
+    def loops(x: Any, w: Any) -> Any:
+        def outer(c: Any, _: Any) -> Any:
+            c = jax.lax.fori_loop(0, 5, lambda i, d: jnp.tanh(d @ w) + d.sum(0, keepdims=True), c)
+            return c - c.mean(), None
+
+        return jax.lax.scan(outer, x, None, length=4)[0]
+
+    x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    fun = jm.jit(loops, mesh=jm.make_mesh((1, 2)), in_shardings=(P("x"), P()))
+    kept, unrolled = (fun.lower(x, x).judge(unroll_limit=n) for n in (0, 10_000))
+    assert kept
+    assert not kept.leaks
+    # The counters: one addition and one number in each iteration.
+    assert kept.counts.pop("BinaryNg") == unrolled.counts.pop("BinaryNg") + 4 * 5 + 4
+    assert kept.counts.pop("FillPad", 0) >= unrolled.counts.pop("FillPad", 0)
+    assert kept.counts == unrolled.counts
+    assert all(m.device_peak > 0 for m in kept.memories if m.name == "DRAM")
+
+
+def test_a_loop_whose_end_only_devices_know_is_judged_for_one_iteration() -> None:
+    def until(x: Any) -> Any:
+        return jax.lax.while_loop(lambda c: c.sum() > 1, jnp.cos, x)
+
+    x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    verdict = jm.jit(until, mesh=jm.make_mesh((1, 2)), in_shardings=P()).lower(x).judge()
+    assert verdict
+    assert verdict.counts["Unary"] == 1
+    assert "a loop whose end only the devices know counts as one iteration" in verdict.remarks

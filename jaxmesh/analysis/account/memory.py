@@ -7,7 +7,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Program, Type, Value
+from jaxmesh.analysis.account.sends import is_endless
+from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Program, Type, Value, bodies
 from jaxmesh.dialects.ttnn.layouts import stored_type
 from jaxmesh.drawing.text_layout import binary_bytes
 from jaxmesh.passes.hold_arguments import padded_shape
@@ -97,10 +98,28 @@ def memory_of(program: Program, paths: Sequence[str] = (), stored: Mapping[str, 
     types, first = program.types, aliases(program.ops, program.types)
     arguments = {port.value for port in program.arguments if port.presharded}
     results = {first.get(port.value, port.value) for port in program.results} - arguments
-    made = {v: i for i, op in enumerate(program.ops) for v in op.results}
     live = {p.value: _argument_bytes(types[p.value], p.path, stored) for p in program.arguments if p.presharded}
+    own, inner, line = _peak(program, live)
+    names = {port.value: port.path for port in (*program.arguments, *program.results)}
+    names |= {port.value: path for port, path in zip(program.arguments, paths, strict=False)}
+    roles = {v: ARGUMENT if v in arguments else RESULT if v in results else TEMPORARY for v in own}
+    made = {v: op for op in program.ops for v in op.results}
+    tensors = [_tensor(program, v, n, roles[v], made, names) for v, n in own.items()]
+    tensors = sorted([*tensors, *inner], key=lambda tensor: -tensor.bytes)
+    sums = {role: sum(t.bytes for t in tensors if t.role == role) for role in (ARGUMENT, RESULT, TEMPORARY)}
+    return PeakMemory(sums[ARGUMENT], sums[RESULT], sums[TEMPORARY], line, tensors)
+
+
+def _peak(program: Program, live: dict[Value, int]) -> tuple[dict[Value, int], list[HeldTensor], str]:
+    """Returns the tensors at the peak, of the program and of the loop that runs then, and the line of the peak.
+
+    In an iteration there are also the states of the one before, as large as the results of the loop.
+    """
+    endless = {v for op in program.ops if is_endless(op) for v in op.results}
+    types, first = program.types, aliases(program.ops, program.types)
+    first = {v: root for v, root in first.items() if v not in endless}
     now = peak = sum(live.values())
-    held, line = dict(live), ""
+    held, inner, line = dict(live), list[HeldTensor](), ""
     for op in program.ops:
         if op.name == "ttnn.deallocate":
             now -= live.pop(first.get(op.used[0], op.used[0]), 0)
@@ -109,14 +128,18 @@ def memory_of(program: Program, paths: Sequence[str] = (), stored: Mapping[str, 
             if root not in live and root == value and types[value].kind == "tensor" and not types[value].host:
                 live[value] = bytes_on_device(types[value])
                 now += live[value]
-        if now > peak:
-            peak, held, line = now, dict(live), op.line
-    names = {port.value: port.path for port in (*program.arguments, *program.results)}
-    names |= {port.value: path for port, path in zip(program.arguments, paths, strict=False)}
-    roles = {v: ARGUMENT if v in arguments else RESULT if v in results else TEMPORARY for v in held}
-    sums = {role: sum(n for v, n in held.items() if roles[v] == role) for role in (ARGUMENT, RESULT, TEMPORARY)}
-    tensors = [_tensor(program, v, held[v], roles[v], made, names) for v in sorted(held, key=lambda v: -held[v])]
-    return PeakMemory(sums[ARGUMENT], sums[RESULT], sums[TEMPORARY], line, tensors)
+        for within, where in [_inside(body) for body in bodies(op)] or [(list[HeldTensor](), op.line)]:
+            total = now + sum(t.bytes for t in within)
+            if total > peak:
+                peak, held, inner, line = total, dict(live), within, where
+    return held, inner, line
+
+
+def _inside(body: Program) -> tuple[list[HeldTensor], str]:
+    """Returns the tensors that an iteration adds at its peak, and the line of the peak."""
+    own, inner, line = _peak(body, {})
+    made = {v: op for op in body.ops for v in op.results}
+    return [*(_tensor(body, v, n, TEMPORARY, made, {}) for v, n in own.items()), *inner], line
 
 
 def bytes_on_device(tensor_type: Type) -> int:
@@ -126,8 +149,8 @@ def bytes_on_device(tensor_type: Type) -> int:
 
 def padded_values(program: Program) -> Iterator[tuple[Op, str]]:
     """Yields the ops whose result is much larger in tiles than its numbers are, each with the sizes as text."""
-    for op in program.ops:
-        for tensor_type in (program.types[v] for v in op.results):
+    for types, op in ((p.types, op) for p in program.programs() for op in p.ops):
+        for tensor_type in (types[v] for v in op.results):
             size = bytes_on_device(tensor_type) if tensor_type.tile and not tensor_type.host else 0
             own = math.prod(tensor_type.shape) * stored_type(tensor_type.dtype).itemsize if size >= LARGE else size
             if own and size > MUCH * own:
@@ -143,13 +166,13 @@ def _argument_bytes(tensor_type: Type, path: str, stored: Mapping[str, str]) -> 
 
 
 def _tensor(
-    program: Program, value: Value, size: int, role: str, made: Mapping[Value, int], names: Mapping[Value, str]
+    program: Program, value: Value, size: int, role: str, made: Mapping[Value, Op], names: Mapping[Value, str]
 ) -> HeldTensor:
     tensor_type, axes, line = program.types[value], None, ""
     port = next((p for p in program.arguments if p.value == value), None)
     name = names.get(value, "")
     if value in made:
-        op = program.ops[made[value]]
+        op = made[value]
         name, line = name or op.name.removeprefix("ttnn."), op.line
     elif port is not None:
         numbers: Collection[int] = range(len(program.mesh)) if port.varying is None else port.varying

@@ -14,6 +14,7 @@ from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer, reso
 HOST_KINDS = ("distribute", "aggregate")
 """The kinds of moves between the host and the devices; all other kinds are among the devices."""
 SEND = "point_to_point"
+ENDLESS = "a loop whose end only the devices know counts as one iteration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +57,21 @@ def merge(moves: Iterable[Move]) -> tuple[Move, ...]:
         key = (move.kind, move.axes) if move.kind == SEND else replace(move, count=0)
         old = merged.get(key)
         if old is None:
-            merged[key] = move
+            merged[key] = _once(move) if move.kind == SEND else move
         elif move.kind == SEND:
-            size, sent = old.bytes + move.bytes, old.sent + move.sent
-            merged[key] = replace(old, bytes=size, sent=sent, groups=old.groups + move.groups)
+            merged[key] = _once(old, _once(move))
         else:
             merged[key] = replace(old, count=old.count + move.count)
     return tuple(merged.values())
+
+
+def _once(move: Move, other: Move | None = None) -> Move:
+    """Returns sends as one move that is executed once, with the groups of all."""
+    size, sent, groups = (n * move.count for n in (move.bytes, move.sent, move.groups))
+    if other is not None:
+        size, sent, groups = size + other.bytes, sent + other.sent, groups + other.groups
+    exact = move.exact and (other is None or other.exact)
+    return replace(move, bytes=size, sent=sent, groups=groups, count=1, exact=exact)
 
 
 def exchange(

@@ -12,7 +12,7 @@ import numpy as np
 from jaxmesh.analysis.account.moves import SEND, Move, aggregate, distribute, exchange
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op, Program
+from jaxmesh.dialects.program import LOOP, Op, Program, bodies
 from jaxmesh.frontends.mlir.upgrade import FUNCTIONS
 
 _NEUTRAL = (Trait.MOVES, Trait.CREATES, Trait.LAYOUT, Trait.MEMORY, Trait.TRANSFERS, Trait.VIEW)
@@ -26,29 +26,41 @@ class OpMoves:
     Attributes:
       program: the function that it is in.
       op: the op.
+      times: the number of its executions; a loop of unknown length counts as one iteration.
+      exact: False in a loop of unknown length.
       moves: its moves; at most one.
       carried: the bytes that it adds to the busiest link between neighbours on a line, and on a ring; of a send alone.
     """
 
     program: Program
     op: Op
+    times: int = 1
+    exact: bool = True
     moves: tuple[Move, ...] = ()
     carried: tuple[int, int] = (0, 0)
 
 
-def entries(program: Program) -> Iterator[OpMoves]:
-    """Yields the ops of a program, and of the functions that it calls."""
+def entries(program: Program, times: int = 1, exact: bool = True, nested: bool = True) -> Iterator[OpMoves]:
+    """Yields the ops of a program that runs `times` times; if `nested`, also of its loops and functions."""
     sends = _Sends(program)
     for op in program.ops:
-        for function in op.attributes.get(FUNCTIONS, ()):
-            yield from entries(replace(function.program, mesh=program.mesh))
+        trips = op.attributes.get("trips", 1)
+        inner = [*bodies(op), *(replace(f.program, mesh=program.mesh) for f in op.attributes.get(FUNCTIONS, ()))]
+        for body in inner if nested else ():
+            yield from entries(body, times * trips, exact and not is_endless(op))
         if op.name == f"ttnn.{SEND}":
-            yield sends.add(op)
+            yield sends.add(op, times, exact)
             continue
         computes = op.name != "ttnn.typecast" and not any(has_trait(op.name, trait) for trait in _NEUTRAL)
         if computes or has_trait(op.name, Trait.SENDS):
             sends = _Sends(program)
-        yield OpMoves(program, op, _moves(op, program))
+        moves = tuple([replace(m, count=times, exact=exact) for m in _moves(op, program)])
+        yield OpMoves(program, op, times, exact, moves)
+
+
+def is_endless(op: Op) -> bool:
+    """Returns True for a loop of unknown length: only the devices know when it ends."""
+    return op.name == LOOP and "condition" in op.attributes
 
 
 def bytes_of(program: Program, value: int) -> int:
@@ -94,18 +106,18 @@ class _Sends:
     def __init__(self, program: Program) -> None:
         self.program, self.senders, self.line, self.ring = program, _Loads(), _Loads(), _Loads()
 
-    def add(self, op: Op) -> OpMoves:
+    def add(self, op: Op, times: int, exact: bool) -> OpMoves:
         """Returns the entry of a send, with the bytes that it adds to the busiest device and to the busiest link."""
         sender, receiver = (tuple(op.attributes[end]) for end in ("sender_coord", "receiver_coord"))
         size, names = bytes_of(self.program, op.used[0]), list(self.program.mesh)
         axes = [i for i, (a, b) in enumerate(zip(sender, receiver, strict=True)) if a != b]
         if not axes or not size:
-            return OpMoves(self.program, op)
+            return OpMoves(self.program, op, times, exact)
         added = self.senders.add(axes[0], [sender], size)
         on_line = self.line.add(axes[0], self._route(sender, receiver, ring=False), size)
         on_ring = self.ring.add(axes[0], self._route(sender, receiver, ring=True), size)
-        move = Move(SEND, tuple(names[i] for i in axes), 2, 1, added, size)
-        return OpMoves(self.program, op, (move,), (on_line, on_ring))
+        move = Move(SEND, tuple(names[i] for i in axes), 2, 1, added, size, None, times, exact)
+        return OpMoves(self.program, op, times, exact, (move,), (on_line, on_ring))
 
     def _route(self, sender: Coordinate, receiver: Coordinate, ring: bool) -> Iterator[tuple[Coordinate, Coordinate]]:
         """Yields the links between two devices, along one axis after the other, the shorter way round a ring."""

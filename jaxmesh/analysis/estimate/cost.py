@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jaxmesh.analysis.account import Move, OpMoves, entries
+from jaxmesh.analysis.account.sends import is_endless
 from jaxmesh.analysis.account.work import Work, work
 from jaxmesh.analysis.estimate.storage import Bytes, Traffic
 from jaxmesh.analysis.machines import L1, Machine, Rate
 from jaxmesh.dialects.definitions import ttnn_definition
-from jaxmesh.dialects.program import Program
+from jaxmesh.dialects.program import LOOP, Program
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.validate import quote
 
@@ -40,7 +41,9 @@ PARTS: Sequence[str] = (COMPUTE, DRAM, LINKS)
 
 @dataclass(frozen=True, slots=True)
 class OpCost:
-    """The cost of one op on one device, and the lower bound of its time.
+    """The cost of one op on one device, all executions together, and the lower bound of its time.
+
+    An op of a loop has a cost for the first iteration, and one for all others, which find what the first has read.
 
     Attributes:
       op: the name of the op, without the dialect.
@@ -54,6 +57,8 @@ class OpCost:
       host_bytes: the bytes from and to the host, which take no time in the estimate.
       fidelity: the math fidelity of a matrix product; empty for other ops.
       times: the lower bounds in seconds of `"compute"`, `"DRAM"` and `"links"`.
+      count: the number of executions.
+      exact: False in a loop whose end only the devices know, which counts as one iteration.
     """
 
     op: str
@@ -66,6 +71,8 @@ class OpCost:
     host_bytes: int
     fidelity: str
     times: Mapping[str, float]
+    count: int = 1
+    exact: bool = True
 
     @property
     def seconds(self) -> float:
@@ -84,10 +91,18 @@ def costs(program: Program, machine: Machine, stored: Mapping[str, str], fidelit
     Raises:
       MissingRuleError: an op that has no definition.
     """
-    traffic = Traffic(program, machine, stored)
-    for entry in entries(program):
+    yield from _costs(Traffic(program, machine, stored), fidelity, 1, True)
+
+
+def _costs(traffic: Traffic, fidelity: str | None, times: int, exact: bool) -> Iterator[OpCost]:
+    program, machine = traffic.program, traffic.machine
+    for entry in entries(program, times, exact, nested=False):
         op = entry.op
         if not op.results or op.name == "ttnn.get_device":
+            continue
+        if op.name == LOOP:
+            for inside, trips in traffic.iterations(op):
+                yield from _costs(inside, fidelity, times * trips, exact and not is_endless(op))
             continue
         if ttnn_definition(op.name) is None:
             where = f" at {op.line}" if op.line else ""
@@ -125,6 +140,8 @@ def _cost(entry: OpMoves, arithmetic: Work, moved: Bytes, fidelity: str, machine
     for axis, count in moved.busiest.items():
         assert machine.wire
         links += count / (machine.wires(entry.program.mesh[axis]) * machine.wire.value)
-    times = {COMPUTE: compute, DRAM: moved.dram / machine.dram.value, LINKS: links}
-    name, bound = entry.op.name.removeprefix("ttnn."), (moved.links, moved.busiest, entry.moves, moved.host)
-    return OpCost(name, entry.op.line, arithmetic.flops, moved.dram, *bound, fidelity, times)
+    n, times = entry.times, {COMPUTE: compute, DRAM: moved.dram / machine.dram.value, LINKS: links}
+    sent, busiest = ({axis: n * size for axis, size in x.items()} for x in (moved.links, moved.busiest))
+    bound = n * arithmetic.flops, n * moved.dram, sent, busiest, entry.moves, n * moved.host, fidelity
+    name = entry.op.name.removeprefix("ttnn.")
+    return OpCost(name, entry.op.line, *bound, {part: n * seconds for part, seconds in times.items()}, n, entry.exact)

@@ -11,6 +11,7 @@ from typing import Any
 
 from jaxmesh.analysis.account import Total, totals
 from jaxmesh.analysis.account.memory import HeldTensor, PeakMemory, memory_of
+from jaxmesh.analysis.account.moves import ENDLESS
 from jaxmesh.analysis.estimate.cost import LINKS, PARTS, PHASES, OpCost, costs, sources
 from jaxmesh.analysis.estimate.storage import check_stored
 from jaxmesh.analysis.machines import Machine, machine_for
@@ -123,7 +124,8 @@ class Estimate(Picture):
             f"memory of each device: {self.memory}" + ("" if fits else f"; {binary_bytes(self.missing)} are missing"),
             *(f"largest: {tensor}" for tensor in self.largest(0 if fits else 3)),
             *([f"not in the time: {amount(host)}B between host and device"] if host else []),
-            f"not in the time: the dispatch of {len(self.ops):,} operations",
+            *([] if all(op.exact for op in self.ops) else [ENDLESS]),
+            f"not in the time: the dispatch of {sum(op.count for op in self.ops):,} operations",
             "inputs are read from DRAM once, what the program computes stays in L1 as far as it fits",
             *(f"rate of {line}" for line in sources(self.machine)),
         ]
@@ -188,7 +190,7 @@ def estimate_program(
 
 @dataclass(frozen=True, slots=True)
 class LineCost:
-    """The costs of all ops of one source line, loops unrolled.
+    """The costs of all ops of one source line, all executions together.
 
     Attributes:
       line: the source line; an op in brackets for those without one.
@@ -211,7 +213,7 @@ class LineCost:
         by_part = {part: sum(op.seconds for op in ops if op.bound_by == part) for part in PARTS}
         sent = sum(sum(op.link_bytes.values()) for op in ops)
         flops, dram = sum(op.flops for op in ops), sum(op.dram_bytes for op in ops)
-        return LineCost(line, len(ops), flops, dram, sent, sum(by_part.values()), by_part)
+        return LineCost(line, sum(op.count for op in ops), flops, dram, sent, sum(by_part.values()), by_part)
 
     @property
     def bound_by(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -22,7 +22,7 @@ from jaxmesh.analysis.account.work import size
 from jaxmesh.analysis.machines import Machine
 from jaxmesh.dialects.definitions import has_trait, ttnn_definition
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op, Program, Value
+from jaxmesh.dialects.program import Op, Program, Value, bodies
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
 from jaxmesh.validate import is_hashable, quote
 
@@ -112,6 +112,29 @@ class Traffic:
             memory = self._memories[value] = TensorStorage(name, width, 0, input=True)
             memory.unread = memory.bytes(size(self.program, value))
         return self._memories[value]
+
+    def iterations(self, loop: Op) -> Iterator[tuple[Traffic, int]]:
+        """Yields the tensors of an iteration, and how many are like it: of the condition, the first, all others.
+
+        The first iteration reads inputs from DRAM. The others read them as the second does.
+        """
+        body, *conditions = bodies(loop)
+        trips, given = loop.attributes.get("trips", 1), [*map(self.memory, loop.used)]
+        paths = [self._paths.get(v) for v in loop.used]
+        for program, part in [*((c, 1) for c in conditions), (body, min(trips, 1)), (body, trips - 1)]:
+            if part < 1:
+                continue
+            inside = Traffic(program, self.machine, self.stored)
+            before = {id(memory): (memory, memory.unread) for memory in given}
+            values = [port.value for port in program.arguments]
+            inside._memories.update(zip(values, given, strict=True))
+            inside._paths = {v: path for v, path in zip(values, paths, strict=True) if path is not None}
+            yield inside, part
+            for memory, unread in before.values():
+                memory.unread = max(0, unread - part * (unread - memory.unread))
+            if program is body:
+                given[: len(body.results)] = [inside.memory(port.value) for port in body.results]
+        self._memories.update(zip(loop.results, given, strict=False))
 
     def move(self, entry: OpMoves) -> Bytes:
         """Returns the bytes that the next op moves."""

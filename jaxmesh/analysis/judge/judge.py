@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxmesh.analysis.account.memory import PeakMemory
+from jaxmesh.analysis.account.moves import ENDLESS
 from jaxmesh.analysis.cluster_description import describe_cluster
 from jaxmesh.analysis.environments import cache_folder, clean_environment, private_folder
 from jaxmesh.analysis.judge.environment import TTNN, Environment, find_environment
@@ -33,6 +34,7 @@ from jaxmesh.analysis.machines import Machine, machine_named, smallest_machine
 from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.ttnn.forms import STAND_INS
 from jaxmesh.emit.export_folder import LOCATIONS, check_folder, python_files
+from jaxmesh.emit.python.printer import ENDLESS_LOOP
 from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
 from jaxmesh.runtime.progress import progress
 
@@ -104,8 +106,9 @@ def judge_folder(
     with tempfile.TemporaryDirectory(prefix="jaxmesh-judge-") as scratch:
         with progress("lines of main.py", text.count("\n"), lambda: _progress(Path(scratch))):
             done = _start(environment, target, folder, Path(scratch), options, timeout)
+        endless = (ENDLESS,) if target is not None and ENDLESS_LOOP in text else ()
         verdict = _verdict(environment, target, folder, Path(scratch), done)
-        return dataclasses.replace(verdict, remarks=verdict.remarks + _replaced_types(text))
+        return dataclasses.replace(verdict, remarks=verdict.remarks + _replaced_types(text) + endless)
 
 
 def judge_program(program: Program, held: PeakMemory | None = None, **options: Any) -> Verdict:

@@ -239,7 +239,9 @@ def _describe(
     for line, move in among:
         sent[without_column(line)] += move.count * move.sent
     ops = list(_on_devices(program))
-    names = Counter(e.op.name.partition(".")[2] for e in ops)
+    names = Counter[str]()
+    for entry in ops:
+        names[entry.op.name.partition(".")[2]] += entry.times
     results = [e.program.types[v] for e in ops for v in e.op.results]
     types = {t.dtype.name for t in results if t.kind == "tensor"}
     bound = _ask(lambda: estimate_program(runs(), cluster), "no least time", found)

@@ -21,7 +21,7 @@ from jaxmesh.emit.cpp import values as values
 from jaxmesh.emit.cpp.values import NOTHING, TENSOR, TENSORS, function_name, remark
 from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants, device_of, tensors_of, undecomposed
 from jaxmesh.emit.names import inputs_function
-from jaxmesh.errors import MissingRuleError
+from jaxmesh.errors import MissingRuleError, UnsupportedError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, PlacementShard
 
 _DISTRIBUTED = "::ttnn::distributed"
@@ -198,6 +198,11 @@ class _CppWriter:
     def loop(self, op: Op) -> None:
         """Writes a loop of a number of iterations: a vector of the states, which the function of its body replaces."""
         body: Program = op.attributes["body"]
+        if "trips" not in op.attributes:
+            raise UnsupportedError(
+                f"C++ lacks loops under a condition ({op.line}), which MLIR and Python have. Give the loop a number of "
+                "iterations that is static; if it has one, a larger unroll_limit unrolls it."
+            )
         name, constants = f"{self.name}_body_{len(self.bodies)}", StoredConstants(body, sys.maxsize)
         self.bodies.append(_CppWriter(body, constants, sources=self.sources).function(name))
         names = [self.names[v] for v in op.used]

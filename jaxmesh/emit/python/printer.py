@@ -14,6 +14,8 @@ from jaxmesh.emit.names import Variables, identifier, inputs_function
 from jaxmesh.emit.python import calls as calls, values as values
 
 _RESERVED = frozenset({*keyword.kwlist, *keyword.softkwlist, *dir(builtins), "arg", "main", "ttnn", "utils"})
+ENDLESS_LOOP = "while utils.is_true("
+"""The begin of a loop whose end only the devices know."""
 
 
 def python_text(program: Program, *, constant_limit: int = CONSTANT_LIMIT) -> str:
@@ -156,11 +158,7 @@ class _Module:
         body.append(f"  {result} = [{', '.join(names[v] for v in states)}]")
         given = f"[*{result}{''.join(f', {names[v]}' for v in fixed)}]"
         trips = op.attributes.get("trips")
-        head = (
-            f"while utils.is_true({called.get('condition')}({given})[0])"
-            if trips is None
-            else f"for _ in range({trips})"
-        )
+        head = f"{ENDLESS_LOOP}{called.get('condition')}({given})[0])" if trips is None else f"for _ in range({trips})"
         body += [f"  {head}:", f"    {result} = {called['body']}({given})"]
         self.elements(body, names, uses, result, op.results)
 

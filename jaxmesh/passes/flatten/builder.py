@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import NO_ATTRIBUTES, UNROLL_LIMIT, Op, Program, Shape, Value
+from jaxmesh.dialects.program import NO_ATTRIBUTES, SHORT, UNROLL_LIMIT, Op, Program, Shape, Value
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.caches import lru_cached_by_config
@@ -51,6 +51,12 @@ class Options:
     in_place: bool = True
     keep_above: int | None = None
     mark: Callable[[Eqn], str] | None = None
+
+    @classmethod
+    def limited(cls, limit: int | None, keep_imported_ops: bool, mark: Callable[[Eqn], str] | None = None) -> Options:
+        """Returns options by which loops that become more operations than `limit` stay loops; None for the default."""
+        most, above = (UNROLL_LIMIT, SHORT) if limit is None else (limit, limit)
+        return cls(most, keep_imported_ops, keep_above=above, mark=mark)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
-from jaxmesh.dialects.program import UNROLL_LIMIT, Op, Program
+from jaxmesh.dialects.program import Op, Program
 from jaxmesh.dialects.ttnn.forms import stored_as
 from jaxmesh.emit.languages import StoredConstants
 from jaxmesh.emit.python import printer
@@ -38,7 +38,7 @@ class _Typed(printer._Module):
 
 def program_of(lowered: jm.Lowered) -> dict[str, Any]:
     """Returns the printed Python of a program, and the declared forms of its variables."""
-    flat = lowered._program(True, UNROLL_LIMIT, True)
+    flat = lowered._program(True, None, True)
     module = _Typed(flat)
     module.forward()
     return {"text": printer.python_text(flat), "types": module.types}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxmesh.analysis.judge.runner.shapes import Shapes, use_shapes
-from jaxmesh.analysis.judge.runner.watch import ENTER, LEAVE, Marks, Watch
+from jaxmesh.analysis.judge.runner.watch import ENTER, LEAVE, TRIPS, Marks, Watch
 
 
 def main(argv: Sequence[str]) -> None:
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> None:
     write = Report(options.report)
     ttnn = _import_ttnn(write)
     try:
-        program = LoadedScript(options.folder, ttnn, options.shapes)
+        program = LoadedScript(options.folder, ttnn, options.shapes, options.board)
     except Exception as error:
         write(broken=f"{type(error).__name__}: {error}")
         raise SystemExit(0) from None
@@ -102,14 +102,14 @@ class LoadedScript:
     """A loaded `main.py` whose lines a `Watch` observes; `shapes` replaces its `ttnn` if inputs are created from
     types."""
 
-    def __init__(self, folder: Path, ttnn: Any, shapes: bool) -> None:
+    def __init__(self, folder: Path, ttnn: Any, shapes: bool, board: bool = False) -> None:
         self._script = str(folder.resolve() / "main.py")
         tree = ast.parse(Path(self._script).read_text(encoding="utf-8"))
         functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
         sys.path.insert(0, str(folder.resolve()))
         sys.dont_write_bytecode = True
         self._names: dict[str, Any] = {"__name__": "exported", "__file__": self._script}
-        exec(compile(Marks(functions[0]).visit(tree), self._script, "exec"), self._names)
+        exec(compile(Marks(functions[0], not board).visit(tree), self._script, "exec"), self._names)
         self.shapes = Shapes(ttnn) if shapes else None
         if self.shapes is not None:
             self._names["ttnn"] = self.shapes
@@ -117,7 +117,7 @@ class LoadedScript:
 
     def run(self, watch: Watch, write: Report) -> int | None:
         """Runs the program; returns its exit code, or None if it was refused."""
-        self._names |= {ENTER: watch.enter_line, LEAVE: watch.leave_function}
+        self._names |= {ENTER: watch.enter_line, LEAVE: watch.leave_function, TRIPS: watch.trips}
         try:
             with contextlib.closing(watch):
                 return self._names["main"]()

@@ -16,7 +16,7 @@ MEMORIES: tuple[str, ...] = ("DRAM", "L1")
 _CORES = re.compile(r"\[(\d+)-(\d+) - (\d+)-(\d+)\]")
 
 
-ENTER, LEAVE = "_enter_line", "_leave_function"
+ENTER, LEAVE, TRIPS = "_enter_line", "_leave_function", "_trips"
 
 
 class Marks(ast.NodeTransformer):
@@ -25,8 +25,23 @@ class Marks(ast.NodeTransformer):
     A trace function would be called with a dict of all local names at each line, and programs have thousands of both.
     """
 
-    def __init__(self, function: str) -> None:
-        self._counts, self._open = function, list[str]()
+    def __init__(self, function: str, described: bool = False) -> None:
+        self._counts, self._open, self._described = function, list[str](), described
+
+    def visit_For(self, node: ast.For) -> Any:
+        """Lets the watch choose the iterations of a loop on described devices, which do the same in all but the
+        first."""
+        if self._described and isinstance(node.iter, ast.Call):
+            node.iter = _located(_call(TRIPS, *node.iter.args), node)
+        return self.generic_visit(node)
+
+    def visit_While(self, node: ast.While) -> Any:
+        """Turns a loop whose end only real devices know into one iteration."""
+        if not self._described or not isinstance(node.test, ast.Call):
+            return self.generic_visit(node)
+        once = _call(TRIPS, ast.Constant(1))
+        body = [ast.Expr(node.test.args[0]), *node.body]
+        return self.generic_visit(_located(ast.For(ast.Name("_", ast.Store()), once, body, []), node))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         """Marks the lines of a function."""
@@ -70,7 +85,7 @@ class Watch:
     """
 
     def __init__(self, ttnn: Any, progress: Path, device: Callable[[], Any], plan_only: bool = False) -> None:
-        self.line, self._device, self._ttnn = 0, device, ttnn
+        self.line, self._times, self._device, self._ttnn = 0, 1, device, ttnn
         self._mode = ttnn.graph.RunMode.NO_DISPATCH if plan_only else ttnn.graph.RunMode.NORMAL
         self._progress = os.open(progress, os.O_WRONLY | os.O_CREAT, 0o600)
         self._operations: dict[int, Counter[str]] = {}
@@ -98,6 +113,17 @@ class Watch:
             self._before = self._before or {m: int(self._view(m).total_bytes_allocated_per_bank) for m in MEMORIES}
             self._ttnn.graph.begin_graph_capture(self._mode)
 
+    def trips(self, count: int) -> Iterator[None]:
+        """Yields in the first iteration of a loop, and in the second, which counts as all others."""
+        outer = self._times
+        for times in (min(count, 1), count - 1):
+            if times > 0:
+                self._finish_line()
+                self._times = outer * times
+                yield
+        self._finish_line()
+        self._times = outer
+
     def leave_function(self, results: Any, names: Mapping[str, Any]) -> Any:
         """Records the tensors that the watched function leaves on the devices; returns its results."""
         self._finish_line()
@@ -120,7 +146,7 @@ class Watch:
                 open_functions.pop()
             elif node_type == "program_execution" and len(open_functions) not in executed:
                 executed.add(len(open_functions))
-                self._operations.setdefault(self.line, Counter())[_operation(open_functions)] += 1
+                self._operations.setdefault(self.line, Counter())[_operation(open_functions)] += self._times
             elif node_type in ("buffer_allocate", "buffer_deallocate"):
                 self._account(params, 1 if node_type == "buffer_allocate" else -1)
             elif node_type in ("circular_buffer_allocate", "dataflow_buffer_allocate"):

@@ -173,3 +173,15 @@ def test_resident_bytes_of_models_are_those_of_a_plain_count(model: Model) -> No
     assert bool(estimate.missing) == ((model.name, model.cluster) in TOO_LARGE_MODELS)
     largest = next(t for t in estimate.memory.tensors if t.role == "argument")
     assert largest.name.startswith(("weights[", "caches[", "x"))
+
+
+def test_a_loop_holds_one_iteration_and_the_states_before_it() -> None:
+    def steps(x: Any, w: Any) -> Any:
+        return jax.lax.fori_loop(0, 10_000, lambda i, c: jnp.sin(c @ w), x)
+
+    shape = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    tensor, number = 64 * 64 * 4, 32 * 32 * 4
+    memory = jm.jit(steps, mesh=AbstractMesh((1, 1), ("y", "x"))).lower(shape, shape).estimate().memory
+    # w, the states before the loop and before the iteration, the product and its sine, and small numbers.
+    assert tensor * 5 + number * 2 <= memory.peak <= tensor * 5 + number * 5
+    assert memory.temporaries < 10 * tensor

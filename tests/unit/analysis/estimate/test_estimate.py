@@ -167,13 +167,29 @@ def test_each_part_of_the_engine_has_its_rate() -> None:
     assert compute(lambda x: jax.nn.softmax(x, -1)) == pytest.approx(3 * n / (128 * cycles))
 
 
-def test_a_loop_of_unknown_length_has_no_estimate() -> None:
+def test_a_loop_of_unknown_length_counts_as_one_iteration() -> None:
     def fun(x: Any) -> Any:
-        return jax.lax.while_loop(lambda y: y[0] < 3, lambda y: y + 1, x)
+        return jax.lax.while_loop(lambda y: y[0] < 3, lambda y: jnp.sin(y), x)
 
-    lowered = jm.jit(fun, mesh=AbstractMesh((1, 1), ("y", "x"))).lower(jnp.zeros((4,)))
-    with pytest.raises(errors.UnsupportedError, match="while"):
-        lowered.estimate()
+    found = jm.jit(fun, mesh=AbstractMesh((1, 1), ("y", "x"))).lower(jnp.zeros((4,))).estimate()
+    assert [(op.op, op.count, op.exact) for op in found.ops if op.op in ("sin", "lt")] == [
+        ("lt", 1, False),
+        ("sin", 1, False),
+    ]
+    assert "a loop whose end only the devices know counts as one iteration" in str(found)
+
+
+def test_a_loop_reads_its_inputs_once_and_its_rows_each_time() -> None:
+    def fun(x: Any, w: Any, rows: Any) -> Any:
+        return jax.lax.scan(lambda c, row: (c @ w + row, None), x, rows)[0]
+
+    shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((64, 64), (64, 64), (32, 64, 64))]
+    lowered = jm.jit(fun, mesh=AbstractMesh((1, 1), ("y", "x"))).lower(*shapes)
+    kept, unrolled = (lowered.estimate(unroll_limit=n) for n in (0, 1000))
+    products = [(op.count, op.dram_bytes) for op in kept.ops if op.op == "matmul"]
+    assert products == [(1, 2 * 64 * 64 * 4), (31, 0)]
+    assert sum(op.dram_bytes for op in kept.ops) >= sum(op.dram_bytes for op in unrolled.ops) == 34 * 64 * 64 * 4
+    assert sum(op.dram_bytes for op in kept.ops) < 35 * 64 * 64 * 4
 
 
 def test_a_program_that_computes_nothing_takes_no_time() -> None:
@@ -229,8 +245,8 @@ def test_a_long_program_has_few_bars() -> None:
     def fun(x: Any) -> Any:
         return jax.lax.fori_loop(0, 3000, lambda _, y: y + x, x)
 
-    found = jm.jit(fun, mesh=AbstractMesh((1, 1), ("y", "x"))).lower(jnp.zeros((64, 64))).estimate()
-    assert len(found.ops) > 3000
+    found = jm.jit(fun, mesh=AbstractMesh((1, 1), ("y", "x"))).lower(jnp.zeros((64, 64))).estimate(unroll_limit=10_000)
+    assert len(found.ops) > 2999
     assert found._repr_html_().count("<g") < WIDE + 10
     assert "more</title>" in found._repr_html_()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from jaxmesh.analysis.judge.runner.watch import ENTER, LEAVE, Marks
+from jaxmesh.analysis.judge.runner.watch import ENTER, LEAVE, TRIPS, Marks, Watch
 
 SCRIPT = '''\
 def program(arg):
@@ -59,3 +60,54 @@ def test_errors_have_the_lines_of_the_script() -> None:
     with pytest.raises(ZeroDivisionError) as error:
         run(SCRIPT.replace("x + 1", "x // 0"))
     assert [f.lineno for f in traceback.extract_tb(error.tb) if f.filename == "marked.py"] == [15, 6]
+
+
+LOOPS = """\
+def program(arg):
+    for _ in range(5):
+        arg = body(arg)
+    while utils.is_true(body(arg)):
+        arg = body(arg)
+    return [arg]
+
+
+def body(arg):
+    for _ in range(4):
+        arg = arg + 1
+    return arg
+
+
+def main():
+    return program(0)
+"""
+
+
+def test_a_loop_on_described_devices_runs_twice_and_counts_as_all_iterations() -> None:
+    lines: list[int] = []
+    weights: list[tuple[int, int]] = []
+
+    def trips(count: int) -> Iterator[None]:
+        for times in (1, count - 1):
+            if times:
+                weights.append((lines[-1], times))
+                yield
+
+    names: dict[str, Any] = {ENTER: lines.append, LEAVE: lambda results, names: results, TRIPS: trips}
+    exec(compile(Marks("program", described=True).visit(ast.parse(LOOPS)), "marked.py", "exec"), names)
+    # Two iterations of five, each with two of four, then one, whose condition changes nothing.
+    assert names["main"]() == [6]
+    assert [w for w in weights if w[0] < 9] == [(2, 1), (4, 1)]
+    assert weights.count((11, 3)) == 4
+
+
+def test_iterations_multiply() -> None:
+    watch = object.__new__(Watch)
+    watch._times, counted = 1, list[int]()
+    watch._finish_line = lambda: None  # type: ignore[method-assign]
+    for _ in watch.trips(5):
+        for _ in watch.trips(4):
+            counted.append(watch._times)
+    assert counted == [1, 3, 4, 12]
+    assert watch._times == 1
+    assert list(watch.trips(0)) == []
+    assert len(list(watch.trips(1))) == 1
