@@ -100,7 +100,7 @@ class JaxLowered(Stage):
             return None
         from jaxmesh.analysis.repair.substitutes import needed_here
         from jaxmesh.frontends.stablehlo.shardings import show
-        from jaxmesh.stages.upstream import tensor_arguments, tensor_results
+        from jaxmesh.stages.joined_tensors import tensor_arguments, tensor_results
 
         boundary, residencies = self._boundary, self._decomposed_residency.results
         if tensor_arguments(boundary) or tensor_results(boundary, residencies):
@@ -151,17 +151,18 @@ class JaxLowered(Stage):
           UnsupportedError: a `MeshTensor` is a scalar that differs between devices, which has no dim to divide.
         """
         with progress("upstream"):
-            from jaxmesh.stages import upstream
+            from jaxmesh.stages import joined_tensors
+            from jaxmesh.stages.upstream import ask_upstream
 
             boundary, residency, program = self._boundary, self._decomposed_residency, self
             written, make = self.global_program()
-            ends = upstream.tensor_arguments(boundary), upstream.tensor_results(boundary, residency.results)
+            ends = joined_tensors.tensor_arguments(boundary), joined_tensors.tensor_results(boundary, residency.results)
             if written is None and any(ends):
-                program = make(*upstream.with_joined_tensors(boundary, residency), self.out_tree).lower()
+                program = make(*joined_tensors.with_joined_tensors(boundary, residency), self.out_tree).lower()
             known = written is not None
             source = written.text() if known else program.lower_with_jax(("cpu",)).as_text(debug_info=True)
             asked = {"cluster": cluster, "options": options, "plugin": plugin, "timeout": timeout}
-            return upstream.ask_upstream(source, make, ends, program, **asked)
+            return ask_upstream(source, make, ends, program, **asked)
 
     @overload
     def judge(
@@ -306,11 +307,13 @@ class JaxLowered(Stage):
             )
             return estimate_program(program, cluster, stored, fidelity, deployed, self._boundary.paths)
 
-    def _deployed(self, groups: bool, unroll_limit: int | None, resident: bool | str | None) -> Program:
+    def _deployed(
+        self, groups: bool, unroll_limit: int | None, resident: bool | str | None, strict: bool = False
+    ) -> Program:
         """Returns the flat program whose resident arguments are on the devices before it starts and after it ends."""
         from jaxmesh.passes.hold_arguments import keep_arguments
 
-        boundary, program = self._boundary, self._program(groups, unroll_limit, strict=False)
+        boundary, program = self._boundary, self._program(groups, unroll_limit, strict)
         if resident is not None and not isinstance(resident, bool | str):
             raise ArgumentTypeError(
                 f"resident is True, False or a regular expression of paths of arguments, got {quote(resident)}."
@@ -320,7 +323,7 @@ class JaxLowered(Stage):
             chosen = [i for i, path in enumerate(boundary.paths) if re.search(resident, path)]
         held = [i for i in chosen if boundary.residencies[i] is HOST]
         if held:
-            program = self._flat(groups, unroll_limit, False, held=held)
+            program = self._flat(groups, unroll_limit, strict, held=held)
         return keep_arguments(program, boundary.donated)
 
     def marked_program(self, mark: Callable[[Eqn], str]) -> Program:
