@@ -45,13 +45,15 @@ class Need:
 
     Attributes:
       spans: the spans of valid ones, from the lowest; empty if nothing restricts them.
-      special: single values that the program compares with, or treats apart.
+      special: single values that the program treats apart.
+      near: values beside a bound that the program compares with.
       once: True if no integer may occur twice, as the result would depend on the order of writes.
       few: True if integers of arguments are compared with each other, so that some have to be equal.
     """
 
     spans: list[Span] = field(default_factory=list[Span])
     special: set[int] = field(default_factory=set[int])
+    near: set[int] = field(default_factory=set[int])
     once: bool = False
     few: bool = False
 
@@ -220,6 +222,8 @@ class IntegerUses:
                 self._restrict(x, known)
             elif known is not None and enum_of(op, "comparison_direction") in ("EQ", "NE"):
                 self._mark(x, known[0])
+            elif known is not None:
+                self._mark(x, known[0] - 1, known[0], known[0] + 1, near=True)
 
     def _restrict(self, value: Any, span: Span) -> None:
         by_argument: dict[int, list[Span]] = {}
@@ -229,10 +233,11 @@ class IntegerUses:
             if valid := [s for s in spans if s[0] <= s[1]]:
                 self.needs.setdefault(argument, Need()).restrict(valid)
 
-    def _mark(self, value: Any, *numbers: int) -> None:
+    def _mark(self, value: Any, *numbers: int, near: bool = False) -> None:
         for form in self.forms.get(value, ()):
+            need = self.needs.setdefault(form.argument, Need())
             found = {form.within((n, n)) for n in numbers}
-            self.needs.setdefault(form.argument, Need()).special.update(low for low, high in found if low <= high)
+            (need.near if near else need.special).update(low for low, high in found if low <= high)
 
 
 def _name(op: Any) -> str:
