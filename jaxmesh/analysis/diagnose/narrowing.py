@@ -86,8 +86,9 @@ class Narrowing(Prover):
             # The devices hold the right parts.
             return self._or_reader(target, budget)
         rows = [*doubtful, (target.number, target.op)]
-        steps = [o for _, o in rows if self.track.operands(o) and self.proposals.is_last(o)]
-        fixers = self._fixers(sorted(rows, key=lambda row: row[1] not in steps), goal, budget, self.changes.of)
+        steps = [n for n, o in rows if self.track.operands(o) and self.proposals.is_last(o)]
+        ordered = sorted(rows, key=lambda row: (row[0] != target.number, row[0] not in steps))
+        fixers = self._fixers(ordered, goal, budget, self.changes.of)
         if fixers and not informative(next(iter(target.right.values()))):
             # Other operations up to the goal may make another value of so few numbers right.
             known = {n for n, _ in rows}
