@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxmesh.analysis.diagnose.integer_uses import IntegerUses, Need, Span
 from jaxmesh.analysis.diagnose.reference_value import ReferenceValue
+from jaxmesh.analysis.diagnose.rounding import rounding_unit
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.frontends.stablehlo.call import enum_of
 
@@ -29,6 +30,12 @@ _FURTHEST = 2.0**10
 """The most by which a magnitude is changed."""
 _INTEGERS = 64
 """Integers that nothing restricts are below this bound."""
+_ONCE = ("a tie", "a sum that its constant changes")
+"""The ways that one more draw is for."""
+_HIDDEN = 64
+"""The rounding units of a sum that hide a constant."""
+_ZEROS, _EQUAL = 0.25, 0.25
+"""The share of zeros among floats, where floats are to be equal, and the share of integers that have to be."""
 _FEW = 2
 """How far apart integers are that are compared with each other."""
 _MOVED = ("reshape", "transpose", "broadcast_in_dim", "slice", "convert", "reverse", "concatenate", "pad", "reduce")
@@ -48,6 +55,8 @@ class Draws:
         self._positive: set[int] = set()
         self._fixed: set[int] = set()
         self._overflowing: set[int] = set()
+        self._best: tuple[float, dict[int, float]] = (math.inf, {})
+        self._is_settled = False
         self._powers: dict[int, float] = {}
         self._blamed: dict[int, tuple[float, frozenset[int]]] = {}
         self._more: dict[int, float] = {}
@@ -55,6 +64,7 @@ class Draws:
         self.missing: dict[Choice, ReferenceValue] = {}
         self._taken: set[Choice] = set()
         self._equal: dict[int, Array] = {}
+        self._has_ties = False
         self._drawn = 0
         self._finite = frozenset[int]()
         needs = self._uses.needs
@@ -71,6 +81,8 @@ class Draws:
         for number, kind in enumerate(self._types):
             dtype: np.dtype[Any] = np.dtype(kind.dtype)
             array = self._array(rng, number, kind, self._drawn)
+            if self._has_ties and _is_float(array) and array.ndim and number not in self._positive:
+                array[rng.random(array.shape) < _ZEROS] = 0
             if (other := self._equal.get(number)) is not None:
                 array.flat[::2] = other.flat[::2]
             yield array.astype(dtype, copy=False)
@@ -96,7 +108,8 @@ class Draws:
 
     def needs_draw(self, draw: int) -> bool:
         """Returns True if another draw is to be taken: a choice went one way only, or an index was at no end."""
-        return draw < MOST_DRAWS and (draw == 0 or bool(self.missing) or (self._has_single and draw < 3))
+        is_open = any(draw < 2 or way not in _ONCE for _, way in self.missing)
+        return draw < MOST_DRAWS and (draw == 0 or is_open or (self._has_single and draw < 3))
 
     # --- what a run says ----------------------------------------------------------------------------------------------
 
@@ -105,8 +118,16 @@ class Draws:
 
         Returns True if one changed: the program is to be run again.
         """
+        if self._is_settled:
+            return False
         before = dict(self._scales), set(self._positive)
         sizes = [_size(v.array) for v in values]
+        count = sum(not _is_fine(size) for size in sizes)
+        if count > self._best[0]:
+            # Other magnitudes have made more values too large or too small: the last ones stay.
+            self._scales, self._is_settled = self._best[1], True
+            return True
+        self._best = count, before[0]
         for number, (size, blamed) in self._blamed.items():
             grown = math.log2(sizes[number] / size) if sizes[number] and math.isfinite(sizes[number]) else 0.0
             self._powers[number] = -grown / math.log2(size)
@@ -152,6 +173,7 @@ class Draws:
         self.missing.clear()
         self._more.clear()
         self._equal.clear()
+        self._has_ties = False
         varies: set[int] = set()
         for number, value in enumerate(values):
             if value.operation is None or varies.intersection(value.operands):
@@ -161,12 +183,16 @@ class Draws:
                 for way, went, ratio in self._ways(value, values, varies):
                     if went:
                         self._taken.add((number, way))
-                    elif (number, way) not in self._taken:
-                        self.missing[number, way] = value
-                        if way == "equal":
-                            self._equate(values, sizes, value.operands)
-                        for argument in _nearest(values, sizes, number, linear=False) if ratio else ():
-                            self._hints.setdefault((number, way), (argument, ratio))
+                        continue
+                    arguments = _nearest(values, sizes, number, linear=False) if ratio else set[int]()
+                    if (number, way) in self._taken or (ratio and way in _ONCE and not arguments):
+                        continue
+                    self.missing[number, way] = value
+                    self._has_ties |= way == "a tie" and not draw
+                    if way == "equal":
+                        self._equate(values, sizes, value.operands)
+                    for argument in arguments:
+                        self._hints.setdefault((number, way), (argument, ratio))
         hints = [self._hints[choice] for choice in self.missing if choice in self._hints]
         if draw < 2 and hints:
             # A quotient grows as its divisor shrinks.
@@ -196,9 +222,13 @@ class Draws:
             for side, (x, y) in zip(("first", "second"), (read, read[::-1]), strict=True):
                 if np.isfinite(x).any():
                     yield f"the {side} operand", bool((x > y if name == "maximum" else x < y).any()), factor
+        elif name == "compare" and _is_float(read[0]):
+            yield "a tie", bool((read[0] == read[1]).any()), 0.0
+        elif name == "add" and _is_float(read[0]) and (ratio := _negligible(values, varies, *value.operands)):
+            yield "a sum that its constant changes", ratio > _HIDDEN * rounding_unit(read[0].dtype), ratio
         elif name == "compare" and read[0].dtype.kind in "iu" and varies.issuperset(value.operands):
             if enum_of(value.value.owner, "comparison_direction") in ("EQ", "NE"):
-                yield "equal", bool((read[0] == read[1]).any()), 0.0
+                yield "equal", bool((read[0] == read[1]).mean() >= _EQUAL), 0.0
         elif name == "clamp":
             low, x, high = read
             yield "the lowest value", bool((x < low).any()), _factor(values, varies, *value.operands[:2])
@@ -219,7 +249,8 @@ class Draws:
 
     def unexercised(self) -> list[str]:
         """Returns what no draw has exercised, with the user's lines."""
-        return list(dict.fromkeys(f"{v.op} never gave {way} ({v.place})" for (_, way), v in self.missing.items()))
+        rows = [(way, v) for (_, way), v in self.missing.items() if way not in _ONCE]
+        return list(dict.fromkeys(f"{v.op} never gave {way} ({v.place})" for way, v in rows))
 
 
 def _factor(values: Sequence[ReferenceValue], varies: set[int], first: int, second: int) -> float:
@@ -229,6 +260,17 @@ def _factor(values: Sequence[ReferenceValue], varies: set[int], first: int, seco
     if values[x].array.dtype.kind in "iub" or not math.isfinite(own) or not math.isfinite(other):
         return 0.0
     return -1.0 if not own or not other else other / own * (2 if other > own else 0.5)
+
+
+def _negligible(values: Sequence[ReferenceValue], varies: set[int], first: int, second: int) -> float:
+    """Returns how large the constant of a sum is beside the other part; 0 without a constant, or if it is larger."""
+    x, y = (first, second) if first in varies else (second, first)
+    own, other = _size(values[x].array), float(np.abs(values[y].array).max(initial=0))
+    return other / own if x in varies and y not in varies and math.isfinite(own) and 0 < other < own else 0.0
+
+
+def _is_float(x: Array) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jnp.floating))
 
 
 def _bounded(scale: float) -> float:
@@ -313,7 +355,8 @@ def _integers(
     size = math.prod(shape)
     if need.once and high - low + 1 >= size:
         return low + rng.permutation(high - low + 1)[:size].reshape(shape)
-    special = [n for n in sorted(need.special) if info.min <= n <= info.max]
+    near = {n for n in need.near if not need.spans or any(a <= n <= b for a, b in spans)}
+    special = [n for n in sorted(need.special | near) if info.min <= n <= info.max]
     ends = [low, high, *(e for s in spans[:-1] for e in s), *special]
     if size < 2:
         inner = rng.integers(low + (high - low > 1), high + (high - low < 2), shape)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxmesh.analysis.diagnose.corrections import PARTS, Correction
+from jaxmesh.analysis.diagnose.keeper import is_unrounded
 from jaxmesh.analysis.diagnose.matching import HeldValue, split_axes
 from jaxmesh.analysis.diagnose.movements import does_nothing, is_alike, is_collective, is_transparent, short_name
 from jaxmesh.analysis.diagnose.narrowing import Narrowing, Proof
@@ -58,16 +59,15 @@ class Culprit:
     @property
     def between(self) -> tuple[int, int] | None:
         """The numbers of the first and the last operation that may be the wrong one; None if it is this one."""
-        rest = self.proof.doubtful if self.proof is not None else ()
-        return (rest[0][0], self.number) if rest else None
+        numbers = [number for number, _ in self.proof.doubtful] if self.proof is not None else []
+        return (min(*numbers, self.number), max(*numbers, self.number)) if numbers else None
 
 
 def find_culprit(track: Track) -> Culprit:
     """Returns the wrong operation of a stage, or the last operation that may be wrong."""
     prover = Narrowing(track, Replay.of(track.stage, track.placed))
-    proof = prover.standing_in()
-    goal = None if proof is not None else prover.goal()
-    proof = proof if goal is None else prover.proof(goal)
+    goal = prover.goal()
+    proof = None if goal is None else prover.proof(goal)
     index = next(i for i, o in enumerate(track.outputs) if not o.is_right)
     value = track.outputs[index].value
     if proof is None or (
@@ -193,8 +193,11 @@ def decided_by_rounding(culprit: Culprit, rounded: Callable[[float, int], Refere
 
 def _rounding_decides(culprit: Culprit, rounded: Callable[[float, int], Reference]) -> bool:
     """Returns True if other roundings of the unsharded program move its own value as far as the devices are from it."""
-    proof, prover, pool = culprit.proof, culprit.prover, culprit.track.pool
+    proof, prover, track, pool = culprit.proof, culprit.prover, culprit.track, culprit.track.pool
     if proof is None or prover is None or (number := proof.goal.expected) is None:
+        return False
+    expected = track.reference.values[number]
+    if is_unrounded(expected.op, expected.value) and _is_exact_before(track, proof.goal.op):
         return False
     # A value without floats in its history has exact results.
     own = culprit.track.units.get(proof.goal.value, 0.0)
@@ -215,6 +218,11 @@ def _rounding_decides(culprit: Culprit, rounded: Callable[[float, int], Referenc
     return False
 
 
+def _is_exact_before(track: Track, op: Op) -> bool:
+    """Returns True if the devices hold each operand of an operation without an error, so that nothing was rounded."""
+    return all(v in track.known and not track.known[v].error for v in track.operands(op))
+
+
 def _explained(value: WrongValue, spread: Copies) -> float:
     """Returns the share of the wrong elements that differ no more than a spread."""
     wrong = explained = 0
@@ -226,8 +234,8 @@ def _explained(value: WrongValue, spread: Copies) -> float:
 
 
 _REDUCTIONS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
-_CHANGES, _SECONDS = 96, 4.0
-"""The most changes that are tried for a cause, and the longest time."""
+_CHANGES = 96
+"""The most changes that are tried for a cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +269,7 @@ def cause_of(track: Track, culprit: Culprit) -> Cause:
 
 def _change(prover: Prover, target: Proposal) -> Correction | None:
     """Returns the first change of an operation that makes its result what it has to be."""
-    budget = Budget(_CHANGES, _SECONDS)
+    budget = Budget(prover.replay, _CHANGES)
     for change in prover.changes.of(target.number, target.op):
         if not budget.take():
             return None

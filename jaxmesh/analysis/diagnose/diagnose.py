@@ -28,11 +28,12 @@ from jaxmesh.analysis.diagnose.diagnosis import (
 )
 from jaxmesh.analysis.diagnose.loops import is_opaque, written_out
 from jaxmesh.analysis.diagnose.matching import Globals
+from jaxmesh.analysis.diagnose.movements import distance_of_forms
 from jaxmesh.analysis.diagnose.reference import Reference, declare, run_draws, run_program, types_of
-from jaxmesh.analysis.diagnose.replay import Replay
+from jaxmesh.analysis.diagnose.rounding import EXACT, error_of
 from jaxmesh.analysis.diagnose.stage import Array, as_pairs, place_arguments, read_after_free, read_stage
 from jaxmesh.analysis.diagnose.texts import StageTexts, chosen, graphs, has_wide_types, only, texts_of
-from jaxmesh.analysis.diagnose.tracking import Track, track
+from jaxmesh.analysis.diagnose.tracking import Output, Track, track
 from jaxmesh.analysis.diagnose.unread import MOST, is_right_with, without_operation
 from jaxmesh.analysis.environments import cache_folder
 from jaxmesh.analysis.machines import DEFAULT
@@ -45,6 +46,8 @@ from jaxmesh.runtime.progress import progress
 
 Compile = Callable[..., Any]
 """Compiles a StableHLO text: a function that returns an object with `stages`, `ttir`, `ttnn` and `refusal`."""
+_SPREADS, _FURTHER = 3, 8
+"""The runs with other roundings for one result, and by how much more than in these it may differ."""
 _SHOWN = 4
 """The operations without explanation that are listed."""
 _ORDER = (RIGHT, LESS_PRECISE, NOT_COMPARABLE, REFUSED, WRONG)
@@ -230,6 +233,7 @@ def _judge(texts: StageTexts, name: str, run: Track, runs: dict[str, Track | str
         return None
     if not run.is_right and _computes_from_rounded(texts, name, run):
         run.outputs = [replace(o, limit=max(o.limit, o.error)) for o in run.outputs]
+    run.outputs = _limited(texts, run)
     while not run.is_right:
         culprit, inner = find_culprit(run), _inside(texts, run)
         decided = inner or culprit
@@ -254,9 +258,24 @@ def _inside(texts: StageTexts, run: Track) -> Culprit | None:
         return None
     arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
     reference = _run(texts.frontend, texts.compiler, arguments, 0, inside=True)
-    stage = written_out(run.stage, Replay.of(run.stage, run.placed), reference.iterations)
+    stage = written_out(run.stage, run.placed, reference.iterations)
     followed = None if stage is None else track(stage, reference, _pool_of(reference), run.placed)
     return None if followed is None or followed.is_right else find_culprit(followed)
+
+
+def _limited(texts: StageTexts, run: Track) -> list[Output]:
+    """Returns the results with the errors that rounding explains, as other roundings of the program show them."""
+    numbers, pool = run.reference.outputs, run.pool
+    units = [run.units.get(o.value, 0.0) for o in run.outputs if o.exact < o.error <= o.limit]
+    if not units or any(distance_of_forms(op) for op in run.stage.text.program.ops):
+        return run.outputs
+    spread = [0.0] * len(numbers)
+    for seed in range(_SPREADS):
+        values = _rounded(texts, run, False, max(EXACT, *units), seed).values
+        rows = [(values[n].array, run.reference.values[n].array, pool.scale(n)) for n in numbers]
+        spread = [max(known, error_of(*row)) for known, row in zip(spread, rows, strict=True)]
+    limits = [max(o.exact, min(o.limit, _FURTHER * x)) for o, x in zip(run.outputs, spread, strict=True)]
+    return [replace(o, limit=limit) for o, limit in zip(run.outputs, limits, strict=True)]
 
 
 def _rounded(texts: StageTexts, run: Track, inside: bool, unit: float, seed: int) -> Reference:

@@ -45,7 +45,8 @@ class Diagnosis:
       op: the wrong operation; the first one that rounds, if the program is less precise.
       line: its line in the text.
       between: the lines of the text between which it is, if none is proven to be wrong; then `op` is empty.
-      iteration: the iteration of a loop whose operation is wrong, from 0; None outside of loops.
+      iteration: the iteration of a loop whose operation is wrong, from 0; of loops within each other that of each, the
+        outermost first; None outside of loops.
       source: the user's source line, as `file:line:column`.
       expected: the operation of the unsharded program whose value it should compute.
       axes: the mesh axes of the error.
@@ -68,7 +69,7 @@ class Diagnosis:
     op: str = ""
     line: int = 0
     between: tuple[int, int] | None = None
-    iteration: int | None = None
+    iteration: int | tuple[int, ...] | None = None
     source: str = ""
     expected: str = ""
     axes: tuple[str, ...] = ()
@@ -101,7 +102,7 @@ class Diagnosis:
             "op": self.op,
             "line": self.line,
             "between": None if self.between is None else list(self.between),
-            "iteration": self.iteration,
+            "iteration": list(self.iteration) if isinstance(self.iteration, tuple) else self.iteration,
             "source": self.source,
             "expected": self.expected,
             "axes": list(self.axes),
@@ -161,7 +162,8 @@ class Diagnosis:
             return f"an operation{of} between line {first} and line {last} of the {self.stage} text{wanted}"
         if not self.op:
             return ""
-        iteration = "" if self.iteration is None else f", in iteration {self.iteration}"
+        rounds = self.iteration if isinstance(self.iteration, tuple) else (self.iteration,)
+        iteration = "" if self.iteration is None else f", in iteration {', '.join(map(str, rounds))}"
         place = f", line {self.line}" if self.line else ""
         return f"{self.op}{of}{place} of the {self.stage} text{iteration}{wanted}"
 
@@ -197,7 +199,7 @@ def wrong_diagnosis(outer: Culprit, stages: Mapping[str, str], inner: Culprit | 
     cause, value, expected = cause_of(track, culprit), culprit.value, culprit.expected
     lines = (*track.stage.text.lines, track.stage.text.end)
     between = None if culprit.between is None else (lines[culprit.between[0]], lines[culprit.between[1]])
-    shown = value or culprit.corrected
+    shown, rounds = value or culprit.corrected, track.stage.iterations.get(culprit.number, ())
     source = _source(track, culprit.number, culprit.op)
     return Diagnosis(
         verdict=WRONG,
@@ -205,7 +207,7 @@ def wrong_diagnosis(outer: Culprit, stages: Mapping[str, str], inner: Culprit | 
         op="" if between else track.stage.written_name(culprit.number),
         line=0 if between else lines[culprit.number],
         between=between,
-        iteration=None if between else track.stage.iterations.get(culprit.number),
+        iteration=None if between else rounds[0] if len(rounds) == 1 else rounds or None,
         source=source or (expected.place if expected else ""),
         expected="" if expected is None else f"{expected.op} ({_short(expected.place)})",
         axes=cause.axes,

@@ -18,6 +18,8 @@ Span = tuple[int, int]
 """The lowest and the highest of some integers."""
 _SAME = ("reshape", "transpose", "broadcast_in_dim", "slice", "convert", "reverse", "optimization_barrier", "copy")
 _JOINED = ("concatenate", "select", "maximum", "minimum", "clamp", "dynamic_slice", "gather", "pad")
+_DEVICES = 1 << 15
+"""More than the devices of any mesh."""
 _OF_INTEGERS = re.compile(r"[x<](?:ui|i)\d+>$")
 
 
@@ -30,9 +32,10 @@ class ArgumentForm:
     low: int = 0
     high: int = 0
 
-    def within(self, span: Span) -> Span:
-        """Returns where the argument has to lie for the integer to lie within a span."""
-        low, high = span[0] - self.low, span[1] - self.high
+    def within(self, span: Span, *, anywhere: bool = False) -> Span:
+        """Returns where the argument has to lie for the integer to lie within a span, with `anywhere` for an offset."""
+        least, most = (self.high, self.low) if anywhere else (self.low, self.high)
+        low, high = span[0] - least, span[1] - most
         # A quotient is rounded towards zero.
         more = 0 if self.scale.denominator == 1 else self.scale.denominator - 1
         ends = Fraction(low) / self.scale, (Fraction(high) + Fraction(more, self.scale.denominator)) / self.scale
@@ -45,13 +48,15 @@ class Need:
 
     Attributes:
       spans: the spans of valid ones, from the lowest; empty if nothing restricts them.
-      special: single values that the program compares with, or treats apart.
+      special: single values that the program treats apart.
+      near: values beside a bound that the program compares with.
       once: True if no integer may occur twice, as the result would depend on the order of writes.
       few: True if integers of arguments are compared with each other, so that some have to be equal.
     """
 
     spans: list[Span] = field(default_factory=list[Span])
     special: set[int] = field(default_factory=set[int])
+    near: set[int] = field(default_factory=set[int])
     once: bool = False
     few: bool = False
 
@@ -151,6 +156,8 @@ class IntegerUses:
             numbers = np.asarray(op.attributes["value"])
             if numbers.size:
                 self._set(result, frozenset(), (int(numbers.min()), int(numbers.max())))
+        elif name == "partition_id":
+            self._set(result, frozenset(), (0, _DEVICES))
         elif name == "iota":
             size = result.type.shape[int(op.attributes["iota_dimension"])]
             self._set(result, frozenset(), (0, max(0, size - 1)))
@@ -167,10 +174,12 @@ class IntegerUses:
             self._compute(name, op.operands[0], op.operands[1], result)
 
     def _compute(self, name: str, x: Any, y: Any, result: Any) -> None:
-        if name in ("add", "multiply") and x in self.spans:
-            x, y = y, x
         known = self.spans.get(y)
-        if name not in ("add", "subtract") and name not in ("multiply", "divide"):
+        if name in ("add", "multiply") and x in self.spans and (known is None or known[0] < known[1]):
+            x, y, known = y, x, self.spans[x]
+        if name == "remainder" and known is not None and self.spans.get(x, (-1, -1))[0] >= 0:
+            self._set(result, frozenset(), (0, known[1] - 1))
+        if name not in ("add", "subtract", "multiply", "divide"):
             return
         if known is None:
             # Two arguments together: each may have half of what is valid.
@@ -217,22 +226,25 @@ class IntegerUses:
         for x, y in (op.operands, list(op.operands)[::-1]):
             known = self.spans.get(y)
             if known is not None and known[0] < known[1]:
-                self._restrict(x, known)
+                self._restrict(x, known, anywhere=True)
             elif known is not None and enum_of(op, "comparison_direction") in ("EQ", "NE"):
                 self._mark(x, known[0])
+            elif known is not None:
+                self._mark(x, known[0] - 1, known[0], known[0] + 1, near=True)
 
-    def _restrict(self, value: Any, span: Span) -> None:
+    def _restrict(self, value: Any, span: Span, *, anywhere: bool = False) -> None:
         by_argument: dict[int, list[Span]] = {}
         for form in self.forms.get(value, ()):
-            by_argument.setdefault(form.argument, []).append(form.within(span))
+            by_argument.setdefault(form.argument, []).append(form.within(span, anywhere=anywhere))
         for argument, spans in by_argument.items():
             if valid := [s for s in spans if s[0] <= s[1]]:
                 self.needs.setdefault(argument, Need()).restrict(valid)
 
-    def _mark(self, value: Any, *numbers: int) -> None:
+    def _mark(self, value: Any, *numbers: int, near: bool = False) -> None:
         for form in self.forms.get(value, ()):
+            need = self.needs.setdefault(form.argument, Need())
             found = {form.within((n, n)) for n in numbers}
-            self.needs.setdefault(form.argument, Need()).special.update(low for low, high in found if low <= high)
+            (need.near if near else need.special).update(low for low, high in found if low <= high)
 
 
 def _name(op: Any) -> str:

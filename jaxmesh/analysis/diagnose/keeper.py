@@ -23,6 +23,7 @@ from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.decisions import Decisions
 from jaxmesh.frontends.stablehlo.gspmd import walk
 from jaxmesh.frontends.stablehlo.importer import Importer
+from jaxmesh.frontends.stablehlo.reductions import kind_of
 from jaxmesh.frontends.stablehlo.shardings import OWN
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs.evaluate import trace_typed
@@ -30,7 +31,7 @@ from jaxmesh.jaxprs.source_locations import Sources
 from jaxmesh.runtime.reference import run_reference
 
 REGION = "sdy.manual_computation"
-_EXACT = frozenset({
+_UNROUNDED = frozenset({
     "argument", *(f"stablehlo.{name}" for name in (
         "constant", "iota", "reshape", "broadcast_in_dim", "transpose", "slice", "dynamic_slice", "gather", "pad",
         "dynamic_update_slice", "concatenate", "reverse", "select", "clamp", "maximum", "minimum", "abs", "negate",
@@ -38,6 +39,12 @@ _EXACT = frozenset({
     )),
 })  # fmt: skip
 """Operations whose results no rounding changes."""
+
+
+def is_unrounded(name: str, value: Any) -> bool:
+    """Returns True if no rounding changes what an operation makes of its operands; `value` is its result."""
+    chooses = name in ("stablehlo.reduce", "stablehlo.reduce_window") and kind_of(value.owner) in ("max", "min")
+    return chooses or name in _UNROUNDED
 
 
 @dataclass(slots=True)
@@ -53,6 +60,7 @@ class Keeper:
       unit: the rounding unit by up to which results of arithmetic differ at random.
       random: draws these differences.
       numbers: by value of the module, its number.
+      depth: how many loops and branches are around the operation.
     """
 
     reference: Reference
@@ -63,6 +71,7 @@ class Keeper:
     unit: float
     random: np.random.Generator
     numbers: dict[Any, int] = field(default_factory=dict[Any, int])
+    depth: int = 0
 
     def run(self, inputs: Iterable[Any]) -> None:
         """Runs the program for arguments."""
@@ -80,7 +89,7 @@ class Keeper:
         number = self.numbers[value] = len(self.reference.values)
         if number in self.held:
             self.importer.env[value] = _whole(self.held[number])
-        if self.unit and op not in _EXACT:
+        if self.unit and not is_unrounded(op, value):
             self.importer.env[value] = _whole(self._rounded(np.asarray(self.importer.env[value].array)))
         array = np.asarray(self.importer.env[value].array)
         self.reference.values.append(ReferenceValue(op, line, known, array, value, operation))
@@ -102,7 +111,9 @@ class Keeper:
             index = int(np.asarray(self.importer.env[op.operands[0]].array))
             last = len(op.regions) - 1
             number = 1 - index if op.name == "stablehlo.if" else index if 0 <= index <= last else last
+            self.depth += 1
             taken = self._block(op.regions[number].blocks[0], [], outermost)
+            self.depth -= 1
             self._set(op.results, [(self.importer.env[v], self.numbers[v]) for v in taken])
         else:
             _import(self.importer, op)
@@ -111,14 +122,18 @@ class Keeper:
 
     def _loop(self, op: Any, outermost: Any) -> None:
         condition, body = (r.blocks[0] for r in op.regions)
-        states, count = list(op.operands), 0
+        states, counts = list(op.operands), self.reference.iterations
+        counts += [list[int]() for _ in range(len(counts), self.depth + 1)]
+        at, count = len(counts[self.depth]), 0
+        counts[self.depth].append(0)
+        self.depth += 1
         kept = [(self.importer.env[v], self.numbers[v]) for v in states]
         while self._goes_on(condition, kept):
             results = self._block(body, kept, outermost)
             kept = [(self.importer.env[v], self.numbers[v]) for v in results]
             count += 1
-        if op is outermost:
-            self.reference.iterations.append(count)
+        self.depth -= 1
+        counts[self.depth][at] = count
         self._set(op.results, kept)
 
     def _goes_on(self, block: Any, states: Sequence[tuple[Any, int]]) -> bool:

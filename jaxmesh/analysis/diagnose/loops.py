@@ -13,7 +13,9 @@ from jaxmesh.frontends.mlir.control_flow import CONTROL_FLOW
 from jaxmesh.frontends.mlir.upgrade import FUNCTIONS
 
 MOST = 4000
-"""The most operations that a loop is written out as."""
+"""The most operations of a text whose loops are written out."""
+_DEEPEST = 4
+"""The most loops and branches within each other that are written out."""
 
 
 def is_opaque(op: Op) -> bool:
@@ -21,33 +23,45 @@ def is_opaque(op: Op) -> bool:
     return op.name in CONTROL_FLOW
 
 
-def written_out(stage: StageProgram, replay: Replay, counts: Sequence[int]) -> StageProgram | None:
+def written_out(stage: StageProgram, placed: Sequence[Any], counts: Sequence[Sequence[int]]) -> StageProgram | None:
     """Returns a stage with the iterations of each loop, and the branches that are taken; None if it has neither.
 
     Args:
       stage: the stage.
-      replay: its run.
-      counts: how often each loop of the program goes round.
+      placed: its arguments.
+      counts: by depth within other loops and branches, how often each loop of the program goes round, in order.
     """
-    ops, known = stage.text.program.ops, list(counts)
-    written, shift = stage, 0
-    for number, op in enumerate(ops):
-        if not is_opaque(op):
-            continue
-        loop = op.name != "ttcore.case"
-        count = known.pop(0) if loop and known else 1 - loop
-        size = len(written.text.program.ops)
-        written = _one(written, replay, number + shift, count) or written
-        shift += len(written.text.program.ops) - size
+    written = stage
+    for depth in range(_DEEPEST):
+        outer, known = written, list(counts[depth]) if depth < len(counts) else []
+        number = 0
+        for op in outer.text.program.ops:
+            size, number = len(written.text.program.ops), number + 1
+            if is_opaque(op):
+                count = known.pop(0) if op.name != "ttcore.case" and known else None
+                inner = _one(written, outer, placed, number - 1, count)
+                if inner is None and depth:
+                    # The counts of its loops would be taken for the counts of other loops.
+                    return outer
+                written = inner or written
+                number += len(written.text.program.ops) - size
+        if written is outer:
+            break
     return None if written is stage else written
 
 
-def _one(stage: StageProgram, replay: Replay, number: int, count: int) -> StageProgram | None:
-    """Returns a stage with one operation written out; None if devices take different branches, or it is too long."""
+def _one(
+    stage: StageProgram, known: StageProgram, placed: Sequence[Any], number: int, count: int | None
+) -> StageProgram | None:
+    """Returns a stage with one operation written out; None if devices take different branches, or it is too long.
+
+    `known` is the stage with the values that say which branches are taken; `count` is None for a branch.
+    """
     op = stage.text.program.ops[number]
     functions: Sequence[Any] = op.attributes[FUNCTIONS]
     read, writer = list(op.used), _Unrolled(stage, number)
     if op.name == "ttcore.case":
+        replay = Replay.of(known, placed)
         copies = replay.copies(read[0]) if read[0] in replay.variables else {}
         index, *others = {int(x.reshape(())) for x in copies.values()} or {0, 1}
         if others:
@@ -55,7 +69,7 @@ def _one(stage: StageProgram, replay: Replay, number: int, count: int) -> StageP
         chosen = functions[index if 0 <= index < len(functions) else -1]
         return writer.written(chosen, read[1:], [], 1, range(len(op.results)))
     states = int(op.attributes["state_count"])
-    if not 0 < count * len(functions[0].program.ops) <= MOST:
+    if not count or count * len(functions[0].program.ops) + len(stage.text.program.ops) > MOST:
         return None
     return writer.written(functions[0], read[:states], read[states:], count, op.attributes["output_indices"])
 
@@ -73,11 +87,12 @@ class _Unrolled:
         self, function: Any, states: Sequence[Value], fixed: Sequence[Value], count: int, outputs: Sequence[int]
     ) -> StageProgram:
         """Returns the stage with a function performed so many times, each for the results of the time before."""
-        iterations = dict(self.stage.iterations)
+        iterations, outer = dict(self.stage.iterations), self.stage.iterations.get(self.number, ())
         for iteration in range(count):
             first = len(self.program.ops)
             states = self._once(function, [*states, *fixed])
-            iterations.update((n, iteration) for n in range(first, len(self.program.ops)) if count > 1)
+            own = (*outer, iteration) if count > 1 else outer
+            iterations.update((n, own) for n in range(first, len(self.program.ops)) if own)
         op, rest = self.text.program.ops[self.number], slice(self.number + 1, None)
         names = {r: states[i] for r, i in zip(op.results, outputs, strict=True)}
         for value in op.results:

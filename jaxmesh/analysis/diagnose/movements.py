@@ -280,6 +280,8 @@ def _changes(
         if name in _NUMBERS and isinstance(value, (int, float)) and not isinstance(value, bool):
             others = (type(value)(n) for n in numbers[:_MOST] if isinstance(value, float) or n % 1 == 0)
         elif name in ("sender_coord", "receiver_coord"):
+            if name == "sender_coord":
+                yield "its devices exchanged", {name: attributes["receiver_coord"], "receiver_coord": value}
             others = itertools.product(*map(range, mesh.values()))
         elif name == "replica_groups":
             rows = np.asarray(value)

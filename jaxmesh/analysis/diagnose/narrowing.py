@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxmesh.analysis.diagnose.corrections import DROPPED, LEFT_OUT, OTHER, Correction
-from jaxmesh.analysis.diagnose.movements import does_nothing, is_collective, is_movement, is_transparent
+from jaxmesh.analysis.diagnose.movements import does_nothing, is_alike, is_collective, is_movement, is_transparent
 from jaxmesh.analysis.diagnose.proof import Prover
-from jaxmesh.analysis.diagnose.proposals import MOVES, Proposal, informative
+from jaxmesh.analysis.diagnose.proposals import Proposal, informative
 from jaxmesh.analysis.diagnose.replay import Budget
 from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Copies
 from jaxmesh.analysis.diagnose.tracking import Value
 from jaxmesh.dialects.program import Op
 
-_RUNS, _SECONDS = 160, 40.0
-"""The most runs of a part of a text, and their longest time."""
+_RUNS = 160
+"""The most runs of a part of a text."""
 _NEAR, _ALIKE, _PAIRS = 6, 12, 400
 """The most values in the place of a reader, values put right together, and pairs of operations that are compared."""
 Named = tuple[Proposal, tuple[tuple[int, Op], ...], Correction | None]
@@ -63,28 +63,6 @@ class Proof:
 class Narrowing(Prover):
     """The search for the operation that made a value wrong."""
 
-    def standing_in(self) -> Proof | None:
-        """Returns the proof for an operation that does nothing where the program computes."""
-        budget = Budget(_RUNS, _SECONDS)
-        for proposal in itertools.takewhile(lambda _: budget.take(), self._instead_of_nothing()):
-            if proposal.expected is not None and self.is_proven(proposal):
-                name = self.track.reference.values[proposal.expected].op
-                change = Correction(proposal, f"left out: it does nothing, and the program has {name} in its place")
-                return self._proof(proposal, (proposal, (), change))
-        return None
-
-    def _instead_of_nothing(self) -> Iterator[Proposal]:
-        """Yields what the program makes of a value, and no device holds, for operations that do nothing with it."""
-        track, values = self.track, self.track.reference.values
-        for number, op in self.proposals.live:
-            if not does_nothing(op, track.stage.text.program.types):
-                continue
-            held = {track.pool.same[n] for e in track.held(op.used[0]) for n in track.origins(e.number)}
-            for n in track.used:
-                read = {track.pool.same[o] for o in self.proposals.unmoved(n)}
-                if self.proposals.places.misses(n) and values[n].op not in MOVES and (not held or held & read):
-                    yield from self.proposals.placed(number, op, op.results[0], n)
-
     def proof(self, goal: Proposal) -> Proof:
         """Returns the proof for the one operation that can have made a value wrong, where several may have."""
         return self._proof(goal, self._narrowed(goal))
@@ -98,8 +76,8 @@ class Narrowing(Prover):
         return Proof(proposal, doubtful, change, before, tuple(after or before), goal, holds)
 
     def _narrowed(self, goal: Proposal) -> Named:
-        target, budget = self._earliest(goal, Budget(_RUNS, _SECONDS)), Budget(_RUNS, _SECONDS)
-        target = self._lacking(target, Budget(_RUNS, _SECONDS))
+        target, budget = self._earliest(goal, Budget(self.replay, _RUNS)), Budget(self.replay, _RUNS)
+        target = self._lacking(target, Budget(self.replay, _RUNS))
         doubtful, lines = self.doubtful(target.op), self.track.stage.text.lines
         if all(lines[n] == lines[target.number] for n, _ in doubtful):
             # None, or the operation itself in earlier iterations.
@@ -108,14 +86,24 @@ class Narrowing(Prover):
             # The devices hold the right parts.
             return self._or_reader(target, budget)
         rows = [*doubtful, (target.number, target.op)]
-        steps = [o for _, o in rows if self.track.operands(o) and self.proposals.is_last(o)]
-        fixers = self._fixers(sorted(rows, key=lambda row: row[1] not in steps), goal, budget, self.changes.of)
+        steps = [n for n, o in rows if self.track.operands(o) and self.proposals.is_last(o)]
+        ordered = sorted(rows, key=lambda row: (row[0] != target.number, row[0] not in steps))
+        fixers = self._fixers(ordered, goal, budget, self.changes.of)
+        if fixers and not informative(next(iter(target.right.values()))):
+            # Other operations up to the goal may make another value of so few numbers right.
+            known = {n for n, _ in rows}
+            between = [row for row in (*self.doubtful(goal.op), (goal.number, goal.op)) if row[0] not in known]
+            fixers |= self._fixers(between, goal, Budget(self.replay, _RUNS), self.changes.of)
         if not fixers and (readers := self.proposals.reductions_after(goal.value)):
             # The goal may be parts that a later operation reduces wrongly.
             fixers = self._fixers(readers, goal, budget, functools.partial(self.changes.of, alone=True))
         for make in (self.changes.missing, self.changes.of):
             # The operands seem right: an exchange is missing, or a movement moves another value.
-            fixers = fixers or self._fixers(self._feeding(rows), goal, Budget(_RUNS, _SECONDS), make)
+            fixers = fixers or self._fixers(self._feeding(rows), goal, Budget(self.replay, _RUNS), make)
+        # Another value of the goal than the proposed one may put the results right, too.
+        fixers = fixers or self._fixers(
+            [*rows, *self._feeding(rows)], None, Budget(self.replay, _RUNS), self.changes.of
+        )
         # A number is right if no other number of the program puts the results right.
         rest = [row for row in doubtful if self.track.operands(row[1])]
         chosen = (
@@ -126,19 +114,65 @@ class Narrowing(Prover):
             chosen = last, tuple((p.number, p.op) for p in others), None
         if chosen is None and not rest:
             chosen = self._or_reader(target, budget)
-        chosen = chosen or (target, tuple(rest), None)
-        named, _, change = chosen
-        is_doubted = change is None or change.words == OTHER or self.is_trusted(named.value)
-        later = self._later(target) if is_doubted else None
-        return chosen if later is None else (later.proposal, (), later)
+        return self._proven(chosen or (target, tuple(rest), None), target)
+
+    def _proven(self, chosen: Named, target: Proposal) -> Named:
+        """Returns an operation that is proven, or the operations among which the wrong one is."""
+        named, before, change = chosen
+        lines = self.track.stage.text.lines
+        is_other = change is None or change.words == OTHER
+        later = self._later(target) if is_other or self.is_trusted(named.value) else None
+        if later is not None and later.proposal.number != named.number:
+            # Of two operations that are each right as another one, neither is proven.
+            others = () if is_other else ((named.number, named.op),)
+            return later.proposal, others, None if others else later
+        read = [row for row in self.doubtful(named.op) if self.track.operands(row[1])]
+        rest = [row for row in read if lines[row[0]] != lines[named.number]]
+        if change is not None and change.words == OTHER and rest:
+            # Its operand may be wrong instead.
+            return named, tuple(rest), None
+        return self._without_cause(named) if change is None and not before else chosen
+
+    def _without_cause(self, target: Proposal) -> Named:
+        """Returns an operation without a cause: with the operands of its counterpart it is proven; else the operations
+        before and after it on the user's line are returned, too."""
+        track, number, op = self.track, target.number, target.op
+        values, types = track.reference.values, track.stage.text.program.types
+        if target.expected is not None and does_nothing(op, types):
+            name = values[target.expected].op
+            words = f"left out: it does nothing, and the program has {name} in its place"
+            return target, (), Correction(target, words)
+        if target.expected is not None and self._is_counterpart(target, target.expected):
+            return target, (), None
+        source, around = line(track.stage.source(number)), {n for n, _ in self.proposals.before([target.value])}
+        made = set(op.results)
+        for n, later in self.proposals.live:
+            if made & set(later.used):
+                around.add(n)
+                made.update(later.results)
+        beside = [row for row in self.proposals.live if row[0] in around and line(track.stage.source(row[0])) == source]
+        return (
+            target,
+            tuple(beside if source and len(beside) > 1 else [*self._feeding([(number, op)]), (number, op)]),
+            None,
+        )
+
+    def _is_counterpart(self, target: Proposal, expected: int) -> bool:
+        """Returns True if a value of the program is of the kind of a result, and computed from its operands."""
+        track, value = self.track, self.track.reference.values[expected]
+        kinds = {track.stage.text.program.types[target.value].dtype.kind, value.array.dtype.kind}
+        read = {track.pool.same[n] for n in self.proposals.unmoved(expected)}
+        held = [e.number for v in track.operands(target.op) for e in track.held(v)]
+        is_read = all(read & {track.pool.same[o] for o in track.origins(n)} for n in held)
+        return len(kinds - {"V"}) == 1 and is_alike(target.op, value.op) and is_read
 
     def _later(self, target: Proposal) -> Correction | None:
         """Returns the change of the one later operation on the line of a target that is right as another one."""
-        stage, budget, found = self.track.stage, Budget(_RUNS, _SECONDS), list[Correction]()
+        stage, budget, found = self.track.stage, Budget(self.replay, _RUNS), list[Correction]()
         source = line(stage.source(target.number))
         for number, op in self.proposals.live:
             if number > target.number and line(stage.source(number)) == source:
-                changes = [c for c in self.changes.of(number, op, alone=True) if c.is_own]
+                changes = [c for c in self.changes.of(number, op, alone=True) if c.is_own or c.words == LEFT_OUT]
                 right = (c for c in changes if budget.take() and self.is_proven(c.proposal, c.form))
                 found += itertools.islice(right, 1)
         return found[0] if len(found) == 1 else None
@@ -146,11 +180,11 @@ class Narrowing(Prover):
     def _fixers(
         self,
         rows: Sequence[tuple[int, Op]],
-        goal: Proposal,
+        goal: Proposal | None,
         budget: Budget,
         make: Callable[[int, Op], Iterator[Correction]],
     ) -> dict[int, Correction]:
-        """Returns by operation the first change that puts the goal and the results right."""
+        """Returns by operation the first change that puts the goal, if there is one, and the results right."""
         found, seen = dict[int, Correction](), set[tuple[int, str]]()
         for number, op in rows:
             place = self.track.stage.text.lines[number], op.name
@@ -162,7 +196,7 @@ class Narrowing(Prover):
                 if not budget.take():
                     return found
                 made = change.proposal
-                if self.reaches(made, goal, change.form) and self.is_proven(made, change.form):
+                if (goal is None or self.reaches(made, goal, change.form)) and self.is_proven(made, change.form):
                     found.setdefault(made.number, change)
                     break
         return found
@@ -208,11 +242,16 @@ class Narrowing(Prover):
         rest = list(track.operands(target.op))
         while rest and missing:
             value = rest.pop()
-            if (made := track.producers.get(value)) is not None and is_transparent(made[1]):
+            made = track.producers.get(value)
+            if made is not None and is_transparent(made[1]):
                 rest += track.operands(made[1])
-            elif made is not None and track.operands(made[1]):
+            if made is not None and track.operands(made[1]) and self._computes(made[1]):
                 for n in missing:
                     yield from self.proposals.placed(*made, value, n)
+
+    def _computes(self, op: Op) -> bool:
+        """Returns False for a movement that the types determine; if it does nothing, an operation may be left out."""
+        return not is_transparent(op) or does_nothing(op, self.track.stage.text.program.types)
 
     def _or_reader(self, target: Proposal, budget: Budget) -> Named:
         """Returns a target; of a movement the operation that reads it, if that alone can be repaired."""
@@ -298,6 +337,9 @@ class Narrowing(Prover):
         proposal, pool = change.proposal, self.track.pool
         number, op, held = proposal.number, proposal.op, self.replay.copies(proposal.value)
         first, now = (next(iter(x.values())) for x in (proposal.right, held))
+        if not self.track.operands(op) and first.size == len(held) > 1:
+            # The numbers of the devices.
+            return True
         if not self.track.operands(op) and first.size and (first == first.flat[0]).all():
             near = self.proposals.near(number)
             return first.flat[0].item() in near and now.flat[0].item() not in near

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jaxmesh.analysis.diagnose.corrections import Corrections
-from jaxmesh.analysis.diagnose.movements import is_collective, is_movement, is_transparent, reductions
+from jaxmesh.analysis.diagnose.movements import does_nothing, is_collective, is_movement, is_transparent, reductions
 from jaxmesh.analysis.diagnose.proposals import Proposal, Proposals, informative
 from jaxmesh.analysis.diagnose.replay import Budget, Replay
 from jaxmesh.analysis.diagnose.rounding import GROWTH, error_of
-from jaxmesh.analysis.diagnose.stage import Copies
+from jaxmesh.analysis.diagnose.stage import Copies, is_same
 from jaxmesh.analysis.diagnose.tracking import Track, Value
 from jaxmesh.dialects.program import Op
 
-_RUNS, _SECONDS = 96, 40.0
-"""The most runs of the rest of a text, and their longest time."""
+_RUNS = 96
+"""The most runs of the rest of a text."""
 
 
 @dataclass
@@ -90,7 +90,7 @@ class Prover:
         return self._first(steps, wrong) or self._result(wrong)
 
     def _first(self, steps: Sequence[tuple[int, Op]], wrong: Sequence[int]) -> Proposal | None:
-        budget, best, most = Budget(_RUNS, _SECONDS), None, 0
+        budget, best, most = Budget(self.replay, _RUNS), None, 0
         for proposal in self._candidates(steps):
             if not budget.take():
                 break
@@ -110,6 +110,10 @@ class Prover:
     def holds_parts(self, proposal: Proposal) -> bool:
         """Returns True if a reduction over devices makes what a proposal says of what they hold."""
         copies = self.replay.copies(proposal.value)
+        first = copies[min(copies)]
+        if is_collective(proposal.op) and all(x is first or is_same(x, first) for x in copies.values()):
+            # A reduction leaves the whole on all devices.
+            return False
         found = reductions(copies, self.track.stage.mesh)
         return not self.is_alike(copies, proposal) and any(self.is_alike(x, proposal) for _, _, x in found)
 
@@ -117,7 +121,8 @@ class Prover:
         """Yields the proposals for operations, the likeliest first."""
         reads = [(number, op) for number, op in steps if self.track.operands(op)]
         made = [(number, op) for number, op in steps if not self.track.operands(op)]
-        first = [(number, op) for number, op in reads if self._is_first(op)]
+        types = self.track.stage.text.program.types
+        first = [(number, op) for number, op in reads if self._is_first(op) or does_nothing(op, types)]
         right = [(number, op) for number, op in reads if all(map(self._is_right, op.results))]
         for number, op in reads:
             yield from self.proposals.in_place(number, op) if (number, op) not in right else ()
@@ -165,6 +170,9 @@ class Prover:
             return True
         number, op = made
         operands, known = track.operands(op), track.known.get(value)
+        if does_nothing(op, track.stage.text.program.types):
+            # It may stand for an operation of the program.
+            return False
         if is_transparent(op) and operands:
             return self.is_trusted(operands[0])
         index = op.results.index(value)
@@ -194,7 +202,7 @@ class Prover:
                 continue
             seen.add(value)
             number, made = self.track.producers[value]
-            if not is_transparent(made):
+            if not is_transparent(made) or does_nothing(made, self.track.stage.text.program.types):
                 found[number] = made
             rest += self.track.operands(made)
         return sorted(found.items())

@@ -190,7 +190,7 @@ class Proposals:
             return
         if number not in stage.iterations:
             yield from self._in_place(number, op)
-        elif not stage.iterations[number]:
+        elif not any(stage.iterations[number]):
             ops = stage.text.program.ops
             yield from self._together(self._in_place(n, ops[n], held=True) for n in self.alike(number))
 

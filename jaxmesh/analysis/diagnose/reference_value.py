@@ -60,7 +60,8 @@ class Reference:
       block: the block of its operations.
       asked: the shardings of arguments and of results that the program fixes; None where it leaves a dim open.
       otherwise: one sentence for each argument and result that the partitioned program lays out in another way.
-      iterations: how often each loop of the function goes round, if the values of loops are kept.
+      iterations: by depth within other loops and branches, how often each loop goes round, if the values of loops are
+        kept.
       unexercised: what no drawn arguments have exercised, as text.
     """
 
@@ -74,7 +75,7 @@ class Reference:
     block: Any = None
     asked: Sequence[Sequence[Sharding | None]] = ((), ())
     otherwise: list[str] = field(default_factory=list[str])
-    iterations: list[int] = field(default_factory=list[int])
+    iterations: list[list[int]] = field(default_factory=list[list[int]])
     unexercised: list[str] = field(default_factory=list[str])
 
     def manual_axes(self, source: str) -> tuple[str, ...]:

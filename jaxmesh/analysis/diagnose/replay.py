@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -33,20 +32,7 @@ from jaxmesh.jaxprs.compat import Eqn, Literal
 from jaxmesh.runtime.reference import Shards, run_again, run_reference
 
 _PRESHARDED, _WHOLE = BoundaryAttributes("presharded", None), BoundaryAttributes(None, None)
-
-
-@dataclass
-class Budget:
-    """The runs and the seconds that a search may take."""
-
-    runs: int
-    seconds: float
-    start: float = field(default_factory=time.monotonic)
-
-    def take(self) -> bool:
-        """Returns True if one more run is allowed."""
-        self.runs -= 1
-        return self.runs >= 0 and time.monotonic() - self.start < self.seconds
+_ELEMENTS = 1 << 14
 
 
 @dataclass(slots=True)
@@ -58,12 +44,14 @@ class Replay:
       trace: its equations.
       known: the value of each variable.
       variables: by value of the text, its variable; of numbers of the jaxpr there is none.
+      work: the operations that were performed again, and how often 16,384 of their elements.
     """
 
     stage: StageProgram
     trace: StageTrace
     known: dict[Any, Any]
     variables: dict[Value, Any]
+    work: int = 0
     _needed: dict[frozenset[Value], set[Any]] = field(default_factory=dict[frozenset[Value], set[Any]])
 
     @classmethod
@@ -85,7 +73,10 @@ class Replay:
         needed = self._before(frozenset(wanted))
 
         def is_needed(eqn: Eqn) -> bool:
-            return not needed.isdisjoint(eqn.outvars)
+            if needed.isdisjoint(eqn.outvars):
+                return False
+            self.work += 1 + len(self.stage.coordinates) * sum(v.aval.size for v in eqn.outvars) // _ELEMENTS
+            return True
 
         changed = run_again(
             self.trace.jaxpr, self.stage.mesh, self.known, variables, RULES["ttir"], in_numpy.bind, is_needed, _is_same
@@ -115,6 +106,7 @@ class Replay:
 
         `made` are the types of its results, if they are others than in the text.
         """
+        self.work += 1 + sum(x.size for c in operands for x in c.values()) // _ELEMENTS
         shards = [_is_sharded(c) or self._is_sharded(v) for v, c in zip(self.tensors(op), operands, strict=True)]
         mesh = self.stage.mesh
         alone = self._alone(op, [next(iter(c.values())) for c in operands], shards, made)
@@ -158,6 +150,26 @@ class Replay:
 
     def _is_sharded(self, value: Value) -> bool:
         return value in self.variables and isinstance(self.known[self.variables[value]], Shards)
+
+
+@dataclass(slots=True)
+class Budget:
+    """The runs that a search may take, and what they may perform.
+
+    Runs are counted, and not timed, so that verdicts are the same on every machine.
+    """
+
+    replay: Replay
+    runs: int
+    work: int = 1 << 17
+
+    def __post_init__(self) -> None:
+        self.work += self.replay.work
+
+    def take(self) -> bool:
+        """Returns True if one more run is allowed."""
+        self.runs -= 1
+        return self.runs >= 0 and self.replay.work < self.work
 
 
 def _is_sharded(copies: Copies) -> bool:

@@ -47,14 +47,14 @@ class StageProgram:
       text: the decoded function.
       mesh: the sizes of the mesh axes, by name.
       locations: the source lines of the text.
-      iterations: of operations of a loop that is written out, the iteration, by the number of the operation.
+      iterations: of operations of loops that are written out, the iteration of each loop, the outermost first.
     """
 
     name: str
     text: Text
     mesh: Mapping[str, int]
     locations: SourceLines
-    iterations: Mapping[int, int] = field(default_factory=dict[int, int])
+    iterations: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
 
     @property
     def coordinates(self) -> list[Coordinate]:

@@ -664,6 +664,64 @@ def test_an_error_within_a_loop_is_named_with_its_iteration() -> None:
     assert "in iteration 0" in str(found)
 
 
+def counted(indent: str, number: int, times: int, carried: str, body: str) -> str:
+    """Returns a while loop of StableHLO that goes round some times; `body` makes `%b<number>` of `%h<number>`."""
+    n, kind = number, "tensor<8x8xf32>"
+    return f"""{indent}%c{n} = stablehlo.constant dense<0> : tensor<i32>
+{indent}%n{n} = stablehlo.constant dense<{times}> : tensor<i32>
+{indent}%one{n} = stablehlo.constant dense<1> : tensor<i32>
+{indent}%r{n}:2 = stablehlo.while(%i{n} = %c{n}, %h{n} = {carried}) : tensor<i32>, {kind}
+{indent}cond {{
+{indent}  %t{n} = stablehlo.compare LT, %i{n}, %n{n} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+{indent}  stablehlo.return %t{n} : tensor<i1>
+{indent}}} do {{
+{body}
+{indent}  %j{n} = stablehlo.add %i{n}, %one{n} : tensor<i32>
+{indent}  stablehlo.return %j{n}, %b{n} : tensor<i32>, {kind}
+{indent}}}"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "op"), [("ttir.sin", "ttir.sin"), ("ttir.tanh", "ttir.subtract")], ids=["function", "arithmetic"]
+)
+def test_an_error_within_a_loop_of_a_loop_is_named_with_both_iterations(wrong: str, op: str) -> None:
+    inner = counted("      ", 1, 2, "%h0", "        %a = stablehlo.tanh %h1 : tensor<8x8xf32>\n"
+                    "        %b1 = stablehlo.add %a, %arg0 : tensor<8x8xf32>")  # fmt: skip
+    scaled = "\n      %b0 = stablehlo.multiply %r1#1, %arg0 : tensor<8x8xf32>"
+    body = counted("    ", 0, 3, "%arg0", inner + scaled) + "\n    return %r0#1 : tensor<8x8xf32>"
+    program = f"module {{\n  func.func public @main(%arg0: tensor<8x8xf32>) -> tensor<8x8xf32> {{\n{body}\n  }}\n}}"
+    types = "(tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>"
+
+    def loop(name: str, limit: int) -> str:
+        return (
+            f"body_program = @{name}, initial = array<i64: 0>, limit = array<i64: {limit}>, output_indices = "
+            "array<i64: 0>, state_count = 1 : i64, step = array<i64: 1>"
+        )
+
+    ttir = f"""module attributes {{ttcore.meshes = #ttcore.meshes<[<"mesh" = 1x1>]>}} {{
+  func.func private @inner(%h: tensor<8x8xf32>, %x: tensor<8x8xf32>) -> tensor<8x8xf32> {{
+    %0 = "ttir.tanh"(%h) : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    %1 = "ttir.add"(%0, %x) : {types}
+    return %1 : tensor<8x8xf32>
+  }}
+  func.func private @outer(%h: tensor<8x8xf32>, %x: tensor<8x8xf32>) -> tensor<8x8xf32> {{
+    %0 = "ttcore.while_loop"(%h, %x) <{{{loop("inner", 2)}}}> : {types}
+    %1 = "ttir.multiply"(%0, %x) : {types}
+    return %1 : tensor<8x8xf32>
+  }}
+  func.func public @main(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {{
+    %0 = "ttcore.while_loop"(%x, %x) <{{{loop("outer", 3)}}}> : {types}
+    return %0 : tensor<8x8xf32>
+  }}
+}}"""
+    assert jm.diagnose({"shlo_frontend": program, "ttir": ttir}).verdict == "right"
+    planted = ttir.replace("ttir.tanh", wrong) if wrong != "ttir.tanh" else ttir.replace("ttir.add", op)
+    found = jm.diagnose({"shlo_frontend": program, "ttir": planted})
+    assert (found.op, found.line, found.iteration) == (op, 3 + (op == "ttir.subtract"), (0, 0)), str(found)
+    assert "in iteration 0, 0" in str(found)
+    assert found.to_dict()["iteration"] == [0, 0]
+
+
 def test_a_rounding_that_decides_is_no_error() -> None:
     """A division by a reciprocal differs in the last bit, which a round of ties makes a whole number."""
     x = np.random.default_rng(0).standard_normal((16, 32), np.float32)
