@@ -100,7 +100,7 @@ class JaxLowered(Stage):
             return None
         from jaxmesh.analysis.repair.substitutes import needed_here
         from jaxmesh.frontends.stablehlo.shardings import show
-        from jaxmesh.stages.upstream import tensor_arguments, tensor_results
+        from jaxmesh.stages.joined_tensors import tensor_arguments, tensor_results
 
         boundary, residencies = self._boundary, self._decomposed_residency.results
         if tensor_arguments(boundary) or tensor_results(boundary, residencies):
@@ -151,17 +151,18 @@ class JaxLowered(Stage):
           UnsupportedError: a `MeshTensor` is a scalar that differs between devices, which has no dim to divide.
         """
         with progress("upstream"):
-            from jaxmesh.stages import upstream
+            from jaxmesh.stages import joined_tensors
+            from jaxmesh.stages.upstream import ask_upstream
 
             boundary, residency, program = self._boundary, self._decomposed_residency, self
             written, make = self.global_program()
-            ends = upstream.tensor_arguments(boundary), upstream.tensor_results(boundary, residency.results)
+            ends = joined_tensors.tensor_arguments(boundary), joined_tensors.tensor_results(boundary, residency.results)
             if written is None and any(ends):
-                program = make(*upstream.with_joined_tensors(boundary, residency), self.out_tree).lower()
+                program = make(*joined_tensors.with_joined_tensors(boundary, residency), self.out_tree).lower()
             known = written is not None
             source = written.text() if known else program.lower_with_jax(("cpu",)).as_text(debug_info=True)
             asked = {"cluster": cluster, "options": options, "plugin": plugin, "timeout": timeout}
-            return upstream.ask_upstream(source, make, ends, program, **asked)
+            return ask_upstream(source, make, ends, program, **asked)
 
     @overload
     def judge(

@@ -23,12 +23,10 @@ from jaxmesh.analysis.repair import (
     with_whole,
 )
 from jaxmesh.analysis.repair.repair import PARTITION
-from jaxmesh.analysis.upstream.comparison import CompiledSide, our_side, their_side
+from jaxmesh.analysis.upstream.comparison import CompiledSide, our_side
 from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.signature import Boundary
-from jaxmesh.errors import JaxmeshError
 from jaxmesh.frontends.stablehlo.shardings import show
-from jaxmesh.frontends.stablehlo.text import read_boundary
 from jaxmesh.jaxprs.compat import as_abstract
 from jaxmesh.runtime.progress import progress
 from jaxmesh.stages.one_region import OneRegion
@@ -120,7 +118,7 @@ class _CompilerSteps:
         if made is not None:
             cost = cost_of(made)
         else:
-            side = our_side(self.lowered.default_program, self.result.cluster or DEFAULT, judge=False)
+            side = our_side(self.lowered, self.result.cluster or DEFAULT, judge=False)
             cost = None if side.refusal else _cost_of_side(side)
         return (math.inf, math.inf) if cost is None else (cost.sent, cost.seconds or 0)
 
@@ -170,19 +168,7 @@ def candidate_of(lowered: Repairable, substitutes: Sequence[Substitute] = ()) ->
 
 def cost_of(result: Any) -> CompiledCost | None:
     """Returns the cost of a compiled program; None if it was refused, or its text is not read."""
-    if result.refusal is not None:
-        return None
-    made: list[Any] = []
-
-    def lower() -> Any:
-        made[:] = made or [result.program("ttnn").lower()]
-        return made[0]
-
-    try:
-        axes = read_boundary(result.text("shlo_compiler")).axes
-        side = their_side(result.plugin, result.text("ttnn"), axes, lower, result.cluster, False)
-    except JaxmeshError:
-        return None
+    side = result.side()
     return None if side.refusal else _cost_of_side(side)
 
 

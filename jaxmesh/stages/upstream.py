@@ -4,36 +4,44 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import jax
-import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
+from jaxmesh.analysis.account.memory import PeakMemory, memory_of
 from jaxmesh.analysis.diagnose import Diagnosis, diagnose
+from jaxmesh.analysis.estimate import Estimate, estimate_program
+from jaxmesh.analysis.judge import Verdict
+from jaxmesh.analysis.judge.judge import judge_program
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import UpstreamProgram
-from jaxmesh.analysis.upstream.comparison import CompiledSide, CompilerComparison, our_side, their_side
+from jaxmesh.analysis.upstream.comparison import (
+    CompiledSide,
+    CompilerComparison,
+    CompilerText,
+    describe,
+    our_side,
+    read_text,
+)
 from jaxmesh.analysis.upstream.compile import compile_text
-from jaxmesh.dialects.residency import DEVICE, Residency, ResidencyMap
+from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Argument, Boundary
-from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
-from jaxmesh.errors import ArgumentValueError, UnsupportedError
+from jaxmesh.errors import ArgumentValueError, JaxmeshError, UnsupportedError
 from jaxmesh.frontends.mlir.module import BoundaryAttributes, choose, load_text
 from jaxmesh.frontends.mlir.text import Text, with_element_types
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape, replicated
 from jaxmesh.frontends.stablehlo.text import BoundaryShardings, End, read_boundary
 from jaxmesh.frontends.stablehlo.trace import named_axes
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.compat import Jaxpr, as_abstract, without_mesh
-from jaxmesh.jaxprs.evaluate import bind_at_source, interpret, trace_typed
+from jaxmesh.jaxprs.compat import without_mesh
 from jaxmesh.runtime.progress import progress
-from jaxmesh.sharding.shard_attributes import global_shape
+from jaxmesh.stages.joined_tensors import join_tensors
 from jaxmesh.stages.read_mlir import decode_function, import_program
 from jaxmesh.stages.stage import Stage
-from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
 from jaxmesh.validate import as_bool, as_index, as_instance, quote
 
 if TYPE_CHECKING:
@@ -89,7 +97,85 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         text = with_element_types(dataclasses.replace(text, arguments=_with_axes(text, ends)), ends.dtypes)
         return import_program(file, text, None, functools.partial(_with_whole_arrays, self.make, ends, self.tensors))
 
+    @functools.cached_property
+    def _ttnn(self) -> CompilerText:
+        """The TTNN text as it is judged and estimated."""
+        boundary = None if self.lowered is None else self.lowered.boundary
+        return read_text(
+            self.text("ttnn"),
+            read_boundary(self.text(PARTITIONED)).axes,
+            functools.cache(self._lower),
+            () if boundary is None else boundary.donated,
+        )
+
+    def _lower(self) -> Any:
+        made: Any = self.program("ttnn")
+        return made.lower()
+
+    def memory(self) -> PeakMemory:
+        """Returns the memory of one device at the peak of the TTNN text, whose arguments stay on the devices.
+
+        Raises:
+          UpstreamError: the compiler refused the program before this text.
+          VerifyError, MissingRuleError, UnsupportedError, ParseError: as of `jaxmesh.from_mlir`.
+        """
+        return memory_of(self._ttnn.called, self._paths)
+
+    @property
+    def _paths(self) -> Sequence[str]:
+        """The names of the arguments; empty if the text has others than the program."""
+        known = () if self.lowered is None else self.lowered.boundary.paths
+        return known if len(known) == len(self._ttnn.program.arguments) else ()
+
     @without_mesh()
+    @progress("judge")
+    def judge(
+        self, cluster: str | None = None, *, python: str | os.PathLike[str] | None = None, timeout: float = 600
+    ) -> Verdict:
+        """Asks the real ttnn whether it accepts the compiler's TTNN text, and what memory it takes.
+
+        The text is called as it is written, in its layouts; its arguments stay on the devices. A text with other
+        operations than ttnn's is called as jaxmesh lowers it, and the verdict's `remarks` list these operations.
+
+        Args:
+          cluster: the name of a machine in `jaxmesh.analysis.machines`, in any case; by default the one that was
+            described to the compiler.
+          python: as of `Lowered.judge`.
+          timeout: as of `Lowered.judge`.
+
+        Raises:
+          TtnnError, MeshError: as of `Lowered.judge`.
+          UpstreamError, VerifyError, MissingRuleError, UnsupportedError, ParseError: as of `memory`.
+        """
+        where = {"cluster": cluster or self.cluster or DEFAULT, "python": python, "timeout": timeout}
+        found = judge_program(self._ttnn.called, self.memory(), **where)
+        return dataclasses.replace(found, remarks=(*found.remarks, *self._ttnn.remarks))
+
+    @without_mesh()
+    @progress("estimate")
+    def estimate(
+        self,
+        cluster: str | None = None,
+        *,
+        stored: str | Mapping[str, str] | None = None,
+        fidelity: str | None = None,
+    ) -> Estimate:
+        """Estimates the least time of the compiler's TTNN text from published rates; see `Lowered.estimate`.
+
+        Args:
+          cluster: as of `judge`.
+          stored: as of `Lowered.estimate`.
+          fidelity: as of `Lowered.estimate`.
+
+        Raises:
+          ArgumentValueError, MeshError: as of `Lowered.estimate`.
+          UpstreamError, VerifyError, MissingRuleError, UnsupportedError, ParseError: as of `memory`.
+        """
+        machine = cluster or self.cluster or DEFAULT
+        return estimate_program(self._ttnn.called, machine, stored, fidelity, None, self._paths)
+
+    @without_mesh()
+    @progress("compare")
     def compare(self, lowered: Stage, *, judge: bool = True) -> CompilerComparison:
         """Compares what the compiler made with what jaxmesh makes of the same program; shows as a table.
 
@@ -99,26 +185,23 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
 
         Returns:
           Of each side the collectives by kind, mesh axis, count and bytes, layout changes, operations, element types,
-          peak memory and least time, or why it refused; and the source lines at which they send different bytes.
+          the peaks of DRAM and L1 with the arguments that stay, and the least time, or why it refused; and the source
+          lines at which they send different bytes.
         """
         as_instance(Stage, "compare", "lowered", lowered)
-        judge = as_bool("compare", "judge", judge)
-        with progress("compare"):
-            return self._compare(lowered, judge)
+        cluster, judge = self.cluster or DEFAULT, as_bool("compare", "judge", judge)
+        return CompilerComparison(our_side(lowered, cluster, judge), self.side(judge=judge), cluster)
 
-    def _compare(self, lowered: Stage, judge: bool) -> CompilerComparison:
-        cluster, name = self.cluster or DEFAULT, self.plugin or "upstream"
-        ours = our_side(lowered.default_program, cluster, judge)
+    def side(self, *, judge: bool = False) -> CompiledSide:
+        """Returns the compiler's column of the comparison; `judge` says whether the real ttnn is asked."""
+        name = self.plugin or "upstream"
         if self.refusal is not None:
-            return CompilerComparison(ours, CompiledSide(name, str(self.refusal)), cluster)
-        axes, ttnn = read_boundary(self.text(PARTITIONED)).axes, self.text("ttnn")
-
-        @functools.cache
-        def lower() -> Any:
-            made: Any = self.program("ttnn")
-            return made.lower()
-
-        return CompilerComparison(ours, their_side(name, ttnn, axes, lower, cluster, judge), cluster)
+            return CompiledSide(name, str(self.refusal))
+        try:
+            text = self._ttnn
+        except JaxmeshError as error:
+            return CompiledSide(name, f"not read by jaxmesh: {error}")
+        return describe(name, self, (text.program, text.moved, text.remarks), self.cluster or DEFAULT, judge)
 
     @without_mesh()
     def diagnose(self, *args: Any, seed: int = 0, **kwargs: Any) -> Diagnosis:
@@ -264,81 +347,6 @@ def _with_whole_arrays(
     return make(boundary, jaxpr, *rest, **keywords)
 
 
-# --- tensors as arrays ------------------------------------------------------------------------------------------------
-
-
-def tensor_arguments(boundary: Boundary) -> frozenset[int]:
-    """Returns the numbers of the arguments that are `MeshTensor`s."""
-    return frozenset(i for i, a in enumerate(boundary.arguments) if a.varying is not None and a.sharding is None)
-
-
-def tensor_results(boundary: Boundary, residencies: Sequence[Residency]) -> frozenset[int]:
-    """Returns the numbers of the results that are `MeshTensor`s."""
-    kept = boundary.kept or (None,) * len(residencies)
-    return frozenset(i for i, (r, s) in enumerate(zip(residencies, kept, strict=True)) if r is DEVICE and s is None)
-
-
-def with_joined_tensors(boundary: Boundary, residency: ResidencyMap) -> tuple[Boundary, Jaxpr]:
-    """Returns the program with arrays in place of `MeshTensor`s.
-
-    The shards of a tensor are the pieces of the array's first dim, in the order of the mesh.
-
-    Raises:
-      UnsupportedError: an argument or a result is a scalar that differs between devices, which has no dim.
-    """
-    program, mesh = residency.program, boundary.mesh
-    arguments, results = tensor_arguments(boundary), tensor_results(boundary, residency.results)
-    specs = {
-        i: _spec(boundary.arguments[i].aval, boundary.arguments[i].varying or (), i, "argument") for i in arguments
-    }
-    outs = {
-        i: _spec(aval, [a for a in mesh.axis_names if a in compat.varying_axes(aval)], i, "result")
-        for i, aval in enumerate(program.out_avals)
-        if i in results
-    }
-
-    def flat(*xs: Any) -> list[Any]:
-        shards = [full_to_shard(x, specs[i]) if i in specs else x for i, x in enumerate(xs)]
-        values = interpret(program, shards, bind_at_source)
-        return [shard_to_full(y, outs[i]) if i in outs else y for i, y in enumerate(values)]
-
-    made = [
-        dataclasses.replace(
-            a, aval=jax.ShapeDtypeStruct(global_shape(a.aval.shape, specs[i], mesh.shape), a.aval.dtype), varying=None
-        )
-        if i in specs
-        else a
-        for i, a in enumerate(boundary.arguments)
-    ]
-    jaxpr = trace_typed(flat, [a.aval for a in made], [a.varying or () for a in made], as_abstract(mesh))
-    return dataclasses.replace(boundary, arguments=tuple(made)), jaxpr
-
-
 def _leaves(args: Any, kwargs: Any) -> list[Any]:
     """Returns the flat arguments that the compiler's texts take: of keys of random numbers their words."""
     return list(map(compat.words_of, jax.tree.leaves(join_tensors((args, kwargs)))))
-
-
-def join_tensors(tree: Any) -> Any:
-    """Returns a tree of arguments with the arrays that `with_joined_tensors` takes in place of `MeshTensor`s."""
-    return jax.tree.map(_joined, tree, is_leaf=is_tensor)
-
-
-def _joined(tensor: Any) -> Any:
-    if not isinstance(tensor, MeshTensor):
-        return tensor
-    stored, rank = np.asarray(tensor.data), len(tensor.shape)
-    if not tensor.varying:
-        return stored
-    axes = stored.ndim - rank
-    first = np.moveaxis(stored, range(rank, stored.ndim), range(axes))
-    return first.reshape(-1, *stored.shape[1:rank])
-
-
-def _spec(aval: Any, varying: Sequence[str], number: int, what: str) -> PartitionSpec:
-    if varying and not aval.shape:
-        raise UnsupportedError(
-            f"{what} {number} is a MeshTensor of scalars that differ along {', '.join(varying)}; Tenstorrent's "
-            "compiler splits tensors along dims; make its shards of the shape [1]."
-        )
-    return PartitionSpec(tuple(varying)) if varying else PartitionSpec()

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from jaxmesh.analysis.account import HOST_KINDS, Move, OpMoves, Total, entries, totals
 from jaxmesh.analysis.diagnose.stage import StageProgram, read_stage
-from jaxmesh.analysis.estimate import Estimate, estimate_program
-from jaxmesh.analysis.judge.judge import judge_program
+from jaxmesh.analysis.estimate import Estimate
 from jaxmesh.analysis.judge.verdict import Verdict
 from jaxmesh.analysis.side_by_side import without_column
 from jaxmesh.dialects.definitions import has_trait
@@ -24,6 +23,7 @@ from jaxmesh.drawing.html import table
 from jaxmesh.drawing.text_layout import align_columns, duration, escape, shorten, wrap
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.jaxprs.source_locations import short_location
+from jaxmesh.passes.hold_arguments import keep_arguments
 
 T = TypeVar("T")
 NAME = "jaxmesh"
@@ -77,7 +77,10 @@ class CompiledSide:
     @property
     def peak_bytes(self) -> int | None:
         """The peak of DRAM on one device, as the real ttnn measured it; None if it did not."""
-        memory = None if self.verdict is None or not self.verdict else self.verdict.memory("DRAM")
+        return self._peak("DRAM")
+
+    def _peak(self, name: str) -> int | None:
+        memory = None if self.verdict is None or not self.verdict else self.verdict.memory(name)
         return None if memory is None else memory.device_peak
 
     def cells(self) -> dict[str, str]:
@@ -93,8 +96,13 @@ class CompiledSide:
         if self.verdict is not None:
             counts = f"{sum(self.verdict.counts.values())}, {self.verdict.layout_changes} of them layout changes"
             cells["on the real ttnn"] = counts if self.verdict else self.verdict.outcome
-        cells["peak of DRAM"] = "unknown" if self.peak_bytes is None else f"{self.peak_bytes:,} B on each device"
+        for name in ("DRAM", "L1"):
+            peak = self._peak(name)
+            cells[f"peak of {name}"] = "unknown" if peak is None else f"{peak:,} B on each device"
         if self.estimate is not None:
+            held = self.estimate.memory
+            cells["arguments that stay"] = f"{held.arguments:,} B on each device"
+            cells["with all tensors"] = f"{held.peak:,} B on each device"
             host = sum(op.host_bytes for op in self.estimate.ops)
             cells["from and to the host"] = f"{host:,} B of each device"
         cells["at least"] = "unknown" if self.estimate is None else duration(self.estimate.seconds)
@@ -179,60 +187,82 @@ class CompilerComparison:
         return f"<div {frame}><b>{escape(self.heading)}</b>{body}{notes}</div>"
 
 
-def our_side(make: Callable[[], Program], cluster: str, judge: bool) -> CompiledSide:
-    """Describes the program of jaxmesh; `make` returns the flat TTNN program."""
-    try:
-        program = make()
-    except JaxmeshError as error:
-        return CompiledSide(NAME, str(error))
-    return _describe(NAME, program, list(_moved(program)), make, cluster, judge)
+@dataclass(frozen=True, eq=False)
+class CompilerText:
+    """A TTNN text of Tenstorrent's compiler, with its arguments on the devices before it starts and after it ends.
+
+    Attributes:
+      program: the operations as they are written.
+      moved: the moves, each with its source line.
+      called: the program that is judged and estimated.
+      remarks: which operations ttnn cannot be called for, and why.
+    """
+
+    program: Program
+    moved: Sequence[tuple[str, Move]]
+    called: Program
+    remarks: tuple[str, ...]
 
 
-def their_side(
-    compiler: str, ttnn: str, axes: Mapping[str, int], lower: Callable[[], Any], cluster: str, judge: bool
-) -> CompiledSide:
-    """Describes a TTNN text of Tenstorrent's compiler.
+def read_text(
+    ttnn: str, axes: Mapping[str, int], lower: Callable[[], Any], donated: Collection[int] = ()
+) -> CompilerText:
+    """Reads a TTNN text of Tenstorrent's compiler.
 
     Args:
-      compiler: the name of the compiler.
       ttnn: the text.
       axes: the mesh axes of the program with global shapes.
       lower: returns the text as a lowered program, for what loops and branches hide.
-      cluster: the machine.
-      judge: whether the real ttnn is asked.
+      donated: the numbers of the arguments that the program frees.
     """
-    try:
-        stage = read_stage("ttnn", ttnn, axes)
-        ops = [replace(op, line=stage.source(i)) for i, op in enumerate(stage.text.program.ops)]
-        program = replace(stage.text.program, mesh=dict(stage.mesh), ops=ops)
-        if not any(has_trait(op.name, Trait.CONTROL_FLOW) for op in ops):
-            moved = list(_moved(program))
-        else:
-            # Only a traced loop tells how often it runs.
-            moved = [(_source(stage, row.line), move) for row in lower().explain() for move in row.moves]
-        printed = stage.printed_program(program)
-    except JaxmeshError as error:
-        return CompiledSide(compiler, f"not read by jaxmesh: {error}")
-    remarks = [] if printed else ["its least time and its memory are those of the text as jaxmesh lowers it"]
-    return _describe(compiler, program, moved, lambda: printed or lower().default_program(), cluster, judge, remarks)
+    stage = read_stage("ttnn", ttnn, axes)
+    ops = [replace(op, line=stage.source(i)) for i, op in enumerate(stage.text.program.ops)]
+    program = replace(stage.text.program, mesh=dict(stage.mesh), ops=ops)
+    if not any(has_trait(op.name, Trait.CONTROL_FLOW) for op in ops):
+        moved = list(moves_of(program))
+    else:
+        # Only a traced loop tells how often it runs.
+        moved = [(_source(stage, row.line), move) for row in lower().explain() for move in row.moves]
+    printed = stage.printed_program(program)
+    others = [(i, op) for i, op in enumerate(ops) if not op.name.startswith("ttnn.")]
+    remarks = [f"{op.name} at {stage.source(i) or 'no line'} is no function of ttnn" for i, op in others]
+    remarks += [] if printed else ["judged and estimated as jaxmesh lowers the text, without its layouts"]
+    called = keep_arguments(printed or lower().default_program(), donated)
+    return CompilerText(program, moved, called, tuple(dict.fromkeys(remarks)))
 
 
-def _moved(program: Program) -> Iterator[tuple[str, Move]]:
+def moves_of(program: Program) -> Iterator[tuple[str, Move]]:
     """Yields the moves of a flat TTNN program, each with its source line, or with its op."""
     for entry in entries(program):
         yield from ((entry.op.line or f"({entry.op.name})", move) for move in entry.moves)
 
 
-def _describe(
+def our_side(lowered: Any, cluster: str, judge: bool) -> CompiledSide:
+    """Describes a lowered program of jaxmesh."""
+    try:
+        program: Program = lowered.default_program()
+    except JaxmeshError as error:
+        return CompiledSide(NAME, str(error))
+    return describe(NAME, lowered, (program, list(moves_of(program)), ()), cluster, judge)
+
+
+def describe(
     compiler: str,
-    program: Program,
-    moved: Sequence[tuple[str, Move]],
-    runs: Callable[[], Program],
+    asked: Any,
+    known: tuple[Program, Sequence[tuple[str, Move]], Sequence[str]],
     cluster: str,
     judge: bool,
-    remarks: Sequence[str] = (),
 ) -> CompiledSide:
-    """Describes a compiled program; `runs` returns the program that is estimated and judged."""
+    """Describes a compiled program.
+
+    Args:
+      compiler: its name and version.
+      asked: what estimates and judges it for a machine.
+      known: the flat TTNN program, its moves with their source lines, and remarks.
+      cluster: the machine.
+      judge: whether the real ttnn is asked.
+    """
+    program, moved, remarks = known
     found = list(remarks)
     among = [(line, move) for line, move in moved if move.kind not in HOST_KINDS]
     sent = Counter[str]()
@@ -242,22 +272,13 @@ def _describe(
     names = Counter(e.op.name.partition(".")[2] for e in ops)
     results = [e.program.types[v] for e in ops for v in e.op.results]
     types = {t.dtype.name for t in results if t.kind == "tensor"}
-    bound = _ask(lambda: estimate_program(runs(), cluster), "no least time", found)
-    verdict = _ask(lambda: judge_program(runs(), cluster=cluster), "no peak memory", found) if judge else None
+    bound: Estimate | None = _ask(lambda: asked.estimate(cluster), "no least time", found)
+    verdict: Verdict | None = _ask(lambda: asked.judge(cluster), "no peak memory", found) if judge else None
     if verdict is not None and verdict.refusal is not None:
         found.append(f"the real ttnn {verdict.outcome} it: {verdict.refusal.reason}")
     lines = {line: n for line, n in sent.items() if n}
-    return CompiledSide(
-        compiler,
-        "",
-        totals(move for _, move in among),
-        lines,
-        dict(names.most_common()),
-        sorted(types),
-        bound,
-        verdict,
-        found,
-    )
+    moves, kinds = totals(move for _, move in among), dict(names.most_common())
+    return CompiledSide(compiler, "", moves, lines, kinds, sorted(types), bound, verdict, found)
 
 
 def _source(stage: StageProgram, line: str) -> str:

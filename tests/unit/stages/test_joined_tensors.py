@@ -12,8 +12,8 @@ from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.errors import UnsupportedError
+from jaxmesh.stages.joined_tensors import join_tensors, tensor_arguments, tensor_results, with_joined_tensors
 from jaxmesh.stages.stages import Traced
-from jaxmesh.stages.upstream import join_tensors, tensor_arguments, tensor_results, with_joined_tensors
 from tests.generators.suite.entry import on_devices
 
 MESH = jm.make_mesh((2, 4), ("y", "x"))
