@@ -5,9 +5,9 @@ A description names the chips, their boards, and the Ethernet wires between chan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from jaxmesh.analysis.machines import TWINS, Machine
+from jaxmesh.analysis.machines import BLACKHOLE_TRAY, TWINS, Machine
 
 
 def describe_cluster(machine: Machine) -> str:
@@ -26,9 +26,9 @@ def describe_cluster(machine: Machine) -> str:
         "ethernet_connections_to_remote_devices: []",
         *_section("chips_with_mmio", (f"- {c}: {c}" for c in machine.hosts)),
         *_section("harvesting", (f"{c}: {_harvesting(machine, c)}" for c in chips)),
-        *(_section("chip_to_bus_id", (f'{c}: "0x{_BUSES[c % 4] + c // 4:04x}"' for c in chips)) if on_trays else ()),
+        *_section("chip_to_bus_id", _buses(machine)),
         *_section("chip_to_boardtype", (f"{c}: {machine.board}" for c in chips)),
-        *(_section("asic_locations", _locations(machine)) if machine.board == TWINS else ()),
+        *_section("asic_locations", _locations(machine)),
         *_section("boards", (_board(n, machine.board, members) for n, members in enumerate(machine.boards))),
         "",
     ])  # fmt: skip
@@ -42,8 +42,19 @@ _BUSES = (0xC1, 0x41, 0x01, 0x81)
 """The PCIe buses of a Galaxy's four trays."""
 
 
-def _locations(machine: Machine) -> Iterator[str]:
-    return (f"{chip}: {place}" for board in machine.boards for place, chip in enumerate(board))
+def _buses(machine: Machine) -> list[str]:
+    """Returns the PCIe buses of a Galaxy's chips; the others have none in their descriptions."""
+    if machine.board == BLACKHOLE_TRAY:
+        return [f'{c}: "0x{0x40 * (c // 8) + 1 + c % 8:02x}"' for c in range(machine.devices)]
+    return [f'{c}: "0x{_BUSES[c % 4] + c // 4:04x}"' for c in range(machine.devices if machine.board == _TRAY else 0)]
+
+
+def _locations(machine: Machine) -> list[str]:
+    """Returns the places of chips on boards and trays that have several with one address."""
+    if machine.board == BLACKHOLE_TRAY:
+        return [f"{chip}: {1 + chip % 8}" for chip in range(machine.devices)]
+    boards = machine.boards if machine.board == TWINS else ()
+    return [f"{chip}: {place}" for board in boards for place, chip in enumerate(board)]
 
 
 def _harvesting(machine: Machine, chip: int) -> str:
@@ -55,7 +66,9 @@ def _harvesting(machine: Machine, chip: int) -> str:
 
 
 def _section(name: str, lines: Iterable[str]) -> list[str]:
-    return [f"{name}:", *(f"  {line}" for line in lines)]
+    """Returns a section; nothing without lines."""
+    found = [f"  {line}" for line in lines]
+    return [f"{name}:", *found] if found else []
 
 
 def _board(number: int, board: str, chips: Sequence[int]) -> str:

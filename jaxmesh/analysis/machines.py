@@ -216,6 +216,31 @@ def _p150x8_links() -> Iterator[Link]:
         yield from ((chip, 8, chip + 4, 11), (chip, 10, chip + 4, 9))
 
 
+def _p300x2_links() -> Iterator[Link]:
+    """Yields two wires between neighbours of a square; which channels join the boards, no source tells."""
+    for a in (0, 2):
+        yield from ((a, 2, a + 1, 9), (a, 3, a + 1, 8))
+    for a in (0, 1):
+        yield from _wires(a, 4, a + 2, 4, 2)
+
+
+def _blackhole_galaxy_links() -> Iterator[Link]:
+    """Yields two wires between neighbours of a torus of four trays, of two rows of four chips each.
+
+    The wires of the example between chips that are no neighbours are left out.
+    """
+    for chip in range(32):
+        tray, place = divmod(chip, 8)
+        if place % 4 < 3:
+            yield from _wires(chip, 4, chip + 1, 2, 2)
+        if place < 4:
+            yield from _wires(chip, 6, chip + 4, 0, 2)
+        if tray in (0, 2):
+            yield from _wires(chip, 6 * (place > 3), chip + 8, 6 * (place > 3), 2)
+        if tray < 2 and place % 4 in (0, 3):
+            yield from _wires(chip, 2 + 2 * (place % 4 == 3), chip + (24, 8)[tray], 2 + 2 * (place % 4 == 3), 2)
+
+
 # --- the machines ----------------------------------------------------------------------------------------------------
 
 _GHZ = Rate(1e9, "cycles per second", _WORMHOLE)
@@ -233,15 +258,17 @@ def _blackhole(name: str, shape: tuple[int, int], **facts: Any) -> Machine:
     chips = tuple(range(math.prod(shape)))
     known: dict[str, Any] = {
         "board": "p150", "cores": Rate(140, "cores", _BLACKHOLE), "boards": tuple((c,) for c in chips),
-        "positions": () if len(chips) > 1 else ((0, 0),), "wire": _QSFP if len(chips) > 1 else None,
+        "positions": () if len(chips) > 1 else ((0, 0),), "wire": _QSFP if len(chips) > 1 else None, "pcie_mask": 0b10,
     }  # fmt: skip
     return Machine(
         name, BLACKHOLE, clock=Rate(1.35e9, "cycles per second", _BLACKHOLE),
         dram=Rate(512e9, "bytes per second", _BLACKHOLE), shape=shape, hosts=chips, ethernet_mask=0b100100000,
-        pcie_mask=0b10, **known | facts,
+        **known | facts,
     )  # fmt: skip
 
 
+BLACKHOLE_TRAY = "ubb_blackhole"
+_EXAMPLES = "tt-umd, tests/cluster_descriptor_examples/blackhole_galaxy.yaml"
 TWINS = "p300"
 """The machine and board type of two Blackholes, which have one address and differ in their location on the board."""
 MACHINES: Mapping[str, Machine] = {
@@ -271,27 +298,41 @@ MACHINES: Mapping[str, Machine] = {
             TWINS, (1, 2), board=TWINS, cores=Rate(120, "cores", _BLACKHOLE), links=((0, 2, 1, 9), (0, 3, 1, 8)),
             boards=((0, 1),), harvest_mask=0b100010000,
         ),
+        _blackhole(
+            "p300x2", (2, 2), board=TWINS, cores=Rate(120, "cores", _BLACKHOLE), links=tuple(_p300x2_links()),
+            boards=((0, 1), (2, 3)), harvest_mask=0b100010000,
+        ),
+        _blackhole(
+            "blackhole-galaxy", (8, 4), board=BLACKHOLE_TRAY, cores=Rate(130, "cores", _EXAMPLES), harvest_mask=0b1,
+            pcie_mask=0b1, links=tuple(_blackhole_galaxy_links()), boards=(tuple(range(32)),), is_torus=True,
+        ),
     )
 }  # fmt: skip
 """The machines by name, Wormholes from small to large; where no name is given, the first that has the mesh is taken."""
 
 
+SOLD_AS = {
+    "blackhole quietbox": "p150x4", "quietbox 2": "p300x2", "blackhole loudbox": "p150x8",
+    "blackhole galaxy": "blackhole-galaxy",
+}  # fmt: skip
+"""Further names of machines, as their maker sells them."""
 DEFAULT = "t3000"
 """The machine that programs are compiled for if none is named."""
 
 
 def machine_named(name: object) -> Machine:
-    """Returns the machine of a name, in any case.
+    """Returns the machine of a name, in any case, also of one in `SOLD_AS`.
 
     Raises:
       ArgumentValueError: no machine has this name.
 
-    >>> machine_named("T3000").shape
-    (2, 4)
+    >>> machine_named("T3000").shape, machine_named("QuietBox 2").name
+    ((2, 4), 'p300x2')
     """
-    if not isinstance(name, str) or name.lower() not in MACHINES:
+    known = SOLD_AS.get(name.lower(), name.lower()) if isinstance(name, str) else ""
+    if known not in MACHINES:
         raise ArgumentValueError(f"the machines are {one_of(MACHINES)}, got {quote(name)}; give the name of a machine.")
-    return MACHINES[name.lower()]
+    return MACHINES[known]
 
 
 def smallest_machine(mesh: Sequence[int]) -> Machine:

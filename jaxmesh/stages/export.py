@@ -22,6 +22,7 @@ from jaxmesh.errors import ArgumentTypeError
 from jaxmesh.jaxprs.compat import words_of
 from jaxmesh.runtime.npz import Array, random_array
 from jaxmesh.runtime.progress import note_step
+from jaxmesh.sharding.distribution import resolve_mapper
 from jaxmesh.sharding.mesh import storage_spec
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.validate import quote
@@ -96,6 +97,19 @@ def stack_shards(x: Any) -> Array:
     return np.stack([shards[c] for c in itertools.product(*map(range, sizes))])
 
 
+def stored_inputs(plain: Program, program: Program, leaves: Sequence[Any]) -> list[Array]:
+    """Returns the arguments as files store them, of those that `program` has on the devices, and `plain` distributes,
+    the shards."""
+    stored, sizes = [stack_shards(x) for x in leaves], tuple(plain.mesh.values())
+    placed = {op.used[0]: op.attributes["mapper_config"] for op in plain.ops if op.name == "ttnn.distribute_tensor"}
+    for i, (before, after) in enumerate(zip(plain.arguments, program.arguments, strict=True)):
+        if after.presharded and not before.presharded:
+            found = resolve_mapper(placed[before.value], sizes, stored[i].shape)
+            blocks = {c: stored[i][found.index(at)] for c, at in found.shard_coordinates()}
+            stored[i] = np.stack([blocks[c] for c in itertools.product(*map(range, sizes))])
+    return stored
+
+
 def as_languages(languages: Sequence[str]) -> tuple[str, ...]:
     """Returns the languages of an export."""
     names: Any = tuple(languages) if isinstance(languages, (tuple, list)) else None
@@ -136,11 +150,11 @@ def export_program(
     mlir: Mapping[str, str],
     languages: Sequence[str],
     constant_limit: int,
-    values: str | tuple[Sequence[Any], Callable[[], Sequence[Any]]],
+    values: str | tuple[Sequence[Array], Callable[[], Sequence[Any]]],
 ) -> list[Path]:
     """Writes a TTNN program with its texts into a folder; returns the files written.
 
-    `values` are its inputs and expected results, or how it makes its inputs when it runs.
+    `values` are its inputs, as files store them, and expected results, or how it makes its inputs when it runs.
     """
     exact, bits = exact_results(program), narrow_results(program)
     making = values if isinstance(values, str) else None
@@ -158,7 +172,7 @@ def export_program(
         directory,
         program,
         texts=texts,
-        inputs=[stack_shards(x) for x in inputs],
+        inputs=inputs,
         expected=expected,
         exact=exact,
         bits=bits,

@@ -13,7 +13,7 @@ import jax
 from jax.sharding import Mesh
 
 from jaxmesh.analysis.machines import DEFAULT
-from jaxmesh.dialects.program import UNROLL_LIMIT, Program
+from jaxmesh.dialects.program import SHORT, UNROLL_LIMIT, Program
 from jaxmesh.dialects.residency import HOST
 from jaxmesh.dialects.signature import Argument
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, DroppedShardingWarning, UnsupportedError
@@ -307,11 +307,18 @@ class JaxLowered(Stage):
             )
             return estimate_program(program, cluster, stored, fidelity, deployed, self._boundary.paths)
 
-    def _deployed(self, groups: bool, unroll_limit: int, resident: bool | str | None) -> Program:
+    def _deployed(
+        self,
+        groups: bool,
+        unroll_limit: int,
+        resident: bool | str | None,
+        strict: bool = False,
+        languages: Sequence[str] | None = None,
+    ) -> Program:
         """Returns the flat program whose resident arguments are on the devices before it starts and after it ends."""
         from jaxmesh.passes.hold_arguments import keep_arguments
 
-        boundary, program = self._boundary, self._program(groups, unroll_limit, strict=False)
+        boundary, program = self._boundary, self._program(groups, unroll_limit, strict, languages)
         if resident is not None and not isinstance(resident, bool | str):
             raise ArgumentTypeError(
                 f"resident is True, False or a regular expression of paths of arguments, got {quote(resident)}."
@@ -321,7 +328,8 @@ class JaxLowered(Stage):
             chosen = [i for i, path in enumerate(boundary.paths) if re.search(resident, path)]
         held = [i for i in chosen if boundary.residencies[i] is HOST]
         if held:
-            program = self._flat(groups, unroll_limit, False, held=held)
+            above = min(unroll_limit, SHORT) if any(program.loops()) else None
+            program = self._flat(groups, unroll_limit, strict, held=held, keep_above=above)
         return keep_arguments(program, boundary.donated)
 
     def marked_program(self, mark: Callable[[Eqn], str]) -> Program:

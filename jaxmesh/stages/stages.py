@@ -216,6 +216,9 @@ class Lowered(JaxLowered):
     ) -> list[pathlib.Path]:
         """Writes the program as Python and C++ with all they need, and what they must give.
 
+        Arguments with a sharding are on the devices before the program starts, which does not free them: their files
+        have the shards of all devices.
+
         Args:
           directory: a new folder, or one that an earlier export wrote.
           args: the arguments, as of a call; by default random. With types (`jax.ShapeDtypeStruct`) nothing runs: the
@@ -245,16 +248,16 @@ class Lowered(JaxLowered):
 
         chosen, folder = export.as_languages(languages), as_path("export", directory, "folder")
         seed = as_index("export", "seed", seed)
-        program = self._program(groups, unroll_limit, strict, chosen)
+        plain = self._program(groups, unroll_limit, strict, chosen)
+        program = self._deployed(groups, unroll_limit, None, strict, chosen)
         given = bool(args or kwargs or not self._boundary.arguments)
         making = export.made_inputs(flatten((args, kwargs))[0], make_inputs)
         leaves = check_call(self._boundary, args, kwargs, types=making is not None) if given else []
         mlir: dict[str, str] = {}
         if self._traced is not None:
             with contextlib.suppress(InexpressibleError):
-                mlir["ttir.mlir"] = self._traced.as_text(
-                    groups=groups, unroll_limit=unroll_limit, constant_limit=constant_limit
-                )
+                how: dict[str, Any] = {"groups": groups, "unroll_limit": unroll_limit}
+                mlir["ttir.mlir"] = self._traced.as_text(constant_limit=constant_limit, **how)
         mlir["ttnn.mlir"] = emit("ttnn", program, constant_limit=constant_limit)
         if making is not None:
             return export.export_program(folder, program, mlir, chosen, constant_limit, making)
@@ -276,7 +279,8 @@ class Lowered(JaxLowered):
             specs = self._boundary.kept or [None] * len(outs)
             return [y if s is None else as_tensor(y, NamedSharding(mesh, s)) for y, s in zip(outs, specs, strict=True)]
 
-        return export.export_program(folder, program, mlir, chosen, constant_limit, (leaves, results))
+        inputs = export.stored_inputs(plain, program, leaves)
+        return export.export_program(folder, program, mlir, chosen, constant_limit, (inputs, results))
 
     @progress("explain")
     def explain(self, cluster: str | None = None) -> Explanation:

@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding
 
 from jaxmesh.analysis.account.memory import PeakMemory, memory_of
 from jaxmesh.analysis.diagnose import Diagnosis, diagnose
+from jaxmesh.analysis.diagnose.stage import read_stage
 from jaxmesh.analysis.estimate import Estimate, estimate_program
 from jaxmesh.analysis.judge import Verdict
 from jaxmesh.analysis.judge.judge import judge_program
@@ -100,13 +101,11 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
     @functools.cached_property
     def _ttnn(self) -> CompilerText:
         """The TTNN text as it is judged and estimated."""
-        boundary = None if self.lowered is None else self.lowered.boundary
-        return read_text(
-            self.text("ttnn"),
-            read_boundary(self.text(PARTITIONED)).axes,
-            functools.cache(self._lower),
-            () if boundary is None else boundary.donated,
-        )
+        written, ends = self.text("ttnn"), _ends(self.stages)
+        stage = read_stage("ttnn", written, ends.axes)
+        text = dataclasses.replace(stage.text, arguments=_with_axes(stage.text, ends))
+        donated = () if self.lowered is None else self.lowered.boundary.donated
+        return read_text(dataclasses.replace(stage, text=text), functools.cache(self._lower), donated)
 
     def _lower(self) -> Any:
         made: Any = self.program("ttnn")
@@ -119,7 +118,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
           UpstreamError: the compiler refused the program before this text.
           VerifyError, MissingRuleError, UnsupportedError, ParseError: as of `jaxmesh.from_mlir`.
         """
-        return memory_of(self._ttnn.called, self._paths)
+        return memory_of(self._ttnn.called(), self._paths)
 
     @property
     def _paths(self) -> Sequence[str]:
@@ -148,7 +147,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
           UpstreamError, VerifyError, MissingRuleError, UnsupportedError, ParseError: as of `memory`.
         """
         where = {"cluster": cluster or self.cluster or DEFAULT, "python": python, "timeout": timeout}
-        found = judge_program(self._ttnn.called, self.memory(), **where)
+        found = judge_program(self._ttnn.called(), self.memory(), **where)
         return dataclasses.replace(found, remarks=(*found.remarks, *self._ttnn.remarks))
 
     @without_mesh()
@@ -172,7 +171,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
           UpstreamError, VerifyError, MissingRuleError, UnsupportedError, ParseError: as of `memory`.
         """
         machine = cluster or self.cluster or DEFAULT
-        return estimate_program(self._ttnn.called, machine, stored, fidelity, None, self._paths)
+        return estimate_program(self._ttnn.called(), machine, stored, fidelity, None, self._paths)
 
     @without_mesh()
     @progress("compare")

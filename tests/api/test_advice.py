@@ -166,7 +166,7 @@ CASES = [
         "or take another mesh": lambda: double(mesh=jm.make_mesh((1, 2))).lower(X).estimate("n300"),
     }),
     Case("a machine of no name", lambda: double(mesh=mesh()).lower(X).estimate("t300"), {
-        "n150, n300, t3000, galaxy, p150, p150x2, p150x4, p150x8 or p300":
+        "n150, n300, t3000, galaxy, p150, p150x2, p150x4, p150x8, p300, p300x2 or blackhole-galaxy":
             lambda: double(mesh=mesh()).lower(X).estimate("Galaxy"),
     }),
 ]  # fmt: skip

@@ -244,3 +244,28 @@ def test_a_line_is_named_for_what_a_library_made() -> None:
     lowered = jm.jit(lambda x: jnp.linalg.svd(x)[1], mesh=MESH).lower(X)
     with pytest.raises(jm.InexpressibleError, match=r"'svd' \(.*test_codegen.py:\d+"):
         lowered.as_text()
+
+
+@pytest.mark.filterwarnings("ignore::jaxmesh.errors.DonationWarning")
+@pytest.mark.parametrize("donated", [(), (1,)])
+def test_arguments_with_a_sharding_stay_on_the_devices(tmp_path: Path, donated: tuple[int, ...]) -> None:
+    """They are loaded as shards, no call distributes or frees them, and the results are the same twice."""
+    mesh = jm.make_mesh((2, 4), ("y", "x"))
+    shardings = P("y"), P(None, "x"), P()
+    made = jm.jit(lambda x, w, b: x @ w + b, mesh=mesh, in_shardings=shardings, donate_argnums=donated)
+    rng = np.random.default_rng(5)
+    x, w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((64, 32), (32, 128), (128,)))
+    lowered = made.lower(x, w, b)
+    lowered.export(tmp_path / "model", x, w, b, languages=("python",))
+    for i, whole, spec in ((0, x, shardings[0]), (1, w, shardings[1]), (2, b, shardings[2])):
+        stored = np.load(tmp_path / "model" / "tensors" / f"arg{i}.npy")
+        placed = jax.device_put(whole, jax.NamedSharding(mesh, spec)).addressable_shards
+        shards = {s.device: np.asarray(s.data) for s in placed}
+        np.testing.assert_array_equal(stored, [shards[d] for d in mesh.devices.flat])
+    main = (tmp_path / "model" / "main.py").read_text()
+    function = main.partition("def load_inputs")[0]
+    assert "distribute_tensor" not in main
+    assert main.count("utils.load_sharded_tensor(") == 3
+    for i in range(3):
+        assert (f"ttnn.deallocate(arg[{i}]" in function or f"ttnn.deallocate(arg_{i}," in function) == (i in donated)
+    assert run_folder(tmp_path / "model", ["--check"]) == 0

@@ -109,6 +109,21 @@ def test_inputs_with_values_and_with_shapes_alone_are_judged_alike(exported: Pat
     assert fields(judge_folder(exported)) == fields(judge_folder(exported, shapes=True)) == fields(lowered().judge())
 
 
+def test_a_folder_holds_the_arguments_that_the_verdict_holds(tmp_path: Path) -> None:
+    made = jm.jit(lambda x, w, v: (x @ w) @ v, mesh=jm.make_mesh((1, 2)), in_shardings=(P(), P(None, "x"), P("x")))
+    program = made.lower(*(jax.ShapeDtypeStruct(s, jnp.float32) for s in ((64, 128), (128, 256), (256, 128))))
+    program.export(tmp_path / "model")
+    verdict = program.judge()
+    assert fields(verdict) == fields(judge_folder(tmp_path / "model", shapes=True))
+    # Values are tilized when they are loaded, which takes no more memory than the program.
+    assert verdict.memories == judge_folder(tmp_path / "model").memories
+    assert verdict.held is not None
+    assert verdict.held.arguments == program.estimate().memory.arguments == 4 * (64 * 128 + 128 * 128 + 128 * 128)
+    dram = verdict.memory("DRAM")
+    assert dram is not None
+    assert dram.end >= verdict.held.arguments // dram.banks
+
+
 def test_equal_layers_are_planned_once_and_judged_alike(tmp_path: Path) -> None:
     @jm.jit(mesh=jm.make_mesh((1, 2)))
     def layers(x: Any, w: Any) -> Any:

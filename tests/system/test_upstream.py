@@ -21,6 +21,7 @@ import pytest
 from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
+from jaxmesh.analysis.judge.environment import TTNN
 from jaxmesh.analysis.machines import MACHINES
 from jaxmesh.analysis.upstream import compile_text
 from jaxmesh.analysis.upstream.descriptors import describe_system
@@ -292,6 +293,45 @@ def check_comparison(result: UpstreamResult[Any], program: jm.Lowered, name: str
 def test_ours_moves_no_more_than_theirs(made: dict[str, UpstreamResult[Any]], case: Case) -> None:
     plain = f"{case.name}, plain"
     check_comparison(made[case.name], lowered(case), plain if plain in MOVES_LESS else case.name)
+
+
+NOT_OF_TTNN = {
+    "ttir.rows_gather": {"embedding, vocabulary split", "embedding, vocabulary split over 8", "reverse"},
+    "ttir.rows_scatter": {"scatter", "segment_sum", "cache update"},
+    "ttcore.while_loop": {"scan", "fori_loop", "while_loop"},
+    "ttcore.case": {"cond", "switch"},
+}
+"""The operations of the compiler's texts that are no functions of ttnn, with the programs that have them."""
+REFUSED_BY_TTNN = {"convolution, split window dims": "Reader indices buffer page size"}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_the_real_ttnn_judges_the_compilers_text(made: dict[str, UpstreamResult[Any]], case: Case) -> None:
+    result = made[case.name]
+    if not (os.environ.get(TTNN.variable) or TTNN.folder.exists()):
+        pytest.skip("no ttnn")
+    if result.refusal is not None:
+        with pytest.raises(jm.errors.UpstreamError, match="the compiler refused the program"):
+            result.judge()
+        return
+    if case.name in WITHOUT_TEXT:
+        with pytest.raises(jm.errors.UnsupportedError, match="depends on values that only the devices know"):
+            result.judge()
+        return
+    others = {op for op, names in NOT_OF_TTNN.items() if case.name in names}
+    verdict = result.judge()
+    assert {r.partition(" ")[0] for r in verdict.remarks if "is no function of ttnn" in r} == others
+    assert verdict.target == "t3000"
+    if case.name in REFUSED_BY_TTNN:
+        assert verdict.refusal is not None
+        assert REFUSED_BY_TTNN[case.name] in verdict.refusal.reason
+        return
+    assert verdict, str(verdict)
+    dram, held = verdict.memory("DRAM"), verdict.held
+    assert held is not None
+    assert dram is not None
+    assert held.arguments <= held.peak <= dram.device_peak
+    assert result.estimate().memory == held
 
 
 @pytest.mark.parametrize("entry", BY_HAND, ids=lambda e: e.name)

@@ -73,7 +73,7 @@ class StageProgram:
         """Returns the flat program with residencies and layouts; None if an op is not of the text's dialect."""
         text, ports = self.text, self.text.program.arguments
         rows = zip(ports, text.presharded, text.arguments, strict=True)
-        arguments = [replace(port, presharded=there, role=a.role) for port, there, a in rows]
+        arguments = [replace(p, presharded=there, varying=a.varying, role=a.role) for p, there, a in rows]
         kept = [r.status != "unsharded" for r in text.results]
         return PrintedText(program, self.mesh, arguments, kept, public=False).program(self.name)
 

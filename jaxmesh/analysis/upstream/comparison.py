@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from jaxmesh.analysis.account import HOST_KINDS, Move, OpMoves, Total, entries, totals
-from jaxmesh.analysis.diagnose.stage import StageProgram, read_stage
+from jaxmesh.analysis.diagnose.stage import StageProgram
 from jaxmesh.analysis.estimate import Estimate
 from jaxmesh.analysis.judge.verdict import Verdict
 from jaxmesh.analysis.side_by_side import without_column
@@ -24,6 +25,7 @@ from jaxmesh.drawing.text_layout import align_columns, duration, escape, shorten
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.jaxprs.source_locations import short_location
 from jaxmesh.passes.hold_arguments import keep_arguments
+from jaxmesh.passes.memory import manage_memory
 
 T = TypeVar("T")
 NAME = "jaxmesh"
@@ -32,6 +34,7 @@ LABEL, CELL = 24, 36
 """The columns of a row's name, and of each side."""
 MOST_LINES = 5
 """The number of source lines that the table lists."""
+_FREES = "ttnn.deallocate"
 _FOLDERS = re.compile(r"(?:/[^\s/:]+)+/(?=[^\s/:]+:[0-9])")
 """The folders of a source location in a message."""
 
@@ -194,28 +197,26 @@ class CompilerText:
     Attributes:
       program: the operations as they are written.
       moved: the moves, each with its source line.
-      called: the program that is judged and estimated.
+      called: returns the program that is judged and estimated.
       remarks: which operations ttnn cannot be called for, and why.
     """
 
     program: Program
     moved: Sequence[tuple[str, Move]]
-    called: Program
+    called: Callable[[], Program]
     remarks: tuple[str, ...]
 
 
-def read_text(
-    ttnn: str, axes: Mapping[str, int], lower: Callable[[], Any], donated: Collection[int] = ()
-) -> CompilerText:
+def read_text(stage: StageProgram, lower: Callable[[], Any], donated: Collection[int] = ()) -> CompilerText:
     """Reads a TTNN text of Tenstorrent's compiler.
 
+    As its runtime does, the program frees a tensor after the last read of the tensor and of its views.
+
     Args:
-      ttnn: the text.
-      axes: the mesh axes of the program with global shapes.
+      stage: the text.
       lower: returns the text as a lowered program, for what loops and branches hide.
       donated: the numbers of the arguments that the program frees.
     """
-    stage = read_stage("ttnn", ttnn, axes)
     ops = [replace(op, line=stage.source(i)) for i, op in enumerate(stage.text.program.ops)]
     program = replace(stage.text.program, mesh=dict(stage.mesh), ops=ops)
     if not any(has_trait(op.name, Trait.CONTROL_FLOW) for op in ops):
@@ -223,11 +224,15 @@ def read_text(
     else:
         # Only a traced loop tells how often it runs.
         moved = [(_source(stage, row.line), move) for row in lower().explain() for move in row.moves]
-    printed = stage.printed_program(program)
+    printed = stage.printed_program(program.like((op for op in ops if op.name != _FREES), program.results))
     others = [(i, op) for i, op in enumerate(ops) if not op.name.startswith("ttnn.")]
     remarks = [f"{op.name} at {stage.source(i) or 'no line'} is no function of ttnn" for i, op in others]
     remarks += [] if printed else ["judged and estimated as jaxmesh lowers the text, without its layouts"]
-    called = keep_arguments(printed or lower().default_program(), donated)
+
+    @functools.cache
+    def called() -> Program:
+        return keep_arguments(manage_memory(printed) if printed else lower().default_program(), donated)
+
     return CompilerText(program, moved, called, tuple(dict.fromkeys(remarks)))
 
 

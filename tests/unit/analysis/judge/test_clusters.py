@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jaxmesh.analysis.cluster_description import describe_cluster
-from jaxmesh.analysis.machines import MACHINES, Machine, smallest_machine
+from jaxmesh.analysis.machines import MACHINES, Machine, machine_named, smallest_machine
 from jaxmesh.errors import MeshError
 from jaxmesh.stages.stages import Lowered
 
@@ -92,7 +92,14 @@ def test_a_machine_is_given_alike(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "shape", "wires"),
-    [("p300", (1, 2), 2), ("p150x2", (1, 2), 4), ("p150x4", (2, 2), 4), ("p150x8", (2, 4), 2)],
+    [
+        ("p300", (1, 2), 2),
+        ("p150x2", (1, 2), 4),
+        ("p150x4", (2, 2), 4),
+        ("p150x8", (2, 4), 2),
+        ("p300x2", (2, 2), 2),
+        ("blackhole-galaxy", (8, 4), 2),
+    ],
 )
 def test_blackholes_have_the_meshes_and_channels_of_the_makers_descriptors(
     name: str, shape: tuple[int, int], wires: int
@@ -102,6 +109,20 @@ def test_blackholes_have_the_meshes_and_channels_of_the_makers_descriptors(
     assert machine.shape == shape
     assert set(Counter((a, b) for a, _, b, _ in machine.links).values()) == {wires}
     assert machine.dram_bytes == pytest.approx(32 * 2**30, rel=0.01)
+
+
+def test_a_machine_has_the_name_under_which_it_is_sold() -> None:
+    names = ("Blackhole QuietBox", "QuietBox 2", "Blackhole LoudBox", "blackhole galaxy")
+    assert [machine_named(name).name for name in names] == ["p150x4", "p300x2", "p150x8", "blackhole-galaxy"]
+
+
+def test_the_chips_of_a_tray_have_the_buses_and_places_of_the_example() -> None:
+    text = describe_cluster(MACHINES["blackhole-galaxy"])
+    assert [text.count(f'"0x{bus:02x}"') for tray in (0, 0x40, 0x80, 0xC0) for bus in (tray + 1, tray + 8)] == [1] * 8
+    assert re.findall(r"^  31: (\d)$", text.partition("asic_locations:")[2], re.M) == ["8"]
+    around = Counter(chip for a, _, b, _ in MACHINES["blackhole-galaxy"].links for chip in (a, b))
+    # Two wires to each of four neighbours: both sides of the mesh close to rings.
+    assert set(around.values()) == {8}
 
 
 def test_the_two_chips_of_a_p300_differ_in_their_place_and_pcie_core() -> None:

@@ -94,6 +94,31 @@ def test_bytes_and_counts_are_those_counted_by_hand() -> None:
     assert found.ours.element_types == ["float32"]
 
 
+def test_the_text_holds_its_arguments_and_frees_a_view_with_its_tensor() -> None:
+    tile = 32 * 32 * 4
+    text = TTNN_TEXT.replace(
+        """    %4 = "ttnn.neg"(%3)""",
+        """    "ttnn.deallocate"(%x) <{force = false}> : (tensor<4x4xf32>) -> ()
+    %v = "ttnn.reshape"(%3) <{shape = [1 : i32, 8 : i32, 4 : i32]}> : (tensor<8x4xf32>) -> tensor<1x8x4xf32>
+    %w = "ttnn.neg"(%v) : (tensor<1x8x4xf32>) -> tensor<1x8x4xf32>
+    %4 = "ttnn.neg"(%3)""",
+    )
+    result = upstream(text)
+    held = result.memory()
+    # At the second negation there are the argument, the sum and its negation; the view is the sum.
+    assert (held.arguments, held.results + held.temporaries) == (tile, 2 * tile)
+    assert result.estimate().memory == held
+    rows = {name: theirs for name, _, theirs in result.compare(program.lower(X), judge=False).rows()}
+    assert rows["arguments that stay"] == f"{tile:,} B on each device"
+    assert rows["with all tensors"] == f"{3 * tile:,} B on each device"
+
+
+def test_what_ttnn_has_no_function_for_is_listed() -> None:
+    found = upstream(LOOP).compare(program.lower(X), judge=False)
+    assert found.theirs.remarks[0] == "ttcore.while_loop at no line is no function of ttnn"
+    assert any("as jaxmesh lowers the text" in note for note in found.notes())
+
+
 def test_the_largest_differences_are_at_their_source_lines() -> None:
     found = upstream().compare(program.lower(X), judge=False)
     assert found.differences == [
