@@ -43,7 +43,7 @@ _BUSES = (0xC1, 0x41, 0x01, 0x81)
 
 
 def _buses(machine: Machine) -> list[str]:
-    """Returns the PCIe buses of a Galaxy's chips; the others have none in their descriptions."""
+    """Returns the PCIe buses of a Galaxy's chips."""
     if machine.board == BLACKHOLE_TRAY:
         return [f'{c}: "0x{0x40 * (c // 8) + 1 + c % 8:02x}"' for c in range(machine.devices)]
     return [f'{c}: "0x{_BUSES[c % 4] + c // 4:04x}"' for c in range(machine.devices if machine.board == _TRAY else 0)]

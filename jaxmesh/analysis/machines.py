@@ -227,7 +227,7 @@ def _p300x2_links() -> Iterator[Link]:
 def _blackhole_galaxy_links() -> Iterator[Link]:
     """Yields two wires between neighbours of a torus of four trays, of two rows of four chips each.
 
-    The wires of the example between chips that are no neighbours are left out.
+    The example also has wires between other chips.
     """
     for chip in range(32):
         tray, place = divmod(chip, 8)

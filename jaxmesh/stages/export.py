@@ -98,8 +98,8 @@ def stack_shards(x: Any) -> Array:
 
 
 def stored_inputs(plain: Program, program: Program, leaves: Sequence[Any]) -> list[Array]:
-    """Returns the arguments as files store them, of those that `program` has on the devices, and `plain` distributes,
-    the shards."""
+    """Returns the arguments in the form of their files: the shards of an argument that `program` has on the devices
+    and that `plain` distributes."""
     stored, sizes = [stack_shards(x) for x in leaves], tuple(plain.mesh.values())
     placed = {op.used[0]: op.attributes["mapper_config"] for op in plain.ops if op.name == "ttnn.distribute_tensor"}
     for i, (before, after) in enumerate(zip(plain.arguments, program.arguments, strict=True)):
@@ -154,7 +154,7 @@ def export_program(
 ) -> list[Path]:
     """Writes a TTNN program with its texts into a folder; returns the files written.
 
-    `values` are its inputs, as files store them, and expected results, or how it makes its inputs when it runs.
+    `values` are its inputs in the form of their files and its expected results, or how it makes its inputs.
     """
     exact, bits = exact_results(program), narrow_results(program)
     making = values if isinstance(values, str) else None

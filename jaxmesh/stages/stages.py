@@ -216,8 +216,7 @@ class Lowered(JaxLowered):
     ) -> list[pathlib.Path]:
         """Writes the program as Python and C++ with all they need, and what they must give.
 
-        Arguments with a sharding are on the devices before the program starts, which does not free them: their files
-        have the shards of all devices.
+        Arguments with a sharding are on the devices from the start to the end; their files have the shards.
 
         Args:
           directory: a new folder, or one that an earlier export wrote.
@@ -225,13 +224,10 @@ class Lowered(JaxLowered):
             program makes its inputs, and needs no devices to be exported.
           languages: `"python"` (`main.py`, `utils.py`, `locations.json`), `"cpp"` (`main.cpp`), or both.
           seed: of the random arguments.
-          make_inputs: `"zeros"` or `"random"`, if the exported program makes its inputs instead of loading them, which
-            an option of its own changes; by default zeros if it is exported with types.
-          groups: as of `as_text`.
-          unroll_limit: as of `as_text`.
-          strict: as of `as_text`.
+          make_inputs: `"zeros"` or `"random"`, if the exported program makes its inputs; by default zeros for types.
+          groups, unroll_limit, strict: as of `as_text`.
           constant_limit: as of `as_text`; larger constants are files in `tensors/`.
-          kwargs: further arguments, as of a call.
+          kwargs: as `args`.
 
         Returns:
           The files written: the programs, `ttnn.mlir`, `ttir.mlir` (unless the program has TTNN's own transfers), and
@@ -279,8 +275,8 @@ class Lowered(JaxLowered):
             specs = self._boundary.kept or [None] * len(outs)
             return [y if s is None else as_tensor(y, NamedSharding(mesh, s)) for y, s in zip(outs, specs, strict=True)]
 
-        inputs = export.stored_inputs(plain, program, leaves)
-        return export.export_program(folder, program, mlir, chosen, constant_limit, (inputs, results))
+        values = export.stored_inputs(plain, program, leaves), results
+        return export.export_program(folder, program, mlir, chosen, constant_limit, values)
 
     @progress("explain")
     def explain(self, cluster: str | None = None) -> Explanation:

@@ -100,7 +100,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
 
     @functools.cached_property
     def _ttnn(self) -> CompilerText:
-        """The TTNN text as it is judged and estimated."""
+        """The TTNN text in the form that is judged and estimated."""
         written, ends = self.text("ttnn"), _ends(self.stages)
         stage = read_stage("ttnn", written, ends.axes)
         text = dataclasses.replace(stage.text, arguments=_with_axes(stage.text, ends))
@@ -133,7 +133,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
     ) -> Verdict:
         """Asks the real ttnn whether it accepts the compiler's TTNN text, and what memory it takes.
 
-        The text is called as it is written, in its layouts; its arguments stay on the devices. A text with other
+        The text is called in its own layouts; its arguments stay on the devices. A text with other
         operations than ttnn's is called as jaxmesh lowers it, and the verdict's `remarks` list these operations.
 
         Args:

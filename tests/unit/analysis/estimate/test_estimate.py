@@ -58,7 +58,8 @@ def test_every_rate_has_a_source(name: str) -> None:
     lines = sources(MACHINES[name])
     assert len(lines) == (8 if MACHINES[name].wire else 7)
     assert all(
-        re.search(r"\((docs\.tenstorrent\.com|tt-metal, tech_reports)/\S+\.(html|md)\)$", line) for line in lines
+        re.search(r"\((docs\.tenstorrent\.com|tt-metal, tech_reports|tt-umd, tests)/\S+\.(html|md|yaml)\)$", line)
+        for line in lines
     )
 
 
