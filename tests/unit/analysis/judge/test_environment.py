@@ -152,7 +152,7 @@ def test_a_stand_in_does_not_compile_for_a_board(monkeypatch: pytest.MonkeyPatch
 def test_a_machine_that_does_not_exist(folder: Path) -> None:
     with pytest.raises(
         ArgumentValueError,
-        match=r"the machines are n150, n300, t3000, galaxy, .* or p300, got 'n600'",
+        match=r"the machines are n150, n300, t3000, galaxy, .* or blackhole-galaxy, got 'n600'",
     ):
         judge_folder(folder, cluster="n600")
 
