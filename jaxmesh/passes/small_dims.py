@@ -179,7 +179,7 @@ class _SmallDims:
         return self._appended(source, op.results[0], op.line, "reshape", shape)
 
     def _permuted(self, op: Op, first: Value, kind: Type, order: Order) -> tuple[Value, Order] | None:
-        """Holds what is permuted where that is smaller; else permutes what is stored."""
+        """Returns what is permuted as it is stored where that is smaller, else a permutation of what is stored."""
         turned: Order = op.attributes["permutation"]
         source, stored = self.held.get(first, (first, _whole(kind.shape)))
         if first in self.late:
