@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxmesh.analysis.diagnose.corrections import DROPPED, LEFT_OUT, OTHER, Correction
+from jaxmesh.analysis.diagnose.corrections import LEFT_OUT, OTHER, Correction
 from jaxmesh.analysis.diagnose.movements import does_nothing, is_alike, is_collective, is_movement, is_transparent
 from jaxmesh.analysis.diagnose.proof import Prover
 from jaxmesh.analysis.diagnose.proposals import Proposal, informative
@@ -21,8 +21,8 @@ from jaxmesh.dialects.program import Op
 
 _RUNS = 160
 """The most runs of a part of a text."""
-_NEAR, _ALIKE, _PAIRS = 6, 12, 400
-"""The most values in the place of a reader, values put right together, and pairs of operations that are compared."""
+_NEAR, _ALIKE = 6, 12
+"""The most values in the place of a reader, and values put right together."""
 Named = tuple[Proposal, tuple[tuple[int, Op], ...], Correction | None]
 
 
@@ -106,9 +106,7 @@ class Narrowing(Prover):
         )
         # A number is right if no other number of the program puts the results right.
         rest = [row for row in doubtful if self.track.operands(row[1])]
-        chosen = (
-            self._chosen(fixers, target) if fixers else self._together(goal) or self._exchanged(self._feeding(rows))
-        )
+        chosen = self._chosen(fixers, target) if fixers else self._together(goal)
         if chosen is None and fixers:
             *others, last = [fixers[n].proposal for n in sorted(fixers)]
             chosen = last, tuple((p.number, p.op) for p in others), None
@@ -293,28 +291,8 @@ class Narrowing(Prover):
             return replace(first, others=_joined(others)), tuple(self.doubtful(first.op)), None
         return None
 
-    def _exchanged(self, rows: Sequence[tuple[int, Op]]) -> Named | None:
-        """Returns the first of two operations that have each other's results, if the results are right with the own."""
-        types = self.track.stage.text.program.types
-        steps = [(n, o) for n, o in self._feeding(rows) if (is_movement(o) or is_collective(o)) and len(o.results) == 1]
-        for (m, b), (n, a) in itertools.islice(itertools.combinations(steps[::-1], 2), _PAIRS):
-            first, second = a.results[0], b.results[0]
-            if a.name != b.name or types[first] != types[second] or n in {k for k, _ in self.proposals.before(b.used)}:
-                continue
-            right = {first: self.replay.copies(second), second: self.replay.copies(first)}
-            proposal = Proposal(n, a, first, None, right.pop(first), others=right)
-            if self.is_proven(proposal):
-                at = self.track.stage.text.lines[m]
-                return (
-                    proposal,
-                    (),
-                    Correction(proposal, f"it has the result of {b.name} on line {at}, and that has its"),
-                )
-        return None
-
     def _chosen(self, fixers: Mapping[int, Correction], target: Proposal) -> Named | None:
         """Returns the wrong operation, if no other can be wrong; of an operation and its reader, the reader."""
-        fixers = {n: c for n, c in fixers.items() if not c.words.startswith(DROPPED)} or fixers
         for number, change in sorted(
             fixers.items(), key=lambda row: (not self.track.operands(row[1].proposal.op), row[0])
         ):
