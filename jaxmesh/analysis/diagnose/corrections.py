@@ -38,8 +38,8 @@ _CUTS = ("slice", "index", "concat", "split", "chunk")
 _INDEXED = ("scatter", "gather", "dynamic", "embedding")
 LEFT_OUT, OTHER = "one too many: without it the results are right", "it reads another value than it should"
 """The changes of an operation that is one too many, and of one that reads another value."""
-PARTS, DROPPED = "dropped reduction", "dropped transfer"
-"""How the changes of parts that nothing reduces, and of a chain that lacks a transfer, begin."""
+PARTS = "dropped reduction"
+"""How the changes of parts that nothing reduces begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,29 +118,11 @@ class Corrections:
             if kind in track.kinds(op):
                 words = f"{PARTS}: each device holds its part of a {kind} over {', '.join(axes)}, and what "
                 yield Correction(self._value(number, op, found), f"{words}follows takes it for the whole", axes)
-        if short_name(op) == "point_to_point":
-            yield from self._missing_transfer(number, op)
         for at, (axis, size) in enumerate(mesh.items()):
             for by in (1, -1) if size > 2 else (1,) if size > 1 else ():
                 moved = {c: copies[*c[:at], (c[at] - by) % size, *c[at + 1 :]] for c in copies}
                 words = f"dropped exchange: each device has to hold what the one before it along {axis} holds"
                 yield Correction(self._value(number, op, moved), words, (axis,))
-
-    def _missing_transfer(self, number: int, op: Op) -> Iterator[Correction]:
-        """Yields the transfers that a chain of transfers between two devices lacks, where it lacks one."""
-        chain, producers = [(number, op)], self.track.producers
-        while short_name(chain[0][1]) == "point_to_point" and (made := producers.get(chain[0][1].used[-1])) is not None:
-            chain.insert(0, made)
-        first, *transfers = chain
-        attributes: Any = [o.attributes for _, o in transfers]
-        given = {tuple(a["receiver_coord"]) for a in attributes}
-        held, source = self.replay.copies(op.results[0]), self.replay.copies(op.used[0])
-        for to, sender in itertools.product((c for c in held if c not in given), source):
-            before = [row for row, a in zip(transfers, attributes, strict=True) if tuple(a["sender_coord"]) < sender]
-            at, place = before[-1] if before else first
-            if to != sender:
-                proposal = Proposal(at, place, op.results[0], None, {**held, to: source[sender]})
-                yield Correction(proposal, f"{DROPPED}: what device {sender} holds has to be sent to device {to}")
 
     # --- reductions over devices --------------------------------------------------------------------------------------
 

@@ -179,7 +179,7 @@ class IntegerUses:
             x, y, known = y, x, self.spans[x]
         if name == "remainder" and known is not None and self.spans.get(x, (-1, -1))[0] >= 0:
             self._set(result, frozenset(), (0, known[1] - 1))
-        if name not in ("add", "subtract", "multiply", "divide"):
+        if name not in ("add", "subtract") and name not in ("multiply", "divide"):
             return
         if known is None:
             # Two arguments together: each may have half of what is valid.

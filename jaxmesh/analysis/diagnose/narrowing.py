@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxmesh.analysis.diagnose.corrections import DROPPED, LEFT_OUT, OTHER, Correction
+from jaxmesh.analysis.diagnose.corrections import LEFT_OUT, OTHER, Correction
 from jaxmesh.analysis.diagnose.movements import does_nothing, is_alike, is_collective, is_movement, is_transparent
 from jaxmesh.analysis.diagnose.proof import Prover
 from jaxmesh.analysis.diagnose.proposals import Proposal, informative
@@ -21,8 +21,8 @@ from jaxmesh.dialects.program import Op
 
 _RUNS = 160
 """The most runs of a part of a text."""
-_NEAR, _ALIKE, _PAIRS = 6, 12, 400
-"""The most values in the place of a reader, values put right together, and pairs of operations that are compared."""
+_ALIKE = 12
+"""The most values put right together."""
 Named = tuple[Proposal, tuple[tuple[int, Op], ...], Correction | None]
 
 
@@ -76,44 +76,36 @@ class Narrowing(Prover):
         return Proof(proposal, doubtful, change, before, tuple(after or before), goal, holds)
 
     def _narrowed(self, goal: Proposal) -> Named:
-        target, budget = self._earliest(goal, Budget(self.replay, _RUNS)), Budget(self.replay, _RUNS)
-        target = self._lacking(target, Budget(self.replay, _RUNS))
+        target = self._lacking(self._earliest(goal, Budget(self.replay, _RUNS)), Budget(self.replay, _RUNS))
         doubtful, lines = self.doubtful(target.op), self.track.stage.text.lines
         if all(lines[n] == lines[target.number] for n, _ in doubtful):
             # None, or the operation itself in earlier iterations.
             doubtful = []
         if self.holds_parts(target):
             # The devices hold the right parts.
-            return self._or_reader(target, budget)
+            return target, (), None
         rows = [*doubtful, (target.number, target.op)]
         steps = [n for n, o in rows if self.track.operands(o) and self.proposals.is_last(o)]
         ordered = sorted(rows, key=lambda row: (row[0] != target.number, row[0] not in steps))
-        fixers = self._fixers(ordered, goal, budget, self.changes.of)
+        feeding, readers, every = self._feeding(rows), self.proposals.reductions_after(goal.value), self.changes.of
+        fixers = self._fixers(ordered, goal, every)
         if fixers and not informative(next(iter(target.right.values()))):
             # Other operations up to the goal may make another value of so few numbers right.
             known = {n for n, _ in rows}
             between = [row for row in (*self.doubtful(goal.op), (goal.number, goal.op)) if row[0] not in known]
-            fixers |= self._fixers(between, goal, Budget(self.replay, _RUNS), self.changes.of)
-        if not fixers and (readers := self.proposals.reductions_after(goal.value)):
-            # The goal may be parts that a later operation reduces wrongly.
-            fixers = self._fixers(readers, goal, budget, functools.partial(self.changes.of, alone=True))
-        for make in (self.changes.missing, self.changes.of):
-            # The operands seem right: an exchange is missing, or a movement moves another value.
-            fixers = fixers or self._fixers(self._feeding(rows), goal, Budget(self.replay, _RUNS), make)
-        # Another value of the goal than the proposed one may put the results right, too.
-        fixers = fixers or self._fixers(
-            [*rows, *self._feeding(rows)], None, Budget(self.replay, _RUNS), self.changes.of
-        )
+            fixers |= self._fixers(between, goal, every)
+        # The goal may be parts that a later operation reduces wrongly. The operands may seem right: an exchange is
+        # missing, or a movement moves another value. Another value of the goal may put the results right, too.
+        own = functools.partial(every, alone=True)
+        searches = (readers, goal, own), (feeding, goal, self.changes.missing), (feeding, goal, every)
+        for search in (*searches, ([*rows, *feeding], None, every)):
+            fixers = fixers or self._fixers(*search)
         # A number is right if no other number of the program puts the results right.
         rest = [row for row in doubtful if self.track.operands(row[1])]
-        chosen = (
-            self._chosen(fixers, target) if fixers else self._together(goal) or self._exchanged(self._feeding(rows))
-        )
+        chosen = self._chosen(fixers, target) if fixers else self._together(goal)
         if chosen is None and fixers:
             *others, last = [fixers[n].proposal for n in sorted(fixers)]
             chosen = last, tuple((p.number, p.op) for p in others), None
-        if chosen is None and not rest:
-            chosen = self._or_reader(target, budget)
         return self._proven(chosen or (target, tuple(rest), None), target)
 
     def _proven(self, chosen: Named, target: Proposal) -> Named:
@@ -178,13 +170,10 @@ class Narrowing(Prover):
         return found[0] if len(found) == 1 else None
 
     def _fixers(
-        self,
-        rows: Sequence[tuple[int, Op]],
-        goal: Proposal | None,
-        budget: Budget,
-        make: Callable[[int, Op], Iterator[Correction]],
+        self, rows: Sequence[tuple[int, Op]], goal: Proposal | None, make: Callable[[int, Op], Iterator[Correction]]
     ) -> dict[int, Correction]:
         """Returns by operation the first change that puts the goal, if there is one, and the results right."""
+        budget = Budget(self.replay, _RUNS)
         found, seen = dict[int, Correction](), set[tuple[int, str]]()
         for number, op in rows:
             place = self.track.stage.text.lines[number], op.name
@@ -253,30 +242,6 @@ class Narrowing(Prover):
         """Returns False for a movement that the types determine; if it does nothing, an operation may be left out."""
         return not is_transparent(op) or does_nothing(op, self.track.stage.text.program.types)
 
-    def _or_reader(self, target: Proposal, budget: Budget) -> Named:
-        """Returns a target; of a movement the operation that reads it, if that alone can be repaired."""
-        row = self._reader(target.value)
-        if row is None or not (is_movement(target.op) or is_collective(row[1])):
-            return target, (), None
-        number, op = row
-        changed = self.replay.replaced(target.replaced, op.results)
-        goals = [Proposal(number, op, v, None, changed[v]) for v in op.results if v in changed]
-        goals += [p for p in itertools.islice(self.proposals.in_place(number, op), _NEAR) if self.is_proven(p)]
-        for change in self.changes.of(number, op, alone=True) if goals else ():
-            for goal in goals if budget.take() else ():
-                if self.is_alike(change.proposal.right, goal):
-                    return goal, (), change
-        return target, (), None
-
-    def _reader(self, value: Value) -> tuple[int, Op] | None:
-        """Returns the only operation that reads a value, through movements that the types determine."""
-        ops = self.track.stage.text.program.ops
-        readers = [(n, o) for n, o in enumerate(ops) if value in o.used and o.results]
-        if len(readers) != 1:
-            return None
-        (row,) = readers
-        return self._reader(row[1].results[0]) if is_transparent(row[1]) else row
-
     def _together(self, goal: Proposal) -> Named | None:
         """Returns the first of several wrong operations, which put a value right if they are put right together."""
         rows = [list(itertools.islice(self.proposals.in_place(*row), 3)) for row in self.doubtful(goal.op)]
@@ -293,28 +258,8 @@ class Narrowing(Prover):
             return replace(first, others=_joined(others)), tuple(self.doubtful(first.op)), None
         return None
 
-    def _exchanged(self, rows: Sequence[tuple[int, Op]]) -> Named | None:
-        """Returns the first of two operations that have each other's results, if the results are right with the own."""
-        types = self.track.stage.text.program.types
-        steps = [(n, o) for n, o in self._feeding(rows) if (is_movement(o) or is_collective(o)) and len(o.results) == 1]
-        for (m, b), (n, a) in itertools.islice(itertools.combinations(steps[::-1], 2), _PAIRS):
-            first, second = a.results[0], b.results[0]
-            if a.name != b.name or types[first] != types[second] or n in {k for k, _ in self.proposals.before(b.used)}:
-                continue
-            right = {first: self.replay.copies(second), second: self.replay.copies(first)}
-            proposal = Proposal(n, a, first, None, right.pop(first), others=right)
-            if self.is_proven(proposal):
-                at = self.track.stage.text.lines[m]
-                return (
-                    proposal,
-                    (),
-                    Correction(proposal, f"it has the result of {b.name} on line {at}, and that has its"),
-                )
-        return None
-
     def _chosen(self, fixers: Mapping[int, Correction], target: Proposal) -> Named | None:
         """Returns the wrong operation, if no other can be wrong; of an operation and its reader, the reader."""
-        fixers = {n: c for n, c in fixers.items() if not c.words.startswith(DROPPED)} or fixers
         for number, change in sorted(
             fixers.items(), key=lambda row: (not self.track.operands(row[1].proposal.op), row[0])
         ):

@@ -111,6 +111,56 @@ def test_guards_of_indices_and_of_infinities_are_no_choices(fun: Any) -> None:
     assert run.unexercised == []
 
 
+def planted(fun: Any, old: str, new: str, *args: Any) -> str:
+    """Returns the verdict on a text with an error."""
+    ttir = jm.jit(fun).trace(*args).as_text()
+    assert ttir.replace(old, new) != ttir
+    frontend = jax.jit(fun).lower(*args).as_text("stablehlo")
+    assert jm.diagnose({"shlo_frontend": frontend, "ttir": ttir}).verdict == "right"
+    return jm.diagnose({"shlo_frontend": frontend, "ttir": ttir.replace(old, new)}).verdict
+
+
+B = jnp.ones((8, 16), jnp.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("fun", "old", "new", "args"),
+    [
+        (lambda x, y: jnp.where(x * y > 0, 1.0, 2.0), "ttir.gt", "ttir.ge", (X, X)),
+        (lambda x: jnp.where(jax.nn.sigmoid(x) > 0.5, x + 1, -x), "ttir.gt", "ttir.ge", (B,)),
+        (lambda x: x * lax.rsqrt(x * x + 2**-6), "1.562500e-02", "1.562500e-01", (B,)),
+        (lambda x: x / jnp.sqrt((x * x).sum() + 1e-3), "e-03", "e-01", (X,)),
+        (lambda x, n: jnp.where(n > 3, x, 0), "ttir.gt", "ttir.ge", (X, jnp.zeros((8, 16), jnp.int32))),
+    ],
+    ids=["tie", "tie of a sigmoid", "small constant of few bits", "small constant", "bound of integers"],
+)
+def test_an_error_that_few_arguments_show_is_seen(fun: Any, old: str, new: str, args: Any) -> None:
+    assert planted(fun, old, new, *args) == "wrong"
+
+
+def test_a_sum_that_is_small_by_chance_does_not_change_magnitudes() -> None:
+    """The second row's part along the first one is small; larger arguments would hide the constant."""
+
+    def orthogonal(x: Any) -> Any:
+        u = x[0] / jnp.sqrt((x[0] * x[0]).sum() + 1e-3)
+        return x[1] - (u * x[1]).sum() * u
+
+    for seed in range(4):
+        assert np.abs(draws(orthogonal, jnp.ones((2, 16)), seed=seed)[0].values[0].array).max() < 16
+
+
+def test_integers_beside_the_number_of_a_device_lie_in_all_shards() -> None:
+    mesh = jm.make_mesh((2,), ("x",))
+
+    def local(logits: Any, labels: Any) -> Any:
+        hot = (labels - lax.axis_index("x") * 8)[:, None] == jnp.arange(8)
+        return lax.psum(jnp.where(hot, logits, 0).sum(-1), "x")
+
+    split = jax.shard_map(local, mesh=mesh, in_specs=(jax.P(None, "x"), jax.P()), out_specs=jax.P())
+    found = integers(split, jnp.ones((16, 16)), IDS, of=1)
+    assert {0, 15} <= set(found.tolist()) <= set(range(16))
+
+
 def test_roots_get_positive_numbers() -> None:
     def adam(p: Any, m: Any, v: Any, t: Any) -> Any:
         return p - 0.01 * (m / (1 - 0.9**t)) / (jnp.sqrt(v / (1 - 0.999**t)) + 1e-8)
