@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from jaxmesh.frontends.jax.retype import spread, varying, widen_carry
 from jaxmesh.frontends.stablehlo.call import ImportContext, Whole, enum_of
 from jaxmesh.frontends.stablehlo.reductions import constant_of
 from jaxmesh.frontends.stablehlo.shardings import axes_of
+from jaxmesh.frontends.stablehlo.stacks import find_stacks
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs import compat
 
@@ -26,6 +28,11 @@ class Counter:
     start: int
     step: int
     length: int
+
+    def numbers(self, dtype: Any) -> Any:
+        """Returns its values in all iterations."""
+        start, stride = np.asarray(self.start, dtype), np.asarray(self.step, dtype)
+        return (np.arange(self.length, dtype=dtype) * stride + start).astype(dtype)
 
 
 def _while(program: ImportContext, op: Any) -> list[Sharded]:
@@ -42,7 +49,9 @@ def _while(program: ImportContext, op: Any) -> list[Sharded]:
 
     def step(carry: Any) -> tuple[Any, ...]:
         with program.inner_scope():
-            expected = zip(program.block(body, arguments(carry)), wanted, types, carry, strict=True)
+            made = program.block(body, arguments(carry))
+            made = [program.env[stacks[i][0]] if i in stacks else x for i, x in enumerate(made)]
+            expected = zip(made, wanted, types, carry, strict=True)
             return tuple(
                 spread(program.reshard(y, s, "for the next iteration of a loop"), varying(x)).astype(t.dtype)
                 for y, s, t, x in expected
@@ -54,9 +63,13 @@ def _while(program: ImportContext, op: Any) -> list[Sharded]:
         return program.settle(test).array
 
     counter = find_counter(op)
+    stacks = {} if counter is None or not 0 < counter.length <= _STACKED else _stacks(op, counter, initial)
+    stacks = {i: row for i, row in stacks.items() if not wanted[i][0]}
 
     def loop(initial: list[Any]) -> Any:
-        return _lax.while_loop(goes_on, step, tuple(initial)) if counter is None else _scan(step, initial, counter)
+        return (
+            _lax.while_loop(goes_on, step, tuple(initial)) if counter is None else _scan(step, initial, counter, stacks)
+        )
 
     decided = len(program.decisions.log)
     try:
@@ -93,8 +106,17 @@ _STACKED = 2**20
 """The most iterations of a loop whose counters are an array."""
 
 
-def _scan(step: Any, initial: list[Any], counter: Counter) -> list[Any]:
+def _stacks(op: Any, counter: Counter, initial: Sequence[Any]) -> dict[int, tuple[Any, bool]]:
+    counted = counter.numbers(initial[counter.number].dtype)
+    found = find_stacks(op, counter.number, counted, lambda v: _number(v, op, op.regions[1].blocks[0]))
+    # A scan fills all of them in one direction.
+    return {i: row for i, row in found.items() if row[1] == next(iter(found.values()))[1]}
+
+
+def _scan(step: Any, initial: list[Any], counter: Counter, stacks: Mapping[int, tuple[Any, bool]]) -> list[Any]:
     """Runs a counted loop as a scan with the counter as an input: nothing that is differentiated depends on it.
+
+    Of a carried tensor in `stacks`, `step` returns one row.
 
     In a longer loop the counter is a part of the carry, as in the text: its values would take memory.
     """
@@ -105,18 +127,24 @@ def _scan(step: Any, initial: list[Any], counter: Counter) -> list[Any]:
 
         return list(_lax.scan(advance, tuple(initial), None, length=counter.length)[0])
     number, dtype = counter.number, initial[counter.number].dtype
-    rest = [x for i, x in enumerate(initial) if i != number]
+    carried = [i for i in range(len(initial)) if i != number and i not in stacks]
 
-    def body(carry: Any, index: Any) -> tuple[Any, None]:
-        carry = [*carry[:number], index, *carry[number:]]
-        results = step(carry)
-        return (*results[:number], *results[number + 1 :]), None
+    def body(carry: Any, index: Any) -> tuple[Any, Any]:
+        given = dict(zip(carried, carry, strict=True)) | {number: index}
+        # A step reads no stack.
+        given |= {i: spread(_lax.full(initial[i].shape, 0, initial[i].dtype), varying(initial[i])) for i in stacks}
+        results = step([given[i] for i in range(len(initial))])
+        rows = (_lax.reshape(results[i], initial[i].shape[1:]) for i in stacks)
+        return tuple(results[i] for i in carried), tuple(rows)
 
-    start, stride = np.asarray(counter.start, dtype), np.asarray(counter.step, dtype)
-    indices = np.arange(counter.length, dtype=dtype) * stride + start
-    results, _ = _lax.scan(body, tuple(rest), indices.astype(dtype), length=counter.length)
-    end = _lax.full((), counter.start + counter.step * counter.length, dtype)
-    return [*results[:number], end, *results[number:]]
+    first = tuple(initial[i] for i in carried)
+    turned, numbers = any(turned for _, turned in stacks.values()), counter.numbers(dtype)
+    numbers = numbers[::-1] if turned else numbers
+    results, rows = _lax.scan(body, first, numbers, length=counter.length, reverse=turned)
+    found = dict(zip(carried, results, strict=True))
+    found[number] = _lax.full((), counter.start + counter.step * counter.length, dtype)
+    found |= zip(stacks, rows, strict=True)
+    return [found[i] for i in range(len(initial))]
 
 
 def find_counter(op: Any) -> Counter | None:

@@ -17,6 +17,7 @@ import numpy as np
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import NO_ATTRIBUTES, SHORT, UNROLL_LIMIT, Op, Program, Shape, Value
+from jaxmesh.dialects.residency import ResidencyMap
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.caches import lru_cached_by_config
@@ -54,7 +55,7 @@ class Options:
 
     @classmethod
     def limited(cls, limit: int | None, keep_imported_ops: bool, mark: Callable[[Eqn], str] | None = None) -> Options:
-        """Returns options by which loops that become more operations than `limit` stay loops; None for the default."""
+        """Returns options under which a loop of more operations than `limit` stays a loop; None for the default."""
         most, above = (UNROLL_LIMIT, SHORT) if limit is None else (limit, limit)
         return cls(most, keep_imported_ops, keep_above=above, mark=mark)
 
@@ -76,7 +77,7 @@ class Builder(FlatBuilder):
       outer: in the body of a loop, the builder of what is around it.
       outside: by an argument of a body that stays the same, the value outside.
       reading: the operands of the loop that is being built.
-      copying: the config by which bodies of loops distribute copies of a tensor.
+      residencies: at the level of TTNN where the values of the jaxpr are.
       no_loop: why the last loop that was tried stays none.
     """
 
@@ -96,7 +97,7 @@ class Builder(FlatBuilder):
     outer: Builder | None = None
     outside: dict[Value, Value] = field(default_factory=dict[Value, Value])
     reading: Sequence[Value] = ()
-    copying: Any = None
+    residencies: ResidencyMap | None = None
     no_loop: str = ""
 
     @property

@@ -21,7 +21,7 @@ from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.primitives import COLLECTIVES, RETYPES
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
-from jaxmesh.passes.flatten.loops import distribute
+from jaxmesh.passes.flatten.loops import distribute, is_host
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE
 
 RULES: Rules[Rule] = Rules()
@@ -54,8 +54,8 @@ def _mesh_shard(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 @RULES.add("distribute_tensor", "aggregate_tensor")
 def _transfer(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     x, shape = xs[0], tuple(eqn.outvars[0].aval.shape)
-    if eqn.params.get("composer_config") == FIRST_DEVICE and b.is_created(x):
-        # A value that folds to a constant is created on the host.
+    if eqn.params.get("composer_config") == FIRST_DEVICE and (b.is_created(x) or is_host(b, x)):
+        # A value that folds to a constant is created on the host, and a loop of such values leaves them there.
         return x
     extra = b.shape(x)[len(shape) :]
     if extra and any(d < 0 for d in _cut_dims(eqn)):

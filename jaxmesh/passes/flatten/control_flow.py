@@ -58,7 +58,8 @@ def _unrolling(b: Builder, eqn: Eqn) -> Generator[None]:
 
 
 def _check_limit(b: Builder, eqn: Eqn, done: int, trips: str) -> None:
-    if max(_made(b), done) > b.options.unroll_limit:
+    # A loop that is short enough to be unrolled may be.
+    if (b.no_loop or b.options.keep_above is None) and max(_made(b), done) > b.options.unroll_limit:
         _refuse(b, eqn, done, trips, _made(b))
 
 
@@ -69,7 +70,7 @@ def _made(b: Builder) -> int:
 
 def _refuse(b: Builder, eqn: Eqn, done: int, trips: str, made: int) -> None:
     raise UnsupportedError(
-        f"{eqn.primitive.name} ({b.user_line(eqn)}) of {trips} iterations is unrolled in the text, and "
+        f"{eqn.primitive.name} ({b.user_line(eqn)}) of {trips} iterations is unrolled in the text{b.no_loop}, and "
         f"after {done} of them the program's loops have made {made} operations; unroll_limit is "
         f"{b.options.unroll_limit}. Raise unroll_limit, or make the loop shorter."
     )

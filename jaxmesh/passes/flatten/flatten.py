@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jaxmesh.dialects.program import Port, Program, Type, Value, without_dead
+from jaxmesh.dialects.residency import DEVICE, HOST, ResidencyMap
 from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs import primitives
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
@@ -83,6 +84,8 @@ def flatten(
     """
     program = Program(name, dict(mesh))
     builder = Builder(program, level, RULES, options or Options())
+    if level == "ttnn" and builder.options.keep_above is not None:
+        builder.residencies = ResidencyMap(jaxpr, [DEVICE if presharded else HOST for presharded, _ in arguments])
     for aval, (presharded, path) in zip(jaxpr.in_avals, arguments, strict=True):
         value = program.new(Type(*storage_type(aval)))
         program.arguments.append(Port(value, presharded, path))

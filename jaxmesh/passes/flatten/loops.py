@@ -7,6 +7,7 @@ moves nothing then. A distribute that is the same in every iteration stands befo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,11 +25,16 @@ from jaxmesh.jaxprs.control_flow import Scan, While, control_flow
 from jaxmesh.passes.flatten.builder import Builder
 from jaxmesh.passes.flatten.constant_folding import storage_type
 from jaxmesh.passes.flatten.index_arithmetic import INDEX
+from jaxmesh.passes.mesh_shard.insert_transfers import copies
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE
 
 Build = Callable[[Builder, list[Value]], Sequence[Value]]
 """Builds a body, of its arguments."""
 _lax: Any = jax.lax
+LONG = 64
+"""The length from which a stacked result is filled piece by piece."""
+INSIDE = 16
+"""How many times fewer operations a loop has that stays one in the body of another."""
 
 
 def size_of(jaxpr: Jaxpr) -> int:
@@ -42,20 +48,48 @@ def size_of(jaxpr: Jaxpr) -> int:
 
 
 def keep_scan(b: Builder, eqn: Eqn, loop: Scan, xs: Sequence[Value]) -> list[Value]:
-    """Builds a loop of a scan: its states are the counter, the carry and the stacked results."""
+    """Builds a loop of a scan: its states are the counter, the carry and the stacked results.
+
+    An iteration that writes a row writes the whole stack. So a long scan with stacked results is a loop over pieces of
+    the stacks, and an inner loop fills each piece.
+    """
     consts, carry, _ = map(len, loop.split(xs))
-    stacks = [b.full(shape, 0, dtype) for shape, dtype in (storage_type(v.aval, b.line) for v in eqn.outvars[carry:])]
-    states = [b.full((), 0, INDEX), *xs[consts : consts + carry], *stacks]
+    rows = [storage_type(v.aval, b.line) for v in eqn.outvars[carry:]]
+    piece = _piece(loop.length) if rows else 1
+    sizes = (loop.length // piece, piece) if piece > 1 else (loop.length,)
+    fixed = [*xs[:consts], *xs[consts + carry :]]
 
-    def build(inner: Builder, given: list[Value]) -> Sequence[Value]:
-        (counter, *now), fixed = given[: len(states)], given[len(states) :]
-        at = inner.binary("subtract", inner.full((), loop.length - 1, INDEX), counter) if loop.reverse else counter
-        rows = [inner.composed(_element, [x, at])[0] for x in fixed[consts:]]
-        after, new = loop.split_results(inner.jaxpr(loop.body, [*fixed[:consts], *now[:carry], *rows]))
-        written = [inner.composed(_written, [s, y, at])[0] for s, y in zip(now[carry:], new, strict=True)]
-        return [inner.binary("add", counter, inner.full((), 1, INDEX)), *after, *written]
+    def run(b: Builder, sizes: tuple[int, ...], start: Value, now: Sequence[Value], fixed: Sequence[Value]) -> Any:
+        stacks = [b.full((*sizes, *shape[1:]), 0, dtype) for shape, dtype in rows]
+        states, inner_sizes = [b.full((), 0, INDEX), *now, *stacks], sizes[1:]
 
-    return _keep(b, eqn, states, [*xs[:consts], *xs[consts + carry :]], [build], loop.length)[1:]
+        def build(inner: Builder, given: list[Value]) -> Sequence[Value]:
+            (counter, *now), (start, *fixed) = given[: len(states)], given[len(states) :]
+            scale = inner.full((), math.prod(inner_sizes), INDEX)
+            number = inner.binary("add", start, inner.binary("multiply", counter, scale))
+            if inner_sizes:
+                made = run(inner, inner_sizes, number, now[:carry], fixed)
+            else:
+                at = _turned(inner, loop, number, loop.length)
+                elements = [inner.composed(_element, [x, at])[0] for x in fixed[consts:]]
+                made = inner.jaxpr(loop.body, [*fixed[:consts], *now[:carry], *elements])
+            at, (after, new) = _turned(inner, loop, counter, sizes[0]), loop.split_results(made)
+            written = [inner.composed(_written, [s, y, at])[0] for s, y in zip(now[carry:], new, strict=True)]
+            return [inner.binary("add", counter, inner.full((), 1, INDEX)), *after, *written]
+
+        return _keep(b, eqn, states, [start, *fixed], [build], sizes[0])[1:]
+
+    after, stacks = loop.split_results(run(b, sizes, b.full((), 0, INDEX), xs[consts : consts + carry], fixed))
+    return [*after, *(b.reshape(x, shape) for x, (shape, _) in zip(stacks, rows, strict=True))]
+
+
+def _piece(length: int) -> int:
+    """Returns the divisor of a length that is the nearest to its root; 1 of a short one."""
+    return max((n for n in range(1, math.isqrt(length) + 1) if length % n == 0), default=1) if length >= LONG else 1
+
+
+def _turned(b: Builder, loop: Scan, number: Value, length: int) -> Value:
+    return b.binary("subtract", b.full((), length - 1, INDEX), number) if loop.reverse else number
 
 
 def _element(x: Any, i: Any) -> Any:
@@ -102,7 +136,7 @@ def _keep(
         raise UnsupportedError(f"{eqn.primitive.name} ({b.user_line(eqn)}) of complex numbers stays no loop.")
     built: list[tuple[Builder, list[Value]]] = []
     for build in builds:
-        inner, given = inside(b, fixed)
+        inner, given = inside(b, fixed, keep_above=(b.options.keep_above or 0) // INSIDE)
         own = [inner.program.new(b.program.types[x]) for x in states]
         results = build(inner, [*own, *given])
         if not inner.pairs.keys().isdisjoint(results):
@@ -130,7 +164,7 @@ def _keep(
 # --- what is on the host ---------------------------------------------------------------------------------------------
 
 
-def _is_host(b: Builder, x: Value) -> bool:
+def is_host(b: Builder, x: Value) -> bool:
     """Returns True if a value is a full host tensor."""
     if b.level != "ttnn" or b.outer is not None:
         return False
@@ -143,11 +177,9 @@ def _is_host(b: Builder, x: Value) -> bool:
 
 def _placed(b: Builder, x: Value) -> Value:
     """Returns a value on the devices, distributed as the body distributes what it reads of the host."""
-    if not _is_host(b, x):
+    if not is_host(b, x):
         return x
-    if b.copying is None:
-        raise UnsupportedError(f"a loop that passes a host tensor on ({b.line}) stays no loop.")
-    return distribute(b, x, b.copying, b.shape(x))
+    return distribute(b, x, copies(b.mesh.values()), b.shape(x))
 
 
 def distribute(b: Builder, x: Value, config: Any, shape: Sequence[int]) -> Value:
@@ -157,10 +189,6 @@ def distribute(b: Builder, x: Value, config: Any, shape: Sequence[int]) -> Value
         make = lambda: b.ops("ttnn.distribute_tensor", [x], [kind], mapper_config=config)[0]  # noqa: E731
         return b.once(x, ("ttnn.distribute_tensor", config), make)
     if tuple(shape) == b.shape(x):
-        builder = b
-        while builder.outer is not None:
-            builder = builder.outer
-        builder.copying = config
         return x
     made = b.makers[x] if b.is_created(x) else None
     source = b.outside.get(x)
@@ -178,6 +206,9 @@ def _on_host(b: Builder, eqn: Eqn) -> list[bool]:
     """Returns for each result of a loop whether the rest of the program reads it on the host."""
     if b.level != "ttnn" or b.outer is not None:
         return [False] * len(eqn.outvars)
+    known = b.residencies
+    if known is not None and known.values.keys() >= set(eqn.outvars):
+        return [known.of(v) is HOST for v in eqn.outvars]
     pairs = zip(eqn.invars, b.reading, strict=True)
     atoms = {a: x for a, x in pairs if not isinstance(a, compat.Literal)}
     inputs = [_residency(b, a, x) for a, x in atoms.items()]
@@ -187,7 +218,7 @@ def _on_host(b: Builder, eqn: Eqn) -> list[bool]:
 def _residency(b: Builder, atom: Any, x: Value) -> Residency:
     if b.is_created(x) and not compat.varying_axes(atom.aval):
         return FREE if np.prod(b.shape(x)) <= 1 else HOST
-    return HOST if _is_host(b, x) else DEVICE
+    return HOST if is_host(b, x) else DEVICE
 
 
 _EMPTY: Any = jax.make_jaxpr(lambda: ())()

@@ -11,7 +11,7 @@ is given a `Printed`, and gets the transfers of that work, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jaxmesh.dialects.residency import (
@@ -34,6 +34,7 @@ from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow, is_imported_op
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import reshard_locally
+from jaxmesh.sharding.configs import MeshMapperConfig
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, replicate_mapper
 
 Residencies = tuple[Residency, ...]
@@ -112,7 +113,7 @@ class _Scope:
 class _Writer:
     def __init__(self, mesh: tuple[int, ...], printed: Printed | None) -> None:
         self.printed = printed
-        self.replicate = {"mapper_config": replicate_mapper(mesh)}
+        self.replicate = {"mapper_config": copies(mesh)}
         self.memo = walk.Memo[_Body]()
 
     def body(
@@ -362,6 +363,11 @@ class _Writer:
         scope.read_on_host(eqn.invars[0])
         invars = self._operands(scope, eqn, residencies, {i + 1 for i in host_inputs})
         self._append(scope, eqn, invars, outs, [b.jaxpr for b in bodies])
+
+
+def copies(mesh: Iterable[int]) -> MeshMapperConfig:
+    """Returns the config of the distribute that copies a host tensor to all devices."""
+    return replicate_mapper(tuple(mesh))
 
 
 _DISTRIBUTED = "what runs on the devices takes device tensors; a full host operand gets a replicating distribute_tensor"

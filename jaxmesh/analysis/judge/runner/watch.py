@@ -88,6 +88,8 @@ class Watch:
         self.line, self._times, self._device, self._ttnn = 0, 1, device, ttnn
         self._mode = ttnn.graph.RunMode.NO_DISPATCH if plan_only else ttnn.graph.RunMode.NORMAL
         self._progress = os.open(progress, os.O_WRONLY | os.O_CREAT, 0o600)
+        self._repeated: set[int] = set()
+        """The lines of loops that have run."""
         self._operations: dict[int, Counter[str]] = {}
         self.kernels: dict[int, int] = {}
         """By line the largest size of one kernel's buffers in the L1 of one core, in bytes."""
@@ -114,9 +116,13 @@ class Watch:
             self._ttnn.graph.begin_graph_capture(self._mode)
 
     def trips(self, count: int) -> Iterator[None]:
-        """Yields in the first iteration of a loop, and in the second, which counts as all others."""
-        outer = self._times
-        for times in (min(count, 1), count - 1):
+        """Yields in the first iteration of a loop, and in the second, which counts as all others.
+
+        When a loop runs again, it takes one iteration, which counts as all.
+        """
+        outer, again = self._times, self.line in self._repeated
+        self._repeated.add(self.line)
+        for times in (count,) if again else (min(count, 1), count - 1):
             if times > 0:
                 self._finish_line()
                 self._times = outer * times

@@ -62,3 +62,26 @@ def test_a_stack_of_shards_is_written_once(function: Callable[[Any], Any]) -> No
     assert function is read_between or text.count("ttnn.concat") == 1
     got = jm.from_mlir(text, mesh).lower().compile()(X)
     np.testing.assert_allclose(got, function(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_loop_that_stays_writes_its_stack_in_pieces(reverse: bool) -> None:
+    def lowered(steps: int, by_hand: bool) -> Any:
+        def rows(x: Any) -> Any:
+            return lax.scan(lambda c, _: (jnp.tanh(c), c), x, None, length=steps, reverse=reverse)[1]
+
+        def local(x: Any) -> Any:
+            return jm.shard_to_full(rows(jm.full_to_shard(x, P("y"))), P(None, "y"))
+
+        shardings = {} if by_hand else {"in_shardings": P("y"), "out_shardings": P(None, "y")}
+        return jm.jit(local if by_hand else rows, mesh=jm.make_mesh((2, 4)), **shardings).lower(X)
+
+    work: dict[tuple[int, bool], int] = {}
+    for by_hand in (False, True):
+        for steps in (256, 1024):
+            found = lowered(steps, by_hand)
+            assert found.as_text(unroll_limit=0).count('"ttcore.while_loop"') == 2
+            work[steps, by_hand] = sum(op.flops for op in found.estimate(unroll_limit=0).ops)
+        # The power 3/2 of the steps; anew in each of them, it would be 16.
+        assert work[1024, by_hand] < 8.5 * work[256, by_hand]
+    assert work[1024, False] <= 1.1 * work[1024, True]
