@@ -136,8 +136,8 @@ class Estimate(Picture):
             *(f"largest: {tensor}" for tensor in self.largest(0 if fits else 3)),
             *([f"not in the time: {amount(host)}B between host and device"] if host else []),
             *([] if all(op.exact for op in self.ops) else [ENDLESS]),
-            f"not in the time: the dispatch of {sum(op.count for op in self.ops):,} operations; of the {self.programs:,} that compute or "
-            f"move, at least {duration(self.dispatch_seconds)}",
+            f"not in the time: the dispatch of {sum(op.count for op in self.ops):,} operations; "
+            f"of the {self.programs:,} that compute or move, at least {duration(self.dispatch_seconds)}",
             f"rate of dispatch, from a trace: {DISPATCH[self.machine.architecture.name]}",
             "inputs are read from DRAM once, what the program computes stays in L1 as far as it fits",
             *(f"rate of {line}" for line in sources(self.machine)),
