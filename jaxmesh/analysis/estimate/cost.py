@@ -21,6 +21,12 @@ PRODUCT = Rate(4096, "FLOPs per cycle and core at LoFi", _ENGINE)
 """A product of 8x16 by 16x16 in a cycle; a multiplication and an addition count as two."""
 REDUCTION = Rate(256, "elements per cycle and core", _ENGINE)
 ELEMENTWISE = Rate(128, "operations per cycle and core", _ENGINE)
+_DISPATCH = "tt-metal, tests/tt_metal/tt_metal/perf_microbenchmark/dispatch"
+DISPATCH: Mapping[str, Rate] = {
+    "wormhole_b0": Rate(2.58, "µs per program", f"{_DISPATCH}/pgm_dispatch_golden.json"),
+    "blackhole": Rate(1.85, "µs per program", f"{_DISPATCH}/pgm_dispatch_blackhole_golden.json"),
+}
+"""By architecture: the time from one empty program of a trace to the next."""
 PHASES: Mapping[str, int] = {"LoFi": 1, "HiFi2": 2, "HiFi3": 3, "HiFi4": 4}
 """By math fidelity: how often the engine passes over a product, as the source of `PRODUCT` says."""
 

@@ -12,7 +12,7 @@ from typing import Any
 from jaxmesh.analysis.account import Total, totals
 from jaxmesh.analysis.account.memory import HeldTensor, PeakMemory, memory_of
 from jaxmesh.analysis.account.moves import ENDLESS
-from jaxmesh.analysis.estimate.cost import LINKS, PARTS, PHASES, OpCost, costs, sources
+from jaxmesh.analysis.estimate.cost import DISPATCH, LINKS, PARTS, PHASES, OpCost, costs, sources
 from jaxmesh.analysis.estimate.storage import check_stored
 from jaxmesh.analysis.machines import Machine, machine_for
 from jaxmesh.dialects.program import Program
@@ -64,6 +64,16 @@ class Estimate(Picture):
         return max(sum(op.times[part] for op in self.ops) for part in PARTS)
 
     @cached_property
+    def programs(self) -> int:
+        """The number of operations that take time: each is a program of the device, or several."""
+        return sum(op.count for op in self.ops if op.seconds > 0)
+
+    @property
+    def dispatch_seconds(self) -> float:
+        """The lower bound of the time of dispatch, in seconds, which `seconds` leaves out: as of empty programs."""
+        return self.programs * DISPATCH[self.machine.architecture.name].value * 1e-6
+
+    @cached_property
     def shares(self) -> dict[str, float]:
         """The fractions of `seconds` bound by compute, DRAM and links; the fraction of the links is the time of the
         collectives."""
@@ -98,7 +108,8 @@ class Estimate(Picture):
         """Returns the estimate as plain data, for JSON."""
         return {
             "name": self.name, "mesh": dict(self.mesh), "cluster": self.machine.name, "seconds": self.seconds,
-            "overlapped_seconds": self.overlapped_seconds, "shares": self.shares, "link_bytes": self.link_bytes,
+            "overlapped_seconds": self.overlapped_seconds, "dispatch_seconds": self.dispatch_seconds,
+            "shares": self.shares, "link_bytes": self.link_bytes,
             "memory": dataclasses.asdict(self.memory), "missing": self.missing, "rates": sources(self.machine),
             "ops": [dataclasses.asdict(op) for op in self.ops],
         }  # fmt: skip
@@ -125,7 +136,9 @@ class Estimate(Picture):
             *(f"largest: {tensor}" for tensor in self.largest(0 if fits else 3)),
             *([f"not in the time: {amount(host)}B between host and device"] if host else []),
             *([] if all(op.exact for op in self.ops) else [ENDLESS]),
-            f"not in the time: the dispatch of {sum(op.count for op in self.ops):,} operations",
+            f"not in the time: the dispatch of {sum(op.count for op in self.ops):,} operations; "
+            f"of the {self.programs:,} that compute or move, at least {duration(self.dispatch_seconds)}",
+            f"rate of dispatch, from a trace: {DISPATCH[self.machine.architecture.name]}",
             "inputs are read from DRAM once, what the program computes stays in L1 as far as it fits",
             *(f"rate of {line}" for line in sources(self.machine)),
         ]

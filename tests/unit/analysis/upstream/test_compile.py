@@ -281,7 +281,7 @@ def test_mistakes_of_the_caller(play: Play) -> None:
     plugin = play()
     with pytest.raises(
         ArgumentValueError,
-        match=r"the machines are n150, n300, t3000, galaxy, .* or p300, got 'x'",
+        match=r"the machines are n150, n300, t3000, galaxy, .* or blackhole-galaxy, got 'x'",
     ):
         compile_text(PROGRAM, plugin=plugin, cluster="x")
     with pytest.raises(MeshError, match="for 8 devices, and n300 has 2"):
