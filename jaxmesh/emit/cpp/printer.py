@@ -200,8 +200,8 @@ class _CppWriter:
         body: Program = op.attributes["body"]
         if "trips" not in op.attributes:
             raise UnsupportedError(
-                f"C++ lacks loops under a condition ({op.line}), which MLIR and Python have. Give the loop a number of "
-                "iterations that is static; if it has one, a larger unroll_limit unrolls it."
+                f"C++ lacks loops under a condition ({op.line}), which MLIR and Python have. Give the condition a "
+                "static limit: (i < 8) & condition; if it has one, a larger unroll_limit unrolls it."
             )
         name, constants = f"{self.name}_body_{len(self.bodies)}", StoredConstants(body, sys.maxsize)
         self.bodies.append(_CppWriter(body, constants, sources=self.sources).function(name))
