@@ -59,8 +59,8 @@ class Culprit:
     @property
     def between(self) -> tuple[int, int] | None:
         """The numbers of the first and the last operation that may be the wrong one; None if it is this one."""
-        numbers = [number for number, _ in self.proof.doubtful] if self.proof is not None else []
-        return (min(*numbers, self.number), max(*numbers, self.number)) if numbers else None
+        numbers = {self.number, *(n for n, _ in self.proof.doubtful)} if self.proof is not None else {self.number}
+        return (min(numbers), max(numbers)) if len(numbers) > 1 else None
 
 
 def find_culprit(track: Track) -> Culprit:
@@ -233,6 +233,7 @@ def _explained(value: WrongValue, spread: Copies) -> float:
     return explained / wrong if wrong else 0.0
 
 
+_REDUCTIONS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 _CHANGES = 96
 """The most changes that are tried for a cause."""
 
@@ -263,7 +264,7 @@ def cause_of(track: Track, culprit: Culprit) -> Cause:
     change = proof.change or _change(prover, target)
     if change is not None:
         return Cause(_words(culprit, change), change.axes or axes, change.dims or _dims(culprit.operands, axes))
-    return _permuted(track, culprit, target) or none
+    return _permuted(track, culprit, target) or _other_reduction(culprit, target) or none
 
 
 def _change(prover: Prover, target: Proposal) -> Correction | None:
@@ -288,6 +289,15 @@ def _words(culprit: Culprit, change: Correction) -> str:
 def _of_reductions(expected: ReferenceValue, op: Op) -> str:
     body = [o.name.partition(".")[2] for o in walk(expected.value.owner) if o.name != "stablehlo.return"]
     return f"another reduction: the program's is by {', '.join(body)}, and the operation is {short_name(op)}"
+
+
+def _other_reduction(culprit: Culprit, target: Proposal) -> Cause | None:
+    """Finds reductions of truth values or of two operations by one operation of numbers, which is another function."""
+    expected, name = culprit.expected, short_name(target.op)
+    if expected is None or expected.op != "stablehlo.reduce" or name not in _REDUCTIONS:
+        return None
+    words = _of_reductions(expected, culprit.op)
+    return None if f"by {_REDUCTIONS[name]}, and" in words else Cause(words, (), ())
 
 
 def _dims(operands: Sequence[HeldValue], axes: Sequence[str]) -> tuple[int, ...]:
