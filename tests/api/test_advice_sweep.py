@@ -78,11 +78,12 @@ def with_wide(run: Any) -> Any:
 
 
 def steps(limit: bool) -> str:
-    def f(x: Any) -> Any:
-        def goes_on(s: Any) -> Any:
-            return (s[0] < 8) & (s[1].sum() < 9) if limit else s[1].sum() < 9
+    """Returns the C++ of a loop that ends after three steps, or when the devices say so."""
 
-        return lax.while_loop(goes_on, lambda s: (s[0] + 1, s[1] * 2), (0, x))[1]
+    def f(x: Any) -> Any:
+        if limit:
+            return lax.fori_loop(0, 3, lambda _, v: v * 2, x)
+        return lax.while_loop(lambda v: v.sum() < 9, lambda v: v * 2, x)
 
     return jm.jit(f, mesh=mesh()).lower(X).as_text("cpp")
 
@@ -146,7 +147,7 @@ CASES = [
         "write x.at[i].set(f(x[i]))":
             lambda: jm.jit(lambda x: x.at[0].set(jnp.sin(x[0])), mesh=mesh()).lower(X).as_text()}),
     Case("a loop whose end the devices know", lambda: steps(limit=False), {
-        "a static limit: (i < 8) & condition": lambda: steps(limit=True)}),
+        "Give the loop a number of iterations that is static": lambda: steps(limit=True)}),
     Case("an empty mesh", lambda: double(mesh=AbstractMesh((), ()))(X), {
         "make one with jaxmesh.make_mesh((2, 4))": lambda: double(mesh=jm.make_mesh((2, 4)))(X)}),
     Case("no mesh", lambda: jm.visualize((8, 8), P("y")), {
