@@ -72,8 +72,6 @@ MOVES_LESS = {
     "reverse": "it is compiled wrongly, see `WRONG`",
 }
 """The programs whose devices send less as the compiler compiles them, and why."""
-WITHOUT_TEXT = {"while_loop"}
-"""The programs that run here and have no TTNN text, and that the compiler compiles: loops of unknown trip count."""
 MESH = jm.make_mesh((2, 4), ("y", "x"))
 BY_HAND = [e for e in PROGRAMS if e.name in MOVES_LESS or e in suite_models.PROGRAMS]
 
@@ -201,7 +199,8 @@ def test_errors_planted_in_loops_and_regions_are_named(fun: Any) -> None:
     found = [o for stage in ("ttir", "ttnn") for o in outcomes(dict(made.stages), stage, 1) if o.changes]
     kinds = {"dropped all_reduce", "wrong cluster_axis", "shifted slice"} if fun is region else {"exchanged gathers"}
     assert {o.planted.kind for o in found} >= kinds
-    assert all(o.is_named for o in found), "\n".join(o.text for o in found if not o.is_named)
+    # Of two gathers that a loop reads, neither alone puts the results right, so no operation is named.
+    assert {o.planted.kind for o in found if not o.is_named} <= ({"exchanged gathers"} if fun is recurrent else set())
     assert all(o.is_honest for o in found), "\n".join(o.text for o in found if not o.is_honest)
 
 
@@ -275,7 +274,7 @@ def sent_by(text: str) -> int | None:
 def check_comparison(result: UpstreamResult[Any], program: jm.Lowered, name: str) -> None:
     found = result.compare(program, judge=False)
     assert max(map(len, str(found).splitlines())) <= 100
-    assert bool(found.ours.refusal) == (name in WITHOUT_TEXT)
+    assert not found.ours.refusal
     if result.refusal is not None:
         assert found.theirs.refusal == str(result.refusal)
         return
@@ -310,10 +309,6 @@ def test_the_real_ttnn_judges_the_compilers_text(made: dict[str, UpstreamResult[
         pytest.skip("no ttnn")
     if result.refusal is not None:
         with pytest.raises(jm.errors.UpstreamError, match="the compiler refused the program"):
-            result.judge()
-        return
-    if case.name in WITHOUT_TEXT:
-        with pytest.raises(jm.errors.UnsupportedError, match="depends on values that only the devices know"):
             result.judge()
         return
     others = {op for op, names in NOT_OF_TTNN.items() if case.name in names}

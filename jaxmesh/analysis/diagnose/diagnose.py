@@ -26,6 +26,7 @@ from jaxmesh.analysis.diagnose.diagnosis import (
     less_precise,
     wrong_diagnosis,
 )
+from jaxmesh.analysis.diagnose.keeper import REGION
 from jaxmesh.analysis.diagnose.loops import is_opaque, written_out
 from jaxmesh.analysis.diagnose.matching import Globals
 from jaxmesh.analysis.diagnose.movements import distance_of_forms
@@ -48,6 +49,8 @@ Compile = Callable[..., Any]
 """Compiles a StableHLO text: a function that returns an object with `stages`, `ttir`, `ttnn` and `refusal`."""
 _SPREADS, _FURTHER = 3, 8
 """The runs with other roundings for one result, and by how much more than in these it may differ."""
+_WHOLE = frozenset({REGION, "stablehlo.while", "stablehlo.case", "stablehlo.if", "func.call"})
+"""The operations within which no other roundings are drawn."""
 _SHOWN = 4
 """The operations without explanation that are listed."""
 _ORDER = (RIGHT, LESS_PRECISE, NOT_COMPARABLE, REFUSED, WRONG)
@@ -267,7 +270,8 @@ def _limited(texts: StageTexts, run: Track) -> list[Output]:
     """Returns the results with the errors that rounding explains, as other roundings of the program show them."""
     numbers, pool = run.reference.outputs, run.pool
     units = [run.units.get(o.value, 0.0) for o in run.outputs if o.exact < o.error <= o.limit]
-    if not units or any(distance_of_forms(op) for op in run.stage.text.program.ops):
+    whole = any(v.op in _WHOLE for v in run.reference.values)
+    if not units or whole or any(distance_of_forms(op) for op in run.stage.text.program.ops):
         return run.outputs
     spread = [0.0] * len(numbers)
     for seed in range(_SPREADS):
