@@ -147,7 +147,7 @@ CASES = [
         "write x.at[i].set(f(x[i]))":
             lambda: jm.jit(lambda x: x.at[0].set(jnp.sin(x[0])), mesh=mesh()).lower(X).as_text()}),
     Case("a loop whose end the devices know", lambda: steps(limit=False), {
-        "Give the loop a number of iterations that is static": lambda: steps(limit=True)}),
+        "a static limit: (i < 8) & condition": lambda: steps(limit=True)}),
     Case("an empty mesh", lambda: double(mesh=AbstractMesh((), ()))(X), {
         "make one with jaxmesh.make_mesh((2, 4))": lambda: double(mesh=jm.make_mesh((2, 4)))(X)}),
     Case("no mesh", lambda: jm.visualize((8, 8), P("y")), {
