@@ -69,9 +69,12 @@ def run_python(blocks: Sequence[Block]) -> dict[int, str]:
     """
     names: dict[str, Any] = {"__name__": "readme"}
     shown = dict[int, str]()
-    line = 0
+    line, lacking = 0, set[str]()
     for number, block in enumerate(blocks):
         can_run = all(variable in os.environ for call, variable in NEEDS.items() if call in block.text)
+        can_run = can_run and lacking.isdisjoint(re.findall(r"\w+", block.text))
+        if not can_run and block.language == "python":
+            lacking |= set(re.findall(r"^(\w+) = ", block.text, re.M)) - names.keys()
         if block.language == "pycon" and can_run:
             shown[number] = "".join(f"{_PROMPT}{call}\n{fit(text, run(call, names))}" for call, text in calls_of(block))
         elif block.language == "python":
