@@ -143,8 +143,8 @@ class Narrowing(Prover):
                 around.add(n)
                 made.update(later.results)
         beside = [row for row in self.proposals.live if row[0] in around and line(track.stage.source(row[0])) == source]
-        rows = beside if source and len(beside) > 1 else [(number, op)]
-        return target, (*self._feeding(rows), *rows), None
+        rows = beside if source and len(beside) > 1 else [*self._feeding([(number, op)]), (number, op)]
+        return target, tuple(rows), None
 
     def _is_counterpart(self, target: Proposal, expected: int) -> bool:
         """Returns True if a value of the program is of the kind of a result, and computed from its operands."""
