@@ -98,6 +98,7 @@ ENDLESS = ("pipe", "zero")
 """Reading one would never end, so that each command refuses both."""
 
 
+@pytest.mark.slow
 def test_wrong_files_are_named(folder: Path) -> None:
     wrong: list[list[str]] = []
     for number, name in enumerate(NAMES):

@@ -97,6 +97,7 @@ def test_a_torn_text_with_local_shapes_is_not_read(tmp_path: Path, capsys: pytes
     assert (data["verdict"], data["op"]) == ("not comparable", "")
 
 
+@pytest.mark.slow
 def test_files_that_are_no_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, content in {"empty": b"", "text": b"module {", "binary": bytes(range(256))}.items():
         path = tmp_path / f"{name}.mlir"

@@ -169,7 +169,7 @@ def test_the_largest_of_a_split_dim_are_picked_among_those_of_each_part(k: int, 
 COMPLEX = (np.arange(64) * (1 - 2j)).reshape(8, 8).astype(np.complex64)
 
 
-@pytest.mark.slow(but_one_in=3)
+@pytest.mark.slow(but_one_in=6)
 @pytest.mark.filterwarnings("ignore::jaxmesh.errors.ReplicatedProgramWarning")
 @pytest.mark.parametrize("spec", [P("y", "x"), P(None, "x")])
 @pytest.mark.parametrize(

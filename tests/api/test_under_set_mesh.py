@@ -87,6 +87,7 @@ CONTEXTS: dict[str, Callable[[Mesh], contextlib.AbstractContextManager[Any]]] = 
 }
 
 
+@pytest.mark.slow(but_one_in=4)
 @pytest.mark.filterwarnings("ignore:.*with mesh:DeprecationWarning", "ignore::jaxmesh.errors.ReplicatedProgramWarning")
 @pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize("name", ["plain", "mapped", "by hand"])

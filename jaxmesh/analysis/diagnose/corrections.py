@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +38,8 @@ _CUTS = ("slice", "index", "concat", "split", "chunk")
 _INDEXED = ("scatter", "gather", "dynamic", "embedding")
 LEFT_OUT, OTHER = "one too many: without it the results are right", "it reads another value than it should"
 """The changes of an operation that is one too many, and of one that reads another value."""
+UNREAD = f"{OTHER}, which nothing reads"
+"""The change of an operation to a value that the text makes for nothing."""
 PARTS = "dropped reduction"
 """How the changes of parts that nothing reduces begin."""
 
@@ -85,7 +87,10 @@ class Corrections:
         read = self.track.operands(op)
         if not read:
             for p in self.proposals.constants(number, op):
-                yield Correction(p, f"with {next(iter(p.right.values())).flat[0]:g} in its place it is right")
+                held, right = (next(iter(x.values())).reshape(-1) for x in (self.replay.copies(p.value), p.right))
+                at = int(np.flatnonzero(held != right)[0])
+                place = f"{right[at]:g} at [{at}]" if np.count_nonzero(held == right) else f"{right[at]:g} in its place"
+                yield Correction(p, f"with {place} it is right")
         yield from self._left_out(number, op)
         yield from self._reduced(number, op)
         yield from self._exchanged(number, op)
@@ -93,6 +98,7 @@ class Corrections:
         yield from self._cut(number, op)
         yield from self._whole(number, op)
         yield from self._repaired(number, op, () if alone else self._others(number, op))
+        yield from self._activated(number, op)
         if not alone:
             yield from self.missing(number, op)
 
@@ -105,7 +111,8 @@ class Corrections:
         types = self.track.stage.text.program.types
         for value in self.track.operands(op)[:1] if len(op.results) == 1 else ():
             if (types[value].shape, types[value].dtype) == (types[op.results[0]].shape, types[op.results[0]].dtype):
-                yield Correction(self._value(number, op, self.replay.copies(value)), LEFT_OUT)
+                left = self._performed(number, op, op, left_out=True)
+                yield from () if left is None else (self._repeated(number, op, left, LEFT_OUT),)
 
     def missing(self, number: int, op: Op) -> Iterator[Correction]:
         """Yields what the exchange between devices after an operation makes of its result, if none is there."""
@@ -287,23 +294,49 @@ class Corrections:
         for repaired, what in (*repairs(op, read, mesh, self.proposals.numbers(number)), *others):
             found = self._performed(number, op, repaired)
             if found is not None:
-                value, *more = found
-                words = what if what == OTHER else f"with {what} it is right"
+                words = what if what in (OTHER, UNREAD) else f"with {what} it is right"
                 begin = "slice of other elements: " if "begins" in what else ""
-                proposal = Proposal(number, op, value, None, found[value], others={v: found[v] for v in more})
-                yield Correction(proposal, begin + words, form=distance_of_forms(repaired))
+                yield self._repeated(number, op, found, begin + words, distance_of_forms(repaired))
 
-    def _performed(self, number: int, op: Op, repaired: Op) -> dict[Value, Copies] | None:
-        """Returns the results of a repaired operation, in a loop of all iterations; None if it is impossible."""
+    def _repeated(
+        self, number: int, op: Op, found: Mapping[Value, Copies], words: str, form: float = 0.0
+    ) -> Correction:
+        """Returns a change of an operation, in a loop of all iterations, that makes some values."""
+        value, *more = found
+        proposal = Proposal(number, op, value, None, found[value], others={v: found[v] for v in more})
+        return Correction(proposal, words, form=form)
+
+    def _activated(self, number: int, op: Op) -> Iterator[Correction]:
+        """Yields what two operands make in the other order, where an activation of the operation is of one place."""
+        track, types = self.track, self.track.stage.text.program.types
+        for at, value in enumerate(op.used) if len(op.used) == 2 and len(op.results) == 1 else ():
+            before, function = track.producers.get(value, (-1, op))
+            lines, other = track.stage.text.lines, op.used[1 - at]
+            if function is op or lines[before] != lines[number] or len(function.used) != 1:
+                continue
+            kind = replace(types[value], shape=types[other].shape)
+            made = self.replay.perform(function, [self.replay.copies(other)], [kind])
+            if made is not None:
+                read = [made[0], self.replay.copies(function.used[0])]
+                found = self.replay.perform(op, read if at == 0 else read[::-1])
+                words = "with its operands in another order it is right"
+                yield from () if found is None else (Correction(self._value(number, op, found[0]), words),)
+
+    def _performed(self, number: int, op: Op, repaired: Op, *, left_out: bool = False) -> dict[Value, Copies] | None:
+        """Returns the results of a repaired operation, or its first operand if it is left out, in a loop of all
+        iterations; None if it is impossible."""
         stage, right, types = self.track.stage, dict[Value, Copies](), self.track.stage.text.program.types
-        order = None if set(repaired.operands) - set(op.operands) else [op.operands.index(v) for v in repaired.operands]
-        for n in self.proposals.alike(number):
-            own = stage.text.program.ops[n]
-            operands = repaired.operands if order is None else tuple(own.operands[i] for i in order)
+        every, ops = self.proposals.alike(number), stage.text.program.ops
+        for at, n in enumerate(every):
+            own = ops[n]
+            operands = tuple(
+                own.operands[op.operands.index(v)] if v in op.operands else self._in_iteration(v, at, len(every))
+                for v in repaired.operands
+            )
             read = replace(repaired, operands=operands, results=own.results)
             changed = self.replay.replaced(right, self.track.operands(read)) if right else {}
             held = [changed.get(v) or self.replay.copies(v) for v in self.track.operands(read)]
-            found = self.replay.perform(read, held)
+            found = held[:1] if left_out else self.replay.perform(read, held)
             kinds = [types[v] for v in own.results]
             if found is None or any(
                 (x[min(x)].shape, x[min(x)].dtype) != (t.shape, t.dtype) for x, t in zip(found, kinds, strict=True)
@@ -312,21 +345,37 @@ class Corrections:
             right.update(zip(own.results, found, strict=True))
         return right
 
+    def _in_iteration(self, value: Value | None, at: int, count: int) -> Value | None:
+        """Returns what the operation of a value makes in one of the iterations of its loop."""
+        made = None if value is None else self.track.producers.get(value)
+        every = [] if made is None else self.proposals.alike(made[0])
+        if value is None or made is None or len(every) != count:
+            return value
+        return self.track.stage.text.program.ops[every[at]].results[made[1].results.index(value)]
+
     def _others(self, number: int, op: Op) -> list[tuple[Op, str]]:
-        """Returns an operation of other operands of the same types; values that the program reads come first."""
+        """Returns an operation of other operands of the same types; what nothing reads comes first, then what the
+        program reads."""
         track, found = self.track, list[tuple[Op, str]]()
         types, wanted = track.stage.text.program.types, self.proposals.wanted(number)
-        before = [v for o in reversed(track.stage.text.program.ops[:number]) for v in o.results]
-        before.sort(
-            key=lambda v: not any(track.pool.same[n] in wanted for e in track.held(v) for n in track.origins(e.number))
-        )
+        program = track.stage.text.program
+        before = [v for o in reversed(program.ops[:number]) for v in o.results]
+        before += [p.value for p in program.arguments]
+        read = {v for _, o in self.proposals.live for v in o.used}
+
+        def rank(value: Value) -> tuple[bool, bool]:
+            numbers = (n for e in track.held(value) for n in track.origins(e.number))
+            return value in read, not any(track.pool.same[n] in wanted for n in numbers)
+
+        before.sort(key=rank)
         for at, value in enumerate(op.operands):
             if value is None or types[value].kind != "tensor":
                 continue
             kind = types[value].shape, types[value].dtype
             alike = [v for v in before if (types[v].shape, types[v].dtype) == kind and v != value]
             for other in alike[:_NEAR]:
-                found.append((replace(op, operands=(*op.operands[:at], other, *op.operands[at + 1 :])), OTHER))
+                words = OTHER if other in read else UNREAD
+                found.append((replace(op, operands=(*op.operands[:at], other, *op.operands[at + 1 :])), words))
         return found
 
 

@@ -93,8 +93,9 @@ def _taking_parts(prover: Prover, proof: Proof) -> tuple[int, Op] | None:
     """
     proposal, track = proof.proposal, prover.track
     given = proof.change is not None and not proof.change.words.startswith(PARTS)
-    if is_collective(proposal.op) and not (has_trait(proposal.op.name, Trait.REDUCES) and proof.change is not None):
-        return None
+    is_whole = is_collective(proposal.op) and not (
+        has_trait(proposal.op.name, Trait.REDUCES) and proof.change is not None
+    )
     if given or (proof.change is None and not prover.holds_parts(proposal)):
         return None
     made, ops = proposal.op, track.stage.text.program.ops
@@ -114,6 +115,11 @@ def _taking_parts(prover: Prover, proof: Proof) -> tuple[int, Op] | None:
         if does_nothing(rest[0][1], track.stage.text.program.types):
             return rest[0]
         rest = [(n, o) for n, o in live if set(rest[0][1].results) & set(o.used)]
+    if rest and is_collective(rest[0][1]) and has_trait(rest[0][1].name, Trait.REDUCES):
+        # It reduces over another axis.
+        return rest[0]
+    if is_whole:
+        return None
     if not first:
         return len(ops), Op("func.return", (proposal.value,), (proposal.value,))
     for row in first:

@@ -44,10 +44,11 @@ def is_transparent(op: Op) -> bool:
 
 
 def does_nothing(op: Op, types: Sequence[Type]) -> bool:
-    """Returns True for a view or cast whose result has the type of its operand."""
-    is_view = has_trait(op.name, Trait.VIEW) or short_name(op) == "typecast"
+    """Returns True for a view, cast or permutation whose result has the type and the order of its operand."""
+    permutation = cast("Sequence[int]", op.attributes.get("permutation", (0,)))
+    is_view = has_trait(op.name, Trait.VIEW) or short_name(op) in ("typecast", "permute")
     pair = [(types[v].shape, types[v].dtype) for v in (*op.used[:1], *op.results)]
-    return is_view and len(pair) == 2 and pair[0] == pair[1]
+    return is_view and len(pair) == 2 and pair[0] == pair[1] and tuple(permutation) == tuple(range(len(permutation)))
 
 
 def is_collective(op: Op) -> bool:
@@ -316,7 +317,7 @@ def _instead(name: str, value: Any, shape: Sequence[int], rank: int) -> Iterator
     numbers = cast("tuple[int, ...]", value) if isinstance(value, tuple) else ()
     if isinstance(value, bool):
         yield from () if name.startswith(("keep", "ceil", "force")) else (not value,)
-    elif name == "reduce_type":
+    elif name.endswith(("reduce", "reduce_type")):
         yield from _SUMS
     elif name in _AXES and isinstance(value, int):
         yield from range(rank) if name == "cluster_axis" else every

@@ -82,8 +82,14 @@ class Narrowing(Prover):
             # None, or the operation itself in earlier iterations.
             doubtful = []
         if self.holds_parts(target):
-            # The devices hold the right parts.
-            return target, (), None
+            # The devices hold the right parts; what does nothing stands in the place of their reduction.
+            idle = [row for row in doubtful if self._is_idle(row[1])]
+            change = next(iter(self._fixers(idle, goal, self.changes.missing).values()), None)
+            return (target, (), None) if change is None else (change.proposal, (), change)
+        own = functools.partial(self.changes.of, alone=True)
+        if self._is_idle(target.op):
+            change = self._fixers([(target.number, target.op)], goal, own).get(target.number)
+            return self._without_cause(target) if change is None else (target, (), change)
         rows = [*doubtful, (target.number, target.op)]
         steps = [n for n, o in rows if self.track.operands(o) and self.proposals.is_last(o)]
         ordered = sorted(rows, key=lambda row: (row[0] != target.number, row[0] not in steps))
@@ -96,12 +102,13 @@ class Narrowing(Prover):
             fixers |= self._fixers(between, goal, every)
         # The goal may be parts that a later operation reduces wrongly. The operands may seem right: an exchange is
         # missing, or a movement moves another value. Another value of the goal may put the results right, too.
-        own = functools.partial(every, alone=True)
-        searches = (readers, goal, own), (feeding, goal, self.changes.missing), (feeding, goal, every)
-        for search in (*searches, ([*rows, *feeding], None, every)):
+        # If the goal puts some of the results right alone, they may have one source.
+        one_source = [] if self.is_proven(goal) else feeding[::-1]
+        searches = (one_source, None, own), (readers, goal, own), (feeding, goal, self.changes.missing)
+        for search in (*searches, (feeding, goal, every), ([*rows, *feeding], None, every)):
             fixers = fixers or self._fixers(*search)
-        # A number is right if no other number of the program puts the results right.
-        rest = [row for row in doubtful if self.track.operands(row[1])]
+        # A number is right if no other number of the program puts the results right; a list of numbers may be wrong.
+        rest = [row for row in doubtful if self.track.operands(row[1]) or not self._is_number(row[1])]
         chosen = self._chosen(fixers, target) if fixers else self._together(goal)
         if chosen is None and fixers:
             *others, last = [fixers[n].proposal for n in sorted(fixers)]
@@ -155,6 +162,11 @@ class Narrowing(Prover):
         is_read = all(read & {track.pool.same[o] for o in track.origins(n)} for n in held)
         return len(kinds - {"V"}) == 1 and is_alike(target.op, value.op) and is_read
 
+    def _is_number(self, op: Op) -> bool:
+        """Returns True for an operation that makes one number everywhere."""
+        first = next(iter(self.replay.copies(op.results[0]).values()))
+        return bool((first == first.reshape(-1)[:1]).all())
+
     def _later(self, target: Proposal) -> Correction | None:
         """Returns the change of the one later operation on the line of a target that is right as another one."""
         stage, budget, found = self.track.stage, Budget(self.replay, _RUNS), list[Correction]()
@@ -188,19 +200,21 @@ class Narrowing(Prover):
         return found
 
     def _feeding(self, rows: Sequence[tuple[int, Op]]) -> list[tuple[int, Op]]:
-        """Returns the operations whose results some operations read, through movements and exchanges."""
+        """Returns the operations whose results some operations read, through movements, exchanges, and values that are
+        none of the program's."""
         found, rest = dict[int, Op](), [v for _, op in rows for v in self.track.operands(op)]
         while rest:
             made = self.track.producers.get(rest.pop())
             if made is not None and made[0] not in found:
                 found[made[0]] = made[1]
                 is_step = is_movement(made[1]) or is_collective(made[1])
-                rest += self.track.operands(made[1]) if is_step else []
+                rest += [v for v in self.track.operands(made[1]) if is_step or not self.track.held(v)]
         return sorted(found.items())
 
     def _earliest(self, target: Proposal, budget: Budget) -> Proposal:
         """Returns the first operation before a target that may be wrong, and whose result the program has."""
-        for number, op in [row for row in self.doubtful(target.op) if self.track.operands(row[1])]:
+        rows = [row for row in self.doubtful(target.op) if self.track.operands(row[1])]
+        for number, op in sorted(rows, key=lambda row: not self._is_idle(row[1])):
             for proposal in (*self.proposals.in_place(number, op), *self.proposals.anywhere(number, op)):
                 if not budget.take():
                     return target
@@ -237,7 +251,11 @@ class Narrowing(Prover):
 
     def _computes(self, op: Op) -> bool:
         """Returns False for a movement that the types determine; if it does nothing, an operation may be left out."""
-        return not is_transparent(op) or does_nothing(op, self.track.stage.text.program.types)
+        return not is_transparent(op) or self._is_idle(op)
+
+    def _is_idle(self, op: Op) -> bool:
+        """Returns True for a movement that does nothing; no compiler prints it, so it stands for something else."""
+        return does_nothing(op, self.track.stage.text.program.types)
 
     def _together(self, goal: Proposal) -> Named | None:
         """Returns the first of several wrong operations, which put a value right if they are put right together."""
@@ -262,7 +280,8 @@ class Narrowing(Prover):
         ):
             if (number != target.number or change.words == LEFT_OUT) and self._is_in_place(change):
                 return change.proposal, (), change
-        fixers = {n: c for n, c in fixers.items() if c.is_own} or fixers
+        idle = {n: c for n, c in fixers.items() if self._is_idle(c.proposal.op)}
+        fixers = idle or {n: c for n, c in fixers.items() if c.is_own} or fixers
         *others, last = sorted(fixers)
         left_out = [n for n in others if fixers[n].words == LEFT_OUT]
         if left_out and fixers[last].words == OTHER:

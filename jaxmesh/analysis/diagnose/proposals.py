@@ -1,13 +1,12 @@
 """Proposes which operation may be wrong, and what its result should be; a run decides (see `proof`).
 
-Operations are aligned with the unsharded program by source line, kind and order.
+`places` aligns operations with the unsharded program.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,11 +16,13 @@ import numpy as np
 
 from jaxmesh.analysis.diagnose.matching import split_axes
 from jaxmesh.analysis.diagnose.movements import (
+    does_nothing,
     is_alike,
     is_collective,
     is_movement,
     short_name,
 )
+from jaxmesh.analysis.diagnose.places import Places
 from jaxmesh.analysis.diagnose.reference import REGION
 from jaxmesh.analysis.diagnose.rounding import error_of, tolerance
 from jaxmesh.analysis.diagnose.source_lines import line
@@ -30,11 +31,10 @@ from jaxmesh.analysis.diagnose.tracking import Track, Value
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op
-from jaxmesh.frontends.stablehlo.call import enum_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
 
-_PLACEMENTS, _ALIKE, _ANY = 6, 6, 12
-"""The most placements of a value, values of one place, and values of any place that are proposed for one result."""
+_PLACEMENTS, _ANY = 6, 12
+"""The most placements of a value, and values of any place, that are proposed for one result."""
 _MOVES = ("reshape", "broadcast_in_dim", "transpose", "convert", "constant", "iota")
 MOVES = frozenset({REGION, *(f"stablehlo.{name}" for name in _MOVES)})
 
@@ -63,83 +63,6 @@ class Proposal:
     def replaced(self) -> dict[Value, Copies]:
         """The replaced values on every device."""
         return {self.value: self.right, **self.others}
-
-
-@dataclass
-class Places:
-    """The places of operations and of the values of the unsharded run: source line, kind, order."""
-
-    track: Track
-    _by_place: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    _ops: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-
-    def __post_init__(self) -> None:
-        values, stage = self.track.reference.values, self.track.stage
-        for number in self.track.used:
-            for key in {values[number].source, line(values[number].source), ""}:
-                self._by_place[key].append(number)
-        for number, op in enumerate(stage.text.program.ops):
-            source = stage.source(number) if op.results else ""
-            for key in {source, line(source), ""} if op.results else ():
-                self._ops[key].append(number)
-
-    def of(self, number: int, op: Op, index: int) -> list[int]:
-        """Returns the values of the unsharded run in the place of a result of an operation, the likeliest first."""
-        source = self.track.stage.source(number)
-        order: list[int] = []
-        for key in dict.fromkeys((source, line(source)) if source else ("",)):
-            order += [n for n in self._in_place(number, op, index, key) if n not in order] if key or not source else ()
-        return order[:_ALIKE]
-
-    def exactly(self, number: int, op: Op, index: int) -> int | None:
-        """Returns the value in the place of a result, where text and program have as many of its kind there."""
-        source = self.track.stage.source(number)
-        for key in dict.fromkeys((source, line(source)) if source else ("",)):
-            beside, alike = self._beside(number, op, index, key)
-            if alike and len(beside) == len(alike):
-                return alike[beside.index(number)]
-        return None
-
-    def _beside(self, number: int, op: Op, index: int, key: str) -> tuple[list[int], list[int]]:
-        """Returns the operations and the values of a kind in one place."""
-        values, ops = self.track.reference.values, self.track.stage.text.program.ops
-        alike = [n for n in self._by_place.get(key, ()) if is_alike(op, values[n].op) and _index(values[n]) == index]
-        kinds = {values[n].op for n in alike}
-        beside = [n for n in self._ops.get(key, ()) if any(is_alike(ops[n], kind) for kind in kinds)]
-        own, same = [n for n in beside if ops[n].name == op.name], [n for n in alike if self._is_same(op, n)]
-        return (own, same) if len(own) == len(same) else (beside, alike)
-
-    def _is_same(self, op: Op, number: int) -> bool:
-        """Returns True for a comparison of the same direction."""
-        value = self.track.reference.values[number]
-        return value.op.endswith(".compare") and enum_of(
-            value.value.owner, "comparison_direction"
-        ).lower() == short_name(op)
-
-    def _in_place(self, number: int, op: Op, index: int, key: str) -> list[int]:
-        beside, alike = self._beside(number, op, index, key)
-        if not alike:
-            return []
-        at = beside.index(number)
-        if len(beside) == len(alike):
-            return [alike[at], *[n for n in alike if n != alike[at]]]
-        place = at * (len(alike) - 1) / max(1, len(beside) - 1)
-        return sorted(alike, key=lambda n: abs(alike.index(n) - place))
-
-    def misses(self, number: int) -> bool:
-        """Returns True if no device holds a value of the program."""
-        return self.track.pool.same[number] not in self.track.reproduced
-
-    def of_any_kind(self, number: int) -> list[int]:
-        """Returns the values on the line of an operation that no device holds."""
-        source = line(self.track.stage.source(number))
-        near = self._by_place.get(source, ()) if source else ()
-        missing = [n for n in self.track.used if self.misses(n)]
-        return [*[n for n in near if n in set(missing)], *[n for n in missing if n not in set(near)]]
-
-
-def _index(value: Any) -> int:
-    return int(getattr(value.value, "result_number", 0)) if value.operation is not None else 0
 
 
 @dataclass
@@ -246,8 +169,10 @@ class Proposals:
         if array.dtype.kind in "iu" and array.size == whole > 1:
             # The numbers of the devices.
             rights: list[Array] = [np.arange(whole).reshape(array.shape)]
+        elif (array == array.flat[0]).all():
+            rights = [np.full(array.shape, n) for n in self.numbers(number)]
         else:
-            rights = [np.full(array.shape, n) for n in self.numbers(number) if (array == array.flat[0]).all()]
+            rights = list(itertools.islice(_between(array), _ANY)) if array.dtype.kind in "iu" else []
         for found in rights:
             with np.errstate(all="ignore"):
                 right = found.astype(dtype)
@@ -272,10 +197,11 @@ class Proposals:
         return {x.flat[0].item() for x in near}
 
     def anywhere(self, number: int, op: Op) -> Iterator[Proposal]:
-        """Yields values of the program that no device holds."""
-        for value in op.results if self.is_last(op) else ():
-            fitting = (n for n in self.places.of_any_kind(number) if self._fits(value, n))
-            for expected in itertools.islice(fitting, _ANY):
+        """Yields values of the program that no device holds; for a movement that does nothing all on its line, too."""
+        beside = self.places.beside(number) if does_nothing(op, self.track.stage.text.program.types) else ()
+        for value, rows in itertools.product(op.results, (self.places.of_any_kind(number), beside)):
+            fitting = (n for n in rows if self._fits(value, n))
+            for expected in itertools.islice(fitting, _ANY if self.is_last(op) else 0):
                 yield from self._in_all(number, op, value, expected)
 
     def _in_all(self, number: int, op: Op, value: Value, expected: int) -> Iterator[Proposal]:
@@ -373,6 +299,20 @@ class Proposals:
                 if is_reduction or is_movement(op) or is_alike(op, "stablehlo.reduce"):
                     rest.update(op.results)
         return found
+
+
+def _between(array: Array) -> Iterator[Array]:
+    """Yields a list of numbers with one that lies in the middle of its neighbours, where it does not.
+
+    >>> [x.tolist() for x in _between(np.array([0, 1, 3, 3, 4]))]
+    [[0, 1, 2, 3, 4]]
+    """
+    flat = array.reshape(-1).astype(np.int64)
+    sums = flat[:-2] + flat[2:]
+    for k in 1 + np.flatnonzero((sums % 2 == 0) & (sums != 2 * flat[1:-1])):
+        changed = flat.copy()
+        changed[k] = sums[k - 1] // 2
+        yield changed.reshape(array.shape)
 
 
 def informative(array: Array) -> bool:

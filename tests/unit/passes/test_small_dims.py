@@ -119,6 +119,7 @@ def drawn(rng: np.random.Generator) -> Any:
     return function
 
 
+@pytest.mark.slow(but_one_in=3)
 @pytest.mark.parametrize("seed", range(12))
 def test_numbers_stay_in_drawn_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_dims, "LARGE", 0)

@@ -169,6 +169,7 @@ def test_roots_get_positive_numbers() -> None:
     assert all(np.isfinite(v.array).all() for v in run.values)
 
 
+@pytest.mark.slow(but_one_in=3)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_shifted_position_is_wrong_for_every_seed(seed: int) -> None:
     def update(cache: Any, new: Any, at: Any) -> Any:

@@ -41,7 +41,7 @@ def test_right_programs(name: str) -> None:
     assert set(found.stages) == {"ttir", "ttnn"}
 
 
-@pytest.mark.slow(but_one_in=6)
+@pytest.mark.slow(but_one_in=12)
 @pytest.mark.parametrize("name", [n for n in TEXTS if n not in QUICK])
 def test_more_right_programs(name: str) -> None:
     assert jm.diagnose(exported(TEXTS[name])).verdict in ("right", "less precise")
@@ -62,6 +62,7 @@ def check_planted(names: list[str], stage: str, most: int, share: float) -> None
     assert honest >= 0.98 * errors, listing
 
 
+@pytest.mark.slow(but_one_in=2)
 @pytest.mark.parametrize("stage", ["ttir", "ttnn"])
 def test_planted_errors_are_named(stage: str) -> None:
     check_planted(["tensor and data parallel mlp", "a slice that crosses shards", "pad"], stage, 1, 1.0)
@@ -103,7 +104,7 @@ PARALLEL = Case(
 KINDS = {"dropped all_reduce", "wrong cluster_axis", "shifted slice", "no rounding"}
 
 
-@pytest.mark.slow(but_one_in=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["ttir", "ttnn"])
 def test_errors_within_a_shard_map_are_named(stage: str) -> None:
     """The unsharded program holds, for each device, the value that it has to have there."""
@@ -681,6 +682,7 @@ def counted(indent: str, number: int, times: int, carried: str, body: str) -> st
 {indent}}}"""
 
 
+@pytest.mark.slow(but_one_in=4)
 @pytest.mark.parametrize(
     ("wrong", "op"), [("ttir.sin", "ttir.sin"), ("ttir.tanh", "ttir.subtract")], ids=["function", "arithmetic"]
 )
@@ -722,6 +724,7 @@ def test_an_error_within_a_loop_of_a_loop_is_named_with_both_iterations(wrong: s
     assert found.to_dict()["iteration"] == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_rounding_that_decides_is_no_error() -> None:
     """A division by a reciprocal differs in the last bit, which a round of ties makes a whole number."""
     x = np.random.default_rng(0).standard_normal((16, 32), np.float32)
@@ -859,6 +862,7 @@ def check_in_a_process(program: str | None, folder: Path) -> None:
     assert (found.verdict, found.op) == ("wrong", "ttir.reverse")
 
 
+@pytest.mark.slow
 def test_a_program_is_minimised(tmp_path: Path) -> None:
     def model(x: Any, w: Any) -> Any:
         return jnp.tanh((jnp.sin(x) @ w)[::-1]) @ w

@@ -101,6 +101,7 @@ SINE = {**SPLIT, "ttir": SPLIT["ttir"].replace("ttir.tanh", "ttir.sin")}
 OTHER = [jax.make_mesh((2, 4), ("data", "model"), axis_types=(t,) * 2) for t in (AxisType.Auto, AxisType.Explicit)]
 
 
+@pytest.mark.slow(but_one_in=2)
 @pytest.mark.parametrize(
     "settings",
     [

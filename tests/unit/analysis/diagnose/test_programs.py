@@ -88,7 +88,7 @@ PROGRAMS: Mapping[str, tuple[Case, set[str]]] = {
 STAGES = [(n, s) for n in PROGRAMS for s in ("ttir", "ttnn") if (n, s) != ("joined columns", "ttnn")]
 
 
-@pytest.mark.slow(but_one_in=4)
+@pytest.mark.slow(but_one_in=9)
 @pytest.mark.parametrize(("name", "stage"), STAGES)
 def test_errors_are_named(name: str, stage: str) -> None:
     case, kinds = PROGRAMS[name]

@@ -1,0 +1,81 @@
+"""One change of an operation, or of what stands in its place, puts a text right; the operation is named with it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+import jaxmesh as jm
+
+MESH = jm.make_mesh((2, 4), ("y", "x"))
+
+
+def texts_of(f: Any, *args: Any) -> dict[str, str]:
+    """Returns the texts of a program without shardings."""
+    return sharded_texts(f, *args, mesh=jm.make_mesh((1, 1)))
+
+
+def sharded_texts(f: Any, *args: Any, mesh: Any, **options: Any) -> dict[str, str]:
+    """Returns the texts of a program with shardings."""
+    traced = jm.jit(f, mesh=mesh, **options).trace(*args)
+    program = jax.jit(f).lower(*args).as_text("stablehlo", debug_info=True)
+    texts = {"ttir": traced.as_text(debug_info=True), "ttnn": traced.lower().as_text(debug_info=True)}
+    return {"shlo_frontend": program, **texts}
+
+
+def named(texts: dict[str, str], stage: str, old: str, new: str) -> tuple[str, str]:
+    """Returns what is named of a text whose one match of a pattern is changed, after its line."""
+    other, count = re.subn(old, new, texts[stage])
+    assert count == 1
+    at = next(i for i, (a, b) in enumerate(zip(other.split("\n"), texts[stage].split("\n"), strict=False)) if a != b)
+    stages = ("shlo_frontend", "ttir") if stage == "ttir" else ("shlo_frontend", "ttnn")
+    found = jm.diagnose({name: other if name == stage else texts[name] for name in stages})
+    assert (found.verdict, found.line) == ("wrong", at + 1), found
+    return found.op, found.cause
+
+
+def test_a_scatter_by_another_reduction() -> None:
+    texts = texts_of(lambda x, i: jax.ops.segment_max(x, i, 4) * 2, jnp.ones((8, 8)), jnp.arange(8) % 4)
+    cause = "with scatter_reduce_type = max it is right"
+    assert named(texts, "ttir", "reduce_type<max>", "reduce_type<min>") == ("ttir.scatter", cause)
+
+
+def test_a_movement_that_does_nothing_in_the_place_of_the_second_reduction() -> None:
+    texts = sharded_texts(lambda x: jnp.tanh(x.sum()) * x, jnp.ones((8, 8)), mesh=MESH, in_shardings=P("y", "x"))
+    old = r'"ttir.all_reduce"\((%\d+)\) <{cluster_axis = 1 .*}>'
+    assert named(texts, "ttir", old, r'"ttir.reshape"(\1) <{shape = []}>')[0] == "ttir.reshape"
+
+
+def test_a_reduction_along_an_axis_of_one_device() -> None:
+    mesh, args = jm.make_mesh((1, 8), ("y", "x")), (jnp.ones((64, 16)), jnp.ones((4, 6), jnp.int32))
+    texts = sharded_texts(lambda t, i: jnp.sqrt(2.0) * t[i], *args, mesh=mesh, in_shardings=(P("x"), P()))
+    old = r'("ttir.all_reduce"\(%\d+\) <{cluster_axis = )1'
+    assert named(texts, "ttir", old, r"\g<1>0")[0] == "ttir.all_reduce"
+
+
+def test_a_value_that_nothing_reads() -> None:
+    def exchanged(x: Any) -> Any:
+        return jnp.tanh(jax.lax.all_to_all(jnp.tanh(x), "x", 1, 0, tiled=True))
+
+    f = jax.shard_map(exchanged, mesh=MESH, in_specs=P("x"), out_specs=P(None, "x"))
+    texts = sharded_texts(f, jnp.ones((8, 8)), mesh=MESH)
+    found = named(texts, "ttnn", r'("ttnn.concat"\((%\d+)), %\d+', r"\1, \2")
+    assert found == ("ttnn.concat", "it reads another value than it should, which nothing reads")
+
+
+def test_joined_weights_in_another_order() -> None:
+    def apart(x: Any, v: Any, w: Any) -> Any:
+        return jnp.sin(x @ v), jnp.cos(x @ w)
+
+    def joined(x: Any, v: Any, w: Any) -> Any:
+        both = x @ jnp.concatenate([v, w], 1)
+        return jnp.sin(both[:, :8]), jnp.cos(both[:, 8:])
+
+    args = (jnp.ones((8, 8)),) * 3
+    texts = {**texts_of(apart, *args), "ttir": jm.jit(joined).trace(*args).as_text()}
+    found = named(texts, "ttir", r'("ttir.concat")\((%\w+), (%\w+)\)', r"\1(\3, \2)")
+    assert found == ("ttir.concat", "with its operands in another order it is right")
