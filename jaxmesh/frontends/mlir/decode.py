@@ -188,7 +188,7 @@ class _Decoder:
         return self._sources[location]
 
     def _spelled(self, function: Function, operation: Any, results: Sequence[Any], kinds: Sequence[str]) -> _Spelled:
-        """Returns what an op has apart from its operands; equally written ones of a function share it."""
+        """Returns what an op has apart from its operands, once for equally written ops of a function."""
         name: str = operation.name
         written, types = operation.attributes, tuple([r.type for r in results])
         properties = written.get(PROPERTIES)

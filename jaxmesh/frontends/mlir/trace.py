@@ -181,7 +181,7 @@ class _Run:
         remarks = self.outcome.assumptions, self.outcome.shard_shapes
         noted = [*map(len, remarks)]
         steps = self._steps(op, definition, op.attributes, tensors, types)
-        # Each mesh_shard of which something is assumed is listed.
+        # Every assumption is listed.
         if [*map(len, remarks)] == noted:
             self.known[key] = steps
         return steps.add(current_trace(), tensors, current_source())
@@ -212,7 +212,7 @@ class _Run:
         inputs: list[Any],
         types: tuple[jax.ShapeDtypeStruct, ...],
     ) -> Any:
-        """Returns the jaxpr of an op: one equation, or those of its meaning if only that is kept."""
+        """Returns the jaxpr of an op: one equation, or the equations of its meaning."""
         # The sizes of operand groups of an opaque op count the mesh device and semaphores, too.
         counted = {a.name for a in SEGMENTS} if Trait.OPAQUE in definition.traits else set[str]()
         known = {k: v for k, v in attributes.items() if k not in counted}

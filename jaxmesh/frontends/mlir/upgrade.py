@@ -296,13 +296,9 @@ def _spell(op: Op, kinds: Sequence[str], types: Sequence[Type]) -> _Current:
 def _spell_attributes(
     op: Op, definition: OpDef | None, counts: tuple[int, int], types: Sequence[Type]
 ) -> tuple[Mapping[str, Any], bool]:
-    """Returns the attributes of an op in their current spelling, and True if the text has no others.
+    """Returns the attributes of an op in their current spelling, and True if the text spells them so.
 
-    Args:
-      op: the op as the text spells it.
-      definition: its definition; None if it allocates a tensor.
-      counts: the numbers of its tensors, and of all its operands.
-      types: the types of its results.
+    `counts` are the numbers of its tensors and of all its operands; `types` are those of its results.
     """
     name, written = op.name.partition(".")[2], op.attributes
     attributes = {k: v for k, v in written.items() if k not in _SEGMENTS and "." not in k}
