@@ -70,6 +70,13 @@ class Steps:
         results = tuple(a if isinstance(a, Literal) else places[a] for a in outputs)
         return cls(tuple(known[v] for v in consts), tuple(steps), results, expands)
 
+    @classmethod
+    def of_jaxpr(cls, jaxpr: Jaxpr) -> Steps | None:
+        """Returns the steps of a closed jaxpr; None if it has references."""
+        body = open_jaxpr(jaxpr)
+        rows = [(e, e.invars) for e in body.eqns]
+        return cls.of(rows, body.invars, body.outvars, constants(jaxpr), is_high(body))
+
     def add(self, trace: Any, args: Sequence[Any], source: Any = None) -> list[Any]:
         """Adds the equations to a trace, by default at their own source locations; returns the results."""
         current = source or _util.current()
@@ -127,9 +134,7 @@ def emit_eqn(
 
 def emit_jaxpr(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
     """Evaluates a closed jaxpr inside a trace, for arguments of the types of its inputs."""
-    trace, body = current_trace(), open_jaxpr(jaxpr)
-    rows = [(e, e.invars) for e in body.eqns]
-    steps = Steps.of(rows, body.invars, body.outvars, constants(jaxpr), is_high(body))
+    trace, steps = current_trace(), Steps.of_jaxpr(jaxpr)
     return evaluate.eval_jaxpr(jaxpr, *args) if trace is None or steps is None else steps.add(trace, args)
 
 
@@ -196,6 +201,11 @@ def type_in_trace(operand: Any) -> Hashable:
 def current_source() -> Any:
     """Returns the source location of the equations that are added now."""
     return _util.current()
+
+
+def named(source: Any, scope: str) -> Any:
+    """Returns a source location inside of a further `jax.named_scope`."""
+    return source.replace(name_stack=source.name_stack.extend(scope))
 
 
 def _added_since(trace: Any, start: int, given: Sequence[Any], made: Any) -> Steps | None:

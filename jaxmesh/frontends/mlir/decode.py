@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Val
 from jaxmesh.dialects.ttir.elementwise import WIDENING
 from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir import quantization
-from jaxmesh.frontends.mlir.attributes import Types, Values, layout_of
+from jaxmesh.frontends.mlir.attributes import Types, Values, entries, layout_of
 from jaxmesh.frontends.mlir.control_flow import functions_of
 from jaxmesh.frontends.mlir.deviations import WrittenOp, attribute_types, deviations
 from jaxmesh.frontends.mlir.module import (
@@ -28,7 +28,7 @@ from jaxmesh.frontends.mlir.module import (
     outermost,
 )
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
-from jaxmesh.frontends.mlir.text import DEVICE, Text, located
+from jaxmesh.frontends.mlir.text import DEVICE, Text, add_location, located
 from jaxmesh.frontends.mlir.ttnn_attributes import FUSED
 from jaxmesh.frontends.mlir.upgrade import (
     EMPTY,
@@ -40,7 +40,6 @@ from jaxmesh.frontends.mlir.upgrade import (
     blank_attributes,
     current_name,
     dropped_attributes,
-    written_operands,
 )
 from jaxmesh.jaxprs.source_locations import of_argument, resolve
 
@@ -78,6 +77,16 @@ def decode(function: Function, functions: Named) -> Text:
     )
 
 
+class _Spelled(NamedTuple):
+    """An op apart from its operands: its results' types, its size, calls inlined, and the operand that it writes to."""
+
+    name: str
+    attributes: Mapping[str, Any]
+    types: Sequence[Type]
+    size: int
+    written: int | None
+
+
 class _Decoder:
     def __init__(self, functions: Named, *, quantizes: bool) -> None:
         self._named = functions
@@ -87,11 +96,10 @@ class _Decoder:
         self.notes: list[str] = []
         self.deviations: dict[WrittenOp, str] = {}
         self._line = 1
-        self._known: set[str] = set()
         self._compared: set[WrittenOp] = set()
-        self._handles: set[Any] = set()
         self._types_of: dict[tuple[Any, bool], Type] = {}
-        self._attribute_types: dict[Any, frozenset[tuple[str, str]]] = {}
+        self._spellings: dict[Any, _Spelled] = {}
+        self._sources: dict[str, str] = {}
         self._functions: dict[Function, DecodedFunction] = {}
         self._open: list[Function] = []
         self._values: dict[int, Values] = {}
@@ -117,7 +125,10 @@ class _Decoder:
         decoded = DecodedFunction(program)
         values: dict[Any, Value] = {a: i for i, a in enumerate(arguments)}
         for operation in outermost(function.operation, lambda op: op != function.operation):
-            self._operation(function, decoded, operation, values)
+            try:
+                self._operation(function, decoded, operation, values)
+            except Exception as error:
+                raise add_location(self._line, operation.name, error) from None
         with located(function.line, f"@{function.name}"):
             if not decoded.end:
                 raise VerifyError("ends without a func.return; write one, of the values of its results.")
@@ -151,30 +162,48 @@ class _Decoder:
     def _operation(
         self, function: Function, decoded: DecodedFunction, operation: Any, values: dict[Any, Value]
     ) -> None:
-        name: str = operation.name
         self._line = line = line_of(operation, function.piece)
         operands = tuple([values[v] for v in operation.operands])
-        if name == "func.return":
-            decoded.program.results, decoded.end = [Port(v, presharded=False) for v in operands], line
+        program, results = decoded.program, list(operation.results)
+        if operation.name == "func.return":
+            program.results, decoded.end = [Port(v, presharded=False) for v in operands], line
             return
-        with located(line, name):
-            op, types = self._decode(function, operation, operands)
-        self._read_device(op, line)
-        for result, value_type in zip(operation.results, types, strict=True):
-            values[result] = decoded.program.new(value_type)
-        op.results = tuple(range(len(values) - len(types), len(values)))
-        callees = op.attributes.get(FUNCTIONS, (op.attributes.get(FUNCTION),))
-        decoded.size += sum(f.size if isinstance(f, DecodedFunction) else 1 for f in callees)
-        decoded.writes_argument |= any(v < len(decoded.program.arguments) for v in written_operands(op))
-        decoded.program.ops.append(op)
+        spelled = self._spelled(function, operation, results, [program.types[v].kind for v in operands])
+        numbers = tuple(range(len(program.types), len(program.types) + len(results)))
+        values.update(zip(results, numbers, strict=True))
+        program.types += spelled.types
+        location = function.piece.rewritten.locations.get(line, "")
+        op = Op(spelled.name, operands, numbers, spelled.attributes, location and self._source(location, function))
+        decoded.size += spelled.size
+        decoded.writes_argument |= spelled.written is not None and any(
+            v < len(program.arguments) for v in operands[spelled.written : spelled.written + 1]
+        )
+        program.ops.append(op)
         decoded.lines.append(line)
 
-    def _decode(self, function: Function, operation: Any, operands: tuple[Value, ...]) -> tuple[Op, list[Type]]:
-        """Returns an op, without its results, and their types."""
+    def _source(self, location: str, function: Function) -> str:
+        """Returns a location of the text as programs name it; many ops share one."""
+        if location not in self._sources:
+            self._sources[location] = resolve(location, function.piece.rewritten.aliases)
+        return self._sources[location]
+
+    def _spelled(self, function: Function, operation: Any, results: Sequence[Any], kinds: Sequence[str]) -> _Spelled:
+        """Returns what an op has apart from its operands, once for equally written ops of a function."""
         name: str = operation.name
-        if name not in self._known:
-            self._check_known(name)
-            self._known.add(name)
+        written, types = operation.attributes, tuple([r.type for r in results])
+        properties = written.get(PROPERTIES)
+        # The length does not count the properties.
+        rest = tuple([(k, v) for k, v in entries(written) if k != PROPERTIES]) if len(written) else ()
+        of_operands = tuple([v.type for v in operation.operands]) if self._quantizes else ()
+        key = function, name, properties, rest, types, tuple(kinds), of_operands
+        found = self._spellings.get(key)
+        if found is None:
+            found = self._spellings[key] = self._spell(function, operation, results, kinds)
+        return found
+
+    def _spell(self, function: Function, operation: Any, results: Sequence[Any], kinds: Sequence[str]) -> _Spelled:
+        name: str = operation.name
+        self._check_known(name)
         if len(operation.regions):
             raise VerifyError("has a region; no op of a program has one.")
         types = self._result_types(operation, function)
@@ -188,16 +217,19 @@ class _Decoder:
             attributes = quantization.with_elements(name, operation, attributes, moves=moves)
         if name == "ttnn.to_layout" and LAYOUT not in attributes and types and types[0].layout:
             attributes = {**attributes, LAYOUT: "tile" if types[0].tile else "row_major"}
+        callees: Sequence[DecodedFunction] = ()
         if has_trait(name, Trait.CALL):
             callee = attributes.get("callee", attributes.get("decomposition", ""))
-            attributes = {FUNCTION: self._callee(callee, function)}
+            callees = (self._callee(callee, function),)
+            attributes = {FUNCTION: callees[0]}
         elif has_trait(name, Trait.CONTROL_FLOW):
-            attributes = {**attributes, FUNCTIONS: tuple(self._callee(f, function) for f in functions_of(attributes))}
-        elif name not in EMPTY and name == operation.name:
-            self._compare(name, operation, dropped, blank)
-        text = function.piece.rewritten
-        location = resolve(text.locations[self._line], text.aliases) if self._line in text.locations else ""
-        return Op(name, operands, (), attributes, location), types
+            callees = tuple(self._callee(f, function) for f in functions_of(attributes))
+            attributes = {**attributes, FUNCTIONS: callees}
+        elif name not in EMPTY:
+            self._compare(name, operation, (dropped, blank), kinds)
+        self._read_device(name, attributes)
+        number = None if results or definition is None else definition.overwritten
+        return _Spelled(name, attributes, types, sum(f.size for f in callees) if callees else 1, number)
 
     def _result_types(self, operation: Any, function: Function) -> list[Type]:
         results, is_ttnn = list(operation.results), operation.name.startswith("ttnn.")
@@ -205,7 +237,6 @@ class _Decoder:
         if handle is None:
             self._check_width(operation.name, results)
             return [self._type(r.type, function, layouts=is_ttnn) for r in results]
-        self._handles.update(results)
         return [replace(DEVICE, kind=handle[1])] * len(results)
 
     def _check_width(self, op: str, results: Sequence[Any]) -> None:
@@ -233,11 +264,11 @@ class _Decoder:
             self._types_of[written, layouts] = found
         return found
 
-    def _read_device(self, op: Op, line: int) -> None:
-        sizes = op.attributes.get("mesh_shape")
-        if op.name == "ttnn.get_device" and self.device_mesh is None and isinstance(sizes, tuple):
+    def _read_device(self, op: str, attributes: Mapping[str, Any]) -> None:
+        sizes = attributes.get("mesh_shape")
+        if op == "ttnn.get_device" and self.device_mesh is None and isinstance(sizes, tuple):
             self.device_mesh = cast("tuple[int, ...]", sizes)
-            check_sizes(self.device_mesh, f"line {line}: ttnn.get_device")
+            check_sizes(self.device_mesh, f"line {self._line}: ttnn.get_device")
 
     def _check_known(self, op: str) -> None:
         """Checks that an op has a definition.
@@ -259,28 +290,18 @@ class _Decoder:
             "jaxmesh/frontends/mlir/decode.py."
         )
 
-    def _types_of_attributes(self, operation: Any) -> frozenset[tuple[str, str]]:
-        """Returns the types of the attributes of an op; MLIR has equal properties once, so they are read once."""
-        attributes = operation.attributes
-        has_properties = PROPERTIES in attributes
-        properties = attributes[PROPERTIES] if has_properties else None
-        if properties not in self._attribute_types:
-            found = () if properties is None else attribute_types(properties)
-            self._attribute_types[properties] = frozenset(found)
-        found = self._attribute_types[properties]
-        # The length does not count the properties.
-        if not len(attributes):
-            return found
-        return found | {pair for pair in attribute_types(attributes) if pair[0] != PROPERTIES}
-
-    def _compare(self, op: str, operation: Any, dropped: Sequence[str], blank: Collection[str]) -> None:
+    def _compare(
+        self, op: str, operation: Any, left_out: tuple[Sequence[str], Collection[str]], kinds: Sequence[str]
+    ) -> None:
         """Compares the first of equally written ops with upstream's definition."""
-        operands = list(operation.operands)
-        devices = sum(v in self._handles for v in operands) if self._handles else 0
-        types = self._types_of_attributes(operation)
-        if blank or any(k in FUSED for k, _ in types):
-            types = frozenset((k, v) for k, v in types if k not in blank and k not in FUSED)
-        written = WrittenOp(op, types, len(operands) - devices, devices, len(operation.results))
+        (dropped, blank), attributes = left_out, operation.attributes
+        pairs = set(attribute_types(attributes[PROPERTIES])) if PROPERTIES in attributes else set[tuple[str, str]]()
+        # The length does not count the properties.
+        if len(attributes):
+            pairs |= {pair for pair in attribute_types(attributes) if pair[0] != PROPERTIES}
+        types = frozenset((k, v) for k, v in pairs if k not in blank and (k not in FUSED))
+        tensors = kinds.count("tensor")
+        written = WrittenOp(op, types, tensors, len(kinds) - tensors, len(operation.results))
         if written not in self._compared:
             self._compared.add(written)
             if found := "; ".join(deviations(written)):

@@ -217,8 +217,11 @@ def boundary_attributes(function: Function, which: str, count: int) -> list[Boun
     attributes = function.operation.attributes
     if which not in attributes:
         return [BoundaryAttributes(None, None)] * count
-    listed = attributes[which]
-    return [_parse_attributes(listed[i]) for i in range(len(listed))]
+    listed, known = list(attributes[which]), dict[Any, BoundaryAttributes]()
+    # MLIR has each attribute once.
+    for dictionary in dict.fromkeys(listed):
+        known[dictionary] = _parse_attributes(dictionary)
+    return [known[dictionary] for dictionary in listed]
 
 
 def _parse_attributes(dictionary: Any) -> BoundaryAttributes:

@@ -34,20 +34,30 @@ PROPERTIES = "jaxmesh.properties"
 
 DIALECTS = ("ttir.", "ttnn.", "ttcore.", "tt.")
 
+_LIST = r'[^][(){}"\n]{0,300}+'
+_OP = (
+    rf'"(?:ttir|ttnn)\.\w++"\([%\w\#,\ ]{{0,300}}+\)(?:\ <\{{{_LIST}(?:\[{_LIST}\]{_LIST}){{0,20}}+\}}>)?+'
+    rf"(?:\ \{{{_LIST}\}})?+"
+    r'\ :\ \([^(){}"\n]{0,900}+\)\ ->\ (?:\([^(){}"\n]{0,300}+\))?+[^(){}"\n]{0,300}+(?:(?<=\ loc)\([\#\w]*+\))?+\n'
+)
+"""An op without nested brackets, to the end of its line."""
 _TOKEN = re.compile(
+    rf"""
+    (?=["/\-<>=\#{{}}()\[\]!lat0-9?])(?:  # so that all else is passed over at once
+    (?P<plain>{_OP}(?:\ *+(?:%\w++(?::\d++)?+\ =\ )?+{_OP}){{0,999}}+)
+    """
     r"""
-    (?=["/\-<>=\#{}()\[\]!lat0-9?])(?:  # so that all else is passed over at once
-    (?P<plain>"(?:ttir|ttnn)\.\w+"\([%\w\#,\ ]{0,300}\)(?:\ <\{(?P<flat>(?:[^][(){}"\n]|\[[^][(){}"\n]*\]){0,300})\}>)?
-      \ :\ \([^(){}"\n]{0,900}\)\ ->\ [^(){}"\n]{0,300}(?P<place>\ loc\([\#\w]*\))?\n)
   | (?P<string>"[^"\\\n]*(?:\\.[^"\\\n]*)*")
   | (?P<endless>")
   | (?P<comment>//[^\n]*)
   | (?P<arrow>->|>=|<=|\#-\})
   | (?P<metadata>\{-\#)
   | (?P<properties>\)\s*<\s*\{)
+  | (?P<leaf><[\w.,\ ]{0,99}+>)
   | (?P<open>[\[({<])
   | (?P<close>[\])}>])
   | (?P<alias>(?<![\w$.\-%@"])[#!][A-Za-z_$][\w$.\-]*)
+  | (?P<place>(?<=[\w>)]\ )loc\((?P<where>\#\w++)\)(?=\n))
   | (?P<location>(?<![\w$.\-%@\#!"])loc\s*\()
   | (?P<affine>(?<![\w$.\-%@\#!"])affine_(?:map|set)\s*<)
   | (?P<module>(?<![\w$.\-%@\#!"])(?:ttcore|tt)\.(?:device|cpu)_module\b\s*(?:attributes\s*\{[^{}]*\}\s*)?\{)
@@ -62,6 +72,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+_PLACE = re.compile(r" loc\(([\#\w]*)\)\n")
 _RESULT = re.compile(r"%[\w$.\-]+(?:#|:[ \t]*)0*[1-9][0-9]{4}")
 _DEFINITION = re.compile(r"(?m)^#(\w+)[ \t]*=[ \t]*(\S.*?)[ \t]*$")
 _INTO = re.compile(r"tensor<[^\n]*>(?P<into>\s+into\s+)tensor<[^\n]*>(?P<arrow>\s+->\s+)(?=tensor<)")
@@ -224,6 +235,9 @@ def _take(scan: _Scanner, token: re.Match[str]) -> None:
             scan.push("{", end - 1, "}" if wrap else "")
             if wrap:
                 scan.edits.append((end, end, f"{PROPERTIES} = {{"))
+        case "place" if not (scan.stack and scan.stack[-1].opening == "("):
+            scan.locations.append((start, token["where"]))
+            scan.edits.append((start, end, " "))
         case "location":
             before = scan.text[max(0, start - 64) : start].rstrip()[-1:]
             # MLIR reads the locations of arguments. Locations of ops would take the place of their lines.
@@ -267,15 +281,13 @@ def _take(scan: _Scanner, token: re.Match[str]) -> None:
 
 
 def _plain(scan: _Scanner, token: re.Match[str]) -> None:
-    """Rewrites an op without nested brackets, as on most lines of a file, in one step."""
-    start, end = token.span("flat")
-    if start >= 0:
-        scan.edits.append((start, start, f"{PROPERTIES} = {{"))
-        scan.edits.append((end, end, "}"))
-    start, end = token.span("place")
-    if start >= 0:
-        scan.edits.append((start, end, ""))
-        scan.locations.append((start, token.group("place")[5:-1]))
+    """Rewrites lines of ops without nested brackets, as most lines of a file are, in one step."""
+    text, start = token.group(), token.start()
+    if " loc(" in text:
+        scan.locations += [(start + m.start(), m[1]) for m in _PLACE.finditer(text)]
+        text = _PLACE.sub("\n", text)
+    text = text.replace("<{", f"<{{{PROPERTIES} = {{").replace("}>", "}}>")
+    scan.edits.append((*token.span(), text))
 
 
 def _to_layout(scan: _Scanner, start: int, end: int) -> None:

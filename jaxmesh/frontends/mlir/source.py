@@ -23,10 +23,11 @@ _BEGINS = re.compile(r"^(?:(#[\w$.\-]+)[ \t]*=|module\b)", re.MULTILINE)
 """The definition of an alias, or the beginning of a module."""
 _ALIAS = re.compile(r"#[\w$.\-]+")
 _RUN = re.compile(r"^[ \t]*//[ \t]*RUN:[^\n]*?mesh-shape=([0-9]+(?:,[0-9]+)*)", re.MULTILINE)
-_NATIVE = re.compile(
-    r"(?:\b(?:stablehlo|sdy|mhlo|chlo|vhlo|mpmd|llvm|nvvm|nvgpu|gpu|memref|vector|shape|affine|cf|scf|math|ub)\.|[#!]\w+<)"
-)
-"""Operations, attributes and types of dialects that MLIR parses by their own code, which may end the process."""
+_DIALECTS = ("stablehlo", "sdy", "mhlo", "chlo", "vhlo", "mpmd", "llvm", "nvvm", "nvgpu", "gpu", "memref", "vector",
+             "shape", "affine", "cf", "scf", "math", "ub")  # fmt: skip
+"""Dialects that MLIR parses by their own code, which may end the process."""
+_NATIVE = re.compile(rf"\b(?:{'|'.join(_DIALECTS)})\.")
+_NATIVE_NAME = re.compile(r"[#!](?!tt(?:nn|ir|core)?<)\w+<")
 _LONGEST = 2000
 """The characters of MLIR's message that an error repeats."""
 _HINT = "print the file in generic form (mlir-opt --mlir-print-op-generic, ttmlir-opt takes it too)"
@@ -163,7 +164,7 @@ def _parse(text: str, line: int, shared: Any) -> Piece:
     ready = rewrite(text, line)
     # In one context a second blob of one name would be renamed.
     context = _context() if "dense_resource" in text else shared
-    if _NATIVE.search(ready.text) and (refused := refusal(ready.text)):
+    if _is_native(ready.text) and (refused := refusal(ready.text)):
         raise _refusal(*refused, line - 1)
     try:
         module = ir.Module.parse(ready.text, context)
@@ -171,6 +172,16 @@ def _parse(text: str, line: int, shared: Any) -> Piece:
         first = next(iter(error.error_diagnostics), None)
         raise _refusal(*((str(first.location), first.message) if first else ("", str(error))), line - 1) from None
     return Piece(module, line - 1, ready)
+
+
+def _is_native(text: str) -> bool:
+    """Returns True if a text may have operations, attributes or types of dialects that MLIR has code for.
+
+    >>> _is_native("#ttnn<mesh_shape 2x4>"), _is_native("sdy.mesh @mesh"), _is_native("!quant<i8>")
+    (False, True, True)
+    """
+    named = any(f"{name}." in text for name in _DIALECTS) and _NATIVE.search(text)
+    return bool(named or _NATIVE_NAME.search(text))
 
 
 def _refusal(location: str, message: str, offset: int) -> ParseError:

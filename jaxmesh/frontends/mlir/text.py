@@ -216,8 +216,8 @@ def with_layouts_obeyed(text: Text) -> Text:
 
 def results_to_copy(text: Text) -> list[bool]:
     """Returns True for each result that is declared presharded, but is computed from no argument and no transfer."""
-    constant = set[Value]()
-    for op in text.program.ops:
+    constant, ops = set[Value](), text.program.ops if any(r.status == "presharded" for r in text.results) else ()
+    for op in ops:
         depends_on_none = constant.issuperset(op.used) or has_trait(op.name, Trait.CREATES)
         if depends_on_none and not has_trait(op.name, Trait.TRANSFERS):
             constant.update(op.results)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, PartitionSpec
 
 from jaxmesh.dialects.definitions import DEFINITIONS, definition_of, has_trait
-from jaxmesh.dialects.imported_op import ImportedOp, imported_op, imported_op_p
+from jaxmesh.dialects.imported_op import imported_op, imported_op_p
 from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait
 from jaxmesh.dialects.perform import as_declared, compute
 from jaxmesh.dialects.program import Op, Type, Value
@@ -27,7 +28,8 @@ from jaxmesh.frontends.mlir.control_flow import CONTROL_FLOW
 from jaxmesh.frontends.mlir.text import Text, add_location, located, results_to_copy
 from jaxmesh.frontends.mlir.upgrade import EMPTY, FUNCTIONS, Upgrade, definition_named, is_integers
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.evaluate import bind, interpret, trace_typed
+from jaxmesh.jaxprs.emit import Steps, current_source, current_trace, named
+from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.sharding.shard_attributes import counts_per_dim
 
 _SIZES = "operandSegmentSizes"
@@ -101,8 +103,8 @@ class _Run:
     mesh: dict[str, int]
     strict: bool
     outcome: Outcome
-    known: dict[Any, tuple[Any, ImportedOp | None]] = field(default_factory=dict[Any, "tuple[Any, ImportedOp | None]"])
-    """The meanings of ops, each traced once: the layers of a model repeat the same ops of the same types."""
+    known: dict[Any, Steps] = field(default_factory=dict[Any, Steps])
+    """The equations of ops, each traced once: the layers of a model repeat the same ops of the same types."""
     keeps_ops: bool = True
     """False of a function that a loop or a branch calls, which has the equations of each op."""
     place: tuple[int, str] = (0, "")
@@ -124,31 +126,49 @@ class _Run:
             known = types[value]
             return _lax.full(known.shape, 0, known.dtype) if value in empty else values[value]
 
+        trace, source = current_trace(), current_source()
         for op, line, name in zip(text.program.ops, text.lines, text.names, strict=True):
             if op.name in EMPTY:
                 empty.update(op.results)
                 continue
+            if op.name == "ttnn.deallocate" and not op.results:
+                continue
             self.place = line, name
+            operands = [read(v) for v in op.used] if empty else [values[v] for v in op.used]
+            steps = self.known.get(key := self._key(op, operands))
             # Errors, recordings and `explain()` name the line of the text.
-            with located(line, name), jax.named_scope(self.at):
-                results = self._perform(op, [read(v) for v in op.used])
-                if len(results) != len(op.results):
-                    raise VerifyError(f"gives {len(results)} results, but {len(op.results)} are declared.")
+            if steps is not None:
+                tensors = [x for x in operands if x is not _DEVICE]
+                results = steps.add(trace, tensors, named(source, self.at))
+            else:
+                with located(line, name), jax.named_scope(self.at):
+                    results = self._perform(op, operands, key)
+                    if len(results) != len(op.results):
+                        raise VerifyError(f"gives {len(results)} results, but {len(op.results)} are declared.")
             for value, result in zip(op.results, results, strict=True):
                 values[value] = result
         return [read(port.value) for port in text.program.results]
 
-    def _perform(self, op: Op, operands: list[Any]) -> list[Any]:
-        if op.name == "ttir.mesh_shard":
-            return [self._mesh_shard(op, operands)]
+    def _key(self, op: Op, operands: Sequence[Any]) -> Any:
+        """Returns what an op computes with; equal attributes of a file are one object, which the program keeps."""
+        types = self.text.program.types
+        declared = tuple([types[v] for v in op.results])
+        return (
+            op.name,
+            id(op.attributes),
+            op.operands.count(None),
+            declared,
+            *[None if x is _DEVICE else jax.typeof(x) for x in operands],
+        )
+
+    def _perform(self, op: Op, operands: list[Any], key: Any) -> list[Any]:
         tensors = [x for x in operands if x is not _DEVICE]
         types = tuple([_as_aval(t) for v in op.results if (t := self.text.program.types[v]).kind == "tensor"])
         if op.name in CONTROL_FLOW:
             inside = [replace(self, text=f, known={}, keeps_ops=False) for f in op.attributes[FUNCTIONS]]
             return CONTROL_FLOW[op.name](op, [run.program for run in inside], tensors)
-        special = _TTNN.get(op.name)
-        if special is not None:
-            return special(self, op, tensors, types)
+        if op.name == "ttnn.get_device":
+            return self._get_device(op)
         if has_trait(op.name, Trait.BY_ELEMENT_TYPE):
             axis, elements = op.attributes.get("axis"), op.attributes[quantization.ELEMENTS]
             return [quantization.perform(op.name, tensors, axis, elements, types[0])]
@@ -158,27 +178,31 @@ class _Run:
             return self._unflattened(op, definition, tensors, types)
         if op.results and not types:
             return [_DEVICE] * len(op.results)
-        return self._bind(op, definition, op.attributes, tensors, types)
+        remarks = self.outcome.assumptions, self.outcome.shard_shapes
+        noted = [*map(len, remarks)]
+        steps = self._steps(op, definition, op.attributes, tensors, types)
+        # Every assumption is listed.
+        if [*map(len, remarks)] == noted:
+            self.known[key] = steps
+        return steps.add(current_trace(), tensors, current_source())
 
-    def _bind(
+    def _steps(
         self,
         op: Op,
         definition: OpDef,
         attributes: Mapping[str, Any],
         inputs: list[Any],
         types: tuple[jax.ShapeDtypeStruct, ...],
-    ) -> list[Any]:
-        """Binds an op as one equation, or as the equations of its meaning."""
-        attributes = self._for_meaning(op, attributes)
-        # Equal attributes of a file are one object, which the program keeps alive.
-        key = (op.name, id(op.attributes), op.operands.count(None), types, *[jax.typeof(x) for x in inputs])
-        if key not in self.known:
-            self.known[key] = self._meaning(op, definition, attributes, inputs, types)
-        jaxpr, imported = self.known[key]
-        if imported is not None:
-            return imported_op_p.bind(*inputs, jaxpr=jaxpr, op=imported)
-        # The equations were made in the present tracing context.
-        return interpret(jaxpr, inputs, bind)
+    ) -> Steps:
+        """Returns an op as one equation, or as the equations of its meaning."""
+        special = self._mesh_shard if op.name == "ttir.mesh_shard" else _TTNN.get(op.name)
+        if special is None:
+            jaxpr = self._meaning(op, definition, self._for_meaning(op, attributes), inputs, types)
+        else:
+            jaxpr = jax.make_jaxpr(functools.partial(special, op, types))(*inputs)
+        steps = Steps.of_jaxpr(jaxpr)
+        assert steps is not None, op.name
+        return steps
 
     def _meaning(
         self,
@@ -187,8 +211,8 @@ class _Run:
         attributes: Mapping[str, Any],
         inputs: list[Any],
         types: tuple[jax.ShapeDtypeStruct, ...],
-    ) -> tuple[Any, ImportedOp | None]:
-        """Returns the jaxpr of an op, and the op; None if only its meaning is kept."""
+    ) -> Any:
+        """Returns the jaxpr of an op: one equation, or the equations of its meaning."""
         # The sizes of operand groups of an opaque op count the mesh device and semaphores, too.
         counted = {a.name for a in SEGMENTS} if Trait.OPAQUE in definition.traits else set[str]()
         known = {k: v for k, v in attributes.items() if k not in counted}
@@ -205,9 +229,16 @@ class _Run:
         if casts:
             self.outcome.casts.append(f"{self.at}: {casts[0]}")
         if casts or not self.keeps_ops or definition is not definition_of(op.name):
-            return jaxpr, None
+            return jaxpr
         dialect, _, name = op.name.partition(".")
-        return jaxpr, imported_op(dialect, name, attributes, inputs)
+        imported = imported_op(dialect, name, attributes, inputs)
+        if imported is None:
+            return jaxpr
+
+        def bind(*values: Any) -> Any:
+            return imported_op_p.bind(*values, jaxpr=jaxpr, op=imported)
+
+        return jax.make_jaxpr(bind)(*inputs)
 
     def _for_meaning(self, op: Op, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns the attributes with the sizes of operand groups, if one is empty, and a splat as one element."""
@@ -241,19 +272,30 @@ class _Run:
 
         inside = jax.make_jaxpr(compute_images)(*images)
         local = (jax.ShapeDtypeStruct(inside.out_avals[0].shape, want.dtype),)
-        (result,) = self._bind(op, definition, attributes, images, local)
+        steps = self._steps(op, definition, attributes, images, local)
+        (result,) = steps.add(current_trace(), images, current_source())
         if math.prod(result.shape[:-1]) != math.prod(want.shape[:-1]) or result.shape[-1] != want.shape[-1]:
             raise VerifyError(f"the result is {list(result.shape)}, but the declared type is {list(want.shape)}.")
         return [_lax.reshape(result, want.shape)]
 
-    def _mesh_shard(self, op: Op, operands: list[Any]) -> Any:
+    def _get_device(self, op: Op) -> list[Any]:
+        shape, mesh = op.attributes.get("mesh_shape"), tuple(self.mesh.values())
+        if isinstance(shape, tuple) and shape != mesh:
+            raise MeshMismatchError(
+                f"asks for a device of mesh_shape {shape!s}, but the program's mesh is {mesh}; one program has one "
+                "mesh."
+            )
+        return [_DEVICE] * len(op.results)
+
+    def _mesh_shard(self, op: Op, _: Any, *operands: Any) -> list[Any]:
         attributes = op.attributes
         if len(operands) != 1 or len(op.results) != 1:
             raise VerifyError(f"takes 1 operand and gives 1 result, got {len(operands)} and {len(op.results)}.")
         x, declared = operands[0], _as_aval(self.text.program.types[op.results[0]])
         if attributes["shard_type"] == "identity":
             # The older no-op: between a presharded value's full type, which nothing has, and its local one.
-            return x if x.dtype == declared.dtype and x.ndim == len(declared.shape) else _check_declared(declared, x)
+            is_local = x.dtype == declared.dtype and x.ndim == len(declared.shape)
+            return [x if is_local else _check_declared(declared, x)]
         written = {name: attributes[name] for name in MeshShardAttributes._fields}
         written["shard_shape"] = self._shard_shape(op, x.ndim)
         try:
@@ -261,7 +303,7 @@ class _Run:
         except ReplicationError as error:
             out = mesh_shard(x, **written, assume_replicated=True)
             self._assume(op, x, error)
-        return _check_declared(declared, out)
+        return [_check_declared(declared, out)]
 
     def _assume(self, op: Op, x: Any, error: ReplicationError) -> None:
         if self.outcome.unproven is None:
@@ -324,16 +366,7 @@ def _check_declared(want: jax.ShapeDtypeStruct, out: Any) -> Any:
 # --- ops of TTNN about memory ----------------------------------------------------------------------------------------
 
 
-def _get_device(run: _Run, op: Op, operands: list[Any], types: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:
-    shape, mesh = op.attributes.get("mesh_shape"), tuple(run.mesh.values())
-    if isinstance(shape, tuple) and shape != mesh:
-        raise MeshMismatchError(
-            f"asks for a device of mesh_shape {shape!s}, but the program's mesh is {mesh}; one program has one mesh."
-        )
-    return [_DEVICE] * len(op.results)
-
-
-def _transfer(run: _Run, op: Op, operands: list[Any], types: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:
+def _transfer(op: Op, types: Sequence[jax.ShapeDtypeStruct], *operands: Any) -> list[Any]:
     x, want = _one(operands, types)
     distributes = op.name == "ttnn.distribute_tensor"
     name, primitive = ("mapper_config", distribute_tensor_p) if distributes else ("composer_config", aggregate_tensor_p)
@@ -342,21 +375,24 @@ def _transfer(run: _Run, op: Op, operands: list[Any], types: Sequence[jax.ShapeD
     return [_check_declared(want, primitive.bind(x, **{name: op.attributes[name]}))]
 
 
-def _layout(run: _Run, op: Op, operands: list[Any], types: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:
+def _layout(op: Op, types: Sequence[jax.ShapeDtypeStruct], *operands: Any) -> list[Any]:
     x, want = _one(operands, types)
     return [_check_declared(want, x if x.dtype == want.dtype else x.astype(want.dtype))]
 
 
-def _one(operands: list[Any], types: Sequence[jax.ShapeDtypeStruct]) -> tuple[Any, jax.ShapeDtypeStruct]:
+def _deallocate(op: Op, types: Sequence[jax.ShapeDtypeStruct], *operands: Any) -> list[Any]:
+    return []
+
+
+def _one(operands: Sequence[Any], types: Sequence[jax.ShapeDtypeStruct]) -> tuple[Any, jax.ShapeDtypeStruct]:
     if len(operands) != 1 or len(types) != 1:
         raise VerifyError(f"takes 1 tensor and gives 1, got {len(operands)} and {len(types)}.")
     return operands[0], types[0]
 
 
-_TTNN: dict[str, Callable[[_Run, Op, list[Any], Sequence[jax.ShapeDtypeStruct]], list[Any]]] = {
-    "ttnn.get_device": _get_device,
+_TTNN: dict[str, Callable[..., list[Any]]] = {
     "ttnn.distribute_tensor": _transfer,
     "ttnn.aggregate_tensor": _transfer,
-    "ttnn.deallocate": lambda run, op, operands, types: [],
+    "ttnn.deallocate": _deallocate,
     **{name: _layout for name, d in DEFINITIONS.items() if Trait.LAYOUT in d.traits},
 }

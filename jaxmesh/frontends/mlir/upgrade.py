@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes
 from jaxmesh.errors import VerifyError
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
-from jaxmesh.frontends.mlir.text import located
+from jaxmesh.frontends.mlir.text import add_location
 from jaxmesh.frontends.mlir.ttnn_attributes import AFTER, CONFIGS, FUSED, LONGEST, activation_of, fused_functions
 
 FUNCTION = "function"
@@ -139,10 +139,8 @@ class Upgrade:
     is_current: bool = True
     unwritten: set[Value] = field(default_factory=set[Value])
     """The results of ops that allocate a tensor."""
-    spelled: dict[Any, tuple[Op, Mapping[str, Any], bool]] = field(
-        default_factory=dict[Any, "tuple[Op, Mapping[str, Any], bool]"]
-    )
-    """The attributes of an op by its name and the identity of the decoded ones, which the op keeps alive."""
+    known: dict[Any, tuple[Op, _Current]] = field(default_factory=dict[Any, "tuple[Op, _Current]"])
+    """Spellings by an op's name and the identity of its attributes, which the decoded op keeps alive."""
 
     @classmethod
     def of(cls, function: DecodedFunction) -> Upgrade:
@@ -172,28 +170,37 @@ class Upgrade:
                 made = Op(op.name, tuple(operands), (), attributes, op.line)
                 values_of = self._append(made, [source.types[v] for v in op.results], line, op.name)
             else:
-                with located(line, op.name):
+                try:
                     values_of = self._op(op, line, operands, [source.types[v] for v in op.results])
+                except Exception as error:
+                    raise add_location(line, op.name, error) from None
             for old, new in zip(op.results or written_operands(op), values_of, strict=True):
                 values[old] = new
         return [values[port.value] for port in source.results]
 
     def _op(self, op: Op, line: int, operands: list[Value], types: list[Type]) -> Sequence[Value]:
-        if fused := fused_functions(op.attributes):
-            return self._unfused(op, line, operands, types, fused)
-        activation = activation_of(op.name, op.attributes)
-        name, definition = self._definition(op)
-        operands = self._without_destinations(op.name, definition, operands, types)
-        count = sum(self.program.types[v].kind == "tensor" for v in operands)
-        attributes = self._attributes(op, definition, (count, len(operands)), types)
-        grouped = self._group(name, op.attributes.get(_SIZES), operands, count)
-        results = self._append(Op(name, grouped, (), attributes, op.line), types, line, op.name)
-        if activation:
-            self.is_current = False
-            return self._append(Op(activation, results, (), NO_ATTRIBUTES, op.line), types, line, activation)
+        if operands and operands[-1] in self.unwritten:
+            operands = self._without_destinations(op, operands, types)
+        now = self._current(op, operands, types)
+        if now.fused:
+            return self._unfused(replace(op, attributes=now.attributes), line, operands, types, now.fused)
+        placed = tuple([v if v is None else operands[v] for v in now.places])
+        results = self._append(Op(now.name, placed, (), now.attributes, op.line), types, line, op.name)
+        self.is_current = self.is_current and now.is_current
+        if now.activation:
+            return self._append(Op(now.activation, results, (), NO_ATTRIBUTES, op.line), types, line, now.activation)
         if op.name in EMPTY:
             self.unwritten.update(results)
         return results
+
+    def _current(self, op: Op, operands: Sequence[Value], types: Sequence[Type]) -> _Current:
+        """Returns the current spelling of an op, once for equal attributes and numbers of operands and results."""
+        kinds = tuple([self.program.types[v].kind for v in operands])
+        depends = tuple(types) if op.name.endswith((".constant", ".pad")) else len(types)
+        key = op.name, id(op.attributes), kinds, depends
+        if key not in self.known:
+            self.known[key] = op, _spell(op, kinds, types)
+        return self.known[key][1]
 
     def _unfused(
         self, op: Op, line: int, operands: list[Value], types: list[Type], fused: Mapping[str, Sequence[str]]
@@ -209,42 +216,27 @@ class Upgrade:
             return value
 
         given = [apply(v, fused.get(name, ())) for name, v in zip(FUSED, operands, strict=False)]
-        plain = replace(op, attributes={k: v for k, v in op.attributes.items() if k not in fused})
-        results = self._op(plain, line, [*given, *operands[len(given) :]], types)
+        results = self._op(op, line, [*given, *operands[len(given) :]], types)
         return [apply(v, fused.get(AFTER, ())) for v in results]
 
     def _append(self, op: Op, types: Sequence[Type], line: int, name: str) -> tuple[Value, ...]:
+        known = self.program.types
         definition = None if types else definition_named(op.name)
         number = None if definition is None else definition.overwritten
         if number is not None and number < len(op.operands):
             written = op.operands[number]
-            types = () if written is None else [self.program.types[written]]
-        op.results = tuple([self.program.new(t) for t in types])
+            types = () if written is None else [known[written]]
+        op.results = tuple(range(len(known), len(known) + len(types)))
+        known += types
         self.program.ops.append(op)
         self.lines.append(line)
         self.names.append(name)
         return op.results
 
-    def _definition(self, op: Op) -> tuple[str, OpDef | None]:
-        """Returns the current name of an op with its definition; None for an op that allocates a tensor."""
-        name = current_name(op.name)
-        definition = definition_of(name)
-        if definition is None:
-            return op.name, None
-        followed = definition.in_form_of(op.attributes, len(op.results))
-        if followed is not definition:
-            name = f"{FORMER}{name.partition('.')[2]}"
-        self.is_current = self.is_current and name == op.name
-        return name, definition
-
-    def _without_destinations(
-        self, name: str, definition: OpDef | None, operands: list[Value], types: Sequence[Type]
-    ) -> list[Value]:
+    def _without_destinations(self, op: Op, operands: list[Value], types: Sequence[Type]) -> list[Value]:
         """Returns the operands of an op without the tensors that are allocated for its results."""
-        if not operands or operands[-1] not in self.unwritten:
-            return operands
-        self.is_current = False
-        if name == "ttir.mesh_shard":
+        self.is_current, definition = False, definition_of(current_name(op.name))
+        if op.name == "ttir.mesh_shard":
             return operands[:1] if len(operands) == 2 else operands
         if definition is None or not definition.traits.isdisjoint((Trait.MEMORY, Trait.BY_ELEMENT_TYPE)):
             return operands
@@ -256,38 +248,58 @@ class Upgrade:
             kept.pop()
         return kept
 
-    def _group(self, name: str, sizes: Any, operands: Sequence[Value], count: int) -> tuple[Value | None, ...]:
-        """Returns the operands by position; devices and semaphores, which no operand group counts, are the last."""
-        if has_trait(name, Trait.OPAQUE):
-            return tuple(operands)
-        tensors, handles = operands[:count], operands[count:]
-        if any(self.program.types[v].kind != "tensor" for v in tensors):
-            self.is_current = False
-            return tuple(operands)
-        return (*group_operands(sizes if is_integers(sizes) else None, tensors), *handles)
-
-    def _attributes(
-        self, op: Op, definition: OpDef | None, counts: tuple[int, int], types: Sequence[Type]
-    ) -> Mapping[str, Any]:
-        """Returns the attributes of an op; `counts` are the numbers of its tensors and of all its operands."""
-        depends = tuple(types) if op.name.endswith((".constant", ".pad")) else counts
-        key = op.name, id(op.attributes), depends
-        if key not in self.spelled:
-            self.spelled[key] = op, *_spell(op, definition, counts, types)
-        _, attributes, is_current = self.spelled[key]
-        self.is_current = self.is_current and is_current
-        return attributes
-
 
 def is_integers(value: Any) -> bool:
     """Returns True if an attribute is a list of integers."""
     return isinstance(value, tuple) and all(type(v) is int for v in cast("tuple[Any, ...]", value))
 
 
-def _spell(
+class _Current(NamedTuple):
+    """The current spelling of an op.
+
+    Attributes:
+      name: of the op, with the dialect.
+      attributes: without the functions in `fused`, if there are any.
+      places: the numbers of the operands by position; None for one that is left out.
+      is_current: True if the text has no other spelling.
+      activation: the op that it applies to its result, or empty.
+      fused: the ops that it applies to its operands and its result.
+    """
+
+    name: str
+    attributes: Mapping[str, Any]
+    places: Sequence[int | None]
+    is_current: bool = False
+    activation: str = ""
+    fused: Mapping[str, Sequence[str]] = NO_ATTRIBUTES
+
+
+def _spell(op: Op, kinds: Sequence[str], types: Sequence[Type]) -> _Current:
+    """Returns the current spelling of an op on operands of these kinds."""
+    if fused := fused_functions(op.attributes):
+        return _Current(op.name, {k: v for k, v in op.attributes.items() if k not in fused}, (), fused=fused)
+    activation, name = activation_of(op.name, op.attributes), current_name(op.name)
+    definition, count = definition_of(name), kinds.count("tensor")
+    if definition is not None and definition.in_form_of(op.attributes, len(types)) is not definition:
+        name = f"{FORMER}{name.partition('.')[2]}"
+    attributes, is_current = _spell_attributes(op, definition, (count, len(kinds)), types)
+    places: Sequence[int | None] = range(len(kinds))
+    if not has_trait(name, Trait.OPAQUE):
+        # Devices and semaphores, which no operand group counts, are the last.
+        is_ordered, sizes = "tensor" not in kinds[count:], op.attributes.get(_SIZES)
+        is_current = is_current and is_ordered
+        if is_ordered:
+            places = (*group_operands(sizes if is_integers(sizes) else None, places[:count]), *places[count:])
+    return _Current(name, attributes, places, is_current and name == op.name and not activation, activation)
+
+
+def _spell_attributes(
     op: Op, definition: OpDef | None, counts: tuple[int, int], types: Sequence[Type]
 ) -> tuple[Mapping[str, Any], bool]:
-    """Returns the attributes of an op in their current spelling, and True if the text has no others."""
+    """Returns the attributes of an op in their current spelling, and True if the text spells them so.
+
+    `counts` are the numbers of its tensors and of all its operands; `types` are those of its results.
+    """
     name, written = op.name.partition(".")[2], op.attributes
     attributes = {k: v for k, v in written.items() if k not in _SEGMENTS and "." not in k}
     marks = {HOISTED: True} if HOISTED in written else {}
@@ -308,7 +320,7 @@ def _spell(
         return attributes | layout | configs | marks, is_current
     if f"jaxmesh.{_ROUNDING}" in written:
         attributes[_ROUNDING] = written[f"jaxmesh.{_ROUNDING}"]
-    followed = definition.in_form_of(written, len(op.results))
+    followed = definition.in_form_of(written, len(types))
     left_out = (definition.options | FORMER_OPTIONS) - followed.by_name.keys() - {FLATTENED}
     blank = {a.name for a in followed.attributes if a.must_be_empty and a.is_blank(attributes.get(a.name))}
     known = {k: v for k, v in attributes.items() if k not in left_out and k not in blank}
