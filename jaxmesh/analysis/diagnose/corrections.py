@@ -346,7 +346,7 @@ class Corrections:
         return right
 
     def _in_iteration(self, value: Value | None, at: int, count: int) -> Value | None:
-        """Returns what the operation of a value makes in one of the iterations of its loop."""
+        """Returns the value in the place of another one, in an iteration of the loop of an operation."""
         made = None if value is None else self.track.producers.get(value)
         every = [] if made is None else self.proposals.alike(made[0])
         if value is None or made is None or len(every) != count:

@@ -200,8 +200,8 @@ class Narrowing(Prover):
         return found
 
     def _feeding(self, rows: Sequence[tuple[int, Op]]) -> list[tuple[int, Op]]:
-        """Returns the operations whose results some operations read, through movements, exchanges, and values that are
-        none of the program's."""
+        """Returns the operations whose results some operations read, through movements, exchanges, and values
+        that no device holds."""
         found, rest = dict[int, Op](), [v for _, op in rows for v in self.track.operands(op)]
         while rest:
             made = self.track.producers.get(rest.pop())

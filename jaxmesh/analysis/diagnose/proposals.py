@@ -302,7 +302,7 @@ class Proposals:
 
 
 def _between(array: Array) -> Iterator[Array]:
-    """Yields a list of numbers with one that lies in the middle of its neighbours, where it does not.
+    """Yields a list of numbers with the mean of two neighbours between them, where another number is.
 
     >>> [x.tolist() for x in _between(np.array([0, 1, 3, 3, 4]))]
     [[0, 1, 2, 3, 4]]
