@@ -82,7 +82,7 @@ def _memory(text: str) -> str:
 
 COMPUTE_CONFIG = (
     "::ttnn::WormholeComputeKernelConfig{.math_fidelity = ::tt::tt_metal::MathFidelity::HiFi4, "
-    ".fp32_dest_acc_en = true}"
+    ".math_approx_mode = false, .fp32_dest_acc_en = true}"
 )
 
 

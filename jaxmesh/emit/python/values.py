@@ -15,7 +15,10 @@ from jaxmesh.dialects.ttnn.op import inside_folder, parse_config, parse_memory, 
 from jaxmesh.errors import VerifyError
 
 DEVICE_MEMORY = "ttnn.MemoryConfig(ttnn.TensorMemoryLayout.{}, ttnn.BufferType.{}, {})"
-COMPUTE_CONFIG = "ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi4, fp32_dest_acc_en=True)"
+COMPUTE_CONFIG = (
+    "ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi4, math_approx_mode=False, "
+    "fp32_dest_acc_en=True)"
+)
 
 
 def data_type(dtype: np.dtype[Any]) -> str:

@@ -276,7 +276,10 @@ def test_every_printed_call_is_one_of_the_emulated_api() -> None:
 
 
 MC = "ttnn.MemoryConfig(ttnn.TensorMemoryLayout.INTERLEAVED, ttnn.BufferType.DRAM, None)"
-CFG = "ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi4, fp32_dest_acc_en=True)"
+CFG = (
+    "ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi4, math_approx_mode=False, "
+    "fp32_dest_acc_en=True)"
+)
 SCATTER = (
     "ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi4, math_approx_mode=False, "
     "fp32_dest_acc_en=True, packer_l1_acc=False)"
