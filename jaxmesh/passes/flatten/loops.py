@@ -49,7 +49,7 @@ def size_of(jaxpr: Jaxpr) -> int:
 
 
 def largest_unrolled(jaxpr: Jaxpr, limit: int) -> int:
-    """Returns the size up to which loops are unrolled, so that all of them have at most `limit` equations.
+    """Returns the largest size of loops to unroll: the loops of this size and below have at most `limit` equations.
 
     Loops of one size are treated alike, wherever they stand. If all loops fit, it is `limit`.
     """
@@ -62,7 +62,7 @@ def largest_unrolled(jaxpr: Jaxpr, limit: int) -> int:
 
 
 def _sizes(jaxpr: Jaxpr) -> Iterator[int]:
-    """Yields the unrolled size of each scan that is in no other loop, as often as it is called."""
+    """Yields the unrolled size of each outermost scan, once for each call."""
     for eqn in walk.open_jaxpr(jaxpr).eqns:
         flow = control_flow(eqn)
         if isinstance(flow, Scan):
