@@ -45,7 +45,7 @@ def add_commands(commands: Any) -> None:
         "-o", "--out", type=Path, default=Path("-"), metavar="FILE", help="write to a file; - or none: standard output"
     )
     parser.add_argument(
-        "--unroll-limit", type=int, metavar="N", help="a loop of more than N operations stays a loop; by default 4096"
+        "--unroll-limit", type=int, metavar="N", help="unroll loops to N operations in all; by default 2048"
     )
     parser.add_argument("--layouts", action="store_true", help="types of a lowered program have layouts")
     options.emulation_option(parser)

@@ -22,8 +22,8 @@ NO_ATTRIBUTES: Mapping[str, Any] = {}
 LOOP = "ttcore.while_loop"
 """A loop. Its operands are the states and what stays the same; its results the states after it. Its attributes are the
 programs `body` and, of all these or `trips`, `condition`; their arguments are its operands."""
-SHORT = 4096
-"""The operations above which a loop stays a loop, by default."""
+SHORT = 2048
+"""The operations of all unrolled loops of a program above which its larger loops stay loops, by default."""
 UNROLL_LIMIT = 200_000
 """The operations that loops may become that cannot stay loops, by default."""
 

@@ -23,7 +23,7 @@ _OPTIONS: Mapping[str, str] = {
     "static_argnums": "positions of arguments of `f` that are part of the program",
     "static_argnames": "their names",
     "groups": "whether groups of operations that TTNN has one op for are recognised (True)",
-    "unroll_limit": "how many operations a loop may become before it stays a loop",
+    "unroll_limit": "how many operations loops may become before the larger ones stay loops",
     "make_inputs": "how the program makes inputs that it does not load: zeros (of types the default) or random",
     "constant_limit": "how many elements of a constant texts spell; larger ones are files in tensors/ (1024)",
     "strict": "whether what Tenstorrent's own ttnn cannot run is an error (True)",

@@ -165,9 +165,9 @@ class Stage(HasArguments, abc.ABC):
           debug_info: if True, MLIR carries each operation's source location.
           groups: whether groups of operations that have one op (softmax, rms_norm, linear, ...) are recognised; values
             change by no more than rounding.
-          unroll_limit: how many operations a loop may become; by default 4,096. A larger one stays a loop, as does
-            one whose end only the devices know. A loop that TTNN cannot keep, because it moves what it computes, is
-            unrolled all the same: to this limit, or by default to 200,000 operations.
+          unroll_limit: how many operations the loops may become together; by default 2,048. The larger ones stay
+            loops, as do those whose end only the devices know. A loop that TTNN cannot keep, because it moves what it
+            computes, is unrolled all the same: to this limit, or by default to 200,000 operations.
           strict: of a lowered program, whether it is an error if Tenstorrent's own `ttnn` cannot run it (an element
             type or a mesh that it does not have); with False it is printed all the same, for the emulation.
           layouts: of `"ttnn"`, whether types carry the layout of each value and the element types of the devices, as

@@ -191,6 +191,23 @@ def test_loops_have_a_limit() -> None:
     assert [long.as_text(unroll_limit=n).count("ttnn.sin") for n in (None, 20_000)] == [1, 5000]
 
 
+def test_the_limit_counts_all_loops_and_keeps_the_larger_ones() -> None:
+    def turned(times: int, function: Any) -> Any:
+        return lambda x: lax.fori_loop(0, times, lambda i, v: function(v), x)
+
+    def ops(program: Any, limit: int | None = None) -> list[int]:
+        text = jm.jit(program, mesh=MESH).lower(X).as_text(unroll_limit=limit)
+        return [text.count(f"ttnn.{op}") for op in ("sin", "cos", "tanh")]
+
+    sine, cosine, both = turned(450, jnp.sin), turned(450, jnp.cos), turned(3, jnp.tanh)
+    # Each has 900 operations, with its counter; two fit, three do not, and those of one size are treated alike.
+    assert ops(lambda x: both(cosine(sine(x)))) == [450, 450, 3]
+    assert ops(lambda x: both(sine(cosine(sine(x))))) == [2, 1, 3]
+    assert ops(lambda x: both(jax.jit(sine)(turned(400, jnp.cos)(jax.jit(sine)(x)))), 1000) == [2, 400, 3]
+    assert ops(turned(5000, turned(20, jnp.sin))) == [20, 0, 0]
+    assert ops(turned(5000, lambda x: turned(40, jnp.cos)(turned(40, jnp.sin)(x)))) == [1, 1, 0]
+
+
 def test_a_program_read_from_ttnn_has_no_ttir() -> None:
     again = jm.from_mlir(jm.jit(negated, mesh=MESH).lower(X).as_text(), MESH)
     with pytest.raises(jm.InexpressibleError, match="no TTIR text"):

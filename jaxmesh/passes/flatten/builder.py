@@ -42,7 +42,8 @@ class Options:
     Attributes:
       unroll_limit: the most operations that unrolled loops may have in total.
       keep_imported_ops: True to keep imported operations as they were read, instead of decomposing them.
-      keep_above: the operations above which a loop stays a loop; None to unroll all loops.
+      keep_above: the operations that all unrolled loops may have together, above which larger ones stay loops; None to
+        unroll all loops. Of a builder the operations above which a loop stays a loop.
       in_place: True to use operations that write to an operand's memory; nothing may read the operand afterwards.
       mark: returns what the operations of an equation have in place of their source line; None for the source line.
     """
@@ -55,7 +56,7 @@ class Options:
 
     @classmethod
     def limited(cls, limit: int | None, keep_imported_ops: bool, mark: Callable[[Eqn], str] | None = None) -> Options:
-        """Returns options under which a loop of more operations than `limit` stays a loop; None for the default."""
+        """Returns options under which unrolled loops have at most `limit` operations together; None for the default."""
         most, above = (UNROLL_LIMIT, SHORT) if limit is None else (limit, limit)
         return cls(most, keep_imported_ops, keep_above=above, mark=mark)
 

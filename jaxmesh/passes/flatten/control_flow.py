@@ -86,6 +86,7 @@ def _kept(b: Builder, eqn: Eqn, loop: Scan | While, xs: Sequence[Value]) -> Sequ
             return None
     else:
         inner, given = loops.inside(b, xs, keep_above=None, unroll_limit=most)
+        inner.unrolled = b.unrolled
         try:
             _while(inner, eqn, given)
         except UnsupportedError:

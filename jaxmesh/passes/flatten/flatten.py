@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from jaxmesh.dialects.program import Port, Program, Type, Value, without_dead
 from jaxmesh.dialects.residency import DEVICE, HOST, ResidencyMap
@@ -19,6 +20,7 @@ from jaxmesh.passes.flatten import (
     dot_general,
     elementwise,
     linear_algebra,
+    loops,
     random,
     reduce_window,
     reductions,
@@ -82,9 +84,11 @@ def flatten(
       MissingRuleError: a primitive has no rule.
       UnsupportedError: a loop whose trip count is not static, or too large.
     """
-    program = Program(name, dict(mesh))
-    builder = Builder(program, level, RULES, options or Options())
-    if level == "ttnn" and builder.options.keep_above is not None:
+    program, options = Program(name, dict(mesh)), options or Options()
+    if options.keep_above is not None:
+        options = replace(options, keep_above=loops.largest_unrolled(jaxpr, options.keep_above))
+    builder = Builder(program, level, RULES, options)
+    if level == "ttnn" and options.keep_above is not None:
         builder.residencies = ResidencyMap(jaxpr, [DEVICE if presharded else HOST for presharded, _ in arguments])
     for aval, (presharded, path) in zip(jaxpr.in_avals, arguments, strict=True):
         value = program.new(Type(*storage_type(aval)))

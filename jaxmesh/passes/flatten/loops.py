@@ -7,8 +7,9 @@ moves nothing then. A distribute that is the same in every iteration stands befo
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -45,6 +46,30 @@ def size_of(jaxpr: Jaxpr) -> int:
         bodies = () if flow is None else flow.bodies
         total += max(1, sum(map(size_of, bodies)) * (flow.length if isinstance(flow, Scan) else 1))
     return total
+
+
+def largest_unrolled(jaxpr: Jaxpr, limit: int) -> int:
+    """Returns the largest size of loops to unroll: the loops of this size and below have at most `limit` equations.
+
+    Loops of one size are treated alike, wherever they stand. If all loops fit, it is `limit`.
+    """
+    total = 0
+    for size, group in itertools.groupby(sorted(_sizes(jaxpr))):
+        total += size * len(list(group))
+        if total > limit:
+            return min(size - 1, limit)
+    return limit
+
+
+def _sizes(jaxpr: Jaxpr) -> Iterator[int]:
+    """Yields the unrolled size of each outermost scan, once for each call."""
+    for eqn in walk.open_jaxpr(jaxpr).eqns:
+        flow = control_flow(eqn)
+        if isinstance(flow, Scan):
+            yield size_of(flow.body) * flow.length
+        elif flow is not None and not isinstance(flow, While):
+            for body in flow.bodies:
+                yield from _sizes(body)
 
 
 def keep_scan(b: Builder, eqn: Eqn, loop: Scan, xs: Sequence[Value]) -> list[Value]:
@@ -135,8 +160,9 @@ def _keep(
     if not b.pairs.keys().isdisjoint((*states, *fixed)):
         raise UnsupportedError(f"{eqn.primitive.name} ({b.user_line(eqn)}) of complex numbers stays no loop.")
     built: list[tuple[Builder, list[Value]]] = []
+    most = min(largest_unrolled(body, (b.options.keep_above or 0) // INSIDE) for body in walk.sub_jaxprs(eqn))
     for build in builds:
-        inner, given = inside(b, fixed, keep_above=(b.options.keep_above or 0) // INSIDE)
+        inner, given = inside(b, fixed, keep_above=most)
         own = [inner.program.new(b.program.types[x]) for x in states]
         results = build(inner, [*own, *given])
         if not inner.pairs.keys().isdisjoint(results):
