@@ -40,6 +40,10 @@ NOT_MEASURED = {
     "ragged_gather": "Could not apply propagated tensor shardings to attribute dictionary for gather op",
     "power_iteration": "ShardyToStableHLO lowering for CollectivePermuteOp is not implemented yet",
     "wide_mlp_twelve_layers_bf16": "ttnn.rms_norm_residual has no definition",
+    "focal_counts": "Could not apply propagated tensor shardings to attribute dictionary for gather op",
+    "beam_search": "Could not apply propagated tensor shardings to attribute dictionary for gather op",
+    "zero_reduce_scatter": "failed to legalize operation 'stablehlo.all_reduce'",
+    **dict.fromkeys(("sinkhorn", "rwkv", "ppo"), "expect operands to be compatible with condition block arguments"),
 }
 """The programs that are not measured, and why: jax-tt-plugin 0.1.3 refuses them, or jaxmesh does not read a text."""
 Rows = list[dict[str, Any]]
