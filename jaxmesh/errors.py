@@ -145,6 +145,10 @@ class TtnnError(JaxmeshError, RuntimeError):
     """The real `ttnn` cannot judge a program: it is missing or of another version, or ended without a verdict."""
 
 
+class ChipError(JaxmeshError, RuntimeError):
+    """The simulated chip cannot run a program: it is missing, lacks a part, or does not start."""
+
+
 class UpstreamError(JaxmeshError, RuntimeError):
     """Tenstorrent's compiler cannot be asked: it is missing, does not start, crashed, or took too long."""
 

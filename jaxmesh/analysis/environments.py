@@ -35,6 +35,7 @@ class Library:
       command: the command of jaxmesh that installs it.
       megabytes: the size of its environment.
       error: the class of errors.
+      beside: requirements that are installed with it.
       question: a script that prints the version of Python (`python`), and the `version` and `folder` of the library,
         or None, as JSON.
     """
@@ -48,6 +49,7 @@ class Library:
     megabytes: int
     error: type[JaxmeshError]
     question: str
+    beside: tuple[str, ...] = ()
 
     @property
     def get(self) -> str:
@@ -166,7 +168,8 @@ class Library:
     def _create(self, folder: Path, base: Path, version: str, prompt: str) -> None:
         self._run([str(base), "-m", "venv", "--prompt", prompt, str(folder)], "the environment cannot be made")
         pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        self._run([*pip, f"{self.requirement}=={version}"], f"pip cannot install {self.requirement} {version}")
+        wanted = [*self.beside, f"{self.requirement}=={version}"]
+        self._run([*pip, *wanted], f"pip cannot install {' and '.join(wanted).replace('==', ' ')}")
         self.ask(folder / "bin" / "python", "it was made just now")
 
     def _run(self, command: list[str], failure: str) -> None:

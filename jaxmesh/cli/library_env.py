@@ -1,4 +1,4 @@
-"""`jaxmesh ttnn-env` and `jaxmesh upstream-env`: create environments with Tenstorrent's own libraries."""
+"""`jaxmesh ttnn-env`, `upstream-env` and `chip-env`: create environments with Tenstorrent's own libraries."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from jaxmesh.analysis.chip import environment as chip
 from jaxmesh.analysis.environments import Library
 from jaxmesh.analysis.judge import environment as ttnn
 from jaxmesh.analysis.upstream import environment as upstream
@@ -21,13 +22,18 @@ Makes a virtual environment with Tenstorrent's own compiler (tt-xla and tt-mlir,
 lowered.upstream(). It needs a package index, 700 MB, x86-64 Linux, and Python 3.11 or newer. No board is needed: the
 compiler then compiles for a machine that is only described. --plugin PATH names one that is installed, to check it."""
 
+CHIP_ENV = """\
+Makes a virtual environment with ttnn, a compiler of kernels, and a simulator of one Blackhole, for
+lowered.run_on_chip(). It needs a package index, 1,300 MB, Python 3.12 or 3.10, and upstream-env for the compiler."""
+
 NOTES = """\
 exit codes: 0 made, 2 an error (one line on standard error)"""
 
 
 def add_commands(commands: Any) -> None:
-    """Adds `ttnn-env` and `upstream-env` to the parser of the command line."""
+    """Adds the commands to the parser of the command line."""
     _add(commands, ttnn.TTNN, TTNN_ENV)
+    _add(commands, chip.CHIP, CHIP_ENV)
     parser = _add(commands, upstream.UPSTREAM, UPSTREAM_ENV)
     parser.add_argument(
         "--plugin", metavar="PATH", help="make nothing: check this plugin (its library, or a Python that has it)"
@@ -64,6 +70,13 @@ def upstream_env(arguments: argparse.Namespace) -> None:
     made = upstream.make_environment(folder, arguments.version, arguments.python)
     check_plugin(made.python)
     _say(upstream.UPSTREAM, str(made), folder, made.python)
+
+
+def chip_env(arguments: argparse.Namespace) -> None:
+    """Creates the environment of the simulated chip, and prints the variable that selects it."""
+    folder = arguments.folder.absolute()
+    versions = chip.make_environment(folder, arguments.version, arguments.python)
+    _say(chip.CHIP, versions, folder, folder / "bin" / "python")
 
 
 def _say(library: Library, what: str, folder: Path, python: Path) -> None:

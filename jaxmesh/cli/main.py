@@ -40,6 +40,7 @@ SUMMARIES = {
     "processes": ("processes", "run a script in several processes of this machine"),
     "ttnn-env": ("library_env", "make an environment with the real ttnn"),
     "upstream-env": ("library_env", "make an environment with Tenstorrent's compiler"),
+    "chip-env": ("library_env", "make an environment with a simulated chip"),
 }
 """The module of each command, which is imported if the command runs, and what it does, in the order of the help."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import os
 import re
 import warnings
@@ -26,6 +27,7 @@ from jaxmesh.stages.stage import Stage
 from jaxmesh.validate import quote
 
 if TYPE_CHECKING:
+    from jaxmesh.analysis.chip import ChipRun
     from jaxmesh.analysis.estimate import Estimate
     from jaxmesh.analysis.judge import Verdict
     from jaxmesh.analysis.judge.declarations import CppVerdict
@@ -249,6 +251,27 @@ class JaxLowered(Stage):
             program = self._deployed(groups, unroll_limit, resident)
             held = memory_of(program, self._boundary.paths)
             return judge_program(program, held, python=python, cluster=cluster, timeout=timeout)
+
+    def run_on_chip(self, *args: Any, python: str | os.PathLike[str] | None = None, **kwargs: Any) -> ChipRun:
+        """Runs the program call by call with Tenstorrent's kernels on a simulated Blackhole (experimental).
+
+        Calls that the measured table trusts run on the chip, once for devices with equal operands. Transfers,
+        collectives and other calls run in the emulation, and the result says which.
+
+        Args:
+          args: the arguments, as of a call, also by name; by default random.
+          python: the Python of `jaxmesh chip-env`; by default that of `JAXMESH_CHIP_PYTHON`, or the one it made.
+
+        Raises:
+          ChipError: there is no simulated chip, or it does not start.
+        """
+        from jaxmesh.analysis.chip.environment import Chip
+        from jaxmesh.analysis.chip.program import run_on_chip
+
+        program: Any = self
+        with contextlib.closing(Chip(python)) as chip:
+            program.export(chip.folder / "program", *args, languages=("python",), **kwargs)
+            return run_on_chip(chip.folder / "program", chip)
 
     def estimate(
         self,

@@ -229,6 +229,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "processes": ["1", "script.py"],
     "ttnn-env": ["DIR"],
     "upstream-env": ["DIR"],
+    "chip-env": ["DIR"],
     "compare": ["A.npz", "B.npz"],
 }
 """The arguments of every command."""

@@ -18,8 +18,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 import jaxmesh as jm
 
 NAMES = ("data", "model")
-WITH_OTHER_TOOLS = {"judge", "upstream"}
-"""Methods that ask the real ttnn or Tenstorrent's compiler; tests/system calls those."""
+WITH_OTHER_TOOLS = {"judge", "upstream", "run_on_chip"}
+"""Methods that ask the real ttnn, Tenstorrent's compiler or the simulated chip; other tests call those."""
 OF_THE_PACKAGE = {"of", "run", "plan", "marked_program", "global_program", "lower_with_jax", "mesh", "residency"}
 """Names that other rooms read, and values that compare by identity."""
 IN_ANY_ORDER = {"cost_analysis", "memory_analysis", "runtime_executable"}

@@ -6,7 +6,8 @@ With `--check` it says what would change. It needs the packages that the README 
 A text block shows what the python block before it prints, a pycon block what each of its calls prints. A line `...`
 stands for lines left out: what is before the first is the beginning of the output, what is after the last is its end,
 and what is between two stands in it as it is.
-The judge and upstream's compiler are asked where `JAXMESH_TTNN_PYTHON` and `JAXMESH_UPSTREAM_PYTHON` name them.
+The judge, upstream's compiler and the simulated chip are asked where `JAXMESH_TTNN_PYTHON`, `JAXMESH_UPSTREAM_PYTHON`
+and `JAXMESH_CHIP_PYTHON` name them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ SCRIPT = "mlp.py"
 """The file that a reader copies the python blocks into, one after the other."""
 TEXT = "shard.mlir"
 """The file of an mlir block."""
-NEEDS = {".judge(": "JAXMESH_TTNN_PYTHON", ".upstream(": "JAXMESH_UPSTREAM_PYTHON"}
+NEEDS = {
+    ".judge(": "JAXMESH_TTNN_PYTHON",
+    ".upstream(": "JAXMESH_UPSTREAM_PYTHON",
+    ".run_on_chip(": "JAXMESH_CHIP_PYTHON",
+}
 """The variables without which a block with such a call does not run."""
 LEFT_OUT = "..."
 _WIDTH = 120

@@ -1,0 +1,76 @@
+"""Tells the right calls of the simulated chip: by the table that `python -m tests.generators.chip` measured, and by
+the formats whose rounding explains the difference between a result and the exact one.
+
+A kernel may round every operand and the result to its format, and matrix units take the 10 bits of TF32 of a float32.
+The bound of an element is four times the effect of one unit of rounding in every element of the operands, and two units
+of the result. The effect is measured: the exact function is computed again for moved operands. Each element moves by
+one unit: all up, all down, and up or down at random.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Change = Callable[[Array], Array]
+TABLE = Path(__file__).with_name("trust.txt")
+SIZES = ("one tile", "several tiles", "vectors", "odd")
+"""The classes of shapes: each tensor is one tile, or a matrix of whole tiles, or such a one, a vector or a number."""
+UNITS = {"float32": 2.0**-23, "tf32": 2.0**-10, "bfloat16": 2.0**-7}
+"""The units of rounding, relative to the power of two below a number."""
+EXACT, WRONG, NOT_TRIED = "exact", "wrong", "not tried"
+RIGHT = (EXACT, *UNITS)
+"""The right outcomes: equal, or explained by the rounding of a format."""
+_OPERANDS, _RESULT, _RANDOM, _FLUSHED = 4, 2, 16, 2.0**-126
+
+
+def size_of(shapes: Sequence[Sequence[int]]) -> str:
+    """Returns the class of the shapes of a call; batches are `odd`, since their kernels are others.
+
+    >>> size_of([(32, 32)]), size_of([(64, 32), (32, 96)]), size_of([(64, 32), (1, 32), ()]), size_of([(2, 32, 32)])
+    ('one tile', 'several tiles', 'vectors', 'odd')
+    """
+    if any(len(s) > 2 or any(n != 1 and (n == 0 or n % 32) for n in s) for s in shapes):
+        return "odd"
+    if any(len(s) < 2 or 1 in s for s in shapes):
+        return "vectors"
+    return SIZES[any(tuple(s) != (32, 32) for s in shapes)]
+
+
+@functools.cache
+def _table() -> dict[tuple[str, str, str], str]:
+    lines = TABLE.read_text(encoding="utf-8").splitlines()
+    rows = [line.split(" | ") for line in lines if not line.startswith("#")]
+    cells = [(c, d, *cell) for c, d, *row in rows for cell in zip(SIZES, row, strict=True) if cell[1] != "-"]
+    return {(callee, dtypes, size): cell.rpartition(" ")[0] for callee, dtypes, size, cell in cells}
+
+
+def outcome(callee: str, dtypes: str, size: str) -> str:
+    """Returns the cell of the table for a call: an outcome in `RIGHT`, or why it is not trusted."""
+    return _table().get((callee, dtypes, size), NOT_TRIED)
+
+
+def explain(result: Array, exact: Array, formats: Sequence[str], moved: Callable[[Change], Array]) -> str:
+    """Returns `exact`, the first format whose rounding explains a result, or `wrong`.
+
+    The exact values are float64 or integers, and the result has their type. `moved` computes them for other operands:
+    its argument changes each operand of floats.
+    """
+    equal = (result == exact) | ((result != result) & (exact != exact))
+    if bool(np.all(equal)):
+        return EXACT
+    for name in formats:
+        unit, rng, spread = UNITS[name], np.random.default_rng(0), np.zeros(exact.shape)
+        with np.errstate(invalid="ignore", over="ignore"):
+            for sign in (1.0, -1.0, *[0.0] * _RANDOM):
+                found = moved(lambda x, u=unit, s=sign, r=rng: x * (1 + u * (s or r.choice([-1.0, 1.0], x.shape))))
+                spread = np.fmax(spread, np.abs(found - exact))
+            bound = _OPERANDS * spread + _RESULT * unit * np.abs(exact) + _FLUSHED
+            if bool(np.all(equal | (np.isfinite(exact) & (np.abs(result - exact) <= bound)))):
+                return name
+    return WRONG
