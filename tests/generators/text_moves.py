@@ -38,7 +38,7 @@ def count_moves(text: str, mesh: Mapping[str, int]) -> Moves:
             places = [list(map(int, end[1].split(","))) for end in ends if end]
             if taken:
                 add(times, name, tuple(n for n, a, b in zip(names, *places, strict=True) if a != b), 0, taken)
-        elif name in ("all_gather", "all_reduce", "reduce_scatter"):
+        elif name in ("all_gather", "all_reduce", "reduce_scatter", "all_to_all_dispatch", "all_to_all_combine"):
             axis = re.search(r"cluster_axis = ([0-9]+)", attributes)
             assert axis
             size = sizes[int(axis[1])]
@@ -46,6 +46,13 @@ def count_moves(text: str, mesh: Mapping[str, int]) -> Moves:
                 "all_gather": (_bytes(result), (size - 1) * taken),
                 "all_reduce": (taken, 2 * (size - 1) * taken / size),
                 "reduce_scatter": (taken, (size - 1) * taken / size),
+            }
+            if name == "all_to_all_dispatch":
+                taken += _bytes(operands.split(", ")[1])
+            # At most: all tokens go to all other devices, and come back from other devices.
+            of_a_ring |= {
+                "all_to_all_dispatch": (taken, (size - 1) * taken),
+                "all_to_all_combine": (_bytes(result),) * 2,
             }
             held, sent = of_a_ring[name]
             if size > 1 and held:

@@ -22,8 +22,9 @@ class Move:
     """One exchange of data, executed `count` times.
 
     Attributes:
-      kind: the TTNN op: `distribute`, `aggregate`; `all_reduce`, `all_gather`, `reduce_scatter`, `point_to_point`. Of a
-        program without a text, also `all_to_all`, `collective_permute` and `collective_broadcast`.
+      kind: the TTNN op: `distribute`, `aggregate`; `all_reduce`, `all_gather`, `reduce_scatter`, `point_to_point`,
+        `all_to_all_dispatch`, `all_to_all_combine`. Of a program without a text, also `all_to_all`,
+        `collective_permute` and `collective_broadcast`.
       axes: the mesh axes along which it runs; for a distribute or an aggregate, the sharded axes.
       group_size: the number of devices in a group that exchanges data.
       groups: the number of groups.
@@ -32,7 +33,7 @@ class Move:
         different devices: the bytes of a point_to_point are those that it adds to the busiest sender.
       sent: the bytes that all devices send together if no byte is sent twice (a ring, for groups of n devices with S
         bytes each): all_reduce 2(n-1)S, all_gather n(n-1)S, reduce_scatter and all_to_all (n-1)S per group,
-        point_to_point S. For a distribute, the bytes that the host sends, one copy for each device; for an aggregate,
+        point_to_point S. Of an exchange of experts the most that these may ask for. For a distribute, the bytes that the host sends, one copy for each device; for an aggregate,
         the bytes that it receives.
       distinct: for a distribute or aggregate, the bytes of the global tensor without copies; else None.
       count: the number of executions.
@@ -79,7 +80,7 @@ def exchange(
 ) -> list[Move]:
     """Returns a collective among groups of `size` devices; empty without bytes or without another device in the
     group."""
-    payload = result if kind == "all_gather" else operand
+    payload = result if kind in ("all_gather", "all_to_all_combine") else operand
     if not payload or size < 2 or (kind == "collective_permute" and not pairs):
         return []
     sent = {
@@ -87,6 +88,9 @@ def exchange(
         "all_gather": size * (size - 1) * operand,
         "reduce_scatter": (size - 1) * operand,
         "all_to_all": (size - 1) * operand,
+        # The most: each token has an expert on each device, and no expert of its own.
+        "all_to_all_dispatch": size * (size - 1) * operand,
+        "all_to_all_combine": size * result,
         "collective_permute": pairs * operand,
         "collective_broadcast": (size - 1) * operand,
     }.get(kind, 0)

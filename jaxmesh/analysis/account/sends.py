@@ -79,7 +79,9 @@ def _moves(op: Op, program: Program) -> tuple[Move, ...]:
         return ()
     number: int = attributes["cluster_axis"]
     axis = list(mesh)[number]
-    operand, result = bytes_of(program, op.used[0]), bytes_of(program, op.results[0])
+    # A dispatch sends tokens and the numbers of their experts.
+    sent = op.used[:2] if op.name == "ttnn.all_to_all_dispatch" else op.used[:1]
+    operand, result = sum(bytes_of(program, x) for x in sent), bytes_of(program, op.results[0])
     kind, groups = op.name.removeprefix("ttnn.").removesuffix("_async"), math.prod(mesh.values()) // mesh[axis]
     return tuple(exchange(kind, (axis,), mesh[axis], groups, operand, result))
 

@@ -8,7 +8,23 @@ from jaxmesh.dialects.op import Call, Shape, Trait, Write, describe
 from jaxmesh.dialects.ttir.collectives import apply_collective
 from jaxmesh.dialects.ttir.helpers import jnp, lax, vary, vary_together
 from jaxmesh.dialects.ttir.replica_groups import row_major_index, show_mesh
-from jaxmesh.dialects.ttnn.forms import ANY, FLOATS, I32, MODULAR, WIDE, Forms, Occurrence, forms, refused
+from jaxmesh.dialects.ttnn.forms import (
+    ANY,
+    BF16,
+    FLOATS,
+    I32,
+    MODULAR,
+    U8,
+    U16,
+    U32,
+    WIDE,
+    Forms,
+    Gives,
+    Occurrence,
+    Takes,
+    forms,
+    refused,
+)
 from jaxmesh.dialects.ttnn.op import TtnnOps
 from jaxmesh.sharding.shard_attributes import position_of
 
@@ -65,6 +81,27 @@ OPS.define(
     "mesh_partition",
     python="(input_tensor=%0, dim=, cluster_axis=, memory_config=@)",
     accepts=forms(ANY, "rows", casts=MODULAR),
+)
+
+# Tokens of bfloat16 and numbers of experts of 16 bits, in rows.
+_NUMBERS = Takes(frozenset({U16}), "rows", dict.fromkeys((I32, U32, U8), (U16,)))
+_EXPERTS = (Takes(frozenset({BF16}), "rows"), _NUMBERS)
+OPS.define(
+    "all_to_all_dispatch",
+    python=("(input_tensor=%0, expert_indices_tensor=%1, expert_mapping_tensor=%2, cluster_axis=, memory_config=@)"),
+    cpp="(%0, %1, %2, cluster_axis, none, none, none, @memory_config)",
+    respelled="num_devices?: i64",
+    accepts=Forms(_EXPERTS, (Gives(), Gives(operand=1)), alike=False),
+)
+OPS.define(
+    "all_to_all_combine",
+    python=(
+        "(input_tensor=%0, expert_metadata_tensor=%1, expert_mapping_tensor=%2, cluster_axis=, output_shard_dim=, "
+        "memory_config=@)"
+    ),
+    cpp="(%0, %2, %1, `false`, none, none, @memory_config, cluster_axis, output_shard_dim)",
+    respelled="num_devices?: i64, num_experts_per_tok?: i64",
+    accepts=Forms(_EXPERTS, alike=False),
 )
 
 
