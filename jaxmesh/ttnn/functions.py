@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -35,8 +35,12 @@ from jaxmesh.ttnn.rules import PARAMETERS as OUTPUTS
 from jaxmesh.ttnn.rules.definitions import DEFINITIONS
 from jaxmesh.ttnn.rules.given import Result
 
-_IMPLIED: Mapping[str, Any] = {"reduce_type": "sum"}
-"""Attributes without an argument in the Python call, and their values."""
+_IMPLIED: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Any]] = {
+    "reduce_type": lambda operands, given: "sum",
+    "num_devices": lambda operands, given: list(operands[0].mesh.shape.values())[given["cluster_axis"]],
+    "num_experts_per_tok": lambda operands, given: operands[1].shape[-1],
+}
+"""Attributes without an argument in the Python call, and their values for the operands and arguments of a call."""
 
 _LIMIT = 1024
 """The most calls of an op whose converted arguments are kept."""
@@ -188,7 +192,7 @@ class EmulatedFunction(TtnnFunction):
             operands = convert_operands(operands, results[0].computed)
             if any(x is not y for x, y in zip(before, operands, strict=True)):
                 computed = results[0].computed
-        attributes = [*self._implied, *segments]
+        attributes = [*((name, value(operands, given)) for name, value in self._implied), *segments]
         for i, attribute, param in self._attributes:
             if values[i] is not None:
                 attributes.append((attribute.name, convert_argument(self.callee, param, attribute, values[i])))

@@ -36,6 +36,7 @@ FLAGS = ["-std=c++20", "-Wall", "-Wextra", "-Werror"]
 MOVES = frozenset({
     "reshape", "permute", "transpose", "repeat", "repeat_interleave", "concat", "slice_static", "pad", "assign",
     "where", "all_gather", "all_reduce", "all_reduce_async", "reduce_scatter", "mesh_partition", "point_to_point",
+    "all_to_all_dispatch", "all_to_all_combine",
     "sort", "topk", "argmax", "fill_cache", "update_cache", "embedding", "typecast", "max", "min", "max_pool2d",
     "maximum", "minimum", "concatenate_heads", "split_query_key_value_and_split_heads", "upsample", "zeros", "ones",
     "full", "constant", "empty", "arange", "abs", "neg", "floor", "ceil", "trunc", "round", "relu", "clamp_scalar",

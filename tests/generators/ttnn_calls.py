@@ -16,7 +16,7 @@ from jaxmesh.dialects import (
 from jaxmesh.dialects.ttnn.op import Param, TtnnOp, spell
 
 MC = ttnn.MemoryConfig(ttnn.TensorMemoryLayout.INTERLEAVED, ttnn.BufferType.DRAM, None)
-F32, BF16, I32, BOOL = np.dtype("float32"), np.dtype(jnp.bfloat16), np.dtype("int32"), np.dtype("bool")
+F32, BF16, I32, U16, BOOL = map(np.dtype, ("float32", jnp.bfloat16, "int32", "uint16", "bool"))
 
 
 def on_devices(device: ttnn.MeshDevice, shards: Sequence[Any]) -> Any:
@@ -50,6 +50,15 @@ WHOLE = ("bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_lef
 
 CASES: dict[str, list[tuple[list[Any], dict[str, Any]]]] = {
     "all_gather": [([X], {"all_gather_dim": 1, "cluster_axis": 1}), ([X], {"all_gather_dim": 0, "cluster_axis": 0})],
+    "all_to_all_combine": [
+        (
+            [((1, 8, 4, 8), BF16), ((1, 8, 4, 2), U16), ((1, 1, 8, 8), U16)],
+            {"cluster_axis": 1, "num_devices": 4, "num_experts_per_tok": 2, "output_shard_dim": 1},
+        )
+    ],
+    "all_to_all_dispatch": [
+        ([((2, 1, 4, 8), BF16), ((2, 1, 4, 2), U16), ((1, 1, 8, 8), U16)], {"cluster_axis": 0, "num_devices": 2})
+    ],
     "all_reduce": [([X], {"cluster_axis": c, "reduce_type": "sum"}) for c in (0, 1)],
     "all_reduce_async": [([X], {"cluster_axis": c, "reduce_type": "sum"}) for c in (0, 1)],
     "arange": [([], {"start": 3, "end": 17, "step": 4})],

@@ -322,6 +322,18 @@ def collectives(m: Maker, mesh: Sequence[int]) -> Iterator[Case]:
             attributes = {"reduce_type": "sum", "scatter_dim": 1, "cluster_axis": axis}
             yield Case("reduce_scatter", (x,), attributes, (((2, 4 // n), dtype),))
             yield Case("mesh_partition", (x,), {"dim": -1, "cluster_axis": axis}, (((2, 4 // n), dtype),))
+        chosen, held = (
+            m.whole(*s, dtype=np.uint16, low=0, high=h) for s, h in (((2, 1, 4, 2), 8), ((1, 1, 8, m.devices), 2))
+        )
+        group, moved = {"cluster_axis": axis, "num_devices": n}, (1, 2 * n, 4)
+        results = ((*moved, 3), BF16), ((*moved, 2), np.uint16)
+        yield Case("all_to_all_dispatch", (m.real(2, 1, 4, 3, dtype=BF16), chosen, held), group, results)
+        numbers = m.whole(*moved, 2, dtype=np.uint16, low=0, high=9)
+        for dim in (1, 2):
+            local = (2, 2, 4, 3) if dim == 1 else (2, 2 * n, 4 // n, 3)
+            given = {**group, "num_experts_per_tok": 2, "output_shard_dim": dim}
+            rows = m.real(8 // m.devices, *moved[1:], 3, dtype=BF16)
+            yield Case("all_to_all_combine", (rows, numbers, held), given, ((local, BF16),))
     yield Case("mesh_partition", (m.real(2 * m.devices),), {"dim": 0}, (((2,), F32),))
     first, last = (0,) * len(mesh), tuple(n - 1 for n in mesh)
     for x, out in ((m.real(3), None), (m.whole(3), m.whole(3, seed=9))):

@@ -33,8 +33,8 @@ class Move:
         different devices: the bytes of a point_to_point are those that it adds to the busiest sender.
       sent: the bytes that all devices send together if no byte is sent twice (a ring, for groups of n devices with S
         bytes each): all_reduce 2(n-1)S, all_gather n(n-1)S, reduce_scatter and all_to_all (n-1)S per group,
-        point_to_point S. Of an exchange of experts the most that these may ask for. For a distribute, the bytes that the host sends, one copy for each device; for an aggregate,
-        the bytes that it receives.
+        point_to_point S. For an exchange of experts, the most that routes can ask for. For a distribute, the bytes that
+        the host sends, one copy for each device; for an aggregate, the bytes that it receives.
       distinct: for a distribute or aggregate, the bytes of the global tensor without copies; else None.
       count: the number of executions.
       exact: False in a branch, which may not be taken, or in a loop of unknown length, which counts as one iteration.
@@ -88,7 +88,7 @@ def exchange(
         "all_gather": size * (size - 1) * operand,
         "reduce_scatter": (size - 1) * operand,
         "all_to_all": (size - 1) * operand,
-        # The most: each token has an expert on each device, and no expert of its own.
+        # The most: each token has an expert on each of the other devices.
         "all_to_all_dispatch": size * (size - 1) * operand,
         "all_to_all_combine": size * result,
         "collective_permute": pairs * operand,

@@ -1,6 +1,6 @@
 """The exchanges of a mixture of experts: tokens to the devices of their experts, and back.
 
-A token is a row of the last dim. Tokens are numbered row-major, those of the first device of the axis first. Rows that
+A token is a row of the last dim. Tokens are numbered by device of the axis, and row-major on a device. Rows that
 upstream leaves unwritten (tt-metal: ttnn/operations/ccl/all_to_all_dispatch, all_to_all_combine) are zeros here.
 """
 
@@ -25,7 +25,7 @@ def _axis(call: Call) -> tuple[str, int]:
     call.require(ranks == [4, 4, 4], f"the operands have four dims each, got {', '.join(map(describe, call.operands))}")
     axis = axis_name(call, call["cluster_axis"])
     size, given, mapping = call.mesh[axis], call["num_devices"], call.operands[2]
-    call.require(given in (None, size), f"num_devices = {given}, but mesh axis {axis!r} has {size} devices")
+    call.require(given == size, f"num_devices = {given}, but mesh axis {axis!r} has {size} devices")
     devices = math.prod(call.mesh.values())
     rule = f"expert_mapping is [1, 1, experts, {devices}] on the mesh {show_mesh(call)}, got {describe(mapping)}"
     call.require(mapping.shape[:2] == (1, 1) and mapping.shape[3] == devices, rule)
@@ -72,7 +72,7 @@ def _combine(call: Call) -> Any:
     _, batch, seq, places = metadata.shape
     devices, experts, dim = mapping.shape[3], mapping.shape[2], call["output_shard_dim"]
     given = call["num_experts_per_tok"]
-    call.require(given in (None, places), f"num_experts_per_tok = {given}, but expert_metadata has {places}")
+    call.require(given == places, f"num_experts_per_tok = {given}, but expert_metadata has {places}")
     call.require(dim in (1, 2), f"output_shard_dim is 1 or 2, got {dim}")
     rule = f"input_tensor is [experts / devices, B, S, H] = [{experts} / {devices}, {batch}, {seq}, H]"
     good = metadata.shape[0] == 1 and x.shape[0] * devices == experts and x.shape[1:3] == (batch, seq)

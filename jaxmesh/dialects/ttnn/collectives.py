@@ -88,9 +88,8 @@ _NUMBERS = Takes(frozenset({U16}), "rows", dict.fromkeys((I32, U32, U8), (U16,))
 _EXPERTS = (Takes(frozenset({BF16}), "rows"), _NUMBERS)
 OPS.define(
     "all_to_all_dispatch",
-    python=("(input_tensor=%0, expert_indices_tensor=%1, expert_mapping_tensor=%2, cluster_axis=, memory_config=@)"),
-    cpp="(%0, %1, %2, cluster_axis, none, none, none, @memory_config)",
-    respelled="num_devices?: i64",
+    python="(input_tensor=%0, expert_indices_tensor=%1, expert_mapping_tensor=%2, cluster_axis=, memory_config=@)",
+    cpp="array (%0, %1, %2, cluster_axis, none, none, none, @memory_config)",
     accepts=Forms(_EXPERTS, (Gives(), Gives(operand=1)), alike=False),
 )
 OPS.define(
@@ -100,7 +99,6 @@ OPS.define(
         "memory_config=@)"
     ),
     cpp="(%0, %2, %1, `false`, none, none, @memory_config, cluster_axis, output_shard_dim)",
-    respelled="num_devices?: i64, num_experts_per_tok?: i64",
     accepts=Forms(_EXPERTS, alike=False),
 )
 

@@ -166,7 +166,7 @@ class Signature:
 NO_CALL = Signature("", ())
 """The call of an operation that has none."""
 
-_CALL = re.compile(r"(?:(vector|tuple|optionals|variant) )?([\w.:]*)\((.*)\)")
+_CALL = re.compile(r"(?:(vector|array|tuple|optionals|variant) )?([\w.:]*)\((.*)\)")
 _ITEM = re.compile(r"(?:`[^`]*`|[^,`])+")
 _ARGUMENT = re.compile(r" ?(?:([\w/]+)([=:]))?(.*?)([?!]?)")
 
@@ -224,8 +224,8 @@ class TtnnOp(OpDef):
         an occurrence; `jaxmesh/passes/layouts` converts to them.
       work: the reduced elements and the other operations for each element of the first operand, where they differ from
         one operation per element of the result.
-      cpp_results: what a C++ function returns: a `vector`, a `tuple`, `optionals`, a vector in which results are
-        missing that were not asked for, or a `variant` with the tensor first; empty for a tensor, or a vector of
+      cpp_results: what a C++ function returns: a `vector`, `array` or `tuple`, `optionals`, a vector in which results
+        are missing that were not asked for, or a `variant` with the tensor first; empty for a tensor, or a vector of
         several.
     """
 
@@ -234,7 +234,7 @@ class TtnnOp(OpDef):
     like: str | None = None
     accepts: Rule = TILES
     work: tuple[int, int] | None = None
-    cpp_results: Literal["", "vector", "tuple", "optionals", "variant"] = ""
+    cpp_results: Literal["", "vector", "array", "tuple", "optionals", "variant"] = ""
 
     @cached_property
     def on_device(self) -> bool:

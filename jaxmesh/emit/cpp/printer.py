@@ -265,6 +265,7 @@ class _CppWriter:
 _SEVERAL: Mapping[str, Callable[[int], tuple[str, str]]] = {
     "": lambda _: (TENSORS, "{}[{}]"),
     "vector": lambda _: (TENSORS, "{}[{}]"),
+    "array": lambda count: (f"::std::array<{TENSOR}, {count}>", "{}[{}]"),
     "tuple": lambda count: (f"::std::tuple<{', '.join([TENSOR] * count)}>", "::std::get<{1}>({0})"),
     "optionals": lambda _: (f"::std::vector<::std::optional<{TENSOR}>>", "util_get_optional_value({}[{}])"),
 }

@@ -1,6 +1,8 @@
 // Communication between the devices of a mesh.
 #pragma once
 
+#include <array>
+
 #include "ttnn-elementwise.hpp"
 #include "ttnn-shapes.hpp"
 
@@ -17,11 +19,16 @@ class Ring {
     size = mesh_[static_cast<std::size_t>(axis)];
   }
   int64_t place(std::size_t device) const { return static_cast<int64_t>(device) / step_ % size; }
+  std::vector<std::size_t> devices(std::size_t device) const {
+    std::vector<std::size_t> ids;
+    const int64_t first = static_cast<int64_t>(device) - place(device) * step_;
+    for (int64_t i = 0; i < size; ++i) ids.push_back(static_cast<std::size_t>(first + i * step_));
+    return ids;
+  }
   Arrays members(const Tensor& x, std::size_t device, const char* who) const {
     Arrays held;
-    const int64_t first = static_cast<int64_t>(device) - place(device) * step_;
-    for (int64_t i = 0; i < size; ++i) {
-      const auto& shard = x.shards()[static_cast<std::size_t>(first + i * step_)];
+    for (const std::size_t id : devices(device)) {
+      const auto& shard = x.shards()[id];
       require(shard.has_value(), [&] { return std::string(who) + ": a device holds nothing"; });
       held.push_back(*shard);
     }
@@ -123,6 +130,91 @@ inline Tensor mesh_partition(const Tensor& x, int64_t dim, const std::optional<i
     }
   }
   return x.with(std::move(shards));
+}
+
+// --- a mixture of experts --------------------------------------------------------------------------------------------
+
+// The experts that a device has, in order, by a table of [1, 1, experts, devices].
+inline std::vector<int64_t> experts_of(const Array& table, std::size_t device) {
+  std::vector<int64_t> held;
+  const Array marks = cast(table, DataType::INT32);
+  const int64_t devices = marks.shape[3];
+  for (int64_t e = 0; e < marks.shape[2]; ++e) {
+    if (marks.data<int64_t>()[e * devices + static_cast<int64_t>(device)] == 1) held.push_back(e);
+  }
+  return held;
+}
+
+inline void copy_row(const Array& from, int64_t source, const Array& to, int64_t target) {
+  const int64_t width = from.shape.back();
+  by_kind(from.dtype, [&](auto zero) {
+    using C = decltype(zero);
+    std::copy_n(from.data<C>() + source * width, width, to.data<C>() + target * width);
+  });
+}
+
+// Each device has the tokens of its ring that choose an expert which it holds, and zeros for the others.
+inline std::array<Tensor, 2> all_to_all_dispatch(const Tensor& x, const Tensor& chosen, const Tensor& mapping,
+                                                 int64_t axis, Unset = std::nullopt, Unset = std::nullopt,
+                                                 Unset = std::nullopt, const Memory& = std::nullopt) {
+  const char* who = "all_to_all_dispatch";
+  const Ring ring(x, axis, who);
+  std::vector<std::optional<Array>> tokens(x.shards().size()), numbers(x.shards().size());
+  const auto gathered = [&](const Tensor& t, std::size_t device) {
+    const Array all = joined(ring.members(t, device, who), 0);
+    return all.as({1, all.shape[0], all.shape[1] * all.shape[2], all.shape[3]});
+  };
+  for (std::size_t device = 0; device < tokens.size(); ++device) {
+    const Array all = gathered(x, device), experts = gathered(chosen, device);
+    const std::vector<int64_t> held = experts_of(*mapping.shards()[device], device);
+    const Array each = cast(experts, DataType::INT32);
+    const int64_t places = each.shape.back();
+    Array out(all.dtype, all.shape);
+    for (int64_t token = 0; token < each.size() / places; ++token) {
+      const int64_t* first = each.data<int64_t>() + token * places;
+      if (std::find_first_of(first, first + places, held.begin(), held.end()) != first + places)
+        copy_row(all, token, out, token);
+    }
+    tokens[device] = out;
+    numbers[device] = experts;
+  }
+  return {x.with(std::move(tokens)), chosen.with(std::move(numbers))};
+}
+
+// Each token gets, at the place of each of its experts, the row of the first device of its ring that holds the expert.
+inline Tensor all_to_all_combine(const Tensor& x, const Tensor& mapping, const Tensor& metadata, bool local_reduce,
+                                 Unset, Unset, const Memory&, int64_t axis, int64_t dim) {
+  const char* who = "all_to_all_combine";
+  require(!local_reduce, "all_to_all_combine: local_reduce is not emulated");
+  require(dim == 1 || dim == 2, "all_to_all_combine: output_shard_dim is 1 or 2");
+  const Ring ring(x, axis, who);
+  return along(x, ring, who, [&, device = std::size_t{0}](const Arrays& members, int64_t place) mutable {
+    const Arrays tables = ring.members(mapping, device, who), chosen = ring.members(metadata, device, who);
+    const std::vector<std::size_t> ids = ring.devices(device++);
+    Dims shape = chosen[0].shape;
+    const int64_t places = shape[3];
+    shape[static_cast<std::size_t>(dim)] /= ring.size;
+    Array out(members[0].dtype, {places, shape[1], shape[2], members[0].shape[3]});
+    const int64_t tokens = shape[1] * shape[2];
+    std::vector<bool> known(static_cast<std::size_t>(places * tokens));
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const std::vector<int64_t> held = experts_of(tables[i], ids[i]);
+      const Array each = cast(chosen[i], DataType::INT32);
+      for (int64_t t = 0; t < tokens; ++t) {
+        const int64_t from = place * tokens + t, *first = each.data<int64_t>() + from * places;
+        for (int64_t k = 0; k < places; ++k) {
+          const auto at = std::find(held.begin(), held.end(), first[k]);
+          const int64_t local = at - held.begin(), to = k * tokens + t;
+          const bool earlier = std::find(first, first + k, first[k]) != first + k;
+          if (at == held.end() || local >= members[i].shape[0] || earlier) continue;
+          if (known[static_cast<std::size_t>(to)]) continue;
+          copy_row(members[i], local * tokens * ring.size + from, out, to);
+          known[static_cast<std::size_t>(to)] = true;
+        }
+      }
+    }
+    return out;
+  });
 }
 
 namespace ccl {

@@ -845,4 +845,13 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 1x2>]>} {
     %0 = "ttnn.transpose"(%arg0) <{dim0 = 0 : si32, dim1 = 1 : si32}> : (tensor<3x4xf32>) -> tensor<4x3xf32>
     return %0 : tensor<4x3xf32>
   }
+
+  // CHECK-LABEL: func.func @exchanges_of_experts(
+  func.func @exchanges_of_experts(%arg0: tensor<2x1x4x8xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<2x1x4x2xui16> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg2: tensor<1x1x4x2xui16> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg3: tensor<2x4x4x8xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<1x4x4x8xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}, tensor<2x2x4x8xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
+    // CHECK: "ttnn.all_to_all_dispatch"(%{{[a-z0-9#]+}}, %{{[a-z0-9#]+}}, %{{[a-z0-9#]+}}) <{cluster_axis = 1 : i64, num_devices = 2 : i64}> : (tensor<2x1x4x8xbf16>, tensor<2x1x4x2xui16>, tensor<1x1x4x2xui16>) -> (tensor<1x4x4x8xbf16>, tensor<1x4x4x2xui16>)
+    %0:2 = "ttnn.all_to_all_dispatch"(%arg0, %arg1, %arg2) <{cluster_axis = 1 : i64, num_devices = 2 : i64}> : (tensor<2x1x4x8xbf16>, tensor<2x1x4x2xui16>, tensor<1x1x4x2xui16>) -> (tensor<1x4x4x8xbf16>, tensor<1x4x4x2xui16>)
+    // CHECK: "ttnn.all_to_all_combine"(%{{[a-z0-9#]+}}, %{{[a-z0-9#]+}}, %{{[a-z0-9#]+}}) <{cluster_axis = 1 : i64, num_devices = 2 : i64, num_experts_per_tok = 2 : i64, output_shard_dim = 1 : i64}> : (tensor<2x4x4x8xbf16>, tensor<1x4x4x2xui16>, tensor<1x1x4x2xui16>) -> tensor<2x2x4x8xbf16>
+    %1 = "ttnn.all_to_all_combine"(%arg3, %0#1, %arg2) <{cluster_axis = 1 : i64, num_devices = 2 : i64, num_experts_per_tok = 2 : i64, output_shard_dim = 1 : i64}> : (tensor<2x4x4x8xbf16>, tensor<1x4x4x2xui16>, tensor<1x1x4x2xui16>) -> tensor<2x2x4x8xbf16>
+    return %0#0, %1 : tensor<1x4x4x8xbf16>, tensor<2x2x4x8xbf16>
+  }
 }
