@@ -2,8 +2,7 @@
 
 This package defines the names for meshes, transfers, memory and types. Every op in the table of TTNN
 (`jaxmesh/dialects/ttnn/*.py`) is a function too, under the name of its Python call, made from its row at its first use:
-`ttnn.add`, `ttnn.matmul`, `ttnn.experimental.all_reduce_async`. So are the functions composed of others, which register
-themselves (`composite.py`, `further.py`). Ops compute on multi-device tensors (`MeshTensor`) on
+`ttnn.add`, `ttnn.matmul`, `ttnn.experimental.all_reduce_async`. Ops compute on multi-device tensors (`MeshTensor`) on
 the devices. A file with `import ttnn` runs unchanged if `sys.modules["ttnn"]` is this module.
 """
 
@@ -69,7 +68,6 @@ from jaxmesh.tensor.types import (
     TensorMemoryLayout as TensorMemoryLayout,
     TensorTopology as TensorTopology,
 )
-from jaxmesh.ttnn.composite import ALIASES as _ALIASES
 from jaxmesh.ttnn.convert import (
     from_torch as from_torch,
     to_torch as to_torch,
@@ -126,6 +124,9 @@ bfloat4_b = DataType.BFLOAT4_B
 TILE_LAYOUT = Layout.TILE
 TILE_SIZE = 32
 ROW_MAJOR_LAYOUT = Layout.ROW_MAJOR
+
+
+_ALIASES = {"div": "divide", "mul": "multiply", "sub": "subtract", "swish": "silu"}
 
 
 def __getattr__(name: str) -> Any:

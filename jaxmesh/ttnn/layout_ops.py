@@ -14,12 +14,12 @@ from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.tensor_base import TensorBase
 from jaxmesh.tensor.transfers import to_mesh
 from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, Layout, MemoryConfig, StorageType
+from jaxmesh.ttnn.composed import composed
 from jaxmesh.ttnn.functions import lookup
-from jaxmesh.ttnn.further import composed
 from jaxmesh.validate import as_instance, quote
 
 
-@composed()
+@composed
 def to_device(tensor: Any, device: Any, memory_config: Any) -> Any:
     """Moves a tensor to the devices of a mesh.
 
@@ -47,7 +47,7 @@ def to_device(tensor: Any, device: Any, memory_config: Any) -> Any:
     return to_mesh(tensor, device, memory_config or tensor.memory_config() or DRAM_MEMORY_CONFIG)
 
 
-@composed()
+@composed
 def from_device(tensor: Any) -> Any:
     """Moves a tensor to host memory: a multi-device host tensor, whose shards `aggregate_tensor` joins.
 
@@ -57,7 +57,7 @@ def from_device(tensor: Any) -> Any:
     return tensor.cpu() if isinstance(tensor, TensorBase) else _copy_numpy(tensor)
 
 
-@composed()
+@composed
 def to_layout(tensor: Any, layout: Any, dtype: Any, memory_config: Any) -> Any:
     """Converts the layout, and with `dtype` the element type; on the devices or in host memory.
 
@@ -80,7 +80,7 @@ def _copy_numpy(x: Any) -> Any:
     return x.copy() if isinstance(array, np.ndarray) else x
 
 
-@composed()
+@composed
 def to_memory_config(tensor: Any, memory_config: Any, dtype: Any) -> Any:
     """Moves a tensor to other memory on its devices; with `dtype` in another element type.
 
@@ -99,7 +99,7 @@ def to_memory_config(tensor: Any, memory_config: Any, dtype: Any) -> Any:
     return with_memory(tensor, tensor.layout, memory_config)
 
 
-@composed()
+@composed
 def to_dtype(tensor: Any, dtype: Any) -> Any:
     """Converts a host tensor to another element type; `typecast` does it on the devices.
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from jaxmesh.dialects.ttnn.forms import CREATED, I32, REALS
 from jaxmesh.ttnn.rules import devices, elementwise, moves, neural, reductions
 from jaxmesh.ttnn.rules.definitions import DEFINITIONS, defined
-from jaxmesh.ttnn.rules.devices import QUANTIZED
 from jaxmesh.ttnn.rules.elementwise import BITS, PAIRS, UNARY
 from jaxmesh.ttnn.rules.given import TILE, Form, Given, Result, Rule
 
@@ -29,9 +28,8 @@ PARAMETERS = ("output_tensor", "optional_output_tensor", "optional_tensor", "out
 
 UNREAD = frozenset({"ttnn.cumsum", "ttnn.cumprod", "ttnn.embedding"})
 """Functions that give their own result beside an output tensor of another type."""
-_OF_ANY_TYPE = frozenset({*PAIRS, *reductions.OF_ANY_TYPE, *QUANTIZED, "ttnn.matmul", "ttnn.linear", "ttnn.where"})
+_OF_ANY_TYPE = frozenset({*PAIRS, *reductions.OF_ANY_TYPE, "ttnn.matmul", "ttnn.linear", "ttnn.where"})
 _OF_ANY_FLOAT = frozenset({*UNARY, "ttnn.leaky_relu", "ttnn.elu", "ttnn.round"})
-_FILLS = frozenset({"ttnn.full", "ttnn.full_like", "ttnn.zeros_like", "ttnn.ones_like", "ttnn.empty_like"})
 
 
 def written(given: Given, results: Sequence[Result]) -> Sequence[Result]:
@@ -45,15 +43,13 @@ def written(given: Given, results: Sequence[Result]) -> Sequence[Result]:
         given.require(shape in (None, out.shape), "takes an output tensor of its operand's shape", "Shape mismatch")
         return results
     written_as = Result(out.dtype, out.layout, result.computed, out.shape)
-    if given.callee in _FILLS:
-        same = given.callee == "ttnn.full" or out.shape == given["tensor"].shape
-        given.require(same, "takes an output tensor of the tensor's shape", "Preallocated output shape must match")
+    if given.callee == "ttnn.full":
         return [written_as]
     given.on_devices(out)
     given.require(
         given.callee != "ttnn.concat", "takes no output tensor", "optional output tensor currently unsupported"
     )
-    clamps = given.callee in ("ttnn.clamp", "ttnn.clip")
+    clamps = given.callee == "ttnn.clamp"
     bounds = clamps and any(isinstance(given[n], Form) for n in ("min", "max"))
     numbered = given.callee in BITS and len(given.tensors()) == 2
     if (given.callee in _OF_ANY_TYPE and not numbered) or bounds:
@@ -83,12 +79,9 @@ def _check_type(given: Given, result: Result, out: Form) -> None:
         given.require(
             out.layout == TILE, "writes to an output tensor in TILE layout", "output tensor to be in Tile layout"
         )
-    whole = given.callee in ("ttnn.divide", "ttnn.div") and all(f.dtype == I32 for f in given.tensors()[:2])
+    whole = given.callee == "ttnn.divide" and all(f.dtype == I32 for f in given.tensors()[:2])
     given.require(
         not whole or out.dtype == result.dtype,
         f"of integers gives {result.dtype}",
         "For integer division, supported output dtype is FLOAT32",
     )
-    allowed = QUANTIZED.get(given.callee)
-    if allowed is not None:
-        given.types(out, allowed, "an output tensor")

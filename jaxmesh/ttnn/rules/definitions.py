@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
-from jaxmesh.dialects import ttnn
+from jaxmesh.dialects import textual, ttnn
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Type
 from jaxmesh.dialects.ttnn.elementwise import OPS as ELEMENTWISE
 from jaxmesh.dialects.ttnn.forms import BF16, BLOCKS, F32, REALS, Forms, Gives, Occurrence, Takes, as_dtype
 from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.ttnn.rules.facts import adds_any
-from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked
+from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, checked
 
 
 def accepted(name: str) -> frozenset[str]:
@@ -42,7 +42,9 @@ def by_definition(operands: int) -> Iterator[str]:
 # --- whole rules -----------------------------------------------------------------------------------------------------
 
 
-DEFINITIONS: Mapping[str, TtnnOp] = {op.python.callee: op for op in ttnn.OPS.values()}
+_CUMPROD = textual.OPS["ttnn.cumprod"]
+assert isinstance(_CUMPROD, TtnnOp)
+DEFINITIONS: Mapping[str, TtnnOp] = {op.python.callee: op for op in (*ttnn.OPS.values(), _CUMPROD)}
 """By the dotted name of the function."""
 
 
@@ -115,29 +117,3 @@ def _result(
         return Result(given["dtype"] or asked, given["layout"] or layout, computed)
     source = operands[gives.operand] if gives.type == "operand" else None
     return Result(gives.type if source is None else source.dtype, layout, computed)
-
-
-# --- functions that no definition describes --------------------------------------------------------------------------
-
-
-def takes(types: frozenset[str], *names: str, tiles: bool = True, gives: str | None = None) -> Rule:
-    """Returns the rule of a function without a definition: the element types of some operands, and what it gives.
-
-    Args:
-      types: the element types.
-      names: the parameters of the operands; the first tensor by default.
-      tiles: whether the operands are in tiles.
-      gives: the element type of the result, unless the call asks for another one; by default the first operand's.
-    """
-
-    def rule(given: Given) -> list[Result]:
-        given.on_devices(*given.tensors())
-        forms = [f for f in map(given.__getitem__, names) if isinstance(f, Form)] if names else given.tensors()[:1]
-        for form in forms:
-            if tiles:
-                _check_tiles(given, form)
-            given.types(form, types)
-        layout = forms[0].layout if gives is None else TILE
-        return checked(given, [Result(given["dtype"] or gives or forms[0].dtype, layout)])
-
-    return rule

@@ -1,4 +1,4 @@
-"""Rules of communication, pooling, quantisation, and of moving between host and devices."""
+"""Rules of communication, pooling, and of moving between host and devices."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from jaxmesh.dialects.ttnn.forms import (
     BLOCKS,
     BYTES,
     F32,
-    FLOATS,
     I8,
-    I32,
     NARROW,
     REALS,
     U8,
@@ -178,29 +176,6 @@ def _upsample(given: Given) -> list[Result]:
     return [Result(BF16 if x.dtype in BLOCKS else x.dtype, ROWS)]
 
 
-# --- quantisation ----------------------------------------------------------------------------------------------------
-
-_QUANTIZED = frozenset({I32, I8, U8})
-QUANTIZED: Mapping[str, frozenset[str]] = {
-    "ttnn.quantize": _QUANTIZED,
-    "ttnn.dequantize": FLOATS,
-    "ttnn.requantize": _QUANTIZED,
-}
-"""The element types that these functions give."""
-
-
-def _quantize(given: Given) -> list[Result]:
-    given.on_devices(*given.tensors())
-    real = given.callee == "ttnn.quantize"
-    given.types(given["input_tensor"], REALS if real else _QUANTIZED)
-    dtype, allowed = given["dtype"] or (BF16 if given.callee == "ttnn.dequantize" else I32), QUANTIZED[given.callee]
-    given.require(
-        dtype in allowed, f"gives {', '.join(sorted(allowed))}, not {dtype}", "outputs of other types are not supported"
-    )
-    layout = ROWS if all(form.layout == ROWS for form in given.tensors()) else TILE
-    return checked(given, [Result(dtype, layout)])
-
-
 # --- between host and devices ----------------------------------------------------------------------------------------
 
 
@@ -218,6 +193,5 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("ttnn.max_pool2d", "ttnn.avg_pool2d"), _pool),
     "ttnn.global_avg_pool2d": _global_pool,
     "ttnn.upsample": _upsample,
-    **dict.fromkeys(QUANTIZED, _quantize),
     **dict.fromkeys(("ttnn.to_device", "ttnn.from_device"), _stored),
 }

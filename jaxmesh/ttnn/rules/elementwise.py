@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf, prod
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -52,14 +52,11 @@ def _first(given: Given) -> Form:
 
 
 _BY_TYPES: Mapping[Rule, str] = {
-    _unary(NOT_I8): "abs identity relu relu6",
-    _unary(REALS): "isinf isnan swish",
+    _unary(NOT_I8): "abs relu relu6",
     _bits: "bitwise_not",
-    _unary(NOT_I8 - {U8}): "eqz nez square",
     _unary(NOT_I8 - {I32}): "leaky_relu",
-    _unary(REALS | {I32}): "gez gtz lez ltz",
 }
-"""Functions without a definition, or that accept more than a program uses. Of others the definition says the types."""
+"""Functions that accept more than a program uses. Of others the definition says the types."""
 
 
 # --- two operands ----------------------------------------------------------------------------------------------------
@@ -99,11 +96,9 @@ _REMAINS = Pair(accepted("remainder"), frozenset(), numbers={U32: "positive", I8
 _BITS = Pair(accepted("bitwise_and"), frozenset())
 _POWERS = Pair(REALS, frozenset(), numbers={I32: "power", U32: "power", U16: "power"})
 _PAIRS: Mapping[str, Pair] = {
-    **dict.fromkeys(
-        ("add", "subtract", "sub", "logical_and", "logical_or", "logical_xor", "squared_difference", "rsub"), _ADDS
-    ),
-    **dict.fromkeys(("multiply", "mul"), _MULTIPLIES),
-    **dict.fromkeys(("divide", "div"), _DIVIDES),
+    **dict.fromkeys(("add", "subtract", "logical_and", "logical_or", "logical_xor"), _ADDS),
+    "multiply": _MULTIPLIES,
+    "divide": _DIVIDES,
     **dict.fromkeys(("eq", "ne", "ge", "gt", "le", "lt"), _COMPARES),
     **dict.fromkeys(("maximum", "minimum"), _ORDERS),
     **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "logical_left_shift"), _BITS),
@@ -171,7 +166,7 @@ def _check_rounding(given: Given, pair: Pair, dtype: str) -> None:
         )
 
 
-_LOGICAL = frozenset({"ttnn.logical_and", "ttnn.logical_or", "ttnn.logical_xor", "ttnn.squared_difference"})
+_LOGICAL = frozenset({"ttnn.logical_and", "ttnn.logical_or", "ttnn.logical_xor"})
 
 
 def _of_tensors(given: Given, pair: Pair, a: Form, b: Form) -> Result:
@@ -256,42 +251,6 @@ def _with_number(given: Given, pair: Pair, a: Any, b: Any) -> list[Result]:
     return [Result(dtype, x.layout, dtype)]
 
 
-# --- in place --------------------------------------------------------------------------------------------------------
-
-
-def _in_place(pair: Pair) -> Rule:
-    def rule(given: Given) -> list[Result]:
-        a, b = list(given.values.values())[:2]
-        given.on_devices(a, b)
-        if isinstance(b, Form):
-            given.require(
-                a.is_tile or b.is_tile, "takes tensors in TILE layout", "Optional output tensor with Row Major input"
-            )
-            _of_tensors(given, pair, a, b)
-            given.require(
-                pair is not _DIVIDES or a.dtype != b.dtype or a.dtype in REALS,
-                "of integers gives FLOAT32, which the first operand cannot hold",
-                "For integer division, supported output dtype is FLOAT32",
-            )
-            extra = len(b.shape) - len(a.shape)
-            front, rest = b.shape[: max(0, extra)], b.shape[max(0, extra) :]
-            shape = [max(m, n) if 0 not in (m, n) else 0 for m, n in zip(a.shape[::-1], rest[::-1], strict=False)]
-            fits = prod(front) == 1 and shape == list(a.shape[::-1][: len(rest)])
-            given.require(fits, "writes a result of another shape", "output tensor shape does not match")
-        else:
-            given.require(a.is_tile, "takes a tensor in TILE layout", "Optional output tensor with Row Major input")
-            if pair is _DIVIDES:
-                good = a.dtype in REALS or (a.dtype in WORDS and isinstance(b, float))
-                given.require(good, "of integers gives FLOAT32", "For integer division, supported output is FLOAT32")
-            else:
-                _with_number(given, pair, a, b)
-        _check_rounding(given, pair, a.dtype)
-        # A number takes the integer type of the tensor beside it.
-        return [Result(a.dtype, a.layout, a.dtype if a.dtype in WHOLE and not isinstance(b, Form) else None)]
-
-    return rule
-
-
 # --- others ----------------------------------------------------------------------------------------------------------
 
 
@@ -349,13 +308,9 @@ def _clamp(given: Given) -> list[Result]:
         return [Result(x.dtype, ROWS if all(f.layout == ROWS for f in (x, *tensors)) else TILE)]
     given.types(x, REALS | {I32, I8})
     numbers = [b for b in bounds if b is not None]
-    if given.callee == "ttnn.clamp":
-        kinds = {isinstance(b, float) for b in numbers}
-        given.require(len(kinds) == 1, "takes bounds of one type", "std::get: wrong index")
-        part = True in kinds
-    else:
-        part = True
-    return like(x, F32 if x.dtype == I32 and part else x.dtype)
+    kinds = {isinstance(b, float) for b in numbers}
+    given.require(len(kinds) == 1, "takes bounds of one type", "std::get: wrong index")
+    return like(x, F32 if x.dtype == I32 and True in kinds else x.dtype)
 
 
 def _typecast(given: Given) -> list[Result]:
@@ -376,11 +331,7 @@ PAIRS: Mapping[str, Rule] = {
 RULES: Mapping[str, Rule] = {
     **UNARY,
     **PAIRS,
-    **dict.fromkeys(("ttnn.add_", "ttnn.subtract_", "ttnn.sub_"), _in_place(_ADDS)),
-    **dict.fromkeys(("ttnn.multiply_", "ttnn.mul_"), _in_place(_MULTIPLIES)),
-    **dict.fromkeys(("ttnn.divide_", "ttnn.div_"), _in_place(_DIVIDES)),
     "ttnn.where": _where,
     "ttnn.clamp": _clamp,
-    "ttnn.clip": _clamp,
     "ttnn.typecast": _typecast,
 }

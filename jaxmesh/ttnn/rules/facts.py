@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from jaxmesh.dialects.ttnn.forms import BF16, F32, FLOATS, I8, I32, U8, U16
+from jaxmesh.dialects.ttnn.forms import FLOATS, I8, U8, U16
 from jaxmesh.ttnn.rules.given import Form, Given
 
 Fact = tuple[Callable[[Given], Any], str, str]
@@ -44,24 +44,6 @@ def _scales(given: Given, form: Form) -> bool:
     return whole and form.dtype in FLOATS
 
 
-def _table(users: Callable[[Form], int]) -> Fact:
-    def good(given: Given) -> bool:
-        table = given["page_table_tensor"]
-        q, k = given["input_tensor_q"], given["input_tensor_k"]
-        rows = not table.is_tile and table.shape[:1] == (users(q),)
-        return rows and table.dtype == I32 and len(table.shape) == 2 and k.shape == given["input_tensor_v"].shape
-
-    return good, "takes a page table of INT32 in ROW_MAJOR, a row for each user", "Page table must be row major"
-
-
-def _at(given: Given) -> bool:
-    places = given["cur_pos_tensor"]
-    if not given["is_causal"]:
-        return True
-    users = given["input_tensor_q"].shape[1:2]
-    return isinstance(places, Form) and places.dtype == I32 and not places.is_tile and places.shape[-1:] == users
-
-
 def adds_any(given: Given) -> bool:
     """Returns True for a sum over devices that the library computes of any element type: by whole tiles for each."""
     if given.callee not in _SUMS:
@@ -89,39 +71,17 @@ _CAUSAL: Sequence[Fact] = (
     (lambda g: not g["is_causal"] or g["attn_mask"] is None,
      "takes no mask if it is causal", "attn_mask must not be provided"),
 )  # fmt: skip
-_OF_SEVERAL: Sequence[Fact] = (
-    (lambda g: g["input_tensor_k"].shape[1] == 1 or g["input_tensor_q"].dtype == BF16,
-     "takes queries of BFLOAT16 for several key heads", "input_tensors.at(0).dtype() == DataType::BFLOAT16"),
-    (lambda g: g["input_tensor_q"].shape[2] % g["input_tensor_k"].shape[1] == 0,
-     "shares key heads evenly among query heads", "GQA expects Q to have a multiple of K"),
-    _CAUSAL[1],
-)  # fmt: skip
-_ROW: Sequence[Fact] = (
-    (lambda g: g["dtype"] != I8, "gives no INT8", "Failed to generate binaries"),
-    (lambda g: g["compute_kernel_config"] or all(f.dtype != F32 for f in _forms(g, "input_tensor", "stats")),
-     "takes a compute_kernel_config beside FLOAT32", "FLOAT32 requires fp32_dest_acc_en=true"),
-    (lambda g: len(_x(g).shape) == 4 and not _x(g).is_empty,
-     "takes four dims with elements", "index out of range. 3 not in"),
-)  # fmt: skip
 FACTS: Mapping[str, Sequence[Fact]] = {
     **dict.fromkeys(("ttnn.layer_norm", "ttnn.rms_norm"), _NORM),
-    **dict.fromkeys(("ttnn.layer_norm_pre_all_gather", "ttnn.rms_norm_pre_all_gather"), _ROW),
-    "ttnn.layer_norm_post_all_gather": _ROW[:2],
     "ttnn.gelu_bw": (
         (lambda g: len({f.layout for f in g.tensors()[:2]}) == 1,
          "takes tensors of one layout", "grad_output.layout() == input.layout()"),
     ),
-    **dict.fromkeys(("ttnn.transformer.scaled_dot_product_attention", "ttnn.transformer.flash_mla_prefill"), _CAUSAL),
-    "ttnn.transformer.scaled_dot_product_attention_decode": _OF_SEVERAL,
-    "ttnn.transformer.paged_scaled_dot_product_attention_decode": (
-        *_OF_SEVERAL, _table(lambda q: q.shape[1]),
-        (_at, "takes INT32 positions of each user in ROW_MAJOR", "cur_pos_tensor.dtype() == DataType::INT32"),
-    ),
-    "ttnn.transformer.chunked_scaled_dot_product_attention": (_table(lambda q: q.shape[0]),),
-    **dict.fromkeys(("ttnn.fill_cache", "ttnn.experimental.paged_fill_cache"), (
+    "ttnn.transformer.scaled_dot_product_attention": _CAUSAL,
+    "ttnn.fill_cache": (
         (lambda g: len({f.dtype for f in g.tensors()[:2]}) == 1,
          "takes a tensor of the cache's element type", "input_tensor.dtype() == cache_tensor.dtype()"),
-    )),
+    ),
     "ttnn.transpose": (
         (lambda g: len(_x(g).shape) != 1 or not _x(g).is_tile or _x(g).shape == (1,),
          "takes two dims at least in TILE layout", "Can't convert shape rank"),

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from math import prod
-from typing import Any
 
 from jaxmesh.dialects.ttnn.forms import B4, BF16, BLOCKS, EVERY, I8, NOT_I8, U8, U16
-from jaxmesh.ttnn.rules.definitions import takes
 from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like
 
 _RESHAPED = NOT_I8 - {U8, U16}
@@ -62,28 +59,6 @@ def _reshaped(given: Given, x: Form, shape: tuple[int, ...]) -> list[Result]:
     return like(x)
 
 
-def _squeeze(given: Given) -> list[Result]:
-    x, dim = given["input_tensor"], given["dim"]
-    rank = max(1, len(x.shape))
-    dims: Any = dim
-    row: Sequence[int] = range(rank) if dim is None else dims if isinstance(dim, list) else [dims]
-    dropped = {given.dim(d, rank, "Dimension out of range") for d in row}
-    return _reshaped(given, x, tuple(n for i, n in enumerate(x.shape) if n != 1 or i not in dropped))
-
-
-def _unsqueeze(given: Given) -> list[Result]:
-    x = given["input_tensor"]
-    shape = list(x.shape)
-    shape.insert(given.dim(given["dim"], len(shape) + 1, "Dimension out of range"), 1)
-    return _reshaped(given, x, tuple(shape))
-
-
-def _to_4d(given: Given) -> list[Result]:
-    x = given["tensor"]
-    given.require(len(x.shape) <= 4, "takes at most four dims", "Tensor rank is greater than 4")
-    return like(x)
-
-
 def _joined(given: Given, forms: list[Form], dim: int) -> list[Result]:
     """Returns the result of joining tensors; inside of tiles it goes over rows."""
     first = forms[0]
@@ -111,23 +86,6 @@ def _concat(given: Given) -> list[Result]:
     for t in tensors[1:]:
         _check_alike(given, t, first)
     return _joined(given, tensors, dim)
-
-
-def _stack(given: Given) -> list[Result]:
-    tensors: list[Form] = given["input_tensors"]
-    given.require(bool(tensors), "takes one tensor at least", "expected a non-empty list of tensors")
-    first = tensors[0]
-    shape = list(first.shape)
-    dim = given.dim(given["dim"], len(shape) + 1, "index is out of bounds for the rank")
-    shape.insert(dim, 1)
-    for t in tensors:
-        given.require(t.shape == first.shape, "takes tensors of one shape", "tensors must have one shape")
-        _reshaped(given, t, tuple(shape))
-        _check_alike(given, t, first)
-    given.on_devices(*tensors)
-    if len(tensors) == 1:
-        return like(first)
-    return _joined(given, [replace(t, shape=tuple(shape)) for t in tensors], dim)
 
 
 def _slice(given: Given) -> list[Result]:
@@ -179,16 +137,6 @@ def _pad(given: Given) -> list[Result]:
     return like(x)
 
 
-def _parts(given: Given) -> list[Result]:
-    x, dim = given["input_tensor"], given["dim"]
-    _dim(given, x)
-    # A chunk that is the whole tensor is the tensor, wherever it is.
-    if given.callee != "ttnn.chunk" or (given["chunks"] > 1 and x.shape[dim] > 1):
-        given.on_devices(x)
-    # The slices of the parts say the rest.
-    return []
-
-
 # --- where and how a tensor is stored --------------------------------------------------------------------------------
 
 
@@ -221,23 +169,21 @@ def _to_dtype(given: Given) -> list[Result]:
 
 def _cast_tiles(given: Given) -> list[Result]:
     if given["input_b"] is not None:
-        return _copy(given)
+        return _assigned(given)
     x, dtype = given.tensors()[0], given["dtype"]
     given.on_devices(x)
     if given.callee == "ttnn.to_memory_config" and given["memory_config"] == x.memory and not given["output_tensor"]:
         # Nothing to move, and the real library does not look at the element type then.
         return like(x)
-    if given.callee != "ttnn.clone":
-        given.types(x, NOT_I8)
+    given.types(x, NOT_I8)
     if dtype in (None, x.dtype):
         return like(x)
     given.tiles(x)
-    cloned = given.callee == "ttnn.clone" and not {x.dtype, dtype} & {BF16, *BLOCKS}
-    given.require(I8 not in (x.dtype, dtype) or cloned, "gives no INT8", "unsupported output data type")
+    given.require(I8 not in (x.dtype, dtype), "gives no INT8", "unsupported output data type")
     return checked(given, [Result(dtype, x.layout, x.dtype)])
 
 
-def _copy(given: Given) -> list[Result]:
+def _assigned(given: Given) -> list[Result]:
     a, b = given.tensors()[:2]
     given.on_devices(a, b)
     given.types(a, NOT_I8)
@@ -263,38 +209,14 @@ def _created(given: Given) -> list[Result]:
     return checked(given, [Result(dtype, layout)])
 
 
-def _like(given: Given) -> list[Result]:
-    x = given["tensor"]
-    given.require(
-        given.callee != "ttnn.empty_like" or not x.host or given["device"] is not None,
-        "of a tensor in host memory takes a device",
-        "the process ends",
-    )
-    out = given["optional_tensor"]
-    if isinstance(out, Form):
-        # The library writes to it whatever else the call asks for.
-        return like(out)
-    return checked(given, [Result(given["dtype"] or x.dtype, given["layout"] or x.layout)])
-
-
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(("ttnn.move", "ttnn.reallocate"), takes(EVERY, tiles=False)),
     "ttnn.reshape": _reshape,
-    "ttnn.squeeze": _squeeze,
-    "ttnn.unsqueeze": _unsqueeze,
-    "ttnn.unsqueeze_to_4D": _to_4d,
     "ttnn.concat": _concat,
-    "ttnn.stack": _stack,
     "ttnn.slice": _slice,
     "ttnn.pad": _pad,
-    "ttnn.split": _parts,
-    "ttnn.chunk": _parts,
     "ttnn.to_layout": _to_layout,
     "ttnn.to_dtype": _to_dtype,
     "ttnn.to_memory_config": _cast_tiles,
     "ttnn.assign": _cast_tiles,
-    "ttnn.clone": _cast_tiles,
-    "ttnn.copy": _copy,
     **dict.fromkeys(("ttnn.zeros", "ttnn.ones", "ttnn.full", "ttnn.empty", "ttnn.arange", "ttnn.rand"), _created),
-    **dict.fromkeys(("ttnn.zeros_like", "ttnn.ones_like", "ttnn.full_like", "ttnn.empty_like"), _like),
 }

@@ -409,11 +409,6 @@ PLAIN: dict[str, Target] = {
     "ttnn.close_mesh_device": Target(ttnn.close_mesh_device, {
         "mesh_device": lambda: ttnn.open_mesh_device((2, 4))},
         without={"device": "would close the device of the other calls"}),
-    "ttnn.clip": Target(ttnn.clip, {
-        "input_tensor": tensor, "min": just(0.0), "max": just(1.0), "memory_config": just(None)}),
-    "ttnn.clone": Target(ttnn.clone, {
-        "input_tensor": tensor, "dtype": just(ttnn.float32), "memory_config": just(None),
-        "compute_kernel_config": just(None)}),
     "ttnn.compute_distribution_to_mesh_mapping": Target(ttnn.compute_distribution_to_mesh_mapping, {
         "distribution_shape": just([2, 2]), "mesh_shape": just([2, 4])}),
     "ttnn.ConcatMesh2dToTensor": Target(ttnn.ConcatMesh2dToTensor, {
@@ -465,7 +460,6 @@ PLAIN: dict[str, Target] = {
     "ttnn.ShardTensorToMesh": Target(ttnn.ShardTensorToMesh, {"mesh_device": device, "dim": just(0)}),
     "ttnn.shard_tensor_to_mesh_mapper": Target(ttnn.shard_tensor_to_mesh_mapper, {
         "mesh_device": device, "dim": just(0)}),
-    "ttnn.squeeze": Target(ttnn.squeeze, {"input_tensor": tensor, "dim": just(0)}),
     "ttnn.synchronize_device": Target(ttnn.synchronize_device, {"device": device}),
     "ttnn.to_device": Target(ttnn.to_device, {
         "tensor": just(FULL), "device": device, "memory_config": just(None), "cq_id": just(None)}),
@@ -479,7 +473,6 @@ PLAIN: dict[str, Target] = {
     "ttnn.to_torch": Target(ttnn.to_torch, {
         "tensor": tensor, "mesh_composer": lambda: ttnn.concat_mesh_to_tensor_composer(device(), 0),
         "torch_rank": just(None)}),
-    "ttnn.unsqueeze": Target(ttnn.unsqueeze, {"input_tensor": tensor, "dim": just(0)}),
     "ttnn.visualize_mesh_device": Target(ttnn.visualize_mesh_device, {"mesh_device": device}),
     "ttnn.visualize_tensor": Target(ttnn.visualize_tensor, {"tensor": tensor}),
 }  # fmt: skip

@@ -263,11 +263,6 @@ def concat(c: Calls) -> Any:
     return [tensors, dim], c.options("memory_config")
 
 
-def stack(c: Calls) -> Any:
-    shape = c.shape(0, 4)
-    return [[c.tensor(shape) for _ in range(c.rng.randint(1, 3))], c.dim(len(shape) + 1)], {}
-
-
 def slice_(c: Calls) -> Any:
     shape = c.shape()
     starts = [c.rng.randrange(n) if n and c.chance(0.4) else 0 for n in shape]
@@ -284,30 +279,6 @@ def pad(c: Calls) -> Any:
     if c.chance(0.5):
         pairs = [[0, b] for _, b in pairs]
     return [c.tensor(shape), [{"tuple": p} for p in pairs], c.rng.choice([0.0, 1, 0])], c.options("memory_config")
-
-
-def split(c: Calls) -> Any:
-    shape = c.shape(1)
-    dim = c.dim(len(shape))
-    size = shape[dim] if -len(shape) <= dim < len(shape) else 4
-    part = c.rng.choice([1, max(1, size // 2), size])
-    sizes = [part, size - part] if c.chance(0.5) and 0 < part < size else part
-    return [c.tensor(shape), sizes, dim], {}
-
-
-def chunk(c: Calls) -> Any:
-    shape = c.shape(1)
-    return [c.tensor(shape), c.rng.choice([1, 2, 3]), c.dim(len(shape))], {}
-
-
-def squeeze(c: Calls) -> Any:
-    shape = c.shape()
-    return [c.tensor(shape), *([c.dim(len(shape))] if c.chance(0.7) else [])], {}
-
-
-def unsqueeze(c: Calls) -> Any:
-    shape = c.shape(0, 4)
-    return [c.tensor(shape), c.dim(len(shape) + 1)], {}
 
 
 def created(c: Calls) -> Any:
@@ -337,16 +308,6 @@ def arange(c: Calls) -> Any:
 
 def rand(c: Calls) -> Any:
     return [{"shape": c.shape(1, 4)}, {"name": "device"}], c.options("dtype", "layout", "memory_config")
-
-
-def like(c: Calls) -> Any:
-    kwargs = c.options("dtype", "layout", "memory_config")
-    return [c.x()], {**kwargs, **({"device": {"name": "device"}} if c.chance(0.3) else {})}
-
-
-def full_like(c: Calls) -> Any:
-    args, kwargs = like(c)
-    return [*args, c.number()], kwargs
 
 
 def embedding(c: Calls) -> Any:
@@ -550,55 +511,6 @@ def assign(c: Calls) -> Any:
     return [c.x()], {"memory_config": {"name": "ttnn.DRAM_MEMORY_CONFIG"}, **c.options("dtype")}
 
 
-def clone(c: Calls) -> Any:
-    return [c.x()], c.options("dtype", "memory_config")
-
-
-def copy(c: Calls) -> Any:
-    shape = c.shape()
-    return [c.tensor(shape), c.tensor(shape)], {}
-
-
-def quantize(c: Calls) -> Any:
-    return [c.x(0, 4), 0.5, 3], {}
-
-
-def requantize(c: Calls) -> Any:
-    return [c.x(0, 4), 0.5, 3, 0.25, 1], {}
-
-
-def dropout(c: Calls) -> Any:
-    return [c.x(), 0.2, 1.25, 3], {}
-
-
-def nlp_concat_heads(c: Calls) -> Any:
-    return concatenate_heads(c)
-
-
-def norm_statistics(c: Calls) -> Any:
-    x = c.tensor([*c.shape(2, 2), *c.shape(2, 2)], c.some("bfloat16", 0.7), "TILE" if c.chance(0.8) else None)
-    return [x], c.options("dtype", "memory_config")
-
-
-def norm_of_statistics(c: Calls) -> Any:
-    rows, width = [1, c.rng.choice([1, 2]), c.rng.choice([5, 32, 64])], c.rng.choice([32, 64, 96])
-    layout = "TILE" if c.chance(0.8) else None
-    x = c.tensor([*rows, width], c.some("bfloat16", 0.7), layout)
-    kwargs = c.options("dtype", "memory_config")
-    if c.chance(0.3):
-        kwargs["weight"] = {"tensor": [[1, 1, 1, width], "bfloat16", "TILE", "device"]}
-    return [x, c.tensor([*rows, c.rng.choice([32, 64, 128, 256])], c.some("bfloat16", 0.7), layout)], kwargs
-
-
-def rotary_llama(c: Calls) -> Any:
-    heads, length, width = c.rng.choice([1, 2, 3]), c.rng.choice([5, 32, 64]), c.rng.choice([32, 64, 128])
-    layout = "TILE" if c.chance(0.8) else None
-    kind = c.some("bfloat16")
-    table = [1, c.rng.choice([1, heads]), c.rng.choice([length, length, 64]), width]
-    shapes = [[c.rng.choice([1, 2]), heads, length, width], table, table, [1, 1, 32, c.rng.choice([32, 32, 64])]]
-    return [c.tensor(shape, kind, layout) for shape in shapes], {}
-
-
 def rounded(c: Calls) -> Any:
     return [c.x()], {"decimals": c.rng.choice([0, 1])} if c.chance(0.3) else {}
 
@@ -616,69 +528,11 @@ def conv1d(c: Calls) -> Any:
     return [], kwargs
 
 
-def group_norm(c: Calls) -> Any:
-    channels, groups = c.rng.choice([32, 64, 320]), c.rng.choice([2, 8, 32])
-    x = c.tensor([c.rng.choice([1, 2]), 1, c.rng.choice([32, 64, 100]), channels], c.some("bfloat16"))
-    kwargs: dict[str, Any] = {"num_groups": groups, "inplace": c.chance(0.3)}
-    if c.chance(0.7):
-        kwargs["core_grid"] = {"call": ["ttnn.CoreGrid", {"x": 1, "y": c.rng.choice([1, 1, 2])}]}
-    for name in ("weight", "bias"):
-        if c.chance(0.3):
-            kwargs[name] = c.tensor([1, 1, 1, channels], c.some("bfloat16"))
-    return [x], kwargs
-
-
 def point_to_point(c: Calls) -> Any:
     ends = [[c.rng.randrange(n) for n in MESH] for _ in range(2)]
     if c.chance(0.6):
         ends[1] = [ends[0][0], (ends[0][1] + 1) % MESH[1]]
     return [c.x(), *[{"call": ["ttnn.MeshCoordinate", end]} for end in ends]], {}
-
-
-def decode_attention(c: Calls) -> Any:
-    batch, heads, width, length = c.rng.choice([1, 2]), c.rng.choice([1, 4, 8]), c.rng.choice([32, 64]), 64
-    kv = [batch, c.rng.choice([1, heads]), length, width]
-    kwargs: dict[str, Any] = {"is_causal": c.chance(0.7)}
-    if kwargs["is_causal"] and c.chance(0.9):
-        kwargs["cur_pos"] = [c.rng.randrange(length) for _ in range(batch)]
-    return [c.tensor([1, batch, heads, width], c.some("bfloat16", 0.6)), c.tensor(kv), c.tensor(kv)], kwargs
-
-
-def paged(c: Calls, length: int) -> tuple[Any, Any, list[int]]:
-    """Returns a cache of pages, a table of the pages of each user, and the cache's shape."""
-    cache = [16, c.rng.choice([1, 2]), c.rng.choice([32, 64, 16]), c.rng.choice([32, 64])]
-    table = [c.rng.choice([1, 2]), c.rng.choice([length // 32, 4])]
-    layout = "ROW_MAJOR" if c.chance(0.9) else None
-    return c.tensor(cache), c.tensor(table, c.some("int32"), layout), [*cache, *table]
-
-
-def fill_pages(c: Calls) -> Any:
-    length = c.rng.choice([5, 32, 64, 100])
-    cache, table, (_, heads, _, width, users, _) = paged(c, 96)
-    heads = heads if c.chance(0.9) else heads + 1
-    return [cache, c.tensor([1, heads, length, width]), table], {"batch_idx": c.rng.randrange(users + 1)}
-
-
-def decode_pages(c: Calls) -> Any:
-    cache, table, (_, _, _, width, users, _) = paged(c, 64)
-    q = c.tensor([1, users, c.rng.choice([2, 4, 8]), width], c.some("bfloat16", 0.6))
-    kwargs: dict[str, Any] = {"is_causal": c.chance(0.7)}
-    if c.chance(0.85):
-        kwargs["cur_pos_tensor"] = c.tensor([users], c.some("int32"), "ROW_MAJOR" if c.chance(0.9) else None)
-    return [q, cache, cache, table], kwargs
-
-
-def chunk_of_pages(c: Calls) -> Any:
-    cache, table, (_, _, _, width, users, _) = paged(c, 64)
-    q = c.tensor([users, c.rng.choice([2, 4, 3]), c.rng.choice([32, 64]), width], c.some("bfloat16", 0.6))
-    return [q, cache, cache, table, c.rng.choice([0, 32, 64, 96])], {}
-
-
-def latent_attention(c: Calls) -> Any:
-    users, heads, length, width = c.rng.choice([1, 2]), c.rng.choice([1, 4]), c.rng.choice([32, 64]), 64
-    k = [users, 1, length if c.chance(0.8) else 96, width]
-    values = c.rng.choice([32, 40, 64, 96]) if c.chance(0.6) else c.tensor([*k[:3], 32])
-    return [c.tensor([users, heads, length, width]), c.tensor(k), values], {"is_causal": c.chance(0.5)}
 
 
 def all_reduce_async(c: Calls) -> Any:
@@ -696,9 +550,6 @@ TYPED = [
     "subtract",
     "multiply",
     "divide",
-    "sub",
-    "mul",
-    "div",
     "eq",
     "ne",
     "ge",
@@ -709,8 +560,6 @@ TYPED = [
     "logical_or",
     "logical_xor",
     "logical_right_shift",
-    "squared_difference",
-    "rsub",
     "maximum",
     "minimum",
     "remainder",
@@ -718,22 +567,16 @@ TYPED = [
 UNTYPED = ["atan2", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_left_shift", "pow"]
 DRAWS: dict[str, Draw] = {
     **dict.fromkeys(UNARY, unary), **dict.fromkeys(TYPED, binary_typed), **dict.fromkeys(UNTYPED, binary),
-    "conv1d": conv1d, "group_norm": group_norm, "point_to_point": point_to_point,
-    "transformer.scaled_dot_product_attention_decode": decode_attention,
-    "experimental.all_reduce_async": all_reduce_async, "experimental.paged_fill_cache": fill_pages,
-    "transformer.paged_scaled_dot_product_attention_decode": decode_pages,
-    "transformer.chunked_scaled_dot_product_attention": chunk_of_pages,
-    "transformer.flash_mla_prefill": latent_attention,
-    **dict.fromkeys(("add_", "sub_", "mul_", "div_", "subtract_", "multiply_", "divide_"), binary),
+    "conv1d": conv1d, "point_to_point": point_to_point,
+    "experimental.all_reduce_async": all_reduce_async,
     "gelu_bw": backward, "where": where, "leaky_relu": with_number("negative_slope", True), "round": rounded,
-    "clamp": clamp, "clip": clamp, "typecast": typecast, "sum": reduction, "mean": reduction, "max": reduction,
+    "clamp": clamp, "typecast": typecast, "sum": reduction, "mean": reduction, "max": reduction,
     "min": reduction, "prod": prod, "argmax": one_dim, "cumsum": scan, "cumprod": scan, "softmax": softmax,
     "sort": sort, "topk": topk, "matmul": matmul, "linear": linear, "reshape": reshape, "permute": permute,
-    "transpose": transpose, "repeat": repeat, "repeat_interleave": repeat_interleave, "concat": concat, "stack": stack,
-    "slice": slice_, "pad": pad, "split": split, "chunk": chunk, "squeeze": squeeze, "unsqueeze": unsqueeze,
-    "unsqueeze_to_4D": lambda c: ([c.x()], {}), "zeros": created, "ones": created, "full": full,
-    "empty": empty, "arange": arange, "rand": rand, "zeros_like": like, "ones_like": like, "empty_like": like,
-    "full_like": full_like,
+    "transpose": transpose, "repeat": repeat, "repeat_interleave": repeat_interleave, "concat": concat,
+    "slice": slice_, "pad": pad,
+ "zeros": created, "ones": created, "full": full,
+    "empty": empty, "arange": arange, "rand": rand,
     "embedding": embedding, "embedding_bw": embedding_bw, "gather": gather, "scatter": scatter,
     "layer_norm": layer_norm, "rms_norm": layer_norm, "batch_norm": batch_norm,
     "transformer.scaled_dot_product_attention": attention, "transformer.concatenate_heads": concatenate_heads,
@@ -742,11 +585,7 @@ DRAWS: dict[str, Draw] = {
     "max_pool2d": max_pool, "avg_pool2d": pool, "global_avg_pool2d": global_pool, "upsample": upsample,
     "all_gather": gathering, "mesh_partition": gathering, "reduce_scatter": reduce_scatter, "all_reduce": all_reduce,
     "to_layout": to_layout, "to_dtype": to_dtype, "to_memory_config": to_memory_config, "to_device": to_device,
-    "from_device": lambda c: ([c.x()], {}), "assign": assign, "clone": clone, "move": lambda c: ([c.x()], {}),
-    "reallocate": lambda c: ([c.x()], {}), "copy": copy, "quantize": quantize, "dequantize": quantize,
-    "requantize": requantize, "experimental.dropout": dropout, "experimental.nlp_concat_heads": nlp_concat_heads,
-    "rms_norm_pre_all_gather": norm_statistics, "layer_norm_pre_all_gather": norm_statistics,
-    "layer_norm_post_all_gather": norm_of_statistics, "experimental.rotary_embedding_llama": rotary_llama,
+    "from_device": lambda c: ([c.x()], {}), "assign": assign,
 }  # fmt: skip
 
 

@@ -135,20 +135,6 @@ def test_a_tensor_is_padded_to_a_shape(device: ttnn.MeshDevice) -> None:
         ttnn.pad(rows, [3, 4, 33, 67], [0, 0, 2, 0], 2.0)
 
 
-def test_each_place_of_an_axis_has_a_scale(device: ttnn.MeshDevice) -> None:
-    scale, zero = np.array([0.5, 0.25, 2, 1], np.float32), np.array([1, -2, 0, 3], np.int32)
-    x = on(device, X)
-    got = ttnn.quantize(x, on(device, scale), on(device, zero), axis=-3)
-    spread = scale[:, None, None], zero[:, None, None]
-    assert same_bits(first(got), np.clip(np.rint(X / spread[0] + spread[1]), -128, 127).astype(np.int32))
-    back = first(ttnn.dequantize(got, on(device, scale), on(device, zero), axis=1, dtype=ttnn.float32))
-    assert same_bits(back, ((first(got) - spread[1]) * spread[0]).astype(np.float32))
-    one = ttnn.quantize(x, on(device, scale[:1]), 1)
-    assert same_bits(first(one), first(ttnn.quantize(x, 0.5, 1)))
-    with pytest.raises(jm.VerifyError, match="incompatible shapes for broadcasting"):
-        ttnn.quantize(x, on(device, scale), 0, axis=2)
-
-
 def test_elements_are_assigned_to_another_tensor(device: ttnn.MeshDevice) -> None:
     x, y = on(device, X), on(device, np.zeros_like(X))
     ttnn.assign(x, y)

@@ -23,12 +23,6 @@ def to(*place: int) -> Any:
 
 
 B, B8, F, I8, I32 = "bfloat16", "bfloat8_b", "float32", "int8", "int32"
-PAGES, TABLE = t(B, 16, 2, 64, 32), t(I32, 2, 4, rows=True)
-DECODE, CHUNK = (
-    "transformer.paged_scaled_dot_product_attention_decode",
-    "transformer.chunked_scaled_dot_product_attention",
-)
-PLACES = {"cur_pos_tensor": t(I32, 2, rows=True)}
 
 TAKEN: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("layer_norm", [t(F, 2, 32, rows=True)], {"weight": t(F, 1, 32, rows=True)}),
@@ -36,9 +30,6 @@ TAKEN: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("reduce_scatter", [t(I8, 1, 1, 32, 256)], {"dim": 3, "cluster_axis": 1}),
     ("all_reduce", [t("uint16", 2, 3, 5)], {"cluster_axis": 0}),
     ("point_to_point", [t(B, 3), to(0, 1), to(0, 2)], {}),
-    (DECODE, [t(B, 1, 2, 8, 32), PAGES, PAGES, TABLE], PLACES),
-    (CHUNK, [t(B, 2, 2, 32, 32), PAGES, PAGES, TABLE, 32], {}),
-    ("rms_norm_pre_all_gather", [t(B, 1, 1, 33, 3)], {}),
 ]
 REFUSED: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("layer_norm", [t(F, 2, 5, rows=True)], {}),
@@ -48,16 +39,8 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("reduce_scatter", [t(I8, 1, 1, 32, 128)], {"dim": 2, "cluster_axis": 0}),
     ("all_reduce", [t("uint16", 3, 5)], {"cluster_axis": 0}),
     ("point_to_point", [t(B8, 3), to(0, 1), to(0, 2)], {}),
-    (DECODE, [t(B, 1, 2, 8, 32), PAGES, PAGES, TABLE], {}),
-    (DECODE, [t(B, 1, 2, 8, 32), PAGES, PAGES, TABLE], {"cur_pos_tensor": t(B, 2, rows=True)}),
-    (DECODE, [t(B8, 1, 2, 8, 32), PAGES, PAGES, TABLE], PLACES),
-    (CHUNK, [t(B, 2, 2, 32, 32), PAGES, PAGES, t(I32, 2, 4), 32], {}),
-    ("transformer.flash_mla_prefill", [t(B, 2, 1, 64, 64), t(B, 2, 1, 96, 64), 64], {"is_causal": True}),
-    ("experimental.paged_fill_cache", [PAGES, t(F, 1, 2, 32, 32), TABLE], {"batch_idx": 0}),
     ("fill_cache", [t(B8, 2, 2, 64, 32), t(B, 1, 2, 32, 32), 0], {}),
     ("gelu_bw", [t(F, 64, 64, rows=True), t(F, 64, 64)], {}),
-    ("rms_norm_pre_all_gather", [t(B, 1, 1, 33, 3)], {"dtype": {"name": "ttnn.int8"}}),
-    ("layer_norm_post_all_gather", [t(B, 1, 2, 64, 32), t(F, 1, 2, 64, 64)], {}),
     ("transpose", [t(F, 8), -1, -1], {}),
     ("repeat", [t(F), []], {}),
     ("repeat_interleave", [t("uint16", 33), 3, 0], {}),
