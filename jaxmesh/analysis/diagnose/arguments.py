@@ -36,6 +36,8 @@ _HIDDEN = 64
 """The rounding units of a sum that hide a constant."""
 _ZEROS, _EQUAL = 0.25, 0.25
 """The share of zeros among floats, where floats are to be equal, and the share of integers that have to be."""
+_TURNED = 1 / 16
+"""The share of the signs of a sum that the smaller part has to decide."""
 _FEW = 2
 """How far apart integers are that are compared with each other."""
 _MOVED = ("reshape", "transpose", "broadcast_in_dim", "slice", "convert", "reverse", "concatenate", "pad", "reduce")
@@ -226,6 +228,13 @@ class Draws:
             yield "a tie", bool((read[0] == read[1]).any()), 0.0
         elif name == "add" and _is_float(read[0]) and (ratio := _negligible(values, varies, *value.operands)):
             yield "a sum that its constant changes", ratio > _HIDDEN * rounding_unit(read[0].dtype), ratio
+        elif name == "sign" and (parts := [values[n] for n in values[value.operands[0]].operands])[1:]:
+            large, small = sorted((p.array for p in parts[:2]), key=_size, reverse=True)
+            is_sum = values[value.operands[0]].op.endswith((".add", ".subtract")) and _is_float(large)
+            if is_sum and varies.issuperset(values[value.operands[0]].operands) and _size(small):
+                turned = (np.abs(small.astype(np.float64)) > np.abs(large.astype(np.float64))).mean()
+                ratio = _size(small) / _size(large)
+                yield "the sign of the smaller part of a sum", bool(turned >= _TURNED), ratio
         elif name == "compare" and read[0].dtype.kind in "iu" and varies.issuperset(value.operands):
             if enum_of(value.value.owner, "comparison_direction") in ("EQ", "NE"):
                 yield "equal", bool((read[0] == read[1]).mean() >= _EQUAL), 0.0

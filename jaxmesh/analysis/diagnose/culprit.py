@@ -208,7 +208,8 @@ def _rounding_decides(culprit: Culprit, rounded: Callable[[float, int], Referenc
     # A value without floats in its history has exact results.
     own = culprit.track.units.get(proof.goal.value, 0.0)
     unit, value = own or EXACT, compare_with(pool, prover.replay.copies(proof.goal.value), number, own)
-    if value is None:
+    if value is None or (proof.change is not None and proof.change.is_own and _is_mostly_wrong(value)):
+        # The operation is right with another attribute, and the same operands.
         return False
     apart = len(pool.apart.get(number, ()))
     spread = {c: np.zeros(block.shape) for c, block in value.blocks.items()}
@@ -222,6 +223,12 @@ def _rounding_decides(culprit: Culprit, rounded: Callable[[float, int], Referenc
         if share >= _SHARE or share < _LEAST.get(seed + 1, 0.0):
             return share >= _SHARE
     return False
+
+
+def _is_mostly_wrong(value: WrongValue) -> bool:
+    """Returns True if more than half of the elements are wrong, which no choice between two neighbours explains."""
+    elements = value.elements()
+    return 2 * sum(e.count for e in elements) > sum(e.size for e in elements)
 
 
 def _is_exact_before(track: Track, op: Op) -> bool:

@@ -221,14 +221,19 @@ _LISTS = (
 _SUMS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 _MOST = 24
 """The most starts of a slice along one dim, and numbers in place of one."""
+_RANK = 6
+"""The most dims whose permutations are tried."""
 
 
-def repairs(op: Op, types: Sequence[Type], mesh: Mapping[str, int], numbers: Sequence[Any]) -> Iterator[tuple[Op, str]]:
+def repairs(
+    op: Op, types: Sequence[Type], made: Sequence[int], mesh: Mapping[str, int], numbers: Sequence[Any]
+) -> Iterator[tuple[Op, str]]:
     """Yields an operation with one thing changed, and what that is, in words.
 
     Args:
       op: the operation.
       types: the local types of its operands.
+      made: the local shape of its result.
       mesh: the sizes of the mesh axes, by name.
       numbers: the numbers of the program, the likeliest first.
     """
@@ -239,6 +244,16 @@ def repairs(op: Op, types: Sequence[Type], mesh: Mapping[str, int], numbers: Seq
     for order in _orders(op, [t.dtype for t in types]):
         yield replace(op, operands=tuple(op.operands[i] for i in order)), "its operands in another order"
     dialect, name = op.name.partition(".")[0], short_name(op)
+    moves = list[tuple[str, dict[str, Any], str]]()
+    if name == "permute":
+        moves.append(("reshape", {"shape": tuple(made)}, ""))
+    for order in _permutations(first, made) if name == "reshape" and len(first) == len(made) else ():
+        # Dims of size 1 are where they are.
+        if [d for d in order if first[d] > 1] != [d for d, n in enumerate(first) if n > 1]:
+            moves.append(("permute", {"permutation": order}, f" over {list(order)}"))
+    for kind, changed, how in moves:
+        kind = f"{dialect}.{kind}"
+        yield replace(op, name=kind, attributes=changed), f"{kind}{how} in its place"
     for kind in next((k for k in _KINDS if name in k), ()):
         # TTIR has two names of a division; texts have the shorter one.
         is_alias = kind == "divide" and definition_of(f"{dialect}.div") is not None
@@ -321,7 +336,9 @@ def _instead(name: str, value: Any, shape: Sequence[int], rank: int) -> Iterator
         yield from _SUMS
     elif name in _AXES and isinstance(value, int):
         yield from range(rank) if name == "cluster_axis" else every
-    elif name in _LISTS or (name == "permutation" and len(shape) <= 4):
+    elif name == "permutation":
+        yield from _permutations(shape, [shape[d] for d in numbers])
+    elif name in _LISTS:
         yield from itertools.permutations(every, len(numbers))
     elif name == "padding":
         # The sides of windows of TTIR are all starts, then all ends.
@@ -330,6 +347,18 @@ def _instead(name: str, value: Any, shape: Sequence[int], rank: int) -> Iterator
             other = list(numbers)
             other[a], other[b] = low, numbers[a] + numbers[b] - low
             yield tuple(other)
+
+
+def _permutations(shape: Sequence[int], made: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yields the orders of dims that make one shape of another.
+
+    >>> list(_permutations((2, 3, 2), (3, 2, 2)))
+    [(1, 0, 2), (1, 2, 0)]
+    """
+    if len(made) > _RANK:
+        return
+    rows = [[d for d, n in enumerate(shape) if n == size] for size in made]
+    yield from (order for order in itertools.product(*rows) if len(set(order)) == len(shape))
 
 
 def _dilations(dilation: Sequence[int], padding: Sequence[int]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -21,6 +21,8 @@ from jaxmesh.dialects.program import Op
 
 _RUNS = 160
 """The most runs of a part of a text."""
+_FIRST, _TURN = 64, 8
+"""How many changes of the first operation, and of each other one, are tried before those of the next one."""
 _ALIKE = 12
 """The most values put right together."""
 Named = tuple[Proposal, tuple[tuple[int, Op], ...], Correction | None]
@@ -65,7 +67,14 @@ class Narrowing(Prover):
 
     def proof(self, goal: Proposal) -> Proof:
         """Returns the proof for the one operation that can have made a value wrong, where several may have."""
-        return self._proof(goal, self._narrowed(goal))
+        named = self._narrowed(goal)
+        wrong = {i for i, o in enumerate(self.track.outputs) if not o.is_right}
+        right = self.put_right(goal)
+        if named[1] and right & wrong and not wrong <= right:
+            # Another error makes the other results wrong.
+            self.asked = right
+            named = self._narrowed(goal)
+        return self._proof(goal, named)
 
     def _proof(self, goal: Proposal, named: Named) -> Proof:
         proposal, doubtful, change = named
@@ -76,7 +85,12 @@ class Narrowing(Prover):
         return Proof(proposal, doubtful, change, before, tuple(after or before), goal, holds)
 
     def _narrowed(self, goal: Proposal) -> Named:
-        target = self._lacking(self._earliest(goal, Budget(self.replay, _RUNS)), Budget(self.replay, _RUNS))
+        first, own = self._earliest(goal, Budget(self.replay, _RUNS)), functools.partial(self.changes.of, alone=True)
+        moves = [row for row in self._feeding([(first.number, first.op)]) if self._is_move_of_right(row[1])]
+        change = next(iter(self._fixers(moves, goal, own).values()), None)
+        if change is not None:
+            return change.proposal, (), change
+        target = self._lacking(first, Budget(self.replay, _RUNS))
         doubtful, lines = self.doubtful(target.op), self.track.stage.text.lines
         if all(lines[n] == lines[target.number] for n, _ in doubtful):
             # None, or the operation itself in earlier iterations.
@@ -86,13 +100,12 @@ class Narrowing(Prover):
             idle = [row for row in doubtful if self._is_idle(row[1])]
             change = next(iter(self._fixers(idle, goal, self.changes.missing).values()), None)
             return (target, (), None) if change is None else (change.proposal, (), change)
-        own = functools.partial(self.changes.of, alone=True)
         if self._is_idle(target.op):
             change = self._fixers([(target.number, target.op)], goal, own).get(target.number)
             return self._without_cause(target) if change is None else (target, (), change)
         rows = [*doubtful, (target.number, target.op)]
         steps = [n for n, o in rows if self.track.operands(o) and self.proposals.is_last(o)]
-        ordered = sorted(rows, key=lambda row: (row[0] != target.number, row[0] not in steps))
+        ordered = sorted(rows, key=lambda r: (r[0] != target.number, r[0] not in steps, not self._is_first(r[1])))
         feeding, readers, every = self._feeding(rows), self.proposals.reductions_after(goal.value), self.changes.of
         fixers = self._fixers(ordered, goal, every)
         if fixers and not informative(next(iter(target.right.values()))):
@@ -126,11 +139,20 @@ class Narrowing(Prover):
             others = () if is_other else ((named.number, named.op),)
             return later.proposal, others, None if others else later
         read = [row for row in self.doubtful(named.op) if self.track.operands(row[1])]
-        rest = [row for row in read if lines[row[0]] != lines[named.number]]
+        rest = [row for row in read if lines[row[0]] != lines[named.number] and not self._is_read_beside(*row, named)]
         if change is not None and change.words == OTHER and rest:
             # Its operand may be wrong instead.
             return named, tuple(rest), None
         return self._without_cause(named) if change is None and not before else chosen
+
+    def _is_read_beside(self, number: int, op: Op, named: Proposal) -> bool:
+        """Returns True if the results depend on an operation by another way than through the named one: it is right,
+        since they are when that one alone is put right."""
+        made = set(op.results)
+        for n, later in self.proposals.live:
+            if n not in (number, named.number) and made & set(later.used):
+                made.update(later.results)
+        return any(o.value in made for o in self.track.outputs)
 
     def _without_cause(self, target: Proposal) -> Named:
         """Returns an operation without a cause: with the operands of its counterpart it is proven; else the operations
@@ -182,21 +204,17 @@ class Narrowing(Prover):
         self, rows: Sequence[tuple[int, Op]], goal: Proposal | None, make: Callable[[int, Op], Iterator[Correction]]
     ) -> dict[int, Correction]:
         """Returns by operation the first change that puts the goal, if there is one, and the results right."""
-        budget = Budget(self.replay, _RUNS)
-        found, seen = dict[int, Correction](), set[tuple[int, str]]()
-        for number, op in rows:
-            place = self.track.stage.text.lines[number], op.name
-            if place in seen:
-                # The same in a later iteration.
-                continue
-            seen.add(place)
-            for change in make(number, op):
-                if not budget.take():
-                    return found
-                made = change.proposal
-                if (goal is None or self.reaches(made, goal, change.form)) and self.is_proven(made, change.form):
-                    found.setdefault(made.number, change)
-                    break
+        budget, found, lines = Budget(self.replay, _RUNS), dict[int, Correction](), self.track.stage.text.lines
+        # Of an operation in several iterations, the first.
+        once = {(lines[n], op.name): n for n, op in reversed(rows)}
+        every = {n: make(n, op) for n, op in rows if once[lines[n], op.name] == n}
+        for number, change in _in_turns(every):
+            if not budget.take():
+                break
+            made = change.proposal
+            if (goal is None or self.reaches(made, goal, change.form)) and self.is_proven(made, change.form):
+                found.setdefault(made.number, change)
+                del every[number]
         return found
 
     def _feeding(self, rows: Sequence[tuple[int, Op]]) -> list[tuple[int, Op]]:
@@ -252,6 +270,10 @@ class Narrowing(Prover):
     def _computes(self, op: Op) -> bool:
         """Returns False for a movement that the types determine; if it does nothing, an operation may be left out."""
         return not is_transparent(op) or self._is_idle(op)
+
+    def _is_move_of_right(self, op: Op) -> bool:
+        """Returns True for a view that moves a right value, which computes something in its place."""
+        return is_transparent(op) and not self._is_idle(op) and all(map(self.is_trusted, self.track.operands(op)))
 
     def _is_idle(self, op: Op) -> bool:
         """Returns True for a movement that does nothing; no compiler prints it, so it stands for something else."""
@@ -331,3 +353,17 @@ class Narrowing(Prover):
 
 def _joined(proposals: Sequence[Proposal]) -> dict[Value, Copies]:
     return {v: c for p in proposals for v, c in p.replaced.items()}
+
+
+def _in_turns(every: dict[int, Iterator[Correction]]) -> Iterator[tuple[int, Correction]]:
+    """Yields changes with the numbers of their operations, some of each in turn; an operation may be deleted."""
+    size = _FIRST
+    while every:
+        for number in tuple(every):
+            for _ in range(size):
+                change = next(every[number], None) if number in every else None
+                if change is None:
+                    every.pop(number, None)
+                    break
+                yield number, change
+            size = _TURN

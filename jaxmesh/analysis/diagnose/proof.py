@@ -25,10 +25,12 @@ class Prover:
     Attributes:
       track: the values of the stage.
       replay: its run, which goes on from replaced values.
+      asked: the numbers of the results that a replacement has to put right; None for all.
     """
 
     track: Track
     replay: Replay
+    asked: frozenset[int] | None = None
     proposals: Proposals = field(init=False)
     changes: Corrections = field(init=False)
     trusts: dict[Value, bool] = field(default_factory=dict[Value, bool])
@@ -68,9 +70,14 @@ class Prover:
         return all(a.shape == b.shape and error_of(a, b, scale) <= limit for a, b in pairs.values())
 
     def is_proven(self, proposal: Proposal, form: float = 0.0) -> bool:
-        """Returns True if a replacement puts each wrong result right, up to another form of a function."""
-        errors, limits = self.errors(proposal.replaced), (max(o.limit, GROWTH * form) for o in self.track.outputs)
-        return errors is not None and all(e <= limit for e, limit in zip(errors, limits, strict=True))
+        """Returns True if a replacement puts the wrong results right, up to another form of a function."""
+        wanted = frozenset(range(len(self.track.outputs))) if self.asked is None else self.asked
+        return wanted <= self.put_right(proposal, form)
+
+    def put_right(self, proposal: Proposal, form: float = 0.0) -> frozenset[int]:
+        """Returns the numbers of the results that are right with a replacement; none if it makes a right one wrong."""
+        errors, limits = self.errors(proposal.replaced), [max(o.limit, GROWTH * form) for o in self.track.outputs]
+        return frozenset(i for i, e in enumerate(errors or ()) if e <= limits[i])
 
     def reaches(self, proposal: Proposal, goal: Proposal, form: float) -> bool:
         """Returns True if a replacement makes the result of a later operation, or its own, what it has to be."""

@@ -302,10 +302,11 @@ class Proposals:
 
 
 def _between(array: Array) -> Iterator[Array]:
-    """Yields a list of numbers with the mean of two neighbours between them, where another number is.
+    """Yields a list of numbers with the mean of two neighbours between them, where another number is, and with ends
+    that go on as their neighbours do.
 
     >>> [x.tolist() for x in _between(np.array([0, 1, 3, 3, 4]))]
-    [[0, 1, 2, 3, 4]]
+    [[0, 1, 2, 3, 4], [-1, 1, 3, 3, 4], [0, 1, 3, 3, 3]]
     """
     flat = array.reshape(-1).astype(np.int64)
     sums = flat[:-2] + flat[2:]
@@ -313,6 +314,11 @@ def _between(array: Array) -> Iterator[Array]:
         changed = flat.copy()
         changed[k] = sums[k - 1] // 2
         yield changed.reshape(array.shape)
+    for k, step in ((0, 1), (-1, -1)) if flat.size > 2 else ():
+        changed = flat.copy()
+        changed[k] = 2 * flat[k + step] - flat[k + 2 * step]
+        if changed[k] != flat[k]:
+            yield changed.reshape(array.shape)
 
 
 def informative(array: Array) -> bool:
