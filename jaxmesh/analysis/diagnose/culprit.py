@@ -202,14 +202,16 @@ def _rounding_decides(culprit: Culprit, rounded: Callable[[float, int], Referenc
     proof, prover, track, pool = culprit.proof, culprit.prover, culprit.track, culprit.track.pool
     if proof is None or prover is None or (number := proof.goal.expected) is None:
         return False
+    if prover.holds_parts(proof.proposal):
+        return False
     expected = track.reference.values[number]
     if is_unrounded(expected.op, expected.value) and _is_exact_before(track, proof.goal.op):
         return False
     # A value without floats in its history has exact results.
     own = culprit.track.units.get(proof.goal.value, 0.0)
     unit, value = own or EXACT, compare_with(pool, prover.replay.copies(proof.goal.value), number, own)
-    if value is None or (proof.change is not None and proof.change.is_own and _is_mostly_wrong(value)):
-        # The operation is right with another attribute, and the same operands.
+    if value is None or (proof.change is not None and _is_mostly_wrong(value)):
+        # A change of the text makes it of the same operands.
         return False
     apart = len(pool.apart.get(number, ()))
     spread = {c: np.zeros(block.shape) for c, block in value.blocks.items()}

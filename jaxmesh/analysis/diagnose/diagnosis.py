@@ -224,16 +224,15 @@ def wrong_diagnosis(outer: Culprit, stages: Mapping[str, str], inner: Culprit | 
     )
 
 
-def freed_diagnosis(stage: StageProgram, use: tuple[int, Op, int], stages: Mapping[str, str]) -> Diagnosis:
+def freed_diagnosis(stage: StageProgram, use: tuple[str, int, int], stages: Mapping[str, str]) -> Diagnosis:
     """Returns the diagnosis of a stage with an operation that reads a deallocated value."""
-    number, _, line = use
-    lines = (*stage.text.lines, stage.text.end)
+    name, at, line = use
     return Diagnosis(
         WRONG,
         stage.name,
-        stage.written_name(number),
-        lines[number],
-        source=stage.source(number) if number < len(stage.text.lines) else "",
+        name,
+        at,
+        source=stage.locations.at(at) if name != "func.return" else "",
         pcc=float("nan"),
         cause=f"it reads a value that line {line} deallocates",
         stages=stages,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxmesh.analysis.diagnose.corrections import LEFT_OUT, OTHER, Correction
+from jaxmesh.analysis.diagnose.corrections import LEFT_OUT, OTHER, UNREAD, Correction
 from jaxmesh.analysis.diagnose.movements import does_nothing, is_alike, is_collective, is_movement, is_transparent
 from jaxmesh.analysis.diagnose.proof import Prover
 from jaxmesh.analysis.diagnose.proposals import Proposal, informative
@@ -118,7 +118,8 @@ class Narrowing(Prover):
         # If the goal puts some of the results right alone, they may have one source.
         one_source = [] if self.is_proven(goal) else feeding[::-1]
         searches = (one_source, None, own), (readers, goal, own), (feeding, goal, self.changes.missing)
-        for search in (*searches, (feeding, goal, every), ([*rows, *feeding], None, every)):
+        later = [] if target is goal else self._feeding([(goal.number, goal.op)])
+        for search in (*searches, (feeding, goal, every), (later, goal, own), ([*rows, *feeding], None, every)):
             fixers = fixers or self._fixers(*search)
         # A number is right if no other number of the program puts the results right; a list of numbers may be wrong.
         rest = [row for row in doubtful if self.track.operands(row[1]) or not self._is_number(row[1])]
@@ -194,11 +195,17 @@ class Narrowing(Prover):
         stage, budget, found = self.track.stage, Budget(self.replay, _RUNS), list[Correction]()
         source = line(stage.source(target.number))
         for number, op in self.proposals.live:
-            if number > target.number and line(stage.source(number)) == source:
+            is_beside = number > target.number and line(stage.source(number)) == source
+            if is_beside and not self._is_in_its_place(number, op):
                 changes = [c for c in self.changes.of(number, op, alone=True) if c.is_own or c.words == LEFT_OUT]
                 right = (c for c in changes if budget.take() and self.is_proven(c.proposal, c.form))
                 found += itertools.islice(right, 1)
         return found[0] if len(found) == 1 else None
+
+    def _is_in_its_place(self, number: int, op: Op) -> bool:
+        """Returns True if an operation makes what the program has at its place among operations of its kind."""
+        found = self.proposals.places.exactly(number, op, 0)
+        return found is not None and len(op.results) == 1 and self.proposals.is_equal(op.results[0], found)
 
     def _fixers(
         self, rows: Sequence[tuple[int, Op]], goal: Proposal | None, make: Callable[[int, Op], Iterator[Correction]]
@@ -302,7 +309,7 @@ class Narrowing(Prover):
         ):
             if (number != target.number or change.words == LEFT_OUT) and self._is_in_place(change):
                 return change.proposal, (), change
-        idle = {n: c for n, c in fixers.items() if self._is_idle(c.proposal.op)}
+        idle = {n: c for n, c in fixers.items() if self._is_idle(c.proposal.op) and c.words not in (OTHER, UNREAD)}
         fixers = idle or {n: c for n, c in fixers.items() if c.is_own} or fixers
         *others, last = sorted(fixers)
         left_out = [n for n in others if fixers[n].words == LEFT_OUT]
@@ -359,7 +366,7 @@ def _in_turns(every: dict[int, Iterator[Correction]]) -> Iterator[tuple[int, Cor
     """Yields changes with the numbers of their operations, some of each in turn; an operation may be deleted."""
     size = _FIRST
     while every:
-        for number in tuple(every):
+        for number in list(every):
             for _ in range(size):
                 change = next(every[number], None) if number in every else None
                 if change is None:

@@ -22,6 +22,7 @@ from jaxmesh.frontends.mlir.decode import decode
 from jaxmesh.frontends.mlir.module import BoundaryAttributes, choose, declared_mesh, load_text
 from jaxmesh.frontends.mlir.text import PrintedText, Text, fitting_mesh, with_layouts_obeyed
 from jaxmesh.frontends.mlir.trace import trace_program
+from jaxmesh.frontends.mlir.upgrade import FUNCTIONS
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count, local_shape
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.caches import lru_cached, lru_cached_by_config
@@ -239,22 +240,31 @@ def run_stage(stage: StageProgram, placed: Sequence[Any]) -> Iterator[tuple[int,
                 yield number, copies
 
 
-def read_after_free(stage: StageProgram) -> tuple[int, Op, int] | None:
-    """Returns the first operation that reads a value that is deallocated, with its number, and the line that frees it.
+def read_after_free(stage: StageProgram) -> tuple[str, int, int] | None:
+    """Returns the name and the line of the first operation that reads a deallocated value, and the line that frees it.
 
-    The functions that the text's own calls see to their own values.
+    The functions of loops and branches are looked at, too. Those of calls see to their own values.
     """
-    text, freed = stage.text, dict[int, int]()
-    for number, (op, line) in enumerate(zip(text.program.ops, text.lines, strict=True)):
-        if not text.function.line < line <= text.end:
+    text = stage.text
+    rows: list[tuple[Any, int, int]] = [(text, text.function.line + 1, text.end)]
+    for op in text.program.ops:
+        # The text prints the return of an inner function behind its last operation.
+        inner: Sequence[Any] = op.attributes.get(FUNCTIONS, ())
+        rows += [(f, f.lines[0], f.lines[-1] + 1) for f in inner if f.lines]
+    return next((found for row in rows if (found := _read_after_free(*row)) is not None), None)
+
+
+def _read_after_free(function: Any, first: int, end: int) -> tuple[str, int, int] | None:
+    freed = dict[int, int]()
+    for op, line, name in zip(function.program.ops, function.lines, function.names, strict=True):
+        if not first <= line <= end:
             continue
         if (value := next((v for v in op.used if v in freed), None)) is not None:
-            return number, op, freed[value]
+            return name, line, freed[value]
         if op.name == "ttnn.deallocate":
             freed.update((v, line) for v in op.used)
-    value = next((p.value for p in text.program.results if p.value in freed), None)
-    end = len(text.program.ops)
-    return None if value is None else (end, Op("func.return", (value,), (value,)), freed[value])
+    value = next((p.value for p in function.program.results if p.value in freed), None)
+    return None if value is None else ("func.return", end, freed[value])
 
 
 def sample(x: Array) -> Hashable:
