@@ -22,11 +22,11 @@ from tests.generators.blind.measure import STAGES
 from tests.generators.oracles import only_with_every
 from tests.generators.quick_compilation import quick_compilation
 from tests.generators.second_blind.measure import compiled, measure, verdicts
-from tests.generators.second_blind.programs import ALL
+from tests.generators.second_blind.programs import SECOND, THIRD
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-QUARTER = list(ALL)[1::4]
-PARTS = {"quarter": (QUARTER, 1), "others": ([name for name in ALL if name not in QUARTER], 2)}
+QUARTER = SECOND[1::4]
+PARTS = {"quarter": (QUARTER, 1), "others": ([n for n in SECOND if n not in QUARTER], 2), "third": (THIRD, 1)}
 """By part its programs, and how many errors of each text change a result."""
 LEAST = {"quarter": {"exact": 0.9, "near": 0.95}, "others": {"exact": 0.87, "near": 0.93}}
 """By part the least shares of errors whose operation is named, and whose operation or reader is."""

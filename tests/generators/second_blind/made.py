@@ -61,6 +61,8 @@ def program(*shape: int, names: tuple[str, ...] = ("x", "y")) -> Callable[[Calla
             mesh = jm.make_mesh(shape, names[-len(shape) :])
             return Made(*make(Draw(make.__name__, number), mesh), mesh)
 
+        assert make.__name__ not in ALL, make.__name__
+        build.__module__ = make.__module__
         ALL[make.__name__] = build
         return make
 

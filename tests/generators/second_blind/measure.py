@@ -13,7 +13,7 @@ import tempfile
 import time
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,9 @@ from jaxmesh.frontends.stablehlo.text import read_boundary
 from tests.generators.blind.errors import Planted
 from tests.generators.blind.measure import LIMITS, STAGES, Compiled
 from tests.generators.blind.texts import parsed
-from tests.generators.second_blind.kinds import KINDS
-from tests.generators.second_blind.programs import ALL
+from tests.generators.second_blind.kinds import KINDS, Kind
+from tests.generators.second_blind.moves import MOVES
+from tests.generators.second_blind.programs import ALL, THIRD
 
 DRAWS = (1, 2, 3)
 """The numbers of the further arguments on which a right program must not be called wrong."""
@@ -65,10 +66,10 @@ def redrawn(program: Compiled, draw: int) -> Compiled:
     return other
 
 
-def planted(text: str, rng: np.random.Generator) -> Planted:
+def planted(text: str, rng: np.random.Generator, kinds: Mapping[str, Kind]) -> Planted:
     """Returns a text with one error of a drawn kind in a drawn operation."""
     read = parsed(text)
-    ways = {name: [(op, edit) for op in read.ops for edit in kind(read, op)] for name, kind in KINDS.items()}
+    ways = {name: [(op, edit) for op in read.ops for edit in kind(read, op)] for name, kind in kinds.items()}
     names = [name for name, found in ways.items() if found]
     weights = np.array([0.3 if name in FREQUENT else 1.0 for name in names])
     name = names[int(rng.choice(len(names), p=weights / weights.sum()))]
@@ -91,7 +92,7 @@ def errors(program: Compiled, stage: str, seed: int, count: int, tries: int = 16
     for _ in range(tries):
         if found == count:
             return
-        error = planted(program.result.text(stage), rng)
+        error = planted(program.result.text(stage), rng, MOVES if program.name in THIRD else KINDS)
         if error.text in {text for _, text in seen}:
             continue
         seen.add((error.kind, error.text))
