@@ -47,13 +47,10 @@ from jaxmesh.tensor.distributed import (
 from jaxmesh.tensor.host_tensor import Tensor as Tensor
 from jaxmesh.tensor.mesh_device import (
     CoreCoord as CoreCoord,
-    CoreGrid as CoreGrid,
     CoreRange as CoreRange,
     CoreRangeSet as CoreRangeSet,
     ShardOrientation as ShardOrientation,
     ShardSpec as ShardSpec,
-    ShardStrategy as ShardStrategy,
-    create_sharded_memory_config as create_sharded_memory_config,
 )
 from jaxmesh.tensor.mesh_tensor import MeshTensor as MeshTensor
 from jaxmesh.tensor.types import (

@@ -207,6 +207,3 @@ RULES: Mapping[str, Rule] = {
     "ttnn.gather": _gather,
     "ttnn.scatter": _scatter,
 }
-
-OF_ANY_TYPE = frozenset({"ttnn.gather"})
-"""Functions that write to an output tensor of any element type."""
