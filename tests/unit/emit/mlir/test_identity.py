@@ -62,8 +62,8 @@ OF_A_MESH = {
 """Of rows without a case of one device: the attributes of one operation on an 8x8, and its result."""
 
 UNTRIED = {"get_dimension_size", "rand", "all_to_all_dispatch", "all_to_all_combine"}
-"""No oracle has the numbers of the second, and the first has no tensor as result; both are looked at below. The texts of
-the exchanges of experts are read again in `tests/equivalence/test_experts.py`."""
+"""No oracle has the numbers of the second, and the first has no tensor as result; both are looked at below. The texts
+of the exchanges of experts are read again in `tests/equivalence/test_experts.py`."""
 
 RESPELLED = {
     "constant": "elements of a splat have the type of the result",
