@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,12 +20,12 @@ X = np.arange(64, dtype=np.float32).reshape(8, 8)
 
 
 def blocks(device: ttnn.MeshDevice, x: Any = X) -> Any:
-    mapper = ttnn.ShardTensor2dMesh(device, (2, 4), (0, 1))
+    mapper = ttnn.create_mesh_mapper(device, ttnn.MeshMapperConfig([S(0), S(1)]))
     return helpers.from_numpy(x, device=device, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
 
 
 def whole(tensor: Any, device: ttnn.MeshDevice) -> Any:
-    return helpers.to_numpy(tensor, mesh_composer=ttnn.ConcatMesh2dToTensor(device, (2, 4), (0, 1)))
+    return helpers.to_numpy(tensor, mesh_composer=ttnn.create_mesh_composer(device, ttnn.MeshComposerConfig([0, 1])))
 
 
 # --- pieces ---
@@ -62,30 +61,9 @@ def test_ops_take_pieces_of_one_device(device: ttnn.MeshDevice) -> None:
         ttnn.distribute_tensor(a, ttnn.ReplicateTensorToMesh(device))
 
 
-def test_pieces_are_combined(device: ttnn.MeshDevice) -> None:
-    pieces = ttnn.get_device_tensors(blocks(device))
-    made = ttnn.combine_device_tensors(tensors=[p + i for i, p in reversed(list(enumerate(pieces)))])
-    assert made.device() is device
-    assert made.storage_type() is ttnn.StorageType.DEVICE
-    assert same_bits(whole(made, device), X + np.kron(np.arange(8.0).reshape(2, 4), np.ones((4, 2))).astype(X.dtype))
-    few = ttnn.combine_device_tensors(tensors=pieces[5:2:-1])
-    assert [tuple(c) for c, _ in few.shards()] == [(0, 3), (1, 0), (1, 1)]
+def test_pieces_in_host_memory_are_combined(device: ttnn.MeshDevice) -> None:
     back = ttnn.from_host_shards(ttnn.get_device_tensors(blocks(device).cpu()), device.shape)
     assert same_bits(whole(ttnn.to_device(back, device), device), X)
-    other = ttnn.open_mesh_device((1, 8))
-    stranger = ttnn.get_device_tensors(helpers.from_numpy(X[:4, :2], device=other))[1]
-    wrong: list[tuple[Any, type[Exception], str]] = [
-        ([], jm.VerifyError, "one tensor at least"),
-        ([pieces[0], pieces[0]], jm.VerifyError, "two on device 0"),
-        ([pieces[0], pieces[1][:2]], jm.VerifyError, "one shape and dtype"),
-        ([pieces[0], stranger], jm.MeshMismatchError, "of one mesh device"),
-        ([blocks(device)], jm.errors.ArgumentTypeError, "on one device each"),
-        ([pieces[0].cpu()], jm.errors.ArgumentTypeError, "from_host_shards joins host tensors"),
-        (3, jm.errors.ArgumentTypeError, "a list of tensors"),
-    ]
-    for given, kind, match in wrong:
-        with pytest.raises(kind, match=match):
-            ttnn.combine_device_tensors(tensors=given)
 
 
 # --- methods ---
@@ -112,7 +90,7 @@ def test_where_a_tensor_is_and_in_what_form(device: ttnn.MeshDevice) -> None:
     alone = helpers.from_numpy(X).to(ttnn.TILE_LAYOUT).to(ttnn.int32)
     assert (alone.layout, alone.dtype, alone.device()) == (ttnn.TILE_LAYOUT, ttnn.int32, None)
     assert same_bits(ttnn.get_device_tensors(alone.to(device))[7].to_numpy(), X.astype(np.int32))
-    assert same_bits(t.to_numpy(mesh_composer=ttnn.ConcatMesh2dToTensor(device, (2, 4), (0, 1))), X)
+    assert same_bits(t.to_numpy(mesh_composer=ttnn.create_mesh_composer(device, ttnn.MeshComposerConfig([0, 1]))), X)
     assert helpers.from_numpy(X[:1, :1]).item() == 0
 
 
@@ -210,18 +188,6 @@ def test_parts_of_a_mesh(device: ttnn.MeshDevice) -> None:
     assert again.shape == ttnn.MeshShape(4, 2)
     assert ttnn.MeshMapperConfig(row_dim=None, col_dim=1) == ttnn.MeshMapperConfig([R(), S(1)])
     assert ttnn.MeshComposerConfig(row_dim=0, col_dim=1) == ttnn.MeshComposerConfig([0, 1])
-
-
-def test_tensors_kept_in_files(tmp_path: Path, device: ttnn.MeshDevice) -> None:
-    rows = ttnn.ShardTensorToMesh(device, 0)
-    name = tmp_path / "cache" / "weights"
-    options: dict[str, Any] = {"dtype": ttnn.bfloat16, "layout": ttnn.TILE_LAYOUT, "mesh_mapper": rows}
-    made = ttnn.as_tensor(X, device=device, cache_file_name=name, preprocess=lambda v: v.T, **options)
-    read = ttnn.as_tensor(None, device=device, cache_file_name=name, **options)
-    for t in (made, read):
-        got = helpers.to_numpy(t, mesh_composer=ttnn.ConcatMeshToTensor(device, 0))
-        assert same_bits(got, X.T.astype(jnp.bfloat16))
-        assert t.storage_type() is ttnn.StorageType.DEVICE
 
 
 def test_torch_by_method(device: ttnn.MeshDevice) -> None:
