@@ -18,7 +18,7 @@ from jaxmesh.tensor.execute import StaticArguments, perform
 from jaxmesh.tensor.host_tensor import Tensor, array_of, in_program, wrap_array
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, ON_DEVICE, DataType, Layout, Storage, StorageType, stored_dtype
-from jaxmesh.ttnn.call_arguments import ACTIVATIONS, HOW, JUDGED, Binder, argument_key, doc_of
+from jaxmesh.ttnn.call_arguments import HOW, JUDGED, Binder, argument_key, doc_of
 from jaxmesh.ttnn.completion import COMPLETE, wide_axes
 from jaxmesh.ttnn.conversion import (
     are_scalars,
@@ -140,16 +140,8 @@ class EmulatedFunction(TtnnFunction):
 
     def _convert_and_perform(self, values: list[Any], key: Any) -> Any:
         """Converts the arguments and performs the op; keeps the conversion under `key` if that is not None."""
-        activation: str | None = None
-        factor: Any = None
         for name, slot in self._unsupported:
-            # The cache never holds a second op.
-            if name == "activation" and isinstance(values[slot], str) and values[slot] in ACTIVATIONS:
-                activation, key = values[slot], None
-            elif name == "scalar" and not self._binder.is_default(slot, values[slot]):
-                factor, key = values[slot], None
-            else:
-                self._binder.check_default(name, values[slot])
+            self._binder.check_default(name, values[slot])
         given = dict(zip(self._slots, values, strict=True))
         results = results_of(self.callee, given) or ()
         with computing():
@@ -203,9 +195,6 @@ class EmulatedFunction(TtnnFunction):
             outs = [wrap_array(x, storage.layout) for x in outs]
         if scalar:
             outs = [x.reshape(()) for x in outs]
-        if factor is not None:
-            with computing():
-                outs = [lookup("ttnn.multiply")(outs[0], factor)]
         if results:
             before, outs = outs, finish(outs, results)
             if key is not None and differ_in_storage(before, outs):
@@ -215,8 +204,6 @@ class EmulatedFunction(TtnnFunction):
             if len(self._converted) >= _LIMIT:
                 self._converted.clear()
             self._converted[key] = static, storage, results, computed
-        if activation is not None:
-            outs = [lookup(f"ttnn.{activation}")(outs[0])]
         return self._result(values, outs)
 
     def _along(self, axes: Sequence[int], values: list[Any], results: Sequence[Result]) -> Any:

@@ -141,8 +141,6 @@ def test_parts_and_shapes(device: ttnn.MeshDevice) -> None:
         (lambda t, d: ttnn.add(t, t, output_tensor=t), jm.UnsupportedError, "output_tensor is not emulated"),
         (lambda t, d: d.create_submesh((3, 1)), jm.MeshError, "does not lie"),
         (lambda t, d: d.reshape((3, 3)), jm.MeshError, "no shape"),
-        (lambda t, d: ttnn.MeshMapperConfig(row_dim=0), jm.errors.ArgumentTypeError, "row_dim and col_dim"),
-        (lambda t, d: ttnn.MeshComposerConfig([0], row_dim=0, col_dim=1), jm.errors.ArgumentTypeError, "and a list"),
     ],
 )  # fmt: skip
 @pytest.mark.beyond
@@ -152,17 +150,6 @@ def test_what_is_wrong_is_a_named_error(call: Any, kind: type[Exception], match:
 
 
 # --- functions ---
-
-
-def test_activations_of_products_are_never_forgotten(device: ttnn.MeshDevice) -> None:
-    t = blocks(device, X - 30)
-    for _ in range(3):
-        plain = ttnn.matmul(t, t, transpose_b=True)
-        for name in ("relu", "neg"):
-            got = ttnn.matmul(t, t, transpose_b=True, activation=name)
-            assert same_bits(whole(got, device), whole(getattr(ttnn, name)(plain), device))
-    with pytest.raises(jm.UnsupportedError, match="activation is not emulated, got 'unheard'"):
-        ttnn.linear(t, t, transpose_b=True, activation="unheard")
 
 
 def test_collectives_find_the_only_axis_of_several_devices() -> None:
@@ -186,8 +173,6 @@ def test_parts_of_a_mesh(device: ttnn.MeshDevice) -> None:
     again = ttnn.open_mesh_device((2, 4))
     again.reshape(ttnn.MeshShape(4, 2))
     assert again.shape == ttnn.MeshShape(4, 2)
-    assert ttnn.MeshMapperConfig(row_dim=None, col_dim=1) == ttnn.MeshMapperConfig([R(), S(1)])
-    assert ttnn.MeshComposerConfig(row_dim=0, col_dim=1) == ttnn.MeshComposerConfig([0, 1])
 
 
 def test_torch_by_method(device: ttnn.MeshDevice) -> None:

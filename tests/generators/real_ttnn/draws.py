@@ -598,7 +598,7 @@ OPTIONS: dict[str, list[Any]] = {
     "keepdim": [True, False], "largest": [True, False], "low": [-1.0], "mode": ["nearest", "bilinear"],
     "num_kv_heads": [None], "num_links": [1], "numeric_stable": [True, False], "pad_value": [0, 1.0],
     "queue_id": [None, 0], "reverse_order": [True, False],
-    "rounding_mode": [None, "floor", "trunc"], "scalar": [1.0, 2.0], "scale": [0.5], "seed": [3],
+    "rounding_mode": [None, "floor", "trunc"], "scalar": [1.0], "scale": [0.5], "seed": [3],
     "sorted": [True, False], "stable": [True, False], "sub_core_grids": [None], "threshold": [10.0],
     "token_index": [None], "training": [True, False], "transpose_key": [True, False], "use_multicore": [True, False],
     "variant": [{"name": "ttnn.GeluVariant.Tanh"}], "value": [0.0, 2],
