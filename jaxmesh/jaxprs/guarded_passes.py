@@ -138,7 +138,8 @@ def run_passes(module: Any, passes: Sequence[str], *, verify: bool = True) -> No
 # --- the process -----------------------------------------------------------------------------------------------------
 
 
-def _new_context() -> Any:
+def new_context() -> Any:
+    """Returns a context with the dialects of JAX's modules."""
     registry = _ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
     context = _ir.Context()
@@ -165,7 +166,7 @@ def _limit_memory(size: int) -> None:
 def _first_error(request: dict[str, Any], data: bytes) -> list[str]:
     """Runs a request; returns the location and the message of the first error, or an empty list."""
     # A separate context for each request: a context keeps its constants.
-    with _new_context() as context, _ir.Location.unknown():
+    with new_context() as context, _ir.Location.unknown():
         try:
             for text in request.get("attributes", ()):
                 _ir.Attribute.parse(text)

@@ -137,18 +137,6 @@ def _shape(value: MeshShape | Sequence[int] | None) -> MeshShape | None:
     return value if value is None or isinstance(value, MeshShape) else MeshShape(value)
 
 
-def _row_and_column(what: str, listed: Any, named: dict[str, Any]) -> list[Any] | None:
-    """Returns the two dims that a config names, or None for a config with a list."""
-    if not named:
-        return None
-    if listed is not None or sorted(named) != ["col_dim", "row_dim"]:
-        raise ArgumentTypeError(
-            f"{what} takes a list and a mesh_shape_override, or row_dim and col_dim by name, got {sorted(named)}"
-            f"{'' if listed is None else ' and a list'}."
-        )
-    return [named["row_dim"], named["col_dim"]]
-
-
 @dataclass(frozen=True, slots=True, init=False)
 class MeshMapperConfig:
     """The distribution of a host tensor by `distribute_tensor`: one placement per axis of the distribution shape.
@@ -158,28 +146,18 @@ class MeshMapperConfig:
     Raises:
       ArgumentTypeError: a placement is neither `PlacementShard` nor `PlacementReplicate`.
 
-    As in `ttnn`, for a mesh of two axes the dims may be named instead: `row_dim` and `col_dim`, None for replication.
-
     >>> MeshMapperConfig([PlacementShard(0), PlacementReplicate()], MeshShape(2, 4))
     MeshMapperConfig([PlacementShard(0), PlacementReplicate()], MeshShape([2, 4]))
-    >>> MeshMapperConfig(row_dim=0, col_dim=None)
-    MeshMapperConfig([PlacementShard(0), PlacementReplicate()])
     """
 
     placements: tuple[Placement, ...]
     mesh_shape_override: MeshShape | None
 
     def __init__(
-        self,
-        placements: Iterable[Placement] | None = None,
-        mesh_shape_override: MeshShape | Sequence[int] | None = None,
-        **dims: int | None,
+        self, placements: Iterable[Placement], mesh_shape_override: MeshShape | Sequence[int] | None = None
     ) -> None:
-        requested: Any = placements
-        if (two := _row_and_column("MeshMapperConfig", placements, dims)) is not None:
-            requested = [PlacementReplicate() if d is None else PlacementShard(d) for d in two]
         entries = as_tuple(
-            "MeshMapperConfig", requested, "a list of PlacementShard and PlacementReplicate as placements"
+            "MeshMapperConfig", placements, "a list of PlacementShard and PlacementReplicate as placements"
         )
         for p in entries:
             if not isinstance(p, (PlacementShard, PlacementReplicate)):
@@ -201,8 +179,6 @@ class MeshComposerConfig:
     Raises:
       ArgumentTypeError: a dim is not an integer.
 
-    As in `ttnn`, a mesh of two axes may name the dims: `row_dim` and `col_dim`.
-
     >>> MeshComposerConfig([0, 1], MeshShape(2, 1))
     MeshComposerConfig([0, 1], MeshShape([2, 1]))
     """
@@ -210,15 +186,8 @@ class MeshComposerConfig:
     dims: tuple[int, ...]
     mesh_shape_override: MeshShape | None
 
-    def __init__(
-        self,
-        dims: Iterable[int] | None = None,
-        mesh_shape_override: MeshShape | Sequence[int] | None = None,
-        **named: int,
-    ) -> None:
-        two: Any = _row_and_column("MeshComposerConfig", dims, named)
-        requested: Any = dims if two is None else two
-        object.__setattr__(self, "dims", integers("MeshComposerConfig", requested))
+    def __init__(self, dims: Iterable[int], mesh_shape_override: MeshShape | Sequence[int] | None = None) -> None:
+        object.__setattr__(self, "dims", integers("MeshComposerConfig", dims))
         object.__setattr__(self, "mesh_shape_override", _shape(mesh_shape_override))
 
     def __repr__(self) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import jax
-from jax.sharding import Mesh
 
 from jaxmesh.errors import ArgumentTypeError, MeshError
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, integers
@@ -84,13 +82,6 @@ def close_mesh_device(mesh_device: MeshDevice) -> None:
     mesh_device.close()
 
 
-@contextlib.contextmanager
-def create_mesh_device(*args: Any, **kwargs: Any) -> Generator[MeshDevice]:
-    """Opens a mesh device and closes it at the end of the `with`; arguments as of `open_mesh_device`."""
-    with contextlib.closing(open_mesh_device(*args, **kwargs)) as device:
-        yield device
-
-
 def open_device(
     *,
     device_id: int,
@@ -108,35 +99,6 @@ def close_device(device: MeshDevice) -> None:
     close_mesh_device(device)
 
 
-@contextlib.contextmanager
-def manage_device(device_id: int) -> Generator[MeshDevice]:
-    """Opens one device and closes it at the end of the `with`; see `open_device`."""
-    with contextlib.closing(open_device(device_id=device_id)) as device:
-        yield device
-
-
-def get_device_ids() -> list[int]:
-    """Returns the ids of all devices, emulated ones included."""
-    return [d.id for d in _devices()]
-
-
 def get_num_devices() -> int:
     """Returns the number of devices, emulated ones included."""
     return len(_devices())
-
-
-def synchronize_device(device: MeshDevice | Mesh, cq_id: Any = None, sub_device_ids: Sequence[Any] = ()) -> None:
-    """Waits until the devices of a mesh have finished their work.
-
-    Args:
-      device: the mesh device.
-      cq_id: accepted and ignored.
-      sub_device_ids: the same.
-
-    Raises:
-      ArgumentTypeError: no mesh device.
-    """
-    devices = set(mesh_of(device).devices.flat)
-    for array in cast("list[Any]", jax.live_arrays()):
-        if devices & array.devices():
-            array.block_until_ready()

@@ -26,7 +26,7 @@ from jaxmesh.sharding.configs import (
 )
 from jaxmesh.sharding.distribution import land
 from jaxmesh.sharding.mesh import make_mesh
-from jaxmesh.tensor.assemble import assemble, owner_of, set_owner
+from jaxmesh.tensor.assemble import assemble, set_owner
 from jaxmesh.tensor.beyond import REMEDY, is_enabled
 from jaxmesh.tensor.host_tensor import Tensor, array_of, in_program, is_host_tensor
 from jaxmesh.tensor.mesh_device import MeshDevice, MeshToTensor as MeshToTensor, TensorToMesh as TensorToMesh, mesh_of
@@ -284,65 +284,6 @@ def get_device_tensors(tensor: MeshTensor) -> list[Any]:
     return tensors
 
 
-def combine_device_tensors(*, tensors: Sequence[MeshTensor]) -> MeshTensor:
-    """Returns one tensor from shards on different devices of one mesh device, as `get_device_tensors` returns them.
-
-    Args:
-      tensors: tensors of one device each, in any order; also computed ones.
-
-    Returns:
-      A `MeshTensor` on the devices; it is partial if not every device has a shard.
-
-    Raises:
-      ArgumentTypeError: no list of tensors on the devices, of one device each.
-      MeshMismatchError: they are of different mesh devices.
-      VerifyError: none, two on one device, or of different shapes or dtypes.
-
-    >>> import numpy as np
-    >>> from jaxmesh import ttnn
-    >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(1, 2))
-    >>> t = ttnn.distribute_tensor(np.arange(4), ttnn.shard_tensor_to_mesh_mapper(device, 0), device)
-    >>> doubled = ttnn.combine_device_tensors(tensors=[shard * 2 for shard in ttnn.get_device_tensors(t)])
-    >>> doubled.to_numpy(mesh_composer=ttnn.concat_mesh_to_tensor_composer(device, 0))
-    array([0, 2, 4, 6], dtype=int32)
-    """
-    given = as_tuple("combine_device_tensors", tensors, "a list of tensors")
-    if not given:
-        raise VerifyError("combine_device_tensors needs one tensor at least, got an empty list.")
-    shard_on: dict[Any, np.ndarray[Any, Any]] = {}
-    parents: list[Mesh] = []
-    for t in given:
-        if type(t) is not MeshTensor or t.storage_type() is StorageType.HOST or len(t.data.devices()) != 1:
-            raise ArgumentTypeError(
-                f"combine_device_tensors takes tensors on one device each, got {quote(t)}; get_device_tensors gives "
-                "such ones, and from_host_shards joins host tensors."
-            )
-        device: Any = t.device()
-        parents.append(device.mesh)
-        (holder,) = t.data.devices()
-        if holder in shard_on:
-            raise VerifyError(f"combine_device_tensors takes one tensor per device, got two on device {holder.id}.")
-        shard_on[holder] = np.array(t.data)
-    if any(parent != parents[0] for parent in parents):
-        raise MeshMismatchError(
-            "combine_device_tensors takes tensors of one mesh device, got some of "
-            f"{list(dict.fromkeys(str(list(p.devices.shape)) for p in parents))}, or of other devices."
-        )
-    check_alike("combine_device_tensors", list(shard_on.values()))
-    mesh = parents[0]
-    shards = {c: shard_on[d] for c in np.ndindex(*mesh.devices.shape) if (d := mesh.devices[c]) in shard_on}
-    combined = assemble(shards, mesh, *_unrelated_axes(mesh, list(shards)), given[0].storage)
-    return set_owner(combined, owner_of(given))
-
-
-def _unrelated_axes(mesh: Mesh, coords: Sequence[Sequence[int]]) -> tuple[tuple[str, ...] | None, TensorTopology]:
-    """Returns varying axes and topology of unrelated tensors, whose dims are all whole."""
-    topology = TensorTopology(MeshShape(len(coords)), (PlacementShard(0),), tuple(map(MeshCoordinate, coords)))
-    if len(coords) < mesh.devices.size:
-        return None, topology
-    return tuple(n for n in mesh.axis_names if mesh.shape[n] > 1), topology
-
-
 def check_alike(op: str, rows: Sequence[np.ndarray[Any, Any]]) -> None:
     """Checks that all shards have one shape and element type."""
     kinds = list(dict.fromkeys((r.shape, r.dtype.name) for r in rows))
@@ -376,9 +317,8 @@ def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[in
     check_alike("from_host_shards", rows)
     mesh = make_mesh(tuple(shape))
     coords = list(np.ndindex(*shape))
-    return assemble(
-        dict(zip(coords, rows, strict=True)),
-        mesh,
-        *_unrelated_axes(mesh, coords),
-        ON_HOST if first is None else on_host(first.layout, first.block),
-    )
+    # The shards are unrelated tensors, whose dims are all whole.
+    topology = TensorTopology(MeshShape(len(coords)), (PlacementShard(0),), tuple(map(MeshCoordinate, coords)))
+    varying = tuple(n for n in mesh.axis_names if mesh.shape[n] > 1)
+    storage = ON_HOST if first is None else on_host(first.layout, first.block)
+    return assemble(dict(zip(coords, rows, strict=True)), mesh, varying, topology, storage)

@@ -16,7 +16,6 @@ from jax.sharding import Mesh
 from jaxmesh.errors import ArgumentTypeError, MeshError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape, integers
 from jaxmesh.sharding.mesh import as_mesh, make_mesh
-from jaxmesh.tensor.types import BufferType, MemoryConfig, TensorMemoryLayout
 from jaxmesh.validate import as_instance, as_tuple
 
 
@@ -105,18 +104,6 @@ class MeshDevice:
         block = self.mesh.devices[tuple(slice(s, s + k) for s, k in zip(start, shape, strict=True))]
         return MeshDevice(Mesh(block, self.mesh.axis_names, self.mesh.axis_types), self.has_l1_small)
 
-    def create_submeshes(self, submesh_shape: MeshShape | Sequence[int]) -> list[MeshDevice]:
-        """Returns the blocks of one shape that the mesh consists of, row-major.
-
-        Raises:
-          MeshError: the mesh does not consist of such blocks.
-        """
-        whole, shape = self.mesh.devices.shape, tuple(MeshShape(submesh_shape))
-        if len(shape) != len(whole) or any(n % k for n, k in zip(whole, shape, strict=True)):
-            raise MeshError(f"a mesh {list(whole)} does not consist of blocks of shape {list(shape)}.")
-        starts = itertools.product(*(range(0, n, k) for n, k in zip(whole, shape, strict=True)))
-        return [self.create_submesh(shape, start) for start in starts]
-
     def reshape(self, new_shape: MeshShape | Sequence[int]) -> None:
         """Reshapes the mesh; the devices keep their row-major order, and tensors keep the mesh they were made on.
 
@@ -129,17 +116,6 @@ class MeshDevice:
                 f"a mesh of {self.mesh.devices.size} devices has no shape {list(shape)}, of {shape.mesh_size()}."
             )
         self._mesh = make_mesh(tuple(shape), devices=list(self.mesh.devices.flat))
-
-    @property
-    def core_grid(self) -> CoreGrid:
-        """The cores of a Wormhole; the emulation computes without cores."""
-        return CoreGrid(y=8, x=8)
-
-    def enable_program_cache(self) -> None:
-        """Keeps the cache, which is always on."""
-
-    def disable_and_clear_program_cache(self) -> None:
-        """Keeps the cache; `jax.clear_caches` clears it."""
 
     def close(self) -> None:
         """Closes the device; using it afterwards is an error."""
@@ -191,19 +167,6 @@ class MeshToTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class CoreGrid:
-    """A grid of cores; kept and ignored."""
-
-    y: int
-    x: int
-
-    @property
-    def num_cores(self) -> int:
-        """The number of cores."""
-        return self.y * self.x
-
-
-@dataclass(frozen=True, slots=True)
 class CoreCoord:
     """One core of a device."""
 
@@ -237,14 +200,6 @@ class ShardOrientation(enum.Enum):
     COL_MAJOR = 1
 
 
-class ShardStrategy(enum.Enum):
-    """The dims of a tensor that are cut over the cores of a device."""
-
-    HEIGHT = 1
-    WIDTH = 2
-    BLOCK = 3
-
-
 @dataclass(frozen=True, slots=True)
 class ShardSpec:
     """The shards of a tensor over the cores of a device; kept and ignored."""
@@ -252,35 +207,3 @@ class ShardSpec:
     grid: Any
     shape: Any
     orientation: ShardOrientation = ShardOrientation.ROW_MAJOR
-
-
-def create_sharded_memory_config(
-    shape: Sequence[int],
-    core_grid: CoreGrid | CoreRangeSet,
-    strategy: ShardStrategy,
-    orientation: ShardOrientation | None = None,
-    use_height_and_width_as_shard_shape: bool = False,
-) -> MemoryConfig:
-    """Returns the memory config of a tensor that is cut over the cores of a device; kept and shown.
-
-    Args:
-      shape: of the tensor, or of its shard on one core.
-      core_grid: the cores.
-      strategy: which dims are cut.
-      orientation: the order in which cores get the shards.
-      use_height_and_width_as_shard_shape: whether `shape` is that of a shard.
-
-    Raises:
-      ArgumentTypeError: wrong types.
-
-    >>> from jaxmesh import ttnn
-    >>> config = ttnn.create_sharded_memory_config([64, 32], ttnn.CoreGrid(y=2, x=1), ttnn.ShardStrategy.HEIGHT)
-    >>> config.memory_layout, config.is_sharded()
-    (<TensorMemoryLayout.HEIGHT_SHARDED: 2>, True)
-    """
-    what = "create_sharded_memory_config"
-    grid = as_instance((CoreGrid, CoreRangeSet), what, "core_grid", core_grid)
-    name = as_instance(ShardStrategy, what, "strategy", strategy).name
-    order = as_instance(ShardOrientation, what, "orientation", orientation or ShardOrientation.ROW_MAJOR)
-    spec = ShardSpec(grid, integers(what, shape), order)
-    return MemoryConfig(TensorMemoryLayout[f"{name}_SHARDED"], BufferType.L1, spec)

@@ -21,19 +21,14 @@ from jaxmesh.tensor.device import (
     MeshDevice as MeshDevice,
     close_device as close_device,
     close_mesh_device as close_mesh_device,
-    create_mesh_device as create_mesh_device,
-    get_device_ids as get_device_ids,
     get_num_devices as get_num_devices,
-    manage_device as manage_device,
     open_device as open_device,
     open_mesh_device as open_mesh_device,
-    synchronize_device as synchronize_device,
 )
 from jaxmesh.tensor.distributed import (
     MeshToTensor as MeshToTensor,
     TensorToMesh as TensorToMesh,
     aggregate_tensor as aggregate_tensor,
-    combine_device_tensors as combine_device_tensors,
     compute_distribution_to_mesh_mapping as compute_distribution_to_mesh_mapping,
     concat_mesh_to_tensor_composer as concat_mesh_to_tensor_composer,
     create_mesh_composer as create_mesh_composer,
@@ -47,13 +42,10 @@ from jaxmesh.tensor.distributed import (
 from jaxmesh.tensor.host_tensor import Tensor as Tensor
 from jaxmesh.tensor.mesh_device import (
     CoreCoord as CoreCoord,
-    CoreGrid as CoreGrid,
     CoreRange as CoreRange,
     CoreRangeSet as CoreRangeSet,
     ShardOrientation as ShardOrientation,
     ShardSpec as ShardSpec,
-    ShardStrategy as ShardStrategy,
-    create_sharded_memory_config as create_sharded_memory_config,
 )
 from jaxmesh.tensor.mesh_tensor import MeshTensor as MeshTensor
 from jaxmesh.tensor.types import (
@@ -76,20 +68,10 @@ from jaxmesh.ttnn.functions import lookup as _lookup, members as _members
 from jaxmesh.ttnn.layout_ops import (
     deallocate as deallocate,
     from_device as from_device,
-    get_memory_config as get_memory_config,
-    has_storage_type_of as has_storage_type_of,
-    is_tensor_storage_on_device as is_tensor_storage_on_device,
     to_device as to_device,
     to_dtype as to_dtype,
     to_layout as to_layout,
     to_memory_config as to_memory_config,
-)
-from jaxmesh.ttnn.legacy_mappers import (
-    ConcatMesh2dToTensor as ConcatMesh2dToTensor,
-    ConcatMeshToTensor as ConcatMeshToTensor,
-    ReplicateTensorToMesh as ReplicateTensorToMesh,
-    ShardTensor2dMesh as ShardTensor2dMesh,
-    ShardTensorToMesh as ShardTensorToMesh,
 )
 from jaxmesh.ttnn.settings import (
     BlackholeComputeKernelConfig as BlackholeComputeKernelConfig,
@@ -102,15 +84,18 @@ from jaxmesh.ttnn.settings import (
     SigmoidMode as SigmoidMode,
     Topology as Topology,
     WormholeComputeKernelConfig as WormholeComputeKernelConfig,
-    get_fabric_config as get_fabric_config,
-    init_device_compute_kernel_config as init_device_compute_kernel_config,
     set_fabric_config as set_fabric_config,
 )
-from jaxmesh.ttnn.tensor_files import as_tensor as as_tensor, dump_tensor as dump_tensor, load_tensor as load_tensor
+from jaxmesh.ttnn.tensor_files import dump_tensor as dump_tensor, load_tensor as load_tensor
 from jaxmesh.ttnn.visualization import (
     visualize_mesh_device as visualize_mesh_device,
     visualize_tensor as visualize_tensor,
 )
+
+# The names of older programs.
+ReplicateTensorToMesh = replicate_tensor_to_mesh_mapper
+ShardTensorToMesh = shard_tensor_to_mesh_mapper
+ConcatMeshToTensor = concat_mesh_to_tensor_composer
 
 bfloat16 = DataType.BFLOAT16
 float32 = DataType.FLOAT32

@@ -204,9 +204,6 @@ HOW = frozenset({
 JUDGED = ("fast_and_approximate_mode", "output_layout")
 """Those of them that decide whether the real function takes a call, or its result's layout."""
 
-ACTIVATIONS = frozenset({"relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "exp", "mish", "sqrt", "neg"})
-"""The ops that matmul and linear can apply to their result, as `activation` names them."""
-
 _DESCRIPTIONS: Mapping[str, str] = {
     "operand": "a tensor on the devices; or a number, where shapes broadcast",
     "operands": "a list of tensors on the devices",

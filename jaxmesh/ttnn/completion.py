@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, cast
 
-from jaxmesh.errors import VerifyError
 from jaxmesh.jaxprs import compat
-from jaxmesh.tensor.host_tensor import Tensor, in_program
+from jaxmesh.tensor.host_tensor import in_program
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.tensor_methods import infer_shape
 from jaxmesh.ttnn.conversion import integers
@@ -20,41 +19,6 @@ Arguments = Mapping[str, Any]
 
 
 # --- arguments that other functions compute ---------------------------------------------------------------------------
-
-
-def _add_residual(lookup: Lookup, given: Arguments) -> Arguments:
-    """Adds the residual to the tensor that is normalised."""
-    return {"input_tensor": lookup("ttnn.add")(given["input_tensor"], given["residual_input_tensor"])}
-
-
-def _pad_to_shape(lookup: Lookup, given: Arguments) -> Arguments:
-    """Computes, from the sizes in front of the elements and of the whole, how much stands on either side."""
-    x, whole, front = (given[n] for n in ("input_tensor", "output_padded_shape", "input_tensor_start"))
-    return {"padding": [(f, w - f - n) for f, w, n in zip(front, whole, x.shape, strict=True)]}
-
-
-def _write_into(lookup: Lookup, given: Arguments) -> Arguments:
-    """Assigns the first tensor to the second, the output tensor."""
-    return {"input_tensor": given["input_a"], "output_tensor": given["input_b"]}
-
-
-def _know(lookup: Lookup, given: Arguments) -> Arguments:
-    """Leaves an argument to the function of another one."""
-    return {}
-
-
-def _take_token(lookup: Lookup, given: Arguments) -> Arguments:
-    """Takes one row of the caches for every row of the tensor."""
-    token, length = given["token_index"], given["cos_cache"].shape[-2]
-    if not 0 <= token < length:
-        raise VerifyError(f"ttnn.experimental.rotary_embedding has {length} rows, and no row {token}.")
-    changed = {"input_tensor": _fill_tiles(lookup, given["input_tensor"])}
-    rows = changed["input_tensor"].shape[-2]
-    for name in ("cos_cache", "sin_cache"):
-        *front, _, width = given[name].shape
-        row = lookup("ttnn.slice")(given[name], [*[0] * len(front), token, 0], [*front, token + 1, width])
-        changed[name] = lookup("ttnn.repeat")(row, [*[1] * len(front), rows, 1])
-    return changed
 
 
 def _fill_tiles(lookup: Lookup, x: Any) -> Any:
@@ -98,14 +62,6 @@ def _flatten_image(lookup: Lookup, given: Arguments) -> Arguments:
     if tuple(x.shape) == flat or prod(x.shape) != prod(flat):
         return {}
     return {"input_tensor": lookup("ttnn.reshape")(x, list(flat))}
-
-
-def _name_dims(lookup: Lookup, given: Arguments) -> Arguments:
-    """Makes [1, height, width, channels] of an image without a batch, or without channels."""
-    x = given["input_tensor"]
-    # The library declares no types of these parameters.
-    sizes = list(x.shape) if isinstance(x, (MeshTensor, Tensor)) else []
-    return {"input_tensor": lookup("ttnn.reshape")(x, [1, *sizes, 1][:4])} if len(sizes) in (2, 3) else {}
 
 
 # --- defaults ---------------------------------------------------------------------------------------------------------
@@ -152,14 +108,7 @@ def _for_each_dim(name: str, entry: Any) -> Callable[[Lookup, Arguments], Argume
 
 
 COMPLETE: Mapping[str, Callable[[Lookup, Arguments], Arguments]] = {
-    "residual_input_tensor": _add_residual,
-    "token_index": _take_token,
-    "output_padded_shape": _pad_to_shape,
-    "input_tensor_start": _know,
-    "input_b": _write_into,
-    "input_a": _know,
     "ttnn.experimental.rotary_embedding": _take_rows,
-    "ttnn.global_avg_pool2d": _name_dims,
     **dict.fromkeys(("ttnn.layer_norm", "ttnn.rms_norm"), _flatten_norm),
     **dict.fromkeys(("ttnn.conv2d", "ttnn.conv_transpose2d", "ttnn.max_pool2d", "ttnn.avg_pool2d"), _flatten_image),
     "ttnn.reshape": _reshape,

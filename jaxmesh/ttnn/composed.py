@@ -14,7 +14,7 @@ from jaxmesh.tensor.host_tensor import Tensor
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.types import data_type, stored_dtype
 from jaxmesh.ttnn.call_arguments import HOW
-from jaxmesh.ttnn.conversion import finish_one, write_result
+from jaxmesh.ttnn.conversion import finish_one
 from jaxmesh.ttnn.functions import COMPOSED, TtnnFunction, lookup, op_function
 from jaxmesh.ttnn.refusals import computing, results_of
 
@@ -30,10 +30,7 @@ class Composed(TtnnFunction):
         self._compute = compute
         COMPOSED[callee] = self
         self._known = [n for n in inspect.signature(compute).parameters if n in self._slots]
-        self._output = self._output_beside(self._known)
-        self._others = [
-            (n, i) for n, i in self._slots.items() if n not in self._known and n not in HOW and i != self._output
-        ]
+        self._others = [(n, i) for n, i in self._slots.items() if n not in self._known and n not in HOW]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Performs the function; see `help` of it for its arguments."""
@@ -45,11 +42,7 @@ class Composed(TtnnFunction):
         # Where no results are declared, the rules of the composing functions determine the types.
         with contextlib.nullcontext() if results == [] else computing():
             result = self._compute(**{name: every[name] for name in self._known})
-        if results:
-            result = finish_one(result, results[0])
-        if self._output is not None and values[self._output] is not None:
-            return write_result(self.callee, values[self._output], result)
-        return result
+        return finish_one(result, results[0]) if results else result
 
 
 def composed(compute: Callable[..., Any]) -> Any:

@@ -13,14 +13,13 @@ import numpy as np
 
 from jaxmesh.dialects.attributes import Attribute
 from jaxmesh.dialects.ttnn.op import SPELLINGS, Param
-from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, VerifyError
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
 from jaxmesh.tensor.assemble import set_owner
 from jaxmesh.tensor.execute import NUMBER, apply_op
 from jaxmesh.tensor.host_tensor import Tensor, copy_to_devices, is_host_tensor, round_to_blocks
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.transfers import to_mesh
 from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, DataType, Layout, Storage, StorageType, is_block, stored_dtype
-from jaxmesh.ttnn.rules import UNREAD
 from jaxmesh.ttnn.rules.given import Result
 from jaxmesh.validate import quote
 
@@ -94,18 +93,6 @@ def _spelling(param: Param, value: Any) -> str:
     return spellings.get(name, name)
 
 
-def write_result(callee: str, into: Any, result: Any) -> MeshTensor:
-    """Writes a result into a tensor, as `output_tensor` asks for, and returns the tensor."""
-    if type(into) is not MeshTensor or not isinstance(result, MeshTensor) or into.storage.type is StorageType.HOST:
-        raise ArgumentTypeError(f"{callee} writes its result to a tensor on the devices, got {quote(into)}.")
-    if callee in UNREAD and (into.get_dtype(), into.layout) != (result.get_dtype(), result.layout):
-        return result
-    if (into.shape, into.stored_dtype, into.mesh) != (result.shape, result.stored_dtype, result.mesh):
-        raise VerifyError(f"{callee} gives {result!r}, which is not what the output tensor can hold, {into!r}.")
-    into.overwrite(in_format_of(result, into))
-    return into
-
-
 _jnp: Any = jax.numpy
 
 
@@ -159,14 +146,6 @@ def finish_one(x: Any, result: Result) -> Any:
     array = x.array if isinstance(x, Tensor) else np.asarray(x)
     array = array.astype(dtype)
     return Tensor.wrap(array if block is None else round_to_blocks(array, block), layout, block)
-
-
-def in_format_of(x: MeshTensor, other: MeshTensor) -> MeshTensor:
-    """Returns a tensor rounded to the block format of another one, if that has any."""
-    block = other.storage.block
-    if block is None or x.storage.block is block:
-        return x
-    return _rounded(x, block, other.storage)
 
 
 def _rounded(x: MeshTensor, block: DataType, storage: Storage) -> MeshTensor:

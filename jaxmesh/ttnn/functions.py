@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from jaxmesh.tensor.execute import StaticArguments, perform
 from jaxmesh.tensor.host_tensor import Tensor, array_of, in_program, wrap_array
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, ON_DEVICE, DataType, Layout, Storage, StorageType, stored_dtype
-from jaxmesh.ttnn.call_arguments import ACTIVATIONS, HOW, JUDGED, Binder, argument_key, doc_of
+from jaxmesh.ttnn.call_arguments import HOW, JUDGED, Binder, argument_key, doc_of
 from jaxmesh.ttnn.completion import COMPLETE, wide_axes
 from jaxmesh.ttnn.conversion import (
     are_scalars,
@@ -28,10 +28,8 @@ from jaxmesh.ttnn.conversion import (
     differ_in_storage,
     finish,
     integers,
-    write_result,
 )
 from jaxmesh.ttnn.refusals import computing, is_computing, results_of
-from jaxmesh.ttnn.rules import PARAMETERS as OUTPUTS
 from jaxmesh.ttnn.rules.definitions import DEFINITIONS
 from jaxmesh.ttnn.rules.given import Result
 
@@ -60,10 +58,6 @@ class TtnnFunction:
     def __repr__(self) -> str:
         return f"<{self.callee}{self.__signature__}>"
 
-    def _output_beside(self, names: Container[str]) -> int | None:
-        """Returns the slot of an output tensor besides the named arguments."""
-        return next((self._slots[n] for n in OUTPUTS if n in self._slots and n not in names), None)
-
 
 class EmulatedFunction(TtnnFunction):
     """One op, callable as in `ttnn`; its signature, conversions and meaning come from its definition."""
@@ -84,12 +78,11 @@ class EmulatedFunction(TtnnFunction):
         self._implied = tuple((k, v) for k, v in _IMPLIED.items() if k in known and k not in given)
         self._by_source = {p.source: slots[p.name] for p in params}
         self._by_source |= {name: slots[name] for name in ("dtype", "memory_config", "layout") if name in slots}
-        self._output = self._output_beside({p.name for p in params})
         typed = [self._by_source[n] for n in ("dtype", "shape", "memory_config", "layout") if n in self._by_source]
         attributes = [i for i, _, _ in self._attributes]
         self._device = self._by_source.get("device")
         described = {*typed, *attributes, *[i for _, i in self._operands]}
-        described |= {i for i in (self._operand_list, self._device, self._output) if i is not None}
+        described |= {i for i in (self._operand_list, self._device) if i is not None}
         self._unsupported = tuple((name, i) for name, i in slots.items() if i not in described and name not in HOW)
         judged = [slots[n] for n in JUDGED if n in slots]
         self._static = sorted({*typed, *attributes, *judged, *[i for _, i in self._unsupported]})
@@ -103,8 +96,7 @@ class EmulatedFunction(TtnnFunction):
         operands = self._device_operands(values)
         device: Any = None if self._device is None else values[self._device]
         key: Any = None
-        writes = self._output is not None and values[self._output] is not None
-        if operands is not None and not writes and (found := argument_key(values, self._static)) is not None:
+        if operands is not None and (found := argument_key(values, self._static)) is not None:
             # Besides its arguments, the switch, the mesh, and whether another function is computed by it decide whether
             # the real function takes a call.
             owner = device or owner_of(operands)
@@ -148,27 +140,15 @@ class EmulatedFunction(TtnnFunction):
 
     def _convert_and_perform(self, values: list[Any], key: Any) -> Any:
         """Converts the arguments and performs the op; keeps the conversion under `key` if that is not None."""
-        activation: str | None = None
-        factor: Any = None
-        extras = list[str]()
         for name, slot in self._unsupported:
-            # The cache never holds a second op.
-            if name == "activation" and isinstance(values[slot], str) and values[slot] in ACTIVATIONS:
-                activation, key = values[slot], None
-            elif name == "scalar" and not self._binder.is_default(slot, values[slot]):
-                factor, key = values[slot], None
-            elif name in COMPLETE and values[slot] is not None:
-                extras.append(name)
-            else:
-                self._binder.check_default(name, values[slot])
+            self._binder.check_default(name, values[slot])
         given = dict(zip(self._slots, values, strict=True))
         results = results_of(self.callee, given) or ()
         with computing():
-            for name in (*extras, self.callee):
-                if name in COMPLETE and (changed := COMPLETE[name](lookup, given)):
-                    # Other operands may complete the arguments in another way.
-                    given |= changed
-                    key = None
+            if self.callee in COMPLETE and (changed := COMPLETE[self.callee](lookup, given)):
+                # Other operands may complete the arguments in another way.
+                given |= changed
+                key = None
         if "cluster_axis" in self.entry.by_name and given["cluster_axis"] is None:
             axes = wide_axes(self.callee, values[self._operands[0][1]])
             if len(axes) > 1:
@@ -215,9 +195,6 @@ class EmulatedFunction(TtnnFunction):
             outs = [wrap_array(x, storage.layout) for x in outs]
         if scalar:
             outs = [x.reshape(()) for x in outs]
-        if factor is not None:
-            with computing():
-                outs = [lookup("ttnn.multiply")(outs[0], factor)]
         if results:
             before, outs = outs, finish(outs, results)
             if key is not None and differ_in_storage(before, outs):
@@ -227,13 +204,11 @@ class EmulatedFunction(TtnnFunction):
             if len(self._converted) >= _LIMIT:
                 self._converted.clear()
             self._converted[key] = static, storage, results, computed
-        if activation is not None:
-            outs = [lookup(f"ttnn.{activation}")(outs[0])]
         return self._result(values, outs)
 
     def _along(self, axes: Sequence[int], values: list[Any], results: Sequence[Result]) -> Any:
         """Performs the op along one mesh axis after the other, or the last one first: devices count row by row."""
-        inner, slot = [None if i == self._output else x for i, x in enumerate(values)], self._operands[0][1]
+        inner, slot = list(values), self._operands[0][1]
         for axis in reversed(axes) if self.callee == "ttnn.all_gather" else axes:
             inner[self._slots["cluster_axis"]] = axis
             with computing():
@@ -241,12 +216,10 @@ class EmulatedFunction(TtnnFunction):
         return self._result(values, finish([inner[slot]], results) if results else [inner[slot]])
 
     def _result(self, values: Sequence[Any], outs: list[Any]) -> Any:
-        """Returns the result of the call, after writing it into an operand or the output tensor if the op does so."""
+        """Returns the result of the call, after writing it into an operand if the op does so."""
         into = None if self._in_place is None else values[self._in_place]
         if isinstance(into, MeshTensor) and isinstance(outs[0], MeshTensor):
             into.overwrite(outs[0])
-        if self._output is not None and values[self._output] is not None:
-            return write_result(self.callee, values[self._output], outs[0])
         return outs[0] if self.entry.results == (1, 1) else outs
 
     def _value(self, values: Sequence[Any], source: str) -> Any:

@@ -1,4 +1,4 @@
-"""Functions of `ttnn` that move tensors, change layouts and element types, or ask where a tensor is."""
+"""Functions of `ttnn` that move tensors, and change layouts and element types."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from jaxmesh.tensor.host_tensor import Tensor, array_of, copy_to_devices, in_pro
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.tensor_base import TensorBase
 from jaxmesh.tensor.transfers import to_mesh
-from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, Layout, MemoryConfig, StorageType
+from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, Layout, StorageType
 from jaxmesh.ttnn.composed import composed
 from jaxmesh.ttnn.functions import lookup
-from jaxmesh.validate import as_instance, quote
+from jaxmesh.validate import quote
 
 
 @composed
@@ -122,26 +122,3 @@ def deallocate(tensor: Any, force: bool = True) -> None:
         tensor.deallocate(force)
     elif not isinstance(tensor, (np.ndarray, jax.Array, np.generic)):
         raise ArgumentTypeError(f"deallocate takes a tensor, got {type(tensor).__name__}.")
-
-
-# --- where a tensor is ------------------------------------------------------------------------------------------------
-
-
-def is_tensor_storage_on_device(tensor: Any) -> bool:
-    """Returns True if a tensor is on the devices."""
-    return has_storage_type_of(tensor, StorageType.DEVICE)
-
-
-def has_storage_type_of(tensor: Any, storage_type: StorageType) -> bool:
-    """Returns True if a tensor has this storage type.
-
-    Raises:
-      ArgumentTypeError: no tensor, or no `StorageType`.
-    """
-    kind = as_instance(StorageType, "has_storage_type_of", "storage_type", storage_type)
-    return as_instance((Tensor, MeshTensor), "has_storage_type_of", "tensor", tensor).storage_type() is kind
-
-
-def get_memory_config(arg: Any, /) -> MemoryConfig | None:
-    """Returns the memory config of a tensor; None in host memory."""
-    return as_instance((Tensor, MeshTensor), "get_memory_config", "tensor", arg).memory_config()

@@ -18,7 +18,7 @@ from jaxmesh.tensor.beyond import REMEDY, is_enabled
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.tensor_base import TensorBase
 from jaxmesh.tensor.types import MemoryConfig, StorageType, as_dtype, data_type, stored_dtype
-from jaxmesh.ttnn.rules import RULES, written
+from jaxmesh.ttnn.rules import RULES
 from jaxmesh.ttnn.rules.facts import check
 from jaxmesh.ttnn.rules.given import Form, Given, Result
 from jaxmesh.validate import quote
@@ -53,7 +53,7 @@ def results_of(callee: str, values: Mapping[str, Any]) -> Sequence[Result] | Non
     try:
         if rule is None:
             return None
-        results = written(given, rule(given))
+        results = rule(given)
         check(given)
         return results
     except VerifyError:

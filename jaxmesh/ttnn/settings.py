@@ -34,23 +34,6 @@ class WormholeComputeKernelConfig:
 BlackholeComputeKernelConfig = WormholeComputeKernelConfig
 
 
-def init_device_compute_kernel_config(
-    arch: Any,
-    device_kernel_config: WormholeComputeKernelConfig | None = None,
-    *,
-    math_fidelity: MathFidelity = MathFidelity.LoFi,
-    math_approx_mode: bool = True,
-    fp32_dest_acc_en: bool = False,
-    packer_l1_acc: bool = False,
-    dst_full_sync_en: bool = False,
-    throttle_level: Any = None,
-) -> WormholeComputeKernelConfig:
-    """Returns a compute kernel config with these settings, or the given one; kept and ignored."""
-    return device_kernel_config or WormholeComputeKernelConfig(
-        math_fidelity, math_approx_mode, fp32_dest_acc_en, packer_l1_acc, dst_full_sync_en, throttle_level
-    )
-
-
 class SigmoidMode(enum.Enum):
     """The approximation of the sigmoid in a kernel; here always the accurate one."""
 
@@ -115,9 +98,6 @@ class FabricConfig(enum.Enum):
     CUSTOM = 7
 
 
-_fabric = [FabricConfig.DISABLED]
-
-
 def set_fabric_config(
     config: FabricConfig | None,
     reliability_mode: Any = None,
@@ -143,9 +123,3 @@ def set_fabric_config(
     """
     if config is not None and not isinstance(config, FabricConfig):
         raise ArgumentTypeError(f"set_fabric_config takes a FabricConfig, got {quote(config)}.")
-    _fabric[0] = config or FabricConfig.DISABLED
-
-
-def get_fabric_config() -> FabricConfig:
-    """Returns the fabric set by `set_fabric_config`."""
-    return _fabric[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,15 @@ from jaxmesh.runtime.npz import BROKEN, open_arrays
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, Placement, PlacementReplicate, PlacementShard
 from jaxmesh.sharding.mesh import make_mesh
 from jaxmesh.tensor.assemble import assemble
-from jaxmesh.tensor.distributed import TensorToMesh
 from jaxmesh.tensor.host_tensor import Tensor, is_host_tensor
 from jaxmesh.tensor.mesh_device import mesh_of
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.transfers import elements, gather_shards
-from jaxmesh.tensor.types import DataType, Layout, MemoryConfig, Storage, TensorTopology, as_dtype, data_type, on_host
-from jaxmesh.ttnn.convert import from_numpy, from_torch, get_dtype
+from jaxmesh.tensor.types import DataType, Layout, Storage, TensorTopology, on_host
+from jaxmesh.ttnn.convert import get_dtype
 from jaxmesh.ttnn.layout_ops import to_device
 from jaxmesh.ttnn.settings import DumpTensorMode
-from jaxmesh.validate import as_path, quote, whole_file
+from jaxmesh.validate import as_path, whole_file
 
 _FORMAT = "jaxmesh tensor 1"
 
@@ -111,53 +109,6 @@ def load_tensor(file_name: str | Path, *, device: Any = None) -> Any:
         raise
     except (*BROKEN, JaxmeshError) as e:
         raise ParseError(f"{str(source)!r} holds no tensor that dump_tensor wrote: {e}") from e
-
-
-def as_tensor(
-    tensor: Any,
-    dtype: DataType | None = None,
-    *,
-    layout: Layout | None = Layout.ROW_MAJOR,
-    device: Any = None,
-    memory_config: MemoryConfig | None = None,
-    cache_file_name: str | Path | None = None,
-    preprocess: Callable[[Any], Any] | None = None,
-    mesh_mapper: TensorToMesh | None = None,
-    cache_dump_mode: DumpTensorMode = DumpTensorMode.DISTRIBUTED_GATHER,
-) -> Any:
-    """Makes a tensor as `from_torch` or `from_numpy` does; with a file name, caches it in a file.
-
-    Args:
-      tensor: a torch tensor, or an array.
-      dtype: its `DataType`; by default the array's.
-      layout: a `Layout`, kept and shown.
-      device: a mesh device to bring it to.
-      memory_config: its memory config there, kept and shown.
-      cache_file_name: the beginning of a file name, which element type and layout complete. An existing file is read,
-        and `tensor` is ignored; else the file is written, in the format of `dump_tensor`.
-      preprocess: a function to apply to the tensor first.
-      mesh_mapper: how to distribute it.
-    """
-    if preprocess is not None and not callable(preprocess):
-        raise ArgumentTypeError(f"as_tensor takes a function of the tensor as preprocess, got {quote(preprocess)}.")
-
-    def convert() -> Any:
-        data = tensor if preprocess is None else preprocess(tensor)
-        make = from_numpy if isinstance(data, np.ndarray) else from_torch
-        return make(data, dtype, layout=layout or Layout.ROW_MAJOR, mesh_mapper=mesh_mapper)
-
-    if cache_file_name is None:
-        host = convert()
-    else:
-        kind = "None" if dtype is None else data_type(as_dtype(dtype, "as_tensor")).name
-        name = as_path("as_tensor", cache_file_name)
-        file = name.with_name(f"{name.name}_dtype_{kind}_layout_{(layout or Layout.ROW_MAJOR).name}.tensorbin")
-        if file.is_file():
-            host = load_tensor(file)
-        else:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            dump_tensor(file, host := convert())
-    return host if device is None else to_device(host, device, memory_config)
 
 
 def _distribute(data: np.ndarray[Any, Any], about: dict[str, Any], layout: Layout, device: Any) -> MeshTensor:

@@ -353,7 +353,6 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("many", lambda t: ttnn.add(t, t, None), jm.ArgumentTypeError, "takes 2 arguments by place, got 3"),
     ("twice", lambda t: ttnn.add(t, t, input_tensor_a=t), jm.ArgumentTypeError, "by place and by name"),
     ("dtype", lambda t: ttnn.add(t, t, dtype="bf16"), jm.ArgumentTypeError, r"takes DataType \| None as dtype"),
-    ("preprocess", lambda t: ttnn.as_tensor(np.ones(3), preprocess=3), jm.ArgumentTypeError, "preprocess, got 3"),
     ("memory", lambda t: ttnn.add(t, t, memory_config="L1"), jm.ArgumentTypeError, r"takes MemoryConfig \| None"),
     ("operand", lambda t: ttnn.add(t, "x"), jm.ArgumentTypeError, "as input_tensor_b, got 'x'"),
     ("list", lambda t: ttnn.concat(t, 0), jm.ArgumentTypeError, r"takes Sequence\[Tensor\] as tensors"),
@@ -945,16 +944,12 @@ def test_devices(device: ttnn.MeshDevice) -> None:
     assert ttnn.get_num_devices() == len(jax.devices())
     assert list(ttnn.open_device(device_id=3).shape) == [1, 1]
     assert ttnn.open_device(device_id=3).get_device_ids() == [jax.devices()[3].id]
-    with ttnn.create_mesh_device(ttnn.MeshShape(2, 2)) as inside:
-        t = ttnn.to_device(np.ones(3), inside)
-        ttnn.synchronize_device(inside)
-        assert t.data.is_ready()
+    inside = ttnn.open_mesh_device(ttnn.MeshShape(2, 2))
+    ttnn.close_mesh_device(inside)
     with pytest.raises(jm.MeshError, match="closed"):
         ttnn.to_device(np.ones(3), inside)
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
-    assert ttnn.get_fabric_config() is ttnn.FabricConfig.FABRIC_1D
     ttnn.set_fabric_config(None)
-    assert ttnn.get_fabric_config() is ttnn.FabricConfig.DISABLED
     with pytest.raises(jm.ArgumentTypeError, match="takes a FabricConfig"):
         ttnn.set_fabric_config("ring")
 
@@ -1014,11 +1009,6 @@ def test_older_names_of_mappers(device: ttnn.MeshDevice) -> None:
     assert ttnn.ShardTensorToMesh(device, dim=1).config == ttnn.shard_tensor_to_mesh_mapper(device, 1).config
     assert ttnn.ReplicateTensorToMesh(device).config == ttnn.replicate_tensor_to_mesh_mapper(device).config
     assert ttnn.ConcatMeshToTensor(device, dim=1).config == ttnn.concat_mesh_to_tensor_composer(device, 1).config
-    x = np.arange(32, dtype=np.float32).reshape(8, 4)
-    t = helpers.from_numpy(x, mesh_mapper=ttnn.ShardTensor2dMesh(device, (2, 4), dims=(0, 1)))
-    assert same_bits(helpers.to_numpy(t, mesh_composer=ttnn.ConcatMesh2dToTensor(device, (2, 4), dims=(0, 1))), x)
-    with pytest.raises(jm.VerifyError, match="2-dimensional"):
-        ttnn.ShardTensor2dMesh(device, (2, 4), dims=(0,))
 
 
 def test_no_function_is_made_before_it_is_asked_for() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,12 +20,12 @@ X = np.arange(64, dtype=np.float32).reshape(8, 8)
 
 
 def blocks(device: ttnn.MeshDevice, x: Any = X) -> Any:
-    mapper = ttnn.ShardTensor2dMesh(device, (2, 4), (0, 1))
+    mapper = ttnn.create_mesh_mapper(device, ttnn.MeshMapperConfig([S(0), S(1)]))
     return helpers.from_numpy(x, device=device, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
 
 
 def whole(tensor: Any, device: ttnn.MeshDevice) -> Any:
-    return helpers.to_numpy(tensor, mesh_composer=ttnn.ConcatMesh2dToTensor(device, (2, 4), (0, 1)))
+    return helpers.to_numpy(tensor, mesh_composer=ttnn.create_mesh_composer(device, ttnn.MeshComposerConfig([0, 1])))
 
 
 # --- pieces ---
@@ -62,30 +61,9 @@ def test_ops_take_pieces_of_one_device(device: ttnn.MeshDevice) -> None:
         ttnn.distribute_tensor(a, ttnn.ReplicateTensorToMesh(device))
 
 
-def test_pieces_are_combined(device: ttnn.MeshDevice) -> None:
-    pieces = ttnn.get_device_tensors(blocks(device))
-    made = ttnn.combine_device_tensors(tensors=[p + i for i, p in reversed(list(enumerate(pieces)))])
-    assert made.device() is device
-    assert made.storage_type() is ttnn.StorageType.DEVICE
-    assert same_bits(whole(made, device), X + np.kron(np.arange(8.0).reshape(2, 4), np.ones((4, 2))).astype(X.dtype))
-    few = ttnn.combine_device_tensors(tensors=pieces[5:2:-1])
-    assert [tuple(c) for c, _ in few.shards()] == [(0, 3), (1, 0), (1, 1)]
+def test_pieces_in_host_memory_are_combined(device: ttnn.MeshDevice) -> None:
     back = ttnn.from_host_shards(ttnn.get_device_tensors(blocks(device).cpu()), device.shape)
     assert same_bits(whole(ttnn.to_device(back, device), device), X)
-    other = ttnn.open_mesh_device((1, 8))
-    stranger = ttnn.get_device_tensors(helpers.from_numpy(X[:4, :2], device=other))[1]
-    wrong: list[tuple[Any, type[Exception], str]] = [
-        ([], jm.VerifyError, "one tensor at least"),
-        ([pieces[0], pieces[0]], jm.VerifyError, "two on device 0"),
-        ([pieces[0], pieces[1][:2]], jm.VerifyError, "one shape and dtype"),
-        ([pieces[0], stranger], jm.MeshMismatchError, "of one mesh device"),
-        ([blocks(device)], jm.errors.ArgumentTypeError, "on one device each"),
-        ([pieces[0].cpu()], jm.errors.ArgumentTypeError, "from_host_shards joins host tensors"),
-        (3, jm.errors.ArgumentTypeError, "a list of tensors"),
-    ]
-    for given, kind, match in wrong:
-        with pytest.raises(kind, match=match):
-            ttnn.combine_device_tensors(tensors=given)
 
 
 # --- methods ---
@@ -112,7 +90,7 @@ def test_where_a_tensor_is_and_in_what_form(device: ttnn.MeshDevice) -> None:
     alone = helpers.from_numpy(X).to(ttnn.TILE_LAYOUT).to(ttnn.int32)
     assert (alone.layout, alone.dtype, alone.device()) == (ttnn.TILE_LAYOUT, ttnn.int32, None)
     assert same_bits(ttnn.get_device_tensors(alone.to(device))[7].to_numpy(), X.astype(np.int32))
-    assert same_bits(t.to_numpy(mesh_composer=ttnn.ConcatMesh2dToTensor(device, (2, 4), (0, 1))), X)
+    assert same_bits(t.to_numpy(mesh_composer=ttnn.create_mesh_composer(device, ttnn.MeshComposerConfig([0, 1]))), X)
     assert helpers.from_numpy(X[:1, :1]).item() == 0
 
 
@@ -160,15 +138,9 @@ def test_parts_and_shapes(device: ttnn.MeshDevice) -> None:
         (lambda t, d: helpers.from_numpy(X) + 1, jm.ResidencyError, "in host memory"),
         (lambda t, d: helpers.from_numpy(X) == helpers.from_numpy(X), jm.ResidencyError, "in host memory"),
         (lambda t, d: t + helpers.from_numpy(X), jm.ResidencyError, "in host memory"),
-        (lambda t, d: ttnn.add(t, t, output_tensor=t[:1]), jm.VerifyError, "output tensor can hold"),
-        (lambda t, d: ttnn.add(t, t, output_tensor=X), jm.errors.ArgumentTypeError, "on the devices"),
+        (lambda t, d: ttnn.add(t, t, output_tensor=t), jm.UnsupportedError, "output_tensor is not emulated"),
         (lambda t, d: d.create_submesh((3, 1)), jm.MeshError, "does not lie"),
-        (lambda t, d: d.create_submeshes((2, 3)), jm.MeshError, "does not consist"),
         (lambda t, d: d.reshape((3, 3)), jm.MeshError, "no shape"),
-        (lambda t, d: ttnn.MeshMapperConfig(row_dim=0), jm.errors.ArgumentTypeError, "row_dim and col_dim"),
-        (lambda t, d: ttnn.MeshComposerConfig([0], row_dim=0, col_dim=1), jm.errors.ArgumentTypeError, "and a list"),
-        (lambda t, d: ttnn.create_sharded_memory_config([1], 3, ttnn.ShardStrategy.WIDTH),
-         jm.errors.ArgumentTypeError, "core_grid"),
     ],
 )  # fmt: skip
 @pytest.mark.beyond
@@ -178,27 +150,6 @@ def test_what_is_wrong_is_a_named_error(call: Any, kind: type[Exception], match:
 
 
 # --- functions ---
-
-
-def test_results_are_written_where_they_are_asked_for(device: ttnn.MeshDevice) -> None:
-    t, out = blocks(device), blocks(device, X * 0)
-    twin = ttnn.assign(out, memory_config=ttnn.DRAM_MEMORY_CONFIG)
-    assert ttnn.add(t, 1.0, output_tensor=out) is out
-    assert same_bits(whole(out, device), X + 1)
-    assert ttnn.exp(t * 0, output_tensor=out) is out
-    assert same_bits(whole(out, device), np.ones_like(X))
-    assert same_bits(whole(twin, device), X * 0)
-
-
-def test_activations_of_products_are_never_forgotten(device: ttnn.MeshDevice) -> None:
-    t = blocks(device, X - 30)
-    for _ in range(3):
-        plain = ttnn.matmul(t, t, transpose_b=True)
-        for name in ("relu", "neg"):
-            got = ttnn.matmul(t, t, transpose_b=True, activation=name, core_grid=device.core_grid)
-            assert same_bits(whole(got, device), whole(getattr(ttnn, name)(plain), device))
-    with pytest.raises(jm.UnsupportedError, match="activation is not emulated, got 'unheard'"):
-        ttnn.linear(t, t, transpose_b=True, activation="unheard")
 
 
 def test_collectives_find_the_only_axis_of_several_devices() -> None:
@@ -214,7 +165,7 @@ def test_collectives_find_the_only_axis_of_several_devices() -> None:
 
 
 def test_parts_of_a_mesh(device: ttnn.MeshDevice) -> None:
-    rows = device.create_submeshes(ttnn.MeshShape(1, 4))
+    rows = [device.create_submesh(ttnn.MeshShape(1, 4), (y, 0)) for y in range(2)]
     assert [r.get_device_ids() for r in rows] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert device.create_submesh((2, 2), (0, 1)).get_device_ids() == [1, 2, 5, 6]
     t = helpers.from_numpy(X, device=rows[1], mesh_mapper=ttnn.ShardTensorToMesh(rows[1], 1))
@@ -222,20 +173,6 @@ def test_parts_of_a_mesh(device: ttnn.MeshDevice) -> None:
     again = ttnn.open_mesh_device((2, 4))
     again.reshape(ttnn.MeshShape(4, 2))
     assert again.shape == ttnn.MeshShape(4, 2)
-    assert ttnn.MeshMapperConfig(row_dim=None, col_dim=1) == ttnn.MeshMapperConfig([R(), S(1)])
-    assert ttnn.MeshComposerConfig(row_dim=0, col_dim=1) == ttnn.MeshComposerConfig([0, 1])
-
-
-def test_tensors_kept_in_files(tmp_path: Path, device: ttnn.MeshDevice) -> None:
-    rows = ttnn.ShardTensorToMesh(device, 0)
-    name = tmp_path / "cache" / "weights"
-    options: dict[str, Any] = {"dtype": ttnn.bfloat16, "layout": ttnn.TILE_LAYOUT, "mesh_mapper": rows}
-    made = ttnn.as_tensor(X, device=device, cache_file_name=name, preprocess=lambda v: v.T, **options)
-    read = ttnn.as_tensor(None, device=device, cache_file_name=name, **options)
-    for t in (made, read):
-        got = helpers.to_numpy(t, mesh_composer=ttnn.ConcatMeshToTensor(device, 0))
-        assert same_bits(got, X.T.astype(jnp.bfloat16))
-        assert t.storage_type() is ttnn.StorageType.DEVICE
 
 
 def test_torch_by_method(device: ttnn.MeshDevice) -> None:

@@ -14,8 +14,6 @@ from tests.generators.real_ttnn.process import needs_ttnn, run_jobs
 from tests.generators.real_ttnn.signature_table import typed
 from tests.generators.real_ttnn.signatures import split
 
-WITHOUT_KINDS = {"ttnn.create_mesh_device"}
-"""Functions that take any arguments there and hand them on."""
 OURS = {"ttnn.MeshTensor", "ttnn.BlackholeComputeKernelConfig"}
 
 
@@ -58,8 +56,6 @@ def test_every_emulated_function_has_the_real_parameters(callee: str) -> None:
     """Read from the table, which the test above compares with the library."""
     real = signatures(callee)
     assert real, f"{callee} does not exist in the real library"
-    if callee in WITHOUT_KINDS:
-        return
     function = emulated()[callee]
     found = inspect.signature(function).parameters.values()
     ours = [(p.name, p.kind is p.KEYWORD_ONLY) for p in found]

@@ -112,8 +112,6 @@ def _binary(pair: Pair) -> Rule:
     def rule(given: Given) -> list[Result]:
         a, b = list(given.values.values())[:2]
         given.on_devices(a, b)
-        if pair not in (_ORDERS, _BITS) or isinstance(b, Form):
-            _check_output(given, a, b)
         if not isinstance(a, Form) or not isinstance(b, Form):
             results = _with_number(given, pair, a, b)
         else:
@@ -127,16 +125,6 @@ def _binary(pair: Pair) -> Rule:
         return checked(given, results)
 
     return rule
-
-
-def _check_output(given: Given, *operands: Any) -> None:
-    """Refuses an output tensor beside operands in rows."""
-    rows = all(x.layout == ROWS for x in operands if isinstance(x, Form))
-    given.require(
-        given["output_tensor"] is None or not rows,
-        "writes to an output tensor from TILE layout only",
-        "Optional output tensor with Row Major input is not supported",
-    )
 
 
 _ROUNDING = frozenset({"floor", "trunc"})
@@ -297,7 +285,6 @@ def _clamp(given: Given) -> list[Result]:
     )
     if tensors:
         given.types(x, REALS | WORDS)
-        _check_output(given, x, *tensors)
         rows = not any(f.is_tile for f in (x, *tensors))
         given.require(
             not rows or len(tensors) > 1, "takes one bound of TILE layout", "Ternary operation requires Tile layout"

@@ -94,9 +94,5 @@ FACTS: Mapping[str, Sequence[Fact]] = {
         (lambda g: len(_x(g).shape) != 1 or _x(g).dtype not in (I8, U8, U16),
          "takes no narrow integers of one dim", "input_tensor_a.dtype() == DataType::BFLOAT16"),
     ),
-    **dict.fromkeys(("ttnn.sort", "ttnn.topk"), (
-        (lambda g: not isinstance(g["out"] or g["output_tensor"], Form),
-         "takes a tensor for each result", "incompatible function arguments"),
-    )),
 }  # fmt: skip
 """By the dotted name of the function."""

@@ -108,11 +108,7 @@ def _slice(given: Given) -> list[Result]:
 
 def _pad(given: Given) -> list[Result]:
     x = given.on_device("input_tensor")
-    padding, whole = given["padding"], given["output_padded_shape"]
-    if whole is not None:
-        given.require(len(whole) == len(x.shape) == 4, "takes sizes of four dims", "incompatible function arguments")
-        front = given["input_tensor_start"]
-        padding = [(f, w - f - n) for f, w, n in zip(front, whole, x.shape, strict=True)]
+    padding = given["padding"]
     good = all(n >= 0 for pair in padding for n in pair)
     given.require(good, f"only adds elements, not {padding}", "incompatible function arguments")
     if any(any(pair) for pair in padding):
@@ -168,11 +164,9 @@ def _to_dtype(given: Given) -> list[Result]:
 
 
 def _cast_tiles(given: Given) -> list[Result]:
-    if given["input_b"] is not None:
-        return _assigned(given)
     x, dtype = given.tensors()[0], given["dtype"]
     given.on_devices(x)
-    if given.callee == "ttnn.to_memory_config" and given["memory_config"] == x.memory and not given["output_tensor"]:
+    if given.callee == "ttnn.to_memory_config" and given["memory_config"] == x.memory:
         # Nothing to move, and the real library does not look at the element type then.
         return like(x)
     given.types(x, NOT_I8)
@@ -181,17 +175,6 @@ def _cast_tiles(given: Given) -> list[Result]:
     given.tiles(x)
     given.require(I8 not in (x.dtype, dtype), "gives no INT8", "unsupported output data type")
     return checked(given, [Result(dtype, x.layout, x.dtype)])
-
-
-def _assigned(given: Given) -> list[Result]:
-    a, b = given.tensors()[:2]
-    given.on_devices(a, b)
-    given.types(a, NOT_I8)
-    given.require(a.shape == b.shape, "takes tensors of one shape", "does not match output tensor shape")
-    given.require(a.layout == b.layout, "takes tensors of one layout", "Input tensor layout must equal the output's")
-    if a.dtype != b.dtype:
-        given.tiles(a, b)
-    return like(b)
 
 
 # --- creation --------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from jaxmesh.dialects.ttnn.forms import B8, BF16, F32, FLOATS, NARROW, NOT_I8
-from jaxmesh.ttnn.rules.given import TILE, Form, Given, Result, Rule, like
+from jaxmesh.ttnn.rules.given import TILE, Given, Result, Rule, like
 
 _MODEL = frozenset({F32, BF16, B8})
 
@@ -28,22 +28,18 @@ def _rotary(given: Given) -> list[Result]:
         given.require(
             good, "takes caches of [1, 1, rows, width]", "Cosine cache dimensions must match input dimensions"
         )
-    token = given["token_index"]
-    given.require(token is None or x.shape[0] == 1, "takes one position with a token_index", "must be 1")
-    good = token is not None or min(cos.shape[2], sin.shape[2]) >= length
+    good = min(cos.shape[2], sin.shape[2]) >= length
     given.require(good, f"takes caches of {length} rows at least", "Cosine cache must cover the input sequence length")
     return [Result(x.dtype, TILE, F32)]
 
 
 def _norm(given: Given) -> list[Result]:
-    x, residual = given["input_tensor"], given["residual_input_tensor"]
+    x = given["input_tensor"]
     given.on_devices(*given.tensors())
     if given.callee == "ttnn.rms_norm":
         given.tiles(x)
     if not x.is_empty:
         given.types(x, _MODEL)
-    same = not isinstance(residual, Form) or residual.shape == x.shape
-    given.require(same, "takes a residual of the same shape", "residual shapes must match")
     return like(x)
 
 

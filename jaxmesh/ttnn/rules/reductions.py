@@ -48,8 +48,7 @@ def _reduction(given: Given) -> list[Result]:
         return tiled(x)
     # Rows stay rows unless the library goes over tiles: for both last dims alone, and for sums of bfloat16 over others.
     both = rank > 1 and {rank - 1, rank - 2} == set(dims)
-    plain = given.callee == "ttnn.sum" and given["scalar"] in (None, 1)
-    outer = plain and x.dtype == BF16 and any(d < rank - 2 for d in dims)
+    outer = given.callee == "ttnn.sum" and x.dtype == BF16 and any(d < rank - 2 for d in dims)
     return tiled(x) if both or outer else like(x)
 
 
@@ -207,6 +206,3 @@ RULES: Mapping[str, Rule] = {
     "ttnn.gather": _gather,
     "ttnn.scatter": _scatter,
 }
-
-OF_ANY_TYPE = frozenset({"ttnn.gather"})
-"""Functions that write to an output tensor of any element type."""

@@ -411,15 +411,11 @@ PLAIN: dict[str, Target] = {
         without={"device": "would close the device of the other calls"}),
     "ttnn.compute_distribution_to_mesh_mapping": Target(ttnn.compute_distribution_to_mesh_mapping, {
         "distribution_shape": just([2, 2]), "mesh_shape": just([2, 4])}),
-    "ttnn.ConcatMesh2dToTensor": Target(ttnn.ConcatMesh2dToTensor, {
-        "mesh_device": device, "mesh_shape": just((2, 4)), "dims": just((0, 1))}),
     "ttnn.ConcatMeshToTensor": Target(ttnn.ConcatMeshToTensor, {"mesh_device": device, "dim": just(0)}),
     "ttnn.concat_mesh_to_tensor_composer": Target(ttnn.concat_mesh_to_tensor_composer, {
         "mesh_device": device, "dim": just(0)}),
     "ttnn.create_mesh_composer": Target(ttnn.create_mesh_composer, {
         "mesh_device": device, "config": just(ttnn.MeshComposerConfig([0, 1]))}),
-    "ttnn.create_mesh_device": Target(lambda mesh_shape: ttnn.create_mesh_device(mesh_shape).__enter__(), {
-        "mesh_shape": just((2, 4))}),
     "ttnn.create_mesh_mapper": Target(ttnn.create_mesh_mapper, {
         "mesh_device": device, "config": just(ttnn.MeshMapperConfig([S, R]))}),
     "ttnn.deallocate": Target(ttnn.deallocate, {"tensor": lambda: spread(FULL, 0, 1), "force": just(True)},
@@ -455,12 +451,9 @@ PLAIN: dict[str, Target] = {
     "ttnn.ReplicateTensorToMesh": Target(ttnn.ReplicateTensorToMesh, {"mesh_device": device}),
     "ttnn.replicate_tensor_to_mesh_mapper": Target(ttnn.replicate_tensor_to_mesh_mapper, {"mesh_device": device}),
     "ttnn.set_fabric_config": Target(ttnn.set_fabric_config, {"config": just(ttnn.FabricConfig.DISABLED)}),
-    "ttnn.ShardTensor2dMesh": Target(ttnn.ShardTensor2dMesh, {
-        "mesh_device": device, "mesh_shape": just((2, 4)), "dims": just((0, None))}),
     "ttnn.ShardTensorToMesh": Target(ttnn.ShardTensorToMesh, {"mesh_device": device, "dim": just(0)}),
     "ttnn.shard_tensor_to_mesh_mapper": Target(ttnn.shard_tensor_to_mesh_mapper, {
         "mesh_device": device, "dim": just(0)}),
-    "ttnn.synchronize_device": Target(ttnn.synchronize_device, {"device": device}),
     "ttnn.to_device": Target(ttnn.to_device, {
         "tensor": just(FULL), "device": device, "memory_config": just(None), "cq_id": just(None)}),
     "ttnn.to_dtype": Target(ttnn.to_dtype, {"tensor": lambda: ttnn.Tensor([1.0]), "dtype": just(ttnn.bfloat16)}),

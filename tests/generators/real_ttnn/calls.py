@@ -3,7 +3,7 @@
 `outcome_of` runs with the real `ttnn` and with the emulated one; this module therefore imports neither.
 
 A call is JSON: an argument is a number, a text or a list, `{"tensor": [shape, dtype, layout, place]}`,
-`{"name": "ttnn.bfloat16"}` or `{"call": ["ttnn.CoreGrid", {"x": 1, "y": 1}]}`.
+`{"name": "ttnn.bfloat16"}` or `{"call": ["ttnn.MeshCoordinate", [0, 1]]}`.
 """
 
 from __future__ import annotations

@@ -598,18 +598,15 @@ OPTIONS: dict[str, list[Any]] = {
     "keepdim": [True, False], "largest": [True, False], "low": [-1.0], "mode": ["nearest", "bilinear"],
     "num_kv_heads": [None], "num_links": [1], "numeric_stable": [True, False], "pad_value": [0, 1.0],
     "queue_id": [None, 0], "reverse_order": [True, False],
-    "rounding_mode": [None, "floor", "trunc"], "scalar": [1.0, 2.0], "scale": [0.5], "seed": [3],
+    "rounding_mode": [None, "floor", "trunc"], "scalar": [1.0], "scale": [0.5], "seed": [3],
     "sorted": [True, False], "stable": [True, False], "sub_core_grids": [None], "threshold": [10.0],
-    "token_index": [None, 3], "training": [True, False], "transpose_key": [True, False], "use_multicore": [True, False],
+    "token_index": [None], "training": [True, False], "transpose_key": [True, False], "use_multicore": [True, False],
     "variant": [{"name": "ttnn.GeluVariant.Tanh"}], "value": [0.0, 2],
     **{name: [{"name": f"ttnn.{kind}"} for kind in DTYPES] for name in ("dtype", "output_dtype")},
     **{name: [{"name": f"ttnn.{kind}_LAYOUT"} for kind in LAYOUTS] for name in ("layout", "output_layout")},
     "memory_config": [{"name": f"ttnn.{place}_MEMORY_CONFIG"} for place in ("DRAM", "L1")],
 }  # fmt: skip
 """Values of optional arguments that no draw needs to know."""
-
-OUTPUTS = ("output_tensor", "optional_output_tensor", "optional_tensor", "output", "out")
-"""Names of the argument for a tensor to write the result to."""
 
 
 def with_options(c: Calls, callee: str, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -622,25 +619,10 @@ def with_options(c: Calls, callee: str, args: list[Any], kwargs: dict[str, Any])
             continue
         if p.name in OPTIONS and c.chance(0.2):
             more[p.name] = c.rng.choice(OPTIONS[p.name])
-        elif p.name in OUTPUTS and c.chance(0.1):
-            tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, dict) and "tensor" in a]
-            more |= {p.name: output(c, tensors[0]["tensor"])} if tensors else {}
     if c.chance(0.2):
         more["unknown"] = 1
     kept = c.rng.randint(0, len(args)) if c.chance(0.3) and len(args) <= len(places) else len(args)
     return args[:kept], dict(zip(places[kept:], args[kept:], strict=False)) | more
-
-
-def output(c: Calls, like: list[Any]) -> Any:
-    """Returns an output tensor, of another element type, layout or place than an operand at times."""
-    shape, dtype, layout, place = like
-    if c.chance(0.3):
-        dtype = c.rng.choice(DTYPES)
-    if c.chance(0.15):
-        layout = c.rng.choice(LAYOUTS)
-    if c.chance(0.1):
-        place = c.rng.choice(["host", "sharded"])
-    return {"tensor": [shape, dtype, "TILE" if dtype == "bfloat8_b" else layout, place]}
 
 
 def random_job(rng: random.Random, names: Sequence[str] = tuple(sorted(DRAWS))) -> Job:

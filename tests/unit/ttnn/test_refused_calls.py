@@ -44,7 +44,6 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("transpose", [t(F, 8), -1, -1], {}),
     ("repeat", [t(F), []], {}),
     ("repeat_interleave", [t("uint16", 33), 3, 0], {}),
-    ("topk", [t(B, 3, 128), 1, -1], {"output_tensor": t(B, 3, 128)}),
 ]
 
 
