@@ -59,6 +59,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "max of columns": lambda x: jnp.max(x, axis=0),
     "softmax of columns": lambda x: _nn.softmax(x, axis=0),
     "gelu by tanh": lambda x: _nn.gelu(x, approximate=True),
+    "gelu by erf": lambda x: _nn.gelu(x, approximate=False),
     "relu6": _nn.relu6,
     "acosh": lambda x: jnp.arccosh(x + 1),
     "typecast": lambda x: x.astype(jnp.bfloat16 if x.dtype == jnp.float32 else jnp.float32),
@@ -68,9 +69,21 @@ FIRST = (
     "matmul", "add", "multiply", "softmax", "silu", "rms_norm", "gelu", "transpose", "reshape", "heads", "subtract",
     "divide", "exp", "max", "sum", "mean", "rsqrt", "tanh", "relu", "sigmoid", "linear", "batched matmul",
     "add a row", "add a column", "add a number", "maximum", "where", "concatenate", "slice", "layer_norm", "typecast",
-    "broadcast_to", "negative", "square", "sqrt", "reciprocal", "gelu by tanh", "sum of columns", "max of columns",
+    "broadcast_to", "negative", "square", "sqrt", "reciprocal", "gelu by tanh", "gelu by erf", "sum of columns",
+    "max of columns", "flip", "trunc", "isinf", "logical_or", "expm1", "log1p", "sign", "pad", "log", "leaky_relu",
+    "sin", "tan", "arccos", "less_equal", "argmax", "minimum", "min", "remainder", "arctan2", "erf", "logical_xor",
+    "cbrt", "cos", "arcsinh", "logical_not", "arctan", "power", "arcsin", "at.add", "prod", "bitwise_or", "bitwise_xor",
+    "left_shift", "right_shift", "invert",
 )  # fmt: skip
-"""The functions of MLPs, attention and norms, which are tried first."""
+"""The functions of MLPs, attention and norms, and others that together print almost every function of ttnn."""
+LAST = (
+    "isfinite", "cumsum", "cumprod", "sort", "argsort", "top_k", "signbit", "copysign", "max_pool", "avg_pool",
+    "bessel_i0e", "bessel_i1e", "zeta", "polygamma", "segment_max", "fancy index", "diagonal", "dynamic_slice",
+    "dynamic row", "round", "sinh", "floor_divide",
+)  # fmt: skip
+"""The functions that take the simulator half a minute and more."""
+COLLECTIVES = frozenset({"psum", "pmax", "all_gather", "psum_scatter", "ppermute", "all_to_all", "axis_index"})
+"""The functions of several devices, whose own calls run in the emulation."""
 _UNIT = frozenset({
     "arcsin", "arccos", "arctanh", "log", "log1p", "log2", "log10", "sqrt", "cbrt", "rsqrt", "reciprocal", "power",
     "acosh", "divide", "remainder", "floor_divide", "tan",
@@ -79,10 +92,13 @@ _UNIT = frozenset({
 
 
 def cells() -> Iterator[Cell]:
-    """Returns the cells, first those that cover the most: every function on one tile, then in other sizes."""
-    known = {**FUNCTIONS, **OWN}
-    names = [*FIRST, *(n for n in known if n not in FIRST)]
-    yield from ((name, dtype, size) for size in SHAPES for dtype in DTYPES for name in names)
+    """Returns the cells, first those that cover the most: of each group of functions one tile, then other sizes."""
+    others = [n for n in {**FUNCTIONS, **OWN} if n not in {*FIRST, *LAST, *COLLECTIVES}]
+    one, *more = SHAPES
+    for names in (FIRST, others, LAST):
+        yield from ((name, dtype, one) for dtype in DTYPES for name in names)
+        for dtypes in (DTYPES[:2], DTYPES[2:]):
+            yield from ((name, dtype, size) for size in more for dtype in dtypes for name in names)
 
 
 def argument(name: str, dtype: str, size: str, seed: int) -> Any:
@@ -121,19 +137,19 @@ def read(paths: Iterable[Path]) -> list[Any]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Tries what the first log does not have, and writes the table of all."""
+    """Tries what the logs do not have, into the first of them, and writes the table of all."""
     parser = argparse.ArgumentParser(prog="python -m tests.generators.chip")
-    parser.add_argument("logs", nargs="*", type=Path, default=[Path("chip.jsonl")])
+    parser.add_argument("logs", nargs="*", type=Path, default=[Path("chip.jsonl")], help="the first is written")
     parser.add_argument("--part", default="0/1", help="n/count: every count-th program, from the n-th")
     parser.add_argument("--table", action="store_true", help="only write the table")
     given = parser.parse_args(arguments)
     if not given.table:
-        _try_rest(given.logs[0], *map(int, given.part.split("/")))
+        _try_rest(given.logs, *map(int, given.part.split("/")))
     trust.TABLE.write_text(table_of(read(given.logs)))
 
 
-def _try_rest(log: Path, part: int, count: int) -> None:
-    lines = read([log])
+def _try_rest(logs: Sequence[Path], part: int, count: int) -> None:
+    lines = read(logs)
     known, failures = {tuple(line["cell"]) for line in lines}, Counter[tuple[str, str, str]]()
 
     def count_failures(line: Any) -> None:
@@ -145,7 +161,7 @@ def _try_rest(log: Path, part: int, count: int) -> None:
 
     for line in lines:
         count_failures(line)
-    with contextlib.closing(Chip(seconds=SECONDS)) as chip, log.open("a") as file:
+    with contextlib.closing(Chip(seconds=SECONDS)) as chip, logs[0].open("a") as file:
         for cell in itertools.islice(cells(), part, None, count):
             if cell not in known:
                 file.write(json.dumps(line := line_of(chip, cell, trusted)) + "\n")
