@@ -156,7 +156,7 @@ class _ChipCall:
 
     def rounding(self, number: int) -> tuple[Array, Sequence[str], Callable[[Change], Array]]:
         dtypes, exact = {t.data.dtype.name for t in (*self._operands, *self.tensors)}, self.exact[number]
-        copies = not dtypes & set(_FLOATS) or (Trait.MOVES in self._traits and len(dtypes) == 1)
+        copies = exact.dtype.kind != "f" or (Trait.MOVES in self._traits and len(dtypes) == 1)
         formats = () if copies else ("bfloat16",) if "bfloat16" in dtypes else ("float32", "tf32")
         moved: Callable[[Change], Array] = lambda c: _stacked(_compute(self._text, self._names, c))[number]  # noqa: E731
         return exact, formats, moved

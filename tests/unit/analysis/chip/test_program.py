@@ -102,6 +102,15 @@ def test_a_wrong_result_is_replaced_and_told(monkeypatch: pytest.MonkeyPatch, py
     assert "emulated, 1 of ttnn.exp: wrong: no rounding explains it" in str(run)
 
 
+def test_a_wrong_comparison_is_told(monkeypatch: pytest.MonkeyPatch, python: Path) -> None:
+    """No rounding explains a truth value."""
+    monkeypatch.setenv("SCALE_lt", "0")
+    x = array(32, 32)
+    run = run_of(lambda x: x < x.T, x, python=python)
+    assert of_run(run)["lt", "wrong: no rounding explains it"] == 1
+    np.testing.assert_array_equal(np.asarray(run.results[0]), np.asarray(x) < np.asarray(x).T)
+
+
 @pytest.mark.parametrize(
     ("fault", "place"),
     [("raise ValueError('no such shape')", "refused: ValueError: no such shape"), ("os._exit(1)", "ended")],
