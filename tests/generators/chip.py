@@ -132,8 +132,9 @@ def try_cell(chip: Chip, cell: Cell, trusted: Trusted, seeds: Sequence[int] = (0
 
 
 def read(paths: Iterable[Path]) -> list[Any]:
-    """Returns the lines of logs."""
-    return [json.loads(line) for path in paths if path.exists() for line in path.read_text().splitlines()]
+    """Returns the lines of logs, of each program the last."""
+    lines = [json.loads(line) for path in paths if path.exists() for line in path.read_text().splitlines()]
+    return list({tuple(line["cell"]): line for line in lines}.values())
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -141,15 +142,17 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.generators.chip")
     parser.add_argument("logs", nargs="*", type=Path, default=[Path("chip.jsonl")], help="the first is written")
     parser.add_argument("--part", default="0/1", help="n/count: every count-th program, from the n-th")
+    parser.add_argument("--again", action="store_true", help="also what was not right, as after a change of the chip")
     parser.add_argument("--table", action="store_true", help="only write the table")
     given = parser.parse_args(arguments)
     if not given.table:
-        _try_rest(given.logs, *map(int, given.part.split("/")))
+        part, count = map(int, given.part.split("/"))
+        _try_rest(given.logs, part, count, given.again)
     trust.TABLE.write_text(table_of(read(given.logs)))
 
 
-def _try_rest(logs: Sequence[Path], part: int, count: int) -> None:
-    lines = read(logs)
+def _try_rest(logs: Sequence[Path], part: int, count: int, again: bool) -> None:
+    lines = [line for line in read(logs) if not again or all(r[3] in trust.RIGHT for r in line["rows"])]
     known, failures = {tuple(line["cell"]) for line in lines}, Counter[tuple[str, str, str]]()
 
     def count_failures(line: Any) -> None:

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import datetime
 import json
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -122,8 +123,14 @@ def differences(call: program._ChipCall, number: int, values: Any, emulated: Any
     for places in kinds.values():
         place = places[0]
         across = Trait.MOVES in call._traits or call.key[0].removeprefix("ttnn.") in ACROSS
-        operands = [_shown(None if across else _operand(t, place[1:], found.shape[1:])) for t in call._operands]
+        operands = [_shown(None if across else _operand(t, place[1:], found.shape[1:])) for t in _in_order(call)]
         yield [call.key[0], call.key[1], operands, _shown(found[place]), _shown(wanted[place]), len(places)]
+
+
+def _in_order(call: program._ChipCall) -> list[Any]:
+    """Returns the operands as the call names them, which may have one of them twice."""
+    found = (call._names.get(name) for name in re.findall(r"\w+", call._text))
+    return program._on_devices([value for value in found if value is not None])
 
 
 def _operand(tensor: Any, place: tuple[int, ...], shape: tuple[int, ...]) -> Any:
@@ -156,9 +163,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if not given.table:
         known = {tuple(line["cell"]) for line in read([given.log])}
-        names = [*FIRST, *(n for n in FUNCTIONS_OF_EDGES if n not in {*FIRST, *LAST, *COLLECTIVES})]
+        others = [n for n in FUNCTIONS_OF_EDGES if n not in {*FIRST, *LAST, *COLLECTIVES}]
         with contextlib.closing(_Heard(seconds=SECONDS)) as chip, given.log.open("a") as file:
-            for cell in [(n, d) for d in DTYPES for n in names if (n, d) not in known]:
+            for cell in [(n, d) for group in (FIRST, others) for d in DTYPES for n in group if (n, d) not in known]:
                 file.write(json.dumps(line_of(chip, *cell)) + "\n")
                 file.flush()
     TABLE.write_text(table_of(read([given.log])))

@@ -34,7 +34,7 @@ Names = Mapping[str, Any]
 Trusted = Callable[[str, str, str], str]
 _FLOATS = ("float32", "bfloat16", "float16", "float64")
 _FLOAT_TYPE = re.compile(r"(?<=ttnn\.DataType\.)B?FLOAT(16|32)\b")
-_CALL = re.compile(r"( +)([\w, ]+ = |)(ttnn\.\w+\(.*\))")
+_CALL = re.compile(r"( +)([\w, ]+ = |)(ttnn\.[\w.]+\(.*\))")
 _ELEMENT, _NAME = re.compile(r"\b([A-Za-z_]\w*)\[([0-9]+)\]"), r"\1_at_\2"
 _NAMED, _INDEXED = re.compile(r"(\w+)_at_([0-9]+)$"), r"\1[\2]"
 _MOVERS = {Trait.COLLECTIVE, Trait.SENDS, Trait.TRANSFERS}
