@@ -185,26 +185,33 @@ def line_of(chip: _Heard, name: str, dtype: str) -> dict[str, Any]:
 def table_of(lines: Sequence[Any]) -> str:
     """Returns the text of the table: a row for each kind of difference of a function of ttnn."""
     rows: dict[tuple[str, ...], tuple[str, str, str, int]] = {}
+    zeros: dict[str, set[str]] = {}
     for line in lines:
         for callee, dtypes, operands, found, wanted, count in line["rows"]:
+            if {found, wanted} == {"0", "-0"}:
+                zeros.setdefault(callee, set()).add(dtypes)
+                continue
             key = callee, dtypes, *(_kind(np.float64(v)) for v in (found, wanted) if v not in ("True", "False"))
             first = rows.get(key, (", ".join(operands), found, wanted, 0))
             rows[key] = (*first[:3], max(first[3], count))
     calls, tried = (sum(f(line) for line in lines) for f in (lambda x: x["calls"], lambda x: x["calls"] > 0))
     versions, dates = (sorted({line[key] for line in lines}) for key in ("versions", "date"))
+    signs = ", ".join(f"`{callee}` ({', '.join(sorted(kinds))})" for callee, kinds in sorted(zeros.items()))
     head = f"""# Edge cases on the simulated chip
 
 Made by `python -m tests.generators.chip_edges` on {dates[-1]} with {", ".join(versions)}: {calls} trusted calls of
 {tried} functions and element types, on infinities, NaN, zeros of both signs, denormals, ties, the largest numbers and
 the ends of integers. A row is a kind of difference to the emulation that rounding does not explain, with its first
 operands (`...`: not element by element) and the most elements of one tile. Such a result is `wrong` in a run, and the
-emulation's takes its place.
+emulation's takes its place; but zeros of both signs are equal.
+
+A zero has the other sign in {signs or "no function"}.
 
 | function | element types | operands | on the chip | in the emulation | elements |
 |---|---|---|---|---|---|
 """
     return head + "".join(
-        f"| {key[0]} | {key[1]} | {' | '.join(shown)} | {count} |\n" for key, (*shown, count) in sorted(rows.items())
+        f"| `{key[0]}` | {key[1]} | {' | '.join(shown)} | {count} |\n" for key, (*shown, count) in sorted(rows.items())
     )
 
 

@@ -21,6 +21,7 @@ from tests import ROOT
 TABLE = ROOT / "docs" / "tables" / "chip_faults.md"
 Array = np.ndarray[Any, Any]
 _COUNT = np.arange(1024).reshape(32, 32) - 500
+_ROWS = "ttnn.to_layout(x, ttnn.Layout.ROW_MAJOR)"
 _WIDE = np.random.default_rng(0).standard_normal((64, 96)).astype(ml_dtypes.bfloat16)
 _NORMAL = np.random.default_rng(0).standard_normal((32, 32)).astype(ml_dtypes.bfloat16)
 
@@ -64,10 +65,10 @@ CASES: Mapping[str, tuple[str, Mapping[str, Array], Array, str]] = {
         np.arange(32)[::-1] + 0 * _COUNT,
         "",
     ),
-    "what comes after a maximum of columns in bfloat16": (
-        "(ttnn.max(x, 0), ttnn.to_layout(x, ttnn.Layout.ROW_MAJOR))[1]",
-        {"x": _NORMAL},
-        _NORMAL,
+    "rows out of tiles after a maximum of columns, in bfloat16": (
+        f"({_ROWS}, ttnn.max(x, 0), {_ROWS})[2]",
+        {"x": _WIDE},
+        _WIDE,
         "",
     ),
 }

@@ -49,7 +49,7 @@ def test_a_run_is_resumed(
 def test_the_worst_outcome_and_the_most_seconds_stand_in_the_table() -> None:
     outcomes = [("float32", 1.0), ("exact", 3.0), ("stands still", 60.0), ("tf32", 2.0)]
     rows = [["ttnn.exp", "float32", "vectors", outcome, seconds, 0.0, "chip"] for outcome, seconds in outcomes]
-    lines = [{"rows": [row], "versions": "v", "date": f"2026-11-0{n}"} for n, row in enumerate(rows, 1)]
+    lines = [{"cell": CELLS[0], "rows": [row], "versions": "v", "date": f"2026-11-0{n}"} for n, row in enumerate(rows, 1)]
     *_, last = chip.table_of(lines).splitlines()
     assert last == "ttnn.exp | float32 | - | - | stands still 60.0 | -"
     assert "on 2026-11-04 with v" in chip.table_of(lines)
@@ -87,6 +87,27 @@ def test_a_changed_chip_is_tried_again(
     assert len(capsys.readouterr().out.splitlines()) == len(CELLS) + 1
 
 
+def test_trusted_calls_are_checked_with_other_values(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, python: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A call that is right for some values and wrong for others is not trusted."""
+    monkeypatch.setenv(CHIP.variable, str(python))
+    monkeypatch.setattr(trust, "TABLE", tmp_path / "trust.txt")
+    monkeypatch.setattr(trust, "_table", trust._table.__wrapped__)
+    monkeypatch.setattr(chip, "cells", lambda: iter(CELLS))
+    chip.main([str(tmp_path / "log")])
+    assert trust.outcome("ttnn.exp", "float32", "one tile") == "float32"
+    monkeypatch.setenv("SCALE_exp", "1.5")
+    chip.main([str(tmp_path / "log"), "--check", "2"])
+    assert trust.outcome("ttnn.exp", "float32", "one tile") == "wrong"
+    assert trust.outcome("ttnn.tanh", "float32", "one tile") == "float32"
+    assert "'wrong': 1" in capsys.readouterr().out.splitlines()[-1]
+    assert "# of 3 of 3 programs." in trust.TABLE.read_text()
+    for dtype in ("int32", "uint32"):
+        values = [np.asarray(chip.argument("abs", dtype, "odd", seed)) for seed in (0, 1, 2)]
+        assert values[2].max() > 2**30 > values[1].max() > 2**16 > values[0].max()
+
+
 # --- edge cases ------------------------------------------------------------------------------------------------------
 
 
@@ -102,7 +123,8 @@ def test_differences_on_edge_cases_are_rows(monkeypatch: pytest.MonkeyPatch, tmp
     assert other["calls"] > 0
     assert other["rows"] == []
     text = chip_edges.table_of([line, other])
-    assert "| ttnn.exp | float32 | nan | 1 | nan | 1 |" in text
+    assert "| `ttnn.exp` | float32 | nan | 1 | nan | 1 |" in text
+    assert "the other sign in no function." in text
     assert "of\n2 functions" in text
 
 
