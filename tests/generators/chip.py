@@ -54,6 +54,9 @@ OWN: dict[str, Callable[..., Any]] = {
     "add a row": lambda x: x + x[:1],
     "add a column": lambda x: x * x[:, :1],
     "add a number": lambda x: x * 3 + 1,
+    "divide by a number": lambda x: x / 3,
+    "subtract a column": lambda x: x - x[:, :1],
+    "attention": lambda x: _nn.softmax(x @ x.T * 0.125) @ x,
     "slice": lambda x: x[8:24, : x.shape[1] // 2],
     "sum of columns": lambda x: jnp.sum(x, axis=0),
     "max of columns": lambda x: jnp.max(x, axis=0),
@@ -73,7 +76,7 @@ FIRST = (
     "max of columns", "flip", "trunc", "isinf", "logical_or", "expm1", "log1p", "sign", "pad", "log", "leaky_relu",
     "sin", "tan", "arccos", "less_equal", "argmax", "minimum", "min", "remainder", "arctan2", "erf", "logical_xor",
     "cbrt", "cos", "arcsinh", "logical_not", "arctan", "power", "arcsin", "at.add", "prod", "bitwise_or", "bitwise_xor",
-    "left_shift", "right_shift", "invert",
+    "left_shift", "right_shift", "invert", "divide by a number", "subtract a column", "attention",
 )  # fmt: skip
 """The functions of MLPs, attention and norms, and others that together print almost every function of ttnn."""
 LAST = (
