@@ -92,8 +92,8 @@ def mend_division(isa: Any) -> None:
 
 
 def mend_vectors(unit: Any, formats: Any) -> None:
-    """Mends five faults: `SFPADD` ignores its first operand, `SFPMUL24` the upper half, `SFPSWAP` the bit for the other
-    order; `SFPLOAD` and packers lack UINT16."""
+    """Replaces `SFPADD` without a first operand, `SFPMUL24` without the upper half, `SFPSWAP` without the bit for the
+    other order, and `SFPLOAD` and packers without UINT16."""
     swap, multiply, load = unit.handle_sfpswap, unit.handle_sfpmul24, unit.handle_sfpload
 
     def swapped(self: Any, info: Any, thread: Any, args: Any) -> None:

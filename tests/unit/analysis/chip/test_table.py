@@ -49,7 +49,9 @@ def test_a_run_is_resumed(
 def test_the_worst_outcome_and_the_most_seconds_stand_in_the_table() -> None:
     outcomes = [("float32", 1.0), ("exact", 3.0), ("stands still", 60.0), ("tf32", 2.0)]
     rows = [["ttnn.exp", "float32", "vectors", outcome, seconds, 0.0, "chip"] for outcome, seconds in outcomes]
-    lines = [{"cell": CELLS[0], "rows": [row], "versions": "v", "date": f"2026-11-0{n}"} for n, row in enumerate(rows, 1)]
+    lines = [
+        {"cell": CELLS[0], "rows": [row], "versions": "v", "date": f"2026-11-0{n}"} for n, row in enumerate(rows, 1)
+    ]
     *_, last = chip.table_of(lines).splitlines()
     assert last == "ttnn.exp | float32 | - | - | stands still 60.0 | -"
     assert "on 2026-11-04 with v" in chip.table_of(lines)
