@@ -57,6 +57,15 @@ def test_the_worst_outcome_and_the_most_seconds_stand_in_the_table() -> None:
     assert "on 2026-11-04 with v" in chip.table_of(lines)
 
 
+def test_what_comes_after_a_wrong_call_is_not_counted() -> None:
+    kinds = [("exp", "float32"), ("max", "wrong"), ("tanh", "wrong"), ("exp", "exact")]
+    rows = [[f"ttnn.{name}", "float32", "one tile", outcome, 1.0, 0.0, ""] for name, outcome in kinds]
+    text = chip.table_of([{"cell": CELLS[0], "rows": rows, "versions": "v", "date": "d"}])
+    assert "ttnn.exp | float32 | float32 1.0 |" in text
+    assert "ttnn.max | float32 | wrong 1.0 |" in text
+    assert "tanh" not in text
+
+
 def test_every_program_is_tried_in_every_type_and_size() -> None:
     cells = list(chip.cells())
     names = {*chip.FUNCTIONS, *chip.OWN} - chip.COLLECTIVES
