@@ -43,7 +43,9 @@ def add_commands(commands: Any) -> None:
 def _add(commands: Any, library: Library, description: str) -> argparse.ArgumentParser:
     parser = add_command(commands, library.command, description, NOTES)
     about = f"a new folder (default: {library.folder})"
-    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=library.folder, help=about)
+    parser.add_argument(
+        "folder", metavar="DIR", type=lambda p: Path(p).absolute(), nargs="?", default=library.folder, help=about
+    )
     parser.add_argument(
         "--version", default=library.tested,
         help=f"of {library.requirement} (default: {library.tested}, which jaxmesh is tested with)",
@@ -54,9 +56,8 @@ def _add(commands: Any, library: Library, description: str) -> argparse.Argument
 
 def ttnn_env(arguments: argparse.Namespace) -> None:
     """Creates the environment of ttnn, and prints the variable that selects it."""
-    folder = arguments.folder.absolute()
-    made = ttnn.make_environment(folder, arguments.version, arguments.python)
-    _say(ttnn.TTNN, f"ttnn {made.version}", folder, made.python)
+    made = ttnn.make_environment(arguments.folder, arguments.version, arguments.python)
+    _say(ttnn.TTNN, f"ttnn {made.version}", arguments.folder, made.python)
 
 
 def upstream_env(arguments: argparse.Namespace) -> None:
@@ -66,17 +67,15 @@ def upstream_env(arguments: argparse.Namespace) -> None:
     if arguments.plugin is not None:
         print(f"{check_plugin(arguments.plugin)} compiles; export {upstream.UPSTREAM.variable}={arguments.plugin}")
         return
-    folder = arguments.folder.absolute()
-    made = upstream.make_environment(folder, arguments.version, arguments.python)
+    made = upstream.make_environment(arguments.folder, arguments.version, arguments.python)
     check_plugin(made.python)
-    _say(upstream.UPSTREAM, str(made), folder, made.python)
+    _say(upstream.UPSTREAM, str(made), arguments.folder, made.python)
 
 
 def chip_env(arguments: argparse.Namespace) -> None:
     """Creates the environment of the simulated chip, and prints the variable that selects it."""
-    folder = arguments.folder.absolute()
-    versions = chip.make_environment(folder, arguments.version, arguments.python)
-    _say(chip.CHIP, versions, folder, folder / "bin" / "python")
+    versions = chip.make_environment(arguments.folder, arguments.version, arguments.python)
+    _say(chip.CHIP, versions, arguments.folder, arguments.folder / "bin" / "python")
 
 
 def _say(library: Library, what: str, folder: Path, python: Path) -> None:

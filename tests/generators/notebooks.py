@@ -1,7 +1,7 @@
 """Runs the notebooks and writes them with their outputs: `python -m tests.generators.notebooks [NAME...]`.
 
 A name is the beginning of a notebook's, such as `04`; without one all are run, which takes some five minutes on two
-cores. Two need the real ttnn and the compiler, which `JAXMESH_TTNN_PYTHON` and `JAXMESH_UPSTREAM_PYTHON` name;
+cores. Three need the real ttnn, the compiler and the simulated chip, which the variables of `NEEDS` name;
 without them they are left as they are.
 
 Stored are texts, SVG, PNG, and tables of HTML, all of which GitHub shows. GitHub takes styles away, so a picture that
@@ -28,8 +28,12 @@ from nbclient import NotebookClient
 from tests import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-NEEDS = {"09_judge": "JAXMESH_TTNN_PYTHON", "12_repair": "JAXMESH_UPSTREAM_PYTHON"}
-"""The notebooks with outputs of the real ttnn and of Tenstorrent's compiler, with the variables that name them."""
+NEEDS = {
+    "09_judge": "JAXMESH_TTNN_PYTHON",
+    "12_repair": "JAXMESH_UPSTREAM_PYTHON",
+    "13_chip": "JAXMESH_CHIP_PYTHON",
+}
+"""The notebooks with outputs of the real ttnn, Tenstorrent's compiler and the simulated chip, with their variables."""
 # Not PYTHONWARNINGS, and an exception for ipykernel: the kernel itself must start and shut down.
 _STRICT = "import warnings\nwarnings.simplefilter('error')\nwarnings.filterwarnings('ignore', module='ipykernel')"
 _PLAIN = re.compile(r'<pre class="plain">')

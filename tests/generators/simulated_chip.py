@@ -62,7 +62,7 @@ def full(shape, fill_value, dtype, layout, device, memory_config=None):
 
 for _name, _function in {
     "matmul": np.matmul, "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,
-    "exp": np.exp, "tanh": np.tanh, "neg": np.negative, "rsqrt": lambda x: x**-0.5,
+    "lt": np.less, "exp": np.exp, "tanh": np.tanh, "neg": np.negative, "rsqrt": lambda x: x**-0.5,
     "silu": lambda x: x / (1 + np.exp(-x)), "softmax": _softmax, "permute": np.transpose, "reshape": np.reshape,
     "rms_norm": lambda x, w, *_: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * w,
 }.items():

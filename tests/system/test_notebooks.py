@@ -45,7 +45,7 @@ def read(path: Path) -> Any:
 
 
 def test_the_notebooks_are_numbered() -> None:
-    assert [p.name[:3] for p in NOTEBOOKS] == [f"{n:02}_" for n in range(1, 13)]
+    assert [p.name[:3] for p in NOTEBOOKS] == [f"{n:02}_" for n in range(1, 14)]
 
 
 @each

@@ -8,7 +8,7 @@ import json
 import re
 import time
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ Names = Mapping[str, Any]
 Trusted = Callable[[str, str, str], str]
 _FLOATS = ("float32", "bfloat16", "float16", "float64")
 _FLOAT_TYPE = re.compile(r"(?<=ttnn\.DataType\.)B?FLOAT(16|32)\b")
-_CALL = re.compile(r"( +)([\w, ]+ = |)(ttnn\.\w+\(.*\))")
+_CALL = re.compile(r"( +)([\w, ]+ = |)(ttnn\.[\w.]+\(.*\))")
 _ELEMENT, _NAME = re.compile(r"\b([A-Za-z_]\w*)\[([0-9]+)\]"), r"\1_at_\2"
 _NAMED, _INDEXED = re.compile(r"(\w+)_at_([0-9]+)$"), r"\1[\2]"
 _MOVERS = {Trait.COLLECTIVE, Trait.SENDS, Trait.TRANSFERS}
@@ -154,12 +154,12 @@ class _ChipCall:
         self.key = callee, dtypes, trust.size_of([t.shape for t in (*self._operands, *self.tensors)])
         self.exact = _stacked(_compute(text, names, np.asarray)) if self.tensors else []
 
-    def _explain(self, number: int, values: Array) -> str:
+    def rounding(self, number: int) -> tuple[Array, Sequence[str], Callable[[Change], Array]]:
         dtypes, exact = {t.data.dtype.name for t in (*self._operands, *self.tensors)}, self.exact[number]
-        copies = not dtypes & set(_FLOATS) or (Trait.MOVES in self._traits and len(dtypes) == 1)
+        copies = exact.dtype.kind != "f" or (Trait.MOVES in self._traits and len(dtypes) == 1)
         formats = () if copies else ("bfloat16",) if "bfloat16" in dtypes else ("float32", "tf32")
         moved: Callable[[Change], Array] = lambda c: _stacked(_compute(self._text, self._names, c))[number]  # noqa: E731
-        return trust.explain(values.astype(exact.dtype), exact, formats, moved)
+        return exact, formats, moved
 
     def _stays(self, trusted: Trusted) -> str:
         """Returns why the emulation computes the call; empty if the chip does."""
@@ -189,7 +189,7 @@ class _ChipCall:
                     return failed, outcomes, spent
             found.append(known[key])
         arrays = [np.stack(values) for values in zip(*found, strict=True)]
-        outcomes = [self._explain(n, a) for n, a in enumerate(arrays)]
+        outcomes = [trust.explain(a, *self.rounding(n)) for n, a in enumerate(arrays)]
         if trust.WRONG in outcomes:
             return f"{trust.WRONG}: no rounding explains it", outcomes, spent
         self.tensors = [_from_chip(t, a) for t, a in zip(self.tensors, arrays, strict=True)]

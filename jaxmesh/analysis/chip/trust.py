@@ -44,8 +44,7 @@ def size_of(shapes: Sequence[Sequence[int]]) -> str:
 
 @functools.cache
 def _table() -> dict[tuple[str, str, str], str]:
-    lines = TABLE.read_text(encoding="utf-8").splitlines()
-    rows = [line.split(" | ") for line in lines if not line.startswith("#")]
+    rows = [line.split(" | ") for line in TABLE.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     cells = [(c, d, *cell) for c, d, *row in rows for cell in zip(SIZES, row, strict=True) if cell[1] != "-"]
     return {(callee, dtypes, size): cell.rpartition(" ")[0] for callee, dtypes, size, cell in cells}
 
@@ -55,22 +54,23 @@ def outcome(callee: str, dtypes: str, size: str) -> str:
     return _table().get((callee, dtypes, size), NOT_TRIED)
 
 
-def explain(result: Array, exact: Array, formats: Sequence[str], moved: Callable[[Change], Array]) -> str:
-    """Returns `exact`, the first format whose rounding explains a result, or `wrong`.
-
-    The exact values are float64 or integers, and the result has their type. `moved` computes them for other operands:
-    its argument changes each operand of floats.
-    """
+def are_right(result: Array, exact: Array, name: str, moved: Callable[[Change], Array]) -> Array:
+    """Returns for each element if it equals the exact one, or if a format's rounding (but `exact`) explains it."""
+    result = result.astype(exact.dtype)
     equal = (result == exact) | ((result != result) & (exact != exact))
-    if bool(np.all(equal)):
-        return EXACT
-    for name in formats:
-        unit, rng, spread = UNITS[name], np.random.default_rng(0), np.zeros(exact.shape)
-        with np.errstate(invalid="ignore", over="ignore"):
-            for sign in (1.0, -1.0, *[0.0] * _RANDOM):
-                found = moved(lambda x, u=unit, s=sign, r=rng: x * (1 + u * (s or r.choice([-1.0, 1.0], x.shape))))
-                spread = np.fmax(spread, np.abs(found - exact))
-            bound = _OPERANDS * spread + _RESULT * unit * np.abs(exact) + _FLUSHED
-            if bool(np.all(equal | (np.isfinite(exact) & (np.abs(result - exact) <= bound)))):
-                return name
-    return WRONG
+    if name == EXACT:
+        return equal
+    unit, rng, spread = UNITS[name], np.random.default_rng(0), np.zeros(exact.shape)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for sign in (1.0, -1.0, *[0.0] * _RANDOM):
+            found = moved(lambda x, s=sign: x * (1 + unit * (s or rng.choice([-1.0, 1.0], x.shape))))
+            spread = np.fmax(spread, np.abs(found - exact))
+        bound = _OPERANDS * spread + _RESULT * unit * np.abs(exact) + _FLUSHED
+        return equal | (np.isfinite(exact) & (np.abs(result - exact) <= bound))
+
+
+def explain(result: Array, exact: Array, formats: Sequence[str], moved: Callable[[Change], Array]) -> str:
+    """Returns `exact`, the first format whose rounding explains a result, or `wrong`. The exact values are float64 or
+    integers. `moved` computes them for other operands: its argument changes each operand of floats.
+    """
+    return next((n for n in (EXACT, *formats) if bool(np.all(are_right(result, exact, n, moved)))), WRONG)

@@ -28,7 +28,7 @@ _FLOATS = (
 _ANY = (
     "abs", "sign", "negative", "positive", "square", "isfinite", "isnan", "isinf", "logical_not", "invert", "signbit",
 )  # fmt: skip
-_BINARY = (
+BINARY = (
     "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "maximum", "minimum", "equal",
     "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_xor",
     "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift", "arctan2", "hypot", "copysign",
@@ -129,7 +129,7 @@ def _named(names: tuple[str, ...], module: Any, call: Callable[[Any, Any], Any])
 FUNCTIONS: dict[str, Function] = {
     **_named(_FLOATS, _jnp, lambda f, x: f(x)),
     **_named(_ANY, _jnp, lambda f, x: f(x)),
-    **_named(_BINARY, _jnp, lambda f, x: f(x, x + x if x.dtype != bool else ~x)),
+    **_named(BINARY, _jnp, lambda f, x: f(x, x + x if x.dtype != bool else ~x)),
     **_named(_REDUCTIONS, _jnp, lambda f, x: f(x, axis=1)),
     **_named(_ACTIVATIONS, _nn, lambda f, x: f(x)),
     **_indexing(),

@@ -1,7 +1,7 @@
 """Calls ttnn (`calls DESCRIPTOR`), as calls are printed, on the simulated chip, or is the simulator `wolfpine` itself.
 
-The simulator divides through a float, raises at a divisor of 0, and takes the sign of a remainder from the divisor; the
-division of its RISC-V cores is replaced by the standard's.
+The simulator divides through a float, raises at a divisor of 0, and takes the sign of a remainder from the divisor. The
+division of its RISC-V cores is replaced by the standard's, and five faults of its vector unit are mended.
 """
 
 from __future__ import annotations
@@ -91,6 +91,34 @@ def mend_division(isa: Any) -> None:
     isa.run = classmethod(run)
 
 
+def mend_vectors(unit: Any, formats: Any) -> None:
+    """Replaces `SFPADD` without a first operand, `SFPMUL24` without the upper half, `SFPSWAP` without the bit for the
+    other order, and `SFPLOAD` and packers without UINT16."""
+    swap, multiply, load = unit.handle_sfpswap, unit.handle_sfpmul24, unit.handle_sfpload
+
+    def swapped(self: Any, info: Any, thread: Any, args: Any) -> None:
+        c, d = args["lreg_src_c"], args["lreg_dest"]
+        exchange = args["instr_mod1"] and self.laneConfigValue(0, unit.EXCHANGE_SRCB_SRCC)
+        swap(self, info, thread, args | {"lreg_src_c": d, "lreg_dest": c} if exchange else args)
+
+    def multiplied(self: Any, info: Any, thread: Any, args: Any) -> None:
+        a, b, to = (self.lregs[args[f"lreg_{k}"]] for k in ("src_a", "src_b", "dest"))
+        upper = [(a[lane] & 0x7FFFFF) * (b[lane] & 0x7FFFFF) >> 23 for lane in range(32)]
+        multiply(self, info, thread, args)
+        for lane in filter(self.isLaneEnabled, range(32 * args["instr_mod1"])):
+            to[lane] = upper[lane]
+
+    def loaded(self: Any, info: Any, thread: Any, args: Any) -> None:
+        if args["instr_mod0"] in (unit.MOD0_FMT_UINT16, unit.MOD0_FMT_LO16):
+            for lane in filter(self.isLaneEnabled, range(32)):
+                self.lregs[args["lreg_ind"]][lane] = 0
+            args = args | {"instr_mod0": unit.MOD0_FMT_LO16_ONLY}
+        load(self, info, thread, args)
+
+    unit.handle_sfpswap, unit.handle_sfpmul24, unit.handle_sfpload = swapped, multiplied, loaded
+    unit.handle_add, formats.INT16 = unit.handle_mad, formats.UINT16
+
+
 def _end_with(parent: int) -> None:
     """Ends this process when its parent ends: ttnn starts the simulator detached."""
     while os.getppid() == parent:
@@ -103,4 +131,8 @@ if __name__ == "__main__":
         _call_until_end(int(sys.argv[2]))
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     mend_division(importlib.import_module("framework.pe.rv.isa.m_isa").RV_M_ISA)
+    mend_vectors(
+        importlib.import_module("framework.pe.tensix.backends.vector").VectorUnit,
+        importlib.import_module("framework.pe.tensix.backends.backend_base").DataFormat,
+    )
     sys.exit(importlib.import_module("framework.sim.blackhole.__main__").main())

@@ -11,7 +11,7 @@ import pytest
 
 from jaxmesh.analysis.chip import environment
 from jaxmesh.analysis.chip.environment import CHIP, Chip, find_environment
-from jaxmesh.analysis.chip.runner.__main__ import divide, mend_division
+from jaxmesh.analysis.chip.runner.__main__ import divide, mend_division, mend_vectors
 from jaxmesh.analysis.upstream.environment import Plugin
 from jaxmesh.cli.main import main
 from jaxmesh.errors import ChipError
@@ -177,3 +177,67 @@ def test_division_follows_the_standard() -> None:
         assert Isa.run(registers, None, None, 0x02000033 | kind << 12 | 0 << 7 | 1 << 15 | 2 << 20) is True
         assert registers[0].read_int() == (wanted if wanted < 2**31 else wanted - 2**32)
     assert Isa.run([], None, None, 0x33) == f"other {0x33}"
+
+
+class Unit:
+    """The simulator's vector unit, with two lanes of 32 that are off."""
+
+    MOD0_FMT_UINT16, MOD0_FMT_LO16, MOD0_FMT_LO16_ONLY, EXCHANGE_SRCB_SRCC = 6, 9, 14, (8, 1)
+
+    def __init__(self) -> None:
+        self.lregs = [[100 * n + lane for lane in range(32)] for n in range(8)]
+        self.exchanges, self.told = False, list[Any]()
+
+    def isLaneEnabled(self, lane: int) -> bool:
+        return lane > 1
+
+    def laneConfigValue(self, lane: int, key: tuple[int, int]) -> bool:
+        assert key == self.EXCHANGE_SRCB_SRCC
+        return self.exchanges
+
+    def handle_add(self, info: Any, thread: Any, args: Any) -> None:
+        raise AssertionError("1.0 in place of an operand")
+
+    def handle_mad(self, info: Any, thread: Any, args: Any) -> None:
+        self.told.append(args)
+
+    handle_sfpswap = handle_sfpload = handle_mad
+
+    def handle_sfpmul24(self, info: Any, thread: Any, args: Any) -> None:
+        for lane in range(2, 32):
+            a, b = (self.lregs[args[f"lreg_src_{k}"]][lane] for k in "ab")
+            self.lregs[args["lreg_dest"]][lane] = a * b & 0x7FFFFF
+
+
+def test_the_vector_unit_is_mended() -> None:
+    class Mended(Unit):
+        pass
+
+    class Formats:
+        UINT16 = 9
+
+    mend_vectors(Mended, Formats)
+    unit: Any = Mended()
+    unit.handle_add(0, 0, {"lreg_src_a": 3})
+    assert unit.told.pop() == {"lreg_src_a": 3}
+    assert Formats.INT16 == 9  # pyright: ignore
+
+    for mode, exchanges, swapped in ((0, True, False), (1, False, False), (1, True, True)):
+        unit.exchanges = exchanges
+        unit.handle_sfpswap(0, 0, {"instr_mod1": mode, "lreg_src_c": 2, "lreg_dest": 5})
+        told = unit.told.pop()
+        assert (told["lreg_src_c"], told["lreg_dest"]) == ((5, 2) if swapped else (2, 5))
+
+    unit.lregs[1] = unit.lregs[2] = [2**31 + 2**22 + 5] * 32
+    for mode, wanted in ((0, 2**44 + 10 * 2**22 + 25 & 0x7FFFFF), (1, 2**44 + 10 * 2**22 + 25 >> 23)):
+        unit.handle_sfpmul24(0, 0, {"instr_mod1": mode, "lreg_src_a": 1, "lreg_src_b": 2, "lreg_dest": 7})
+        assert unit.lregs[7] == [700, 701, *[wanted] * 30]
+    unit.handle_sfpmul24(0, 0, {"instr_mod1": 1, "lreg_src_a": 1, "lreg_src_b": 2, "lreg_dest": 1})
+    assert unit.lregs[1][2:] == [2**44 + 10 * 2**22 + 25 >> 23] * 30
+
+    for mode in range(16):
+        unit.lregs[3] = [7] * 32
+        unit.handle_sfpload(0, 0, {"instr_mod0": mode, "lreg_ind": 3})
+        clears = mode in (6, 9)
+        assert unit.told.pop() == {"instr_mod0": 14 if clears else mode, "lreg_ind": 3}
+        assert unit.lregs[3] == [7, 7, *[0 if clears else 7] * 30]

@@ -15,7 +15,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.analysis.chip import ChipRun
+from jaxmesh.analysis.chip import ChipRun, trust
 from jaxmesh.analysis.chip.environment import CHIP as ENVIRONMENT
 from jaxmesh.analysis.chip.result import CHIP, TRANSFER
 
@@ -102,6 +102,15 @@ def test_a_wrong_result_is_replaced_and_told(monkeypatch: pytest.MonkeyPatch, py
     assert "emulated, 1 of ttnn.exp: wrong: no rounding explains it" in str(run)
 
 
+def test_a_wrong_comparison_is_told(monkeypatch: pytest.MonkeyPatch, python: Path) -> None:
+    """No rounding explains a truth value."""
+    monkeypatch.setenv("SCALE_lt", "0")
+    x = array(32, 32)
+    run = run_of(lambda x: x < x.T, x, python=python)
+    assert of_run(run)["lt", "wrong: no rounding explains it"] == 1
+    np.testing.assert_array_equal(np.asarray(run.results[0]), np.asarray(x) < np.asarray(x).T)
+
+
 @pytest.mark.parametrize(
     ("fault", "place"),
     [("raise ValueError('no such shape')", "refused: ValueError: no such shape"), ("os._exit(1)", "ended")],
@@ -116,8 +125,14 @@ def test_a_failed_call_is_emulated(fault: str, place: str, monkeypatch: pytest.M
     np.testing.assert_allclose(np.asarray(run.results[0]), np.tanh(np.exp(x)), rtol=0, atol=1e-6)
 
 
-def test_what_is_not_trusted_stays(calls: Path, python: Path) -> None:
-    """A sum of float32 was measured wrong; integers, odd sizes and cosines were not tried."""
+def test_what_is_not_trusted_stays(calls: Path, python: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In this table a sum of float32 is wrong; integers, odd sizes and cosines were not tried."""
+    (tmp_path / "table").write_text(
+        "ttnn.sum | float32 | - | - | wrong 3.0 | -\nttnn.add | float32 | exact 1.0 | - | - | -\n"
+        "ttnn.tanh | float32 | float32 1.0 | - | - | -\n"
+    )
+    monkeypatch.setattr(trust, "TABLE", tmp_path / "table")
+    monkeypatch.setattr(trust, "_table", trust._table.__wrapped__)
     x = array(32, 32)
     n, y = jnp.arange(1024).reshape(32, 32), array(40, 70)
     run = run_of(lambda x, n, y: (x.sum(0), n + n, jnp.tanh(y), jnp.cos(x)), x, n, y, python=python)

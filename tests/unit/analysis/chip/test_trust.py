@@ -82,18 +82,16 @@ def test_integers_are_exact_or_wrong() -> None:
 
 
 def test_the_stored_table() -> None:
-    """Every cell is an outcome; what was measured wrong, or lost, is not trusted."""
+    """Every cell is an outcome; what was measured wrong, or not tried, is not trusted."""
     kinds = {*trust.RIGHT, trust.WRONG, "ended", "stands still", "refused"}
     assert set(trust._table().values()) <= kinds
     assert outcome("ttnn.matmul", "float32", "several tiles") == "tf32"
-    for reduction in ("sum", "mean", "max"):
-        assert all(outcome(f"ttnn.{reduction}", "float32", size) not in trust.RIGHT for size in trust.SIZES)
-    for callee in ("linear", "layer_norm"):
-        for dtype in ("float32", "bfloat16"):
-            assert all(outcome(f"ttnn.{callee}", dtype, size) == "not tried" for size in trust.SIZES)
-    assert not [key for key in trust._table() if key[2] == "odd" or "int" in key[1]]
+    assert outcome("ttnn.sum", "uint32", "vectors") == "wrong"
+    assert outcome("ttnn.sort", "float32", "one tile") == "wrong"
+    assert outcome("ttnn.all_reduce", "float32", "one tile") == "not tried"
     head = [line for line in trust.TABLE.read_text().splitlines() if line.startswith("#")]
     assert "`python -m tests.generators.chip`" in head[0]
+    assert len(head) == 3
     assert all(size in head[-1] for size in trust.SIZES)
 
 
