@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
@@ -79,3 +80,59 @@ def test_joined_weights_in_another_order() -> None:
     texts = {**texts_of(apart, *args), "ttir": jm.jit(joined).trace(*args).as_text()}
     found = named(texts, "ttir", r'("ttir.concat")\((%\w+), (%\w+)\)', r"\1(\3, \2)")
     assert found == ("ttir.concat", "with its operands in another order it is right")
+
+
+def test_a_reshape_in_the_place_of_a_permutation() -> None:
+    texts = texts_of(lambda x: jnp.tanh(jnp.sin(x).T) * 2, jnp.ones((4, 8)))
+    old = r'"ttir.permute"\((%\d+)\) <{permutation = array<i64: 1, 0>}>'
+    found = named(texts, "ttir", old, r'"ttir.reshape"(\1) <{shape = [8 : i32, 4 : i32]}>')
+    assert found == ("ttir.reshape", "with ttir.permute over [1, 0] in its place it is right")
+
+
+def test_a_permutation_that_is_one_too_many_before_a_reshape() -> None:
+    texts = texts_of(lambda x: jnp.tanh(jnp.sin(x).reshape(2, 2, 8)), jnp.ones((4, 8)))
+    old = r'(%\d+) = "ttir.reshape"\((%\d+)\) (<{shape = .*\(tensor<)4x8'
+    moved = r'%9 = "ttir.permute"(\2) <{permutation = array<i64: 1, 0>}> : (tensor<4x8xf32>) -> tensor<8x4xf32>'
+    found = named(texts, "ttir", old, rf'{moved}\n    \1 = "ttir.reshape"(%9) \g<3>8x4')
+    assert found == ("ttir.permute", "with ttir.reshape in its place it is right")
+
+
+def test_a_permutation_of_five_dims() -> None:
+    texts = texts_of(lambda x: jnp.sin(x).transpose(2, 0, 1, 3, 4) * 2, jnp.ones((2, 4, 3, 2, 5)))
+    found = named(texts, "ttir", "permutation = array<i64: 2, 0, 1, 3, 4>", "permutation = array<i64: 2, 3, 1, 0, 4>")
+    assert found == ("ttir.permute", "with permutation = [2, 0, 1, 3, 4] it is right")
+
+
+def test_the_first_of_two_errors_in_two_results() -> None:
+    texts = texts_of(lambda x, y: (jnp.sin(x) * 2, jnp.cos(y) * 3), jnp.ones((4, 8)), jnp.ones((4, 8)))
+    swapped = texts["ttir"].replace('"ttir.cos"(%arg1)', '"ttir.cos"(%arg0)')
+    assert swapped != texts["ttir"]
+    found = named({**texts, "ttir": swapped}, "ttir", r'"ttir.sin"\(%arg0\)', '"ttir.sin"(%arg1)')
+    assert found[0] == "ttir.sin"
+
+
+def test_the_smaller_part_of_a_sum_decides_signs() -> None:
+    texts = texts_of(lambda m, g: jnp.sign(0.9 * m + 1e-2 * jnp.tanh(g)), *(jnp.ones((8, 8)),) * 2)
+    assert named(texts, "ttir", "ttir.tanh", "ttir.cos")[0] == "ttir.cos"
+
+
+def test_the_first_number_of_a_list() -> None:
+    texts = texts_of(lambda x: x * np.array([0, 1, 2, 5, 3, 7]) + 1, jnp.ones((8, 6), jnp.int32))
+    found = named(texts, "ttir", r"dense<\[\[0, 1, 2, 5, 3, 7", "dense<[[1, 1, 2, 5, 3, 7")
+    assert found == ("ttir.constant", "with 0 at [0] it is right")
+
+
+def test_a_value_that_is_deallocated_in_a_loop() -> None:
+    def loop(x: Any) -> Any:
+        return jax.lax.fori_loop(0, 5, lambda _, y: jnp.tanh(jnp.sin(y) + y), x)
+
+    texts = texts_of(loop, x := jnp.ones((32, 32)))
+    texts["ttnn"] = jm.jit(loop, mesh=jm.make_mesh((1, 1))).lower(x).as_text(debug_info=True, unroll_limit=1)
+    lines = texts["ttnn"].split("\n")
+    at = next(i for i, r in enumerate(lines) if '"ttnn.tanh"' in r)
+    tanh, freed = lines[at : at + 2]
+    assert "ttnn.deallocate" in freed
+    lines[at : at + 2] = freed, tanh
+    found = jm.diagnose({"shlo_frontend": texts["shlo_frontend"], "ttnn": "\n".join(lines)})
+    assert (found.verdict, found.op, found.line) == ("wrong", "ttnn.tanh", at + 2)
+    assert found.cause == f"it reads a value that line {at + 1} deallocates"
