@@ -22,6 +22,9 @@ CASES = int(os.environ.get("JAXMESH_CASES", "1000"))
 ALLOWED = 0.01
 """The part of the calls that may differ; README.md lists the kinds that do."""
 
+UNDRAWN = frozenset({"ttnn.Tensor", "ttnn.all_to_all_dispatch", "ttnn.all_to_all_combine"})
+"""A class, and exchanges of experts, which leave what no expert gets unwritten."""
+
 
 def test_every_function_is_called() -> None:
     ours = {f"ttnn.{name}" for name in functions.members("ttnn")}
@@ -29,7 +32,7 @@ def test_every_function_is_called() -> None:
         f"{space}.{name}" for space in ("ttnn.experimental", "ttnn.transformer") for name in functions.members(space)
     }
     real = {callee for callee, signatures in table().items() if signatures}
-    assert {c.removeprefix("ttnn.") for c in ((ours | inner) & real) - {"ttnn.Tensor"}} <= set(DRAWS)
+    assert {c.removeprefix("ttnn.") for c in ((ours | inner) & real) - UNDRAWN} <= set(DRAWS)
 
 
 @needs_ttnn
