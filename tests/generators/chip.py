@@ -113,11 +113,11 @@ def cells() -> Iterator[Cell]:
 
 
 def argument(name: str, dtype: str, size: str, seed: int) -> Any:
-    """Returns the argument of a function: small numbers for seed 0, larger ones for 1, for others any integers."""
+    """Returns the argument of a function: small integers for seed 0, larger ones for 1, of both signs for others."""
     rng, shape = np.random.default_rng(seed), SHAPES[size]
     if "int" in dtype:
         least = 0 if dtype == "uint32" else -9
-        low, high = [(least, 10), (1, 2**20)][seed] if seed < 2 else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        low, high = ((least, 10), (1, 2**20), (2**20 * min(0, least), 2**20))[min(seed, 2)]
         return jnp.asarray(rng.integers(low, high, shape), dtype)
     values = rng.uniform(0.1, 0.9, shape) if name in _UNIT else rng.standard_normal(shape) * max(1, seed)
     return jnp.asarray(values.astype(np.float32), dtype)
