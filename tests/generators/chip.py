@@ -57,6 +57,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "divide by a number": lambda x: x / 3,
     "subtract a column": lambda x: x - x[:, :1],
     "remainder of both signs": lambda x: lax.rem(x, jnp.where(x > 1, -3, 2).astype(x.dtype)),
+    "remainder of a number": lambda x: lax.rem(x, jnp.asarray(3, x.dtype)),
     "attention": lambda x: _nn.softmax(x @ x.T * 0.125) @ x,
     "slice": lambda x: x[8:24, : x.shape[1] // 2],
     "sum of columns": lambda x: jnp.sum(x, axis=0),
@@ -78,7 +79,8 @@ FIRST = (
     "sin", "tan", "arccos", "less_equal", "argmax", "minimum", "min", "remainder", "arctan2", "erf", "logical_xor",
     "cbrt", "cos", "arcsinh", "logical_not", "arctan", "power", "arcsin", "at.add", "prod", "bitwise_or", "bitwise_xor",
     "left_shift", "right_shift", "invert", "divide by a number", "subtract a column",
-    "remainder of both signs", "attention",
+    "remainder of both signs", "remainder of a number",
+    "attention",
 )  # fmt: skip
 """The functions of MLPs, attention and norms, and others that together print almost every function of ttnn."""
 LAST = (
@@ -113,11 +115,11 @@ def cells() -> Iterator[Cell]:
 
 
 def argument(name: str, dtype: str, size: str, seed: int) -> Any:
-    """Returns the argument of a function: small numbers for seed 0, larger ones for 1, for others any integers."""
+    """Returns the argument of a function: small integers for seed 0, larger ones for 1, of both signs for others."""
     rng, shape = np.random.default_rng(seed), SHAPES[size]
     if "int" in dtype:
         least = 0 if dtype == "uint32" else -9
-        low, high = [(least, 10), (1, 2**20)][seed] if seed < 2 else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        low, high = ((least, 10), (1, 2**20), (2**20 * min(0, least), 2**20))[min(seed, 2)]
         return jnp.asarray(rng.integers(low, high, shape), dtype)
     values = rng.uniform(0.1, 0.9, shape) if name in _UNIT else rng.standard_normal(shape) * max(1, seed)
     return jnp.asarray(values.astype(np.float32), dtype)

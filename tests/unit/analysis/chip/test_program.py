@@ -102,6 +102,16 @@ def test_a_wrong_result_is_replaced_and_told(monkeypatch: pytest.MonkeyPatch, py
     assert "emulated, 1 of ttnn.exp: wrong: no rounding explains it" in str(run)
 
 
+def test_functions_of_submodules_are_calls(python: Path) -> None:
+    q, k, v = (array(32, 32, dtype=jnp.bfloat16) for _ in range(3))
+    run = run_of(attention, q, k, v, python=python)
+    (fused,) = (v for v in run.values if v.call[0] == "ttnn.transformer.scaled_dot_product_attention")
+    assert fused.place != CHIP
+    assert fused.exact.pcc > 0.999
+    wanted = attention(*(x.astype(jnp.float32) for x in (q, k, v)))
+    np.testing.assert_allclose(np.asarray(run.results[0], np.float32), wanted, rtol=0, atol=3e-2)
+
+
 def test_a_wrong_comparison_is_told(monkeypatch: pytest.MonkeyPatch, python: Path) -> None:
     """No rounding explains a truth value."""
     monkeypatch.setenv("SCALE_lt", "0")

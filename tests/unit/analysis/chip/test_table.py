@@ -115,8 +115,10 @@ def test_trusted_calls_are_checked_with_other_values(
     assert "'wrong': 1" in capsys.readouterr().out.splitlines()[-1]
     assert "# of 3 of 3 programs." in trust.TABLE.read_text()
     for dtype in ("int32", "uint32"):
-        values = [np.asarray(chip.argument("abs", dtype, "odd", seed)) for seed in (0, 1, 2)]
-        assert values[2].max() > 2**30 > values[1].max() > 2**16 > values[0].max()
+        small, large, signed = (np.asarray(chip.argument("abs", dtype, "odd", seed)) for seed in (0, 1, 2))
+        assert large.max() > 2**16 > small.max()
+        assert large.min() > 0
+        assert (signed.min() < -(2**16)) == (dtype == "int32")
 
 
 # --- edge cases ------------------------------------------------------------------------------------------------------
