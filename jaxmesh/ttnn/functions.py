@@ -33,10 +33,17 @@ from jaxmesh.ttnn.refusals import computing, is_computing, results_of
 from jaxmesh.ttnn.rules.definitions import DEFINITIONS
 from jaxmesh.ttnn.rules.given import Result
 
+
+def _along(operands: Sequence[Any], axis: Any) -> int:
+    """Returns the number of devices along a mesh axis; 1 where the op refuses the operands or the axis."""
+    sizes = next((tuple(x.mesh.shape.values()) for x in operands if isinstance(x, MeshTensor)), ())
+    return sizes[axis] if isinstance(axis, int) and 0 <= axis < len(sizes) else 1
+
+
 _IMPLIED: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Any]] = {
     "reduce_type": lambda operands, given: "sum",
-    "num_devices": lambda operands, given: list(operands[0].mesh.shape.values())[given["cluster_axis"]],
-    "num_experts_per_tok": lambda operands, given: operands[1].shape[-1],
+    "num_devices": lambda operands, given: _along(operands, given["cluster_axis"]),
+    "num_experts_per_tok": lambda operands, given: (1, *np.shape(operands[1]))[-1],
 }
 """Attributes without an argument in the Python call, and their values for the operands and arguments of a call."""
 
