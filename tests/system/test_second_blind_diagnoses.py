@@ -28,9 +28,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 QUARTER = SECOND[1::4]
 PARTS = {"quarter": (QUARTER, 1), "others": ([n for n in SECOND if n not in QUARTER], 2), "third": (THIRD, 1)}
 """By part its programs, and how many errors of each text change a result."""
-LEAST = {"quarter": {"exact": 0.9, "near": 0.95}, "others": {"exact": 0.87, "near": 0.93}}
+LEAST = {
+    "quarter": {"exact": 0.9, "near": 0.95},
+    "others": {"exact": 0.87, "near": 0.93},
+    "third": {"exact": 0.9, "near": 0.93},
+}
 """By part the least shares of errors whose operation is named, and whose operation or reader is."""
-MOST = {"quarter": {"innocent": 0.03, "missed": 0.03}, "others": {"innocent": 0.02, "missed": 0.02}}
+MOST = {
+    "quarter": {"innocent": 0.03, "missed": 0.03},
+    "others": {"innocent": 0.02, "missed": 0.02},
+    "third": {"innocent": 0.02, "missed": 0.02},
+}
 """By part the largest shares of errors for which another operation is named, and of those that are not seen."""
 NOT_MEASURED = {
     "two_axis_reductions": "failed to legalize operation 'stablehlo.all_reduce'",
@@ -43,7 +51,13 @@ NOT_MEASURED = {
     "focal_counts": "Could not apply propagated tensor shardings to attribute dictionary for gather op",
     "beam_search": "Could not apply propagated tensor shardings to attribute dictionary for gather op",
     "zero_reduce_scatter": "failed to legalize operation 'stablehlo.all_reduce'",
-    **dict.fromkeys(("sinkhorn", "rwkv", "ppo"), "expect operands to be compatible with condition block arguments"),
+    "heat_halo": "failed to legalize operation 'stablehlo.all_reduce'",
+    "box_iou": "Invalid reduction type for all reduce op.",
+    "grid_sample": "Could not apply propagated tensor shardings to attribute dictionary for gather op",
+    "other_ctc_forward": "Could not apply propagated tensor shardings to attribute dictionary for gather op",
+    **dict.fromkeys(
+        ("sinkhorn", "rwkv", "ppo", "dropout_prng"), "expect operands to be compatible with condition block arguments"
+    ),
 }
 """The programs that are not measured, and why: jax-tt-plugin 0.1.3 refuses them, or jaxmesh does not read a text."""
 Rows = list[dict[str, Any]]
@@ -73,7 +87,9 @@ def measured(part: str) -> tuple[Rows, Rows]:
     return right, planted
 
 
-parts = pytest.mark.parametrize("part", ["quarter", pytest.param("others", marks=only_with_every)])
+parts = pytest.mark.parametrize(
+    "part", ["quarter", *(pytest.param(x, marks=only_with_every) for x in ("others", "third"))]
+)
 
 
 @parts

@@ -88,26 +88,6 @@ def moe_top2(d: Draw, mesh: Any) -> Parts:
 
 
 @program(2, 4)
-def ignored_labels(d: Draw, mesh: Any) -> Parts:
-    def fun(h: Any, table: Any, labels: Any) -> Any:
-        def loss(h: Any, table: Any) -> Any:
-            logits = h @ table.T
-            lse = jax.nn.logsumexp(logits, -1)
-            valid = labels != -100
-            safe = jnp.where(valid, labels, 0)
-            hit = jnp.take_along_axis(logits, safe[..., None], -1)[..., 0]
-            smooth = 0.9 * hit + 0.1 * logits.mean(-1)
-            each = lse - smooth + 1e-2 * lse**2
-            return jnp.where(valid, each, 0.0).sum() / jnp.maximum(valid.sum(), 1)
-
-        return jax.value_and_grad(loss, argnums=(0, 1))(h, table)
-
-    labels = d.ids(256, 8, 32)
-    labels = jnp.where(d.uniform(8, 32, low=0) < 0.3, -100, labels)
-    return fun, (d.normal(8, 32, 64), d.normal(256, 64, scale=0.2), labels), (P("x"), P("y"), P("x"))
-
-
-@program(2, 4)
 def adamw_mlp(d: Draw, mesh: Any) -> Parts:
     def fun(params: Any, m: Any, v: Any, step: Any, x: Any, y: Any) -> Any:
         def loss(p: Any) -> Any:
@@ -153,21 +133,6 @@ def lion_cosine(d: Draw, mesh: Any) -> Parts:
     step = jnp.asarray(int(d.rng.integers(0, 100)), jnp.int32)
     args = d.weight(128, 32), d.normal(128, 32, scale=0.01), d.normal(64, 128), y, step
     return fun, args, (P("y"), P("y"), P("x", "y"), P("x"), P())
-
-
-@program(4, 2)
-def adafactor(d: Draw, mesh: Any) -> Parts:
-    def fun(w: Any, g: Any, row: Any, col: Any) -> Any:
-        sq = g * g + 1e-30
-        row = 0.8 * row + 0.2 * sq.mean(1)
-        col = 0.8 * col + 0.2 * sq.mean(0)
-        u = g * lax.rsqrt(row / row.mean())[:, None] * lax.rsqrt(col)[None]
-        u = u / jnp.maximum(1.0, jnp.sqrt(jnp.mean(u * u)) / 0.7)
-        scale = jnp.maximum(1e-3, jnp.sqrt(jnp.mean(w * w)))
-        return w - 0.1 * scale * u, row, col
-
-    args = d.normal(128, 64), d.normal(128, 64), d.uniform(128), d.uniform(64)
-    return fun, args, (P("x", "y"), P("x", "y"), P("x"), P("y"))
 
 
 @program(1, 8)
@@ -217,20 +182,6 @@ def depthwise_block(d: Draw, mesh: Any) -> Parts:
     )
 
 
-@program(4, 2)
-def norms(d: Draw, mesh: Any) -> Parts:
-    def fun(x: Any, w: Any, a: Any, b: Any, running: Any) -> Any:
-        mean, var = x.mean((0, 1, 2)), x.var((0, 1, 2))
-        y = (x - mean) / jnp.sqrt(var + 1e-5) * a + b
-        y = jax.nn.relu(y) @ w
-        z = y.reshape(*y.shape[:3], 4, 8)
-        z = (z - z.mean((1, 2, 4), keepdims=True)) * lax.rsqrt(z.var((1, 2, 4), keepdims=True) + 1e-5)
-        return z.reshape(y.shape), 0.9 * running + 0.1 * mean
-
-    args = d.normal(8, 6, 6, 16) + 0.5, d.weight(16, 32), d.uniform(16), d.normal(16), d.normal(16)
-    return fun, args, (P("x"), P(None, "y"), P(), P(), P())
-
-
 @program(2, 4)
 def selective_scan(d: Draw, mesh: Any) -> Parts:
     def fun(x: Any, wd: Any, wb: Any, wc: Any, a: Any, skip: Any) -> Any:
@@ -270,23 +221,6 @@ def lstm(d: Draw, mesh: Any) -> Parts:
     )
 
 
-@program(2, 4)
-def beam_step(d: Draw, mesh: Any) -> Parts:
-    def fun(h: Any, table: Any, scores: Any, tokens: Any, done: Any) -> Any:
-        logp = jax.nn.log_softmax(jnp.einsum("bkd,vd->bkv", h, table), -1)
-        only = jnp.where(jnp.arange(128) == 2, 0.0, -1e9)
-        logp = jnp.where(done[..., None] > 0, only, logp)
-        total = scores[..., None] + logp
-        best, where = lax.top_k(total.reshape(total.shape[0], -1), 4)
-        parent, token = where // 128, where % 128
-        kept = jnp.take_along_axis(tokens, parent[..., None], 1)
-        done = jnp.take_along_axis(done, parent, 1) | (token == 2).astype(jnp.int32)
-        return best, jnp.concatenate([kept, token[..., None]], -1), done
-
-    args = d.normal(8, 4, 32), d.normal(128, 32, scale=0.4), d.normal(8, 4) - 3, d.ids(128, 8, 4, 6), d.ids(2, 8, 4)
-    return fun, args, (P("x"), P("y"), P("x"), P("x"), P("x"))
-
-
 @program(1, 8)
 def viterbi(d: Draw, mesh: Any) -> Parts:
     def fun(emit: Any, trans: Any) -> Any:
@@ -305,22 +239,6 @@ def viterbi(d: Draw, mesh: Any) -> Parts:
         return jnp.concatenate([path, last[None]]), score.max(-1)
 
     return fun, (d.normal(6, 16, 12), d.normal(12, 12)), (P(None, "y"), P())
-
-
-@program(2, 4)
-def other_power_iteration(d: Draw, mesh: Any) -> Parts:
-    def fun(w: Any, u: Any, x: Any) -> Any:
-        def body(_: Any, u: Any) -> Any:
-            v = w.T @ u
-            v = v / (jnp.linalg.norm(v) + 1e-6)
-            u = w @ v
-            return u / (jnp.linalg.norm(u) + 1e-6)
-
-        u = lax.fori_loop(0, 5, body, u)
-        sigma = jnp.linalg.norm(w.T @ u)
-        return x @ (w / sigma), sigma, u
-
-    return fun, (d.weight(64, 128), d.normal(64), d.normal(16, 64)), (P("x", "y"), P("x"), P(None, "x"))
 
 
 @program(1, 8)
@@ -418,48 +336,6 @@ def vq_codebook(d: Draw, mesh: Any) -> Parts:
     return fun, (d.normal(4, 16, 32), d.normal(64, 32), d.uniform(64)), (P("x"), P("y"), P())
 
 
-def decoder(params: Any, tokens: Any, table: Any) -> Any:
-    x = table[tokens]
-    n = tokens.shape[1]
-    mask = jnp.tril(jnp.ones((n, n), bool))
-    for p in params:
-        h = rms(x, p["g1"])
-        q, k, v = (jnp.einsum("bsd,dhk->bshk", h, p[w]) for w in ("q", "k", "v"))
-        s = jnp.einsum("bshk,bthk->bhst", rope(q), rope(k)) / q.shape[-1] ** 0.5
-        a = jax.nn.softmax(jnp.where(mask, s, jnp.finfo(jnp.float32).min), -1)
-        x = x + jnp.einsum("bhst,bthk,hkd->bsd", a, v, p["o"])
-        h = rms(x, p["g2"])
-        x = x + (jax.nn.silu(h @ p["w1"]) * (h @ p["w3"])) @ p["w2"]
-    return x @ table.T
-
-
-@program(2, 4)
-def decoder4_grad(d: Draw, mesh: Any) -> Parts:
-    def fun(params: Any, table: Any, tokens: Any) -> Any:
-        def loss(params: Any, table: Any) -> Any:
-            logp = jax.nn.log_softmax(decoder(params, tokens[:, :-1], table), -1)
-            return -jnp.mean(jnp.sum(logp * jax.nn.one_hot(tokens[:, 1:], 128), -1))
-
-        value, (g, e) = jax.value_and_grad(loss, (0, 1))(params, table)
-        return value, jax.tree.map(lambda w, t: w - 0.5 * t, params, g), e
-
-    sizes = {
-        "q": (256, 8, 32),
-        "k": (256, 8, 32),
-        "v": (256, 8, 32),
-        "w1": (256, 512),
-        "w3": (256, 512),
-        "w2": (512, 256),
-    }
-    one = {k: P(None, "y") for k in sizes} | {"w2": P("y"), "o": P("y"), "g1": P(), "g2": P()}
-    layers = [
-        {k: d.normal(*s, scale=s[0] ** -0.5) for k, s in sizes.items()}
-        | {"o": d.weight(8, 32, 256), "g1": d.uniform(256), "g2": d.uniform(256)}
-        for _ in range(4)
-    ]
-    return fun, (layers, d.normal(128, 256, scale=0.1), d.ids(128, 4, 17)), ([one] * 4, P(), P("x"))
-
-
 @program(2, 4)
 def heat_halo(d: Draw, mesh: Any) -> Parts:
     def swap(u: Any, axis: str, size: int, dim: int) -> Any:
@@ -512,18 +388,6 @@ def median_window(d: Draw, mesh: Any) -> Parts:
         return jnp.where(jnp.abs(x - ordered[..., 2]) > 3 * mad, ordered[..., 2], x), ordered[..., 0]
 
     return fun, (d.normal(16, 32),), (P("x"),)
-
-
-@program(4, 2)
-def cumulative(d: Draw, mesh: Any) -> Parts:
-    def fun(r: Any, done: Any) -> Any:
-        total = jnp.cumsum(r, 1)
-        back = jnp.flip(jnp.cumsum(jnp.flip(r, 1), 1), 1)
-        alive = jnp.cumprod(1.0 - done.astype(jnp.float32), 1)
-        low = total - lax.cummax(total, axis=1)
-        return total, back * alive, low.min(1), jnp.cumsum(done, 1)
-
-    return fun, (d.normal(16, 24), (d.uniform(16, 24) < 0.2).astype(jnp.int32)), (P("x"), P("x"))
 
 
 @program(1, 8)
@@ -639,19 +503,6 @@ def box_iou(d: Draw, mesh: Any) -> Parts:
 
     x = boxes(32)
     return fun, (x, boxes(32), d.uniform(32)), (P("x"), P("y"), P())
-
-
-@program(4, 2)
-def other_kmeans_step(d: Draw, mesh: Any) -> Parts:
-    def fun(x: Any, centers: Any) -> Any:
-        far = jnp.sum((x[:, None] - centers) ** 2, -1)
-        label = jnp.argmin(far, 1)
-        hot = (label[:, None] == jnp.arange(8)).astype(x.dtype)
-        count = hot.sum(0)
-        new = (hot.T @ x) / jnp.maximum(count, 1.0)[:, None]
-        return jnp.where(count[:, None] > 0, new, centers), label, far.min(1).mean()
-
-    return fun, (d.normal(64, 16), d.normal(8, 16)), (P("x", "y"), P(None, "y"))
 
 
 @program(2, 2)
