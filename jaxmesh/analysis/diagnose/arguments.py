@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.analysis.diagnose.integer_uses import IntegerUses, Need, Span
+from jaxmesh.analysis.diagnose.integer_uses import IntegerUses, Need, Span, indexed
 from jaxmesh.analysis.diagnose.reference_value import ReferenceValue
 from jaxmesh.analysis.diagnose.rounding import rounding_unit
 from jaxmesh.analysis.diagnose.stage import Array
@@ -29,7 +29,8 @@ _LARGE, _SMALL = 16.0, 1 / 64
 _FURTHEST = 2.0**10
 """The most by which a magnitude is changed."""
 _INTEGERS = 64
-"""Integers that nothing restricts are below this bound."""
+"""Integers that nothing restricts are below this bound; those of smaller arguments are below its half, so that the
+largest argument has numbers on both sides of theirs."""
 _ONCE = ("a tie", "a sum that its constant changes")
 """The ways that one more draw is for."""
 _HIDDEN = 64
@@ -69,6 +70,8 @@ class Draws:
         self._has_ties = False
         self._drawn = 0
         self._finite = frozenset[int]()
+        whole = (i for i, t in enumerate(types) if jnp.issubdtype(t.dtype, jnp.integer))
+        self._largest = max(whole, key=lambda i: math.prod(types[i].shape), default=0)
         needs = self._uses.needs
         self._has_single = any(n.spans and math.prod(types[i].shape) < 2 for i, n in needs.items())
 
@@ -96,7 +99,9 @@ class Draws:
             return rng.integers(0, 2, shape)
         if jnp.issubdtype(dtype, jnp.integer):
             need = self._uses.needs.get(number, Need())
-            return _integers(rng, shape, jnp.iinfo(dtype), need, draw, positive=number in self._positive)
+            # In every other draw, the largest one lies within the others.
+            reach = _INTEGERS // (1 if (number == self._largest) == (draw % 2 == 0) else 2)
+            return _integers(rng, shape, jnp.iinfo(dtype), need, draw, 1 if number in self._positive else -reach, reach)
         real = np.float32 if dtype.itemsize <= 4 else np.float64
         scale = real(self._scales.get(number, 1.0) * self._more.get(number, 1.0))
         if len(shape) < 2 or dtype.name == "float8_e8m0fnu":
@@ -242,6 +247,13 @@ class Draws:
             low, x, high = read
             yield "the lowest value", bool((x < low).any()), _factor(values, varies, *value.operands[:2])
             yield "the highest value", bool((x > high).any()), _factor(values, varies, *value.operands[1:])
+        elif name in ("gather", "scatter", "dynamic_slice", "dynamic_update_slice"):
+            numbers = dict(zip(value.operation.operands, value.operands, strict=True))
+            for index, (low, high) in indexed(value.operation):
+                if numbers.get(index) in varies:
+                    array = values[numbers[index]].array
+                    yield "the first index", bool((array <= low).any()), 0.0
+                    yield "the last index", bool((array >= high).any()), 0.0
         elif name in ("case", "if"):
             count = len(value.operation.regions)
             chosen = int(read[0]) if name == "case" else 1 - int(read[0])
@@ -351,14 +363,15 @@ def _scales(block: Any, types: Sequence[jax.ShapeDtypeStruct]) -> dict[int, floa
 
 
 def _integers(
-    rng: np.random.Generator, shape: tuple[int, ...], info: Any, need: Need, draw: int, *, positive: bool
+    rng: np.random.Generator, shape: tuple[int, ...], info: Any, need: Need, draw: int, bottom: int, reach: int
 ) -> Array:
-    """Returns integers where they are needed, both ends among them; of one integer, later draws take the ends.
+    """Returns integers where they are needed, else from `bottom` and below `reach`, both ends among them; of one
+    integer, later draws take the ends.
 
     Some elements are special, and some count from the end, where the program takes them.
     """
-    bottom = 1 if positive or not shape else (-_INTEGERS if info.min < 0 else 0)
-    given = need.spans or [(bottom, _INTEGERS - 1)]
+    bottom = bottom if info.min < 0 or bottom > 0 else 0
+    given = need.spans or [(bottom if shape else max(bottom, 1), reach - 1)]
     spans: list[Span] = [s for a, b in given if (s := (max(a, int(info.min)), min(b, int(info.max))))[0] <= s[1]]
     low, high = spans[-1] if spans else (0, 0)
     size = math.prod(shape)

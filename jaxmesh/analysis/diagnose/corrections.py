@@ -291,7 +291,8 @@ class Corrections:
         """Yields the results of an operation with one change; in a loop, of all its iterations."""
         types, mesh = self.track.stage.text.program.types, self.track.stage.mesh
         read = [types[v] for v in self.track.operands(op)]
-        for repaired, what in (*repairs(op, read, self._shape(op), mesh, self.proposals.numbers(number)), *others):
+        own = repairs(op, read, self._shape(op), mesh, self.proposals.numbers(number))
+        for repaired, what in sorted((*own, *others), key=lambda row: row[1] != UNREAD):
             found = self._performed(number, op, repaired)
             if found is not None:
                 words = what if what in (OTHER, UNREAD) else f"with {what} it is right"

@@ -203,7 +203,7 @@ class IntegerUses:
     # --- uses ---------------------------------------------------------------------------------------------------------
 
     def _use(self, op: Any) -> None:
-        for value, span in _indexed(op):
+        for value, span in indexed(op):
             self._restrict(value, span)
         match _name(op):
             case "compare":
@@ -255,7 +255,7 @@ def _is_integer(value: Any) -> bool:
     return _OF_INTEGERS.search(str(value.type)) is not None
 
 
-def _indexed(op: Any) -> Iterator[tuple[Any, Span]]:
+def indexed(op: Any) -> Iterator[tuple[Any, Span]]:
     """Yields the indices that an operation reads, with the span of the valid ones."""
     name, operands = _name(op), list(op.operands)
     if name in ("dynamic_slice", "dynamic_update_slice"):

@@ -122,8 +122,8 @@ class Narrowing(Prover):
         for search in (*searches, (feeding, goal, every), (later, goal, own), ([*rows, *feeding], None, every)):
             fixers = fixers or self._fixers(*search)
         # A number is right if no other number of the program puts the results right; a list of numbers may be wrong.
-        rest = [row for row in doubtful if self.track.operands(row[1]) or not self._is_number(row[1])]
-        chosen = self._chosen(fixers, target) if fixers else self._together(goal)
+        rest = [row for row in doubtful if not self._is_constant(row[1])]
+        chosen = self._chosen(fixers, target, goal) if fixers else self._together(goal)
         if chosen is None and fixers:
             *others, last = [fixers[n].proposal for n in sorted(fixers)]
             chosen = last, tuple((p.number, p.op) for p in others), None
@@ -133,12 +133,16 @@ class Narrowing(Prover):
         """Returns an operation that is proven, or the operations among which the wrong one is."""
         named, before, change = chosen
         lines = self.track.stage.text.lines
-        is_other = change is None or change.words == OTHER
-        later = self._later(target) if is_other or self.is_trusted(named.value) else None
-        if later is not None and later.proposal.number != named.number:
+        is_other = change is None or not change.is_own
+        later = self._later(target) if is_other or self.is_trusted(named.value) else []
+        if len(later) == 1 and later[0].proposal.number != named.number:
             # Of two operations that are each right as another one, neither is proven.
             others = () if is_other else ((named.number, named.op),)
-            return later.proposal, others, None if others else later
+            return later[0].proposal, others, None if others else later[0]
+        if later and change is not None:
+            # Nor is one of several.
+            *others, last = (named, *(c.proposal for c in later))
+            return last, tuple((p.number, p.op) for p in others if p.number != last.number), None
         read = [row for row in self.doubtful(named.op) if self.track.operands(row[1])]
         rest = [row for row in read if lines[row[0]] != lines[named.number] and not self._is_read_beside(*row, named)]
         if change is not None and change.words == OTHER and rest:
@@ -185,13 +189,13 @@ class Narrowing(Prover):
         is_read = all(read & {track.pool.same[o] for o in track.origins(n)} for n in held)
         return len(kinds - {"V"}) == 1 and is_alike(target.op, value.op) and is_read
 
-    def _is_number(self, op: Op) -> bool:
-        """Returns True for an operation that makes one number everywhere."""
+    def _is_constant(self, op: Op) -> bool:
+        """Returns True for an operation that makes one number everywhere from nothing."""
         first = next(iter(self.replay.copies(op.results[0]).values()))
-        return bool((first == first.reshape(-1)[:1]).all())
+        return not self.track.operands(op) and bool((first == first.reshape(-1)[:1]).all())
 
-    def _later(self, target: Proposal) -> Correction | None:
-        """Returns the change of the one later operation on the line of a target that is right as another one."""
+    def _later(self, target: Proposal) -> list[Correction]:
+        """Returns the changes of the later operations on the line of a target that are right as other ones."""
         stage, budget, found = self.track.stage, Budget(self.replay, _RUNS), list[Correction]()
         source = line(stage.source(target.number))
         for number, op in self.proposals.live:
@@ -200,7 +204,7 @@ class Narrowing(Prover):
                 changes = [c for c in self.changes.of(number, op, alone=True) if c.is_own or c.words == LEFT_OUT]
                 right = (c for c in changes if budget.take() and self.is_proven(c.proposal, c.form))
                 found += itertools.islice(right, 1)
-        return found[0] if len(found) == 1 else None
+        return found
 
     def _is_in_its_place(self, number: int, op: Op) -> bool:
         """Returns True if an operation makes what the program has at its place among operations of its kind."""
@@ -302,12 +306,12 @@ class Narrowing(Prover):
             return replace(first, others=_joined(others)), tuple(self.doubtful(first.op)), None
         return None
 
-    def _chosen(self, fixers: Mapping[int, Correction], target: Proposal) -> Named | None:
+    def _chosen(self, fixers: Mapping[int, Correction], target: Proposal, goal: Proposal) -> Named | None:
         """Returns the wrong operation, if no other can be wrong; of an operation and its reader, the reader."""
-        for number, change in sorted(
-            fixers.items(), key=lambda row: (not self.track.operands(row[1].proposal.op), row[0])
-        ):
-            if (number != target.number or change.words == LEFT_OUT) and self._is_in_place(change):
+        # What puts an operation before the goal right puts the goal in its place, too.
+        after = {target.number, goal.number}
+        for number, change in sorted(fixers.items(), key=lambda row: (self._is_constant(row[1].proposal.op), row[0])):
+            if (number not in after or change.words == LEFT_OUT) and self._is_in_place(change):
                 return change.proposal, (), change
         idle = {n: c for n, c in fixers.items() if self._is_idle(c.proposal.op) and c.words not in (OTHER, UNREAD)}
         fixers = idle or {n: c for n, c in fixers.items() if c.is_own} or fixers

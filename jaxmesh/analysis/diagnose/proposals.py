@@ -186,9 +186,9 @@ class Proposals:
 
     @cached_property
     def _numbers(self) -> set[Any]:
-        """The numbers of the program that are everywhere in a value."""
+        """The numbers of the program that are everywhere in a value, and those that truth values become."""
         arrays = [v.array for v in self.track.reference.values if v.op == "stablehlo.constant" and v.array.size]
-        return {x.flat[0].item() for x in arrays if bool((x == x.flat[0]).all())}
+        return {0, 1, *(x.flat[0].item() for x in arrays if bool((x == x.flat[0]).all()))}
 
     def near(self, number: int) -> set[Any]:
         """Returns the numbers on the line of an operation."""

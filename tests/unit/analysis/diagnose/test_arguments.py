@@ -131,8 +131,13 @@ B = jnp.ones((8, 16), jnp.bfloat16)
         (lambda x: x * lax.rsqrt(x * x + 2**-6), "1.562500e-02", "1.562500e-01", (B,)),
         (lambda x: x / jnp.sqrt((x * x).sum() + 1e-3), "e-03", "e-01", (X,)),
         (lambda x, n: jnp.where(n > 3, x, 0), "ttir.gt", "ttir.ge", (X, jnp.zeros((8, 16), jnp.int32))),
+        (lambda x, e, t: t[(x[:, None] >= e).sum(1)], "ttir.lt", "ttir.le", (IDS, jnp.zeros(8, jnp.int32), TABLE[:9])),
+        (lambda x, t: t[x.argmax(1)], "ttir.lt", "ttir.le", (jnp.ones((16, 16)), TABLE[:16])),
     ],
-    ids=["tie", "tie of a sigmoid", "small constant of few bits", "small constant", "bound of integers"],
+    ids=[
+        *("tie", "tie of a sigmoid", "small constant of few bits", "small constant", "bound of integers"),
+        *("integers below all of a list", "the first index"),
+    ],
 )
 def test_an_error_that_few_arguments_show_is_seen(fun: Any, old: str, new: str, args: Any) -> None:
     assert planted(fun, old, new, *args) == "wrong"

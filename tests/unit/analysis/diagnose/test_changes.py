@@ -136,3 +136,12 @@ def test_a_value_that_is_deallocated_in_a_loop() -> None:
     found = jm.diagnose({"shlo_frontend": texts["shlo_frontend"], "ttnn": "\n".join(lines)})
     assert (found.verdict, found.op, found.line) == ("wrong", "ttnn.tanh", at + 2)
     assert found.cause == f"it reads a value that line {at + 1} deallocates"
+
+
+def test_a_number_that_stands_for_true() -> None:
+    texts = texts_of(lambda x, i: x * (i == 3), jnp.ones((4, 8)), jnp.ones((4, 8), jnp.int32))
+    full = r'    %NAME = "ttir.full"() <{fill_value = VALUE : f32, shape = array<i32>}> : () -> tensor<f32> \2\n'
+    fulls = full.replace("NAME", "yes").replace("VALUE", "8.0e-01") + full.replace("NAME", "no").replace("VALUE", "0.0")
+    chosen = r'    %2 = "ttir.where"(%1, %yes, %no) : (tensor<4x8xi1>, tensor<f32>, tensor<f32>) -> \1 \2'
+    old = r'    %2 = "ttir.typecast".* (tensor<4x8xf32>) (loc.*)'
+    assert named(texts, "ttir", old, fulls + chosen) == ("ttir.full", "with 1 in its place it is right")
