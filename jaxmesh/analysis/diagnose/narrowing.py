@@ -140,7 +140,7 @@ class Narrowing(Prover):
             others = () if is_other else ((named.number, named.op),)
             return later[0].proposal, others, None if others else later[0]
         if later and change is not None:
-            # Nor is one of several.
+            # Several operations are each right as other ones: no operation of these is proven.
             *others, last = (named, *(c.proposal for c in later))
             return last, tuple((p.number, p.op) for p in others if p.number != last.number), None
         read = [row for row in self.doubtful(named.op) if self.track.operands(row[1])]
@@ -148,7 +148,16 @@ class Narrowing(Prover):
         if change is not None and change.words == OTHER and rest:
             # Its operand may be wrong instead.
             return named, tuple(rest), None
+        if change is not None and is_movement(named.op):
+            # Of two movements one moves as the other one should, and either may.
+            feeding = [row for row in self._feeding([(named.number, named.op)]) if is_movement(row[1])]
+            alike = self._fixers(feeding, None, lambda *row: self._changes_to(change.words, *row))
+            if alike:
+                return named, tuple((n, c.proposal.op) for n, c in alike.items()), None
         return self._without_cause(named) if change is None and not before else chosen
+
+    def _changes_to(self, words: str, number: int, op: Op) -> Iterator[Correction]:
+        return (c for c in self.changes.of(number, op, alone=True) if c.is_own and c.words == words)
 
     def _is_read_beside(self, number: int, op: Op, named: Proposal) -> bool:
         """Returns True if the results depend on an operation by another way than through the named one: it is right,
@@ -308,7 +317,7 @@ class Narrowing(Prover):
 
     def _chosen(self, fixers: Mapping[int, Correction], target: Proposal, goal: Proposal) -> Named | None:
         """Returns the wrong operation, if no other can be wrong; of an operation and its reader, the reader."""
-        # What puts an operation before the goal right puts the goal in its place, too.
+        # A change before the goal also puts the goal in its place.
         after = {target.number, goal.number}
         for number, change in sorted(fixers.items(), key=lambda row: (self._is_constant(row[1].proposal.op), row[0])):
             if (number not in after or change.words == LEFT_OUT) and self._is_in_place(change):

@@ -186,7 +186,7 @@ class Proposals:
 
     @cached_property
     def _numbers(self) -> set[Any]:
-        """The numbers of the program that are everywhere in a value, and those that truth values become."""
+        """The numbers of the program that are everywhere in a value, and the numbers of truth values."""
         arrays = [v.array for v in self.track.reference.values if v.op == "stablehlo.constant" and v.array.size]
         return {0, 1, *(x.flat[0].item() for x in arrays if bool((x == x.flat[0]).all()))}
 
