@@ -26,10 +26,10 @@ from jaxmesh.analysis.diagnose.diagnosis import (
     less_precise,
     wrong_diagnosis,
 )
+from jaxmesh.analysis.diagnose.forms import errors_of_forms
 from jaxmesh.analysis.diagnose.keeper import REGION
 from jaxmesh.analysis.diagnose.loops import is_opaque, written_out
 from jaxmesh.analysis.diagnose.matching import Globals
-from jaxmesh.analysis.diagnose.movements import distance_of_forms
 from jaxmesh.analysis.diagnose.reference import Reference, declare, run_draws, run_program, types_of
 from jaxmesh.analysis.diagnose.rounding import EXACT, error_of
 from jaxmesh.analysis.diagnose.stage import Array, as_pairs, place_arguments, read_after_free, read_stage
@@ -267,18 +267,21 @@ def _inside(texts: StageTexts, run: Track) -> Culprit | None:
 
 
 def _limited(texts: StageTexts, run: Track) -> list[Output]:
-    """Returns the results with the errors that rounding explains, as other roundings of the program show them."""
+    """Returns the results with the errors that rounding and other forms of functions explain, as other roundings of the
+    program and the program's forms show them."""
     numbers, pool = run.reference.outputs, run.pool
     units = [run.units.get(o.value, 0.0) for o in run.outputs if o.exact < o.error <= o.limit]
     whole = any(v.op in _WHOLE for v in run.reference.values)
-    if not units or whole or any(distance_of_forms(op) for op in run.stage.text.program.ops):
+    apart = None if not units or whole else errors_of_forms(run)
+    if apart is None:
         return run.outputs
     spread = [0.0] * len(numbers)
     for seed in range(_SPREADS):
         values = _rounded(texts, run, False, max(EXACT, *units), seed).values
         rows = [(values[n].array, run.reference.values[n].array, pool.scale(n)) for n in numbers]
         spread = [max(known, error_of(*row)) for known, row in zip(spread, rows, strict=True)]
-    limits = [max(o.exact, min(o.limit, _FURTHER * x)) for o, x in zip(run.outputs, spread, strict=True)]
+    every = zip(run.outputs, spread, apart, strict=True)
+    limits = [max(o.exact, min(o.limit, _FURTHER * (x + form))) for o, x, form in every]
     return [replace(o, limit=limit) for o, limit in zip(run.outputs, limits, strict=True)]
 
 

@@ -148,16 +148,15 @@ class Narrowing(Prover):
         if change is not None and change.words == OTHER and rest:
             # Its operand may be wrong instead.
             return named, tuple(rest), None
-        if change is not None and is_movement(named.op):
-            # Of two movements one moves as the other one should, and either may.
-            feeding = [row for row in self._feeding([(named.number, named.op)]) if is_movement(row[1])]
-            alike = self._fixers(feeding, None, lambda *row: self._changes_to(change.words, *row))
-            if alike:
-                return named, tuple((n, c.proposal.op) for n, c in alike.items()), None
-        return self._without_cause(named) if change is None and not before else chosen
+        if change is None or not is_movement(named.op):
+            return self._without_cause(named) if change is None and not before else chosen
+        # Of two movements one moves as the other one should, and either may.
+        feeding = [row for row in self._feeding([(named.number, named.op)]) if is_movement(row[1])]
+        alike = self._fixers(feeding, None, functools.partial(self._changes_to, change.words))
+        return (named, tuple((n, c.proposal.op) for n, c in alike.items()), None) if alike else chosen
 
     def _changes_to(self, words: str, number: int, op: Op) -> Iterator[Correction]:
-        return (c for c in self.changes.of(number, op, alone=True) if c.is_own and c.words == words)
+        return (c for c in self.changes.of(number, op, alone=True) if c.words == words)
 
     def _is_read_beside(self, number: int, op: Op, named: Proposal) -> bool:
         """Returns True if the results depend on an operation by another way than through the named one: it is right,
