@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import importlib
 import os
@@ -418,6 +419,21 @@ def test_the_function_of_another_form_is_less_precise() -> None:
     found = jm.diagnose({"shlo_frontend": program, "ttir": jm.jit(printed).trace(*args).as_text()}, *args)
     assert (found.verdict, found.op) == ("less precise", "ttir.gelu")
     assert found.cause.startswith("ttir.gelu has another form of the function than the program")
+
+
+def test_an_error_is_larger_than_what_another_form_of_a_function_changes() -> None:
+    def fun(x: Any, u: Any, m: Any, *, approximate: bool) -> Any:
+        return m + 0.1 * jax.nn.gelu(x, approximate=approximate) + 1e-4 * u.T
+
+    args = [jnp.ones((8, 8))] * 3
+    program = jax.jit(functools.partial(fun, approximate=True)).lower(*args).as_text("stablehlo")
+    text = jm.jit(functools.partial(fun, approximate=False)).trace(*args).as_text()
+    other = text.replace("permutation = array<i64: 1, 0>", "permutation = array<i64: 0, 1>")
+    found = [jm.diagnose({"shlo_frontend": program, "ttir": x}) for x in (text, other)]
+    assert other != text
+    assert [x.verdict for x in found] == ["less precise", "wrong"]
+    assert found[1].op == "ttir.permute"
+
 
 
 def test_parts_of_a_maximum_that_equal_another_value() -> None:
