@@ -134,7 +134,7 @@ _SHIFTED = {"logical_right_shift": "(%0, %1, none, @memory_config)"}
 
 
 def _remainder(call: Call) -> Any:
-    """Computes the remainder with the sign of the divisor, as Python does; `ttir.remainder` has the sign of the dividend."""
+    """Computes the remainder with the sign of the divisor; `ttir.remainder` has the sign of the dividend."""
     a, b = promote(call, *call.operands)
     rest = lax.rem(a, b)
     return jnp.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
