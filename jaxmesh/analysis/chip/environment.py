@@ -44,11 +44,13 @@ def find_environment(python: str | os.PathLike[str] | None = None) -> tuple[Path
     """
     own, why = CHIP.find(python)
     answer, library = CHIP.ask(own, why), replace(CHIP, name="ttnn", question=TTNN.question).ask(own, why)
-    simulator, compiler = Path(answer["folder"]) / _SIMULATOR, Path(library["folder"]) / _SFPI / "compiler" / "bin"
+    simulator, compiler = Path(answer["folder"]) / _SIMULATOR, Path(library["folder"]) / _SFPI / "compiler"
     if not simulator.is_dir():
         raise ChipError(f"wolfpine {answer['version']} does not have {str(simulator)!r}; {CHIP.get}.")
-    if not (compiler / COMPILER).is_file() or (compiler / PROGRAM).exists():
-        raise ChipError(f"ttnn of {str(own)!r} lacks a compiler of kernels in {str(compiler)!r}; {CHIP.get}.")
+    tools, cores = compiler / "bin", compiler / "riscv-tt-elf" / "lib" / "bh-ilp32"
+    if not (tools / COMPILER).is_file() or (tools / PROGRAM).exists() or not cores.is_dir():
+        why = "which is taken from what `jaxmesh upstream-env` makes"
+        raise ChipError(f"{str(compiler)!r} is no compiler of kernels for Blackhole, {why}; {CHIP.get}.")
     return own, simulator, f"ttnn {library['version']}, wolfpine {answer['version']}"
 
 
@@ -64,19 +66,14 @@ def make_environment(folder: Path, version: str, python: str | os.PathLike[str] 
 
 
 def _add_compiler(folder: Path) -> None:
-    plugin, target = find_plugin(), next(folder.glob("lib/python3*/site-packages")) / "ttnn" / _SFPI
+    target = next(folder.glob("lib/python3*/site-packages")) / "ttnn" / _SFPI
 
     def copy(assets: Path) -> None:
-        library = _SFPI / "compiler" / "riscv-tt-elf" / "lib" / "bh-ilp32"  # The C library of its cores.
-        if not (assets / library).is_dir():
-            raise ChipError(
-                f"{plugin} unpacks no compiler of kernels for Blackhole ({library} is missing); make another "
-                "version of its environment with `jaxmesh upstream-env --version`."
-            )
         shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(assets / _SFPI, target)
+        if (assets / _SFPI).is_dir():
+            shutil.copytree(assets / _SFPI, target)
 
-    with_assets(plugin, next(iter(MACHINES.values())), copy)
+    with_assets(find_plugin(), next(iter(MACHINES.values())), copy)
     for path in target.rglob("*"):
         path.chmod(path.stat().st_mode | 0o200)
 

@@ -7,7 +7,6 @@ division of its RISC-V cores is replaced by the standard's, and five faults of i
 from __future__ import annotations
 
 import importlib
-import math
 import os
 import sys
 import threading
@@ -61,10 +60,8 @@ def _sent(ttnn: Any, tensor: Any) -> tuple[Any, ...]:
     host = ttnn.to_layout(ttnn.from_device(tensor), ttnn.Layout.ROW_MAJOR)
     if host.dtype == ttnn.DataType.BFLOAT16:
         host = ttnn.to_dtype(host, ttnn.DataType.FLOAT32)
-    array, shape = host.to_numpy(), tuple(int(n) for n in tensor.shape)
-    if math.prod(shape) != array.size:
-        raise ValueError(f"the result has {array.size} elements for the shape {list(shape)}")
-    return array.tobytes(), shape, str(array.dtype)
+    array = host.to_numpy().reshape(tuple(tensor.shape))
+    return array.tobytes(), array.shape, str(array.dtype)
 
 
 def divide(dividend: int, divisor: int) -> tuple[int, int]:
