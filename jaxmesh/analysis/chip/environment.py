@@ -32,7 +32,7 @@ CHIP = replace(
     question=TTNN.question.replace('version("ttnn")', 'version("wolfpine")').replace('"ttnn")', '"framework")'),
 )  # fmt: skip
 _SIMULATOR, _SFPI = Path("sim", "blackhole"), Path("runtime", "sfpi")
-_RUNNER = Path(__file__).with_name("runner")
+_RUNNER = Path(__file__).with_name("runner.py")
 
 
 def find_environment(python: str | os.PathLike[str] | None = None) -> tuple[Path, Path, str]:
@@ -49,8 +49,8 @@ def find_environment(python: str | os.PathLike[str] | None = None) -> tuple[Path
         raise ChipError(f"wolfpine {answer['version']} does not have {str(simulator)!r}; {CHIP.get}.")
     tools, cores = compiler / "bin", compiler / "riscv-tt-elf" / "lib" / "bh-ilp32"
     if not (tools / COMPILER).is_file() or (tools / PROGRAM).exists() or not cores.is_dir():
-        why = "which is taken from what `jaxmesh upstream-env` makes"
-        raise ChipError(f"{str(compiler)!r} is no compiler of kernels for Blackhole, {why}; {CHIP.get}.")
+        why = "lacks a compiler of kernels for Blackhole, which `jaxmesh upstream-env` has"
+        raise ChipError(f"{str(compiler)!r} {why}; {CHIP.get}.")
     return own, simulator, f"ttnn {library['version']}, wolfpine {answer['version']}"
 
 
@@ -112,25 +112,19 @@ class Chip:
     def _start(self) -> tuple[subprocess.Popen[bytes], Any]:
         link, other = Pipe()
         with progress("the simulated chip starts"), (self.folder / "log").open("wb") as log:
-            command = [self._python, _RUNNER, "calls", str(other.fileno())]
             self._running = running = subprocess.Popen(
-                command, cwd=self.folder, env=self._variables(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                pass_fds=[other.fileno()],
+                [self._python, _RUNNER, "calls", str(other.fileno())], cwd=self.folder, env=self._variables(),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[other.fileno()],
             ), link  # fmt: skip
             other.close()
             if failed := self._answer(link, 180.0)[0]:
-                raise ChipError(
-                    f"the simulated chip ({self.versions}) does not start: it {failed}; make its "
-                    "environment again with `jaxmesh chip-env`."
-                )
+                raise ChipError(f"the simulated chip ({self.versions}) does not start: it {failed}; {CHIP.get}.")
         return running
 
     def _variables(self) -> dict[str, str]:
         """Returns the environment of the process; writes the folder that ttnn starts the simulator in."""
         simulator = self.folder / "blackhole"
-        simulator.mkdir(exist_ok=True)
-        for path in self._simulator.glob("*.yaml"):
-            shutil.copyfile(path, simulator / path.name)
+        shutil.copytree(self._simulator, simulator, dirs_exist_ok=True)
         (simulator / "run.sh").write_text(f'#!/bin/sh\nexec "{self._python.absolute()}" -u "{_RUNNER}" "$@"\n')
         (simulator / "run.sh").chmod(0o755)
         return clean_environment() | {

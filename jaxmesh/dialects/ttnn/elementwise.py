@@ -129,8 +129,6 @@ _TWO_CALLS = {
         ("bitwise_and", "bitwise_or", "bitwise_xor", "logical_left_shift", "logical_right_shift", "atan2"), _UNTYPED
     ),
 }
-_SHIFTED = {"logical_right_shift": "(%0, %1, none, @memory_config)"}
-"""Calls that differ in C++."""
 
 
 def _remainder(call: Call) -> Any:
@@ -140,9 +138,12 @@ def _remainder(call: Call) -> Any:
     return jnp.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
 
+_OWN: dict[str, dict[str, Any]] = {
+    "logical_right_shift": {"cpp": "(%0, %1, none, @memory_config)"}, "remainder": {"meaning": _remainder},
+}  # fmt: skip
 for _name, _accepts in _TWO.items():
-    _call, _meaning = _TWO_CALLS.get(_name, _TYPED), _remainder if _name == "remainder" else None
-    OPS.define(_name, python=_call, cpp=_SHIFTED.get(_name, ""), meaning=_meaning, more=_ACTIVATIONS, accepts=_accepts)
+    _call = _TWO_CALLS.get(_name, _TYPED)
+    OPS.define(_name, python=_call, more=_ACTIVATIONS, accepts=_accepts, **_OWN.get(_name, {}))
 
 
 def _powers(op: Occurrence) -> Forms:

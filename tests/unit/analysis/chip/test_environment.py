@@ -11,7 +11,7 @@ import pytest
 
 from jaxmesh.analysis.chip import environment
 from jaxmesh.analysis.chip.environment import CHIP, Chip, find_environment
-from jaxmesh.analysis.chip.runner.__main__ import divide, mend_division, mend_vectors
+from jaxmesh.analysis.chip.runner import divide, mend_division, mend_vectors
 from jaxmesh.analysis.upstream.environment import Plugin
 from jaxmesh.cli.main import main
 from jaxmesh.errors import ChipError
@@ -38,8 +38,8 @@ def test_nothing_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         ("wolfpine", "the simulated chip is not installed in this Python"),
         ("ttnn", "ttnn is not installed in this Python"),
         ("sim", r"wolfpine 2\.2 does not have '.*framework/sim/blackhole'"),
-        ("compiler", "'.*runtime/sfpi/compiler' is no compiler of kernels for Blackhole"),
-        ("library", "'.*runtime/sfpi/compiler' is no compiler of kernels for Blackhole"),
+        ("compiler", "'.*runtime/sfpi/compiler' lacks a compiler of kernels for Blackhole"),
+        ("library", "'.*runtime/sfpi/compiler' lacks a compiler of kernels for Blackhole"),
     ],
 )
 def test_each_part_is_asked_for(without: str, message: str, tmp_path: Path) -> None:
