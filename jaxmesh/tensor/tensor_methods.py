@@ -90,7 +90,6 @@ AnyTensor = MeshTensor | Tensor
 
 # --- operators -------------------------------------------------------------------------------------------------------
 
-# No %: the remainder of TTNN has the sign of the dividend, Python's has the divisor's.
 _ARITHMETIC: Mapping[str, str] = {
     "add": "add",
     "sub": "subtract",

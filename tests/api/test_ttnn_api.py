@@ -282,6 +282,14 @@ def test_unary_operators_against_numpy(device: ttnn.MeshDevice) -> None:
     assert [s.tolist() for s in shards_of(~on_devices(device, [np.array([True, False])] * 8))] == [[False, True]] * 8
 
 
+def test_a_remainder_has_the_sign_of_the_divisor(device: ttnn.MeshDevice) -> None:
+    for dtype in (np.float32, np.int32):
+        a = np.random.default_rng(4).integers(-9, 9, (8, 5)).astype(dtype)
+        b = np.resize(np.array([3, -4, 2, -1], dtype), (8, 5))
+        got = ttnn.remainder(on_devices(device, list(a)), on_devices(device, list(b)))
+        np.testing.assert_array_equal(np.stack(shards_of(got)), np.remainder(a, b))
+
+
 def test_there_is_no_remainder_of_python(device: ttnn.MeshDevice) -> None:
     t = random_tensor(device, (2,))
     with pytest.raises(TypeError, match="unsupported operand"):

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import jaxmesh as jm
 from jaxmesh.dialects import ttir
@@ -383,3 +385,18 @@ def test_programs_of_the_suite(entry: Entry) -> None:
     made = lowered(program)
     entry.check(run_flat(made, entry.mesh, *leaves))
     freed(made)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "int8", "uint32"])
+def test_the_remainder_of_jax_has_the_sign_of_the_dividend(dtype: str) -> None:
+    kind = np.dtype(getattr(jnp, dtype))
+    a, b = np.array([-7, 7, -7, 7, 6, -6, 0, 5], np.int32), np.array([3, -3, -3, 3, -3, 3, -2, -9], np.int32)
+    a, b = (x.astype(kind) for x in ((a, b) if kind.kind != "u" else (abs(a), abs(b))))
+    if dtype == "int32":
+        a[4:], b[4:] = -(2**31), [-1, 2**31 - 1, 3, -(2**31)]
+    lowered = jm.jit(lambda a, b: (lax.rem(a, b), jnp.remainder(a, b)), mesh=jm.make_mesh((2,), ("x",))).lower(a, b)
+    rest, modulo = (np.asarray(x) for x in jm.from_mlir(lowered.as_text()).lower().compile()(a, b))
+    want = np.fmod(a.astype(np.float64), b.astype(np.float64))
+    np.testing.assert_array_equal(rest.astype(np.float64), want)
+    assert kind.kind in "iu" or (np.signbit(rest) == np.signbit(want)).all()
+    np.testing.assert_array_equal(modulo.astype(np.float64), np.remainder(a.astype(np.float64), b.astype(np.float64)))

@@ -101,7 +101,7 @@ _UNIT = frozenset({
     "arcsin", "arccos", "arctanh", "log", "log1p", "log2", "log10", "sqrt", "cbrt", "rsqrt", "reciprocal", "power",
     "acosh", "divide", "remainder", "floor_divide", "tan",
 })  # fmt: skip
-"""Functions of numbers between 0.1 and 0.9."""
+"""Functions of numbers between 0.1 and 0.9, and of integers but zero."""
 
 
 def cells() -> Iterator[Cell]:
@@ -120,7 +120,9 @@ def argument(name: str, dtype: str, size: str, seed: int) -> Any:
     if "int" in dtype:
         least = 0 if dtype == "uint32" else -9
         low, high = ((least, 10), (1, 2**20), (2**20 * min(0, least), 2**20))[min(seed, 2)]
-        return jnp.asarray(rng.integers(low, high, shape), dtype)
+        values = rng.integers(low, high, shape)
+        # A quotient by zero has no value to compare.
+        return jnp.asarray(np.where((values == 0) & (name in _UNIT), 1, values), dtype)
     values = rng.uniform(0.1, 0.9, shape) if name in _UNIT else rng.standard_normal(shape) * max(1, seed)
     return jnp.asarray(values.astype(np.float32), dtype)
 

@@ -105,7 +105,7 @@ def results(names: Iterable[str] = CASES) -> dict[str, str]:
 def as_it_is() -> Iterator[None]:
     """Takes the mends of vectors out of the start script; without a right division no kernel starts."""
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(environment, "_RUNNER", Path(folder)):
-        text = (ROOT / "jaxmesh" / "analysis" / "chip" / "runner" / "__main__.py").read_text()
+        text = (ROOT / "jaxmesh" / "analysis" / "chip" / "runner.py").read_text()
         head, found, rest = text.partition("    swap, multiply, load =")
         assert found
         (Path(folder) / "__main__.py").write_text(f"{head}    return\n{found}{rest}")

@@ -77,6 +77,8 @@ def python_with(folder: Path, *, without: str = "") -> Path:
     compiler.mkdir(parents=True)
     (site / "framework").mkdir()
     (compiler / "riscv-tt-elf-g++").touch()
+    if without != "library":
+        (compiler.parent / "riscv-tt-elf" / "lib" / "bh-ilp32").mkdir(parents=True)
     if without == "compiler":
         (compiler / "stand_in.elf").touch()
     (site / "ttnn" / "__init__.py").write_text(TTNN)

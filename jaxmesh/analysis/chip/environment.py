@@ -32,7 +32,7 @@ CHIP = replace(
     question=TTNN.question.replace('version("ttnn")', 'version("wolfpine")').replace('"ttnn")', '"framework")'),
 )  # fmt: skip
 _SIMULATOR, _SFPI = Path("sim", "blackhole"), Path("runtime", "sfpi")
-_RUNNER = Path(__file__).with_name("runner")
+_RUNNER = Path(__file__).with_name("runner.py")
 
 
 def find_environment(python: str | os.PathLike[str] | None = None) -> tuple[Path, Path, str]:
@@ -44,11 +44,13 @@ def find_environment(python: str | os.PathLike[str] | None = None) -> tuple[Path
     """
     own, why = CHIP.find(python)
     answer, library = CHIP.ask(own, why), replace(CHIP, name="ttnn", question=TTNN.question).ask(own, why)
-    simulator, compiler = Path(answer["folder"]) / _SIMULATOR, Path(library["folder"]) / _SFPI / "compiler" / "bin"
+    simulator, compiler = Path(answer["folder"]) / _SIMULATOR, Path(library["folder"]) / _SFPI / "compiler"
     if not simulator.is_dir():
         raise ChipError(f"wolfpine {answer['version']} does not have {str(simulator)!r}; {CHIP.get}.")
-    if not (compiler / COMPILER).is_file() or (compiler / PROGRAM).exists():
-        raise ChipError(f"ttnn of {str(own)!r} lacks a compiler of kernels in {str(compiler)!r}; {CHIP.get}.")
+    tools, cores = compiler / "bin", compiler / "riscv-tt-elf" / "lib" / "bh-ilp32"
+    if not (tools / COMPILER).is_file() or (tools / PROGRAM).exists() or not cores.is_dir():
+        why = "lacks a compiler of kernels for Blackhole, which `jaxmesh upstream-env` has"
+        raise ChipError(f"{str(compiler)!r} {why}; {CHIP.get}.")
     return own, simulator, f"ttnn {library['version']}, wolfpine {answer['version']}"
 
 
@@ -64,19 +66,14 @@ def make_environment(folder: Path, version: str, python: str | os.PathLike[str] 
 
 
 def _add_compiler(folder: Path) -> None:
-    plugin, target = find_plugin(), next(folder.glob("lib/python3*/site-packages")) / "ttnn" / _SFPI
+    target = next(folder.glob("lib/python3*/site-packages")) / "ttnn" / _SFPI
 
     def copy(assets: Path) -> None:
-        library = _SFPI / "compiler" / "riscv-tt-elf" / "lib" / "bh-ilp32"  # The C library of its cores.
-        if not (assets / library).is_dir():
-            raise ChipError(
-                f"{plugin} unpacks no compiler of kernels for Blackhole ({library} is missing); make another "
-                "version of its environment with `jaxmesh upstream-env --version`."
-            )
         shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(assets / _SFPI, target)
+        if (assets / _SFPI).is_dir():
+            shutil.copytree(assets / _SFPI, target)
 
-    with_assets(plugin, next(iter(MACHINES.values())), copy)
+    with_assets(find_plugin(), next(iter(MACHINES.values())), copy)
     for path in target.rglob("*"):
         path.chmod(path.stat().st_mode | 0o200)
 
@@ -115,25 +112,19 @@ class Chip:
     def _start(self) -> tuple[subprocess.Popen[bytes], Any]:
         link, other = Pipe()
         with progress("the simulated chip starts"), (self.folder / "log").open("wb") as log:
-            command = [self._python, _RUNNER, "calls", str(other.fileno())]
             self._running = running = subprocess.Popen(
-                command, cwd=self.folder, env=self._variables(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                pass_fds=[other.fileno()],
+                [self._python, _RUNNER, "calls", str(other.fileno())], cwd=self.folder, env=self._variables(),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[other.fileno()],
             ), link  # fmt: skip
             other.close()
             if failed := self._answer(link, 180.0)[0]:
-                raise ChipError(
-                    f"the simulated chip ({self.versions}) does not start: it {failed}; make its "
-                    "environment again with `jaxmesh chip-env`."
-                )
+                raise ChipError(f"the simulated chip ({self.versions}) does not start: it {failed}; {CHIP.get}.")
         return running
 
     def _variables(self) -> dict[str, str]:
         """Returns the environment of the process; writes the folder that ttnn starts the simulator in."""
         simulator = self.folder / "blackhole"
-        simulator.mkdir(exist_ok=True)
-        for path in self._simulator.glob("*.yaml"):
-            shutil.copyfile(path, simulator / path.name)
+        shutil.copytree(self._simulator, simulator, dirs_exist_ok=True)
         (simulator / "run.sh").write_text(f'#!/bin/sh\nexec "{self._python.absolute()}" -u "{_RUNNER}" "$@"\n')
         (simulator / "run.sh").chmod(0o755)
         return clean_environment() | {

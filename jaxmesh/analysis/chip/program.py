@@ -26,27 +26,16 @@ from jaxmesh.dialects.ttnn import OPS
 from jaxmesh.emit.export_folder import LOCATIONS
 from jaxmesh.runtime.progress import progress
 from jaxmesh.tensor import beyond
-from jaxmesh.tensor.host_tensor import Tensor
 from jaxmesh.tensor.mesh_tensor import PART, MeshTensor
 from jaxmesh.tensor.types import StorageType
 
 Names = Mapping[str, Any]
 Trusted = Callable[[str, str, str], str]
-_FLOATS = ("float32", "bfloat16", "float16", "float64")
 _FLOAT_TYPE = re.compile(r"(?<=ttnn\.DataType\.)B?FLOAT(16|32)\b")
 _CALL = re.compile(r"( +)([\w, ]+ = |)(ttnn\.[\w.]+\(.*\))")
 _ELEMENT, _NAME = re.compile(r"\b([A-Za-z_]\w*)\[([0-9]+)\]"), r"\1_at_\2"
 _NAMED, _INDEXED = re.compile(r"(\w+)_at_([0-9]+)$"), r"\1[\2]"
-_MOVERS = {Trait.COLLECTIVE, Trait.SENDS, Trait.TRANSFERS}
 _TRAITS = {op.python.callee: op.traits for op in OPS.values()}
-
-
-_ADDED = """
-arguments, tests = dict, is_true
-def report(found, *_): return found
-def is_true(value): return tests(own(value))
-"""
-"""The functions of `utils.py` for values in three runs."""
 
 
 def _part(value: Any, number: int = 0) -> Any:
@@ -70,14 +59,15 @@ def _with_hook(number: int, line: str) -> str:
 
 def _execute(folder: Path, hook: Callable[[int, str, Names], Any]) -> list[Any]:
     """Runs the program of a folder, whose calls of ttnn a hook computes; returns its results."""
-    utils, main = types.ModuleType("utils"), dict[str, Any]()
-    for name, module, added in (("utils.py", utils.__dict__, _ADDED), ("main.py", main, "")):
-        text = (folder / name).read_text(encoding="utf-8").replace("import ttnn\n", "\n", 1) + added
-        if module is main:
-            lines = text.replace("import utils\n", "\n", 1).splitlines()
-            text = "\n".join(itertools.starmap(_with_hook, enumerate(lines, 1)))
-        module |= {"ttnn": ttnn, "utils": utils, "__file__": str(folder / name), "own": _part, "call": hook}
-        exec(compile(text, folder / name, "exec"), module)
+    utils: Any = types.ModuleType("utils")
+    for name, module in (("utils.py", utils.__dict__), ("main.py", main := dict[str, Any]())):
+        lines = (folder / name).read_text(encoding="utf-8").replace("import ttnn\n", "\n", 1).splitlines()
+        text = "\n".join(itertools.starmap(_with_hook, enumerate(lines, 1)) if module is main else lines)
+        module |= {"ttnn": ttnn, "__file__": str(folder / name)}
+        exec(compile(text.replace("\nimport utils\n", "\n\n", 1), folder / name, "exec"), module)
+    tests: Any = utils.is_true
+    utils.is_true, utils.report = lambda v: tests(_part(v)), lambda found, *_: found  # pyright: ignore[reportUnknownLambdaType]
+    utils.call, utils.arguments, main["utils"] = hook, dict, utils
     return [_part(value) for value in main["main"]()]
 
 
@@ -106,14 +96,10 @@ def _with_data(tensor: MeshTensor, data: Array) -> MeshTensor:
 
 
 def _widen(value: Any, change: Change) -> Any:
-    """Returns a tensor of floats as float64, with changed values, and anything else unchanged."""
-    if not isinstance(value, (MeshTensor, Tensor)):
+    """Returns a tensor of floats on several devices as float64, with changed values, and anything else unchanged."""
+    if not isinstance(value, MeshTensor) or not jax.numpy.issubdtype(value.data.dtype, np.floating):
         return value
-    array = np.asarray(value.data if isinstance(value, MeshTensor) else value)
-    if array.dtype.name not in _FLOATS:
-        return value
-    wide = change(array.astype(np.float64))
-    return _with_data(value, wide) if isinstance(value, MeshTensor) else Tensor.wrap(wide, value.layout, None)
+    return _with_data(value, change(np.asarray(value.data, np.float64)))
 
 
 def _shards(tensor: MeshTensor) -> dict[tuple[int, ...], Array]:
@@ -143,7 +129,7 @@ def _sent(value: Any, place: tuple[int, ...]) -> Any:
 
 
 class _ChipCall:
-    """One call: its text, the names in it, its result in the emulation, and the exact arrays."""
+    """One call: its text, the names in it, its result in the emulation, the exact arrays, outcomes, and seconds."""
 
     def __init__(self, text: str, names: Names) -> None:
         self._text, self._names, callee = text, names, text.partition("(")[0]
@@ -152,49 +138,41 @@ class _ChipCall:
         self.tensors, self._operands = _on_devices(self.result), _on_devices(list(names.values()))
         dtypes = "+".join(dict.fromkeys(t.data.dtype.name for t in self._operands or self.tensors))
         self.key = callee, dtypes, trust.size_of([t.shape for t in (*self._operands, *self.tensors)])
+        self.outcomes, self.seconds = [""] * len(self.tensors), 0.0
         self.exact = _stacked(_compute(text, names, np.asarray)) if self.tensors else []
 
     def rounding(self, number: int) -> tuple[Array, Sequence[str], Callable[[Change], Array]]:
         dtypes, exact = {t.data.dtype.name for t in (*self._operands, *self.tensors)}, self.exact[number]
         copies = exact.dtype.kind != "f" or (Trait.MOVES in self._traits and len(dtypes) == 1)
         formats = () if copies else ("bfloat16",) if "bfloat16" in dtypes else ("float32", "tf32")
-        moved: Callable[[Change], Array] = lambda c: _stacked(_compute(self._text, self._names, c))[number]  # noqa: E731
-        return exact, formats, moved
+        return exact, formats, lambda change: _stacked(_compute(self._text, self._names, change))[number]
 
-    def _stays(self, trusted: Trusted) -> str:
-        """Returns why the emulation computes the call; empty if the chip does."""
+    def compute(self, chip: Chip, trusted: Trusted) -> str:
+        """Computes a trusted call on the chip, once for equal operands; returns where it was computed."""
         tensors = (*self._operands, *self.tensors)
         on_host = not all(_on_devices(v) or isinstance(v, ttnn.MeshDevice) for v in self._names.values())
-        if on_host or self._traits & _MOVERS or not self.tensors or any(t.varying == (PART,) for t in tensors):
+        moves = self._traits & {Trait.COLLECTIVE, Trait.SENDS, Trait.TRANSFERS}
+        if on_host or moves or not self.tensors or any(t.varying == (PART,) for t in tensors):
             return TRANSFER
-        said = trusted(*self.key)
-        return "" if said in trust.RIGHT else said
-
-    def compute(self, chip: Chip, trusted: Trusted) -> tuple[str, list[str], float]:
-        """Computes a trusted call on the chip, once for equal operands; returns where it was computed, the outcomes,
-        and the seconds on the chip."""
-        outcomes, spent = [""] * len(self.tensors), 0.0
-        if why := self._stays(trusted):
-            return why, outcomes, spent
+        if (said := trusted(*self.key)) not in trust.RIGHT:
+            return said
         found: list[list[Array]] = []
         known: dict[tuple[Any, ...], list[Array]] = {}
         for place in _shards(self.tensors[0]):
             sent = {name: _sent(value, place) for name, value in self._names.items()}
             if (key := tuple(sent.values())) not in known:
                 failed, known[key], took = chip.call(self._text, sent)
-                spent += took
-                if not failed and [a.shape for a in known[key]] != [tuple(t.shape) for t in self.tensors]:
-                    failed = f"{trust.WRONG}: results of other shapes"
+                self.seconds += took
                 if failed:
-                    return failed, outcomes, spent
+                    return failed
             found.append(known[key])
         arrays = [np.stack(values) for values in zip(*found, strict=True)]
-        outcomes = [trust.explain(a, *self.rounding(n)) for n, a in enumerate(arrays)]
-        if trust.WRONG in outcomes:
-            return f"{trust.WRONG}: no rounding explains it", outcomes, spent
+        self.outcomes = [trust.explain(a, *self.rounding(n)) for n, a in enumerate(arrays)]
+        if trust.WRONG in self.outcomes:
+            return f"{trust.WRONG}: no rounding explains it"
         self.tensors = [_from_chip(t, a) for t, a in zip(self.tensors, arrays, strict=True)]
         self.result = self.tensors if type(self.result) is list else self.tensors[0]
-        return CHIP, outcomes, spent
+        return CHIP
 
 
 def run_on_chip(folder: Path, chip: Chip, trusted: Trusted = trust.outcome) -> ChipRun:
@@ -210,12 +188,12 @@ def run_on_chip(folder: Path, chip: Chip, trusted: Trusted = trust.outcome) -> C
         own, *others = ({k: _part(v, n) for k, v in names.items()} for n in range(3))
         call = _ChipCall(text, own)
         shown.step(call.key[0])
-        place, outcomes, spent = call.compute(chip, trusted)
+        place = call.compute(chip, trusted)
         results = call.result, _compute(text, others[0]), _compute(text, others[1], np.asarray)
-        for found, *golden, outcome in zip(*map(_stacked, results), call.exact, outcomes, strict=True):
+        for found, *golden, outcome in zip(*map(_stacked, results), call.exact, call.outcomes, strict=True):
             emulated, exact, alone = (apart(g.astype(np.float64), found.astype(np.float64)) for g in golden)
             loss, source = alone.largest / (alone.scale or 1.0), sources.get(str(line), "")
-            values.append(ChipValue(call.key, source, place, outcome, loss, spent, found, emulated, exact))
+            values.append(ChipValue(call.key, source, place, outcome, loss, call.seconds, found, emulated, exact))
         made = list(zip(*map(_listed, results), strict=True))
         return made if type(call.result) is list else made[0]
 

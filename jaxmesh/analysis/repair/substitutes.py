@@ -242,6 +242,16 @@ def _by_logistic(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
     return [2 * _lax.logistic(2 * x) - 1] if x.dtype in (jnp.float32, jnp.bfloat16) else None
 
 
+def _of_magnitudes(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
+    (x, y), dtype = operands, operands[0].dtype
+    if jnp.issubdtype(dtype, jnp.unsignedinteger):
+        return None
+    # The magnitude of the least integer is unsigned.
+    kind = f"uint{8 * dtype.itemsize}" if jnp.issubdtype(dtype, jnp.integer) else dtype
+    rest: Any = _lax.rem(_lax.abs(x).astype(kind), _lax.abs(y).astype(kind))
+    return [rest.astype(dtype) * _lax.sign(x)]
+
+
 SUBSTITUTES = (
     Substitute("pad that moves", ("pad",), "a slice and a concatenation", r"left out|\bpad\b|\.pad", _padded),
     Substitute("any", ("reduce_or", "reduce_and"), "the largest, or the smallest, of zeros and ones",
@@ -253,6 +263,8 @@ SUBSTITUTES = (
     Substitute("window of one dim", ("reduce_window_max", "reduce_window_min", "reduce_window_sum"),
         "the elements of the windows, as slices", "reduce_window|pool|typecast", _windows),
     Substitute("integers of 8 bits", ("add", "sub", "mul", "neg"), "32 bits, and their low 8 bits", "int8", _wrapped),
+    Substitute("remainder of unlike signs", ("rem",), "that of the magnitudes, times the sign of the dividend",
+        "remainder", _of_magnitudes),
     Substitute("gelu by tanh", ("tanh",), "tanh by the logistic function", "gelu", _by_logistic,
         exact=False),
 )  # fmt: skip

@@ -124,14 +124,14 @@ def integer_bound(value: float, whole: Callable[[float], int], dtype: Any) -> in
 
 @OPS.define("clamp_tensor", 3)
 def _clamp_tensor(call: Call) -> Any:
-    x, low, high = _promote(call, *call.operands)
+    x, low, high = promote(call, *call.operands)
     return lax.min(lax.max(x, low), high)
 
 
 # --- two operands ----------------------------------------------------------------------------------------------------
 
 
-def _promote(call: Call, *operands: Any) -> tuple[Any, ...]:
+def promote(call: Call, *operands: Any) -> tuple[Any, ...]:
     """Returns operands of one element type, varying over the same axes, of one rank or scalars.
 
     Dims of size 1 remain: JAX's own operations broadcast them, so a program printed again equals the one read.
@@ -185,12 +185,12 @@ COMPARISONS: Mapping[str, Binary] = {
 
 
 def _binary(fun: Binary) -> Meaning:
-    return lambda call: fun(*_promote(call, *call.operands))
+    return lambda call: fun(*promote(call, *call.operands))
 
 
 def _bitwise(fun: Binary, takes_bools: bool) -> Meaning:
     def meaning(call: Call) -> Any:
-        a, b = _promote(call, *call.operands)
+        a, b = promote(call, *call.operands)
         has_bits = is_integer(a) or (is_bool(a) and takes_bools)
         call.require(has_bits, f"works on the bits of integers, but got {describe(a)}")
         return fun(a, b)
@@ -211,7 +211,7 @@ OPS.define("bitwise_right_shift", 2, traits=[Trait.NOT_UPSTREAM, Trait.LATER])(_
 @OPS.define("mulhi", 2, traits=[Trait.NOT_UPSTREAM, Trait.LATER])
 def _mulhi(call: Call) -> Any:
     """Computes the upper half of a product of 64 bits, from products of halves."""
-    x, y = _promote(call, *call.operands)
+    x, y = promote(call, *call.operands)
     is_known = is_integer(x) and x.dtype.itemsize == 4
     call.require(is_known, f"multiplies integers of 32 bits, but got {describe(x)}")
     a, b = (v.astype(jnp.uint32) for v in (x, y))
@@ -230,7 +230,7 @@ for _name, _fun in COMPARISONS.items():
 @OPS.define("gelu_backward", 2, "approximate?: enum string = none", traits=[Trait.NOT_UPSTREAM])
 @OPS.define("gelu_bw", 2, "approximate?: enum string = none")
 def _gelu_bw(call: Call) -> Any:
-    gradient, x = _promote(call, *call.operands)
+    gradient, x = promote(call, *call.operands)
     if call["approximate"] not in ("none", "tanh"):
         raise call.rule_error(f"approximate is none or tanh, got {call['approximate']}")
     slope = _gelu_slope(convert(x, jnp.float32), call["approximate"] == "tanh")
@@ -250,5 +250,5 @@ def _reduce_precision(call: Call) -> Any:
 def _where(call: Call) -> Any:
     condition, a, b = call.operands
     shape = call.broadcast_shape(condition.shape, a.shape, b.shape)
-    a, b = _promote(call, a, b)
+    a, b = promote(call, a, b)
     return lax.select(*vary_together(*(jnp.broadcast_to(x, shape) for x in (as_bool(condition), a, b))))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from jaxmesh.dialects.op import Call, Trait
-from jaxmesh.dialects.ttir.helpers import jnp
+from jaxmesh.dialects.ttir.elementwise import promote
+from jaxmesh.dialects.ttir.helpers import jnp, lax
 from jaxmesh.dialects.ttnn.forms import (
     ANY,
     EXACT,
@@ -128,11 +129,21 @@ _TWO_CALLS = {
         ("bitwise_and", "bitwise_or", "bitwise_xor", "logical_left_shift", "logical_right_shift", "atan2"), _UNTYPED
     ),
 }
-_SHIFTED = {"logical_right_shift": "(%0, %1, none, @memory_config)"}
-"""Calls that differ in C++."""
+
+
+def _remainder(call: Call) -> Any:
+    """Computes the remainder with the sign of the divisor; `ttir.remainder` has the sign of the dividend."""
+    a, b = promote(call, *call.operands)
+    rest = lax.rem(a, b)
+    return jnp.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+_OWN: dict[str, dict[str, Any]] = {
+    "logical_right_shift": {"cpp": "(%0, %1, none, @memory_config)"}, "remainder": {"meaning": _remainder},
+}  # fmt: skip
 for _name, _accepts in _TWO.items():
     _call = _TWO_CALLS.get(_name, _TYPED)
-    OPS.define(_name, python=_call, cpp=_SHIFTED.get(_name, ""), more=_ACTIVATIONS, accepts=_accepts)
+    OPS.define(_name, python=_call, more=_ACTIVATIONS, accepts=_accepts, **_OWN.get(_name, {}))
 
 
 def _powers(op: Occurrence) -> Forms:

@@ -72,7 +72,7 @@ def widening(pattern: Pattern, extend: Any = None) -> Pattern:
 
 
 PATTERNS.update({name: widening(carry_over) for name in (
-    "add", "subtract", "multiply", "remainder", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "sum",
+    "add", "subtract", "multiply", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "sum",
     "cumsum", "logical_left_shift",
 )})  # fmt: skip
 PATTERNS["logical_right_shift"] = widening(carry_over, _zero_extended)
@@ -121,10 +121,24 @@ def _div(o: Ops, site: Site) -> Value | Sequence[Value]:
     return o.op("divide", [a, b], result.shape, result.dtype)
 
 
+@PATTERNS.add("remainder")
+def _remainder(o: Ops, site: Site) -> Value | Sequence[Value]:
+    """Computes a remainder with the sign of the dividend; `ttnn.remainder` has the sign of the divisor."""
+    (a, b), dtype = site.xs, site.result.dtype
+    if is_narrow(dtype):
+        return _in_int32(o, site, _remainder)
+    if dtype.kind == "u":
+        return carry_over(o, site)
+    if dtype.kind == "i":
+        return o.binary("subtract", a, o.binary("multiply", _quotient(o, a, b), b))
+    sizes = [o.op("abs", [x], o.shape(x), dtype) for x in (a, b)]
+    return o.binary("multiply", o.binary("remainder", *sizes), o.op("sign", [a], o.shape(a), dtype))
+
+
 def _quotient(o: Ops, a: Value, b: Value) -> Value:
-    """Returns the quotient of int32 numbers, rounding toward zero."""
+    """Returns the quotient of signed numbers, rounding toward zero."""
     shape = np.broadcast_shapes(o.shape(a), o.shape(b))
-    return o.op("divide", [a, b], shape, INDEX, rounding_mode="trunc")
+    return o.op("divide", [a, b], shape, o.dtype(a), rounding_mode="trunc")
 
 
 def _unsigned_quotient(o: Ops, a: Value, b: Value) -> Value:

@@ -105,6 +105,8 @@ ROWS = (
     Row("reduction by two operations", _one("lax.reduce(x, np.float32(0), lambda a, b: a + b * b, (0,))", P()), WRONG,
         "ttir.prod", "^another reduction: the program's is by multiply, add", "`ttir.prod`: the product, after the "
         "first operation alone", "a square, and a sum"),
+    Row("remainder of unlike signs", _one("lax.rem(x, jnp.float32(0.75))", P()), WRONG, "ttnn.remainder", "",
+        "TTIR is right; TTNN has `ttnn.remainder`, which has the sign of the divisor", "the sign of the dividend"),
     Row("integers of 8 bits", _one("x * x", P(), args=("i8[8,16]<100",)), WRONG, "ttnn", "^integers.*: int8 in",
         "TTIR is right; TTNN has `si32`, which does not wrap at 8 bits", "a result as 8 bits hold it"),
     Row("integers of 64 bits", _one("x + 1", P(), args=("i64[8,16]<9000000000",)), WRONG, "ttnn",

@@ -40,6 +40,7 @@ REPLACED: dict[str, Callable[[Any], Any]] = {
     "integers": lambda x: (x * 50).astype(jnp.int8) * (x * 40).astype(jnp.int8) - (x * 50).astype(jnp.int8),
     "unsigned": lambda x: (jnp.abs(x) * 50).astype(jnp.uint8) * jnp.uint8(7) + jnp.uint8(200),
     "gelu": lambda x: jax.nn.gelu(x),
+    "remainder": lambda x: (lax.rem(x, x[::-1]), lax.rem((x * 50).astype(jnp.int32), jnp.int32(-7))),
     "in a loop": lambda x: lax.fori_loop(0, 2, lambda _, c: jnp.where((c > 0).any(0), jnp.tanh(c), -c), x),
 }
 

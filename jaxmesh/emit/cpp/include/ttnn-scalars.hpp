@@ -45,17 +45,17 @@ C divide(C a, C b) {
     return a / b;
 }
 
-// With the sign of the dividend; by zero the dividend.
+// With the sign of the divisor; by zero the dividend.
 template <class C>
 C remainder(C a, C b) {
+  C rest = 0;
   if constexpr (real<C>)
-    return std::fmod(a, b);
+    rest = std::fmod(a, b);
   else if (b == 0)
-    return a;
-  else if (b == static_cast<C>(-1) && std::is_signed_v<C>)
-    return 0;
-  else
-    return a % b;
+    rest = a;
+  else if (b != static_cast<C>(-1) || !std::is_signed_v<C>)
+    rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? add(rest, b) : rest;
 }
 
 template <class C>
