@@ -335,41 +335,28 @@ def machine_named(name: object) -> Machine:
     return MACHINES[known]
 
 
-def smallest_machine(mesh: Sequence[int]) -> Machine:
-    """Returns the smallest machine of Wormholes that has a mesh.
-
-    Raises:
-      MeshError: no machine has it.
-
-    >>> [smallest_machine(mesh).name for mesh in ((1, 1), (2, 1), (2, 2), (1, 8), (4, 8), (2, 2, 2))]
-    ['n150', 'n300', 't3000', 't3000', 'galaxy', 't3000']
-    """
-    for machine in MACHINES.values():
-        if machine.has(mesh):
-            return machine
-    raise MeshError(
-        f"no machine has the mesh {show_mesh(mesh)}: there are {show_meshes(MACHINES.values())}, also transposed or in "
-        "one line; take a mesh that is a part of one of these."
-    )
-
-
 def machine_for(name: str | None, mesh: Sequence[int]) -> Machine:
-    """Returns the machine of a name, in any case; without one, the smallest of Wormholes that has the mesh.
+    """Returns the machine of a name, in any case; without one, the first that has the mesh.
 
     Raises:
       ArgumentValueError: no machine has this name.
-      MeshError: the machine does not have the mesh.
+      MeshError: the machine does not have the mesh, or no machine has it.
 
-    >>> machine_for("T3000", (2, 4)).name
-    't3000'
+    >>> [machine_for(None, mesh).name for mesh in ((1, 1), (2, 1), (2, 2), (1, 8), (4, 8), (2, 2, 2))]
+    ['n150', 'n300', 't3000', 't3000', 'galaxy', 't3000']
     """
-    machine = smallest_machine(mesh) if name is None else machine_named(name)
-    if not machine.has(mesh):
-        raise MeshError(
-            f"{machine.name} does not have the mesh {show_mesh(mesh)}: there are {show_meshes(MACHINES.values())}, "
-            "also transposed or in one line; name a machine that the mesh is a part of, or take another mesh."
-        )
-    return machine
+    named = None if name is None else machine_named(name)
+    for machine in MACHINES.values() if named is None else (named,):
+        if machine.has(mesh):
+            return machine
+    refusal, remedy = "no machine has", "take a mesh that is a part of one of these"
+    if named is not None:
+        refusal = f"{named.name} does not have"
+        remedy = "name a machine that the mesh is a part of, or take another mesh"
+    meshes = ", ".join(f"{m.name} {show_mesh(m.shape)}" for m in MACHINES.values())
+    raise MeshError(
+        f"{refusal} the mesh {show_mesh(mesh)}: there are {meshes}, also transposed or in one line; {remedy}."
+    )
 
 
 def one_of(names: Iterable[str]) -> str:
@@ -380,15 +367,6 @@ def one_of(names: Iterable[str]) -> str:
     """
     *first, last = names
     return f"{', '.join(first)} or {last}" if first else last
-
-
-def show_meshes(machines: Iterable[Machine]) -> str:
-    """Returns the machines with their meshes, for an error.
-
-    >>> show_meshes([MACHINES["n300"], MACHINES["t3000"]])
-    'n300 1x2, t3000 2x4'
-    """
-    return ", ".join(f"{m.name} {show_mesh(m.shape)}" for m in machines)
 
 
 def show_mesh(mesh: Sequence[int]) -> str:

@@ -38,8 +38,10 @@ class Attribute:
     later: bool = False
 
     def is_blank(self, value: Any) -> bool:
-        """Returns True if a value is empty, or the default."""
-        return value is None or value == self.default or (isinstance(value, (tuple, str, dict)) and not value)
+        """Returns True if a value is empty, or the default, also for each dim."""
+        parts: Any = value
+        is_several = isinstance(value, (tuple, str, dict))
+        return value in (None, self.default) or (is_several and all(part == self.default for part in parts))
 
 
 _ATTRIBUTE = re.compile(r"(?:(empty|later) )?(\w+)(\??): (?:(\w+) )?([#\w.]+)(?: = (.*))?")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxmesh.dialects.definitions import definition_of, ttnn_definition
+from jaxmesh.dialects.definitions import DEFINITIONS, definition_of, ttnn_definition
 from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.compat import Jaxpr
@@ -69,18 +69,20 @@ def _is_complete(definition: OpDef, attributes: Mapping[str, Any]) -> bool:
     return needed <= attributes.keys() <= definition.by_name.keys()
 
 
-def _is_printed(name: str, attributes: Mapping[str, Any], operands: Sequence[Any]) -> bool:
-    """Returns False for a form of an op that no pass knows."""
+def _is_printed(definition: OpDef, attributes: Mapping[str, Any], operands: Sequence[Any]) -> bool:
+    """Returns False for a form of an op that no pass knows, or that only later versions of upstream have."""
+    name = definition.name
     if name == "scaled_dot_product_attention":
         return len(operands) < 5 and attributes.get("sliding_window_size") is None
-    if attributes.get("divisor_override") is not None:
+    later = (a for a in definition.attributes if a.later and definition.meaning is not None)
+    if any(not a.is_blank(attributes.get(a.name)) for a in later):
         return False
     return name != "argmax" or len(attributes.get("dim_arg") or ()) in (0, 1, operands[0].ndim)
 
 
 def imported_op(dialect: str, name: str, attributes: Mapping[str, Any], operands: Sequence[Any]) -> ImportedOp | None:
     """Describes an op of a text, named without its dialect, on tensors; None if only its meaning is kept."""
-    if not _is_printed(name, attributes, operands):
+    if not _is_printed(DEFINITIONS[f"{dialect}.{name}"], attributes, operands):
         return None
     above, given = definition_of(f"ttir.{name}"), dict(attributes)
     own = ttnn_definition(f"ttnn.{name}") if dialect == "ttnn" else None

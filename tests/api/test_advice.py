@@ -20,6 +20,7 @@ from jax.sharding import AbstractMesh, AxisType, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
+from jaxmesh.analysis.machines import MACHINES, one_of
 from jaxmesh.cli.main import main
 from tests import ROOT
 
@@ -166,7 +167,7 @@ CASES = [
         "or take another mesh": lambda: double(mesh=jm.make_mesh((1, 2))).lower(X).estimate("n300"),
     }),
     Case("a machine of no name", lambda: double(mesh=mesh()).lower(X).estimate("t300"), {
-        "n150, n300, t3000, galaxy, p150, p150x2, p150x4, p150x8, p300, p300x2 or blackhole-galaxy":
+        f"the machines are {one_of(MACHINES)}":
             lambda: double(mesh=mesh()).lower(X).estimate("Galaxy"),
     }),
 ]  # fmt: skip

@@ -59,18 +59,13 @@ class Maker:
         return np.stack([np.roll(np.array(row, dtype), i) for i in range(self.devices)])
 
 
-DOMAINS = {
-    "log": (0.1, 9), "log1p": (-0.9, 9), "sqrt": (0, 9), "rsqrt": (0.1, 9), "asin": (-1, 1), "acos": (-1, 1),
-    "acosh": (1, 9), "atanh": (-0.9, 0.9), "tan": (-1.2, 1.2), "reciprocal": (0.2, 4),
-}  # fmt: skip
 # Whatever TTIR has a case of.
-UNARY = tuple(name for name in ttir_unary.UNARY if name in OPS)
+UNARY = {name: case for name, case in ttir_unary.UNARY.items() if name in OPS}
 ON_INTEGERS = ("abs", "neg", "sign", "floor", "ceil", "trunc", "round", "relu", "relu6")
 
 
 def elementwise(m: Maker) -> Iterator[Case]:
-    for name in UNARY:
-        low, high = DOMAINS.get(name, (-3, 3))
+    for name, (_, low, high) in UNARY.items():
         for dtype in (F32, BF16):
             yield Case(name, (m.real(3, 5, dtype=dtype, low=low, high=high),))
         yield Case(name, (m.odd(),))

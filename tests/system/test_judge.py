@@ -24,7 +24,7 @@ from jaxmesh.analysis.judge import Verdict, judge_folder
 from jaxmesh.analysis.judge.environment import TTNN, Environment, find_environment
 from jaxmesh.analysis.judge.judge import judge_program
 from jaxmesh.analysis.judge.runner.shapes import REAL_BYTES
-from jaxmesh.analysis.machines import MACHINES, smallest_machine
+from jaxmesh.analysis.machines import MACHINES, machine_for
 from jaxmesh.emit.export_folder import utils_text
 from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
 
@@ -253,7 +253,7 @@ def test_a_mesh_is_a_part_of_a_cluster(mesh: tuple[int, ...]) -> None:
     verdict = lowered(128, 32, 384, mesh).judge()
     assert verdict.outcome == "accepted", str(verdict)
     assert verdict.mesh == mesh
-    assert verdict.target == smallest_machine(mesh).name
+    assert verdict.target == machine_for(None, mesh).name
 
 
 @pytest.mark.parametrize("name", MACHINES)

@@ -5,6 +5,7 @@ The rows need the compiler, as those of `test_upstream.py`; a row that fails is 
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import warnings
@@ -25,7 +26,7 @@ from tests.generators.upstream.families import FAMILIES
 from tests.generators.upstream.judge import REFUSED, RIGHT, WRONG, Judged, difference, judge, unsharded
 from tests.generators.upstream.pages import FOLDER, index, page_of, page_text
 from tests.generators.upstream.program import Program, placements
-from tests.generators.upstream.report import stored_counts, table, unexplained
+from tests.generators.upstream.report import stored_counts, table, unexplained, with_new_rows
 from tests.generators.upstream.rows import PLUGIN, ROWS, Row, row_of
 
 CAUSES = {
@@ -76,6 +77,15 @@ def test_the_table_of_the_readme_is_the_one_that_the_command_writes() -> None:
     assert table(counts) == stored("upstream")
     assert counts.programs >= 2000
     assert {r.name for r in ROWS} == counts.causes.keys()
+
+
+def test_a_new_row_counts_its_own_program() -> None:
+    counts = stored_counts()
+    assert with_new_rows(counts) == counts
+    new = dataclasses.replace(ROWS[0], name="a new cause")
+    more = with_new_rows(counts, [*ROWS, new])
+    assert more.causes == counts.causes | {"a new cause": 1}
+    assert more.verdicts == counts.verdicts | {new.verdict: counts.verdicts[new.verdict] + 1}
 
 
 def test_each_row_has_a_page() -> None:

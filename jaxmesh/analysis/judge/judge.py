@@ -30,7 +30,7 @@ from jaxmesh.analysis.judge.verdict import (
     ScriptLine,
     Verdict,
 )
-from jaxmesh.analysis.machines import Machine, machine_named, smallest_machine
+from jaxmesh.analysis.machines import Machine, machine_for, machine_named
 from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.ttnn.forms import STAND_INS
 from jaxmesh.emit.export_folder import LOCATIONS, check_folder, python_files
@@ -139,7 +139,7 @@ def _target(mesh: Sequence[int], cluster: str | None) -> Machine | None:
     """Returns the cluster to describe, or None for the board."""
     if cluster is not None:
         return machine_named(cluster)
-    return None if BOARDS.is_dir() and any(BOARDS.iterdir()) else smallest_machine(mesh)
+    return None if BOARDS.is_dir() and any(BOARDS.iterdir()) else machine_for(None, mesh)
 
 
 def _start(

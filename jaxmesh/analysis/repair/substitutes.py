@@ -206,16 +206,16 @@ def _first_largest(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
 
 def _windows(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
     (x,), p = operands, eqn.params
-    sizes, strides = p["window_dimensions"], p["window_strides"]
-    if math.prod(sizes) > _UNROLLED or any(n != 1 for n in (*p["base_dilation"], *p["window_dilation"])):
+    sizes, strides, steps = p["window_dimensions"], p["window_strides"], p["window_dilation"]
+    if math.prod(sizes) > _UNROLLED or any(n != 1 for n in p["base_dilation"]):
         return None
     name = eqn.primitive.name.removeprefix("reduce_window_")
     combine = {"max": _lax.max, "min": _lax.min, "sum": _lax.add}[name]
     x = _with_edges(x, _neutral(name, x.dtype), p["padding"])
-    shape = [(n - k) // s + 1 for n, k, s in zip(x.shape, sizes, strides, strict=True)]
+    shape = [(n - (k - 1) * g - 1) // s + 1 for n, k, s, g in zip(x.shape, sizes, strides, steps, strict=True)]
     parts = [
         _lax.slice(x, at, [a + (m - 1) * s + 1 for a, m, s in zip(at, shape, strides, strict=True)], strides)
-        for at in itertools.product(*map(range, sizes))
+        for at in itertools.product(*[range(0, k * g, g) for k, g in zip(sizes, steps, strict=True)])
     ]
     return [functools.reduce(combine, parts)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxmesh.dialects.op import Call, Meaning, Trait, TtirOps, describe
@@ -38,31 +38,29 @@ def _rounding(fun: Unary) -> Unary:
 
 UNARY: Mapping[str, Unary] = {
     **{name: getattr(jnp, name) for name in (
-        "abs", "sign", "exp", "exp2", "expm1", "log", "log1p", "sqrt", "reciprocal", "sin", "cos", "tan", "sinh",
-        "cosh", "tanh",
+        "abs", "sign", "exp", "exp2", "expm1", "log", "log1p", "sqrt", "reciprocal", "sin", "cos", "tan", "tanh",
     )},
-    **{f"a{name}": getattr(jnp, f"arc{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    **{f"a{name}": getattr(jnp, f"arc{name}") for name in ("sin", "cos", "tan", "sinh")},
     "neg": lax.neg, "rsqrt": lax.rsqrt, "cbrt": _cbrt, "erf": jax.scipy.special.erf, "erfc": jax.scipy.special.erfc,
-    # Half to even, as torch and ttnn do.
-    "round": _rounding(jnp.round), "floor": _rounding(jnp.floor), "ceil": _rounding(jnp.ceil),
-    "trunc": _rounding(jnp.trunc), "bitwise_not": lax.bitwise_not, "relu": nn.relu,
-    "relu6": lambda x: jnp.minimum(nn.relu(x), 6), "gelu": lambda x: nn.gelu(x, approximate=False), "silu": nn.silu,
-    "sigmoid": nn.sigmoid, "hardsigmoid": _hardsigmoid, "hardswish": lambda x: x * _hardsigmoid(x), "mish": _mish,
-    "softplus": nn.softplus, "softsign": nn.soft_sign,
+    "floor": _rounding(jnp.floor), "ceil": _rounding(jnp.ceil), "trunc": _rounding(jnp.trunc),
+    "bitwise_not": lax.bitwise_not, "relu": nn.relu, "relu6": lambda x: jnp.minimum(nn.relu(x), 6),
+    "gelu": lambda x: nn.gelu(x, approximate=False), "silu": nn.silu, "sigmoid": nn.sigmoid,
+    "hardsigmoid": _hardsigmoid, "mish": _mish, "softsign": nn.soft_sign,
 }  # fmt: skip
-"""By TTIR name; the result has the operand's element type."""
+"""By TTIR name; the result has the operand's element type. TTNN has the same operations."""
+
+LIBRARY_ONLY: Mapping[str, Unary] = {
+    # Half to even, as torch and ttnn do.
+    "round": _rounding(jnp.round), "sinh": jnp.sinh, "cosh": jnp.cosh, "acosh": jnp.arccosh, "atanh": jnp.arctanh,
+    "hardswish": lambda x: x * _hardsigmoid(x), "softplus": nn.softplus,
+}  # fmt: skip
+"""By name: likewise functions of the library that upstream's dialects have no op for."""
 
 TTIR_ONLY: Mapping[str, Unary] = {
     "frac": lambda x: jnp.zeros_like(x) if is_integer(x) else x - jnp.trunc(x),
     "square": lambda x: x * x,
 }
 """By TTIR name; TTNN has no such op."""
-
-LIBRARY_ONLY = frozenset({"sinh", "cosh", "acosh", "atanh", "round", "hardswish", "softplus"})
-"""Functions of the library that upstream's TTIR has no op for."""
-_ABSENT: Mapping[str, Sequence[Trait]] = {
-    **dict.fromkeys(LIBRARY_ONLY, (Trait.NOT_UPSTREAM,)), "round": (Trait.NOT_UPSTREAM, Trait.LATER),
-}  # fmt: skip
 
 TESTS: Mapping[str, Unary] = {"isfinite": jnp.isfinite, "logical_not": lambda x: jnp.logical_not(as_bool(x))}
 """By TTIR name; the result is a truth value, of any element type."""
@@ -73,7 +71,10 @@ def _unary(fun: Unary) -> Meaning:
 
 
 for _name, _fun in UNARY.items():
-    OPS.define(_name, 1, traits=_ABSENT.get(_name, ()))(_unary(_fun))
+    OPS.define(_name, 1)(_unary(_fun))
+for _name, _fun in LIBRARY_ONLY.items():
+    _later = (Trait.LATER,) if _name == "round" else ()
+    OPS.define(_name, 1, traits=[Trait.NOT_UPSTREAM, *_later])(_unary(_fun))
 for _name, _fun in TTIR_ONLY.items():
     OPS.define(_name, 1, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(_fun))
 for _name, _fun in TESTS.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jaxmesh.dialects.op import Call, Trait
-from jaxmesh.dialects.ttir.elementwise import promote
+from jaxmesh.dialects.ttir.elementwise import LIBRARY_ONLY, TESTS, UNARY, promote
 from jaxmesh.dialects.ttir.helpers import jnp, lax
 from jaxmesh.dialects.ttnn.forms import (
     ANY,
@@ -58,18 +58,12 @@ _CALLS = {
     ),
 }
 """Calls in Python and C++ with more than the operand."""
-for _name in (
-    "abs", "neg", "sign", "expm1", "cbrt", "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "asinh", "erfc",
-    "floor", "ceil", "bitwise_not", "relu", "relu6", "silu", "hardsigmoid", "isfinite", "logical_not", "mish", "exp",
-    "gelu", "sqrt", "rsqrt", "log", "log1p", "erf", "tanh", "sigmoid", "leaky_relu", "gelu_bw",
-):  # fmt: skip
+_NO_OPS = {"exp2", "trunc", "softsign", *LIBRARY_ONLY}
+"""The library has these, the dialect has not (tt-mlir 19c86fca, include/ttmlir/Dialect/TTNN/IR/TTNNOps.td)."""
+for _name in (*UNARY, *LIBRARY_ONLY, *TESTS, "leaky_relu", "gelu_bw"):
     _python, _cpp = _CALLS.get(_name, (_PLAIN, ""))
-    OPS.define(_name, python=_python, cpp=_cpp, accepts=_ONE.get(_name, FLOAT))
-# The library has these, the dialect has not (tt-mlir 19c86fca, include/ttmlir/Dialect/TTNN/IR/TTNNOps.td).
-for _name in (
-    "exp2", "sinh", "cosh", "acosh", "atanh", "trunc", "round", "hardswish", "softplus", "softsign",
-):  # fmt: skip
-    OPS.define(_name, python=_PLAIN, traits=[Trait.NOT_UPSTREAM], accepts=FLOAT)
+    _traits = [Trait.NOT_UPSTREAM] if _name in _NO_OPS else ()
+    OPS.define(_name, python=_python, cpp=_cpp, traits=_traits, accepts=_ONE.get(_name, FLOAT))
 
 OPS.define(
     "elu",

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Value
+from jaxmesh.dialects.ttir.elementwise import UNARY as TTIR_UNARY
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule
@@ -20,12 +21,9 @@ RULES: Rules[Rule] = Rules()
 _jnp: Any = jax.numpy
 _lax: Any = jax.lax
 UNARY: Mapping[str, str] = {
-    "abs": "abs", "neg": "neg", "sign": "sign", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log",
-    "log1p": "log1p", "sqrt": "sqrt", "rsqrt": "rsqrt", "cbrt": "cbrt", "sin": "sin", "cos": "cos", "tan": "tan",
-    "asin": "asin", "acos": "acos", "atan": "atan", "tanh": "tanh", "asinh": "asinh", "erf": "erf",
-    "erfc": "erfc", "floor": "floor", "ceil": "ceil", "logistic": "sigmoid", "is_finite": "isfinite",
+    **{name: name for name in TTIR_UNARY if f"{name}_p" in vars(_lax)}, "logistic": "sigmoid", "is_finite": "isfinite",
 }  # fmt: skip
-"""Primitives of one operand with a row of the same meaning."""
+"""Primitives of one operand with an op of the same meaning, most of the same name."""
 
 BINARY: Mapping[str, str] = {
     "add": "add", "add_any": "add", "sub": "subtract", "mul": "multiply", "rem": "remainder",

@@ -82,6 +82,10 @@ FACTS: Mapping[str, Sequence[Fact]] = {
         (lambda g: len({f.dtype for f in g.tensors()[:2]}) == 1,
          "takes a tensor of the cache's element type", "input_tensor.dtype() == cache_tensor.dtype()"),
     ),
+    "ttnn.batch_norm": (
+        (lambda g: len({f.dtype for f in g.tensors()[1:]}) < 2,
+         "takes parameters of one element type; use ttnn.typecast", "must match other parameter tensors dtype"),
+    ),
     "ttnn.transpose": (
         (lambda g: len(_x(g).shape) != 1 or not _x(g).is_tile or _x(g).shape == (1,),
          "takes two dims at least in TILE layout", "Can't convert shape rank"),

@@ -80,7 +80,7 @@ class Case:
     @property
     def is_printed_in_ttnn(self) -> bool:
         """True if it is printed, and the pass to TTNN takes the op; others become ops of TTIR before it."""
-        if self.attributes.get("divisor_override") is not None:
+        if any(a.later and a.name in self.attributes for a in self.definition.attributes):
             return False
         return self.is_printed and Trait.DECOMPOSED_FOR_TTNN not in ttir_dialect.OPS[self.row].traits
 

@@ -23,18 +23,20 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--results", type=Path, default=Path("upstream.jsonl"), help="default: upstream.jsonl")
     parser.add_argument("--part", default="0/1", metavar="I/N", help="compile every Nth program alone, from the Ith on")
     parser.add_argument("--repair", action="store_true", help="repair the programs, and count what is right then")
-    parser.add_argument("--pages", action="store_true", help="write docs/upstream-errors, and nothing else")
+    parser.add_argument("--pages", nargs="*", metavar="ROW", help="write the pages of rows, or all, and count new rows")
     options = parser.parse_args(arguments)
     emulate(DEVICES)
     # Their meshes need the devices.
     from tests.generators.upstream.hunt import hunt, read
     from tests.generators.upstream.pages import write_pages
     from tests.generators.upstream.repaired import hunt_repairs, read_repairs, repair_table, unrepaired
-    from tests.generators.upstream.report import count, store, table, unexplained
+    from tests.generators.upstream.report import count, store, stored_counts, table, unexplained, with_new_rows
 
     part, parts = (int(n) for n in options.part.split("/"))
-    if options.pages:
-        write_pages(say)
+    if options.pages is not None:
+        write_pages(options.pages, say)
+        store(counts := with_new_rows(stored_counts()))
+        write("upstream", table(counts))
         return 0
     if options.repair:
         hunt_repairs(options.results, options.count, part, parts, say)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
@@ -47,10 +48,13 @@ def page_text(row: Row) -> str:
         return made.report(*candidate.args).replace("<program>:1", f"`{row.program.source}`")
 
 
-def write_pages(say: Say) -> None:
-    """Writes the page of each row, and the list of them."""
+def write_pages(names: Sequence[str], say: Say) -> None:
+    """Writes the pages of the rows of these names, or of all rows, and the list of them."""
+    unknown = set(names) - {r.name for r in ROWS}
+    if unknown:
+        raise SystemExit(f"no row of tests/generators/upstream/rows.py has the name {', '.join(sorted(unknown))}")
     FOLDER.mkdir(exist_ok=True)
-    for row in ROWS:
+    for row in (r for r in ROWS if not names or r.name in names):
         page_of(row).write_text(page_text(row))
         say(row.name)
     (FOLDER / "README.md").write_text(index())

@@ -60,6 +60,13 @@ def store(counts: Counts) -> None:
     COUNTS.write_text(json.dumps(about, indent=1) + "\n")
 
 
+def with_new_rows(counts: Counts, rows: Sequence[Row] = ROWS) -> Counts:
+    """Returns the counts with the smallest program of each row that they lack; a whole hunt counts anew."""
+    verdicts = Counter(counts.verdicts) + Counter(r.verdict for r in rows if r.name not in counts.causes)
+    causes = {r.name: counts.causes.get(r.name, 1) for r in rows}
+    return Counts({v: verdicts[v] for v in VERDICTS if verdicts[v]}, causes)
+
+
 def table(counts: Counts, rows: Sequence[Row] = ROWS) -> str:
     """Returns the table of docs/tables/upstream.md, the causes with most programs first."""
     lines = ["| cause | smallest program | upstream | right | repaired | programs |", "|---" * 6 + "|"]

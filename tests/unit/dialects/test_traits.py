@@ -9,6 +9,7 @@ from jaxmesh.dialects import textual, ttir, ttnn
 from jaxmesh.dialects.definitions import DEFINITIONS, FUNCTION_OPS, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttnn import memory
+from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.jaxprs import primitives
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten import flatten
@@ -38,6 +39,33 @@ def test_the_registry_has_every_definition_by_its_full_name() -> None:
     tables = ttir.OPS, ttnn.OPS, memory.OPS, textual.OPS, FUNCTION_OPS
     assert sum(map(len, tables)) == len(DEFINITIONS)
     assert all(name == definition.full_name for name, definition in DEFINITIONS.items())
+
+
+BESIDE_CALLS = {
+    "ttnn.aggregate_tensor.composer_config", "ttnn.all_reduce.reduce_type", "ttnn.all_to_all_combine.num_devices",
+    "ttnn.all_to_all_combine.num_experts_per_tok", "ttnn.all_to_all_dispatch.num_devices",
+    "ttnn.all_to_all_dispatch_metadata.num_devices", "ttnn.avg_pool2d.dilation", "ttnn.conv1d.compute_config",
+    "ttnn.conv1d.conv2d_config", "ttnn.conv1d.conv2d_slice_config", "ttnn.conv3d.batch_size",
+    "ttnn.conv3d.conv3d_config", "ttnn.conv3d.in_channels", "ttnn.conv3d.input_depth", "ttnn.conv3d.input_height",
+    "ttnn.conv3d.input_width", "ttnn.distribute_tensor.cq_id", "ttnn.distribute_tensor.mapper_config",
+    "ttnn.get_device.mesh_offset", "ttnn.get_device.mesh_shape", "ttnn.max_pool2d_with_indices.applied_shard_scheme",
+    "ttnn.reduce_scatter.reduce_type", "ttnn.scaled_dot_product_attention.sliding_window_size",
+    "ttnn.sparse_matmul.compute_config", "ttnn.sparse_matmul.program_config",
+}  # fmt: skip
+"""Attributes that no argument of the Python call holds: a program that hangs on their value is lowered without the op,
+or statements before the call print them."""
+
+
+def test_every_attribute_is_an_argument_of_the_call() -> None:
+    """An attribute without an argument would be lost in the printed Python."""
+    lost: set[str] = set()
+    for name, op in DEFINITIONS.items():
+        if not isinstance(op, TtnnOp) or not op.python.callee:
+            continue
+        printed = {word for p in op.python.params for word in (p.key, p.form, p.source)}
+        known = {a.name for a in op.attributes if not a.must_be_empty and not a.later}
+        lost |= {f"{name}.{attribute}" for attribute in known - printed - {"operandSegmentSizes"}}
+    assert lost == BESIDE_CALLS
 
 
 def test_every_pattern_lowers_an_operation_of_ttir() -> None:

@@ -36,6 +36,7 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("layer_norm", [t(B, 2, 64)], {"weight": t(B, 64, rows=True)}),
     ("layer_norm", [t(B8, 64)], {"weight": t(I32, 1, 64, rows=True)}),
     ("softmax", [t(I32, 2, 2), 0], {}),
+    ("batch_norm", [t(B, 2, 3, 8, 8)], {"running_mean": t(B, 1, 3, 1, 1), "running_var": t(F, 1, 3, 1, 1)}),
     ("reduce_scatter", [t(I8, 1, 1, 32, 128)], {"dim": 2, "cluster_axis": 0}),
     ("all_reduce", [t("uint16", 3, 5)], {"cluster_axis": 0}),
     ("point_to_point", [t(B8, 3), to(0, 1), to(0, 2)], {}),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jaxmesh.analysis.cluster_description import describe_cluster
-from jaxmesh.analysis.machines import MACHINES, Machine, machine_named, smallest_machine
+from jaxmesh.analysis.machines import MACHINES, Machine, machine_for, machine_named
 from jaxmesh.errors import MeshError
 from jaxmesh.stages.stages import Lowered
 
@@ -74,13 +74,13 @@ def test_the_description_names_every_chip(cluster: Machine) -> None:
      ((8, 1), "t3000"), ((2, 2, 2), "t3000"), ((3, 3), "galaxy"), ((1, 32), "galaxy"), ((4, 8), "galaxy")],
 )  # fmt: skip
 def test_the_smallest_machine(mesh: tuple[int, ...], name: str) -> None:
-    assert smallest_machine(mesh).name == name
+    assert machine_for(None, mesh).name == name
 
 
 @pytest.mark.parametrize("mesh", [(64,), (2, 16), (8, 5), (1, 33), (4, 4, 4)])
 def test_a_mesh_that_no_machine_has(mesh: tuple[int, ...]) -> None:
     with pytest.raises(MeshError, match="n300 1x2, t3000 2x4, galaxy 8x4"):
-        smallest_machine(mesh)
+        machine_for(None, mesh)
 
 
 @pytest.mark.parametrize("name", ["judge", "estimate", "upstream"])

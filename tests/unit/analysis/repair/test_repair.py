@@ -200,14 +200,15 @@ def test_a_refused_program(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "nothing is taken" in found.reason
 
 
-def test_an_operation_is_replaced_where_it_is_refused_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("gap", [1, 3])
+def test_an_operation_is_replaced_where_it_is_refused_alone(monkeypatch: pytest.MonkeyPatch, gap: int) -> None:
     def refused(text: str) -> str:
         return "failed to legalize operation 'stablehlo.reduce_window'" if "reduce_window" in text else ""
 
     asked = stand_in(monkeypatch, right, refused)
 
     def pool(x: Any) -> Any:
-        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2), (1, 1), "SAME")
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3), (1, 2), "SAME", window_dilation=(1, gap))
 
     found = compiled(pool).repair(X)
     assert (found.verdict, len(asked)) == ("right", 3)
