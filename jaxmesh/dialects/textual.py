@@ -20,7 +20,7 @@ from jaxmesh.dialects.op import Arity, Call, OpDef, Trait, Write
 from jaxmesh.dialects.ttir import elementwise, images as ttir_images, shapes
 from jaxmesh.dialects.ttir.helpers import jnp, lax, vary_together
 from jaxmesh.dialects.ttnn import images
-from jaxmesh.dialects.ttnn.forms import ANY, Forms, Gives, Takes
+from jaxmesh.dialects.ttnn.forms import ANY, Forms, Gives, Takes, refused
 from jaxmesh.dialects.ttnn.op import TtnnOp, read_call
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat
@@ -120,6 +120,16 @@ for _line in TABLE.read_text().splitlines():
         OPS[_definition.full_name] = _definition
 
 
+HOST_CALL = "ttnn.host_call"
+"""The call of a function that upstream has moved to the host and compiled: the text has LLVM's code of it alone."""
+OPS[HOST_CALL] = replace(
+    _read(f"{HOST_CALL}(operands*) {{callee: text}} -> results*"),
+    traits=frozenset({Trait.TEXTUAL, Trait.OPAQUE, Trait.NOT_UPSTREAM}),
+    meaning=lambda call: _opaque(f"{call['callee']}, a function of the host in LLVM's code,", call),
+    accepts=lambda _: refused("It is compiled for the host; take the text from before that pass, ttnn_*.mlir"),
+)  # fmt: skip
+
+
 # --- with a meaning --------------------------------------------------------------------------------------------------
 
 
@@ -180,6 +190,8 @@ _MEANINGS: Mapping[str, Any] = {
     "ttir.conv3d": ttir_images.conv3d,
     "ttnn.conv3d": _conv3d,
     "ttnn.prepare_conv3d_weights": _prepared_weight,
+    **dict.fromkeys(("ttnn.prepare_conv2d_weights", "ttnn.prepare_conv_transpose2d_weights"), images.prepared_weight),
+    **dict.fromkeys(("ttnn.prepare_conv2d_bias", "ttnn.prepare_conv_transpose2d_bias"), lambda call: call.operands[0]),
     "ttir.max_pool2d_with_indices": ttir_images.max_pool2d_with_indices,
     "ttnn.max_pool2d_with_indices": images.max_pool2d_with_indices,
     "ttnn.slice_dynamic": shapes.OPS["slice_dynamic"].meaning,

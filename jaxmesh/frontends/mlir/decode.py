@@ -12,6 +12,7 @@ import numpy as np
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import UPSTREAM, Trait
 from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
+from jaxmesh.dialects.textual import HOST_CALL
 from jaxmesh.dialects.ttir.elementwise import WIDENING
 from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir import quantization
@@ -123,7 +124,7 @@ def _is_identity(op: Op) -> bool:
 
 
 class _Spelled(NamedTuple):
-    """An op apart from its operands: its results' types, its size, calls inlined, and the operands that it writes to."""
+    """An op apart from its operands: its results' types, its size, calls inlined, and the operands it writes to."""
 
     name: str
     attributes: Mapping[str, Any]
@@ -249,8 +250,11 @@ class _Decoder:
         traced = self._traced(attributes, function) if name == TRACE else None
         if traced or has_trait(name, Trait.CALL):
             callee = traced or attributes.get("callee", attributes.get("decomposition", ""))
-            callees = (self._callee(callee, function),)
-            attributes = {FUNCTION: callees[0]}
+            if "ttir.cpu_hoist_call" in attributes and not self._function(callee, function).has_body:
+                name, attributes = HOST_CALL, {"callee": f"@{_symbol(callee)}"}
+            else:
+                callees = (self._callee(callee, function),)
+                attributes = {FUNCTION: callees[0]}
         elif has_trait(name, Trait.CONTROL_FLOW):
             callees = tuple(self._callee(f, function) for f in functions_of(attributes))
             if writer := next((f.program.name for f in callees if f.written), ""):

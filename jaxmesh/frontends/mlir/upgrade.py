@@ -36,7 +36,7 @@ LAYOUT = "jaxmesh.layout"
 FORMER = "former."
 """The dialect of ops whose definition has changed: `former.gather` follows `OpDef.former` of `ttir.gather`."""
 
-FORMER_OPTIONS = frozenset({"memory_config", "layout", "dtype", "cq_id", "use_multicore"})
+FORMER_OPTIONS = frozenset({"memory_config", "layout", "dtype", "cq_id", "use_multicore", "core_grid"})
 """Attributes of earlier versions for where and how a result is stored, which its type says, and how it is computed."""
 
 _OFTEN = frozenset({"operandSegmentSizes", "resultSegmentSizes", *FORMER_OPTIONS})
