@@ -21,7 +21,7 @@ from jaxmesh.jaxprs.guarded_passes import refusal
 from jaxmesh.validate import regular_file
 
 _stablehlo: Any = stablehlo
-_SPLIT = re.compile(r"^(?:[ \t]*// ?-----[^\n]*|[^\n]*\bMLIR Module \w+:[ \t]*)$", re.MULTILINE)
+_SPLIT = re.compile(r"^(?:[ \t]*// ?-----.*|.*\bMLIR Module \w+:[ \t]*|-+ END OF MLIR MODULE -+)$", re.MULTILINE)
 """A line between modules, also one of tt-xla's log."""
 _BEGINS = re.compile(r"^(?:(#[\w$.\-]+)[ \t]*=|module\b)", re.MULTILINE)
 """The definition of an alias, or the beginning of a module."""
