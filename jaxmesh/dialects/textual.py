@@ -122,12 +122,18 @@ for _line in TABLE.read_text().splitlines():
 
 HOST_CALL = "ttnn.host_call"
 """The call of a function that upstream has moved to the host and compiled: the text has LLVM's code of it alone."""
+
+
+def _host_call(call: Call) -> Any:
+    return _opaque(f"{call['callee']}, a function of the host in LLVM's code,", call)
+
+
 OPS[HOST_CALL] = replace(
     _read(f"{HOST_CALL}(operands*) {{callee: text}} -> results*"),
     traits=frozenset({Trait.TEXTUAL, Trait.OPAQUE, Trait.NOT_UPSTREAM}),
-    meaning=lambda call: _opaque(f"{call['callee']}, a function of the host in LLVM's code,", call),
-    accepts=lambda _: refused("It is compiled for the host; take the text from before that pass, ttnn_*.mlir"),
-)  # fmt: skip
+    meaning=_host_call,
+    accepts=refused("It is compiled for the host; take the text from before that pass, ttnn_*.mlir"),
+)
 
 
 # --- with a meaning --------------------------------------------------------------------------------------------------
@@ -136,6 +142,10 @@ OPS[HOST_CALL] = replace(
 def _cumprod(call: Call) -> Any:
     (x,) = call.operands
     return jnp.cumprod(x, call.check_dim(call["dim"], x.ndim, "dim"), dtype=x.dtype)
+
+
+def _same(call: Call) -> Any:
+    return call.operands[0]
 
 
 def _bitcast(call: Call) -> Any:
@@ -191,7 +201,7 @@ _MEANINGS: Mapping[str, Any] = {
     "ttnn.conv3d": _conv3d,
     "ttnn.prepare_conv3d_weights": _prepared_weight,
     **dict.fromkeys(("ttnn.prepare_conv2d_weights", "ttnn.prepare_conv_transpose2d_weights"), images.prepared_weight),
-    **dict.fromkeys(("ttnn.prepare_conv2d_bias", "ttnn.prepare_conv_transpose2d_bias"), lambda call: call.operands[0]),
+    **dict.fromkeys(("ttnn.prepare_conv2d_bias", "ttnn.prepare_conv_transpose2d_bias"), _same),
     "ttir.max_pool2d_with_indices": ttir_images.max_pool2d_with_indices,
     "ttnn.max_pool2d_with_indices": images.max_pool2d_with_indices,
     "ttnn.slice_dynamic": shapes.OPS["slice_dynamic"].meaning,

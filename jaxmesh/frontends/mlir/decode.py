@@ -264,7 +264,7 @@ class _Decoder:
             self._compare(name, operation, (dropped, blank), kinds)
         self._read_device(name, attributes)
         number = None if results or definition is None else definition.overwritten
-        written = callees[0].written if FUNCTION in attributes else () if number is None else (number,)
+        written = callees[-1].written if callees else () if number is None else (number,)
         return _Spelled(name, attributes, types, sum(f.size for f in callees) if callees else 1, written)
 
     def _result_types(self, operation: Any, function: Function) -> list[Type]:
