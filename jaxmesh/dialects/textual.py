@@ -168,6 +168,21 @@ def _conv1d(call: Call) -> Any:
     return jnp.reshape(out, (1, 1, -1, out.shape[-1]))
 
 
+def _group_norm(call: Call) -> Any:
+    """Normalizes each group of channels as `torch.nn.functional.group_norm`; a mask only tells where a group ends."""
+    x, _, weight, bias = call.optional_operands(("input", "input_mask", "weight", "bias"))
+    dim = call.check_dim(call.attributes.get("channel_dim", x.ndim - 1), x.ndim, "channel_dim")
+    channels, groups = x.shape[dim], call["num_groups"]
+    call.require(groups > 0 and channels % groups == 0, f"num_groups = {groups} does not divide {channels} channels")
+    last = jnp.moveaxis(x.astype(jnp.float32), dim, -1)
+    grouped = last.reshape(x.shape[0], -1, groups, channels // groups)
+    mean, variance = (f(grouped, axis=(1, 3), keepdims=True) for f in (jnp.mean, jnp.var))
+    y = ((grouped - mean) * lax.rsqrt(variance + call["epsilon"])).reshape(last.shape)
+    y = y if weight is None else jnp.multiply(*vary_together(y, weight.reshape(-1)))
+    y = y if bias is None else jnp.add(*vary_together(y, bias.reshape(-1)))
+    return jnp.moveaxis(y, -1, dim).astype(x.dtype)
+
+
 def _prepared_weight(call: Call) -> Any:
     """Computes the matrix of a weight (outputs, inputs of a group, depth, height, width), by blocks of inputs."""
     (weight,) = call.operands
@@ -195,6 +210,7 @@ def _conv3d(call: Call) -> Any:
 _MEANINGS: Mapping[str, Any] = {
     **dict.fromkeys(("ttir.cumprod", "ttnn.cumprod"), _cumprod),
     **dict.fromkeys(("ttir.bitcast_convert", "ttnn.bitcast_convert"), _bitcast),
+    **dict.fromkeys(("ttir.group_norm", "ttnn.group_norm"), _group_norm),
     "ttir.conv1d": ttir_images.conv1d,
     "ttnn.conv1d": _conv1d,
     "ttir.conv3d": ttir_images.conv3d,

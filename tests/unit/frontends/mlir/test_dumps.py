@@ -235,3 +235,22 @@ def test_modules_in_a_log() -> None:
         assert jm.from_mlir(text, func=name).in_avals[0].shape == (2,)
     with pytest.raises(jm.ParseError, match="line 5"):
         jm.from_mlir(text.replace("@ttir(", "ttir("))
+
+
+@pytest.mark.parametrize("name", ["ttir", "ttnn"])
+def test_groups_of_channels_are_normalized(name: str) -> None:
+    shape, vector, dim = ("2x4x3x5", "4", "channel_dim = 1 : i64, ") if name == "ttir" else ("2x1x15x4", "1x1x1x4", "")
+    traced = read(f"""
+func.func @main(%x: tensor<{shape}xf32>, %w: tensor<{vector}xf32>, %b: tensor<{vector}xf32>) -> tensor<{shape}xf32> {{
+%0 = "{name}.group_norm"(%x, %w, %b) <{{{dim}epsilon = 0.1 : f32, num_groups = 2 : i64, operandSegmentSizes =
+    array<i32: 1, 0, 1, 1>}}> : (tensor<{shape}xf32>, tensor<{vector}xf32>, tensor<{vector}xf32>) -> tensor<{shape}xf32>
+return %0 : tensor<{shape}xf32> }}""")
+    x, w, b = normal(2, 4, 15), normal(4), normal(4)
+    grouped = x.reshape(2, 2, 30)
+    mean, variance = grouped.mean(-1, keepdims=True), grouped.var(-1, keepdims=True)
+    want = ((grouped - mean) / np.sqrt(variance + 0.1)).reshape(2, 4, 15) * w[:, None] + b[:, None]
+    given, want = (a if name == "ttir" else a.transpose(0, 2, 1) for a in (x, want))
+    full = tuple(map(int, shape.split("x")))
+    sizes = tuple(map(int, vector.split("x")))
+    got = traced.lower().compile()(given.reshape(full), w.reshape(sizes), b.reshape(sizes))
+    np.testing.assert_allclose(got, want.reshape(full), rtol=1e-4, atol=1e-4)
