@@ -20,7 +20,7 @@ from jaxmesh.dialects.op import Arity, Call, OpDef, Trait, Write
 from jaxmesh.dialects.ttir import elementwise, images as ttir_images, shapes
 from jaxmesh.dialects.ttir.helpers import jnp, lax, vary_together
 from jaxmesh.dialects.ttnn import images
-from jaxmesh.dialects.ttnn.forms import ANY, Forms, Gives, Takes
+from jaxmesh.dialects.ttnn.forms import ANY, Forms, Gives, Takes, refused
 from jaxmesh.dialects.ttnn.op import TtnnOp, read_call
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat
@@ -120,12 +120,32 @@ for _line in TABLE.read_text().splitlines():
         OPS[_definition.full_name] = _definition
 
 
+HOST_CALL = "ttnn.host_call"
+"""The call of a function that upstream has moved to the host and compiled: the text has LLVM's code of it alone."""
+
+
+def _host_call(call: Call) -> Any:
+    return _opaque(f"{call['callee']}, a function of the host in LLVM's code,", call)
+
+
+OPS[HOST_CALL] = replace(
+    _read(f"{HOST_CALL}(operands*) {{callee: text}} -> results*"),
+    traits=frozenset({Trait.TEXTUAL, Trait.OPAQUE, Trait.NOT_UPSTREAM}),
+    meaning=_host_call,
+    accepts=refused("It is compiled for the host; take the text from before that pass, ttnn_*.mlir"),
+)
+
+
 # --- with a meaning --------------------------------------------------------------------------------------------------
 
 
 def _cumprod(call: Call) -> Any:
     (x,) = call.operands
     return jnp.cumprod(x, call.check_dim(call["dim"], x.ndim, "dim"), dtype=x.dtype)
+
+
+def _same(call: Call) -> Any:
+    return call.operands[0]
 
 
 def _bitcast(call: Call) -> Any:
@@ -146,6 +166,21 @@ def _conv1d(call: Call) -> Any:
     dims = {"batch_dim": 0, "length_dim": 1, "channel_dim": 2, "operandSegmentSizes": None}
     out = ttir_images.conv1d(replace(call, operands=operands, attributes={**call.attributes, **dims}))
     return jnp.reshape(out, (1, 1, -1, out.shape[-1]))
+
+
+def _group_norm(call: Call) -> Any:
+    """Normalizes each group of channels as `torch.nn.functional.group_norm`; a mask only tells where a group ends."""
+    x, _, weight, bias = call.optional_operands(("input", "input_mask", "weight", "bias"))
+    dim = call.check_dim(call.attributes.get("channel_dim", x.ndim - 1), x.ndim, "channel_dim")
+    channels, groups = x.shape[dim], call["num_groups"]
+    call.require(groups > 0 and channels % groups == 0, f"num_groups = {groups} does not divide {channels} channels")
+    last = jnp.moveaxis(x.astype(jnp.float32), dim, -1)
+    grouped = last.reshape(x.shape[0], -1, groups, channels // groups)
+    mean, variance = (f(grouped, axis=(1, 3), keepdims=True) for f in (jnp.mean, jnp.var))
+    y = ((grouped - mean) * lax.rsqrt(variance + call["epsilon"])).reshape(last.shape)
+    y = y if weight is None else jnp.multiply(*vary_together(y, weight.reshape(-1)))
+    y = y if bias is None else jnp.add(*vary_together(y, bias.reshape(-1)))
+    return jnp.moveaxis(y, -1, dim).astype(x.dtype)
 
 
 def _prepared_weight(call: Call) -> Any:
@@ -175,11 +210,14 @@ def _conv3d(call: Call) -> Any:
 _MEANINGS: Mapping[str, Any] = {
     **dict.fromkeys(("ttir.cumprod", "ttnn.cumprod"), _cumprod),
     **dict.fromkeys(("ttir.bitcast_convert", "ttnn.bitcast_convert"), _bitcast),
+    **dict.fromkeys(("ttir.group_norm", "ttnn.group_norm"), _group_norm),
     "ttir.conv1d": ttir_images.conv1d,
     "ttnn.conv1d": _conv1d,
     "ttir.conv3d": ttir_images.conv3d,
     "ttnn.conv3d": _conv3d,
     "ttnn.prepare_conv3d_weights": _prepared_weight,
+    **dict.fromkeys(("ttnn.prepare_conv2d_weights", "ttnn.prepare_conv_transpose2d_weights"), images.prepared_weight),
+    **dict.fromkeys(("ttnn.prepare_conv2d_bias", "ttnn.prepare_conv_transpose2d_bias"), _same),
     "ttir.max_pool2d_with_indices": ttir_images.max_pool2d_with_indices,
     "ttnn.max_pool2d_with_indices": images.max_pool2d_with_indices,
     "ttnn.slice_dynamic": shapes.OPS["slice_dynamic"].meaning,

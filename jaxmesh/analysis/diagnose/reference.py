@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -145,12 +147,26 @@ class _GlobalProgram:
         reference, module = replace(self.blank, values=[], outputs=[], iterations=[]), self.blank.module
         with module.context, _ir.Location.unknown(module.context):
             importer = Importer({}, Decisions(TextSources(self.offset)))
+            _check_fits(importer, reference.block)
             random = np.random.default_rng(seed)
             Keeper(reference, importer, self._source, held, inside, unit, random).run(inputs)
         return reference
 
     def _source(self, op: Any) -> str:
         return self.locations.of_operation(op.location, self.offset)
+
+
+def _check_fits(importer: Importer, block: Any) -> None:
+    """Raises an error for a program whose values, which are all kept, are more than this machine's memory."""
+    values = [*block.arguments, *(result for op in block.operations for result in op.operation.results)]
+    tensors = importer.types_of([v for v in values if isinstance(v.type, _ir.RankedTensorType)])
+    size = sum(math.prod(t.shape) * t.dtype.itemsize for t in tensors)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if size > memory:
+        raise UnsupportedError(
+            f"the values of the unsharded program take {size / 2**30:.1f} GiB, and this machine has "
+            f"{memory / 2**30:.1f} GiB; diagnose a program with fewer layers, or smaller ones."
+        )
 
 
 def declare(reference: Reference, compiled: str) -> None:

@@ -276,11 +276,17 @@ def _heads(x: Any, count: int) -> Any:
     return lax.transpose(lax.reshape(x, (batch, length, count, hidden // count)), (0, 2, 1, 3))
 
 
-@OPS.define("rotary_embedding", 3, traits=[Trait.NOT_UPSTREAM])
+@OPS.define("rotary_embedding", 3, "token_index?: ui32", traits=[Trait.NOT_UPSTREAM])
 def _rotary_embedding(call: Call) -> Any:
     x, cos, sin = vary_together(*call.operands)
     width = x.shape[-1] if x.ndim else 0
     call.require(x.ndim > 0 and width % 2 == 0, f"the last dim is even, but got {describe(x)}")
+    if (row := call["token_index"]) is not None:
+        # All rows stand at one place of the sequence.
+        least = min(cos.shape[-2], sin.shape[-2])
+        call.require(row < least, f"token_index is a row of the caches, which have {least}, got {row}")
+        call.require(x.shape[0] == 1, f"with token_index there is one batch, but got {describe(x)}")
+        cos, sin = (lax.slice_in_dim(table, row, row + 1, axis=table.ndim - 2) for table in (cos, sin))
     for table, name in ((cos, "cos"), (sin, "sin")):
         fits = call.broadcast_shape(x.shape, table.shape) == x.shape
         call.require(fits, f"{name} broadcasts to {list(x.shape)}, but got {describe(table)}")

@@ -6,13 +6,15 @@ height * width, channels), and the sizes are attributes. Paddings are (height, w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Shape
+from jaxmesh.dialects.op import Call, Shape, describe
 from jaxmesh.dialects.ttir import images
 from jaxmesh.dialects.ttir.helpers import lax
+from jaxmesh.dialects.ttir.images import read_pair
 from jaxmesh.dialects.ttnn.forms import BF16, FLOATS, NUMBERS, PRODUCT, Forms, Gives, Takes, forms
 from jaxmesh.dialects.ttnn.op import TtnnOps, ttir_meaning
 
@@ -44,6 +46,7 @@ _NHWC: Mapping[str, int] = {"batch_dim": 0, "height_dim": 1, "width_dim": 2, "ch
 
 def _convolution(call: Call) -> Any:
     x, weight, bias = call.optional_operands(("input", "weight", "bias"))
+    weight = _unprepared(call, weight)
     kernel: Shape = weight.shape[2:]
     outs = weight.shape[0] if call.name == "conv2d" else weight.shape[1] * call["groups"]
     call.require(outs == call["out_channels"], f"out_channels = {call['out_channels']}, but the weight gives {outs}")
@@ -55,6 +58,24 @@ def _convolution(call: Call) -> Any:
         call.check_shape(bias, (1, 1, 1, outs), "the bias")
         operands = (*operands, bias)
     return _flat(ttir_meaning(replace(call, operands=operands), **_window(call), **_NHWC))
+
+
+def prepared_weight(call: Call) -> Any:
+    """Computes the matrix of a weight, (1, 1, inputs * height * width, outputs), as upstream's golden function does."""
+    (weight,) = call.operands
+    order = (0, 2, 3, 1) if "transpose" in call.name else (1, 2, 3, 0)
+    call.require(weight.size == math.prod(call.result.shape), f"the result has the elements of {describe(weight)}")
+    return lax.reshape(weight, call.result.shape, order)
+
+
+def _unprepared(call: Call, weight: Any) -> Any:
+    """Returns the weight of four dims that `prepared_weight` has made a matrix of; another one as it is."""
+    height, width = read_pair(call, "kernel_size")
+    rows, outs = weight.shape[-2:]
+    if weight.shape[:2] != (1, 1) or (rows, outs) == (height, width) or rows % (height * width):
+        return weight
+    split = lax.reshape(weight, (rows // (height * width), height, width, outs))
+    return lax.transpose(split, (3, 0, 1, 2) if call.name == "conv2d" else (0, 3, 1, 2))
 
 
 def _convolve(host: bool) -> Forms:

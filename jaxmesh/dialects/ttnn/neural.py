@@ -150,10 +150,11 @@ def _rotated(op: Occurrence) -> Forms:
 OPS.define(
     "rotary_embedding",
     python=(
-        "ttnn.experimental.rotary_embedding(input_tensor:%0, cos_cache:%1, sin_cache:%2, token_index=none, "
+        "ttnn.experimental.rotary_embedding(input_tensor:%0, cos_cache:%1, sin_cache:%2, token_index=, "
         "memory_config=@, compute_kernel_config=@compute_config)"
     ),
-    cpp="(%0, %1, %2, none, @memory_config)",
+    cpp="(%0, %1, %2, token_index, @memory_config)",
+    attributes="token_index?: ui32",
     options=["compute_config"],
     accepts=_rotated,
     work=(0, 3),

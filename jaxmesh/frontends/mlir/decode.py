@@ -12,6 +12,7 @@ import numpy as np
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import UPSTREAM, Trait
 from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
+from jaxmesh.dialects.textual import HOST_CALL
 from jaxmesh.dialects.ttir.elementwise import WIDENING
 from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir import quantization
@@ -47,6 +48,9 @@ MAX_CALLS = 100
 MAX_OPS = 1_000_000
 """Calls are inlined: a few functions that call each other twice stand for any number of ops."""
 
+TRACE = "ttnn.capture_or_execute_trace"
+"""The op that runs a function once to record what the devices do, and replays the record afterwards."""
+
 _WIDE = re.compile(r"x([us]?i64|index)\b")
 _HANDLE = re.compile(r"!ttnn\.(device|global_semaphore)$")
 """The types of mesh devices and semaphores."""
@@ -59,8 +63,8 @@ def decode(function: Function, functions: Named) -> Text:
     with located(function.line, f"@{function.name}"):
         arguments = boundary_attributes(function, "arg_attrs", len(decoded.program.arguments))
         results = boundary_attributes(function, "res_attrs", len(decoded.program.results))
-        decoder.set_local_types(decoded, arguments)
     upgraded = Upgrade.of(decoded)
+    _set_local_types(upgraded.program, arguments, decoder.types)
     return Text(
         function,
         upgraded.program,
@@ -77,14 +81,56 @@ def decode(function: Function, functions: Named) -> Text:
     )
 
 
+def _set_local_types(program: Program, arguments: Sequence[BoundaryAttributes], types: Types) -> None:
+    """Sets the types of presharded values to their local types, where the text has those elsewhere.
+
+    Earlier texts declare the full type of an argument, and pass it to a mesh_shard of the type `identity`, whose result
+    is local; of a result, that mesh_shard has the full type. On the way to or from it only the layout changes.
+    """
+    kept = [op for op in program.ops if len(op.results) == 1 and (_is_identity(op) or has_trait(op.name, Trait.LAYOUT))]
+    roots = {i: i for i, a in enumerate(arguments) if a.status == "presharded"}
+    found: dict[Value, Type] = {}
+    for op in kept:
+        root = roots.get(op.used[0])
+        if root is not None and _is_identity(op):
+            found.setdefault(root, program.types[op.results[0]])
+        elif root is not None:
+            roots[op.results[0]] = root
+    for number, argument in enumerate(arguments):
+        known = found.get(number) if argument.local is None else types(argument.local)
+        if argument.status != "presharded" or known is None:
+            continue
+        declared = program.types[number]
+        if "ui64" in str(argument.local) and declared.shape == (*known.shape, 2):
+            # Upstream passes numbers of 64 unsigned bits as pairs of 32 bits, the lower ones first.
+            continue
+        # Of a program that is mapped by hand, upstream writes the full type there, and declares the local.
+        if len(known.shape) != len(declared.shape) or all(map(int.__le__, known.shape, declared.shape)):
+            program.types[number] = replace(declared, shape=known.shape)
+    full = set(roots)
+    for op in kept:
+        if _is_identity(op) or op.used[0] in full:
+            result = op.results[0]
+            full.add(result)
+            program.types[result] = replace(program.types[result], shape=program.types[op.used[0]].shape)
+
+
+def _symbol(written: Any) -> str:
+    return str(written).removeprefix("@").strip('"')
+
+
+def _is_identity(op: Op) -> bool:
+    return op.attributes.get("shard_type") == "identity"
+
+
 class _Spelled(NamedTuple):
-    """An op apart from its operands: its results' types, its size, calls inlined, and the operand that it writes to."""
+    """An op apart from its operands: its results' types, its size, calls inlined, and the operands it writes to."""
 
     name: str
     attributes: Mapping[str, Any]
     types: Sequence[Type]
     size: int
-    written: int | None
+    written: Collection[int]
 
 
 class _Decoder:
@@ -137,28 +183,6 @@ class _Decoder:
         self._open.pop()
         return decoded
 
-    def set_local_types(self, decoded: DecodedFunction, arguments: Sequence[BoundaryAttributes]) -> None:
-        """Sets the types of presharded arguments to their local types, where the text has those elsewhere.
-
-        Earlier texts declare the full type, and pass it to a mesh_shard of the type `identity`, whose result is local.
-        """
-        program = decoded.program
-        identities = [
-            op for op in program.ops if op.attributes.get("shard_type") == "identity" and len(op.results) == 1
-        ]
-        for number, argument in enumerate(arguments):
-            if argument.status == "presharded":
-                results = [program.types[op.results[0]] for op in identities if number in op.used]
-                local = results[:1] if argument.local is None else [self.types(argument.local)]
-                for known in local:
-                    declared = program.types[number]
-                    if "ui64" in str(argument.local) and declared.shape == (*known.shape, 2):
-                        # Upstream passes numbers of 64 unsigned bits as pairs of 32 bits, the lower ones first.
-                        continue
-                    # Of a program that is mapped by hand, upstream writes the full type there, and declares the local.
-                    if len(known.shape) != len(declared.shape) or all(map(int.__le__, known.shape, declared.shape)):
-                        program.types[number] = replace(declared, shape=known.shape, dtype=known.dtype)
-
     def _operation(
         self, function: Function, decoded: DecodedFunction, operation: Any, values: dict[Any, Value]
     ) -> None:
@@ -169,15 +193,20 @@ class _Decoder:
             program.results, decoded.end = [Port(v, presharded=False) for v in operands], line
             return
         spelled = self._spelled(function, operation, results, [program.types[v].kind for v in operands])
+        if operation.name == TRACE and FUNCTION in spelled.attributes:
+            # The function that is traced finds the device itself.
+            operands = operands[1:]
         numbers = tuple(range(len(program.types), len(program.types) + len(results)))
         values.update(zip(results, numbers, strict=True))
         program.types += spelled.types
         location = function.piece.rewritten.locations.get(line, "")
         op = Op(spelled.name, operands, numbers, spelled.attributes, location and self._source(location, function))
         decoded.size += spelled.size
-        decoded.writes_argument |= spelled.written is not None and any(
-            v < len(program.arguments) for v in operands[spelled.written : spelled.written + 1]
-        )
+        for written in [operands[i] for i in spelled.written if i < len(operands)]:
+            if FUNCTION in op.attributes and operands.count(written) > 1:
+                raise UnsupportedError("passes a tensor twice to a function that writes to it; pass a copy.")
+            if written < len(program.arguments):
+                decoded.written.add(written)
         program.ops.append(op)
         decoded.lines.append(line)
 
@@ -218,18 +247,25 @@ class _Decoder:
         if name == "ttnn.to_layout" and LAYOUT not in attributes and types and types[0].layout:
             attributes = {**attributes, LAYOUT: "tile" if types[0].tile else "row_major"}
         callees: Sequence[DecodedFunction] = ()
-        if has_trait(name, Trait.CALL):
-            callee = attributes.get("callee", attributes.get("decomposition", ""))
-            callees = (self._callee(callee, function),)
-            attributes = {FUNCTION: callees[0]}
+        traced = self._traced(attributes, function) if name == TRACE else None
+        if traced or has_trait(name, Trait.CALL):
+            callee = traced or attributes.get("callee", attributes.get("decomposition", ""))
+            if "ttir.cpu_hoist_call" in attributes and not self._function(callee, function).has_body:
+                name, attributes = HOST_CALL, {"callee": f"@{_symbol(callee)}"}
+            else:
+                callees = (self._callee(callee, function),)
+                attributes = {FUNCTION: callees[0]}
         elif has_trait(name, Trait.CONTROL_FLOW):
             callees = tuple(self._callee(f, function) for f in functions_of(attributes))
+            if writer := next((f.program.name for f in callees if f.written), ""):
+                raise UnsupportedError(f"calls @{writer[:80]}, which writes to an argument; write to it in the caller.")
             attributes = {**attributes, FUNCTIONS: callees}
         elif name not in EMPTY:
             self._compare(name, operation, (dropped, blank), kinds)
         self._read_device(name, attributes)
         number = None if results or definition is None else definition.overwritten
-        return _Spelled(name, attributes, types, sum(f.size for f in callees) if callees else 1, number)
+        written = callees[-1].written if callees else () if number is None else (number,)
+        return _Spelled(name, attributes, types, sum(f.size for f in callees) if callees else 1, written)
 
     def _result_types(self, operation: Any, function: Function) -> list[Type]:
         results, is_ttnn = list(operation.results), operation.name.startswith("ttnn.")
@@ -254,8 +290,9 @@ class _Decoder:
         if found is None:
             known = self.types(written)
             layout = layout_of(written, function.piece.rewritten.attributes) if layouts else ""
+            # With a layout of TTNN the dims of a tensor of tiles count elements, as a rule tiles.
             found = Type(
-                tuple(known.shape),
+                tuple(written.shape if "ttnn_layout<" in layout else known.shape),
                 np.dtype(known.dtype),
                 host="#ttnn.buffer_type<system_memory>" in layout,
                 tile="!ttcore.tile<" in layout,
@@ -320,26 +357,33 @@ class _Decoder:
             found = {**found, **rest}
         return found
 
-    def _callee(self, symbol: Any, caller: Function) -> DecodedFunction:
-        name = str(symbol).removeprefix("@").strip('"')
+    def _traced(self, attributes: Mapping[str, Any], caller: Function) -> Any:
+        """Returns the name of the function that is captured as a trace: the first that `capture_callee` calls."""
+        for capture in self._named.get((id(caller.piece), _symbol(attributes.get("capture_callee"))), ()):
+            for call in outermost(capture.operation, lambda op: op.name == "func.call"):
+                return call.attributes["callee"]
+        return None
+
+    def _function(self, symbol: Any, caller: Function) -> Function:
+        name = _symbol(symbol)
         named = self._named.get((id(caller.piece), name))
         if named is None:
             raise VerifyError(f"calls @{name[:80]}, which the file does not define.")
         # A file may define a name once per module: one with a body comes first, then the caller's own.
         home = caller.operation.parent
-        callee = named[0] if len(named) == 1 else min(named, key=lambda f: (not f.has_body, f.operation.parent != home))
+        return named[0] if len(named) == 1 else min(named, key=lambda f: (not f.has_body, f.operation.parent != home))
+
+    def _callee(self, symbol: Any, caller: Function) -> DecodedFunction:
+        callee = self._function(symbol, caller)
         if callee in self._open:
             chain = " -> ".join(f"@{f.name}" for f in (*self._open, callee))
             raise VerifyError(f"a function that calls itself ({chain}); calls are inlined, so none may recur.")
         if not callee.has_body:
-            raise UnsupportedError(f"calls @{name[:80]}, which is declared without a body.")
+            raise UnsupportedError(f"calls @{callee.name[:80]}, which is declared without a body.")
         if len(self._open) >= MAX_CALLS:
             raise VerifyError(f"calls nest more than {MAX_CALLS} deep.")
         if callee not in self._functions:
             line = self._line
             self._functions[callee] = self.function(callee)
             self._line = line
-        decoded = self._functions[callee]
-        if decoded.writes_argument:
-            raise UnsupportedError(f"calls @{name[:80]}, which writes to an argument; write to it in the caller.")
-        return decoded
+        return self._functions[callee]

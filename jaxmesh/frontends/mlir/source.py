@@ -7,18 +7,22 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
 
 from jaxmesh.errors import ArgumentTypeError, MissingFileError, ParseError
 from jaxmesh.frontends.mlir.preprocess import Rewritten, rewrite
 from jaxmesh.jaxprs.guarded_passes import refusal
 from jaxmesh.validate import regular_file
 
-_SPLIT = re.compile(r"^[ \t]*// ?-----[^\n]*$", re.MULTILINE)
+_stablehlo: Any = stablehlo
+_SPLIT = re.compile(r"^(?:[ \t]*// ?-----.*|.*\bMLIR Module \w+:[ \t]*|-+ END OF MLIR MODULE -+)$", re.MULTILINE)
+"""A line between modules, also one of tt-xla's log."""
 _BEGINS = re.compile(r"^(?:(#[\w$.\-]+)[ \t]*=|module\b)", re.MULTILINE)
 """The definition of an alias, or the beginning of a module."""
 _ALIAS = re.compile(r"#[\w$.\-]+")
@@ -168,10 +172,19 @@ def _parse(text: str, line: int, shared: Any) -> Piece:
         raise _refusal(*refused, line - 1)
     try:
         module = ir.Module.parse(ready.text, context)
+        if "vhlo.func_v1" in ready.text:
+            module = _from_vhlo(module)
     except ir.MLIRError as error:
         first = next(iter(error.error_diagnostics), None)
         raise _refusal(*((str(first.location), first.message) if first else ("", str(error))), line - 1) from None
     return Piece(module, line - 1, ready)
+
+
+def _from_vhlo(module: Any) -> Any:
+    """Returns a module of VHLO, the versioned form of StableHLO, as StableHLO."""
+    data = BytesIO()
+    module.operation.write_bytecode(data)
+    return _stablehlo.deserialize_portable_artifact(module.context, data.getvalue())
 
 
 def _is_native(text: str) -> bool:

@@ -36,7 +36,7 @@ LAYOUT = "jaxmesh.layout"
 FORMER = "former."
 """The dialect of ops whose definition has changed: `former.gather` follows `OpDef.former` of `ttir.gather`."""
 
-FORMER_OPTIONS = frozenset({"memory_config", "layout", "dtype", "cq_id", "use_multicore"})
+FORMER_OPTIONS = frozenset({"memory_config", "layout", "dtype", "cq_id", "use_multicore", "core_grid"})
 """Attributes of earlier versions for where and how a result is stored, which its type says, and how it is computed."""
 
 _OFTEN = frozenset({"operandSegmentSizes", "resultSegmentSizes", *FORMER_OPTIONS})
@@ -59,14 +59,14 @@ class DecodedFunction:
       lines: the line of the file of each op.
       end: the line of `func.return`; 0 if there is none.
       size: the number of its ops, calls inlined.
-      writes_argument: True if an op writes to an argument.
+      written: the arguments that an op writes to.
     """
 
     program: Program
     lines: list[int] = field(default_factory=list[int])
     end: int = 0
     size: int = 0
-    writes_argument: bool = False
+    written: set[Value] = field(default_factory=set[Value])
 
 
 def current_name(op: str) -> str:
@@ -151,19 +151,21 @@ class Upgrade:
         """
         source = function.program
         made = cls(Program(source.name, {}, source.types[: len(source.arguments)], list(source.arguments)))
-        values = made.function(function, range(len(source.arguments)))
+        values, _ = made.function(function, range(len(source.arguments)))
         made.program.results = [Port(v, presharded=False) for v in values]
         return made
 
-    def function(self, function: DecodedFunction, arguments: Sequence[Value]) -> list[Value]:
-        """Appends the ops of a function; returns the values of its results."""
+    def function(self, function: DecodedFunction, arguments: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        """Appends the ops of a function; returns the values of its results, and of its arguments at its end."""
         source = function.program
         values: list[Value] = [*arguments, *[-1] * (len(source.types) - len(arguments))]
         for op, line in zip(source.ops, function.lines, strict=True):
             operands = [values[v] for v in op.used]
             callee = op.attributes.get(FUNCTION)
             if isinstance(callee, DecodedFunction):
-                values_of = self.function(callee, operands)
+                values_of, after = self.function(callee, operands)
+                for number in callee.written:
+                    values[op.used[number]] = after[number]
             elif FUNCTIONS in op.attributes:
                 self.is_current = False
                 attributes = {**op.attributes, FUNCTIONS: tuple(map(Upgrade.of, op.attributes[FUNCTIONS]))}
@@ -176,7 +178,7 @@ class Upgrade:
                     raise add_location(line, op.name, error) from None
             for old, new in zip(op.results or written_operands(op), values_of, strict=True):
                 values[old] = new
-        return [values[port.value] for port in source.results]
+        return [values[port.value] for port in source.results], values[: len(source.arguments)]
 
     def _op(self, op: Op, line: int, operands: list[Value], types: list[Type]) -> Sequence[Value]:
         if operands and operands[-1] in self.unwritten:

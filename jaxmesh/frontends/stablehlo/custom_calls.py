@@ -34,8 +34,8 @@ _lax: Any = jax.lax
 def _custom_call(program: ImportContext, op: Any) -> list[Sharded]:
     name = target_of(op)
     known = _TARGETS.get(name)
-    if known is None and has_trait(f"ttir.{_op_named(name)}", Trait.OPAQUE):
-        known = _opaque_call
+    if known is None and name.startswith("tt.") and definition_of(f"ttir.{_op_named(name)}") is not None:
+        known = _opaque_call if has_trait(f"ttir.{_op_named(name)}", Trait.OPAQUE) else _op_call(_op_named(name))
     if known is None:
         raise MissingRuleError(
             f"the meaning of the custom call @{name} is not known. Write it with StableHLO's ops, or add "
@@ -325,13 +325,13 @@ _TARGETS: dict[str, Whole] = {
     EQUATION: _equation,
     "tt.sharding_constraint": _same,
     OWN_PART: _own_part,
-    **{f"tt.{name}": _op_call(name) for name in ("scaled_dot_product_attention", "fill_cache", "update_cache")},
     "tenstorrent.gather": _GATHER,
     "tenstorrent.gather_dim": _GATHER,
     "tenstorrent.gelu": _gelu(approximate=False),
     "tenstorrent.gelu_tanh": _gelu(approximate=True),
     "tenstorrent.scaled_dot_product_attention": _attention,
     "tenstorrent.rms_norm": _op_call("rms_norm", COMPOSITE),
+    "tenstorrent.distributed_rms_norm": _op_call("distributed_rms_norm", COMPOSITE),
     "tenstorrent.layer_norm": _op_call("layer_norm", COMPOSITE),
     "tenstorrent.topk": _top_k(),
     "tenstorrent.topk_values": _top_k(kept=(0,)),
@@ -341,6 +341,7 @@ _TARGETS: dict[str, Whole] = {
     "SPMDShardToFullShape": _to_full,
     "Sharding": _same,
     "tt.mark_argument": _same,
+    "tt.weight_dtype_override": _same,
     **{name: _unary(CHLO[name.removeprefix("mhlo.")]) for name in _OF_MHLO},
 }
-OPS: dict[str, Whole] = {"stablehlo.custom_call": _custom_call}
+OPS: dict[str, Whole] = {"stablehlo.custom_call": _custom_call, "mhlo.copy": _same}

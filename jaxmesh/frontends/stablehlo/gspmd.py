@@ -331,7 +331,7 @@ def _rewrite_end(mesh: AbstractMesh, _name: str, _number: int, value_type: Any, 
 
 def _rewrite(op: Any, mesh: AbstractMesh) -> None:
     text, target = _text(op.attributes[ANNOTATION]), target_of(op)
-    if target == "Sharding":
+    if target == "Sharding" or op.name == "mhlo.copy":
         values: Any = [op.operands[0]]
         if not is_manual(text):
             attribute = {"sharding": _sharding(text, len(op.results[0].type.shape), mesh)}

@@ -28,10 +28,6 @@ FORMS = {
     "#ttcore.moe_activation_function": "TTCore_MoEActivationFunctionAttr", "#ttnn.buffer_type": "TTNN_BufferTypeAttr",
     "#ttnn.layout": "TTNN_LayoutAttr", "#ttnn.tensor_memory_layout": "TTNN_TensorMemoryLayoutAttr",
 }  # fmt: skip
-REFUSED = {
-    # What they mean is not known to this project; a text that has them is an error.
-    "token_index",
-}  # fmt: skip
 
 
 def kind_of(form: str, kind: str, wanted: str) -> str:
@@ -59,7 +55,7 @@ def test_a_definition_is_upstreams(name: str) -> None:
     kinds = {a.name: kind_of(a.form, a.kind, attributes.get(a.name, (False, ""))[1]) for a in own_attributes}
     written = {a.name: (a.required, kinds[a.name]) for a in own_attributes}
     assert written == {n: v for n, v in attributes.items() if n in written}
-    assert attributes.keys() - written.keys() - REFUSED == own.options
+    assert attributes.keys() - written.keys() == own.options
     assert not any(attributes[n][0] for n in own.options)
     check_operands(name, own, row)
     assert own.overwritten is None or (row["results"] == [] and own.results == (1, 1))

@@ -15,7 +15,8 @@ from jaxmesh.dialects.attributes import Attribute
 from jaxmesh.dialects.op import Trait
 from jaxmesh.emit.mlir.printer import mlir_text
 
-NAMES = sorted(name for name, row in textual.OPS.items() if Trait.OPAQUE in row.traits)
+OURS = {name: row for name, row in textual.OPS.items() if Trait.NOT_UPSTREAM not in row.traits}
+NAMES = sorted(name for name, row in OURS.items() if Trait.OPAQUE in row.traits)
 TENSOR, DEVICE, SEMAPHORE = "tensor<32x32xbf16>", "!ttnn.device", "!ttnn.global_semaphore"
 WRITTEN = {
     "f32": "5.000000e-01 : f32", "number": "2.000000e+00 : f32", "bool": "true", "string": '"word"',
