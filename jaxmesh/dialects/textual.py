@@ -169,7 +169,7 @@ def _conv1d(call: Call) -> Any:
 
 
 def _group_norm(call: Call) -> Any:
-    """Normalizes each group of channels as `torch.nn.functional.group_norm`; a mask only tells where a group ends."""
+    """Computes `torch.nn.functional.group_norm` of each group of channels; a mask only tells where a group ends."""
     x, _, weight, bias = call.optional_operands(("input", "input_mask", "weight", "bias"))
     dim = call.check_dim(call.attributes.get("channel_dim", x.ndim - 1), x.ndim, "channel_dim")
     channels, groups = x.shape[dim], call["num_groups"]

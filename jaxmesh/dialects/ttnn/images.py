@@ -69,7 +69,7 @@ def prepared_weight(call: Call) -> Any:
 
 
 def _unprepared(call: Call, weight: Any) -> Any:
-    """Returns the weight of four dims that `prepared_weight` has made a matrix of; another one as it is."""
+    """Returns the weight of four dims for a matrix of `prepared_weight`; other weights unchanged."""
     height, width = read_pair(call, "kernel_size")
     rows, outs = weight.shape[-2:]
     if weight.shape[:2] != (1, 1) or (rows, outs) == (height, width) or rows % (height * width):
