@@ -91,9 +91,10 @@ class Given:
 
     def on_devices(self, *forms: Any) -> None:
         """Requires tensors on the devices."""
+        rule = "takes tensors on the devices; use ttnn.to_device"
         for form in forms:
             if isinstance(form, Form):
-                self.require(not form.host, "takes tensors on the devices", "expected device tensors as inputs")
+                self.require(not form.host, rule, "expected device tensors as inputs")
 
     def on_device(self, name: str) -> Any:
         """Returns an argument, after a check that a tensor is on the devices."""
@@ -102,8 +103,8 @@ class Given:
 
     def types(self, form: Form, allowed: frozenset[str], what: str = "its operand") -> None:
         """Requires an element type."""
-        names = ", ".join(sorted(allowed))
-        self.require(form.dtype in allowed, f"takes {names} as {what}", f"unsupported data type DataType::{form.dtype}")
+        rule = f"takes {', '.join(sorted(allowed))} as {what}; use ttnn.typecast"
+        self.require(form.dtype in allowed, rule, f"unsupported data type DataType::{form.dtype}")
 
     def tiles(self, *forms: Form) -> None:
         """Requires tiles."""

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jaxmesh import ttnn
+from jaxmesh.errors import VerifyError
+from jaxmesh.ttnn import helpers
 from tests.generators.quick_compilation import quick_compilation
 from tests.generators.real_ttnn.calls import Meshes, outcome_of
 
@@ -63,6 +66,17 @@ def test_a_call_is_taken(callee: str, args: list[Any], kwargs: dict[str, Any]) -
 def test_a_call_is_refused(callee: str, args: list[Any], kwargs: dict[str, Any]) -> None:
     found = outcome(callee, args, kwargs)
     assert found.get("error", "").startswith("VerifyError"), found
+
+
+def test_a_refusal_names_a_remedy_that_works() -> None:
+    device = ttnn.open_mesh_device((1, 2))
+    integers = helpers.from_numpy(np.arange(64, dtype=np.int32).reshape(1, 64), layout=ttnn.TILE_LAYOUT)
+    with pytest.raises(VerifyError, match=r"takes tensors on the devices; use ttnn.to_device; got INT32"):
+        ttnn.exp(integers)
+    integers = ttnn.to_device(integers, device)
+    with pytest.raises(VerifyError, match=r"takes .*FLOAT32.* as its operand; use ttnn.typecast; got INT32"):
+        ttnn.exp(integers)
+    assert ttnn.exp(ttnn.typecast(integers, ttnn.float32)).dtype == ttnn.float32
 
 
 def test_a_gradient_has_the_type_of_the_operand() -> None:
