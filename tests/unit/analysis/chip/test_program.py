@@ -123,7 +123,11 @@ def test_a_wrong_comparison_is_told(monkeypatch: pytest.MonkeyPatch, python: Pat
 
 @pytest.mark.parametrize(
     ("fault", "place"),
-    [("raise ValueError('no such shape')", "refused: ValueError: no such shape"), ("os._exit(1)", "ended")],
+    [
+        ("raise ValueError('no such shape')", "refused: ValueError: no such shape"),
+        ("os._exit(1)", "ended"),
+        ("args[0].array = args[0].array[:1]", "wrong: no rounding explains it"),
+    ],
 )
 def test_a_failed_call_is_emulated(fault: str, place: str, monkeypatch: pytest.MonkeyPatch, python: Path) -> None:
     monkeypatch.setenv("FAULT_exp", fault)
