@@ -84,13 +84,11 @@ class Corrections:
 
     def of(self, number: int, op: Op, *, alone: bool = False) -> Iterator[Correction]:
         """Yields the changes of an operation, the likeliest first; `alone`, none of its neighbours."""
-        read = self.track.operands(op)
-        if not read:
-            for p in self.proposals.constants(number, op):
-                held, right = (next(iter(x.values())).reshape(-1) for x in (self.replay.copies(p.value), p.right))
-                at = int(np.flatnonzero(held != right)[0])
-                place = f"{right[at]:g} at [{at}]" if np.count_nonzero(held == right) else f"{right[at]:g} in its place"
-                yield Correction(p, f"with {place} it is right")
+        for p in () if self.track.operands(op) else self.proposals.constants(number, op):
+            held, right = (next(iter(x.values())).reshape(-1) for x in (self.replay.copies(p.value), p.right))
+            at = int(np.flatnonzero(held != right)[0])
+            place = f"{right[at]:g} at [{at}]" if np.count_nonzero(held == right) else f"{right[at]:g} in its place"
+            yield Correction(p, f"with {place} it is right")
         yield from self._left_out(number, op)
         yield from self._reduced(number, op)
         yield from self._exchanged(number, op)
@@ -108,8 +106,9 @@ class Corrections:
     # --- one operation more or less -----------------------------------------------------------------------------------
 
     def _left_out(self, number: int, op: Op) -> Iterator[Correction]:
+        is_counted = self.proposals.places.exactly(number, op, 0) is not None  # The program has as many of its kind.
         types = self.track.stage.text.program.types
-        for value in self.track.operands(op)[:1] if len(op.results) == 1 else ():
+        for value in () if is_counted or len(op.results) != 1 else self.track.operands(op)[:1]:
             if (types[value].shape, types[value].dtype) == (types[op.results[0]].shape, types[op.results[0]].dtype):
                 left = self._performed(number, op, op, left_out=True)
                 yield from () if left is None else (self._repeated(number, op, left, LEFT_OUT),)

@@ -245,6 +245,8 @@ def repairs(
         yield replace(op, operands=tuple(op.operands[i] for i in order)), "its operands in another order"
     dialect, name = op.name.partition(".")[0], short_name(op)
     moves = list[tuple[str, dict[str, Any], str]]()
+    if name == "remainder":
+        yield replace(op, name="ttir.remainder"), "the sign of the dividend"
     if name == "permute":
         moves.append(("reshape", {"shape": tuple(made)}, ""))
     for order in _permutations(first, made) if name == "reshape" and len(first) == len(made) else ():

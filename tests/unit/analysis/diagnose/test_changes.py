@@ -145,3 +145,11 @@ def test_a_number_that_stands_for_true() -> None:
     chosen = r'    %2 = "ttir.where"(%1, %yes, %no) : (tensor<4x8xi1>, tensor<f32>, tensor<f32>) -> \1 \2'
     old = r'    %2 = "ttir.typecast".* (tensor<4x8xf32>) (loc.*)'
     assert named(texts, "ttir", old, fulls + chosen) == ("ttir.full", "with 1 in its place it is right")
+
+
+def test_a_remainder_with_the_sign_of_the_divisor() -> None:
+    """Few elements are above the divisor: the others are right without the operation, and as a minimum."""
+    program, text = (texts_of(f, jnp.ones((8, 8))) for f in (lambda x: jax.lax.rem(x, 3.0), lambda x: x + 3.0))
+    wrong = text["ttnn"].replace('"ttnn.add"', '"ttnn.remainder"')
+    found = jm.diagnose({"shlo_frontend": program["shlo_frontend"], "ttnn": wrong})
+    assert (found.op, found.cause) == ("ttnn.remainder", "with the sign of the dividend it is right")

@@ -435,7 +435,6 @@ def test_an_error_is_larger_than_what_another_form_of_a_function_changes() -> No
     assert found[1].op == "ttir.permute"
 
 
-
 def test_parts_of_a_maximum_that_equal_another_value() -> None:
     """Of one column on each device the maximum is the column itself; the parts are not reduced."""
     body = (
