@@ -243,6 +243,9 @@ class Draws:
         elif name == "compare" and read[0].dtype.kind in "iu" and varies.issuperset(value.operands):
             if enum_of(value.value.owner, "comparison_direction") in ("EQ", "NE"):
                 yield "equal", bool((read[0] == read[1]).mean() >= _EQUAL), 0.0
+        elif name == "remainder":
+            is_above = bool((np.abs(read[0]) >= np.abs(read[1])).any())
+            yield "a quotient of one or more", is_above, _factor(values, varies, *value.operands)
         elif name == "clamp":
             low, x, high = read
             yield "the lowest value", bool((x < low).any()), _factor(values, varies, *value.operands[:2])

@@ -213,6 +213,8 @@ class IntegerUses:
                 for value in op.operands:
                     for low, high in bounds:
                         self._mark(value, low - 1, high + 1)
+            case "remainder" if (known := self.spans.get(op.operands[1])) is not None:
+                self._mark(op.operands[0], known[1], 2 * known[1] + 1)
             case "scatter" if len(op.regions[0].blocks[0].operations) == 1:
                 for form in self.forms.get(op.operands[len(op.operands) // 2], ()):
                     self.needs.setdefault(form.argument, Need()).once = True

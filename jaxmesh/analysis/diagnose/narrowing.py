@@ -126,7 +126,7 @@ class Narrowing(Prover):
         chosen = self._chosen(fixers, target, goal) if fixers else self._together(goal)
         if chosen is None and fixers:
             *others, last = [fixers[n].proposal for n in sorted(fixers)]
-            chosen = last, tuple((p.number, p.op) for p in others), None
+            return last, tuple((p.number, p.op) for p in others), None
         return self._proven(chosen or (target, tuple(rest), None), target)
 
     def _proven(self, chosen: Named, target: Proposal) -> Named:

@@ -133,10 +133,16 @@ B = jnp.ones((8, 16), jnp.bfloat16)
         (lambda x, n: jnp.where(n > 3, x, 0), "ttir.gt", "ttir.ge", (X, jnp.zeros((8, 16), jnp.int32))),
         (lambda x, e, t: t[(x[:, None] >= e).sum(1)], "ttir.lt", "ttir.le", (IDS, jnp.zeros(8, jnp.int32), TABLE[:9])),
         (lambda x, t: t[x.argmax(1)], "ttir.lt", "ttir.le", (jnp.ones((16, 16)), TABLE[:16])),
+        (
+            lambda x, n: x[:8] * (jnp.arange(16) <= n) * (1 + n % 16),
+            "<{fill_value = 16 :",
+            "<{fill_value = 99 :",
+            (X, IDS),
+        ),
     ],
     ids=[
         *("tie", "tie of a sigmoid", "small constant of few bits", "small constant", "bound of integers"),
-        *("integers below all of a list", "the first index"),
+        *("integers below all of a list", "the first index", "a quotient of one"),
     ],
 )
 def test_an_error_that_few_arguments_show_is_seen(fun: Any, old: str, new: str, args: Any) -> None:
