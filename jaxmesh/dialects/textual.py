@@ -132,7 +132,10 @@ OPS[HOST_CALL] = replace(
     _read(f"{HOST_CALL}(operands*) {{callee: text}} -> results*"),
     traits=frozenset({Trait.TEXTUAL, Trait.OPAQUE, Trait.NOT_UPSTREAM}),
     meaning=_host_call,
-    accepts=refused("It is compiled for the host; take the text from before that pass, ttnn_*.mlir"),
+    accepts=replace(
+        refused("It is compiled for the host; take the text from before that pass, ttnn_*.mlir"),
+        gives=(Gives("asked"),),
+    ),
 )
 
 

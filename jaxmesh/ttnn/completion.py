@@ -36,7 +36,7 @@ def _take_rows(lookup: Lookup, given: Arguments) -> Arguments:
     filled = {n: _fill_tiles(lookup, given[n]) for n in names}
     rows = filled["input_tensor"].shape[2]
     for name, x in filled.items():
-        if x.shape[2] > rows:
+        if x.shape[2] > rows and given.get("token_index") is None:
             filled[name] = lookup("ttnn.slice")(x, [0, 0, 0, 0], [*x.shape[:2], rows, x.shape[3]])
     return {n: x for n, x in filled.items() if x is not given[n]}
 

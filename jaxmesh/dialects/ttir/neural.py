@@ -285,7 +285,7 @@ def _rotary_embedding(call: Call) -> Any:
         # All rows stand at one place of the sequence.
         least = min(cos.shape[-2], sin.shape[-2])
         call.require(row < least, f"token_index is a row of the caches, which have {least}, got {row}")
-        call.require(x.shape[0] == 1, f"with token_index there is one batch, but got {describe(x)}")
+        call.require(x.shape[0] == 1, f"with token_index the first dim, of the sequence, is 1, but got {describe(x)}")
         cos, sin = (lax.slice_in_dim(table, row, row + 1, axis=table.ndim - 2) for table in (cos, sin))
     for table, name in ((cos, "cos"), (sin, "sin")):
         fits = call.broadcast_shape(x.shape, table.shape) == x.shape

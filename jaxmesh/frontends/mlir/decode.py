@@ -320,7 +320,7 @@ class _Decoder:
         if op.startswith(("ttir.", "ttnn.")):
             raise MissingRuleError(
                 f"{op[:80]} has no definition; add one in jaxmesh/dialects/{op[:4]}/ (see the files there for its "
-                "like)."
+                f"like). {UPSTREAM} has none."
             )
         raise MissingRuleError(
             f"{op[:80]} is no op of TTIR; lower the file to TTIR first, or add a rule in "

@@ -248,7 +248,7 @@ def _imported_op(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
         return b.jaxpr(body, xs)
     types = [storage_type(v.aval) for v in eqn.outvars]
     results = b.append_verbatim(name, group_operands(op.segments, xs), types, _attributes(op, types[0]))
-    if len(body.eqns) <= _FEW and all(x in b.known for x in xs):
+    if len(body.eqns) <= _FEW and all(x in b.known for x in xs) and not has_trait(name, Trait.OPAQUE):
         # Operations without readers are removed later.
         for result, number in zip(results, b.jaxpr(body, xs), strict=True):
             b.copy_known(result, number)

@@ -68,6 +68,22 @@ def _batch_norm(o: Ops, site: Site) -> Sequence[Value]:
     return out, o.reshape(running, site.results[1].shape), o.reshape(spread, site.results[2].shape)
 
 
+@PATTERNS.add("group_norm")
+def _group_norm(o: Ops, site: Site) -> Value:
+    """Makes the channels the last dim of (batch, 1, all pixels, channels), as TTNN takes them."""
+    x, *rest = site.operands
+    assert x is not None
+    shape = o.shape(x)
+    dim: int = site["channel_dim"] % len(shape)
+    order = [*(d for d in range(len(shape)) if d != dim), dim]
+    moved = tuple(shape[d] for d in order)
+    rows = (shape[0], 1, math.prod(moved[1:-1]), shape[dim])
+    attributes = {k: v for k, v in site.op.attributes.items() if k != "channel_dim"}
+    operands = [o.reshape(o.permute(x, order), rows), *rest]
+    (y,) = o.emit(site.name, operands, [o.tensor_type(rows, site.result.dtype)], attributes)
+    return o.permute(o.reshape(y, moved), [order.index(d) for d in range(len(shape))])
+
+
 @PATTERNS.add("max_pool2d_with_indices")
 def _pool(o: Ops, site: Site) -> Sequence[Value]:
     x = site.x

@@ -116,3 +116,26 @@ func.func @powers(%x: tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_statu
 // CHECK-LABEL: func.func @powers(
 // CHECK: "ttnn.pow_scalar"(%arg0) <{rhs = 2.500000e+00 : f32}>
 // CHECK: "ttnn.clamp_tensor"(%{{.*}}, %arg1, %arg0)
+
+// What upstream prepares before a convolution keeps its shape.
+func.func @prepared(%w: tensor<32x32x3x3xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %b: tensor<1x1x1x32xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<1x1x288x32xbf16>, tensor<1x1x1x32xbf16>, tensor<1x1x288x32xbf16>, tensor<1x1x1x32xbf16>) {
+  %d = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0x0>, mesh_shape = #ttnn<mesh_shape 1x1>}> : () -> !ttnn.device
+  %0 = "ttnn.prepare_conv2d_weights"(%w, %d) <{batch_size = 1 : i32, dilation = array<i32: 1, 1>, groups = 1 : i32, in_channels = 32 : i32, input_height = 8 : i32, input_width = 8 : i32, kernel_size = array<i32: 3, 3>, out_channels = 32 : i32, padding = array<i32: 0, 0, 0, 0>, stride = array<i32: 1, 1>, input_dtype = #ttcore.supportedDataTypes<bf16>, input_memory_config = #ttnn.memory_config<#ttnn.buffer_type<dram>, <interleaved>>, input_tensor_layout = #ttnn.layout<tile>, has_bias = true, weights_format = "OIHW"}> : (tensor<32x32x3x3xbf16>, !ttnn.device) -> tensor<1x1x288x32xbf16>
+  %1 = "ttnn.prepare_conv2d_bias"(%b, %d) <{batch_size = 1 : i32, dilation = array<i32: 1, 1>, groups = 1 : i32, in_channels = 32 : i32, input_height = 8 : i32, input_width = 8 : i32, kernel_size = array<i32: 3, 3>, out_channels = 32 : i32, padding = array<i32: 0, 0, 0, 0>, stride = array<i32: 1, 1>, input_dtype = #ttcore.supportedDataTypes<bf16>, input_memory_config = #ttnn.memory_config<#ttnn.buffer_type<dram>, <interleaved>>, input_tensor_layout = #ttnn.layout<tile>}> : (tensor<1x1x1x32xbf16>, !ttnn.device) -> tensor<1x1x1x32xbf16>
+  %2 = "ttnn.prepare_conv_transpose2d_weights"(%w, %d) <{batch_size = 1 : i32, dilation = array<i32: 1, 1>, groups = 1 : i32, in_channels = 32 : i32, input_height = 8 : i32, input_width = 8 : i32, kernel_size = array<i32: 3, 3>, out_channels = 32 : i32, padding = array<i32: 0, 0, 0, 0>, stride = array<i32: 1, 1>, input_dtype = #ttcore.supportedDataTypes<bf16>, input_memory_config = #ttnn.memory_config<#ttnn.buffer_type<dram>, <interleaved>>, input_tensor_layout = #ttnn.layout<tile>, has_bias = true, weights_format = "OIHW"}> : (tensor<32x32x3x3xbf16>, !ttnn.device) -> tensor<1x1x288x32xbf16>
+  %3 = "ttnn.prepare_conv_transpose2d_bias"(%b, %d) <{batch_size = 1 : i32, dilation = array<i32: 1, 1>, groups = 1 : i32, in_channels = 32 : i32, input_height = 8 : i32, input_width = 8 : i32, kernel_size = array<i32: 3, 3>, out_channels = 32 : i32, padding = array<i32: 0, 0, 0, 0>, stride = array<i32: 1, 1>, input_dtype = #ttcore.supportedDataTypes<bf16>, input_memory_config = #ttnn.memory_config<#ttnn.buffer_type<dram>, <interleaved>>, input_tensor_layout = #ttnn.layout<tile>}> : (tensor<1x1x1x32xbf16>, !ttnn.device) -> tensor<1x1x1x32xbf16>
+  return %0, %1, %2, %3 : tensor<1x1x288x32xbf16>, tensor<1x1x1x32xbf16>, tensor<1x1x288x32xbf16>, tensor<1x1x1x32xbf16>
+}
+// CHECK-LABEL: func.func @prepared(
+// CHECK: "ttnn.prepare_conv2d_weights"{{.*}} -> tensor<1x1x288x32xbf16
+// CHECK: "ttnn.prepare_conv2d_bias"{{.*}} -> tensor<1x1x1x32xbf16
+// CHECK: "ttnn.prepare_conv_transpose2d_weights"{{.*}} -> tensor<1x1x288x32xbf16
+// CHECK: "ttnn.prepare_conv_transpose2d_bias"{{.*}} -> tensor<1x1x1x32xbf16
+
+func.func @groups(%x: tensor<1x1x64x64xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %s: tensor<64xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %r: tensor<1x1x2x32xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<1x1x64x64xbf16>, tensor<1x1x64x64xbf16>) {
+  %0 = "ttir.group_norm"(%x, %s, %s) <{channel_dim = 3 : i64, epsilon = 1.0e-5 : f32, num_groups = 2 : i64, operandSegmentSizes = array<i32: 1, 0, 1, 1>}> : (tensor<1x1x64x64xbf16>, tensor<64xbf16>, tensor<64xbf16>) -> tensor<1x1x64x64xbf16>
+  %1 = "ttnn.group_norm"(%x, %r, %r) <{epsilon = 1.0e-5 : f32, num_groups = 2 : i64, operandSegmentSizes = array<i32: 1, 0, 1, 1>}> : (tensor<1x1x64x64xbf16>, tensor<1x1x2x32xbf16>, tensor<1x1x2x32xbf16>) -> tensor<1x1x64x64xbf16>
+  return %0, %1 : tensor<1x1x64x64xbf16>, tensor<1x1x64x64xbf16>
+}
+// CHECK-LABEL: func.func @groups(
+// CHECK-COUNT-2: "ttnn.group_norm"{{.*}} <{epsilon = {{.*}} : f32, num_groups = 2 : i64, operandSegmentSizes = array<i32: 1, 0, 1, 1>}>

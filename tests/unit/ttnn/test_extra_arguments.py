@@ -95,6 +95,13 @@ def test_caches_may_have_more_rows_than_the_tensor(device: ttnn.MeshDevice) -> N
     assert got.shape == (2, 4, 32, 64)
 
 
+def test_a_rotation_takes_one_row_of_caches_for_all_rows(device: ttnn.MeshDevice) -> None:
+    x, table = X[:1, :, :5], np.random.default_rng(1).standard_normal((1, 1, 70, 64), np.float32)
+    got = first(ttnn.experimental.rotary_embedding(on(device, x), on(device, table), on(device, table), 66))
+    half = np.concatenate([-x[..., 32:], x[..., :32]], -1)
+    np.testing.assert_allclose(got[:, :, :5], (x + half) * table[:, :, 66:67], rtol=1e-5, atol=1e-6)
+
+
 def test_a_gather_without_an_axis_joins_row_by_row(device: ttnn.MeshDevice) -> None:
     full = np.arange(2 * 4 * 3 * 5, dtype=np.float32).reshape(2 * 3, 4 * 5)
     mapper = ttnn.create_mesh_mapper(device, ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(1)]))

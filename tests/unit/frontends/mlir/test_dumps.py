@@ -147,16 +147,19 @@ return %0 : tensor<1x3x32x8xf32> }""")
 
 
 HOST = """
+func.func private @constants() -> tensor<32x32xf32>
 func.func private @hoisted(tensor<32x32xf32>) -> tensor<32x32xf32>
 func.func @main(%x: tensor<32x32xf32>) -> tensor<32x32xf32> {
 %0 = call @hoisted(%x) {ttir.cpu_hoist_call} : (tensor<32x32xf32>) -> tensor<32x32xf32>
 %1 = "ttnn.neg"(%0) : (tensor<32x32xf32>) -> tensor<32x32xf32>
-return %1 : tensor<32x32xf32> }"""
+%2 = call @constants() {ttir.cpu_hoist_call} : () -> tensor<32x32xf32>
+%3 = "ttnn.add"(%1, %2) : (tensor<32x32xf32>, tensor<32x32xf32>) -> tensor<32x32xf32>
+return %3 : tensor<32x32xf32> }"""
 
 
 def test_a_compiled_function_of_the_host_costs_only_itself() -> None:
     traced = read(HOST)
-    assert {cost.line for cost in traced.lower().estimate("n150").lines} >= {"(host_call)", "(neg)"}
+    assert {cost.line for cost in traced.lower().estimate("n150").lines} >= {"(host_call)", "(neg)", "(add)"}
     with pytest.raises(jm.MissingRuleError, match="@hoisted, a function of the host in LLVM's code, cannot be exec"):
         traced.lower().compile()(normal(32, 32))
     with pytest.raises(jm.JaxmeshError, match="take the text from before that pass"):
@@ -252,5 +255,7 @@ return %0 : tensor<{shape}xf32> }}""")
     given, want = (a if name == "ttir" else a.transpose(0, 2, 1) for a in (x, want))
     full = tuple(map(int, shape.split("x")))
     sizes = tuple(map(int, vector.split("x")))
-    got = traced.lower().compile()(given.reshape(full), w.reshape(sizes), b.reshape(sizes))
-    np.testing.assert_allclose(got, want.reshape(full), rtol=1e-4, atol=1e-4)
+    printed = read(traced.lower().as_text("ttnn", strict=False))
+    for program in (traced, printed):
+        got = program.lower().compile()(given.reshape(full), w.reshape(sizes), b.reshape(sizes))
+        np.testing.assert_allclose(got, want.reshape(full), rtol=1e-4, atol=1e-4)
