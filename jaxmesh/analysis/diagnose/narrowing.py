@@ -148,10 +148,10 @@ class Narrowing(Prover):
         if change is not None and change.words == OTHER and rest:
             # Its operand may be wrong instead.
             return named, tuple(rest), None
-        if change is None or not is_movement(named.op):
+        if change is None or not is_movement(named.op) or is_collective(named.op):
             return self._without_cause(named) if change is None and not before else chosen
         # Of two movements one moves as the other one should, and either may.
-        feeding = [row for row in self._feeding([(named.number, named.op)]) if is_movement(row[1])]
+        feeding = [row for row in self._feeding([(named.number, named.op)]) if not is_collective(row[1])]
         alike = self._fixers(feeding, None, functools.partial(self._changes_to, change.words))
         return (named, tuple((n, c.proposal.op) for n, c in alike.items()), None) if alike else chosen
 
