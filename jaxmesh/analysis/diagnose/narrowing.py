@@ -137,7 +137,8 @@ class Narrowing(Prover):
         later = self._later(target) if is_other or self.is_trusted(named.value) else []
         if len(later) == 1 and later[0].proposal.number != named.number:
             # Of two operations that are each right as another one, neither is proven.
-            others = () if is_other else ((named.number, named.op),)
+            is_twice = change is None or change.words in (OTHER, later[0].words)
+            others = () if is_twice else ((named.number, named.op),)
             return later[0].proposal, others, None if others else later[0]
         if later and change is not None:
             # Several operations are each right as other ones: no operation of these is proven.

@@ -18,6 +18,8 @@ from jaxmesh.errors import JaxmeshError, VerifyError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
 
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_HEAD = re.compile(r'[#@](?:[\w.$]+|"(?:[^"\\]|\\.)*")|(?=\[)')
+_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|->|[<(\[{]|[>)\]}]')
 _LAYOUT = re.compile(r"#ttir<convolution_layout [\w =,\[\]]*>", re.ASCII)
 _RANGES = {
     f"{sign}i{bits}": (0, 2**bits - 1) if sign == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
@@ -138,6 +140,21 @@ def _convolution_layout(value: Any) -> str:
     return value
 
 
+def _text(value: Any) -> str:
+    """Returns one attribute of a dialect as it was read; a string in its place would be read as code."""
+    text, depth = str(value), 0
+    head = _HEAD.match(text)
+    rest = text[head.end() :] if head else text
+    for bracket in _BRACKET.finditer(rest):
+        depth += (bracket[0] in "<([{") - (bracket[0] in ">)]}")
+        if depth <= 0 and bracket.end() < len(rest):
+            depth = -1
+            break
+    if depth or not head or rest[:1] not in ("", "<", "["):
+        raise VerifyError(f"{text!r:.200} is not one attribute of a dialect.")
+    return text
+
+
 def _dims(value: Any) -> str:
     return (by(value) or "[]") if isinstance(value, (tuple, list)) else by((value,))
 
@@ -171,7 +188,7 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "shape": lambda value: f"#ttnn.shape<{by(value)}>",
     "any": lambda value: _integers_or_one("i32", value),
     "type": _type,
-    "text": str,
+    "text": _text,
     "convolution_layout": _convolution_layout,
     "mapper_config": _mapper,
     "composer_config": lambda config: (

@@ -126,7 +126,7 @@ def _remainder(o: Ops, site: Site) -> Value | Sequence[Value]:
     """Computes a remainder with the sign of the dividend; `ttnn.remainder` has the sign of the divisor."""
     (a, b), dtype = site.xs, site.result.dtype
     if is_narrow(dtype):
-        return _in_int32(o, site, _remainder)
+        return _in_int32(o, site, carry_over if dtype.kind == "u" else _remainder)
     if dtype.kind == "u":
         return carry_over(o, site)
     if dtype.kind == "i":

@@ -119,7 +119,8 @@ def _binary(pair: Pair) -> Rule:
         if (dtype := given["dtype"]) is not None:
             whole = pair is _DIVIDES and any(f.dtype == I32 for f in given.tensors())
             real = "For integer division, supported output dtype is FLOAT32"
-            given.require(not whole or dtype == F32, "of integers gives FLOAT32", real)
+            kinds = {F32, I32} if given["rounding_mode"] in _ROUNDING else {F32}
+            given.require(not whole or dtype in kinds, "of integers gives FLOAT32", real)
             results = [Result(dtype, r.layout, r.computed or r.dtype) for r in results]
         _check_rounding(given, pair, results[0].dtype)
         return checked(given, results)

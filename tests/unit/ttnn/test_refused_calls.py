@@ -32,6 +32,7 @@ TAKEN: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("rms_norm", [t("uint16", 0)], {}),
     ("reduce_scatter", [t(I8, 1, 1, 32, 256)], {"dim": 3, "cluster_axis": 1}),
     ("all_reduce", [t("uint16", 2, 3, 5)], {"cluster_axis": 0}),
+    ("divide", [t(I32, 3, 5), t(I32, 3, 5)], {"dtype": {"name": "ttnn.int32"}, "rounding_mode": "trunc"}),
     ("point_to_point", [t(B, 3), to(0, 1), to(0, 2)], {}),
 ]
 REFUSED: list[tuple[str, list[Any], dict[str, Any]]] = [

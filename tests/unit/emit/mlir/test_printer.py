@@ -22,7 +22,9 @@ from jaxmesh.dialects import ttir, ttnn
 from jaxmesh.dialects.attributes import Attribute
 from jaxmesh.dialects.op import OpDef
 from jaxmesh.dialects.program import Port, Program, Type
+from jaxmesh.emit.mlir.attributes import attribute
 from jaxmesh.emit.mlir.printer import mlir_text
+from jaxmesh.emit.mlir.spelling import Spelling
 from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir.module import load_text
 from jaxmesh.frontends.mlir.text import Text
@@ -511,3 +513,13 @@ def test_long_programs_take_linear_time() -> None:
         return calls_made(lambda: mlir_text(made, locations=True))
 
     assert calls(4_000) < 8 * 1.1 * calls(500)
+
+
+@pytest.mark.parametrize(
+    "text", ["plain", "#a, b", "#a<1>, b", '#a<1>}> : () -> ()\n "b"()', "#a>", "#a<", "[1], b", '"x"']
+)
+def test_a_string_in_the_place_of_an_attribute_is_no_code(text: str) -> None:
+    with pytest.raises(VerifyError, match="is not one attribute of a dialect"):
+        attribute("text", text, Spelling())
+    for right in ("#a", '@"a b"', "[@a, #b<1>]", '#a<"}>", <() -> ()>>'):
+        assert attribute("text", right, Spelling()) == right
