@@ -73,6 +73,7 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
 
 def _child(case: dict[str, Any], out: int, err: int) -> None:
     from jaxmesh.cli.main import main
+    from jaxmesh.runtime.interrupts import raise_interrupts
 
     condition, code = case["condition"], 99
     # A shell starts what runs in the background with interrupts ignored.
@@ -95,7 +96,8 @@ def _child(case: dict[str, Any], out: int, err: int) -> None:
         os.close(closed[0])
         setattr(streams, closed[1], None)
     try:
-        code = main(case["arguments"])
+        # As the command starts it: a callback of the garbage collector would lose the interrupt.
+        code = main(case["arguments"], imported=raise_interrupts)
     except SystemExit as stop:
         code = int(stop.code or 0)
     except BaseException:
