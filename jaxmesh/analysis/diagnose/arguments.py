@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -373,14 +374,15 @@ def _integers(
 
     Some elements are special, and some count from the end, where the program takes them.
     """
-    bottom = bottom if info.min < 0 or bottom > 0 else 0
+    # Integers that are compared with others have to equal some.
+    bottom = 0 if need.few else bottom if info.min < 0 or bottom > 0 else 0
     given = need.spans or [(bottom if shape else max(bottom, 1), reach - 1)]
     spans: list[Span] = [s for a, b in given if (s := (max(a, int(info.min)), min(b, int(info.max))))[0] <= s[1]]
     low, high = spans[-1] if spans else (0, 0)
     size = math.prod(shape)
     if need.once and high - low + 1 >= size:
         return low + rng.permutation(high - low + 1)[:size].reshape(shape)
-    near = {n for n in need.near if not need.spans or any(a <= n <= b for a, b in spans)}
+    near = {n for n in need.near if not need.indexes or any(a <= n <= b for a, b in spans)}
     special = [n for n in sorted(need.special | near) if info.min <= n <= info.max]
     ends = [low, high, *(e for s in spans[:-1] for e in s), *special]
     if size < 2:
@@ -390,7 +392,9 @@ def _integers(
     for other in spans[:-1] if size > 3 else ():
         part = rng.choice(size, max(1, size // 8), replace=False)
         values[part] = rng.integers(other[0], other[1] + 1, part.size)
-    for number in special if size > 3 else ():
-        values[rng.choice(size, max(1, size // 16), replace=False)] = number
-    values[rng.choice(size, 2, replace=False)] = low, values[-1] if need.few else high
+    # Each has elements of its own, where there are enough.
+    free = itertools.cycle(rng.permutation(size).tolist())
+    counts = [(low, 1), (values[-1] if need.few else high, 1), *((n, max(1, size // 16)) for n in special if size > 3)]
+    for number, count in counts:
+        values[[next(free) for _ in range(count)]] = number
     return values.reshape(shape)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.analysis.diagnose.cuts import global_shapes, placements
+from jaxmesh.analysis.diagnose.cuts import CUTS, WINDOWS, global_shapes, placements, touched_dims
 from jaxmesh.analysis.diagnose.matching import split_axes
 from jaxmesh.analysis.diagnose.movements import (
     distance_of_forms,
@@ -32,9 +32,7 @@ from jaxmesh.frontends.stablehlo.shardings import Sharding, local_shape
 
 _NEAR = 6
 """The most other operands of one type that are tried."""
-_WINDOWS = ("conv", "max_pool", "avg_pool", "reduce_window", "pad", "cumsum", "cumprod")
 _JOINS = ("all_gather", "all_to_all")
-_CUTS = ("slice", "index", "concat", "split", "chunk")
 _INDEXED = ("scatter", "gather", "dynamic", "embedding")
 LEFT_OUT, OTHER = "one too many: without it the results are right", "it reads another value than it should"
 """The changes of an operation that is one too many, and of one that reads another value."""
@@ -94,6 +92,7 @@ class Corrections:
         yield from self._exchanged(number, op)
         yield from self._joined(number, op)
         yield from self._cut(number, op)
+        yield from self._placed(number, op)
         yield from self._whole(number, op)
         yield from self._repaired(number, op, () if alone else self._others(number, op))
         yield from self._activated(number, op)
@@ -112,6 +111,12 @@ class Corrections:
             if (types[value].shape, types[value].dtype) == (types[op.results[0]].shape, types[op.results[0]].dtype):
                 left = self._performed(number, op, op, left_out=True)
                 yield from () if left is None else (self._repeated(number, op, left, LEFT_OUT),)
+        readers = [o for _, o in self.proposals.live if {*o.used} & {*op.results}]
+        for value in op.used if [short_name(o) for o in (op, *readers)] == ["typecast"] * 2 else ():
+            # A cast and the one back.
+            back = readers[0].results[0]
+            if (types[value].shape, types[value].dtype) == (types[back].shape, types[back].dtype):
+                yield self._repeated(number, op, {back: self.replay.copies(value)}, LEFT_OUT)
 
     def missing(self, number: int, op: Op) -> Iterator[Correction]:
         """Yields what the exchange between devices after an operation makes of its result, if none is there."""
@@ -237,6 +242,16 @@ class Corrections:
                     words = f"{words}, and the other is split over {', '.join(split)}"
                     yield Correction(self._value(number, op, made[0]), words, tuple(split))
 
+    def _placed(self, number: int, op: Op) -> Iterator[Correction]:
+        """Yields the parts of a whole operand that devices have by other placements."""
+        if not has_trait(op.name, Trait.TRANSFERS) or len(op.results) != 1:
+            return
+        whole, local = next(iter(self.replay.copies(self.track.operands(op)[0]).values())), self._shape(op)
+        for placement in placements(local, whole.shape, self.track.stage.mesh) if whole.shape != local else ():
+            split = ", ".join(f"dim {d} split over {', '.join(names)}" for d, names in enumerate(placement) if names)
+            value = self._value(number, op, self._blocks(whole, placement, op.results[0]))
+            yield Correction(value, f"with {split} it is right", tuple(a for names in placement for a in names))
+
     def _blocks(self, array: Array, placement: Sharding, value: Value) -> Copies:
         """Returns the blocks of a global value in the dtype of a value."""
         dtype, stage = self.track.stage.text.program.types[value].dtype, self.track.stage
@@ -251,38 +266,39 @@ class Corrections:
             return
         known, types, stage = [track.known[v] for v in read], track.stage.text.program.types, track.stage
         touched = [d for d in touched_dims(op, types[read[0]].shape) if d < len(known[0].placement)]
-        axes = tuple(dict.fromkeys(a for d in touched for a in known[0].placement[d])) or tuple(split_axes(known))
-        words, dims = self._of_shards(op, axes, touched, known[0].placement)
+        dims = tuple(d for d in touched if known[0].placement[d])
+        if not self._of_shards(op, (), dims):
+            return
+        arrays = [track.pool.arrays[e.number].astype(types[v].dtype) for e, v in zip(known, read, strict=True)]
         local, dtype = self._shape(op), types[op.results[0]].dtype
-        for shape in global_shapes(local, split_axes(known), stage.mesh) if words and axes else ():
-            arrays = [track.pool.arrays[e.number].astype(types[v].dtype) for e, v in zip(known, read, strict=True)]
-            # Of a number everywhere the devices hold any shape.
-            wide = [np.full(shape, x.flat[0]) if x.shape == local and (x == x.flat[0]).all() else x for x in arrays]
-            given = [dict.fromkeys(stage.coordinates, x) for x in wide]
-            made = self.replay.perform(of_whole(op, known[0].placement, stage.mesh), given, [Type(shape, dtype)])
+        # Of a number everywhere the devices may hold a part of any shape.
+        wide = [bool((x == x.flat[:1]).all()) and types[v].shape == local for x, v in zip(arrays, read, strict=True)]
+        split = split_axes(known[1:] if wide[0] else known)
+        free = [a for a in stage.mesh if a not in split] if wide[0] else []
+        axes = tuple(dict.fromkeys(a for d in dims for a in known[0].placement[d])) or tuple(free or split)
+        for shape in global_shapes(local, [*split, *free], stage.mesh) if axes else ():
+            values = [np.full(shape, x.flat[0]) if w else x for x, w in zip(arrays, wide, strict=True)]
+            whole = of_whole(op, known[0].placement, stage.mesh, values[0].shape)
+            given = [dict.fromkeys(stage.coordinates, x) for x in values]
+            made = self.replay.perform(whole, given, [Type(shape, dtype)])
             for array in (c[min(c)] for c in made or ()):
                 for placement in placements(local, shape, stage.mesh):
                     value = self._value(number, op, self._blocks(array, placement, op.results[0]))
-                    yield Correction(value, words, axes, dims)
+                    yield Correction(value, self._of_shards(op, axes, dims), axes, () if free else dims)
 
-    def _of_shards(
-        self, op: Op, axes: Sequence[str], touched: Sequence[int], placement: Sharding
-    ) -> tuple[str, tuple[int, ...]]:
-        """Returns what an operation of each shard lacks, and the dims that are split."""
-        name, dims = short_name(op), tuple(d for d in touched if placement[d])
-        split = f"dim {', '.join(map(str, dims))} of the operand is split over {', '.join(axes)}"
+    def _of_shards(self, op: Op, axes: Sequence[str], dims: Sequence[int]) -> str:
+        """Returns what an operation of each shard lacks, whose operand is split along some dims."""
+        name, split = short_name(op), f"dim {', '.join(map(str, dims))} of the operand is split over {', '.join(axes)}"
         if any(part in name for part in _INDEXED):
-            return (
-                f"indices of the whole array: the operand of {op.name} is split over {', '.join(axes)}, and each "
-                "device applies them to its own shard"
-            ), dims
-        if dims and name.startswith(_CUTS):
-            return f"slice across shards: {split}, and each device cuts its own shard as if it were the whole", dims
+            split = f"the operand of {op.name} is split over {', '.join(axes)}"
+            return f"indices of the whole array: {split}, and each device applies them to its own shard"
+        if dims and name.startswith(CUTS):
+            return f"slice across shards: {split}, and each device cuts its own shard as if it were the whole"
         if dims and name in ("reverse", "flip"):
-            return f"reversal of each shard alone: {split}, and the shards are not exchanged", dims
-        if dims and name.startswith(_WINDOWS):
-            return f"window without its neighbours: {split}, and no device has the border of the next shard", dims
-        return "", dims
+            return f"reversal of each shard alone: {split}, and the shards are not exchanged"
+        if dims and name.startswith(WINDOWS):
+            return f"window without its neighbours: {split}, and no device has the border of the next shard"
+        return ""
 
     # --- other operations ---------------------------------------------------------------------------------------------
 
@@ -377,23 +393,3 @@ class Corrections:
                 words = OTHER if other in read else UNREAD
                 found.append((replace(op, operands=(*op.operands[:at], other, *op.operands[at + 1 :])), words))
         return found
-
-
-def touched_dims(op: Op, shape: Sequence[int]) -> list[int]:
-    """Returns the dims of the operand along which an operation reads other positions than its result's."""
-    attributes: Any = op.attributes
-    name, every = short_name(op), range(len(shape))
-    if name.startswith(_CUTS) and "begins" in attributes:
-        rows = zip(attributes["begins"], attributes["ends"], shape, strict=True)
-        return [d for d, (b, e, n) in enumerate(rows) if (b, e) != (0, n)]
-    if name.startswith(_CUTS):
-        dim = int(attributes.get("dim", -1))
-        return [dim % len(shape)] if shape and dim >= 0 else list(every)
-    if name in ("reverse", "flip"):
-        return [int(d) for d in attributes.get("dimensions", every)]
-    if name == "pad":
-        padding = attributes.get("padding", ())
-        return [d for d in every if any(padding[2 * d : 2 * d + 2])]
-    # A window spans the dims between the batch and the channels.
-    inner = every[1:-1] if name.startswith(_WINDOWS[:3]) else every
-    return list(inner) if name.startswith(_WINDOWS) else []

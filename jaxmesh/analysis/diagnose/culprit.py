@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxmesh.analysis.diagnose.corrections import PARTS, Correction
+from jaxmesh.analysis.diagnose.earlier import EarlierText
 from jaxmesh.analysis.diagnose.keeper import is_unrounded
 from jaxmesh.analysis.diagnose.matching import HeldValue, split_axes
 from jaxmesh.analysis.diagnose.movements import does_nothing, is_alike, is_collective, is_transparent, short_name
-from jaxmesh.analysis.diagnose.narrowing import Narrowing, Proof
-from jaxmesh.analysis.diagnose.proof import Prover
+from jaxmesh.analysis.diagnose.narrowing import Narrowing
+from jaxmesh.analysis.diagnose.proof import Proof, Prover
 from jaxmesh.analysis.diagnose.proposals import MOVES, Proposal
 from jaxmesh.analysis.diagnose.reference_value import Reference, ReferenceValue
 from jaxmesh.analysis.diagnose.replay import Budget, Replay
@@ -63,9 +64,10 @@ class Culprit:
         return (min(numbers), max(numbers)) if len(numbers) > 1 else None
 
 
-def find_culprit(track: Track) -> Culprit:
-    """Returns the wrong operation of a stage, or the last operation that may be wrong."""
-    prover = Narrowing(track, Replay.of(track.stage, track.placed))
+def find_culprit(track: Track, before: Track | None = None) -> Culprit:
+    """Returns the wrong operation of a stage, or the last operation that may be wrong; `before` is a right stage."""
+    earlier = None if before is None else EarlierText(before)
+    prover = Narrowing(track, Replay.of(track.stage, track.placed), earlier=earlier)
     goal = prover.goal()
     proof = None if goal is None else prover.proof(goal)
     index = next(i for i, o in enumerate(track.outputs) if not o.is_right)
@@ -288,8 +290,10 @@ def _change(prover: Prover, target: Proposal) -> Correction | None:
     for change in prover.changes.of(target.number, target.op):
         if not budget.take():
             return None
-        if change.proposal.value == target.value and prover.is_alike(change.proposal.right, target, change.form):
-            return change
+        made = change.proposal
+        if made.value == target.value and prover.is_alike(made.right, target, change.form):
+            # In a loop, it may be right in one iteration alone.
+            return change if prover.is_proven(made, change.form) or not made.others else None
     return None
 
 

@@ -1,4 +1,4 @@
-"""The ways to cut a global shape into a local one, and back."""
+"""The ways to cut a global shape into a local one, and back; the dims that an operation does not treat alike."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from jaxmesh.analysis.diagnose.movements import short_name
+from jaxmesh.dialects.program import Op
 from jaxmesh.frontends.stablehlo.shardings import Sharding, local_shape
+
+WINDOWS = ("conv", "max_pool", "avg_pool", "reduce_window", "pad", "cumsum", "cumprod")
+CUTS = ("slice", "index", "concat", "split", "chunk")
+"""How the names of operations begin that read a window of each position, or a part of a dim."""
 
 
 def placements(local: Sequence[int], full: Sequence[int], mesh: Mapping[str, int]) -> Iterator[Sharding]:
@@ -58,3 +65,23 @@ def global_shapes(local: Sequence[int], axes: Sequence[str], mesh: Mapping[str, 
         if tuple(shape) not in seen:
             seen.add(tuple(shape))
             yield tuple(shape)
+
+
+def touched_dims(op: Op, shape: Sequence[int]) -> list[int]:
+    """Returns the dims of the operand along which an operation reads other positions than its result's."""
+    attributes: Any = op.attributes
+    name, every = short_name(op), range(len(shape))
+    if name.startswith(CUTS) and "begins" in attributes:
+        rows = zip(attributes["begins"], attributes["ends"], shape, strict=True)
+        return [d for d, (b, e, n) in enumerate(rows) if (b, e) != (0, n)]
+    if name.startswith(CUTS):
+        dim = int(attributes.get("dim", -1))
+        return [dim % len(shape)] if shape and dim >= 0 else list(every)
+    if name in ("reverse", "flip"):
+        return [int(d) for d in attributes.get("dimensions", every)]
+    if name == "pad":
+        padding = attributes.get("padding", ())
+        return [d for d in every if any(padding[2 * d : 2 * d + 2])]
+    # A window spans the dims between the batch and the channels.
+    inner = every[1:-1] if name.startswith(WINDOWS[:3]) else every
+    return list(inner) if name.startswith(WINDOWS) else []

@@ -237,8 +237,9 @@ def _judge(texts: StageTexts, name: str, run: Track, runs: dict[str, Track | str
     if not run.is_right and _computes_from_rounded(texts, name, run):
         run.outputs = [replace(o, limit=max(o.limit, o.error)) for o in run.outputs]
     run.outputs = _limited(texts, run)
+    before = next((r for n, r in runs.items() if n != name and isinstance(r, Track) and r.is_right), None)
     while not run.is_right:
-        culprit, inner = find_culprit(run), _inside(texts, run)
+        culprit, inner = find_culprit(run, before), _inside(texts, run)
         decided = inner or culprit
         fixed = decided_by_rounding(decided, functools.partial(_rounded, texts, run, inner is not None))
         if not any(fixed):

@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxmesh.analysis.diagnose.culprit import Culprit, cause_of, unexplained_before
 from jaxmesh.analysis.diagnose.movements import distance_of_forms
-from jaxmesh.analysis.diagnose.narrowing import Proof
+from jaxmesh.analysis.diagnose.proof import Proof
 from jaxmesh.analysis.diagnose.rounding import EXACT, is_exact, rounding_unit
 from jaxmesh.analysis.diagnose.stage import Coordinate, StageProgram
 from jaxmesh.analysis.diagnose.tracking import Track

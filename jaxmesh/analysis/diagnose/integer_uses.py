@@ -52,6 +52,7 @@ class Need:
       near: values beside a bound that the program compares with.
       once: True if no integer may occur twice, as the result would depend on the order of writes.
       few: True if integers of arguments are compared with each other, so that some have to be equal.
+      indexes: True if an operation indexes with them, so that only integers within the spans are valid.
     """
 
     spans: list[Span] = field(default_factory=list[Span])
@@ -59,6 +60,7 @@ class Need:
     near: set[int] = field(default_factory=set[int])
     once: bool = False
     few: bool = False
+    indexes: bool = False
 
     def restrict(self, spans: Sequence[Span]) -> None:
         """Keeps the part of the spans within other spans, unless that part is empty."""
@@ -240,7 +242,9 @@ class IntegerUses:
             by_argument.setdefault(form.argument, []).append(form.within(span, anywhere=anywhere))
         for argument, spans in by_argument.items():
             if valid := [s for s in spans if s[0] <= s[1]]:
-                self.needs.setdefault(argument, Need()).restrict(valid)
+                need = self.needs.setdefault(argument, Need())
+                need.restrict(valid)
+                need.indexes |= not anywhere
 
     def _mark(self, value: Any, *numbers: int, near: bool = False) -> None:
         for form in self.forms.get(value, ()):

@@ -143,9 +143,13 @@ def is_alike(op: Op, reference: str) -> bool:
     return short_name(op) in (known, *_ALIKE.get(known, "").split())
 
 
-def of_whole(op: Op, placement: Sharding, mesh: Mapping[str, int]) -> Op:
-    """Returns a slice of shards as the slice of the whole value; any other operation unchanged."""
+def of_whole(op: Op, placement: Sharding, mesh: Mapping[str, int], shape: Sequence[int]) -> Op:
+    """Returns a slice or rows of shards as those of the whole value of a shape; any other operation unchanged."""
     attributes: Any = op.attributes
+    if "sizes" in attributes and len(shape) > 1:
+        rows = shape[1 : len(attributes["sizes"]) + 1]
+        one = [math.prod(shape[1:])] if attributes.get("column") and len(rows) == 1 else rows
+        return replace(op, attributes={**attributes, "sizes": tuple(one)})
     if "begins" not in attributes or len(placement) != len(attributes["begins"]):
         return op
     counts = [math.prod(mesh[a] for a in axes) for axes in placement]

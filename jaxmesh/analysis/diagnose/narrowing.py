@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from jaxmesh.analysis.diagnose.corrections import LEFT_OUT, OTHER, UNREAD, Correction
 from jaxmesh.analysis.diagnose.movements import does_nothing, is_alike, is_collective, is_movement, is_transparent
-from jaxmesh.analysis.diagnose.proof import Prover
+from jaxmesh.analysis.diagnose.proof import Proof, Prover
 from jaxmesh.analysis.diagnose.proposals import Proposal, informative
 from jaxmesh.analysis.diagnose.replay import Budget
 from jaxmesh.analysis.diagnose.source_lines import line
@@ -26,40 +24,6 @@ _FIRST, _TURN = 64, 8
 _ALIKE = 12
 """The most values put right together."""
 Named = tuple[Proposal, tuple[tuple[int, Op], ...], Correction | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """A replacement that puts the program right.
-
-    Attributes:
-      proposal: the operation, its result, and what it has to be.
-      doubtful: the operations before it that may be the wrong ones instead, in order; none if it is proven.
-      change: what puts the operation right; None if that is not known.
-      before: the error of each result.
-      after: the same with the replacement.
-      goal: the first operation that was found to put the results right.
-      holds: True if all results are right with the replacement.
-    """
-
-    proposal: Proposal
-    doubtful: tuple[tuple[int, Op], ...]
-    change: Correction | None
-    before: tuple[float, ...]
-    after: tuple[float, ...]
-    goal: Proposal
-    holds: bool = True
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the errors of the results before and after the replacement; None for what is not comparable."""
-        sides = {"before": self.before, "after": self.after}
-        return {name: [x if math.isfinite(x) else None for x in errors] for name, errors in sides.items()}
-
-    def __str__(self) -> str:
-        sides = map(max, (self.before, self.after))
-        before, after = (f"{x:.1e}" if math.isfinite(x) else "other shapes" for x in sides)
-        what = "the results are right" if self.holds else "not all results are right"
-        return f"with the right value in its place {what}: their largest error is {before}, then {after}"
 
 
 class Narrowing(Prover):
@@ -85,6 +49,8 @@ class Narrowing(Prover):
         return Proof(proposal, doubtful, change, before, tuple(after or before), goal, holds)
 
     def _narrowed(self, goal: Proposal) -> Named:
+        if (change := self._unlike_earlier()) is not None:
+            return change.proposal, (), change
         first, own = self._earliest(goal, Budget(self.replay, _RUNS)), functools.partial(self.changes.of, alone=True)
         moves = [row for row in self._feeding([(first.number, first.op)]) if self._is_move_of_right(row[1])]
         change = next(iter(self._fixers(moves, goal, own).values()), None)
@@ -129,6 +95,16 @@ class Narrowing(Prover):
             return last, tuple((p.number, p.op) for p in others), None
         return self._proven(chosen or (target, tuple(rest), None), target)
 
+    def _unlike_earlier(self) -> Correction | None:
+        """Returns the change of the first operation that makes what the earlier text has, and the results right."""
+        if self.earlier is None:
+            return None
+        known, rows = self.earlier, self.earlier.lacks(self.proposals.live, self.replay)
+        fixers = self._fixers(
+            rows, None, lambda n, o: (c for c in self.changes.of(n, o) if known.has(c.proposal.right))
+        )
+        return fixers[min(fixers)] if fixers else None
+
     def _proven(self, chosen: Named, target: Proposal) -> Named:
         """Returns an operation that is proven, or the operations among which the wrong one is."""
         named, before, change = chosen
@@ -140,9 +116,10 @@ class Narrowing(Prover):
             is_twice = change is None or change.words in (OTHER, later[0].words)
             others = () if is_twice else ((named.number, named.op),)
             return later[0].proposal, others, None if others else later[0]
-        if later and change is not None:
+        is_like = named.expected is not None and self._is_counterpart(named, named.expected)
+        if later and (change is not None or not is_like):
             # Several operations are each right as other ones: no operation of these is proven.
-            *others, last = (named, *(c.proposal for c in later))
+            *others, last = (*((named,) if change is not None else ()), *(c.proposal for c in later))
             return last, tuple((p.number, p.op) for p in others if p.number != last.number), None
         read = [row for row in self.doubtful(named.op) if self.track.operands(row[1])]
         rest = [row for row in read if lines[row[0]] != lines[named.number] and not self._is_read_beside(*row, named)]
@@ -324,6 +301,7 @@ class Narrowing(Prover):
                 return change.proposal, (), change
         idle = {n: c for n, c in fixers.items() if self._is_idle(c.proposal.op) and c.words not in (OTHER, UNREAD)}
         fixers = idle or {n: c for n, c in fixers.items() if c.is_own} or fixers
+        fixers = {n: c for n, c in fixers.items() if not self._is_counted(n, c)} or fixers
         *others, last = sorted(fixers)
         left_out = [n for n in others if fixers[n].words == LEFT_OUT]
         if left_out and fixers[last].words == OTHER:
@@ -334,6 +312,11 @@ class Narrowing(Prover):
         if not all(n in direct for n in others):
             return None
         return (target if last == target.number else change.proposal), (), change
+
+    def _is_counted(self, number: int, change: Correction) -> bool:
+        """Returns True for a change to another kind of operation where the program has as many of the kind."""
+        op, is_kind = change.proposal.op, "in its place" in change.words
+        return is_kind and bool(op.used) and self.proposals.places.exactly(number, op, 0) is not None
 
     def _is_in_place(self, change: Correction) -> bool:
         """Returns True if a change makes what the program has in the place of an operation, which has another value."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from jaxmesh.analysis.diagnose.corrections import Corrections
+from jaxmesh.analysis.diagnose.corrections import Correction, Corrections
+from jaxmesh.analysis.diagnose.earlier import EarlierText
 from jaxmesh.analysis.diagnose.movements import does_nothing, is_collective, is_movement, is_transparent, reductions
 from jaxmesh.analysis.diagnose.proposals import Proposal, Proposals, informative
 from jaxmesh.analysis.diagnose.replay import Budget, Replay
@@ -16,6 +19,42 @@ from jaxmesh.dialects.program import Op
 
 _RUNS = 96
 """The most runs of the rest of a text."""
+_NEARER = 8.0
+"""How many times nearer a function in another form has to bring a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A replacement that puts the program right.
+
+    Attributes:
+      proposal: the operation, its result, and what it has to be.
+      doubtful: the operations before it that may be the wrong ones instead, in order; none if it is proven.
+      change: what puts the operation right; None if that is not known.
+      before: the error of each result.
+      after: the same with the replacement.
+      goal: the first operation that was found to put the results right.
+      holds: True if all results are right with the replacement.
+    """
+
+    proposal: Proposal
+    doubtful: tuple[tuple[int, Op], ...]
+    change: Correction | None
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    goal: Proposal
+    holds: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the errors of the results before and after the replacement; None for what is not comparable."""
+        sides = {"before": self.before, "after": self.after}
+        return {name: [x if math.isfinite(x) else None for x in errors] for name, errors in sides.items()}
+
+    def __str__(self) -> str:
+        sides = map(max, (self.before, self.after))
+        before, after = (f"{x:.1e}" if math.isfinite(x) else "other shapes" for x in sides)
+        what = "the results are right" if self.holds else "not all results are right"
+        return f"with the right value in its place {what}: their largest error is {before}, then {after}"
 
 
 @dataclass
@@ -26,11 +65,13 @@ class Prover:
       track: the values of the stage.
       replay: its run, which goes on from replaced values.
       asked: the numbers of the results that a replacement has to put right; None for all.
+      earlier: the text before this one, if that is right.
     """
 
     track: Track
     replay: Replay
     asked: frozenset[int] | None = None
+    earlier: EarlierText | None = None
     proposals: Proposals = field(init=False)
     changes: Corrections = field(init=False)
     trusts: dict[Value, bool] = field(default_factory=dict[Value, bool])
@@ -76,7 +117,9 @@ class Prover:
 
     def put_right(self, proposal: Proposal, form: float = 0.0) -> frozenset[int]:
         """Returns the numbers of the results that are right with a replacement; none if it makes a right one wrong."""
-        errors, limits = self.errors(proposal.replaced), [max(o.limit, GROWTH * form) for o in self.track.outputs]
+        # What another form changes is far less than what the operation did in the place of its function.
+        limits = [max(o.limit, min(GROWTH * form, o.error / _NEARER)) for o in self.track.outputs]
+        errors = self.errors(proposal.replaced)
         return frozenset(i for i, e in enumerate(errors or ()) if e <= limits[i])
 
     def reaches(self, proposal: Proposal, goal: Proposal, form: float) -> bool:
@@ -118,8 +161,10 @@ class Prover:
         """Returns True if a reduction over devices makes what a proposal says of what they hold."""
         copies = self.replay.copies(proposal.value)
         first = copies[min(copies)]
-        if is_collective(proposal.op) and all(x is first or is_same(x, first) for x in copies.values()):
-            # A reduction leaves the whole on all devices.
+        read = [e for v in self.track.operands(proposal.op) for e in self.track.held(v)]
+        is_whole = read and not any(e.partial or any(e.placement) for e in read)
+        if (is_whole or is_collective(proposal.op)) and all(x is first or is_same(x, first) for x in copies.values()):
+            # A reduction leaves the whole on all devices, and what is computed of whole values is whole.
             return False
         if all(x.size > 1 and (x == x.flat[0]).all() for x in proposal.right.values()):
             # The least or the greatest of any parts may be one number.
@@ -183,7 +228,7 @@ class Prover:
         if does_nothing(op, track.stage.text.program.types):
             # It may stand for an operation of the program.
             return False
-        if is_transparent(op) and operands:
+        if operands and self._passes(op):
             return self.is_trusted(operands[0])
         index = op.results.index(value)
         exact = self.proposals.places.exactly(number, op, index)
@@ -199,9 +244,21 @@ class Prover:
         places = self.proposals.places.of(number, op, index)
         if any(same[n] == same[known.number] for n in places):
             return True
+        if exact is not None and any(same[e.number] == same[known.number] for v in operands for e in track.held(v)):
+            # It passes an operand on, where the program has another value.
+            return False
         if is_collective(op) and operands and not self.is_trusted(operands[0]):
             return False
         return informative(track.pool.arrays[known.number]) and not (places and known.kind == "" and is_movement(op))
+
+    def _passes(self, op: Op) -> bool:
+        """Returns True for a movement that the types determine, but for a cast of fractions to integers."""
+        types, copies = self.track.stage.text.program.types, self.replay.copies
+        kinds = [types[v].dtype.kind in "iub" for v in (*op.used[:1], *op.results)]
+        is_step = kinds == [False, True] and is_transparent(op)
+        return is_transparent(op) and not (
+            is_step and any((x != copies(op.used[0])[c]).any() for c, x in copies(op.results[0]).items())
+        )
 
     def doubtful(self, op: Op) -> list[tuple[int, Op]]:
         """Returns the operations before an operation that may be wrong."""
@@ -212,7 +269,7 @@ class Prover:
                 continue
             seen.add(value)
             number, made = self.track.producers[value]
-            if not is_transparent(made) or does_nothing(made, self.track.stage.text.program.types):
+            if not self._passes(made) or does_nothing(made, self.track.stage.text.program.types):
                 found[number] = made
             rest += self.track.operands(made)
         return sorted(found.items())
