@@ -111,12 +111,12 @@ class Corrections:
             if (types[value].shape, types[value].dtype) == (types[op.results[0]].shape, types[op.results[0]].dtype):
                 left = self._performed(number, op, op, left_out=True)
                 yield from () if left is None else (self._repeated(number, op, left, LEFT_OUT),)
-        readers = [o for _, o in self.proposals.live if {*o.used} & {*op.results}]
-        for value in op.used if [short_name(o) for o in (op, *readers)] == ["typecast"] * 2 else ():
+        readers = [row for row in self.proposals.live if {*row[1].used} & {*op.results}]
+        if [short_name(o) for o in (op, *(o for _, o in readers))] == ["typecast"] * 2:
             # A cast and the one back.
-            back = readers[0].results[0]
-            if (types[value].shape, types[value].dtype) == (types[back].shape, types[back].dtype):
-                yield self._repeated(number, op, {back: self.replay.copies(value)}, LEFT_OUT)
+            (at, back), (value,) = readers[0], op.used
+            left = self._performed(at, back, replace(back, operands=(value,)), left_out=True)
+            yield from () if left is None else (self._repeated(number, op, left, LEFT_OUT),)
 
     def missing(self, number: int, op: Op) -> Iterator[Correction]:
         """Yields what the exchange between devices after an operation makes of its result, if none is there."""

@@ -188,7 +188,8 @@ class Narrowing(Prover):
             is_beside = number > target.number and line(stage.source(number)) == source
             if is_beside and not self._is_in_its_place(number, op):
                 changes = [c for c in self.changes.of(number, op, alone=True) if c.is_own or c.words == LEFT_OUT]
-                right = (c for c in changes if budget.take() and self.is_proven(c.proposal, c.form))
+                plausible = (c for c in changes if not self._is_counted(number, c))
+                right = (c for c in plausible if budget.take() and self.is_proven(c.proposal, c.form))
                 found += itertools.islice(right, 1)
         return found
 

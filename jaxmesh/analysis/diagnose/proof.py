@@ -242,11 +242,11 @@ class Prover:
         if exact is not None and same[exact] != same[known.number] and self.proposals.places.misses(exact):
             return False
         places = self.proposals.places.of(number, op, index)
-        if any(same[n] == same[known.number] for n in places):
-            return True
         if exact is not None and any(same[e.number] == same[known.number] for v in operands for e in track.held(v)):
             # It passes an operand on, where the program has another value.
             return False
+        if any(same[n] == same[known.number] for n in places):
+            return True
         if is_collective(op) and operands and not self.is_trusted(operands[0]):
             return False
         return informative(track.pool.arrays[known.number]) and not (places and known.kind == "" and is_movement(op))
