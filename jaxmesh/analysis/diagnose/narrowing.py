@@ -44,8 +44,11 @@ class Narrowing(Prover):
         proposal, doubtful, change = named
         after = self.errors(proposal.replaced)
         before = tuple(o.error for o in self.track.outputs)
-        rows = zip(after or before, self.track.outputs, strict=True)
+        rows = list(zip(after or before, self.track.outputs, strict=True))
         holds = all(e <= o.limit for e, o in rows)
+        if not any(e <= o.limit < o.error for e, o in rows):
+            # It puts no result right: any operation may be wrong whose result may be.
+            doubtful = tuple(r for r in self.proposals.live if not all(map(self.is_trusted, r[1].results)))
         return Proof(proposal, doubtful, change, before, tuple(after or before), goal, holds)
 
     def _narrowed(self, goal: Proposal) -> Named:
