@@ -158,6 +158,25 @@ def test_errors_planted_in_its_texts_are_named(name: str, stage: str) -> None:
     assert all(o.is_honest for o in found), "\n".join(o.text for o in found if not o.is_honest)
 
 
+def test_the_gradient_of_labels_in_a_split_vocabulary_is_blamed_on_its_scatter() -> None:
+    """The zeros that it writes into are in any placement, and what the loss is cut off by is not its cause."""
+
+    def step(embedding: Any, out: Any, tokens: Any, labels: Any) -> Any:
+        def loss(embedding: Any, out: Any) -> Any:
+            scores = jax.nn.log_softmax(embedding[tokens] @ out)
+            return -jnp.mean(jnp.take_along_axis(scores, labels[..., None], -1))
+
+        return jax.grad(loss, (0, 1))(embedding, out)
+
+    mesh = jm.make_mesh((2, 2), ("y", "x"))
+    options = {"in_shardings": (P(), P(None, "x"), P("y"), P("y")), "out_shardings": (P(), P(None, "x"))}
+    ids = jnp.zeros((4, 8), jnp.int32)
+    lowered = jm.jit(step, mesh=mesh, **options).lower(jnp.ones((64, 32)), jnp.ones((32, 64)), ids, ids)
+    found = jm.diagnose(lowered.upstream())
+    assert (found.verdict, found.op) == ("wrong", "ttir.rows_scatter")
+    assert found.cause.startswith("indices of the whole array: the operand of ttir.rows_scatter is split over x")
+
+
 def test_joined_weights_are_not_blamed() -> None:
     """TTNN joins the weights of two products of one value, on each device: no global value of the program."""
 

@@ -212,3 +212,19 @@ def test_compared_integers_are_equal_in_some_elements(fun: Any) -> None:
     equal = [x & ~np.eye(16, dtype=bool) if x.ndim == 2 else x for x in found]
     assert any(x.any() for x in equal)
     assert any((~x).any() for x in equal)
+
+
+def test_compared_integers_of_two_arguments_are_equal_in_some_elements() -> None:
+    found = [r.values[-1].array for r in draws(lambda i, k: i[:, None] == k[None, :], IDS, IDS)]
+    assert any(x.any() for x in found)
+    assert any((~x).any() for x in found)
+
+
+def test_labels_that_no_operation_indexes_with_are_also_beside_the_bound() -> None:
+    """A label below 0 is ignored; it is no index that counts from the end."""
+
+    def loss(logits: Any, labels: Any) -> Any:
+        hot = labels[:, None] == jnp.arange(16)
+        return jnp.where(labels >= 0, (logits * hot).sum(-1), 0)
+
+    assert -1 in integers(loss, jnp.ones((16, 16)), IDS, of=1).tolist()

@@ -153,3 +153,45 @@ def test_a_remainder_with_the_sign_of_the_divisor() -> None:
     wrong = text["ttnn"].replace('"ttnn.add"', '"ttnn.remainder"')
     found = jm.diagnose({"shlo_frontend": program["shlo_frontend"], "ttnn": wrong})
     assert (found.op, found.cause) == ("ttnn.remainder", "with the sign of the dividend it is right")
+
+
+def test_a_cast_there_and_back() -> None:
+    """It is named at the cast to integers."""
+    texts = texts_of(lambda x: jnp.exp(jnp.cos(x)) @ x, jnp.ones((8, 8)))
+    old = r'(%\d+) = "ttir.exp"\((%\d+)\)(.*) -> (tensor<.*?)f32> (loc.*)'
+    casts = r'\n    %b = "ttir.typecast"(%a) : (\4f32>) -> \4i32>\n    \1 = "ttir.typecast"(%b) : (\4i32>) -> \4f32>'
+    text = re.sub(old, rf'%a = "ttir.exp"(\2)\3 -> \4f32> \5{casts}', texts["ttir"])
+    found = jm.diagnose({"shlo_frontend": texts["shlo_frontend"], "ttir": text})
+    at = next(i for i, row in enumerate(text.split("\n"), 1) if "%b = " in row)
+    assert (found.op, found.line) == ("ttir.typecast", at)
+    assert found.cause == "one too many: without it the results are right"
+
+
+def test_a_kind_of_which_the_program_has_as_many() -> None:
+    """Nothing is clipped, so another minimum makes up for the sum."""
+    texts = texts_of(lambda x: jnp.minimum(jnp.maximum(jnp.tanh(x), -3.0), 3.0) * 2, jnp.ones((8, 8)))
+    assert named(texts, "ttir", "ttir.maximum", "ttir.add")[0] == "ttir.add"
+
+
+def test_an_argument_in_another_placement() -> None:
+    options = {"mesh": jm.make_mesh((2, 2), ("y", "x")), "in_shardings": (P("y"), P(None, "x"))}
+    texts = sharded_texts(lambda x, w: jnp.tanh(x @ w), jnp.ones((8, 4)), jnp.ones((4, 8)), **options)
+    found = named(texts, "ttir", r"(%0 = .*shard_dims = array<i64: )0, -1>", r"\g<1>-1, 0>")
+    assert found == ("ttir.mesh_shard", "with dim 0 split over _0 it is right")
+
+
+def test_what_the_right_text_before_it_has_otherwise() -> None:
+    """A sum in the place of the product by a number would make up for a mean, and for another value."""
+    texts = texts_of(lambda x, y: jnp.sum(jnp.tanh(x / y), 1) * jnp.cos(y.T), *(jnp.ones((8, 8)),) * 2)
+    for old, new in ((r'"ttnn.sum"', '"ttnn.mean"'), (r'"ttnn.divide"\((%\d+), %\d+\)', r'"ttnn.divide"(\1, \1)')):
+        text, count = re.subn(old, new, texts["ttnn"])
+        assert count == 1
+        found = jm.diagnose({**texts, "ttnn": text})
+        assert (found.stage, found.op) == ("ttnn", re.findall(r'"(.*?)"', new)[0]), found
+
+
+def test_a_choice_that_passes_its_operand_on() -> None:
+    """The program has the operand elsewhere, and the right value in the other operand."""
+    texts = texts_of(lambda x: jax.nn.softplus(x) * 0.5, jnp.ones((8, 8)))
+    found = named(texts, "ttir", r'"ttir.where"\((%\d+), (%\d+), (%\d+)\)', r'"ttir.where"(\1, \3, \2)')
+    assert found[0] == "ttir.where"
