@@ -122,20 +122,18 @@ for _line in TABLE.read_text().splitlines():
 
 HOST_CALL = "ttnn.host_call"
 """The call of a function that upstream has moved to the host and compiled: the text has LLVM's code of it alone."""
+_BEFORE = "take the text from before that pass, ttnn_*.mlir"
 
 
 def _host_call(call: Call) -> Any:
-    return _opaque(f"{call['callee']}, a function of the host in LLVM's code,", call)
+    return _opaque(f"{call['callee']}, a function of the host in LLVM's code ({_BEFORE}),", call)
 
 
 OPS[HOST_CALL] = replace(
     _read(f"{HOST_CALL}(operands*) {{callee: text}} -> results*"),
     traits=frozenset({Trait.TEXTUAL, Trait.OPAQUE, Trait.NOT_UPSTREAM}),
     meaning=_host_call,
-    accepts=replace(
-        refused("It is compiled for the host; take the text from before that pass, ttnn_*.mlir"),
-        gives=(Gives("asked"),),
-    ),
+    accepts=replace(refused(f"It is compiled for the host; {_BEFORE}"), gives=(Gives("asked"),)),
 )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -160,10 +162,42 @@ return %3 : tensor<32x32xf32> }"""
 def test_a_compiled_function_of_the_host_costs_only_itself() -> None:
     traced = read(HOST)
     assert {cost.line for cost in traced.lower().estimate("n150").lines} >= {"(host_call)", "(neg)", "(add)"}
-    with pytest.raises(jm.MissingRuleError, match="@hoisted, a function of the host in LLVM's code, cannot be exec"):
+    with pytest.raises(jm.MissingRuleError, match=r"@hoisted, a function of the host in LLVM's code .*cannot be exec"):
         traced.lower().compile()(normal(32, 32))
-    with pytest.raises(jm.JaxmeshError, match="take the text from before that pass"):
-        traced.lower().as_text("ttnn")
+    refusals: dict[Callable[[], Any], str] = {
+        traced.lower().as_text: r"\. It is compiled for the host; ",
+        partial(traced.lower().as_text, "python", strict=False): "does not have a call in Python",
+        partial(traced.lower().as_text, "cpp", strict=False): r"does not have a call in C\+\+",
+        traced.lower().judge: "does not have a call in Python",
+    }
+    for call, message in refusals.items():
+        # No text of it can be run, so none is offered.
+        with pytest.raises(jm.JaxmeshError, match=rf"{message}.*take the text from before that pass, ttnn_\*\.mlir\.$"):
+            call()
+
+
+WRITES = '"ttnn.paged_fill_cache"(%y, %y, %i) : (tensor<2x2x2x2xi16>, tensor<2x2x2x2xi16>, tensor<2x2xi32>) -> ()'
+
+
+@pytest.mark.parametrize(
+    ("inside", "offer"), [("", "; or ask for the text with strict=False, which the emulation runs."), (WRITES, ".")]
+)
+def test_a_refusal_offers_a_text_only_if_the_emulation_runs_it(inside: str, offer: str) -> None:
+    traced = read(f"""
+func.func @main(%y: tensor<2x2x2x2xi16>, %i: tensor<2x2xi32>) -> tensor<2x2x2x2xi16> {{
+{inside}
+%0 = "ttnn.neg"(%y) : (tensor<2x2x2x2xi16>) -> tensor<2x2x2x2xi16>
+return %0 : tensor<2x2x2x2xi16> }}""")
+    with pytest.raises(jm.UnsupportedError, match=f"uint8 or int8{offer}$"):
+        traced.lower().as_text()
+    text = traced.lower().as_text(strict=False)
+    ran = read(text).lower()
+    values = np.zeros((2, 2, 2, 2), np.int16), np.zeros((2, 2), np.int32)
+    if inside:
+        with pytest.raises(jm.MissingRuleError, match="paged_fill_cache cannot be executed"):
+            ran.compile()(*values)
+    else:
+        np.testing.assert_array_equal(ran.compile()(*values), values[0])
 
 
 @pytest.mark.parametrize("groups", [1, 2])
