@@ -146,15 +146,31 @@ _PRIMITIVES = {
 """The primitives of JAX that operations of StableHLO are, where the names differ."""
 
 
+def _primitive_of(op: Any) -> str:
+    kind = op.name.partition(".")[2]
+    return enum_of(op, "comparison_direction").lower() if kind == "compare" else _PRIMITIVES.get(kind) or kind
+
+
 def perform(op: Any, operands: Sequence[Any], shape: Sequence[int], dtype: np.dtype[Any]) -> Array | None:
     """Performs an operation of StableHLO with a result of a shape and a dtype, as `in_numpy` a primitive."""
-    kind = op.name.partition(".")[2]
-    name = enum_of(op, "comparison_direction").lower() if kind == "compare" else _PRIMITIVES.get(kind) or kind
+    kind, name = op.name.partition(".")[2], _primitive_of(op)
     if kind == "select":
         operands = operands[0], operands[2], operands[1]
     if name in _MOVEMENTS or name in _ARITHMETIC:
         return in_numpy(name, operands, _op_params(kind, op, shape, dtype), dtype)
     return None
+
+
+def is_movement(op: Any) -> bool:
+    """Returns True if `perform` performs an operation of StableHLO of any size."""
+    return _primitive_of(op) in _MOVEMENTS
+
+
+def is_view(op: Any, operands: Sequence[Array]) -> bool:
+    """Returns True if `perform` is known to give a view of the memory of an operand."""
+    name = _primitive_of(op)
+    # A reshape copies elements that do not follow each other.
+    return name in _VIEWS and (name != "reshape" or operands[0].flags.c_contiguous)
 
 
 def _wide(x: Array) -> Array:
