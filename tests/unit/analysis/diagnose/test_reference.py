@@ -19,6 +19,9 @@ from jaxmesh.analysis.diagnose import reference
 from jaxmesh.analysis.diagnose.reference import run_program
 
 
+any_lax: Any = lax
+
+
 def text_of(fun: Callable[..., Any], *args: Any) -> str:
     return jax.jit(fun, keep_unused=True).lower(*args).as_text("stablehlo")
 
@@ -56,8 +59,7 @@ def loop(x: Any) -> Any:
     def double(_: Any, y: Any) -> Any:
         return y * 2
 
-    found: Any = lax.fori_loop(0, 3, double, x)
-    return found
+    return any_lax.fori_loop(0, 3, double, x)
 
 
 def cumulative(x: Any) -> Any:
@@ -66,8 +68,8 @@ def cumulative(x: Any) -> Any:
 
 def region(x: Any) -> Any:
     def shifted(y: Any) -> Any:
-        total: Any = lax.psum(y, "x")
-        return y * (lax.axis_index("x") + 1).astype(y.dtype) + total
+        total = any_lax.psum(y, "x")
+        return y * (any_lax.axis_index("x") + 1).astype(y.dtype) + total
 
     mesh = AbstractMesh((4,), ("x",))
     return jax.shard_map(shifted, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(x)
