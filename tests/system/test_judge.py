@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec as P
+from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.analysis.environments import clean_environment
@@ -522,3 +522,16 @@ def test_a_loop_whose_end_only_devices_know_is_judged_for_one_iteration() -> Non
     assert verdict
     assert verdict.counts["Unary"] == 1
     assert "a loop whose end only the devices know counts as one iteration" in verdict.remarks
+
+
+@pytest.mark.parametrize("dialect", ["ttir", "ttnn"])
+def test_groups_of_channels_are_accepted(dialect: str) -> None:
+    image, rows, dim = (
+        ("1x64x3x5", "64", "channel_dim = 1 : i64, ") if dialect == "ttir" else ("1x1x15x64", "1x1x2x32", "")
+    )
+    x, w = f"tensor<{image}xbf16>", f"tensor<{rows}xbf16>"
+    text = f"""func.func @main(%x: {x}, %w: {w}, %b: {w}) -> {x} {{
+%0 = "{dialect}.group_norm"(%x, %w, %b) <{{{dim}num_groups = 2 : i64, operandSegmentSizes = array<i32: 1, 0, 1, 1>}}>
+    : ({x}, {w}, {w}) -> {x}
+return %0 : {x} }}"""
+    assert jm.from_mlir(text, AbstractMesh((1, 1), ("y", "x"))).lower().judge().outcome == "accepted"

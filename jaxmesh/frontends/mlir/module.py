@@ -135,8 +135,8 @@ def _only(found: Sequence[Function], why: str, bodies: Sequence[Function]) -> Fu
 
 
 def public_functions(source: Source) -> list[Function]:
-    """Returns the functions that can be called from outside."""
-    return [f for f in source.functions if f.public and f.has_body]
+    """Returns the functions that can be called from outside, except the evaluations of constants."""
+    return [f for f in source.functions if f.public and f.has_body and "const_eval" not in f.operation.attributes]
 
 
 # --- the mesh --------------------------------------------------------------------------------------------------------

@@ -70,9 +70,15 @@ def _batch_norm(o: Ops, site: Site) -> Sequence[Value]:
 
 @PATTERNS.add("group_norm")
 def _group_norm(o: Ops, site: Site) -> Value:
-    """Makes the channels the last dim of (batch, 1, all pixels, channels), as TTNN takes them."""
+    """Makes the channels the last dim of (batch, 1, all pixels, channels), and the weight and the bias rows of 32, as
+    TTNN takes them."""
     x, *rest = site.operands
     assert x is not None
+    channels, width = o.shape(x)[site["channel_dim"]], 32
+    if channels % width == 0:
+        rest = [
+            v if v is None or len(o.shape(v)) != 1 else o.reshape(v, (1, 1, channels // width, width)) for v in rest
+        ]
     shape = o.shape(x)
     dim: int = site["channel_dim"] % len(shape)
     order = [*(d for d in range(len(shape)) if d != dim), dim]

@@ -18,7 +18,6 @@ import jaxmesh as jm
 from jaxmesh.analysis.diagnose import reference
 from jaxmesh.analysis.diagnose.reference import run_program
 
-
 any_lax: Any = lax
 
 

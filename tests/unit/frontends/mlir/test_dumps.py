@@ -293,3 +293,45 @@ return %0 : tensor<{shape}xf32> }}""")
     for program in (traced, printed):
         got = program.lower().compile()(given.reshape(full), w.reshape(sizes), b.reshape(sizes))
         np.testing.assert_allclose(got, want.reshape(full), rtol=1e-4, atol=1e-4)
+
+
+def test_the_weights_of_groups_of_channels_are_rows_of_32() -> None:
+    traced = read("""
+func.func @main(%x: tensor<1x64x3x5xbf16>, %w: tensor<64xbf16>, %b: tensor<64xbf16>) -> tensor<1x64x3x5xbf16> {
+%0 = "ttir.group_norm"(%x, %w, %b) <{channel_dim = 1 : i64, num_groups = 2 : i64, operandSegmentSizes = array<i32: 1, 0,
+    1, 1>}> : (tensor<1x64x3x5xbf16>, tensor<64xbf16>, tensor<64xbf16>) -> tensor<1x64x3x5xbf16>
+return %0 : tensor<1x64x3x5xbf16> }""")
+    text = traced.lower().as_text()
+    assert '"ttnn.group_norm"' in text
+    assert "(tensor<1x1x15x64xbf16>, tensor<1x1x2x32xbf16>, tensor<1x1x2x32xbf16>)" in text
+    # The image alone is in tiles.
+    assert text.count("#ttnn.layout<tile>") == 1
+    again = read(text)
+    x, w, b = (normal(*shape).astype(jnp.bfloat16) for shape in ((1, 64, 3, 5), (64,), (64,)))
+    for program in (traced, again):
+        got = np.asarray(program.lower().compile()(x, w, b), np.float32).reshape(2, 32, 15)
+        plain = (got - np.float32(b).reshape(2, 32, 1)) / np.float32(w).reshape(2, 32, 1)
+        grouped = np.float32(x).reshape(2, 32, 15)
+        want = (grouped - grouped.mean((1, 2), keepdims=True)) / grouped.std((1, 2), keepdims=True)
+        sure = np.abs(np.float32(w)).reshape(2, 32) > 0.2
+        np.testing.assert_allclose(plain[sure], want[sure], rtol=0.05, atol=0.1)
+
+
+def test_main_is_chosen_before_the_functions_whose_results_are_kept() -> None:
+    traced = read("""
+func.func @main_const_eval_0(%w: tensor<2xf32>) -> tensor<2xf32> attributes {const_eval} {
+%0 = "ttnn.neg"(%w) : (tensor<2xf32>) -> tensor<2xf32>
+return %0 : tensor<2xf32> }
+func.func @forward_or_so(%x: tensor<2xf32>, %w: tensor<2xf32>) -> tensor<2xf32> {
+%0 = ttcore.load_cached(@main_const_eval_0, [%w]) : (tensor<2xf32>) -> tensor<2xf32>
+%1 = "ttnn.add"(%x, %0) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+return %1 : tensor<2xf32> }""")
+    np.testing.assert_array_equal(traced.lower().compile()(np.float32([3, 4]), np.float32([1, 2])), [2, 2])
+
+
+def test_a_broadcast_to_no_elements() -> None:
+    traced = read("""
+func.func @main(%x: tensor<1x3xf32>) -> tensor<0x3xf32> {
+%0 = "ttir.broadcast"(%x) <{broadcast_dimensions = array<i64: 0, 1>}> : (tensor<1x3xf32>) -> tensor<0x3xf32>
+return %0 : tensor<0x3xf32> }""")
+    assert traced.lower().compile()(normal(1, 3)).shape == (0, 3)
