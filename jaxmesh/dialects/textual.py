@@ -101,9 +101,10 @@ def _read(line: str) -> OpDef:
         operand_names=tuple(operands),
     )
     if dialect == "ttnn":
-        # Operands are of any type, in tiles but for some in rows.
+        # Operands and results are of any type, in tiles but for some in rows.
         takes = tuple(Takes(ANY, "rows" if mark == "rows" else "tile") for mark in (*marks, ""))
-        accepts = Forms(takes, (Gives("asked", layout="tile"),), alike=False)
+        gives = tuple(Gives("asked", layout="rows" if text.startswith("rows ") else "tile") for text in results or [""])
+        accepts = Forms(takes, gives, alike=False)
         definition = TtnnOp(**{f.name: getattr(definition, f.name) for f in fields(definition)}, accepts=accepts)
     return definition
 
