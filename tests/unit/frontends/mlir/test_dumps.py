@@ -335,3 +335,10 @@ func.func @main(%x: tensor<1x3xf32>) -> tensor<0x3xf32> {
 %0 = "ttir.broadcast"(%x) <{broadcast_dimensions = array<i64: 0, 1>}> : (tensor<1x3xf32>) -> tensor<0x3xf32>
 return %0 : tensor<0x3xf32> }""")
     assert traced.lower().compile()(normal(1, 3)).shape == (0, 3)
+
+
+def test_only_functions_that_may_be_meant_are_offered() -> None:
+    line = "func.func {}@{}(%x: tensor<2xf32>) -> tensor<2xf32> {{ return %x : tensor<2xf32> }}\n"
+    text = "".join(line.format(*f) for f in (("private ", "helper"), ("", "first"), ("", "second")))
+    with pytest.raises(jm.ParseError, match=r"give func= one of @first \(line 2\), @second \(line 3\), or name@line"):
+        read(text)
