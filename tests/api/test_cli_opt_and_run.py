@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -364,13 +365,24 @@ DTYPES = [
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_random_arrays_of_every_dtype(dtype: str) -> None:
+def test_random_arrays_of_every_dtype(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = jax.ShapeDtypeStruct((3, 50), jnp.dtype(dtype))
     array = npz.random_array(np.random.default_rng(0), kind)
     assert (array.shape, array.dtype) == (kind.shape, kind.dtype)
     assert len(np.unique(np.asarray(array.astype(np.complex64)))) > 1
     assert "crc32=" in npz.summary(array)
     assert metrics.largest_difference(array, array) == 0
+    # Pieces of whatever size are drawn alike.
+    monkeypatch.setattr(npz, "_PIECE", 7)
+    assert npz.random_array(np.random.default_rng(0), kind).tobytes() == array.tobytes()
+
+
+def test_random_arrays_take_little_more_than_their_memory() -> None:
+    tracemalloc.start()
+    array = npz.random_array(np.random.default_rng(0), jax.ShapeDtypeStruct((32, 1 << 20), jnp.dtype(jnp.bfloat16)))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1.2 * array.nbytes
 
 
 def test_differences() -> None:
