@@ -15,7 +15,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.analysis.diagnose.arguments import MOST_RUNS, Draws
-from jaxmesh.analysis.diagnose.in_numpy import is_movement, is_view, perform
+from jaxmesh.analysis.diagnose.in_numpy import MOVEMENTS, VIEWS, perform, primitive_of
 from jaxmesh.analysis.diagnose.keeper import REGION, SAME, Keeper
 from jaxmesh.analysis.diagnose.reference_value import Reference
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
@@ -189,7 +189,7 @@ def _peak(importer: Importer, block: Any, axes: Mapping[str, int]) -> int:
         read = [arrays[v] for v in op.operands if v in arrays]
         if op.name in SAME:
             arrays.update((r, arrays[v]) for r, v in zip(op.results, op.operands, strict=True) if v in arrays)
-        elif is_view(op, read):
+        elif (name := primitive_of(op)) in VIEWS and (name != "reshape" or read[0].flags.c_contiguous):
             array = perform(op, read, op.results[0].type.shape, read[0].dtype)
             assert array is not None
             arrays[op.results[0]] = array
@@ -200,7 +200,7 @@ def _peak(importer: Importer, block: Any, axes: Mapping[str, int]) -> int:
                 manual = axis_names(str(op.attributes["manual_axes"]))
                 within = [v for o in op.regions[0].blocks[0].operations for v in o.operation.results]
                 keep(within, math.prod(axes[a] for a in manual))
-            copies = [] if is_movement(op) else [x.nbytes for x in read if not x.flags.c_contiguous]
+            copies = [] if name in MOVEMENTS else [x.nbytes for x in read if not x.flags.c_contiguous]
             most = max(most, kept + sum(copies))
     return max(most, kept)
 

@@ -74,13 +74,10 @@ def _group_norm(o: Ops, site: Site) -> Value:
     TTNN takes them."""
     x, *rest = site.operands
     assert x is not None
-    channels, width = o.shape(x)[site["channel_dim"]], 32
-    if channels % width == 0:
-        rest = [
-            v if v is None or len(o.shape(v)) != 1 else o.reshape(v, (1, 1, channels // width, width)) for v in rest
-        ]
     shape = o.shape(x)
     dim: int = site["channel_dim"] % len(shape)
+    if (width := shape[dim]) % 32 == 0:
+        rest = [v if v is None or len(o.shape(v)) != 1 else o.reshape(v, (1, 1, width // 32, 32)) for v in rest]
     order = [*(d for d in range(len(shape)) if d != dim), dim]
     moved = tuple(shape[d] for d in order)
     rows = (shape[0], 1, math.prod(moved[1:-1]), shape[dim])

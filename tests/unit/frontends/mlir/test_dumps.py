@@ -326,7 +326,9 @@ func.func @forward_or_so(%x: tensor<2xf32>, %w: tensor<2xf32>) -> tensor<2xf32> 
 %0 = ttcore.load_cached(@main_const_eval_0, [%w]) : (tensor<2xf32>) -> tensor<2xf32>
 %1 = "ttnn.add"(%x, %0) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
 return %1 : tensor<2xf32> }""")
-    np.testing.assert_array_equal(traced.lower().compile()(np.float32([3, 4]), np.float32([1, 2])), [2, 2])
+    np.testing.assert_array_equal(
+        traced.lower().compile()(np.array([3, 4], np.float32), np.array([1, 2], np.float32)), [2, 2]
+    )
 
 
 def test_a_broadcast_to_no_elements() -> None:
