@@ -394,3 +394,14 @@ def test_differences() -> None:
     assert metrics.largest_difference(np.array([True]), np.array([False])) == 1
     assert metrics.tolerance(np.int32([3])) == 0
     assert metrics.largest_difference(np.zeros(0, np.float32), np.zeros(0, np.float32)) == 0
+
+
+def test_what_cannot_be_executed_draws_no_inputs(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = tmp_path / "opaque.mlir"
+    text.write_text("""
+func.func @main(%x: tensor<2x2x2x2xf32>, %i: tensor<2x2xi32>) -> tensor<2x2x2x2xf32> {
+"ttnn.paged_fill_cache"(%x, %x, %i) : (tensor<2x2x2x2xf32>, tensor<2x2x2x2xf32>, tensor<2x2xi32>) -> ()
+return %x : tensor<2x2x2x2xf32> }""")
+    monkeypatch.setattr(npz, "random_array", lambda *_: pytest.fail("inputs are drawn"))
+    assert main.main(["run", str(text), "--mesh", "1x1"]) == 2
+    assert "paged_fill_cache cannot be executed" in capsys.readouterr().err
