@@ -143,9 +143,10 @@ def _run_file(arguments: argparse.Namespace) -> bool:
         options.check_out(arguments.out)
     with options.read_file(arguments) as (file, sizes):
         traced = options.import_function(file, sizes, arguments)
-        args = options.inputs_of(traced, arguments)
         lowered = traced.lower()
+        # Refuses what cannot be executed before any input is drawn.
         compiled, count = lowered.compile(check_replication=arguments.check or None), len(traced.out_avals)
+        args = options.inputs_of(traced, arguments)
         try:
             with progress("compiling and running"):
                 results = _as_list(compiled(*args), count)

@@ -101,9 +101,10 @@ def _read(line: str) -> OpDef:
         operand_names=tuple(operands),
     )
     if dialect == "ttnn":
-        # Operands are of any type, in tiles but for some in rows.
+        # Operands and results are of any type, in tiles but for some in rows.
         takes = tuple(Takes(ANY, "rows" if mark == "rows" else "tile") for mark in (*marks, ""))
-        accepts = Forms(takes, (Gives("asked", layout="tile"),), alike=False)
+        gives = tuple(Gives("asked", layout="rows" if text.startswith("rows ") else "tile") for text in results or [""])
+        accepts = Forms(takes, gives, alike=False)
         definition = TtnnOp(**{f.name: getattr(definition, f.name) for f in fields(definition)}, accepts=accepts)
     return definition
 
@@ -122,20 +123,18 @@ for _line in TABLE.read_text().splitlines():
 
 HOST_CALL = "ttnn.host_call"
 """The call of a function that upstream has moved to the host and compiled: the text has LLVM's code of it alone."""
+_BEFORE = "take the text from before that pass, ttnn_*.mlir"
 
 
 def _host_call(call: Call) -> Any:
-    return _opaque(f"{call['callee']}, a function of the host in LLVM's code,", call)
+    return _opaque(f"{call['callee']}, a function of the host in LLVM's code ({_BEFORE}),", call)
 
 
 OPS[HOST_CALL] = replace(
     _read(f"{HOST_CALL}(operands*) {{callee: text}} -> results*"),
     traits=frozenset({Trait.TEXTUAL, Trait.OPAQUE, Trait.NOT_UPSTREAM}),
     meaning=_host_call,
-    accepts=replace(
-        refused("It is compiled for the host; take the text from before that pass, ttnn_*.mlir"),
-        gives=(Gives("asked"),),
-    ),
+    accepts=replace(refused(f"It is compiled for the host; {_BEFORE}"), gives=(Gives("asked"),)),
 )
 
 

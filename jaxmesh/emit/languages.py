@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.imported_op import group_operands
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Value
-from jaxmesh.errors import UnsupportedError
+from jaxmesh.dialects.ttnn.forms import REMEDY, Forms
+from jaxmesh.dialects.ttnn.op import TtnnOp
+from jaxmesh.errors import MissingRuleError, UnsupportedError
 from jaxmesh.jaxprs.walk import Contents
 
 TRACED = ("ttir",)
@@ -25,12 +28,19 @@ LOWERED = ("ttnn", *EXPORTED)
 """The languages of a lowered program, the default first."""
 
 
-def undecomposed(op: Op) -> UnsupportedError:
-    """Returns the error for an op that upstream's pipeline decomposes before it prints a program."""
-    return UnsupportedError(
-        f"{op.name} ({op.line or 'no line known'}) does not have a call in Python and C++; write the to_device, "
-        "to_layout, typecast or to_memory_config that it represents."
-    )
+def without_call(op: Op, definition: TtnnOp | None, language: str) -> UnsupportedError | MissingRuleError:
+    """Returns the error for an op without a call in a language, with what can be done about it."""
+    traits = frozenset[Trait]() if definition is None else definition.traits
+    what = f"{op.name} ({op.line or 'no line known'}) does not have a call in {language}"
+    if Trait.LAYOUT in traits:
+        return UnsupportedError(
+            f"{what}; write the to_device, to_layout, typecast or to_memory_config that it represents."
+        )
+    if definition is None or Trait.TEXTUAL not in traits:
+        return MissingRuleError(f"{what}; define it in a file jaxmesh/dialects/ttnn/*.py.")
+    remedy = definition.accepts.remedy if isinstance(definition.accepts, Forms) else REMEDY
+    other = "It is printed as MLIR alone; take that text, or write what it does with other operations"
+    return MissingRuleError(f"{what}. {other if remedy == REMEDY else remedy}.")
 
 
 def device_of(program: Program, op: Op) -> Value | None:

@@ -33,7 +33,7 @@ from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
 from jaxmesh.passes.fusion.driver import fuse as fuse_ops
 from jaxmesh.passes.hold_arguments import hold_arguments, keep_arguments
 from jaxmesh.passes.layouts.decide_layouts import decide_layouts
-from jaxmesh.passes.layouts.mesh_rank import set_mesh_rank
+from jaxmesh.passes.layouts.mesh_rank import OFFER, offer_of, set_mesh_rank
 from jaxmesh.passes.memory import manage_memory, reads_overwritten
 from jaxmesh.passes.mesh_shard.insert_transfers import Printed, insert_transfers
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import distribute_axis_indices, split_axis_indices
@@ -98,10 +98,11 @@ MANAGE_MEMORY = Pass("manage-memory", manage_memory)
 TTIR_PIPELINE = (MESH_PARTITION, PLACE_RESULTS, FUSE)
 
 
-def ttnn_pipeline(strict: bool) -> Sequence[Pass]:
-    """Returns the passes to TTNN; if `strict`, what the real library does not take is an error, else it stays."""
-    set_rank = Pass("set-mesh-rank", partial(set_mesh_rank, strict=strict))
-    decide = Pass("decide-layouts", partial(decide_layouts, strict=strict))
+def ttnn_pipeline(strict: bool, offer: str = OFFER) -> Sequence[Pass]:
+    """Returns the passes to TTNN; if `strict`, what the real library does not take is an error, which ends with the
+    offer of `offer_of`; else it stays."""
+    set_rank = Pass("set-mesh-rank", partial(set_mesh_rank, strict=strict, offer=offer))
+    decide = Pass("decide-layouts", partial(decide_layouts, strict=strict, offer=offer))
     return (MESH_PARTITION, FUSE, SMALL_DIMS, TTIR_TO_TTNN, set_rank, decide, MANAGE_MEMORY)
 
 
@@ -184,7 +185,9 @@ def ttnn_program(
     """
     jaxpr, options = printed_jaxpr(lowered, boundary.sizes), Options.limited(unroll_limit, fuse, mark)
     program = _flatten(jaxpr, boundary, out_tree, "ttnn", lowered.results, options)
-    program = run_passes(ttnn_pipeline(strict), hold_arguments(program, held), () if fuse else (FUSE,))
+    program = run_passes(
+        ttnn_pipeline(strict, offer_of(program)), hold_arguments(program, held), () if fuse else (FUSE,)
+    )
     verify_program(program, strict=strict)
     return program
 

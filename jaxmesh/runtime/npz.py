@@ -30,13 +30,18 @@ from jaxmesh.validate import regular_file
 Array = np.ndarray[Any, Any]
 _MAX_SHOWN = 64
 _PIECE = 1 << 20
-"""The bytes that are read at a time."""
+"""The bytes that are read, and the elements that are drawn, at a time."""
 
 
 def random_array(rng: np.random.Generator, struct: jax.ShapeDtypeStruct) -> Array:
     """Returns random numbers that suit a dtype: normal floats, small non-negative integers (valid indices), or
     booleans."""
-    array: Array = _random(rng, struct.shape, struct.dtype).astype(struct.dtype)
+    array: Array = np.empty(struct.shape, struct.dtype)
+    flat = array.reshape(-1)
+    for part in (flat.real, flat.imag) if flat.dtype.kind == "c" else (flat,):
+        for at in range(0, part.size, _PIECE):
+            piece = part[at : at + _PIECE]
+            piece[...] = _random(rng, piece.shape, struct.dtype)
     return array
 
 
@@ -46,8 +51,6 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Arr
     if jnp.issubdtype(dtype, jnp.integer):
         return rng.integers(0, min(10, int(jnp.iinfo(dtype).max) + 1), shape)
     values: Any = rng.standard_normal(shape, np.float32)
-    if jnp.issubdtype(dtype, jnp.complexfloating):
-        return values + 1j * rng.standard_normal(shape, np.float32)
     # The exponent-only dtype is unsigned.
     return np.abs(values) if dtype.name == "float8_e8m0fnu" else values
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Set as AbstractSet
+from collections.abc import Callable, Sequence, Set as AbstractSet
 from typing import Any, TypeVar, overload
 
 import jax
@@ -85,6 +85,7 @@ def shard_map(
 
     Raises:
       TypeError, ValueError: as `jax.shard_map` does.
+      ArgumentTypeError: an argument of a call is a `MeshTensor`, not a full array.
       ReplicationError: in a call that compares copies, those of a result differ.
 
     >>> import jax, jax.numpy as jnp, jaxmesh as jm
@@ -113,6 +114,15 @@ def shard_map(
     return ShardMapped(mapped, mesh, None if check_vma else CheckedCalls(checked, claims=True))
 
 
+def _check_full(args: Sequence[Any]) -> None:
+    for number, arg in enumerate(args):
+        if any(is_tensor(x) for x in flatten(arg)[0]):
+            raise ArgumentTypeError(
+                f"argument {number} of a function made by shard_map holds a MeshTensor, but such a function splits "
+                "full arrays; give the full array, or call the function's body under jaxmesh.jit."
+            )
+
+
 class ShardMapped:
     """A function built by `jaxmesh.shard_map`."""
 
@@ -137,6 +147,7 @@ class ShardMapped:
         region = current_region()
         if region is not None and self._unproven is None and self._mesh is not None:
             return call_inline(self._mapped, args, region)
+        _check_full(args)
         if tracing() is not None or jax.sharding.get_abstract_mesh().manual_axes:
             return self._mapped(*args)
         if self._unproven is not None and is_enabled():
@@ -162,12 +173,7 @@ class ShardMapped:
         Raises:
           ArgumentTypeError: an argument is a `MeshTensor`, not a full array.
         """
-        for number, arg in enumerate(args):
-            if any(is_tensor(x) for x in flatten(arg)[0]):
-                raise ArgumentTypeError(
-                    f"argument {number} of a function made by shard_map holds a MeshTensor, but such a function splits "
-                    "full arrays; give the full array, or call the function's body under jaxmesh.jit."
-                )
+        _check_full(args)
         if self._mesh is not None:
             # The mesh that is set is another one: a named error before JAX's.
             program_mesh(self._mesh)

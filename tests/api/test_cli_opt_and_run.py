@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -364,13 +365,24 @@ DTYPES = [
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_random_arrays_of_every_dtype(dtype: str) -> None:
+def test_random_arrays_of_every_dtype(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = jax.ShapeDtypeStruct((3, 50), jnp.dtype(dtype))
     array = npz.random_array(np.random.default_rng(0), kind)
     assert (array.shape, array.dtype) == (kind.shape, kind.dtype)
     assert len(np.unique(np.asarray(array.astype(np.complex64)))) > 1
     assert "crc32=" in npz.summary(array)
     assert metrics.largest_difference(array, array) == 0
+    # Pieces of whatever size are drawn alike.
+    monkeypatch.setattr(npz, "_PIECE", 7)
+    assert npz.random_array(np.random.default_rng(0), kind).tobytes() == array.tobytes()
+
+
+def test_random_arrays_take_little_more_than_their_memory() -> None:
+    tracemalloc.start()
+    array = npz.random_array(np.random.default_rng(0), jax.ShapeDtypeStruct((32, 1 << 20), jnp.dtype(jnp.bfloat16)))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1.2 * array.nbytes
 
 
 def test_differences() -> None:
@@ -382,3 +394,14 @@ def test_differences() -> None:
     assert metrics.largest_difference(np.array([True]), np.array([False])) == 1
     assert metrics.tolerance(np.int32([3])) == 0
     assert metrics.largest_difference(np.zeros(0, np.float32), np.zeros(0, np.float32)) == 0
+
+
+def test_what_cannot_be_executed_draws_no_inputs(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = tmp_path / "opaque.mlir"
+    text.write_text("""
+func.func @main(%x: tensor<2x2x2x2xf32>, %i: tensor<2x2xi32>) -> tensor<2x2x2x2xf32> {
+"ttnn.paged_fill_cache"(%x, %x, %i) : (tensor<2x2x2x2xf32>, tensor<2x2x2x2xf32>, tensor<2x2xi32>) -> ()
+return %x : tensor<2x2x2x2xf32> }""")
+    monkeypatch.setattr(npz, "random_array", lambda *_: pytest.fail("inputs are drawn"))
+    assert main.main(["run", str(text), "--mesh", "1x1"]) == 2
+    assert "paged_fill_cache cannot be executed" in capsys.readouterr().err

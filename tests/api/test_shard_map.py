@@ -1236,3 +1236,30 @@ def test_sizes_that_an_export_leaves_open() -> None:
     program = jm.jit(lambda x: x * 2, mesh=jm.make_mesh((2, 4)))
     exported = jax.export.export(jax.jit(program))(jax.ShapeDtypeStruct((size, 8), jnp.float32))
     assert str(exported.out_avals[0].shape) == "(size, 8)"
+
+
+def test_a_mesh_tensor_is_no_full_array() -> None:
+    mesh = jm.make_mesh((2, 4), ("y", "x"))
+    device = jm.ttnn.open_mesh_device(mesh_shape=jm.ttnn.MeshShape(2, 4))
+    config = jm.ttnn.MeshMapperConfig([jm.ttnn.PlacementShard(0), jm.ttnn.PlacementReplicate()])
+    x = jnp.arange(32.0).reshape(8, 4)
+    tensor = jm.ttnn.distribute_tensor(x, jm.ttnn.create_mesh_mapper(device, config))
+
+    @jm.shard_map(mesh=mesh, in_specs=P("y"), out_specs=P("y"))
+    def double(block: Any) -> Any:
+        return 2 * block
+
+    calls: list[Callable[[], Any]] = [
+        lambda: double(tensor),
+        lambda: jax.jit(double)(tensor),
+        lambda: jax.jit(lambda: double(tensor))(),
+        lambda: double.trace(tensor),
+    ]
+    for call in calls:
+        with pytest.raises(jm.ArgumentTypeError, match="holds a MeshTensor, but such a function splits full arrays"):
+            call()
+    # What the message advises.
+    body = jm.jit(lambda block: 2 * block, mesh=mesh)(tensor)
+    composer = jm.ttnn.create_mesh_composer(device, jm.ttnn.MeshComposerConfig([0, 1], jm.ttnn.MeshShape(2, 1)))
+    np.testing.assert_array_equal(jm.to_host(body, composer), 2 * x)
+    np.testing.assert_array_equal(double(jm.to_host(tensor, composer)), 2 * x)

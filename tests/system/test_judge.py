@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec as P
+from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.analysis.environments import clean_environment
@@ -522,3 +522,41 @@ def test_a_loop_whose_end_only_devices_know_is_judged_for_one_iteration() -> Non
     assert verdict
     assert verdict.counts["Unary"] == 1
     assert "a loop whose end only the devices know counts as one iteration" in verdict.remarks
+
+
+@pytest.mark.parametrize("dialect", ["ttir", "ttnn"])
+def test_groups_of_channels_are_accepted(dialect: str) -> None:
+    image, rows, dim = (
+        ("1x64x3x5", "64", "channel_dim = 1 : i64, ") if dialect == "ttir" else ("1x1x15x64", "1x1x2x32", "")
+    )
+    x, w = f"tensor<{image}xbf16>", f"tensor<{rows}xbf16>"
+    text = f"""func.func @main(%x: {x}, %w: {w}, %b: {w}) -> {x} {{
+%0 = "{dialect}.group_norm"(%x, %w, %b) <{{{dim}num_groups = 2 : i64, operandSegmentSizes = array<i32: 1, 0, 1, 1>}}>
+    : ({x}, {w}, {w}) -> {x}
+return %0 : {x} }}"""
+    assert jm.from_mlir(text, AbstractMesh((1, 1), ("y", "x"))).lower().judge().outcome == "accepted"
+
+
+EXPERTS = """
+func.func @main(%s: tensor<1x1x64x8xbf16>, %m: tensor<1x1x8x1xui16>, %n: tensor<1x1x64x4xui16>,
+    %a: tensor<2x1x32x64xbf16>, %b: tensor<1x8x64x64xbf16>) -> (tensor<1x1x64x8xbf16>, tensor<2x1x1x8x32x64xbf16>) {
+%0:2 = "ttnn.moe_expert_token_remap"(%s, %m, %n) <{reduction_size = 32 : i64}> : (tensor<1x1x64x8xbf16>,
+    tensor<1x1x8x1xui16>, tensor<1x1x64x4xui16>) -> (tensor<1x1x64x8xbf16>, tensor<1x1x2x8xui16>)
+%1 = "ttnn.typecast"(%0#1) : (tensor<1x1x2x8xui16>) -> tensor<1x1x2x8xbf16>
+%2 = "ttnn.reshape"(%1) <{shape = [2 : i32, 1 : i32, 1 : i32, 8 : i32]}>
+    : (tensor<1x1x2x8xbf16>) -> tensor<2x1x1x8xbf16>
+%3 = "ttnn.sparse_matmul"(%a, %b, %2) <{nnz = 2 : i64, program_config =
+    #ttnn.matmul_multi_core_reuse_multi_cast_1d_program_config<compute_with_storage_grid_size = #ttnn.core_coord<2, 8>,
+    in0_block_w = 1, out_subblock_h = 1, out_subblock_w = 1, out_block_h = 1, out_block_w = 1, per_core_m = 1,
+    per_core_n = 1, fuse_batch = false, mcast_in0 = true, hop_cores = #ttnn.core_range_set<>>}>
+    : (tensor<2x1x32x64xbf16>, tensor<1x8x64x64xbf16>, tensor<2x1x1x8xbf16>) -> tensor<2x1x1x8x32x64xbf16>
+return %0#0, %3 : tensor<1x1x64x8xbf16>, tensor<2x1x1x8x32x64xbf16> }"""
+
+
+def test_experts_take_numbers_in_rows_and_a_grid() -> None:
+    found = jm.from_mlir(EXPERTS, AbstractMesh((1, 1), ("y", "x"))).lower()
+    text = found.as_text("python")
+    assert "compute_with_storage_grid_size=ttnn.CoreCoord(2, 8), in0_block_w=1, " in text
+    assert "per_core_M=1, per_core_N=1, fuse_batch=False, mcast_in0=True), nnz=2" in text
+    assert text.count("ttnn.Layout.TILE") == 2  # the matrices
+    assert found.judge().outcome == "accepted", str(found.judge())

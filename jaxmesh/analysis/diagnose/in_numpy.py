@@ -48,7 +48,7 @@ def _iota(p: Params) -> Array:
     return broadcast(numbers, shape, (dim,)).astype(p["dtype"])
 
 
-_VIEWS: Mapping[str, Callable[[Params, Array], Array]] = {
+VIEWS: Mapping[str, Callable[[Params, Array], Array]] = {
     "broadcast_in_dim": lambda p, x: broadcast(x, p["shape"], p["broadcast_dimensions"]),
     "reshape": lambda p, x: x.reshape(p["new_sizes"]),
     "rev": lambda p, x: np.flip(x, p["dimensions"]),
@@ -56,8 +56,8 @@ _VIEWS: Mapping[str, Callable[[Params, Array], Array]] = {
     "squeeze": lambda p, x: np.squeeze(x, p["dimensions"]),
     "transpose": lambda p, x: np.transpose(x, p["permutation"]),
 }
-_MOVEMENTS: Mapping[str, Callable[..., Array]] = {**_VIEWS, "concatenate": _concatenate, "iota": _iota}
-"""By primitive."""
+MOVEMENTS: Mapping[str, Callable[..., Array]] = {**VIEWS, "concatenate": _concatenate, "iota": _iota}
+"""By primitive; those of `VIEWS` give views of their operands."""
 
 
 def _divided(x: Array, y: Array) -> Array:
@@ -96,8 +96,8 @@ def in_numpy(name: str, operands: Sequence[Any], params: Params, dtype: np.dtype
     """
     if not all(isinstance(x, _ARRAYS) and not jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended) for x in operands):
         return None
-    if name in _MOVEMENTS:
-        return _MOVEMENTS[name](params, *map(np.asarray, operands))
+    if name in MOVEMENTS:
+        return MOVEMENTS[name](params, *map(np.asarray, operands))
     if name not in _ARITHMETIC or any(x.size > _MOST for x in operands):
         return None
     xs = [_wide(np.asarray(x)) for x in operands]
@@ -146,13 +146,18 @@ _PRIMITIVES = {
 """The primitives of JAX that operations of StableHLO are, where the names differ."""
 
 
+def primitive_of(op: Any) -> str:
+    """Returns the primitive of JAX that an operation of StableHLO is; its own name if that is another."""
+    kind = op.name.partition(".")[2]
+    return enum_of(op, "comparison_direction").lower() if kind == "compare" else _PRIMITIVES.get(kind) or kind
+
+
 def perform(op: Any, operands: Sequence[Any], shape: Sequence[int], dtype: np.dtype[Any]) -> Array | None:
     """Performs an operation of StableHLO with a result of a shape and a dtype, as `in_numpy` a primitive."""
-    kind = op.name.partition(".")[2]
-    name = enum_of(op, "comparison_direction").lower() if kind == "compare" else _PRIMITIVES.get(kind) or kind
+    kind, name = op.name.partition(".")[2], primitive_of(op)
     if kind == "select":
         operands = operands[0], operands[2], operands[1]
-    if name in _MOVEMENTS or name in _ARITHMETIC:
+    if name in MOVEMENTS or name in _ARITHMETIC:
         return in_numpy(name, operands, _op_params(kind, op, shape, dtype), dtype)
     return None
 

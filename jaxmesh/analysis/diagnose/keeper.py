@@ -39,6 +39,9 @@ _UNROUNDED = frozenset({
     )),
 })  # fmt: skip
 """Operations whose results no rounding changes."""
+SAME = frozenset({*OWN, "stablehlo.optimization_barrier"})
+"""Operations whose results are their operands: of a value with a sharding constraint the unsharded program has one
+copy."""
 
 
 def is_unrounded(name: str, value: Any) -> bool:
@@ -177,8 +180,7 @@ def _keep_region(reference: Reference, importer: Importer, op: Any, numbers: dic
 
 
 def _import(importer: Importer, op: Any) -> None:
-    if op.name in OWN or op.name == "stablehlo.optimization_barrier":
-        # Of a value with a sharding constraint the unsharded program has one copy.
+    if op.name in SAME:
         for value, operand in zip(op.results, op.operands, strict=True):
             importer.env[value] = importer.env[operand]
         return

@@ -15,10 +15,12 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.analysis.diagnose.arguments import MOST_RUNS, Draws
-from jaxmesh.analysis.diagnose.keeper import REGION, Keeper
+from jaxmesh.analysis.diagnose.in_numpy import MOVEMENTS, VIEWS, perform, primitive_of
+from jaxmesh.analysis.diagnose.keeper import REGION, SAME, Keeper
 from jaxmesh.analysis.diagnose.reference_value import Reference
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.diagnose.stage import Array
+from jaxmesh.dialects.quoting import axis_names
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.mlir.module import choose, load_text
@@ -91,6 +93,7 @@ def run_draws(
     for _ in range(0 if held else MOST_RUNS):
         if not draws.rescale(last.values):
             break
+        last.values.clear()  # Else both runs are in memory.
         last = program.run(draws.arrays(draw), {})
     draws.note(last.values, draw)
     while draws.needs_draw(draw := draw + 1):
@@ -147,7 +150,7 @@ class _GlobalProgram:
         reference, module = replace(self.blank, values=[], outputs=[], iterations=[]), self.blank.module
         with module.context, _ir.Location.unknown(module.context):
             importer = Importer({}, Decisions(TextSources(self.offset)))
-            _check_fits(importer, reference.block)
+            _check_fits(importer, reference.block, reference.axes or {})
             random = np.random.default_rng(seed)
             Keeper(reference, importer, self._source, held, inside, unit, random).run(inputs)
         return reference
@@ -156,17 +159,56 @@ class _GlobalProgram:
         return self.locations.of_operation(op.location, self.offset)
 
 
-def _check_fits(importer: Importer, block: Any) -> None:
+def _check_fits(importer: Importer, block: Any, axes: Mapping[str, int]) -> None:
     """Raises an error for a program whose values, which are all kept, are more than this machine's memory."""
-    values = [*block.arguments, *(result for op in block.operations for result in op.operation.results)]
-    tensors = importer.types_of([v for v in values if isinstance(v.type, _ir.RankedTensorType)])
-    size = sum(math.prod(t.shape) * t.dtype.itemsize for t in tensors)
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    size, memory = _peak(importer, block, axes), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if size > memory:
         raise UnsupportedError(
             f"the values of the unsharded program take {size / 2**30:.1f} GiB, and this machine has "
             f"{memory / 2**30:.1f} GiB; diagnose a program with fewer layers, or smaller ones."
         )
+
+
+def _peak(importer: Importer, block: Any, axes: Mapping[str, int]) -> int:
+    """Returns the most bytes that the values of a run take at once.
+
+    All are kept, but a view is in the memory of another value. XLA copies a view whose elements are apart to read it.
+    """
+    arrays: dict[Any, Array] = {}
+    kept = most = 0
+
+    def keep(values: Iterable[Any], times: int = 1) -> None:
+        nonlocal kept
+        dense = [v for v in values if isinstance(v.type, _ir.RankedTensorType)]
+        arrays.update(zip(dense, map(_unallocated, importer.types_of(dense)), strict=True))
+        kept += times * sum(arrays[v].nbytes for v in dense)
+
+    keep(block.arguments)
+    *body, _ = [o.operation for o in block.operations]
+    for op in body:
+        read = [arrays[v] for v in op.operands if v in arrays]
+        if op.name in SAME:
+            arrays.update((r, arrays[v]) for r, v in zip(op.results, op.operands, strict=True) if v in arrays)
+        elif (name := primitive_of(op)) in VIEWS and (name != "reshape" or read[0].flags.c_contiguous):
+            array = perform(op, read, op.results[0].type.shape, read[0].dtype)
+            assert array is not None
+            arrays[op.results[0]] = array
+        else:
+            keep(op.results)
+            if op.name == REGION:
+                # Each value within is kept of every device.
+                manual = axis_names(str(op.attributes["manual_axes"]))
+                within = [v for o in op.regions[0].blocks[0].operations for v in o.operation.results]
+                keep(within, math.prod(axes[a] for a in manual))
+            copies = [] if name in MOVEMENTS else [x.nbytes for x in read if not x.flags.c_contiguous]
+            most = max(most, kept + sum(copies))
+    return max(most, kept)
+
+
+def _unallocated(kind: jax.ShapeDtypeStruct) -> Array:
+    """Returns an array of a type whose elements must not be read: it has its strides, and memory for one alone."""
+    strides = [math.prod(kind.shape[d + 1 :]) * kind.dtype.itemsize for d in range(len(kind.shape))]
+    return np.lib.stride_tricks.as_strided(np.empty((), kind.dtype), kind.shape, strides, writeable=False)
 
 
 def declare(reference: Reference, compiled: str) -> None:

@@ -80,7 +80,8 @@ def _repeat(call: Call) -> Any:
 def _counts(call: Call, x: Any, name: str) -> Shape:
     counts = call[name]
     call.check_length(name, counts, x.ndim, f"one per dim of {describe(x)}")
-    call.require(min(counts, default=1) > 0, f"{name} = {list(counts)} holds a count below 1")
+    least = int(name == "repeat_dimensions")
+    call.require(min(counts, default=1) >= least, f"{name} = {list(counts)} holds a count below {least}")
     return counts
 
 

@@ -129,6 +129,8 @@ def parse_config(text: str) -> dict[str, int | bool | str | tuple[int, ...]]:
     """
     found: dict[str, int | bool | str | tuple[int, ...]] = {}
     for name, place, word in _FIELD.findall(text):
+        # The library writes the last letter of two names large.
+        name = name.replace("per_core_m", "per_core_M").replace("per_core_n", "per_core_N")
         if place:
             found[name] = tuple(map(int, place.split(",")))
         elif word in ("true", "false") or word.isdigit():

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from jaxmesh.dialects.definitions import ttnn_definition
-from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import LOOP, Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.op import Param, TtnnOp
 from jaxmesh.emit.cpp import values as values
 from jaxmesh.emit.cpp.values import NOTHING, TENSOR, TENSORS, function_name, remark
-from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants, device_of, tensors_of, undecomposed
+from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants, device_of, tensors_of, without_call
 from jaxmesh.emit.names import inputs_function
-from jaxmesh.errors import MissingRuleError, UnsupportedError
+from jaxmesh.errors import UnsupportedError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, PlacementShard
 
 _DISTRIBUTED = "::ttnn::distributed"
@@ -121,11 +120,7 @@ class _CppWriter:
         elif op.name in _SPECIAL:
             _SPECIAL[op.name](self, op)
         elif definition is None or not definition.cpp.params:
-            if definition is not None and Trait.LAYOUT in definition.traits:
-                raise undecomposed(op)
-            raise MissingRuleError(
-                f"no C++ call for {op.name} ({op.line or 'no line known'}); define it in jaxmesh/dialects/ttnn/*.py."
-            )
+            raise without_call(op, definition, "C++")
         else:
             self.call(op, definition)
 

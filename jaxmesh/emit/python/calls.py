@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxmesh.dialects.definitions import ttnn_definition
-from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.op import Param, Signature, TtnnOp
-from jaxmesh.emit.languages import device_of, tensors_of, undecomposed
+from jaxmesh.emit.languages import device_of, tensors_of, without_call
 from jaxmesh.emit.python import values as values
-from jaxmesh.errors import MissingRuleError, VerifyError
+from jaxmesh.errors import VerifyError
 
 Names = Mapping[Value, str]
 
@@ -19,15 +18,8 @@ Names = Mapping[Value, str]
 def signature_of(op: Op) -> tuple[TtnnOp, Signature]:
     """Returns the definition of an op, and its Python call."""
     definition = ttnn_definition(op.name)
-    if definition is not None and Trait.LAYOUT in definition.traits and not definition.python.params:
-        raise undecomposed(op)
     if definition is None or not definition.python.params:
-        location = f" (from {op.line})" if op.line else ""
-        raise MissingRuleError(
-            f"emitted Python: failed to legalize operation '{op.name}'{location}: it is not an op of TTNN with a "
-            "Python call; add a `OPS.define(...)` entry to a file jaxmesh/dialects/ttnn/*.py, and a pattern to a file "
-            "jaxmesh/passes/ttir_to_ttnn/*.py."
-        )
+        raise without_call(op, definition, "Python")
     return definition, definition.python
 
 

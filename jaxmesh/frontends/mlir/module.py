@@ -123,7 +123,7 @@ def choose(source: Source, name: str | None) -> Function:
     for found in (public, *([f for f in public if f.name == preferred] for preferred in _PREFERRED)):
         if len(found) == 1:
             return found[0]
-    return _only(public, f"the file has {len(public)} public functions", bodies)
+    return _only(public, f"the file has {len(public)} public functions", public or bodies)
 
 
 def _only(found: Sequence[Function], why: str, bodies: Sequence[Function]) -> Function:
@@ -135,8 +135,8 @@ def _only(found: Sequence[Function], why: str, bodies: Sequence[Function]) -> Fu
 
 
 def public_functions(source: Source) -> list[Function]:
-    """Returns the functions that can be called from outside."""
-    return [f for f in source.functions if f.public and f.has_body]
+    """Returns the functions that can be called from outside, except the evaluations of constants."""
+    return [f for f in source.functions if f.public and f.has_body and "const_eval" not in f.operation.attributes]
 
 
 # --- the mesh --------------------------------------------------------------------------------------------------------

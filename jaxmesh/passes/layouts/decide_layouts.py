@@ -25,23 +25,23 @@ from jaxmesh.dialects.program import LOOP, Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.forms import Forms, Takes, as_dtype, stored_as
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.passes.layouts.conversions import StoredForm, forms_of, path, tensors, values_in_rows
+from jaxmesh.passes.layouts.mesh_rank import OFFER
 from jaxmesh.passes.ttir_to_ttnn.builder import DEVICE
 
-_OFFER = "or ask for the text with strict=False, which the emulation runs"
 
-
-def decide_layouts(program: Program, strict: bool = True) -> Program:
+def decide_layouts(program: Program, strict: bool = True, offer: str = OFFER) -> Program:
     """Returns the program with every op's operands in forms that the real function takes.
 
     Args:
       program: of TTNN ops, before its memory is managed.
       strict: whether an operand for which there is no such form is an error; else it stays as it is.
+      offer: of `offer_of`; it ends the messages.
 
     Raises:
       UnsupportedError: an element type that the real library does not have, or that one of its functions does not take
         and that no other type holds exactly.
     """
-    return _Decider(_without_int16(program) if strict else program, strict).run()
+    return _Decider(_without_int16(program) if strict else program, strict, offer).run()
 
 
 _INT16, _INT32 = np.dtype(np.int16), np.dtype(np.int32)
@@ -72,9 +72,9 @@ def _without_int16(program: Program) -> Program:
 
 
 class _Decider:
-    def __init__(self, program: Program, strict: bool) -> None:
+    def __init__(self, program: Program, strict: bool, offer: str) -> None:
         self.source = program
-        self.strict = strict
+        self.strict, self.offer = strict, offer
         self.made = replace(program, types=list(program.types), ops=[], results=[])
         self.in_rows = values_in_rows(program)
         self.handle: Value | None = None
@@ -107,7 +107,7 @@ class _Decider:
             raise UnsupportedError(
                 f"the real ttnn has no element type for {form.dtype.name}, that of a tensor {shape}"
                 f"{self._where()}. Convert it to one that it has (astype): bfloat16, float32, int32, uint32, uint16, "
-                f"uint8 or int8; {_OFFER}."
+                f"uint8 or int8{self.offer}."
             )
         self.forms.setdefault(value, {})[form] = made
 
@@ -262,7 +262,7 @@ class _Decider:
         taken = f"takes {', '.join(types)} as operand {number}" if types else f"cannot take operand {number}"
         given = ", ".join(f"{k.dtype.name}{list(k.shape)}" for k in kinds)
         raise UnsupportedError(
-            f"{op.name} of the real ttnn {taken}, got {given}{self._where()}. {found.remedy}; {_OFFER}."
+            f"{op.name} of the real ttnn {taken}, got {given}{self._where()}. {found.remedy}{self.offer}."
         )
 
     def _where(self) -> str:

@@ -9,19 +9,32 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, PlacementReplicate
 
 _RANK = 2
+OFFER = "; or ask for the text with strict=False, which the emulation runs"
 
 
-def set_mesh_rank(program: Program, strict: bool = True) -> Program:
+def offer_of(program: Program) -> str:
+    """Returns the offer of a text that the real library does not take; nothing if the emulation cannot run it."""
+    names = {op.name for each in program.programs() for op in each.ops}
+    if any(has_trait(name, Trait.OPAQUE) for name in names):
+        return ""
+    is_textual = any(has_trait(name, Trait.TEXTUAL) for name in names)
+    return OFFER.replace("the text", "the text in MLIR") if is_textual else OFFER
+
+
+def set_mesh_rank(program: Program, strict: bool = True, offer: str = OFFER) -> Program:
     """Returns the program on a mesh of two dims; the new ones come first and have size 1.
 
     Args:
       program: of TTNN ops.
       strict: whether a mesh of more dims is an error; else it stays as it is.
+      offer: of `offer_of`; it ends the message.
 
     Raises:
       UnsupportedError: a mesh of three or more dims.
@@ -31,7 +44,7 @@ def set_mesh_rank(program: Program, strict: bool = True) -> Program:
         shown = "x".join(map(str, sizes))
         raise UnsupportedError(
             f"ttnn.open_mesh_device of the real ttnn opens meshes of two dims, got {shown}. Make a mesh of two axes "
-            "(join some), or ask for the text with strict=False, which the emulation runs."
+            f"(join some){offer}."
         )
     more = _RANK - len(sizes)
     if more <= 0:

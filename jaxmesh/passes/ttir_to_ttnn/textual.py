@@ -70,11 +70,14 @@ def _batch_norm(o: Ops, site: Site) -> Sequence[Value]:
 
 @PATTERNS.add("group_norm")
 def _group_norm(o: Ops, site: Site) -> Value:
-    """Makes the channels the last dim of (batch, 1, all pixels, channels), as TTNN takes them."""
+    """Makes the channels the last dim of (batch, 1, all pixels, channels), and the weight and the bias rows of 32, as
+    TTNN takes them."""
     x, *rest = site.operands
     assert x is not None
     shape = o.shape(x)
     dim: int = site["channel_dim"] % len(shape)
+    if (width := shape[dim]) % 32 == 0:
+        rest = [v if v is None or len(o.shape(v)) != 1 else o.reshape(v, (1, 1, width // 32, 32)) for v in rest]
     order = [*(d for d in range(len(shape)) if d != dim), dim]
     moved = tuple(shape[d] for d in order)
     rows = (shape[0], 1, math.prod(moved[1:-1]), shape[dim])

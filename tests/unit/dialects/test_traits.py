@@ -50,7 +50,7 @@ BESIDE_CALLS = {
     "ttnn.conv3d.input_width", "ttnn.distribute_tensor.cq_id", "ttnn.distribute_tensor.mapper_config",
     "ttnn.get_device.mesh_offset", "ttnn.get_device.mesh_shape", "ttnn.max_pool2d_with_indices.applied_shard_scheme",
     "ttnn.reduce_scatter.reduce_type", "ttnn.scaled_dot_product_attention.sliding_window_size",
-    "ttnn.sparse_matmul.compute_config", "ttnn.sparse_matmul.program_config",
+    "ttnn.sparse_matmul.compute_config",
 }  # fmt: skip
 """Attributes that no argument of the Python call holds: a program that hangs on their value is lowered without the op,
 or statements before the call print them."""

@@ -135,6 +135,8 @@ class LoadedScript:
 
 _PLACE = re.compile(r"TT_\w+ @ (?:/project/)?(\S+):(\d+): (.*)")
 _KEYWORD = re.compile(r"[(,]\s*(\w+)\s*=")
+_SHARDS = re.compile(r"(?:device_id: \d+, MeshCoordinate ttnn\.Tensor\s?)+")
+"""A tensor on a mesh, which ttnn shows as its shards."""
 _PARAMETER = re.compile(r"[(,]\s*\*?\s*(\w+):")
 
 
@@ -169,7 +171,8 @@ def _binding(text: str) -> str:
     if known and unknown:
         function = head.strip().partition("(")[0]
         return f"{function} has no argument {unknown[0]!r}; it has {', '.join(sorted(known))}"
-    return " ".join(head.split()) + (f" Called with {_outermost(called)}" if called else "")
+    shown = _SHARDS.sub("ttnn.Tensor", _outermost(called))
+    return " ".join(head.split()) + (f" Called with {shown}" if called else "")
 
 
 def _outermost(text: str) -> str:

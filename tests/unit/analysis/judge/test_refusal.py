@@ -55,6 +55,11 @@ Available signatures:
             "str, memory_config=M(layout=L(size=[1, 2]), other=(3))",
             "incompatible function arguments. Called with f(str, ",
         ),
+        (
+            "x=device_id: 0, MeshCoordinate([0, 0])\nttnn.Tensor([[1]], shape=S([1]))\n\ndevice_id: 4, MeshCoordinate("
+            "[0, 1])\nttnn.Tensor([[1]]), dtype=None",
+            "incompatible function arguments. Called with f(x=ttnn.Tensor, dtype=None)",
+        ),
         ("ttnn.Tensor, dtype=[D(a=1)], bogus=M(dtype=1)", "has no argument 'bogus'"),
     ],
 )

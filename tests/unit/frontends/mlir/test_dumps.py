@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -160,10 +162,42 @@ return %3 : tensor<32x32xf32> }"""
 def test_a_compiled_function_of_the_host_costs_only_itself() -> None:
     traced = read(HOST)
     assert {cost.line for cost in traced.lower().estimate("n150").lines} >= {"(host_call)", "(neg)", "(add)"}
-    with pytest.raises(jm.MissingRuleError, match="@hoisted, a function of the host in LLVM's code, cannot be exec"):
+    with pytest.raises(jm.MissingRuleError, match=r"@hoisted, a function of the host in LLVM's code .*cannot be exec"):
         traced.lower().compile()(normal(32, 32))
-    with pytest.raises(jm.JaxmeshError, match="take the text from before that pass"):
-        traced.lower().as_text("ttnn")
+    refusals: dict[Callable[[], Any], str] = {
+        traced.lower().as_text: r"\. It is compiled for the host; ",
+        partial(traced.lower().as_text, "python", strict=False): "does not have a call in Python",
+        partial(traced.lower().as_text, "cpp", strict=False): r"does not have a call in C\+\+",
+        traced.lower().judge: "does not have a call in Python",
+    }
+    for call, message in refusals.items():
+        # No text of it can be run, so none is offered.
+        with pytest.raises(jm.JaxmeshError, match=rf"{message}.*take the text from before that pass, ttnn_\*\.mlir\.$"):
+            call()
+
+
+WRITES = '"ttnn.paged_fill_cache"(%y, %y, %i) : (tensor<2x2x2x2xi16>, tensor<2x2x2x2xi16>, tensor<2x2xi32>) -> ()'
+
+
+@pytest.mark.parametrize(
+    ("inside", "offer"), [("", "; or ask for the text with strict=False, which the emulation runs."), (WRITES, ".")]
+)
+def test_a_refusal_offers_a_text_only_if_the_emulation_runs_it(inside: str, offer: str) -> None:
+    traced = read(f"""
+func.func @main(%y: tensor<2x2x2x2xi16>, %i: tensor<2x2xi32>) -> tensor<2x2x2x2xi16> {{
+{inside}
+%0 = "ttnn.neg"(%y) : (tensor<2x2x2x2xi16>) -> tensor<2x2x2x2xi16>
+return %0 : tensor<2x2x2x2xi16> }}""")
+    with pytest.raises(jm.UnsupportedError, match=f"uint8 or int8{offer}$"):
+        traced.lower().as_text()
+    text = traced.lower().as_text(strict=False)
+    ran = read(text).lower()
+    values = np.zeros((2, 2, 2, 2), np.int16), np.zeros((2, 2), np.int32)
+    if inside:
+        with pytest.raises(jm.MissingRuleError, match="paged_fill_cache cannot be executed"):
+            ran.compile()(*values)
+    else:
+        np.testing.assert_array_equal(ran.compile()(*values), values[0])
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -259,3 +293,54 @@ return %0 : tensor<{shape}xf32> }}""")
     for program in (traced, printed):
         got = program.lower().compile()(given.reshape(full), w.reshape(sizes), b.reshape(sizes))
         np.testing.assert_allclose(got, want.reshape(full), rtol=1e-4, atol=1e-4)
+
+
+def test_the_weights_of_groups_of_channels_are_rows_of_32() -> None:
+    traced = read("""
+func.func @main(%x: tensor<1x64x3x5xbf16>, %w: tensor<64xbf16>, %b: tensor<64xbf16>) -> tensor<1x64x3x5xbf16> {
+%0 = "ttir.group_norm"(%x, %w, %b) <{channel_dim = 1 : i64, num_groups = 2 : i64, operandSegmentSizes = array<i32: 1, 0,
+    1, 1>}> : (tensor<1x64x3x5xbf16>, tensor<64xbf16>, tensor<64xbf16>) -> tensor<1x64x3x5xbf16>
+return %0 : tensor<1x64x3x5xbf16> }""")
+    text = traced.lower().as_text()
+    assert '"ttnn.group_norm"' in text
+    assert "(tensor<1x1x15x64xbf16>, tensor<1x1x2x32xbf16>, tensor<1x1x2x32xbf16>)" in text
+    # The image alone is in tiles.
+    assert text.count("#ttnn.layout<tile>") == 1
+    again = read(text)
+    x, w, b = (normal(*shape).astype(jnp.bfloat16) for shape in ((1, 64, 3, 5), (64,), (64,)))
+    for program in (traced, again):
+        got = np.asarray(program.lower().compile()(x, w, b), np.float32).reshape(2, 32, 15)
+        plain = (got - np.float32(b).reshape(2, 32, 1)) / np.float32(w).reshape(2, 32, 1)
+        grouped = np.float32(x).reshape(2, 32, 15)
+        want = (grouped - grouped.mean((1, 2), keepdims=True)) / grouped.std((1, 2), keepdims=True)
+        sure = np.abs(np.float32(w)).reshape(2, 32) > 0.2
+        np.testing.assert_allclose(plain[sure], want[sure], rtol=0.05, atol=0.1)
+
+
+def test_main_is_chosen_before_the_functions_whose_results_are_kept() -> None:
+    traced = read("""
+func.func @main_const_eval_0(%w: tensor<2xf32>) -> tensor<2xf32> attributes {const_eval} {
+%0 = "ttnn.neg"(%w) : (tensor<2xf32>) -> tensor<2xf32>
+return %0 : tensor<2xf32> }
+func.func @forward_or_so(%x: tensor<2xf32>, %w: tensor<2xf32>) -> tensor<2xf32> {
+%0 = ttcore.load_cached(@main_const_eval_0, [%w]) : (tensor<2xf32>) -> tensor<2xf32>
+%1 = "ttnn.add"(%x, %0) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+return %1 : tensor<2xf32> }""")
+    np.testing.assert_array_equal(
+        traced.lower().compile()(np.array([3, 4], np.float32), np.array([1, 2], np.float32)), [2, 2]
+    )
+
+
+def test_a_broadcast_to_no_elements() -> None:
+    traced = read("""
+func.func @main(%x: tensor<1x3xf32>) -> tensor<0x3xf32> {
+%0 = "ttir.broadcast"(%x) <{broadcast_dimensions = array<i64: 0, 1>}> : (tensor<1x3xf32>) -> tensor<0x3xf32>
+return %0 : tensor<0x3xf32> }""")
+    assert traced.lower().compile()(normal(1, 3)).shape == (0, 3)
+
+
+def test_only_functions_that_may_be_meant_are_offered() -> None:
+    line = "func.func {}@{}(%x: tensor<2xf32>) -> tensor<2xf32> {{ return %x : tensor<2xf32> }}\n"
+    text = "".join(line.format(*f) for f in (("private ", "helper"), ("", "first"), ("", "second")))
+    with pytest.raises(jm.ParseError, match=r"give func= one of @first \(line 2\), @second \(line 3\), or name@line"):
+        read(text)
