@@ -207,7 +207,7 @@ _KINDS = (
     ("logical_and", "logical_or", "logical_xor"),
     ("bitwise_and", "bitwise_or", "bitwise_xor"),
     ("exp", "log", "tanh", "sigmoid", "sqrt", "rsqrt", "reciprocal", "neg", "abs", "sin", "cos", "relu", "gelu", "silu",
-     "sign", "floor", "ceil", "round", "expm1", "log1p"),
+     "sign", "floor", "ceil", "round", "trunc", "expm1", "log1p", "erf", "erfc", "tan", "atan", "cbrt"),
 )  # fmt: skip
 """Operations of one signature."""
 _NUMBERS = ("value", "fill_value", "min", "max", "epsilon", "negative_slope", "parameter")
