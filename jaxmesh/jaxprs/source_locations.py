@@ -233,6 +233,8 @@ def _character(found: re.Match[bytes]) -> bytes:
 
 
 _PARSED = re.compile(r'"-":([0-9]+):[0-9]+')
+_MOST = 4096
+"""The source locations that are kept for further ops of one line."""
 
 
 class TextSources(Sources):
@@ -241,6 +243,8 @@ class TextSources(Sources):
     def __init__(self, offset: int) -> None:
         super().__init__(())
         self._offset = offset
+        # The ops of a function that is called often have few lines.
+        self._made: dict[tuple[str, str, Any], Any] = {}
 
     @contextlib.contextmanager
     def at(self, location: Any, op: str) -> Generator[str]:
@@ -257,8 +261,13 @@ class TextSources(Sources):
 
     def source(self, location: Any, op: str, outer: Any) -> Any:
         """Returns the source location of an op's equations; `outer` is that of equations around the op."""
-        line = self._line(location)
-        return outer.replace(name_stack=outer.name_stack.extend(f"{line}: {op}")) if line else outer
+        key = self._line(location), op, outer
+        if key not in self._made:
+            if len(self._made) >= _MOST:
+                self._made.clear()
+            stack = outer.name_stack.extend(f"{key[0]}: {op}")
+            self._made[key] = outer.replace(name_stack=stack) if key[0] else outer
+        return self._made[key]
 
     def _line(self, location: Any) -> str:
         inner = location

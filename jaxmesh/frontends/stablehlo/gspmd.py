@@ -17,6 +17,7 @@ from jax.sharding import AbstractMesh, PartitionSpec
 
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
+from jaxmesh.frontends.mlir.module import outermost
 from jaxmesh.frontends.stablehlo.bindings import inlined_call, ir, sdy
 from jaxmesh.frontends.stablehlo.shardings import SHARDING, over_mesh
 from jaxmesh.jaxprs.compat import parse_hlo_sharding
@@ -41,8 +42,7 @@ COMPOSITE = "tt.composite_attributes"
 def inline_calls(module: Any, name: str, kept: Callable[[Any], bool] = lambda _: False) -> Any:
     """Inlines every call in a function of the module; Shardy's passes would replicate across calls.
 
-    Returns the function, the only remaining one, renamed `main`: without a `main`, Shardy ends the process. A composite
-    that is `kept` becomes a custom call of its name.
+    Returns the function, the only remaining one. A composite that is `kept` becomes a custom call of its name.
 
     Raises:
       UnsupportedError: the module does not define a function, or a function calls itself.
@@ -64,7 +64,6 @@ def inline_calls(module: Any, name: str, kept: Callable[[Any], bool] = lambda _:
     for other in functions.values():
         if other != main:
             other.erase()
-    main.attributes["sym_name"] = ir.StringAttr.get("main")
     if has_tuples:
         _open_tuples([o for o in walk(main) if o.name in _TUPLES])
     return main
@@ -109,7 +108,7 @@ def _check_calls(
 
 def operations(op: Any) -> list[Any]:
     """Returns the operations directly inside an operation's regions."""
-    return [o.operation for region in op.regions for block in region.blocks for o in block.operations]
+    return outermost(op, lambda inner: inner != op)
 
 
 def walk(op: Any) -> list[Any]:

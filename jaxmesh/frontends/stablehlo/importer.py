@@ -24,6 +24,7 @@ from jaxmesh.frontends.stablehlo import (
     windows,
 )
 from jaxmesh.frontends.stablehlo.call import ImportContext, Meaning, ShardedCall, Whole, as_list
+from jaxmesh.frontends.stablehlo.gspmd import operations
 from jaxmesh.frontends.stablehlo.rules import Splitting, read_rule, split, split_op
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, axes_of, local_shape
 from jaxmesh.frontends.stablehlo.values import Repeat, Sharded
@@ -91,7 +92,8 @@ class Importer(ImportContext):
         """Imports the operations of a block; returns the results of the block."""
         for value, x in zip(block.arguments, arguments, strict=True):
             self.env.define(self.scope, value, x)
-        *body, end = [o.operation for o in block.operations]
+        owner = block.owner.operation
+        *body, end = operations(owner) if len(owner.regions) == 1 else [o.operation for o in block.operations]
         source = current_source()
         for op in body:
             name = op.name

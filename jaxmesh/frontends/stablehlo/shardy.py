@@ -76,6 +76,8 @@ def partition(
         main = inline_calls(module, name, kept)
         if not sharded:
             return PartitionedFunction(main, (False,) * len(main.regions[0].blocks[0].arguments), ())
+        # Without a `main`, Shardy ends the process.
+        main.attributes["sym_name"] = ir.StringAttr.get("main")
         body = walk(main)
         _check_meshes(module, sizes)
         add_rules(body)

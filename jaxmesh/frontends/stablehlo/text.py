@@ -218,7 +218,10 @@ def import_text(text: StablehloText, mesh: AbstractMesh) -> ImportedProgram:
       UnsupportedError: an op, or a form of it, is not supported.
     """
     function = text.function
-    module, sharded = text.module.clone().operation, _is_sharded(function)
+    sharded = _is_sharded(function)
+    # Without shardings and calls, nothing is changed.
+    is_alone = not sharded and len(operations(text.module)) == 1
+    module = text.module if is_alone else text.module.clone().operation
     if sharded:
         with module.context, ir.Location.unknown(module.context):
             gspmd.to_shardy(module, mesh)
