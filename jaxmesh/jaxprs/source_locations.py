@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax.extend import source_info_util
+from jax._src import source_info_util
 from jaxlib.mlir import ir
 
 from jaxmesh.errors import JaxmeshError, MissingRuleError
