@@ -96,4 +96,6 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
                 body = emit("ttnn", imported, layouts=has_layouts)
             else:
                 body = traced.as_text(unroll_limit=limit)
-            yield f"{heading}{body}"
+            del traced, imported
+            # An f-string would copy it.
+            yield heading + body

@@ -169,7 +169,7 @@ class Sources:
             yield line
 
     def source(self, location: Any, op: str, outer: Any) -> Any:
-        """Returns the source location of an op's equations; `outer` is that of equations around the op."""
+        """Returns the source location of an op's equations, inside of the source location `outer`."""
         del op
         traceback, scopes, _ = self._look_up(location)
         return outer if traceback is None else outer.replace(traceback=traceback, name_stack=scopes)
@@ -260,7 +260,7 @@ class TextSources(Sources):
             raise error if str(error).startswith("line ") else type(error)(f"{line}: {op}: {error}") from None
 
     def source(self, location: Any, op: str, outer: Any) -> Any:
-        """Returns the source location of an op's equations; `outer` is that of equations around the op."""
+        """Returns the source location of an op's equations, inside of the source location `outer`."""
         key = self._line(location), op, outer
         if key not in self._made:
             if len(self._made) >= _MOST:

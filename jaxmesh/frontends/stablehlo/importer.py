@@ -103,10 +103,10 @@ class Importer(ImportContext):
 
     def _repeat(self, op: Any, name: str, source: Any) -> bool:
         """Imports an op like an equal op before it; returns True if the scope has such an op."""
-        rows = self.env.rows
-        operands = [rows[v] for v in op.operands if v in rows]
+        rows: Any = self.env.rows
+        operands = [rows.get(v) for v in op.operands]
         kind = _KINDS[name](op) if name == _REDUCE else ""
-        if kind is None or len(operands) < len(op.operands):
+        if kind is None or not all(operands):
             return False
         value = op.results[0]
         known = self.env.repeats.get(self.env.key(self.scope, op, name, kind, value.type, operands))

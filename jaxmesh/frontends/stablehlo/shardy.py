@@ -66,8 +66,8 @@ def partition(
 ) -> PartitionedFunction:
     """Runs Shardy on a module, which is changed; calls in the named function are inlined, except those `kept`.
 
-    With `guarded`, for a module that does not come from JAX, another process tries the passes first. A module that is
-    not `sharded` states no sharding, so Shardy would leave it as it is.
+    With `guarded`, for a module that does not come from JAX, another process tries the passes first. Shardy changes
+    nothing in a module that is not `sharded`, that is, states no sharding.
 
     Raises:
       UnsupportedError: the module has a different mesh, or breaks a rule of MLIR or of Shardy.
