@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import gc
 import importlib
 import importlib.metadata
 import io
@@ -157,6 +158,8 @@ def main(argv: Sequence[str] | None = None, imported: Callable[[], None] = lambd
 
 def command() -> int:
     """Runs the command line as the program of this process; an interrupt leaves no traceback at any moment."""
+    # A process of one command leaves little garbage in cycles, which a search among all equations takes long to find.
+    gc.set_threshold(50_000, 50, 1000)
     try:
         code = main(imported=raise_interrupts)
     finally:

@@ -67,8 +67,14 @@ def opt(arguments: argparse.Namespace) -> None:
 def _texts(arguments: argparse.Namespace) -> Iterator[str]:
     """Yields the printed text of each function."""
     with options.read_file(arguments) as (file, sizes):
-        functions = options.chosen_functions(file, arguments.func)
-        for function in functions:
+        sources, functions = [file], [*options.chosen_functions(file, arguments.func)]
+        several, between = len(functions) > 1, ""
+        del file
+        while functions:
+            file, function = sources[0], functions.pop(0)
+            heading = f"{between}// @{function.name} (line {function.line})\n" if several else ""
+            # The separator keeps the functions apart when the text is imported again.
+            between = "// -----\n\n"
             program = decode_function(file, function)
             if arguments.stablehlo_to_ttir and not isinstance(program, StablehloText):
                 raise jm.ParseError(
@@ -76,16 +82,20 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
                     "--stablehlo-to-ttir reads; leave the option out."
                 )
             traced = import_program(file, program, options.abstract_mesh(sizes), jm.Traced, strict=arguments.strict)
+            has_layouts = isinstance(program, Text) and program.has_layouts
+            if not functions:
+                # The modules of MLIR take more memory than their text.
+                sources.clear()
+            del file, function, program
             imported = None if traced.imported is None else traced.imported.program("ttnn")
             limit = arguments.unroll_limit
             if arguments.ttir_to_ttnn:
                 strict, layouts = not arguments.for_emulation, arguments.layouts
                 body = traced.lower().as_text(strict=strict, layouts=layouts, unroll_limit=limit)
             elif imported is not None:
-                body = emit("ttnn", imported, layouts=isinstance(program, Text) and program.has_layouts)
+                body = emit("ttnn", imported, layouts=has_layouts)
             else:
                 body = traced.as_text(unroll_limit=limit)
-            # The separator keeps the functions apart when the text is imported again.
-            between = "// -----\n\n" if function is not functions[0] else ""
-            heading = f"{between}// @{function.name} (line {function.line})\n" if len(functions) > 1 else ""
-            yield f"{heading}{body}"
+            del traced, imported
+            # An f-string would copy it.
+            yield heading + body

@@ -13,22 +13,23 @@ from typing import Any
 import jax
 import jaxlib
 import numpy as np
-from jax._src import core as core_lib, mesh as mesh_lib, sharding_impls, traceback_util
+from jax._src import core as core_lib, mesh as mesh_lib, sharding_impls, source_info_util, traceback_util
 from jax._src.lax import lax as lax_internal
 from jax._src.lib import xla_client
 from jax._src.state.types import AbstractRef
 from jax.core import ShapedArray, Tracer
-from jax.extend import core as jex, source_info_util
 from jax.interpreters import ad, mlir
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import UnloweredError, UnsupportedError
 from jaxmesh.jaxprs.tracing_state import require_region
 
-Primitive = jex.Primitive
-Var = jex.Var
-Literal = jex.Literal
-DropVar = jex.DropVar
+# jax.extend imports Pallas.
+ClosedJaxpr: Any = getattr(core_lib, "ClosedJaxpr", core_lib.Jaxpr)
+Primitive = core_lib.Primitive
+Var = core_lib.Var
+Literal = core_lib.Literal
+DropVar = core_lib.DropVar
 Atom = Any
 Aval = Any
 Eqn = Any

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax.extend import source_info_util
+from jax._src import source_info_util
 from jax.sharding import AbstractMesh, PartitionSpec
 
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var, retype, shard_map, unlowered_primitive, without_mesh

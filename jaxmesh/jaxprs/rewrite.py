@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import jax
 import numpy as np
-from jax.extend import linear_util as lu
+from jax._src import linear_util as lu
 from jax.interpreters import ad
 
 from jaxmesh.jaxprs import evaluate, remarks, walk

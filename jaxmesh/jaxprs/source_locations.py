@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax.extend import source_info_util
+from jax._src import source_info_util
+from jaxlib.mlir import ir
 
 from jaxmesh.errors import JaxmeshError, MissingRuleError
 from jaxmesh.jaxprs.compat import Eqn
@@ -135,6 +136,8 @@ def missing_rule(eqn: Eqn, what: str, file: str) -> MissingRuleError:
 
 # --- locations in MLIR -----------------------------------------------------------------------------------------------
 
+_ir: Any = ir
+
 _FILE_LINE = re.compile(r'"((?:[^"\\]|\\.)+)"(?::([0-9]+):([0-9]+))?')
 """A string, and the line and column of a file. A search for files alone would begin anew at each quote of a string."""
 _SCOPE = re.compile(r'"((?:[^"\\]|\\.)+)"\((?=callsite\(|"(?:[^"\\]|\\.)+"\()')
@@ -158,15 +161,25 @@ class Sources:
     def at(self, location: Any, op: str) -> Generator[str]:
         """Runs its body, about an op at a location of MLIR, or its text; yields `file:line (function)`, or nothing."""
         del op
-        found = self._found.get(location)
-        if found is None:
-            found = self._found[location] = self._find(str(location))
-        traceback, scopes, line = found
+        traceback, scopes, line = self._look_up(location)
         if traceback is None:
             yield line
             return
         with source_info_util.user_context(traceback, name_stack=scopes):
             yield line
+
+    def source(self, location: Any, op: str, outer: Any) -> Any:
+        """Returns the source location of an op's equations, inside of the source location `outer`."""
+        del op
+        traceback, scopes, _ = self._look_up(location)
+        return outer if traceback is None else outer.replace(traceback=traceback, name_stack=scopes)
+
+    def _look_up(self, location: Any) -> tuple[Any, Any, str]:
+        key = location if isinstance(location, str) else location.attr
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._find(str(key))
+        return found
 
     def _find(self, location: str) -> tuple[Any, Any, str]:
         """Returns the traceback, the scopes and the line of a location."""
@@ -220,6 +233,8 @@ def _character(found: re.Match[bytes]) -> bytes:
 
 
 _PARSED = re.compile(r'"-":([0-9]+):[0-9]+')
+_MOST = 4096
+"""The source locations that are kept for further ops of one line."""
 
 
 class TextSources(Sources):
@@ -228,20 +243,40 @@ class TextSources(Sources):
     def __init__(self, offset: int) -> None:
         super().__init__(())
         self._offset = offset
+        # The ops of a function that is called often have few lines.
+        self._made: dict[tuple[str, str, Any], Any] = {}
 
     @contextlib.contextmanager
     def at(self, location: Any, op: str) -> Generator[str]:
         """Runs its body, about an op; yields the line, which stays with what is made of it, and names it in errors."""
-        found = _PARSED.search(str(location))
-        if found is None:
-            yield ""
+        line = self._line(location)
+        if not line:
+            yield line
             return
-        line = f"line {int(found[1]) + self._offset}"
         try:
             with jax.named_scope(f"{line}: {op}"):
                 yield line
         except JaxmeshError as error:
             raise error if str(error).startswith("line ") else type(error)(f"{line}: {op}: {error}") from None
+
+    def source(self, location: Any, op: str, outer: Any) -> Any:
+        """Returns the source location of an op's equations, inside of the source location `outer`."""
+        key = self._line(location), op, outer
+        if key not in self._made:
+            if len(self._made) >= _MOST:
+                self._made.clear()
+            stack = outer.name_stack.extend(f"{key[0]}: {op}")
+            self._made[key] = outer.replace(name_stack=stack) if key[0] else outer
+        return self._made[key]
+
+    def _line(self, location: Any) -> str:
+        inner = location
+        while isinstance(inner, _ir.NameLoc | _ir.CallSiteLoc):
+            inner = inner.child_loc if isinstance(inner, _ir.NameLoc) else inner.callee
+        if isinstance(inner, _ir.FileLineColLoc) and inner.filename == "-":
+            return f"line {inner.start_line + self._offset}"
+        found = _PARSED.search(str(location))
+        return "" if found is None else f"line {int(found[1]) + self._offset}"
 
     def inexpressible(self, op: str, line: str) -> str:
         """Returns the beginning of an error about an op in a form that TTIR cannot express."""

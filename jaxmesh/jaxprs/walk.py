@@ -8,36 +8,36 @@ from typing import Any, Generic, TypeVar
 import jax
 import numpy as np
 from jax._src import core, pretty_printer
-from jax.extend import core as jex
+from jax._src.lax import lax
 from jax.sharding import AbstractMesh
 
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.jaxprs.compat import Atom, Aval, Eqn, Jaxpr, Primitive, Var, retype, varying_axes
+from jaxmesh.jaxprs.compat import Atom, Aval, ClosedJaxpr, Eqn, Jaxpr, Primitive, Var, retype, varying_axes
 
 R = TypeVar("R")
 _ROW: Any = (tuple, list)
 _bare: set[Any] = set()  # Classes of parameters known to contain no jaxprs.
-_fresh = jex.gensym()
+_fresh = core.gensym()
 
 
 def open_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
     """Returns the jaxpr without the values of its constants."""
-    return jaxpr.jaxpr if isinstance(jaxpr, jex.ClosedJaxpr) else jaxpr
+    return jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
 
 
 def close(jaxpr: Jaxpr, consts: Sequence[Any]) -> Jaxpr:
     """Returns the jaxpr with values for its constants."""
-    return jex.ClosedJaxpr(jaxpr, list(consts))
+    return ClosedJaxpr(jaxpr, list(consts))
 
 
 def is_jaxpr(value: object) -> bool:
     """Returns True for an open and for a closed jaxpr."""
-    return isinstance(value, (jex.Jaxpr, jex.ClosedJaxpr))
+    return isinstance(value, (core.Jaxpr, ClosedJaxpr))
 
 
 def constants(jaxpr: Jaxpr) -> dict[Any, Any]:
     """Returns the values of a jaxpr's constants, by variable; none for an open jaxpr."""
-    if not isinstance(jaxpr, jex.ClosedJaxpr):
+    if not isinstance(jaxpr, ClosedJaxpr):
         return {}
     return dict(zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True))
 
@@ -99,17 +99,17 @@ def alone(eqn: Eqn, body: Jaxpr) -> Jaxpr:
 
 def close_like(jaxpr: Jaxpr, body: Jaxpr) -> Jaxpr:
     """Closes `body` with the constants of `jaxpr`, if `jaxpr` is closed."""
-    return close(body, jaxpr.consts) if isinstance(jaxpr, jex.ClosedJaxpr) else body
+    return close(body, jaxpr.consts) if isinstance(jaxpr, ClosedJaxpr) else body
 
 
 def is_closed(jaxpr: Jaxpr) -> bool:
     """Returns True for a closed jaxpr."""
-    return isinstance(jaxpr, jex.ClosedJaxpr)
+    return isinstance(jaxpr, ClosedJaxpr)
 
 
 def in_form_of(jaxpr: Jaxpr, typed: Jaxpr) -> Jaxpr:
     """Returns the closed jaxpr `typed` in the form, open or closed, of `jaxpr`; an open jaxpr cannot hold constants."""
-    if isinstance(jaxpr, jex.ClosedJaxpr):
+    if isinstance(jaxpr, ClosedJaxpr):
         return typed
     if len(typed.consts):
         raise UnsupportedError(f"a body without a place for constants was given {len(typed.consts)} when traced again.")
@@ -130,13 +130,13 @@ def new_eqn(prim: Any, invars: Sequence[Atom], params: Mapping[str, Any], like: 
     """Returns a single-result equation, typed by the primitive's rule, with source location and context of `like`."""
     with like.ctx.manager:
         aval, effects = prim.abstract_eval(*[v.aval for v in invars], **params)
-    return jex.new_jaxpr_eqn(list(invars), [fresh_var(aval)], prim, dict(params), effects, like.source_info, like.ctx)
+    return core.new_jaxpr_eqn(list(invars), [fresh_var(aval)], prim, dict(params), effects, like.source_info, like.ctx)
 
 
 def context_on(eqn: Eqn, mesh: AbstractMesh) -> Any:
     """Returns the tracing context of an equation, with another mesh."""
     with eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
-        return jex.new_jaxpr_eqn([], [], eqn.primitive, {}, jex.no_effects).ctx
+        return core.new_jaxpr_eqn([], [], eqn.primitive, {}, core.no_effects).ctx
 
 
 def mesh_of(eqn: Eqn) -> AbstractMesh:
@@ -147,15 +147,15 @@ def mesh_of(eqn: Eqn) -> AbstractMesh:
 
 def copy_eqn(eqn: Eqn) -> Eqn:
     """Replaces an equation that changes only types by a copy of its operand."""
-    return eqn.replace(primitive=jex.primitives.copy_p, params={})
+    return eqn.replace(primitive=lax.copy_p, params={})
 
 
 def reshape_eqn(operand: Atom, shape: Sequence[int], like: Eqn) -> Eqn:
     """Returns a `reshape` equation, typed here, because JAX's rule reads a tracing context that has ended."""
     out = fresh_var(retype(operand.aval, shape, varying_axes(operand.aval)))
     params = {"new_sizes": tuple(shape), "dimensions": None, "sharding": None}
-    prim = jex.primitives.reshape_p
-    return jex.new_jaxpr_eqn([operand], [out], prim, params, jex.no_effects, like.source_info, like.ctx)
+    prim = lax.reshape_p
+    return core.new_jaxpr_eqn([operand], [out], prim, params, core.no_effects, like.source_info, like.ctx)
 
 
 def sub_jaxprs(eqn: Eqn) -> list[Jaxpr]:
@@ -259,7 +259,7 @@ def variable_names(jaxpr: Jaxpr) -> Mapping[Var, str]:
     # JAX keeps the names in the context of one printing. An equation behind the others is printed in that context.
     contexts: list[Any] = []
     body = open_jaxpr(jaxpr)
-    end = jex.new_jaxpr_eqn([], [], _end_p, {"contexts": contexts}, jex.no_effects)
+    end = core.new_jaxpr_eqn([], [], _end_p, {"contexts": contexts}, core.no_effects)
     text(rebuild(body, body.constvars, body.invars, [*body.eqns, end], body.outvars))
     return dict(contexts[-1].var_names)
 

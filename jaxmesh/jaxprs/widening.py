@@ -15,9 +15,8 @@ from typing import Any, cast
 
 import jax
 import numpy as np
-from jax._src import custom_derivatives, linear_util
+from jax._src import core, custom_derivatives, linear_util
 from jax._src.lax.control_flow import conditionals, loops
-from jax.extend import core as jex
 
 from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.compat import Axes, Eqn
@@ -75,7 +74,7 @@ def _spread(x: Any, axes: Axes) -> Any:
 
 def _bind_flow(retype: Retype, primitive: Any, original: Any, *operands: Any, **params: Any) -> Any:
     """Binds a loop or a branch; types it again if its carry or results vary more than JAX's types of it."""
-    eqn = jex.new_jaxpr_eqn([walk.fresh_var(jax.typeof(x)) for x in operands], [], primitive, params, jex.no_effects)
+    eqn = core.new_jaxpr_eqn([walk.fresh_var(jax.typeof(x)) for x in operands], [], primitive, params, core.no_effects)
     flow: Any = control_flow(eqn)
     if not _varies_more(eqn, flow):
         return original(*operands, **params)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
+from collections.abc import Generator
 
 from jaxmesh.frontends.mlir.module import choose, load_text
 from jaxmesh.frontends.mlir.source import read
@@ -61,6 +64,18 @@ def from_mlir(
     strict = as_bool("from_mlir", "strict", strict)
     if func is not None:
         as_instance(str, "from_mlir", "func", func)
-    with progress("from_mlir"):
+    with progress("from_mlir"), _collector_off():
         file = load_text(read(source))
         return import_program(file, decode_function(file, choose(file, func)), mesh, Traced, strict=strict)
+
+
+@contextlib.contextmanager
+def _collector_off() -> Generator[None]:
+    """Runs its body without Python's collector of cycles, which would search all equations for every few new ones."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -61,7 +61,9 @@ def import_program(
     """Returns a decoded function as what `make` makes, `jaxmesh.stages.stages.Traced`; see `jaxmesh.from_mlir`."""
     if isinstance(text, StablehloText):
         over = program_mesh(_mesh(file, text, mesh))
-        made = functools.partial(make, as_written=WrittenText(file.text, text, over))
+        made = functools.partial(
+            make, as_written=WrittenText(file.text, f"{text.function.name}@{text.function.line}", over)
+        )
         return _import_stablehlo(text, over, made, strict)
     if strict and text.notes:
         raise UnsupportedError(f"{text.notes[0]}; that is an error when strict.")

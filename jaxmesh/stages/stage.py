@@ -12,7 +12,6 @@ import jax
 from jax.core import ShapedArray
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from jaxmesh.analysis.reference_rules import RULES, reference_input
 from jaxmesh.dialects.imported_op import decompose
 from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.replication import is_enabled
@@ -25,7 +24,6 @@ from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import without_mesh
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.runtime.progress import progress
-from jaxmesh.runtime.reference import run_reference
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.sharding.shard_attributes import global_shape, join_shards
 from jaxmesh.stages.arguments import check_call
@@ -212,6 +210,9 @@ class Stage(HasArguments, abc.ABC):
         Raises:
           ReplicationError: replication is checked, and copies differ that are claimed to be equal.
         """
+        from jaxmesh.analysis.reference_rules import RULES, reference_input
+        from jaxmesh.runtime.reference import run_reference
+
         self._check_expressible()
         boundary, program = self._boundary, self._decomposed
         check_executable(program)

@@ -89,12 +89,12 @@ class WrittenText:
 
     Attributes:
       source: the text of its file.
-      function: the function of the file.
+      name: the name of its function, and the line: `main@3`.
       mesh: the mesh of the program.
     """
 
     source: str
-    function: StablehloText
+    name: str
     mesh: AnyMesh
 
     def text(self) -> str:
@@ -105,18 +105,19 @@ class WrittenText:
         """Returns the program as a jaxpr; None if no jaxpr has its meaning."""
         from jaxmesh.frontends.stablehlo.unsharded import trace_unsharded
 
-        made, lines = trace_unsharded(self.function, as_abstract(self.mesh)), self._lines()
+        function = self._function()
+        made, lines = trace_unsharded(function, as_abstract(self.mesh)), self._lines(function)
         if made is None:
             return None
 
         def line_of(eqn: Eqn, caller: str) -> str:
             return lines.get(source_location(eqn).line) or caller
 
-        return WholeProgram(*made, self.function.function.name, line_of=line_of)
+        return WholeProgram(*made, function.function.name, line_of=line_of)
 
     def located(self, text: str) -> str:
         """Returns a StableHLO text that was made of this program with the source locations of its text."""
-        lines = self._lines()
+        lines = self._lines(self._function())
 
         def there(found: re.Match[str]) -> str:
             file, _, at = lines.get(int(found[2]), "").partition(":")
@@ -124,13 +125,20 @@ class WrittenText:
 
         return _OF_LINE.sub(there, text)
 
-    def _lines(self) -> dict[int, str]:
+    def _function(self) -> StablehloText:
+        """Reads the function again: its module takes more memory than the text."""
+        from jaxmesh.frontends.mlir.module import choose, load_text
+        from jaxmesh.frontends.stablehlo.text import read_function
+
+        return read_function(choose(load_text(self.source), self.name))
+
+    def _lines(self, function: StablehloText) -> dict[int, str]:
         """Returns the source lines of the operations by their lines in the text."""
         from jaxmesh.analysis.diagnose.source_lines import SourceLines
         from jaxmesh.frontends.stablehlo.unsharded import operation_locations
 
-        lines, offset = SourceLines.of(self.source), self.function.function.piece.offset
-        return {n: lines.of_operation(place, offset) for n, place in operation_locations(self.function).items()}
+        lines, offset = SourceLines.of(self.source), function.function.piece.offset
+        return {n: lines.of_operation(place, offset) for n, place in operation_locations(function).items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from jax.sharding import AbstractMesh, PartitionSpec as P
 from jaxlib.mlir import ir
 
 import jaxmesh as jm
+from tests.benchmarks.ratios import compare
 
 MESH = AbstractMesh((2, 4), ("y", "x"))
 KIND = "tensor<32x32xf32>"
@@ -31,7 +32,7 @@ OPS: list[tuple[str, int, str, Callable[..., Any]]] = [
 
 
 def text_of(count: int) -> str:
-    lines = []
+    lines = list[str]()
     for i in range(count):
         name, arity, properties, _ = OPS[i % len(OPS)]
         operands = ", ".join([f"%{i - 1}" if i else "%arg0", "%arg1"][:arity])
@@ -43,6 +44,25 @@ def text_of(count: int) -> str:
         f"  func.func @main(%arg0: {KIND}, %arg1: {KIND}) -> {KIND} {{\n"
         f"{body}\n    return %{count - 1} : {KIND}\n  }}\n}}\n"
     )
+
+
+def stablehlo_of(count: int) -> str:
+    """Layers of a matrix product, a sum, a reduction, a broadcast, a difference and a transpose, unrolled."""
+    row, lines, x = "tensor<32xf32>", list[str](), "%arg0"
+    for i in range(count // 6):
+        a, b, r, c, d, e = (f"%{n}_{i}" for n in "abrcde")
+        lines += [
+            f"{a} = stablehlo.dot_general {x}, %arg1, contracting_dims = [1] x [0] : ({KIND}, {KIND}) -> {KIND}",
+            f"{b} = stablehlo.add {a}, {x} : {KIND}",
+            f"{r} = stablehlo.reduce({b} init: %zero) applies stablehlo.add across dimensions = [1] : "
+            f"({KIND}, tensor<f32>) -> {row}",
+            f"{c} = stablehlo.broadcast_in_dim {r}, dims = [0] : ({row}) -> {KIND}",
+            f"{d} = stablehlo.subtract {b}, {c} : {KIND}",
+            f"{e} = stablehlo.transpose {d}, dims = [1, 0] : ({KIND}) -> {KIND}",
+        ]
+        x = e
+    body = "\n".join(["%zero = stablehlo.constant dense<0.0> : tensor<f32>", *lines])
+    return f"func.func @main(%arg0: {KIND}, %arg1: {KIND}) -> {KIND} {{\n{body}\nreturn {x} : {KIND}\n}}"
 
 
 def parse(text: str) -> Any:
@@ -70,6 +90,15 @@ def least(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
             run()
             times[name] = min(times[name], time.perf_counter() - start)
     return times
+
+
+@pytest.mark.parametrize(("dialect", "written"), [("StableHLO", stablehlo_of), ("TTIR", text_of)])
+def test_reading(dialect: str, written: Callable[[int], str], benchmark: Any) -> None:
+    benchmark.group = "import, beside the parser"
+    text = written(10_000)
+    row = f"from_mlir, {dialect}, 10,000 ops"
+    ours, peer = (lambda: jm.from_mlir(text, MESH)), (lambda: parse(text))
+    compare(benchmark, row, ours, peer, target=8, peer_name="jaxlib's parser", rounds=9)
 
 
 @pytest.mark.parametrize("count", [1000, 10_000])

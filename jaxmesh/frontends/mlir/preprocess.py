@@ -41,12 +41,23 @@ _OP = (
     r'\ :\ \([^(){}"\n]{0,900}+\)\ ->\ (?:\([^(){}"\n]{0,300}+\))?+[^(){}"\n]{0,300}+(?:(?<=\ loc)\([\#\w]*+\))?+\n'
 )
 """An op without nested brackets, to the end of its line."""
+_FLAT = r'[^][(){}<>"/\#!\s]*+'
+_WORDS = rf"{_FLAT}(?:(?:\ |<[\w.,\ +\-]{{0,99}}+>|(?<=-)>){_FLAT}){{0,300}}+"
+_ROUND = rf"(?<!loc)(?<!loc\ )(?<!loc\ \ )\({_WORDS}(?:\[{_WORDS}\]{_WORDS}){{0,20}}+\)"
+_PRETTY = (
+    rf"(?:(?:stablehlo|chlo)\.\w++|call\ @\w++)(?:{_WORDS}(?:\[{_WORDS}\]|\{{{_WORDS}\}}|{_ROUND})){{0,50}}+"
+    rf"{_WORDS}(?:(?<=\ loc)\([\#\w]*+\))?+\n"
+)
+"""An op of StableHLO in its own form, without strings, aliases and nested brackets, to the end of its line."""
 _TOKEN = re.compile(
     rf"""
     (?=["/\-<>=\#{{}}()\[\]!lat0-9?])(?:  # so that all else is passed over at once
     (?P<plain>{_OP}(?:\ *+(?:%\w++(?::\d++)?+\ =\ )?+{_OP}){{0,999}}+)
+  | (?P<pretty>=\ {_PRETTY}(?:\ *+(?:%\w++(?::\d++)?+\ =\ )?+{_PRETTY}){{0,999}}+)
     """
     r"""
+  | (?P<defined>(?<=\n)(?P<name>\#\w++)\ =\ loc\(
+      (?P<inside>(?:"[^"\\\n\#]*+")?+[\w\ :\#]*+(?P<nested>\([\w\ :\#]*+\))?+)\)(?=\n))
   | (?P<string>"[^"\\\n]*(?:\\.[^"\\\n]*)*")
   | (?P<endless>")
   | (?P<comment>//[^\n]*)
@@ -219,7 +230,7 @@ def _by_line(scan: _Scanner) -> Iterator[tuple[int, str]]:
 def _take(scan: _Scanner, token: re.Match[str]) -> None:
     start, end = token.span()
     match token.lastgroup:
-        case "plain":
+        case "plain" | "pretty":
             _plain(scan, token)
         case "open":
             scan.push(token.group(), start)
@@ -267,6 +278,12 @@ def _take(scan: _Scanner, token: re.Match[str]) -> None:
             scan.skip_to = end
         case "alias":
             _alias(scan, token.group(), start, end)
+        case "defined" if not scan.stack:
+            # JAX defines a location for each op.
+            name, level = token["name"], 2 if token["nested"] else 1
+            scan.defining, scan.depths[name], scan.aliases[name] = name, level, token["inside"].strip()
+            for alias in re.findall(r"#\w+", token["inside"]):
+                scan.deepen(start, level + scan.depths.get(alias, 0))
         case "metadata":
             scan.blank(start, _metadata(scan, end))
         case "endless":

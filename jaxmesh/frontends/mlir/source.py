@@ -23,6 +23,8 @@ from jaxmesh.validate import regular_file
 _stablehlo: Any = stablehlo
 _SPLIT = re.compile(r"^(?:[ \t]*// ?-----.*|.*\bMLIR Module \w+:[ \t]*|-+ END OF MLIR MODULE -+)$", re.MULTILINE)
 """A line between modules, also one of tt-xla's log."""
+_MARKS = "-----", "MLIR M"
+"""A part of each such line."""
 _BEGINS = re.compile(r"^(?:(#[\w$.\-]+)[ \t]*=|module\b)", re.MULTILINE)
 """The definition of an alias, or the beginning of a module."""
 _ALIAS = re.compile(r"#[\w$.\-]+")
@@ -103,7 +105,8 @@ def run_lines(text: str) -> list[RunLine]:
     [RunLine(sizes=(2, 4), line=1)]
     """
     # Python refuses to read very long numbers; no mesh has one.
-    found = [(m.start(), tuple(int(n[:20]) for n in m.group(1).split(","))) for m in _RUN.finditer(text)]
+    matches = _RUN.finditer(text) if "RUN:" in text else ()
+    found = [(m.start(), tuple(int(n[:20]) for n in m.group(1).split(","))) for m in matches]
     return [RunLine(sizes, 1 + text.count("\n", 0, start)) for start, sizes in found]
 
 
@@ -135,7 +138,7 @@ def split(text: str) -> Iterator[tuple[str, int]]:
     [('#a = 1\\nmodule {}\\n', 1), ('#a = 2\\nmodule {}', 3)]
     """
     start, line = 0, 1
-    for mark in _SPLIT.finditer(text):
+    for mark in _SPLIT.finditer(text) if any(part in text for part in _MARKS) else ():
         yield from _sections(text[start : mark.start()], line)
         start, line = mark.end(), line + text.count("\n", start, mark.start())
     yield from _sections(text[start:], line)

@@ -52,7 +52,7 @@ class Decisions:
         before, placed = (self.op, self.line), op
         if op.name == "sdy.reshard" and '":' not in str(op.location):
             placed = next((use.owner for use in op.results[0].uses), op)
-        with self.sources.at(placed.location.attr, op.name) as line:
+        with self.sources.at(placed.location, op.name) as line:
             self.op, self.line = op.name, line
             try:
                 yield

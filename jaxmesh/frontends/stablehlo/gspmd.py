@@ -17,7 +17,8 @@ from jax.sharding import AbstractMesh, PartitionSpec
 
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.frontends.stablehlo.bindings import ir, sdy
+from jaxmesh.frontends.mlir.module import outermost
+from jaxmesh.frontends.stablehlo.bindings import inlined_call, ir, sdy
 from jaxmesh.frontends.stablehlo.shardings import SHARDING, over_mesh
 from jaxmesh.jaxprs.compat import parse_hlo_sharding
 
@@ -31,6 +32,9 @@ OWN_PART = "sdy.all_slice"
 """The composite in tt-mlir that slices out a device's part; its decomposition would use all_to_alls."""
 MAX_CALLS, MAX_OPS = 100, 250_000
 """The depth of nested calls, and the operations after inlining, which may be 2**depth."""
+_CALLEES = {"func.call": "callee", "stablehlo.composite": "decomposition"}
+"""The attributes of calls with the names of the called functions."""
+_TUPLES = "stablehlo.tuple", "stablehlo.get_tuple_element"
 COMPOSITE = "tt.composite_attributes"
 """The attribute of a custom call with the attributes of the composite that it replaces."""
 
@@ -38,8 +42,7 @@ COMPOSITE = "tt.composite_attributes"
 def inline_calls(module: Any, name: str, kept: Callable[[Any], bool] = lambda _: False) -> Any:
     """Inlines every call in a function of the module; Shardy's passes would replicate across calls.
 
-    Returns the function, the only remaining one, renamed `main`: without a `main`, Shardy ends the process. A composite
-    that is `kept` becomes a custom call of its name.
+    Returns the function, the only remaining one. A composite that is `kept` becomes a custom call of its name.
 
     Raises:
       UnsupportedError: the module does not define a function, or a function calls itself.
@@ -50,19 +53,19 @@ def inline_calls(module: Any, name: str, kept: Callable[[Any], bool] = lambda _:
     main = functions[name]
     bodies: dict[str, tuple[list[Any], int]] = {}
     _check_calls(name, functions, (), bodies)
-    body, _ = bodies[name]
-    while calls := [o for o in body if callee_of(o) is not None]:
-        for call in calls:
+    has_tuples = any(o.name in _TUPLES for found, _ in bodies.values() for o in found)
+    # Functions that others call come first.
+    for found, _ in bodies.values():
+        for call, callee in [(o, c) for o in found if (c := callee_of(o)) is not None]:
             if call.name == "stablehlo.composite" and (call.attributes["name"].value == OWN_PART or kept(call)):
                 _keep_call(call)
             else:
-                _inline(call, functions)
-        body = walk(main)
+                _inline(call, functions[callee])
     for other in functions.values():
         if other != main:
             other.erase()
-    main.attributes["sym_name"] = ir.StringAttr.get("main")
-    _open_tuples(body)
+    if has_tuples:
+        _open_tuples([o for o in walk(main) if o.name in _TUPLES])
     return main
 
 
@@ -81,7 +84,10 @@ def _open_tuples(body: list[Any]) -> None:
 def _check_calls(
     name: str, functions: dict[str, Any], callers: tuple[str, ...], bodies: dict[str, tuple[list[Any], int]]
 ) -> int:
-    """Checks the calls of a function; returns the number of its operations after inlining."""
+    """Checks the calls of a function; returns the number of its operations after inlining.
+
+    Adds to `bodies` its operations that are calls or about tuples, and that number.
+    """
     if name in callers:
         raise UnsupportedError(f"@{name} calls itself through @{callers[-1]}; inlined functions cannot recurse.")
     if name in bodies:
@@ -91,17 +97,18 @@ def _check_calls(
     if len(callers) >= MAX_CALLS:
         raise UnsupportedError(f"@{name} is called through {MAX_CALLS} functions; calls nest at most so deep.")
     body = walk(functions[name])
-    callees = [c for c in map(callee_of, body) if c is not None]
+    named = [o for o in body if o.name in _CALLEES or o.name in _TUPLES]
+    callees = [c for c in map(callee_of, named) if c is not None]
     size = len(body) + sum(_check_calls(c, functions, (*callers, name), bodies) for c in callees)
     if size > MAX_OPS:
         raise UnsupportedError(f"@{name}: its calls, inlined, make {size} ops; at most {MAX_OPS} are read.")
-    bodies[name] = body, size
+    bodies[name] = named, size
     return size
 
 
 def operations(op: Any) -> list[Any]:
     """Returns the operations directly inside an operation's regions."""
-    return [o.operation for region in op.regions for block in region.blocks for o in block.operations]
+    return outermost(op, lambda inner: inner != op)
 
 
 def walk(op: Any) -> list[Any]:
@@ -150,25 +157,18 @@ def change_ends(function: Any, change: Callable[[str, int, Any, dict[str, Any]],
 
 def callee_of(op: Any) -> str | None:
     """Returns the name of the function that an operation calls, or None."""
-    attribute = {"func.call": "callee", "stablehlo.composite": "decomposition"}.get(op.name)
+    attribute = _CALLEES.get(op.name)
     return None if attribute is None else op.attributes[attribute].value
 
 
-def _inline(call: Any, functions: dict[str, Any]) -> None:
-    name = callee_of(call)
-    assert name is not None
-    block = functions[name].regions[0].blocks[0]
-    values = dict(zip(block.arguments, call.operands, strict=True))
-    point = ir.InsertionPoint(call)
-    body = [o.operation for o in block.operations]
-    for op in body[:-1]:
-        copy = op.clone(point).operation
-        # A library function's line is replaced by the call's line.
-        for inner in [copy, *walk(copy)]:
-            inner.location = ir.Location.callsite(inner.location, [call.location])
-        replace_operands(copy, values)
-        values.update(zip(op.results, copy.results, strict=True))
-    replace(call, [values.get(value, value) for value in body[-1].operands])
+def _inline(call: Any, function: Any) -> None:
+    location = call.location
+    if isinstance(location, ir.NameLoc):
+        # The name of an inlined op follows the name here, whose last part is the call.
+        scope, inner = location.name_str.rpartition("/")[0], location.child_loc
+        location = ir.Location.name(scope, inner) if scope else inner
+    with ir.InsertionPoint(call), location:
+        replace(call, inlined_call(function, list(call.operands), location))
 
 
 def _keep_call(composite: Any) -> None:

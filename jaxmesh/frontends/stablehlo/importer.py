@@ -24,6 +24,7 @@ from jaxmesh.frontends.stablehlo import (
     windows,
 )
 from jaxmesh.frontends.stablehlo.call import ImportContext, Meaning, ShardedCall, Whole, as_list
+from jaxmesh.frontends.stablehlo.gspmd import operations
 from jaxmesh.frontends.stablehlo.rules import Splitting, read_rule, split, split_op
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, axes_of, local_shape
 from jaxmesh.frontends.stablehlo.values import Repeat, Sharded
@@ -49,7 +50,8 @@ _WHOLE: dict[str, Whole] = {
 _lax: Any = jax.lax
 _PURE = frozenset({*elementwise.OPS.meanings, *shapes.OPS.meanings, "stablehlo.dot_general"})
 """Ops whose meaning depends only on their attributes, the shardings, and the types of operands and results."""
-_REPEATED = _PURE - {"stablehlo.optimization_barrier"} | {"stablehlo.constant"}
+_REDUCE = "stablehlo.reduce"
+_REPEATED = _PURE - {"stablehlo.optimization_barrier"} | {"stablehlo.constant", _REDUCE}
 """Ops of one result that are imported like equal ops before them."""
 
 
@@ -90,29 +92,31 @@ class Importer(ImportContext):
         """Imports the operations of a block; returns the results of the block."""
         for value, x in zip(block.arguments, arguments, strict=True):
             self.env.define(self.scope, value, x)
-        *body, end = [o.operation for o in block.operations]
-        sources: dict[Any, Any] = {}
+        owner = block.owner.operation
+        *body, end = operations(owner) if len(owner.regions) == 1 else [o.operation for o in block.operations]
+        source = current_source()
         for op in body:
-            if op.name not in _REPEATED or not self._repeat(op, sources):
+            name = op.name
+            if name not in _REPEATED or not self._repeat(op, name, source):
                 self.perform(op)
         return [self.env[v] for v in end.operands]
 
-    def _repeat(self, op: Any, sources: dict[Any, Any]) -> bool:
+    def _repeat(self, op: Any, name: str, source: Any) -> bool:
         """Imports an op like an equal op before it; returns True if the scope has such an op."""
-        rows = self.env.rows
-        operands = [rows[v] for v in op.operands if v in rows]
-        known = self.env.repeats.get(self.env.key(self.scope, op, operands))
-        if known is None or len(operands) < len(op.operands):
+        rows: Any = self.env.rows
+        operands = [rows.get(v) for v in op.operands]
+        kind = _KINDS[name](op) if name == _REDUCE else ""
+        if kind is None or not all(operands):
+            return False
+        value = op.results[0]
+        known = self.env.repeats.get(self.env.key(self.scope, op, name, kind, value.type, operands))
+        if known is None:
             return False
         if isinstance(known, Repeat):
-            at = op.location.attr, op.name
-            if at not in sources:
-                with self.decisions.at(op):
-                    sources[at] = current_source()
             self.splits = self.splits or known.splits
             atoms = [row[1] for row in operands]
-            known = known.mark, known.steps.repeat(known.trace, atoms, sources[at]), known, atoms[0]
-        value = op.results[0]
+            at = self.decisions.sources.source(op.location, name, source)
+            known = known.mark, known.steps.repeat(known.trace, atoms, at), known, atoms[0]
         rows[value] = known
         self.env.pop(value, None)
         self.computes = True
@@ -133,7 +137,7 @@ class Importer(ImportContext):
             row = self.env.define(self.scope, value, result)
             if op.name == "stablehlo.constant" and isinstance(result.array, np.ndarray):
                 # A number makes no equation, so that all ops can read the same.
-                self.env.repeats[self.env.key(self.scope, op, ())] = row
+                self.env.repeats[self.env.key(self.scope, op, op.name, "", value.type, ())] = row
             self.computes = True
             self.splits = self.splits or (result.make is None and bool(axes_of(result.sharding) or result.partial))
 
@@ -163,7 +167,9 @@ class Importer(ImportContext):
             return meaning(ShardedCall(self, op, list(shards), splitting.operands, plan.results, plan.shapes))
 
         key, make = (plan, self.keeps_ops), None
-        computed = self.kept(key, compute, *xs) if plan.pure else compute(*xs)
+        # The meaning of a reduction depends on the constant that it starts from.
+        pure = plan.pure and (op.name != _REDUCE or isinstance(operands[1].array, np.ndarray))
+        computed = self.kept(key, compute, *xs) if pure else compute(*xs)
         partial = splitting.partial if plan.kind is not None else ()
         outs = [
             Sharded(_cast_type(y, t), s, partial, plan.kind or "", op)
@@ -177,10 +183,11 @@ class Importer(ImportContext):
             make = functools.partial(self._broadcast, tuple(op.results[0].type.shape))
             results_of[0].make = functools.partial(make, xs[0])
         arrays = [*xs, *as_list(computed)], [x.array for x in (*operands, *results_of)]
-        steps = self.kept.steps(key, *xs) if plan.pure and results_of == outs else None
+        steps = self.kept.steps(key, *xs) if pure and results_of == outs else None
         if steps and all(map(operator.is_, *arrays)):
             splits = any(map(axes_of, [*splitting.operands, *([] if make else splitting.results)]))
-            self.env.remember(self.scope, op, outs[0], steps, make, splits)
+            region = (plan.kind or "") if op.name == _REDUCE else ""
+            self.env.remember(self.scope, op, region, outs[0], steps, make, splits)
         return results_of
 
     def _broadcast(self, shape: tuple[int, ...], scalar: Any, sharding: Sharding) -> Any:
@@ -215,7 +222,8 @@ class Importer(ImportContext):
             jax.ShapeDtypeStruct(local_shape(t.shape, s, self.sizes), t.dtype)
             for t, s in zip(result_types, splitting.results, strict=True)
         ]
-        return _ShardPlan(splitting, wanted, results, shapes_of, kind, op.name in _PURE)
+        pure = op.name in _PURE or (op.name == _REDUCE and kind is not None)
+        return _ShardPlan(splitting, wanted, results, shapes_of, kind, pure)
 
     def _splitting(
         self, op: Any, operand_shardings: tuple[Sharding, ...], shapes_of: Any, wanted: list[Sharding], *, reduces: bool

@@ -61,6 +61,7 @@ def import_module(
     avals: tuple[Sequence[Any], Sequence[Any]] | None = None,
     name: str = "main",
     guarded: bool = False,
+    sharded: bool = True,
     equation: Callable[[int, list[Any]], list[Any]] | None = None,
 ) -> ImportedProgram:
     """Partitions a StableHLO module with Shardy, and imports it.
@@ -76,6 +77,7 @@ def import_module(
       avals: the types of arguments and results with random keys as keys; by default the types in the module.
       name: the function of the module.
       guarded: True if the module does not come from JAX; see `partition`.
+      sharded: False if the module states no sharding.
       equation: a function that performs, by number, an equation without a StableHLO op; see `keep_equations`.
 
     Raises:
@@ -88,7 +90,7 @@ def import_module(
     def is_op(composite: Any) -> bool:
         return (whole or composite.attributes["name"].value in CALLS) and stands_for_op(composite)
 
-    partitioned = partition(module, sizes, name, guarded=guarded, kept=is_op)
+    partitioned = partition(module, sizes, name, guarded=guarded, sharded=sharded, kept=is_op)
     main = partitioned.main
     decisions = Decisions(sources)
     importer = Importer(sizes, decisions, keeps_ops=guarded, equation=equation)

@@ -61,17 +61,23 @@ def partition(
     name: str,
     *,
     guarded: bool,
+    sharded: bool,
     kept: Callable[[Any], bool],
 ) -> PartitionedFunction:
     """Runs Shardy on a module, which is changed; calls in the named function are inlined, except those `kept`.
 
-    With `guarded`, for a module that does not come from JAX, another process tries the passes first.
+    With `guarded`, for a module that does not come from JAX, another process tries the passes first. Shardy changes
+    nothing in a module that is not `sharded`, that is, states no sharding.
 
     Raises:
       UnsupportedError: the module has a different mesh, or breaks a rule of MLIR or of Shardy.
     """
     with module.context, ir.Location.unknown(module.context):
         main = inline_calls(module, name, kept)
+        if not sharded:
+            return PartitionedFunction(main, (False,) * len(main.regions[0].blocks[0].arguments), ())
+        # Without a `main`, Shardy ends the process.
+        main.attributes["sym_name"] = ir.StringAttr.get("main")
         body = walk(main)
         _check_meshes(module, sizes)
         add_rules(body)

@@ -25,7 +25,7 @@ from jaxmesh.jaxprs.guarded_passes import refusal
 from jaxmesh.jaxprs.source_locations import TextSources
 from jaxmesh.sharding.mesh import check_axis_names
 
-_DIALECTS = re.compile(r"\b(?:stablehlo|chlo|sdy|mhlo|arith)\.\w")
+_DIALECTS = "stablehlo.", "chlo.", "sdy.", "mhlo.", "arith."
 _OWN = ("stablehlo.", "chlo.", "sdy.")
 _SHARED = "arith.constant"
 """An op that counts as StableHLO in a module without other ops."""
@@ -37,6 +37,8 @@ _CONSTRAINTS = ("Sharding", "tt.sharding_constraint")
 _SHARDY = re.compile(r"\s*(?:#sdy\.|\{)")
 _STRINGS = ("xla-sdy-round-trip-import-shardy-attrs",)
 """The pass that reads `xla.sdy.meshes`, `xla.sdy.sharding` and `@xla.sdy.FuncResultSharding`."""
+_STATES = ("Shard", "shard", "sdy", "mpmd", "\\", "?")
+"""A part of all that states a sharding, which a backslash may hide in a string, and of dynamic shapes."""
 _INLINE_MESH = re.compile(r"\bmesh<")
 _LIFT = ("sdy-lift-inlined-meshes",)
 """The pass that gives each mesh written inside of a sharding a name."""
@@ -75,14 +77,22 @@ def is_stablehlo(function: Function) -> bool:
     module, known = _module_of(function), function.piece.dialects
     if module not in known:
         text = function.piece.rewritten.text
-        known[module] = _DIALECTS.search(text) is not None and _has_own_ops(module)
+        known[module] = any(name in text for name in _DIALECTS) and _has_own_ops(module)
     return known[module]
 
 
 def _has_own_ops(module: Any) -> bool:
-    names = [o.name for o in walk(module)]
-    first = next((n for n in names if n.startswith((*_OWN, *_THEIRS))), None)
-    return _SHARED in names if first is None else first.startswith(_OWN)
+    found: list[str] = []
+
+    def visit(op: Any) -> Any:
+        name = op.name
+        is_known = name.startswith((*_OWN, *_THEIRS))
+        if is_known or name == _SHARED:
+            found.append(name)
+        return ir.WalkResult.INTERRUPT if is_known else ir.WalkResult.ADVANCE
+
+    module.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return bool(found) and not found[-1].startswith(_THEIRS)
 
 
 def _module_of(function: Function) -> Any:
@@ -108,9 +118,15 @@ def read_function(function: Function) -> StablehloText:
         where,
         tuple(a.status == "presharded" for a in arguments),
         tuple(r.status == "presharded" for r in results),
-        gspmd.inferred_mesh(module) if axes is None else None,
+        gspmd.inferred_mesh(module) if axes is None and _is_sharded(function) else None,
         module,
     )
+
+
+def _is_sharded(function: Function) -> bool:
+    """Returns True if the text of a function may state a sharding."""
+    text = function.piece.rewritten.text
+    return any(part in text for part in _STATES)
 
 
 def _readable(function: Function) -> Any:
@@ -125,7 +141,7 @@ def _readable(function: Function) -> Any:
         raise ParseError(f"line {function.line}: @{function.name} is in a {module.name}, not in a module.")
     text = function.piece.rewritten.text
     is_encoded, has_constraints = "xla.sdy." in text, any(f"@{name}" in text for name in _CONSTRAINTS)
-    passes = (*(_STRINGS if is_encoded else ()), *(_LIFT if _INLINE_MESH.search(text) else ()))
+    passes = (*(_STRINGS if is_encoded else ()), *(_LIFT if "mesh<" in text and _INLINE_MESH.search(text) else ()))
     if not (passes or has_constraints):
         return module
     module = module.clone().operation
@@ -202,9 +218,13 @@ def import_text(text: StablehloText, mesh: AbstractMesh) -> ImportedProgram:
       UnsupportedError: an op, or a form of it, is not supported.
     """
     function = text.function
-    module = text.module.clone().operation
-    with module.context, ir.Location.unknown(module.context):
-        gspmd.to_shardy(module, mesh)
+    sharded = _is_sharded(function)
+    # Without shardings and calls, nothing is changed.
+    is_alone = not sharded and len(operations(text.module)) == 1
+    module = text.module if is_alone else text.module.clone().operation
+    if sharded:
+        with module.context, ir.Location.unknown(module.context):
+            gspmd.to_shardy(module, mesh)
     try:
         return import_module(
             module,
@@ -213,6 +233,7 @@ def import_text(text: StablehloText, mesh: AbstractMesh) -> ImportedProgram:
             presharded=text.presharded,
             name=function.name,
             guarded=True,
+            sharded=sharded,
             kept_results=text.kept,
         )
     except RecursionError:

@@ -175,20 +175,23 @@ class ShardTable(dict[Any, Sharded]):
         row = self.rows[value] = mark, getattr(x.array, "val", x.array), x, None
         return row
 
-    def key(self, scope: object, op: Any, operands: Sequence[Row]) -> Any:
-        """Returns a key that is equal for equal ops on operands with the same marks."""
-        kind = op.results[0].type
-        # MLIR's bindings cannot read complex constants; no two have one key.
-        unread = op.name == "stablehlo.constant" and isinstance(kind.element_type, ir.ComplexType)
-        attributes = object() if unread else tuple(op.attributes.items())
-        return scope, op.name, attributes, kind, *[row[0] for row in operands]
+    def key(self, scope: object, op: Any, name: str, region: str, kind: Any, operands: Sequence[Any]) -> Any:
+        """Returns a key that is equal for equal ops on operands with the same marks.
 
-    def remember(self, scope: object, op: Any, y: Sharded, steps: Steps, make: Any, splits: bool) -> None:
+        `region` stands for the op's region, if it has one, and `kind` is the type of its result.
+        """
+        # MLIR's bindings cannot read complex constants; no two have one key.
+        unread = name == "stablehlo.constant" and isinstance(kind.element_type, ir.ComplexType)
+        attributes = object() if unread else tuple(op.attributes.items())
+        return scope, name, attributes, region, kind, *[row[0] for row in operands]
+
+    def remember(self, scope: object, op: Any, region: str, y: Sharded, steps: Steps, make: Any, splits: bool) -> None:
         """Keeps the import of an op without communication, for equal ops of the scope; see `Repeat`."""
-        operands, mark = [self.rows[v] for v in op.operands if v in self.rows], self.define(scope, op.results[0], y)[0]
+        operands = [self.rows[v] for v in op.operands if v in self.rows]
+        value, mark = op.results[0], self.define(scope, op.results[0], y)[0]
         if len(operands) == len(op.operands) and mark and all(row[0] for row in operands):
             repeat = Repeat(steps, current_trace(), mark, y.sharding, make, splits)
-            self.repeats[self.key(scope, op, operands)] = repeat
+            self.repeats[self.key(scope, op, op.name, region, value.type, operands)] = repeat
 
 
 # --- reshards ---------------------------------------------------------------------------------------------------------

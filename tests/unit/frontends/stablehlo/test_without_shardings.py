@@ -1,0 +1,75 @@
+"""Texts without shardings, which Shardy does not see: inlined calls, repeated reductions, and Python's collector."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+
+import jaxmesh as jm
+from jaxmesh.jaxprs import source_locations
+
+
+def test_calls_within_calls_are_inlined() -> None:
+    kind = "tensor<4x4xf32>"
+    one = f"(%a: {kind}, %b: {kind}) -> {kind}"
+    called = f"({kind}, {kind}) -> {kind}"
+    text = f"""module {{
+  func.func public @main{one} {{
+    %0 = call @outer(%a, %b) : {called}
+    %1 = call @outer(%0, %a) : {called}
+    return %1 : {kind}
+  }}
+  func.func private @outer{one} {{
+    %0 = call @inner(%a, %b) : {called}
+    %1 = call @inner(%b, %0) : {called}
+    %2 = stablehlo.subtract %0, %1 : {kind}
+    return %2 : {kind}
+  }}
+  func.func private @inner{one} {{
+    %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : {called}
+    return %0 : {kind}
+  }}
+}}"""
+
+    def outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a @ b - b @ (a @ b)
+
+    a, b = np.random.default_rng(0).integers(-2, 3, (2, 4, 4)).astype(np.float32)
+    traced = jm.from_mlir(text)
+    np.testing.assert_array_equal(traced.reference(a, b), outer(outer(a, b), a))
+    assert [source_locations.line_of(e) for e in traced.jaxpr.eqns if e.primitive.name == "dot_general"] == [
+        "line 14: stablehlo.dot_general"
+    ] * 4
+
+
+def test_reductions_that_start_from_different_numbers_differ() -> None:
+    kind, row = "tensor<3x4xf32>", "tensor<3xf32>"
+    starts = [0.0, 5.0, 0.0, -1.0, 5.0]
+    lines = [f"%c{i} = stablehlo.constant dense<{s}> : tensor<f32>" for i, s in enumerate(starts)]
+    for i, name in enumerate(["add", "add", "maximum", "maximum", "add"]):
+        lines.append(
+            f"%r{i} = stablehlo.reduce(%a init: %c{i}) applies stablehlo.{name} across dimensions = [1] : "
+            f"({kind}, tensor<f32>) -> {row}"
+        )
+    results = ", ".join(f"%r{i}" for i in range(5))
+    types = ", ".join([row] * 5)
+    body = "\n".join(lines)
+    text = f"func.func @main(%a: {kind}) -> ({types}) {{\n{body}\nreturn {results} : {types}\n}}"
+    a = np.arange(-6, 6, dtype=np.float32).reshape(3, 4)
+    total, most = a.sum(1), a.max(1)
+    expected = [total, total + 5, np.maximum(most, 0), np.maximum(most, -1), total + 5]
+    for y, wanted in zip(jm.from_mlir(text).reference(a), expected, strict=True):
+        np.testing.assert_array_equal(y, wanted)
+
+
+def test_the_collector_of_cycles_stays_as_it_was() -> None:
+    text = "func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {\nreturn %a : tensor<4xf32>\n}"
+    gc.disable()
+    try:
+        jm.from_mlir(text)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    jm.from_mlir(text)
+    assert gc.isenabled()
