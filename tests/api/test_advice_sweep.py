@@ -34,7 +34,6 @@ ELSEWHERE = {
     "cli/run_folder.py": "of a main.py that was changed by hand: tests/api/test_export_folder.py",
     "dialects/ttnn/transfers.py": "of a text whose mapper leaves devices out: tests/api/test_ttnn_distribution.py",
     "passes a tensor twice to a function": "of a text of two functions: tests/unit/frontends/mlir/test_dumps.py",
-    "emit/python/calls.py": "of an op without a row, which a developer adds",
     "emit/mlir/attributes.py": "of an attribute that no tracing makes",
     "runtime/distributed/collectives.py": "of several processes: tests/system/test_processes.py",
     "stages/host_transfers.py": "of several processes: tests/system/test_processes.py",

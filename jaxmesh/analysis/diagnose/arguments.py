@@ -392,7 +392,7 @@ def _integers(
     for other in spans[:-1] if size > 3 else ():
         part = rng.choice(size, max(1, size // 8), replace=False)
         values[part] = rng.integers(other[0], other[1] + 1, part.size)
-    # Each has elements of its own, where there are enough.
+    # Each number takes other elements, if the array has enough.
     free = itertools.cycle(rng.permutation(size).tolist())
     counts = [(low, 1), (values[-1] if need.few else high, 1), *((n, max(1, size // 16)) for n in special if size > 3)]
     for number, count in counts:

@@ -1,4 +1,4 @@
-"""The values of the right text from which the compiler made the next one."""
+"""The values of a right text, for the diagnosis of the next text that the compiler made of it."""
 
 from __future__ import annotations
 

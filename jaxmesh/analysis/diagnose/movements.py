@@ -144,7 +144,7 @@ def is_alike(op: Op, reference: str) -> bool:
 
 
 def of_whole(op: Op, placement: Sharding, mesh: Mapping[str, int], shape: Sequence[int]) -> Op:
-    """Returns a slice or rows of shards as those of the whole value of a shape; any other operation unchanged."""
+    """Returns a slice or rows of shards as an operation of the whole value; any other operation unchanged."""
     attributes: Any = op.attributes
     if "sizes" in attributes and len(shape) > 1:
         rows = shape[1 : len(attributes["sizes"]) + 1]

@@ -117,7 +117,7 @@ class Prover:
 
     def put_right(self, proposal: Proposal, form: float = 0.0) -> frozenset[int]:
         """Returns the numbers of the results that are right with a replacement; none if it makes a right one wrong."""
-        # What another form changes is far less than what the operation did in the place of its function.
+        # Another form of a function changes far less than another function.
         limits = [max(o.limit, min(GROWTH * form, o.error / _NEARER)) for o in self.track.outputs]
         errors = self.errors(proposal.replaced)
         return frozenset(i for i, e in enumerate(errors or ()) if e <= limits[i])

@@ -69,7 +69,7 @@ def programs(case: Case) -> Iterator[tuple[Program, bool]]:
 
 
 def decided(program: Program, tile: bool) -> Program:
-    decider = _Decider(program, True)
+    decider = _Decider(program, True, "")
     if not tile:
         # As if what reads the results read rows.
         decider.in_rows = set(range(len(program.types)))
