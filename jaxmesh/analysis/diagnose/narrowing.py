@@ -46,14 +46,16 @@ class Narrowing(Prover):
         before = tuple(o.error for o in self.track.outputs)
         rows = list(zip(after or before, self.track.outputs, strict=True))
         holds = all(e <= o.limit for e, o in rows)
-        if not any(e <= o.limit < o.error for e, o in rows):
+        expected = proposal.expected
+        is_alike = expected is not None and self._is_counterpart(proposal, expected)
+        if not is_alike and not any(e <= o.limit < o.error for e, o in rows):
             # It puts no result right: any operation may be wrong whose result may be.
             doubtful = tuple(r for r in self.proposals.live if not all(map(self.is_trusted, r[1].results)))
         return Proof(proposal, doubtful, change, before, tuple(after or before), goal, holds)
 
     def _narrowed(self, goal: Proposal) -> Named:
-        if (change := self._unlike_earlier()) is not None:
-            return change.proposal, (), change
+        if (found := self._unlike_earlier()) is not None:
+            return found
         first, own = self._earliest(goal, Budget(self.replay, _RUNS)), functools.partial(self.changes.of, alone=True)
         moves = [row for row in self._feeding([(first.number, first.op)]) if self._is_move_of_right(row[1])]
         change = next(iter(self._fixers(moves, goal, own).values()), None)
@@ -98,15 +100,20 @@ class Narrowing(Prover):
             return last, tuple((p.number, p.op) for p in others), None
         return self._proven(chosen or (target, tuple(rest), None), target)
 
-    def _unlike_earlier(self) -> Correction | None:
-        """Returns the change of the first operation that makes what the earlier text has, and the results right."""
+    def _unlike_earlier(self) -> Named | None:
+        """Returns the first operation that lacks what the earlier text has, and whose change puts the results right."""
         if self.earlier is None:
             return None
         known, rows = self.earlier, self.earlier.lacks(self.proposals.live, self.replay)
         fixers = self._fixers(
             rows, None, lambda n, o: (c for c in self.changes.of(n, o) if known.has(c.proposal.right))
         )
-        return fixers[min(fixers)] if fixers else None
+        if not fixers:
+            return None
+        change = fixers[min(fixers)]
+        made = change.proposal
+        own = (p for p in self.proposals.in_place(made.number, made.op) if p.value == made.value)
+        return next((p for p in own if self.is_alike(made.right, p)), made), (), change
 
     def _proven(self, chosen: Named, target: Proposal) -> Named:
         """Returns an operation that is proven, or the operations among which the wrong one is."""
