@@ -162,15 +162,20 @@ class Prover:
         copies = self.replay.copies(proposal.value)
         first = copies[min(copies)]
         read = [e for v in self.track.operands(proposal.op) for e in self.track.held(v)]
-        is_whole = read and not any(e.partial or any(e.placement) for e in read)
+        is_whole = bool(read) and not any(e.partial or any(e.placement) for e in read) and not self._sums_copies
         if (is_whole or is_collective(proposal.op)) and all(x is first or is_same(x, first) for x in copies.values()):
-            # A reduction leaves the whole on all devices, and what is computed of whole values is whole.
+            # A reduction leaves the whole on all devices, and so does an operation on whole values.
             return False
         if all(x.size > 1 and (x == x.flat[0]).all() for x in proposal.right.values()):
             # The least or the greatest of any parts may be one number.
             return False
         found = reductions(copies, self.track.stage.mesh)
         return not self.is_alike(copies, proposal) and any(self.is_alike(x, proposal) for _, _, x in found)
+
+    @property
+    def _sums_copies(self) -> bool:
+        """True if the program itself may reduce whole values over devices."""
+        return any(v.op.endswith((".all_reduce", ".reduce_scatter")) for v in self.track.reference.values)
 
     def _candidates(self, steps: Sequence[tuple[int, Op]]) -> Iterator[Proposal]:
         """Yields the proposals for operations, the likeliest first."""
