@@ -5,6 +5,8 @@ and writes `jaxmesh/analysis/chip/trust.txt`. It needs the environment of `jaxme
 The whole table, from an empty log, in hours; the same line, without `rm`, goes on where a run was ended:
 
     rm -f chip.jsonl; JAXMESH_CHIP_PYTHON=.../chip/bin/python nice python -m tests.generators.chip chip.jsonl
+
+`--new` tries only the calls that the table lacks, and adds them to it: what a new function prints, in minutes.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +40,12 @@ SHAPES = {"one tile": (32, 32), "several tiles": (64, 96), "odd": (40, 70)}
 DTYPES = ("float32", "bfloat16", "int32", "uint32")
 SECONDS = 60.0
 DEAD = ("stands still", "ended")
+KNOWN = "known"
+"""The outcome of a call that is not tried again."""
 Cell = tuple[str, str, str]
 Trusted = Callable[[str, str, str], str]
+Rows = dict[tuple[str, str], dict[str, tuple[str, float]]]
+"""By function and element types, and by class of shapes, the outcome and the seconds."""
 _nn: Any = jax.nn
 
 OWN: dict[str, Callable[..., Any]] = {
@@ -141,7 +147,7 @@ def try_cell(chip: Chip, cell: Cell, trusted: Trusted, seeds: Sequence[int]) -> 
             jm.jit(function, mesh=mesh).lower(x).export(folder, x, languages=("python",))
             run = run_on_chip(Path(folder), chip, trusted=trusted)
         for value in run.values:
-            if value.place != TRANSFER:
+            if value.place not in (TRANSFER, KNOWN):
                 outcome = value.outcome if value.place == CHIP else value.place.partition(":")[0]
                 rows.append([*value.call, outcome, round(value.seconds, 2), value.loss, value.place])
     return rows
@@ -160,17 +166,20 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--part", default="0/1", help="n/count: every count-th program, from the n-th")
     parser.add_argument("--again", action="store_true", help="also what was not right, as after a change of the chip")
     parser.add_argument("--check", type=int, help="try trusted calls of what was tried with this seed, 2 and more")
+    parser.add_argument("--new", action="store_true", help="try what the table lacks, and keep the rest of it")
     parser.add_argument("--table", action="store_true", help="only write the table")
     given = parser.parse_args(arguments)
+    rows = rows_of(trust.TABLE.read_text()) if given.new else {}
     if given.check is not None:
         _check(given.logs, given.check)
     elif not given.table:
         part, count = map(int, given.part.split("/"))
-        _try_rest(given.logs, part, count, given.again)
-    trust.TABLE.write_text(table_of(read(given.logs)))
+        kept = {(*row, size) for row, sizes in rows.items() for size in sizes}
+        _try_rest(given.logs, part, count, given.again, kept)
+    trust.TABLE.write_text(table_of(read(given.logs), rows))
 
 
-def _try_rest(logs: Sequence[Path], part: int, count: int, again: bool) -> None:
+def _try_rest(logs: Sequence[Path], part: int, count: int, again: bool, kept: Collection[Cell]) -> None:
     lines = [line for line in read(logs) if not again or all(r[3] in trust.RIGHT for r in line["rows"])]
     known, failures = {tuple(line["cell"]) for line in lines}, Counter[tuple[str, str, str]]()
 
@@ -178,7 +187,9 @@ def _try_rest(logs: Sequence[Path], part: int, count: int, again: bool) -> None:
         failures.update(k for k in {tuple(r[:3]) for r in line["rows"] if r[3] in DEAD})
 
     def trusted(*key: str) -> str:
-        """Tries a call, unless it cost two processes before."""
+        """Tries a call, unless it is kept, or cost two processes before."""
+        if key in kept:
+            return KNOWN
         return "stands still" if failures[key[0], key[1], key[2]] > 1 else trust.EXACT
 
     for line in lines:
@@ -223,12 +234,21 @@ ORDER = (trust.WRONG, "ended", "stands still", "refused", *reversed(trust.RIGHT)
 """Outcomes, the worst first."""
 
 
-def table_of(lines: Sequence[Any]) -> str:
+def rows_of(table: str) -> Rows:
+    """Returns the rows of the text of a table."""
+    found: Rows = {}
+    for callee, dtypes, *cells in (line.split(" | ") for line in table.splitlines() if not line.startswith("#")):
+        outcomes = ((size, cell.rpartition(" ")) for size, cell in zip(trust.SIZES, cells, strict=True) if cell != "-")
+        found[callee, dtypes] = {size: (outcome, float(seconds)) for size, (outcome, _, seconds) in outcomes}
+    return found
+
+
+def table_of(lines: Sequence[Any], kept: Rows | None = None) -> str:
     """Returns the text of the table: of several calls of a function the worst outcome, and the most seconds.
 
     Calls behind a wrong one in a program are not counted: they may be wrong by the state that it left.
     """
-    rows: dict[tuple[str, str], dict[str, tuple[str, float]]] = {}
+    rows = {key: dict(row) for key, row in (kept or {}).items()}
     for line in lines:
         right = len(list(itertools.takewhile(lambda row: row[3] in trust.RIGHT, line["rows"])))
         for callee, dtypes, size, outcome, seconds, *_ in line["rows"][: right + 1]:

@@ -98,6 +98,25 @@ def test_a_changed_chip_is_tried_again(
     assert len(capsys.readouterr().out.splitlines()) == len(CELLS) + 1
 
 
+def test_new_calls_are_added_to_the_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, python: Path) -> None:
+    """What the table has is not tried again, and stays."""
+    monkeypatch.setenv(CHIP.variable, str(python))
+    monkeypatch.setattr(trust, "TABLE", tmp_path / "trust.txt")
+    monkeypatch.setattr(chip, "cells", lambda: iter(CELLS[:1]))
+    chip.main([str(tmp_path / "log")])
+    before = chip.rows_of(trust.TABLE.read_text())
+    monkeypatch.setattr(chip, "cells", lambda: iter(CELLS))
+    monkeypatch.setenv("SCALE_exp", "1.5")
+    chip.main([str(tmp_path / "new"), "--new"])
+    after = chip.rows_of(trust.TABLE.read_text())
+    assert before
+    assert {key: row for key, row in after.items() if key in before} == before
+    rows = [row for line in chip.read([tmp_path / "new"]) for row in line["rows"]]
+    assert rows
+    assert {(row[0], row[1]) for row in rows}.isdisjoint(before)
+    assert after.keys() > before.keys()
+
+
 def test_trusted_calls_are_checked_with_other_values(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, python: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
