@@ -14,6 +14,8 @@ from types import FrameType
 
 INTERRUPTED = 130
 """The shell's exit code of a program that SIGINT ended."""
+_SECONDS = 2.0
+"""How long an interrupted command may take to end."""
 
 
 def _end(number: int, frame: FrameType | None) -> None:
@@ -22,23 +24,35 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 def end_without_traceback() -> None:
     """Lets SIGINT end the process at once, with the exit code of the shell, unless the process handles it otherwise."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _interrupt):
         signal.signal(signal.SIGINT, _end)
 
 
 def raise_interrupts() -> None:
-    """Lets SIGINT raise `KeyboardInterrupt` again, also where Python loses the exception."""
-    if signal.getsignal(signal.SIGINT) is _end:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Lets SIGINT raise `KeyboardInterrupt` again, also where Python or a library loses the exception."""
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end):
+        signal.signal(signal.SIGINT, _interrupt)
     sys.unraisablehook = _interrupt_again
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raises the exception, and again if the command has not ended some time later."""
+    _repeat(_SECONDS)
+    raise KeyboardInterrupt
 
 
 def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
     """Repeats an interrupt of a callback that cannot raise, as JAX's of the garbage collector; Python would go on."""
     if issubclass(lost.exc_type, KeyboardInterrupt):
-        threading.Timer(0.01, _thread.interrupt_main).start()
+        _repeat(0.01)
     else:
         sys.__unraisablehook__(lost)
+
+
+def _repeat(seconds: float) -> None:
+    timer = threading.Timer(seconds, _thread.interrupt_main)
+    timer.daemon = True
+    timer.start()
 
 
 def starts_command() -> bool:

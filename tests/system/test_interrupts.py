@@ -53,3 +53,25 @@ except KeyboardInterrupt:
 def test_an_interrupt_of_the_garbage_collector_is_not_lost() -> None:
     done = subprocess.run([sys.executable, "-c", CALLBACK], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
+
+
+SWALLOWED = """
+import signal, time
+from jaxmesh.runtime.interrupts import raise_interrupts
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+raise_interrupts()
+try:
+    signal.raise_signal(signal.SIGINT)
+except BaseException:
+    pass
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_that_a_library_catches_is_not_lost() -> None:
+    done = subprocess.run([sys.executable, "-c", SWALLOWED], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
