@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.sharding import AbstractMesh, PartitionSpec as P
+from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.analysis.diagnose import reference
@@ -70,7 +70,7 @@ def region(x: Any) -> Any:
         total = any_lax.psum(y, "x")
         return y * (any_lax.axis_index("x") + 1).astype(y.dtype) + total
 
-    mesh = AbstractMesh((4,), ("x",))
+    mesh = jm.make_mesh((4,), ("x",))
     return jax.shard_map(shifted, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(x)
 
 
