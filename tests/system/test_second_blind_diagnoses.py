@@ -22,22 +22,29 @@ from tests.generators.blind.measure import STAGES
 from tests.generators.oracles import only_with_every
 from tests.generators.quick_compilation import quick_compilation
 from tests.generators.second_blind.measure import compiled, measure, verdicts
-from tests.generators.second_blind.programs import SECOND, THIRD
+from tests.generators.second_blind.programs import FOURTH, SECOND, THIRD
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 QUARTER = SECOND[1::4]
-PARTS = {"quarter": (QUARTER, 1), "others": ([n for n in SECOND if n not in QUARTER], 2), "third": (THIRD, 1)}
+PARTS = {
+    "quarter": (QUARTER, 1),
+    "others": ([n for n in SECOND if n not in QUARTER], 2),
+    "third": (THIRD, 1),
+    "fourth": (FOURTH, 1),
+}
 """By part its programs, and how many errors of each text change a result."""
 LEAST = {
     "quarter": {"exact": 0.9, "near": 0.95},
     "others": {"exact": 0.87, "near": 0.93},
     "third": {"exact": 0.9, "near": 0.93},
+    "fourth": {"exact": 0.85, "near": 0.9},
 }
 """By part the least shares of errors whose operation is named, and whose operation or reader is."""
 MOST = {
     "quarter": {"innocent": 0.03, "missed": 0.03},
     "others": {"innocent": 0.02, "missed": 0.02},
     "third": {"innocent": 0.02, "missed": 0.02},
+    "fourth": {"innocent": 0.03, "missed": 0.02},
 }
 """By part the largest shares of errors for which another operation is named, and of those that are not seen."""
 NOT_MEASURED = {
@@ -55,11 +62,25 @@ NOT_MEASURED = {
     "box_iou": "Invalid reduction type for all reduce op.",
     "grid_sample": "Could not apply propagated tensor shardings to attribute dictionary for gather op",
     "other_ctc_forward": "Could not apply propagated tensor shardings to attribute dictionary for gather op",
+    "fourth_histogram": "divisor_override is 0",
+    "fourth_clip_loss": "Invalid reduction type for reduce scatter op.",
+    "fourth_psum_scatter_map": "failed to legalize operation 'stablehlo.all_reduce'",
+    **dict.fromkeys(
+        ("fourth_topk_sample", "fourth_nucleus"),
+        "Could not apply propagated tensor shardings to attribute dictionary for gather",
+    ),
+    **dict.fromkeys(
+        ("fourth_overlap_ids", "fourth_reshards", "fourth_cross_layout"),
+        "ShardyToStableHLO lowering for CollectivePermuteOp is not implemented yet",
+    ),
+    **dict.fromkeys(("fourth_gather_rows", "fourth_scatter_update"), "overlaps with operand dimension sharding"),
     **dict.fromkeys(
         ("sinkhorn", "rwkv", "ppo", "dropout_prng"), "expect operands to be compatible with condition block arguments"
     ),
 }
 """The programs that are not measured, and why: jax-tt-plugin 0.1.3 refuses them, or jaxmesh does not read a text."""
+LAID_OUT = {"fourth_ring_attention": "argument 0 is asked as P(None, 'x') and made as P('y', 'x')"}
+"""The programs whose values are right, and whose arguments the compiler lays out otherwise than they ask."""
 Rows = list[dict[str, Any]]
 
 
@@ -88,7 +109,7 @@ def measured(part: str) -> tuple[Rows, Rows]:
 
 
 parts = pytest.mark.parametrize(
-    "part", ["quarter", *(pytest.param(x, marks=only_with_every) for x in ("others", "third"))]
+    "part", ["quarter", *(pytest.param(x, marks=only_with_every) for x in ("others", "third", "fourth"))]
 )
 
 
@@ -97,6 +118,8 @@ def test_a_right_program_is_not_called_wrong(part: str) -> None:
     for row in measured(part)[0]:
         if "not measured" in row:
             assert NOT_MEASURED[row["program"]] in row["not measured"]
+        elif row["program"] in LAID_OUT:
+            assert all(LAID_OUT[row["program"]] in said for said in row["wrongly"].values())
         else:
             assert not row["wrongly"], row
 

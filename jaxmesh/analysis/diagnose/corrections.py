@@ -13,6 +13,7 @@ from jaxmesh.analysis.diagnose.cuts import CUTS, WINDOWS, global_shapes, placeme
 from jaxmesh.analysis.diagnose.matching import split_axes
 from jaxmesh.analysis.diagnose.movements import (
     distance_of_forms,
+    does_nothing,
     is_collective,
     joined_dim,
     mesh_axis,
@@ -124,9 +125,11 @@ class Corrections:
         copies = self.replay.copies(op.results[0])
         if len({id(x) for x in copies.values()}) == 1 or len(op.results) != 1 or not self.proposals.is_last(op):
             return
-        is_reduced = bool(self.proposals.reductions_after(op.results[0]))
-        for axes, kind, found in () if is_reduced else reductions(copies, mesh):
-            if kind in track.kinds(op):
+        after = {mesh_axis(o, mesh) for _, o in self.proposals.reductions_after(op.results[0])}
+        # A view without effect may stand in the place of the first of several reductions.
+        is_first = not after or does_nothing(op, track.stage.text.program.types)
+        for axes, kind, found in reductions(copies, mesh) if is_first else ():
+            if kind in track.kinds(op) and not after & {*axes}:
                 words = f"{PARTS}: each device holds its part of a {kind} over {', '.join(axes)}, and what "
                 yield Correction(self._value(number, op, found), f"{words}follows takes it for the whole", axes)
         for at, (axis, size) in enumerate(mesh.items()):

@@ -61,7 +61,10 @@ class Culprit:
     def between(self) -> tuple[int, int] | None:
         """The numbers of the first and the last operation that may be the wrong one; None if it is this one."""
         numbers = {self.number, *(n for n, _ in self.proof.doubtful)} if self.proof is not None else {self.number}
-        return (min(numbers), max(numbers)) if len(numbers) > 1 else None
+        # Iterations of a loop have their lines in common.
+        lines = {n: line for n, line in enumerate(self.track.stage.text.lines) if n in numbers}
+        is_one = len(numbers) == 1 or (len(set(lines.values())) == 1 and lines.keys() == numbers)
+        return None if is_one else (min(numbers), max(numbers))
 
 
 def find_culprit(track: Track, before: Track | None = None) -> Culprit:

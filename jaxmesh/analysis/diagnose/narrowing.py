@@ -105,9 +105,14 @@ class Narrowing(Prover):
         if self.earlier is None:
             return None
         known, rows = self.earlier, self.earlier.lacks(self.proposals.live, self.replay)
-        fixers = self._fixers(
-            rows, None, lambda n, o: (c for c in self.changes.of(n, o) if known.has(c.proposal.right))
-        )
+        # A view without effect may stand in the place of a reduction.
+        is_dropped = not any(self._is_idle(op) for _, op in self.proposals.live)
+
+        def changes(number: int, op: Op) -> Iterator[Correction]:
+            every = (c for c in self.changes.of(number, op) if is_dropped or not c.words.startswith("dropped"))
+            return (c for c in every if known.has(c.proposal.right))
+
+        fixers = self._fixers(rows, None, changes)
         if not fixers:
             return None
         change = fixers[min(fixers)]

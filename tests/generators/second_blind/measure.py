@@ -28,8 +28,8 @@ from tests.generators.blind.errors import Planted
 from tests.generators.blind.measure import LIMITS, STAGES, Compiled
 from tests.generators.blind.texts import parsed
 from tests.generators.second_blind.kinds import KINDS, Kind
-from tests.generators.second_blind.moves import MOVES
-from tests.generators.second_blind.programs import ALL, THIRD
+from tests.generators.second_blind.moves import CASTS, MOVES
+from tests.generators.second_blind.programs import ALL, FOURTH, THIRD
 
 DRAWS = (1, 2, 3)
 """The numbers of the further arguments on which a right program must not be called wrong."""
@@ -92,7 +92,8 @@ def errors(program: Compiled, stage: str, seed: int, count: int, tries: int = 16
     for _ in range(tries):
         if found == count:
             return
-        error = planted(program.result.text(stage), rng, MOVES if program.name in THIRD else KINDS)
+        kinds = CASTS if program.name in FOURTH else MOVES if program.name in THIRD else KINDS
+        error = planted(program.result.text(stage), rng, kinds)
         if error.text in {text for _, text in seen}:
             continue
         seen.add((error.kind, error.text))

@@ -1,4 +1,4 @@
-"""Further kinds of planted errors, which the author of the third set added: movements in another order."""
+"""Further kinds of planted errors, which the authors of later sets added: movements in another order, and casts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from tests.generators.blind.texts import Op, Text
-from tests.generators.second_blind.edits import Edit, made, numbers, placed, shape
+from tests.generators.second_blind.edits import Edit, element, made, numbers, placed, shape
 from tests.generators.second_blind.kinds import KINDS, Kind
 
 
@@ -35,5 +35,16 @@ def order_of_reshape(text: Text, op: Op) -> Iterator[Edit]:
         yield placed(text, op, first, made(op, operands=("%planted",), types=(kind,)), wrong=(0, 1))
 
 
+def cast_there_and_back(text: Text, op: Op) -> Iterator[Edit]:
+    """Fractions are cast to integers, and back."""
+    if op.dialect == "ttir" and element(op.made) == "f32" and len(op.results) == 1:
+        whole = op.made.replace("f32", "i32", 1)
+        there = made(op, "typecast", results="%cast", operands="%planted", types=op.made, made=whole, attributes="")
+        back = made(op, "typecast", operands="%cast", types=whole, attributes="")
+        yield placed(text, op, made(op, results="%planted"), there, back, wrong=(1, 2), at=2)
+
+
 MOVES: dict[str, Kind] = {**KINDS, "reshaped_for_permuted": reshaped_for_permuted, "order_of_reshape": order_of_reshape}
 """The kinds for the third set."""
+CASTS: dict[str, Kind] = {**MOVES, "cast_there_and_back": cast_there_and_back}
+"""The kinds for the fourth set."""

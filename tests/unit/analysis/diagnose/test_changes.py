@@ -51,6 +51,12 @@ def test_a_movement_that_does_nothing_in_the_place_of_the_second_reduction() -> 
     assert named(texts, "ttir", old, r'"ttir.reshape"(\1) <{shape = []}>')[0] == "ttir.reshape"
 
 
+def test_a_movement_that_does_nothing_in_the_place_of_the_first_reduction() -> None:
+    texts = sharded_texts(lambda x: jnp.tanh(x.sum()) * x, jnp.ones((8, 8)), mesh=MESH, in_shardings=P("y", "x"))
+    old = r'"ttir.all_reduce"\((%\d+)\) <{cluster_axis = 0 .*}>'
+    assert named(texts, "ttir", old, r'"ttir.reshape"(\1) <{shape = []}>')[0] == "ttir.reshape"
+
+
 def test_a_reduction_along_an_axis_of_one_device() -> None:
     mesh, args = jm.make_mesh((1, 8), ("y", "x")), (jnp.ones((64, 16)), jnp.ones((4, 6), jnp.int32))
     texts = sharded_texts(lambda t, i: jnp.sqrt(2.0) * t[i], *args, mesh=mesh, in_shardings=(P("x"), P()))
