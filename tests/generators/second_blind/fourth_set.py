@@ -43,9 +43,8 @@ def get_mesh(shape: tuple[int, ...]) -> jax.sharding.Mesh:
     return jm.make_mesh(shape, ("y", "x"))
 
 
-def prog(mesh: tuple[int, ...], specs: Any, args: Callable[[R], Any], out: Any = None) -> Callable[[Program], Program]:
+def prog(mesh: tuple[int, ...], specs: Any, args: Callable[[R], Any]) -> Callable[[Program], Program]:
     """Registers a program over a mesh of a shape; its results are split as the compiler likes."""
-    del out
 
     def register(fun: Program) -> Program:
         name = f"fourth_{fun.__name__}"
