@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import _thread
 import os
 import signal
 import sys
@@ -50,7 +49,9 @@ def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
 
 
 def _repeat(seconds: float) -> None:
-    timer = threading.Timer(seconds, _thread.interrupt_main)
+    # A signal to the thread ends its blocking calls, too.
+    main = threading.main_thread().ident
+    timer = threading.Timer(seconds, signal.pthread_kill, (main, signal.SIGINT))
     timer.daemon = True
     timer.start()
 
