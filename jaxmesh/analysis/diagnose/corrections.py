@@ -83,11 +83,7 @@ class Corrections:
 
     def of(self, number: int, op: Op, *, alone: bool = False) -> Iterator[Correction]:
         """Yields the changes of an operation, the likeliest first; `alone`, none of its neighbours."""
-        for p in () if self.track.operands(op) else self.proposals.constants(number, op):
-            held, right = (next(iter(x.values())).reshape(-1) for x in (self.replay.copies(p.value), p.right))
-            at = int(np.flatnonzero(held != right)[0])
-            place = f"{right[at]:g} at [{at}]" if np.count_nonzero(held == right) else f"{right[at]:g} in its place"
-            yield Correction(p, f"with {place} it is right")
+        yield from map(self.constant, () if self.track.operands(op) else self.proposals.constants(number, op))
         yield from self._left_out(number, op)
         yield from self._reduced(number, op)
         yield from self._exchanged(number, op)
@@ -99,6 +95,13 @@ class Corrections:
         yield from self._activated(number, op)
         if not alone:
             yield from self.missing(number, op)
+
+    def constant(self, p: Proposal) -> Correction:
+        """Returns the change of an operation without operands to other numbers."""
+        held, right = (next(iter(x.values())).reshape(-1) for x in (self.replay.copies(p.value), p.right))
+        at = int(np.argmax(held != right))
+        place = f"at [{at}]" if np.count_nonzero(held == right) else "in its place"
+        return Correction(p, f"with {right[at]:g} {place} it is right")
 
     def _value(self, number: int, op: Op, copies: Copies) -> Proposal:
         return Proposal(number, op, op.results[0], None, copies)
@@ -147,11 +150,10 @@ class Corrections:
             return
         for axes, kind, found in reductions(self.replay.copies(self.track.operands(op)[0]), mesh):
             if len(axes) == 1 and axes != (axis,) and found[min(found)].shape == self._shape(op):
-                words = (
-                    f"reduction over the wrong axis: the operand holds parts of a {kind} over {', '.join(axes)}, and "
-                )
+                words = f"reduction over the wrong axis: the operand holds parts of a {kind} over {', '.join(axes)}"
                 every = tuple(dict.fromkeys([*axes, axis]))
-                yield Correction(self._value(number, op, found), f"{words}the operation reduces over {axis}", every)
+                words = f"{words}, and the operation reduces over {axis}"
+                yield Correction(self._value(number, op, found), words, every)
 
     def _shape(self, op: Op) -> tuple[int, ...]:
         return self.track.stage.text.program.types[op.results[0]].shape

@@ -67,16 +67,18 @@ class Culprit:
         return None if is_one else (min(numbers), max(numbers))
 
 
-def find_culprit(track: Track, before: Track | None = None) -> Culprit:
-    """Returns the wrong operation of a stage, or the last operation that may be wrong; `before` is a right stage."""
-    earlier = None if before is None else EarlierText(before)
+def find_culprit(track: Track, earlier: EarlierText | None = None) -> Culprit:
+    """Returns the wrong operation of a stage, or the last operation that may be wrong; `earlier` is a right text."""
     prover = Narrowing(track, Replay.of(track.stage, track.placed), earlier=earlier)
     goal = prover.goal()
     proof = None if goal is None else prover.proof(goal)
     index = next(i for i, o in enumerate(track.outputs) if not o.is_right)
     value = track.outputs[index].value
     if proof is None or (
-        proof.proposal.value == value and prover.is_trusted(value) and not any(e.partial for e in track.held(value))
+        proof.change is None
+        and proof.proposal.value == value
+        and prover.is_trusted(value)
+        and not any(e.partial for e in track.held(value))
     ):
         return _of_return(track, index)
     proposal, expected = proof.proposal, proof.proposal.expected

@@ -26,13 +26,14 @@ from jaxmesh.analysis.diagnose.diagnosis import (
     less_precise,
     wrong_diagnosis,
 )
+from jaxmesh.analysis.diagnose.earlier import EarlierText
 from jaxmesh.analysis.diagnose.forms import errors_of_forms
 from jaxmesh.analysis.diagnose.keeper import REGION
 from jaxmesh.analysis.diagnose.loops import is_opaque, written_out
 from jaxmesh.analysis.diagnose.matching import Globals
 from jaxmesh.analysis.diagnose.reference import Reference, declare, run_draws, run_program, types_of
 from jaxmesh.analysis.diagnose.rounding import EXACT, error_of
-from jaxmesh.analysis.diagnose.stage import Array, as_pairs, place_arguments, read_after_free, read_stage
+from jaxmesh.analysis.diagnose.stage import Array, place_arguments, read_after_free, read_stage
 from jaxmesh.analysis.diagnose.texts import StageTexts, chosen, graphs, has_wide_types, only, texts_of
 from jaxmesh.analysis.diagnose.tracking import Output, Track, track
 from jaxmesh.analysis.diagnose.unread import MOST, is_right_with, without_operation
@@ -213,7 +214,7 @@ def _diagnose(texts: StageTexts, args: Sequence[Any] | None, seed: int, referenc
         try:
             declare(reference, texts.compiler)
             _check_numbers(reference)
-            pool = _pool_of(reference)
+            pool = Globals.of(reference)
         except UnsupportedError as error:
             return Diagnosis(NOT_COMPARABLE, cause=str(error), pcc=float("nan"))
         runs: dict[str, Track | str] = {}
@@ -237,9 +238,9 @@ def _judge(texts: StageTexts, name: str, run: Track, runs: dict[str, Track | str
     if not run.is_right and _computes_from_rounded(texts, name, run):
         run.outputs = [replace(o, limit=max(o.limit, o.error)) for o in run.outputs]
     run.outputs = _limited(texts, run)
-    before = next((r for n, r in runs.items() if n != name and isinstance(r, Track) and r.is_right), None)
+    earlier = None if run.is_right else _earlier(texts, run, [r for n, r in runs.items() if n != name])
     while not run.is_right:
-        culprit, inner = find_culprit(run, before), _inside(texts, run)
+        culprit, inner = find_culprit(run, earlier), _inside(texts, run)
         decided = inner or culprit
         fixed = decided_by_rounding(decided, functools.partial(_rounded, texts, run, inner is not None))
         if not any(fixed):
@@ -250,6 +251,23 @@ def _judge(texts: StageTexts, name: str, run: Track, runs: dict[str, Track | str
     if (use := read_after_free(run.stage)) is not None:
         return freed_diagnosis(run.stage, use, {n: _summary(r) for n, r in runs.items()})
     return None
+
+
+def _earlier(texts: StageTexts, run: Track, stages: Sequence[Track | str]) -> EarlierText | None:
+    """Returns the right text before a stage: another stage, or the partitioned program."""
+    for stage in (r for r in stages if isinstance(r, Track) and r.is_right):
+        return EarlierText.of_stage(stage)
+    if not texts.compiler:
+        return None
+    try:
+        arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
+        found = _run(texts.compiler, "", arguments, 0)
+    except (UnsupportedError, ParseError):
+        return None
+    made, wanted, scale = found.values, run.reference.values, run.pool.scale
+    rows = zip(found.outputs, run.reference.outputs, run.outputs, strict=True)
+    is_right = all(error_of(made[a].array, wanted[b].array, scale(b)) <= o.limit for a, b, o in rows)
+    return EarlierText.of_partitioned(found, run.stage.mesh) if is_right else None
 
 
 def _listed(unread: Sequence[tuple[int, str]]) -> str:
@@ -263,7 +281,7 @@ def _inside(texts: StageTexts, run: Track) -> Culprit | None:
     arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
     reference = _run(texts.frontend, texts.compiler, arguments, 0, inside=True)
     stage = written_out(run.stage, run.placed, reference.iterations)
-    followed = None if stage is None else track(stage, reference, _pool_of(reference), run.placed)
+    followed = None if stage is None else track(stage, reference, Globals.of(reference), run.placed)
     return None if followed is None or followed.is_right else find_culprit(followed)
 
 
@@ -298,22 +316,8 @@ def _computes_from_rounded(texts: StageTexts, name: str, run: Track) -> bool:
         return False
     arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
     again = _run(texts.frontend, texts.compiler, arguments, 0, run.rounded)
-    followed = _follow(name, texts.stages[name], again, _pool_of(again))
+    followed = _follow(name, texts.stages[name], again, Globals.of(again))
     return isinstance(followed, Track) and followed.is_right
-
-
-def _pool_of(reference: Reference) -> Globals:
-    """Returns the global values of the unsharded run, which all stages start from."""
-    pool = Globals({})
-    for value in reference.values:
-        pool.add(value.array, value.apart)
-    for number, value in enumerate(reference.values):
-        if value.array.dtype == np.uint64:
-            # The compiler has numbers of 64 bits as pairs of 32 bits.
-            pairs = as_pairs(value.array)
-            for part in (pairs, *np.moveaxis(pairs, -1, 0)):
-                pool.sources.setdefault(pool.add(part, value.apart), number)
-    return pool
 
 
 def _check_numbers(reference: Reference) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from jaxmesh.analysis.diagnose.movements import does_nothing, is_movement
+from jaxmesh.analysis.diagnose.proposals import Proposal
+from jaxmesh.analysis.diagnose.reference_value import Reference
 from jaxmesh.analysis.diagnose.replay import Replay
 from jaxmesh.analysis.diagnose.rounding import EXACT, error_of, rounding_unit, tolerance
 from jaxmesh.analysis.diagnose.stage import Array, Copies
 from jaxmesh.analysis.diagnose.tracking import Track
-from jaxmesh.dialects.program import Op
+from jaxmesh.dialects.program import Op, Type
 
-_SAMPLE, _MOST = 16, 6
+_SAMPLE, _MOST = 16, 24
 """How many elements of a device are compared before all, and how many operations may be the wrong one."""
 _NEAR = 0.05
 """How far elements of a sample may differ, relative to the largest."""
@@ -23,25 +27,78 @@ _NEAR = 0.05
 class EarlierText:
     """The values that devices hold in a right text."""
 
-    def __init__(self, track: Track) -> None:
-        program, replay = track.stage.text.program, Replay.of(track.stage, track.placed)
+    def __init__(self, values: Iterable[Copies]) -> None:
         self._by_size = defaultdict[int, list[tuple[Array, Copies]]](list)
-        for value in (v for op in program.ops for v in op.results if program.types[v].kind == "tensor"):
-            copies = replay.copies(value)
+        for copies in values:
             self._by_size[copies[min(copies)].size].append((_sample(copies), copies))
 
-    def has(self, copies: Copies) -> bool:
-        """Returns True if the devices hold a value up to rounding, in any shape with its order."""
+    @classmethod
+    def of_stage(cls, track: Track) -> EarlierText:
+        """Returns the values of a right stage."""
+        return cls(_tensors(track, Replay.of(track.stage, track.placed)))
+
+    @classmethod
+    def of_partitioned(cls, reference: Reference, mesh: Mapping[str, int]) -> EarlierText:
+        """Returns the values of a run of the partitioned StableHLO program, whose region devices perform."""
+        names, coordinates = list(mesh), list(itertools.product(*map(range, mesh.values())))
+        found = list[Copies]()
+        for value in reference.values:
+            at = [names.index(axis) for axis in value.apart]
+            blocks = {key: value.array[key] for key in {tuple(c[i] for i in at) for c in coordinates}}
+            found.append({c: blocks[tuple(c[i] for i in at)] for c in coordinates})
+        return cls(found)
+
+    def has(self, copies: Copies, shape: tuple[int, ...] | None = None) -> bool:
+        """Returns True if the devices hold a value up to rounding, in any shape with its order, or in one shape."""
         rows, sample = self._by_size.get(copies[min(copies)].size, ()), _sample(copies)
         scale = np.max(np.abs(sample), initial=0.0, where=np.isfinite(sample))
         with np.errstate(invalid="ignore"):
             near = [other for known, other in rows if not (np.abs(known - sample) > _NEAR * scale).any()]
-        return any(_are_alike(copies, other) for other in near)
+        return any(_are_alike(copies, other) for other in near if shape in (None, _squeezed(other)))
 
     def lacks(self, rows: Iterable[tuple[int, Op]], replay: Replay) -> list[tuple[int, Op]]:
-        """Returns the first of some operations of the next text whose results the devices do not hold here."""
-        new = (row for row in rows if not all(self.has(replay.copies(v)) for v in row[1].results))
-        return list(itertools.islice(new, _MOST))
+        """Returns operations of the next text whose results the devices do not hold here, or not in that shape.
+
+        An operation that passes an operand on may stand in the place of another one, too.
+        """
+        found = list[tuple[int, Op]]()
+        for number, op in rows:
+            held = [replay.copies(v) for v in op.results]
+            is_new = not all(map(self.has, held))
+            if is_new or not all(self.has(x, _squeezed(x)) for x in held) or _passes_on(op, held, replay):
+                found.append((number, op))
+        return found[:_MOST]
+
+    def without(self, track: Track, replay: Replay) -> EarlierText:
+        """Returns the values that the devices do not hold in the next text."""
+        later = EarlierText(_tensors(track, replay))
+        return EarlierText(c for rows in self._by_size.values() for _, c in rows if not later.has(c))
+
+    def in_place(self, number: int, op: Op, kinds: Sequence[Type]) -> Iterator[Proposal]:
+        """Yields the values in the place of an operation of the next text."""
+        (value, *more) = op.results
+        shape, dtype = kinds[value].shape, kinds[value].dtype
+        for _, copies in () if more else self._by_size.get(math.prod(shape), ()):
+            right = {id(x): x.reshape(shape).astype(dtype) for x in copies.values()}
+            yield Proposal(number, op, value, None, {c: right[id(x)] for c, x in copies.items()})
+
+
+def _tensors(track: Track, replay: Replay) -> Iterator[Copies]:
+    program = track.stage.text.program
+    return (replay.copies(v) for op in program.ops for v in op.results if program.types[v].kind == "tensor")
+
+
+def _squeezed(copies: Copies) -> tuple[int, ...]:
+    return tuple(n for n in copies[min(copies)].shape if n != 1)
+
+
+def _passes_on(op: Op, held: Sequence[Copies], replay: Replay) -> bool:
+    """Returns True for an operation whose result equals an operand, unless it moves elements."""
+    types = replay.stage.text.program.types
+    read = [replay.copies(v) for v in op.used if types[v].kind == "tensor"]
+    is_step = not is_movement(op) or does_nothing(op, types)
+    pairs = ((x, y) for x in held for y in read if x[min(x)].size == y[min(y)].size)
+    return is_step and any(_are_alike(x, y) for x, y in pairs)
 
 
 def _sample(copies: Copies) -> Array:

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.analysis.diagnose.cuts import global_shapes, placements, placements_of_size
+from jaxmesh.analysis.diagnose.reference_value import Reference
 from jaxmesh.analysis.diagnose.rounding import PART, as_numbers, error_of, rounding_unit, tolerance
-from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies, block_of, is_same, sample
+from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies, as_pairs, block_of, is_same, sample
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
 
 _FLIPPED = 0.02
@@ -74,6 +75,20 @@ class Globals:
     """Of every value the first and the last element, the magnitude, the rounding unit and the number of elements."""
     _alike: dict[Any, list[int]] = field(default_factory=dict[Any, list[int]])
     """By the sample of a value the first values of their contents."""
+
+    @classmethod
+    def of(cls, reference: Reference) -> Globals:
+        """Returns the values of the unsharded run, which all stages start from."""
+        pool = cls({})
+        for value in reference.values:
+            pool.add(value.array, value.apart)
+        for number, value in enumerate(reference.values):
+            if value.array.dtype == np.uint64:
+                # The compiler has numbers of 64 bits as pairs of 32 bits.
+                pairs = as_pairs(value.array)
+                for part in (pairs, *np.moveaxis(pairs, -1, 0)):
+                    pool.sources.setdefault(pool.add(part, value.apart), number)
+        return pool
 
     def on(self, mesh: Mapping[str, int]) -> Globals:
         """Returns a copy of the values for another mesh."""

@@ -106,19 +106,30 @@ class Narrowing(Prover):
             return None
         known, rows = self.earlier, self.earlier.lacks(self.proposals.live, self.replay)
         # A view without effect may stand in the place of a reduction.
-        is_dropped = not any(self._is_idle(op) for _, op in self.proposals.live)
+        is_dropped, kinds = not any(self._is_idle(op) for _, op in rows), self.track.stage.text.program.types
 
         def changes(number: int, op: Op) -> Iterator[Correction]:
             every = (c for c in self.changes.of(number, op) if is_dropped or not c.words.startswith("dropped"))
-            return (c for c in every if known.has(c.proposal.right))
+            return (c for c in every if known.has(c.proposal.right) and not self._is_counted(number, c))
 
-        fixers = self._fixers(rows, None, changes)
-        if not fixers:
+        def own(number: int, op: Op) -> Iterator[Correction]:
+            if op.used:
+                return (c for c in changes(number, op) if c.words != OTHER)
+            return map(self.changes.constant, missing.in_place(number, op, kinds))
+
+        def values(number: int, op: Op) -> Iterator[Correction]:
+            return (Correction(p, "") for p in missing.in_place(number, op, kinds) if op.used)
+
+        missing = known.without(self.track, self.replay)
+        tried = (self._fixers(rows, None, make) for make in (own, values, changes))
+        found = next((fixers for fixers in tried if fixers), None)
+        if found is None:
             return None
-        change = fixers[min(fixers)]
+        change = found[min(found)]
         made = change.proposal
-        own = (p for p in self.proposals.in_place(made.number, made.op) if p.value == made.value)
-        return next((p for p in own if self.is_alike(made.right, p)), made), (), change
+        places = (p for p in self.proposals.in_place(made.number, made.op) if p.value == made.value)
+        named = next((p for p in places if self.is_alike(made.right, p)), made)
+        return named, (), change if change.words else None
 
     def _proven(self, chosen: Named, target: Proposal) -> Named:
         """Returns an operation that is proven, or the operations among which the wrong one is."""
