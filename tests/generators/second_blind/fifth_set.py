@@ -1068,7 +1068,7 @@ def box_suppression(corner, size):
     inter, area = wh[..., 0] * wh[..., 1], size[..., 0] * size[..., 1]
     iou = inter / (area[:, :, None] + area[:, None] - inter)
     better = score[:, None, :] > score[:, :, None]
-    return jnp.where(jnp.max(jnp.where(better, iou, 0.0), -1) < 0.3, score, -jnp.inf), iou.max(-1)
+    return jnp.where(jnp.max(jnp.where(better, iou, 0.0), -1) < 0.3, score, 0.0), iou.max(-1)
 
 
 # Signals and images.
@@ -1169,7 +1169,7 @@ def forward_then_backward_substitution(a, b):
     ys = []
     for i in range(8):
         ys.append((b[i] - sum(low[i, j] * ys[j] for j in range(i))) / low[i, i])
-    xs = [None] * 8
+    xs = [jnp.zeros_like(b[0])] * 8
     for i in reversed(range(8)):
         xs[i] = (ys[i] - sum(low[j, i] * xs[j] for j in range(i + 1, 8))) / low[i, i]
     return jnp.stack(ys), jnp.stack(xs)
@@ -1338,6 +1338,7 @@ def page_rank(links):
 
 @prog((8, 1), (P("y"), P()), lambda r: (r.f(64, 4), r.f(5, 4)))
 def k_means_steps(points, centres):
+    d, n = jnp.zeros((64, 5)), jnp.zeros(5)
     for _ in range(2):
         d = (points**2).sum(1)[:, None] - 2 * points @ centres.T + (centres**2).sum(1)
         own = jax.nn.one_hot(jnp.argmin(d, 1), 5)

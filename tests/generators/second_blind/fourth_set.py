@@ -51,7 +51,7 @@ def prog(mesh: tuple[int, ...], specs: Any, args: Callable[[R], Any]) -> Callabl
 
         def build(number: int) -> Made:
             own, given = get_mesh(mesh), args(R(zlib.crc32(name.encode()) + number))
-            return Made(fun, tuple(jnp.asarray(x) for x in given), specs, own)
+            return Made(fun, jax.tree.map(jnp.asarray, given), specs, own)
 
         build.__module__ = fun.__module__
         assert name not in ALL, name
