@@ -619,7 +619,7 @@ def block_float_round_trip(x):
 )
 def int8_residual_requantise(a, b, c):
     wide = a.astype(i32) * 3 + b.astype(i32) * 5 - c.astype(i32)
-    rounded = (wide + 4) >> 3
+    rounded = (wide + 2) >> 2
     out = jnp.clip(rounded, -128, 127).astype(i8)
     return out, jnp.sum(rounded != out.astype(i32), axis=1)
 
