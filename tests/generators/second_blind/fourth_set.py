@@ -44,16 +44,16 @@ def get_mesh(shape: tuple[int, ...]) -> jax.sharding.Mesh:
 
 
 def prog(mesh: tuple[int, ...], specs: Any, args: Callable[[R], Any]) -> Callable[[Program], Program]:
-    """Registers a program over a mesh of a shape; its results are split as the compiler likes."""
+    """Registers a program of the set of its module, over a mesh of a shape; the compiler splits the results."""
 
     def register(fun: Program) -> Program:
-        name = f"fourth_{fun.__name__}"
+        name = f"{fun.__module__.rpartition('.')[2].removesuffix('_set')}_{fun.__name__}"
 
         def build(number: int) -> Made:
             own, given = get_mesh(mesh), args(R(zlib.crc32(name.encode()) + number))
-            return Made(fun, tuple(jnp.asarray(x) for x in given), specs, own)
+            return Made(fun, jax.tree.map(jnp.asarray, given), specs, own)
 
-        build.__module__ = __name__
+        build.__module__ = fun.__module__
         assert name not in ALL, name
         ALL[name] = build
         return fun

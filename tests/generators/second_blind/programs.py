@@ -3,6 +3,7 @@
 from tests.generators.second_blind import (
     attention,
     collectives,
+    fifth_set,
     fourth_set,
     signals,
     tables,
@@ -12,20 +13,23 @@ from tests.generators.second_blind import (
 )
 from tests.generators.second_blind.made import ALL
 
-THIRD, FOURTH = (
-    [name for name, made in ALL.items() if made.__module__ == own.__name__] for own in (third_set, fourth_set)
+THIRD, FOURTH, FIFTH = (
+    [name for name, made in ALL.items() if made.__module__ == own.__name__]
+    for own in (third_set, fourth_set, fifth_set)
 )
-"""The programs of the third and of the fourth set."""
-SECOND = [name for name in ALL if name not in {*THIRD, *FOURTH}]
+"""The programs of the third, of the fourth and of the fifth set."""
+SECOND = [name for name in ALL if name not in {*THIRD, *FOURTH, *FIFTH}]
 """The programs of the second set."""
 
 __all__ = [
     "ALL",
+    "FIFTH",
     "FOURTH",
     "SECOND",
     "THIRD",
     "attention",
     "collectives",
+    "fifth_set",
     "fourth_set",
     "signals",
     "tables",
