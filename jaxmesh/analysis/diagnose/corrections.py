@@ -15,6 +15,7 @@ from jaxmesh.analysis.diagnose.movements import (
     distance_of_forms,
     does_nothing,
     is_collective,
+    is_movement,
     joined_dim,
     mesh_axis,
     of_whole,
@@ -81,10 +82,10 @@ class Corrections:
     replay: Replay
     proposals: Proposals
 
-    def of(self, number: int, op: Op, *, alone: bool = False) -> Iterator[Correction]:
-        """Yields the changes of an operation, the likeliest first; `alone`, none of its neighbours."""
+    def of(self, number: int, op: Op, *, alone: bool = False, every: bool = False) -> Iterator[Correction]:
+        """Yields the changes of an operation; `alone`, none of its neighbours; with `every`, unlikely ones, too."""
         yield from map(self.constant, () if self.track.operands(op) else self.proposals.constants(number, op))
-        yield from self._left_out(number, op)
+        yield from self._left_out(number, op, every)
         yield from self._reduced(number, op)
         yield from self._exchanged(number, op)
         yield from self._joined(number, op)
@@ -94,7 +95,7 @@ class Corrections:
         yield from self._repaired(number, op, () if alone else self._others(number, op))
         yield from self._activated(number, op)
         if not alone:
-            yield from self.missing(number, op)
+            yield from self.missing(number, op, every)
 
     def constant(self, p: Proposal) -> Correction:
         """Returns the change of an operation without operands to other numbers."""
@@ -108,8 +109,9 @@ class Corrections:
 
     # --- one operation more or less -----------------------------------------------------------------------------------
 
-    def _left_out(self, number: int, op: Op) -> Iterator[Correction]:
-        is_counted = self.proposals.places.exactly(number, op, 0) is not None  # The program has as many of its kind.
+    def _left_out(self, number: int, op: Op, every: bool) -> Iterator[Correction]:
+        # The program may have as many of its kind.
+        is_counted = not (every and is_movement(op)) and self.proposals.places.exactly(number, op, 0) is not None
         types = self.track.stage.text.program.types
         for value in () if is_counted or len(op.results) != 1 else self.track.operands(op)[:1]:
             if (types[value].shape, types[value].dtype) == (types[op.results[0]].shape, types[op.results[0]].dtype):
@@ -122,15 +124,14 @@ class Corrections:
             left = self._performed(at, back, replace(back, operands=(value,)), left_out=True)
             yield from () if left is None else (self._repeated(number, op, left, LEFT_OUT),)
 
-    def missing(self, number: int, op: Op) -> Iterator[Correction]:
+    def missing(self, number: int, op: Op, every: bool = False) -> Iterator[Correction]:
         """Yields what the exchange between devices after an operation makes of its result, if none is there."""
-        track, mesh = self.track, self.track.stage.mesh
-        copies = self.replay.copies(op.results[0])
+        track, mesh, copies = self.track, self.track.stage.mesh, self.replay.copies(op.results[0])
         if len({id(x) for x in copies.values()}) == 1 or len(op.results) != 1 or not self.proposals.is_last(op):
             return
         after = {mesh_axis(o, mesh) for _, o in self.proposals.reductions_after(op.results[0])}
         # A view without effect may stand in the place of the first of several reductions.
-        is_first = not after or does_nothing(op, track.stage.text.program.types)
+        is_first = every or not after or does_nothing(op, track.stage.text.program.types)
         for axes, kind, found in reductions(copies, mesh) if is_first else ():
             if kind in track.kinds(op) and not after & {*axes}:
                 words = f"{PARTS}: each device holds its part of a {kind} over {', '.join(axes)}, and what "
@@ -240,11 +241,9 @@ class Corrections:
                 placement = (*held.placement[:dim], split, *held.placement[dim + 1 :])
                 cut = self._blocks(track.pool.arrays[held.number], placement, read[at])
                 made = self.replay.perform(op, [*copies[:at], cut, *copies[at + 1 :]])
-                words = (
-                    f"partition order: an operand is cut over {', '.join(held.placement[dim])}, the major axis first"
-                )
+                words = f"partition order: an operand is cut over {', '.join(held.placement[dim])}, the major axis"
                 if made is not None:
-                    words = f"{words}, and the other is split over {', '.join(split)}"
+                    words = f"{words} first, and the other is split over {', '.join(split)}"
                     yield Correction(self._value(number, op, made[0]), words, tuple(split))
 
     def _placed(self, number: int, op: Op) -> Iterator[Correction]:
@@ -378,8 +377,8 @@ class Corrections:
         """Returns an operation of other operands of the same types; what nothing reads comes first, then what the
         program reads."""
         track, found = self.track, list[tuple[Op, str]]()
-        types, wanted = track.stage.text.program.types, self.proposals.wanted(number)
-        program = track.stage.text.program
+        program, wanted = track.stage.text.program, self.proposals.wanted(number)
+        types = program.types
         before = [v for o in reversed(program.ops[:number]) for v in o.results]
         before += [p.value for p in program.arguments]
         read = {v for _, o in self.proposals.live for v in o.used}

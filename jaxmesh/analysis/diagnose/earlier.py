@@ -79,7 +79,8 @@ class EarlierText:
         (value, *more) = op.results
         shape, dtype = kinds[value].shape, kinds[value].dtype
         for _, copies in () if more else self._by_size.get(math.prod(shape), ()):
-            right = {id(x): x.reshape(shape).astype(dtype) for x in copies.values()}
+            with np.errstate(invalid="ignore"):
+                right = {id(x): x.reshape(shape).astype(dtype) for x in copies.values()}
             yield Proposal(number, op, value, None, {c: right[id(x)] for c, x in copies.items()})
 
 

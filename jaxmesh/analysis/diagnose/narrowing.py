@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from jaxmesh.analysis.diagnose.corrections import LEFT_OUT, OTHER, UNREAD, Correction
+from jaxmesh.analysis.diagnose.earlier import EarlierText
 from jaxmesh.analysis.diagnose.movements import does_nothing, is_alike, is_collective, is_movement, is_transparent
 from jaxmesh.analysis.diagnose.proof import Proof, Prover
 from jaxmesh.analysis.diagnose.proposals import Proposal, informative
@@ -19,10 +20,8 @@ from jaxmesh.dialects.program import Op
 
 _RUNS = 160
 """The most runs of a part of a text."""
-_FIRST, _TURN = 64, 8
-"""How many changes of the first operation, and of each other one, are tried before those of the next one."""
-_ALIKE = 12
-"""The most values put right together."""
+_ALIKE, _BEFORE = 12, 64
+"""The most values put right together, and the most operations before those whose results a right text lacks."""
 Named = tuple[Proposal, tuple[tuple[int, Op], ...], Correction | None]
 
 
@@ -58,7 +57,7 @@ class Narrowing(Prover):
             return found
         first, own = self._earliest(goal, Budget(self.replay, _RUNS)), functools.partial(self.changes.of, alone=True)
         moves = [row for row in self._feeding([(first.number, first.op)]) if self._is_move_of_right(row[1])]
-        change = next(iter(self._fixers(moves, goal, own).values()), None)
+        change = next(iter(self.fixers(moves, goal, own).values()), None)
         if change is not None:
             return change.proposal, (), change
         target = self._lacking(first, Budget(self.replay, _RUNS))
@@ -69,21 +68,21 @@ class Narrowing(Prover):
         if self.holds_parts(target):
             # The devices hold the right parts; what does nothing stands in the place of their reduction.
             idle = [row for row in doubtful if self._is_idle(row[1])]
-            change = next(iter(self._fixers(idle, goal, self.changes.missing).values()), None)
+            change = next(iter(self.fixers(idle, goal, self.changes.missing).values()), None)
             return (target, (), None) if change is None else (change.proposal, (), change)
         if self._is_idle(target.op):
-            change = self._fixers([(target.number, target.op)], goal, own).get(target.number)
+            change = self.fixers([(target.number, target.op)], goal, own).get(target.number)
             return self._without_cause(target) if change is None else (target, (), change)
         rows = [*doubtful, (target.number, target.op)]
         steps = [n for n, o in rows if self.track.operands(o) and self.proposals.is_last(o)]
         ordered = sorted(rows, key=lambda r: (r[0] != target.number, r[0] not in steps, not self._is_first(r[1])))
         feeding, readers, every = self._feeding(rows), self.proposals.reductions_after(goal.value), self.changes.of
-        fixers = self._fixers(ordered, goal, every)
+        fixers = self.fixers(ordered, goal, every)
         if fixers and not informative(next(iter(target.right.values()))):
             # Other operations up to the goal may make another value of so few numbers right.
             known = {n for n, _ in rows}
             between = [row for row in (*self.doubtful(goal.op), (goal.number, goal.op)) if row[0] not in known]
-            fixers |= self._fixers(between, goal, every)
+            fixers |= self.fixers(between, goal, every)
         # The goal may be parts that a later operation reduces wrongly. The operands may seem right: an exchange is
         # missing, or a movement moves another value. Another value of the goal may put the results right, too.
         # If the goal puts some of the results right alone, they may have one source.
@@ -91,7 +90,7 @@ class Narrowing(Prover):
         searches = (one_source, None, own), (readers, goal, own), (feeding, goal, self.changes.missing)
         later = [] if target is goal else self._feeding([(goal.number, goal.op)])
         for search in (*searches, (feeding, goal, every), (later, goal, own), ([*rows, *feeding], None, every)):
-            fixers = fixers or self._fixers(*search)
+            fixers = fixers or self.fixers(*search)
         # A number is right if no other number of the program puts the results right; a list of numbers may be wrong.
         rest = [row for row in doubtful if not self._is_constant(row[1])]
         chosen = self._chosen(fixers, target, goal) if fixers else self._together(goal)
@@ -104,32 +103,48 @@ class Narrowing(Prover):
         """Returns the first operation that lacks what the earlier text has, and whose change puts the results right."""
         if self.earlier is None:
             return None
-        known, rows = self.earlier, self.earlier.lacks(self.proposals.live, self.replay)
+        known, lacking = self.earlier, self.earlier.lacks(self.proposals.live, self.replay)
+        rows = sorted({**dict(self._before(lacking)), **dict(lacking)}.items())
         # A view without effect may stand in the place of a reduction.
         is_dropped, kinds = not any(self._is_idle(op) for _, op in rows), self.track.stage.text.program.types
 
-        def changes(number: int, op: Op) -> Iterator[Correction]:
-            every = (c for c in self.changes.of(number, op) if is_dropped or not c.words.startswith("dropped"))
-            return (c for c in every if known.has(c.proposal.right) and not self._is_counted(number, c))
+        def changes(number: int, op: Op, words: str = OTHER) -> Iterator[Correction]:
+            for change in self.changes.of(number, op, every=True) if self.track.operands(op) else ():
+                is_likely = is_dropped or not change.words.startswith("dropped")
+                if is_likely and change.words != words and not self._is_counted(number, change):
+                    yield change
 
         def own(number: int, op: Op) -> Iterator[Correction]:
-            if op.used:
-                return (c for c in changes(number, op) if c.words != OTHER)
-            return map(self.changes.constant, missing.in_place(number, op, kinds))
+            if self.track.operands(op):
+                return (c for c in changes(number, op) if known.has(c.proposal.right))
+            return map(self.changes.constant, missing.in_place(number, op, kinds) if (number, op) in lacking else ())
 
         def values(number: int, op: Op) -> Iterator[Correction]:
-            return (Correction(p, "") for p in missing.in_place(number, op, kinds) if op.used)
+            rows = missing.in_place(number, op, kinds) if (number, op) in lacking else ()
+            return (Correction(p, "") for p in rows)
+
+        def others(number: int, op: Op) -> Iterator[Correction]:
+            return (c for c in changes(number, op, "") if known.has(c.proposal.right))
 
         missing = known.without(self.track, self.replay)
-        tried = (self._fixers(rows, None, make) for make in (own, values, changes))
+        tried = (self.fixers(rows, None, make) for make in (own, values, others))
         found = next((fixers for fixers in tried if fixers), None)
         if found is None:
             return None
         change = found[min(found)]
         made = change.proposal
+        if not change.words:
+            # Several operations may make one value in turns.
+            later = [row for row in lacking if row[0] > made.number and not is_movement(row[1])]
+            placed = (p for row in later for p in EarlierText([made.right]).in_place(*row, kinds))
+            steps = [(made.number, made.op), *((p.number, p.op) for p in placed if self.is_proven(p))]
+            fixers = self.fixers(steps, None, changes)
+            if len(fixers) != 1:
+                return made, tuple(steps[1:]), None
+            (change,) = fixers.values()
+            made = change.proposal
         places = (p for p in self.proposals.in_place(made.number, made.op) if p.value == made.value)
-        named = next((p for p in places if self.is_alike(made.right, p)), made)
-        return named, (), change if change.words else None
+        return next((p for p in places if self.is_alike(made.right, p)), made), (), change
 
     def _proven(self, chosen: Named, target: Proposal) -> Named:
         """Returns an operation that is proven, or the operations among which the wrong one is."""
@@ -156,7 +171,7 @@ class Narrowing(Prover):
             return self._without_cause(named) if change is None and not before else chosen
         # Of two movements one moves as the other one should, and either may.
         feeding = [row for row in self._feeding([(named.number, named.op)]) if not is_collective(row[1])]
-        alike = self._fixers(feeding, None, functools.partial(self._changes_to, change.words))
+        alike = self.fixers(feeding, None, functools.partial(self._changes_to, change.words))
         return (named, tuple((n, c.proposal.op) for n, c in alike.items()), None) if alike else chosen
 
     def _changes_to(self, words: str, number: int, op: Op) -> Iterator[Correction]:
@@ -192,6 +207,18 @@ class Narrowing(Prover):
         rows = beside if source and len(beside) > 1 else [*self._feeding([(number, op)]), (number, op)]
         return target, tuple(rows), None
 
+    def _before(self, rows: Sequence[tuple[int, Op]]) -> list[tuple[int, Op]]:
+        """Returns the operations that some operations read, through movements and values of a few numbers: the right
+        text may have their results in other places."""
+        found, rest = dict[int, Op](), [v for _, op in rows for v in self.track.operands(op)]
+        while rest and len(found) < _BEFORE:
+            made = self.track.producers.get(rest.pop(0))
+            if made is not None and made[0] not in found:
+                found[made[0]] = made[1]
+                first = next(iter(self.replay.copies(made[1].results[0]).values()))
+                rest += self.track.operands(made[1]) if is_movement(made[1]) or not informative(first) else []
+        return list(found.items())
+
     def _is_counterpart(self, target: Proposal, expected: int) -> bool:
         """Returns True if a value of the program is of the kind of a result, and computed from its operands."""
         track, value = self.track, self.track.reference.values[expected]
@@ -223,23 +250,6 @@ class Narrowing(Prover):
         """Returns True if an operation makes what the program has at its place among operations of its kind."""
         found = self.proposals.places.exactly(number, op, 0)
         return found is not None and len(op.results) == 1 and self.proposals.is_equal(op.results[0], found)
-
-    def _fixers(
-        self, rows: Sequence[tuple[int, Op]], goal: Proposal | None, make: Callable[[int, Op], Iterator[Correction]]
-    ) -> dict[int, Correction]:
-        """Returns by operation the first change that puts the goal, if there is one, and the results right."""
-        budget, found, lines = Budget(self.replay, _RUNS), dict[int, Correction](), self.track.stage.text.lines
-        # Of an operation in several iterations, the first.
-        once = {(lines[n], op.name): n for n, op in reversed(rows)}
-        every = {n: make(n, op) for n, op in rows if once[lines[n], op.name] == n}
-        for number, change in _in_turns(every):
-            if not budget.take():
-                break
-            made = change.proposal
-            if (goal is None or self.reaches(made, goal, change.form)) and self.is_proven(made, change.form):
-                found.setdefault(made.number, change)
-                del every[number]
-        return found
 
     def _feeding(self, rows: Sequence[tuple[int, Op]]) -> list[tuple[int, Op]]:
         """Returns the operations whose results some operations read, through movements, exchanges, and values
@@ -383,17 +393,3 @@ class Narrowing(Prover):
 
 def _joined(proposals: Sequence[Proposal]) -> dict[Value, Copies]:
     return {v: c for p in proposals for v, c in p.replaced.items()}
-
-
-def _in_turns(every: dict[int, Iterator[Correction]]) -> Iterator[tuple[int, Correction]]:
-    """Yields changes with the numbers of their operations, some of each in turn; an operation may be deleted."""
-    size = _FIRST
-    while every:
-        for number in list(every):
-            for _ in range(size):
-                change = next(every[number], None) if number in every else None
-                if change is None:
-                    every.pop(number, None)
-                    break
-                yield number, change
-            size = _TURN

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,10 @@ from jaxmesh.dialects.program import Op
 
 _RUNS = 96
 """The most runs of the rest of a text."""
+_SEARCH = 160
+"""The most runs of a search for changes."""
+_FIRST, _TURN = 64, 8
+"""How many changes of the first operation, and of each other one, are tried before those of the next one."""
 _NEARER = 8.0
 """How many times nearer a function in another form has to bring a result."""
 
@@ -130,6 +134,23 @@ class Prover:
         if proposal.value == goal.value:
             return self.is_alike(proposal.right, goal, form)
         return self.becomes_right(proposal.replaced, goal, form)
+
+    def fixers(
+        self, rows: Sequence[tuple[int, Op]], goal: Proposal | None, make: Callable[[int, Op], Iterator[Correction]]
+    ) -> dict[int, Correction]:
+        """Returns by operation the first change that puts the goal, if there is one, and the results right."""
+        budget, found, lines = Budget(self.replay, _SEARCH), dict[int, Correction](), self.track.stage.text.lines
+        # Of an operation in several iterations, the first.
+        once = {(lines[n], op.name): n for n, op in reversed(rows)}
+        every = {n: make(n, op) for n, op in rows if once[lines[n], op.name] == n}
+        for number, change in _in_turns(every):
+            if not budget.take():
+                break
+            made = change.proposal
+            if (goal is None or self.reaches(made, goal, change.form)) and self.is_proven(made, change.form):
+                found.setdefault(made.number, change)
+                del every[number]
+        return found
 
     # --- the proof ----------------------------------------------------------------------------------------------------
 
@@ -278,3 +299,17 @@ class Prover:
                 found[number] = made
             rest += self.track.operands(made)
         return sorted(found.items())
+
+
+def _in_turns(every: dict[int, Iterator[Correction]]) -> Iterator[tuple[int, Correction]]:
+    """Yields changes with the numbers of their operations, some of each in turn; an operation may be deleted."""
+    size = _FIRST
+    while every:
+        for number in list(every):
+            for _ in range(size):
+                change = next(every[number], None) if number in every else None
+                if change is None:
+                    every.pop(number, None)
+                    break
+                yield number, change
+            size = _TURN
