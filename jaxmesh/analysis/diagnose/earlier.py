@@ -48,6 +48,10 @@ class EarlierText:
             found.append({c: blocks[tuple(c[i] for i in at)] for c in coordinates})
         return cls(found)
 
+    def also(self, values: Iterable[Copies]) -> EarlierText:
+        """Returns these values and others."""
+        return EarlierText([*(c for rows in self._by_size.values() for _, c in rows), *values])
+
     def has(self, copies: Copies, shape: tuple[int, ...] | None = None) -> bool:
         """Returns True if the devices hold a value up to rounding, in any shape with its order, or in one shape."""
         rows, sample = self._by_size.get(copies[min(copies)].size, ()), _sample(copies)
@@ -56,18 +60,14 @@ class EarlierText:
             near = [other for known, other in rows if not (np.abs(known - sample) > _NEAR * scale).any()]
         return any(_are_alike(copies, other) for other in near if shape in (None, _squeezed(other)))
 
-    def lacks(self, rows: Iterable[tuple[int, Op]], replay: Replay) -> list[tuple[int, Op]]:
-        """Returns operations of the next text whose results the devices do not hold here, or not in that shape.
-
-        An operation that passes an operand on may stand in the place of another one, too.
-        """
-        found = list[tuple[int, Op]]()
+    def lacks(self, rows: Iterable[tuple[int, Op]], replay: Replay) -> dict[int, Op]:
+        """Returns the first operations of the next text whose results the devices do not hold here in that shape."""
+        found = dict[int, Op]()
         for number, op in rows:
             held = [replay.copies(v) for v in op.results]
-            is_new = not all(map(self.has, held))
-            if is_new or not all(self.has(x, _squeezed(x)) for x in held) or _passes_on(op, held, replay):
-                found.append((number, op))
-        return found[:_MOST]
+            if not all(self.has(x) and self.has(x, _squeezed(x)) for x in held):
+                found[number] = op
+        return dict(itertools.islice(found.items(), _MOST))
 
     def without(self, track: Track, replay: Replay) -> EarlierText:
         """Returns the values that the devices do not hold in the next text."""
@@ -93,9 +93,9 @@ def _squeezed(copies: Copies) -> tuple[int, ...]:
     return tuple(n for n in copies[min(copies)].shape if n != 1)
 
 
-def _passes_on(op: Op, held: Sequence[Copies], replay: Replay) -> bool:
-    """Returns True for an operation whose result equals an operand, unless it moves elements."""
-    types = replay.stage.text.program.types
+def passes_on(op: Op, replay: Replay) -> bool:
+    """Returns True for an operation whose result equals an operand, unless it moves elements: it may be another one."""
+    types, held = replay.stage.text.program.types, [replay.copies(v) for v in op.results]
     read = [replay.copies(v) for v in op.used if types[v].kind == "tensor"]
     is_step = not is_movement(op) or does_nothing(op, types)
     pairs = ((x, y) for x in held for y in read if x[min(x)].size == y[min(y)].size)

@@ -8,24 +8,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from jaxmesh.analysis.diagnose.corrections import LEFT_OUT, OTHER, UNREAD, Correction
-from jaxmesh.analysis.diagnose.earlier import EarlierText
 from jaxmesh.analysis.diagnose.movements import does_nothing, is_alike, is_collective, is_movement, is_transparent
-from jaxmesh.analysis.diagnose.proof import Proof, Prover
+from jaxmesh.analysis.diagnose.proof import Proof
 from jaxmesh.analysis.diagnose.proposals import Proposal, informative
 from jaxmesh.analysis.diagnose.replay import Budget
 from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Copies
 from jaxmesh.analysis.diagnose.tracking import Value
+from jaxmesh.analysis.diagnose.unlike import EarlierProver, Named
 from jaxmesh.dialects.program import Op
 
 _RUNS = 160
 """The most runs of a part of a text."""
-_ALIKE, _BEFORE = 12, 64
-"""The most values put right together, and the most operations before those whose results a right text lacks."""
-Named = tuple[Proposal, tuple[tuple[int, Op], ...], Correction | None]
+_ALIKE = 12
+"""The most values put right together."""
 
 
-class Narrowing(Prover):
+class Narrowing(EarlierProver):
     """The search for the operation that made a value wrong."""
 
     def proof(self, goal: Proposal) -> Proof:
@@ -53,10 +52,10 @@ class Narrowing(Prover):
         return Proof(proposal, doubtful, change, before, tuple(after or before), goal, holds)
 
     def _narrowed(self, goal: Proposal) -> Named:
-        if (found := self._unlike_earlier()) is not None:
+        if (found := self.unlike_earlier()) is not None:
             return found
         first, own = self._earliest(goal, Budget(self.replay, _RUNS)), functools.partial(self.changes.of, alone=True)
-        moves = [row for row in self._feeding([(first.number, first.op)]) if self._is_move_of_right(row[1])]
+        moves = [row for row in self.feeding([(first.number, first.op)]) if self._is_move_of_right(row[1])]
         change = next(iter(self.fixers(moves, goal, own).values()), None)
         if change is not None:
             return change.proposal, (), change
@@ -67,16 +66,16 @@ class Narrowing(Prover):
             doubtful = []
         if self.holds_parts(target):
             # The devices hold the right parts; what does nothing stands in the place of their reduction.
-            idle = [row for row in doubtful if self._is_idle(row[1])]
+            idle = [row for row in doubtful if self.is_idle(row[1])]
             change = next(iter(self.fixers(idle, goal, self.changes.missing).values()), None)
             return (target, (), None) if change is None else (change.proposal, (), change)
-        if self._is_idle(target.op):
+        if self.is_idle(target.op):
             change = self.fixers([(target.number, target.op)], goal, own).get(target.number)
             return self._without_cause(target) if change is None else (target, (), change)
         rows = [*doubtful, (target.number, target.op)]
         steps = [n for n, o in rows if self.track.operands(o) and self.proposals.is_last(o)]
         ordered = sorted(rows, key=lambda r: (r[0] != target.number, r[0] not in steps, not self._is_first(r[1])))
-        feeding, readers, every = self._feeding(rows), self.proposals.reductions_after(goal.value), self.changes.of
+        feeding, readers, every = self.feeding(rows), self.proposals.reductions_after(goal.value), self.changes.of
         fixers = self.fixers(ordered, goal, every)
         if fixers and not informative(next(iter(target.right.values()))):
             # Other operations up to the goal may make another value of so few numbers right.
@@ -88,7 +87,7 @@ class Narrowing(Prover):
         # If the goal puts some of the results right alone, they may have one source.
         one_source = [] if self.is_proven(goal) else feeding[::-1]
         searches = (one_source, None, own), (readers, goal, own), (feeding, goal, self.changes.missing)
-        later = [] if target is goal else self._feeding([(goal.number, goal.op)])
+        later = [] if target is goal else self.feeding([(goal.number, goal.op)])
         for search in (*searches, (feeding, goal, every), (later, goal, own), ([*rows, *feeding], None, every)):
             fixers = fixers or self.fixers(*search)
         # A number is right if no other number of the program puts the results right; a list of numbers may be wrong.
@@ -98,53 +97,6 @@ class Narrowing(Prover):
             *others, last = [fixers[n].proposal for n in sorted(fixers)]
             return last, tuple((p.number, p.op) for p in others), None
         return self._proven(chosen or (target, tuple(rest), None), target)
-
-    def _unlike_earlier(self) -> Named | None:
-        """Returns the first operation that lacks what the earlier text has, and whose change puts the results right."""
-        if self.earlier is None:
-            return None
-        known, lacking = self.earlier, self.earlier.lacks(self.proposals.live, self.replay)
-        rows = sorted({**dict(self._before(lacking)), **dict(lacking)}.items())
-        # A view without effect may stand in the place of a reduction.
-        is_dropped, kinds = not any(self._is_idle(op) for _, op in rows), self.track.stage.text.program.types
-
-        def changes(number: int, op: Op, words: str = OTHER) -> Iterator[Correction]:
-            for change in self.changes.of(number, op, every=True) if self.track.operands(op) else ():
-                is_likely = is_dropped or not change.words.startswith("dropped")
-                if is_likely and change.words != words and not self._is_counted(number, change):
-                    yield change
-
-        def own(number: int, op: Op) -> Iterator[Correction]:
-            if self.track.operands(op):
-                return (c for c in changes(number, op) if known.has(c.proposal.right))
-            return map(self.changes.constant, missing.in_place(number, op, kinds) if (number, op) in lacking else ())
-
-        def values(number: int, op: Op) -> Iterator[Correction]:
-            rows = missing.in_place(number, op, kinds) if (number, op) in lacking else ()
-            return (Correction(p, "") for p in rows)
-
-        def others(number: int, op: Op) -> Iterator[Correction]:
-            return (c for c in changes(number, op, "") if known.has(c.proposal.right))
-
-        missing = known.without(self.track, self.replay)
-        tried = (self.fixers(rows, None, make) for make in (own, values, others))
-        found = next((fixers for fixers in tried if fixers), None)
-        if found is None:
-            return None
-        change = found[min(found)]
-        made = change.proposal
-        if not change.words:
-            # Several operations may make one value in turns.
-            later = [row for row in lacking if row[0] > made.number and not is_movement(row[1])]
-            placed = (p for row in later for p in EarlierText([made.right]).in_place(*row, kinds))
-            steps = [(made.number, made.op), *((p.number, p.op) for p in placed if self.is_proven(p))]
-            fixers = self.fixers(steps, None, changes)
-            if len(fixers) != 1:
-                return made, tuple(steps[1:]), None
-            (change,) = fixers.values()
-            made = change.proposal
-        places = (p for p in self.proposals.in_place(made.number, made.op) if p.value == made.value)
-        return next((p for p in places if self.is_alike(made.right, p)), made), (), change
 
     def _proven(self, chosen: Named, target: Proposal) -> Named:
         """Returns an operation that is proven, or the operations among which the wrong one is."""
@@ -170,7 +122,7 @@ class Narrowing(Prover):
         if change is None or not is_movement(named.op) or is_collective(named.op):
             return self._without_cause(named) if change is None and not before else chosen
         # Of two movements one moves as the other one should, and either may.
-        feeding = [row for row in self._feeding([(named.number, named.op)]) if not is_collective(row[1])]
+        feeding = [row for row in self.feeding([(named.number, named.op)]) if not is_collective(row[1])]
         alike = self.fixers(feeding, None, functools.partial(self._changes_to, change.words))
         return (named, tuple((n, c.proposal.op) for n, c in alike.items()), None) if alike else chosen
 
@@ -204,20 +156,8 @@ class Narrowing(Prover):
                 around.add(n)
                 made.update(later.results)
         beside = [row for row in self.proposals.live if row[0] in around and line(track.stage.source(row[0])) == source]
-        rows = beside if source and len(beside) > 1 else [*self._feeding([(number, op)]), (number, op)]
+        rows = beside if source and len(beside) > 1 else [*self.feeding([(number, op)]), (number, op)]
         return target, tuple(rows), None
-
-    def _before(self, rows: Sequence[tuple[int, Op]]) -> list[tuple[int, Op]]:
-        """Returns the operations that some operations read, through movements and values of a few numbers: the right
-        text may have their results in other places."""
-        found, rest = dict[int, Op](), [v for _, op in rows for v in self.track.operands(op)]
-        while rest and len(found) < _BEFORE:
-            made = self.track.producers.get(rest.pop(0))
-            if made is not None and made[0] not in found:
-                found[made[0]] = made[1]
-                first = next(iter(self.replay.copies(made[1].results[0]).values()))
-                rest += self.track.operands(made[1]) if is_movement(made[1]) or not informative(first) else []
-        return list(found.items())
 
     def _is_counterpart(self, target: Proposal, expected: int) -> bool:
         """Returns True if a value of the program is of the kind of a result, and computed from its operands."""
@@ -239,34 +179,17 @@ class Narrowing(Prover):
         source = line(stage.source(target.number))
         for number, op in self.proposals.live:
             is_beside = number > target.number and line(stage.source(number)) == source
-            if is_beside and not self._is_in_its_place(number, op):
+            if is_beside and not self.is_in_its_place(number, op):
                 changes = [c for c in self.changes.of(number, op, alone=True) if c.is_own or c.words == LEFT_OUT]
-                plausible = (c for c in changes if not self._is_counted(number, c))
+                plausible = (c for c in changes if not self.is_counted(number, c))
                 right = (c for c in plausible if budget.take() and self.is_proven(c.proposal, c.form))
                 found += itertools.islice(right, 1)
         return found
 
-    def _is_in_its_place(self, number: int, op: Op) -> bool:
-        """Returns True if an operation makes what the program has at its place among operations of its kind."""
-        found = self.proposals.places.exactly(number, op, 0)
-        return found is not None and len(op.results) == 1 and self.proposals.is_equal(op.results[0], found)
-
-    def _feeding(self, rows: Sequence[tuple[int, Op]]) -> list[tuple[int, Op]]:
-        """Returns the operations whose results some operations read, through movements, exchanges, and values
-        that no device holds."""
-        found, rest = dict[int, Op](), [v for _, op in rows for v in self.track.operands(op)]
-        while rest:
-            made = self.track.producers.get(rest.pop())
-            if made is not None and made[0] not in found:
-                found[made[0]] = made[1]
-                is_step = is_movement(made[1]) or is_collective(made[1])
-                rest += [v for v in self.track.operands(made[1]) if is_step or not self.track.held(v)]
-        return sorted(found.items())
-
     def _earliest(self, target: Proposal, budget: Budget) -> Proposal:
         """Returns the first operation before a target that may be wrong, and whose result the program has."""
         rows = [row for row in self.doubtful(target.op) if self.track.operands(row[1])]
-        for number, op in sorted(rows, key=lambda row: not self._is_idle(row[1])):
+        for number, op in sorted(rows, key=lambda row: not self.is_idle(row[1])):
             for proposal in (*self.proposals.in_place(number, op), *self.proposals.anywhere(number, op)):
                 if not budget.take():
                     return target
@@ -303,15 +226,11 @@ class Narrowing(Prover):
 
     def _computes(self, op: Op) -> bool:
         """Returns False for a movement that the types determine; if it does nothing, an operation may be left out."""
-        return not is_transparent(op) or self._is_idle(op)
+        return not is_transparent(op) or self.is_idle(op)
 
     def _is_move_of_right(self, op: Op) -> bool:
         """Returns True for a view that moves a right value, which computes something in its place."""
-        return is_transparent(op) and not self._is_idle(op) and all(map(self.is_trusted, self.track.operands(op)))
-
-    def _is_idle(self, op: Op) -> bool:
-        """Returns True for a movement that does nothing; no compiler prints it, so it stands for something else."""
-        return does_nothing(op, self.track.stage.text.program.types)
+        return is_transparent(op) and not self.is_idle(op) and all(map(self.is_trusted, self.track.operands(op)))
 
     def _together(self, goal: Proposal) -> Named | None:
         """Returns the first of several wrong operations, which put a value right if they are put right together."""
@@ -336,9 +255,9 @@ class Narrowing(Prover):
         for number, change in sorted(fixers.items(), key=lambda row: (self._is_constant(row[1].proposal.op), row[0])):
             if (number not in after or change.words == LEFT_OUT) and self._is_in_place(change):
                 return change.proposal, (), change
-        idle = {n: c for n, c in fixers.items() if self._is_idle(c.proposal.op) and c.words not in (OTHER, UNREAD)}
+        idle = {n: c for n, c in fixers.items() if self.is_idle(c.proposal.op) and c.words not in (OTHER, UNREAD)}
         fixers = idle or {n: c for n, c in fixers.items() if c.is_own} or fixers
-        fixers = {n: c for n, c in fixers.items() if not self._is_counted(n, c)} or fixers
+        fixers = {n: c for n, c in fixers.items() if not self.is_counted(n, c)} or fixers
         *others, last = sorted(fixers)
         left_out = [n for n in others if fixers[n].words == LEFT_OUT]
         if left_out and fixers[last].words == OTHER:
@@ -349,11 +268,6 @@ class Narrowing(Prover):
         if not all(n in direct for n in others):
             return None
         return (target if last == target.number else change.proposal), (), change
-
-    def _is_counted(self, number: int, change: Correction) -> bool:
-        """Returns True for a change to another kind of operation where the program has as many of the kind."""
-        op, is_kind = change.proposal.op, "in its place" in change.words
-        return is_kind and bool(op.used) and self.proposals.places.exactly(number, op, 0) is not None
 
     def _is_in_place(self, change: Correction) -> bool:
         """Returns True if a change makes what the program has in the place of an operation, which has another value."""

@@ -1,0 +1,126 @@
+"""Finds what a text has otherwise than the right text before it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+from jaxmesh.analysis.diagnose.corrections import OTHER, Correction
+from jaxmesh.analysis.diagnose.earlier import EarlierText, passes_on
+from jaxmesh.analysis.diagnose.movements import does_nothing, is_alike, is_collective, is_movement
+from jaxmesh.analysis.diagnose.proof import Prover
+from jaxmesh.analysis.diagnose.proposals import Proposal, informative
+from jaxmesh.dialects.program import Op
+
+_BEFORE = 64
+"""The most operations before those whose results a right text lacks, and the most that pass an operand on."""
+Named = tuple[Proposal, tuple[tuple[int, Op], ...], Correction | None]
+"""An operation with its right value, the others that may be wrong, and the change that puts it right."""
+
+
+class EarlierProver(Prover):
+    """The search for the operation whose results the right text before this one lacks."""
+
+    def unlike_earlier(self) -> Named | None:
+        """Returns the first operation that lacks what the earlier text has, and whose change puts the results right."""
+        if self.earlier is None:
+            return None
+        arguments = self.track.stage.text.program.arguments
+        known = self.earlier.also(self.replay.copies(p.value) for p in arguments)
+        lacking = known.lacks(self.proposals.live, self.replay)
+        passing = {n: op for n, op in self.proposals.live if passes_on(op, self.replay)}
+        rows = sorted((dict(itertools.islice(passing.items(), _BEFORE)) | self._before(lacking) | lacking).items())
+        # A view without effect may stand in the place of a reduction.
+        is_dropped, kinds = not any(self.is_idle(op) for _, op in rows), self.track.stage.text.program.types
+
+        def changes(number: int, op: Op, words: str = OTHER) -> Iterator[Correction]:
+            for change in self.changes.of(number, op, every=True) if self.track.operands(op) else ():
+                is_likely = is_dropped or self.is_idle(op) or not change.words.startswith("dropped")
+                if is_likely and change.words != words and not self.is_counted(number, change):
+                    yield change
+
+        def own(number: int, op: Op) -> Iterator[Correction]:
+            if self.track.operands(op):
+                return (c for c in changes(number, op) if known.has(c.proposal.right))
+            return constants(number, op) if number in lacking else iter(())
+
+        def constants(number: int, op: Op) -> Iterator[Correction]:
+            rows = (known if number in lacking else missing).in_place(number, op, kinds)
+            return map(self.changes.constant, () if self.track.operands(op) else rows)
+
+        def values(number: int, op: Op) -> Iterator[Correction]:
+            rows = missing.in_place(number, op, kinds) if number in lacking else ()
+            return (Correction(p, "") for p in rows)
+
+        def others(number: int, op: Op) -> Iterator[Correction]:
+            return (c for c in changes(number, op, "") if known.has(c.proposal.right))
+
+        missing = known.without(self.track, self.replay)
+        tried = (self.fixers(rows, None, make) for make in (own, constants, values, others))
+        found = next((fixers for fixers in tried if fixers), None)
+        if found is None:
+            return None
+        # An operation is likelier wrong if its result is new, and not what the program has in its place.
+        new = [n for n in found if n in lacking] or [
+            n for n, c in found.items() if not self.is_in_its_place(n, c.proposal.op)
+        ]
+        change = found[min(new or found)]
+        made = change.proposal
+        if not change.words:
+            # Several operations may make one value in turns.
+            later = [row for row in lacking.items() if row[0] > made.number and not is_movement(row[1])]
+            placed = (p for row in later for p in EarlierText([made.right]).in_place(*row, kinds))
+            steps = [(made.number, made.op), *((p.number, p.op) for p in placed if self.is_proven(p))]
+            fixers = self.fixers(steps, None, changes)
+            if len(fixers) != 1:
+                return made, tuple(steps[1:]), None
+            (change,) = fixers.values()
+        elif change.words.endswith("= true it is right"):
+            # A flag is false by default: a movement before it is likelier.
+            moves = [row for row in self.feeding([(made.number, made.op)]) if not is_collective(row[1])]
+            fixers = self.fixers(moves, None, changes)
+            change = next(iter(fixers.values())) if len(fixers) == 1 else change
+        made = change.proposal
+        places = (p for p in self.proposals.in_place(made.number, made.op) if p.value == made.value)
+        return next((p for p in places if self.is_alike(made.right, p)), made), (), change
+
+    def _before(self, rows: Mapping[int, Op]) -> dict[int, Op]:
+        """Returns the operations that some operations read, through movements and values of a few numbers: the right
+        text may have their results in other places."""
+        found, rest = dict[int, Op](), [v for op in rows.values() for v in self.track.operands(op)]
+        while rest and len(found) < _BEFORE:
+            made = self.track.producers.get(rest.pop(0))
+            if made is not None and made[0] not in found:
+                found[made[0]] = made[1]
+                first = next(iter(self.replay.copies(made[1].results[0]).values()))
+                rest += self.track.operands(made[1]) if is_movement(made[1]) or not informative(first) else []
+        return found
+
+    def feeding(self, rows: Sequence[tuple[int, Op]]) -> list[tuple[int, Op]]:
+        """Returns the operations whose results some operations read, through movements, exchanges, and values
+        that no device holds."""
+        found, rest = dict[int, Op](), [v for _, op in rows for v in self.track.operands(op)]
+        while rest:
+            made = self.track.producers.get(rest.pop())
+            if made is not None and made[0] not in found:
+                found[made[0]] = made[1]
+                is_step = is_movement(made[1]) or is_collective(made[1])
+                rest += [v for v in self.track.operands(made[1]) if is_step or not self.track.held(v)]
+        return sorted(found.items())
+
+    def is_in_its_place(self, number: int, op: Op) -> bool:
+        """Returns True if an operation makes what the program has at its place among operations of its kind."""
+        found = self.proposals.places.exactly(number, op, 0)
+        return found is not None and len(op.results) == 1 and self.proposals.is_equal(op.results[0], found)
+
+    def is_counted(self, number: int, change: Correction) -> bool:
+        """Returns True for a change to another kind of operation where the program has as many of the kind."""
+        op, is_kind = change.proposal.op, "in its place" in change.words
+        if is_alike(op, "stablehlo.reduce"):
+            # The kind of a reduction is its body's.
+            return False
+        return is_kind and bool(op.used) and self.proposals.places.exactly(number, op, 0) is not None
+
+    def is_idle(self, op: Op) -> bool:
+        """Returns True for a movement that does nothing; no compiler prints it, so it stands for something else."""
+        return does_nothing(op, self.track.stage.text.program.types)
