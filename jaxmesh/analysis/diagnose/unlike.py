@@ -30,13 +30,11 @@ class EarlierProver(Prover):
         lacking = known.lacks(self.proposals.live, self.replay)
         passing = {n: op for n, op in self.proposals.live if passes_on(op, self.replay)}
         rows = sorted((dict(itertools.islice(passing.items(), _BEFORE)) | self._before(lacking) | lacking).items())
-        # A view without effect may stand in the place of a reduction.
-        is_dropped, kinds = not any(self.is_idle(op) for _, op in rows), self.track.stage.text.program.types
+        kinds = self.track.stage.text.program.types
 
         def changes(number: int, op: Op, words: str = OTHER) -> Iterator[Correction]:
             for change in self.changes.of(number, op, every=True) if self.track.operands(op) else ():
-                is_likely = is_dropped or self.is_idle(op) or not change.words.startswith("dropped")
-                if is_likely and change.words != words and not self.is_counted(number, change):
+                if change.words != words and not self.is_counted(number, change):
                     yield change
 
         def own(number: int, op: Op) -> Iterator[Correction]:
