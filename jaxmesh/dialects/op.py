@@ -213,7 +213,8 @@ class OpDef:
       options: attributes that say how to compute, not what: they are read, and never printed.
       writes: by number of an operand, how the operation writes into its memory.
       handles: how many operands it takes beside tensors: the mesh device, semaphores.
-      operand_names: the operands as `textual.txt` names them, `name?` for an optional one; else empty.
+      operand_names: the operands as `operations.txt` names them, `name?` for an optional one; empty if
+        `jaxmesh.ttnn` has its function.
       former: the operation of the same name in texts of earlier versions.
     """
 
