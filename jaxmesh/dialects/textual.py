@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 
-from jaxmesh.dialects import ttnn
+from jaxmesh.dialects import ttir, ttnn
 from jaxmesh.dialects.op import Call, OpDef, Trait
 from jaxmesh.dialects.table import ROWS, TableRow, read_row
 from jaxmesh.dialects.ttir import elementwise, images as ttir_images, shapes
@@ -77,9 +77,8 @@ def _without_meaning(name: str, row: TableRow) -> OpDef:
     return TtnnOp(**known, **calls, accepts=Forms(takes, gives, alike=False))
 
 
-for _name, _row in ROWS.items():
-    if _name.removeprefix("ttnn.") not in (*ttnn.OPS, *memory.OPS):
-        OPS[_name] = _without_meaning(_name, _row)
+_DEFINED = {definition.full_name for table in (ttir.OPS, ttnn.OPS, memory.OPS) for definition in table.values()}
+OPS.update((name, _without_meaning(name, row)) for name, row in ROWS.items() if name not in _DEFINED)
 
 
 HOST_CALL = "ttnn.host_call"
