@@ -1,14 +1,14 @@
 """Definitions of operations: name, operands, attributes, results, traits, and what the operation means in JAX.
 
-To add an operation of TTIR, write one `@OPS.define(...)` function in a file of `dialects/ttir/`. Frontends and
-emitters both read the definitions and never import each other.
+To add an operation of TTIR, write its row in `dialects/operations.txt` and one `@OPS.define(...)` function in a file of
+`dialects/ttir/`. Frontends and emitters both read the definitions and never import each other.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cached_property
 from typing import Any
@@ -213,7 +213,8 @@ class OpDef:
       options: attributes that say how to compute, not what: they are read, and never printed.
       writes: by number of an operand, how the operation writes into its memory.
       handles: how many operands it takes beside tensors: the mesh device, semaphores.
-      operand_names: the operands as `textual.txt` names them, `name?` for an optional one; else empty.
+      operand_names: the operands as `operations.txt` names them, `name?` for an optional one; empty if
+        `jaxmesh.ttnn` has its function.
       former: the operation of the same name in texts of earlier versions.
     """
 
@@ -293,38 +294,6 @@ class OpDef:
 
 SEGMENTS = attributes_of("operandSegmentSizes?: i32s, resultSegmentSizes?: i32s")
 """The attributes that MLIR writes on any op with optional operands, and older TTIR on every op."""
-
-
-class TtirOps(dict[str, OpDef]):
-    """Operations of TTIR by name, without the dialect."""
-
-    def define(
-        self,
-        name: str,
-        operands: int | Arity,
-        *texts: str,
-        results: Arity = (1, 1),
-        casts: bool = False,
-        traits: Sequence[Trait] = (),
-        options: Sequence[str] = (),
-        writes: Mapping[int, Write] | None = None,
-        former: OpDef | None = None,
-    ) -> Callable[[Meaning], Meaning]:
-        """Adds an operation, with the decorated function as its meaning and its attributes as texts; see `OpDef`."""
-
-        def enter(meaning: Meaning) -> Meaning:
-            assert name not in self, name
-            declared = attributes_of(", ".join(texts))
-            definition = OpDef("ttir", name, arity(operands), declared, meaning, results, casts, frozenset(traits))
-            self[name] = replace(definition, options=frozenset(options), writes=writes or {}, former=former)
-            return meaning
-
-        return enter
-
-
-def arity(count: int | Arity) -> Arity:
-    """Returns the least and the most of a count that may be one number."""
-    return (count, count) if isinstance(count, int) else count
 
 
 def describe(x: Any) -> str:

@@ -1,7 +1,7 @@
 """Operations of both dialects that are read, lowered and printed, and that `jaxmesh.ttnn` cannot call.
 
-The operations of `textual.txt` are without a meaning here: passes keep the types that the text gives them, and a
-program that has one cannot be executed. The table has also their calls in Python and C++.
+Most lack a meaning here: passes keep the types that the text gives them, and a program that has one cannot be
+executed.
 """
 
 from __future__ import annotations
@@ -10,30 +10,25 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
 
-from jaxmesh.dialects.attributes import attributes_of
-from jaxmesh.dialects.op import Arity, Call, OpDef, Trait, Write
+from jaxmesh.dialects import ttir, ttnn
+from jaxmesh.dialects.op import Call, OpDef, Trait
+from jaxmesh.dialects.table import ROWS, TableRow, read_row
 from jaxmesh.dialects.ttir import elementwise, images as ttir_images, shapes
 from jaxmesh.dialects.ttir.helpers import jnp, lax, vary_together
-from jaxmesh.dialects.ttnn import images
+from jaxmesh.dialects.ttnn import images, memory
 from jaxmesh.dialects.ttnn.forms import ANY, Forms, Gives, Takes, refused
 from jaxmesh.dialects.ttnn.op import TtnnOp, read_call
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.walk import all_eqns
 
-TABLE = Path(__file__).with_name("textual.txt")
 OPS: dict[str, OpDef] = {}
 """By full name."""
 
-_LINE = re.compile(r"(\w+\.\w+)\(([^)]*)\)(?: \{([^}]*)\})?(?: -> (.*?))?( by element type)?")
-_OPERAND = re.compile(r"(?:(\w+) )?(\w+[?*]?)")
-_HANDLE = re.compile(r"(?:mesh_)?device\??$|.*semaphore")
-_WRITES: Mapping[str, Write] = {"result": Write.AS_RESULT, "changed": Write.BESIDE_RESULTS}
 opaque_p = compat.unlowered_primitive("opaque_op")
 opaque_p.multiple_results = True
 
@@ -67,58 +62,23 @@ def _opaque(name: str, call: Call) -> Any:
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def _names(text: str | None) -> list[str]:
-    return [name.strip() for name in text.split(",")] if text else []
+def _without_meaning(name: str, row: TableRow) -> OpDef:
+    traits = frozenset({Trait.TEXTUAL, Trait.BY_ELEMENT_TYPE if row.by_element_type else Trait.OPAQUE})
+    definition = replace(row.definition, meaning=partial(_opaque, name), casts=True, traits=traits)
+    if definition.dialect != "ttnn":
+        return definition
+    # Operands and results are of any type, in tiles but for some in rows.
+    takes = tuple(Takes(ANY, "rows" if mark == "rows" else "tile") for mark in (*row.marks, ""))
+    gives = tuple(Gives("asked", layout="rows" if r.startswith("rows ") else "tile") for r in row.results or [""])
+    calls: dict[str, Any] = {language: read_call(text)[1] for language, text in row.calls.items()}
+    if "cpp" in calls:
+        calls["cpp_results"] = read_call(row.calls["cpp"])[0]
+    known = {f.name: getattr(definition, f.name) for f in fields(definition)}
+    return TtnnOp(**known, **calls, accepts=Forms(takes, gives, alike=False))
 
 
-def _arity(names: Sequence[str]) -> Arity:
-    least = sum(name[-1] not in "?*" for name in names)
-    return least, None if any(name.endswith("*") for name in names) else len(names)
-
-
-def _read(line: str) -> OpDef:
-    """Returns the definition that a line of the table describes."""
-    found = _LINE.fullmatch(line)
-    assert found is not None, line
-    name, marked, results = found[1], _names(found[2]), _names(found[4])
-    operands = [m[2] for text in marked if (m := _OPERAND.fullmatch(text))]
-    marks = [m[1] for text in marked if (m := _OPERAND.fullmatch(text))]
-    writes = {i: _WRITES[mark] for i, mark in enumerate(marks) if mark in _WRITES}
-    tensors = [n for n in operands if not _HANDLE.match(n)]
-    traits = {Trait.TEXTUAL, Trait.BY_ELEMENT_TYPE if found[5] else Trait.OPAQUE}
-    dialect, _, short = name.partition(".")
-    definition = OpDef(
-        dialect,
-        short,
-        _arity(tensors),
-        attributes_of(found[3] or ""),
-        partial(_opaque, name),
-        (1, 1) if Write.AS_RESULT in writes.values() else _arity(results),
-        casts=True,
-        traits=frozenset(traits),
-        writes=writes,
-        handles=_arity([n for n in operands if n not in tensors]),
-        operand_names=tuple(operands),
-    )
-    if dialect == "ttnn":
-        # Operands and results are of any type, in tiles but for some in rows.
-        takes = tuple(Takes(ANY, "rows" if mark == "rows" else "tile") for mark in (*marks, ""))
-        gives = tuple(Gives("asked", layout="rows" if text.startswith("rows ") else "tile") for text in results or [""])
-        accepts = Forms(takes, gives, alike=False)
-        definition = TtnnOp(**{f.name: getattr(definition, f.name) for f in fields(definition)}, accepts=accepts)
-    return definition
-
-
-for _line in TABLE.read_text().splitlines():
-    if _line.startswith("  "):
-        _last = next(reversed(OPS))
-        _language, _, _text = _line.strip().partition(" ")
-        _returned, _call = read_call(_text)
-        _changed: Any = {_language: _call} | ({"cpp_results": _returned} if _language == "cpp" else {})
-        OPS[_last] = replace(OPS[_last], **_changed)
-    elif not _line.startswith("#"):
-        _definition = _read(_line)
-        OPS[_definition.full_name] = _definition
+_DEFINED = {definition.full_name for table in (ttir.OPS, ttnn.OPS, memory.OPS) for definition in table.values()}
+OPS.update((name, _without_meaning(name, row)) for name, row in ROWS.items() if name not in _DEFINED)
 
 
 HOST_CALL = "ttnn.host_call"
@@ -131,7 +91,7 @@ def _host_call(call: Call) -> Any:
 
 
 OPS[HOST_CALL] = replace(
-    _read(f"{HOST_CALL}(operands*) {{callee: text}} -> results*"),
+    _without_meaning(HOST_CALL, read_row(f"{HOST_CALL}(operands*) {{callee: text}} -> results*")[HOST_CALL]),
     traits=frozenset({Trait.TEXTUAL, Trait.OPAQUE, Trait.NOT_UPSTREAM}),
     meaning=_host_call,
     accepts=replace(refused(f"It is compiled for the host; {_BEFORE}"), gives=(Gives("asked"),)),

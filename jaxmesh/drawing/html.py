@@ -43,6 +43,12 @@ def table(rows: Iterable[Iterable[str]], head: Iterable[str] = ()) -> str:
     return f"<table {_TABLE}>{''.join(f'<tr>{line}</tr>' for line in lines if line)}</table>"
 
 
+def framed(heading: str, *parts: str) -> str:
+    """Returns a heading and parts in the colours of the surrounding page."""
+    style = "color: inherit; background: transparent; overflow-x: auto"
+    return f'<div style="{style}"><b>{escape(heading)}</b>{"".join(parts)}</div>'
+
+
 def page(title: str, body: str) -> str:
     """Returns a page that follows the reader's light or dark theme."""
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,6 @@ from jaxmesh.drawing.placement import Placement
 from jaxmesh.drawing.program_blocks import BlockRest, BlockRow, Cost, ProgramBlock, ProgramValue, count_text
 from jaxmesh.drawing.svg import FONT, draw_glyph, draw_thumbnail
 from jaxmesh.drawing.text_layout import cells, duration, escape, make_safe, shorten
-from jaxmesh.drawing.timeline import ticks
 
 _DRAWN = 64
 """The size of the largest mesh with pictures of values."""
@@ -20,6 +20,8 @@ _LISTED = 100
 """The number of equations that a block lists."""
 _SOURCE = 18
 """The most columns of a source location."""
+_TICKS = 5
+"""The least number of times that the scale of the timeline names."""
 HIGHLIGHT = "background:rgba(230,159,0,.24)"
 """The style of highlighted rows, on light and dark pages."""
 
@@ -27,7 +29,7 @@ HIGHLIGHT = "background:rgba(230,159,0,.24)"
 def program_html(
     heading: str, facts: Sequence[str], block: ProgramBlock, opened: Container[int], notes: Sequence[str], plain: str
 ) -> str:
-    """Draws a program as a part of a page; an untrusted notebook shows `plain`."""
+    """Draws a program, or its source lines, as a part of a page; an untrusted notebook shows `plain`."""
     drawing = _Drawing(opened, block.cost.seconds)
     top = f'<div class="title">{escape(heading)}</div>' + "".join(f'<div class="end">{escape(t)}</div>' for t in facts)
     rows = drawing.head() + "".join(drawing.items(block, 0.0, 0, 1))
@@ -148,6 +150,28 @@ class _Drawing:
                     f'<i class="{_PARTS[part]}" style="left:{left:.2%};width:max({wide:.2%},1px)" '
                     f'title="{part} {escape(duration(seconds))}"></i>'
                 )
+
+
+def ticks(end: float) -> list[float]:
+    """Returns round times from 0 to `end`, in seconds.
+
+    >>> ticks(23.0), ticks(0.0)
+    ([0.0, 5.0, 10.0, 15.0, 20.0], [])
+    """
+    step = _step(end)
+    return [number * step for number in range(int(end / step) + 1)] if step else []
+
+
+def _step(end: float) -> float:
+    """Returns a round step that fits about `_TICKS` times below `end`.
+
+    >>> [_step(end) for end in (10, 23, 0)]
+    [2.0, 5.0, 0.0]
+    """
+    if not end:
+        return 0.0
+    power = 10.0 ** math.floor(math.log10(end / _TICKS))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= end / _TICKS)
 
 
 _PARTS = {"compute": "p0", "DRAM": "p1", "links": "p2"}

@@ -36,24 +36,23 @@ _ELEMENTARY: Mapping[str, Callable[..., Any]] = {
 
 
 def expanded(name: str, *xs: Any) -> Any:
-    """Computes the function of float32 that `jax.lax` has under a name, by elementary functions."""
+    """Computes the function of float32 or float64 that `jax.lax` has under a name, by elementary functions."""
     values: list[Any] = list(xs)
-    for function, operands in _steps(name, len(xs)):
+    for function, operands in _steps(name, len(xs), f"f{8 * xs[0].dtype.itemsize}"):
         values.append(function(*(values[i] for i in operands)))
     return values[-1]
 
 
 @functools.lru_cache(64)
-def _steps(name: str, count: int) -> list[tuple[Callable[..., Any], Sequence[int]]]:
+def _steps(name: str, count: int, element: str) -> list[tuple[Callable[..., Any], Sequence[int]]]:
     """Returns the operations of a function of scalars in order, each with the numbers of the values that it takes."""
-    names = [f"%{i}" for i in range(count)]
-    types = ", ".join(["tensor<f32>"] * count)
-    arguments = ", ".join(f"{x}: tensor<f32>" for x in names)
-    call = f"%r = chlo.{name} {', '.join(names)} : {types} -> tensor<f32>"
-    text = f"func.func @main({arguments}) -> tensor<f32> {{\n  {call}\n  return %r : tensor<f32>\n}}"
+    names, kind = [f"%{i}" for i in range(count)], f"tensor<{element}>"
+    arguments = ", ".join(f"{x}: {kind}" for x in names)
+    call = f"%r = chlo.{name} {', '.join(names)} : {', '.join([kind] * count)} -> {kind}"
+    text = f"func.func @main({arguments}) -> {kind} {{\n  {call}\n  return %r : {kind}\n}}"
     if name == "bessel_i0e":
         # CHLO lacks it, and JAX lowers it to elementary functions.
-        scalar = jax.ShapeDtypeStruct((), np.float32)
+        scalar = jax.ShapeDtypeStruct((), f"float{element[1:]}")
         lowered: Any = jax.jit(jax.lax.bessel_i0e).trace(scalar).lower(lowering_platforms=("cpu",))
         text = lowered.as_text()
     passes: Any = stablehlo

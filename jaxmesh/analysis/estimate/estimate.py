@@ -12,13 +12,14 @@ from typing import Any
 from jaxmesh.analysis.account import Total, totals
 from jaxmesh.analysis.account.memory import HeldTensor, PeakMemory, memory_of
 from jaxmesh.analysis.account.moves import ENDLESS
-from jaxmesh.analysis.estimate.cost import DISPATCH, LINKS, PARTS, PHASES, OpCost, costs, sources
+from jaxmesh.analysis.estimate.cost import DISPATCH, PARTS, PHASES, OpCost, costs, sources
 from jaxmesh.analysis.estimate.storage import check_stored
 from jaxmesh.analysis.machines import Machine, machine_for
 from jaxmesh.dialects.program import Program
 from jaxmesh.drawing.picture import Picture
+from jaxmesh.drawing.program_blocks import BlockRow, Cost, Item, ProgramBlock, ProgramValue
+from jaxmesh.drawing.program_html import program_html
 from jaxmesh.drawing.text_layout import align_columns, binary_bytes, duration, shorten
-from jaxmesh.drawing.timeline import Bar, TimelineRow, draw_timeline
 from jaxmesh.errors import ArgumentValueError, printable
 from jaxmesh.jaxprs.source_locations import line_key, short_location
 from jaxmesh.validate import quote
@@ -161,24 +162,14 @@ class Estimate(Picture):
         return str(self).replace("[", "\\[")
 
     def to_html(self) -> str:
-        """Returns the picture: the ops as bars over time, for each part of a device, as a part of a page.
+        """Returns the picture: the source lines as bars over time, for each part of a device, as a part of a page.
 
         One device stands for all, since all do the same.
         """
         count = math.prod(self.mesh.values())
         devices = "the device" if count == 1 else f"each of {count} devices"
-        bars: dict[str, list[Bar]] = {}
-        now = 0.0
-        for op in self.ops:
-            for part, seconds in op.times.items():
-                name = f"{part} ({', '.join(op.link_bytes)})" if part == LINKS and op.link_bytes else part
-                if seconds:
-                    text = f"{op.op} {op.line}".strip()
-                    bars.setdefault(name, []).append(Bar(now, seconds, text, strong=part == op.bound_by))
-            now += op.seconds
-        order = sorted(bars, key=lambda name: (PARTS.index(name.split(" ")[0]), name))
-        rows = [TimelineRow(name, bars[name]) for name in order]
-        return draw_timeline(f"{self.heading}, on {devices}", rows, now, self.notes(), str(self))
+        rows: list[Item] = [BlockRow(line.value, Cost(line.busy, line.by_part)) for line in self.lines if line.seconds]
+        return program_html(f"{self.heading}, on {devices}", (), ProgramBlock("", rows), (), self.notes(), str(self))
 
 
 def estimate_program(
@@ -210,6 +201,7 @@ class LineCost:
       ops: the number of ops.
       seconds: the sum of their lower bounds.
       by_part: the sum by the part that bounds each op.
+      busy: the time that each part works.
     """
 
     line: str
@@ -219,6 +211,7 @@ class LineCost:
     link_bytes: int
     seconds: float
     by_part: Mapping[str, float]
+    busy: Mapping[str, float]
 
     @staticmethod
     def of(line: str, ops: Sequence[OpCost]) -> LineCost:
@@ -226,12 +219,19 @@ class LineCost:
         by_part = {part: sum(op.seconds for op in ops if op.bound_by == part) for part in PARTS}
         sent = sum(sum(op.link_bytes.values()) for op in ops)
         flops, dram = sum(op.flops for op in ops), sum(op.dram_bytes for op in ops)
-        return LineCost(line, sum(op.count for op in ops), flops, dram, sent, sum(by_part.values()), by_part)
+        busy = {part: sum(op.times[part] for op in ops) for part in PARTS}
+        return LineCost(line, sum(op.count for op in ops), flops, dram, sent, sum(by_part.values()), by_part, busy)
 
     @property
     def bound_by(self) -> str:
         """The part that bounds most of the time; empty if the line takes 0 seconds."""
         return max(self.by_part, key=lambda part: self.by_part[part]) if self.seconds else ""
+
+    @property
+    def value(self) -> ProgramValue:
+        """Its row of the picture."""
+        ops = "1 operation" if self.ops == 1 else f"{self.ops:,} operations"
+        return ProgramValue(short_location(self.line), ops, f"bound by {self.bound_by}")
 
     def cells(self) -> tuple[str, ...]:
         """Returns its row of the table."""

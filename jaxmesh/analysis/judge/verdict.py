@@ -11,8 +11,8 @@ from textwrap import shorten
 from typing import Any
 
 from jaxmesh.analysis.account.memory import HeldTensor, PeakMemory
-from jaxmesh.drawing.html import table
-from jaxmesh.drawing.text_layout import align_columns, binary_bytes, escape
+from jaxmesh.drawing.html import framed, table
+from jaxmesh.drawing.text_layout import align_columns, binary_bytes
 
 ACCEPTED, REFUSED, DIED, TOO_LARGE = "accepted", "refused", "died", "does not fit"
 LAYOUT_CHANGES = ("Tilize", "Untilize")
@@ -221,8 +221,7 @@ class Verdict:
         return f"Verdict({self.heading})"
 
     def _repr_html_(self) -> str:
-        frame = 'style="color: inherit; background: transparent; overflow-x: auto"'
-        return f"<div {frame}><b>{escape(self.heading)}</b>{table(self.rows())}</div>"
+        return framed(self.heading, table(self.rows()))
 
 
 def _at(place: ScriptLine) -> str:

@@ -185,17 +185,9 @@ class Comparison:
         return printable(f"Comparison({self.name}, {self.level}, {self.other_level}: {self._summary()[1]})")
 
     def __rich__(self) -> Any:
-        from rich.console import Group
-        from rich.table import Table
         from rich.text import Text
 
-        lines: list[Any] = [Text(line) for line in self._summary()]
-        if self.different:
-            table = Table(*_HEAD)
-            for row in self.different[:SHOWN]:
-                table.add_row(*map(Text, _cells(row)))
-            lines.append(table)
-        return Group(*lines)
+        return Text(str(self))
 
     def _repr_html_(self) -> str:
         lines = "".join(f"<div>{escape(line)}</div>" for line in self._summary())

@@ -14,8 +14,8 @@ from jaxmesh.analysis.diagnose import Diagnosis, diagnose
 from jaxmesh.analysis.diagnose.diagnosis import LESS_PRECISE, NOT_COMPARABLE, REFUSED, RIGHT, WRONG
 from jaxmesh.analysis.repair.substitutes import SUBSTITUTES, Substitute
 from jaxmesh.analysis.upstream import UpstreamProgram
-from jaxmesh.drawing.html import table
-from jaxmesh.drawing.text_layout import align_columns, duration, escape
+from jaxmesh.drawing.html import framed, table
+from jaxmesh.drawing.text_layout import align_columns, duration
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError
 from jaxmesh.jaxprs.source_locations import short_location
 from jaxmesh.validate import as_path, write_whole
@@ -132,12 +132,10 @@ class Repair:
         return f"Repair({self.heading})"
 
     def _repr_html_(self) -> str:
-        frame = 'style="color: inherit; background: transparent; overflow-x: auto"'
         more = [(when, str(cost)) for when, cost in self.costs.items()]
         more += [("what stays", self.reason)] if self.reason else []
         more += [("not exercised", text) for text in self.diagnosis.unexercised]
-        tables = table(self.rows(), ("source", "change", "reason")) + table(more)
-        return f"<div {frame}><b>{escape(self.heading)}</b>{tables}</div>"
+        return framed(self.heading, table(self.rows(), ("source", "change", "reason")), table(more))
 
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Writes the repaired program, what the compiler made of it, and this summary; returns the files.

@@ -20,7 +20,7 @@ from jaxmesh.analysis.side_by_side import without_column
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Program
-from jaxmesh.drawing.html import table
+from jaxmesh.drawing.html import framed, table
 from jaxmesh.drawing.text_layout import align_columns, duration, escape, shorten, wrap
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.jaxprs.source_locations import short_location
@@ -184,10 +184,9 @@ class CompilerComparison:
         return f"CompilerComparison({self.heading})"
 
     def _repr_html_(self) -> str:
-        frame = 'style="color: inherit; background: transparent; overflow-x: auto"'
         notes = "".join(f"<div>{escape(note)}</div>" for note in self.notes())
         body = table(self.rows(), ("", self.ours.compiler, self.theirs.compiler))
-        return f"<div {frame}><b>{escape(self.heading)}</b>{body}{notes}</div>"
+        return framed(self.heading, body, notes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jaxmesh.drawing.html import table
-from jaxmesh.drawing.text_layout import align_columns, escape
+from jaxmesh.drawing.html import framed, table
+from jaxmesh.drawing.text_layout import align_columns
 from jaxmesh.errors import FolderError, UpstreamError
 from jaxmesh.validate import as_path, folder_aside
 
@@ -136,5 +136,4 @@ class UpstreamProgram:
         return f"{type(self).__name__}({self.heading})"
 
     def _repr_html_(self) -> str:
-        frame = 'style="color: inherit; background: transparent; overflow-x: auto"'
-        return f"<div {frame}><b>{escape(self.heading)}</b>{table(self.rows())}</div>"
+        return framed(self.heading, table(self.rows()))

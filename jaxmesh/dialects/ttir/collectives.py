@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, Shape, Trait, TtirOps
+from jaxmesh.dialects.op import Call, Shape, Trait
 from jaxmesh.dialects.ttir.helpers import (
+    TtirOps,
     as_bool,
     convert,
     is_bool,
@@ -39,16 +40,10 @@ from jaxmesh.sharding.shard_attributes import position_of
 
 OPS = TtirOps()
 
-_CLUSTER = "cluster_axis: ui32"
 _EXCHANGES = (Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 
 
-@OPS.define(
-    "mesh_shard",
-    1,
-    "shard_type: #ttcore.shard_type, shard_direction: #ttcore.shard_direction, shard_shape: i64s, shard_dims: i64s",
-    traits=[Trait.COLLECTIVE, Trait.TRANSFERS, Trait.DECOMPOSED],
-)
+@OPS.define("mesh_shard", traits=[Trait.COLLECTIVE, Trait.TRANSFERS, Trait.DECOMPOSED])
 def _mesh_shard(call: Call) -> Any:
     (x,) = call.operands
     names = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
@@ -105,7 +100,7 @@ def _stack(x: Any, axes: tuple[str, ...]) -> Any:
 # --- gather, reduce, partition ---------------------------------------------------------------------------------------
 
 
-@OPS.define("all_gather", 1, "all_gather_dim: si32", _CLUSTER, traits=_EXCHANGES)
+@OPS.define("all_gather", traits=_EXCHANGES)
 def _all_gather(call: Call) -> Any:
     (x,) = call.operands
     dim = call.check_dim(call["all_gather_dim"], x.ndim, "all_gather_dim")
@@ -145,19 +140,18 @@ def _reduce(x: Any, axis: str, kind: str, size: int) -> Any:
             return jnp.prod(gather(x, axis, 0, tiled=False), 0, dtype=x.dtype)
 
 
-_REDUCE_TYPE = "reduce_type: #ttcore.reduce_type"
 _REDUCES = (Trait.REDUCES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 
 
-@OPS.define("all_reduce_async", 1, _REDUCE_TYPE, _CLUSTER, traits=_REDUCES)
-@OPS.define("all_reduce", 1, _REDUCE_TYPE, _CLUSTER, traits=_REDUCES)
+@OPS.define("all_reduce_async", traits=_REDUCES)
+@OPS.define("all_reduce", traits=_REDUCES)
 def _all_reduce(call: Call) -> Any:
     (x,) = call.operands
     axis = axis_name(call, call["cluster_axis"])
     return _reduce(x, axis, _reduce_type(call), call.mesh[axis])
 
 
-@OPS.define("reduce_scatter", 1, _REDUCE_TYPE, "scatter_dim: si32", _CLUSTER, traits=_REDUCES)
+@OPS.define("reduce_scatter", traits=_REDUCES)
 def _reduce_scatter(call: Call) -> Any:
     (x,) = call.operands
     dim = call.check_dim(call["scatter_dim"], x.ndim, "scatter_dim")
@@ -176,12 +170,7 @@ def _take_piece(x: Any, dim: int, axes: tuple[str, ...], sizes: Shape) -> Any:
     return lax.dynamic_slice_in_dim(x, start, length, dim)
 
 
-@OPS.define(
-    "mesh_partition",
-    1,
-    "dim: si32, cluster_axis?: ui32",
-    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.TRANSFERS, Trait.DECOMPOSED],
-)
+@OPS.define("mesh_partition", traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.TRANSFERS, Trait.DECOMPOSED])
 def _mesh_partition(call: Call) -> Any:
     (x,) = call.operands
     dim = call.check_dim(call["dim"], x.ndim, "dim")
@@ -197,7 +186,7 @@ def _mesh_partition(call: Call) -> Any:
 # --- between single devices ------------------------------------------------------------------------------------------
 
 
-@OPS.define("collective_permute", 1, "source_target_pairs: dense_i64", traits=_EXCHANGES)
+@OPS.define("collective_permute", traits=_EXCHANGES)
 def _collective_permute(call: Call) -> Any:
     # A device that receives nothing has zeros.
     (x,) = call.operands
@@ -235,7 +224,7 @@ def _is_uniform(ends: Any, axis: int, size: int) -> bool:
     return set(others.values()) == {size}
 
 
-@OPS.define("collective_broadcast", 1, "replica_groups: dense_i64", traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS])
+@OPS.define("collective_broadcast", traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS])
 def _collective_broadcast(call: Call) -> Any:
     # A device in no group has zeros: StableHLO's rule. Upstream's lowering keeps its input there.
     (x,) = call.operands
@@ -257,12 +246,7 @@ def _collective_broadcast(call: Call) -> Any:
     return lax.select(member, received, lax.full_like(received, 0))
 
 
-@OPS.define(
-    "all_to_all",
-    1,
-    "split_dim: si32, concat_dim: si32, split_count: si32, replica_groups: dense_i64",
-    traits=_EXCHANGES,
-)
+@OPS.define("all_to_all", traits=_EXCHANGES)
 def _all_to_all(call: Call) -> Any:
     (x,) = call.operands
     split, join = (call.check_dim(call[name], x.ndim, name) for name in ("split_dim", "concat_dim"))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, Trait, TtirOps, describe
-from jaxmesh.dialects.ttir.helpers import convert, jax, jnp, lax
+from jaxmesh.dialects.op import Call, Trait, describe
+from jaxmesh.dialects.ttir.helpers import TtirOps, convert, jax, jnp, lax
 
 OPS = TtirOps()
 _CREATES = (Trait.MOVES, Trait.CREATES)
@@ -26,32 +26,32 @@ def _check_shape(call: Call) -> None:
     call.require(shape is None or shape == declared, rule)
 
 
-@OPS.define("zeros", 0, "shape: i32a = none", traits=_CREATES)
+@OPS.define("zeros", traits=_CREATES)
 def _zeros(call: Call) -> Any:
     _check_shape(call)
     return _fill(call, 0)
 
 
-@OPS.define("ones", 0, "shape: i32a = none", traits=_CREATES)
+@OPS.define("ones", traits=_CREATES)
 def _ones(call: Call) -> Any:
     _check_shape(call)
     return _fill(call, 1)
 
 
-@OPS.define("full", 0, "shape: i32a = none, fill_value: number", traits=_CREATES)
+@OPS.define("full", traits=_CREATES)
 def _full(call: Call) -> Any:
     _check_shape(call)
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
     return _fill(call, call.fit_number("fill_value", call["fill_value"], dtype))
 
 
-@OPS.define("empty", 0, traits=[*_CREATES, Trait.DECOMPOSED])
+@OPS.define("empty", traits=[*_CREATES, Trait.DECOMPOSED])
 def _empty(call: Call) -> Any:
     # Never read: it is only a destination of older ops.
     return _fill(call, 0)
 
 
-@OPS.define("constant", 0, "value: dense", traits=_CREATES)
+@OPS.define("constant", traits=_CREATES)
 def _constant(call: Call) -> Any:
     value = _as_declared(call, call["value"])
     if value.size == 1:
@@ -72,7 +72,7 @@ def _as_declared(call: Call, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any
     return converted
 
 
-@OPS.define("arange", 0, "start: si64, end: si64, step: si64, arange_dimension: i64 = 0", traits=_CREATES)
+@OPS.define("arange", traits=_CREATES)
 def _arange(call: Call) -> Any:
     start, end, step = call["start"], call["end"], call["step"]
     call.require(step != 0, f"a step of 0 from {start} to {end} never ends")
@@ -88,7 +88,7 @@ def _arange(call: Call) -> Any:
     return convert(whole, dtype)
 
 
-@OPS.define("rand", 0, "size: i32s = none, low?: f32 = 0.0, high?: f32 = 1.0, seed?: ui32 = 0", traits=[Trait.CREATES])
+@OPS.define("rand", traits=[Trait.CREATES])
 def _rand(call: Call) -> Any:
     size, declared = call["size"], call.result
     rule = f"size = {list(size or ())}, but the declared type is {describe(declared)}"
@@ -102,7 +102,7 @@ def _rand(call: Call) -> Any:
     return convert(numbers.reshape(declared.shape), declared.dtype)
 
 
-@OPS.define("get_dimension_size", 1, "dimension: i32", traits=[*_CREATES, Trait.DECOMPOSED])
+@OPS.define("get_dimension_size", traits=[*_CREATES, Trait.DECOMPOSED])
 def _get_dimension_size(call: Call) -> Any:
     (x,) = call.operands
     dim = call.check_dim(call["dimension"], x.ndim, "dimension")

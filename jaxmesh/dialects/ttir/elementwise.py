@@ -6,8 +6,19 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Meaning, Trait, TtirOps, describe
-from jaxmesh.dialects.ttir.helpers import as_bool, convert, is_bool, is_integer, jax, jnp, lax, nn, vary_together
+from jaxmesh.dialects.op import Call, Meaning, Trait, describe
+from jaxmesh.dialects.ttir.helpers import (
+    TtirOps,
+    as_bool,
+    convert,
+    is_bool,
+    is_integer,
+    jax,
+    jnp,
+    lax,
+    nn,
+    vary_together,
+)
 
 OPS = TtirOps()
 
@@ -71,43 +82,43 @@ def _unary(fun: Unary) -> Meaning:
 
 
 for _name, _fun in UNARY.items():
-    OPS.define(_name, 1)(_unary(_fun))
+    OPS.define(_name)(_unary(_fun))
 for _name, _fun in LIBRARY_ONLY.items():
     _later = (Trait.LATER,) if _name == "round" else ()
-    OPS.define(_name, 1, traits=[Trait.NOT_UPSTREAM, *_later])(_unary(_fun))
+    OPS.define(_name, traits=[Trait.NOT_UPSTREAM, *_later])(_unary(_fun))
 for _name, _fun in TTIR_ONLY.items():
-    OPS.define(_name, 1, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(_fun))
+    OPS.define(_name, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(_fun))
 for _name, _fun in TESTS.items():
-    OPS.define(_name, 1, casts=True)(_unary(_fun))
-OPS.define("signbit", 1, casts=True, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(jnp.signbit))
+    OPS.define(_name, casts=True)(_unary(_fun))
+OPS.define("signbit", casts=True, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(jnp.signbit))
 
 
-@OPS.define("typecast", 1, "conservative_folding?: bool = false")
+@OPS.define("typecast")
 def _typecast(call: Call) -> Any:
     # Towards zero from floats to integers; the target is the declared type, not an attribute.
     (x,) = call.operands
     return as_bool(x) if call.result.dtype == jnp.bool_ else convert(x, call.result.dtype)
 
 
-@OPS.define("leaky_relu", 1, "parameter: f32 = 0.01")
+@OPS.define("leaky_relu")
 def _leaky_relu(call: Call) -> Any:
     (x,) = call.operands
     return nn.leaky_relu(x, call["parameter"])
 
 
-@OPS.define("elu", 1, "alpha?: f32 = 1.0", traits=[Trait.NOT_UPSTREAM])
+@OPS.define("elu", traits=[Trait.NOT_UPSTREAM])
 def _elu(call: Call) -> Any:
     (x,) = call.operands
     return nn.elu(x, call["alpha"])
 
 
-@OPS.define("selu", 1, "alpha?: f32 = 1.6732632423543772, scale?: f32 = 1.0507009873554805")
+@OPS.define("selu")
 def _selu(call: Call) -> Any:
     (x,) = call.operands
     return call["scale"] * jnp.where(x > 0, x, call["alpha"] * jnp.expm1(x))
 
 
-@OPS.define("clamp_scalar", 1, "min: number, max: number")
+@OPS.define("clamp_scalar")
 def _clamp_scalar(call: Call) -> Any:
     (x,) = call.operands
     low, high = call["min"], call["max"]
@@ -123,7 +134,7 @@ def integer_bound(value: float, whole: Callable[[float], int], dtype: Any) -> in
     return min(max(whole(value), least), most) if math.isfinite(value) else (least if value < 0 else most)
 
 
-@OPS.define("clamp_tensor", 3)
+@OPS.define("clamp_tensor")
 def _clamp_tensor(call: Call) -> Any:
     x, low, high = promote(call, *call.operands)
     return lax.min(lax.max(x, low), high)
@@ -200,16 +211,16 @@ def _bitwise(fun: Binary, takes_bools: bool) -> Meaning:
 
 
 for _name, _fun in BINARY.items():
-    OPS.define(_name, 2, traits=[Trait.NOT_UPSTREAM] if _name == "divide" else ())(_binary(_fun))
+    OPS.define(_name, traits=[Trait.NOT_UPSTREAM] if _name == "divide" else ())(_binary(_fun))
 for _name, (_fun, _takes_bools) in BITWISE.items():
-    OPS.define(_name, 2)(_bitwise(_fun, _takes_bools))
+    OPS.define(_name)(_bitwise(_fun, _takes_bools))
 _ARITHMETIC = _bitwise(lax.shift_right_arithmetic, False)
-OPS.define("right_shift", 2, traits=[Trait.DECOMPOSED_FOR_TTNN])(_ARITHMETIC)
+OPS.define("right_shift", traits=[Trait.DECOMPOSED_FOR_TTNN])(_ARITHMETIC)
 # The name in texts of TTNN after the known version.
-OPS.define("bitwise_right_shift", 2, traits=[Trait.NOT_UPSTREAM, Trait.LATER])(_ARITHMETIC)
+OPS.define("bitwise_right_shift", traits=[Trait.NOT_UPSTREAM, Trait.LATER])(_ARITHMETIC)
 
 
-@OPS.define("mulhi", 2, traits=[Trait.NOT_UPSTREAM, Trait.LATER])
+@OPS.define("mulhi", traits=[Trait.NOT_UPSTREAM, Trait.LATER])
 def _mulhi(call: Call) -> Any:
     """Computes the upper half of a product of 64 bits, from products of halves."""
     x, y = promote(call, *call.operands)
@@ -225,11 +236,11 @@ def _mulhi(call: Call) -> Any:
 
 
 for _name, _fun in COMPARISONS.items():
-    OPS.define(_name, 2, casts=True)(_binary(_fun))
+    OPS.define(_name, casts=True)(_binary(_fun))
 
 
-@OPS.define("gelu_backward", 2, "approximate?: enum string = none", traits=[Trait.NOT_UPSTREAM])
-@OPS.define("gelu_bw", 2, "approximate?: enum string = none")
+@OPS.define("gelu_backward", traits=[Trait.NOT_UPSTREAM])
+@OPS.define("gelu_bw")
 def _gelu_bw(call: Call) -> Any:
     gradient, x = promote(call, *call.operands)
     if call["approximate"] not in ("none", "tanh"):
@@ -238,16 +249,14 @@ def _gelu_bw(call: Call) -> Any:
     return convert(convert(gradient, jnp.float32) * slope, x.dtype)
 
 
-@OPS.define("reduce_precision", 1, "exponent_bits: si32, mantissa_bits: si32",
-    traits=[Trait.NOT_UPSTREAM, Trait.LATER],
-)  # fmt: skip
+@OPS.define("reduce_precision", traits=[Trait.NOT_UPSTREAM, Trait.LATER])
 def _reduce_precision(call: Call) -> Any:
     (x,) = call.operands
     call.require(not is_integer(x) and not is_bool(x), f"rounds floats, but got {describe(x)}")
     return lax.reduce_precision(x, call["exponent_bits"], call["mantissa_bits"])
 
 
-@OPS.define("where", 3)
+@OPS.define("where")
 def _where(call: Call) -> Any:
     condition, a, b = call.operands
     shape = call.broadcast_shape(condition.shape, a.shape, b.shape)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Trait, TtirOps, describe
+from jaxmesh.dialects.op import Call, Trait, describe
 from jaxmesh.dialects.ttir.collectives import exchange, gather
-from jaxmesh.dialects.ttir.helpers import convert, jnp, lax, vary, vary_together
+from jaxmesh.dialects.ttir.helpers import TtirOps, convert, jnp, lax, vary, vary_together
 from jaxmesh.dialects.ttir.replica_groups import axis_name, check_split, row_major_index, show_mesh
 
 OPS = TtirOps()
 _SENDS = (Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS)
-_GROUP = "cluster_axis: i64, num_devices: i64"
 
 
 def _axis(call: Call) -> tuple[str, int]:
@@ -44,7 +43,7 @@ def _choose(table: Any, numbers: Any, fill: Any) -> Any:
     return jnp.take(table, numbers, axis=0, mode="fill", fill_value=fill)
 
 
-@OPS.define("all_to_all_dispatch", 3, _GROUP, results=(2, 2), traits=_SENDS)
+@OPS.define("all_to_all_dispatch", traits=_SENDS)
 def _dispatch(call: Call) -> Any:
     """Gathers tokens and their experts along a mesh axis; a device has those tokens that choose an expert it holds."""
     x, chosen, _ = call.operands
@@ -61,7 +60,7 @@ def _dispatch(call: Call) -> Any:
     return [jnp.where(wanted, tokens, jnp.zeros_like(tokens)), metadata]
 
 
-@OPS.define("all_to_all_combine", 3, _GROUP, "num_experts_per_tok: i64, output_shard_dim?: i64 = 2", traits=_SENDS)
+@OPS.define("all_to_all_combine", traits=_SENDS)
 def _combine(call: Call) -> Any:
     """Returns to each token, at the place of each of its experts, the row that the expert's device has for it.
 

@@ -1,11 +1,15 @@
-"""Helpers of the definitions: tests and conversions of element types."""
+"""Helpers of the definitions: the table of operations, tests and conversions of element types."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
 
+from jaxmesh.dialects.op import Meaning, OpDef, Trait
+from jaxmesh.dialects.table import ROWS
 from jaxmesh.dialects.varying import vary as vary, vary_together as vary_together, varying_axes as varying_axes
 
 jnp: Any = jax.numpy
@@ -32,3 +36,20 @@ def convert(x: Any, dtype: Any) -> Any:
 def as_bool(x: Any) -> Any:
     """Converts numbers to truth values: all but zero are true."""
     return x if is_bool(x) else x != 0
+
+
+class TtirOps(dict[str, OpDef]):
+    """Operations of TTIR by name, without the dialect."""
+
+    def define(
+        self, name: str, *, casts: bool = False, traits: Sequence[Trait] = (), former: OpDef | None = None
+    ) -> Callable[[Meaning], Meaning]:
+        """Adds an operation of the table, with the decorated function as its meaning; see `OpDef`."""
+
+        def enter(meaning: Meaning) -> Meaning:
+            assert name not in self, name
+            known, facts = ROWS[f"ttir.{name}"].definition, frozenset(traits)
+            self[name] = replace(known, meaning=meaning, casts=casts, traits=facts, former=former, operand_names=())
+            return meaning
+
+        return enter

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, Shape, Trait, TtirOps, describe
-from jaxmesh.dialects.ttir.helpers import convert, is_integer, jax, jnp, lax, vary_together
+from jaxmesh.dialects.op import Call, Shape, Trait, describe
+from jaxmesh.dialects.ttir.helpers import TtirOps, convert, is_integer, jax, jnp, lax, vary_together
 
 Pair = tuple[int, int]
 
@@ -54,8 +54,6 @@ def read_padding(call: Call) -> tuple[Pair, Pair]:
 
 OPS = TtirOps()
 
-_POOL = "kernel: any i32, stride: any i32, dilation: any i32 = 1, padding: any i32, ceil_mode: bool = false"
-
 
 def _pool_padding(call: Call, x: Any) -> tuple[Pair, Pair]:
     """Returns the padding; `ceil_mode` adds at the end what the last window needs."""
@@ -82,7 +80,7 @@ def _window(call: Call, x: Any, start: Any, combine: Any, pads: tuple[Pair, Pair
     return lax.reduce_window(x, start, combine, whole("kernel"), strides, edges, window_dilation=dilation)
 
 
-@OPS.define("max_pool2d", 1, _POOL, options=[FLATTENED])
+@OPS.define("max_pool2d")
 def _max_pool2d(call: Call) -> Any:
     (x,) = call.operands
     return _window(call, x, _least(x), lax.max, _pool_padding(call, x))
@@ -107,11 +105,7 @@ def max_pool2d_with_indices(call: Call) -> Any:
     return _window(call, tuple(operands), (_least(x), np.int32(size)), larger, _pool_padding(call, x))
 
 
-DIVISOR = "later divisor_override?: i32"
-"""The number that each sum is divided by, in place of the number of elements of its window."""
-
-
-@OPS.define("avg_pool2d", 1, _POOL, "count_include_pad?: bool = true", DIVISOR, options=[FLATTENED])
+@OPS.define("avg_pool2d")
 def _avg_pool2d(call: Call) -> Any:
     (x,) = call.operands
     pads = _pool_padding(call, x)
@@ -136,14 +130,14 @@ def _difference(pads: Pair, written: Pair) -> Pair:
     return pads[0] - written[0], pads[1] - written[1]
 
 
-@OPS.define("global_avg_pool2d", 1)
+@OPS.define("global_avg_pool2d")
 def _global_avg_pool2d(call: Call) -> Any:
     (x,) = call.operands
     call.check_rank(x, 4, "the input (batch, height, width, channels)")
     return jnp.mean(x, (1, 2), keepdims=True)
 
 
-@OPS.define("upsample2d", 1, "scale_factor: any si32, mode?: string = nearest")
+@OPS.define("upsample2d")
 def _upsample2d(call: Call) -> Any:
     (x,) = call.operands
     call.check_rank(x, 4, "the input (batch, height, width, channels)")
@@ -154,9 +148,6 @@ def _upsample2d(call: Call) -> Any:
         shape = (x.shape[0], x.shape[1] * height, x.shape[2] * width, x.shape[3])
         return convert(jax.image.resize(convert(x, jnp.float32), shape, "bilinear"), x.dtype)
     return jnp.repeat(jnp.repeat(x, height, axis=1), width, axis=2)
-
-
-_IMAGE = "batch_dim?: i64 = 0, height_dim?: i64 = 1, width_dim?: i64 = 2, channel_dim?: i64 = 3"
 
 
 def _check_groups(call: Call, x: Any, channels: int, per_group: int, outs: int) -> None:
@@ -204,13 +195,7 @@ def conv1d(call: Call) -> Any:
     return _conv(call, ("length_dim",), [_entries(call, "padding", 2, None)])
 
 
-@OPS.define(
-    "conv2d",
-    (2, 3),
-    "stride: any i32, padding: any i32, dilation: any i32, groups: i32 = 1",
-    _IMAGE,
-    options=[FLATTENED],
-)
+@OPS.define("conv2d")
 def _conv2d(call: Call) -> Any:
     """Computes a convolution, whose weight is (outputs, inputs of a group, height, width)."""
     return _conv(call, ("height_dim", "width_dim"), read_padding(call))
@@ -229,13 +214,7 @@ def conv3d(call: Call) -> Any:
     return _conv(call, names, pads)
 
 
-@OPS.define(
-    "conv_transpose2d",
-    (2, 3),
-    "stride: any i32, padding: any i32, output_padding: any i32 = 0, dilation: any i32, groups: i32 = 1",
-    _IMAGE,
-    options=[FLATTENED],
-)
+@OPS.define("conv_transpose2d")
 def _conv_transpose2d(call: Call) -> Any:
     """Computes a transposed convolution; the weight is (inputs, outputs of a group, height, width)."""
     names = ("height_dim", "width_dim")
@@ -259,13 +238,7 @@ def _conv_transpose2d(call: Call) -> Any:
 # --- as StableHLO writes it ------------------------------------------------------------------------------------------
 
 
-@OPS.define(
-    "convolution",
-    (2, 3),
-    "window_strides: i64s, padding: i64s, input_dilation: i64s, weight_dilation: i64s, window_reversal: bools",
-    "convolution_layout: convolution_layout, feature_group_count?: i64 = 1, batch_group_count?: i64 = 1",
-    traits=[Trait.NOT_UPSTREAM],
-)
+@OPS.define("convolution", traits=[Trait.NOT_UPSTREAM])
 def _convolution(call: Call) -> Any:
     """Computes a convolution; `padding` alternates low and high, and `convolution_layout` is a text or a mapping."""
     x, weight, bias = call.optional_operands(("input", "weight", "bias"))

@@ -16,8 +16,8 @@ from typing import Any, cast
 import numpy as np
 
 from jaxmesh.dialects.attributes import attributes_of
-from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, TtirOps, Write, describe
-from jaxmesh.dialects.ttir.helpers import is_integer, jax, jnp, lax, vary_together
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, describe
+from jaxmesh.dialects.ttir.helpers import TtirOps, is_integer, jax, jnp, lax, vary_together
 
 OPS = TtirOps()
 
@@ -75,7 +75,7 @@ _SLICES = OpDef(
 """StableHLO's gather, which TTIR had under this name."""
 
 
-@OPS.define("gather", 2, "dim: i32", traits=[Trait.MOVES], former=_SLICES)
+@OPS.define("gather", traits=[Trait.MOVES], former=_SLICES)
 def _gather(call: Call) -> Any:
     """Gathers `result[.., i, ..] = x[.., index[.., i, ..], ..]` along one dim; an index out of range is clamped.
 
@@ -107,7 +107,7 @@ def _check_index(call: Call, x: Any, index: Any, dim: int) -> None:
 # --- scatter ---------------------------------------------------------------------------------------------------------
 
 
-@OPS.define("scatter", 3, "dim: i32, scatter_reduce_type: #ttcore.reduce_type = invalid")
+@OPS.define("scatter")
 def _scatter(call: Call) -> Any:
     """Sets `x[.., index[i, j], ..] = source[i, j]` along one dim; a reduce type combines it with the old value."""
     x, index, source = vary_together(*call.operands)
@@ -145,7 +145,7 @@ def _as_matrix(call: Call, weight: Any) -> Any:
     return lax.reshape(weight, weight.shape[-2:])
 
 
-@OPS.define("embedding", 2, traits=[Trait.MOVES])
+@OPS.define("embedding", traits=[Trait.MOVES])
 def _embedding(call: Call) -> Any:
     ids, weight = vary_together(*call.operands)
     table = _as_matrix(call, weight)
@@ -153,7 +153,7 @@ def _embedding(call: Call) -> Any:
     return jnp.take(table, ids.astype(jnp.int32), axis=0, mode="clip")
 
 
-@OPS.define("embedding_backward", 3)
+@OPS.define("embedding_backward")
 def _embedding_backward(call: Call) -> Any:
     ids, weight, gradient = vary_together(*call.operands)
     table = _as_matrix(call, weight)
@@ -229,11 +229,10 @@ _FILL_WITH_RESULT = OpDef("ttir", "fill_cache", (2, 2), attributes_of(_OFFSET), 
 _UPDATE_WITH_RESULT = OpDef("ttir", "update_cache", (3, 3), attributes_of(_OFFSET), _update_first)
 """With the cache as a result, and its batch in the input's first dim or, as in upstream's verifier, in its third."""
 
-OPS.define("fill_cache", 2, _OFFSET, writes={0: Write.AS_RESULT}, former=_FILL_WITH_RESULT)(_fill_cache)
-OPS.define("update_cache", 3, _OFFSET, writes={0: Write.AS_RESULT}, former=_UPDATE_WITH_RESULT)(_update_cache)
+OPS.define("fill_cache", former=_FILL_WITH_RESULT)(_fill_cache)
+OPS.define("update_cache", former=_UPDATE_WITH_RESULT)(_update_cache)
 
 
-_ROWS = "column?: bool = false, sizes: i64s, windows: i64s"
 _TRAITS = (Trait.NOT_UPSTREAM, Trait.LATER)
 
 
@@ -278,7 +277,7 @@ def _spread(x: Any, shape: tuple[int, int]) -> Any:
     return jnp.broadcast_to(x.reshape(x.shape[0], -1), shape)
 
 
-@OPS.define("rows_gather", 2, _ROWS, "fill_out_of_bounds?: bool = false", traits=[*_TRAITS, Trait.MOVES])
+@OPS.define("rows_gather", traits=[*_TRAITS, Trait.MOVES])
 def _rows_gather(call: Call) -> Any:
     """Gathers rows; a start out of range is clamped, or gives zeros with `fill_out_of_bounds`."""
     x, starts = vary_together(*call.operands)
@@ -295,7 +294,7 @@ def _rows_shape(call: Call, x: Any, place: Any) -> tuple[int, ...]:
     return place.shape if call["column"] else (*place.shape, *x.shape[2:])
 
 
-@OPS.define("rows_scatter", 3, _ROWS, "reduce?: #ttcore.reduce_type = invalid", traits=_TRAITS)
+@OPS.define("rows_scatter", traits=_TRAITS)
 def _rows_scatter(call: Call) -> Any:
     """Writes rows, or combines them with the old ones; rows out of range are left out."""
     x, starts, new = vary_together(*call.operands)

@@ -9,14 +9,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Shape, Trait, TtirOps, describe
+from jaxmesh.dialects.op import Call, Shape, Trait, describe
 from jaxmesh.dialects.ttir.collectives import all_reduce_sum
-from jaxmesh.dialects.ttir.helpers import convert, jax, jnp, lax, nn, vary_together
+from jaxmesh.dialects.ttir.helpers import TtirOps, convert, jax, jnp, lax, nn, vary_together
 from jaxmesh.dialects.ttir.replica_groups import axis_name
 
 OPS = TtirOps()
-
-_TRANSPOSES = "transpose_a?: bool = false, transpose_b?: bool = false"
 
 
 def _result_dtype(call: Call) -> Any:
@@ -42,14 +40,14 @@ def _product(call: Call, a: Any, b: Any) -> Any:
     return jnp.matmul(a, b, preferred_element_type=_result_dtype(call))
 
 
-@OPS.define("matmul", 2, _TRANSPOSES)
+@OPS.define("matmul")
 def _matmul(call: Call) -> Any:
     out = _product(call, *call.operands)
     # Upstream's verifier wants one dim for the product of two vectors.
     return lax.reshape(out, (1,)) if out.ndim == 0 and call.result.shape == (1,) else out
 
 
-@OPS.define("linear", (2, 3), _TRANSPOSES)
+@OPS.define("linear")
 def _linear(call: Call) -> Any:
     a, b, bias = call.optional_operands(("a", "b", "bias"))
     out = _product(call, a, b)
@@ -59,12 +57,7 @@ def _linear(call: Call) -> Any:
     return jnp.add(*vary_together(out, bias))
 
 
-@OPS.define(
-    "dot_general",
-    2,
-    "batch_dims_lhs: i64s, contract_dims_lhs: i64s, batch_dims_rhs: i64s, contract_dims_rhs: i64s",
-    traits=[Trait.DECOMPOSED_FOR_TTNN],
-)
+@OPS.define("dot_general", traits=[Trait.DECOMPOSED_FOR_TTNN])
 def _dot_general(call: Call) -> Any:
     a, b = vary_together(*call.operands)
     dims = {
@@ -82,10 +75,6 @@ def _dot_general(call: Call) -> Any:
         call.require(not both, f"dims {sorted(both)} of {side} are batch and contract dims at once")
     numbers = tuple(tuple(dims[f"{kind}_dims_{side}"] for side in ("lhs", "rhs")) for kind in ("contract", "batch"))
     return lax.dot_general(a, b, numbers, preferred_element_type=_result_dtype(call))
-
-
-_EPSILON = "epsilon?: f32 = 1e-5"
-_NORMALIZED = f"normalized_shape: i64s, {_EPSILON}"
 
 
 def _float32(x: Any) -> Any:
@@ -108,8 +97,8 @@ def _normalized_dims(call: Call, x: Any, scales: list[Any]) -> Shape:
     return tuple(range(x.ndim - len(shape), x.ndim))
 
 
-@OPS.define("rms_norm", (1, 3), _NORMALIZED, traits=(Trait.IN_FLOAT32,))
-@OPS.define("layer_norm", (1, 3), _NORMALIZED, traits=(Trait.IN_FLOAT32,))
+@OPS.define("rms_norm", traits=(Trait.IN_FLOAT32,))
+@OPS.define("layer_norm", traits=(Trait.IN_FLOAT32,))
 def _norm(call: Call) -> Any:
     given, weight, bias = call.optional_operands(("input", "weight", "bias"))
     dims, x = _normalized_dims(call, given, [weight, bias]), _float32(given)
@@ -119,7 +108,7 @@ def _norm(call: Call) -> Any:
     return convert(_scale(x, _float32(weight), _float32(bias)), given.dtype)
 
 
-@OPS.define("batch_norm_inference", 5, "dimension: i32 = 1, epsilon: f32 = 1e-5")
+@OPS.define("batch_norm_inference")
 def _batch_norm_inference(call: Call) -> Any:
     x = call.operands[0]
     dim = call.check_dim(call["dimension"], x.ndim, "dimension")
@@ -160,17 +149,16 @@ def _mean_over(x: Any, axis: str, size: int) -> Any:
     return all_reduce_sum(jnp.sum(x, -1, keepdims=True), axis) / (x.shape[-1] * size)
 
 
-_DISTRIBUTED = f"cluster_axis: ui32, {_EPSILON}"
 _TRAITS = (Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 
 
-@OPS.define("distributed_rms_norm", (1, 3), _DISTRIBUTED, traits=_TRAITS)
+@OPS.define("distributed_rms_norm", traits=_TRAITS)
 def _distributed_rms_norm(call: Call) -> Any:
     given, weight, residual = call.optional_operands(("input", "weight", "residual"))
     return _distribute(call, given, weight, None, residual)
 
 
-@OPS.define("distributed_layer_norm", (1, 4), _DISTRIBUTED, traits=_TRAITS)
+@OPS.define("distributed_layer_norm", traits=_TRAITS)
 def _distributed_layer_norm(call: Call) -> Any:
     return _distribute(call, *call.optional_operands(("input", "weight", "bias", "residual")))
 
@@ -185,7 +173,7 @@ def _distribute(call: Call, given: Any, weight: Any, bias: Any, residual: Any) -
     return convert(_scale(jnp.multiply(*vary_together(x, scale)), _flatten(weight), _flatten(bias)), given.dtype)
 
 
-@OPS.define("scaled_dot_product_attention", (3, 5), "is_causal?: bool = true, scale?: f32, sliding_window_size?: ui32")
+@OPS.define("scaled_dot_product_attention")
 def _attention(call: Call) -> Any:
     """Returns softmax(query @ key^T * scale + mask) @ value; all are (batch, heads, sequence, head size)."""
     names = ("query", "key", "value", "attention_mask", "attention_sink")
@@ -240,7 +228,7 @@ def _check_attention(call: Call, query: Any, key: Any, value: Any) -> None:
     call.require(shared, rule)
 
 
-@OPS.define("concatenate_heads", 1)
+@OPS.define("concatenate_heads")
 def _concatenate_heads(call: Call) -> Any:
     (x,) = call.operands
     call.check_rank(x, 4, "the input (batch, heads, sequence, head size)")
@@ -248,12 +236,7 @@ def _concatenate_heads(call: Call) -> Any:
     return lax.reshape(lax.transpose(x, (0, 2, 1, 3)), (batch, length, heads * width))
 
 
-@OPS.define(
-    "split_query_key_value_and_split_heads",
-    (1, 2),
-    "num_heads: ui32, num_kv_heads?: ui32, transpose_key: bool = false",
-    results=(3, 3),
-)
+@OPS.define("split_query_key_value_and_split_heads")
 def _split_heads(call: Call) -> Any:
     """Splits an input of query, key and value side by side; or of query alone, with key and value in a second input."""
     joint, pair = call.optional_operands(("input_tensor", "kv_input_tensor"))
@@ -276,7 +259,7 @@ def _heads(x: Any, count: int) -> Any:
     return lax.transpose(lax.reshape(x, (batch, length, count, hidden // count)), (0, 2, 1, 3))
 
 
-@OPS.define("rotary_embedding", 3, "token_index?: ui32", traits=[Trait.NOT_UPSTREAM])
+@OPS.define("rotary_embedding", traits=[Trait.NOT_UPSTREAM])
 def _rotary_embedding(call: Call) -> Any:
     x, cos, sin = vary_together(*call.operands)
     width = x.shape[-1] if x.ndim else 0

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, Shape, Trait, TtirOps, describe
-from jaxmesh.dialects.ttir.helpers import as_bool, convert, is_bool, is_integer, jnp, lax, nn, vary_together
+from jaxmesh.dialects.op import Call, Shape, Trait, describe
+from jaxmesh.dialects.ttir.helpers import TtirOps, as_bool, convert, is_bool, is_integer, jnp, lax, nn, vary_together
 
 OPS = TtirOps()
 
@@ -42,10 +42,9 @@ def _reduced_dims(call: Call, x: Any) -> Shape:
     return tuple(range(x.ndim)) if dims is None else call.check_dims(dims, x.ndim, "dim_arg")
 
 
-_DIMS = "dim_arg?: i32s, keep_dim: bool"
 for _name in REDUCTIONS:
     _traits = (Trait.IN_FLOAT32,) if _name == "mean" else ()
-    OPS.define(_name, 1, _DIMS, casts=_name in _OF_BOOLS, traits=_traits)(_reduction)
+    OPS.define(_name, casts=_name in _OF_BOOLS, traits=_traits)(_reduction)
 
 
 _BITS = {"reduce_bitwise_and": (-1, lax.bitwise_and), "reduce_bitwise_or": (0, lax.bitwise_or),
@@ -63,10 +62,10 @@ def _bit_reduction(call: Call) -> Any:
 
 for _name in _BITS:
     _later = (Trait.NOT_UPSTREAM, Trait.LATER)
-    OPS.define(_name, 1, _DIMS, traits=_later, options=["compute_config"])(_bit_reduction)
+    OPS.define(_name, traits=_later)(_bit_reduction)
 
 
-@OPS.define("argmax", 1, "dim_arg?: i32s, keep_dim: bool = false", casts=True)
+@OPS.define("argmax", casts=True)
 def _argmax(call: Call) -> Any:
     (x,) = call.operands
     dims = sorted(_reduced_dims(call, x))
@@ -77,7 +76,7 @@ def _argmax(call: Call) -> Any:
     return jnp.expand_dims(out, dims) if call["keep_dim"] else out
 
 
-@OPS.define("cumsum", 1, "dim: i64")
+@OPS.define("cumsum")
 def _cumsum(call: Call) -> Any:
     (x,) = call.operands
     return jnp.cumsum(x, call.check_dim(call["dim"], x.ndim, "dim"), dtype=x.dtype)
@@ -88,9 +87,7 @@ _CUMULATIVE: Mapping[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-@OPS.define("cumulative", 1, "dim: i64, reduction: #ttcore.reduce_type, reverse?: bool = false",
-    traits=[Trait.NOT_UPSTREAM, Trait.LATER],
-)  # fmt: skip
+@OPS.define("cumulative", traits=[Trait.NOT_UPSTREAM, Trait.LATER])
 def _cumulative(call: Call) -> Any:
     (x,) = call.operands
     if call["reduction"] not in _CUMULATIVE:
@@ -99,7 +96,7 @@ def _cumulative(call: Call) -> Any:
     return _CUMULATIVE[call["reduction"]](x, axis=dim, reverse=call["reverse"])
 
 
-@OPS.define("softmax", 1, "dimension: si32, numericStable?: bool = false")
+@OPS.define("softmax")
 def _softmax(call: Call) -> Any:
     (x,) = call.operands
     dim = call.check_dim(call["dimension"], x.ndim, "dimension")
@@ -124,13 +121,13 @@ def _sort_dim(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]
     return values, convert(order, call.results[1].dtype)
 
 
-@OPS.define("sort", 1, "dim?: si32 = -1, descending?: bool = false, stable?: bool = false", results=(2, 2))
+@OPS.define("sort")
 def _sort(call: Call) -> Any:
     (x,) = call.operands
     return _sort_dim(call, x, call.check_dim(call["dim"], x.ndim, "dim"), call["descending"])
 
 
-@OPS.define("topk", 1, "k: i32, dim?: i32 = -1, largest?: bool = true, sorted?: bool = false", results=(2, 2))
+@OPS.define("topk")
 def _topk(call: Call) -> Any:
     (x,) = call.operands
     dim, k = call.check_dim(call["dim"], x.ndim, "dim"), call["k"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Shape, Trait, TtirOps, describe
-from jaxmesh.dialects.ttir.helpers import jnp, lax, vary_together
+from jaxmesh.dialects.op import Call, Shape, Trait, describe
+from jaxmesh.dialects.ttir.helpers import TtirOps, jnp, lax, vary_together
 
 OPS = TtirOps()
 
 
-@OPS.define("reshape", 1, "shape: i32s", traits=[Trait.MOVES, Trait.VIEW])
+@OPS.define("reshape", traits=[Trait.MOVES, Trait.VIEW])
 def _reshape(call: Call) -> Any:
     (x,) = call.operands
     shape = _whole_shape(call["shape"], x.size)
@@ -28,7 +28,7 @@ def _whole_shape(shape: Shape, size: int) -> Shape:
     return tuple(size // known if n == -1 else n for n in shape)
 
 
-@OPS.define("permute", 1, "permutation: i64s", traits=[Trait.MOVES])
+@OPS.define("permute", traits=[Trait.MOVES])
 def _permute(call: Call) -> Any:
     # As in upstream's verifier: the numbers 0 to rank - 1, in some order; none counts from the end.
     (x,) = call.operands
@@ -40,14 +40,14 @@ def _permute(call: Call) -> Any:
     return lax.transpose(x, call.check_dims(order, x.ndim, "permutation"))
 
 
-@OPS.define("transpose", 1, "dim0: si32, dim1: si32", traits=[Trait.MOVES])
+@OPS.define("transpose", traits=[Trait.MOVES])
 def _transpose(call: Call) -> Any:
     (x,) = call.operands
     first, second = (call.check_dim(call[name], x.ndim, name) for name in ("dim0", "dim1"))
     return jnp.swapaxes(x, first, second)
 
 
-@OPS.define("squeeze", 1, "dim: si32", traits=[Trait.MOVES, Trait.VIEW])
+@OPS.define("squeeze", traits=[Trait.MOVES, Trait.VIEW])
 def _squeeze(call: Call) -> Any:
     (x,) = call.operands
     dim = call.check_dim(call["dim"], x.ndim, "dim")
@@ -55,13 +55,13 @@ def _squeeze(call: Call) -> Any:
     return lax.squeeze(x, (dim,))
 
 
-@OPS.define("unsqueeze", 1, "dim: si32", traits=[Trait.MOVES, Trait.VIEW])
+@OPS.define("unsqueeze", traits=[Trait.MOVES, Trait.VIEW])
 def _unsqueeze(call: Call) -> Any:
     (x,) = call.operands
     return lax.expand_dims(x, (call.check_dim(call["dim"], x.ndim + 1, "dim"),))
 
 
-@OPS.define("broadcast", 1, "broadcast_dimensions: i64s", traits=[Trait.MOVES])
+@OPS.define("broadcast", traits=[Trait.MOVES])
 def _broadcast(call: Call) -> Any:
     (x,) = call.operands
     counts = _counts(call, x, "broadcast_dimensions")
@@ -71,7 +71,7 @@ def _broadcast(call: Call) -> Any:
     return jnp.broadcast_to(x, tuple(n * c for n, c in zip(x.shape, counts, strict=True)))
 
 
-@OPS.define("repeat", 1, "repeat_dimensions: i64s", traits=[Trait.MOVES])
+@OPS.define("repeat", traits=[Trait.MOVES])
 def _repeat(call: Call) -> Any:
     (x,) = call.operands
     return jnp.tile(x, _counts(call, x, "repeat_dimensions"))
@@ -85,20 +85,20 @@ def _counts(call: Call, x: Any, name: str) -> Shape:
     return counts
 
 
-@OPS.define("repeat_interleave", 1, "repeats: ui32, dim: si32", traits=[Trait.MOVES])
+@OPS.define("repeat_interleave", traits=[Trait.MOVES])
 def _repeat_interleave(call: Call) -> Any:
     (x,) = call.operands
     call.require(call["repeats"] > 0, f"repeats = {call['repeats']} is below 1")
     return jnp.repeat(x, call["repeats"], axis=call.check_dim(call["dim"], x.ndim, "dim"))
 
 
-@OPS.define("reverse", 1, "dimensions: i64s", traits=[Trait.MOVES])
+@OPS.define("reverse", traits=[Trait.MOVES])
 def _reverse(call: Call) -> Any:
     (x,) = call.operands
     return lax.rev(x, call.check_dims(call["dimensions"], x.ndim, "dimensions"))
 
 
-@OPS.define("concat", (1, None), "dim: si32", traits=[Trait.MOVES])
+@OPS.define("concat", traits=[Trait.MOVES])
 def _concat(call: Call) -> Any:
     first = call.operands[0]
     dim = call.check_dim(call["dim"], first.ndim, "dim")
@@ -134,11 +134,8 @@ def _slice_with_step(call: Call, x: Any, dim: int, begin: int, end: int, step: i
     return lax.rev(lax.slice_in_dim(x, first + (count - 1) * step, first + 1, -step, dim), (dim,))
 
 
-_SLICE = "begins: i32s, ends: i32s, step: i32s"
-
-
-@OPS.define("slice_static", 1, _SLICE, traits=[Trait.MOVES])
-@OPS.define("slice", 1, _SLICE, traits=[Trait.MOVES, Trait.NOT_UPSTREAM])
+@OPS.define("slice_static", traits=[Trait.MOVES])
+@OPS.define("slice", traits=[Trait.MOVES, Trait.NOT_UPSTREAM])
 def _slice_static(call: Call) -> Any:
     (x,) = call.operands
     for name in ("begins", "ends", "step"):
@@ -148,18 +145,15 @@ def _slice_static(call: Call) -> Any:
     return x
 
 
-@OPS.define("index", 1, "dim: i32, begin: i32, end: i32, step: i32", traits=[Trait.MOVES])
+@OPS.define("index", traits=[Trait.MOVES])
 def _index(call: Call) -> Any:
     (x,) = call.operands
     dim = call.check_dim(call["dim"], x.ndim, "dim")
     return _slice_with_step(call, x, dim, call["begin"], call["end"], call["step"])
 
 
-_SELECT = "dim: si32, begin: si32, length: si32, stride?: si32 = 0"
-
-
-@OPS.define("index_select", 1, _SELECT, traits=[Trait.MOVES])
-@OPS.define("select", 1, _SELECT, traits=[Trait.MOVES, Trait.NOT_UPSTREAM])
+@OPS.define("index_select", traits=[Trait.MOVES])
+@OPS.define("select", traits=[Trait.MOVES, Trait.NOT_UPSTREAM])
 def _index_select(call: Call) -> Any:
     """Selects the elements `begin` to `begin + length` of every block of `stride`; a stride of 0 is one block."""
     (x,) = call.operands
@@ -173,7 +167,7 @@ def _index_select(call: Call) -> Any:
     return lax.concatenate([lax.slice_in_dim(x, s, s + length, axis=dim) for s in starts], dim)
 
 
-@OPS.define("slice_dynamic", 3, "step?: i32s", traits=[Trait.MOVES, Trait.DECOMPOSED_FOR_TTNN])
+@OPS.define("slice_dynamic", traits=[Trait.MOVES, Trait.DECOMPOSED_FOR_TTNN])
 def _slice_dynamic(call: Call) -> Any:
     # The sizes are the declared ones: `ends` cannot differ. A begin out of range is clamped, as in StableHLO.
     x, begins, _ = call.operands
@@ -194,7 +188,7 @@ def _slice_dynamic(call: Call) -> Any:
     return lax.slice(piece, (0,) * x.ndim, span, step)
 
 
-@OPS.define("pad", 1, "padding: i32a, value: number f32", traits=[Trait.MOVES])
+@OPS.define("pad", traits=[Trait.MOVES])
 def _pad(call: Call) -> Any:
     (x,) = call.operands
     padding = call["padding"]

@@ -41,52 +41,22 @@ _ONE = {
     "gelu_bw": Forms((Takes(FLOATS),), (Gives(operand=1),)),
 }
 """Functions that take other types than floats."""
-_PLAIN = "(input_tensor:%0, memory_config=@)"
-_FAST = "(input_tensor:%0, fast_and_approximate_mode=`False`, memory_config=@)"
-_CALLS = {
-    "mish": (_PLAIN, "(%0, `false`, @memory_config)"),
-    **dict.fromkeys(("exp", "gelu", "sqrt", "rsqrt", "log", "log1p", "erf"), (_FAST, "(%0, `false`, @memory_config)")),
-    "tanh": (_FAST, "(%0, @memory_config, none, `false`)"),
-    "sigmoid": (
-        "(input_tensor:%0, vector_mode=`4`, mode=`ttnn.SigmoidMode.Accurate`, memory_config=@)",
-        "(%0, `4`, `::ttnn::operations::unary::SigmoidMode::ACCURATE`, @memory_config)",
-    ),
-    "leaky_relu": ("(input_tensor:%0, negative_slope:parameter|float, memory_config=@)", ""),
-    "gelu_bw": (
-        "(grad_tensor:%0, input_tensor:%1, variant=approximate|enum:ttnn.GeluVariant, memory_config=@)",
-        "optionals (%0, %1, approximate|enum:::ttnn::operations::unary::GeluVariant, @memory_config)",
-    ),
-}
-"""Calls in Python and C++ with more than the operand."""
 _NO_OPS = {"exp2", "trunc", "softsign", *LIBRARY_ONLY}
 """The library has these, the dialect has not (tt-mlir 19c86fca, include/ttmlir/Dialect/TTNN/IR/TTNNOps.td)."""
 for _name in (*UNARY, *LIBRARY_ONLY, *TESTS, "leaky_relu", "gelu_bw"):
-    _python, _cpp = _CALLS.get(_name, (_PLAIN, ""))
     _traits = [Trait.NOT_UPSTREAM] if _name in _NO_OPS else ()
-    OPS.define(_name, python=_python, cpp=_cpp, traits=_traits, accepts=_ONE.get(_name, FLOAT))
+    OPS.define(_name, traits=_traits, accepts=_ONE.get(_name, FLOAT))
 
-OPS.define(
-    "elu",
-    python="(input_tensor:%0, alpha=|float, memory_config=@)",
-    traits=[Trait.NOT_UPSTREAM],
-    accepts=FLOAT,
-)
+OPS.define("elu", traits=[Trait.NOT_UPSTREAM], accepts=FLOAT)
 
 OPS.define(
     "selu",
-    python=_PLAIN,
-    attributes="",
     meaning=lambda call: ttir_meaning(call, alpha=1.6732632423543772, scale=1.0507009873554805),
     traits=[Trait.NOT_UPSTREAM],
     accepts=FLOAT,
 )
 OPS.define(
-    "typecast",
-    python="(input_tensor:%0, dtype:@, memory_config=@)",
-    attributes="",
-    traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND],
-    accepts=forms(ANY, "either", gives="asked"),
-    work=(0, 0),
+    "typecast", traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND], accepts=forms(ANY, "either", gives="asked"), work=(0, 0)
 )
 
 
@@ -96,7 +66,7 @@ def _clamped(op: Occurrence) -> Forms:
     return Forms((Takes(FLOATS | {I32}),), (Gives(by_type={I32: F32} if parts else None),))
 
 
-OPS.define("clamp_scalar", python="ttnn.clamp(input_tensor:%0, min, max, memory_config=@)", accepts=_clamped)
+OPS.define("clamp_scalar", accepts=_clamped)
 
 
 TUNED = frozenset({"exp", "gelu", "round", "rsqrt", "sqrt"})
@@ -104,8 +74,6 @@ TUNED = frozenset({"exp", "gelu", "round", "rsqrt", "sqrt"})
 
 # --- two and three operands ------------------------------------------------------------------------------------------
 
-_ACTIVATIONS = "empty activations?: text"
-"""Functions to apply to the result, which compilers later than 19c86fca print, though none, on every binary op."""
 _TWO = {
     **dict.fromkeys(("add", "subtract", "multiply"), forms(WIDE, gives="asked", casts=FIXED)),
     **dict.fromkeys(("eq", "ne", "ge", "gt", "le", "lt"), forms(WIDE, gives="asked")),
@@ -115,14 +83,6 @@ _TWO = {
     "logical_left_shift": forms(WORDS | {U16}, casts=FIXED), "logical_right_shift": forms(WORDS, casts=FIXED),
     "atan2": FLOAT,
 }  # fmt: skip
-_TYPED = "(input_tensor_a:%0, input_tensor_b/input_b/value:%1, dtype=@, memory_config=@)"
-_UNTYPED = "(input_tensor_a:%0, input_tensor_b/input_b/value:%1, memory_config=@)"
-_TWO_CALLS = {
-    **dict.fromkeys(("maximum", "minimum", "remainder"), _TYPED.replace("dtype=@", "dtype=none")),
-    **dict.fromkeys(
-        ("bitwise_and", "bitwise_or", "bitwise_xor", "logical_left_shift", "logical_right_shift", "atan2"), _UNTYPED
-    ),
-}
 
 
 def _remainder(call: Call) -> Any:
@@ -132,12 +92,8 @@ def _remainder(call: Call) -> Any:
     return jnp.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
 
-_OWN: dict[str, dict[str, Any]] = {
-    "logical_right_shift": {"cpp": "(%0, %1, none, @memory_config)"}, "remainder": {"meaning": _remainder},
-}  # fmt: skip
 for _name, _accepts in _TWO.items():
-    _call = _TWO_CALLS.get(_name, _TYPED)
-    OPS.define(_name, python=_call, more=_ACTIVATIONS, accepts=_accepts, **_OWN.get(_name, {}))
+    OPS.define(_name, accepts=_accepts, meaning=_remainder if _name == "remainder" else None)
 
 
 def _powers(op: Occurrence) -> Forms:
@@ -146,13 +102,7 @@ def _powers(op: Occurrence) -> Forms:
     return Forms((Takes(FLOATS), exponents)) if op.stored() in FLOATS else FLOAT
 
 
-OPS.define(
-    "pow_tensor",
-    python="ttnn.pow(input_tensor:%0, exponent:%1, dtype=none, memory_config=@)",
-    like="pow",
-    more=_ACTIVATIONS,
-    accepts=_powers,
-)
+OPS.define("pow_tensor", like="pow", accepts=_powers)
 
 
 def _divided(op: Occurrence) -> Forms:
@@ -167,20 +117,7 @@ def _divide(call: Call) -> Any:
     return jnp.trunc(quotient) if rounds else quotient
 
 
-OPS.define(
-    "divide",
-    python="(input_tensor_a:%0, input_tensor_b/input_b/value:%1, dtype=@, rounding_mode=?, memory_config=@)",
-    cpp="(%0, %1, @dtype, @memory_config)",
-    like="div",
-    meaning=_divide,
-    attributes="rounding_mode?: string",
-    more=_ACTIVATIONS,
-    accepts=_divided,
-)
+OPS.define("divide", like="div", meaning=_divide, accepts=_divided)
 """tt-mlir's has no attribute: it divides integers as float32, which rounds those beyond 2^24."""
 
-OPS.define(
-    "where",
-    python="(predicate:%0, true_value:%1, false_value:%2, memory_config=@)",
-    accepts=Forms((Takes(ANY, truth=True), Takes(ANY)), (Gives(operand=1),)),
-)
+OPS.define("where", accepts=Forms((Takes(ANY, truth=True), Takes(ANY)), (Gives(operand=1),)))

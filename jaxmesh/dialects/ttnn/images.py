@@ -84,48 +84,8 @@ def _convolve(host: bool) -> Forms:
     return Forms(operands, (PRODUCT,))
 
 
-_CONVOLVED = (
-    "in_channels: i32, out_channels: i32, batch_size: i32, input_height: i32, input_width: i32, kernel_size: i32a, "
-    "stride: i32a, dilation: i32a, groups: i32 = 1"
-)
-_HOW = ("compute_config", "conv2d_config", "conv2d_slice_config")
-OPS.define(
-    "conv2d",
-    python=(
-        "(input_tensor=%0, weight_tensor=%1, device=@, in_channels=, out_channels=, batch_size=, input_height=, "
-        "input_width=, kernel_size=, stride=, padding=, dilation=, groups=, bias_tensor=%2, dtype=@, "
-        "conv_config=none, compute_config=@, memory_config=@)"
-    ),
-    cpp=(
-        "variant (%0, %1, @mesh_device, in_channels, out_channels, batch_size, input_height, input_width, "
-        "kernel_size|uint32s, stride|uint32s, padding|uint32s, dilation|uint32s, groups, @dtype, %2, none, "
-        "@compute_config, @memory_config, none)"
-    ),
-    attributes=f"{_CONVOLVED}, padding: i32a",
-    options=_HOW,
-    meaning=_convolution,
-    handles=(1, 1),
-    accepts=_convolve(host=False),
-)
-OPS.define(
-    "conv_transpose2d",
-    python=(
-        "(input_tensor=%0, weight_tensor=%1, device=@, in_channels=, out_channels=, batch_size=, input_height=, "
-        "input_width=, kernel_size=, stride=, padding=, output_padding=, dilation=, groups=, bias_tensor=%2, "
-        "dtype=@, conv_config=none, compute_config=@, memory_config=@)"
-    ),
-    cpp=(
-        "variant (%0, %1, @mesh_device, in_channels, out_channels, batch_size, input_height, input_width, "
-        "kernel_size|uint32s, stride|uint32s, padding|uint32s, output_padding|uint32s, dilation|uint32s, groups, "
-        "@dtype, %2, none, @compute_config, @memory_config, none)"
-    ),
-    # Upstream's compiler keeps TTIR's order of four numbers here, as the shapes of its texts say.
-    attributes=f"{_CONVOLVED}, padding: edges, output_padding: i32a",
-    options=_HOW,
-    meaning=_convolution,
-    handles=(1, 1),
-    accepts=_convolve(host=True),
-)
+OPS.define("conv2d", meaning=_convolution, accepts=_convolve(host=False))
+OPS.define("conv_transpose2d", meaning=_convolution, accepts=_convolve(host=True))
 
 
 # --- pooling ---------------------------------------------------------------------------------------------------------
@@ -149,59 +109,12 @@ def max_pool2d_with_indices(call: Call) -> Any:
 
 
 _POOL_FORMS = Forms((Takes(frozenset({BF16}), "either"),), (Gives(BF16, layout="rows"),))
-_POOL = (
-    "batch_size: si32, input_height: si32, input_width: si32, channels: si32, kernel_size: i32a, stride: i32a, "
-    "padding: edges, ceil_mode: bool = false"
-)
-_POOLED_HOW = ("applied_shard_scheme", "config_tensors_in_dram", "reallocate_halo_output")
-OPS.define(
-    "max_pool2d",
-    python=(
-        "(input_tensor=%0, batch_size=, input_h=input_height, input_w=input_width, channels=, kernel_size=, "
-        "stride=, padding=, dilation=, ceil_mode=, memory_config=@)"
-    ),
-    cpp=(
-        "vector (%0, batch_size, input_height, input_width, channels, kernel_size|uint32s, stride|uint32s, "
-        "padding|uint32s, dilation|uint32s, ceil_mode, @memory_config, none, none, `false`, `true`, `false`, "
-        "@dtype, `::ttnn::Layout::ROW_MAJOR`, `false`)"
-    ),
-    attributes=f"{_POOL}, dilation: i32a",
-    options=_POOLED_HOW,
-    meaning=_pool,
-    accepts=_POOL_FORMS,
-)
-OPS.define(
-    "avg_pool2d",
-    python=(
-        "(input_tensor=%0, batch_size=, input_h=input_height, input_w=input_width, channels=, kernel_size=, "
-        "stride=, padding=, ceil_mode=, count_include_pad=, divisor_override=none, memory_config=@)"
-    ),
-    cpp=(
-        "(%0, batch_size, input_height, input_width, channels, kernel_size|uint32s, stride|uint32s, "
-        "padding|uint32s, ceil_mode, count_include_pad, none, @memory_config, none, none, none, `false`, `true`)"
-    ),
-    attributes=f"{_POOL}, dilation: i32a = 1x1, count_include_pad?: bool = true, {images.DIVISOR}",
-    options=_POOLED_HOW,
-    meaning=_pool,
-    accepts=_POOL_FORMS,
-)
+OPS.define("max_pool2d", meaning=_pool, accepts=_POOL_FORMS)
+OPS.define("avg_pool2d", meaning=_pool, accepts=_POOL_FORMS)
 
-OPS.define(
-    "global_avg_pool2d",
-    python="(input_tensor:%0, memory_config=@, dtype=@)",
-    cpp="(%0, @memory_config, none)",
-    accepts=forms(FLOATS),
-    work=(1, 0),
-)
+OPS.define("global_avg_pool2d", accepts=forms(FLOATS), work=(1, 0))
 
 
 OPS.define(
-    "upsample",
-    python="(input_tensor:%0, scale_factor=, mode=, memory_config=@)",
-    cpp="(%0, scale_factor|ints, mode, @memory_config)",
-    operands=1,
-    attributes="scale_factor: any si32, mode?: string = nearest",
-    meaning=lambda call: ttir_meaning(call, "upsample2d"),
-    accepts=forms(NUMBERS, "rows"),
-    work=(0, 0),
+    "upsample", meaning=lambda call: ttir_meaning(call, "upsample2d"), accepts=forms(NUMBERS, "rows"), work=(0, 0)
 )

@@ -25,8 +25,6 @@ OPS = TtnnOps()
 _IDS = Takes(frozenset({U32}), "rows", dict.fromkeys(("INT32", "UINT16", "UINT8", BF16, "FLOAT32"), (U32,)))
 OPS.define(
     "embedding",
-    python="(input_tensor:%0, weight:%1, padding_idx=none, layout=@, dtype=@, memory_config=@)",
-    cpp="(%0, %1, none, @layout, `::ttnn::prim::EmbeddingsType::GENERIC`, @dtype, @memory_config)",
     accepts=Forms((_IDS, Takes(frozenset({BF16}), "rows")), (Gives(operand=1, layout="tile"),), alike=False),
 )
 
@@ -38,12 +36,7 @@ def _embedding_bw(op: Occurrence) -> Forms:
     return Forms((_IDS, Takes(frozenset({BF16}))), (Gives(operand=1, layout="tile"),), alike=False)
 
 
-OPS.define(
-    "embedding_bw",
-    python="(input_tensor:%0, weight_tensor:%1, output_gradient_tensor:%2, dtype=@, memory_config=@)",
-    like="embedding_backward",
-    accepts=_embedding_bw,
-)
+OPS.define("embedding_bw", like="embedding_backward", accepts=_embedding_bw)
 
 
 def _gather(op: Occurrence) -> Forms:
@@ -55,13 +48,7 @@ def _gather(op: Occurrence) -> Forms:
     return Forms((Takes(ANY, layout, MODULAR), index), alike=False)
 
 
-OPS.define(
-    "gather",
-    python="(input:%0, dim, index:%1, sparse_grad=`False`, memory_config=@)",
-    cpp="(%0, dim, %1, `false`, @memory_config, none, none)",
-    respelled="dim: si32",
-    accepts=_gather,
-)
+OPS.define("gather", accepts=_gather)
 
 
 def _scatter(op: Occurrence) -> Forms:
@@ -72,24 +59,12 @@ def _scatter(op: Occurrence) -> Forms:
     return Forms((data, Takes(frozenset({U32, "INT32", U16}), "rows"), data), alike=False, remedy=remedy)
 
 
-OPS.define(
-    "scatter",
-    python="(input=%0, dim=, index=%1, src=%2, memory_config=@, reduce=scatter_reduce_type|string:ScatterReduction)",
-    cpp="(%0, dim, %1, %2, @memory_config, scatter_reduce_type|string:ScatterReduction, none)",
-    respelled="dim: si32",
-    accepts=_scatter,
-)
+OPS.define("scatter", accepts=_scatter)
 
-OPS.define(
-    "fill_cache",
-    python="(cache_tensor:%0, input_tensor:%1, batch_idx:batch_offset)",
-    accepts=forms(FLOATS),
-    work=(0, 0),
-)
+OPS.define("fill_cache", accepts=forms(FLOATS), work=(0, 0))
 _POSITION = "The position is a number of the call there, not a tensor; use dynamic_update_slice"
 OPS.define(
     "update_cache",
-    python="(cache:%0, input:%1, update_idx:%2, batch_offset=)",
     accepts=Forms((Takes(FLOATS), Takes(FLOATS), Takes(frozenset())), alike=False, remedy=_POSITION),
     work=(0, 0),
 )

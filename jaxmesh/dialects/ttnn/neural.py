@@ -12,27 +12,10 @@ from jaxmesh.dialects.ttnn.op import TtnnOps, ttir_meaning
 
 OPS = TtnnOps()
 
-_HOW = ("compute_config", "matmul_program_config", "activation")
 _FORMS = Forms((Takes(FLOATS),), (PRODUCT,))
 
-OPS.define(
-    "matmul",
-    python=(
-        "(input_tensor_a:%0, input_tensor_b:%1, transpose_a=, transpose_b=, memory_config=@, dtype=@, "
-        "program_config=none, activation=none, compute_kernel_config=@compute_config)"
-    ),
-    options=_HOW,
-    accepts=_FORMS,
-)
-OPS.define(
-    "linear",
-    python=(
-        "(input_tensor_a:%0, input_tensor_b:%1, bias=%2, transpose_a=, transpose_b=, memory_config=@, dtype=@, "
-        "program_config=none, activation=none, compute_kernel_config=@compute_config)"
-    ),
-    options=_HOW,
-    accepts=_FORMS,
-)
+OPS.define("matmul", accepts=_FORMS)
+OPS.define("linear", accepts=_FORMS)
 
 
 def _over_last_dim(call: Call) -> Any:
@@ -45,18 +28,7 @@ def _over_last_dim(call: Call) -> Any:
 
 
 for _name in ("layer_norm", "rms_norm"):
-    OPS.define(
-        _name,
-        python=(
-            "(input_tensor:%0, epsilon=|float, weight=%1, bias=%2, residual_input_tensor=none, memory_config=@, "
-            "compute_kernel_config=@compute_config)"
-        ),
-        cpp=f"(%0, epsilon|float, %1, %2, none, @memory_config, none{', @compute_config' * (_name == 'rms_norm')})",
-        options=["compute_config"] if _name == "rms_norm" else (),
-        omit=["normalized_shape"],
-        meaning=_over_last_dim,
-        accepts=FLOAT,
-    )
+    OPS.define(_name, meaning=_over_last_dim, accepts=FLOAT)
 
 
 def _batch_norm(call: Call) -> Any:
@@ -74,21 +46,7 @@ def _batch_norm(call: Call) -> Any:
     return ttir_meaning(replace(call, operands=(x, *rows)), dimension=1, operandSegmentSizes=None)
 
 
-OPS.define(
-    "batch_norm_inference",
-    python=(
-        "ttnn.batch_norm(input:%0, running_mean=%1, running_var=%2, eps=epsilon|float, weight=%3, bias=%4, "
-        "memory_config=@, compute_kernel_config=@compute_config)"
-    ),
-    cpp="(%0, %1, %2, `false`, epsilon|float, `0.1f`, %3, %4, none, @memory_config, @compute_config)",
-    operands=(1, 5),
-    omit=["dimension"],
-    respelled="epsilon?: f32 = 1e-5",
-    options=["compute_config"],
-    meaning=_batch_norm,
-    accepts=FLOAT,
-    work=(0, 2),
-)
+OPS.define("batch_norm_inference", meaning=_batch_norm, accepts=FLOAT, work=(0, 2))
 
 
 # --- attention -------------------------------------------------------------------------------------------------------
@@ -103,15 +61,7 @@ def _attention(op: Occurrence) -> Forms:
     return forms(frozenset({BF16}))
 
 
-OPS.define(
-    "scaled_dot_product_attention",
-    python=(
-        "ttnn.transformer.scaled_dot_product_attention(input_tensor_q:%0, input_tensor_k:%1, input_tensor_v:%2, "
-        "attn_mask=%3, is_causal=, scale=, memory_config=@)"
-    ),
-    cpp="(%0, %1, %2, %3, is_causal, scale, none, @memory_config)",
-    accepts=_attention,
-)
+OPS.define("scaled_dot_product_attention", accepts=_attention)
 
 
 def _heads(op: Occurrence) -> Forms:
@@ -120,26 +70,9 @@ def _heads(op: Occurrence) -> Forms:
     return FLOAT if whole else refused("The size of a head is a multiple of 32 there; permute and reshape instead")
 
 
-OPS.define(
-    "concatenate_heads",
-    python="ttnn.transformer.concatenate_heads(input_tensor:%0, memory_config=@)",
-    accepts=_heads,
-    work=(0, 0),
-)
+OPS.define("concatenate_heads", accepts=_heads, work=(0, 0))
 
-OPS.define(
-    "split_query_key_value_and_split_heads",
-    python=(
-        "ttnn.transformer.split_query_key_value_and_split_heads(input_tensor:%0, kv_input_tensor:%1, num_heads=, "
-        "num_kv_heads=, transpose_key=, memory_config=@)"
-    ),
-    cpp=(
-        "tuple ttnn::transformer::split_query_key_value_and_split_heads(%0, %1, num_heads, num_kv_heads, "
-        "transpose_key, @memory_config)"
-    ),
-    accepts=Forms((Takes(FLOATS),), (Gives(),) * 3),
-    work=(0, 0),
-)
+OPS.define("split_query_key_value_and_split_heads", accepts=Forms((Takes(FLOATS),), (Gives(),) * 3), work=(0, 0))
 
 
 def _rotated(op: Occurrence) -> Forms:
@@ -147,15 +80,4 @@ def _rotated(op: Occurrence) -> Forms:
     return FLOAT if whole else refused("The rows of the result fill its last tile there; declare that many, and slice")
 
 
-OPS.define(
-    "rotary_embedding",
-    python=(
-        "ttnn.experimental.rotary_embedding(input_tensor:%0, cos_cache:%1, sin_cache:%2, token_index=, "
-        "memory_config=@, compute_kernel_config=@compute_config)"
-    ),
-    cpp="(%0, %1, %2, token_index, @memory_config)",
-    attributes="token_index?: ui32",
-    options=["compute_config"],
-    accepts=_rotated,
-    work=(0, 3),
-)
+OPS.define("rotary_embedding", accepts=_rotated, work=(0, 3))

@@ -1,7 +1,8 @@
 """Definitions of operations of TTNN: TTIR's facts, with a Python call and a C++ call.
 
-To add an operation of TTNN, write one `OPS.define(...)` in a file of `dialects/ttnn/`. The emitters print calls from
-it, `jaxmesh.ttnn` takes calls by it, and the importer reads operations by it.
+To add an operation of TTNN, write its row in `dialects/operations.txt` and one `OPS.define(...)` in a file of
+`dialects/ttnn/` if it has a meaning here. The emitters print calls from it, `jaxmesh.ttnn` takes calls by it, and the
+importer reads operations by it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from jaxmesh.dialects import ttir
-from jaxmesh.dialects.attributes import attributes_of
-from jaxmesh.dialects.op import Arity, Call, Meaning, OpDef, Trait, Write, arity
+from jaxmesh.dialects.op import Call, Meaning, OpDef, Trait
+from jaxmesh.dialects.table import ROWS
 from jaxmesh.dialects.ttnn.forms import TILES, Forms, Occurrence, Rule
 from jaxmesh.errors import MissingRuleError, VerifyError
 
@@ -258,60 +259,43 @@ class TtnnOps(dict[str, TtnnOp]):
         self,
         name: str,
         *,
-        python: str = "",
-        cpp: str = "",
         like: str | None = None,
         meaning: Meaning | None = None,
-        operands: int | Arity | None = None,
-        results: int | Arity | None = None,
-        attributes: str | None = None,
-        omit: Sequence[str] = (),
-        respelled: str = "",
-        more: str = "",
         traits: Sequence[Trait] = (),
-        options: Sequence[str] = (),
-        handles: Arity = (0, 0),
-        writes: Mapping[int, Write] | None = None,
         accepts: Rule = TILES,
         work: tuple[int, int] | None = None,
     ) -> None:
-        """Adds an operation. Facts shared with a TTIR operation are declared only there.
+        """Adds an operation of the table `operations.txt`; what TTIR's operation means is declared only there.
 
         Args:
-          name: without the dialect.
-          python, cpp: the calls that TTNNToEmitPy.cpp and TTNNToEmitC.cpp of tt-mlir 19c86fca print, in the notation of
-            `read_call`; the function is `ttnn.<name>` without a name, and C++ as Python without a text.
-          like: the TTIR operation whose facts it shares; by default the one of the same name.
-          meaning, operands, results, attributes, writes: in place of the TTIR operation's; attributes as a text.
-          omit: names of TTIR's attributes that it does not have.
-          respelled: attributes in place of TTIR's of the same name, such as in another MLIR form.
-          more: attributes that TTIR's operation does not have.
+          name: without the dialect. Without a call in the table, the function is `ttnn.<name>`, and C++ is as Python.
+          like: the TTIR operation whose meaning it shares; by default the one of the same name.
+          meaning: in place of the TTIR operation's.
           traits: facts beside the TTIR operation's; `NOT_UPSTREAM` is not inherited.
-          options, handles: as in `OpDef`.
           accepts, work: as in `TtnnOp`.
         """
         assert name not in self, name
-        base = ttir.OPS.get(like or name, _NO_BASE)
+        row, base = ROWS[f"ttnn.{name}"], ttir.OPS.get(like or name, _NO_BASE)
         assert meaning or base is not _NO_BASE or Trait.MEMORY in traits, name
-        own = {a.name: a for a in attributes_of(respelled)}
-        inherited = [own.get(a.name, a) for a in base.attributes if a.name not in omit]
-        python_call = read_call(python)[1] if python else NO_CALL
+        python_call = read_call(row.calls.get("python", "()"))[1]
         python_call = replace(python_call, callee=python_call.callee or f"ttnn.{name}")
-        cpp_results, cpp_call = read_call(cpp) if cpp else ("", replace(python_call, callee=""))
-        cpp_call = replace(cpp_call, callee=cpp_call.callee or python_call.callee.replace(".", "::"))
+        cpp_results, cpp_call = read_call(row.calls["cpp"]) if "cpp" in row.calls else ("", python_call)
+        if cpp_call is python_call or not cpp_call.callee:
+            cpp_call = replace(cpp_call, callee=python_call.callee.replace(".", "::"))
+        known = row.definition
         self[name] = TtnnOp(
             "ttnn",
             name,
-            base.operands if operands is None else arity(operands),
-            (*(inherited if attributes is None else attributes_of(attributes)), *attributes_of(more)),
+            known.operands,
+            known.attributes,
             meaning or base.meaning,
-            base.results if results is None else arity(results),
+            known.results,
             casts=meaning is None and base.casts,
             # `NOT_UPSTREAM` is a fact about one dialect.
             traits=(base.traits - {Trait.NOT_UPSTREAM}).union(traits),
-            options=frozenset(options),
-            writes=base.writes if writes is None else writes,
-            handles=handles,
+            options=known.options,
+            writes=known.writes,
+            handles=known.handles,
             former=None if meaning else base.former,
             python=python_call,
             cpp=cpp_call,

@@ -33,16 +33,7 @@ from jaxmesh.dialects.ttnn.op import TtnnOps, ttir_meaning
 OPS = TtnnOps()
 
 for _name in ("sum", "mean", "max", "min"):
-    OPS.define(
-        _name,
-        python=(
-            "(input_tensor:%0, dim:dim_arg, keepdim:keep_dim, memory_config=@, compute_kernel_config=@compute_config)"
-        ),
-        cpp="(%0, dim_arg|int32s, keep_dim, @memory_config, @compute_config)",
-        options=["compute_config"],
-        accepts=FLOAT if _name == "mean" else forms(NUMBERS),
-        work=(1, 0),
-    )
+    OPS.define(_name, accepts=FLOAT if _name == "mean" else forms(NUMBERS), work=(1, 0))
 
 
 def _over_one_dim(call: Call, dim: int | None) -> Any:
@@ -55,14 +46,7 @@ def _multiplied(op: Occurrence) -> Forms:
     return refused("On several devices it reduces dim by dim, of two dims at least") if whole and op.rank else FLOAT
 
 
-OPS.define(
-    "prod",
-    python="(input_tensor:%0, dim:dim_arg, keepdim:keep_dim, memory_config=@)",
-    respelled="dim_arg?: si64",
-    meaning=lambda call: _over_one_dim(call, call["dim_arg"]),
-    accepts=_multiplied,
-    work=(1, 0),
-)
+OPS.define("prod", meaning=lambda call: _over_one_dim(call, call["dim_arg"]), accepts=_multiplied, work=(1, 0))
 
 
 def _index_type(declared: Any) -> Any:
@@ -80,30 +64,12 @@ def _argmax(op: Occurrence) -> Forms:
 
 OPS.define(
     "argmax",
-    python="(input_tensor:%0, dim, keepdim:keep_dim, sub_core_grids=none, memory_config=@)",
-    attributes="dim?: si32, keep_dim?: bool = false",
     meaning=lambda call: _over_one_dim(call, call["dim"]).astype(_index_type(call.result)),
     accepts=_argmax,
     work=(1, 0),
 )
-OPS.define(
-    "cumsum",
-    python="(input:%0, dim, dtype=@, memory_config=@)",
-    cpp="(%0, dim, @dtype, `false`, none, @memory_config)",
-    respelled="dim: si32",
-    accepts=forms(WIDE, gives="asked"),
-    work=(0, 1),
-)
-OPS.define(
-    "softmax",
-    python=(
-        "(input_tensor:%0, dim:dimension, memory_config=@, compute_kernel_config=@compute_config, "
-        "numeric_stable=numericStable)"
-    ),
-    options=["compute_config"],
-    accepts=FLOAT,
-    work=(2, 3),
-)
+OPS.define("cumsum", accepts=forms(WIDE, gives="asked"), work=(0, 1))
+OPS.define("softmax", accepts=FLOAT, work=(2, 3))
 
 
 # --- sorts -----------------------------------------------------------------------------------------------------------
@@ -134,19 +100,5 @@ _LONG = 2**15
 """A dim is padded to a power of two, whose places 16 bits count."""
 _ORDERED = {"UINT8": (U16, F32), "INT8": (F32,), "UINT16": (F32,)}
 
-OPS.define(
-    "sort",
-    python="(input_tensor:%0, dim, descending, stable, memory_config=@)",
-    respelled="dim?: si8 = -1",
-    meaning=_with_indices,
-    accepts=_order(frozenset({BF16, F32, U16})),
-    work=(0, 1),
-)
-OPS.define(
-    "topk",
-    python="(input_tensor:%0, k, dim, largest, sorted, memory_config=@)",
-    respelled="dim?: si32 = -1",
-    meaning=_with_indices,
-    accepts=_order(FLOATS),
-    work=(0, 1),
-)
+OPS.define("sort", meaning=_with_indices, accepts=_order(frozenset({BF16, F32, U16})), work=(0, 1))
+OPS.define("topk", meaning=_with_indices, accepts=_order(FLOATS), work=(0, 1))

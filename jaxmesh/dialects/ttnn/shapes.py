@@ -31,13 +31,7 @@ def _reshape(op: Occurrence) -> Forms:
     return forms(WIDE - {U16}, casts=MODULAR) if long else forms(NUMBERS, "either", casts=MODULAR)
 
 
-OPS.define(
-    "reshape",
-    python="(input_tensor:%0, shape, memory_config=@)",
-    cpp="(%0, shape|vector, @memory_config)",
-    traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND],
-    accepts=_reshape,
-)
+OPS.define("reshape", traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND], accepts=_reshape)
 
 
 def _permute(call: Call) -> Any:
@@ -46,16 +40,8 @@ def _permute(call: Call) -> Any:
     return ttir_meaning(call, permutation=tuple(d + rank if -rank <= d < 0 else d for d in order))
 
 
-OPS.define(
-    "permute",
-    python="(input_tensor:%0, dims:permutation, memory_config=@, pad_value=`0.0`)",
-    cpp="(%0, permutation|int64s, @memory_config, `0.0f`)",
-    options=["pad_value"],
-    meaning=_permute,
-    traits=[Trait.RETURNS_OPERAND],
-    accepts=MOVED,
-)
-OPS.define("transpose", python="(input_tensor:%0, dim1:dim0, dim2:dim1, memory_config=@)", accepts=MOVED)
+OPS.define("permute", meaning=_permute, traits=[Trait.RETURNS_OPERAND], accepts=MOVED)
+OPS.define("transpose", accepts=MOVED)
 
 
 def _narrow_in_rows(op: Occurrence) -> Forms:
@@ -78,16 +64,8 @@ def _repeated(call: Call) -> Any:
     return ttir_meaning(replace(call, operands=(wide,)), repeat_dimensions=counts)
 
 
-OPS.define(
-    "repeat",
-    python="(input_tensor:%0, repeat_dims:|shape, memory_config=@)",
-    cpp="(%0, repeat_dims|shape)",
-    attributes="repeat_dims: shape",
-    meaning=_repeated,
-    traits=[Trait.RETURNS_OPERAND],
-    accepts=_repeat,
-)
-OPS.define("repeat_interleave", python="(input_tensor:%0, repeats, dim, memory_config=@)", accepts=_narrow_in_rows)
+OPS.define("repeat", meaning=_repeated, traits=[Trait.RETURNS_OPERAND], accepts=_repeat)
+OPS.define("repeat_interleave", accepts=_narrow_in_rows)
 
 
 def _concat(op: Occurrence) -> Forms:
@@ -99,9 +77,7 @@ def _concat(op: Occurrence) -> Forms:
     return too_long(op.row()) if op.row() > 1_390_000 else _narrow_in_rows(op)
 
 
-OPS.define(
-    "concat", python="(tensors:@operands, dim, memory_config=@)", traits=[Trait.RETURNS_OPERAND], accepts=_concat
-)
+OPS.define("concat", traits=[Trait.RETURNS_OPERAND], accepts=_concat)
 
 
 def _slice(op: Occurrence) -> Forms:
@@ -111,16 +87,7 @@ def _slice(op: Occurrence) -> Forms:
     return too_long(op.row()) if inside and op.row() > 660_000 else _narrow_in_rows(op)
 
 
-OPS.define(
-    "slice_static",
-    python=(
-        "ttnn.slice(input_tensor:%0, slice_start/starts:begins, slice_end/ends:ends, slice_step/steps:step, "
-        "memory_config=@)"
-    ),
-    cpp="(%0, begins|span, ends|span, step|span, @memory_config)",
-    traits=[Trait.RETURNS_OPERAND],
-    accepts=_slice,
-)
+OPS.define("slice_static", traits=[Trait.RETURNS_OPERAND], accepts=_slice)
 
 
 def _pad(op: Occurrence) -> Forms:
@@ -135,18 +102,9 @@ def _pad(op: Occurrence) -> Forms:
     return forms(WIDE, "rows" if in_front else "either", casts=MODULAR)
 
 
-OPS.define(
-    "pad",
-    python="(input_tensor:%0, padding:|pairs, value, use_multicore=, memory_config=@)",
-    more="use_multicore: bool = true",
-    traits=[Trait.RETURNS_OPERAND],
-    accepts=_pad,
-)
+OPS.define("pad", traits=[Trait.RETURNS_OPERAND], accepts=_pad)
 OPS.define(
     "assign",
-    python="(input_tensor:%0, dtype=@, memory_config=@)",
-    cpp="(%0, @memory_config, @dtype)",
-    operands=1,
     meaning=lambda call: call.operands[0],
     traits=[Trait.MOVES, Trait.DECOMPOSED],
     accepts=forms(ANY - {"INT8"}, casts=MODULAR),

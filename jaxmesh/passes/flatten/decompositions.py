@@ -20,20 +20,13 @@ Function = Callable[..., Any]
 """Takes the parameters of a primitive and its operands; returns the results."""
 
 
-def decomposed(rules: Rules[Rule], *names: str, in_float32: bool = False) -> Callable[[Function], Function]:
-    """Adds a function in JAX as the rule of each name.
-
-    With `in_float32` the function computes in float32, and the result has the element type of the primitive's result;
-    wider types raise `MissingRuleError`.
-    """
+def decomposed(rules: Rules[Rule], *names: str) -> Callable[[Function], Function]:
+    """Adds a function in JAX as the rule of each name."""
 
     def enter(function: Function) -> Function:
         @rules.add(*names)
         def rule(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-            if not in_float32:
-                return b.composed(function, xs, eqn.params)
-            (result,) = b.composed(function, in_single_precision(b, eqn, xs), eqn.params)
-            return [b.cast(result, b.result(eqn)[1])]
+            return b.composed(function, xs, eqn.params)
 
         return function
 

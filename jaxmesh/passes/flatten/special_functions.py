@@ -1,9 +1,8 @@
-"""Functions of real numbers that TTIR lacks: inverses, Bessel functions, gamma and its derivatives, zeta."""
+"""Functions of real numbers that TTIR lacks: hyperbolic, inverse and Bessel functions, gamma and derivatives, zeta."""
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,43 +22,16 @@ _jnp: Any = jax.numpy
 
 
 def _expanded(name: str, params: Params, *xs: Any) -> Any:
-    return expanded(name, *xs)
+    """Computes in float32 at least, and rounds once."""
+    (own,) = {x.dtype for x in xs}
+    wide = _jnp.promote_types(own, _jnp.float32)
+    return expanded(name, *(x.astype(wide) for x in xs)).astype(own)
 
 
-for _name in ("erf_inv", "bessel_i0e", "bessel_i1e", "lgamma", "digamma", "zeta", "polygamma"):
-    decomposed(RULES, _name, in_float32=True)(functools.partial(_expanded, _name))
-
-
-# --- hyperbolic functions --------------------------------------------------------------------------------------------
-
-
-@decomposed(RULES, "sinh")
-def _sinh(params: Params, x: Any) -> Any:
-    # Near 0 the difference of exponentials cancels; far from it exp(x) / 2 overflows later than exp(x).
-    grown = _jnp.expm1(x)
-    near = (grown + grown / (grown + 1)) * 0.5
-    return _jnp.where(abs(x) < 1, near, _half_exponential(x) - _half_exponential(-x))
-
-
-@decomposed(RULES, "cosh")
-def _cosh(params: Params, x: Any) -> Any:
-    return _half_exponential(x) + _half_exponential(-x)
-
-
-def _half_exponential(x: Any) -> Any:
-    return _jnp.exp(x + -math.log(2))
-
-
-@decomposed(RULES, "acosh")
-def _acosh(params: Params, x: Any) -> Any:
-    """Returns log(x + sqrt(x + 1) * sqrt(x - 1)); log(2x) where the sum overflows."""
-    near = _jnp.log(x + _jnp.sqrt(x + 1) * _jnp.sqrt(x + -1))
-    return _jnp.where(x > float(_jnp.finfo(x.dtype).max) / 4, _jnp.log(x) + math.log(2), near)
-
-
-@decomposed(RULES, "atanh")
-def _atanh(params: Params, x: Any) -> Any:
-    return (_jnp.log1p(x) - _jnp.log1p(-x)) * 0.5
+for _name in (
+    "sinh", "cosh", "acosh", "atanh", "erf_inv", "bessel_i0e", "bessel_i1e", "lgamma", "digamma", "zeta", "polygamma",
+):  # fmt: skip
+    decomposed(RULES, _name)(functools.partial(_expanded, _name))
 
 
 # --- the next number -------------------------------------------------------------------------------------------------

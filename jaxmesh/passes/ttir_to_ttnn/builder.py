@@ -101,6 +101,11 @@ class Site:
             return self.op.attributes[name]
         return DEFINITIONS[self.op.name].by_name[name].default
 
+    def dims(self, rank: int) -> Shape:
+        """Returns the dims of an operand of a rank that a reduction removes, counted from the front."""
+        dims = self["dim_arg"]
+        return tuple(range(rank)) if dims is None else tuple(d % rank for d in dims)
+
     def shared_attributes(self, name: str) -> dict[str, Any]:
         """Returns the attributes that an op of TTNN has under the same names."""
         mine = DEFINITIONS[self.op.name].by_name

@@ -213,9 +213,7 @@ def _prod(o: Ops, site: Site) -> Value:
     x, result = site.x, site.result
     if is_narrow(result.dtype):
         return _in_int32(o, site, _prod)
-    rank = len(o.shape(x))
-    dims = tuple(range(rank)) if site["dim_arg"] is None else tuple(d % rank for d in site["dim_arg"])
-    for dim in dims:
+    for dim in site.dims(len(o.shape(x))):
         x = product_along(o, x, dim)
     return o.reshape(x, result.shape)
 
@@ -294,7 +292,7 @@ def _rank_pairs(o: Ops, x: Value, dim: int, descending: bool) -> tuple[Value, Va
 @PATTERNS.add("argmax")
 def _argmax(o: Ops, site: Site) -> Value:
     x, result, shape = site.x, site.result, o.shape(site.x)
-    dims = tuple(range(len(shape))) if site["dim_arg"] is None else tuple(d % len(shape) for d in site["dim_arg"])
+    dims = site.dims(len(shape))
     dim = dims[0] if len(dims) == 1 else None
     if dim is None or dim == len(shape) - 1 or o.dtype(x).kind not in "iu":
         found = o.op("argmax", [x], result.shape, INDEX, dim=dim, keep_dim=site["keep_dim"])

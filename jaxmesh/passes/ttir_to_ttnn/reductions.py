@@ -104,12 +104,6 @@ def _matrices(o: Ops, x: Value, batch: Sequence[int], contracted: Sequence[int],
 # --- reductions ------------------------------------------------------------------------------------------------------
 
 
-def _dims(o: Ops, site: Site) -> Shape:
-    rank = len(o.shape(site.x))
-    dims = site["dim_arg"]
-    return tuple(range(rank)) if dims is None else tuple(d % rank for d in dims)
-
-
 @PATTERNS.add("mean")
 def _mean(o: Ops, site: Site) -> Value | Sequence[Value]:
     result = site.result
@@ -122,7 +116,7 @@ def _mean(o: Ops, site: Site) -> Value | Sequence[Value]:
 
 @PATTERNS.add("reduce_and", "reduce_or")
 def _reduce_bools(o: Ops, site: Site) -> Value:
-    x, dims, result = site.x, _dims(o, site), site.result
+    x, dims, result = site.x, site.dims(len(o.shape(site.x))), site.result
     every = site.name == "reduce_and"
     if not math.prod(o.shape(x)):
         return o.full(result.shape, every, result.dtype)
