@@ -104,6 +104,7 @@ class ResidencyMap:
       inputs: the residency of each of its inputs.
       created: the residency of what it creates from no tensor.
       values: the residency of each of its variables at the top level.
+      results: the residency of each result.
 
     >>> import jax
     >>> program = jax.make_jaxpr(lambda x: x + 1)(1.0)
@@ -122,11 +123,7 @@ class ResidencyMap:
         self._known = walk.Memo[ResidencyMap]() if known is None else known
         constant = partial(of_constant, created=created)
         self.values = evaluate.environment(program, self.inputs, self._equation, constant, lambda _: FREE)
-
-    @property
-    def results(self) -> tuple[Residency, ...]:
-        """The residency of each result."""
-        return tuple(self.of(a) for a in walk.open_jaxpr(self.program).outvars)
+        self.results = tuple([self.of(a) for a in walk.open_jaxpr(program).outvars])
 
     def of(self, atom: Atom) -> Residency:
         """Returns the residency of an operand or a result at the top level."""
@@ -143,10 +140,10 @@ class ResidencyMap:
 
     def bodies(self, eqn: Eqn) -> list[ResidencyMap]:
         """Returns the residencies of the bodies of a top-level call, loop or branch, in the order of `control_flow`."""
-        return self._bodies(eqn, [self.of(a) for a in eqn.invars])
+        return self._bodies(control_flow(eqn), eqn, [self.of(a) for a in eqn.invars])
 
-    def _bodies(self, eqn: Eqn, operands: Sequence[Residency]) -> list[ResidencyMap]:
-        match control_flow(eqn):
+    def _bodies(self, flow: Call | Scan | While | Cond | None, eqn: Eqn, operands: Sequence[Residency]) -> list[ResidencyMap]:
+        match flow:
             case Call() as call:
                 return [self.body(call.body, operands)]
             case Scan() as loop:
@@ -163,13 +160,13 @@ class ResidencyMap:
                 return []
 
     def _equation(self, eqn: Eqn, operands: Sequence[Residency]) -> Sequence[Residency]:
-        if is_imported_op(eqn) and not operands:
+        if is_imported_op(eqn):
             # A constant of a text is rematerialised by each use.
-            return (FREE,) * len(eqn.outvars)
+            return self.body(eqn.params["jaxpr"], operands).results if operands else (FREE,) * len(eqn.outvars)
         flow = control_flow(eqn)
         if flow is None:
             return (of_result(eqn, operands, self.created),) * len(eqn.outvars)
-        bodies = self._bodies(eqn, operands)
+        bodies = self._bodies(flow, eqn, operands)
         match flow:
             case Call():
                 return bodies[0].results

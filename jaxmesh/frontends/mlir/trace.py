@@ -28,7 +28,8 @@ from jaxmesh.frontends.mlir.control_flow import CONTROL_FLOW
 from jaxmesh.frontends.mlir.text import Text, add_location, located, results_to_copy
 from jaxmesh.frontends.mlir.upgrade import EMPTY, FUNCTIONS, Upgrade, definition_named, is_integers
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.emit import Steps, current_source, current_trace, named
+from jaxmesh.jaxprs.compat import Var
+from jaxmesh.jaxprs.emit import Steps, as_tracer, as_variable, current_source, current_trace, named
 from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.sharding.shard_attributes import counts_per_dim
 
@@ -103,8 +104,10 @@ class _Run:
     mesh: dict[str, int]
     strict: bool
     outcome: Outcome
-    known: dict[Any, Steps] = field(default_factory=dict[Any, Steps])
-    """The equations of ops, each traced once: the layers of a model repeat the same ops of the same types."""
+    known: dict[Any, tuple[Steps, list[Any]]] = field(default_factory=dict[Any, tuple[Steps, list[Any]]])
+    """The equations of ops, with their results' types, each traced once: a model's layers repeat the same ops."""
+    kinds: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    """Each type of a value once, so that its identity is its key."""
     keeps_ops: bool = True
     """False of a function that a loop or a branch calls, which has the equations of each op."""
     place: tuple[int, str] = (0, "")
@@ -118,48 +121,59 @@ class _Run:
     def program(self, arguments: Sequence[Any]) -> list[Any]:
         """Binds the ops of the program."""
         text, types = self.text, self.text.program.types
-        values: list[Any] = [*arguments, *[None] * (len(types) - len(arguments))]
+        # What an equation computes is its variable: equations are added without tracers.
+        values, kinds = [None] * len(types), [None] * len(types)
         empty: set[Value] = set()
-
-        def read(value: Value) -> Any:
-            # An allocated tensor holds any number, here 0.
-            known = types[value]
-            return _lax.full(known.shape, 0, known.dtype) if value in empty else values[value]
-
         trace, source = current_trace(), current_source()
+
+        def write(numbers: Sequence[Value], results: Sequence[Any]) -> None:
+            for number, x in zip(numbers, results, strict=True):
+                values[number], kinds[number] = as_variable(x), self._kind(x)
+
+        def read(number: Value) -> Any:
+            return as_tracer(trace, x) if isinstance(x := values[number], Var) else x
+
+        def allocate(numbers: Sequence[Value]) -> None:
+            for number in [v for v in numbers if v in empty]:
+                # An allocated tensor holds any number, here 0.
+                empty.remove(number)
+                write([number], [_lax.full(types[number].shape, 0, types[number].dtype)])
+
+        write(range(len(arguments)), arguments)
         for op, line, name in zip(text.program.ops, text.lines, text.names, strict=True):
             if op.name in EMPTY:
                 empty.update(op.results)
                 continue
             if op.name == "ttnn.deallocate" and not op.results:
                 continue
+            used, numbers = op.used, op.results
+            if empty:
+                allocate(used)
             self.place = line, name
-            operands = [read(v) for v in op.used] if empty else [values[v] for v in op.used]
-            steps = self.known.get(key := self._key(op, operands))
+            # Equal attributes of a file are one object, which the program keeps, as it keeps types.
+            declared, given = tuple([id(types[v]) for v in numbers]), tuple([id(kinds[v]) for v in used])
+            key = op.name, id(op.attributes), op.operands.count(None), declared, given
             # Errors, recordings and `explain()` name the line of the text.
-            if steps is not None:
-                tensors = [x for x in operands if x is not _DEVICE]
-                results = steps.add(trace, tensors, named(source, self.at))
-            else:
+            operands = [x for v in used if (x := values[v]) is not _DEVICE]
+            known = self.known.get(key)
+            if known is None or not all([isinstance(x, Var) for x in operands]):
                 with located(line, name), jax.named_scope(self.at):
-                    results = self._perform(op, operands, key)
-                    if len(results) != len(op.results):
-                        raise VerifyError(f"gives {len(results)} results, but {len(op.results)} are declared.")
-            for value, result in zip(op.results, results, strict=True):
-                values[value] = result
-        return [read(port.value) for port in text.program.results]
+                    results = self._perform(op, [read(v) for v in used], key)
+                    if len(results) != len(numbers):
+                        raise VerifyError(f"gives {len(results)} results, but {len(numbers)} are declared.")
+                write(numbers, results)
+                continue
+            steps, made = known
+            results = steps.repeat(trace, operands, named(source, self.at))
+            for number, x, kind in zip(numbers, results, made, strict=True):
+                values[number], kinds[number] = x, kind
+        allocate(ports := [port.value for port in text.program.results])
+        return [read(number) for number in ports]
 
-    def _key(self, op: Op, operands: Sequence[Any]) -> Any:
-        """Returns what an op computes with; equal attributes of a file are one object, which the program keeps."""
-        types = self.text.program.types
-        declared = tuple([types[v] for v in op.results])
-        return (
-            op.name,
-            id(op.attributes),
-            op.operands.count(None),
-            declared,
-            *[None if x is _DEVICE else jax.typeof(x) for x in operands],
-        )
+    def _kind(self, x: Any) -> Any:
+        """Returns the type of a value; equal ones are one object."""
+        kind = None if x is _DEVICE else jax.typeof(x)
+        return self.kinds.setdefault(kind, kind)
 
     def _perform(self, op: Op, operands: list[Any], key: Any) -> list[Any]:
         tensors = [x for x in operands if x is not _DEVICE]
@@ -180,11 +194,13 @@ class _Run:
             return [_DEVICE] * len(op.results)
         remarks = self.outcome.assumptions, self.outcome.shard_shapes
         noted = [*map(len, remarks)]
-        steps = self._steps(op, definition, op.attributes, tensors, types)
+        known = self.known.get(key)
+        steps = known[0] if known else self._steps(op, definition, op.attributes, tensors, types)
         # Every assumption is listed.
-        if [*map(len, remarks)] == noted:
-            self.known[key] = steps
-        return steps.add(current_trace(), tensors, current_source())
+        results = steps.add(current_trace(), tensors, current_source())
+        if steps.repeats and [*map(len, remarks)] == noted:
+            self.known[key] = steps, [*map(self._kind, results)]
+        return results
 
     def _steps(
         self,
