@@ -142,7 +142,9 @@ class ResidencyMap:
         """Returns the residencies of the bodies of a top-level call, loop or branch, in the order of `control_flow`."""
         return self._bodies(control_flow(eqn), eqn, [self.of(a) for a in eqn.invars])
 
-    def _bodies(self, flow: Call | Scan | While | Cond | None, eqn: Eqn, operands: Sequence[Residency]) -> list[ResidencyMap]:
+    def _bodies(
+        self, flow: Call | Scan | While | Cond | None, eqn: Eqn, operands: Sequence[Residency]
+    ) -> list[ResidencyMap]:
         match flow:
             case Call() as call:
                 return [self.body(call.body, operands)]

@@ -122,7 +122,8 @@ def as_tracer(trace: Any, variable: Var) -> Any:
 
 def as_variable(x: Any) -> Any:
     """Returns the variable of a tracer that stands for any value of its type; another value unchanged."""
-    return x if isinstance(x, np.ndarray) or type_in_trace(x) is None else x.val
+    array: Any = x
+    return array if isinstance(x, np.ndarray) or type_in_trace(x) is None else x.val
 
 
 def current_trace() -> Any:

@@ -26,6 +26,7 @@ from jaxmesh.frontends.mlir.module import (
     boundary_attributes,
     check_sizes,
     line_of,
+    operations,
     outermost,
 )
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
@@ -165,12 +166,12 @@ class _Decoder:
             arguments = list(blocks[0].arguments)
             types = [self._type(a.type, function, layouts=True) for a in arguments]
         program = Program(function.name, {}, types)
-        program.arguments = [
-            Port(i, presharded=False, path=of_argument(str(a.location))) for i, a in enumerate(arguments)
-        ]
+        # Nothing names the arguments of a function that is inlined.
+        paths = [of_argument(str(a.location)) if len(self._open) == 1 else "" for a in arguments]
+        program.arguments = [Port(i, presharded=False, path=path) for i, path in enumerate(paths)]
         decoded = DecodedFunction(program)
         values: dict[Any, Value] = {a: i for i, a in enumerate(arguments)}
-        for operation in outermost(function.operation, lambda op: op != function.operation):
+        for operation in operations(function.operation):
             try:
                 self._operation(function, decoded, operation, values)
             except Exception as error:
@@ -188,12 +189,12 @@ class _Decoder:
     ) -> None:
         self._line = line = line_of(operation, function.piece)
         operands = tuple([values[v] for v in operation.operands])
-        program, results = decoded.program, list(operation.results)
-        if operation.name == "func.return":
+        program, results, name = decoded.program, list(operation.results), operation.name
+        if name == "func.return":
             program.results, decoded.end = [Port(v, presharded=False) for v in operands], line
             return
-        spelled = self._spelled(function, operation, results, [program.types[v].kind for v in operands])
-        if operation.name == TRACE and FUNCTION in spelled.attributes:
+        spelled = self._spelled(function, operation, name, results, [program.types[v].kind for v in operands])
+        if name == TRACE and FUNCTION in spelled.attributes:
             # The function that is traced finds the device itself.
             operands = operands[1:]
         numbers = tuple(range(len(program.types), len(program.types) + len(results)))
@@ -202,7 +203,7 @@ class _Decoder:
         location = function.piece.rewritten.locations.get(line, "")
         op = Op(spelled.name, operands, numbers, spelled.attributes, location and self._source(location, function))
         decoded.size += spelled.size
-        for written in [operands[i] for i in spelled.written if i < len(operands)]:
+        for written in [operands[i] for i in spelled.written if i < len(operands)] if spelled.written else ():
             if FUNCTION in op.attributes and operands.count(written) > 1:
                 raise UnsupportedError("passes a tensor twice to a function that writes to it; pass a copy.")
             if written < len(program.arguments):
@@ -216,15 +217,16 @@ class _Decoder:
             self._sources[location] = resolve(location, function.piece.rewritten.aliases)
         return self._sources[location]
 
-    def _spelled(self, function: Function, operation: Any, results: Sequence[Any], kinds: Sequence[str]) -> _Spelled:
-        """Returns what an op has apart from its operands, once for equally written ops of a function."""
-        name: str = operation.name
+    def _spelled(
+        self, function: Function, operation: Any, name: str, results: Sequence[Any], kinds: Sequence[str]
+    ) -> _Spelled:
+        """Returns what an op has apart from its operands, once for equally written ops of a module."""
         written, types = operation.attributes, tuple([r.type for r in results])
         properties = written.get(PROPERTIES)
         # The length does not count the properties.
         rest = tuple([(k, v) for k, v in entries(written) if k != PROPERTIES]) if len(written) else ()
         of_operands = tuple([v.type for v in operation.operands]) if self._quantizes else ()
-        key = function, name, properties, rest, types, tuple(kinds), of_operands
+        key = function.home, name, properties, rest, types, tuple(kinds), of_operands
         found = self._spellings.get(key)
         if found is None:
             found = self._spellings[key] = self._spell(function, operation, results, kinds)
@@ -265,7 +267,8 @@ class _Decoder:
         self._read_device(name, attributes)
         number = None if results or definition is None else definition.overwritten
         written = callees[-1].written if callees else () if number is None else (number,)
-        return _Spelled(name, attributes, types, sum(f.size for f in callees) if callees else 1, written)
+        # An upgrade takes the ops of one dictionary to be equally written.
+        return _Spelled(name, {**attributes}, types, sum(f.size for f in callees) if callees else 1, written)
 
     def _result_types(self, operation: Any, function: Function) -> list[Type]:
         results, is_ttnn = list(operation.results), operation.name.startswith("ttnn.")
@@ -370,8 +373,7 @@ class _Decoder:
         if named is None:
             raise VerifyError(f"calls @{name[:80]}, which the file does not define.")
         # A file may define a name once per module: one with a body comes first, then the caller's own.
-        home = caller.operation.parent
-        return named[0] if len(named) == 1 else min(named, key=lambda f: (not f.has_body, f.operation.parent != home))
+        return named[0] if len(named) == 1 else min(named, key=lambda f: (not f.has_body, f.home != caller.home))
 
     def _callee(self, symbol: Any, caller: Function) -> DecodedFunction:
         callee = self._function(symbol, caller)

@@ -149,7 +149,8 @@ def split(text: str) -> Iterator[tuple[str, int]]:
 def _sections(text: str, line: int) -> Iterator[tuple[str, int]]:
     """Yields the sections of a piece: each defines a name once, and begins after what the one before it uses."""
     start, known, modules, between = 0, set[str](), list[int](), list[re.Match[str]]()
-    for found in _BEGINS.finditer(text):
+    # Behind the last definition of an alias none is defined again.
+    for found in _BEGINS.finditer(text, 0, text.find("=", text.rfind("\n#") + 1) + 1):
         name = found[1]
         if name is None:
             modules.append(found.start())

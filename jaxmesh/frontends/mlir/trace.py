@@ -5,26 +5,26 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from jaxmesh.dialects.definitions import DEFINITIONS, definition_of, has_trait
+from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.imported_op import imported_op, imported_op_p
 from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait
 from jaxmesh.dialects.perform import as_declared, compute
 from jaxmesh.dialects.program import Op, Type, Value
 from jaxmesh.dialects.ttir.images import FLATTENED
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, full_to_shard, mesh_shard
-from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.errors import MeshMismatchError, ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import quantization
 from jaxmesh.frontends.mlir.control_flow import CONTROL_FLOW
+from jaxmesh.frontends.mlir.memory import MEMORY, check_declared
 from jaxmesh.frontends.mlir.text import Text, add_location, located, results_to_copy
 from jaxmesh.frontends.mlir.upgrade import EMPTY, FUNCTIONS, Upgrade, definition_named, is_integers
 from jaxmesh.jaxprs import compat
@@ -96,6 +96,14 @@ def _as_aval(known: Type) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(known.shape, known.dtype)
 
 
+class _Known(NamedTuple):
+    """The equations of an op, the numbers of its results' types, and whether `Steps.repeat` adds the equations."""
+
+    steps: Steps
+    kinds: Sequence[int]
+    repeats: bool
+
+
 @dataclass(slots=True)
 class _Run:
     """One trace."""
@@ -104,10 +112,10 @@ class _Run:
     mesh: dict[str, int]
     strict: bool
     outcome: Outcome
-    known: dict[Any, tuple[Steps, list[Any]]] = field(default_factory=dict[Any, tuple[Steps, list[Any]]])
-    """The equations of ops, with their results' types, each traced once: a model's layers repeat the same ops."""
-    kinds: dict[Any, Any] = field(default_factory=dict[Any, Any])
-    """Each type of a value once, so that its identity is its key."""
+    known: dict[Any, _Known] = field(default_factory=dict[Any, "_Known"])
+    """Each op traced once: the layers of a model repeat the same ops of the same types."""
+    kinds: dict[Any, int] = field(default_factory=dict[Any, int])
+    """A number for each type of a value."""
     keeps_ops: bool = True
     """False of a function that a loop or a branch calls, which has the equations of each op."""
     place: tuple[int, str] = (0, "")
@@ -121,8 +129,9 @@ class _Run:
     def program(self, arguments: Sequence[Any]) -> list[Any]:
         """Binds the ops of the program."""
         text, types = self.text, self.text.program.types
-        # What an equation computes is its variable: equations are added without tracers.
-        values, kinds = [None] * len(types), [None] * len(types)
+        # The results of equations are variables: equations are added without tracers.
+        values: list[Any] = [None] * len(types)
+        kinds, declared = [-1] * len(types), [*map(id, types)]
         empty: set[Value] = set()
         trace, source = current_trace(), current_source()
 
@@ -144,36 +153,35 @@ class _Run:
             if op.name in EMPTY:
                 empty.update(op.results)
                 continue
-            if op.name == "ttnn.deallocate" and not op.results:
-                continue
             used, numbers = op.used, op.results
+            if not numbers and op.name == "ttnn.deallocate":
+                continue
             if empty:
                 allocate(used)
-            self.place = line, name
             # Equal attributes of a file are one object, which the program keeps, as it keeps types.
-            declared, given = tuple([id(types[v]) for v in numbers]), tuple([id(kinds[v]) for v in used])
-            key = op.name, id(op.attributes), op.operands.count(None), declared, given
-            # Errors, recordings and `explain()` name the line of the text.
-            operands = [x for v in used if (x := values[v]) is not _DEVICE]
+            called = op.name, id(op.attributes), op.operands.count(None)
+            key = *called, tuple([declared[v] for v in numbers]), tuple([kinds[v] for v in used])
             known = self.known.get(key)
-            if known is None or not all([isinstance(x, Var) for x in operands]):
+            if known is None or not known.repeats:
+                self.place = line, name
                 with located(line, name), jax.named_scope(self.at):
                     results = self._perform(op, [read(v) for v in used], key)
                     if len(results) != len(numbers):
                         raise VerifyError(f"gives {len(results)} results, but {len(numbers)} are declared.")
                 write(numbers, results)
                 continue
-            steps, made = known
-            results = steps.repeat(trace, operands, named(source, self.at))
-            for number, x, kind in zip(numbers, results, made, strict=True):
+            # Errors, recordings and `explain()` name the line of the text.
+            where = named(source, f"line {line}: {name}")
+            results = known.steps.repeat(trace, [x for v in used if (x := values[v]) is not _DEVICE], where)
+            for number, x, kind in zip(numbers, results, known.kinds, strict=True):
                 values[number], kinds[number] = x, kind
         allocate(ports := [port.value for port in text.program.results])
         return [read(number) for number in ports]
 
-    def _kind(self, x: Any) -> Any:
-        """Returns the type of a value; equal ones are one object."""
-        kind = None if x is _DEVICE else jax.typeof(x)
-        return self.kinds.setdefault(kind, kind)
+    def _kind(self, x: Any) -> int:
+        variable = as_variable(x)
+        kind = variable.aval if isinstance(variable, Var) else x if x is _DEVICE else (jax.typeof(x),)
+        return self.kinds.setdefault(kind, len(self.kinds))
 
     def _perform(self, op: Op, operands: list[Any], key: Any) -> list[Any]:
         tensors = [x for x in operands if x is not _DEVICE]
@@ -195,11 +203,12 @@ class _Run:
         remarks = self.outcome.assumptions, self.outcome.shard_shapes
         noted = [*map(len, remarks)]
         known = self.known.get(key)
-        steps = known[0] if known else self._steps(op, definition, op.attributes, tensors, types)
+        steps = known.steps if known else self._steps(op, definition, op.attributes, tensors, types)
         # Every assumption is listed.
         results = steps.add(current_trace(), tensors, current_source())
-        if steps.repeats and [*map(len, remarks)] == noted:
-            self.known[key] = steps, [*map(self._kind, results)]
+        if [*map(len, remarks)] == noted:
+            repeats = steps.repeats and all(isinstance(as_variable(x), Var) for x in tensors)
+            self.known[key] = _Known(steps, [*map(self._kind, results)], repeats)
         return results
 
     def _steps(
@@ -211,7 +220,7 @@ class _Run:
         types: tuple[jax.ShapeDtypeStruct, ...],
     ) -> Steps:
         """Returns an op as one equation, or as the equations of its meaning."""
-        special = self._mesh_shard if op.name == "ttir.mesh_shard" else _TTNN.get(op.name)
+        special = self._mesh_shard if op.name == "ttir.mesh_shard" else MEMORY.get(op.name)
         if special is None:
             jaxpr = self._meaning(op, definition, self._for_meaning(op, attributes), inputs, types)
         else:
@@ -311,7 +320,7 @@ class _Run:
         if attributes["shard_type"] == "identity":
             # The older no-op: between a presharded value's full type, which nothing has, and its local one.
             is_local = x.dtype == declared.dtype and x.ndim == len(declared.shape)
-            return [x if is_local else _check_declared(declared, x)]
+            return [x if is_local else check_declared(declared, x)]
         written = {name: attributes[name] for name in MeshShardAttributes._fields}
         written["shard_shape"] = self._shard_shape(op, x.ndim)
         try:
@@ -319,7 +328,7 @@ class _Run:
         except ReplicationError as error:
             out = mesh_shard(x, **written, assume_replicated=True)
             self._assume(op, x, error)
-        return [_check_declared(declared, out)]
+        return [check_declared(declared, out)]
 
     def _assume(self, op: Op, x: Any, error: ReplicationError) -> None:
         if self.outcome.unproven is None:
@@ -369,46 +378,3 @@ def _casts(definition: OpDef, results: Sequence[Any], types: Sequence[jax.ShapeD
         for x, t in zip(results, types, strict=True)
         if x.shape == t.shape and x.dtype != jax.dtypes.canonicalize_dtype(t.dtype)
     ]
-
-
-def _check_declared(want: jax.ShapeDtypeStruct, out: Any) -> Any:
-    if out.shape != want.shape or out.dtype != want.dtype:
-        raise VerifyError(
-            f"the result is {out.dtype}{list(out.shape)}, but the declared type is {want.dtype}{list(want.shape)}."
-        )
-    return out
-
-
-# --- ops of TTNN about memory ----------------------------------------------------------------------------------------
-
-
-def _transfer(op: Op, types: Sequence[jax.ShapeDtypeStruct], *operands: Any) -> list[Any]:
-    x, want = _one(operands, types)
-    distributes = op.name == "ttnn.distribute_tensor"
-    name, primitive = ("mapper_config", distribute_tensor_p) if distributes else ("composer_config", aggregate_tensor_p)
-    if name not in op.attributes:
-        raise VerifyError(f"needs the attribute {name!r}; it is missing.")
-    return [_check_declared(want, primitive.bind(x, **{name: op.attributes[name]}))]
-
-
-def _layout(op: Op, types: Sequence[jax.ShapeDtypeStruct], *operands: Any) -> list[Any]:
-    x, want = _one(operands, types)
-    return [_check_declared(want, x if x.dtype == want.dtype else x.astype(want.dtype))]
-
-
-def _deallocate(op: Op, types: Sequence[jax.ShapeDtypeStruct], *operands: Any) -> list[Any]:
-    return []
-
-
-def _one(operands: Sequence[Any], types: Sequence[jax.ShapeDtypeStruct]) -> tuple[Any, jax.ShapeDtypeStruct]:
-    if len(operands) != 1 or len(types) != 1:
-        raise VerifyError(f"takes 1 tensor and gives 1, got {len(operands)} and {len(types)}.")
-    return operands[0], types[0]
-
-
-_TTNN: dict[str, Callable[..., list[Any]]] = {
-    "ttnn.distribute_tensor": _transfer,
-    "ttnn.aggregate_tensor": _transfer,
-    "ttnn.deallocate": _deallocate,
-    **{name: _layout for name, d in DEFINITIONS.items() if Trait.LAYOUT in d.traits},
-}

@@ -17,7 +17,7 @@ from jax.sharding import AbstractMesh, PartitionSpec
 
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.frontends.mlir.module import outermost
+from jaxmesh.frontends.mlir.module import operations
 from jaxmesh.frontends.stablehlo.bindings import inlined_call, ir, sdy
 from jaxmesh.frontends.stablehlo.shardings import SHARDING, over_mesh
 from jaxmesh.jaxprs.compat import parse_hlo_sharding
@@ -104,11 +104,6 @@ def _check_calls(
         raise UnsupportedError(f"@{name}: its calls, inlined, make {size} ops; at most {MAX_OPS} are read.")
     bodies[name] = named, size
     return size
-
-
-def operations(op: Any) -> list[Any]:
-    """Returns the operations directly inside an operation's regions."""
-    return outermost(op, lambda inner: inner != op)
 
 
 def walk(op: Any) -> list[Any]:

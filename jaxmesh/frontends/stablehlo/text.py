@@ -13,11 +13,19 @@ from jax.sharding import AbstractMesh
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import ParseError, UnsupportedError
 from jaxmesh.frontends.mlir.attributes import Types, entries, nested
-from jaxmesh.frontends.mlir.module import Function, boundary_attributes, check_sizes, choose, line_of, load_text
+from jaxmesh.frontends.mlir.module import (
+    Function,
+    boundary_attributes,
+    check_sizes,
+    choose,
+    line_of,
+    load_text,
+    operations,
+)
 from jaxmesh.frontends.mlir.preprocess import rewrite
 from jaxmesh.frontends.stablehlo import gspmd
 from jaxmesh.frontends.stablehlo.bindings import ir, sdy
-from jaxmesh.frontends.stablehlo.gspmd import operations, walk
+from jaxmesh.frontends.stablehlo.gspmd import walk
 from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
 from jaxmesh.frontends.stablehlo.shardings import SHARDING, Sharding, listed, per_value, read
 from jaxmesh.frontends.stablehlo.shardy import mesh_axes, run
@@ -151,7 +159,7 @@ def _readable(function: Function) -> Any:
             _check_strings(module, function)
         try:
             if passes:
-                run(module, passes, guarded=True)
+                module = run(module, passes, guarded=True)
         except UnsupportedError as error:
             raise UnsupportedError(f"line {function.line}: @{function.name}: Shardy's attributes: {error}") from None
         _constrain(module, encoded)
