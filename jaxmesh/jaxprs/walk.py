@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -246,7 +247,7 @@ def _is_equal(a: Array, b: Array) -> bool:
 
 
 _core: Any = core
-_end_p = Primitive("jaxmesh_end")
+_rows_p = Primitive("jaxmesh_rows")
 
 
 def variable_names(jaxpr: Jaxpr) -> Mapping[Var, str]:
@@ -256,17 +257,29 @@ def variable_names(jaxpr: Jaxpr) -> Mapping[Var, str]:
     >>> sorted(variable_names(jax.make_jaxpr(jnp.sin)(1.0)).values())
     ['a', 'b']
     """
-    # JAX keeps the names in the context of one printing. An equation behind the others is printed in that context.
+    # JAX keeps the names in the context of one printing, in which rows of equations are printed one by one.
     contexts: list[Any] = []
-    body = open_jaxpr(jaxpr)
-    end = core.new_jaxpr_eqn([], [], _end_p, {"contexts": contexts}, core.no_effects)
-    text(rebuild(body, body.constvars, body.invars, [*body.eqns, end], body.outvars))
+
+    def together(eqns: Sequence[Eqn]) -> Eqn:
+        read = {a for e in eqns for a in e.invars if isinstance(a, Var)}
+        # What nothing reads has no name of its own.
+        made = [v for e in eqns for v in e.outvars if v not in read]
+        return core.new_jaxpr_eqn([*read], made, _rows_p, {"eqns": eqns, "contexts": contexts}, core.no_effects)
+
+    body, rows = open_jaxpr(jaxpr), list[Eqn]()
+    for has_bodies, group in itertools.groupby(body.eqns, lambda e: bool(sub_jaxprs(e))):
+        eqns = [*group]
+        rows += eqns if has_bodies else [together(eqns)]
+    text(rebuild(body, body.constvars, body.invars, [*rows, together([])], body.outvars))
     return dict(contexts[-1].var_names)
 
 
-def _print_end(eqn: Any, context: Any, _settings: Any) -> Any:
+def _print_rows(eqn: Any, context: Any, settings: Any) -> Any:
     eqn.params["contexts"].append(context)
+    for row in eqn.params["eqns"]:
+        # The text of a long program takes more memory than the program.
+        _core.pp_eqn(row, context, settings)
     return pretty_printer.nil()
 
 
-_core.pp_eqn_rules[_end_p] = _print_end
+_core.pp_eqn_rules[_rows_p] = _print_rows
