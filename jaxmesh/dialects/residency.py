@@ -140,12 +140,10 @@ class ResidencyMap:
 
     def bodies(self, eqn: Eqn) -> list[ResidencyMap]:
         """Returns the residencies of the bodies of a top-level call, loop or branch, in the order of `control_flow`."""
-        return self._bodies(control_flow(eqn), eqn, [self.of(a) for a in eqn.invars])
+        return self._bodies(eqn, [self.of(a) for a in eqn.invars])
 
-    def _bodies(
-        self, flow: Call | Scan | While | Cond | None, eqn: Eqn, operands: Sequence[Residency]
-    ) -> list[ResidencyMap]:
-        match flow:
+    def _bodies(self, eqn: Eqn, operands: Sequence[Residency]) -> list[ResidencyMap]:
+        match control_flow(eqn):
             case Call() as call:
                 return [self.body(call.body, operands)]
             case Scan() as loop:
@@ -168,7 +166,7 @@ class ResidencyMap:
         flow = control_flow(eqn)
         if flow is None:
             return (of_result(eqn, operands, self.created),) * len(eqn.outvars)
-        bodies = self._bodies(flow, eqn, operands)
+        bodies = self._bodies(eqn, operands)
         match flow:
             case Call():
                 return bodies[0].results

@@ -114,10 +114,9 @@ class Steps:
         return [values[at] for at in self.results]
 
 
-def as_tracer(trace: Any, variable: Var) -> Any:
-    """Returns a tracer of a variable; a constant unchanged."""
-    is_constant = isinstance(variable, np.ndarray)
-    return variable if is_constant else _partial_eval.DynamicJaxprTracer(trace, variable.aval, variable)
+def as_tracer(trace: Any, x: Any) -> Any:
+    """Returns a tracer of a variable; another value unchanged."""
+    return _partial_eval.DynamicJaxprTracer(trace, x.aval, x) if isinstance(x, Var) else x
 
 
 def as_variable(x: Any) -> Any:

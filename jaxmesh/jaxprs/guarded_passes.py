@@ -44,8 +44,8 @@ class _Guard:
         self._owner = 0
         self._errors: IO[bytes] | None = None
 
-    def ask(self, request: dict[str, Any], data: bytes) -> tuple[Any, bytes]:
-        """Returns the answer to a request and its data; a str that says how the process ended, if it did."""
+    def ask(self, request: dict[str, Any], data: bytes) -> Any:
+        """Returns the answer to a request; a str that says how the process ended, if it did."""
         with self._lock:
             process = self._running()
             stdin, stdout = cast("tuple[IO[bytes], IO[bytes]]", (process.stdin, process.stdout))
@@ -56,15 +56,15 @@ class _Guard:
                     stdin.write(json.dumps({**request, "bytes": len(data)}).encode() + b"\n" + data)
                     stdin.flush()
                 line = stdout.readline()
-                answer = json.loads(line) if line.endswith(b"\n") else None
-                made = stdout.read(answer["bytes"]) if answer else b""
+                answer: Any = json.loads(line) if line.endswith(b"\n") else {"bytes": 1}
+                answer["made"] = stdout.read(answer["bytes"])
             except BaseException:
                 # An interrupted request would answer the next one.
                 process.kill()
                 raise
             finally:
                 timer.cancel()
-            return (answer, made) if answer and len(made) == answer["bytes"] else (self._end(), b"")
+            return answer if len(answer["made"]) == answer["bytes"] else self._end()
 
     def _running(self) -> subprocess.Popen[bytes]:
         # A forked process must not share its parent's pipes.
@@ -116,11 +116,11 @@ def guarded_passes(module: Any, passes: Sequence[str]) -> Any:
     """
     code = BytesIO()
     module.write_bytecode(code)
-    answer, made = _guard.ask({"passes": list(passes)}, code.getvalue())
+    answer = _guard.ask({"passes": list(passes)}, code.getvalue())
     if isinstance(answer, str):
         return answer
-    if made:
-        return _ir.Module.parse(made, module.context).operation
+    if answer["made"]:
+        return _ir.Module.parse(answer["made"], module.context).operation
     # This process has the whole message.
     run_passes(module, passes)
     return module
@@ -129,7 +129,7 @@ def guarded_passes(module: Any, passes: Sequence[str]) -> Any:
 def refusal(text: str, attributes: Sequence[str] = ()) -> tuple[str, str] | None:
     """Parses a module, or attributes; returns the location and the message of the first error, or None."""
     data = text.encode("utf-8", "surrogatepass")
-    answer, _ = _guard.ask({"attributes": list(attributes)} if attributes else {}, data)
+    answer = _guard.ask({"attributes": list(attributes)} if attributes else {}, data)
     if isinstance(answer, str):
         return "", f"MLIR would end the process on this text ({answer[:300]})"
     return tuple(answer["refused"]) if answer["refused"] else None

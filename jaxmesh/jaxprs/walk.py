@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -247,7 +246,7 @@ def _is_equal(a: Array, b: Array) -> bool:
 
 
 _core: Any = core
-_rows_p = Primitive("jaxmesh_rows")
+_row_p = Primitive("jaxmesh_row")
 
 
 def variable_names(jaxpr: Jaxpr) -> Mapping[Var, str]:
@@ -257,29 +256,19 @@ def variable_names(jaxpr: Jaxpr) -> Mapping[Var, str]:
     >>> sorted(variable_names(jax.make_jaxpr(jnp.sin)(1.0)).values())
     ['a', 'b']
     """
-    # JAX keeps the names in the context of one printing, in which rows of equations are printed one by one.
-    contexts: list[Any] = []
-
-    def together(eqns: Sequence[Eqn]) -> Eqn:
-        read = {a for e in eqns for a in e.invars if isinstance(a, Var)}
-        # What nothing reads has no name of its own.
-        made = [v for e in eqns for v in e.outvars if v not in read]
-        return core.new_jaxpr_eqn([*read], made, _rows_p, {"eqns": eqns, "contexts": contexts}, core.no_effects)
-
-    body, rows = open_jaxpr(jaxpr), list[Eqn]()
-    for has_bodies, group in itertools.groupby(body.eqns, lambda e: bool(sub_jaxprs(e))):
-        eqns = [*group]
-        rows += eqns if has_bodies else [together(eqns)]
-    text(rebuild(body, body.constvars, body.invars, [*rows, together([])], body.outvars))
-    return dict(contexts[-1].var_names)
+    # JAX keeps the names in the context of one printing. The text of a long program takes more memory than the program.
+    contexts, body = list[Any](), open_jaxpr(jaxpr)
+    end = core.new_jaxpr_eqn([], [], _row_p, {"eqn": None, "contexts": contexts}, core.no_effects)
+    rows = [e if sub_jaxprs(e) else e.replace(primitive=_row_p, params={**end.params, "eqn": e}) for e in body.eqns]
+    text(rebuild(body, body.constvars, body.invars, [*rows, end], body.outvars))
+    return dict(contexts[0].var_names)
 
 
-def _print_rows(eqn: Any, context: Any, settings: Any) -> Any:
-    eqn.params["contexts"].append(context)
-    for row in eqn.params["eqns"]:
-        # The text of a long program takes more memory than the program.
-        _core.pp_eqn(row, context, settings)
+def _print_row(eqn: Any, context: Any, settings: Any) -> Any:
+    eqn.params["contexts"][:] = [context]
+    if eqn.params["eqn"] is not None:
+        _core.pp_eqn(eqn.params["eqn"], context, settings)
     return pretty_printer.nil()
 
 
-_core.pp_eqn_rules[_rows_p] = _print_rows
+_core.pp_eqn_rules[_row_p] = _print_row

@@ -29,7 +29,7 @@ from jaxmesh.runtime.sharded import plain_mesh, store_array
 from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh, storage_spec
 from jaxmesh.sharding.shard_attributes import spec_axes
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
-from jaxmesh.tensor.transfers import check_dtype
+from jaxmesh.tensor.transfers import canonical
 from jaxmesh.validate import quote
 
 _tree: Any = jax.tree
@@ -253,7 +253,7 @@ def check_leaf(leaf: Any, what: str) -> None:
             "array.filled(value)."
         )
     if isinstance(array, np.ndarray):
-        check_dtype(leaf.dtype, what)
+        canonical(leaf.dtype, what)
     check_alive(leaf.data if isinstance(leaf, MeshTensor) else leaf, what)
 
 
@@ -271,7 +271,7 @@ def prepare_tree(tree: Any) -> Any:
     kinds = {*map(type, leaves)}
     if kinds == {np.ndarray}:
         for dtype in {*map(operator.attrgetter("dtype"), leaves)}:
-            check_dtype(dtype, "an argument")
+            canonical(dtype, "an argument")
         return _tree.unflatten(structure, map(np.ndarray.copy, leaves))
     for leaf in leaves:
         # Nearly every leaf of nearly every call is a JAX array, which needs one check.

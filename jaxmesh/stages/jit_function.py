@@ -147,10 +147,8 @@ class JitFunction:
         return (self._known.get(key) or self._dispatch(key, is_prepared))(*args, **kwargs)
 
     def _dispatch(self, key: Hashable, is_prepared: bool) -> Dispatch:
-        statics, new = self._plain._jit_info, functools.partial(self._run_new, is_prepared)
-        return keep(
-            self._known, key, lambda: Dispatch(new, self._name, statics.static_argnums, statics.static_argnames)
-        )
+        info, new = self._plain._jit_info, functools.partial(self._run_new, is_prepared)
+        return keep(self._known, key, lambda: Dispatch(new, self._name, info.static_argnums, info.static_argnames))
 
     def _run_new(self, is_prepared: bool, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """Runs a call; returns its results, and how its program is run again, as `launch_new` does."""

@@ -75,13 +75,6 @@ def elements(x: Any, op: str) -> np.ndarray[Any, Any]:
 
 def canonical(dtype: np.dtype[Any], op: str) -> np.dtype[Any]:
     """Returns the dtype that JAX gives elements of a dtype."""
-    check_dtype(dtype, op)
-    return jax.dtypes.canonicalize_dtype(dtype)
-
-
-@functools.lru_cache(maxsize=256)
-def check_dtype(dtype: np.dtype[Any], op: str) -> None:
-    """Checks that JAX has elements of a dtype."""
     if not dtype.isnative:
         raise ArgumentTypeError(
             f"{op} takes elements in this machine's byte order, got dtype {dtype}; pass "
@@ -89,8 +82,10 @@ def check_dtype(dtype: np.dtype[Any], op: str) -> None:
         )
     if not _is_known(dtype):
         raise ArgumentTypeError(f"{op} takes numeric tensors, got dtype {dtype}, not JAX's; use a numeric dtype.")
+    return jax.dtypes.canonicalize_dtype(dtype)
 
 
+@functools.lru_cache(maxsize=256)
 def _is_known(dtype: np.dtype[Any]) -> bool:
     if dtype.kind == "T":
         return False

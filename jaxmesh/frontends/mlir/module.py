@@ -99,14 +99,14 @@ def outermost(root: Any, wanted: Callable[[Any], bool]) -> list[Any]:
     return found
 
 
-def operations(owner: Any) -> list[Any]:
-    """Returns the operations directly inside an operation's regions."""
+def operations(owner: Any, *, deep: bool = False) -> list[Any]:
+    """Returns the operations directly inside an operation's regions, or at any depth, in pre-order."""
     seen: list[Any] = []
     skip, advance = ir.WalkResult.SKIP, ir.WalkResult.ADVANCE
 
     def visit(operation: Any) -> Any:
         seen.append(operation)
-        return skip if len(seen) > 1 else advance
+        return advance if deep or len(seen) == 1 else skip
 
     owner.walk(visit, ir.WalkOrder.PRE_ORDER)
     return seen[1:]
@@ -116,7 +116,8 @@ def _function(operation: Any, piece: Piece) -> Function:
     attributes = operation.attributes
     visibility = attributes["sym_visibility"].value if "sym_visibility" in attributes else "public"
     name = attributes["sym_name"].value
-    return Function(name, line_of(operation, piece), operation, piece, visibility == "public", operation.parent)
+    home = operation.parent.operation
+    return Function(name, line_of(operation, piece), operation, piece, visibility == "public", home)
 
 
 def line_of(operation: Any, piece: Piece) -> int:

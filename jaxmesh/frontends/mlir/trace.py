@@ -7,24 +7,23 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import jax
 import numpy as np
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from jaxmesh.dialects.definitions import definition_of, has_trait
+from jaxmesh.dialects.definitions import DEFINITIONS, definition_of, has_trait
 from jaxmesh.dialects.imported_op import imported_op, imported_op_p
 from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait
 from jaxmesh.dialects.perform import as_declared, compute
 from jaxmesh.dialects.program import Op, Type, Value
 from jaxmesh.dialects.ttir.images import FLATTENED
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, full_to_shard, mesh_shard
+from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.errors import MeshMismatchError, ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import quantization
 from jaxmesh.frontends.mlir.control_flow import CONTROL_FLOW
-from jaxmesh.frontends.mlir.memory import MEMORY, check_declared
 from jaxmesh.frontends.mlir.text import Text, add_location, located, results_to_copy
 from jaxmesh.frontends.mlir.upgrade import EMPTY, FUNCTIONS, Upgrade, definition_named, is_integers
 from jaxmesh.jaxprs import compat
@@ -91,19 +90,6 @@ _DEVICE = object()
 """A mesh device or a semaphore: of the program there is one."""
 
 
-@lru_cache(4096)
-def _as_aval(known: Type) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(known.shape, known.dtype)
-
-
-class _Known(NamedTuple):
-    """The equations of an op, the numbers of its results' types, and whether `Steps.repeat` adds the equations."""
-
-    steps: Steps
-    kinds: Sequence[int]
-    repeats: bool
-
-
 @dataclass(slots=True)
 class _Run:
     """One trace."""
@@ -112,8 +98,8 @@ class _Run:
     mesh: dict[str, int]
     strict: bool
     outcome: Outcome
-    known: dict[Any, _Known] = field(default_factory=dict[Any, "_Known"])
-    """Each op traced once: the layers of a model repeat the same ops of the same types."""
+    known: dict[Any, tuple[Steps, list[int], bool]] = field(default_factory=dict[Any, tuple[Steps, list[int], bool]])
+    """Each op traced once, with its results' kinds, and whether it is repeated: a model's layers have the same ops."""
     kinds: dict[Any, int] = field(default_factory=dict[Any, int])
     """A number for each type of a value."""
     keeps_ops: bool = True
@@ -139,9 +125,6 @@ class _Run:
             for number, x in zip(numbers, results, strict=True):
                 values[number], kinds[number] = as_variable(x), self._kind(x)
 
-        def read(number: Value) -> Any:
-            return as_tracer(trace, x) if isinstance(x := values[number], Var) else x
-
         def allocate(numbers: Sequence[Value]) -> None:
             for number in [v for v in numbers if v in empty]:
                 # An allocated tensor holds any number, here 0.
@@ -162,21 +145,21 @@ class _Run:
             called = op.name, id(op.attributes), op.operands.count(None)
             key = *called, tuple([declared[v] for v in numbers]), tuple([kinds[v] for v in used])
             known = self.known.get(key)
-            if known is None or not known.repeats:
+            if known is None or not known[2]:
                 self.place = line, name
                 with located(line, name), jax.named_scope(self.at):
-                    results = self._perform(op, [read(v) for v in used], key)
+                    results = self._perform(op, [as_tracer(trace, values[v]) for v in used], key)
                     if len(results) != len(numbers):
                         raise VerifyError(f"gives {len(results)} results, but {len(numbers)} are declared.")
                 write(numbers, results)
                 continue
             # Errors, recordings and `explain()` name the line of the text.
             where = named(source, f"line {line}: {name}")
-            results = known.steps.repeat(trace, [x for v in used if (x := values[v]) is not _DEVICE], where)
-            for number, x, kind in zip(numbers, results, known.kinds, strict=True):
+            results = known[0].repeat(trace, [x for v in used if (x := values[v]) is not _DEVICE], where)
+            for number, x, kind in zip(numbers, results, known[1], strict=True):
                 values[number], kinds[number] = x, kind
         allocate(ports := [port.value for port in text.program.results])
-        return [read(number) for number in ports]
+        return [as_tracer(trace, values[v]) for v in ports]
 
     def _kind(self, x: Any) -> int:
         variable = as_variable(x)
@@ -185,7 +168,8 @@ class _Run:
 
     def _perform(self, op: Op, operands: list[Any], key: Any) -> list[Any]:
         tensors = [x for x in operands if x is not _DEVICE]
-        types = tuple([_as_aval(t) for v in op.results if (t := self.text.program.types[v]).kind == "tensor"])
+        known = [t for v in op.results if (t := self.text.program.types[v]).kind == "tensor"]
+        types = tuple([jax.ShapeDtypeStruct(t.shape, t.dtype) for t in known])
         if op.name in CONTROL_FLOW:
             inside = [replace(self, text=f, known={}, keeps_ops=False) for f in op.attributes[FUNCTIONS]]
             return CONTROL_FLOW[op.name](op, [run.program for run in inside], tensors)
@@ -203,12 +187,12 @@ class _Run:
         remarks = self.outcome.assumptions, self.outcome.shard_shapes
         noted = [*map(len, remarks)]
         known = self.known.get(key)
-        steps = known.steps if known else self._steps(op, definition, op.attributes, tensors, types)
+        steps = known[0] if known else self._steps(op, definition, op.attributes, tensors, types)
         # Every assumption is listed.
         results = steps.add(current_trace(), tensors, current_source())
         if [*map(len, remarks)] == noted:
             repeats = steps.repeats and all(isinstance(as_variable(x), Var) for x in tensors)
-            self.known[key] = _Known(steps, [*map(self._kind, results)], repeats)
+            self.known[key] = steps, [*map(self._kind, results)], repeats
         return results
 
     def _steps(
@@ -220,7 +204,7 @@ class _Run:
         types: tuple[jax.ShapeDtypeStruct, ...],
     ) -> Steps:
         """Returns an op as one equation, or as the equations of its meaning."""
-        special = self._mesh_shard if op.name == "ttir.mesh_shard" else MEMORY.get(op.name)
+        special = self._mesh_shard if op.name == "ttir.mesh_shard" else _memory_op if op.name in _MEMORY else None
         if special is None:
             jaxpr = self._meaning(op, definition, self._for_meaning(op, attributes), inputs, types)
         else:
@@ -316,11 +300,11 @@ class _Run:
         attributes = op.attributes
         if len(operands) != 1 or len(op.results) != 1:
             raise VerifyError(f"takes 1 operand and gives 1 result, got {len(operands)} and {len(op.results)}.")
-        x, declared = operands[0], _as_aval(self.text.program.types[op.results[0]])
+        x, declared = operands[0], self.text.program.types[op.results[0]]
         if attributes["shard_type"] == "identity":
             # The older no-op: between a presharded value's full type, which nothing has, and its local one.
             is_local = x.dtype == declared.dtype and x.ndim == len(declared.shape)
-            return [x if is_local else check_declared(declared, x)]
+            return [x if is_local else _check_declared(declared, x)]
         written = {name: attributes[name] for name in MeshShardAttributes._fields}
         written["shard_shape"] = self._shard_shape(op, x.ndim)
         try:
@@ -328,7 +312,7 @@ class _Run:
         except ReplicationError as error:
             out = mesh_shard(x, **written, assume_replicated=True)
             self._assume(op, x, error)
-        return [check_declared(declared, out)]
+        return [_check_declared(declared, out)]
 
     def _assume(self, op: Op, x: Any, error: ReplicationError) -> None:
         if self.outcome.unproven is None:
@@ -378,3 +362,35 @@ def _casts(definition: OpDef, results: Sequence[Any], types: Sequence[jax.ShapeD
         for x, t in zip(results, types, strict=True)
         if x.shape == t.shape and x.dtype != jax.dtypes.canonicalize_dtype(t.dtype)
     ]
+
+
+def _check_declared(want: jax.ShapeDtypeStruct | Type, out: Any) -> Any:
+    if out.shape != want.shape or out.dtype != want.dtype:
+        raise VerifyError(
+            f"the result is {out.dtype}{list(out.shape)}, but the declared type is {want.dtype}{list(want.shape)}."
+        )
+    return out
+
+
+_TRANSFERS: dict[str, tuple[str, Any]] = {
+    "ttnn.distribute_tensor": ("mapper_config", distribute_tensor_p),
+    "ttnn.aggregate_tensor": ("composer_config", aggregate_tensor_p),
+}
+_MEMORY = {"ttnn.deallocate", *_TRANSFERS, *[name for name, d in DEFINITIONS.items() if Trait.LAYOUT in d.traits]}
+"""The ops of TTNN about memory, of which only the transfers compute."""
+
+
+def _memory_op(op: Op, types: Sequence[jax.ShapeDtypeStruct], *operands: Any) -> list[Any]:
+    if op.name == "ttnn.deallocate":
+        return []
+    if len(operands) != 1 or len(types) != 1:
+        raise VerifyError(f"takes 1 tensor and gives 1, got {len(operands)} and {len(types)}.")
+    (x,), (want,) = operands, types
+    if op.name in _TRANSFERS:
+        name, primitive = _TRANSFERS[op.name]
+        if name not in op.attributes:
+            raise VerifyError(f"needs the attribute {name!r}; it is missing.")
+        x = primitive.bind(x, **{name: op.attributes[name]})
+    elif x.dtype != want.dtype:
+        x = x.astype(want.dtype)
+    return [_check_declared(want, x)]

@@ -139,7 +139,7 @@ class Upgrade:
     is_current: bool = True
     unwritten: set[Value] = field(default_factory=set[Value])
     """The results of ops that allocate a tensor."""
-    known: dict[Any, tuple[Op, _Current]] = field(default_factory=dict[Any, "tuple[Op, _Current]"])
+    known: dict[Any, _Current] = field(default_factory=dict[Any, "_Current"])
     """Spellings by the identity of an op's attributes, which equally written ops share, and its number of operands."""
 
     @classmethod
@@ -161,13 +161,8 @@ class Upgrade:
         values: list[Value] = [*arguments, *[-1] * (len(source.types) - len(arguments))]
         for op, line in zip(source.ops, function.lines, strict=True):
             operands = [values[v] for v in op.used]
-            known = self.known.get((id(op.attributes), len(operands)))
             callee = op.attributes.get(FUNCTION)
-            if known is not None and known[1].is_direct and (not operands or operands[-1] not in self.unwritten):
-                now = known[1]
-                made = Op(now.name, tuple(operands), (), now.attributes, op.line)
-                values_of = self._append(made, [source.types[v] for v in op.results], line, op.name)
-            elif isinstance(callee, DecodedFunction):
+            if isinstance(callee, DecodedFunction):
                 values_of, after = self.function(callee, operands)
                 for number in callee.written:
                     values[op.used[number]] = after[number]
@@ -203,9 +198,9 @@ class Upgrade:
     def _current(self, op: Op, operands: Sequence[Value], types: Sequence[Type]) -> _Current:
         """Returns the current spelling of an op, once for equally written ops."""
         key = id(op.attributes), len(operands)
-        if key not in self.known:
-            self.known[key] = op, _spell(op, tuple([self.program.types[v].kind for v in operands]), types)
-        return self.known[key][1]
+        if (now := self.known.get(key)) is None:
+            now = self.known[key] = _spell(op, tuple([self.program.types[v].kind for v in operands]), types)
+        return now
 
     def _unfused(
         self, op: Op, line: int, operands: list[Value], types: list[Type], fused: Mapping[str, Sequence[str]]
@@ -269,7 +264,6 @@ class _Current(NamedTuple):
       is_current: True if the text has no other spelling.
       activation: the op that it applies to its result, or empty.
       fused: the ops that it applies to its operands and its result.
-      is_direct: True if it is one op of all its operands in order, and no tensor that is allocated.
     """
 
     name: str
@@ -278,7 +272,6 @@ class _Current(NamedTuple):
     is_current: bool = False
     activation: str = ""
     fused: Mapping[str, Sequence[str]] = NO_ATTRIBUTES
-    is_direct: bool = False
 
 
 def _spell(op: Op, kinds: Sequence[str], types: Sequence[Type]) -> _Current:
@@ -297,9 +290,7 @@ def _spell(op: Op, kinds: Sequence[str], types: Sequence[Type]) -> _Current:
         is_current = is_current and is_ordered
         if is_ordered:
             places = (*group_operands(sizes if is_integers(sizes) else None, places[:count]), *places[count:])
-    is_direct = [*places] == [*range(len(kinds))] and not activation and name not in EMPTY
-    is_current = is_current and name == op.name and not activation
-    return _Current(name, attributes, places, is_current, activation, is_direct=is_direct)
+    return _Current(name, attributes, places, is_current and name == op.name and not activation, activation)
 
 
 def _spell_attributes(

@@ -108,14 +108,7 @@ def _check_calls(
 
 def walk(op: Any) -> list[Any]:
     """Returns every operation inside an operation, at any depth, in pre-order."""
-    inner_operations: list[Any] = []
-
-    def visit(inner: Any) -> Any:
-        inner_operations.append(inner)
-        return ir.WalkResult.ADVANCE
-
-    op.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return inner_operations[1:]
+    return operations(op, deep=True)
 
 
 def create(name: str, before: Any, operands: Any, attributes: dict[str, Any], types: Any = None) -> Any:

@@ -13,7 +13,6 @@ import jax
 import numpy as np
 
 from jaxmesh.errors import InexpressibleError, JaxmeshError, MissingRuleError
-from jaxmesh.frontends.mlir.module import operations
 from jaxmesh.frontends.stablehlo import (
     collectives,
     control_flow,
@@ -25,6 +24,7 @@ from jaxmesh.frontends.stablehlo import (
     windows,
 )
 from jaxmesh.frontends.stablehlo.call import ImportContext, Meaning, ShardedCall, Whole, as_list
+from jaxmesh.frontends.stablehlo.gspmd import operations
 from jaxmesh.frontends.stablehlo.rules import Splitting, read_rule, split, split_op
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, axes_of, local_shape
 from jaxmesh.frontends.stablehlo.values import Repeat, Sharded

@@ -14,11 +14,10 @@ from typing import Any
 
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.frontends.mlir.module import operations
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.as_xla import gather_cheap_operands, simplify
 from jaxmesh.frontends.stablehlo.bindings import ir, sdy
-from jaxmesh.frontends.stablehlo.gspmd import ENDS, change_ends, ends, inline_calls, walk
+from jaxmesh.frontends.stablehlo.gspmd import ENDS, change_ends, ends, inline_calls, operations, walk
 from jaxmesh.frontends.stablehlo.rules import add_rules
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN
 from jaxmesh.jaxprs.guarded_passes import REFUSALS, guarded_passes, run_passes

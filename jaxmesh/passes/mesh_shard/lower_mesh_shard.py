@@ -6,7 +6,6 @@ Each becomes a `distribute_tensor` or an `aggregate_tensor`, with reshapes where
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -51,13 +50,16 @@ def _lower_body(
     eqns: list[Eqn] = []
     count = 0
 
+    def known(atom: Atom) -> Residency:
+        return residencies.get(atom, HOST) if isinstance(atom, Var) else HOST
+
     def is_on_device(atom: Atom) -> bool:
-        # Few mesh_shards ask.
+        # Few mesh_shards ask. Bodies are not looked into.
         nonlocal count
-        for made in itertools.islice(eqns, count, None):
-            _add_residency(made, residencies)
+        for made in eqns[count:]:
+            residencies.update(dict.fromkeys(made.outvars, of_result(made, [*map(known, made.invars)])))
         count = len(eqns)
-        return _residency_of(atom, residencies) is DEVICE
+        return known(atom) is DEVICE
 
     for eqn in jaxpr.eqns:
         if swap:
@@ -69,17 +71,6 @@ def _lower_body(
         else:
             eqns.append(eqn if is_imported_op(eqn) else map_sub_jaxprs(eqn, change))
     return walk.with_eqns(jaxpr, eqns, walk.substitute(jaxpr.outvars, swap))
-
-
-def _residency_of(atom: Atom, residencies: Mapping[compat.Var, Residency]) -> Residency:
-    return residencies.get(atom, HOST) if isinstance(atom, compat.Var) else HOST
-
-
-def _add_residency(eqn: Eqn, residencies: dict[compat.Var, Residency]) -> None:
-    """Adds the residency of the results of an equation, without a look into its bodies."""
-    residency = of_result(eqn, [residencies.get(a, HOST) if isinstance(a, compat.Var) else HOST for a in eqn.invars])
-    for var in eqn.outvars:
-        residencies[var] = residency
 
 
 def _emit(eqns: list[Eqn], like: Eqn, op: compat.Primitive | Shape, operand: Atom, params: Mapping[str, Any]) -> Atom:
