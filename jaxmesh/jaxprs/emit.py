@@ -121,8 +121,7 @@ def as_tracer(trace: Any, x: Any) -> Any:
 
 def as_variable(x: Any) -> Any:
     """Returns the variable of a tracer that stands for any value of its type; another value unchanged."""
-    array: Any = x
-    return array if isinstance(x, np.ndarray) or type_in_trace(x) is None else x.val
+    return x if type_in_trace(x) is None else getattr(x, "val", x)
 
 
 def current_trace() -> Any:

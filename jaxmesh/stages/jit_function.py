@@ -99,9 +99,9 @@ class JitFunction:
         self._plain = self._jit(self._calls.unmarked, in_shardings=ins, out_shardings=outs)
         # By the implementation of random keys, and by the shardings of arrays, which JAX's cache does not look up by.
         self._jitted: dict[Hashable, Any] = {}
-        # By the settings that JAX's dispatch does not look up by, and whether arguments are copies of NumPy arrays.
+        # By the settings that JAX's dispatch does not look up by, and whether arguments are copies of NumPy arrays, as
+        # they were in the last call.
         self._known: dict[Hashable, Dispatch] = {}
-        # True if the last call took copies, as then the next one does as a rule.
         self._copies = False
         self._traced = Cache[Traced](KEPT, "traced programs")
         self._checked: dict[Hashable, CheckedCalls] = {}
@@ -126,7 +126,6 @@ class JitFunction:
         if not self._calls.simple:
             args, kwargs = self._calls.arrange(args, kwargs)
         try:
-            # Another thread may call, too.
             if copies := self._copies:
                 args, kwargs, copies = self._calls.prepare(args, kwargs)
                 self._copies = copies

@@ -123,7 +123,7 @@ class _Run:
 
         def write(numbers: Sequence[Value], results: Sequence[Any]) -> None:
             for number, x in zip(numbers, results, strict=True):
-                values[number], kinds[number] = as_variable(x), self._kind(x)
+                values[number], kinds[number] = (variable := as_variable(x)), self._kind(variable)
 
         def allocate(numbers: Sequence[Value]) -> None:
             for number in [v for v in numbers if v in empty]:
@@ -162,8 +162,7 @@ class _Run:
         return [as_tracer(trace, values[v]) for v in ports]
 
     def _kind(self, x: Any) -> int:
-        variable = as_variable(x)
-        kind = variable.aval if isinstance(variable, Var) else x if x is _DEVICE else (jax.typeof(x),)
+        kind = x.aval if isinstance(x, Var) else x if x is _DEVICE else (jax.typeof(x),)
         return self.kinds.setdefault(kind, len(self.kinds))
 
     def _perform(self, op: Op, operands: list[Any], key: Any) -> list[Any]:
@@ -192,7 +191,7 @@ class _Run:
         results = steps.add(current_trace(), tensors, current_source())
         if [*map(len, remarks)] == noted:
             repeats = steps.repeats and all(isinstance(as_variable(x), Var) for x in tensors)
-            self.known[key] = steps, [*map(self._kind, results)], repeats
+            self.known[key] = steps, [*map(self._kind, map(as_variable, results))], repeats
         return results
 
     def _steps(
