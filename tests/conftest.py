@@ -34,6 +34,7 @@ if jaxlib.version.__version_info__ < (0, 11):
 import jaxmesh as jm  # noqa: E402
 from jaxmesh import ttnn  # noqa: E402
 from jaxmesh.frontends.stablehlo import shardy  # noqa: E402
+from jaxmesh.jaxprs.guarded_passes import run_passes  # noqa: E402
 from jaxmesh.ttnn import beyond  # noqa: E402
 from tests import ROOT  # noqa: E402
 from tests.generators.further_cases import scaled_names  # noqa: E402
@@ -92,19 +93,19 @@ def device() -> ttnn.MeshDevice:
 
 @pytest.fixture(autouse=True)
 def cheaply(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
-    """Lets XLA optimize little, outside of AS_FOR_USERS; in quick runs, no process tries Shardy's passes first."""
+    """Lets XLA optimize little, outside of AS_FOR_USERS; in quick runs, no other process runs Shardy's passes."""
     if "as_for_users" in request.fixturenames:
         yield
         return
     if not runs_slow(request.path, request.config):
-        monkeypatch.setattr(shardy, "fatal_error", lambda *_: None)
+        monkeypatch.setattr(shardy, "guarded_passes", run_passes)
     with contextlib.nullcontext() if set(AS_FOR_USERS) & set(request.path.parents) else quick_compilation():
         yield
 
 
 @pytest.fixture
 def as_for_users() -> None:
-    """For tests whose programs XLA optimizes, and whose modules another process tries first."""
+    """For tests whose programs XLA optimizes, and whose modules another process partitions."""
 
 
 # --- which tests run -------------------------------------------------------------------------------------------------

@@ -104,6 +104,7 @@ class ResidencyMap:
       inputs: the residency of each of its inputs.
       created: the residency of what it creates from no tensor.
       values: the residency of each of its variables at the top level.
+      results: the residency of each result.
 
     >>> import jax
     >>> program = jax.make_jaxpr(lambda x: x + 1)(1.0)
@@ -122,11 +123,7 @@ class ResidencyMap:
         self._known = walk.Memo[ResidencyMap]() if known is None else known
         constant = partial(of_constant, created=created)
         self.values = evaluate.environment(program, self.inputs, self._equation, constant, lambda _: FREE)
-
-    @property
-    def results(self) -> tuple[Residency, ...]:
-        """The residency of each result."""
-        return tuple(self.of(a) for a in walk.open_jaxpr(self.program).outvars)
+        self.results = tuple([self.of(a) for a in walk.open_jaxpr(program).outvars])
 
     def of(self, atom: Atom) -> Residency:
         """Returns the residency of an operand or a result at the top level."""
@@ -163,9 +160,9 @@ class ResidencyMap:
                 return []
 
     def _equation(self, eqn: Eqn, operands: Sequence[Residency]) -> Sequence[Residency]:
-        if is_imported_op(eqn) and not operands:
+        if is_imported_op(eqn):
             # A constant of a text is rematerialised by each use.
-            return (FREE,) * len(eqn.outvars)
+            return self.body(eqn.params["jaxpr"], operands).results if operands else (FREE,) * len(eqn.outvars)
         flow = control_flow(eqn)
         if flow is None:
             return (of_result(eqn, operands, self.created),) * len(eqn.outvars)

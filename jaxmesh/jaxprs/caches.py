@@ -31,6 +31,19 @@ _KEYS: type[Any] = prng.PRNGKeyArray
 _PRNG, _CUSTOM = _config.default_prng_impl, _config.enable_custom_prng
 
 
+KEPT = 64
+"""The entries of a dict of programs that is filled by `keep`: those of one function for different settings."""
+
+
+def keep(programs: dict[Any, V], key: Hashable, make: Callable[[], V]) -> V:
+    """Returns what a dict has under a key; makes it the first time, and a full dict is emptied before."""
+    if (found := programs.get(key)) is not None:
+        return found
+    if len(programs) >= KEPT:
+        programs.clear()
+    return programs.setdefault(key, make())
+
+
 def placement_of(x: Any) -> tuple[bool, Any] | None:
     """Returns whether a concrete array is committed, and its sharding; None for anything else.
 

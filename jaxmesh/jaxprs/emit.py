@@ -95,8 +95,13 @@ class Steps:
             values += trace.emit_eqn(operands, step.avals, eqn.primitive, eqn.params, eqn.effects, where, eqn.ctx)
         return [value(at) for at in self.results]
 
-    def repeat(self, trace: Any, operands: Sequence[Any], source: Any) -> Var:
-        """Adds equations of `Kept.steps` to their trace, for variables or constants; returns the result's variable."""
+    @property
+    def repeats(self) -> bool:
+        """True if `repeat` adds them: they read no constants, and give no literals."""
+        return not self.consts and all(type(at) is int for at in self.results)
+
+    def repeat(self, trace: Any, operands: Sequence[Any], source: Any) -> list[Var]:
+        """Adds equations to a trace, for variables or constants; returns the results' variables; see `repeats`."""
         frame, values = trace.frame, [x for x in operands if type(x) is not np.ndarray]
         frame.is_high = frame.is_high or self.expands
         for eqn, places, avals in self.steps:
@@ -106,13 +111,17 @@ class Steps:
             row = invars, results, eqn.primitive, eqn.params, eqn.effects, source, eqn.ctx
             frame.tracing_eqns.append(_core.JaxprEqn(*row))
             values += results
-        return values[self.results[0]]
+        return [values[at] for at in self.results]
 
 
-def as_tracer(trace: Any, variable: Var) -> Any:
-    """Returns a tracer of a variable; a constant unchanged."""
-    is_constant = isinstance(variable, np.ndarray)
-    return variable if is_constant else _partial_eval.DynamicJaxprTracer(trace, variable.aval, variable)
+def as_tracer(trace: Any, x: Any) -> Any:
+    """Returns a tracer of a variable; another value unchanged."""
+    return _partial_eval.DynamicJaxprTracer(trace, x.aval, x) if isinstance(x, Var) else x
+
+
+def as_variable(x: Any) -> Any:
+    """Returns the variable of a tracer that stands for any value of its type; another value unchanged."""
+    return x if type_in_trace(x) is None else getattr(x, "val", x)
 
 
 def current_trace() -> Any:
@@ -181,7 +190,7 @@ class Kept:
         """Returns the steps of a call with one computed result, if they read its operands alone; else None."""
         types = [type_in_trace(x) for x in operands]
         steps = None if None in types else self._steps.get((key, *types), (None, False))[0]
-        return steps if steps and not steps.consts and [*map(type, steps.results)] == [int] else None
+        return steps if steps and steps.repeats and len(steps.results) == 1 else None
 
 
 def type_in_trace(operand: Any) -> Hashable:

@@ -1,7 +1,8 @@
 """Parses and passes of MLIR in a separate process, because a failed check in MLIR ends its process.
 
 The process is this file as a script, which imports jaxlib alone. It starts at the first request, in a fraction of a
-second, and serves later requests in the time of the work. A request is a line of JSON and data; so is its answer.
+second, and serves later requests in the time of the work. A request is a line of JSON and data; so is its answer, whose
+data are the module after the passes.
 """
 
 from __future__ import annotations
@@ -54,14 +55,16 @@ class _Guard:
                 with contextlib.suppress(BrokenPipeError):
                     stdin.write(json.dumps({**request, "bytes": len(data)}).encode() + b"\n" + data)
                     stdin.flush()
-                answer = stdout.readline()
+                line = stdout.readline()
+                answer: Any = json.loads(line) if line.endswith(b"\n") else {"bytes": 1}
+                answer["made"] = stdout.read(answer["bytes"])
             except BaseException:
                 # An interrupted request would answer the next one.
                 process.kill()
                 raise
             finally:
                 timer.cancel()
-            return json.loads(answer) if answer.endswith(b"\n") else self._end()
+            return answer if len(answer["made"]) == answer["bytes"] else self._end()
 
     def _running(self) -> subprocess.Popen[bytes]:
         # A forked process must not share its parent's pipes.
@@ -105,12 +108,22 @@ _guard = _Guard()
 atexit.register(_guard.close)
 
 
-def fatal_error(module: Any, passes: Sequence[str]) -> str | None:
-    """Runs passes over a copy of a module; returns the last output of the process if a pass ends it, else None."""
+def guarded_passes(module: Any, passes: Sequence[str]) -> Any:
+    """Runs passes over a copy of a module; returns the copy; the last output of the process if a pass ends it.
+
+    Raises:
+      MLIRError, ValueError, RuntimeError: a pass refuses the module; see `REFUSALS`.
+    """
     code = BytesIO()
     module.write_bytecode(code)
     answer = _guard.ask({"passes": list(passes)}, code.getvalue())
-    return answer if isinstance(answer, str) else None
+    if isinstance(answer, str):
+        return answer
+    if answer["made"]:
+        return _ir.Module.parse(answer["made"], module.context).operation
+    # This process has the whole message.
+    run_passes(module, passes)
+    return module
 
 
 def refusal(text: str, attributes: Sequence[str] = ()) -> tuple[str, str] | None:
@@ -163,8 +176,8 @@ def _limit_memory(size: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (used + MEMORY + MEMORY_PER_BYTE * size, hard))
 
 
-def _first_error(request: dict[str, Any], data: bytes) -> list[str]:
-    """Runs a request; returns the location and the message of the first error, or an empty list."""
+def _first_error(request: dict[str, Any], data: bytes, made: BytesIO) -> list[str]:
+    """Runs a request, and writes the module; returns the location and the message of the first error, or no text."""
     # A separate context for each request: a context keeps its constants.
     with new_context() as context, _ir.Location.unknown():
         try:
@@ -172,7 +185,9 @@ def _first_error(request: dict[str, Any], data: bytes) -> list[str]:
                 _ir.Attribute.parse(text)
             if "attributes" not in request:
                 module = _ir.Module.parse(data, context)
-                run_passes(module.operation, request.get("passes", ()))
+                if "passes" in request:
+                    run_passes(module.operation, request["passes"])
+                    module.operation.write_bytecode(made)
         except _ir.MLIRError as error:
             first = next(iter(error.error_diagnostics), None)
             return [str(first.location), first.message] if first else ["", str(error)]
@@ -190,7 +205,8 @@ def _serve() -> None:
         request = json.loads(line)
         data = incoming.read(request["bytes"])
         _limit_memory(len(data))
-        answers.write(json.dumps({"refused": _first_error(request, data)}).encode() + b"\n")
+        error = _first_error(request, data, made := BytesIO())
+        answers.write(json.dumps({"refused": error, "bytes": made.tell()}).encode() + b"\n" + made.getvalue())
         answers.flush()
 
 

@@ -246,7 +246,7 @@ def _is_equal(a: Array, b: Array) -> bool:
 
 
 _core: Any = core
-_end_p = Primitive("jaxmesh_end")
+_row_p = Primitive("jaxmesh_row")
 
 
 def variable_names(jaxpr: Jaxpr) -> Mapping[Var, str]:
@@ -256,17 +256,19 @@ def variable_names(jaxpr: Jaxpr) -> Mapping[Var, str]:
     >>> sorted(variable_names(jax.make_jaxpr(jnp.sin)(1.0)).values())
     ['a', 'b']
     """
-    # JAX keeps the names in the context of one printing. An equation behind the others is printed in that context.
-    contexts: list[Any] = []
-    body = open_jaxpr(jaxpr)
-    end = core.new_jaxpr_eqn([], [], _end_p, {"contexts": contexts}, core.no_effects)
-    text(rebuild(body, body.constvars, body.invars, [*body.eqns, end], body.outvars))
-    return dict(contexts[-1].var_names)
+    # JAX keeps the names in the context of one printing. The text of a long program takes more memory than the program.
+    contexts, body = list[Any](), open_jaxpr(jaxpr)
+    end = core.new_jaxpr_eqn([], [], _row_p, {"eqn": None, "contexts": contexts}, core.no_effects)
+    rows = [e if sub_jaxprs(e) else e.replace(primitive=_row_p, params={**end.params, "eqn": e}) for e in body.eqns]
+    text(rebuild(body, body.constvars, body.invars, [*rows, end], body.outvars))
+    return dict(contexts[0].var_names)
 
 
-def _print_end(eqn: Any, context: Any, _settings: Any) -> Any:
-    eqn.params["contexts"].append(context)
+def _print_row(eqn: Any, context: Any, settings: Any) -> Any:
+    eqn.params["contexts"][:] = [context]
+    if eqn.params["eqn"] is not None:
+        _core.pp_eqn(eqn.params["eqn"], context, settings)
     return pretty_printer.nil()
 
 
-_core.pp_eqn_rules[_end_p] = _print_end
+_core.pp_eqn_rules[_row_p] = _print_row

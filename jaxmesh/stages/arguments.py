@@ -7,6 +7,7 @@ error before XLA sees it: some versions of JAX end the process.
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
@@ -266,14 +267,17 @@ def prepare_leaf(leaf: Any) -> Any:
 
 def prepare_tree(tree: Any) -> Any:
     """Returns a tree of arguments in the form that a program takes: the tree itself if there is nothing to copy."""
-    copies = False
-    for leaf in _tree.leaves(tree):
+    leaves, structure = cast("tuple[list[Any], Any]", _tree.flatten(tree))
+    kinds = {*map(type, leaves)}
+    if kinds == {np.ndarray}:
+        for dtype in {*map(operator.attrgetter("dtype"), leaves)}:
+            canonical(dtype, "an argument")
+        return _tree.unflatten(structure, map(np.ndarray.copy, leaves))
+    for leaf in leaves:
         # Nearly every leaf of nearly every call is a JAX array, which needs one check.
-        if type(leaf) is ARRAY and not leaf.is_deleted():
-            continue
-        copies = copies or isinstance(leaf, np.ndarray)
-        check_leaf(leaf, "an argument")
-    return _tree.map(prepare_leaf, tree) if copies else tree
+        if not (type(leaf) is ARRAY and not leaf.is_deleted()):
+            check_leaf(leaf, "an argument")
+    return _tree.map(prepare_leaf, tree) if any(issubclass(k, np.ndarray) for k in kinds) else tree
 
 
 def check_donated(leaves: Sequence[Any], donated: Sequence[int]) -> None:

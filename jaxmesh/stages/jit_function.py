@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import types
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
@@ -20,7 +20,7 @@ from jaxmesh.frontends.jax.shard_map import has_claims
 from jaxmesh.frontends.jax.trace import TtirProgram, abstract, call_placed, current_region, program_of, trace_by_hand
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
-from jaxmesh.jaxprs.caches import Cache, is_jit_disabled, is_transforming, unkeyed_settings
+from jaxmesh.jaxprs.caches import KEPT, Cache, is_jit_disabled, is_transforming, keep, unkeyed_settings
 from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, RulesSplit, require_region, traced_as, tracing
 from jaxmesh.jaxprs.user_trace import (
     UNSPECIFIED,
@@ -52,22 +52,9 @@ from jaxmesh.stages.stages import Lowered, Traced
 from jaxmesh.stages.user_calls import ArgumentSet, Calls, UserCall
 from jaxmesh.tensor.mesh_tensor import is_tensor
 
-T = TypeVar("T")
-_CACHED_SHARDINGS = 64
-"""The number of sets of shardings of arguments that a function keeps programs for."""
-
 
 class _RunsAsJaxError(Exception):
     """A traced function that TTIR cannot express; nothing has run yet, and `jax.jit` runs the trace."""
-
-
-def _kept(programs: dict[Any, T], key: Hashable, make: Callable[[], T]) -> T:
-    """Returns what a function keeps under a key; makes it the first time, and a full dict is emptied before."""
-    if (found := programs.get(key)) is not None:
-        return found
-    if len(programs) >= _CACHED_SHARDINGS:
-        programs.clear()
-    return programs.setdefault(key, make())
 
 
 class JitFunction:
@@ -112,9 +99,11 @@ class JitFunction:
         self._plain = self._jit(self._calls.unmarked, in_shardings=ins, out_shardings=outs)
         # By the implementation of random keys, and by the shardings of arrays, which JAX's cache does not look up by.
         self._jitted: dict[Hashable, Any] = {}
-        # By the settings that JAX's dispatch does not look up by.
+        # By the settings that JAX's dispatch does not look up by, and whether arguments are copies of NumPy arrays, as
+        # they were in the last call.
         self._known: dict[Hashable, Dispatch] = {}
-        self._traced = Cache[Traced](_CACHED_SHARDINGS, "traced programs")
+        self._copies = False
+        self._traced = Cache[Traced](KEPT, "traced programs")
         self._checked: dict[Hashable, CheckedCalls] = {}
         self._as_jax: dict[Hashable, Any] = {}
         functools.update_wrapper(self, fun, updated=())
@@ -136,9 +125,11 @@ class JitFunction:
         """Runs the function over its mesh, compiled once per tree, types and static arguments."""
         if not self._calls.simple:
             args, kwargs = self._calls.arrange(args, kwargs)
-        key = innermost_block(), *unkeyed_settings()
         try:
-            return (self._known.get(key) or self._dispatch(key, self._run_new))(*args, **kwargs)
+            if copies := self._copies:
+                args, kwargs, copies = self._calls.prepare(args, kwargs)
+                self._copies = copies
+            return self._run_known(copies, args, kwargs)
         except JaxmeshError:
             raise
         except AssertionError as error:
@@ -150,12 +141,15 @@ class JitFunction:
                 self._calls.check(args, kwargs, self._mesh)
             raise
 
-    def _dispatch(self, key: Hashable, new: Callable[..., tuple[Any, Any]]) -> Dispatch:
-        statics = self._plain._jit_info
-        about = self._name, statics.static_argnums, statics.static_argnames
-        return _kept(self._known, key, lambda: Dispatch(new, *about))
+    def _run_known(self, is_prepared: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        key = is_prepared, innermost_block(), *unkeyed_settings()
+        return (self._known.get(key) or self._dispatch(key, is_prepared))(*args, **kwargs)
 
-    def _run_new(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def _dispatch(self, key: Hashable, is_prepared: bool) -> Dispatch:
+        info, new = self._plain._jit_info, functools.partial(self._run_new, is_prepared)
+        return keep(self._known, key, lambda: Dispatch(new, self._name, info.static_argnums, info.static_argnames))
+
+    def _run_new(self, is_prepared: bool, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """Runs a call; returns its results, and how its program is run again, as `launch_new` does."""
         if self._over is not None and (copy := self._over_legacy_mesh(self._over)) is not None:
             return copy(*args, **kwargs), None
@@ -171,12 +165,12 @@ class JitFunction:
                     raise
                 if isinstance(found, RulesSplit) and not self._by_hand:
                     return self._hand_copy(*args, **kwargs), None
-        args, kwargs, is_copied = self._calls.prepare(args, kwargs)
-        if not is_copied:
+        if is_prepared:
             return self._launch(*args, **kwargs)
-        # These known calls take copies alone.
-        key = "copies", innermost_block(), *unkeyed_settings()
-        return (self._known.get(key) or self._dispatch(key, self._launch))(*args, **kwargs), None
+        args, kwargs, copies = self._calls.prepare(args, kwargs)
+        self._copies = copies
+        # Known calls take copies, or no NumPy arrays.
+        return (self._run_known(True, args, kwargs), None) if copies else self._launch(*args, **kwargs)
 
     @functools.cached_property
     def _hand_copy(self) -> JitFunction:
@@ -194,7 +188,7 @@ class JitFunction:
             shardings = tuple(ends.over_mesh(s, mesh, none=PartitionSpec()) for s in self._shardings)
             return self._copy(mesh=mesh, shardings=shardings)
 
-        return _kept(over, mesh, make)
+        return keep(over, mesh, make)
 
     def _call_inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls the function as a part of what JAX traces, or of a transformation, as an inner `jax.jit`.
@@ -254,7 +248,7 @@ class JitFunction:
                 return self._checked_calls(carried)(args, kwargs, keeps)
             return launch_new(self._jitted_for(carried), args, kwargs, keeps)
         except _RunsAsJaxError:
-            return launch_new(_kept(self._as_jax, carried, self._make_plain), args, kwargs, keeps)
+            return launch_new(keep(self._as_jax, carried, self._make_plain), args, kwargs, keeps)
 
     def _make_plain(self) -> Any:
         """Returns the function as `jax.jit` runs it, over the mesh that was given."""
@@ -270,11 +264,11 @@ class JitFunction:
 
     def _jitted_for(self, carried: ends.Carried | None) -> Any:
         key = carried, unkeyed_settings()
-        return self._jitted.get(key) or _kept(self._jitted, key, lambda: self._make_jitted(None, carried))
+        return self._jitted.get(key) or keep(self._jitted, key, lambda: self._make_jitted(None, carried))
 
     def _checked_calls(self, carried: ends.Carried | None) -> CheckedCalls:
         make = functools.partial(self._make_jitted, carried=carried)
-        return _kept(self._checked, carried, lambda: CheckedCalls(make))
+        return keep(self._checked, carried, lambda: CheckedCalls(make))
 
     def _make_jitted(self, checks: Checks | None, carried: ends.Carried | None) -> Any:
         @functools.wraps(self._fun)

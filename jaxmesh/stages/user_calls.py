@@ -29,6 +29,8 @@ from jaxmesh.validate import as_tuple, is_hashable, quote
 
 _tree: Any = jax.tree
 _NUMBERS = (float, complex, np.inexact)
+_COMMON = frozenset(map(np.dtype, "?bBhHiIlLefd"))
+"""Types of elements that JAX has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +249,10 @@ class Calls:
     def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
         """Returns a new call in the form that a program takes, static arguments marked, and True if one is a copy."""
         if self.simple:
+            # Most calls with NumPy arrays take these alone.
+            copies = [x.copy() for x in args if type(x) is np.ndarray and x.dtype in _COMMON]
+            if copies and len(copies) == len(args) and not kwargs:
+                return tuple(copies), kwargs, True
             prepared = prepare_tree(given := (args, kwargs))
             return *prepared, prepared is not given
         prepared = prepare_tree(given := self.static.split(args, kwargs))

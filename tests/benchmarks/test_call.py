@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
@@ -90,12 +91,20 @@ def plus(x: Any, n: int = 1) -> Any:
     return x + n
 
 
-LEAVES = [jnp.ones(2) for _ in range(1000)]
-BESIDE_JIT: dict[str, tuple[Callable[..., Any], Any, dict[str, Any], float]] = {
+def plus_first(leaves: Any) -> Any:
+    return leaves[0] + 1
+
+
+LEAVES, NUMPY = [jnp.ones(2) for _ in range(1000)], [np.ones(2, np.float32) for _ in range(1000)]
+BESIDE_JIT: dict[str, tuple[Callable[..., Any], Any, dict[str, Any], float | None]] = {
     "1 argument, 1 device": (plus, (jnp.ones(8),), {}, 1.3),
-    "1,000 leaves, 1 device": (lambda leaves: leaves[0] + 1, (LEAVES,), {}, 1.3),
+    "1,000 leaves, 1 device": (plus_first, (LEAVES,), {}, 1.3),
     "a static argument, 1 device": (plus, (jnp.ones(8), 3), {"static_argnums": 1}, 1.5),
     "1 argument, 8 devices": (plus, (jnp.ones((8, 8)),), {"in_shardings": P("y")}, 1.1),
+    "1 NumPy argument, 1 device": (plus, (np.ones(8, np.float32),), {}, 1.5),
+    "1,000 NumPy leaves, 1 device": (plus_first, (NUMPY,), {}, None),
+    "1 NumPy argument, 8 devices": (plus, (np.ones((8, 8), np.float32),), {"in_shardings": P("y")}, 1.3),
+    "1,000 NumPy leaves, 8 devices": (plus_first, (NUMPY,), {"in_shardings": P("y")}, None),
 }
 each_call = pytest.mark.parametrize("name", BESIDE_JIT)
 
@@ -104,7 +113,8 @@ each_call = pytest.mark.parametrize("name", BESIDE_JIT)
 def test_call_beside_jit(name: str, mesh: Mesh, benchmark: Any) -> None:
     fun, args, options, target = BESIDE_JIT[name]
     split = {k: NamedSharding(mesh, s) for k, s in options.items() if k == "in_shardings"}
-    args = (jax.device_put(args[0], split["in_shardings"]),) if split else args
+    if split and "NumPy" not in name:
+        args = (jax.device_put(args[0], split["in_shardings"]),)
     ours, peer = jm.jit(fun, mesh=mesh if split else None, **options), jax.jit(fun, **{**options, **split})
     compare(
         benchmark,

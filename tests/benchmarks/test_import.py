@@ -92,7 +92,12 @@ def least(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     return times
 
 
-@pytest.mark.parametrize(("dialect", "written"), [("StableHLO", stablehlo_of), ("TTIR", text_of)])
+def ttnn_of(count: int) -> str:
+    """The TTNN program of `text_of`, half of whose ops are deallocations."""
+    return jm.from_mlir(text_of(count // 2), MESH).lower().as_text("ttnn")
+
+
+@pytest.mark.parametrize(("dialect", "written"), [("StableHLO", stablehlo_of), ("TTIR", text_of), ("TTNN", ttnn_of)])
 def test_reading(dialect: str, written: Callable[[int], str], benchmark: Any) -> None:
     benchmark.group = "import, beside the parser"
     text = written(10_000)

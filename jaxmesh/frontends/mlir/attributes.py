@@ -228,6 +228,8 @@ class Values:
                 return True
             case ir.DenseElementsAttr():
                 return self._elements(written)
+            case ir.FlatSymbolRefAttr():
+                return str(written)
             case _:
                 text = str(written)
         if text.startswith("dense_resource<"):

@@ -26,9 +26,10 @@ from jaxmesh.frontends.mlir.module import (
     boundary_attributes,
     check_sizes,
     line_of,
+    operations,
     outermost,
 )
-from jaxmesh.frontends.mlir.preprocess import PROPERTIES
+from jaxmesh.frontends.mlir.preprocess import PROPERTIES, Rewritten
 from jaxmesh.frontends.mlir.text import DEVICE, Text, add_location, located
 from jaxmesh.frontends.mlir.ttnn_attributes import FUSED
 from jaxmesh.frontends.mlir.upgrade import (
@@ -58,7 +59,7 @@ _HANDLE = re.compile(r"!ttnn\.(device|global_semaphore)$")
 
 def decode(function: Function, functions: Named) -> Text:
     """Decodes a function and all that it calls of the file's functions."""
-    decoder = _Decoder(functions, quantizes=function.piece.rewritten.quantizes)
+    decoder = _Decoder(functions, function.piece.rewritten)
     decoded = decoder.function(function)
     with located(function.line, f"@{function.name}"):
         arguments = boundary_attributes(function, "arg_attrs", len(decoded.program.arguments))
@@ -134,8 +135,8 @@ class _Spelled(NamedTuple):
 
 
 class _Decoder:
-    def __init__(self, functions: Named, *, quantizes: bool) -> None:
-        self._named = functions
+    def __init__(self, functions: Named, text: Rewritten) -> None:
+        self._named, self._text = functions, text
         self.types = Types(self._note, narrows=True)
         self.needs: str | None = None
         self.device_mesh: tuple[int, ...] | None = None
@@ -148,8 +149,7 @@ class _Decoder:
         self._sources: dict[str, str] = {}
         self._functions: dict[Function, DecodedFunction] = {}
         self._open: list[Function] = []
-        self._values: dict[int, Values] = {}
-        self._quantizes = quantizes
+        self._values = Values(Types(self._note, wide=True), text)
 
     def _note(self, text: str) -> None:
         self.notes.append(f"line {self._line}: {text}")
@@ -163,14 +163,14 @@ class _Decoder:
             if len(blocks) != 1:
                 raise UnsupportedError(f"{len(blocks)} blocks; TTIR functions have one, without branches.")
             arguments = list(blocks[0].arguments)
-            types = [self._type(a.type, function, layouts=True) for a in arguments]
+            types = [self._type(a.type, layouts=True) for a in arguments]
         program = Program(function.name, {}, types)
-        program.arguments = [
-            Port(i, presharded=False, path=of_argument(str(a.location))) for i, a in enumerate(arguments)
-        ]
+        # Nothing names the arguments of a function that is inlined.
+        paths = [of_argument(str(a.location)) if len(self._open) == 1 else "" for a in arguments]
+        program.arguments = [Port(i, presharded=False, path=path) for i, path in enumerate(paths)]
         decoded = DecodedFunction(program)
         values: dict[Any, Value] = {a: i for i, a in enumerate(arguments)}
-        for operation in outermost(function.operation, lambda op: op != function.operation):
+        for operation in operations(function.operation):
             try:
                 self._operation(function, decoded, operation, values)
             except Exception as error:
@@ -188,21 +188,21 @@ class _Decoder:
     ) -> None:
         self._line = line = line_of(operation, function.piece)
         operands = tuple([values[v] for v in operation.operands])
-        program, results = decoded.program, list(operation.results)
-        if operation.name == "func.return":
+        program, results, name = decoded.program, list(operation.results), operation.name
+        if name == "func.return":
             program.results, decoded.end = [Port(v, presharded=False) for v in operands], line
             return
-        spelled = self._spelled(function, operation, results, [program.types[v].kind for v in operands])
-        if operation.name == TRACE and FUNCTION in spelled.attributes:
+        spelled = self._spelled(function, operation, name, results, [program.types[v].kind for v in operands])
+        if name == TRACE and FUNCTION in spelled.attributes:
             # The function that is traced finds the device itself.
             operands = operands[1:]
         numbers = tuple(range(len(program.types), len(program.types) + len(results)))
         values.update(zip(results, numbers, strict=True))
         program.types += spelled.types
-        location = function.piece.rewritten.locations.get(line, "")
-        op = Op(spelled.name, operands, numbers, spelled.attributes, location and self._source(location, function))
+        location = self._text.locations.get(line, "")
+        op = Op(spelled.name, operands, numbers, spelled.attributes, location and self._source(location))
         decoded.size += spelled.size
-        for written in [operands[i] for i in spelled.written if i < len(operands)]:
+        for written in [operands[i] for i in spelled.written if i < len(operands)] if spelled.written else ():
             if FUNCTION in op.attributes and operands.count(written) > 1:
                 raise UnsupportedError("passes a tensor twice to a function that writes to it; pass a copy.")
             if written < len(program.arguments):
@@ -210,21 +210,22 @@ class _Decoder:
         program.ops.append(op)
         decoded.lines.append(line)
 
-    def _source(self, location: str, function: Function) -> str:
+    def _source(self, location: str) -> str:
         """Returns a location of the text as programs name it; many ops share one."""
         if location not in self._sources:
-            self._sources[location] = resolve(location, function.piece.rewritten.aliases)
+            self._sources[location] = resolve(location, self._text.aliases)
         return self._sources[location]
 
-    def _spelled(self, function: Function, operation: Any, results: Sequence[Any], kinds: Sequence[str]) -> _Spelled:
-        """Returns what an op has apart from its operands, once for equally written ops of a function."""
-        name: str = operation.name
+    def _spelled(
+        self, function: Function, operation: Any, name: str, results: Sequence[Any], kinds: Sequence[str]
+    ) -> _Spelled:
+        """Returns what an op has apart from its operands, once for equally written ops of a module."""
         written, types = operation.attributes, tuple([r.type for r in results])
         properties = written.get(PROPERTIES)
         # The length does not count the properties.
         rest = tuple([(k, v) for k, v in entries(written) if k != PROPERTIES]) if len(written) else ()
-        of_operands = tuple([v.type for v in operation.operands]) if self._quantizes else ()
-        key = function, name, properties, rest, types, tuple(kinds), of_operands
+        of_operands = tuple([v.type for v in operation.operands]) if self._text.quantizes else ()
+        key = function.home, name, properties, rest, types, tuple(kinds), of_operands
         found = self._spellings.get(key)
         if found is None:
             found = self._spellings[key] = self._spell(function, operation, results, kinds)
@@ -235,13 +236,13 @@ class _Decoder:
         self._check_known(name)
         if len(operation.regions):
             raise VerifyError("has a region; no op of a program has one.")
-        types = self._result_types(operation, function)
-        attributes, definition = self._attributes(operation, function), definition_of(current_name(name))
+        types = self._result_types(operation)
+        attributes, definition = self._attributes(operation), definition_of(current_name(name))
         blank = blank_attributes(definition, attributes)
         dropped = dropped_attributes(definition, operation.attributes)
         if blank or dropped:
             attributes = {k: v for k, v in attributes.items() if k not in blank and k not in dropped}
-        if self._quantizes or has_trait(name, Trait.BY_ELEMENT_TYPE):
+        if self._text.quantizes or has_trait(name, Trait.BY_ELEMENT_TYPE):
             moves = name in EMPTY or has_trait(name, Trait.CALL) or has_trait(name, Trait.MOVES)
             attributes = quantization.with_elements(name, operation, attributes, moves=moves)
         if name == "ttnn.to_layout" and LAYOUT not in attributes and types and types[0].layout:
@@ -265,14 +266,15 @@ class _Decoder:
         self._read_device(name, attributes)
         number = None if results or definition is None else definition.overwritten
         written = callees[-1].written if callees else () if number is None else (number,)
-        return _Spelled(name, attributes, types, sum(f.size for f in callees) if callees else 1, written)
+        # An upgrade takes the ops of one dictionary to be equally written.
+        return _Spelled(name, {**attributes}, types, sum(f.size for f in callees) if callees else 1, written)
 
-    def _result_types(self, operation: Any, function: Function) -> list[Type]:
+    def _result_types(self, operation: Any) -> list[Type]:
         results, is_ttnn = list(operation.results), operation.name.startswith("ttnn.")
         handle = _HANDLE.match(str(results[0].type)) if is_ttnn and results else None
         if handle is None:
             self._check_width(operation.name, results)
-            return [self._type(r.type, function, layouts=is_ttnn) for r in results]
+            return [self._type(r.type, layouts=is_ttnn) for r in results]
         return [replace(DEVICE, kind=handle[1])] * len(results)
 
     def _check_width(self, op: str, results: Sequence[Any]) -> None:
@@ -284,12 +286,12 @@ class _Decoder:
                 'all bits call jax.config.update("jax_enable_x64", True).'
             )
 
-    def _type(self, written: Any, function: Function, *, layouts: bool) -> Type:
+    def _type(self, written: Any, *, layouts: bool) -> Type:
         """Returns a tensor type; with `layouts`, its layout of TTNN too. MLIR has each type once."""
         found = self._types_of.get((written, layouts))
         if found is None:
             known = self.types(written)
-            layout = layout_of(written, function.piece.rewritten.attributes) if layouts else ""
+            layout = layout_of(written, self._text.attributes) if layouts else ""
             # With a layout of TTNN the dims of a tensor of tiles count elements, as a rule tiles.
             found = Type(
                 tuple(written.shape if "ttnn_layout<" in layout else known.shape),
@@ -345,16 +347,11 @@ class _Decoder:
                 what = f"{', '.join(map(repr, dropped))} is left out" if dropped else "it is read as in earlier texts"
                 self.deviations[written] = f"line {self._line}: {op} {found} ({UPSTREAM}); {what}."
 
-    def _attributes(self, operation: Any, function: Function) -> Mapping[str, Any]:
-        piece = function.piece
-        values = self._values.get(id(piece))
-        if values is None:
-            values = self._values[id(piece)] = Values(Types(self._note, wide=True), piece.rewritten)
-        attributes = operation.attributes
+    def _attributes(self, operation: Any) -> Mapping[str, Any]:
+        attributes, values = operation.attributes, self._values
         found: Mapping[str, Any] = values(attributes[PROPERTIES]) if PROPERTIES in attributes else NO_ATTRIBUTES
         if len(attributes):
-            rest = {k: v for k, v in values.dictionary(attributes).items() if k != PROPERTIES}
-            found = {**found, **rest}
+            found = {**found, **{k: v for k, v in values.dictionary(attributes).items() if k != PROPERTIES}}
         return found
 
     def _traced(self, attributes: Mapping[str, Any], caller: Function) -> Any:
@@ -370,8 +367,7 @@ class _Decoder:
         if named is None:
             raise VerifyError(f"calls @{name[:80]}, which the file does not define.")
         # A file may define a name once per module: one with a body comes first, then the caller's own.
-        home = caller.operation.parent
-        return named[0] if len(named) == 1 else min(named, key=lambda f: (not f.has_body, f.operation.parent != home))
+        return named[0] if len(named) == 1 else min(named, key=lambda f: (not f.has_body, f.home != caller.home))
 
     def _callee(self, symbol: Any, caller: Function) -> DecodedFunction:
         callee = self._function(symbol, caller)

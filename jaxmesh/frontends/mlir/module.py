@@ -26,13 +26,14 @@ _PREFERRED = ("main", "forward")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """One function of a file that has a body or is called."""
+    """One function of a file that has a body or is called; `home` is the operation around it."""
 
     name: str
     line: int
     operation: Any
     piece: Piece
     public: bool
+    home: Any
 
     @property
     def says_public(self) -> bool:
@@ -98,11 +99,25 @@ def outermost(root: Any, wanted: Callable[[Any], bool]) -> list[Any]:
     return found
 
 
+def operations(owner: Any, *, deep: bool = False) -> list[Any]:
+    """Returns the operations directly inside an operation's regions, or at any depth, in pre-order."""
+    seen: list[Any] = []
+    skip, advance = ir.WalkResult.SKIP, ir.WalkResult.ADVANCE
+
+    def visit(operation: Any) -> Any:
+        seen.append(operation)
+        return advance if deep or len(seen) == 1 else skip
+
+    owner.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return seen[1:]
+
+
 def _function(operation: Any, piece: Piece) -> Function:
     attributes = operation.attributes
     visibility = attributes["sym_visibility"].value if "sym_visibility" in attributes else "public"
     name = attributes["sym_name"].value
-    return Function(name, line_of(operation, piece), operation, piece, visibility == "public")
+    home = operation.parent.operation
+    return Function(name, line_of(operation, piece), operation, piece, visibility == "public", home)
 
 
 def line_of(operation: Any, piece: Piece) -> int:

@@ -32,8 +32,10 @@ _RUN = re.compile(r"^[ \t]*//[ \t]*RUN:[^\n]*?mesh-shape=([0-9]+(?:,[0-9]+)*)", 
 _DIALECTS = ("stablehlo", "sdy", "mhlo", "chlo", "vhlo", "mpmd", "llvm", "nvvm", "nvgpu", "gpu", "memref", "vector",
              "shape", "affine", "cf", "scf", "math", "ub")  # fmt: skip
 """Dialects that MLIR parses by their own code, which may end the process."""
-_NATIVE = re.compile(rf"\b(?:{'|'.join(_DIALECTS)})\.")
-_NATIVE_NAME = re.compile(r"[#!](?!tt(?:nn|ir|core)?<)\w+<")
+_ENDS = "|".join(rf"(?<=\b{name}\.)" for name in _DIALECTS)
+_NATIVE = re.compile(rf"\.(?<![0-9]\.)(?<!tt[in][rn]\.)(?:{_ENDS})")
+_NATIVE_NAMES = [re.compile(rf"{mark}(?!tt(?:nn|ir|core)?<)\w+<") for mark in "#!"]
+"""Each begins with one character, for which Python looks fast."""
 _LONGEST = 2000
 """The characters of MLIR's message that an error repeats."""
 _HINT = "print the file in generic form (mlir-opt --mlir-print-op-generic, ttmlir-opt takes it too)"
@@ -147,7 +149,8 @@ def split(text: str) -> Iterator[tuple[str, int]]:
 def _sections(text: str, line: int) -> Iterator[tuple[str, int]]:
     """Yields the sections of a piece: each defines a name once, and begins after what the one before it uses."""
     start, known, modules, between = 0, set[str](), list[int](), list[re.Match[str]]()
-    for found in _BEGINS.finditer(text):
+    # Behind the last definition of an alias none is defined again.
+    for found in _BEGINS.finditer(text, 0, text.find("=", text.rfind("\n#") + 1) + 1):
         name = found[1]
         if name is None:
             modules.append(found.start())
@@ -196,8 +199,7 @@ def _is_native(text: str) -> bool:
     >>> _is_native("#ttnn<mesh_shape 2x4>"), _is_native("sdy.mesh @mesh"), _is_native("!quant<i8>")
     (False, True, True)
     """
-    named = any(f"{name}." in text for name in _DIALECTS) and _NATIVE.search(text)
-    return bool(named or _NATIVE_NAME.search(text))
+    return any(pattern.search(text) for pattern in (_NATIVE, *_NATIVE_NAMES))
 
 
 def _refusal(location: str, message: str, offset: int) -> ParseError:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, cast
 
 import jax
@@ -28,7 +27,8 @@ from jaxmesh.frontends.mlir.control_flow import CONTROL_FLOW
 from jaxmesh.frontends.mlir.text import Text, add_location, located, results_to_copy
 from jaxmesh.frontends.mlir.upgrade import EMPTY, FUNCTIONS, Upgrade, definition_named, is_integers
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.emit import Steps, current_source, current_trace, named
+from jaxmesh.jaxprs.compat import Var
+from jaxmesh.jaxprs.emit import Steps, as_tracer, as_variable, current_source, current_trace, named
 from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.sharding.shard_attributes import counts_per_dim
 
@@ -90,11 +90,6 @@ _DEVICE = object()
 """A mesh device or a semaphore: of the program there is one."""
 
 
-@lru_cache(4096)
-def _as_aval(known: Type) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(known.shape, known.dtype)
-
-
 @dataclass(slots=True)
 class _Run:
     """One trace."""
@@ -103,8 +98,10 @@ class _Run:
     mesh: dict[str, int]
     strict: bool
     outcome: Outcome
-    known: dict[Any, Steps] = field(default_factory=dict[Any, Steps])
-    """The equations of ops, each traced once: the layers of a model repeat the same ops of the same types."""
+    known: dict[Any, tuple[Steps, list[int], bool]] = field(default_factory=dict[Any, tuple[Steps, list[int], bool]])
+    """Each op traced once, with its results' kinds, and whether it is repeated: a model's layers have the same ops."""
+    kinds: dict[Any, int] = field(default_factory=dict[Any, int])
+    """A number for each type of a value."""
     keeps_ops: bool = True
     """False of a function that a loop or a branch calls, which has the equations of each op."""
     place: tuple[int, str] = (0, "")
@@ -118,52 +115,60 @@ class _Run:
     def program(self, arguments: Sequence[Any]) -> list[Any]:
         """Binds the ops of the program."""
         text, types = self.text, self.text.program.types
-        values: list[Any] = [*arguments, *[None] * (len(types) - len(arguments))]
+        # The results of equations are variables: equations are added without tracers.
+        values: list[Any] = [None] * len(types)
+        kinds, declared = [-1] * len(types), [*map(id, types)]
         empty: set[Value] = set()
-
-        def read(value: Value) -> Any:
-            # An allocated tensor holds any number, here 0.
-            known = types[value]
-            return _lax.full(known.shape, 0, known.dtype) if value in empty else values[value]
-
         trace, source = current_trace(), current_source()
+
+        def write(numbers: Sequence[Value], results: Sequence[Any]) -> None:
+            for number, x in zip(numbers, results, strict=True):
+                values[number], kinds[number] = (variable := as_variable(x)), self._kind(variable)
+
+        def allocate(numbers: Sequence[Value]) -> None:
+            for number in [v for v in numbers if v in empty]:
+                # An allocated tensor holds any number, here 0.
+                empty.remove(number)
+                write([number], [_lax.full(types[number].shape, 0, types[number].dtype)])
+
+        write(range(len(arguments)), arguments)
         for op, line, name in zip(text.program.ops, text.lines, text.names, strict=True):
             if op.name in EMPTY:
                 empty.update(op.results)
                 continue
-            if op.name == "ttnn.deallocate" and not op.results:
+            used, numbers = op.used, op.results
+            if not numbers and op.name == "ttnn.deallocate":
                 continue
-            self.place = line, name
-            operands = [read(v) for v in op.used] if empty else [values[v] for v in op.used]
-            steps = self.known.get(key := self._key(op, operands))
-            # Errors, recordings and `explain()` name the line of the text.
-            if steps is not None:
-                tensors = [x for x in operands if x is not _DEVICE]
-                results = steps.add(trace, tensors, named(source, self.at))
-            else:
+            if empty:
+                allocate(used)
+            # Equal attributes of a file are one object, which the program keeps, as it keeps types.
+            called = op.name, id(op.attributes), op.operands.count(None)
+            key = *called, tuple([declared[v] for v in numbers]), tuple([kinds[v] for v in used])
+            known = self.known.get(key)
+            if known is None or not known[2]:
+                self.place = line, name
                 with located(line, name), jax.named_scope(self.at):
-                    results = self._perform(op, operands, key)
-                    if len(results) != len(op.results):
-                        raise VerifyError(f"gives {len(results)} results, but {len(op.results)} are declared.")
-            for value, result in zip(op.results, results, strict=True):
-                values[value] = result
-        return [read(port.value) for port in text.program.results]
+                    results = self._perform(op, [as_tracer(trace, values[v]) for v in used], key)
+                    if len(results) != len(numbers):
+                        raise VerifyError(f"gives {len(results)} results, but {len(numbers)} are declared.")
+                write(numbers, results)
+                continue
+            # Errors, recordings and `explain()` name the line of the text.
+            where = named(source, f"line {line}: {name}")
+            results = known[0].repeat(trace, [x for v in used if (x := values[v]) is not _DEVICE], where)
+            for number, x, kind in zip(numbers, results, known[1], strict=True):
+                values[number], kinds[number] = x, kind
+        allocate(ports := [port.value for port in text.program.results])
+        return [as_tracer(trace, values[v]) for v in ports]
 
-    def _key(self, op: Op, operands: Sequence[Any]) -> Any:
-        """Returns what an op computes with; equal attributes of a file are one object, which the program keeps."""
-        types = self.text.program.types
-        declared = tuple([types[v] for v in op.results])
-        return (
-            op.name,
-            id(op.attributes),
-            op.operands.count(None),
-            declared,
-            *[None if x is _DEVICE else jax.typeof(x) for x in operands],
-        )
+    def _kind(self, x: Any) -> int:
+        kind = x.aval if isinstance(x, Var) else x if x is _DEVICE else (jax.typeof(x),)
+        return self.kinds.setdefault(kind, len(self.kinds))
 
     def _perform(self, op: Op, operands: list[Any], key: Any) -> list[Any]:
         tensors = [x for x in operands if x is not _DEVICE]
-        types = tuple([_as_aval(t) for v in op.results if (t := self.text.program.types[v]).kind == "tensor"])
+        known = [t for v in op.results if (t := self.text.program.types[v]).kind == "tensor"]
+        types = tuple([jax.ShapeDtypeStruct(t.shape, t.dtype) for t in known])
         if op.name in CONTROL_FLOW:
             inside = [replace(self, text=f, known={}, keeps_ops=False) for f in op.attributes[FUNCTIONS]]
             return CONTROL_FLOW[op.name](op, [run.program for run in inside], tensors)
@@ -180,11 +185,14 @@ class _Run:
             return [_DEVICE] * len(op.results)
         remarks = self.outcome.assumptions, self.outcome.shard_shapes
         noted = [*map(len, remarks)]
-        steps = self._steps(op, definition, op.attributes, tensors, types)
+        known = self.known.get(key)
+        steps = known[0] if known else self._steps(op, definition, op.attributes, tensors, types)
         # Every assumption is listed.
+        results = steps.add(current_trace(), tensors, current_source())
         if [*map(len, remarks)] == noted:
-            self.known[key] = steps
-        return steps.add(current_trace(), tensors, current_source())
+            repeats = steps.repeats and all(isinstance(as_variable(x), Var) for x in tensors)
+            self.known[key] = steps, [*map(self._kind, map(as_variable, results))], repeats
+        return results
 
     def _steps(
         self,
@@ -195,7 +203,7 @@ class _Run:
         types: tuple[jax.ShapeDtypeStruct, ...],
     ) -> Steps:
         """Returns an op as one equation, or as the equations of its meaning."""
-        special = self._mesh_shard if op.name == "ttir.mesh_shard" else _TTNN.get(op.name)
+        special = self._mesh_shard if op.name == "ttir.mesh_shard" else _memory_op if op.name in _MEMORY else None
         if special is None:
             jaxpr = self._meaning(op, definition, self._for_meaning(op, attributes), inputs, types)
         else:
@@ -291,7 +299,7 @@ class _Run:
         attributes = op.attributes
         if len(operands) != 1 or len(op.results) != 1:
             raise VerifyError(f"takes 1 operand and gives 1 result, got {len(operands)} and {len(op.results)}.")
-        x, declared = operands[0], _as_aval(self.text.program.types[op.results[0]])
+        x, declared = operands[0], self.text.program.types[op.results[0]]
         if attributes["shard_type"] == "identity":
             # The older no-op: between a presharded value's full type, which nothing has, and its local one.
             is_local = x.dtype == declared.dtype and x.ndim == len(declared.shape)
@@ -355,7 +363,7 @@ def _casts(definition: OpDef, results: Sequence[Any], types: Sequence[jax.ShapeD
     ]
 
 
-def _check_declared(want: jax.ShapeDtypeStruct, out: Any) -> Any:
+def _check_declared(want: jax.ShapeDtypeStruct | Type, out: Any) -> Any:
     if out.shape != want.shape or out.dtype != want.dtype:
         raise VerifyError(
             f"the result is {out.dtype}{list(out.shape)}, but the declared type is {want.dtype}{list(want.shape)}."
@@ -363,36 +371,25 @@ def _check_declared(want: jax.ShapeDtypeStruct, out: Any) -> Any:
     return out
 
 
-# --- ops of TTNN about memory ----------------------------------------------------------------------------------------
+_TRANSFERS: dict[str, tuple[str, Any]] = {
+    "ttnn.distribute_tensor": ("mapper_config", distribute_tensor_p),
+    "ttnn.aggregate_tensor": ("composer_config", aggregate_tensor_p),
+}
+_MEMORY = {"ttnn.deallocate", *_TRANSFERS, *[name for name, d in DEFINITIONS.items() if Trait.LAYOUT in d.traits]}
+"""The ops of TTNN about memory, of which only the transfers compute."""
 
 
-def _transfer(op: Op, types: Sequence[jax.ShapeDtypeStruct], *operands: Any) -> list[Any]:
-    x, want = _one(operands, types)
-    distributes = op.name == "ttnn.distribute_tensor"
-    name, primitive = ("mapper_config", distribute_tensor_p) if distributes else ("composer_config", aggregate_tensor_p)
-    if name not in op.attributes:
-        raise VerifyError(f"needs the attribute {name!r}; it is missing.")
-    return [_check_declared(want, primitive.bind(x, **{name: op.attributes[name]}))]
-
-
-def _layout(op: Op, types: Sequence[jax.ShapeDtypeStruct], *operands: Any) -> list[Any]:
-    x, want = _one(operands, types)
-    return [_check_declared(want, x if x.dtype == want.dtype else x.astype(want.dtype))]
-
-
-def _deallocate(op: Op, types: Sequence[jax.ShapeDtypeStruct], *operands: Any) -> list[Any]:
-    return []
-
-
-def _one(operands: Sequence[Any], types: Sequence[jax.ShapeDtypeStruct]) -> tuple[Any, jax.ShapeDtypeStruct]:
+def _memory_op(op: Op, types: Sequence[jax.ShapeDtypeStruct], *operands: Any) -> list[Any]:
+    if op.name == "ttnn.deallocate":
+        return []
     if len(operands) != 1 or len(types) != 1:
         raise VerifyError(f"takes 1 tensor and gives 1, got {len(operands)} and {len(types)}.")
-    return operands[0], types[0]
-
-
-_TTNN: dict[str, Callable[..., list[Any]]] = {
-    "ttnn.distribute_tensor": _transfer,
-    "ttnn.aggregate_tensor": _transfer,
-    "ttnn.deallocate": _deallocate,
-    **{name: _layout for name, d in DEFINITIONS.items() if Trait.LAYOUT in d.traits},
-}
+    (x,), (want,) = operands, types
+    if op.name in _TRANSFERS:
+        name, primitive = _TRANSFERS[op.name]
+        if name not in op.attributes:
+            raise VerifyError(f"needs the attribute {name!r}; it is missing.")
+        x = primitive.bind(x, **{name: op.attributes[name]})
+    elif x.dtype != want.dtype:
+        x = x.astype(want.dtype)
+    return [_check_declared(want, x)]

@@ -139,8 +139,8 @@ class Upgrade:
     is_current: bool = True
     unwritten: set[Value] = field(default_factory=set[Value])
     """The results of ops that allocate a tensor."""
-    known: dict[Any, tuple[Op, _Current]] = field(default_factory=dict[Any, "tuple[Op, _Current]"])
-    """Spellings by an op's name and the identity of its attributes, which the decoded op keeps alive."""
+    known: dict[Any, _Current] = field(default_factory=dict[Any, "_Current"])
+    """Spellings by the identity of an op's attributes, which equally written ops share, and its number of operands."""
 
     @classmethod
     def of(cls, function: DecodedFunction) -> Upgrade:
@@ -196,13 +196,11 @@ class Upgrade:
         return results
 
     def _current(self, op: Op, operands: Sequence[Value], types: Sequence[Type]) -> _Current:
-        """Returns the current spelling of an op, once for equal attributes and numbers of operands and results."""
-        kinds = tuple([self.program.types[v].kind for v in operands])
-        depends = tuple(types) if op.name.endswith((".constant", ".pad")) else len(types)
-        key = op.name, id(op.attributes), kinds, depends
-        if key not in self.known:
-            self.known[key] = op, _spell(op, kinds, types)
-        return self.known[key][1]
+        """Returns the current spelling of an op, once for equally written ops."""
+        key = id(op.attributes), len(operands)
+        if (now := self.known.get(key)) is None:
+            now = self.known[key] = _spell(op, tuple([self.program.types[v].kind for v in operands]), types)
+        return now
 
     def _unfused(
         self, op: Op, line: int, operands: list[Value], types: list[Type], fused: Mapping[str, Sequence[str]]

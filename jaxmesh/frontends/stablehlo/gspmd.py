@@ -17,7 +17,7 @@ from jax.sharding import AbstractMesh, PartitionSpec
 
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.frontends.mlir.module import outermost
+from jaxmesh.frontends.mlir.module import operations
 from jaxmesh.frontends.stablehlo.bindings import inlined_call, ir, sdy
 from jaxmesh.frontends.stablehlo.shardings import SHARDING, over_mesh
 from jaxmesh.jaxprs.compat import parse_hlo_sharding
@@ -106,21 +106,9 @@ def _check_calls(
     return size
 
 
-def operations(op: Any) -> list[Any]:
-    """Returns the operations directly inside an operation's regions."""
-    return outermost(op, lambda inner: inner != op)
-
-
 def walk(op: Any) -> list[Any]:
     """Returns every operation inside an operation, at any depth, in pre-order."""
-    inner_operations: list[Any] = []
-
-    def visit(inner: Any) -> Any:
-        inner_operations.append(inner)
-        return ir.WalkResult.ADVANCE
-
-    op.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return inner_operations[1:]
+    return operations(op, deep=True)
 
 
 def create(name: str, before: Any, operands: Any, attributes: dict[str, Any], types: Any = None) -> Any:

@@ -116,7 +116,7 @@ class Importer(ImportContext):
             self.splits = self.splits or known.splits
             atoms = [row[1] for row in operands]
             at = self.decisions.sources.source(op.location, name, source)
-            known = known.mark, known.steps.repeat(known.trace, atoms, at), known, atoms[0]
+            known = known.mark, known.steps.repeat(known.trace, atoms, at)[0], known, atoms[0]
         rows[value] = known
         self.env.pop(value, None)
         self.computes = True

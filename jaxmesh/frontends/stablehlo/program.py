@@ -91,7 +91,8 @@ def import_module(
         return (whole or composite.attributes["name"].value in CALLS) and stands_for_op(composite)
 
     partitioned = partition(module, sizes, name, guarded=guarded, sharded=sharded, kept=is_op)
-    main = partitioned.main
+    # An operation does not keep its module alive.
+    module, main = partitioned.module, partitioned.main
     decisions = Decisions(sources)
     importer = Importer(sizes, decisions, keeps_ops=guarded, equation=equation)
     arguments, results = end_shardings(main)

@@ -20,7 +20,7 @@ from jaxmesh.frontends.stablehlo.bindings import ir, sdy
 from jaxmesh.frontends.stablehlo.gspmd import ENDS, change_ends, ends, inline_calls, operations, walk
 from jaxmesh.frontends.stablehlo.rules import add_rules
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN
-from jaxmesh.jaxprs.guarded_passes import REFUSALS, fatal_error, run_passes
+from jaxmesh.jaxprs.guarded_passes import REFUSALS, guarded_passes, run_passes
 
 _PROPAGATE = (
     "sdy-lift-inlined-meshes",
@@ -48,8 +48,9 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedFunction:
-    """The function `main` after Shardy, with flags for the arguments with requested shardings."""
+    """The function `main` after Shardy, in its module, with flags for the arguments with requested shardings."""
 
+    module: Any
     main: Any
     asked: tuple[bool, ...]
     dropped: tuple[Dropped, ...]
@@ -64,10 +65,10 @@ def partition(
     sharded: bool,
     kept: Callable[[Any], bool],
 ) -> PartitionedFunction:
-    """Runs Shardy on a module, which is changed; calls in the named function are inlined, except those `kept`.
+    """Runs Shardy on a module, which may be changed; calls in the named function are inlined, except those `kept`.
 
-    With `guarded`, for a module that does not come from JAX, another process tries the passes first. Shardy changes
-    nothing in a module that is not `sharded`, that is, states no sharding.
+    With `guarded`, for a module that does not come from JAX, another process runs the passes. Shardy changes nothing in
+    a module that is not `sharded`, that is, states no sharding.
 
     Raises:
       UnsupportedError: the module has a different mesh, or breaks a rule of MLIR or of Shardy.
@@ -75,7 +76,7 @@ def partition(
     with module.context, ir.Location.unknown(module.context):
         main = inline_calls(module, name, kept)
         if not sharded:
-            return PartitionedFunction(main, (False,) * len(main.regions[0].blocks[0].arguments), ())
+            return PartitionedFunction(module, main, (False,) * len(main.regions[0].blocks[0].arguments), ())
         # Without a `main`, Shardy ends the process.
         main.attributes["sym_name"] = ir.StringAttr.get("main")
         body = walk(main)
@@ -86,36 +87,43 @@ def partition(
             simplify(body)
         asked = tuple(SHARDING in a for a in next(ends(main))[2])
         restore_single = (lambda: None) if guarded else _leave_out_single(main, sizes)
-        run(module, _PROPAGATE, guarded=guarded)
+        module = run(module, _PROPAGATE, guarded=guarded)
+        main = _main(module)
         body = walk(main)
         dropped = _drop(main, body, sizes)
         _mark(body, "sdy.reshard")
-        run(module, _RESHARD, guarded=guarded)
+        module = run(module, _RESHARD, guarded=guarded)
+        main = _main(module)
         body = walk(main)
         # Shardy removes the rules after use.
         add_rules(body)
         if not guarded:
             gather_cheap_operands(body, main.regions[0].blocks[0].arguments, end_shardings(main)[0], sizes)
         restore_single()
-    return PartitionedFunction(main, asked, dropped)
+    return PartitionedFunction(module, main, asked, dropped)
 
 
-def run(module: Any, passes: tuple[str, ...], *, guarded: bool) -> None:
-    """Runs passes over a module; `guarded` tries them in another process first, and verifies each result.
+def run(module: Any, passes: tuple[str, ...], *, guarded: bool) -> Any:
+    """Runs passes over a module, which is changed; `guarded` runs them in another process. Returns the module.
 
     Raises:
       UnsupportedError: the passes refuse the module, or would end the process.
     """
-    fatal_message = fatal_error(module, passes) if guarded else None
-    if fatal_message is not None:
-        raise UnsupportedError(
-            f"Shardy would end the process on this module ({fatal_message[:300]}); correct its shardings and Shardy's "
-            "ops, or split the values by hand in an sdy.manual_computation."
-        )
     try:
-        run_passes(module, passes, verify=guarded)
+        made = guarded_passes(module, passes) if guarded else run_passes(module, passes, verify=False)
     except REFUSALS as error:
         raise UnsupportedError(f"Shardy refuses the module: {str(error)[:300]}") from error
+    if isinstance(made, str):
+        raise UnsupportedError(
+            f"Shardy would end the process on this module ({made[:300]}); correct its shardings and Shardy's "
+            "ops, or split the values by hand in an sdy.manual_computation."
+        )
+    return made or module
+
+
+def _main(module: Any) -> Any:
+    (main,) = [op for op in operations(module) if op.name == "func.func"]
+    return main
 
 
 def _mark(body: list[Any], name: str) -> None:

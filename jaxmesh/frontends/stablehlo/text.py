@@ -74,7 +74,7 @@ class StablehloText:
 
 def is_stablehlo(function: Function) -> bool:
     """Returns True if a function's module contains ops of StableHLO or Shardy, and none of TTIR or TTNN."""
-    module, known = _module_of(function), function.piece.dialects
+    module, known = function.home, function.piece.dialects
     if module not in known:
         text = function.piece.rewritten.text
         known[module] = any(name in text for name in _DIALECTS) and _has_own_ops(module)
@@ -93,11 +93,6 @@ def _has_own_ops(module: Any) -> bool:
 
     module.walk(visit, ir.WalkOrder.PRE_ORDER)
     return bool(found) and not found[-1].startswith(_THEIRS)
-
-
-def _module_of(function: Function) -> Any:
-    parent = function.operation.parent
-    return parent if parent is None else parent.operation
 
 
 def read_function(function: Function) -> StablehloText:
@@ -136,7 +131,7 @@ def _readable(function: Function) -> Any:
       ParseError: the function is not in a module.
       UnsupportedError: the strings are not Shardy's attributes.
     """
-    module = _module_of(function)
+    module = function.home
     if module.name != "builtin.module":
         raise ParseError(f"line {function.line}: @{function.name} is in a {module.name}, not in a module.")
     text = function.piece.rewritten.text
@@ -151,7 +146,7 @@ def _readable(function: Function) -> Any:
             _check_strings(module, function)
         try:
             if passes:
-                run(module, passes, guarded=True)
+                module = run(module, passes, guarded=True)
         except UnsupportedError as error:
             raise UnsupportedError(f"line {function.line}: @{function.name}: Shardy's attributes: {error}") from None
         _constrain(module, encoded)
@@ -270,8 +265,7 @@ def read_boundary(text: str) -> BoundaryShardings:
     `sdy.manual_computation`s.
     """
     function = choose(load_text(text), None)
-    root = function.operation.parent
-    meshes = [mesh_axes(op) for op in operations(root.operation) if op.name == "sdy.mesh"]
+    meshes = [mesh_axes(op) for op in operations(function.home) if op.name == "sdy.mesh"]
     axes = next(filter(None, meshes), dict[str, int]())
     (block,) = function.operation.regions[0].blocks
     (_, _, stated), (_, _, asked) = gspmd.ends(function.operation)

@@ -19,6 +19,7 @@ from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tenso
 from jaxmesh.jaxprs import compat, remarks, walk
 from jaxmesh.jaxprs.caches import lru_cached
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.control_flow import is_imported_op
 from jaxmesh.jaxprs.rewrite import at_every_depth, map_sub_jaxprs, with_operands
 from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_mapper
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, plan_aggregate, plan_distribute
@@ -47,31 +48,29 @@ def _lower_body(
 ) -> Jaxpr:
     swap: dict[compat.Var, Atom] = {}
     eqns: list[Eqn] = []
+    count = 0
+
+    def known(atom: Atom) -> Residency:
+        return residencies.get(atom, HOST) if isinstance(atom, Var) else HOST
+
+    def is_on_device(atom: Atom) -> bool:
+        # Few mesh_shards ask. Bodies are not looked into.
+        nonlocal count
+        for made in eqns[count:]:
+            residencies.update(dict.fromkeys(made.outvars, of_result(made, [*map(known, made.invars)])))
+        count = len(eqns)
+        return known(atom) is DEVICE
+
     for eqn in jaxpr.eqns:
         if swap:
             eqn = with_operands(eqn, swap)
         if eqn.primitive is mesh_shard_p:
-            on_device = _residency_of(eqn.invars[0], residencies) is DEVICE
             start = len(eqns)
-            swap[eqn.outvars[0]] = _lower_mesh_shard(eqn, mesh, functools.partial(_emit, eqns, eqn), on_device)
+            swap[eqn.outvars[0]] = _lower_mesh_shard(eqn, mesh, functools.partial(_emit, eqns, eqn), is_on_device)
             _remark(eqn, eqns[start:])
-            for made in eqns[start:]:
-                _add_residency(made, residencies)
         else:
-            _add_residency(eqn, residencies)
-            eqns.append(map_sub_jaxprs(eqn, change))
+            eqns.append(eqn if is_imported_op(eqn) else map_sub_jaxprs(eqn, change))
     return walk.with_eqns(jaxpr, eqns, walk.substitute(jaxpr.outvars, swap))
-
-
-def _residency_of(atom: Atom, residencies: Mapping[compat.Var, Residency]) -> Residency:
-    return residencies.get(atom, HOST) if isinstance(atom, compat.Var) else HOST
-
-
-def _add_residency(eqn: Eqn, residencies: dict[compat.Var, Residency]) -> None:
-    """Adds the residency of the results of an equation, without a look into its bodies."""
-    residency = of_result(eqn, [residencies.get(a, HOST) if isinstance(a, compat.Var) else HOST for a in eqn.invars])
-    for var in eqn.outvars:
-        residencies[var] = residency
 
 
 def _emit(eqns: list[Eqn], like: Eqn, op: compat.Primitive | Shape, operand: Atom, params: Mapping[str, Any]) -> Atom:
@@ -82,7 +81,7 @@ def _emit(eqns: list[Eqn], like: Eqn, op: compat.Primitive | Shape, operand: Ato
     return eqns[-1].outvars[0]
 
 
-def _lower_mesh_shard(eqn: Eqn, mesh: Shape, emit: Emit, on_device: bool) -> Atom:
+def _lower_mesh_shard(eqn: Eqn, mesh: Shape, emit: Emit, is_on_device: Callable[[Atom], bool]) -> Atom:
     """Lowers one `mesh_shard`: folds it, or dispatches on its direction.
 
     A `shard_to_full` of one shard still transfers a device tensor to the host, so it is not folded there.
@@ -90,8 +89,8 @@ def _lower_mesh_shard(eqn: Eqn, mesh: Shape, emit: Emit, on_device: bool) -> Ato
     params = {k: v for k, v in eqn.params.items() if k != "assume_replicated"}
     attrs = MeshShardAttributes(**params)
     (operand,) = eqn.invars
-    transfers_to_host = on_device and attrs.shard_direction is ShardDirection.SHARD_TO_FULL
-    if _folds(attrs, operand, mesh) and (attrs.shard_type is ShardType.IDENTITY or not transfers_to_host):
+    is_full = attrs.shard_direction is ShardDirection.FULL_TO_SHARD or attrs.shard_type is ShardType.IDENTITY
+    if _folds(attrs, operand, mesh) and (is_full or not is_on_device(operand)):
         return operand
     dims = attrs.dims_on(len(mesh))
     if attrs.shard_direction is ShardDirection.FULL_TO_SHARD:

@@ -17,6 +17,8 @@ from jax.sharding import AbstractMesh, PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import errors
 from jaxmesh.frontends.stablehlo import shardy as shardy_passes
+from jaxmesh.jaxprs import guarded_passes
+from jaxmesh.jaxprs.guarded_passes import run_passes
 from tests.generators.plain_programs import CASES, MESH, SQUARE, Case, V, W, X, mlp, on
 
 OURS = {"mesh_shard by hand", "shard_map over one axis", "jm.jit inside"}
@@ -66,11 +68,27 @@ def assert_same(got: Any, want: Any) -> None:
 @pytest.mark.parametrize("case", PROGRAMS, ids=lambda c: c.name.replace(" ", "_"))
 def test_a_program_is_read_as_jax_writes_it(case: Case, shardy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not shardy:
-        # The process that tries a module first is shown on Shardy's own annotations.
-        monkeypatch.setattr(shardy_passes, "fatal_error", lambda *_: None)
+        # The process that runs the passes is shown on Shardy's own annotations.
+        monkeypatch.setattr(shardy_passes, "guarded_passes", run_passes)
     traced = jm.from_mlir(written(case.fun, case.args, shardy, **case.jax_options()), mesh=case.mesh)
     got = traced.lower().compile()(*jax.tree.leaves(case.args))
     assert_same(got, jax.jit(case.fun)(*case.args))
+
+
+def test_shardy_runs_once_and_elsewhere_as_here(as_for_users: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = written(mlp, (X, W, V), True, in_shardings=(on("y"), on(None, "x"), on("x")))
+    ran: list[Any] = []
+
+    def note(*args: Any) -> None:
+        ran.append(args)
+
+    monkeypatch.setattr(guarded_passes, "run_passes", note)
+    elsewhere = jm.from_mlir(text)
+    assert not ran
+    monkeypatch.setattr(shardy_passes, "guarded_passes", run_passes)
+    here = jm.from_mlir(text)
+    assert elsewhere.as_text() == here.as_text()
+    assert elsewhere.decisions == here.decisions
 
 
 @pytest.mark.parametrize("shardy", [True, False], ids=["shardy", "gspmd"])
