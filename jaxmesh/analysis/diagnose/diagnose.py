@@ -257,7 +257,8 @@ def _earlier(texts: StageTexts, run: Track, stages: Sequence[Track | str]) -> Ea
     """Returns the right text before a stage: another stage, or the partitioned program."""
     for stage in (r for r in stages if isinstance(r, Track) and r.is_right):
         return EarlierText.of_stage(stage)
-    if not texts.compiler:
+    if REGION not in texts.compiler and len(run.stage.coordinates) > 1:
+        # It is not partitioned.
         return None
     try:
         arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]

@@ -37,7 +37,7 @@ class EarlierProver(Prover):
                 if change.words != words and not self.is_counted(number, change):
                     yield change
 
-        def own(number: int, op: Op) -> Iterator[Correction]:
+        def likely(number: int, op: Op) -> Iterator[Correction]:
             if self.track.operands(op):
                 return (c for c in changes(number, op) if known.has(c.proposal.right))
             return constants(number, op) if number in lacking else iter(())
@@ -47,22 +47,24 @@ class EarlierProver(Prover):
             return map(self.changes.constant, () if self.track.operands(op) else rows)
 
         def values(number: int, op: Op) -> Iterator[Correction]:
-            rows = missing.in_place(number, op, kinds) if number in lacking else ()
+            rows = missing.in_place(number, op, kinds) if number in lacking or self.is_idle(op) else ()
             return (Correction(p, "") for p in rows)
 
         def others(number: int, op: Op) -> Iterator[Correction]:
             return (c for c in changes(number, op, "") if known.has(c.proposal.right))
 
         missing = known.without(self.track, self.replay)
-        tried = (self.fixers(rows, None, make) for make in (own, constants, values, others))
+        tried = (self.fixers(rows, None, make) for make in (likely, constants, values, others))
         found = next((fixers for fixers in tried if fixers), None)
         if found is None:
             return None
-        # An operation is likelier wrong if its result is new, and not what the program has in its place.
-        new = [n for n in found if n in lacking] or [
-            n for n, c in found.items() if not self.is_in_its_place(n, c.proposal.op)
-        ]
-        change = found[min(new or found)]
+        # An operation is likelier wrong if its result is new, and not what the program has in its place. A view without
+        # effect may stand in the place of another operation.
+        dropped = [n for n, c in found.items() if c.words.startswith("dropped")]
+        own = [n for n in found if n in lacking and n not in dropped and found[n].words]
+        idle = [n for n, c in found.items() if self.is_idle(c.proposal.op) and (n in dropped or not c.words)]
+        other = [n for n, c in found.items() if not self.is_in_its_place(n, c.proposal.op)]
+        change = found[min(own or idle or dropped or [n for n in found if n in lacking] or other or found)]
         made = change.proposal
         if not change.words:
             # Several operations may make one value in turns.
