@@ -185,7 +185,8 @@ def _check_cache(call: Call, cache: Any, new: Any, batch: int = 0) -> None:
 
 def _update(cache: Any, new: Any, at: Shape | list[Any]) -> Any:
     cache, new = vary_together(cache, new)
-    return lax.dynamic_update_slice(cache, new, at)
+    # By default, JAX's own function would count a negative index from the end.
+    return lax.dynamic_update_slice(cache, new, at, allow_negative_indices=False)
 
 
 def _fill_cache(call: Call) -> Any:
@@ -218,8 +219,7 @@ def _update_first(call: Call) -> Any:
 
 
 def _update_position(call: Call, cache: Any, new: Any, index: Any) -> Any:
-    # JAX's own function would count a negative index from the end.
-    at = jnp.maximum(call.check_single(index, "update_index").astype(jnp.int32), 0)
+    at = call.check_single(index, "update_index").astype(jnp.int32)
     zero = jnp.int32(0)
     return _update(cache, new, list(vary_together(jnp.int32(call["batch_offset"]), zero, at, zero)))
 
