@@ -230,7 +230,10 @@ _UPDATE_WITH_RESULT = OpDef("ttir", "update_cache", (3, 3), attributes_of(_OFFSE
 """With the cache as a result, and its batch in the input's first dim or, as in upstream's verifier, in its third."""
 
 OPS.define("fill_cache", 2, _OFFSET, writes={0: Write.AS_RESULT}, former=_FILL_WITH_RESULT)(_fill_cache)
-OPS.define("update_cache", 3, _OFFSET, writes={0: Write.AS_RESULT}, former=_UPDATE_WITH_RESULT)(_update_cache)
+OPS.define(
+    "update_cache", 3, _OFFSET, writes={0: Write.AS_RESULT}, former=_UPDATE_WITH_RESULT,
+    traits=[Trait.DECOMPOSED_FOR_TTNN],
+)(_update_cache)  # fmt: skip
 
 
 _ROWS = "column?: bool = false, sizes: i64s, windows: i64s"
