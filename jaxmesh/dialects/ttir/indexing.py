@@ -219,21 +219,19 @@ def _update_first(call: Call) -> Any:
 
 
 def _update_position(call: Call, cache: Any, new: Any, index: Any) -> Any:
-    at = call.check_single(index, "update_index").astype(jnp.int32)
-    zero = jnp.int32(0)
+    at, zero = call.check_single(index, "update_index").astype(jnp.int32), jnp.int32(0)
     return _update(cache, new, list(vary_together(jnp.int32(call["batch_offset"]), zero, at, zero)))
 
 
 _OFFSET = "batch_offset: i32 = 0"
 _FILL_WITH_RESULT = OpDef("ttir", "fill_cache", (2, 2), attributes_of(_OFFSET), _fill_cache)
-_UPDATE_WITH_RESULT = OpDef("ttir", "update_cache", (3, 3), attributes_of(_OFFSET), _update_first)
+_UPDATE_FORMER = OpDef("ttir", "update_cache", (3, 3), attributes_of(_OFFSET), _update_first)
 """With the cache as a result, and its batch in the input's first dim or, as in upstream's verifier, in its third."""
 
 OPS.define("fill_cache", 2, _OFFSET, writes={0: Write.AS_RESULT}, former=_FILL_WITH_RESULT)(_fill_cache)
 OPS.define(
-    "update_cache", 3, _OFFSET, writes={0: Write.AS_RESULT}, former=_UPDATE_WITH_RESULT,
-    traits=[Trait.DECOMPOSED_FOR_TTNN],
-)(_update_cache)  # fmt: skip
+    "update_cache", 3, _OFFSET, traits=[Trait.DECOMPOSED_FOR_TTNN], writes={0: Write.AS_RESULT}, former=_UPDATE_FORMER
+)(_update_cache)
 
 
 _ROWS = "column?: bool = false, sizes: i64s, windows: i64s"

@@ -22,7 +22,6 @@ from jaxmesh.jaxprs.primitives import COLLECTIVES, RETYPES
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.loops import distribute, is_host
-from jaxmesh.passes.mesh_shard.insert_transfers import copies
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE
 
 RULES: Rules[Rule] = Rules()
@@ -57,9 +56,6 @@ def _transfer(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     x, shape = xs[0], tuple(eqn.outvars[0].aval.shape)
     if eqn.params.get("composer_config") == FIRST_DEVICE and (b.is_created(x) or is_host(b, x)):
         # A value that folds to a constant is created on the host, and a loop of such values leaves them there.
-        return x
-    if eqn.params.get("mapper_config") == copies(b.mesh.values()) and b.is_created(x):
-        # It is created on the devices.
         return x
     extra = b.shape(x)[len(shape) :]
     if extra and any(d < 0 for d in _cut_dims(eqn)):

@@ -182,11 +182,9 @@ class _Writer:
         return out
 
     def _reshard(self, scope: _Scope, eqn: Eqn) -> bool:
-        """Replaces a distribute of a replicated device tensor by local slices; returns False if it cannot.
-
-        A slice starts at the coordinates of a device, and a program that is printed lacks them.
-        """
+        """Replaces a distribute of a replicated device tensor by local slices; returns False if it cannot."""
         pieces = reshard_locally(eqn)
+        # A slice starts at the coordinates of a device, and a program that is printed lacks them.
         if not pieces or (self.printed is not None and len(pieces) > 1):
             return False
         for made in pieces:

@@ -216,8 +216,8 @@ _lax: Any = jax.lax
 def reshard_locally(distribute: Eqn) -> list[Eqn]:
     """Returns the equations that slice a device tensor into the shards of a distribute.
 
-    The last one has the result of the distribute; a copy to all devices is a reshape to the same shape. Empty if it does
-    not split by whole mesh axes, or if the types do not prove the copies equal.
+    The last one has the result of the distribute; copies for all devices are a reshape to the same shape. Empty if it
+    does not split by whole mesh axes, or if the types do not prove the copies equal.
     """
     mesh = walk.mesh_of(distribute)
     sizes, operand = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), distribute.invars[0]
