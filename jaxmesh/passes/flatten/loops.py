@@ -210,14 +210,12 @@ def _placed(b: Builder, x: Value) -> Value:
 
 def distribute(b: Builder, x: Value, config: Any, shape: Sequence[int]) -> Value:
     """Returns a tensor distributed over the mesh; in a body, what is the same in every iteration before the loop."""
-    # Copies of a created tensor are created on the devices.
-    copied = b.outer is not None or (b.is_created(x) and config == copies(b.mesh.values()))
-    if copied and tuple(shape) == b.shape(x):
-        return x
     if b.outer is None:
         kind = (tuple(shape), b.dtype(x))
         make = lambda: b.ops("ttnn.distribute_tensor", [x], [kind], mapper_config=config)[0]  # noqa: E731
         return b.once(x, ("ttnn.distribute_tensor", config), make)
+    if tuple(shape) == b.shape(x):
+        return x
     source = b.outside.get(x)
     if b.is_created(x):
         source, made = b.outer.program.new(b.program.types[x]), b.makers[x]
