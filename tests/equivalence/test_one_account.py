@@ -100,7 +100,9 @@ def test_programs_of_other_authors_also_when_their_ttir_is_read(name: str) -> No
     assert kinds_of_text(lowered) == kinds_of_estimate(lowered)
     first, second = (as_counted(each.explain().totals()) for each in (lowered, again))
     if sum(first.pop(("distribute", ()))[:1]) == sum(second.pop(("distribute", ()))[:1]):
-        assert kinds_of_estimate(lowered) == kinds_of_estimate(again)
+        # A number and a tensor of one number are views of each other.
+        kinds = [{k: n for k, n in kinds_of_estimate(x).items() if k != "reshape"} for x in (lowered, again)]
+        assert kinds[0] == kinds[1]
     else:
         # A table that the program holds is created on the devices when its text is read.
         assert "dense<" in traced.as_text()
