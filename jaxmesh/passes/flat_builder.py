@@ -116,12 +116,21 @@ class FlatBuilder(DefUse, ABC):
         return x if self.dtype(x) == np.dtype(dtype) else self.op("typecast", [x], self.shape(x), dtype)
 
     def slice(self, x: Value, begins: Sequence[int], ends: Sequence[int], steps: Sequence[int] | None = None) -> Value:
-        """Slices with positive steps, unless the slice is the whole tensor; begins and ends count from the front."""
+        """Slices with positive steps, unless the slice is the whole tensor, or an operand of the concat that makes it;
+        begins and ends count from the front."""
         begins, ends = tuple(begins), tuple(ends)
         step = (1,) * len(begins) if steps is None else tuple(steps)
         shape = tuple(max(-(-(e - b) // s), 0) for b, e, s in zip(begins, ends, step, strict=True))
         if shape == self.shape(x):
             return x
+        joined = self.maker(x, "concat")
+        if joined is not None:
+            dim: int = joined.attributes["dim"]
+            place = 0
+            for part in joined.used:
+                if begins[dim] == place and shape == self.shape(part):
+                    return part
+                place += self.shape(part)[dim]
         cut = tuple(map(slice, begins, ends, step))
         return self.move(x, shape, lambda a: a[cut], "slice_static", begins=begins, ends=ends, step=step)
 

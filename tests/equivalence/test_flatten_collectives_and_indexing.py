@@ -417,6 +417,24 @@ def test_a_cache_is_updated_by_its_own_op(at: int) -> None:
     assert check(INDEXING["cache fill"][0], KV, FOUR_NEW) == ["fill_cache"]
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_cache_is_written_at_a_computed_position_as_the_real_ttnn_can(seed: int) -> None:
+    def f(cache: Any, new: Any, at: Any) -> Any:
+        return lax.dynamic_update_slice(cache, new, (batch, 0, at, 0))
+
+    draw = np.random.default_rng(seed)
+    batch, heads, length, width, at = (int(draw.integers(*r)) for r in ((0, 3), (1, 4), (2, 40), (1, 9), (-50, 50)))
+    cache, new = (draw.normal(size=s).astype(np.float32) for s in ((3, heads, length, width), (1, heads, 1, width)))
+    expected = cache.copy()
+    expected[batch, :, np.clip(at + length * (at < 0), 0, length - 1)] = new[0, :, 0]
+    traced = jm.jit(f, mesh=jm.make_mesh((2, 4)), in_shardings=P()).trace(cache, new, at)
+    assert "ttir.update_cache" in traced.as_text()
+    for text in (traced.as_text(), traced.lower().as_text(strict=True)):
+        assert "ttnn.update_cache" not in text
+        (found,) = jax.tree.leaves(jm.from_mlir(text, traced.mesh).lower().compile()(cache, new, np.int32(at)))
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_in_place_functions_are_a_named_error() -> None:
     with pytest.raises(MissingRuleError, match=r"scatter.*applies a function in place"):
         check(lambda x, i: x.at[i].apply(jnp.exp), X, IDS)

@@ -17,6 +17,7 @@ import jaxmesh as jm
 from jaxmesh import errors
 from tests.generators import sharded_programs
 from tests.generators.plain_programs import CASES, Case, jitted
+from tests.generators.second_blind.programs import ALL, FIFTH, FOURTH
 from tests.generators.suite.all_programs import PROGRAMS, Entry
 from tests.generators.text_moves import Moves, as_counted, count_moves
 
@@ -74,6 +75,39 @@ def test_random_programs(part: int) -> None:
             assert difference(jitted.lower(*args)) is None, f"seed {seed}: {program}"
         compared += 1
     assert compared == 40
+
+
+def kinds_of_text(lowered: Any) -> Counter[str]:
+    """Returns the ops of a text without loops by name, but for those that an estimate leaves out."""
+    names = Counter[str](re.findall(r'"ttnn\.(\w+)"\(', lowered.as_text(strict=False)))
+    return Counter({name: n for name, n in names.items() if name not in ("deallocate", "get_device")})
+
+
+def kinds_of_estimate(lowered: Any) -> Counter[str]:
+    counts = Counter[str]()
+    for op in lowered.estimate().ops:
+        counts[op.op] += op.count
+    return counts
+
+
+@pytest.mark.slow(but_one_in=23)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [*FOURTH, *FIFTH])
+def test_programs_of_other_authors_also_when_their_ttir_is_read(name: str) -> None:
+    made = ALL[name](0)
+    traced = jm.jit(made.fun, mesh=made.mesh, in_shardings=made.specs).trace(*made.args)
+    lowered, again = traced.lower(), jm.from_mlir(traced.as_text(), made.mesh).lower()
+    assert difference(lowered) is None
+    assert kinds_of_text(lowered) == kinds_of_estimate(lowered)
+    first, second = (as_counted(each.explain().totals()) for each in (lowered, again))
+    if first.pop(("distribute", ()), 0) == second.pop(("distribute", ()), 0):
+        # A number and a tensor of one number are views of each other.
+        kinds = [{k: n for k, n in kinds_of_estimate(x).items() if k != "reshape"} for x in (lowered, again)]
+        assert kinds[0] == kinds[1]
+    else:
+        # A table that the program holds is created on the devices when its text is read.
+        assert "dense<" in traced.as_text()
+    assert first == second
 
 
 # --- bytes among the devices, by hand --------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ from tests.generators.ttir_cases import CASES
 from tests.generators.ttir_cases.program import cases_program
 
 DIFFER = {
-    "ttnn::update_cache": "the position is a number in C++, and a tensor in the dialect; EmitC prints the tensor, too",
     "ttnn::global_avg_pool2d": "the function has gone from ttnn; EmitC still prints it",
 }
 """The calls that upstream's own EmitC prints, and that no declaration fits."""

@@ -27,6 +27,7 @@ from jaxmesh.analysis.judge.runner.shapes import REAL_BYTES
 from jaxmesh.analysis.machines import MACHINES, machine_for
 from jaxmesh.emit.export_folder import utils_text
 from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
+from tests.generators.second_blind.programs import ALL
 
 PAGE = 4096
 """The bytes of a tile of float32."""
@@ -560,3 +561,8 @@ def test_experts_take_numbers_in_rows_and_a_grid() -> None:
     assert "per_core_M=1, per_core_N=1, fuse_batch=False, mcast_in0=True), nnz=2" in text
     assert text.count("ttnn.Layout.TILE") == 2  # the matrices
     assert found.judge().outcome == "accepted", str(found.judge())
+
+
+def test_a_cache_that_is_written_at_a_computed_position_is_accepted() -> None:
+    made = ALL["fifth_kv_cache_decode_step"](0)
+    assert jm.jit(made.fun, mesh=made.mesh, in_shardings=made.specs).lower(*made.args).judge()

@@ -185,7 +185,8 @@ def _check_cache(call: Call, cache: Any, new: Any, batch: int = 0) -> None:
 
 def _update(cache: Any, new: Any, at: Shape | list[Any]) -> Any:
     cache, new = vary_together(cache, new)
-    return lax.dynamic_update_slice(cache, new, at)
+    # By default, JAX's own function would count a negative index from the end.
+    return lax.dynamic_update_slice(cache, new, at, allow_negative_indices=False)
 
 
 def _fill_cache(call: Call) -> Any:
@@ -218,19 +219,17 @@ def _update_first(call: Call) -> Any:
 
 
 def _update_position(call: Call, cache: Any, new: Any, index: Any) -> Any:
-    # JAX's own function would count a negative index from the end.
-    at = jnp.maximum(call.check_single(index, "update_index").astype(jnp.int32), 0)
-    zero = jnp.int32(0)
+    at, zero = call.check_single(index, "update_index").astype(jnp.int32), jnp.int32(0)
     return _update(cache, new, list(vary_together(jnp.int32(call["batch_offset"]), zero, at, zero)))
 
 
 _OFFSET = "batch_offset: i32 = 0"
 _FILL_WITH_RESULT = OpDef("ttir", "fill_cache", (2, 2), attributes_of(_OFFSET), _fill_cache)
-_UPDATE_WITH_RESULT = OpDef("ttir", "update_cache", (3, 3), attributes_of(_OFFSET), _update_first)
+_UPDATE_FORMER = OpDef("ttir", "update_cache", (3, 3), attributes_of(_OFFSET), _update_first)
 """With the cache as a result, and its batch in the input's first dim or, as in upstream's verifier, in its third."""
 
 OPS.define("fill_cache", former=_FILL_WITH_RESULT)(_fill_cache)
-OPS.define("update_cache", former=_UPDATE_WITH_RESULT)(_update_cache)
+OPS.define("update_cache", traits=[Trait.DECOMPOSED_FOR_TTNN], former=_UPDATE_FORMER)(_update_cache)
 
 
 _TRAITS = (Trait.NOT_UPSTREAM, Trait.LATER)

@@ -182,9 +182,9 @@ def _slice_dynamic(call: Call) -> Any:
     span = tuple((n - 1) * s + 1 if n else 0 for n, s in zip(shape, step, strict=True))
     fits = all(a <= b for a, b in zip(span, x.shape, strict=True))
     call.require(fits, f"{list(shape)} elements in steps of {list(step)} span more than {describe(x)}")
-    # JAX's own function would count a negative begin from the end.
-    x, begins = vary_together(x, jnp.maximum(begins.astype(jnp.int32), 0))
-    piece = lax.dynamic_slice(x, [begins[d] for d in range(x.ndim)], span)
+    # By default, JAX's own function would count a negative begin from the end.
+    x, begins = vary_together(x, begins.astype(jnp.int32))
+    piece = lax.dynamic_slice(x, [begins[d] for d in range(x.ndim)], span, allow_negative_indices=False)
     return lax.slice(piece, (0,) * x.ndim, span, step)
 
 

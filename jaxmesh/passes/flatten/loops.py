@@ -216,10 +216,9 @@ def distribute(b: Builder, x: Value, config: Any, shape: Sequence[int]) -> Value
         return b.once(x, ("ttnn.distribute_tensor", config), make)
     if tuple(shape) == b.shape(x):
         return x
-    made = b.makers[x] if b.is_created(x) else None
     source = b.outside.get(x)
-    if made is not None:
-        source = b.outer.program.new(b.program.types[x])
+    if b.is_created(x):
+        source, made = b.outer.program.new(b.program.types[x]), b.makers[x]
         b.outer.append(Op(made.name, (), (source,), made.attributes, b.line))
     if source is None:
         raise UnsupportedError(f"a loop whose body distributes a tensor that it computes ({b.line}) stays no loop.")

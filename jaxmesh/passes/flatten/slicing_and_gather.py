@@ -94,8 +94,8 @@ def _cache(b: Builder, x: Value, new: Value, at: Sequence[Any], starts: Sequence
         return None
     if at[2] == 0 and piece[2] < whole[2]:
         return b.same("fill_cache", [x, new], batch_offset=at[0])
-    if at[2] is None and piece[2] == 1:
-        # Upstream's op has the batch behind the heads.
+    if at[2] is None and piece[2] == 1 and b.level == "ttir":
+        # Upstream's op has the batch behind the heads; ttnn's takes the position as a number alone.
         turned = new if piece[0] == 1 else b.permute(new, (2, 1, 0, 3))
         index = b.reshape(as_index(b, starts[2]), (1,))
         return b.same("update_cache", [x, turned, index], batch_offset=at[0])

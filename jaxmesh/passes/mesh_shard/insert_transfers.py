@@ -184,7 +184,8 @@ class _Writer:
     def _reshard(self, scope: _Scope, eqn: Eqn) -> bool:
         """Replaces a distribute of a replicated device tensor by local slices; returns False if it cannot."""
         pieces = reshard_locally(eqn)
-        if not pieces:
+        # A slice starts at the coordinates of a device, and a program that is printed lacks them.
+        if not pieces or (self.printed is not None and len(pieces) > 1):
             return False
         for made in pieces:
             scope.eqns.append(made)
@@ -236,7 +237,7 @@ class _Writer:
         invars = list(eqn.invars)
         if eqn.primitive is distribute_tensor_p:
             if residencies[0] is DEVICE:
-                if self.printed is None and self._reshard(scope, eqn):
+                if self._reshard(scope, eqn):
                     return
                 invars[0] = self._aggregate(scope, invars[0], eqn)
             scope.read_on_host(invars[0])

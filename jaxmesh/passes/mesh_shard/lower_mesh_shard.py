@@ -215,14 +215,19 @@ _lax: Any = jax.lax
 def reshard_locally(distribute: Eqn) -> list[Eqn]:
     """Returns the equations that slice a device tensor into the shards of a distribute.
 
-    The last one has the result of the distribute. Empty if the distribute splits nothing, or not by whole mesh axes.
+    The last one has the result of the distribute; copies for all devices are a reshape to the same shape. Empty if it
+    does not split by whole mesh axes, or if the types do not prove the copies equal.
     """
     mesh = walk.mesh_of(distribute)
     sizes, operand = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), distribute.invars[0]
     cut = resolve_mapper(distribute.params["mapper_config"], tuple(sizes.values()), operand.aval.shape)
     dims = mesh_axis_dims(cut.landing, cut.dims, drop_single=False)
-    if dims is None or all(d is None for d in dims):
+    if dims is None:
         return []
+    if all(d is None for d in dims):
+        same = compat.varying_axes(operand.aval) == compat.varying_axes(distribute.outvars[0].aval)
+        kept = walk.reshape_eqn(operand, operand.aval.shape, distribute)
+        return [kept.replace(outvars=distribute.outvars)] if same else []
     split = [(axis, d) for axis, d in zip(sizes, dims, strict=True) if d is not None]
 
     # The type may vary over axes of size 1.

@@ -308,6 +308,7 @@ def shapes() -> Iterator[Case]:
     yield Case("slice_dynamic", (F(4, 5), *both), dynamic, {"step": [1, 2]})
     last = N(1, low=9, high=9, dtype=np.uint32)
     yield Case("slice_dynamic", (N(5), last, last), lambda x, b, e: x[3:5], tag="clamped")
+    yield Case("slice_dynamic", (N(5), N(1, low=-9, high=-1), last), lambda x, b, e: x[:2], tag="below 0")
 
 
 def creation() -> Iterator[Case]:

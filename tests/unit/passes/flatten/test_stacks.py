@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -85,3 +86,26 @@ def test_a_loop_that_stays_writes_its_stack_in_pieces(reverse: bool) -> None:
         # The power 3/2 of the steps; anew in each of them, it would be 16.
         assert work[1024, by_hand] < 8.5 * work[256, by_hand]
     assert work[1024, False] <= 1.1 * work[1024, True]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_slice_of_joined_tensors_that_is_one_of_them_is_not_cut_out_again(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    dim, sizes = int(rng.integers(2)), rng.integers(1, 4, 3).tolist()
+    parts = [rng.normal(size=(n, 3) if dim == 0 else (3, n)).astype(np.float32) for n in sizes]
+    ends = np.cumsum([0, *sizes]).tolist()
+    whole = [(ends[i], ends[i + 1]) for i in range(3)]
+    others = {(int(i), int(j)) for i, j in rng.integers(0, ends[-1] + 1, (8, 2)) if i < j} - {*whole, (0, ends[-1])}
+
+    def cut(*xs: Any, pieces: Any) -> Any:
+        joined = jnp.concatenate(xs, dim)
+        return [lax.slice_in_dim(joined, i, j, axis=dim) for i, j in pieces]
+
+    for pieces, count in ((whole, 0), (sorted(others), len(others))):
+        traced = jm.jit(lambda *xs, p=pieces: cut(*xs, pieces=p), mesh=jm.make_mesh((2, 4))).trace(*parts)
+        text = traced.as_text()
+        assert text.count("ttir.slice_static") == count
+        joined = np.concatenate(parts, dim)
+        results = jax.tree.leaves(jm.from_mlir(text, traced.mesh).lower().compile()(*parts))
+        for got, (i, j) in zip(results, pieces, strict=True):
+            np.testing.assert_array_equal(got, joined.take(range(i, j), dim))

@@ -51,6 +51,18 @@ def test_a_branch_that_does_nothing_brings_its_input() -> None:
     assert any("the full host tensor that the cond gives on the devices is copied to each" in n for n in notes), notes
 
 
+def test_what_a_loop_computes_of_its_counter_stays_on_the_devices() -> None:
+    def step(state: Any) -> Any:
+        i, x = state
+        return i + 1, jnp.tanh(x) + 0.1 * i.astype(x.dtype)
+
+    def body(x: Any) -> Any:
+        return lax.while_loop(lambda state: state[0] < 3, step, (0, x))[1]
+
+    program = jm.jit(body, mesh=MESH, in_shardings=P("x")).lower(X)
+    assert [t.moves for t in program.explain().totals()] == ["1 distribute over x", "1 aggregate over x"]
+
+
 def twice(s: Any, b: Any) -> Any:
     return (s + b) * b
 
