@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from jaxmesh.analysis.diagnose.corrections import OTHER, Correction
+from jaxmesh.analysis.diagnose.corrections import LEFT_OUT, OTHER, Correction
 from jaxmesh.analysis.diagnose.earlier import EarlierText, passes_on
 from jaxmesh.analysis.diagnose.movements import does_nothing, is_alike, is_collective, is_movement
 from jaxmesh.analysis.diagnose.proof import Prover
@@ -42,9 +43,13 @@ class EarlierProver(Prover):
                 return (c for c in changes(number, op) if known.has(c.proposal.right))
             return constants(number, op) if number in lacking else iter(())
 
-        def constants(number: int, op: Op) -> Iterator[Correction]:
-            rows = (known if number in lacking else missing).in_place(number, op, kinds)
+        def constants(number: int, op: Op, pool: EarlierText | None = None) -> Iterator[Correction]:
+            rows = (pool or (known if number in lacking else missing)).in_place(number, op, kinds)
             return map(self.changes.constant, () if self.track.operands(op) else rows)
+
+        def numbers(number: int, op: Op) -> Iterator[Correction]:
+            is_new = number in lacking and not self.track.operands(op)
+            return self.changes.of(number, op, alone=True) if is_new else iter(())
 
         def values(number: int, op: Op) -> Iterator[Correction]:
             rows = missing.in_place(number, op, kinds) if number in lacking or self.is_idle(op) else ()
@@ -54,7 +59,7 @@ class EarlierProver(Prover):
             return (c for c in changes(number, op, "") if known.has(c.proposal.right))
 
         missing = known.without(self.track, self.replay)
-        tried = (self.fixers(rows, None, make) for make in (likely, constants, values, others))
+        tried = (self.fixers(rows, None, make) for make in (likely, constants, numbers, values, others))
         found = next((fixers for fixers in tried if fixers), None)
         if found is None:
             return None
@@ -64,6 +69,10 @@ class EarlierProver(Prover):
         own = [n for n in found if n in lacking and n not in dropped and found[n].words]
         idle = [n for n, c in found.items() if self.is_idle(c.proposal.op) and (n in dropped or not c.words)]
         other = [n for n, c in found.items() if not self.is_in_its_place(n, c.proposal.op)]
+        first = min(own, default=-1)
+        if own and found[first].words == LEFT_OUT and is_movement(found[first].proposal.op):
+            # It may be right, and its reader read it otherwise.
+            own = [n for n in own if first in dict(self.feeding([(n, found[n].proposal.op)]))] or own
         change = found[min(own or idle or dropped or [n for n in found if n in lacking] or other or found)]
         made = change.proposal
         if not change.words:
@@ -72,17 +81,23 @@ class EarlierProver(Prover):
             placed = (p for row in later for p in EarlierText([made.right]).in_place(*row, kinds))
             steps = [(made.number, made.op), *((p.number, p.op) for p in placed if self.is_proven(p))]
             fixers = self.fixers(steps, None, changes)
+            if len(fixers) != 1 and len(steps) == 1:
+                fixers = self.fixers(rows, None, functools.partial(constants, pool=known))
             if len(fixers) != 1:
-                return made, tuple(steps[1:]), None
+                return self._in_place(made), tuple(steps[1:]), None
             (change,) = fixers.values()
         elif change.words.endswith("= true it is right"):
             # A flag is false by default: a movement before it is likelier.
             moves = [row for row in self.feeding([(made.number, made.op)]) if not is_collective(row[1])]
             fixers = self.fixers(moves, None, changes)
             change = next(iter(fixers.values())) if len(fixers) == 1 else change
-        made = change.proposal
-        places = (p for p in self.proposals.in_place(made.number, made.op) if p.value == made.value)
-        return next((p for p in places if self.is_alike(made.right, p)), made), (), change
+        return self._in_place(change.proposal), (), change
+
+    def _in_place(self, made: Proposal) -> Proposal:
+        """Returns the value of the program in the place of an operation, if that is the value that it has to make."""
+        rows = self.proposals.in_place(made.number, made.op), self.proposals.anywhere(made.number, made.op)
+        places = (p for p in itertools.chain(*rows) if p.value == made.value)
+        return next((p for p in places if self.is_alike(made.right, p)), made)
 
     def _before(self, rows: Mapping[int, Op]) -> dict[int, Op]:
         """Returns the operations that some operations read, through movements and values of a few numbers: the right
@@ -116,8 +131,8 @@ class EarlierProver(Prover):
     def is_counted(self, number: int, change: Correction) -> bool:
         """Returns True for a change to another kind of operation where the program has as many of the kind."""
         op, is_kind = change.proposal.op, "in its place" in change.words
-        if is_alike(op, "stablehlo.reduce"):
-            # The kind of a reduction is its body's.
+        if is_alike(op, "stablehlo.reduce") or is_alike(op, "stablehlo.compare"):
+            # The body of a reduction, or the direction of a comparison, says which it is.
             return False
         return is_kind and bool(op.used) and self.proposals.places.exactly(number, op, 0) is not None
 
