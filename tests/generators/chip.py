@@ -99,8 +99,7 @@ COLLECTIVES = frozenset({"psum", "pmax", "all_gather", "psum_scatter", "ppermute
 """The functions of several devices, whose own calls run in the emulation."""
 NOT_TRIED = {
     **dict.fromkeys(("all_gather", "all_reduce", "point_to_point", "reduce_scatter"), "one chip is simulated"),
-    **dict.fromkeys(("assign", "zeros"), "they stand beside transfers, and hold copies or nothing"),
-    "arange": "it stands beside coordinates of devices, and has no operand",
+    "assign": "it stands beside transfers, and holds copies",
 }
 """Functions of ttnn that the texts of the suite print, and that the emulation computes, with the reasons."""
 _UNIT = frozenset({

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from jaxmesh.analysis.diagnose.corrections import LEFT_OUT, OTHER, Correction
 from jaxmesh.analysis.diagnose.earlier import EarlierText, passes_on
 from jaxmesh.analysis.diagnose.movements import does_nothing, is_alike, is_collective, is_movement
 from jaxmesh.analysis.diagnose.proof import Prover
 from jaxmesh.analysis.diagnose.proposals import Proposal, informative
-from jaxmesh.dialects.program import Op
+from jaxmesh.dialects.program import Op, Type
 
 _BEFORE = 64
 """The most operations before those whose results a right text lacks, and the most that pass an operand on."""
@@ -23,48 +24,27 @@ class EarlierProver(Prover):
     """The search for the operation whose results the right text before this one lacks."""
 
     def unlike_earlier(self) -> Named | None:
-        """Returns the first operation that lacks what the earlier text has, and whose change puts the results right."""
+        """Returns the operation that differs from the right text, if one change of it puts the results right."""
         if self.earlier is None:
             return None
-        arguments = self.track.stage.text.program.arguments
-        known = self.earlier.also(self.replay.copies(p.value) for p in arguments)
-        lacking = known.lacks(self.proposals.live, self.replay)
-        passing = {n: op for n, op in self.proposals.live if passes_on(op, self.replay)}
-        rows = sorted((dict(itertools.islice(passing.items(), _BEFORE)) | self._before(lacking) | lacking).items())
-        kinds = self.track.stage.text.program.types
-
-        def changes(number: int, op: Op, words: str = OTHER) -> Iterator[Correction]:
-            for change in self.changes.of(number, op, every=True) if self.track.operands(op) else ():
-                if change.words != words and not self.is_counted(number, change):
-                    yield change
-
-        def likely(number: int, op: Op) -> Iterator[Correction]:
-            if self.track.operands(op):
-                return (c for c in changes(number, op) if known.has(c.proposal.right))
-            return constants(number, op) if number in lacking else iter(())
-
-        def constants(number: int, op: Op, pool: EarlierText | None = None) -> Iterator[Correction]:
-            rows = (pool or (known if number in lacking else missing)).in_place(number, op, kinds)
-            return map(self.changes.constant, () if self.track.operands(op) else rows)
-
-        def numbers(number: int, op: Op) -> Iterator[Correction]:
-            is_new = number in lacking and not self.track.operands(op)
-            return self.changes.of(number, op, alone=True) if is_new else iter(())
-
-        def values(number: int, op: Op) -> Iterator[Correction]:
-            rows = missing.in_place(number, op, kinds) if number in lacking or self.is_idle(op) else ()
-            return (Correction(p, "") for p in rows)
-
-        def others(number: int, op: Op) -> Iterator[Correction]:
-            return (c for c in changes(number, op, "") if known.has(c.proposal.right))
-
-        missing = known.without(self.track, self.replay)
-        tried = (self.fixers(rows, None, make) for make in (likely, constants, numbers, values, others))
-        found = next((fixers for fixers in tried if fixers), None)
+        tried = _Otherwise.of(self, self.earlier)
+        makes = tried.likely, tried.constants, tried.numbers, tried.values, tried.others
+        found = next((fixers for make in makes if (fixers := self.fixers(tried.rows, None, make))), None)
         if found is None:
             return None
-        # An operation is likelier wrong if its result is new, and not what the program has in its place. A view without
-        # effect may stand in the place of another operation.
+        change = self._likeliest(found, tried.lacking)
+        if not change.words:
+            return self._settled(change.proposal, tried)
+        if change.words.endswith("= true it is right"):
+            # A flag is false by default: a movement before it is likelier.
+            fed = self.feeding([(change.proposal.number, change.proposal.op)])
+            fixers = self.fixers([row for row in fed if not is_collective(row[1])], None, tried.changes)
+            change = next(iter(fixers.values())) if len(fixers) == 1 else change
+        return self._in_place(change.proposal), (), change
+
+    def _likeliest(self, found: Mapping[int, Correction], lacking: Mapping[int, Op]) -> Correction:
+        """Returns the change of the operation that is likeliest wrong: its result is new, and not what the program has
+        in its place. A view without effect may stand in the place of another operation."""
         dropped = [n for n, c in found.items() if c.words.startswith("dropped")]
         own = [n for n in found if n in lacking and n not in dropped and found[n].words]
         idle = [n for n, c in found.items() if self.is_idle(c.proposal.op) and (n in dropped or not c.words)]
@@ -73,24 +53,19 @@ class EarlierProver(Prover):
         if own and found[first].words == LEFT_OUT and is_movement(found[first].proposal.op):
             # It may be right, and its reader read it otherwise.
             own = [n for n in own if first in dict(self.feeding([(n, found[n].proposal.op)]))] or own
-        change = found[min(own or idle or dropped or [n for n in found if n in lacking] or other or found)]
-        made = change.proposal
-        if not change.words:
-            # Several operations may make one value in turns.
-            later = [row for row in lacking.items() if row[0] > made.number and not is_movement(row[1])]
-            placed = (p for row in later for p in EarlierText([made.right]).in_place(*row, kinds))
-            steps = [(made.number, made.op), *((p.number, p.op) for p in placed if self.is_proven(p))]
-            fixers = self.fixers(steps, None, changes)
-            if len(fixers) != 1 and len(steps) == 1:
-                fixers = self.fixers(rows, None, functools.partial(constants, pool=known))
-            if len(fixers) != 1:
-                return self._in_place(made), tuple(steps[1:]), None
-            (change,) = fixers.values()
-        elif change.words.endswith("= true it is right"):
-            # A flag is false by default: a movement before it is likelier.
-            moves = [row for row in self.feeding([(made.number, made.op)]) if not is_collective(row[1])]
-            fixers = self.fixers(moves, None, changes)
-            change = next(iter(fixers.values())) if len(fixers) == 1 else change
+        return found[min(own or idle or dropped or [n for n in found if n in lacking] or other or found)]
+
+    def _settled(self, made: Proposal, tried: _Otherwise) -> Named:
+        """Returns the operation that lacks a value of the right text; several may make that value in turns."""
+        later = [row for row in tried.lacking.items() if row[0] > made.number and not is_movement(row[1])]
+        placed = (p for row in later for p in EarlierText([made.right]).in_place(*row, tried.kinds))
+        steps = [(made.number, made.op), *((p.number, p.op) for p in placed if self.is_proven(p))]
+        fixers = self.fixers(steps, None, tried.changes)
+        if len(fixers) != 1 and len(steps) == 1:
+            fixers = self.fixers(tried.rows, None, functools.partial(tried.constants, pool=tried.known))
+        if len(fixers) != 1:
+            return self._in_place(made), tuple(steps[1:]), None
+        (change,) = fixers.values()
         return self._in_place(change.proposal), (), change
 
     def _in_place(self, made: Proposal) -> Proposal:
@@ -99,7 +74,7 @@ class EarlierProver(Prover):
         places = (p for p in itertools.chain(*rows) if p.value == made.value)
         return next((p for p in places if self.is_alike(made.right, p)), made)
 
-    def _before(self, rows: Mapping[int, Op]) -> dict[int, Op]:
+    def before(self, rows: Mapping[int, Op]) -> dict[int, Op]:
         """Returns the operations that some operations read, through movements and values of a few numbers: the right
         text may have their results in other places."""
         found, rest = dict[int, Op](), [v for op in rows.values() for v in self.track.operands(op)]
@@ -139,3 +114,70 @@ class EarlierProver(Prover):
     def is_idle(self, op: Op) -> bool:
         """Returns True for a movement that does nothing; no compiler prints it, so it stands for something else."""
         return does_nothing(op, self.track.stage.text.program.types)
+
+
+@dataclass(frozen=True, slots=True)
+class _Otherwise:
+    """Changes of a text that differs from the right text before it.
+
+    Attributes:
+      prover: the runs of the text.
+      known: the values of the right text.
+      missing: those of them that the text lacks.
+      lacking: the operations whose results the right text lacks.
+      rows: these, those before them, and those that pass an operand on.
+    """
+
+    prover: EarlierProver
+    known: EarlierText
+    missing: EarlierText
+    lacking: Mapping[int, Op]
+    rows: Sequence[tuple[int, Op]]
+
+    @classmethod
+    def of(cls, prover: EarlierProver, earlier: EarlierText) -> _Otherwise:
+        """Compares a text with the right one before it."""
+        live, replay = prover.proposals.live, prover.replay
+        known = earlier.also(replay.copies(p.value) for p in prover.track.stage.text.program.arguments)
+        lacking = known.lacks(live, replay)
+        passing = dict(itertools.islice(((n, op) for n, op in live if passes_on(op, replay)), _BEFORE))
+        rows = sorted((passing | prover.before(lacking) | lacking).items())
+        return cls(prover, known, known.without(prover.track, replay), lacking, rows)
+
+    @property
+    def kinds(self) -> Sequence[Type]:
+        """The types of the values of the text."""
+        return self.prover.track.stage.text.program.types
+
+    def changes(self, number: int, op: Op, words: str = OTHER) -> Iterator[Correction]:
+        """Yields the changes of an operation, but those with some words and to a kind that the program has as often."""
+        for change in self.prover.changes.of(number, op, every=True) if self.prover.track.operands(op) else ():
+            if change.words != words and not self.prover.is_counted(number, change):
+                yield change
+
+    def likely(self, number: int, op: Op) -> Iterator[Correction]:
+        """Yields the changes of an operation to what the right text has."""
+        if self.prover.track.operands(op):
+            return (c for c in self.changes(number, op) if self.known.has(c.proposal.right))
+        return self.constants(number, op) if number in self.lacking else iter(())
+
+    def constants(self, number: int, op: Op, pool: EarlierText | None = None) -> Iterator[Correction]:
+        """Yields the numbers of the right text in the place of a number."""
+        pool = pool or (self.known if number in self.lacking else self.missing)
+        rows = () if self.prover.track.operands(op) else pool.in_place(number, op, self.kinds)
+        return map(self.prover.changes.constant, rows)
+
+    def numbers(self, number: int, op: Op) -> Iterator[Correction]:
+        """Yields the numbers of the program in the place of a number that the right text lacks."""
+        is_new = number in self.lacking and not self.prover.track.operands(op)
+        return self.prover.changes.of(number, op, alone=True) if is_new else iter(())
+
+    def values(self, number: int, op: Op) -> Iterator[Correction]:
+        """Yields the values that the text lacks in the place of a result that the right text lacks."""
+        is_doubtful = number in self.lacking or self.prover.is_idle(op)
+        rows = self.missing.in_place(number, op, self.kinds) if is_doubtful else ()
+        return (Correction(p, "") for p in rows)
+
+    def others(self, number: int, op: Op) -> Iterator[Correction]:
+        """Yields the changes of an operation to what the right text has, also of its operands."""
+        return (c for c in self.changes(number, op, "") if self.known.has(c.proposal.right))
