@@ -99,10 +99,8 @@ class JitFunction:
         self._plain = self._jit(self._calls.unmarked, in_shardings=ins, out_shardings=outs)
         # By the implementation of random keys, and by the shardings of arrays, which JAX's cache does not look up by.
         self._jitted: dict[Hashable, Any] = {}
-        # By the settings that JAX's dispatch does not look up by, and whether arguments are copies of NumPy arrays, as
-        # they were in the last call.
+        # By the settings that JAX's dispatch does not look up by.
         self._known: dict[Hashable, Dispatch] = {}
-        self._copies = False
         self._traced = Cache[Traced](KEPT, "traced programs")
         self._checked: dict[Hashable, CheckedCalls] = {}
         self._as_jax: dict[Hashable, Any] = {}
@@ -125,11 +123,9 @@ class JitFunction:
         """Runs the function over its mesh, compiled once per tree, types and static arguments."""
         if not self._calls.simple:
             args, kwargs = self._calls.arrange(args, kwargs)
+        key = innermost_block(), *unkeyed_settings()
         try:
-            if copies := self._copies:
-                args, kwargs, copies = self._calls.prepare(args, kwargs)
-                self._copies = copies
-            return self._run_known(copies, args, kwargs)
+            return (self._known.get(key) or self._dispatch(key, self._run_new))(*args, **kwargs)
         except JaxmeshError:
             raise
         except AssertionError as error:
@@ -141,15 +137,11 @@ class JitFunction:
                 self._calls.check(args, kwargs, self._mesh)
             raise
 
-    def _run_known(self, is_prepared: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        key = is_prepared, innermost_block(), *unkeyed_settings()
-        return (self._known.get(key) or self._dispatch(key, is_prepared))(*args, **kwargs)
-
-    def _dispatch(self, key: Hashable, is_prepared: bool) -> Dispatch:
-        info, new = self._plain._jit_info, functools.partial(self._run_new, is_prepared)
+    def _dispatch(self, key: Hashable, new: Callable[..., tuple[Any, Any]]) -> Dispatch:
+        info = self._plain._jit_info
         return keep(self._known, key, lambda: Dispatch(new, self._name, info.static_argnums, info.static_argnames))
 
-    def _run_new(self, is_prepared: bool, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def _run_new(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """Runs a call; returns its results, and how its program is run again, as `launch_new` does."""
         if self._over is not None and (copy := self._over_legacy_mesh(self._over)) is not None:
             return copy(*args, **kwargs), None
@@ -165,12 +157,12 @@ class JitFunction:
                     raise
                 if isinstance(found, RulesSplit) and not self._by_hand:
                     return self._hand_copy(*args, **kwargs), None
-        if is_prepared:
+        args, kwargs, is_copied = self._calls.prepare(args, kwargs)
+        if not is_copied:
             return self._launch(*args, **kwargs)
-        args, kwargs, copies = self._calls.prepare(args, kwargs)
-        self._copies = copies
-        # Known calls take copies, or no NumPy arrays.
-        return (self._run_known(True, args, kwargs), None) if copies else self._launch(*args, **kwargs)
+        # These known calls take copies alone.
+        key = "copies", innermost_block(), *unkeyed_settings()
+        return (self._known.get(key) or self._dispatch(key, self._launch))(*args, **kwargs), None
 
     @functools.cached_property
     def _hand_copy(self) -> JitFunction:
