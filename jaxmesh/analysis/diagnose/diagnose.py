@@ -27,15 +27,15 @@ from jaxmesh.analysis.diagnose.diagnosis import (
     wrong_diagnosis,
 )
 from jaxmesh.analysis.diagnose.earlier import EarlierText
-from jaxmesh.analysis.diagnose.forms import errors_of_forms
 from jaxmesh.analysis.diagnose.keeper import REGION
+from jaxmesh.analysis.diagnose.limits import limited
 from jaxmesh.analysis.diagnose.loops import is_opaque, written_out
 from jaxmesh.analysis.diagnose.matching import Globals
 from jaxmesh.analysis.diagnose.reference import Reference, declare, run_draws, run_program, types_of
-from jaxmesh.analysis.diagnose.rounding import EXACT, error_of
+from jaxmesh.analysis.diagnose.rounding import error_of
 from jaxmesh.analysis.diagnose.stage import Array, place_arguments, read_after_free, read_stage
 from jaxmesh.analysis.diagnose.texts import StageTexts, chosen, graphs, has_wide_types, only, texts_of
-from jaxmesh.analysis.diagnose.tracking import Output, Track, track
+from jaxmesh.analysis.diagnose.tracking import Track, track
 from jaxmesh.analysis.diagnose.unread import MOST, is_right_with, without_operation
 from jaxmesh.analysis.environments import cache_folder
 from jaxmesh.analysis.machines import DEFAULT
@@ -48,10 +48,6 @@ from jaxmesh.runtime.progress import progress
 
 Compile = Callable[..., Any]
 """Compiles a StableHLO text: a function that returns an object with `stages`, `ttir`, `ttnn` and `refusal`."""
-_SPREADS, _FURTHER = 3, 8
-"""The runs with other roundings for one result, and by how much more than in these it may differ."""
-_WHOLE = frozenset({REGION, "stablehlo.while", "stablehlo.case", "stablehlo.if", "func.call"})
-"""The operations within which no other roundings are drawn."""
 _SHOWN = 4
 """The operations without explanation that are listed."""
 _ORDER = (RIGHT, LESS_PRECISE, NOT_COMPARABLE, REFUSED, WRONG)
@@ -237,14 +233,15 @@ def _judge(texts: StageTexts, name: str, run: Track, runs: dict[str, Track | str
         return None
     if not run.is_right and _computes_from_rounded(texts, name, run):
         run.outputs = [replace(o, limit=max(o.limit, o.error)) for o in run.outputs]
-    run.outputs = _limited(texts, run)
+    run.outputs = limited(run, functools.partial(_rounded, texts, run))
     earlier = None if run.is_right else _earlier(texts, run, [r for n, r in runs.items() if n != name])
+    known, said = (None, {"shlo_compiler": earlier}) if isinstance(earlier, str) else (earlier, dict[str, str]())
     while not run.is_right:
-        culprit, inner = find_culprit(run, earlier), _inside(texts, run)
+        culprit, inner = find_culprit(run, known), _inside(texts, run)
         decided = inner or culprit
         fixed = decided_by_rounding(decided, functools.partial(_rounded, texts, run, inner is not None))
         if not any(fixed):
-            return wrong_diagnosis(culprit, {n: _summary(r) for n, r in runs.items()}, inner)
+            return wrong_diagnosis(culprit, said | {n: _summary(r) for n, r in runs.items()}, inner)
         run.decided = run.decided or decided
         rows = zip(run.outputs, fixed, strict=True)
         run.outputs = [replace(o, limit=max(o.limit, o.error)) if f else o for o, f in rows]
@@ -253,8 +250,8 @@ def _judge(texts: StageTexts, name: str, run: Track, runs: dict[str, Track | str
     return None
 
 
-def _earlier(texts: StageTexts, run: Track, stages: Sequence[Track | str]) -> EarlierText | None:
-    """Returns the right text before a stage: another stage, or the partitioned program."""
+def _earlier(texts: StageTexts, run: Track, stages: Sequence[Track | str]) -> EarlierText | str | None:
+    """Returns the right text before a stage, another stage or the partitioned program, or why that is not read."""
     for stage in (r for r in stages if isinstance(r, Track) and r.is_right):
         return EarlierText.of_stage(stage)
     if REGION not in texts.compiler and len(run.stage.coordinates) > 1:
@@ -263,8 +260,8 @@ def _earlier(texts: StageTexts, run: Track, stages: Sequence[Track | str]) -> Ea
     try:
         arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
         found = _run(texts.compiler, "", arguments, 0)
-    except (UnsupportedError, ParseError):
-        return None
+    except JaxmeshError as error:
+        return f"not read: {error}"
     made, wanted, scale = found.values, run.reference.values, run.pool.scale
     rows = zip(found.outputs, run.reference.outputs, run.outputs, strict=True)
     if any(v.array.dtype == np.uint64 for v in made):
@@ -287,25 +284,6 @@ def _inside(texts: StageTexts, run: Track) -> Culprit | None:
     stage = written_out(run.stage, run.placed, reference.iterations)
     followed = None if stage is None else track(stage, reference, Globals.of(reference), run.placed)
     return None if followed is None or followed.is_right else find_culprit(followed)
-
-
-def _limited(texts: StageTexts, run: Track) -> list[Output]:
-    """Returns the results with the errors that rounding and other forms of functions explain, as other roundings of the
-    program and the program's forms show them."""
-    numbers, pool = run.reference.outputs, run.pool
-    units = [run.units.get(o.value, 0.0) for o in run.outputs if o.exact < o.error <= o.limit]
-    whole = any(v.op in _WHOLE for v in run.reference.values)
-    apart = None if not units or whole else errors_of_forms(run)
-    if apart is None:
-        return run.outputs
-    spread = [0.0] * len(numbers)
-    for seed in range(_SPREADS):
-        values = _rounded(texts, run, False, max(EXACT, *units), seed).values
-        rows = [(values[n].array, run.reference.values[n].array, pool.scale(n)) for n in numbers]
-        spread = [max(known, error_of(*row)) for known, row in zip(spread, rows, strict=True)]
-    every = zip(run.outputs, spread, apart, strict=True)
-    limits = [max(o.exact, min(o.limit, _FURTHER * (x + form))) for o, x, form in every]
-    return [replace(o, limit=limit) for o, limit in zip(run.outputs, limits, strict=True)]
 
 
 def _rounded(texts: StageTexts, run: Track, inside: bool, unit: float, seed: int) -> Reference:

@@ -23,13 +23,12 @@ from jaxmesh.analysis.diagnose.movements import (
     short_name,
 )
 from jaxmesh.analysis.diagnose.reference import Reference
-from jaxmesh.analysis.diagnose.rounding import EXACT, GROWTH, as_numbers, is_exact, rounding_unit, tolerance
+from jaxmesh.analysis.diagnose.rounding import EXACT, GROWTH, as_numbers, is_exact, rounding_unit
 from jaxmesh.analysis.diagnose.stage import Array, Copies, StageProgram, as_pairs, producers, run_stage, without_equal
 from jaxmesh.analysis.diagnose.wrong_values import compare_with
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op
-from jaxmesh.frontends.mlir.control_flow import CONTROL_FLOW
 from jaxmesh.frontends.stablehlo.reductions import kind_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding
 
@@ -239,9 +238,7 @@ class Track:
         made = self.producers.get(value)
         operands = self.operands(made[1]) if made else []
         rounding = max([unit, *(self.units.get(v, 0.0) for v in operands)])
-        # Each iteration of a loop may add a rounding.
-        own = tolerance(rounding, 0.0) if made is not None and made[1].name in CONTROL_FLOW else 0.0
-        return rounding, max([own, *(self.errors.get(v, 0.0) for v in operands)])
+        return rounding, max((self.errors.get(v, 0.0) for v in operands), default=0.0)
 
     def origins(self, number: int) -> list[int]:
         """Returns the global values that a global value is a movement of, itself first."""

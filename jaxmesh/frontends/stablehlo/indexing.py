@@ -19,7 +19,7 @@ from jaxmesh.frontends.stablehlo.values import axis_position, reduce_over
 
 OPS = OpFamily()
 _lax: Any = jax.lax
-_CLIP, _FILL = _lax.GatherScatterMode.CLIP, _lax.GatherScatterMode.FILL_OR_DROP
+_CLIP = _lax.GatherScatterMode.CLIP
 _DROP = _lax.GatherScatterMode.FILL_OR_DROP
 
 
@@ -59,7 +59,7 @@ def _gather(call: ShardedCall) -> Any:
         start_indices_batching_dims=tuple(_move_dims(dims.start_indices_batching_dims, dims.index_vector_dim)),
     )
     # Tenstorrent's partitioner marks a gather of each device's own rows: the others are zeros.
-    mode = _FILL if "tt.fill_out_of_bounds" in call.op.attributes else _CLIP
+    mode = _DROP if "tt.fill_out_of_bounds" in call.op.attributes else _CLIP
     gathered = _lax.gather(*vary_alike(x, indices), numbers, tuple(sizes), mode=mode, fill_value=0)
     if inside is None:
         return gathered

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 
 import numpy as np
+import pytest
 
 import jaxmesh as jm
 from jaxmesh.jaxprs import source_locations
@@ -73,3 +74,19 @@ def test_the_collector_of_cycles_stays_as_it_was() -> None:
         gc.enable()
     jm.from_mlir(text)
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("fills", [True, False])
+def test_rows_outside_of_a_gather_that_tenstorrent_marks_are_zeros(fills: bool) -> None:
+    table = np.arange(12, dtype=np.float32).reshape(4, 3) + 1
+    text = f"""func.func @main(%x: tensor<4x3xf32>, %i: tensor<5x1xi32>) -> tensor<5x3xf32> {{
+      %0 = "stablehlo.gather"(%x, %i) <{{dimension_numbers = #stablehlo.gather<offset_dims = [1],
+        collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, 3>}}>
+        {"{tt.fill_out_of_bounds}" if fills else ""} : (tensor<4x3xf32>, tensor<5x1xi32>) -> tensor<5x3xf32>
+      return %0 : tensor<5x3xf32>
+    }}"""
+    index = np.array([0, -1, 3, 4, -9], np.int32)
+    inside = ((index >= 0) & (index < 4))[:, None]
+    wanted = table[np.clip(index, 0, 3)] * (inside if fills else 1)
+    lowered = jm.from_mlir(text, jm.make_mesh((1, 1))).lower()
+    np.testing.assert_array_equal(lowered.compile()(table, index[:, None]), wanted)

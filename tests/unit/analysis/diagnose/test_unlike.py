@@ -1,0 +1,135 @@
+"""A text is compared with the right text before it, the partitioned program before TTIR, value by value."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import jaxmesh as jm
+
+X = jnp.ones((4, 8))
+MESH = 'sdy.mesh @mesh = <["y"=2, "x"=1]>'
+REGION = f"""module {{
+  {MESH}
+  func.func public @main(%arg0: tensor<4x8xf32>) -> tensor<4x8xf32> {{
+    %0 = sdy.manual_computation(%arg0) in_shardings=[<@mesh, [{{"y"}}, {{}}]>] out_shardings=[<@mesh, [{{"y"}}, {{}}]>]
+        manual_axes={{"y", "x"}} (%a: tensor<2x8xf32>) {{
+      %1 = stablehlo.tanh %a : tensor<2x8xf32>
+      %2 = stablehlo.constant dense<2.0> : tensor<2x8xf32>
+      %3 = stablehlo.multiply %1, %2 : tensor<2x8xf32>
+      %4 = stablehlo.constant dense<3.0> : tensor<2x8xf32>
+      %5 = stablehlo.multiply %3, %4 : tensor<2x8xf32>
+      sdy.return %5 : tensor<2x8xf32>
+    }} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    return %0 : tensor<4x8xf32>
+  }}
+}}
+"""
+"""`6 * tanh(x)` over two devices, in two steps."""
+
+
+def stablehlo(f: Any, *args: Any) -> str:
+    return jax.jit(f).lower(*args).as_text("stablehlo", debug_info=True)
+
+
+def ttir(f: Any, *args: Any) -> str:
+    return jm.jit(f, mesh=jm.make_mesh((1, 1))).trace(*args).as_text(debug_info=True)
+
+
+def changed(text: str, old: str, new: str) -> tuple[str, int]:
+    """Returns a text with the first match of an expression changed, and its line."""
+    found = re.search(old, text)
+    assert found is not None
+    return text[: found.start()] + new + text[found.end() :], text.count("\n", 0, found.start()) + 1
+
+
+def in_two_steps(x: Any) -> Any:
+    return jnp.tanh(x) * 2 * 3
+
+
+def test_a_number_that_the_compiler_made_is_named() -> None:
+    wrong, line = changed(ttir(in_two_steps, X), r"fill_value = 3\S*", "fill_value = 5.0")
+    texts = {"shlo_frontend": stablehlo(lambda x: jnp.tanh(x) * 6, X), "ttir": wrong}
+    found = jm.diagnose({**texts, "shlo_compiler": stablehlo(in_two_steps, X)})
+    assert (found.verdict, found.line, found.cause) == ("wrong", line, "with 3 in its place it is right")
+    # The program has no 3.
+    assert jm.diagnose(texts).line != line
+
+
+def test_the_values_of_a_region_are_those_of_each_device() -> None:
+    types = "(tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>"
+    split = "{ttcore.shard_status = #ttcore.shard_status<presharded>}"
+    text = f"""module attributes {{ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x1>]>}} {{
+  func.func @main(%a: tensor<2x8xf32> {split}) -> (tensor<2x8xf32> {split}) {{
+    %0 = "ttir.tanh"(%a) : (tensor<2x8xf32>) -> tensor<2x8xf32>
+    %1 = "ttir.constant"() <{{value = dense<2.0> : tensor<2x8xf32>}}> : () -> tensor<2x8xf32>
+    %2 = "ttir.multiply"(%0, %1) : {types}
+    %3 = "ttir.constant"() <{{value = dense<NUMBER> : tensor<2x8xf32>}}> : () -> tensor<2x8xf32>
+    %4 = "ttir.multiply"(%2, %3) : {types}
+    return %4 : tensor<2x8xf32>
+  }}
+}}
+"""
+    frontend = f"""module {{
+  {MESH}
+  func.func public @main(%arg0: tensor<4x8xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"y"}}, {{}}]>}})
+      -> tensor<4x8xf32> {{
+    %0 = stablehlo.tanh %arg0 : tensor<4x8xf32>
+    %1 = stablehlo.constant dense<6.0> : tensor<4x8xf32>
+    %2 = stablehlo.multiply %0, %1 : tensor<4x8xf32>
+    return %2 : tensor<4x8xf32>
+  }}
+}}
+"""
+    texts = {"shlo_frontend": frontend, "shlo_compiler": REGION}
+    assert jm.diagnose({**texts, "ttir": text.replace("NUMBER", "3.0")}).verdict == "right"
+    found = jm.diagnose({**texts, "ttir": text.replace("NUMBER", "5.0")})
+    assert (found.verdict, found.op, found.line) == ("wrong", "ttir.constant", 6)
+    # A partitioned program that is wrong itself, or that is none, is not compared.
+    for other in (REGION.replace("dense<3.0>", "dense<5.0>"), frontend):
+        assert jm.diagnose({**texts, "shlo_compiler": other, "ttir": text.replace("NUMBER", "5.0")}).line != 6
+
+
+def test_a_partitioned_program_that_is_not_read_is_named() -> None:
+    wrong, _ = changed(ttir(in_two_steps, X), "ttir.tanh", "ttir.sin")
+    call = r"stablehlo.custom_call @nobody(\1) : (\2) -> \2"
+    unknown = re.sub(r"stablehlo.tanh (%\w+) : (tensor<\w+>)", call, stablehlo(in_two_steps, X))
+    texts = {"shlo_frontend": stablehlo(in_two_steps, X), "ttir": wrong}
+    found = jm.diagnose({**texts, "shlo_compiler": unknown})
+    assert (found.verdict, found.op) == ("wrong", "ttir.sin")
+    assert found.stages["shlo_compiler"].startswith("not read")
+
+
+def test_several_operations_that_make_one_value_in_turns_stay_an_interval() -> None:
+    def greatest(x: Any) -> Any:
+        return x.reshape(4, 4, 2).max(-1) * 2
+
+    def in_turns(x: Any) -> Any:
+        left, right = x[:, ::2], x[:, 1::2]
+        return jnp.maximum(jnp.maximum(left, right), left) * 2
+
+    text = ttir(in_turns, X)
+    wrong, line = changed(text, r"begins = \[0 : i32, 1 : i32\]", "begins = [0 : i32, 0 : i32]")
+    found = jm.diagnose(
+        {"shlo_frontend": stablehlo(greatest, X), "shlo_compiler": stablehlo(greatest, X), "ttir": wrong}
+    )
+    lines = [int(n) for n in re.findall(r"lines? (\d+)(?: and line (\d+))?", str(found))[0] if n]
+    assert found.verdict == "wrong"
+    assert min(lines) <= line <= max(lines)
+
+
+def test_a_loop_that_enlarges_roundings_is_not_wrong() -> None:
+    """Each iteration doubles the differences: the last one has a thousand times the first's."""
+
+    def logistic(x: Any, step: Any) -> Any:
+        return jax.lax.fori_loop(0, 12, lambda _, y: step(y), jnp.tanh(x) ** 2 * 0.9 + 0.05)
+
+    program = stablehlo(lambda x: logistic(x, lambda y: 3.9 * y * (1 - y)), X)
+    otherwise = ttir(lambda x: logistic(x, lambda y: 3.9 * y - 3.9 * (y * y)), X)
+    found = jm.diagnose({"shlo_frontend": program, "ttir": otherwise})
+    assert found.verdict in ("right", "less precise")
+    other = ttir(lambda x: logistic(x, lambda y: 3.5 * y - 3.5 * (y * y)), X)
+    assert jm.diagnose({"shlo_frontend": program, "ttir": other}).verdict == "wrong"
