@@ -123,7 +123,7 @@ class FlatBuilder(DefUse, ABC):
         shape = tuple(max(-(-(e - b) // s), 0) for b, e, s in zip(begins, ends, step, strict=True))
         if shape == self.shape(x):
             return x
-        joined = self.maker(x, "concat")
+        joined = self.maker(x, "concat") if set(step) == {1} else None
         if joined is not None:
             dim: int = joined.attributes["dim"]
             place = 0

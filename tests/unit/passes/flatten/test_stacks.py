@@ -109,3 +109,12 @@ def test_a_slice_of_joined_tensors_that_is_one_of_them_is_not_cut_out_again(seed
         results = jax.tree.leaves(jm.from_mlir(text, traced.mesh).lower().compile()(*parts))
         for got, (i, j) in zip(results, pieces, strict=True):
             np.testing.assert_array_equal(got, joined.take(range(i, j), dim))
+
+
+def test_every_second_row_of_joined_tensors_is_none_of_them() -> None:
+    """Two rows of four begin where an operand of two rows does."""
+    a, b = np.arange(6, dtype=np.float32).reshape(2, 3), np.arange(6, 12, dtype=np.float32).reshape(2, 3)
+    traced = jm.jit(lambda a, b: jnp.concatenate([a, b])[::2], mesh=jm.make_mesh((2, 4))).trace(a, b)
+    for text in (traced.as_text(), traced.lower().as_text()):
+        got = jm.from_mlir(text, traced.mesh).lower().compile()(a, b)
+        np.testing.assert_array_equal(got, np.concatenate([a, b])[::2])
