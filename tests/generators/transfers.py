@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import AbstractMesh, PartitionSpec as P
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
@@ -21,7 +21,7 @@ from jaxmesh.sharding.configs import (
 )
 
 SIZES = {"y": 2, "x": 4}
-MESH = AbstractMesh((2, 4), ("y", "x"))
+MESH = AbstractMesh((2, 4), ("y", "x"), axis_types=(AxisType.Auto,) * 2)
 X = jax.ShapeDtypeStruct((16, 8), jnp.float32)
 ROWS = MeshMapperConfig([PlacementShard(0), PlacementReplicate()], (2, 4))
 COLUMNS = MeshMapperConfig([PlacementShard(1), PlacementReplicate()], (2, 4))
