@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.analysis.diagnose.integer_uses import IntegerUses, Need, Span, indexed
+from jaxmesh.analysis.diagnose.integer_uses import IntegerUses, Need, indexed
 from jaxmesh.analysis.diagnose.reference_value import ReferenceValue
 from jaxmesh.analysis.diagnose.rounding import rounding_unit
 from jaxmesh.analysis.diagnose.stage import Array
@@ -34,14 +33,14 @@ _INTEGERS = 64
 largest argument has numbers on both sides of theirs."""
 _ONCE = ("a tie", "a sum that its constant changes")
 """The ways that one more draw is for."""
+_OF_NUMBERS = ("a true value", "a false value")
+"""The ways of a comparison with a number, for which no third draw is taken: in no run may they be equal."""
 _HIDDEN = 64
 """The rounding units of a sum that hide a constant."""
 _ZEROS, _EQUAL = 0.25, 0.25
 """The share of zeros among floats, where floats are to be equal, and the share of integers that have to be."""
 _TURNED = 1 / 16
 """The share of the signs of a sum that the smaller part has to decide."""
-_FEW = 2
-"""How far apart integers are that are compared with each other."""
 _MOVED = ("reshape", "transpose", "broadcast_in_dim", "slice", "convert", "reverse", "concatenate", "pad", "reduce")
 _LINEAR = (*_MOVED, "dot_general", "convolution", "multiply", "divide", "add", "subtract", "negate", "gather", "select")
 _POLES = (".divide", ".log", ".rsqrt", ".power", ".log_plus_one")
@@ -102,7 +101,8 @@ class Draws:
             need = self._uses.needs.get(number, Need())
             # In every other draw, the largest one lies within the others.
             reach = _INTEGERS // (1 if (number == self._largest) == (draw % 2 == 0) else 2)
-            return _integers(rng, shape, jnp.iinfo(dtype), need, draw, 1 if number in self._positive else -reach, reach)
+            bottom = 1 if number in self._positive else -reach
+            return need.drawn(rng, shape, jnp.iinfo(dtype), draw, bottom, reach)
         real = np.float32 if dtype.itemsize <= 4 else np.float64
         scale = real(self._scales.get(number, 1.0) * self._more.get(number, 1.0))
         if len(shape) < 2 or dtype.name == "float8_e8m0fnu":
@@ -116,7 +116,7 @@ class Draws:
 
     def needs_draw(self, draw: int) -> bool:
         """Returns True if another draw is to be taken: a choice went one way only, or an index was at no end."""
-        is_open = any(draw < 2 or way not in _ONCE for _, way in self.missing)
+        is_open = any(draw < 2 or way not in (*_ONCE, *_OF_NUMBERS) for _, way in self.missing)
         return draw < MOST_DRAWS and (draw == 0 or is_open or (self._has_single and draw < 3))
 
     # --- what a run says ----------------------------------------------------------------------------------------------
@@ -241,9 +241,13 @@ class Draws:
                 turned = (np.abs(small.astype(np.float64)) > np.abs(large.astype(np.float64))).mean()
                 ratio = _size(small) / _size(large)
                 yield "the sign of the smaller part of a sum", bool(turned >= _TURNED), ratio
-        elif name == "compare" and read[0].dtype.kind in "iu" and varies.issuperset(value.operands):
-            if enum_of(value.value.owner, "comparison_direction") in ("EQ", "NE"):
+        elif name == "compare" and read[0].dtype.kind in "iu":
+            is_equal = enum_of(value.value.owner, "comparison_direction") in ("EQ", "NE")
+            if is_equal and varies.issuperset(value.operands):
                 yield "equal", bool((read[0] == read[1]).mean() >= _EQUAL), 0.0
+            elif is_equal:
+                yield _OF_NUMBERS[0], bool(value.array.any()), 0.0
+                yield _OF_NUMBERS[1], not value.array.all(), 0.0
         elif name == "remainder":
             is_above = bool((np.abs(read[0]) >= np.abs(read[1])).any())
             yield "a quotient of one or more", is_above, _factor(values, varies, *value.operands)
@@ -364,37 +368,3 @@ def _scales(block: Any, types: Sequence[jax.ShapeDtypeStruct]) -> dict[int, floa
         if (argument := roots.get(operands[side])) is not None and len(types[argument].shape) > 1:
             summed[argument] = max(count, summed.get(argument, 1))
     return {argument: 1 / math.sqrt(count) for argument, count in summed.items()}
-
-
-def _integers(
-    rng: np.random.Generator, shape: tuple[int, ...], info: Any, need: Need, draw: int, bottom: int, reach: int
-) -> Array:
-    """Returns integers where they are needed, else from `bottom` and below `reach`, both ends among them; of one
-    integer, later draws take the ends.
-
-    Some elements are special, and some count from the end, where the program takes them.
-    """
-    # Integers that are compared with others have to equal some.
-    bottom = 0 if need.few else bottom if info.min < 0 or bottom > 0 else 0
-    given = need.spans or [(bottom if shape else max(bottom, 1), reach - 1)]
-    spans: list[Span] = [s for a, b in given if (s := (max(a, int(info.min)), min(b, int(info.max))))[0] <= s[1]]
-    low, high = spans[-1] if spans else (0, 0)
-    size = math.prod(shape)
-    if need.once and high - low + 1 >= size:
-        return low + rng.permutation(high - low + 1)[:size].reshape(shape)
-    near = {n for n in need.near if not need.indexes or any(a <= n <= b for a, b in spans)}
-    special = [n for n in sorted(need.special | near) if info.min <= n <= info.max]
-    ends = [low, high, *(e for s in spans[:-1] for e in s), *special]
-    if size < 2:
-        inner = rng.integers(low + (high - low > 1), high + (high - low < 2), shape)
-        return np.full(shape, ends[(draw - 1) % len(ends)]) if draw else inner
-    values = rng.integers(low, min(high, low + _FEW) + 1 if need.few else high + 1, size)
-    for other in spans[:-1] if size > 3 else ():
-        part = rng.choice(size, max(1, size // 8), replace=False)
-        values[part] = rng.integers(other[0], other[1] + 1, part.size)
-    # Each number takes other elements, if the array has enough.
-    free = itertools.cycle(rng.permutation(size).tolist())
-    counts = [(low, 1), (values[-1] if need.few else high, 1), *((n, max(1, size // 16)) for n in special if size > 3)]
-    for number, count in counts:
-        values[[next(free) for _ in range(count)]] = number
-    return values.reshape(shape)

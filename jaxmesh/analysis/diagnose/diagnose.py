@@ -202,6 +202,12 @@ def _diagnose_draws(
                 break
     except UnsupportedError as error:
         return Diagnosis(NOT_COMPARABLE, cause=str(error), pcc=float("nan"))
+    except ParseError as error:
+        if not texts.compiler:
+            raise
+        # The partitioned program; the shardings are those that the program states.
+        found = _diagnose_draws(replace(texts, compiler=""), args, seed, early)
+        return replace(found, stages={"shlo_compiler": f"not read: {error}", **found.stages})
     return replace(worst, unexercised=unexercised)
 
 
@@ -234,10 +240,11 @@ def _judge(texts: StageTexts, name: str, run: Track, runs: dict[str, Track | str
     if not run.is_right and _computes_from_rounded(texts, name, run):
         run.outputs = [replace(o, limit=max(o.limit, o.error)) for o in run.outputs]
     run.outputs = limited(run, functools.partial(_rounded, texts, run))
-    earlier = None if run.is_right else _earlier(texts, run, [r for n, r in runs.items() if n != name])
+    stages = [r for n, r in runs.items() if n != name and isinstance(r, Track) and r.is_right]
+    earlier = None if run.is_right else EarlierText.of_stage(stages[0]) if stages else _partitioned(texts, run)
     known, said = (None, {"shlo_compiler": earlier}) if isinstance(earlier, str) else (earlier, dict[str, str]())
     while not run.is_right:
-        culprit, inner = find_culprit(run, known), _inside(texts, run)
+        culprit, inner = find_culprit(run, known), _inside(texts, run, stages)
         decided = inner or culprit
         fixed = decided_by_rounding(decided, functools.partial(_rounded, texts, run, inner is not None))
         if not any(fixed):
@@ -250,10 +257,8 @@ def _judge(texts: StageTexts, name: str, run: Track, runs: dict[str, Track | str
     return None
 
 
-def _earlier(texts: StageTexts, run: Track, stages: Sequence[Track | str]) -> EarlierText | str | None:
-    """Returns the right text before a stage, another stage or the partitioned program, or why that is not read."""
-    for stage in (r for r in stages if isinstance(r, Track) and r.is_right):
-        return EarlierText.of_stage(stage)
+def _partitioned(texts: StageTexts, run: Track) -> EarlierText | str | None:
+    """Returns the partitioned program, if it is right, or why it is not read."""
     if REGION not in texts.compiler and len(run.stage.coordinates) > 1:
         # It is not partitioned.
         return None
@@ -275,15 +280,22 @@ def _listed(unread: Sequence[tuple[int, str]]) -> str:
     return ", ".join(f"{name} (line {line})" for line, name in unread)
 
 
-def _inside(texts: StageTexts, run: Track) -> Culprit | None:
+def _inside(texts: StageTexts, run: Track, stages: Sequence[Track]) -> Culprit | None:
     """Returns the wrong operation of an iteration or a branch, if the text has any and is wrong there."""
     if not any(map(is_opaque, run.stage.text.program.ops)):
         return None
     arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
     reference = _run(texts.frontend, texts.compiler, arguments, 0, inside=True)
+    followed, *known = (_written_out(r, reference) for r in (run, *stages[:1]))
+    if followed is run or followed.is_right:
+        return None
+    return find_culprit(followed, EarlierText.of_stage(known[0]) if known else None)
+
+
+def _written_out(run: Track, reference: Reference) -> Track:
+    """Returns the run of a stage whose loops are written out; the same run if it has none."""
     stage = written_out(run.stage, run.placed, reference.iterations)
-    followed = None if stage is None else track(stage, reference, Globals.of(reference), run.placed)
-    return None if followed is None or followed.is_right else find_culprit(followed)
+    return run if stage is None else track(stage, reference, Globals.of(reference), run.placed)
 
 
 def _rounded(texts: StageTexts, run: Track, inside: bool, unit: float, seed: int) -> Reference:

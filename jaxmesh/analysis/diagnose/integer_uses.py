@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ Span = tuple[int, int]
 """The lowest and the highest of some integers."""
 _SAME = ("reshape", "transpose", "broadcast_in_dim", "slice", "convert", "reverse", "optimization_barrier", "copy")
 _JOINED = ("concatenate", "select", "maximum", "minimum", "clamp", "dynamic_slice", "gather", "pad")
+_FEW = 2
+"""How far apart integers are that are compared with each other."""
 _DEVICES = 1 << 15
 """More than the devices of any mesh."""
 _OF_INTEGERS = re.compile(r"[x<](?:ui|i)\d+>$")
@@ -72,6 +75,43 @@ class Need:
                 low, high = joined[-1][0], max(high, joined.pop()[1])
             joined.append((low, high))
         self.spans = joined or self.spans
+
+    def drawn(
+        self, rng: np.random.Generator, shape: tuple[int, ...], info: Any, draw: int, bottom: int, reach: int
+    ) -> np.ndarray[Any, Any]:
+        """Returns integers where they are needed, else from `bottom` and below `reach`, both ends among them; of one
+        integer, later draws take the ends.
+
+        Some elements are special, and some count from the end, where the program takes them.
+        """
+        # Integers that are compared with others have to equal some.
+        bottom = 0 if self.few else bottom if info.min < 0 or bottom > 0 else 0
+        given = self.spans or [(bottom if shape else max(bottom, 1), reach - 1)]
+        spans: list[Span] = [s for a, b in given if (s := (max(a, int(info.min)), min(b, int(info.max))))[0] <= s[1]]
+        low, high = spans[-1] if spans else (0, 0)
+        size = math.prod(shape)
+        if self.once and high - low + 1 >= size:
+            return low + rng.permutation(high - low + 1)[:size].reshape(shape)
+        near = {n for n in self.near if not self.indexes or any(a <= n <= b for a, b in spans)}
+        special = [n for n in sorted(self.special | near) if info.min <= n <= info.max]
+        ends = [low, high, *(e for s in spans[:-1] for e in s), *special]
+        if size < 2:
+            inner = rng.integers(low + (high - low > 1), high + (high - low < 2), shape)
+            return np.full(shape, ends[(draw - 1) % len(ends)]) if draw else inner
+        values = rng.integers(low, min(high, low + _FEW) + 1 if self.few else high + 1, size)
+        if draw == 1 and self.special and not self.spans:
+            # Sums of them may have to be as small as what they are compared with.
+            values = np.clip(rng.choice(special, size) + rng.integers(-1, 2, size), info.min, info.max)
+        for other in spans[:-1] if size > 3 else ():
+            part = rng.choice(size, max(1, size // 8), replace=False)
+            values[part] = rng.integers(other[0], other[1] + 1, part.size)
+        # Each number takes other elements, if the array has enough.
+        free = itertools.cycle(rng.permutation(size).tolist())
+        often = [(n, max(1, size // 16)) for n in special if size > 3]
+        counts = [(low, 1), (values[-1] if self.few else high, 1), *often]
+        for number, count in counts:
+            values[[next(free) for _ in range(count)]] = number
+        return values.reshape(shape)
 
 
 @dataclass(slots=True)

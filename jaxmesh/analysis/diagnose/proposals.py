@@ -177,7 +177,13 @@ class Proposals:
             with np.errstate(all="ignore"):
                 right = found.astype(dtype)
             if not np.array_equal(array, right):
-                yield Proposal(number, op, value, None, dict.fromkeys(copies, right))
+                yield self.everywhere(Proposal(number, op, value, None, dict.fromkeys(copies, right)))
+
+    def everywhere(self, made: Proposal) -> Proposal:
+        """Returns a value in the place of a number, in a loop of all its iterations."""
+        ops, index = self.track.stage.text.program.ops, made.op.results.index(made.value)
+        others = {ops[n].results[index]: made.right for n in self.alike(made.number) if n != made.number}
+        return replace(made, others=others)
 
     def numbers(self, number: int) -> list[Any]:
         """Returns the numbers of the program, those on the line of an operation first."""

@@ -72,7 +72,7 @@ class EarlierProver(Prover):
         """Returns the value of the program in the place of an operation, if that is the value that it has to make."""
         rows = self.proposals.in_place(made.number, made.op), self.proposals.anywhere(made.number, made.op)
         places = (p for p in itertools.chain(*rows) if p.value == made.value)
-        return next((p for p in places if self.is_alike(made.right, p)), made)
+        return next((p for p in places if self.is_alike(made.right, p) and self.is_proven(p)), made)
 
     def before(self, rows: Mapping[int, Op]) -> dict[int, Op]:
         """Returns the operations that some operations read, through movements and values of a few numbers: the right
@@ -165,7 +165,7 @@ class _Otherwise:
         """Yields the numbers of the right text in the place of a number."""
         pool = pool or (self.known if number in self.lacking else self.missing)
         rows = () if self.prover.track.operands(op) else pool.in_place(number, op, self.kinds)
-        return map(self.prover.changes.constant, rows)
+        return (self.prover.changes.constant(self.prover.proposals.everywhere(p)) for p in rows)
 
     def numbers(self, number: int, op: Op) -> Iterator[Correction]:
         """Yields the numbers of the program in the place of a number that the right text lacks."""
@@ -179,5 +179,7 @@ class _Otherwise:
         return (Correction(p, "") for p in rows)
 
     def others(self, number: int, op: Op) -> Iterator[Correction]:
-        """Yields the changes of an operation to what the right text has, also of its operands."""
-        return (c for c in self.changes(number, op, "") if self.known.has(c.proposal.right))
+        """Yields the changes of an operation to what the right text has, also of its operands, and of any number."""
+        is_number = not self.prover.track.operands(op)
+        every = self.prover.changes.of(number, op, alone=True) if is_number else self.changes(number, op, "")
+        return (c for c in every if self.known.has(c.proposal.right))

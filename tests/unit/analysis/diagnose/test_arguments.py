@@ -228,3 +228,15 @@ def test_labels_that_no_operation_indexes_with_are_also_beside_the_bound() -> No
         return jnp.where(labels >= 0, (logits * hot).sum(-1), 0)
 
     assert -1 in integers(loss, jnp.ones((16, 16)), IDS, of=1).tolist()
+
+
+def test_sums_of_integers_equal_the_numbers_that_they_are_compared_with() -> None:
+    def next_generation(cells: Any) -> Any:
+        near = sum(jnp.roll(cells, (i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j)
+        return ((near == 3) | ((near == 2) & (cells == 1))).astype(jnp.int32)
+
+    runs = draws(lambda cells: next_generation(next_generation(cells)).sum(), jnp.zeros((16, 16), jnp.int32))
+    assert any(r.values[r.outputs[0]].array > 0 for r in runs)
+    assert not runs[-1].unexercised
+    runs = draws(lambda cells: (cells * 0 + 1 == 2).sum(), jnp.zeros((4, 4), jnp.int32))
+    assert [line.split(" (")[0] for line in runs[-1].unexercised] == ["stablehlo.compare never gave a true value"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 import jaxmesh as jm
 
@@ -59,6 +60,20 @@ def test_a_number_that_the_compiler_made_is_named() -> None:
     assert jm.diagnose(texts).line != line
 
 
+def test_a_number_in_a_loop_is_named() -> None:
+    def looped(x: Any) -> Any:
+        return lax.fori_loop(0, 4, lambda i, c: jnp.tanh(c * 2 * 0.75), x)
+
+    program = jm.jit(looped, mesh=jm.make_mesh((1, 1)))
+    wrong, line = changed(program.lower(X).as_text(unroll_limit=3), r"fill_value = 7\.5\S*", "fill_value = 0.25")
+    assert "ttcore.while_loop" in wrong
+    # The program has no 0.75, which the right text has.
+    frontend = stablehlo(lambda x: lax.fori_loop(0, 4, lambda i, c: jnp.tanh(c * 1.5), x), X)
+    texts = {"shlo_frontend": frontend, "shlo_compiler": stablehlo(looped, X), "ttnn": wrong}
+    found = jm.diagnose({**texts, "ttir": program.trace(X).as_text(unroll_limit=3)})
+    assert (found.verdict, found.line, found.cause) == ("wrong", line, "with 0.75 in its place it is right")
+
+
 def test_the_values_of_a_region_are_those_of_each_device() -> None:
     types = "(tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>"
     split = "{ttcore.shard_status = #ttcore.shard_status<presharded>}"
@@ -100,6 +115,13 @@ def test_a_partitioned_program_that_is_not_read_is_named() -> None:
     texts = {"shlo_frontend": stablehlo(in_two_steps, X), "ttir": wrong}
     found = jm.diagnose({**texts, "shlo_compiler": unknown})
     assert (found.verdict, found.op) == ("wrong", "ttir.sin")
+    assert found.stages["shlo_compiler"].startswith("not read")
+    cut = {**texts, "shlo_compiler": unknown[: len(unknown) // 2]}
+    found = jm.diagnose(cut)
+    assert (found.verdict, found.op) == ("wrong", "ttir.sin")
+    assert found.stages["shlo_compiler"].startswith("not read")
+    found = jm.diagnose({**cut, "ttir": ttir(in_two_steps, X)})
+    assert found.verdict == "right"
     assert found.stages["shlo_compiler"].startswith("not read")
 
 
