@@ -257,20 +257,20 @@ def _judge(texts: StageTexts, name: str, run: Track, runs: dict[str, Track | str
     return None
 
 
-def _partitioned(texts: StageTexts, run: Track) -> EarlierText | str | None:
-    """Returns the partitioned program, if it is right, or why it is not read."""
+def _partitioned(texts: StageTexts, run: Track, inside: bool = False) -> EarlierText | str | None:
+    """Returns the partitioned program, if it is right, or why it is not read; with the values `inside` its loops."""
     if REGION not in texts.compiler and len(run.stage.coordinates) > 1:
         # It is not partitioned.
         return None
     try:
         arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
-        found = _run(texts.compiler, "", arguments, 0)
+        found = _run(texts.compiler, "", arguments, 0, inside=inside)
     except JaxmeshError as error:
         return f"not read: {error}"
     made, wanted, scale = found.values, run.reference.values, run.pool.scale
     rows = zip(found.outputs, run.reference.outputs, run.outputs, strict=True)
-    if any(v.array.dtype == np.uint64 for v in made):
-        # The stages have them as pairs.
+    if any(v.array.dtype == np.uint64 or (inside and v.op == "stablehlo.while") for v in made):
+        # The stages have them as pairs, or the iterations of the loop.
         return None
     is_right = all(error_of(made[a].array, wanted[b].array, scale(b)) <= o.limit for a, b, o in rows)
     return EarlierText.of_partitioned(found, run.stage.mesh) if is_right else None
@@ -289,7 +289,8 @@ def _inside(texts: StageTexts, run: Track, stages: Sequence[Track]) -> Culprit |
     followed, *known = (_written_out(r, reference) for r in (run, *stages[:1]))
     if followed is run or followed.is_right:
         return None
-    return find_culprit(followed, EarlierText.of_stage(known[0]) if known else None)
+    earlier = EarlierText.of_stage(known[0]) if known else _partitioned(texts, followed, inside=True)
+    return find_culprit(followed, None if isinstance(earlier, str) else earlier)
 
 
 def _written_out(run: Track, reference: Reference) -> Track:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AbstractMesh, PartitionSpec
+from jaxlib.mlir import ir
 
 from jaxmesh.analysis.diagnose.in_numpy import perform
 from jaxmesh.analysis.diagnose.reference_value import Reference, ReferenceValue
@@ -20,6 +21,7 @@ from jaxmesh.dialects.residency import HOST
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.frontends.jax.retype import spread
 from jaxmesh.frontends.stablehlo import shardings
+from jaxmesh.frontends.stablehlo.control_flow import find_counter
 from jaxmesh.frontends.stablehlo.decisions import Decisions
 from jaxmesh.frontends.stablehlo.gspmd import walk
 from jaxmesh.frontends.stablehlo.importer import Importer
@@ -30,6 +32,8 @@ from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.jaxprs.source_locations import Sources
 from jaxmesh.runtime.reference import run_reference
 
+_MOST = 1000
+"""The most operations of a region that a loop becomes."""
 REGION = "sdy.manual_computation"
 _UNROUNDED = frozenset({
     "argument", *(f"stablehlo.{name}" for name in (
@@ -107,6 +111,8 @@ class Keeper:
     def _perform(self, op: Any, outermost: Any) -> None:
         """Performs an operation, which may be within a loop or a branch of the function."""
         if op.name == REGION:
+            if self.inside:
+                _write_out_loops(op.regions[0].blocks[0])
             _keep_region(self.reference, self.importer, op, self.numbers, self.source)
         elif self.inside and op.name == "stablehlo.while":
             self._loop(op, outermost)
@@ -156,6 +162,28 @@ class Keeper:
     def _set(self, values: Sequence[Any], states: Sequence[tuple[Any, int]]) -> None:
         for value, (array, number) in zip(values, states, strict=True):
             self.importer.env[value], self.numbers[value] = array, number
+
+
+def _write_out_loops(block: Any) -> None:
+    """Replaces each loop of a block that counts between constants by its iterations."""
+    for loop in [o.operation for o in block.operations if o.operation.name == "stablehlo.while"]:
+        body, counter = loop.regions[1].blocks[0], find_counter(loop)
+        *ops, end = [o.operation for o in body.operations]
+        if counter is None or counter.length * len(ops) > _MOST:
+            continue
+        states = list(loop.operands)
+        for _ in range(counter.length):
+            names: dict[Any, Any] = dict(zip(body.arguments, states, strict=True))
+            for op in ops:
+                made = op.clone(ir.InsertionPoint(loop)).operation
+                for inner in (made, *walk(made)):
+                    for at, value in enumerate(inner.operands):
+                        inner.operands[at] = names.get(value, value)
+                names.update(zip(op.results, made.results, strict=True))
+            states = [names.get(v, v) for v in end.operands]
+        for result, state in zip(loop.results, states, strict=True):
+            result.replace_all_uses_with(state)
+        loop.erase()
 
 
 def _keep_region(reference: Reference, importer: Importer, op: Any, numbers: dict[Any, int], source: Any) -> None:

@@ -48,12 +48,14 @@ class EarlierProver(Prover):
         dropped = [n for n, c in found.items() if c.words.startswith("dropped")]
         own = [n for n in found if n in lacking and n not in dropped and found[n].words]
         idle = [n for n, c in found.items() if self.is_idle(c.proposal.op) and (n in dropped or not c.words)]
-        other = [n for n, c in found.items() if not self.is_in_its_place(n, c.proposal.op)]
+        # The right text has the results of the others, so that none is one too many.
+        kept = [n for n, c in found.items() if c.words != LEFT_OUT]
+        other = [n for n in kept if not self.is_in_its_place(n, found[n].proposal.op)]
         first = min(own, default=-1)
         if own and found[first].words == LEFT_OUT and is_movement(found[first].proposal.op):
             # It may be right, and its reader read it otherwise.
             own = [n for n in own if first in dict(self.feeding([(n, found[n].proposal.op)]))] or own
-        return found[min(own or idle or dropped or [n for n in found if n in lacking] or other or found)]
+        return found[min(own or idle or dropped or [n for n in found if n in lacking] or other or kept or found)]
 
     def _settled(self, made: Proposal, tried: _Otherwise) -> Named:
         """Returns the operation that lacks a value of the right text; several may make that value in turns."""

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 
@@ -60,18 +61,56 @@ def test_a_number_that_the_compiler_made_is_named() -> None:
     assert jm.diagnose(texts).line != line
 
 
-def test_a_number_in_a_loop_is_named() -> None:
-    def looped(x: Any) -> Any:
-        return lax.fori_loop(0, 4, lambda i, c: jnp.tanh(c * 2 * 0.75), x)
+def looped(x: Any) -> Any:
+    return lax.fori_loop(0, 4, lambda i, c: jnp.tanh(c * 2 * 0.75), x)
 
+
+def looped_in_one_step(x: Any) -> Any:
+    return lax.fori_loop(0, 4, lambda i, c: jnp.tanh(c * 1.5), x)
+
+
+def test_a_number_in_a_loop_is_named() -> None:
     program = jm.jit(looped, mesh=jm.make_mesh((1, 1)))
     wrong, line = changed(program.lower(X).as_text(unroll_limit=3), r"fill_value = 7\.5\S*", "fill_value = 0.25")
     assert "ttcore.while_loop" in wrong
     # The program has no 0.75, which the right text has.
-    frontend = stablehlo(lambda x: lax.fori_loop(0, 4, lambda i, c: jnp.tanh(c * 1.5), x), X)
-    texts = {"shlo_frontend": frontend, "shlo_compiler": stablehlo(looped, X), "ttnn": wrong}
+    texts = {"shlo_frontend": stablehlo(looped_in_one_step, X), "shlo_compiler": stablehlo(looped, X), "ttnn": wrong}
     found = jm.diagnose({**texts, "ttir": program.trace(X).as_text(unroll_limit=3)})
     assert (found.verdict, found.line, found.cause) == ("wrong", line, "with 0.75 in its place it is right")
+
+
+LOOP = """%c = stablehlo.constant dense<0> : tensor<i32>
+      %1:2 = stablehlo.while(%i = %c, %v = %a) : tensor<i32>, tensor<2x8xf32>
+      cond {
+        %2 = stablehlo.constant dense<4> : tensor<i32>
+        %3 = stablehlo.compare LT, %i, %2 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %3 : tensor<i1>
+      } do {
+        %2 = stablehlo.constant dense<2.0> : tensor<2x8xf32>
+        %3 = stablehlo.multiply %v, %2 : tensor<2x8xf32>
+        %4 = stablehlo.constant dense<0.75> : tensor<2x8xf32>
+        %5 = stablehlo.multiply %3, %4 : tensor<2x8xf32>
+        %6 = stablehlo.tanh %5 : tensor<2x8xf32>
+        %7 = stablehlo.constant dense<1> : tensor<i32>
+        %8 = stablehlo.add %i, %7 : tensor<i32>
+        stablehlo.return %8, %6 : tensor<i32>, tensor<2x8xf32>
+      }
+      sdy.return %1#1"""
+
+
+def test_a_number_in_a_loop_of_a_region_is_named() -> None:
+    mesh = jm.make_mesh((2, 1), ("y", "x"))
+    text = jm.jit(looped, mesh=mesh, in_shardings=P("y")).trace(X).as_text(unroll_limit=3)
+    wrong, line = changed(text, r"fill_value = 7\.5\S*", "fill_value = 0.25")
+    frontend = jax.jit(looped_in_one_step, in_shardings=NamedSharding(mesh, P("y"))).lower(X).as_text()
+    region = re.sub(r"%1 = stablehlo.tanh.*sdy.return %5", lambda _: LOOP, REGION, flags=re.S)
+    texts = {"shlo_frontend": frontend, "shlo_compiler": region}
+    assert jm.diagnose({**texts, "ttir": text}).verdict == "right"
+    found = jm.diagnose({**texts, "ttir": wrong})
+    assert (found.verdict, found.line, found.cause) == ("wrong", line, "with 0.75 in its place it is right")
+    # A loop whose iterations are not known is not written out.
+    other = region.replace("compare LT, %i, %2", "compare GT, %2, %i")
+    assert jm.diagnose({**texts, "shlo_compiler": other, "ttir": wrong}).line != line
 
 
 def test_the_values_of_a_region_are_those_of_each_device() -> None:
