@@ -113,7 +113,8 @@ class JitFunction:
             static_argnums=tuple(sorted(self._calls.static.argnums)),
             static_argnames=tuple(sorted(self._calls.static.argnames)),
             donate_argnums=tuple(sorted(self._calls.donated.argnums)),
-            donate_argnames=tuple(sorted(self._calls.donated.argnames)),
+            # JAX refuses a row of names, also an empty one, of a builtin without a signature.
+            donate_argnames=tuple(sorted(self._calls.donated.argnames)) or None,
             **self._options,
             **options,
         )
