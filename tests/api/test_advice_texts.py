@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
+import ast
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.cli import main
-from tests.api import test_advice as known
+from tests.api import test_advice as known, test_advice_prose as prose, test_advice_sweep as sweep
 from tests.api.test_advice import Case, X, mesh
+from tests.api.test_advice_names import PACKAGE, text_of as spelled
 from tests.api.test_advice_prose import read
 from tests.generators.faults.wrong_calls_cli import make_files
 
@@ -29,7 +31,10 @@ DEFAULT = object()
 def one(op: str, attributes: str = "", kinds: str = f"({KIND}) -> {KIND}", operands: str = "%x", **options: Any) -> Any:
     """Reads a function of one op."""
     given, result = f" <{{{attributes}}}>" if attributes else "", kinds.rpartition("-> ")[2]
-    ends = ", ".join(f"{o}: {k}" for o, k in zip(operands.split(", "), kinds.partition(") ->")[0][1:].split(", tensor"), strict=True))
+    ends = ", ".join(
+        f"{o}: {k}"
+        for o, k in zip(operands.split(", "), re.findall(r"tensor<[^>]*>+", kinds.partition(") ->")[0]), strict=True)
+    )
     return read(f'%0 = "{op}"({operands}){given} : {kinds}\nreturn %0 : {result}', f"({ends}) -> {result}", **options)
 
 
@@ -48,8 +53,8 @@ def constant(value: str, kind: str) -> Any:
     return read(f'%0 = "ttir.constant"() <{{value = {value}}}> : () -> {kind}\nreturn %0 : {kind}', f"() -> {kind}")
 
 
-def text_of(f: Callable[..., Any], *args: Any, **options: Any) -> str:
-    return jm.jit(f, mesh=mesh()).lower(*(args or (X,))).as_text(**options)
+def text_of(f: Any, *args: Any, language: Any = "python", **options: Any) -> str:
+    return jm.jit(f, mesh=mesh()).lower(*(args or (X,))).as_text(language, **options)
 
 
 def shardy(x: str, start: str) -> Any:
@@ -81,6 +86,59 @@ def steps(count: int, limit: int) -> str:
         return jm.shard_to_full(jnp.sin(jm.full_to_shard(c, P("y"))), P("y"))
 
     return text_of(lambda x: lax.fori_loop(0, count, step, x), unroll_limit=limit)
+
+
+def gathered(size: int) -> Any:
+    wide, wider = "tensor<4x16xf32>", f"tensor<4x{16 * size}xf32>"
+    op = '"ttir.all_gather"(%{}) <{{all_gather_dim = 1 : si32, cluster_axis = 1 : ui32}}> : ({}) -> {}'
+    return read(
+        f"%0 = {op.format('x', KIND, wide)}\n%1 = {op.format('0', wide, wider)}\nreturn %1 : {wider}",
+        f"(%x: {KIND}) -> {wider}", mesh=None,
+    )  # fmt: skip
+
+
+def activated(function: str) -> Any:
+    attribute = f"activations = [#ttnn.unary_with_param<op_type = {function}>]"
+    return one("ttnn.add", attribute, f"({KIND}, {KIND}) -> {KIND}", "%x, %y")
+
+
+def loaded(path: str) -> str:
+    return read(
+        f'%0 = "ttnn.load_tensor"() <{{file_path = "{path}"}}> : () -> {KIND}\nreturn %0 : {KIND}', f"() -> {KIND}"
+    ).lower().as_text("python")  # fmt: skip
+
+
+def until(limit: int | None = None) -> Callable[[Any], Any]:
+    def f(x: Any) -> Any:
+        def step(c: Any) -> Any:
+            return c[0] + 1, jm.full_to_shard(jnp.sin(jm.shard_to_full(c[1], P("y"))), P("y"))
+
+        def goes_on(c: Any) -> Any:
+            more = lax.psum(c[1].sum(), "y") > 0.5
+            return more if limit is None else (c[0] < limit) & more
+
+        return jm.shard_to_full(lax.while_loop(goes_on, step, (0, jm.full_to_shard(x, P("y"))))[1], P("y"))
+
+    return f
+
+
+def manual(local: str) -> Any:
+    return hlo(
+        f'%1 = stablehlo.custom_call @SPMDFullToShardShape(%x) : ({KIND}) -> tensor<{local}xf32>\n'
+        f'%0 = stablehlo.custom_call @SPMDShardToFullShape(%1) {{sdy.sharding = #sdy.sharding_per_value<[<@mesh, '
+        f'[{{"y"}}, {{}}]>]>}} : (tensor<{local}xf32>) -> {KIND}',
+        f'(%x: {KIND} {{sdy.sharding = #sdy.sharding<@mesh, [{{"y"}}, {{}}]>}}) -> {KIND}',
+        'sdy.mesh @mesh = <["y"=2, "x"=4]>',
+    )  # fmt: skip
+
+
+def sorted_by(sharding: str) -> Any:
+    return hlo(
+        f'%0:2 = "stablehlo.sort"(%x, %x) ({{ ^bb0(%a: tensor<f32>, %b: tensor<f32>, %c: tensor<f32>, %d: tensor<f32>):'
+        f'\n%1 = stablehlo.compare LT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>\nstablehlo.return %1 : '
+        f'tensor<i1>\n}}) {{dimension = 1 : i64, mhlo.sharding = "{sharding}"}} : ({KIND}, {KIND}) -> ({KIND}, {KIND})',
+        name="%0#0",
+    )  # fmt: skip
 
 
 def on_platforms(**more: Any) -> str:
@@ -155,6 +213,22 @@ CASES = [
     Case("a type that the real ttnn lacks", lambda: text_of(
         lambda x: x + x, X.astype(np.int16)), {
         "Convert it to one that it has (astype)": lambda: text_of(lambda x: x + x, X.astype(np.int32))}),
+    Case("gathers over axes of two sizes", lambda: gathered(4), {"correct one op": lambda: gathered(2)}),
+    Case("an activation of no op", lambda: activated("heaviside"), {
+        "write the activation as a separate op": lambda: activated("relu")}),
+    Case("an activation with parameters", lambda: activated("relu, params = [2.0 : f32]"), {
+        "write it as a separate op": lambda: activated("relu")}),
+    Case("a file of another folder", lambda: loaded("/etc/passwd"), {
+        "name a file in the folder, such as tensors/weights.tensorbin": lambda: loaded("tensors/weights.tensorbin")}),
+    Case("a type that C++ lacks", lambda: text_of(
+        lambda x: x, jnp.ones(8, jnp.float8_e8m0fnu), language="cpp", strict=False), {
+        "Convert to a listed element type (astype)": lambda: text_of(lambda x: x, jnp.ones(8, jnp.bfloat16))}),
+    Case("a loop whose end the devices know, which splits", lambda: text_of(until()), {
+        "a number of iterations that is static": lambda: steps(3, 100),
+        "or a static limit: (i < 8) & condition": lambda: text_of(until(8))}),
+    Case("a shard of another type", lambda: manual("4x8"), {"correct the type or the sharding": lambda: manual("2x8")}),
+    Case("one sharding for two results", lambda: sorted_by("{devices=[2,1]<=[2]}"), {
+        "give each result a sharding over mesh axes": lambda: sorted_by("{{replicated}, {replicated}}")}),
 ]  # fmt: skip
 
 
@@ -192,7 +266,8 @@ LINES: list[tuple[str, str, tuple[str, ...]]] = [
     ("run {}/folder", "give a folder that lowered.export wrote", ("run {}/model",)),
     ("translate {}/good.mlir --to python --seed 3", "give --out DIR, too",
      ("translate {}/good.mlir --to python --seed 3 --out {}/o",)),
-    ("translate {}/good.mlir --to ttnn --out {}/good.npz", "name another", ("translate {}/good.mlir --to ttnn --out {}/o",)),
+    ("translate {}/good.mlir --to ttnn --out {}/good.npz", "name another",
+     ("translate {}/good.mlir --to ttnn --out {}/o",)),
     ("demo --out {}/good.npz", "name another", ()),
 ]  # fmt: skip
 
@@ -207,7 +282,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_all(folder: Path) -> None:
     """Writes every file that the lines name."""
     make_files(folder)
-    (folder / "bare.mlir").write_text("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }")
+    (folder / "bare.mlir").write_text(
+        "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }"
+    )
     (folder / "no_ops.mlir").write_text((folder / "good.mlir").read_text())
     (folder / "wide.mlir").write_text(
         'module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 20x40>]>} { '
@@ -231,3 +308,75 @@ def test_the_advice_of_a_command_works(
     assert words in capsys.readouterr().err
     for line in right:
         assert main.main(line.replace("{}", str(files)).split()) == 0, capsys.readouterr().err
+
+
+# --- no advice is left out -------------------------------------------------------------------------------------------
+
+VERBS = (
+    "pass|use|give|ask|set|raise|install|call|make|move|put|write|name|pad|take|read|import|trace|lower|leave|add|"
+    "remove|choose|split|cast|run|export|print|open|reduce|gather|convert|reshape|map|wrap|mark|declare|change|keep|"
+    "switch|enable|start|define|copy|merge|rename|clip|look|say|tell|correct|free|replicate|compute|record|join|derive|"
+    "pickle|compare|distribute|drop|try"
+)
+ADVISES = re.compile(rf"(?:[.;] |, or )(?:{VERBS})\b", re.IGNORECASE)
+ELSEWHERE = {
+    "add one in jaxmesh/": "for developers", "Add its meaning in": "for developers", "define it in": "for developers",
+    "lower it in jaxmesh/": "for developers", "Define it there": "for developers", "Lower it with": "for developers",
+    "make the groups an axis": "of equations that JAX's typing refuses first", "write that with mesh_shard": "likewise",
+    "pip uninstall": "of an installation: tests/system/test_installation.py",
+    "chmod u+rx": "of permissions, which a superuser does not need",
+    "analysis/environments.py": "of environments: tests/unit/analysis/judge/test_environment.py",
+    "analysis/judge/": "of the real ttnn: tests/system/test_judge.py, tests/system/test_cpp_declarations.py",
+    "analysis/upstream/": "of Tenstorrent's compiler: tests/unit/analysis/upstream/test_compile.py",
+    "stages/joined_tensors.py": "of Tenstorrent's compiler", "print it as text with ttmlir-opt": "of tt-mlir's tools",
+    "standard input is closed": "of a process: tests/api/test_command_contract.py",
+    "--on ttnn": "of the real ttnn: tests/unit/analysis/judge/test_environment.py, tests/api/test_advice.py",
+    "must be empty": "of activations that are no list of functions, which no compiler prints",
+    "cannot be executed": "of ops of tt-mlir: tests/unit/frontends/mlir/test_operations_without_meaning.py",
+    "has no call": "of attributes: tests/unit/emit/test_calls_without_meaning.py",
+    "make those of it first": "of complex numbers, refused before, with the same advice",
+    "correct the attribute": "of enums, which the readers of texts check before",
+    "which writes to an argument": "of a branch that writes: tests/unit/frontends/mlir/test_dumps.py",
+    "Shardy would end": "of modules that end a process: tests/unit/frontends/stablehlo/test_text.py",
+    "Reduce the predicate": "tests/unit/passes/mesh_shard/test_verify.py",
+    "copy it first with ttnn.assign": "of ops in place: tests/unit/emit/mlir/test_identity.py",
+    "runtime/distributed/": "of several processes: tests/system/test_processes.py",
+    "was forked from": "of several processes: tests/system/test_threads.py",
+    "free space there": "of a full disk", "Export it again": "of exports in other processes: "
+    "tests/api/test_mesh_tensor_exports.py",
+    "from_torch takes a dense": "of torch: tests/system/test_torch.py",
+}  # fmt: skip
+"""Words, or files, of errors whose advice needs more than this process, and where it is followed."""
+
+
+def raised(files: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[str]:
+    """Yields the messages of all cases."""
+    for case in (*known.CASES, *sweep.CASES, *prose.CASES, *CASES):
+        yield sweep.message(case)
+    for wrong, *_ in LINES:
+        main.main(wrong.replace("{}", str(files)).split())
+        yield capsys.readouterr().err
+
+
+def advising() -> Iterator[tuple[str, str]]:
+    """Yields file and text of each `raise` that advises something; `_` stands for a value."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+                text = " ".join(filter(None, map(spelled, node.exc.args)))
+                if ADVISES.search(text):
+                    yield str(path.relative_to(PACKAGE)), text
+
+
+def test_every_advice_is_followed(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    messages, found = list(raised(files, capsys)), [": ".join(row) for row in advising()]
+    assert len(found) > 180
+    left = [
+        text
+        for text in found
+        if not any(re.search(".*".join(map(re.escape, text.partition(": ")[2].split("_"))), m, re.S) for m in messages)
+    ]
+    elsewhere = {**ELSEWHERE, **sweep.ELSEWHERE}
+    assert [text for text in left if not any(words in text for words in elsewhere)] == []
+    # What is followed elsewhere is not followed here.
+    assert [words for words in ELSEWHERE if not any(words in text for text in left)] == []
