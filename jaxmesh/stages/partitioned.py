@@ -121,9 +121,9 @@ def _check_donated(number: int, program: ImportedProgram, boundary: Boundary, ou
     size = (argument.whole, argument.aval.dtype, sharding)
     if all((tuple(a.shape), a.dtype, s) != size for a, s in zip(out_avals, program.results, strict=True)):
         _warn(
-            f"argument {number} of {boundary.name}, {argument.aval.dtype}{list(argument.whole)} split over "
-            f"{math.prod(boundary.sizes[a] for a in axes_of(sharding))} devices, is donated, but no result has its "
-            "type and sharding, so its memory cannot be reused.",
+            f"argument {boundary.paths[number]} of {boundary.name}, {argument.aval.dtype}{list(argument.whole)} split "
+            f"over {math.prod(boundary.sizes[a] for a in axes_of(sharding))} devices, is donated, but no result has "
+            "its type and sharding, so its memory cannot be reused.",
             DonationWarning,
         )
 

@@ -218,7 +218,7 @@ class Stage(HasArguments, abc.ABC):
         check_executable(program)
         shards = [reference_input(x) for x in check_call(boundary, args, kwargs)]
         if is_enabled(check_replication):
-            check_arguments((args, kwargs))
+            check_arguments((args, kwargs), boundary.parameters)
             program = add_checks(program, boundary.sizes)
         outs = run_reference(program, boundary.residencies, boundary.sizes, shards, RULES[self._level])
         # The residency of a result is static: a branch that is not taken counts too.
