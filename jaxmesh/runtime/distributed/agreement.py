@@ -142,7 +142,7 @@ def _move(eqn: Eqn) -> str:
 
 
 def compare_launch_arguments(tree: Any, parameters: Sequence[str]) -> None:
-    """Compares the host arrays of a launch among its processes, of which each must call this function.
+    """Compares the host arrays of a launch among its processes; every process must call this function.
 
     Arrays that span processes are not compared: each process stores a part.
     """
