@@ -68,7 +68,7 @@ def translate(arguments: argparse.Namespace) -> None:
         if arguments.out is None:
             print(_print_text(traced, arguments), end="", flush=True)
             return
-        args = () if arguments.make_inputs else options.inputs_of(traced, arguments)
+        args = () if arguments.make_inputs and arguments.inputs is None else options.inputs_of(traced, arguments)
         for path in _write(traced, args, arguments):
             print(path, flush=True)
 

@@ -100,8 +100,7 @@ def short_location(line: str) -> str:
 def named_scopes(eqn: Eqn, caller: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Returns the names of the `jax.named_scope` blocks around an equation, outermost first.
 
-    Transforms are left out: an equation and its derivative have the same scopes. `caller` is the scopes of the equation
-    in whose body it is.
+    An equation and its derivative have the same scopes. `caller` is the scopes of the equation in whose body it is.
 
     >>> import jax
     >>> @jax.named_scope("block")
@@ -117,6 +116,23 @@ def named_scopes(eqn: Eqn, caller: tuple[str, ...] = ()) -> tuple[str, ...]:
     # JAX repeats the scopes of a derivative that is traced within them.
     own = tuple(name for before, name in zip(["", *names], names, strict=False) if name != before)
     return own if own[: len(caller)] == caller else caller + own
+
+
+def scoped_line(eqn: Eqn, caller: str = "") -> str:
+    """Returns `source_line`, and behind it the named scopes; `caller` is a scoped line."""
+    line, scope = split_scope(caller)
+    scopes = "/".join(named_scopes(eqn, tuple(filter(None, scope.split("/")))))
+    return source_line(eqn, line) + (f" in {scopes}" if scopes else "")
+
+
+def split_scope(line: str) -> tuple[str, str]:
+    """Returns the source line and the named scopes of a `scoped_line`.
+
+    >>> split_scope("model.py:12:8 (f) in block/dense_1")
+    ('model.py:12:8 (f)', 'block/dense_1')
+    """
+    before, found, scope = line.rpartition(") in ")
+    return (f"{before})", scope) if found else (line, "")
 
 
 def _without_transforms(name: str) -> str:

@@ -27,6 +27,16 @@ def show_paths(tree: Any, parameters: Sequence[str] = ()) -> list[str]:
     return ["".join(keys) for keys in path_keys(tree, parameters)]
 
 
+def show_path(path: Any, parameters: Sequence[str] = ()) -> str:
+    """Returns the path to a leaf of `(args, kwargs)` as JAX shows it, such as `argument b['w']`.
+
+    Without the names of the positional parameters it is `argument args[1]['w']`.
+    """
+    unknown = f"args{jax.tree_util.keystr(path[1:2])}"
+    name = path[1].key if path[0].idx == 1 else parameters[path[1].idx] if parameters else unknown
+    return f"argument {name}{jax.tree_util.keystr(path[2:])}"
+
+
 def path_keys(tree: Any, parameters: Sequence[str] = ()) -> list[tuple[str, ...]]:
     """Returns the path to each leaf of a tree definition, each key as text; `show_paths` describes the arguments.
 

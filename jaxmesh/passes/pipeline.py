@@ -169,6 +169,7 @@ def ttnn_program(
     strict: bool,
     mark: Callable[[Eqn], str] | None = None,
     held: Collection[int] = (),
+    scopes: bool = False,
 ) -> Program:
     """Returns the flat TTNN program of a lowered one.
 
@@ -176,14 +177,17 @@ def ttnn_program(
       lowered: the residencies of the lowered program.
       boundary, out_tree, fuse, unroll_limit: as in `ttir_program`.
       strict: whether what the real library does not take is an error.
-      mark: of `Options`.
+      mark, scopes: of `Options`.
       held: the numbers of arguments that are on the devices before the program starts.
 
     Raises:
       MissingRuleError: a primitive that TTIR has no row for, or an op that TTNN has none for.
       UnsupportedError: a loop that is not static, or what the real library does not take.
     """
-    jaxpr, options = printed_jaxpr(lowered, boundary.sizes), Options.limited(unroll_limit, fuse, mark)
+    jaxpr, options = (
+        printed_jaxpr(lowered, boundary.sizes),
+        Options.limited(unroll_limit, fuse, mark=mark, scopes=scopes),
+    )
     program = _flatten(jaxpr, boundary, out_tree, "ttnn", lowered.results, options)
     program = run_passes(
         ttnn_pipeline(strict, offer_of(program)), hold_arguments(program, held), () if fuse else (FUSE,)

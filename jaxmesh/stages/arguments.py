@@ -23,6 +23,7 @@ from jaxmesh.errors import ArgumentTypeError, MeshError, MeshMismatchError, Unsu
 from jaxmesh.frontends.jax.trace import abstract
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.caches import ARRAY, lru_cached
+from jaxmesh.jaxprs.trees import show_path
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.runtime.launch import launch
 from jaxmesh.runtime.sharded import plain_mesh, store_array
@@ -60,18 +61,6 @@ def flatten(tree: Any) -> tuple[list[Any], Any, list[Any]]:
     except ValueError as error:
         raise ArgumentTypeError(f"arguments cannot be ordered: {error} Use dict keys of one type.") from None
     return [leaf for _, leaf in paths], treedef, [path for path, _ in paths]
-
-
-def show_path(path: Any, parameters: Sequence[str] = ()) -> str:
-    """Returns the path to a leaf of `(args, kwargs)` as JAX shows it, such as `argument b['w']`.
-
-    Without the names of the positional parameters it is `argument[0][1]['w']`.
-    """
-    named = bool(parameters) or path[0].idx == 1
-    if not named:
-        return f"argument{jax.tree_util.keystr(path)}"
-    name = path[1].key if path[0].idx == 1 else parameters[path[1].idx]
-    return f"argument {name}{jax.tree_util.keystr(path[2:])}"
 
 
 # --- checks against a signature --------------------------------------------------------------------------------------
@@ -121,7 +110,7 @@ def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any], 
             _check_whole(leaf, want, what)
             leaves[i] = leaf if types else _on_the_mesh(leaf, want, what)
             continue
-        got = argument_of(leaf, path, boundary.mesh)
+        got = argument_of(leaf, what, boundary.mesh)
         if _can_spread(got, want, boundary.sizes):
             leaves[i] = _widen(leaf, want.varying or ())
         elif (got.aval.shape, got.aval.dtype, got.varying) != (want.aval.shape, want.aval.dtype, want.varying):
@@ -280,8 +269,8 @@ def prepare_tree(tree: Any) -> Any:
     return _tree.map(prepare_leaf, tree) if any(issubclass(k, np.ndarray) for k in kinds) else tree
 
 
-def check_donated(leaves: Sequence[Any], donated: Sequence[int]) -> None:
-    """Checks that no leaf of a call that is donated, by its number, is another leaf too."""
+def check_donated(leaves: Sequence[Any], donated: Sequence[int], paths: Sequence[Any], names: Sequence[str]) -> None:
+    """Checks that no leaf of a call that is donated, by its number, is another leaf too; `names` are of parameters."""
     # Tensors that share an array are two arrays from here on.
     arrays = [leaf.unshared_data() if isinstance(leaf, MeshTensor) else leaf for leaf in leaves]
     counts = Counter(map(id, arrays))
@@ -290,9 +279,9 @@ def check_donated(leaves: Sequence[Any], donated: Sequence[int]) -> None:
         if counts[id(array)] > 1 and isinstance(array, jax.Array) and not isinstance(array, Tracer):
             again = next(j for j, x in enumerate(arrays) if x is array and j != i)
             raise VerifyError(
-                f"argument {i} is donated, so its memory may be taken, but argument {again} (counted over the leaves "
-                f"of all arguments) is the same array {array.dtype}{list(array.shape)}; pass jax.numpy.copy(x) as "
-                "either argument, or do not donate it."
+                f"{show_path(paths[i], names)} is donated, so its memory may be taken, but "
+                f"{show_path(paths[again], names)} is the same array {array.dtype}{list(array.shape)}; pass "
+                "jax.numpy.copy(x) as either argument, or do not donate it."
             )
 
 

@@ -19,6 +19,7 @@ from jaxmesh.dialects.signature import Boundary
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.caches import is_staged, unkeyed_settings
 from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.trees import parameter_names, show_path
 from jaxmesh.jaxprs.user_frames import caller_line
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.runtime.launch import launch, launch_new
@@ -67,14 +68,16 @@ def _has_claim(varying: Sequence[str], mesh: AnyMesh) -> bool:
 
 
 class CheckedCalls:
-    """A function, called with its claims checked.
+    """A function `fun`, called with its claims checked.
 
     `make` builds the function for one way of checking it. If it makes claims, its calls wait until the devices are
     done, one call at a time: so no call reports what another thread's run has found.
     """
 
-    def __init__(self, make: Callable[[Checks], Callable[..., Any]], claims: bool = False) -> None:
-        self._make = make
+    def __init__(
+        self, make: Callable[[Checks], Callable[..., Any]], fun: Callable[..., Any], claims: bool = False
+    ) -> None:
+        self._make, self._fun = make, fun
         self._claims, self._argument_claims = claims, False
         self._collector = Collector()
         self._functions: dict[Hashable, Callable[..., Any]] = {}
@@ -93,7 +96,7 @@ class CheckedCalls:
         while True:
             self._here.checks_arguments = self._argument_claims
             if self._here.checks_arguments:
-                check_arguments((args, kwargs))
+                check_arguments((args, kwargs), parameter_names(self._fun, len(args)))
             try:
                 return self._call(args, kwargs, keeps)
             except _RestartError as restart:
@@ -127,10 +130,10 @@ def raise_differences(collector: Collector, run: Callable[[], Any]) -> Any:
     return out
 
 
-def check_arguments(tree: Any) -> None:
+def check_arguments(tree: Any, parameters: Sequence[str]) -> None:
     """Compares the copies of every tensor that is declared equal along some axes, unless they are known to be."""
     for path, leaf in _jax.tree.flatten_with_path(tree, is_leaf=is_tensor)[0]:
-        check_tensor(leaf, f"argument{jax.tree_util.keystr(path)}")
+        check_tensor(leaf, show_path(path, parameters))
 
 
 # --- shard_map with check_vma=False ----------------------------------------------------------------------------------

@@ -100,16 +100,17 @@ class Compiled(HasArguments):
                 compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)
                 self._compared = True
             if self._checked:
-                compare_launch_arguments((args, kwargs))
+                compare_launch_arguments((args, kwargs), self._boundary.parameters)
             return self._start(args, kwargs, keeps=False)
 
     def _start(self, args: tuple[Any, ...], kwargs: dict[str, Any], keeps: bool) -> tuple[Any, Any]:
         if self._checks_arguments:
-            check_arguments((args, kwargs))
+            check_arguments((args, kwargs), self._boundary.parameters)
         given = check_call(self._boundary, args, kwargs)
         if self._boundary.donated:
             # The arrays that were passed: two of the same sharding are two tensors in `given`.
-            check_donated(flatten((args, kwargs))[0], self._boundary.donated)
+            leaves, _, paths = flatten((args, kwargs))
+            check_donated(leaves, self._boundary.donated, paths, self._boundary.parameters)
         leaves = [_place(prepare_leaf(x), s) for x, s in zip(given, self._shardings, strict=True)]
         # An array of NumPy is copied, and a tensor that is taken apart is another one: neither is kept.
         if keeps and not is_transforming() and all(map(operator.is_, leaves, _tree.leaves((args, kwargs)))):

@@ -324,10 +324,8 @@ class JaxLowered(Stage):
         with progress("estimate"):
             from jaxmesh.analysis.estimate import estimate_program
 
-            program, deployed = (
-                self._program(groups, unroll_limit, strict=False),
-                self._deployed(groups, unroll_limit, resident),
-            )
+            program = self._program(groups, unroll_limit, strict=False, scopes=True)
+            deployed = self._deployed(groups, unroll_limit, resident)
             return estimate_program(program, cluster, stored, fidelity, deployed, self._boundary.paths)
 
     def _deployed(

@@ -22,6 +22,7 @@ from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import KEPT, Cache, is_jit_disabled, is_transforming, keep, unkeyed_settings
 from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, RulesSplit, require_region, traced_as, tracing
+from jaxmesh.jaxprs.trees import parameter_names
 from jaxmesh.jaxprs.user_trace import (
     UNSPECIFIED,
     api_boundary,
@@ -113,7 +114,8 @@ class JitFunction:
             static_argnums=tuple(sorted(self._calls.static.argnums)),
             static_argnames=tuple(sorted(self._calls.static.argnames)),
             donate_argnums=tuple(sorted(self._calls.donated.argnums)),
-            donate_argnames=tuple(sorted(self._calls.donated.argnames)),
+            # JAX refuses a row of names, also an empty one, of a builtin without a signature.
+            donate_argnames=tuple(sorted(self._calls.donated.argnames)) or None,
             **self._options,
             **options,
         )
@@ -236,7 +238,8 @@ class JitFunction:
             return launch_new(jitted, args, kwargs, keeps)
         try:
             if is_enabled(self._check_replication):
-                compare_launch_arguments((args, kwargs))
+                if is_multi_process():
+                    compare_launch_arguments((args, kwargs), parameter_names(self._calls.fun, len(args)))
                 return self._checked_calls(carried)(args, kwargs, keeps)
             return launch_new(self._jitted_for(carried), args, kwargs, keeps)
         except _RunsAsJaxError:
@@ -260,7 +263,7 @@ class JitFunction:
 
     def _checked_calls(self, carried: ends.Carried | None) -> CheckedCalls:
         make = functools.partial(self._make_jitted, carried=carried)
-        return keep(self._checked, carried, lambda: CheckedCalls(make))
+        return keep(self._checked, carried, lambda: CheckedCalls(make, self._calls.fun))
 
     def _make_jitted(self, checks: Checks | None, carried: ends.Carried | None) -> Any:
         @functools.wraps(self._fun)

@@ -42,11 +42,10 @@ def with_joined_tensors(boundary: Boundary, residency: ResidencyMap) -> tuple[Bo
     """
     program, mesh = residency.program, boundary.mesh
     arguments, results = tensor_arguments(boundary), tensor_results(boundary, residency.results)
-    specs = {
-        i: _spec(boundary.arguments[i].aval, boundary.arguments[i].varying or (), i, "argument") for i in arguments
-    }
+    rows = enumerate(zip(boundary.arguments, boundary.paths, strict=True))
+    specs = {i: _spec(a.aval, a.varying or (), f"argument {path}") for i, (a, path) in rows if i in arguments}
     outs = {
-        i: _spec(aval, [a for a in mesh.axis_names if a in compat.varying_axes(aval)], i, "result")
+        i: _spec(aval, [a for a in mesh.axis_names if a in compat.varying_axes(aval)], f"result {i}")
         for i, aval in enumerate(program.out_avals)
         if i in results
     }
@@ -84,10 +83,10 @@ def _joined(tensor: Any) -> Any:
     return first.reshape(-1, *stored.shape[1:rank])
 
 
-def _spec(aval: Any, varying: Sequence[str], number: int, what: str) -> PartitionSpec:
+def _spec(aval: Any, varying: Sequence[str], what: str) -> PartitionSpec:
     if varying and not aval.shape:
         raise UnsupportedError(
-            f"{what} {number} is a MeshTensor of scalars that differ along {', '.join(varying)}; Tenstorrent's "
+            f"{what} is a MeshTensor of scalars that differ along {', '.join(varying)}; Tenstorrent's "
             "compiler splits tensors along dims; make its shards of the shape [1]."
         )
     return PartitionSpec(tuple(varying)) if varying else PartitionSpec()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import (
@@ -84,14 +84,25 @@ def warn_about(traced: TtirProgram, asked: Asked, boundary: Boundary) -> None:
         _warn_decision(d)
     splits = [s for s in asked.arguments if s is not None and is_split(s)]
     if splits and not program.splits:
+        rows = zip(asked.arguments, plain.in_avals, strict=True)
+        is_typed = AxisType.Explicit in boundary.mesh.axis_types
+        typed_whole = is_typed and any(s is not None and is_split(s) and not is_split(a.sharding) for s, a in rows)
         _warn(
             f"{boundary.name}: shardings were asked for ({', '.join(str(s.spec) for s in splits[:3])}), but every "
-            "value that is computed is whole on every device, so each device computes everything; look at .trace(...)"
-            ".decisions for the op that gathers.",
+            f"value that is computed is whole on every device, so each device computes everything; "
+            f"{_CAUSES[typed_whole]}",
             ReplicatedProgramWarning,
         )
     for i in boundary.donated:
         _check_donated(i, program, boundary, plain.out_avals)
+
+
+_CAUSES = (
+    "look at .trace(...).decisions for the op that gathers.",
+    "on Explicit axes, JAX types an argument by the sharding that it comes with, and gathers others at the first op. "
+    "Give the argument with its sharding (jax.device_put(x, NamedSharding(mesh, spec)), or "
+    "jax.ShapeDtypeStruct(..., sharding=...)), or make a mesh of Auto axes with jaxmesh.make_mesh.",
+)
 
 
 def _limit() -> int:
@@ -121,9 +132,9 @@ def _check_donated(number: int, program: ImportedProgram, boundary: Boundary, ou
     size = (argument.whole, argument.aval.dtype, sharding)
     if all((tuple(a.shape), a.dtype, s) != size for a, s in zip(out_avals, program.results, strict=True)):
         _warn(
-            f"argument {number} of {boundary.name}, {argument.aval.dtype}{list(argument.whole)} split over "
-            f"{math.prod(boundary.sizes[a] for a in axes_of(sharding))} devices, is donated, but no result has its "
-            "type and sharding, so its memory cannot be reused.",
+            f"argument {boundary.paths[number]} of {boundary.name}, {argument.aval.dtype}{list(argument.whole)} split "
+            f"over {math.prod(boundary.sizes[a] for a in axes_of(sharding))} devices, is donated, but no result has "
+            "its type and sharding, so its memory cannot be reused.",
             DonationWarning,
         )
 

@@ -111,7 +111,7 @@ def shard_map(
     def checked(checks: Checks) -> Any:
         return compat.shard_map(check_results(f, out_specs, checks.collector), **options)
 
-    return ShardMapped(mapped, mesh, None if check_vma else CheckedCalls(checked, claims=True))
+    return ShardMapped(mapped, mesh, None if check_vma else CheckedCalls(checked, f, claims=True))
 
 
 def _check_full(args: Sequence[Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -98,7 +98,7 @@ class Stage(HasArguments, abc.ABC):
         self._boundary = boundary
         self._jaxpr = jaxpr
         self._out_tree = out_tree
-        self._programs: dict[tuple[bool, int | None, bool], Program] = {}
+        self._programs: dict[Hashable, Program] = {}
         self.inexpressible = inexpressible
 
     @abc.abstractmethod
@@ -128,18 +128,18 @@ class Stage(HasArguments, abc.ABC):
         if self.inexpressible is not None:
             raise self.inexpressible
 
-    def _program(self, groups: bool, unroll_limit: int | None, strict: bool) -> Program:
+    def _program(self, groups: bool, unroll_limit: int | None, strict: bool, **options: Any) -> Program:
         """Returns the flat program, which all texts and answers of a stage share."""
         self._check_expressible()
         limit = None if unroll_limit is None else as_index("as_text", "unroll_limit", unroll_limit)
         key = as_bool("as_text", "groups", groups), limit, as_bool("as_text", "strict", strict)
-        program = self._programs.get(key)
+        program = self._programs.get((*key, *options))
         if program is None:
             with progress("passes"):
-                program = self._flat(*key)
+                program = self._flat(*key, **options)
             # Racing threads may build it twice; the first result wins. A full cache is replaced.
             cache = self._programs if len(self._programs) < _CACHED_PROGRAMS else {}
-            program = cache.setdefault(key, program)
+            program = cache.setdefault((*key, *options), program)
             self._programs = cache
         return program
 
@@ -218,7 +218,7 @@ class Stage(HasArguments, abc.ABC):
         check_executable(program)
         shards = [reference_input(x) for x in check_call(boundary, args, kwargs)]
         if is_enabled(check_replication):
-            check_arguments((args, kwargs))
+            check_arguments((args, kwargs), boundary.parameters)
             program = add_checks(program, boundary.sizes)
         outs = run_reference(program, boundary.residencies, boundary.sizes, shards, RULES[self._level])
         # The residency of a result is static: a branch that is not taken counts too.

@@ -313,7 +313,7 @@ class Lowered(JaxLowered):
         if cluster is None:
             return found
         estimate = self.estimate(cluster)
-        seconds = {line.line: line.seconds for line in estimate.lines if line.seconds}
+        seconds = [(line.line, line.seconds) for line in estimate.lines if line.seconds]
         return found.timed(seconds, f"{estimate.heading}, a bound from published rates, and not a measurement")
 
     @functools.cached_property

@@ -21,9 +21,9 @@ import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
 from jaxmesh.frontends.jax.trace import abstract
-from jaxmesh.jaxprs.trees import parameter_names
+from jaxmesh.jaxprs.trees import parameter_names, show_path
 from jaxmesh.sharding.mesh import AnyMesh
-from jaxmesh.stages.arguments import check_devices, check_donated, check_leaf, flatten, prepare_tree, show_path
+from jaxmesh.stages.arguments import check_devices, check_donated, check_leaf, flatten, prepare_tree
 from jaxmesh.tensor.mesh_tensor import is_tensor
 from jaxmesh.validate import as_tuple, is_hashable, quote
 
@@ -237,7 +237,7 @@ class Calls:
             leaves = _tree.leaves((args, kwargs))
             if len(set(map(id, leaves))) < len(leaves):
                 call = self.flatten(args, kwargs)
-                check_donated(call.leaves, call.donated)
+                check_donated(call.leaves, call.donated, call.paths, self.parameters(call.args))
         for n in self.static.argnums:
             if -len(args) <= n < len(args) and type(args[n]) not in _PLAIN:
                 return self.mark(args, kwargs)

@@ -82,6 +82,12 @@ def visualize(
     A  [0:8, 0:8]   devices 0-3 (y=0)  256 B
     B  [8:16, 0:8]  devices 4-7 (y=1)  256 B
     """
+    listed = as_bool("visualize", "whole", whole)
+    if listed and not isinstance(x, (Stage, Compiled)):
+        raise ArgumentTypeError(
+            f"visualize takes whole=True with a program, to list all its values; got {quote(x)}; the "
+            "picture of a tensor or a mesh is whole already. Leave it out."
+        )
     if spec is not None:
         wanted = placements.as_spec(spec)
         shape, kind = placements.shape_and_dtype(x, dtype)
@@ -91,16 +97,10 @@ def visualize(
             f"visualize takes mesh and dtype with a spec, to draw it on a shape; got {quote(x)} and no spec. Write "
             "jaxmesh.visualize(shape, P(...), mesh=mesh)."
         )
-    listed = as_bool("visualize", "whole", whole)
     if isinstance(x, (Stage, Compiled)):
         with progress("visualize"):
             values = x.values()
         return ProgramPicture(values, partial(_timing, x) if isinstance(x, Lowered) else None, listed)
-    if listed:
-        raise ArgumentTypeError(
-            f"visualize takes whole=True with a program, to list all its values; got {quote(x)}; the "
-            "picture of a tensor or a mesh is whole already. Leave it out."
-        )
     if isinstance(x, MeshTensor):
         return TensorPicture(placements.tensor_placement(_allocate(x)))
     if isinstance(x, (Mesh, AbstractMesh)):

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import errors
@@ -111,3 +111,53 @@ def test_no_message_claims_that_a_program_runs() -> None:
 def test_an_estimate_says_what_it_leaves_out() -> None:
     estimate = jm.jit(add, mesh=MESH).lower(ONES, {"w": ONES}).estimate("t3000")
     assert f"not in the time: the dispatch of {len(estimate.ops)} operations" in str(estimate)
+
+
+def scaled(w: Any, x: Any) -> Any:
+    return jm.full_to_shard(w["a"], P()) * x["b"][0]
+
+
+def donated_twice(compiled: bool) -> Any:
+    x = jax.numpy.asarray(ONES) + 1
+    made = jm.jit(lambda w, x: w["a"] * x["b"][0], mesh=MESH, donate_argnums=0)
+    args = {"a": x}, {"b": [x]}
+    return made.lower(*args).compile()(*args) if compiled else made(*args)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: donated_twice(compiled=False), r"^argument w\['a'\] is donated.* argument x\['b'\]\[0\] is the same"),
+        (lambda: donated_twice(compiled=True), r"^argument w\['a'\] is donated.* argument x\['b'\]\[0\] is the same"),
+        (lambda: jm.jit(max, mesh=MESH).lower(ONES[:0], object()), r"^argument args\[1\] is <object"),
+        (lambda: elsewhere(), r"^argument x\['b'\]\[0\] of scaled is on the mesh .*y=4, x=2"),
+    ],
+)
+def test_other_messages_name_an_argument_as_jax_does(call: Any, words: str) -> None:
+    with pytest.raises(errors.JaxmeshError, match=words):
+        call()
+
+
+def elsewhere() -> Any:
+    """Calls a program with a tensor of another mesh."""
+    there = jm.jit(lambda x: jm.full_to_shard(x, P()), mesh=jm.make_mesh((4, 2), ("y", "x")))(ONES)
+    here = jm.jit(lambda x: jm.full_to_shard(x, P()), mesh=MESH)(ONES)
+    return jm.jit(scaled, mesh=MESH).lower({"a": ONES}, {"b": [here]}).compile()({"a": ONES}, {"b": [there]})
+
+
+def test_a_donation_warning_names_the_argument() -> None:
+    made = jm.jit(lambda w: w["a"].sum(), mesh=MESH, in_shardings=P("x"), donate_argnums=0)
+    with pytest.warns(errors.DonationWarning, match=r"argument w\['a'\] of <lambda>"):
+        made.lower({"a": ONES})
+
+
+@pytest.mark.parametrize("way", ["call", "compiled", "reference"])
+def test_copies_that_differ_are_of_a_named_argument(way: str) -> None:
+    arrays = [jax.device_put(ONES * (i == 5), d) for i, d in enumerate(MESH.devices.flat)]
+    data = jax.make_array_from_single_device_arrays((4,), NamedSharding(MESH, P()), arrays)
+    args = {"a": ONES}, {"b": [jm.MeshTensor(data, MESH, ())]}
+    made = jm.jit(lambda w, x: jm.full_to_shard(w["a"], P()) * x["b"][0], mesh=MESH)
+    lowered = made.lower(*args)
+    run = {"call": made, "compiled": lowered.compile(), "reference": lowered.reference}[way]
+    with pytest.raises(errors.ReplicationError, match=r"argument x\['b'\]\[0\] \(MeshTensor"):
+        run(*args)

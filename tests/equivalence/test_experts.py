@@ -147,6 +147,21 @@ def test_text(seed: int) -> None:
             np.testing.assert_array_equal(np.asarray(got).reshape(wanted.shape), wanted)
 
 
+@pytest.mark.parametrize("dialect", ["ttir", "ttnn"])
+@pytest.mark.parametrize("seed", range(8))
+def test_older_compilers_leave_the_dim_of_the_tokens_out(seed: int, dialect: str) -> None:
+    case = Case(seed)
+    mesh = jm.make_mesh(case.mesh)
+    read = jm.from_mlir(module(case, "i32"), mesh)
+    text = (read if dialect == "ttir" else read.lower()).as_text()
+    older = re.sub(r"(?<=[<{ ])output_shard_dim = . : i64(, )?|, output_shard_dim = . : i64", "", text)
+    assert "output_shard_dim" not in older
+    again = jm.from_mlir(older, mesh)
+    assert "output_shard_dim" in again.lower().as_text()
+    for got, wanted in zip(again.lower().compile()(*case.arguments(np.int32)), case.expected(), strict=True):
+        np.testing.assert_array_equal(np.asarray(got).reshape(wanted.shape), wanted)
+
+
 WRONG = [
     ("num_devices = 2", "num_devices = 3", "num_devices = 3, but mesh axis 'y' has 2 devices"),
     ("output_shard_dim = 1", "output_shard_dim = 3", "output_shard_dim is 1 or 2, got 3"),

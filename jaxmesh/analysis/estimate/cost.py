@@ -13,6 +13,7 @@ from jaxmesh.analysis.machines import L1, Machine, Rate
 from jaxmesh.dialects.definitions import ttnn_definition
 from jaxmesh.dialects.program import LOOP, Program
 from jaxmesh.errors import MissingRuleError
+from jaxmesh.jaxprs.source_locations import split_scope
 from jaxmesh.validate import quote
 
 _ENGINE = "tt-metal, tech_reports/matrix_engine/matrix_engine.md"
@@ -64,6 +65,7 @@ class OpCost:
       fidelity: the math fidelity of a matrix product; empty for other ops.
       times: the lower bounds in seconds of `"compute"`, `"DRAM"` and `"links"`.
       count: the number of executions.
+      scope: the `jax.named_scope` blocks around it, such as `block/dense_1`.
       exact: False in a loop whose end only the devices know, which counts as one iteration.
     """
 
@@ -79,6 +81,7 @@ class OpCost:
     times: Mapping[str, float]
     count: int = 1
     exact: bool = True
+    scope: str = ""
 
     @property
     def seconds(self) -> float:
@@ -149,5 +152,6 @@ def _cost(entry: OpMoves, arithmetic: Work, moved: Bytes, fidelity: str, machine
     n, times = entry.times, {COMPUTE: compute, DRAM: moved.dram / machine.dram.value, LINKS: links}
     sent, busiest = ({axis: n * size for axis, size in x.items()} for x in (moved.links, moved.busiest))
     bound = n * arithmetic.flops, n * moved.dram, sent, busiest, entry.moves, n * moved.host, fidelity
-    name = entry.op.name.removeprefix("ttnn.")
-    return OpCost(name, entry.op.line, *bound, {part: n * seconds for part, seconds in times.items()}, n, entry.exact)
+    line, scope = split_scope(entry.op.line)
+    bounds = {part: n * seconds for part, seconds in times.items()}
+    return OpCost(entry.op.name.removeprefix("ttnn."), line, *bound, bounds, n, entry.exact, scope)

@@ -99,11 +99,19 @@ class Estimate(Picture):
 
     @cached_property
     def lines(self) -> list[LineCost]:
-        """The costs by source line in program order; ops without a source line are grouped by name."""
-        groups: dict[str, list[OpCost]] = {}
+        """The costs by source line in program order; ops without a source line are grouped by name.
+
+        The line from which a library calls most of the program, with more than half of the time, is one row per scope.
+        """
+        groups: dict[str, dict[str, list[OpCost]]] = {}
         for op in self.ops:
-            groups.setdefault(line_key(op.line) or f"({op.op})", []).append(op)
-        return [LineCost.of(line, members) for line, members in groups.items()]
+            groups.setdefault(line_key(op.line) or f"({op.op})", {}).setdefault(op.scope, []).append(op)
+        rows: list[LineCost] = []
+        for line, scopes in groups.items():
+            parts = [LineCost.of(line, ops, scope) for scope, ops in scopes.items()]
+            whole = LineCost.of(line, [op for ops in scopes.values() for op in ops])
+            rows += parts if whole.seconds > self.seconds / 2 else [whole]
+        return rows
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the estimate as plain data, for JSON."""
@@ -198,6 +206,7 @@ class LineCost:
 
     Attributes:
       line: the source line; an op in brackets for those without one.
+      scope: the named scopes of its ops, if it is one of several rows of the line.
       ops: the number of ops.
       seconds: the sum of their lower bounds.
       by_part: the sum by the part that bounds each op.
@@ -212,15 +221,17 @@ class LineCost:
     seconds: float
     by_part: Mapping[str, float]
     busy: Mapping[str, float]
+    scope: str = ""
 
     @staticmethod
-    def of(line: str, ops: Sequence[OpCost]) -> LineCost:
+    def of(line: str, ops: Sequence[OpCost], scope: str = "") -> LineCost:
         """Adds up the costs of the ops of a line."""
         by_part = {part: sum(op.seconds for op in ops if op.bound_by == part) for part in PARTS}
         sent = sum(sum(op.link_bytes.values()) for op in ops)
         flops, dram = sum(op.flops for op in ops), sum(op.dram_bytes for op in ops)
         busy = {part: sum(op.times[part] for op in ops) for part in PARTS}
-        return LineCost(line, sum(op.count for op in ops), flops, dram, sent, sum(by_part.values()), by_part, busy)
+        count, seconds = sum(op.count for op in ops), sum(by_part.values())
+        return LineCost(line, count, flops, dram, sent, seconds, by_part, busy, scope)
 
     @property
     def bound_by(self) -> str:
@@ -228,15 +239,20 @@ class LineCost:
         return max(self.by_part, key=lambda part: self.by_part[part]) if self.seconds else ""
 
     @property
+    def place(self) -> str:
+        """The line without the folders of its file, and the scope."""
+        return " in ".join(filter(None, (short_location(self.line), self.scope)))
+
+    @property
     def value(self) -> ProgramValue:
         """Its row of the picture."""
         ops = "1 operation" if self.ops == 1 else f"{self.ops:,} operations"
-        return ProgramValue(short_location(self.line), ops, f"bound by {self.bound_by}")
+        return ProgramValue(self.place, ops, f"bound by {self.bound_by}")
 
     def cells(self) -> tuple[str, ...]:
         """Returns its row of the table."""
         counts = (amount(self.flops), amount(self.dram_bytes), amount(self.link_bytes))
-        return (shorten(short_location(self.line), 72), str(self.ops), *counts, duration(self.seconds), self.bound_by)
+        return (shorten(self.place, 72), str(self.ops), *counts, duration(self.seconds), self.bound_by)
 
 
 def amount(count: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, overload
 
@@ -79,9 +79,11 @@ class Explanation(Sequence[Row]):
         ends = f"{line} ", f"{line}:"
         return replace(self, rows=[r for r in self.rows if f"{short_location(r.line)} ".startswith(ends)])
 
-    def timed(self, seconds: Mapping[str, float], least: str) -> Explanation:
+    def timed(self, seconds: Iterable[tuple[str, float]], least: str) -> Explanation:
         """Returns the explanation with the least time of each source line at its first equation."""
-        rest = dict(seconds)
+        rest: dict[str, float] = {}
+        for line, time in seconds:
+            rest[line] = rest.get(line, 0.0) + time
         rows = [r if r.cancelled else replace(r, seconds=rest.pop(line_key(r.line), None)) for r in self.rows]
         others = sum(rest.values())
         note = f"; {duration(others)} of it at no line of this program" if others else ""

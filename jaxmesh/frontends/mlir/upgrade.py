@@ -35,7 +35,7 @@ LAYOUT = "jaxmesh.layout"
 """The attribute of a decoded `to_layout` that names the layout of its result."""
 FORMER = "former."
 """The dialect of ops whose definition has changed: `former.gather` follows `OpDef.former` of `ttir.gather`."""
-
+_DIM = "output_shard_dim"
 FORMER_OPTIONS = frozenset({"memory_config", "layout", "dtype", "cq_id", "use_multicore", "core_grid"})
 """Attributes of earlier versions for where and how a result is stored, which its type says, and how it is computed."""
 
@@ -197,9 +197,18 @@ class Upgrade:
 
     def _current(self, op: Op, operands: Sequence[Value], types: Sequence[Type]) -> _Current:
         """Returns the current spelling of an op, once for equally written ops."""
-        key = id(op.attributes), len(operands)
+        given, key = [self.program.types[v] for v in operands], (id(op.attributes), len(operands))
+        if (
+            op.name.endswith(".all_to_all_combine")
+            and _DIM not in op.attributes
+            and min(len(given) - 1, len(types)) > 0
+        ):
+            # Compilers before tt-mlir 6131dfe97a took the dim from the shapes.
+            dim = 1 if given[1].shape[1:2] != types[0].shape[1:2] else 2
+            older = replace(op, attributes={**op.attributes, _DIM: dim})
+            return _spell(older, [kind.kind for kind in given], types)._replace(is_current=False)
         if (now := self.known.get(key)) is None:
-            now = self.known[key] = _spell(op, tuple([self.program.types[v].kind for v in operands]), types)
+            now = self.known[key] = _spell(op, [kind.kind for kind in given], types)
         return now
 
     def _unfused(

@@ -46,6 +46,7 @@ class Options:
         unroll all loops. Of a builder the operations above which a loop stays a loop.
       in_place: True to use operations that write to an operand's memory; nothing may read the operand afterwards.
       mark: returns what the operations of an equation have in place of their source line; None for the source line.
+      scopes: True to put the named scopes behind the source lines, as `split_scope` reads them.
     """
 
     unroll_limit: int = UNROLL_LIMIT
@@ -53,12 +54,13 @@ class Options:
     in_place: bool = True
     keep_above: int | None = None
     mark: Callable[[Eqn], str] | None = None
+    scopes: bool = False
 
     @classmethod
-    def limited(cls, limit: int | None, keep_imported_ops: bool, mark: Callable[[Eqn], str] | None = None) -> Options:
+    def limited(cls, limit: int | None, keep_imported_ops: bool, **options: Any) -> Options:
         """Returns options under which unrolled loops have at most `limit` operations together; None for the default."""
         most, above = (UNROLL_LIMIT, SHORT) if limit is None else (limit, limit)
-        return cls(most, keep_imported_ops, keep_above=above, mark=mark)
+        return cls(most, keep_imported_ops, keep_above=above, **options)
 
 
 @dataclass(slots=True)
@@ -338,9 +340,10 @@ class Builder(FlatBuilder):
 
     def _line_of(self, eqn: Eqn, outer: str) -> str:
         """Returns the source line, cached for equations traced at one place; `outer` is the line of the caller."""
-        place = eqn.source_info.traceback, outer
+        place = eqn.source_info.traceback, self.options.scopes and eqn.source_info.name_stack, outer
         if place not in self._lines:
-            self._lines[place] = source_locations.source_line(eqn, outer)
+            line = source_locations.scoped_line if self.options.scopes else source_locations.source_line
+            self._lines[place] = line(eqn, outer)
         return self._lines[place]
 
     def result(self, eqn: Eqn) -> tuple[Shape, np.dtype[Any]]:

@@ -31,6 +31,7 @@ from jaxmesh.jaxprs.caches import is_staged
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.primitives import COLLECTIVES
 from jaxmesh.jaxprs.tracing_state import set_within
+from jaxmesh.jaxprs.trees import show_path
 from jaxmesh.runtime.distributed.collectives import agree, digest
 
 _MOVES = COLLECTIVES.keys() | {p.name for p in PRIMITIVES}
@@ -140,30 +141,25 @@ def _move(eqn: Eqn) -> str:
     return f"{eqn.primitive.name}{over} of {operand} to {result}{_AT}{source_locations.source_line(eqn)}"
 
 
-def compare_arguments(tree: Any, devices: Sequence[Any]) -> None:
-    """Compares the host arrays of a call among all processes; every process must call this function.
+def compare_launch_arguments(tree: Any, parameters: Sequence[str]) -> None:
+    """Compares the host arrays of a launch among its processes; every process must call this function.
 
     Arrays that span processes are not compared: each process stores a part.
     """
+    if (start := _start.get()) is None:
+        return
     leaves = cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(tree)[0])
-    local = [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves if _is_here(leaf)]
+    local = [(show_path(path, parameters), leaf) for path, leaf in leaves if _is_here(leaf)]
     described = [(name, _type(leaf), _bytes(leaf)) for name, leaf in local]
     combined = hashlib.blake2b(repr(described).encode(), digest_size=_DIGEST).digest()
     # One exchange if all agree; otherwise one per array, to find the first array that differs.
     try:
-        agree("a call's arguments", f"{len(described)} host arrays", combined, devices)
+        agree("a call's arguments", f"{len(described)} host arrays", combined, start.devices)
     except ProcessMismatchError:
-        agree("the number of host arrays in a call", str(len(described)), b"", devices)
+        agree("the number of host arrays in a call", str(len(described)), b"", start.devices)
         for name, type_text, value in described:
-            agree(f"the argument{name}", type_text, value, devices)
+            agree(f"the {name}", type_text, value, start.devices)
         raise
-
-
-def compare_launch_arguments(tree: Any) -> None:
-    """Compares the arguments of a launch by several processes; see `compare_arguments`."""
-    start = _start.get()
-    if start is not None:
-        compare_arguments(tree, start.devices)
 
 
 def _is_here(leaf: Any) -> bool:

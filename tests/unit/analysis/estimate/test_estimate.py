@@ -304,6 +304,6 @@ def test_explain_has_a_column_of_the_least_times(capsys: pytest.CaptureFixture[s
 
 
 def test_times_of_no_line_of_the_table_are_told() -> None:
-    found = block().explain().timed({"elsewhere.py:1": 0.002}, "f takes long")
+    found = block().explain().timed([("elsewhere.py:1", 0.001), ("elsewhere.py:1", 0.001)], "f takes long")
     assert found.least == "f takes long; 2 ms of it at no line of this program"
     assert all(row.seconds is None for row in found)
