@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -185,9 +186,10 @@ def write_files(versions: str) -> None:
 
 def ran(name: str, python: Path) -> tuple[str, str]:
     """Runs the file of a fault; returns what the chip gave, or how it ended, and the right numbers."""
-    done = subprocess.run(
-        [python, file_of(name)], env=clean_environment(), capture_output=True, text=True, timeout=600, check=False
-    )
+    with tempfile.TemporaryDirectory() as folder:  # ttnn writes into the working folder.
+        done = subprocess.run(
+            [python, file_of(name)], cwd=folder, env=clean_environment(), capture_output=True, text=True, check=False
+        )
     said = dict(line.split(": ", 1) for line in done.stdout.splitlines() if line.startswith(("the chip: ", "right: ")))
     errors = re.findall(r"^.*?(\w+Error: .*)$", done.stdout + done.stderr, re.M)
     return said.get("the chip", f"ended: {errors[-1] if errors else done.returncode}"), said.get("right", "")

@@ -52,8 +52,8 @@ def find_environment(python: str | os.PathLike[str] | None = None) -> tuple[Path
         why = "lacks a compiler of kernels for Blackhole, which `jaxmesh upstream-env` has"
         raise ChipError(f"{str(compiler)!r} {why}; {CHIP.get}.")
     said = subprocess.run([tools / COMPILER, "--version"], capture_output=True, text=True, check=False).stdout
-    sfpi = said.partition("sfpi:")[2].partition("[")[0]
-    return own, simulator, f"ttnn {library['version']}, wolfpine {answer['version']}, sfpi {sfpi or 'unknown'}"
+    versions = library["version"], answer["version"], said.partition("sfpi:")[2].partition("[")[0]
+    return own, simulator, "ttnn {}, wolfpine {}, sfpi {}".format(*versions)
 
 
 def make_environment(folder: Path, version: str, python: str | os.PathLike[str] | None = None) -> str:

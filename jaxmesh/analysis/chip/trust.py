@@ -3,7 +3,6 @@ the formats whose rounding explains the difference between a result and the exac
 
 A kernel may round every operand and the result to its format. Matrix units take the 10 bits of TF32 of a float32; the
 vector unit takes it whole, and polynomials of it. A result of float32 that has only the bits of bfloat16 is wrong.
-
 The bound of an element is four times the effect of one unit of rounding in every element of the operands, and two units
 of the result. The effect is measured: the exact function is computed again for moved operands. Each element moves by
 one unit: all up, all down, and up or down at random.

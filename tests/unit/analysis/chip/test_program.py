@@ -239,3 +239,30 @@ def test_the_simulated_chip_multiplies() -> None:
     # The chip's own rounding of both operands: ten bits each.
     most = 2 * 2.0**-10 * (np.abs(np.asarray(x)) @ np.abs(np.asarray(w)))
     assert (np.abs(np.asarray(run.results[0]) - x @ w) <= most).all()
+
+
+def exact_attention(q: Any, k: Any, v: Any) -> Any:
+    scores = q @ k.T * q.shape[-1] ** -0.5
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ v
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(ENVIRONMENT.variable not in os.environ, reason="no Python with the simulated chip")
+@pytest.mark.parametrize(
+    ("function", "exact", "shapes"),
+    [
+        (attention, exact_attention, [(32, 32)] * 3),
+        (rms_norm, lambda x, w: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * w, [(32, 32), (32,)]),
+    ],
+    ids=["attention", "rms_norm"],
+)
+def test_the_simulated_chip_computes_a_whole_program(function: Any, exact: Any, shapes: Any) -> None:
+    """Every call runs there, and the result is within the rounding of the operands to TF32."""
+    values = [array(*shape) for shape in shapes]
+    run = jm.jit(function, mesh=jm.make_mesh((1, 1), ("y", "x"))).lower(*values).run_on_chip(*values)
+    assert {v.place for v in run.values} == {CHIP, TRANSFER}, of_run(run)
+    operands, found = [np.float64(x) for x in values], np.asarray(run.results[0])
+    wanted = exact(*operands)
+    assert np.abs(found - wanted).max() > 1e-6  # It is the chip's arithmetic, and not the emulation's.
+    assert trust.are_right(found, wanted, "tf32", lambda change: exact(*map(change, operands))).all()
