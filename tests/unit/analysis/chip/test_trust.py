@@ -69,6 +69,8 @@ def test_numbers_of_bfloat16_are_no_sign_of_rounding() -> None:
     """Whole numbers are right, and so are probabilities of which all but one are flushed to zero."""
     x = np.round(8 * X)
     assert explain(np.float32(x @ x.T), x @ x.T, FORMATS, of(np.matmul, x, x.T)) == "exact"
+    large = np.full(16, 1e300)
+    assert explain(np.full(16, np.inf, np.float32), large, FORMATS, lambda change: change(large)) == "wrong"
     few, found = np.full(64, 1e-40), np.zeros(64)
     few[0] = found[0] = 1.0
     assert explain(found, few, FORMATS, lambda change: change(few)) != "wrong"
