@@ -1,4 +1,5 @@
-"""What the simulated chip can be trusted with: every function of ttnn that small programs print, tried and judged.
+"""What the simulated chip can be trusted with: every function of ttnn that small programs print, tried and judged, and
+calls that only larger programs print (`tests/generators/chip_calls.py`).
 
 `python -m tests.generators.chip [LOG]` runs what LOG (by default `chip.jsonl`) does not have yet, a line a program,
 and writes `jaxmesh/analysis/chip/trust.txt`. It needs the environment of `jaxmesh chip-env`. `--table` only writes.
@@ -6,7 +7,8 @@ The whole table, from an empty log, in hours; the same line, without `rm`, goes 
 
     rm -f chip.jsonl; JAXMESH_CHIP_PYTHON=.../chip/bin/python nice python -m tests.generators.chip chip.jsonl
 
-`--new` tries only the calls that the table lacks, and adds them to it: what a new function prints, in minutes.
+`--new` tries only the calls that the table lacks, and adds them to it: what a new function prints, in minutes. The
+versions of the chip must be those of the table.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import contextlib
 import datetime
 import itertools
 import json
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -29,11 +32,14 @@ import numpy as np
 from jax import lax
 
 import jaxmesh as jm
-from jaxmesh.analysis.chip import trust
-from jaxmesh.analysis.chip.environment import Chip
+from jaxmesh.analysis.chip import program, trust
+from jaxmesh.analysis.chip.environment import Chip, find_environment
 from jaxmesh.analysis.chip.program import run_on_chip
 from jaxmesh.analysis.chip.result import CHIP, TRANSFER
+from jaxmesh.analysis.record.metrics import apart
 from jaxmesh.errors import JaxmeshError
+from jaxmesh.tensor import beyond
+from tests.generators import chip_calls
 from tests.generators.real_ttnn.functions import FUNCTIONS
 
 SHAPES = {"one tile": (32, 32), "several tiles": (64, 96), "odd": (40, 70)}
@@ -99,7 +105,6 @@ COLLECTIVES = frozenset({"psum", "pmax", "all_gather", "psum_scatter", "ppermute
 """The functions of several devices, whose own calls run in the emulation."""
 NOT_TRIED = {
     **dict.fromkeys(("all_gather", "all_reduce", "point_to_point", "reduce_scatter"), "one chip is simulated"),
-    "assign": "it stands beside transfers, and holds copies",
 }
 """Functions of ttnn that the texts of the suite print, and that the emulation computes, with the reasons."""
 _UNIT = frozenset({
@@ -110,13 +115,15 @@ _UNIT = frozenset({
 
 
 def cells() -> Iterator[Cell]:
-    """Returns the cells, first those that cover the most: of each group of functions one tile, then other sizes."""
+    """Returns the cells, first those that cover the most: of each group of functions one tile, then other sizes. A call
+    that is tried alone has its operands in place of an element type."""
     others = [n for n in {**FUNCTIONS, **OWN} if n not in {*FIRST, *LAST, *COLLECTIVES}]
     one, *more = SHAPES
     for names in (FIRST, others, LAST):
         yield from ((name, dtype, one) for dtype in DTYPES for name in names)
         for dtypes in (DTYPES[:2], DTYPES[2:]):
             yield from ((name, dtype, size) for size in more for dtype in dtypes for name in names)
+    yield from ((*call, chip_calls.ALONE) for call in chip_calls.CALLS)
 
 
 def argument(name: str, dtype: str, size: str, seed: int) -> Any:
@@ -138,6 +145,8 @@ def try_cell(chip: Chip, cell: Cell, trusted: Trusted, seeds: Sequence[int]) -> 
     The second of two runs, with other values, takes the compiled kernels of the first.
     """
     name, dtype, size = cell
+    if size == chip_calls.ALONE:
+        return [row for seed in seeds for row in try_call(chip, name, dtype, trusted, seed)]
     function, rows = {**FUNCTIONS, **OWN}[name], []
     mesh = jm.make_mesh((1, 1), ("y", "x"))
     for seed in seeds:
@@ -150,6 +159,18 @@ def try_cell(chip: Chip, cell: Cell, trusted: Trusted, seeds: Sequence[int]) -> 
                 outcome = value.outcome if value.place == CHIP else value.place.partition(":")[0]
                 rows.append([*value.call, outcome, round(value.seconds, 2), value.loss, value.place])
     return rows
+
+
+def try_call(chip: Chip, text: str, operands: str, trusted: Trusted, seed: int) -> Iterator[list[Any]]:
+    """Yields what `try_cell` does of a call alone."""
+    with beyond.enabled():
+        call = chip_calls.made(text, operands, seed)
+        place = call.compute(chip, trusted)
+    for found, exact, outcome in zip(program._stacked(call.result), call.exact, call.outcomes, strict=True):
+        if place not in (TRANSFER, KNOWN):
+            far = apart(exact.astype(np.float64), found.astype(np.float64))
+            said = outcome if place == CHIP else place.partition(":")[0]
+            yield [*call.key, said, round(call.seconds, 2), far.largest / (far.scale or 1.0), place]
 
 
 def read(paths: Iterable[Path]) -> list[Any]:
@@ -169,6 +190,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--table", action="store_true", help="only write the table")
     given = parser.parse_args(arguments)
     rows = rows_of(trust.TABLE.read_text()) if given.new else {}
+    if given.new and (own := find_environment()[2]) != (known := trust.versions()):
+        parser.error(f"--new: the table was measured with {known}, and the chip has {own}; measure the whole table.")
     if given.check is not None:
         _check(given.logs, given.check)
     elif not given.table:
@@ -210,7 +233,7 @@ def _check(logs: Sequence[Path], seed: int) -> None:
     cells = [cell for cell in done if len(cell) == 3 and (*cell, seed) not in done]
     with contextlib.closing(Chip(seconds=SECONDS)) as chip, logs[0].open("a") as file:
         for place in np.random.default_rng(seed).permutation(len(cells)):
-            line = line_of(chip, cells[place], trust.outcome, (seed,))
+            line = line_of(chip, cells[place], lambda *key: trust.outcome(*key).partition(":")[0], (seed,))
             # A call that the table does not trust has its outcome as the place, without a reason.
             line["rows"] = [row for row in line["rows"] if row[6] == CHIP or ":" in row[6]]
             file.write(json.dumps(line | {"cell": [*cells[place], seed]}) + "\n")
@@ -231,6 +254,22 @@ def line_of(chip: Chip, cell: Cell, trusted: Trusted, seeds: Sequence[int] = (0,
 
 ORDER = (trust.WRONG, "ended", "stands still", "refused", *reversed(trust.RIGHT))
 """Outcomes, the worst first."""
+REASONS = {
+    r"has no attribute '(\w+)'": r"ttnn has no \1",
+    "under 16 bits per datum, which is not modelled": "no packer of 8 bits",
+    "must have the same exponent format": "it mixes formats",
+}
+"""Why the chip cannot hold what a call takes: by a message, what the table says."""
+
+
+def reason_of(outcome: str, place: str) -> str:
+    """Returns an outcome with the reason that `REASONS` have for a message."""
+    found = ((re.search(pattern, place), said) for pattern, said in REASONS.items())
+    return next((f"{outcome}: {m.expand(said)}" for m, said in found if m), outcome)
+
+
+def _rank(outcome: str) -> int:
+    return ORDER.index(outcome.partition(":")[0])
 
 
 def rows_of(table: str) -> Rows:
@@ -250,14 +289,14 @@ def table_of(lines: Sequence[Any], kept: Rows | None = None) -> str:
     rows = {key: dict(row) for key, row in (kept or {}).items()}
     for line in lines:
         right = len(list(itertools.takewhile(lambda row: row[3] in trust.RIGHT, line["rows"])))
-        for callee, dtypes, size, outcome, seconds, *_ in line["rows"][: right + 1]:
-            row = rows.setdefault((callee, dtypes), {})
-            before = row.get(size, (outcome, 0.0))
-            row[size] = min(outcome, before[0], key=ORDER.index), max(seconds, before[1])
+        for callee, dtypes, size, outcome, seconds, _, place in line["rows"][: right + 1]:
+            row, said = rows.setdefault((callee, dtypes), {}), reason_of(outcome, place)
+            before = row.get(size, (said, 0.0))
+            row[size] = min(said, before[0], key=_rank), max(seconds, before[1])
     versions, dates = (sorted({line[key] for line in lines}) for key in ("versions", "date"))
     head = [
         f"# Made by `python -m tests.generators.chip` on {dates[-1]} with {', '.join(versions)}, one Blackhole core,",
-        f"# of {sum(len(line['cell']) == 3 for line in lines)} of {len(list(cells()))} programs.",
+        f"# of {sum(len(line['cell']) == 3 for line in lines)} of {len(list(cells()))} programs and calls.",
         f"# function | element types of the operands | {' | '.join(trust.SIZES)}; each the worst outcome, and seconds.",
     ]
     text = [

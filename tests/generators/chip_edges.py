@@ -2,7 +2,8 @@
 of infinities, NaN, denormals, zeros with signs, ties, and integers at their ends.
 
 `python -m tests.generators.chip_edges [LOG]` tries every function on one tile that LOG (by default `edges.jsonl`) does
-not have, and writes `docs/tables/chip_edges.md`; `--table` only writes.
+not have, and writes `docs/tables/chip_edges.md`; `--table` only writes. `--since TABLE` tries, also with the slowest
+functions, the calls that an older `trust.txt` does not trust, and adds them to the rows of the page.
 """
 
 from __future__ import annotations
@@ -28,7 +29,20 @@ from jaxmesh.dialects.op import Trait
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.tensor import beyond
 from tests import ROOT
-from tests.generators.chip import COLLECTIVES, DTYPES, FIRST, LAST, OWN, SECONDS, SHAPES, argument, read
+from tests.generators.chip import (
+    COLLECTIVES,
+    DTYPES,
+    FIRST,
+    KNOWN,
+    LAST,
+    OWN,
+    SECONDS,
+    SHAPES,
+    Trusted,
+    argument,
+    read,
+    rows_of,
+)
 from tests.generators.real_ttnn.functions import BINARY, FUNCTIONS
 
 TABLE = ROOT / "docs" / "tables" / "chip_edges.md"
@@ -81,16 +95,16 @@ class _Heard(Chip):
         return answer
 
 
-def try_edges(chip: _Heard, name: str, dtype: str) -> tuple[int, list[list[Any]]]:
-    """Returns the number of calls of a function that ran on the chip, and what differs: the function of ttnn, element
-    types, operands, value on the chip, value in the emulation, and the count of such elements."""
+def try_edges(chip: _Heard, name: str, dtype: str, trusted: Trusted) -> tuple[int, list[list[Any]]]:
+    """Returns the number of trusted calls of a function that ran on the chip, and what differs: the function of ttnn,
+    element types, operands, value on the chip, value in the emulation, and the count of such elements."""
     x, calls, rows = edges(name, dtype), 0, list[list[Any]]()
 
     def hook(line: int, text: str, names: Mapping[str, Any]) -> Any:
         nonlocal calls
         call = program._ChipCall(text, names)
         chip.found, emulated = (), program._stacked(call.result)
-        call.compute(chip, trust.outcome)
+        call.compute(chip, trusted)
         calls += bool(chip.found)
         if [a.shape for a in chip.found] == [a.shape[1:] for a in emulated]:
             for number, values in enumerate(chip.found):
@@ -160,50 +174,66 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.generators.chip_edges")
     parser.add_argument("log", nargs="?", type=Path, default=Path("edges.jsonl"))
     parser.add_argument("--table", action="store_true", help="only write the table")
+    parser.add_argument("--since", type=Path, metavar="TABLE", help="try what this older table does not trust")
     given = parser.parse_args(arguments)
     if not given.table:
         known = {tuple(line["cell"]) for line in read([given.log])}
         others = [n for n in FUNCTIONS_OF_EDGES if n not in {*FIRST, *LAST, *COLLECTIVES}]
+        groups = (FIRST, others, LAST) if given.since else (FIRST, others)
+        trusted = since(given.since.read_text()) if given.since else trust.outcome
         with contextlib.closing(_Heard(seconds=SECONDS)) as chip, given.log.open("a") as file:
-            for cell in [(n, d) for group in (FIRST, others) for d in DTYPES for n in group if (n, d) not in known]:
-                file.write(json.dumps(line_of(chip, *cell)) + "\n")
+            for cell in [(n, d) for group in groups for d in DTYPES for n in group if (n, d) not in known]:
+                file.write(json.dumps(line_of(chip, *cell, trusted)) + "\n")
                 file.flush()
-    TABLE.write_text(table_of(read([given.log])))
+    TABLE.write_text(table_of(read([given.log]), TABLE.read_text() if given.since else ""))
 
 
-def line_of(chip: _Heard, name: str, dtype: str) -> dict[str, Any]:
+def since(older: str) -> Trusted:
+    """Returns what is trusted of a call that an older table does not trust."""
+    rows = rows_of(older)
+    kept = {(*key, size) for key, row in rows.items() for size, (said, _) in row.items() if said in trust.RIGHT}
+    return lambda *key: KNOWN if key in kept else trust.outcome(*key)
+
+
+def line_of(chip: _Heard, name: str, dtype: str, trusted: Trusted = trust.outcome) -> dict[str, Any]:
     """Tries a function; returns its line of the log."""
     line: dict[str, Any] = {"cell": [name, dtype], "versions": chip.versions, "date": str(datetime.date.today())}
     try:
-        calls, rows = try_edges(chip, name, dtype)
+        calls, rows = try_edges(chip, name, dtype, trusted)
     except (JaxmeshError, TypeError, ValueError, NotImplementedError) as error:
         return line | {"calls": 0, "rows": [], "none": f"{type(error).__name__}: {error}"[:300]}
     print(name, dtype, calls, rows, flush=True)
     return line | {"calls": calls, "rows": rows}
 
 
-def table_of(lines: Sequence[Any]) -> str:
-    """Returns the text of the table: a row for each kind of difference of a function of ttnn."""
+def table_of(lines: Sequence[Any], page: str = "") -> str:
+    """Returns the text of the table: a row for each kind of difference of a function of ttnn, and those of a page."""
     rows: dict[tuple[str, ...], tuple[str, str, str, int]] = {}
-    zeros: dict[str, set[str]] = {}
-    for line in lines:
-        for callee, dtypes, operands, found, wanted, count in line["rows"]:
-            if {found, wanted} == {"0", "-0"}:
-                zeros.setdefault(callee, set()).add(dtypes)
-                continue
-            key = callee, dtypes, *(_kind(np.float64(v)) for v in (found, wanted) if v not in ("True", "False"))
-            first = rows.get(key, (", ".join(operands), found, wanted, 0))
-            rows[key] = (*first[:3], max(first[3], count))
+    zeros = {callee: set(kinds.split(", ")) for callee, kinds in re.findall(r"`(ttnn\.\w+)` \((.*?)\)", page)}
+    stored = [line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    told = [[callee[1:-1], *row, int(count)] for callee, *row, count in stored]
+    told += [[c, d, ", ".join(operands), *row] for line in lines for c, d, operands, *row in line["rows"]]
+    for callee, dtypes, operands, found, wanted, count in told:
+        if {found, wanted} == {"0", "-0"}:
+            zeros.setdefault(callee, set()).add(dtypes)
+            continue
+        key = callee, dtypes, *(_kind(np.float64(v)) for v in (found, wanted) if v not in ("True", "False"))
+        first = rows.get(key, (operands, found, wanted, 0))
+        rows[key] = (*first[:3], max(first[3], count))
     calls, tried = (sum(f(line) for line in lines) for f in (lambda x: x["calls"], lambda x: x["calls"] > 0))
     versions, dates = (sorted({line[key] for line in lines}) for key in ("versions", "date"))
+    what = f"{calls} trusted calls of {tried} functions and element types"
+    if page:
+        what = f"{page.splitlines()[3].removesuffix('.')}, later {calls} others of {tried}"
     signs = ", ".join(f"`{callee}` ({', '.join(sorted(kinds))})" for callee, kinds in sorted(zeros.items()))
     head = f"""# Edge cases on the simulated chip
 
-Made by `python -m tests.generators.chip_edges` on {dates[-1]} with {", ".join(versions)}: {calls} trusted calls of
-{tried} functions and element types, on infinities, NaN, zeros of both signs, denormals, ties, the largest numbers and
-the ends of integers. A row is a kind of difference to the emulation that rounding does not explain, with its first
-operands (`...`: not element by element) and the most elements of one tile. Such a result is `wrong` in a run, and the
-emulation's takes its place; but zeros of both signs are equal.
+Made by `python -m tests.generators.chip_edges` on {dates[-1]} with {", ".join(versions)}:
+{what}.
+The cases are infinities, NaN, zeros of both signs, denormals, ties, the largest numbers and the ends of integers. A row
+is a kind of difference to the emulation that rounding does not explain, with its first operands (`...`: not element by
+element) and the most elements of one tile. Such a result is `wrong` in a run, and the emulation's takes its place; but
+zeros of both signs are equal.
 
 A zero has the other sign in {signs or "no function"}.
 

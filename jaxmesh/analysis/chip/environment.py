@@ -37,7 +37,7 @@ _RUNNER = Path(__file__).with_name("runner.py")
 
 def find_environment(python: str | os.PathLike[str] | None = None) -> tuple[Path, Path, str]:
     """Returns `python`, else the Python in `JAXMESH_CHIP_PYTHON`, else the one from `chip-env`; the folder of its
-    simulator of a Blackhole, and the versions of ttnn and the simulator.
+    simulator of a Blackhole, and the versions of ttnn, the simulator and the compiler of kernels.
 
     Raises:
       ChipError: no Python was found, or it cannot be started, or a package lacks what is needed.
@@ -51,12 +51,14 @@ def find_environment(python: str | os.PathLike[str] | None = None) -> tuple[Path
     if not (tools / COMPILER).is_file() or (tools / PROGRAM).exists() or not cores.is_dir():
         why = "lacks a compiler of kernels for Blackhole, which `jaxmesh upstream-env` has"
         raise ChipError(f"{str(compiler)!r} {why}; {CHIP.get}.")
-    return own, simulator, f"ttnn {library['version']}, wolfpine {answer['version']}"
+    said = subprocess.run([tools / COMPILER, "--version"], capture_output=True, text=True, check=False).stdout
+    versions = library["version"], answer["version"], said.partition("sfpi:")[2].partition("[")[0]
+    return own, simulator, "ttnn {}, wolfpine {}, sfpi {}".format(*versions)
 
 
 def make_environment(folder: Path, version: str, python: str | os.PathLike[str] | None = None) -> str:
     """Creates a virtual environment with ttnn, the simulator, and the compiler of kernels that upstream's unpacks;
-    returns the versions of ttnn and the simulator.
+    returns the versions of all three.
 
     Raises:
       ChipError: no supported Python was found, or pip cannot install a package, or a package lacks what is needed.

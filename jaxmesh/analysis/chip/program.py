@@ -52,8 +52,9 @@ def _with_hook(number: int, line: str) -> str:
     if call.startswith("ttnn.deallocate("):
         return f"{indent}pass"  # The values outlive the run.
     text = _ELEMENT.sub(_NAME, call)  # An element of a list is an operand without the others.
-    used = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)} - {"ttnn", "float"}
-    names = ", ".join(f"{name!r}: {_NAMED.sub(_INDEXED, name)}" for name in sorted(used))
+    # In the order of operands, by which the table names their types.
+    used = dict.fromkeys(n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name))
+    names = ", ".join(f"{name!r}: {_NAMED.sub(_INDEXED, name)}" for name in used if name not in ("ttnn", "float"))
     return f"{indent}{target}utils.call({number}, {text!r}, {{{names}}})"
 
 
@@ -134,6 +135,7 @@ class _ChipCall:
     def __init__(self, text: str, names: Names) -> None:
         self._text, self._names, callee = text, names, text.partition("(")[0]
         self._traits = _TRAITS.get(callee, frozenset[Trait]())
+        self._formats = "float32", "tf32" if callee.rpartition(".")[2] in trust.MATRIX else "polynomial"
         self.result = _compute(text, names)
         self.tensors, self._operands = _on_devices(self.result), _on_devices(list(names.values()))
         dtypes = "+".join(dict.fromkeys(t.data.dtype.name for t in self._operands or self.tensors))
@@ -144,7 +146,7 @@ class _ChipCall:
     def rounding(self, number: int) -> tuple[Array, Sequence[str], Callable[[Change], Array]]:
         dtypes, exact = {t.data.dtype.name for t in (*self._operands, *self.tensors)}, self.exact[number]
         copies = exact.dtype.kind != "f" or (Trait.MOVES in self._traits and len(dtypes) == 1)
-        formats = () if copies else ("bfloat16",) if "bfloat16" in dtypes else ("float32", "tf32")
+        formats = () if copies else ("bfloat16",) if "bfloat16" in dtypes else self._formats
         return exact, formats, lambda change: _stacked(_compute(self._text, self._names, change))[number]
 
     def compute(self, chip: Chip, trusted: Trusted) -> str:

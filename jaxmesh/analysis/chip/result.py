@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxmesh.analysis.chip import trust
 from jaxmesh.analysis.record.metrics import Apart
 from jaxmesh.drawing.text_layout import align_columns, duration, shorten
 from jaxmesh.jaxprs.source_locations import short_location
@@ -25,7 +26,7 @@ class ChipValue:
       source: the line of the user's program, as `file:line:column (function)`.
       place: `"chip"`, or why the emulation computed it.
       outcome: of a call that ran on the chip, `"exact"`, the format whose rounding explains the difference to the exact
-        result for the same operands (`"float32"`, `"tf32"`, `"bfloat16"`), or `"wrong"`.
+        result for the same operands (`"float32"`, `"polynomial"`, `"tf32"`, `"bfloat16"`), or `"wrong"`.
       loss: the largest error of this call alone, for the same operands, as a part of the largest magnitude.
       seconds: on the chip, for all devices together.
       values: an array [devices, *local shape], in row-major order of the mesh.
@@ -46,7 +47,7 @@ class ChipValue:
 @dataclass(frozen=True, eq=False)
 class ChipRun:
     """A program that ran call by call on the simulated chip: its results, the values of all calls on the devices in
-    order, the versions of ttnn and the simulator, and the seconds. It shows the operations that lose most."""
+    order, the versions of ttnn, simulator and compiler of kernels, and the seconds. It shows what loses most."""
 
     results: Sequence[Any]
     values: Sequence[ChipValue]
@@ -65,6 +66,8 @@ class ChipRun:
     def __str__(self) -> str:
         others = Counter((v.call[0], v.place) for v in self.values if v.place != CHIP)
         notes = [shorten(f"emulated, {n} of {name}: {why}", 118) for (name, why), n in others.items()]
+        if (known := trust.versions()) != self.versions:
+            notes.append(f"the table of trusted calls is of {known}; this run, of {self.versions}, may differ from it")
         rows: list[tuple[str, ...]] = [("line", "operation", "rounding", "own error", "PCC, error: emulated", "exact")]
         for v in self.worst():
             far = [f"{d.pcc:.6f}  {d.largest:.1e}" for d in (v.emulated, v.exact)]

@@ -49,7 +49,11 @@ def test_each_part_is_asked_for(without: str, message: str, tmp_path: Path) -> N
 
 def test_versions_are_told(tmp_path: Path) -> None:
     python = python_with(tmp_path)
-    assert find_environment(python) == (python, tmp_path / "site/framework/sim/blackhole", "ttnn 0.81.1, wolfpine 2.2")
+    assert find_environment(python) == (
+        python,
+        tmp_path / "site/framework/sim/blackhole",
+        "ttnn 0.81.1, wolfpine 2.2, sfpi 7.87.0",
+    )
 
 
 @pytest.mark.parametrize("has_compiler", [True, False])

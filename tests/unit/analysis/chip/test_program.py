@@ -76,7 +76,7 @@ def test_programs(
     assert on_chip <= {v.call[0].removeprefix("ttnn.") for v in run.on_chip}, of_run(run)
     text = str(run)
     assert text.startswith(f"ChipRun({len(run.on_chip)} of {len(run.values)} values from the simulated chip)")
-    assert "ttnn 0.81.1, wolfpine 2.2" in text
+    assert "ttnn 0.81.1, wolfpine 2.2, sfpi 7.87.0" in text
 
 
 def test_devices_with_equal_operands_run_once(calls: Path, python: Path) -> None:
@@ -100,6 +100,37 @@ def test_a_wrong_result_is_replaced_and_told(monkeypatch: pytest.MonkeyPatch, py
     assert places["ttnn.tanh"] == CHIP
     np.testing.assert_allclose(np.asarray(run.results[0]), np.tanh(np.exp(x)), rtol=0, atol=1e-6)
     assert "emulated, 1 of ttnn.exp: wrong: no rounding explains it" in str(run)
+
+
+@pytest.mark.parametrize("name", ["add", "matmul", "softmax"])
+def test_a_result_of_float32_that_is_rounded_to_bfloat16_is_wrong(
+    name: str, monkeypatch: pytest.MonkeyPatch, python: Path
+) -> None:
+    monkeypatch.setenv(f"ROUND_{name}", "1")
+    x = array(32, 32)
+    run = run_of({"add": jnp.add, "matmul": jnp.matmul, "softmax": lambda x, _: jax.nn.softmax(x)}[name], x, x.T,
+                 python=python)  # fmt: skip
+    assert of_run(run)[name, "wrong: no rounding explains it"] == 1
+
+
+def test_a_table_of_other_versions_is_told(monkeypatch: pytest.MonkeyPatch, python: Path, tmp_path: Path) -> None:
+    x = array(32, 32)
+    assert "the table of trusted calls" not in str(run_of(jnp.tanh, x, python=python))
+    (tmp_path / "table").write_text(trust.TABLE.read_text().replace("wolfpine 2.2", "wolfpine 2.1", 1))
+    monkeypatch.setattr(trust, "TABLE", tmp_path / "table")
+    run = run_of(jnp.tanh, x, python=python)
+    assert of_run(run)["tanh", CHIP] == 1
+    assert str(run).splitlines()[-1] == (
+        "the table of trusted calls is of ttnn 0.81.1, wolfpine 2.1, sfpi 7.87.0; "
+        "this run, of ttnn 0.81.1, wolfpine 2.2, sfpi 7.87.0, may differ from it"
+    )
+
+
+def test_the_types_of_a_call_are_in_the_order_of_its_operands(python: Path) -> None:
+    """Whatever the names of its operands are."""
+    x = array(32, 32)
+    run = run_of(lambda x: (jnp.where(x > 0, jnp.exp(x), x), jnp.where(jnp.exp(x) > 1, x, 2 * x)), x, python=python)
+    assert {v.call[1] for v in run.values if v.call[0] == "ttnn.where"} == {"bool+float32"}
 
 
 def test_functions_of_submodules_are_calls(python: Path) -> None:
@@ -208,3 +239,30 @@ def test_the_simulated_chip_multiplies() -> None:
     # The chip's own rounding of both operands: ten bits each.
     most = 2 * 2.0**-10 * (np.abs(np.asarray(x)) @ np.abs(np.asarray(w)))
     assert (np.abs(np.asarray(run.results[0]) - x @ w) <= most).all()
+
+
+def exact_attention(q: Any, k: Any, v: Any) -> Any:
+    scores = q @ k.T * q.shape[-1] ** -0.5
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ v
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(ENVIRONMENT.variable not in os.environ, reason="no Python with the simulated chip")
+@pytest.mark.parametrize(
+    ("function", "exact", "shapes"),
+    [
+        (attention, exact_attention, [(32, 32)] * 3),
+        (rms_norm, lambda x, w: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * w, [(32, 32), (32,)]),
+    ],
+    ids=["attention", "rms_norm"],
+)
+def test_the_simulated_chip_computes_a_whole_program(function: Any, exact: Any, shapes: Any) -> None:
+    """Every call runs there, and the result is within the rounding of the operands to TF32."""
+    values = [array(*shape) for shape in shapes]
+    run = jm.jit(function, mesh=jm.make_mesh((1, 1), ("y", "x"))).lower(*values).run_on_chip(*values)
+    assert {v.place for v in run.values} == {CHIP, TRANSFER}, of_run(run)
+    operands, found = [np.float64(x) for x in values], np.asarray(run.results[0])
+    wanted = exact(*operands)
+    assert np.abs(found - wanted).max() > 1e-6  # It is the chip's arithmetic, and not the emulation's.
+    assert trust.are_right(found, wanted, "tf32", lambda change: exact(*map(change, operands))).all()

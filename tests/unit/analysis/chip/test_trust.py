@@ -14,7 +14,7 @@ from jaxmesh.analysis.chip.trust import Change, explain, outcome
 
 RANDOM = np.random.default_rng(1)
 X, Y = RANDOM.standard_normal((48, 48)), RANDOM.standard_normal((48, 48))
-FORMATS = ("float32", "tf32")
+FORMATS, VECTORS = ("float32", "tf32"), ("float32", "polynomial")
 
 
 def tf32(x: Any) -> Any:
@@ -44,6 +44,37 @@ def of(function: Any, *operands: Any) -> Any:
 def test_the_rounding_of_a_format(function: Any, rounded: Any, wanted: str) -> None:
     exact = function(X, Y)
     assert explain(rounded(function, X, Y), exact, FORMATS, of(function, X, Y)) == wanted
+
+
+def test_a_sum_of_float32_is_not_rounded_to_bfloat16() -> None:
+    """The bound of TF32 has room for it: the bits tell, and the vector unit has a narrower bound."""
+    exact, moved = np.float32(X + Y).astype(np.float64), of(np.add, X, Y)
+    assert trust.are_right(bfloat16(exact), exact, "tf32", moved).all()
+    for formats in (FORMATS, VECTORS):
+        assert explain(bfloat16(exact), exact, formats, moved) == "wrong"
+        assert explain(np.float32(exact), exact, formats, moved) == "exact"
+    assert explain(exact + 2.0**-19 * np.abs(exact), exact, VECTORS, moved) == "polynomial"
+    assert explain(tf32(exact), exact, VECTORS, moved) == "wrong"
+
+
+def test_a_product_is_not_rounded_to_bfloat16() -> None:
+    exact, moved = X @ Y, of(np.matmul, X, Y)
+    found = np.float32(tf32(X) @ tf32(Y)).astype(np.float64)
+    assert trust.are_right(bfloat16(found), exact, "tf32", moved).all()
+    assert explain(found, exact, FORMATS, moved) == "tf32"
+    assert explain(bfloat16(found), exact, FORMATS, moved) == "wrong"
+
+
+def test_numbers_of_bfloat16_are_no_sign_of_rounding() -> None:
+    """Whole numbers are right, and so are probabilities of which all but one are flushed to zero."""
+    x = np.round(8 * X)
+    assert explain(np.float32(x @ x.T), x @ x.T, FORMATS, of(np.matmul, x, x.T)) == "exact"
+    large = np.full(16, 1e300)
+    assert explain(np.full(16, np.inf, np.float32), large, FORMATS, lambda change: change(large)) == "wrong"
+    few, found = np.full(64, 1e-40), np.zeros(64)
+    few[0] = found[0] = 1.0
+    assert explain(found, few, FORMATS, lambda change: change(few)) != "wrong"
+    assert explain(bfloat16(X[0, :7]), X[0, :7], FORMATS, lambda change: change(X[0, :7])) == "tf32"
 
 
 def test_float32_does_not_explain_bfloat16() -> None:
@@ -84,11 +115,16 @@ def test_integers_are_exact_or_wrong() -> None:
 def test_the_stored_table() -> None:
     """Every cell is an outcome; what was measured wrong, or not tried, is not trusted."""
     kinds = {*trust.RIGHT, trust.WRONG, "ended", "stands still", "refused"}
-    assert set(trust._table().values()) <= kinds
+    assert {said.partition(":")[0] for said in trust._table().values()} <= kinds
+    assert outcome("ttnn.full", "int16", "several tiles") == "refused: ttnn has no INT16"
+    assert outcome("ttnn.to_layout", "int8", "odd") == "ended: no packer of 8 bits"
     assert outcome("ttnn.matmul", "float32", "several tiles") == "tf32"
     assert outcome("ttnn.sum", "uint32", "vectors") == "wrong"
     assert outcome("ttnn.sort", "float32", "one tile") == "wrong"
     assert outcome("ttnn.all_reduce", "float32", "one tile") == "not tried"
+    assert trust.versions() == "ttnn 0.81.1, wolfpine 2.2, sfpi 7.87.0"
+    tf32s = {callee for (callee, *_), cell in trust._table().items() if cell == "tf32"}
+    assert {callee.removeprefix("ttnn.") for callee in tf32s} <= trust.MATRIX
     head = [line for line in trust.TABLE.read_text().splitlines() if line.startswith("#")]
     assert "`python -m tests.generators.chip`" in head[0]
     assert len(head) == 3
