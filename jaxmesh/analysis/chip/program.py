@@ -52,7 +52,7 @@ def _with_hook(number: int, line: str) -> str:
     if call.startswith("ttnn.deallocate("):
         return f"{indent}pass"  # The values outlive the run.
     text = _ELEMENT.sub(_NAME, call)  # An element of a list is an operand without the others.
-    # In the order of operands, by which the table names their types.
+    # The table names the types of the operands in their order.
     used = dict.fromkeys(n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name))
     names = ", ".join(f"{name!r}: {_NAMED.sub(_INDEXED, name)}" for name in used if name not in ("ttnn", "float"))
     return f"{indent}{target}utils.call({number}, {text!r}, {{{names}}})"

@@ -205,7 +205,7 @@ def _diagnose_draws(
     except ParseError as error:
         if not texts.compiler:
             raise
-        # The partitioned program; the shardings are those that the program states.
+        # The partitioned program does not parse, and the program states shardings, too.
         found = _diagnose_draws(replace(texts, compiler=""), args, seed, early)
         return replace(found, stages={"shlo_compiler": f"not read: {error}", **found.stages})
     return replace(worst, unexercised=unexercised)
@@ -294,7 +294,7 @@ def _inside(texts: StageTexts, run: Track, stages: Sequence[Track]) -> Culprit |
 
 
 def _written_out(run: Track, reference: Reference) -> Track:
-    """Returns the run of a stage whose loops are written out; the same run if it has none."""
+    """Returns the run of a stage whose loops are written out; the same run without loops."""
     stage = written_out(run.stage, run.placed, reference.iterations)
     return run if stage is None else track(stage, reference, Globals.of(reference), run.placed)
 

@@ -101,7 +101,7 @@ class Estimate(Picture):
     def lines(self) -> list[LineCost]:
         """The costs by source line in program order; ops without a source line are grouped by name.
 
-        The line from which a library calls most of the program, with more than half of the time, is one row per scope.
+        A line with more than half of the time, as where a library calls the program, is one row per scope.
         """
         groups: dict[str, dict[str, list[OpCost]]] = {}
         for op in self.ops:

@@ -71,5 +71,5 @@ def test_a_scalar_that_differs_is_a_named_error() -> None:
     scalars = jm.jit(lambda x: x.reshape(()), mesh=MESH)(on_devices(np.arange(8.0), P(("y", "x")), MESH))
     assert scalars.shape == ()
     lowered = jm.jit(lambda x: jax.lax.psum(x, "x"), mesh=MESH).lower(scalars)
-    with pytest.raises(UnsupportedError, match=r"argument 0 is a MeshTensor of scalars.*y, x.*of the shape \[1\]"):
+    with pytest.raises(UnsupportedError, match=r"argument x is a MeshTensor of scalars.*y, x.*of the shape \[1\]"):
         lowered.upstream()
