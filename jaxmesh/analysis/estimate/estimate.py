@@ -101,16 +101,16 @@ class Estimate(Picture):
     def lines(self) -> list[LineCost]:
         """The costs by source line in program order; ops without a source line are grouped by name.
 
-        A line with more than half of the time, as where a library calls the program, is one row per scope.
+        A line with over nine tenths of the flops, as where a library calls the program, is one row per scope.
         """
         groups: dict[str, dict[str, list[OpCost]]] = {}
         for op in self.ops:
             groups.setdefault(line_key(op.line) or f"({op.op})", {}).setdefault(op.scope, []).append(op)
-        rows: list[LineCost] = []
+        rows, flops = list[LineCost](), sum(op.flops for op in self.ops)
         for line, scopes in groups.items():
             parts = [LineCost.of(line, ops, scope) for scope, ops in scopes.items()]
             whole = LineCost.of(line, [op for ops in scopes.values() for op in ops])
-            rows += parts if whole.seconds > self.seconds / 2 else [whole]
+            rows += parts if whole.flops > 0.9 * flops else [whole]
         return rows
 
     def to_dict(self) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def test_a_program_is_printed_without_scopes(program: Any) -> None:
     assert " in dense_0" not in lowered(program.layers).as_text(debug_info=True)
 
 
-def test_lines_that_take_less_than_half_of_the_time_are_whole() -> None:
+def test_a_line_beside_others_is_whole() -> None:
     def f(x: Any, w: Any) -> Any:
         for i in range(2):
             with jax.named_scope(f"part_{i}"):
