@@ -40,6 +40,11 @@ class EarlierProver(Prover):
             fed = self.feeding([(change.proposal.number, change.proposal.op)])
             fixers = self.fixers([row for row in fed if not is_collective(row[1])], None, tried.changes)
             change = next(iter(fixers.values())) if len(fixers) == 1 else change
+        before = self.doubtful(change.proposal.op) if change.words == OTHER else []
+        if any(number in tried.lacking for number, _ in before):
+            # With other operands it would be right, but what is before it would not be.
+            rest = [row for row in before if self.track.operands(row[1])]
+            return self._in_place(change.proposal), tuple(rest), None
         return self._in_place(change.proposal), (), change
 
     def _likeliest(self, found: Mapping[int, Correction], lacking: Mapping[int, Op]) -> Correction:
@@ -77,15 +82,16 @@ class EarlierProver(Prover):
         return next((p for p in places if self.is_alike(made.right, p) and self.is_proven(p)), made)
 
     def before(self, rows: Mapping[int, Op]) -> dict[int, Op]:
-        """Returns the operations that some operations read, through movements and values of a few numbers: the right
-        text may have their results in other places."""
+        """Returns the operations that some operations read, through movements, operations that pass an operand on, and
+        values of a few numbers: the right text may have their results in other places."""
         found, rest = dict[int, Op](), [v for op in rows.values() for v in self.track.operands(op)]
         while rest and len(found) < _BEFORE:
             made = self.track.producers.get(rest.pop(0))
             if made is not None and made[0] not in found:
                 found[made[0]] = made[1]
                 first = next(iter(self.replay.copies(made[1].results[0]).values()))
-                rest += self.track.operands(made[1]) if is_movement(made[1]) or not informative(first) else []
+                is_step = is_movement(made[1]) or not informative(first) or passes_on(made[1], self.replay)
+                rest += self.track.operands(made[1]) if is_step else []
         return found
 
     def feeding(self, rows: Sequence[tuple[int, Op]]) -> list[tuple[int, Op]]:

@@ -194,3 +194,42 @@ def test_a_loop_that_enlarges_roundings_is_not_wrong() -> None:
     assert found.verdict in ("right", "less precise")
     other = ttir(lambda x: logistic(x, lambda y: 3.5 * y - 3.5 * (y * y)), X)
     assert jm.diagnose({"shlo_frontend": program, "ttir": other}).verdict == "wrong"
+
+
+SIGMOIDS = """module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 1x1>]>} {
+  func.func @main(%a: tensor<4x8xf32>) -> tensor<4x8xf32> {
+    %0 = "ttir.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %1:2 = "ttcore.while_loop"(%0, %a) <{body_program = @body, initial = #ttcore.loop_bound<0>,
+        limit = #ttcore.loop_bound<3>, output_indices = array<i32: 0, 1>, state_count = 2 : i32,
+        step = #ttcore.loop_bound<1>}> : (tensor<i32>, tensor<4x8xf32>) -> (tensor<i32>, tensor<4x8xf32>)
+    return %1#1 : tensor<4x8xf32>
+  }
+  func.func private @body(%i: tensor<i32>, %x: tensor<4x8xf32>) -> (tensor<i32>, tensor<4x8xf32>) {
+    %0 = "ttir.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+    %1 = "ttir.constant"() <{value = dense<1.0> : tensor<4x8xf32>}> : () -> tensor<4x8xf32>
+    %2 = "ttir.reshape"(%x) <{shape = [4 : i32, 8 : i32]}> : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    %3 = "ttir.exp"(%2) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    %4 = "ttir.add"(%1, %3) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+    %5 = "ttir.div"(%1, %4) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+    %6 = "ttir.multiply"(%5, %x) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+    %7 = "ttir.add"(%i, %0) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    return %7, %6 : tensor<i32>, tensor<4x8xf32>
+  }
+}
+"""
+
+
+def test_a_reader_of_what_the_right_text_lacks_is_not_named_alone() -> None:
+    """`e / (1 + e)` is `1 / (1 + 1 / e)`: the quotient of other operands is right, though a negation is left out."""
+
+    def sigmoids(x: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda i, c: 1 / (1 + jnp.exp(-c)) * c, x)
+
+    found = jm.diagnose(
+        {"shlo_frontend": stablehlo(sigmoids, X), "shlo_compiler": stablehlo(sigmoids, X), "ttir": SIGMOIDS}
+    )
+    assert found.verdict == "wrong"
+    assert found.between is not None
+    first, last = found.between
+    assert "ttir.reshape" in "".join(SIGMOIDS.splitlines()[first - 1 : last])
+    assert "ttir.constant" not in "".join(SIGMOIDS.splitlines()[first - 1 : last])
