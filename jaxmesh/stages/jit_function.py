@@ -115,7 +115,7 @@ class JitFunction:
             static_argnames=tuple(sorted(self._calls.static.argnames)),
             donate_argnums=tuple(sorted(self._calls.donated.argnums)),
             # JAX refuses a row of names, also an empty one, of a builtin without a signature.
-            donate_argnames=tuple(sorted(self._calls.donated.argnames)) or None,
+            donate_argnames=tuple(sorted(self._calls.donated.argnames)) if self._calls.donated.has_names else None,
             **self._options,
             **options,
         )

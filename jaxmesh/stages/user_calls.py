@@ -35,10 +35,17 @@ _COMMON = frozenset(map(np.dtype, "?bBhHiIlLefd"))
 
 @dataclass(frozen=True, slots=True)
 class ArgumentSet:
-    """Some arguments of a function, by position and by name: the static ones, or the donated ones."""
+    """Some arguments of a function, by position and by name: the static ones, or the donated ones.
+
+    Attributes:
+      argnums: the positions.
+      argnames: the names.
+      has_names: False for a builtin function without a signature.
+    """
 
     argnums: frozenset[int] = field(default_factory=frozenset[int])
     argnames: frozenset[str] = field(default_factory=frozenset[str])
+    has_names: bool = True
 
     @staticmethod
     def of(
@@ -62,7 +69,7 @@ class ArgumentSet:
                     f"{kind}_argnames {sorted(names)} are given for {quote(fun)}, which does not tell the names of its "
                     f"arguments; give {kind}_argnums."
                 ) from None
-            return ArgumentSet(frozenset(numbers), frozenset(names))
+            return ArgumentSet(frozenset(numbers), frozenset(names), has_names=False)
         parameters = list(signature.parameters.values())
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         positional = [p.name for p in parameters if p.kind in kinds]

@@ -868,3 +868,21 @@ def test_a_compiled_program_runs_at_once_while_another_is_traced(mesh: Any) -> N
         return y + np.asarray(made)
 
     assert same_bits(np.asarray(jax.jit(outer)(x)), 3 * np.asarray(x))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"donate_argnums": 0},
+        {"donate_argnums": 0, "donate_argnames": ()},
+        {"donate_argnames": "x", "donate_argnums": ()},
+    ],
+)
+def test_positions_and_names_donate_as_in_jax(options: Any) -> None:
+    def freed(jit: Any) -> list[bool]:
+        program, given, named = jit(lambda x: x + 1, **options), jnp.zeros(4) + 1, jnp.zeros(4) + 1
+        program(given)
+        program(x=named)
+        return [given.is_deleted(), named.is_deleted()]
+
+    assert freed(jm.jit) == freed(jax.jit)
