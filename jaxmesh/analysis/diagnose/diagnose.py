@@ -28,7 +28,7 @@ from jaxmesh.analysis.diagnose.diagnosis import (
 )
 from jaxmesh.analysis.diagnose.earlier import EarlierText
 from jaxmesh.analysis.diagnose.keeper import REGION
-from jaxmesh.analysis.diagnose.limits import limited
+from jaxmesh.analysis.diagnose.limits import INSIDE, limited
 from jaxmesh.analysis.diagnose.loops import is_opaque, written_out
 from jaxmesh.analysis.diagnose.matching import Globals
 from jaxmesh.analysis.diagnose.reference import Reference, declare, run_draws, run_program, types_of
@@ -269,8 +269,8 @@ def _partitioned(texts: StageTexts, run: Track, inside: bool = False) -> Earlier
         return f"not read: {error}"
     made, wanted, scale = found.values, run.reference.values, run.pool.scale
     rows = zip(found.outputs, run.reference.outputs, run.outputs, strict=True)
-    if any(v.array.dtype == np.uint64 or (inside and v.op == "stablehlo.while") for v in made):
-        # The stages have them as pairs, or the iterations of the loop.
+    if any(v.array.dtype == np.uint64 or (inside and v.op in INSIDE) for v in made):
+        # The stages have them as pairs, or what is within the operation.
         return None
     is_right = all(error_of(made[a].array, wanted[b].array, scale(b)) <= o.limit for a, b, o in rows)
     return EarlierText.of_partitioned(found, run.stage.mesh) if is_right else None
@@ -282,7 +282,7 @@ def _listed(unread: Sequence[tuple[int, str]]) -> str:
 
 def _inside(texts: StageTexts, run: Track, stages: Sequence[Track]) -> Culprit | None:
     """Returns the wrong operation of an iteration or a branch, if the text has any and is wrong there."""
-    if not any(map(is_opaque, run.stage.text.program.ops)):
+    if not _opaque(run):
         return None
     arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
     reference = _run(texts.frontend, texts.compiler, arguments, 0, inside=True)
@@ -290,7 +290,14 @@ def _inside(texts: StageTexts, run: Track, stages: Sequence[Track]) -> Culprit |
     if followed is run or followed.is_right:
         return None
     earlier = EarlierText.of_stage(known[0]) if known else _partitioned(texts, followed, inside=True)
+    if known and _opaque(known[0]) > _opaque(followed):
+        # Its loops are too long to be written out, and their values are not known.
+        earlier = None
     return find_culprit(followed, None if isinstance(earlier, str) else earlier)
+
+
+def _opaque(run: Track) -> int:
+    return sum(map(is_opaque, run.stage.text.program.ops))
 
 
 def _written_out(run: Track, reference: Reference) -> Track:

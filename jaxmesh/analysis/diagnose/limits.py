@@ -19,9 +19,9 @@ Rounded = Callable[[bool, float, int], Reference]
 """Runs the program with other roundings: also in the bodies of loops or not, of a rounding unit, for a seed."""
 _SPREADS, _FURTHER = 3, 8
 """The runs with other roundings for one result, and by how much more than in these it may differ."""
-_INSIDE = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
+INSIDE = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
 """The operations within which other roundings are drawn, if a result is wrong."""
-_WHOLE = frozenset({REGION, *_INSIDE, "func.call"})
+_WHOLE = frozenset({REGION, *INSIDE, "func.call"})
 """The operations within which they are not drawn otherwise."""
 
 
@@ -30,7 +30,7 @@ def limited(run: Track, rounded: Rounded) -> list[Output]:
     kinds = {v.op for v in run.reference.values}
     if _WHOLE & kinds:
         # Each iteration of a loop may enlarge the roundings of the one before it.
-        return _widened(run, rounded) if _INSIDE & kinds and not run.is_right else run.outputs
+        return _widened(run, rounded) if INSIDE & kinds and not run.is_right else run.outputs
     units = [run.units.get(o.value, 0.0) for o in run.outputs if o.exact < o.error <= o.limit]
     apart = _errors_of_forms(run) if units else None
     if apart is None:
