@@ -57,10 +57,16 @@ class Options:
     scopes: bool = False
 
     @classmethod
-    def limited(cls, limit: int | None, keep_imported_ops: bool, **options: Any) -> Options:
+    def limited(
+        cls,
+        limit: int | None,
+        keep_imported_ops: bool,
+        mark: Callable[[Eqn], str] | None = None,
+        scopes: bool = False,
+    ) -> Options:
         """Returns options under which unrolled loops have at most `limit` operations together; None for the default."""
         most, above = (UNROLL_LIMIT, SHORT) if limit is None else (limit, limit)
-        return cls(most, keep_imported_ops, keep_above=above, **options)
+        return cls(most, keep_imported_ops, keep_above=above, mark=mark, scopes=scopes)
 
 
 @dataclass(slots=True)
