@@ -12,7 +12,7 @@ import jaxmesh as jm
 from tests.generators import wide_programs
 from tests.generators.oracles import count_of
 
-PROGRAMS = count_of(2000, 60)
+PROGRAMS = count_of(1200, 60)
 PARTS = 4
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.analysis.diagnose.cuts import CUTS, WINDOWS, global_shapes, placements, touched_dims
+from jaxmesh.analysis.diagnose.cuts import global_shapes, of_shards, placements, touched_dims
 from jaxmesh.analysis.diagnose.matching import split_axes
 from jaxmesh.analysis.diagnose.movements import (
     distance_of_forms,
@@ -35,7 +35,6 @@ from jaxmesh.frontends.stablehlo.shardings import Sharding, local_shape
 _NEAR = 6
 """The most other operands of one type that are tried."""
 _JOINS = ("all_gather", "all_to_all")
-_INDEXED = ("scatter", "gather", "dynamic", "embedding")
 LEFT_OUT, OTHER = "one too many: without it the results are right", "it reads another value than it should"
 """The changes of an operation that is one too many, and of one that reads another value."""
 UNREAD = f"{OTHER}, which nothing reads"
@@ -271,7 +270,7 @@ class Corrections:
         known, types, stage = [track.known[v] for v in read], track.stage.text.program.types, track.stage
         touched = [d for d in touched_dims(op, types[read[0]].shape) if d < len(known[0].placement)]
         dims = tuple(d for d in touched if known[0].placement[d])
-        if not self._of_shards(op, (), dims):
+        if not of_shards(op, (), dims):
             return
         arrays = [track.pool.arrays[e.number].astype(types[v].dtype) for e, v in zip(known, read, strict=True)]
         local, dtype = self._shape(op), types[op.results[0]].dtype
@@ -280,29 +279,26 @@ class Corrections:
         split = split_axes(known[1:] if wide[0] else known)
         free = [a for a in stage.mesh if a not in split] if wide[0] else []
         axes = tuple(dict.fromkeys(a for d in dims for a in known[0].placement[d])) or tuple(free or split)
-        for shape in global_shapes(local, [*split, *free], stage.mesh) if axes else ():
-            values = [np.full(shape, x.flat[0]) if w else x for x, w in zip(arrays, wide, strict=True)]
-            whole = of_whole(op, known[0].placement, stage.mesh, values[0].shape)
-            given = [dict.fromkeys(stage.coordinates, x) for x in values]
-            made = self.replay.perform(whole, given, [Type(shape, dtype)])
-            for array in (c[min(c)] for c in made or ()):
-                for placement in placements(local, shape, stage.mesh):
-                    value = self._value(number, op, self._blocks(array, placement, op.results[0]))
-                    yield Correction(value, self._of_shards(op, axes, dims), axes, () if free else dims)
-
-    def _of_shards(self, op: Op, axes: Sequence[str], dims: Sequence[int]) -> str:
-        """Returns what an operation of each shard lacks, whose operand is split along some dims."""
-        name, split = short_name(op), f"dim {', '.join(map(str, dims))} of the operand is split over {', '.join(axes)}"
-        if any(part in name for part in _INDEXED):
-            split = f"the operand of {op.name} is split over {', '.join(axes)}"
-            return f"indices of the whole array: {split}, and each device applies them to its own shard"
-        if dims and name.startswith(CUTS):
-            return f"slice across shards: {split}, and each device cuts its own shard as if it were the whole"
-        if dims and name in ("reverse", "flip"):
-            return f"reversal of each shard alone: {split}, and the shards are not exchanged"
-        if dims and name.startswith(WINDOWS):
-            return f"window without its neighbours: {split}, and no device has the border of the next shard"
-        return ""
+        beside = [a for a in split if a not in axes]
+        # What other axes split may stay so: then the devices hold parts of a sum.
+        for kept in ([], beside) if axes and beside else ([],) if axes else ():
+            rest = [a for a in (*split, *free) if a not in kept]
+            cuts = [tuple(tuple(a for a in names if a in kept) for names in e.placement) for e in known]
+            for shape in global_shapes(local, rest, stage.mesh):
+                values = [np.full(shape, x.flat[0]) if w else x for x, w in zip(arrays, wide, strict=True)]
+                given = [
+                    {c: block_of(x, cut, stage.mesh, c) for c in stage.coordinates}
+                    if kept
+                    else dict.fromkeys(stage.coordinates, x)
+                    for x, cut in zip(values, cuts, strict=True)
+                ]
+                inner = tuple(tuple(a for a in names if a in rest) for names in known[0].placement)
+                whole = of_whole(op, inner, stage.mesh, next(iter(given[0].values())).shape)
+                for found in self.replay.perform(whole, given, [Type(shape, dtype)]) or ():
+                    for placement in placements(local, shape, stage.mesh):
+                        blocks = {c: block_of(x, placement, stage.mesh, c).astype(dtype) for c, x in found.items()}
+                        value = self._value(number, op, blocks)
+                        yield Correction(value, of_shards(op, axes, dims), axes, () if free else dims)
 
     # --- other operations ---------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from jaxmesh.frontends.stablehlo.shardings import Sharding, local_shape
 WINDOWS = ("conv", "max_pool", "avg_pool", "reduce_window", "pad", "cumsum", "cumprod")
 CUTS = ("slice", "index", "concat", "split", "chunk")
 """How the names of operations begin that read a window of each position, or a part of a dim."""
+_INDEXED = ("scatter", "gather", "dynamic", "embedding")
 
 
 def placements(local: Sequence[int], full: Sequence[int], mesh: Mapping[str, int]) -> Iterator[Sharding]:
@@ -85,3 +86,18 @@ def touched_dims(op: Op, shape: Sequence[int]) -> list[int]:
     # A window spans the dims between the batch and the channels.
     inner = every[1:-1] if name.startswith(WINDOWS[:3]) else every
     return list(inner) if name.startswith(WINDOWS) else []
+
+
+def of_shards(op: Op, axes: Sequence[str], dims: Sequence[int]) -> str:
+    """Returns what an operation of each shard lacks, whose operand is split along some dims."""
+    name, split = short_name(op), f"dim {', '.join(map(str, dims))} of the operand is split over {', '.join(axes)}"
+    if any(part in name for part in _INDEXED):
+        split = f"the operand of {op.name} is split over {', '.join(axes)}"
+        return f"indices of the whole array: {split}, and each device applies them to its own shard"
+    if dims and name.startswith(CUTS):
+        return f"slice across shards: {split}, and each device cuts its own shard as if it were the whole"
+    if dims and name in ("reverse", "flip"):
+        return f"reversal of each shard alone: {split}, and the shards are not exchanged"
+    if dims and name.startswith(WINDOWS):
+        return f"window without its neighbours: {split}, and no device has the border of the next shard"
+    return ""

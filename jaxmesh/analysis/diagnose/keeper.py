@@ -14,6 +14,7 @@ from jaxlib.mlir import ir
 
 from jaxmesh.analysis.diagnose.in_numpy import perform
 from jaxmesh.analysis.diagnose.reference_value import Reference, ReferenceValue
+from jaxmesh.analysis.diagnose.rounding import rounding_unit
 from jaxmesh.analysis.diagnose.stage import Array, without_equal
 from jaxmesh.analysis.reference_rules import RULES
 from jaxmesh.dialects.quoting import axis_names
@@ -96,8 +97,11 @@ class Keeper:
         number = self.numbers[value] = len(self.reference.values)
         if number in self.held:
             self.importer.env[value] = _whole(self.held[number])
-        if self.unit and not is_unrounded(op, value):
-            self.importer.env[value] = _whole(self._rounded(np.asarray(self.importer.env[value].array)))
+        array = np.asarray(self.importer.env[value].array)
+        # A text of narrower types rounds the arguments, too.
+        is_rounded = rounding_unit(array.dtype) < self.unit if op == "argument" else not is_unrounded(op, value)
+        if self.unit and is_rounded:
+            self.importer.env[value] = _whole(self._rounded(array))
         array = np.asarray(self.importer.env[value].array)
         self.reference.values.append(ReferenceValue(op, line, known, array, value, operation))
 

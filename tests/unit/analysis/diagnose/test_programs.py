@@ -11,6 +11,7 @@ import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
+import jaxmesh as jm
 from tests.generators.diagnosed import exported, outcomes
 from tests.generators.plain_programs import LINE, MESH, Case, normal, wsc
 
@@ -114,3 +115,17 @@ def test_a_rounding_may_choose_another_index() -> None:
     case = Case("", lambda x, w: (x @ w).argmax(-1) * 2 + 1, (normal(40, 8), normal(8, 64)), (P("y"), P()))
     found = [o for o in outcomes(exported(case), "ttir", 1) if o.planted.rounding]
     assert [o.diagnosis.verdict for o in found] == ["less precise"]
+
+
+def test_arguments_that_a_text_rounds_are_less_precise() -> None:
+    """No operation of the program rounds, but the text computes in bfloat16."""
+    x = normal(8, 8)
+    text = jax.jit(lambda x: x.max(0)).lower(x).as_text()
+
+    def diagnosed(fun: Any) -> jm.Diagnosis:
+        return jm.diagnose({"shlo_frontend": text, "ttir": jm.jit(fun).trace(x).as_text()}, x)
+
+    found = diagnosed(lambda x: x.astype(jnp.bfloat16).max(0).astype(jnp.float32))
+    assert (found.verdict, found.op) == ("less precise", "ttir.typecast")
+    wrong = diagnosed(lambda x: x.astype(jnp.bfloat16).min(0).astype(jnp.float32))
+    assert (wrong.verdict, wrong.op) == ("wrong", "ttir.min")
