@@ -8,7 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from jaxmesh.analysis.diagnose.corrections import LEFT_OUT, OTHER, UNREAD, Correction
-from jaxmesh.analysis.diagnose.movements import does_nothing, is_alike, is_collective, is_movement, is_transparent
+from jaxmesh.analysis.diagnose.movements import (
+    does_nothing,
+    is_alike,
+    is_collective,
+    is_movement,
+    is_transparent,
+)
 from jaxmesh.analysis.diagnose.proof import Proof
 from jaxmesh.analysis.diagnose.proposals import Proposal, informative
 from jaxmesh.analysis.diagnose.replay import Budget
@@ -234,7 +240,8 @@ class Narrowing(EarlierProver):
 
     def _together(self, goal: Proposal) -> Named | None:
         """Returns the first of several wrong operations, which put a value right if they are put right together."""
-        rows = [list(itertools.islice(self.proposals.in_place(*row), 3)) for row in self.doubtful(goal.op)]
+        doubtful, budget = self.doubtful(goal.op), Budget(self.replay, _RUNS)
+        rows = [list(itertools.islice(self.proposals.in_place(*row), 3)) for row in doubtful]
         rows = [row for row in rows if row]
         for chosen in itertools.islice(itertools.product(*rows), _ALIKE) if 1 < len(rows) <= _ALIKE else ():
             needed = list(chosen)
@@ -245,7 +252,13 @@ class Narrowing(EarlierProver):
                 rest = [p for p in needed if p is not left]
                 needed = rest if rest and self.becomes_right(_joined(rest), goal) else needed
             first, *others = needed
-            return replace(first, others=_joined(others)), tuple(self.doubtful(first.op)), None
+            rest = _joined(others)
+            for change in (c for row in doubtful for c in self.changes.of(*row, alone=True) if c.is_own):
+                if not budget.take():
+                    break
+                if self.becomes_right({**rest, **change.proposal.replaced}, goal):
+                    return replace(change.proposal, others=rest), (), change
+            return replace(first, others=rest), tuple(self.doubtful(first.op)), None
         return None
 
     def _chosen(self, fixers: Mapping[int, Correction], target: Proposal, goal: Proposal) -> Named | None:

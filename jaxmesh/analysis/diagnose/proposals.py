@@ -269,6 +269,9 @@ class Proposals:
         other = [] if alike else list(pool.placements(expected, kind.shape, any_shape=True))
         axes = set(split_axes([e for v in track.operands(op) for e in track.held(v)]))
         found = sorted((self._block_all(value, expected, p) for p in alike or other), key=lambda row: row[0])
+        if found and not found[0][0] and not is_collective(op):
+            # Only an exchange puts the right blocks on other devices.
+            found = found[:1]
         near = sorted(found, key=lambda row: (row[0] > 0.9, len(axes ^ row[1]), row[0]))
         seen: list[Copies] = []
         for _, _, right in near:

@@ -68,7 +68,8 @@ class Replay:
         return copies_of(self.known[self.variables[value]], self.stage.coordinates)
 
     def replaced(self, right: Mapping[Value, Copies], wanted: Collection[Value]) -> dict[Value, Copies]:
-        """Returns the wanted values that change if other values are replaced on every device."""
+        """Returns the wanted values that change if other values are replaced on every device; none if the text cannot
+        run with them, as where devices take different branches with a collective."""
         variables = {self.variables[v]: self._as_known(v, c) for v, c in right.items() if v in self.variables}
         needed = self._before(frozenset(wanted))
 
@@ -78,9 +79,20 @@ class Replay:
             self.work += 1 + len(self.stage.coordinates) * sum(v.aval.size for v in eqn.outvars) // _ELEMENTS
             return True
 
-        changed = run_again(
-            self.trace.jaxpr, self.stage.mesh, self.known, variables, RULES["ttir"], in_numpy.bind, is_needed, _is_same
+        run = (
+            self.trace.jaxpr,
+            self.stage.mesh,
+            self.known,
+            variables,
+            RULES["ttir"],
+            in_numpy.bind,
+            is_needed,
+            _is_same,
         )
+        try:
+            changed = run_again(*run)
+        except JaxmeshError:
+            return {}
         found = {v: changed[self.variables[v]] for v in wanted if self.variables.get(v) in changed}
         return {v: copies_of(x, self.stage.coordinates) for v, x in found.items()}
 
