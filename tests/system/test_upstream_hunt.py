@@ -23,7 +23,7 @@ from jaxmesh.frontends.stablehlo.text import BoundaryShardings
 from tests.generators.plain_programs import MESH
 from tests.generators.readme_tables import stored
 from tests.generators.upstream.families import FAMILIES
-from tests.generators.upstream.judge import REFUSED, RIGHT, WRONG, Judged, difference, judge, unsharded
+from tests.generators.upstream.judge import LESS_PRECISE, REFUSED, RIGHT, WRONG, Judged, difference, judge, unsharded
 from tests.generators.upstream.pages import FOLDER, index, page_of, page_text
 from tests.generators.upstream.program import Program, placements
 from tests.generators.upstream.report import stored_counts, table, unexplained, with_new_rows
@@ -60,6 +60,24 @@ def test_each_cause_is_still_there(row: Row) -> None:
 def test_right_programs_are_right(source: str) -> None:
     judged = judge(Program(source, ("f32[8,16]",), (P("y"),)).candidate())
     assert (judged.verdict, judged.diagnosis, judged.unread) == (RIGHT, RIGHT, {})
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize(
+    ("source", "spec", "argument", "op", "diagnosis"),
+    [
+        # The sort is right on each device, whatever the order of the columns before it; a view behind it is innocent.
+        ("jnp.sort(x, 1)", P(None, ("y", "x")), "i32[8,16]<100", "ttir.all_to_all", WRONG),
+        # With another condition, not all devices would reach the gather within a branch.
+        ("lax.cond(x.sum() > 0, lambda a: a * 2, lambda a: a - 1, x)", P(("x", "y")), "f32[8,16]", "all_gather", WRONG),
+        ("lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), 'VALID')", P("y"), "f32[8,8,8,8]",
+         "ttnn.typecast", LESS_PRECISE),
+    ],
+)  # fmt: skip
+def test_programs_of_the_hunt_are_named(source: str, spec: P, argument: str, op: str, diagnosis: str) -> None:
+    judged = judge(Program(source, (argument,), (spec,)).candidate())
+    assert judged.diagnosis == diagnosis
+    assert judged.op.endswith(op)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)

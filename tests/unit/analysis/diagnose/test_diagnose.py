@@ -295,6 +295,34 @@ def test_a_region_takes_arguments_in_any_order() -> None:
     assert found.verdict == "right", str(found)
 
 
+SWAPPED = (
+    ("all_gather", "all_gather_dim = 0 : si32, cluster_axis = 0 : ui32", "(tensor<1x4xf32>) -> tensor<2x4xf32>"),
+    ("all_gather", "all_gather_dim = 0 : si32, cluster_axis = 1 : ui32", "(tensor<2x4xf32>) -> tensor<8x4xf32>"),
+)
+"""Two gathers of a dim that is split over y and x, the major axis first: the blocks come back interleaved."""
+
+
+def swapped(first: int, operand: str) -> str:
+    (name, y, to_two), (_, x, to_all) = SWAPPED
+    return line(first, name, operand, y, to_two) + line(first + 1, name, f"%{first}", x, to_all)
+
+
+def test_two_gathers_in_the_wrong_order_have_their_cause() -> None:
+    kind, whole = "tensor<8x4xf32>", "tensor<16x4xf32>"
+    body = f"    %0 = stablehlo.negate %arg0 : {kind}\n"
+    body += f"    %1 = stablehlo.concatenate %arg0, %0, dim = 0 : ({kind}, {kind}) -> {whole}\n    return %1 : {whole}"
+    argument = '%arg0: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y", "x"}, {}]>}'
+    types = "(tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<16x4xf32>"
+    ops = line(0, "neg", "%x", "", "(tensor<1x4xf32>) -> tensor<1x4xf32>") + swapped(1, "%x") + swapped(3, "%0")
+    ops += line(5, "concat", "%2, %4", "dim = 0 : si32", types)
+    text = local({"x": "1x4xf32"}, f"{ops}    return %5 : {whole}", "16x4xf32")
+    found = jm.diagnose({"shlo_frontend": frontend(argument, body, whole), "ttir": text})
+    assert (found.verdict, found.op, found.axes) == ("wrong", "ttir.all_gather", ("y", "x"))
+    assert found.cause.startswith("gather order")
+    assert found.proof is not None
+    assert found.proof.holds
+
+
 def test_windows_of_shards_whose_parts_are_summed() -> None:
     """The channels are split, too: each device has its part of the sum, of its own rows alone."""
     kind, types = "tensor<2x4x6x4xf32>", "(tensor<2x4x6x2xf32>, tensor<4x2x3x3xf32>) -> tensor<2x4x6x4xf32>"
