@@ -1,7 +1,7 @@
 # What jaxmesh asks of MLIR's Python bindings; jaxlib's own stubs leave the elements of its lists untyped.
 #
 # The bindings hand out operations as the classes of their dialects, and types and attributes as the classes of their
-# kinds. So `Operation`, `Type` and `Attribute` have here what jaxmesh reads of any of these.
+# kinds. So `Operation`, `Value`, `Type` and `Attribute` have what jaxmesh reads of any of them.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -129,17 +129,17 @@ class Value:
     type: Type
     location: Location
     uses: Iterator[OpOperand]
+    arg_number: int
+    result_number: int
     @property
     def owner(self) -> Operation | Block: ...
     def replace_all_uses_with(self, new: Value, /) -> None: ...
 
 class BlockArgument(Value):
-    arg_number: int
     @property
     def owner(self) -> Block: ...
 
 class OpResult(Value):
-    result_number: int
     @property
     def owner(self) -> Operation: ...
 
