@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -147,7 +148,8 @@ class _Decoder:
         self._compared: set[WrittenOp] = set()
         self._types_of: dict[tuple[ir.Type, bool], Type] = {}
         self._spellings: dict[object, _Spelled] = {}
-        self._sources: dict[str, str] = {}
+        # Many ops share a location of the text.
+        self._source = functools.cache(functools.partial(resolve, aliases=text.aliases))
         self._functions: dict[Function, DecodedFunction] = {}
         self._open: list[Function] = []
         self._values = Values(Types(self._note, wide=True), text)
@@ -210,12 +212,6 @@ class _Decoder:
                 decoded.written.add(written)
         program.ops.append(op)
         decoded.lines.append(line)
-
-    def _source(self, location: str) -> str:
-        """Returns a location of the text as programs name it; many ops share one."""
-        if location not in self._sources:
-            self._sources[location] = resolve(location, self._text.aliases)
-        return self._sources[location]
 
     def _spelled(
         self, function: Function, operation: ir.Operation, name: str, results: Sequence[ir.Value], kinds: Sequence[str]

@@ -91,6 +91,10 @@ _DEVICE = object()
 """A mesh device or a semaphore: of the program there is one."""
 
 
+Structs = tuple[jax.ShapeDtypeStruct, ...]
+"""The declared types of an op's tensors."""
+
+
 @dataclass(slots=True)
 class _Run:
     """One trace."""
@@ -198,12 +202,7 @@ class _Run:
         return results
 
     def _steps(
-        self,
-        op: Op,
-        definition: OpDef,
-        attributes: Mapping[str, Any],
-        inputs: list[jax.Array],
-        types: tuple[jax.ShapeDtypeStruct, ...],
+        self, op: Op, definition: OpDef, attributes: Mapping[str, Any], inputs: list[jax.Array], types: Structs
     ) -> Steps:
         """Returns an op as one equation, or as the equations of its meaning."""
         special = self._mesh_shard if op.name == "ttir.mesh_shard" else _memory_op if op.name in _MEMORY else None
@@ -216,12 +215,7 @@ class _Run:
         return steps
 
     def _meaning(
-        self,
-        op: Op,
-        definition: OpDef,
-        attributes: Mapping[str, Any],
-        inputs: list[jax.Array],
-        types: tuple[jax.ShapeDtypeStruct, ...],
+        self, op: Op, definition: OpDef, attributes: Mapping[str, Any], inputs: list[jax.Array], types: Structs
     ) -> Jaxpr:
         """Returns the jaxpr of an op: one equation, or the equations of its meaning."""
         # The sizes of operand groups of an opaque op count the mesh device and semaphores, too.
@@ -263,9 +257,7 @@ class _Run:
             return {**attributes, _SIZES: tuple([int(v is not None) for v in tensors])}
         return attributes
 
-    def _unflattened(
-        self, op: Op, definition: OpDef, operands: list[jax.Array], types: tuple[jax.ShapeDtypeStruct, ...]
-    ) -> list[jax.Array]:
+    def _unflattened(self, op: Op, definition: OpDef, operands: list[jax.Array], types: Structs) -> list[jax.Array]:
         """Performs an op on images whose batch, height and width its operand has as one dim, and its result, too.
 
         So upstream's FlattenSlidingWindow leaves them (tt-mlir, `lib/Dialect/TTIR/Transforms`).

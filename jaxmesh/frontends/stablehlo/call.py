@@ -255,11 +255,7 @@ Whole = Callable[[ImportContext, ir.Operation], list[Sharded]]
 
 
 def keep_op(
-    keeps_ops: bool,
-    name: str,
-    operands: Sequence[jax.Array],
-    attributes: Mapping[str, object],
-    meaning: Callable[..., Arrays],
+    keep: bool, name: str, operands: list[jax.Array], attributes: Mapping[str, object], meaning: Callable[..., Arrays]
 ) -> list[jax.Array]:
     """Performs the meaning of an op of TTIR on arrays; as one equation if ops are kept."""
     arrays = vary_alike(*operands)
@@ -267,7 +263,7 @@ def keep_op(
     def results(*values: jax.Array) -> list[jax.Array]:
         return as_list(meaning(*values))
 
-    kept = imported_op("ttir", name, attributes, operands) if keeps_ops else None
+    kept = imported_op("ttir", name, attributes, operands) if keep else None
     if kept is None:
         return results(*arrays)
     return imported_op_p.bind(*arrays, jaxpr=jax.make_jaxpr(results)(*arrays), op=kept)

@@ -13,7 +13,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects import ttir
-from jaxmesh.dialects.definitions import definition_of, has_trait
+from jaxmesh.dialects.definitions import DEFINITIONS, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.perform import evaluate
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
@@ -35,7 +35,7 @@ _lax: Any = jax.lax
 def _custom_call(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     name = target_of(op)
     known = _TARGETS.get(name)
-    if known is None and name.startswith("tt.") and definition_of(f"ttir.{_op_named(name)}") is not None:
+    if known is None and name.startswith("tt.") and f"ttir.{_op_named(name)}" in DEFINITIONS:
         known = _opaque_call if has_trait(f"ttir.{_op_named(name)}", Trait.OPAQUE) else _op_call(_op_named(name))
     if known is None:
         raise MissingRuleError(
@@ -117,16 +117,15 @@ def _own_part(program: ImportContext, op: ir.Operation) -> list[Sharded]:
 # --- ops of TTIR -----------------------------------------------------------------------------------------------------
 
 
+Structs = Sequence[jax.ShapeDtypeStruct]
+"""The types of results."""
+
+
 def bind_op(
-    program: ImportContext,
-    name: str,
-    operands: Sequence[jax.Array],
-    attributes: Mapping[str, object],
-    types: Sequence[jax.ShapeDtypeStruct],
+    program: ImportContext, name: str, operands: list[jax.Array], attributes: Mapping[str, object], types: Structs
 ) -> list[jax.Array]:
     """Performs an op of TTIR on arrays; its results have the given types."""
-    definition = definition_of(f"ttir.{name}")
-    assert definition is not None, name
+    definition = DEFINITIONS[f"ttir.{name}"]
 
     def meaning(*values: jax.Array) -> list[jax.Array]:
         return evaluate(definition, values, attributes, types, program.sizes)
@@ -134,7 +133,7 @@ def bind_op(
     return keep_op(program.keeps_ops, name, operands, attributes, meaning)
 
 
-Perform = Callable[[list[jax.Array], Sequence[jax.ShapeDtypeStruct]], list[jax.Array]]
+Perform = Callable[[list[jax.Array], Structs], list[jax.Array]]
 """A function of shards and the types of the results' shards."""
 
 
@@ -162,7 +161,7 @@ def _op_call(name: str, where: str = FRONTEND, convert: Callable[[jax.Array], ja
         if unread := sorted(n for n, here in present.items() if here and n != "attention_mask"):
             raise UnsupportedError(f"@{target_of(op)} has the operand {', '.join(unread)}, which is not supported.")
 
-        def perform(arrays: list[jax.Array], types: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
+        def perform(arrays: list[jax.Array], types: Structs) -> list[jax.Array]:
             return bind_op(program, name, [*arrays[:1], *map(convert, arrays[1:])], attributes, types)
 
         return _on_shards(program, op, perform)
@@ -174,8 +173,7 @@ def _read_attributes(
     program: ImportContext, op: ir.Operation, name: str, where: str
 ) -> tuple[dict[str, Any], dict[str, bool]]:
     """Returns the attributes of a call as its op defines them, and the presence of optional operands, `has_x`."""
-    definition = definition_of(f"ttir.{name}")
-    assert definition is not None, name
+    definition = DEFINITIONS[f"ttir.{name}"]
     values = {k: program.read(v) for k, v in nested(op, where).items()}
     present = {k.removeprefix("has_"): _truth(v) for k, v in values.items() if k.startswith("has_")}
     written, known = {k: v for k, v in values.items() if not k.startswith(("has_", "xla."))}, definition.by_name
@@ -214,8 +212,7 @@ def _opaque_call(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     Its attributes are strings; `has_x` is true if the optional operand `x` is present. Calls do not pass a destination.
     """
     name = _op_named(target_of(op))
-    definition = definition_of(f"ttir.{name}")
-    assert definition is not None, name
+    definition = DEFINITIONS[f"ttir.{name}"]
     names = definition.operand_names
     attributes, flags = _read_attributes(program, op, name, FRONTEND)
     xs = [program.env[v] for v in op.operands]

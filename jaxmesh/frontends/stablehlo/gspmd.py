@@ -123,7 +123,7 @@ def create(
     """Creates an operation before another one, at its location; by default with results of the other's types."""
     types = [v.type for v in before.results] if types is None else types
     place = ir.InsertionPoint(before)
-    return ir.Operation.create(name, types, list(operands), dict(attributes), loc=before.location, ip=place)
+    return ir.Operation.create(name, types, list(operands), attributes, loc=before.location, ip=place)
 
 
 def replace(op: ir.Operation, values: Iterable[ir.Value]) -> None:
@@ -235,19 +235,14 @@ def spec_of(text: str, mesh: AbstractMesh) -> PartitionSpec:
     # XLA ends the process for an order that is not a permutation.
     wrong = wrong or sorted(_ints(f"[{found['order']}]") if found["order"] else range(len(rows))) != [*range(len(rows))]
     listed = (found["list"] or "").split(",") if found["list"] else []
-    if wrong or (listed and sorted(map(int, listed)) != list(range(count))):
-        raise _no_axes(text, mesh)
-    spec = parse_hlo_sharding(text, mesh)
+    wrong = wrong or (listed and sorted(map(int, listed)) != list(range(count)))
+    spec = None if wrong else parse_hlo_sharding(text, mesh)
     if spec is None:
-        raise _no_axes(text, mesh)
+        raise UnsupportedError(
+            f"mhlo.sharding = {text[:100]!r} does not split over whole axes of the mesh {dict(mesh.shape)}; give mesh= "
+            "the mesh that it was written for."
+        )
     return spec
-
-
-def _no_axes(text: str, mesh: AbstractMesh) -> UnsupportedError:
-    return UnsupportedError(
-        f"mhlo.sharding = {text[:100]!r} does not split over whole axes of the mesh {dict(mesh.shape)}; give mesh= the "
-        "mesh that it was written for."
-    )
 
 
 def candidate_meshes(texts: Iterable[str]) -> list[tuple[int, ...]]:

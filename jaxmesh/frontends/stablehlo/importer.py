@@ -227,16 +227,10 @@ class Importer(ImportContext):
         return _ShardPlan(splitting, wanted, results, shapes_of, kind, pure)
 
     def _splitting(
-        self,
-        op: ir.Operation,
-        operand_shardings: tuple[Sharding, ...],
-        shapes_of: Shapes,
-        wanted: list[Sharding],
-        *,
-        reduces: bool,
+        self, op: ir.Operation, given: tuple[Sharding, ...], shapes_of: Shapes, wanted: list[Sharding], *, reduces: bool
     ) -> Splitting:
-        if not any(map(axes_of, wanted)) and not any(map(axes_of, operand_shardings)):
-            return Splitting(operand_shardings, tuple(wanted), ())
+        if not any(map(axes_of, wanted)) and not any(map(axes_of, given)):
+            return Splitting(given, tuple(wanted), ())
         if op.name == "stablehlo.optimization_barrier":
             # Shardy lacks a rule for it: each result is its operand.
             return Splitting(tuple(wanted), tuple(wanted), ())
@@ -244,7 +238,7 @@ class Importer(ImportContext):
             kept = own(op, wanted[0], self.sizes, self.read)
             return Splitting((kept, ())[: len(op.operands)], (kept,), ())
         if RULE not in op.attributes:
-            return split_op(op, shapes_of, operand_shardings, wanted, self.sizes)
+            return split_op(op, shapes_of, given, wanted, self.sizes)
         rule = read_rule(op.attributes[RULE])
         if op.name == "stablehlo.reduce_window":
             dims = windows.separate_dims(op, self.read)
@@ -253,7 +247,7 @@ class Importer(ImportContext):
         if op.name == "stablehlo.reshape":
             # A part of such a dim of the result has elements of all parts of the operand.
             rule = dataclasses.replace(rule, local=rule.local | rule.new())
-        return split(rule, shapes_of, operand_shardings, wanted, self.sizes, reduces=reduces)
+        return split(rule, shapes_of, given, wanted, self.sizes, reduces=reduces)
 
 
 def _cast_type(y: jax.Array, expected: jax.ShapeDtypeStruct) -> jax.Array:

@@ -24,15 +24,10 @@ _CLIP = _lax.GatherScatterMode.CLIP
 _DROP = _lax.GatherScatterMode.FILL_OR_DROP
 
 
-def _indices_last(indices: jax.Array, index_dim: int) -> jax.Array:
-    """Returns indices with their index vectors along the last dim, as in JAX."""
-    if index_dim == indices.ndim:
-        return _lax.expand_dims(indices, (index_dim,))
-    return jnp.moveaxis(indices, index_dim, -1)
-
-
-def _make_signed(indices: jax.Array) -> jax.Array:
-    return indices if jnp.issubdtype(indices.dtype, jnp.signedinteger) else indices.astype(np.int32)
+def _indices(indices: jax.Array, index_dim: int) -> jax.Array:
+    """Returns signed indices with their index vectors along the last dim, as in JAX."""
+    signed = indices if jnp.issubdtype(indices.dtype, jnp.signedinteger) else indices.astype(np.int32)
+    return _lax.expand_dims(signed, (index_dim,)) if index_dim == signed.ndim else jnp.moveaxis(signed, index_dim, -1)
 
 
 # --- gather ----------------------------------------------------------------------------------------------------------
@@ -42,7 +37,7 @@ def _make_signed(indices: jax.Array) -> jax.Array:
 def _gather(call: ShardedCall) -> jax.Array:
     dims = hlo.GatherDimensionNumbers(call.op.attributes["dimension_numbers"])
     x, indices = call.operands
-    indices = _make_signed(_indices_last(indices, dims.index_vector_dim))
+    indices = _indices(indices, dims.index_vector_dim)
     start_map, offset_dims, whole = dims.start_index_map, dims.offset_dims, call.shapes[0]
     sizes = [n if k == full else k for n, k, full in zip(x.shape, call["slice_sizes"], whole, strict=True)]
     indices = _clamp_windows(indices, start_map, call["slice_sizes"], whole)
@@ -121,7 +116,7 @@ def _scatter(call: ShardedCall) -> jax.Array:
     dims = hlo.ScatterDimensionNumbers(call.op.attributes["scatter_dimension_numbers"])
     scattered = dims.scattered_dims_to_operand_dims
     index_dim, inserted = dims.index_vector_dim, set(dims.inserted_window_dims)
-    indices = _make_signed(_indices_last(indices, index_dim))
+    indices = _indices(indices, index_dim)
     for column, d in enumerate(scattered):
         axes = call.shardings[0][d]
         if axes and d in inserted:

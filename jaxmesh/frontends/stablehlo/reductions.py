@@ -6,7 +6,6 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -186,12 +185,8 @@ def _keeps_first(op: ir.Operation, inner: list[ir.Operation]) -> bool:
     return any(o.name == "stablehlo.minimum" or enum_of(o, "comparison_direction") == "LT" for o in of_indices)
 
 
-@dataclass(frozen=True, slots=True)
-class _Extreme:
-    """A reduction of values with their indices along a dim: the functions of the values, and of the indices."""
-
-    value: Callable[..., jax.Array]
-    place: Callable[..., jax.Array]
+_Extreme = tuple[Callable[..., jax.Array], Callable[..., jax.Array]]
+"""A reduction of values with their indices along a dim: the functions of the values, and of the indices."""
 
 
 def extreme_of(op: ir.Operation) -> _Extreme | None:
@@ -208,13 +203,14 @@ def extreme_of(op: ir.Operation) -> _Extreme | None:
     if not selects or direction[:1] not in ("G", "L") or _operands(inner[0]) != [left, right]:
         return None
     largest = direction.startswith("G")
-    return _Extreme(_lax.reduce_max, _lax.argmax) if largest else _Extreme(_lax.reduce_min, _lax.argmin)
+    return (_lax.reduce_max, _lax.argmax) if largest else (_lax.reduce_min, _lax.argmin)
 
 
 def _extreme_of_parts(call: ShardedCall, extreme: _Extreme, dim: int) -> list[jax.Array]:
     """Returns the extreme along a dim and its index; of a sharded dim, the extreme among the extremes of all parts."""
-    x, axes, index_type = call.operands[0], call.shardings[0][dim], call.results[1].dtype
-    best, place = extreme.value(x, (dim,)), extreme.place(x, dim, index_type)
+    (value_of, place_of), x = extreme, call.operands[0]
+    axes, index_type = call.shardings[0][dim], call.results[1].dtype
+    best, place = value_of(x, (dim,)), place_of(x, dim, index_type)
     if not axes:
         return [best, place]
     call.program.decisions.collective("all_gather", axes, f"the extreme of each part of dim {dim}, and its place")
@@ -222,8 +218,8 @@ def _extreme_of_parts(call: ShardedCall, extreme: _Extreme, dim: int) -> list[ja
     # Parts along the minor axis come first in a group, and the first of equal extremes is kept.
     for axis in reversed(axes):
         values, places = (all_gather(_lax.expand_dims(v, (0,)), axis, 0) for v in (best, place))
-        first = _lax.expand_dims(extreme.place(values, 0, np.int32), (0,))
-        best, place = extreme.value(values, (0,)), jnp.take_along_axis(places, first, 0)[0]
+        first = _lax.expand_dims(place_of(values, 0, np.int32), (0,))
+        best, place = value_of(values, (0,)), jnp.take_along_axis(places, first, 0)[0]
     return [best, place]
 
 

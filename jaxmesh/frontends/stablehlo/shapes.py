@@ -74,13 +74,14 @@ def leading_own_axes(
 
 def _split_slice(op: ir.Operation, wanted: Sharding, sizes: Mapping[str, int], read: Values) -> Sharding:
     """Returns the sharding of a slice and its operand: `wanted`, for dims whose shards need no data of other shards."""
-    shape, sliced = op.operands[0].type.shape, op.results[0].type.shape
-    starts, strides = read(op.attributes["start_indices"]), read(op.attributes["strides"])
-
-    def kept(dim: int, axes: tuple[str, ...]) -> tuple[str, ...]:
-        return leading_own_axes((shape[dim], sliced[dim], int(starts[dim]), int(strides[dim])), axes, sizes)
-
-    return tuple(kept(d, axes) for d, axes in enumerate(wanted))
+    rows = zip(
+        op.operands[0].type.shape,
+        op.results[0].type.shape,
+        map(int, read(op.attributes["start_indices"])),
+        map(int, read(op.attributes["strides"])),
+        strict=True,
+    )
+    return tuple(leading_own_axes(extent, axes, sizes) for extent, axes in zip(rows, wanted, strict=True))
 
 
 @OPS.add("stablehlo.slice")
@@ -120,14 +121,8 @@ def _split_pad(op: ir.Operation, wanted: Sharding, sizes: Mapping[str, int], rea
 
     A slice with the interior padding as its stride takes the operand from the padded value.
     """
-    shape, padded, paddings = op.operands[0].type.shape, op.results[0].type.shape, _paddings(op, read)
-
-    def kept(dim: int, axes: tuple[str, ...]) -> tuple[str, ...]:
-        low, high, interior = paddings[dim]
-        fits = low >= 0 and high >= 0
-        return leading_own_axes((padded[dim], shape[dim], low, interior + 1), axes, sizes) if fits else ()
-
-    return tuple(kept(d, axes) for d, axes in enumerate(wanted))
+    rows = zip(op.results[0].type.shape, op.operands[0].type.shape, _paddings(op, read), wanted, strict=True)
+    return tuple(leading_own_axes((n, own, low, gap + 1), axes, sizes) for n, own, (low, _, gap), axes in rows)
 
 
 SPLIT = {"stablehlo.slice": _split_slice, "stablehlo.pad": _split_pad}

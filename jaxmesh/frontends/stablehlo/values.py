@@ -15,7 +15,7 @@ from jaxlib.mlir import ir
 
 from jaxmesh.dialects.ttir.collectives import exchange, gather
 from jaxmesh.frontends.jax.retype import spread
-from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count
+from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count, split_only
 from jaxmesh.jaxprs.compat import Atom
 from jaxmesh.jaxprs.emit import Steps, as_tracer, current_trace, type_in_trace
 
@@ -260,14 +260,10 @@ def _plan_without_single(
     source: Sharding, target: Sharding, shape: tuple[int, ...], sizes: Mapping[str, int]
 ) -> list[ReshardStep]:
     """Returns the steps if axes of size 1, which split nothing, leave a dim first and enter one last."""
-
-    def shared(sharding: Sharding) -> Sharding:
-        return tuple(tuple(a for a in axes if sizes[a] > 1) for axes in sharding)
-
     pairs = list(enumerate(zip(source, target, strict=True)))
     left = [ReshardStep("all_gather", a, i) for i, (s, t) in pairs for a in s if sizes[a] == 1 and a not in t]
     entered = [ReshardStep("slice", a, i) for i, (s, t) in pairs for a in t if sizes[a] == 1 and a not in s]
-    return [*left, *_plan(shared(source), shared(target), shape, sizes), *entered]
+    return [*left, *_plan(split_only(source, sizes), split_only(target, sizes), shape, sizes), *entered]
 
 
 def _plan(source: Sharding, target: Sharding, shape: tuple[int, ...], sizes: Mapping[str, int]) -> list[ReshardStep]:
