@@ -59,7 +59,7 @@ def _convolution(call: ShardedCall) -> jax.Array:
     )
 
 
-class Window(NamedTuple):
+class ReductionWindow(NamedTuple):
     """The window of a reduction."""
 
     sizes: tuple[int, ...]
@@ -69,7 +69,7 @@ class Window(NamedTuple):
     dilation: tuple[int, ...]
 
     @classmethod
-    def of(cls, op: ir.Operation, read: Values) -> Window:
+    def of(cls, op: ir.Operation, read: Values) -> ReductionWindow:
         """Returns the window of a `stablehlo.reduce_window` or `stablehlo.select_and_scatter`."""
         ones = (1,) * len(op.operands[0].type.shape)
         names = "window_dimensions", "window_strides", "base_dilations", "window_dilations"
@@ -84,7 +84,7 @@ def separate_dims(op: ir.Operation, read: Values) -> list[int]:
     shape, result = op.operands[0].type.shape, op.results[0].type.shape
     return [
         d
-        for d, (size, stride, *rest) in enumerate(zip(*Window.of(op, read), strict=True))
+        for d, (size, stride, *rest) in enumerate(zip(*ReductionWindow.of(op, read), strict=True))
         if size == stride and rest == [(0, 0), 1, 1] and shape[d] == size * result[d]
     ]
 
@@ -94,7 +94,7 @@ def _reduce_window(call: ShardedCall) -> jax.Array | list[jax.Array]:
     number = len(call.operands) // 2
     kind, start = kind_of(call.op), constant_of(call.op.operands[-1])
     x = call.operands[0]
-    window = Window.of(call.op, call.program.read)
+    window = ReductionWindow.of(call.op, call.program.read)
     cumulative = _cumulative_dim(x.shape, window)
     if number != 1 or kind is None:
         return _reduce_windows_by_body(call, window, cumulative)
@@ -110,7 +110,7 @@ def _reduce_window(call: ShardedCall) -> jax.Array | list[jax.Array]:
 _CUMULATIVE = {"sum": _lax.cumsum, "max": _lax.cummax, "min": _lax.cummin, "prod": _lax.cumprod}
 
 
-def _cumulative_dim(shape: Sequence[int], window: Window) -> tuple[int, bool] | None:
+def _cumulative_dim(shape: Sequence[int], window: ReductionWindow) -> tuple[int, bool] | None:
     """Returns the dim along which a window holds all previous elements, or all later ones (True); None for others."""
     sizes, strides, padding, base, dilation = window
     dims = [d for d, n in enumerate(sizes) if n != 1]
@@ -129,7 +129,9 @@ def _cumulative_dim(shape: Sequence[int], window: Window) -> tuple[int, bool] | 
             return None
 
 
-def _reduce_windows_by_body(call: ShardedCall, window: Window, cumulative: tuple[int, bool] | None) -> list[jax.Array]:
+def _reduce_windows_by_body(
+    call: ShardedCall, window: ReductionWindow, cumulative: tuple[int, bool] | None
+) -> list[jax.Array]:
     """Reduces windows by any associative body; a cumulative reduction in a logarithmic number of steps."""
     run = call.program.body(call.op.regions[0])
 
@@ -161,7 +163,7 @@ def _select_and_scatter(call: ShardedCall) -> jax.Array:
             f"a select_and_scatter that selects by {direction} and starts from {value}; supported are selections by "
             "GE or LE that add to zeros."
         )
-    window = Window.of(call.op, call.program.read)
+    window = ReductionWindow.of(call.op, call.program.read)
     return _lax.select_and_scatter_add_p.bind(
         *vary_alike(source, x),
         select_prim=select,
