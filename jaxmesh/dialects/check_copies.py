@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, batching
 
 from jaxmesh.dialects.replication import Claim, Coordinate, Difference, error, pend
 from jaxmesh.jaxprs import compat
@@ -119,7 +119,7 @@ def _first(differs: Any, row: Any, claim: Claim) -> tuple[Any, Any]:
     return hits.any(), _lax.psum(jnp.where(first, row, jnp.zeros_like(row)), tuple(claim.mesh))
 
 
-mlir.register_lowering(check_copies_p, mlir.lower_fun(_check, multiple_results=False))
+compat.lower_as(check_copies_p, _check)
 
 
 # --- on the host -----------------------------------------------------------------------------------------------------

@@ -249,6 +249,12 @@ def implementation(eqn: Eqn) -> Callable[..., Any] | None:
     return run
 
 
+def lower_as(prim: Primitive, fun: Callable[..., Any]) -> None:
+    """Lowers a primitive of one result as a function that JAX traces."""
+    rules: Any = mlir
+    mlir.register_lowering(prim, rules.lower_fun(fun, multiple_results=False))
+
+
 def define_linear(prim: Primitive, transpose: Callable[..., Any]) -> None:
     """Defines JVP and transpose of a linear, unary primitive; `transpose(ct, operand, **params)` is the cotangent."""
     ad.deflinear2(prim, transpose)

@@ -29,9 +29,8 @@ SECONDS = 300
 MEMORY = 1 << 30
 """The bytes that one request may take, beside `MEMORY_PER_BYTE` for each byte of its data."""
 MEMORY_PER_BYTE = 64
-_ir: Any = ir
 _mhlo: Any = mhlo
-REFUSALS = _ir.MLIRError, ValueError, RuntimeError
+REFUSALS = ir.MLIRError, ValueError, RuntimeError
 """The errors by which MLIR refuses a text or a module."""
 
 
@@ -120,7 +119,7 @@ def guarded_passes(module: Any, passes: Sequence[str]) -> Any:
     if isinstance(answer, str):
         return answer
     if answer["made"]:
-        return _ir.Module.parse(answer["made"], module.context).operation
+        return ir.Module.parse(answer["made"], module.context).operation
     # This process has the whole message.
     run_passes(module, passes)
     return module
@@ -141,9 +140,8 @@ def run_passes(module: Any, passes: Sequence[str], *, verify: bool = True) -> No
     Raises:
       MLIRError, ValueError, RuntimeError: a pass refuses the module; see `REFUSALS`.
     """
-    manager: Any = passmanager.PassManager
     for name in passes:
-        made = manager.parse(f"builtin.module({name})", module.context)
+        made = passmanager.PassManager.parse(f"builtin.module({name})", module.context)
         made.enable_verifier(verify)
         made.run(module)
 
@@ -153,9 +151,9 @@ def run_passes(module: Any, passes: Sequence[str], *, verify: bool = True) -> No
 
 def new_context() -> Any:
     """Returns a context with the dialects of JAX's modules."""
-    registry = _ir.DialectRegistry()
+    registry = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
-    context = _ir.Context()
+    context = ir.Context()
     context.append_dialect_registry(registry)
     dialects: Any = sdy, chlo, stablehlo
     for dialect in dialects:
@@ -179,16 +177,16 @@ def _limit_memory(size: int) -> None:
 def _first_error(request: dict[str, Any], data: bytes, made: BytesIO) -> list[str]:
     """Runs a request, and writes the module; returns the location and the message of the first error, or no text."""
     # A separate context for each request: a context keeps its constants.
-    with new_context() as context, _ir.Location.unknown():
+    with new_context() as context, ir.Location.unknown():
         try:
             for text in request.get("attributes", ()):
-                _ir.Attribute.parse(text)
+                ir.Attribute.parse(text)
             if "attributes" not in request:
-                module = _ir.Module.parse(data, context)
+                module = ir.Module.parse(data, context)
                 if "passes" in request:
                     run_passes(module.operation, request["passes"])
                     module.operation.write_bytecode(made)
-        except _ir.MLIRError as error:
+        except ir.MLIRError as error:
             first = next(iter(error.error_diagnostics), None)
             return [str(first.location), first.message] if first else ["", str(error)]
         except MemoryError:

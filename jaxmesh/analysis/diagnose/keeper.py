@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -220,7 +220,7 @@ def _import(importer: Importer, op: Any) -> None:
         (result,) = importer.types_of(op.results)
         array = perform(op, [importer.env[v].array for v in op.operands], result.shape, result.dtype)
         if array is not None:
-            importer.env[op.results[0]] = Sharded(array, shardings.replicated(array.ndim))
+            importer.env[op.results[0]] = Sharded(cast("jax.Array", array), shardings.replicated(array.ndim))
             return
     importer.perform(op)
 

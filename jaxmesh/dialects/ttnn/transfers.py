@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.interpreters import batching, mlir
+from jax.interpreters import batching
 
 from jaxmesh.dialects.ttir.collectives import gather
 from jaxmesh.dialects.ttir.replica_groups import row_major_index
@@ -129,7 +129,7 @@ def _distribute_batch(args: tuple[Any], dims: tuple[int], *, mapper_config: Mesh
 
 
 distribute_tensor_p.def_abstract_eval(_distribute_abstract_eval)
-mlir.register_lowering(distribute_tensor_p, mlir.lower_fun(_distribute, multiple_results=False))
+compat.lower_as(distribute_tensor_p, _distribute)
 compat.define_linear(distribute_tensor_p, _distribute_transpose)
 batching.primitive_batchers[distribute_tensor_p] = _distribute_batch
 
@@ -207,7 +207,7 @@ def _aggregate_batch(args: tuple[Any], dims: tuple[int], *, composer_config: Mes
 
 
 aggregate_tensor_p.def_abstract_eval(_aggregate_abstract_eval)
-mlir.register_lowering(aggregate_tensor_p, mlir.lower_fun(_aggregate, multiple_results=False))
+compat.lower_as(aggregate_tensor_p, _aggregate)
 compat.define_linear(aggregate_tensor_p, _aggregate_transpose)
 batching.primitive_batchers[aggregate_tensor_p] = _aggregate_batch
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Set as AbstractSet
+from collections.abc import Collection, Sequence, Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -64,7 +64,7 @@ def _call(eqn: Eqn, region: _Manual) -> Eqn:
     """Returns a call of the exchange in JAX, traced for the types of the operands."""
     exchange: Any = jax.jit(partial(_exchange, names=eqn.params["axis_name"], groups=eqn.params["axis_index_groups"]))
     sizes: Any = dict(region.mesh.shape)
-    given: list[Any] = []
+    given: list[jax.ShapeDtypeStruct] = []
     specs: list[PartitionSpec] = []
     for atom in (*eqn.invars, *eqn.outvars):
         (rows, *rest), axes = atom.aval.shape, tuple(sorted(compat.varying_axes(atom.aval)))
@@ -88,7 +88,17 @@ def _call(eqn: Eqn, region: _Manual) -> Eqn:
     return call.replace(invars=walk.substitute(call.invars, swap), outvars=eqn.outvars, source_info=eqn.source_info)
 
 
-def _exchange(x: Any, out: Any, starts: Any, sent: Any, places: Any, received: Any, *, names: Any, groups: Any) -> Any:
+def _exchange(
+    x: jax.Array,
+    out: jax.Array,
+    starts: jax.Array,
+    sent: jax.Array,
+    places: jax.Array,
+    received: jax.Array,
+    *,
+    names: str | tuple[str, ...],
+    groups: Sequence[Sequence[int]] | None,
+) -> jax.Array:
     """Computes `jax.lax.ragged_all_to_all`; where slices overlap in the result, the last one stays."""
     del sent  # `received` on the other devices has the same numbers
     starts, places = (_lax.all_to_all(t, names, 0, 0, tiled=True, axis_index_groups=groups) for t in (starts, places))

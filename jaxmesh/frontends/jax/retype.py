@@ -25,7 +25,7 @@ from jaxmesh.jaxprs.evaluate import at_source_of, bind, expand, interpret
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.strip_mesh import splice
 
-Rule = Callable[[Eqn, list[Any]], list[Any]]
+Rule = Callable[[Eqn, list[jax.Array]], list[jax.Array]]
 _lax: Any = jax.lax
 _HINTS = frozenset({"sharding_constraint", "reshard", "mesh_cast"})
 """Primitives that constrain the sharding of a full value in JAX; the IR has `mesh_shard`s instead."""
@@ -46,7 +46,7 @@ class Retyper:
 
     def __init__(self, rules: Mapping[str, Rule], *, splices: bool = False) -> None:
         self._splices = splices
-        self._accepted: set[Any] = set()
+        self._accepted: set[object] = set()
         self._rules: dict[str, Rule] = {
             "psum": _reduce(_lax.psum, _sum),
             "pmax": _reduce(_lax.pmax, jnp.max),
@@ -57,7 +57,7 @@ class Retyper:
             **rules,
         }
 
-    def evaluate(self, jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
+    def evaluate(self, jaxpr: Jaxpr, args: Sequence[jax.Array]) -> list[jax.Array]:
         """Returns the results of a jaxpr, closed or without constants, for typed arguments."""
         if not self._splices or compat.is_high(walk.open_jaxpr(jaxpr)):
             return interpret(jaxpr, args, self._typed)
@@ -103,12 +103,12 @@ class Retyper:
             and not walk.sub_jaxprs(eqn)
         )
 
-    def _stretch(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
+    def _stretch(self, eqn: Eqn, operands: list[jax.Array]) -> list[jax.Array]:
         body = eqn.params["jaxpr"]
         spliced = None if join_axes(operands) else splice(body, operands)
         return interpret(body, operands, self._typed) if spliced is None else spliced
 
-    def _typed(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
+    def _typed(self, eqn: Eqn, operands: list[jax.Array]) -> list[jax.Array]:
         if eqn.primitive is _STRETCH:
             return self._stretch(eqn, operands)
         with at_source_of(eqn), _translate_errors(eqn):
@@ -116,7 +116,7 @@ class Retyper:
             return self._equation(eqn, operands) if rule is None else rule(eqn, operands)
 
     @staticmethod
-    def bind_flow(eqn: Eqn, operands: list[Any]) -> list[Any] | None:
+    def bind_flow(eqn: Eqn, operands: list[jax.Array]) -> list[jax.Array] | None:
         """Binds a loop or a branch of a typed trace with a carry and results that vary as its bodies make them.
 
         Returns None where devices decide for themselves about a transfer, which lowering refuses.
@@ -127,7 +127,7 @@ class Retyper:
             return None
         return Retyper({})._equation(eqn, operands)
 
-    def _equation(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
+    def _equation(self, eqn: Eqn, operands: list[jax.Array]) -> list[jax.Array]:
         match control_flow(eqn):
             case Call() as call if eqn.primitive.name in CUSTOM:
                 return self._custom(eqn, call, operands)
@@ -142,7 +142,7 @@ class Retyper:
             case Call() | None:
                 return self._plain(eqn, operands)
 
-    def _plain(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
+    def _plain(self, eqn: Eqn, operands: list[jax.Array]) -> list[jax.Array]:
         eqn = _without_shardings(eqn)
         axes = join_axes(operands) | _collective_axes(eqn)
         if walk.sub_jaxprs(eqn):
@@ -152,7 +152,7 @@ class Retyper:
     def retrace(self, jaxpr: Jaxpr, inputs: Sequence[Axes], outputs: Sequence[Axes] | None = None) -> Jaxpr:
         """Returns a jaxpr typed for inputs that vary over the given axes; spreads results over at least `outputs`."""
 
-        def run(*args: Any) -> list[Any]:
+        def run(*args: jax.Array) -> list[jax.Array]:
             outs = self.evaluate(jaxpr, args)
             return outs if outputs is None else _spread_all(outs, outputs)
 
@@ -168,11 +168,11 @@ class Retyper:
 
     # --- calls, loops, branches -------------------------------------------------------------------------------------
 
-    def _call(self, eqn: Eqn, call: Call, operands: list[Any]) -> list[Any]:
+    def _call(self, eqn: Eqn, call: Call, operands: list[jax.Array]) -> list[jax.Array]:
         typed = self.retrace(call.body, [varying(x) for x in operands])
         return bind(call.with_bodies(eqn, [walk.in_form_of(call.body, typed)]), operands)
 
-    def _uniform(self, eqn: Eqn, operands: list[Any], axes: Axes) -> list[Any]:
+    def _uniform(self, eqn: Eqn, operands: list[jax.Array], axes: Axes) -> list[jax.Array]:
         """Binds any other equation with bodies; all their inputs and outputs vary over the same axes."""
 
         def change(jaxpr: Jaxpr) -> Jaxpr:
@@ -182,12 +182,12 @@ class Retyper:
 
         return bind(map_sub_jaxprs(eqn, change), [spread(x, axes) for x in operands])
 
-    def _custom(self, eqn: Eqn, call: Call, operands: list[Any]) -> list[Any]:
+    def _custom(self, eqn: Eqn, call: Call, operands: list[jax.Array]) -> list[jax.Array]:
         axes = join_axes(operands)
         # The rules of full values stay plain JAX, which runs outside of mapped regions.
         return self._uniform(eqn, operands, axes) if axes else self._call(eqn, call, operands)
 
-    def _scan(self, eqn: Eqn, loop: Scan, operands: list[Any]) -> list[Any]:
+    def _scan(self, eqn: Eqn, loop: Scan, operands: list[jax.Array]) -> list[jax.Array]:
         consts, carry, xs = loop.split([varying(x) for x in operands])
         stacked = [frozenset[str]()] * (len(eqn.outvars) - len(carry))
 
@@ -198,7 +198,7 @@ class Retyper:
         typed = walk.in_form_of(loop.body, step(carry))
         return bind(loop.with_bodies(eqn, [typed]), _spread_all(operands, [*consts, *carry, *xs]))
 
-    def _while(self, eqn: Eqn, loop: While, operands: list[Any]) -> list[Any]:
+    def _while(self, eqn: Eqn, loop: While, operands: list[jax.Array]) -> list[jax.Array]:
         cond_consts, body_consts, carry = loop.split([varying(x) for x in operands])
 
         def step(carry: Sequence[Axes]) -> list[Axes]:
@@ -211,7 +211,7 @@ class Retyper:
         body = self.retrace(loop.body, [*body_consts, *carry], carry)
         return bind(loop.with_bodies(eqn, [cond, body]), _spread_all(operands, [*cond_consts, *body_consts, *carry]))
 
-    def _cond(self, eqn: Eqn, choice: Cond, operands: list[Any]) -> list[Any]:
+    def _cond(self, eqn: Eqn, choice: Cond, operands: list[jax.Array]) -> list[jax.Array]:
         index, rest = choice.split(operands)
         # Devices may take different branches. Spreading a value sums its cotangents over devices, which takes all of
         # them, so the inputs are spread before the branch.
@@ -245,7 +245,7 @@ def widen_carry(carry: list[Axes], step: Callable[[list[Axes]], Sequence[Axes]])
     return carry
 
 
-def _spread_all(operands: Sequence[Any], axes: Sequence[Axes]) -> list[Any]:
+def _spread_all(operands: Sequence[jax.Array], axes: Sequence[Axes]) -> list[jax.Array]:
     return [spread(x, a) for x, a in zip(operands, axes, strict=True)]
 
 
@@ -268,15 +268,15 @@ def _collective_axes(eqn: Eqn) -> Axes:
     return frozenset(a for a in row if isinstance(a, str) and a in mesh.axis_names)
 
 
-def _sum(x: Any, axis: tuple[int, ...]) -> Any:
+def _sum(x: jax.Array, axis: tuple[int, ...]) -> jax.Array:
     # jnp.sum widens small integers; a collective does not.
     return jnp.sum(x, axis=axis, dtype=x.dtype)
 
 
-def _reduce(across: Callable[..., Any], along: Callable[..., Any]) -> Rule:
+def _reduce(across: Callable[..., jax.Array], along: Callable[..., jax.Array]) -> Rule:
     """Returns the rule of a reduction over mesh axes; JAX has replaced named axes of an outer vmap by positions."""
 
-    def rule(eqn: Eqn, operands: list[Any]) -> list[Any]:
+    def rule(eqn: Eqn, operands: list[jax.Array]) -> list[jax.Array]:
         names = tuple(a for a in eqn.params["axes"] if not isinstance(a, int))
         dims = tuple(a for a in eqn.params["axes"] if isinstance(a, int))
         values = [along(x, axis=dims) if dims else x for x in operands]
@@ -288,7 +288,7 @@ def _reduce(across: Callable[..., Any], along: Callable[..., Any]) -> Rule:
     return rule
 
 
-def _all_gather(eqn: Eqn, operands: list[Any]) -> list[Any]:
+def _all_gather(eqn: Eqn, operands: list[jax.Array]) -> list[jax.Array]:
     params = eqn.params
     if params["axis_index_groups"] is not None:
         return bind(eqn, [spread(x, _collective_axes(eqn)) for x in operands])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -19,7 +18,9 @@ from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh
 from jaxmesh.sharding.shard_attributes import spec_axes
 
 
-def raise_shard_maps(program: Jaxpr, args: Sequence[Any], mesh: AnyMesh, assumptions: dict[str, None]) -> list[Any]:
+def raise_shard_maps(
+    program: Jaxpr, args: Sequence[jax.Array], mesh: AnyMesh, assumptions: dict[str, None]
+) -> list[jax.Array]:
     """Evaluates a closed jaxpr of full values inside a typed trace over `mesh`, and raises every `shard_map`.
 
     `assumptions` gets, as keys, the source locations where replication is assumed and not proven.
@@ -29,7 +30,7 @@ def raise_shard_maps(program: Jaxpr, args: Sequence[Any], mesh: AnyMesh, assumpt
       InexpressibleError: a `shard_map` that TTIR cannot express.
     """
 
-    def rule(eqn: Eqn, operands: list[Any]) -> list[Any]:
+    def rule(eqn: Eqn, operands: list[jax.Array]) -> list[jax.Array]:
         return raise_one(eqn, operands, mesh, assumptions, splices=True)
 
     return Retyper({"shard_map": rule}, splices=True).evaluate(program, args)
@@ -51,8 +52,8 @@ def has_claims(program: Jaxpr) -> bool:
 
 
 def raise_one(
-    eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh, assumptions: dict[str, None], *, splices: bool = False
-) -> list[Any]:
+    eqn: Eqn, operands: Sequence[jax.Array], mesh: AnyMesh, assumptions: dict[str, None], *, splices: bool = False
+) -> list[jax.Array]:
     """Raises one `shard_map` of full operands, in the current typed trace; see `raise_shard_maps` and `splice`."""
     check_mesh(eqn, mesh)
     if (missing := _obstacle(eqn)) is not None:
@@ -75,14 +76,14 @@ def raise_one(
     return [_leave(y, s, i, eqn, assumptions) for i, (y, s) in enumerate(results)]
 
 
-def _enter(x: Any, spec: PartitionSpec, wanted: Axes) -> Any:
+def _enter(x: jax.Array, spec: PartitionSpec, wanted: Axes) -> jax.Array:
     if varying(x):
         # A shard that the body closes over, in a program that also splits by hand, is on the devices already.
         return spread(x, wanted)
     return spread(full_to_shard(x, spec), wanted)
 
 
-def _leave(y: Any, spec: PartitionSpec, index: int, eqn: Eqn, assumptions: dict[str, None]) -> Any:
+def _leave(y: jax.Array, spec: PartitionSpec, index: int, eqn: Eqn, assumptions: dict[str, None]) -> jax.Array:
     sizes = dict(jax.sharding.get_abstract_mesh().shape)
     named = {a for row in spec_axes(spec, np.ndim(y), sizes) for a in row}
     unproven = sorted(a for a in varying(y) - named if sizes[a] > 1)

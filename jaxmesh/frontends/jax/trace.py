@@ -79,15 +79,15 @@ def call_inline(mapped: Callable[..., Any], args: Sequence[Any], region: TracedR
     """Calls a function made by `jax.shard_map` as a part of a region."""
     trees: list[Any] = []
 
-    def call() -> list[Any]:
-        leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(mapped(*args)))
+    def call() -> list[jax.Array]:
+        leaves, tree = cast("tuple[list[jax.Array], Any]", jax.tree.flatten(mapped(*args)))
         trees.append(tree)
         return leaves
 
     with traced_as(None), jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
         closed = jax.make_jaxpr(call)()
 
-    def run(eqn: compat.Eqn, operands: list[Any]) -> list[Any]:
+    def run(eqn: compat.Eqn, operands: list[jax.Array]) -> list[jax.Array]:
         if not is_region(eqn):
             return evaluate.bind_at_source(eqn, operands)
         with evaluate.at_source_of(eqn):
@@ -96,7 +96,7 @@ def call_inline(mapped: Callable[..., Any], args: Sequence[Any], region: TracedR
     return jax.tree.unflatten(trees[-1], evaluate.interpret(closed, (), run, lambda c: c))
 
 
-def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
+def abstract(leaf: object, what: str) -> jax.ShapeDtypeStruct:
     """Returns shape, dtype, weak type and, on Explicit axes, sharding of an argument.
 
     Raises:
@@ -184,7 +184,7 @@ def trace_by_hand(
     # JAX keeps what it traces of a function by its identity, and would not note assumptions again.
     once: Any = jax.jit(functools.wraps(fun)(lambda *args, **kwargs: fun(*args, **kwargs)))
 
-    def body(*leaves: Any) -> Sequence[Any]:
+    def body(*leaves: jax.Array) -> Sequence[jax.Array]:
         args, kwargs = jax.tree.unflatten(in_tree, leaves)
         with traced_as(REGION), _advise_on_shard_map():
             traces.append(trace_function(once, args, kwargs))
@@ -210,8 +210,8 @@ def call_placed(
     return results if outs is UNSPECIFIED else _place_all(results, result_shardings(outs, results))
 
 
-def _place_all(values: Any, shardings: Sequence[Any]) -> Any:
-    leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(values))
+def _place_all(values: Any, shardings: Sequence[NamedSharding | None]) -> Any:
+    leaves, tree = cast("tuple[list[jax.Array], Any]", jax.tree.flatten(values))
     return jax.tree.unflatten(tree, list(map(place, leaves, shardings)))
 
 
@@ -236,7 +236,7 @@ def _mapped(plain: FunctionTrace, mesh: AnyMesh) -> TtirProgram:
     consts = [off_explicit_axes(c) for c in walk.constants(plain.jaxpr).values()]
     program = walk.close(walk.open_jaxpr(plain.jaxpr), consts)
 
-    def run(*args: Any) -> list[Any]:
+    def run(*args: jax.Array) -> list[jax.Array]:
         return raise_shard_maps(program, args, mesh, assumptions)
 
     jaxpr = evaluate.trace_typed(run, avals, [()] * len(avals), as_abstract(mesh))

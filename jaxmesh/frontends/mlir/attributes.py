@@ -42,7 +42,7 @@ MAX_RANK = 128
 Note = Callable[[str], None]
 
 
-def dtype_named(name: str, *, wide: bool, narrows: bool = False) -> Any:
+def dtype_named(name: str, *, wide: bool, narrows: bool = False) -> np.dtype[Any]:
     """Returns the dtype of an element type's name; 64-bit ones where `wide` or where JAX holds them.
 
     With `narrows`, integers of 64 bits are held in 32, as JAX holds them outside its x64 mode.
@@ -79,22 +79,21 @@ class Types:
     note: Note
     wide: bool = False
     narrows: bool = False
-    known: dict[Any, jax.ShapeDtypeStruct] = field(default_factory=dict[Any, jax.ShapeDtypeStruct])
+    known: dict[ir.Type, jax.ShapeDtypeStruct] = field(default_factory=dict[ir.Type, jax.ShapeDtypeStruct])
 
-    def __call__(self, written: Any) -> jax.ShapeDtypeStruct:
+    def __call__(self, written: ir.Type) -> jax.ShapeDtypeStruct:
         """Returns the JAX type of a ranked tensor with a static shape; its encoding is left out."""
         found = self.known.get(written)
         if found is None:
             found = self.known[written] = self._convert(written)
         return found
 
-    def _convert(self, written: Any) -> jax.ShapeDtypeStruct:
+    def _convert(self, written: ir.Type) -> jax.ShapeDtypeStruct:
         if not isinstance(written, ir.RankedTensorType):
             raise UnsupportedError(f"the type {_short(written)} is no ranked tensor; a program takes and gives those.")
-        ranked: Any = written
-        if not ranked.has_static_shape:
+        if not written.has_static_shape:
             raise UnsupportedError(f"the type {_short(written)} has dims of unknown size; give every dim its size.")
-        shape, element = tuple(ranked.shape), str(ranked.element_type)
+        shape, element = tuple(written.shape), str(written.element_type)
         if len(shape) > MAX_RANK:
             raise UnsupportedError(f"the type {_short(written)} has rank {len(shape)}; at most {MAX_RANK} is read.")
         if tile := _TILE.match(element):
@@ -106,24 +105,17 @@ class Types:
                 return jax.ShapeDtypeStruct(shape, jnp.dtype(_TT[element]))
         if quantized(element) is not None:
             return jax.ShapeDtypeStruct(shape, jnp.dtype(STORAGE))
-        return jax.ShapeDtypeStruct(shape, self._block(element) or self._plain(element))
-
-    def _plain(self, name: str) -> Any:
-        return dtype_named(name, wide=self.wide, narrows=self.narrows)
-
-    def _block(self, name: str) -> Any:
-        """Returns bfloat16 for block floats, which have 7 bits of fraction or less; None for other types."""
-        if not _BLOCK.match(name):
-            return None
-        self.note(
-            f"the block-float type {name} is held as bfloat16: same values, but results are not rounded to blocks"
-        )
-        return jnp.dtype("bfloat16")
+        if _BLOCK.match(element):
+            # Block floats have 7 bits of fraction or less.
+            held = f"the block-float type {element} is held as bfloat16"
+            self.note(f"{held}: same values, but results are not rounded to blocks")
+            return jax.ShapeDtypeStruct(shape, jnp.dtype("bfloat16"))
+        return jax.ShapeDtypeStruct(shape, dtype_named(element, wide=self.wide, narrows=self.narrows))
 
 
-def layout_of(written: Any, attributes: Mapping[str, str]) -> str:
+def layout_of(written: ir.Type, attributes: Mapping[str, str]) -> str:
     """Returns the layout of TTNN in a type, with the attributes that it names expanded; empty without a layout."""
-    encoding = ir.RankedTensorType(written).encoding if isinstance(written, ir.RankedTensorType) else None
+    encoding = written.encoding if isinstance(written, ir.RankedTensorType) else None
     return "" if encoding is None else expand(str(encoding), attributes)
 
 
@@ -147,7 +139,7 @@ def expand(text: str, attributes: Mapping[str, str]) -> str:
     return text
 
 
-def _short(written: Any) -> str:
+def _short(written: ir.Type) -> str:
     text = str(written)
     return text if len(text) <= 120 else text[:117] + "..."
 
@@ -163,7 +155,7 @@ _RESOURCE = re.compile(r'dense_resource<("?)(.*?)\1>\s*:', re.DOTALL)
 _NUMBER = re.compile(r"[^\s,\[\]()]+")
 _BUFFERED = frozenset({"float64", "float32", "float16", "bool", "int8", "int16", "int32", "int64",
                        "uint8", "uint16", "uint32", "uint64"})  # fmt: skip
-_ARRAYS: Any = tuple(getattr(ir, f"Dense{k}ArrayAttr") for k in ("Bool", "I8", "I16", "I32", "I64", "F32", "F64"))
+_ARRAYS = tuple(getattr(ir, f"Dense{k}ArrayAttr") for k in ("Bool", "I8", "I16", "I32", "I64", "F32", "F64"))
 
 Array = np.ndarray[Any, Any]
 _SPLAT = "value"
@@ -176,9 +168,9 @@ class Values:
 
     types: Types
     source: Rewritten
-    known: dict[Any, tuple[Any, int]] = field(default_factory=dict[Any, tuple[Any, int]])
+    known: dict[ir.Attribute, tuple[Any, int]] = field(default_factory=dict[ir.Attribute, tuple[Any, int]])
 
-    def __call__(self, written: Any) -> Any:
+    def __call__(self, written: ir.Attribute) -> Any:
         """Returns the Python value of an attribute.
 
         An enum such as `#ttcore.reduce_type<sum>` gives its last word, a shape such as `#ttnn.shape<2x1>` a tuple of
@@ -187,19 +179,18 @@ class Values:
         """
         return self._value_and_size(written)[0]
 
-    def dictionary(self, written: Any) -> dict[str, Any]:
+    def dictionary(self, written: Dictionary) -> dict[str, Any]:
         """Returns the entries of a dictionary attribute, or of an op's attributes."""
         return {name: self._table(name, entry, self(entry)) for name, entry in entries(written)}
 
-    def _table(self, name: str, written: Any, value: Any) -> Any:
+    def _table(self, name: str, written: ir.Attribute, value: Any) -> Any:
         """Returns a table, such as device ids, in its shape although all its entries are equal."""
-        table: Any = value
-        if name == _SPLAT or not isinstance(value, np.ndarray) or table.ndim:
-            return table
+        if name == _SPLAT or not isinstance(written, ir.DenseElementsAttr) or value.ndim:
+            return value
         shape = self.types(written.type).shape
-        return table if math.prod(shape) > MAX_ITEMS else np.broadcast_to(table, shape)
+        return value if math.prod(shape) > MAX_ITEMS else np.broadcast_to(value, shape)
 
-    def _value_and_size(self, written: Any) -> tuple[Any, int]:
+    def _value_and_size(self, written: ir.Attribute) -> tuple[Any, int]:
         found = self.known.get(written)
         if found is None:
             found = self.known[written] = self._convert(written)
@@ -207,7 +198,7 @@ class Values:
                 raise ParseError(f"an attribute stands for more than {MAX_ITEMS} items; no TTIR program has one.")
         return found
 
-    def _convert(self, written: Any) -> tuple[Any, int]:
+    def _convert(self, written: ir.Attribute) -> tuple[object, int]:
         if isinstance(written, ir.ArrayAttr):
             items = [self._value_and_size(x) for x in _items(written)]
             return tuple(v for v, _ in items), 1 + sum(n for _, n in items)
@@ -218,7 +209,7 @@ class Values:
             return tuple(np.array(written).tolist()), 1
         return self._scalar(written), 1
 
-    def _scalar(self, written: Any) -> Any:
+    def _scalar(self, written: ir.Attribute) -> object:
         match written:
             case ir.BoolAttr() | ir.FloatAttr() | ir.StringAttr():
                 return written.value
@@ -236,7 +227,7 @@ class Values:
             return self._resource(written, text)
         return _parse_attribute(text if text.startswith("#ttcore") else expand(text, self.source.attributes))
 
-    def _elements(self, written: Any) -> Array:
+    def _elements(self, written: ir.Attribute) -> Array:
         tensor_type = self.types(written.type)
         if written.is_splat:
             return np.array(written.get_splat_value().value, tensor_type.dtype)
@@ -244,7 +235,7 @@ class Values:
             return np.array(written).astype(tensor_type.dtype, copy=False)
         return _list_of(str(written), tensor_type.dtype, tensor_type.shape)
 
-    def _resource(self, written: Any, text: str) -> Array:
+    def _resource(self, written: ir.Attribute, text: str) -> Array:
         named = _RESOURCE.match(text)
         key = named.group(2) if named else ""
         if key not in self.source.resources:
@@ -254,7 +245,11 @@ class Values:
         return _from_hex(self.source.resources[key][8:], tensor_type, f"dense_resource<{key}>")
 
 
-def entries(written: Any) -> Iterator[tuple[str, Any]]:
+Dictionary = ir.Attribute | ir.OpAttributeMap | Mapping[str, ir.Attribute]
+"""A dictionary attribute, or the attributes of an op."""
+
+
+def entries(written: Dictionary) -> Iterator[tuple[str, ir.Attribute]]:
     """Names and attributes of a dictionary attribute, or of an op's attributes."""
     for key in written:
         name = key if isinstance(key, str) else key.name
@@ -269,12 +264,12 @@ def entries(written: Any) -> Iterator[tuple[str, Any]]:
         yield name, entry
 
 
-def nested(op: Any, name: str) -> dict[str, Any]:
+def nested(op: ir.Operation, name: str) -> dict[str, ir.Attribute]:
     """Returns the entries of a dictionary attribute of an op; empty without the attribute."""
     return dict(entries(op.attributes[name])) if name in op.attributes else {}
 
 
-def _items(written: Any) -> list[Any]:
+def _items(written: ir.ArrayAttr) -> list[ir.Attribute]:
     try:
         return list(written)
     except TypeError:
@@ -283,13 +278,12 @@ def _items(written: Any) -> list[Any]:
         ) from None
 
 
-def _integer(written: Any) -> int | bool:
-    value: int = written.value
-    one_bit = isinstance(written.type, ir.IntegerType) and ir.IntegerType(written.type).width == 1
-    return bool(value) if one_bit else value
+def _integer(written: ir.IntegerAttr) -> int | bool:
+    one_bit = isinstance(written.type, ir.IntegerType) and written.type.width == 1
+    return bool(written.value) if one_bit else written.value
 
 
-def _parse_attribute(text: str) -> Any:
+def _parse_attribute(text: str) -> str | tuple[int, ...]:
     """Returns `sum` for `#ttcore.reduce_type<sum>`, `(2, 1)` for `#ttnn.shape<2x1>`, and other attributes unchanged."""
     enum = _ENUM.match(text)
     if enum is not None:
@@ -300,7 +294,7 @@ def _parse_attribute(text: str) -> Any:
     return text if shape is None else tuple(int(n) for n in shape.group(1).split("x"))
 
 
-def _list_of(text: str, dtype: Any, shape: tuple[int, ...]) -> Array:
+def _list_of(text: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     """Returns elements of a type without a Python buffer: MLIR prints a list, or hex digits of many elements."""
     body = _DENSE.match(text)
     assert body is not None, text[:80]
@@ -313,11 +307,11 @@ def _list_of(text: str, dtype: Any, shape: tuple[int, ...]) -> Array:
             np.array(int(t, 16), bits).view(dtype) if t[:2] == "0x" else np.array(float(t), dtype) for t in tokens
         ]
         return np.stack(numbers).reshape(shape)
-    read: Any = float if jnp.issubdtype(dtype, jnp.floating) else int
+    read = float if jnp.issubdtype(dtype, jnp.floating) else int
     return np.array([read(t) for t in tokens], dtype).reshape(shape)
 
 
-def complex_elements(operation: Any, tensor_type: jax.ShapeDtypeStruct) -> Array:
+def complex_elements(operation: ir.Operation, tensor_type: jax.ShapeDtypeStruct) -> Array:
     """Returns the elements of a constant of complex numbers, which the bindings do not read.
 
     MLIR prints them as pairs of real numbers, one pair where all are equal, or as hex digits.

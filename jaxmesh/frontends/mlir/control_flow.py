@@ -16,7 +16,7 @@ from jaxmesh.frontends.jax.retype import widen_carry
 from jaxmesh.jaxprs import compat
 
 _lax: Any = jax.lax
-Function = Callable[[Sequence[Any]], list[Any]]
+Function = Callable[[Sequence[jax.Array]], list[jax.Array]]
 _BOUND = re.compile(r"#ttcore\.loop_bound<(-?[0-9]+)(?:, ([0-9]+) : i32)?>")
 
 
@@ -28,7 +28,7 @@ def functions_of(attributes: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in named if name)
 
 
-def perform_case(op: Op, functions: Sequence[Function], operands: Sequence[Any]) -> list[Any]:
+def perform_case(op: Op, functions: Sequence[Function], operands: Sequence[jax.Array]) -> list[jax.Array]:
     """Calls the function of a number, the last one for a number out of range, as in StableHLO."""
     index, rest = _scalar(operands[0]).astype(jnp.int32), operands[1:]
     known = [_result_axes(f, rest) for f in functions]
@@ -42,7 +42,7 @@ def perform_case(op: Op, functions: Sequence[Function], operands: Sequence[Any])
     return list(_lax.switch(index, [_varying(f, joined) for f in functions], *rest))
 
 
-def perform_loop(op: Op, functions: Sequence[Function], operands: Sequence[Any]) -> list[Any]:
+def perform_loop(op: Op, functions: Sequence[Function], operands: Sequence[jax.Array]) -> list[jax.Array]:
     """Repeats a function of the states, and of operands that stay the same, a number of times or under a condition."""
     count = op.attributes["state_count"]
     states, fixed = list(operands[:count]), list(operands[count:])
@@ -58,13 +58,13 @@ def perform_loop(op: Op, functions: Sequence[Function], operands: Sequence[Any])
     axes = widen_carry([varying_axes(x) for x in states], axes_after)
     states, step = [*map(vary, states, axes)], _varying(body, axes)
 
-    def iterate(now: list[Any]) -> list[Any]:
+    def iterate(now: list[jax.Array]) -> list[jax.Array]:
         return step(*now, *fixed)
 
-    def count_one(_: Any, now: list[Any]) -> list[Any]:
+    def count_one(_: object, now: list[jax.Array]) -> list[jax.Array]:
         return iterate(now)
 
-    def goes_on(now: list[Any]) -> Any:
+    def goes_on(now: list[jax.Array]) -> jax.Array:
         return _scalar(functions[1]([*now, *fixed])[0]).astype(bool)
 
     if len(functions) > 1:
@@ -74,13 +74,13 @@ def perform_loop(op: Op, functions: Sequence[Function], operands: Sequence[Any])
     return [final[i] for i in op.attributes["output_indices"]]
 
 
-CONTROL_FLOW: Mapping[str, Callable[[Op, Sequence[Function], Sequence[Any]], list[Any]]] = {
+CONTROL_FLOW: Mapping[str, Callable[[Op, Sequence[Function], Sequence[jax.Array]], list[jax.Array]]] = {
     "ttcore.case": perform_case,
     "ttcore.while_loop": perform_loop,
 }
 
 
-def _iterations(op: Op, operands: Sequence[Any]) -> Any:
+def _iterations(op: Op, operands: Sequence[jax.Array]) -> int | jax.Array:
     first, end, step = (_bound(op, name, operands) for name in ("initial", "limit", "step"))
     if isinstance(step, int) and step < 1:
         raise UnsupportedError(f"counts in steps of {step}; only steps of at least 1 are known.")
@@ -89,7 +89,7 @@ def _iterations(op: Op, operands: Sequence[Any]) -> Any:
     return jnp.maximum(0, -(-(end - first) // step))
 
 
-def _bound(op: Op, name: str, operands: Sequence[Any]) -> Any:
+def _bound(op: Op, name: str, operands: Sequence[jax.Array]) -> int | jax.Array:
     """Returns a bound of a counted loop: a number, or the operand whose number it names beside a 0."""
     written = op.attributes.get(name)
     if isinstance(written, tuple):
@@ -100,21 +100,21 @@ def _bound(op: Op, name: str, operands: Sequence[Any]) -> Any:
     return int(found[1]) if found[2] is None else _scalar(operands[int(found[2])]).astype(jnp.int32)
 
 
-def _scalar(x: Any) -> Any:
+def _scalar(x: jax.Array) -> jax.Array:
     if x.size != 1:
         raise VerifyError(f"decides by one number, got {x.dtype}{list(x.shape)}.")
     return x.reshape(())
 
 
-def _result_axes(function: Function, operands: Sequence[Any]) -> list[frozenset[str]]:
-    def flat(*xs: Any) -> list[Any]:
+def _result_axes(function: Function, operands: Sequence[jax.Array]) -> list[frozenset[str]]:
+    def flat(*xs: jax.Array) -> list[jax.Array]:
         return function(xs)
 
     return [compat.varying_axes(a) for a in jax.make_jaxpr(flat)(*operands).out_avals]
 
 
-def _varying(function: Function, axes: Sequence[frozenset[str]]) -> Callable[..., list[Any]]:
-    def run(*xs: Any) -> list[Any]:
+def _varying(function: Function, axes: Sequence[frozenset[str]]) -> Callable[..., list[jax.Array]]:
+    def run(*xs: jax.Array) -> list[jax.Array]:
         return [vary(y, a) for y, a in zip(function(xs), axes, strict=True)]
 
     return run

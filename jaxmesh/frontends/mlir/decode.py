@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+from jaxlib.mlir import ir
 
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import UPSTREAM, Trait
@@ -116,7 +118,7 @@ def _set_local_types(program: Program, arguments: Sequence[BoundaryAttributes], 
             program.types[result] = replace(program.types[result], shape=program.types[op.used[0]].shape)
 
 
-def _symbol(written: Any) -> str:
+def _symbol(written: object) -> str:
     return str(written).removeprefix("@").strip('"')
 
 
@@ -144,9 +146,10 @@ class _Decoder:
         self.deviations: dict[WrittenOp, str] = {}
         self._line = 1
         self._compared: set[WrittenOp] = set()
-        self._types_of: dict[tuple[Any, bool], Type] = {}
-        self._spellings: dict[Any, _Spelled] = {}
-        self._sources: dict[str, str] = {}
+        self._types_of: dict[tuple[ir.Type, bool], Type] = {}
+        self._spellings: dict[object, _Spelled] = {}
+        # Many ops share a location of the text.
+        self._source = functools.cache(functools.partial(resolve, aliases=text.aliases))
         self._functions: dict[Function, DecodedFunction] = {}
         self._open: list[Function] = []
         self._values = Values(Types(self._note, wide=True), text)
@@ -169,7 +172,7 @@ class _Decoder:
         paths = [of_argument(str(a.location)) if len(self._open) == 1 else "" for a in arguments]
         program.arguments = [Port(i, presharded=False, path=path) for i, path in enumerate(paths)]
         decoded = DecodedFunction(program)
-        values: dict[Any, Value] = {a: i for i, a in enumerate(arguments)}
+        values: dict[ir.Value, Value] = {a: i for i, a in enumerate(arguments)}
         for operation in operations(function.operation):
             try:
                 self._operation(function, decoded, operation, values)
@@ -184,7 +187,7 @@ class _Decoder:
         return decoded
 
     def _operation(
-        self, function: Function, decoded: DecodedFunction, operation: Any, values: dict[Any, Value]
+        self, function: Function, decoded: DecodedFunction, operation: ir.Operation, values: dict[ir.Value, Value]
     ) -> None:
         self._line = line = line_of(operation, function.piece)
         operands = tuple([values[v] for v in operation.operands])
@@ -210,14 +213,8 @@ class _Decoder:
         program.ops.append(op)
         decoded.lines.append(line)
 
-    def _source(self, location: str) -> str:
-        """Returns a location of the text as programs name it; many ops share one."""
-        if location not in self._sources:
-            self._sources[location] = resolve(location, self._text.aliases)
-        return self._sources[location]
-
     def _spelled(
-        self, function: Function, operation: Any, name: str, results: Sequence[Any], kinds: Sequence[str]
+        self, function: Function, operation: ir.Operation, name: str, results: Sequence[ir.Value], kinds: Sequence[str]
     ) -> _Spelled:
         """Returns what an op has apart from its operands, once for equally written ops of a module."""
         written, types = operation.attributes, tuple([r.type for r in results])
@@ -228,11 +225,11 @@ class _Decoder:
         key = function.home, name, properties, rest, types, tuple(kinds), of_operands
         found = self._spellings.get(key)
         if found is None:
-            found = self._spellings[key] = self._spell(function, operation, results, kinds)
+            found = self._spellings[key] = self._spell(function, operation, kinds)
         return found
 
-    def _spell(self, function: Function, operation: Any, results: Sequence[Any], kinds: Sequence[str]) -> _Spelled:
-        name: str = operation.name
+    def _spell(self, function: Function, operation: ir.Operation, kinds: Sequence[str]) -> _Spelled:
+        name = operation.name
         self._check_known(name)
         if len(operation.regions):
             raise VerifyError("has a region; no op of a program has one.")
@@ -264,12 +261,12 @@ class _Decoder:
         elif name not in EMPTY:
             self._compare(name, operation, (dropped, blank), kinds)
         self._read_device(name, attributes)
-        number = None if results or definition is None else definition.overwritten
+        number = None if types or definition is None else definition.overwritten
         written = callees[-1].written if callees else () if number is None else (number,)
         # An upgrade takes the ops of one dictionary to be equally written.
         return _Spelled(name, {**attributes}, types, sum(f.size for f in callees) if callees else 1, written)
 
-    def _result_types(self, operation: Any) -> list[Type]:
+    def _result_types(self, operation: ir.Operation) -> list[Type]:
         results, is_ttnn = list(operation.results), operation.name.startswith("ttnn.")
         handle = _HANDLE.match(str(results[0].type)) if is_ttnn and results else None
         if handle is None:
@@ -277,7 +274,7 @@ class _Decoder:
             return [self._type(r.type, layouts=is_ttnn) for r in results]
         return [replace(DEVICE, kind=handle[1])] * len(results)
 
-    def _check_width(self, op: str, results: Sequence[Any]) -> None:
+    def _check_width(self, op: str, results: Sequence[ir.Value]) -> None:
         """Reports an op that may need more than 32 bits of an integer of 64."""
         found = _WIDE.search(str(results[0].type)) if op.partition(".")[2] in WIDENING and results else None
         if found is not None and self.types(results[0].type).dtype.itemsize < 8:
@@ -286,7 +283,7 @@ class _Decoder:
                 'all bits call jax.config.update("jax_enable_x64", True).'
             )
 
-    def _type(self, written: Any, *, layouts: bool) -> Type:
+    def _type(self, written: ir.Type, *, layouts: bool) -> Type:
         """Returns a tensor type; with `layouts`, its layout of TTNN too. MLIR has each type once."""
         found = self._types_of.get((written, layouts))
         if found is None:
@@ -330,7 +327,7 @@ class _Decoder:
         )
 
     def _compare(
-        self, op: str, operation: Any, left_out: tuple[Sequence[str], Collection[str]], kinds: Sequence[str]
+        self, op: str, operation: ir.Operation, left_out: tuple[Sequence[str], Collection[str]], kinds: Sequence[str]
     ) -> None:
         """Compares the first of equally written ops with upstream's definition."""
         (dropped, blank), attributes = left_out, operation.attributes
@@ -347,21 +344,21 @@ class _Decoder:
                 what = f"{', '.join(map(repr, dropped))} is left out" if dropped else "it is read as in earlier texts"
                 self.deviations[written] = f"line {self._line}: {op} {found} ({UPSTREAM}); {what}."
 
-    def _attributes(self, operation: Any) -> Mapping[str, Any]:
+    def _attributes(self, operation: ir.Operation) -> Mapping[str, Any]:
         attributes, values = operation.attributes, self._values
         found: Mapping[str, Any] = values(attributes[PROPERTIES]) if PROPERTIES in attributes else NO_ATTRIBUTES
         if len(attributes):
             found = {**found, **{k: v for k, v in values.dictionary(attributes).items() if k != PROPERTIES}}
         return found
 
-    def _traced(self, attributes: Mapping[str, Any], caller: Function) -> Any:
+    def _traced(self, attributes: Mapping[str, Any], caller: Function) -> ir.Attribute | None:
         """Returns the name of the function that is captured as a trace: the first that `capture_callee` calls."""
         for capture in self._named.get((id(caller.piece), _symbol(attributes.get("capture_callee"))), ()):
             for call in outermost(capture.operation, lambda op: op.name == "func.call"):
                 return call.attributes["callee"]
         return None
 
-    def _function(self, symbol: Any, caller: Function) -> Function:
+    def _function(self, symbol: object, caller: Function) -> Function:
         name = _symbol(symbol)
         named = self._named.get((id(caller.piece), name))
         if named is None:
@@ -369,7 +366,7 @@ class _Decoder:
         # A file may define a name once per module: one with a body comes first, then the caller's own.
         return named[0] if len(named) == 1 else min(named, key=lambda f: (not f.has_body, f.home != caller.home))
 
-    def _callee(self, symbol: Any, caller: Function) -> DecodedFunction:
+    def _callee(self, symbol: object, caller: Function) -> DecodedFunction:
         callee = self._function(symbol, caller)
         if callee in self._open:
             chain = " -> ".join(f"@{f.name}" for f in (*self._open, callee))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from jaxlib.mlir import ir
 
 from jaxmesh.dialects.attributes import Attribute
 from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.op import SEGMENTS, Arity, Trait
-from jaxmesh.frontends.mlir.attributes import entries
+from jaxmesh.frontends.mlir.attributes import Dictionary, entries
 
 _GROUPS = "operandSegmentSizes"
 _SEGMENTS = frozenset(a.name for a in SEGMENTS)
@@ -36,7 +35,7 @@ class WrittenOp:
     results: int
 
 
-def attribute_types(written: Any) -> Iterator[tuple[str, str]]:
+def attribute_types(written: Dictionary) -> Iterator[tuple[str, str]]:
     """Yields the names of the attributes of a dictionary, each with its type.
 
     That is the type of a number (`si32`), `[i32]` or `array<i32>` for several, `bool`, or the name of an attribute of a
@@ -47,7 +46,7 @@ def attribute_types(written: Any) -> Iterator[tuple[str, str]]:
         yield name, f"{len(attribute)} sizes" if counted else _type(attribute)
 
 
-def _type(attribute: Any) -> str:
+def _type(attribute: ir.Attribute) -> str:
     match attribute:
         case ir.BoolAttr():
             return "bool"

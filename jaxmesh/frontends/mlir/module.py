@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from jaxlib.mlir import ir
 
@@ -30,10 +29,10 @@ class Function:
 
     name: str
     line: int
-    operation: Any
+    operation: ir.Operation
     piece: Piece
     public: bool
-    home: Any
+    home: ir.Operation
 
     @property
     def says_public(self) -> bool:
@@ -84,11 +83,11 @@ def load_text(text: str) -> Source:
     return Source(functions, named, tuple(run_lines(text)), text)
 
 
-def outermost(root: Any, wanted: Callable[[Any], bool]) -> list[Any]:
+def outermost(root: ir.Operation, wanted: Callable[[ir.Operation], bool]) -> list[ir.Operation]:
     """Returns the outermost operations that satisfy `wanted`, in order; does not descend into a match."""
-    found: list[Any] = []
+    found: list[ir.Operation] = []
 
-    def visit(operation: Any) -> Any:
+    def visit(operation: ir.Operation) -> ir.WalkResult:
         if not wanted(operation):
             return ir.WalkResult.ADVANCE
         found.append(operation)
@@ -99,12 +98,12 @@ def outermost(root: Any, wanted: Callable[[Any], bool]) -> list[Any]:
     return found
 
 
-def operations(owner: Any, *, deep: bool = False) -> list[Any]:
+def operations(owner: ir.Operation, *, deep: bool = False) -> list[ir.Operation]:
     """Returns the operations directly inside an operation's regions, or at any depth, in pre-order."""
-    seen: list[Any] = []
+    seen: list[ir.Operation] = []
     skip, advance = ir.WalkResult.SKIP, ir.WalkResult.ADVANCE
 
-    def visit(operation: Any) -> Any:
+    def visit(operation: ir.Operation) -> ir.WalkResult:
         seen.append(operation)
         return advance if deep or len(seen) == 1 else skip
 
@@ -112,15 +111,23 @@ def operations(owner: Any, *, deep: bool = False) -> list[Any]:
     return seen[1:]
 
 
-def _function(operation: Any, piece: Piece) -> Function:
+def producer(value: ir.Value, *names: str) -> ir.Operation | None:
+    """Returns the operation that has a value as a result; None for an argument of a block, and for other `names`."""
+    if isinstance(value.owner, ir.Block):
+        return None
+    op = value.owner.operation
+    return None if names and op.name not in names else op
+
+
+def _function(operation: ir.Operation, piece: Piece) -> Function:
     attributes = operation.attributes
     visibility = attributes["sym_visibility"].value if "sym_visibility" in attributes else "public"
     name = attributes["sym_name"].value
-    home = operation.parent.operation
-    return Function(name, line_of(operation, piece), operation, piece, visibility == "public", home)
+    assert operation.parent is not None
+    return Function(name, line_of(operation, piece), operation, piece, visibility == "public", operation.parent)
 
 
-def line_of(operation: Any, piece: Piece) -> int:
+def line_of(operation: ir.Operation, piece: Piece) -> int:
     """Returns the line of the file where an operation stands; its locations were removed before parsing."""
     return piece.offset + operation.location.start_line
 
@@ -159,14 +166,14 @@ def public_functions(source: Source) -> list[Function]:
 
 def declared_mesh(function: Function, runs: Sequence[RunLine]) -> DeclaredMesh | None:
     """Returns the mesh of a function's module, else of the RUN lines of its file."""
-    operation: Any = function.operation
+    operation: ir.Operation | None = function.operation
     while operation is not None:
         for name in _MESHES:
             if name in operation.attributes:
                 sizes = _module_mesh(str(operation.attributes[name])[:_LONGEST], line_of(operation, function.piece))
                 if sizes is not None:
                     return sizes
-        operation = operation.parent and operation.parent.operation
+        operation = operation.parent
     return _run_mesh(runs)
 
 
@@ -222,7 +229,7 @@ class BoundaryAttributes:
     it is: `input`, `parameter`, `constant`."""
 
     status: str | None
-    local: Any
+    local: ir.Type | None
     varying: tuple[int, ...] | None = None
     role: str = ""
 
@@ -232,14 +239,14 @@ def boundary_attributes(function: Function, which: str, count: int) -> list[Boun
     attributes = function.operation.attributes
     if which not in attributes:
         return [BoundaryAttributes(None, None)] * count
-    listed, known = list(attributes[which]), dict[Any, BoundaryAttributes]()
+    listed, known = list(attributes[which]), dict[ir.Attribute, BoundaryAttributes]()
     # MLIR has each attribute once.
     for dictionary in dict.fromkeys(listed):
         known[dictionary] = _parse_attributes(dictionary)
     return [known[dictionary] for dictionary in listed]
 
 
-def _parse_attributes(dictionary: Any) -> BoundaryAttributes:
+def _parse_attributes(dictionary: ir.Attribute) -> BoundaryAttributes:
     status, local, varying, role = None, None, None, ""
     for name, attribute in entries(dictionary):
         if name == "jaxmesh.varying":
@@ -269,7 +276,7 @@ def _axes(text: str) -> tuple[int, ...]:
     return tuple(map(int, found.group(1).split(","))) if found.group(1) else ()
 
 
-def _type(text: str, context: Any) -> Any:
+def _type(text: str, context: ir.Context) -> ir.Type:
     try:
         return ir.Type.parse(text, context)
     except ir.MLIRError:

@@ -8,11 +8,12 @@ and messages follow the verifiers in tt-mlir's `lib/Dialect/TTIR/IR/TTIROps.cpp`
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxlib.mlir import ir
 
@@ -88,7 +89,7 @@ def quantized(element: str) -> Quantized | None:
     return Quantized(None if axis is None else int(axis), scales, zeros, least, most, f"{sign}{width}")
 
 
-def with_elements(op: str, operation: Any, attributes: Mapping[str, Any], *, moves: bool) -> Mapping[str, Any]:
+def with_elements(op: str, operation: ir.Operation, attributes: Mapping[str, Any], *, moves: bool) -> Mapping[str, Any]:
     """Returns the attributes of an op, with its element types if it converts quantized numbers.
 
     Raises:
@@ -106,12 +107,14 @@ def with_elements(op: str, operation: Any, attributes: Mapping[str, Any], *, mov
     return attributes
 
 
-def _element(written: Any) -> str:
+def _element(written: ir.Type) -> str:
     """Returns the name of the element type of a tensor type."""
     return str(written.element_type) if isinstance(written, ir.RankedTensorType) else ""
 
 
-def perform(op: str, operands: Sequence[Any], axis: int | None, elements: tuple[str, str], out: Any) -> Any:
+def perform(
+    op: str, operands: Sequence[jax.Array], axis: int | None, elements: tuple[str, str], out: jax.ShapeDtypeStruct
+) -> jax.Array:
     """Binds the arithmetic of an op that converts quantized numbers.
 
     Ops that are not by type have scales and zero points, of the dim `axis`, as further operands. `elements` are the
@@ -145,15 +148,15 @@ def perform(op: str, operands: Sequence[Any], axis: int | None, elements: tuple[
     return value.astype(out.dtype)
 
 
-def _join(fun: Any, *operands: Any) -> Any:
+def _join(fun: Callable[..., jax.Array], *operands: jax.Array | None) -> jax.Array:
     return fun(*vary_together(*operands))
 
 
-def _of(numbers: Sequence[float]) -> Any:
+def _of(numbers: Sequence[float]) -> jax.Array:
     return _jnp.asarray(numbers, "float32")
 
 
-def _along(numbers: Any, axis: int | None, rank: int) -> Any:
+def _along(numbers: jax.Array | None, axis: int | None, rank: int) -> jax.Array | None:
     """Returns the numbers along a dim of a tensor of a rank, or one number for all dims; None stays None."""
     if numbers is None:
         return None
@@ -165,7 +168,9 @@ def _along(numbers: Any, axis: int | None, rank: int) -> Any:
     return _jnp.reshape(numbers.astype(_jnp.float32), shape)
 
 
-def _verify(op: str, operands: Sequence[Any], axis: int | None, elements: tuple[str, str], out: Any) -> None:
+def _verify(
+    op: str, operands: Sequence[jax.Array], axis: int | None, elements: tuple[str, str], out: jax.ShapeDtypeStruct
+) -> None:
     x = operands[0]
     name = op.partition(".")[2].removesuffix("_unrolled")
     if op.startswith("ttir."):

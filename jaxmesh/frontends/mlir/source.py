@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
@@ -20,7 +19,6 @@ from jaxmesh.frontends.mlir.preprocess import Rewritten, rewrite
 from jaxmesh.jaxprs.guarded_passes import refusal
 from jaxmesh.validate import regular_file
 
-_stablehlo: Any = stablehlo
 _SPLIT = re.compile(r"^(?:[ \t]*// ?-----.*|.*\bMLIR Module \w+:[ \t]*|-+ END OF MLIR MODULE -+)$", re.MULTILINE)
 """A line between modules, also one of tt-xla's log."""
 _MARKS = "-----", "MLIR M"
@@ -52,10 +50,10 @@ class Piece:
       dialects: for each nested module that was asked for, True if it is of StableHLO.
     """
 
-    module: Any
+    module: ir.Module
     offset: int
     rewritten: Rewritten
-    dialects: dict[Any, bool] = field(default_factory=dict[Any, bool])
+    dialects: dict[ir.Operation, bool] = field(default_factory=dict[ir.Operation, bool])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +119,7 @@ def parse(text: str) -> list[Piece]:
     return [_parse(piece, line, shared) for piece, line in split(text)]
 
 
-def _context() -> Any:
+def _context() -> ir.Context:
     """Returns a context that reads any dialect.
 
     JAX may share a context among its own lowerings on a thread. This context is changed, and holds the constants of a
@@ -170,7 +168,7 @@ def _sections(text: str, line: int) -> Iterator[tuple[str, int]]:
     yield text[start:], line
 
 
-def _parse(text: str, line: int, shared: Any) -> Piece:
+def _parse(text: str, line: int, shared: ir.Context) -> Piece:
     ready = rewrite(text, line)
     # In one context a second blob of one name would be renamed.
     context = _context() if "dense_resource" in text else shared
@@ -186,11 +184,11 @@ def _parse(text: str, line: int, shared: Any) -> Piece:
     return Piece(module, line - 1, ready)
 
 
-def _from_vhlo(module: Any) -> Any:
+def _from_vhlo(module: ir.Module) -> ir.Module:
     """Returns a module of VHLO, the versioned form of StableHLO, as StableHLO."""
     data = BytesIO()
     module.operation.write_bytecode(data)
-    return _stablehlo.deserialize_portable_artifact(module.context, data.getvalue())
+    return stablehlo.deserialize_portable_artifact(module.context, data.getvalue())
 
 
 def _is_native(text: str) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import jax
 import numpy as np
@@ -178,11 +178,15 @@ def _sizes(op: Op, text: Text) -> Iterator[tuple[int, int | None]]:
             yield axis, _ratio(op, text, dim) if isinstance(dim, int) else None
 
 
+def is_integers(value: object) -> TypeGuard[tuple[int, ...]]:
+    """Returns True if an attribute is a list of integers."""
+    return isinstance(value, tuple) and all(type(v) is int for v in cast("tuple[object, ...]", value))
+
+
 def _numbers(op: Op, name: str) -> tuple[int, ...]:
     """Returns an attribute of whole numbers; empty if it has another type, which verification names later."""
-    found: Any = op.attributes.get(name)
-    numbers = cast("tuple[Any, ...]", found) if isinstance(found, tuple) else ()
-    return numbers if all(isinstance(n, int) for n in numbers) else ()
+    found = op.attributes.get(name)
+    return found if is_integers(found) else ()
 
 
 def _ratio(op: Op, text: Text, dim: int) -> int | None:

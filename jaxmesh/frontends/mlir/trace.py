@@ -23,11 +23,12 @@ from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, full_to_shard,
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.errors import MeshMismatchError, ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import quantization
+from jaxmesh.frontends.mlir.attributes import Array
 from jaxmesh.frontends.mlir.control_flow import CONTROL_FLOW
-from jaxmesh.frontends.mlir.text import Text, add_location, located, results_to_copy
-from jaxmesh.frontends.mlir.upgrade import EMPTY, FUNCTIONS, Upgrade, definition_named, is_integers
+from jaxmesh.frontends.mlir.text import Text, add_location, is_integers, located, results_to_copy
+from jaxmesh.frontends.mlir.upgrade import EMPTY, FUNCTIONS, Upgrade, definition_named
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.compat import Var
+from jaxmesh.jaxprs.compat import Jaxpr, Var
 from jaxmesh.jaxprs.emit import Steps, as_tracer, as_variable, current_source, current_trace, named
 from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.sharding.shard_attributes import counts_per_dim
@@ -49,7 +50,7 @@ class Outcome:
       casts: the results that are cast to the element types that the text declares, one sentence each.
     """
 
-    jaxpr: Any = None
+    jaxpr: Jaxpr | None = None
     error: Exception | None = None
     unproven: ReplicationError | None = None
     assumptions: list[str] = field(default_factory=list[str])
@@ -70,7 +71,7 @@ def trace_program(text: Text, mesh: AbstractMesh, *, strict: bool, presharded_va
     varying = [tuple(a for a in every if a in v) if v and presharded_vary else () for v in declared]
     copied = results_to_copy(text)
 
-    def flat(*arguments: Any) -> list[Any]:
+    def flat(*arguments: jax.Array) -> list[jax.Array]:
         results = zip(run.program(arguments), copied, strict=True)
         return [
             full_to_shard(x, PartitionSpec()) if copies and not compat.varying_axes(jax.typeof(x)) else x
@@ -90,6 +91,10 @@ _DEVICE = object()
 """A mesh device or a semaphore: of the program there is one."""
 
 
+Structs = tuple[jax.ShapeDtypeStruct, ...]
+"""The declared types of an op's tensors."""
+
+
 @dataclass(slots=True)
 class _Run:
     """One trace."""
@@ -98,9 +103,11 @@ class _Run:
     mesh: dict[str, int]
     strict: bool
     outcome: Outcome
-    known: dict[Any, tuple[Steps, list[int], bool]] = field(default_factory=dict[Any, tuple[Steps, list[int], bool]])
+    known: dict[object, tuple[Steps, list[int], bool]] = field(
+        default_factory=dict[object, tuple[Steps, list[int], bool]]
+    )
     """Each op traced once, with its results' kinds, and whether it is repeated: a model's layers have the same ops."""
-    kinds: dict[Any, int] = field(default_factory=dict[Any, int])
+    kinds: dict[object, int] = field(default_factory=dict[object, int])
     """A number for each type of a value."""
     keeps_ops: bool = True
     """False of a function that a loop or a branch calls, which has the equations of each op."""
@@ -161,11 +168,11 @@ class _Run:
         allocate(ports := [port.value for port in text.program.results])
         return [as_tracer(trace, values[v]) for v in ports]
 
-    def _kind(self, x: Any) -> int:
+    def _kind(self, x: object) -> int:
         kind = x.aval if isinstance(x, Var) else x if x is _DEVICE else (jax.typeof(x),)
         return self.kinds.setdefault(kind, len(self.kinds))
 
-    def _perform(self, op: Op, operands: list[Any], key: Any) -> list[Any]:
+    def _perform(self, op: Op, operands: list[Any], key: object) -> list[Any]:
         tensors = [x for x in operands if x is not _DEVICE]
         known = [t for v in op.results if (t := self.text.program.types[v]).kind == "tensor"]
         types = tuple([jax.ShapeDtypeStruct(t.shape, t.dtype) for t in known])
@@ -195,12 +202,7 @@ class _Run:
         return results
 
     def _steps(
-        self,
-        op: Op,
-        definition: OpDef,
-        attributes: Mapping[str, Any],
-        inputs: list[Any],
-        types: tuple[jax.ShapeDtypeStruct, ...],
+        self, op: Op, definition: OpDef, attributes: Mapping[str, Any], inputs: list[jax.Array], types: Structs
     ) -> Steps:
         """Returns an op as one equation, or as the equations of its meaning."""
         special = self._mesh_shard if op.name == "ttir.mesh_shard" else _memory_op if op.name in _MEMORY else None
@@ -213,20 +215,15 @@ class _Run:
         return steps
 
     def _meaning(
-        self,
-        op: Op,
-        definition: OpDef,
-        attributes: Mapping[str, Any],
-        inputs: list[Any],
-        types: tuple[jax.ShapeDtypeStruct, ...],
-    ) -> Any:
+        self, op: Op, definition: OpDef, attributes: Mapping[str, Any], inputs: list[jax.Array], types: Structs
+    ) -> Jaxpr:
         """Returns the jaxpr of an op: one equation, or the equations of its meaning."""
         # The sizes of operand groups of an opaque op count the mesh device and semaphores, too.
         counted = {a.name for a in SEGMENTS} if Trait.OPAQUE in definition.traits else set[str]()
         known = {k: v for k, v in attributes.items() if k not in counted}
         casts: list[str] = []
 
-        def meaning(*values: Any) -> list[Any]:
+        def meaning(*values: jax.Array) -> list[jax.Array]:
             results = compute(definition, values, known, types, self.mesh)
             casts.extend(_casts(definition, results, types))
             if casts:
@@ -243,7 +240,7 @@ class _Run:
         if imported is None:
             return jaxpr
 
-        def bind(*values: Any) -> Any:
+        def bind(*values: jax.Array) -> list[jax.Array]:
             return imported_op_p.bind(*values, jaxpr=jaxpr, op=imported)
 
         return jax.make_jaxpr(bind)(*inputs)
@@ -251,7 +248,7 @@ class _Run:
     def _for_meaning(self, op: Op, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns the attributes with the sizes of operand groups, if one is empty, and a splat as one element."""
         if op.name.endswith(".constant") and isinstance(value := attributes.get("value"), np.ndarray):
-            elements = cast("np.ndarray[Any, Any]", value)
+            elements = cast("Array", value)
             if elements.size and not any(elements.strides):
                 return {**attributes, "value": elements.reshape(-1)[:1].reshape(())}
         if None in op.operands and _SIZES not in attributes:
@@ -260,9 +257,7 @@ class _Run:
             return {**attributes, _SIZES: tuple([int(v is not None) for v in tensors])}
         return attributes
 
-    def _unflattened(
-        self, op: Op, definition: OpDef, operands: list[Any], types: tuple[jax.ShapeDtypeStruct, ...]
-    ) -> list[Any]:
+    def _unflattened(self, op: Op, definition: OpDef, operands: list[jax.Array], types: Structs) -> list[jax.Array]:
         """Performs an op on images whose batch, height and width its operand has as one dim, and its result, too.
 
         So upstream's FlattenSlidingWindow leaves them (tt-mlir, `lib/Dialect/TTIR/Transforms`).
@@ -275,7 +270,7 @@ class _Run:
             raise VerifyError(f"{FLATTENED} says images of {list(sizes)}, but the operand is {x.dtype}{list(x.shape)}.")
         images = [_lax.reshape(x, (*sizes, x.shape[-1])), *operands[1:]]
 
-        def compute_images(*values: Any) -> list[Any]:
+        def compute_images(*values: jax.Array) -> list[jax.Array]:
             return compute(definition, values, attributes, types, self.mesh)
 
         inside = jax.make_jaxpr(compute_images)(*images)
@@ -286,7 +281,7 @@ class _Run:
             raise VerifyError(f"the result is {list(result.shape)}, but the declared type is {list(want.shape)}.")
         return [_lax.reshape(result, want.shape)]
 
-    def _get_device(self, op: Op) -> list[Any]:
+    def _get_device(self, op: Op) -> list[object]:
         shape, mesh = op.attributes.get("mesh_shape"), tuple(self.mesh.values())
         if isinstance(shape, tuple) and shape != mesh:
             raise MeshMismatchError(
@@ -295,7 +290,7 @@ class _Run:
             )
         return [_DEVICE] * len(op.results)
 
-    def _mesh_shard(self, op: Op, _: Any, *operands: Any) -> list[Any]:
+    def _mesh_shard(self, op: Op, _: object, *operands: jax.Array) -> list[jax.Array]:
         attributes = op.attributes
         if len(operands) != 1 or len(op.results) != 1:
             raise VerifyError(f"takes 1 operand and gives 1 result, got {len(operands)} and {len(op.results)}.")
@@ -313,7 +308,7 @@ class _Run:
             self._assume(op, x, error)
         return [_check_declared(declared, out)]
 
-    def _assume(self, op: Op, x: Any, error: ReplicationError) -> None:
+    def _assume(self, op: Op, x: jax.Array, error: ReplicationError) -> None:
         if self.outcome.unproven is None:
             self.outcome.unproven = cast("ReplicationError", add_location(*self.place, error))
         axes = [a for a in self.mesh if a in compat.varying_axes(jax.typeof(x))]
@@ -332,7 +327,7 @@ class _Run:
             raise VerifyError(
                 f"shard_shape and shard_dims are lists of integers, got {shard_shape!r:.100} and {dims!r:.100}."
             )
-        right: tuple[int, ...] = shard_shape
+        right = shard_shape
         shard_type = op.attributes["shard_type"]
         if shard_type == "replicate" and (len(shard_shape) not in (1, rank) or any(n != 1 for n in shard_shape)):
             right = (1,)
@@ -349,7 +344,7 @@ class _Run:
         return right
 
 
-def _casts(definition: OpDef, results: Sequence[Any], types: Sequence[jax.ShapeDtypeStruct]) -> list[str]:
+def _casts(definition: OpDef, results: Sequence[jax.Array], types: Sequence[jax.ShapeDtypeStruct]) -> list[str]:
     """Returns one phrase per result whose declared element type is another than the op's own.
 
     Upstream's verifiers look at no element types, and its kernels write what is declared.
@@ -363,7 +358,7 @@ def _casts(definition: OpDef, results: Sequence[Any], types: Sequence[jax.ShapeD
     ]
 
 
-def _check_declared(want: jax.ShapeDtypeStruct | Type, out: Any) -> Any:
+def _check_declared(want: jax.ShapeDtypeStruct | Type, out: jax.Array) -> jax.Array:
     if out.shape != want.shape or out.dtype != want.dtype:
         raise VerifyError(
             f"the result is {out.dtype}{list(out.shape)}, but the declared type is {want.dtype}{list(want.shape)}."
@@ -379,7 +374,7 @@ _MEMORY = {"ttnn.deallocate", *_TRANSFERS, *[name for name, d in DEFINITIONS.ite
 """The ops of TTNN about memory, of which only the transfers compute."""
 
 
-def _memory_op(op: Op, types: Sequence[jax.ShapeDtypeStruct], *operands: Any) -> list[Any]:
+def _memory_op(op: Op, types: Sequence[jax.ShapeDtypeStruct], *operands: jax.Array) -> list[jax.Array]:
     if op.name == "ttnn.deallocate":
         return []
     if len(operands) != 1 or len(types) != 1:

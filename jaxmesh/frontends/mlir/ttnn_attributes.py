@@ -28,7 +28,7 @@ _OTHER_NAMES = {
 _UNARY = re.compile(r"#ttnn\.unary_with_param<op_type = (\w+)(?:, params = \[([^\]]*)\])?>")
 
 
-def activation_of(name: str, attributes: Mapping[str, Any]) -> str:
+def activation_of(name: str, attributes: Mapping[str, object]) -> str:
     """Returns the op that a product or a convolution of TTNN applies to its result; empty for none.
 
     A product names the function itself, or in its program config; a convolution in its config.
@@ -114,7 +114,10 @@ def composer_config(text: str) -> MeshComposerConfig:
     return MeshComposerConfig([_integer(d, text) for d in dims], override)
 
 
-CONFIGS: Mapping[str, Callable[[str], Any]] = {"mapper_config": mapper_config, "composer_config": composer_config}
+CONFIGS: Mapping[str, Callable[[str], MeshMapperConfig | MeshComposerConfig]] = {
+    "mapper_config": mapper_config,
+    "composer_config": composer_config,
+}
 
 
 def _unknown(name: str, text: str, fields: str) -> VerifyError:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+from jaxlib.mlir import ir
 
 from jaxmesh.dialects.attributes import reorder_edges
 from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
@@ -20,9 +21,9 @@ from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Val
 from jaxmesh.dialects.ttir.images import FLATTENED
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes
 from jaxmesh.errors import VerifyError
-from jaxmesh.frontends.mlir.attributes import entries
+from jaxmesh.frontends.mlir.attributes import Array, entries
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
-from jaxmesh.frontends.mlir.text import add_location
+from jaxmesh.frontends.mlir.text import add_location, is_integers
 from jaxmesh.frontends.mlir.ttnn_attributes import AFTER, CONFIGS, FUSED, LONGEST, activation_of, fused_functions
 
 FUNCTION = "function"
@@ -80,7 +81,7 @@ def current_name(op: str) -> str:
     return op
 
 
-def dropped_attributes(definition: OpDef | None, attributes: Any) -> list[str]:
+def dropped_attributes(definition: OpDef | None, attributes: ir.OpAttributeMap) -> list[str]:
     """Returns the attributes beside an op's own that it does not define, which upstream carries along and never reads.
 
     Where a text has them all in one dictionary, as earlier ones have, an unknown one may be a misspelled one.
@@ -93,7 +94,7 @@ def dropped_attributes(definition: OpDef | None, attributes: Any) -> list[str]:
     return [name for name in names if name != PROPERTIES and not _is_known(name, definition)]
 
 
-def blank_attributes(definition: OpDef | None, attributes: Mapping[str, Any]) -> list[str]:
+def blank_attributes(definition: OpDef | None, attributes: Mapping[str, object]) -> list[str]:
     """Returns the attributes of a later upstream, which the definition lacks, at values that ask for nothing."""
     if definition is None or Trait.CALL in definition.traits:
         return []
@@ -105,7 +106,7 @@ def _is_known(name: str, definition: OpDef) -> bool:
     return "." in name or name in _OFTEN or name in definition.by_name or name in definition.options or former
 
 
-def _is_blank(value: Any) -> bool:
+def _is_blank(value: object) -> bool:
     empty = isinstance(value, (tuple, str, dict)) and not value
     return value is None or value is False or empty or value in ("none", "None")
 
@@ -139,7 +140,7 @@ class Upgrade:
     is_current: bool = True
     unwritten: set[Value] = field(default_factory=set[Value])
     """The results of ops that allocate a tensor."""
-    known: dict[Any, _Current] = field(default_factory=dict[Any, "_Current"])
+    known: dict[tuple[int, int], _Current] = field(default_factory=dict[tuple[int, int], "_Current"])
     """Spellings by the identity of an op's attributes, which equally written ops share, and its number of operands."""
 
     @classmethod
@@ -258,11 +259,6 @@ class Upgrade:
         return kept
 
 
-def is_integers(value: Any) -> bool:
-    """Returns True if an attribute is a list of integers."""
-    return isinstance(value, tuple) and all(type(v) is int for v in cast("tuple[Any, ...]", value))
-
-
 class _Current(NamedTuple):
     """The current spelling of an op.
 
@@ -347,7 +343,7 @@ def _spell_attributes(
     return _with_numbers(name, known, types) | marks, is_current
 
 
-def _check_names(attributes: Mapping[str, Any]) -> None:
+def _check_names(attributes: Mapping[str, object]) -> None:
     """Checks that a mesh_shard has its attributes and no others."""
     for name in attributes:
         if name not in _SHARD:
@@ -361,7 +357,7 @@ def _with_numbers(name: str, attributes: dict[str, Any], types: Sequence[Type]) 
     """Returns the attributes of a constant or a pad with numbers of the element type of the result."""
     number = attributes.get("value")
     if name == "constant" and types and isinstance(number, np.ndarray):
-        value = cast("np.ndarray[Any, Any]", number)
+        value = cast("Array", number)
         _check_constant(value, types[0])
         # The elements of a splat are kept as one.
         elements = value.astype(types[0].dtype, copy=False)
@@ -373,7 +369,7 @@ def _with_numbers(name: str, attributes: dict[str, Any], types: Sequence[Type]) 
     return attributes
 
 
-def _check_constant(value: np.ndarray[Any, Any], declared: Type) -> None:
+def _check_constant(value: Array, declared: Type) -> None:
     if value.shape not in ((), declared.shape):
         raise VerifyError(f"its value has shape {list(value.shape)}, but the declared type has {list(declared.shape)}.")
     # Floating-point types round, with a warning; an integer type would lose the value.

@@ -10,22 +10,21 @@ from __future__ import annotations
 import functools
 import math
 import operator
-import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo as hlo
 
+from jaxmesh.frontends.mlir.module import producer
 from jaxmesh.frontends.stablehlo import shardings
-from jaxmesh.frontends.stablehlo.bindings import hlo, ir
-from jaxmesh.frontends.stablehlo.call import enum_of
 from jaxmesh.frontends.stablehlo.gspmd import create, replace
-from jaxmesh.frontends.stablehlo.reductions import constant_of
+from jaxmesh.frontends.stablehlo.reductions import integers_of
 from jaxmesh.frontends.stablehlo.shardings import OWN, WRITTEN, Sharding, count, local_shape, requested
 from jaxmesh.frontends.stablehlo.values import moved_elements
 
 
-def simplify(body: Sequence[Any]) -> None:
+def simplify(body: Sequence[ir.Operation]) -> None:
     """Rewrites ops of a function."""
     for op in body:
         if op.name == "stablehlo.broadcast_in_dim":
@@ -36,7 +35,7 @@ def simplify(body: Sequence[Any]) -> None:
             _capture_invariants(op)
 
 
-def _reshape_broadcast(op: Any) -> None:
+def _reshape_broadcast(op: ir.Operation) -> None:
     """Replaces a broadcast that only adds dims of size 1 by a reshape.
 
     Shardy propagates through reshapes before products, and through broadcasts after products.
@@ -47,17 +46,17 @@ def _reshape_broadcast(op: Any) -> None:
         replace(op, create("stablehlo.reshape", op, [x], {}).results)
 
 
-def _capture_invariants(loop: Any) -> None:
+def _capture_invariants(loop: ir.Operation) -> None:
     """Replaces unchanged values of a loop by the outer values, so that constraints inside apply to the outer values.
 
     A value with a requested sharding gets an open constraint, since the loop may use it in another sharding.
     """
     cond, body = (r.blocks[0] for r in loop.regions)
-    end = [o.operation for o in body.operations][-1]
+    end = body.operations[-1]
     for i, value in enumerate(loop.operands):
         if end.operands[i] != body.arguments[i]:
             continue
-        read: Any = None
+        read: ir.Value | None = None
         for use in [u for block in (cond, body) for u in block.arguments[i].uses]:
             if use.owner != end:
                 read = _opened(value, loop) if read is None else read
@@ -65,7 +64,7 @@ def _capture_invariants(loop: Any) -> None:
         loop.results[i].replace_all_uses_with(value)
 
 
-def _opened(value: Any, before: Any) -> Any:
+def _opened(value: ir.Value, before: ir.Operation) -> ir.Value:
     """Returns a value with a requested sharding in any sharding; other values unchanged."""
     sharding = requested(value)
     if sharding is None:
@@ -76,16 +75,17 @@ def _opened(value: Any, before: Any) -> Any:
     return create("sdy.sharding_constraint", before, [value], attributes, [value.type]).results[0]
 
 
-def _slice_at_constants(op: Any) -> None:
+def _slice_at_constants(op: ir.Operation) -> None:
     """Replaces a dynamic_slice with constant start indices by a slice.
 
     Shardy splits the dims of a slice, but not the dims that a dynamic_slice cuts.
     """
     x, *indices = op.operands
-    sizes, indices = list(op.attributes["slice_sizes"]), [_integer(i) for i in indices]
-    if any(i is None for i in indices):
+    sizes, found = list(op.attributes["slice_sizes"]), [integers_of(i) for i in indices]
+    known = [i for i in found if i is not None]
+    if len(known) < len(found):
         return
-    whole = zip(indices, x.type.shape, sizes, strict=True)
+    whole = zip(known, x.type.shape, sizes, strict=True)
     starts = [int(np.clip(i, 0, n - size)) for i, n, size in whole]
     limits = list(map(operator.add, starts, sizes))
     rows = {"start_indices": starts, "limit_indices": limits, "strides": [1] * len(sizes)}
@@ -93,69 +93,39 @@ def _slice_at_constants(op: Any) -> None:
     replace(op, create("stablehlo.slice", op, [x], attributes).results)
 
 
-def _clamp(low: Any, x: Any, high: Any) -> Any:
-    return np.clip(x, low, high)
-
-
-_FOLDED: dict[str, Callable[..., Any]] = {
-    **{f"stablehlo.{name}": getattr(np, name) for name in ("add", "subtract", "multiply", "minimum", "maximum")},
-    "stablehlo.select": np.where,
-    "stablehlo.clamp": _clamp,
-    "stablehlo.convert": np.asarray,
-}
-
-
-def _integer(value: Any) -> Any:
-    """Returns the integer that a scalar is computed to from constants; None for any other value."""
-    element = str(value.type.element_type)
-    if not re.fullmatch(r"u?i\d+", element):
-        return None
-    number = constant_of(value)
-    number = _folded(value.owner) if number is None else number
-    if number is None:
-        return None
-    return np.asarray(number).astype("bool" if element == "i1" else element.replace("i", "int"))
-
-
-def _folded(op: Any) -> Any:
-    name = getattr(op, "name", "")
-    compares = name == "stablehlo.compare"
-    fold = getattr(operator, enum_of(op, "comparison_direction").lower()) if compares else _FOLDED.get(name)
-    operands = [_integer(v) for v in op.operands] if fold else []
-    return fold(*operands) if fold and not any(x is None for x in operands) else None
-
-
 # --- products ---------------------------------------------------------------------------------------------------------
 
 
+_Known = dict[ir.Value | ir.Attribute, Sharding]
+"""The shardings of the function's arguments, and of the attributes that were read."""
+
+
 def gather_cheap_operands(
-    body: Sequence[Any], arguments: Sequence[Any], given: Sequence[Sharding], sizes: Mapping[str, int]
+    body: Sequence[ir.Operation], arguments: Sequence[ir.Value], given: Sequence[Sharding], sizes: Mapping[str, int]
 ) -> None:
     """Replaces the reshards of products' operands that Shardy inserted, where gathering the contracted dims moves less.
 
     `given` are the shardings of the function's arguments. Its unused reshards stay.
     """
-    known: dict[Any, Sharding] = dict(zip(arguments, given, strict=True))
+    known: _Known = dict(zip(arguments, given, strict=True))
     moved = functools.cache(functools.partial(moved_elements, sizes=sizes))
     for op in body:
         if op.name == "stablehlo.dot_general":
             _choose(op, known, sizes, moved)
 
 
-def _choose(op: Any, known: dict[Any, Sharding], sizes: Mapping[str, int], moved_of: Callable[..., float]) -> None:
+def _choose(op: ir.Operation, known: _Known, sizes: Mapping[str, int], moved_of: Callable[..., float]) -> None:
     sources = [_source(v) for v in op.operands]
     if all(s == v for s, v in zip(sources, op.operands, strict=True)):
         return
     numbers = hlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    left: list[int] = list(numbers.lhs_contracting_dimensions)
-    right: list[int] = list(numbers.rhs_contracting_dimensions)
-    contracted = left, right
+    contracted = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
     found = [_sharding(v, known) for v in (*sources, *op.operands, op.results[0])]
     complete = [s for s in found if s is not None]
     if len(complete) < len(found):
         return
     present, targets, result = complete[:2], complete[2:4], complete[4]
-    axes: list[str] = [a for d in contracted[0] for a in targets[0][d]]
+    axes = [a for d in contracted[0] for a in targets[0][d]]
     alike = [present[0][d] for d in contracted[0]] == [present[1][d] for d in contracted[1]]
     if alike or not axes:
         return
@@ -173,40 +143,42 @@ def _choose(op: Any, known: dict[Any, Sharding], sizes: Mapping[str, int], moved
     reduced = (1 if _is_scattered(op, axes, known) else 2) * (n - 1) / n * partial
     if moved(whole) >= moved(targets) + reduced:
         return
-    inserted = next(v.owner for v, s in zip(op.operands, sources, strict=True) if v != s)
+    inserted = next(filter(None, map(_inserted, op.operands)))
     for i, (source, end) in enumerate(zip(sources, whole, strict=True)):
         attributes = {OWN["sdy.reshard"]: shardings.written(inserted.attributes[OWN["sdy.reshard"]], end)}
         op.operands[i] = create("sdy.reshard", op, [source], attributes, [source.type]).results[0]
 
 
-def _source(value: Any) -> Any:
+def _inserted(value: ir.Value) -> ir.Operation | None:
+    """Returns the reshard that Shardy inserted for a value; None for any other value."""
+    op = producer(value, "sdy.reshard")
+    return None if op is None or WRITTEN in op.attributes else op
+
+
+def _source(value: ir.Value) -> ir.Value:
     """Returns the value that Shardy reshards for an op."""
-    op = value.owner
-    return op.operands[0] if getattr(op, "name", "") == "sdy.reshard" and WRITTEN not in op.attributes else value
+    op = _inserted(value)
+    return value if op is None else op.operands[0]
 
 
-def _sharding(value: Any, known: dict[Any, Sharding]) -> Sharding | None:
-    """Returns the sharding of a value; None for an argument of a loop or a branch.
-
-    Adds what it reads to `known`, the shardings of the function's arguments and of attributes.
-    """
+def _sharding(value: ir.Value, known: _Known) -> Sharding | None:
+    """Returns the sharding of a value; None for an argument of a loop or a branch. Adds what it reads to `known`."""
     if value in known:
         return known[value]
-    if not getattr(value.owner, "name", ""):
+    if producer(value) is None:
         return None
-    written = shardings.per_value(value.owner)
-    if written is None:
+    attribute = shardings.requested(value)
+    if attribute is None:
         return shardings.replicated(len(value.type.shape))
-    attribute = written[value.result_number]
     if attribute not in known:
         known[attribute] = shardings.read(attribute)
     return known[attribute]
 
 
-def _is_scattered(op: Any, axes: Sequence[str], known: dict[Any, Sharding]) -> bool:
-    uses: list[Any] = list(op.results[0].uses)
+def _is_scattered(op: ir.Operation, axes: Sequence[str], known: _Known) -> bool:
+    uses = list(op.results[0].uses)
     while len(uses) == 1 and uses[0].owner.name in ("sdy.all_reduce", "sdy.reshard"):
-        following: Any = uses[0].owner
+        following = uses[0].owner
         target = _sharding(following.results[0], known)
         if target is not None and set(axes) & set(shardings.axes_of(target)):
             return True

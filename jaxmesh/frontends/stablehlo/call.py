@@ -6,12 +6,13 @@ import abc
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import numpy as np
+from jaxlib.mlir import ir
 
 from jaxmesh.dialects.imported_op import imported_op, imported_op_p
 from jaxmesh.dialects.ttir.collectives import sum_scatter
@@ -40,8 +41,8 @@ class ShardedCall:
     """
 
     program: ImportContext
-    op: Any
-    operands: list[Any]
+    op: ir.Operation
+    operands: list[jax.Array]
     shardings: Sequence[Sharding]
     results: Sequence[jax.ShapeDtypeStruct]
     shapes: Sequence[tuple[int, ...]]
@@ -54,22 +55,19 @@ class ShardedCall:
         """Returns the value of an optional attribute."""
         return self[name] if name in self.op.attributes else default
 
-    def enum(self, name: str) -> str:
-        """Returns the keyword of a StableHLO enum attribute; empty if it is omitted."""
-        return enum_of(self.op, name)
 
-    def raw(self, name: str) -> Any:
-        """Returns an attribute without conversion."""
-        return self.op.attributes[name]
-
-
-def enum_of(op: Any, name: str) -> str:
+def enum_of(op: ir.Operation, name: str) -> str:
     """Returns the keyword of an attribute such as `#stablehlo<comparison_direction LT>`; empty if it is omitted."""
     return str(op.attributes[name]).rstrip(">").split(" ")[-1] if name in op.attributes else ""
 
 
-Meaning = Callable[[ShardedCall], Any]
+Arrays = jax.Array | Sequence[jax.Array]
+Meaning = Callable[[ShardedCall], Arrays]
 """A function that returns the op's result on this device, or a list of results."""
+
+
+Kind = Callable[[ir.Operation], str | None]
+"""A function that returns the reduction of an op's partial results; None if they cannot be reduced."""
 
 
 class OpFamily:
@@ -77,25 +75,32 @@ class OpFamily:
 
     def __init__(self) -> None:
         self.meanings: dict[str, Meaning] = {}
-        self.kinds: dict[str, Callable[[Any], str | None]] = {}
+        self.kinds: dict[str, Kind] = {}
 
-    def add(self, *names: str, kind: str | Callable[[Any], str | None] | None = None) -> Callable[[Meaning], Meaning]:
-        """Registers the meaning of ops; `kind` is the reduction of their partial results, if any."""
+    def add(self, name: str, kind: Kind | None = None) -> Callable[[Meaning], Meaning]:
+        """Registers the meaning of an op; `kind` tells the reduction of its partial results, if any."""
 
         def register(meaning: Meaning) -> Meaning:
-            for name in names:
-                self.meanings[name] = meaning
-                if kind is not None:
-                    self.kinds[name] = kind if callable(kind) else (lambda _, fixed=kind: fixed)
+            self.meanings[name] = meaning
+            if kind is not None:
+                self.kinds[name] = kind
             return meaning
 
         return register
 
 
-def as_list(values: Any) -> list[Any]:
+def sums(_: ir.Operation) -> str:
+    """Returns the reduction of partial results of a sum of products."""
+    return "sum"
+
+
+def as_list(values: Arrays) -> list[jax.Array]:
     """Returns one or several values as a list."""
-    several: Any = values
-    return list(several) if isinstance(values, tuple | list) else [values]
+    return list(values) if isinstance(values, Sequence) else [values]
+
+
+Equation = Callable[[int, list[Any]], list[Any]]
+"""A function that performs, by number, an equation without an op of StableHLO; see `keep_equations`."""
 
 
 @dataclass(eq=False)
@@ -114,12 +119,12 @@ class ImportContext(abc.ABC):
     decisions: Decisions
     env: ShardTable = field(default_factory=ShardTable)
     keeps_ops: bool = False
-    equation: Callable[[int, list[Any]], list[Any]] | None = None
+    equation: Equation | None = None
 
     def __post_init__(self) -> None:
         self._types = Types(lambda _: None, wide=True)
         self.read = Values(self._types, Rewritten("", {}, {}, {}))
-        self._nearest: dict[Any, tuple[Sharding, bool]] = {}
+        self._nearest: dict[object, tuple[Sharding, bool]] = {}
         self.kept = Kept()
         self._moves = functools.cache(functools.partial(plan, sizes=self.sizes))
         self.scope: object = object()
@@ -128,11 +133,11 @@ class ImportContext(abc.ABC):
 
     # --- types and shardings ------------------------------------------------------------------------------------------
 
-    def types_of(self, operands: Any) -> list[jax.ShapeDtypeStruct]:
+    def types_of(self, operands: Iterable[ir.Value]) -> list[jax.ShapeDtypeStruct]:
         """Returns the global types of values."""
         return [self._type(v.type) for v in operands]
 
-    def _type(self, written: Any) -> jax.ShapeDtypeStruct:
+    def _type(self, written: ir.Type) -> jax.ShapeDtypeStruct:
         value_type = self._types(written)
         narrow = jax.dtypes.canonicalize_dtype(value_type.dtype)
         if narrow == value_type.dtype:
@@ -150,7 +155,7 @@ class ImportContext(abc.ABC):
             )
         return jax.ShapeDtypeStruct(value_type.shape, narrow)
 
-    def result_shardings(self, op: Any) -> list[Sharding]:
+    def result_shardings(self, op: ir.Operation) -> list[Sharding]:
         """Returns the shardings of an op's results over the axes that are not manual here."""
         written = shardings.per_value(op)
         if written is None:
@@ -173,7 +178,7 @@ class ImportContext(abc.ABC):
     # --- blocks -------------------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def block(self, block: Any, arguments: Sequence[Sharded]) -> list[Sharded]:
+    def block(self, block: ir.Block, arguments: Sequence[Sharded]) -> list[Sharded]:
         """Imports the operations of a block; returns the results of the block."""
 
     @contextlib.contextmanager
@@ -186,10 +191,10 @@ class ImportContext(abc.ABC):
         finally:
             self.scope, self.keeps_ops = outer
 
-    def body(self, region: Any) -> Callable[..., list[Any]]:
+    def body(self, region: ir.Region) -> Callable[..., list[jax.Array]]:
         """Returns a region of scalars as a function of arrays."""
 
-        def run(*args: Any) -> list[Any]:
+        def run(*args: jax.Array) -> list[jax.Array]:
             with self.inner_scope():
                 outs = self.block(region.blocks[0], [Sharded(x, ()) for x in args])
             return [y.array for y in outs]
@@ -204,13 +209,14 @@ class ImportContext(abc.ABC):
             return x
         key = (self.scope, "settled")
         if key not in x.known:
+            assert x.source is not None
             with self.decisions.at(x.source):
                 self.decisions.collective("all_reduce", x.partial, f"{x.kind} over shards of a reduced dim")
                 sum_up = functools.partial(values.reduce_over, axes=x.partial, kind=x.kind)
                 x.known[key] = Sharded(self.kept(("reduced", x.partial, x.kind), sum_up, x.array), x.sharding)
         return x.known[key]
 
-    def reshard(self, x: Sharded, target: Sharding, why: str) -> Any:
+    def reshard(self, x: Sharded, target: Sharding, why: str) -> jax.Array:
         """Returns this device's shard of a value in another sharding."""
         if x.partial and x.kind == "sum" and x.array.dtype != np.bool_:
             added = added_axes(x.sharding, target) or []
@@ -231,8 +237,9 @@ class ImportContext(abc.ABC):
             x.known[key] = Sharded(self.kept(("reshard", *moves), move_all, x.array), target)
         return x.known[key].array
 
-    def _reduce_scatter(self, x: Sharded, axis: str, dim: int, why: str) -> Any:
+    def _reduce_scatter(self, x: Sharded, axis: str, dim: int, why: str) -> jax.Array:
         rest = tuple(a for a in x.partial if a != axis)
+        assert x.source is not None
         with self.decisions.at(x.source):
             array = values.reduce_over(x.array, rest, x.kind) if rest else x.array
             if rest:
@@ -241,22 +248,22 @@ class ImportContext(abc.ABC):
             return sum_scatter(array, axis, dim)
 
 
-Whole = Callable[[ImportContext, Any], list[Sharded]]
+Whole = Callable[[ImportContext, ir.Operation], list[Sharded]]
 """The import of an op that no rule computes on shards."""
 
 # --- ops that stay one equation ---------------------------------------------------------------------------------------
 
 
 def keep_op(
-    keeps_ops: bool, name: str, operands: Sequence[Any], attributes: Mapping[str, Any], meaning: Callable[..., Any]
-) -> list[Any]:
+    keep: bool, name: str, operands: list[jax.Array], attributes: Mapping[str, object], meaning: Callable[..., Arrays]
+) -> list[jax.Array]:
     """Performs the meaning of an op of TTIR on arrays; as one equation if ops are kept."""
     arrays = vary_alike(*operands)
 
-    def results(*values: Any) -> list[Any]:
+    def results(*values: jax.Array) -> list[jax.Array]:
         return as_list(meaning(*values))
 
-    kept = imported_op("ttir", name, attributes, operands) if keeps_ops else None
+    kept = imported_op("ttir", name, attributes, operands) if keep else None
     if kept is None:
         return results(*arrays)
     return imported_op_p.bind(*arrays, jaxpr=jax.make_jaxpr(results)(*arrays), op=kept)

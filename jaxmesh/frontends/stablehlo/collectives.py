@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxlib.mlir import ir
 
 from jaxmesh.dialects.quoting import axis_names
 from jaxmesh.dialects.ttir.collectives import apply_collective, exchange, sum_scatter
@@ -29,21 +30,19 @@ _SUM = 0
 # --- Shardy's ops ----------------------------------------------------------------------------------------------------
 
 
-def _reshard(program: ImportContext, op: Any) -> list[Sharded]:
+def _reshard(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     x, (target,) = program.env[op.operands[0]], program.result_shardings(op)
     return [Sharded(program.reshard(x, target, _users(op)), target)]
 
 
-def _users(op: Any) -> str:
+def _users(op: ir.Operation) -> str:
     names = dict.fromkeys(use.owner.name for use in op.results[0].uses)
     return f"for {', '.join(names)}" if names else "for nothing"
 
 
-def _all_reduce(program: ImportContext, op: Any) -> list[Sharded]:
+def _all_reduce(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Imports Shardy's all_reduce of partial results; an all_reduce in the source text sums any value."""
-    x, axes = program.env[op.operands[0]], axis_names(str(op.attributes["reduction_axes"]))
-    if WRITTEN in op.attributes and not set(axes) <= set(x.partial):
-        x = _to_sum(program, op, axes)
+    x = _to_sum(program, op, "reduction_axes", written=WRITTEN in op.attributes)
     uses = list(op.results[0].uses)
     # A sum that is used only in part becomes a reduce_scatter.
     if len(uses) == 1 and uses[0].owner.name in ("sdy.reshard", "sdy.all_slice", "sdy.all_reduce", "func.return"):
@@ -51,11 +50,14 @@ def _all_reduce(program: ImportContext, op: Any) -> list[Sharded]:
     return [program.settle(x)]
 
 
-def _to_sum(program: ImportContext, op: Any, axes: Sequence[str]) -> Sharded:
-    """Returns an operand whose shards are pending summation, as the text requests."""
+def _to_sum(program: ImportContext, op: ir.Operation, name: str, *, written: bool) -> Sharded:
+    """Returns an operand whose shards are pending summation over the axes of an attribute, as the text requests."""
+    x, axes = program.env[op.operands[0]], axis_names(str(op.attributes[name]))
+    if not written or set(axes) <= set(x.partial):
+        return x
     if "reduction_op" in op.attributes and program.read(op.attributes["reduction_op"]) != _SUM:
         raise UnsupportedError(f"{op.name} with a reduction other than a sum; reduce, and reshard the result.")
-    x = program.settle(program.env[op.operands[0]])
+    x = program.settle(x)
     _note_redundant(program, x, axes)
     return Sharded(spread(x.array, axes), x.sharding, tuple(axes), "sum", op)
 
@@ -66,24 +68,21 @@ def _note_redundant(program: ImportContext, x: Sharded, axes: Sequence[str]) -> 
         program.decisions.add("redundant", f"a sum over {', '.join(extra)} of a value that does not vary over it")
 
 
-def _reduce_scatter(program: ImportContext, op: Any) -> list[Sharded]:
+def _reduce_scatter(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Imports Shardy's reduce_scatter, which only a text contains: a sum over the axes, and a slice of it."""
-    x, (target,) = program.env[op.operands[0]], program.result_shardings(op)
-    axes = axis_names(str(op.attributes["reduce_scatter_axes"]))
-    if not set(axes) <= set(x.partial):
-        x = _to_sum(program, op, axes)
+    x, (target,) = _to_sum(program, op, "reduce_scatter_axes", written=True), program.result_shardings(op)
     return [Sharded(program.reshard(x, target, _users(op)), target)]
 
 
-def _named(program: ImportContext, op: Any) -> list[Sharded]:
+def _named(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     return program.block(op.regions[0].blocks[0], [program.env[v] for v in op.operands])
 
 
-def _same(program: ImportContext, op: Any) -> list[Sharded]:
+def _same(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     return [program.settle(program.env[v]) for v in op.operands]
 
 
-def _manual(program: ImportContext, op: Any) -> list[Sharded]:
+def _manual(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Imports a region that the user wrote for one device, with its operands in the requested shardings."""
     manual = axis_names(str(op.attributes["manual_axes"]))
     free = frozenset(program.sizes) - set(manual)
@@ -115,7 +114,7 @@ def _leave(program: ImportContext, y: Sharded, target: Sharding, free: frozenset
 # --- collectives by groups -------------------------------------------------------------------------------------------
 
 
-def _axes(program: ImportContext, op: Any) -> tuple[str, ...]:
+def _axes(program: ImportContext, op: ir.Operation) -> tuple[str, ...]:
     """Returns the mesh axes that correspond to an op's replica groups.
 
     Raises:
@@ -139,21 +138,21 @@ def _axes(program: ImportContext, op: Any) -> tuple[str, ...]:
     )
 
 
-def _operands(program: ImportContext, op: Any) -> list[Any]:
-    operands = [program.settle(program.env[v]) for v in op.operands]
+def _operands(program: ImportContext, op: ir.Operation) -> list[jax.Array]:
+    operands = _same(program, op)
     return [program.reshard(x, shardings.replicated(len(x.sharding)), f"for {op.name}") for x in operands]
 
 
-def _whole(arrays: Sequence[Any]) -> list[Sharded]:
+def _whole(arrays: Sequence[jax.Array]) -> list[Sharded]:
     return [Sharded(x, shardings.replicated(x.ndim)) for x in arrays]
 
 
-def _reduce(program: ImportContext, op: Any) -> list[Sharded]:
+def _reduce(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     kind = kind_of(op)
     if kind is None:
         raise UnsupportedError("an all_reduce whose body is not a sum, product, minimum, maximum, and, or.")
     axes = _axes(program, op)
-    operands = [program.settle(program.env[v]) for v in op.operands]
+    operands = _same(program, op)
     if kind == "sum":
         for x in operands:
             _note_redundant(program, x, axes)
@@ -161,17 +160,15 @@ def _reduce(program: ImportContext, op: Any) -> list[Sharded]:
     return [Sharded(values.reduce_over(x.array, axes, kind) if axes else x.array, x.sharding) for x in operands]
 
 
-def _gather(program: ImportContext, op: Any) -> list[Sharded]:
+def _gather(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     dim = program.read(op.attributes["all_gather_dim"])
-    outs: list[Any] = []
-    for x in _operands(program, op):
-        for axis in reversed(_axes(program, op)):
-            x = values.all_gather(x, axis, dim)
-        outs.append(x)
+    outs = _operands(program, op)
+    for axis in reversed(_axes(program, op)):
+        outs = [values.all_gather(x, axis, dim) for x in outs]
     return _whole(outs)
 
 
-def _scatter(program: ImportContext, op: Any) -> list[Sharded]:
+def _scatter(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     dim = program.read(op.attributes["scatter_dimension"])
     if kind_of(op) != "sum":
         raise UnsupportedError("a reduce_scatter whose body is not a sum.")
@@ -181,20 +178,20 @@ def _scatter(program: ImportContext, op: Any) -> list[Sharded]:
     return _whole([x])
 
 
-def _exchange(program: ImportContext, op: Any) -> list[Sharded]:
+def _exchange(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     split, join = (program.read(op.attributes[n]) for n in ("split_dimension", "concat_dimension"))
     axes = _axes(program, op)
     return _whole([exchange(x, axes, split, join) for x in _operands(program, op)])
 
 
-def _permute(program: ImportContext, op: Any) -> list[Sharded]:
+def _permute(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     pairs = np.asarray(program.read(op.attributes["source_target_pairs"])).tolist()
     axes = tuple(program.sizes)
     (x,) = _operands(program, op)
     return _whole([apply_collective(x, axes, lambda y: _lax.ppermute(y, axes, [tuple(p) for p in pairs]))])
 
 
-def _broadcast(program: ImportContext, op: Any) -> list[Sharded]:
+def _broadcast(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Imports a collective_broadcast: each device of a group receives the value of the first device."""
     groups = {"replica_groups": program.read(op.attributes["replica_groups"])}
     types = program.types_of(op.results)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
+from jaxlib.mlir import ir
 
 from jaxmesh.frontends.jax.retype import spread, varying, widen_carry
+from jaxmesh.frontends.mlir.attributes import Array
+from jaxmesh.frontends.mlir.module import producer
 from jaxmesh.frontends.stablehlo.call import ImportContext, Whole, enum_of
 from jaxmesh.frontends.stablehlo.reductions import constant_of
 from jaxmesh.frontends.stablehlo.shardings import axes_of
-from jaxmesh.frontends.stablehlo.stacks import find_stacks
+from jaxmesh.frontends.stablehlo.stacks import Stacks, find_stacks
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs import compat
 
@@ -29,13 +32,17 @@ class Counter:
     step: int
     length: int
 
-    def numbers(self, dtype: Any) -> Any:
+    def numbers(self, dtype: np.dtype[Any]) -> Array:
         """Returns its values in all iterations."""
         start, stride = np.asarray(self.start, dtype), np.asarray(self.step, dtype)
         return (np.arange(self.length, dtype=dtype) * stride + start).astype(dtype)
 
 
-def _while(program: ImportContext, op: Any) -> list[Sharded]:
+Step = Callable[[Sequence[jax.Array]], Sequence[jax.Array]]
+"""An iteration of a loop, from the values that it carries to the next ones."""
+
+
+def _while(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     types = program.types_of(op.results)
     wanted = program.result_shardings(op)
     initial = [
@@ -44,10 +51,10 @@ def _while(program: ImportContext, op: Any) -> list[Sharded]:
     ]
     cond, body = (r.blocks[0] for r in op.regions)
 
-    def arguments(carry: Any) -> list[Sharded]:
+    def arguments(carry: Sequence[jax.Array]) -> list[Sharded]:
         return [Sharded(x, s) for x, s in zip(carry, wanted, strict=True)]
 
-    def step(carry: Any) -> tuple[Any, ...]:
+    def step(carry: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
         with program.inner_scope():
             made = program.block(body, arguments(carry))
             made = [program.env[stacks[i][0]] if i in stacks else x for i, x in enumerate(made)]
@@ -57,7 +64,7 @@ def _while(program: ImportContext, op: Any) -> list[Sharded]:
                 for y, s, t, x in expected
             )
 
-    def goes_on(carry: Any) -> Any:
+    def goes_on(carry: Sequence[jax.Array]) -> jax.Array:
         with program.inner_scope():
             test = program.block(cond, arguments(carry))[0]
         return program.settle(test).array
@@ -66,10 +73,10 @@ def _while(program: ImportContext, op: Any) -> list[Sharded]:
     stacks = {} if counter is None or not 0 < counter.length <= _STACKED else _stacks(op, counter, initial)
     stacks = {i: row for i, row in stacks.items() if not wanted[i][0]}
 
-    def loop(initial: list[Any]) -> Any:
-        return (
-            _lax.while_loop(goes_on, step, tuple(initial)) if counter is None else _scan(step, initial, counter, stacks)
-        )
+    def loop(initial: list[jax.Array]) -> Sequence[jax.Array]:
+        if counter is None:
+            return _lax.while_loop(goes_on, step, tuple(initial))
+        return _scan(step, initial, counter, stacks)
 
     decided = len(program.decisions.log)
     try:
@@ -84,7 +91,9 @@ def _while(program: ImportContext, op: Any) -> list[Sharded]:
     return [Sharded(y, s) for y, s in zip(results, wanted, strict=True)]
 
 
-def _widen_carry(step: Any, goes_on: Any, initial: list[Any]) -> list[Any] | None:
+def _widen_carry(
+    step: Step, goes_on: Callable[[Sequence[jax.Array]], jax.Array] | None, initial: list[jax.Array]
+) -> list[jax.Array] | None:
     """Returns the initial values of a loop, varying over the axes of the values after some iterations.
 
     If the loop condition varies over axes, all values vary over these axes.
@@ -106,14 +115,19 @@ _STACKED = 2**20
 """The most iterations of a loop whose counters are an array."""
 
 
-def _stacks(op: Any, counter: Counter, initial: Sequence[Any]) -> dict[int, tuple[Any, bool]]:
-    counted = counter.numbers(initial[counter.number].dtype)
-    found = find_stacks(op, counter.number, counted, lambda v: _number(v, op, op.regions[1].blocks[0]))
+def _stacks(op: ir.Operation, counter: Counter, initial: Sequence[jax.Array]) -> Stacks:
+    counted, body = counter.numbers(initial[counter.number].dtype), op.regions[1].blocks[0]
+
+    def known(value: ir.Value) -> Array | None:
+        number = _number(value, op, body)
+        return counted if value == body.arguments[counter.number] else None if number is None else np.asarray(number)
+
+    found = find_stacks(op, counter.length, known)
     # A scan fills all of them in one direction.
     return {i: row for i, row in found.items() if row[1] == next(iter(found.values()))[1]}
 
 
-def _scan(step: Any, initial: list[Any], counter: Counter, stacks: Mapping[int, tuple[Any, bool]]) -> list[Any]:
+def _scan(step: Step, initial: list[jax.Array], counter: Counter, stacks: Stacks) -> list[jax.Array]:
     """Runs a counted loop as a scan with the counter as an input: nothing that is differentiated depends on it.
 
     Of a carried tensor in `stacks`, `step` returns one row.
@@ -122,14 +136,14 @@ def _scan(step: Any, initial: list[Any], counter: Counter, stacks: Mapping[int, 
     """
     if counter.length > _STACKED:
 
-        def advance(carry: Any, _: None) -> tuple[Any, None]:
+        def advance(carry: Sequence[jax.Array], _: None) -> tuple[Sequence[jax.Array], None]:
             return step(carry), None
 
         return list(_lax.scan(advance, tuple(initial), None, length=counter.length)[0])
     number, dtype = counter.number, initial[counter.number].dtype
     carried = [i for i in range(len(initial)) if i != number and i not in stacks]
 
-    def body(carry: Any, index: Any) -> tuple[Any, Any]:
+    def body(carry: Sequence[jax.Array], index: jax.Array) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
         given = dict(zip(carried, carry, strict=True)) | {number: index}
         # A step reads no stack.
         given |= {i: spread(_lax.full(initial[i].shape, 0, initial[i].dtype), varying(initial[i])) for i in stacks}
@@ -147,20 +161,19 @@ def _scan(step: Any, initial: list[Any], counter: Counter, stacks: Mapping[int, 
     return [found[i] for i in range(len(initial))]
 
 
-def find_counter(op: Any) -> Counter | None:
+def find_counter(op: ir.Operation) -> Counter | None:
     """Recognises a loop that counts from a constant to a constant by a constant; returns None for any other loop."""
     cond, body = (r.blocks[0] for r in op.regions)
-    test = _returned_values(cond, 0)
-    if _name(test) != "stablehlo.compare":
+    test = producer(cond.operations[-1].operands[0], "stablehlo.compare")
+    if test is None or enum_of(test, "comparison_direction") != "LT":
         return None
-    direction = enum_of(test, "comparison_direction")
     left, right = test.operands
     number = next((i for i, v in enumerate(cond.arguments) if v == left), None)
     limit, start = _number(right, op, cond), None if number is None else _number(op.operands[number], op, None)
-    if direction != "LT" or number is None or limit is None or start is None:
+    if number is None or limit is None or start is None:
         return None
-    add = _returned_values(body, number)
-    if _name(add) != "stablehlo.add":
+    add = producer(body.operations[-1].operands[number], "stablehlo.add")
+    if add is None:
         return None
     x, y = add.operands
     if y == body.arguments[number]:
@@ -171,37 +184,25 @@ def find_counter(op: Any) -> Counter | None:
     return Counter(number, start, step, max(-(-(limit - start) // step), 0))
 
 
-def _returned_values(block: Any, number: int) -> Any:
-    """Returns the op that produces a result of a block."""
-    return [o.operation for o in block.operations][-1].operands[number].owner
-
-
-def _name(op: Any) -> str:
-    return getattr(op, "name", "")
-
-
-def _number(value: Any, loop: Any, block: Any) -> int | None:
+def _number(value: ir.Value, loop: ir.Operation, block: ir.Block | None) -> int | None:
     """Returns a constant, even if the loop carries it unchanged; None for any other value."""
     constant = constant_of(value)
     if constant is not None:
         return int(constant.item())
     body = loop.regions[1].blocks[0]
     carried = next((i for i, v in enumerate(block.arguments) if v == value), None) if block is not None else None
-    if carried is None:
-        return None
-    end = [o.operation for o in body.operations][-1]
-    if end.operands[carried] != body.arguments[carried]:
+    if carried is None or body.operations[-1].operands[carried] != body.arguments[carried]:
         return None
     return _number(loop.operands[carried], loop, None)
 
 
-def _case(program: ImportContext, op: Any) -> list[Sharded]:
+def _case(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     types, wanted = program.types_of(op.results), program.result_shardings(op)
     index = program.settle(program.env[op.operands[0]])
     chosen = program.reshard(index, (), "to choose a branch")
 
-    def branch(region: Any) -> Any:
-        def run() -> tuple[Any, ...]:
+    def branch(region: ir.Region) -> Callable[[], tuple[jax.Array, ...]]:
+        def run() -> tuple[jax.Array, ...]:
             with program.inner_scope():
                 results = program.block(region.blocks[0], [])
                 expected = zip(results, wanted, types, axes, strict=True)
@@ -209,7 +210,7 @@ def _case(program: ImportContext, op: Any) -> list[Sharded]:
 
         return run
 
-    axes: list[Any] = [axes_of(s) for s in wanted]
+    axes: list[Collection[str]] = [axes_of(s) for s in wanted]
     if program.manual:
         # In a hand-written region, the results of one branch may vary over more axes than those in another.
         decided = len(program.decisions.log)

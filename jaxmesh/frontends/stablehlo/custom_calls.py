@@ -9,32 +9,33 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects import ttir
-from jaxmesh.dialects.definitions import definition_of, has_trait
+from jaxmesh.dialects.definitions import DEFINITIONS, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.perform import evaluate
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import MissingRuleError, UnsupportedError
 from jaxmesh.frontends.jax.retype import spread, varying
 from jaxmesh.frontends.mlir.attributes import nested
-from jaxmesh.frontends.stablehlo.bindings import sdy
 from jaxmesh.frontends.stablehlo.call import ImportContext, Whole, keep_op
 from jaxmesh.frontends.stablehlo.elementwise import CHLO
 from jaxmesh.frontends.stablehlo.gspmd import COMPOSITE, FRONTEND, OWN_PART, target_of
 from jaxmesh.frontends.stablehlo.reductions import split_top_k
 from jaxmesh.frontends.stablehlo.rules import split_op
-from jaxmesh.frontends.stablehlo.shardings import as_spec, axes_of, local_shape, read, replicated, show
+from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape, read, replicated, show
 from jaxmesh.frontends.stablehlo.values import Sharded, own_slice
 from jaxmesh.jaxprs.stablehlo import EQUATION
 
 _lax: Any = jax.lax
 
 
-def _custom_call(program: ImportContext, op: Any) -> list[Sharded]:
+def _custom_call(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     name = target_of(op)
     known = _TARGETS.get(name)
-    if known is None and name.startswith("tt.") and definition_of(f"ttir.{_op_named(name)}") is not None:
+    if known is None and name.startswith("tt.") and f"ttir.{_op_named(name)}" in DEFINITIONS:
         known = _opaque_call if has_trait(f"ttir.{_op_named(name)}", Trait.OPAQUE) else _op_call(_op_named(name))
     if known is None:
         raise MissingRuleError(
@@ -44,14 +45,14 @@ def _custom_call(program: ImportContext, op: Any) -> list[Sharded]:
     return known(program, op)
 
 
-def _to_shards(program: ImportContext, op: Any) -> list[Sharded]:
+def _to_shards(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Splits a full value by the op's sharding; the result has its local type."""
     x = program.settle(program.env[op.operands[0]])
     _check_local(op, program, x.sharding, op.operands[0], op.results[0])
     return [Sharded(spread(x.array, axes_of(x.sharding)), replicated(x.array.ndim))]
 
 
-def _to_full(program: ImportContext, op: Any) -> list[Sharded]:
+def _to_full(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Joins local values into a full value with the op's sharding."""
     (target,) = program.result_shardings(op)
     x = program.settle(program.env[op.operands[0]])
@@ -60,7 +61,7 @@ def _to_full(program: ImportContext, op: Any) -> list[Sharded]:
     return [Sharded(prove_equal(program, array, target, "a value that leaves the shards"), target)]
 
 
-def prove_equal(program: ImportContext, x: Any, target: Any, what: str) -> Any:
+def prove_equal(program: ImportContext, x: jax.Array, target: Sharding, what: str) -> jax.Array:
     """Returns a shard that is replicated along all axes that do not split it; assumes this if types do not prove it.
 
     Inside a region for one device, as where a device reads its mesh coordinate, the shard keeps its value along the
@@ -80,7 +81,7 @@ def prove_equal(program: ImportContext, x: Any, target: Any, what: str) -> Any:
     return _lax.squeeze(proven, [0]) if kept_axes else proven
 
 
-def _check_local(op: Any, program: ImportContext, sharding: Any, full: Any, local: Any) -> None:
+def _check_local(op: ir.Operation, program: ImportContext, sharding: Sharding, full: ir.Value, local: ir.Value) -> None:
     expected, local_type_shape = local_shape(full.type.shape, sharding, program.sizes), tuple(local.type.shape)
     if expected != local_type_shape:
         raise UnsupportedError(
@@ -89,19 +90,19 @@ def _check_local(op: Any, program: ImportContext, sharding: Any, full: Any, loca
         )
 
 
-def _same(program: ImportContext, op: Any) -> list[Sharded]:
+def _same(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     return [program.env[v] for v in op.operands]
 
 
-def _unary(fun: Callable[[Any], Any]) -> Whole:
-    def known(program: ImportContext, op: Any) -> list[Sharded]:
+def _unary(fun: Callable[..., jax.Array]) -> Whole:
+    def known(program: ImportContext, op: ir.Operation) -> list[Sharded]:
         x = program.settle(program.env[op.operands[0]])
         return [Sharded(fun(x.array), x.sharding)]
 
     return known
 
 
-def _own_part(program: ImportContext, op: Any) -> list[Sharded]:
+def _own_part(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Imports an all_slice inside a region for one device."""
     target = read(sdy.TensorShardingAttr(nested(op, COMPOSITE)["out_sharding"]))
     if not set(axes_of(target)) <= program.manual:
@@ -116,24 +117,28 @@ def _own_part(program: ImportContext, op: Any) -> list[Sharded]:
 # --- ops of TTIR -----------------------------------------------------------------------------------------------------
 
 
-def bind_op(
-    program: ImportContext, name: str, operands: Sequence[Any], attributes: Mapping[str, Any], types: Sequence[Any]
-) -> list[Any]:
-    """Performs an op of TTIR on arrays; its results have the given types."""
-    definition = definition_of(f"ttir.{name}")
-    assert definition is not None, name
+Structs = Sequence[jax.ShapeDtypeStruct]
+"""The types of results."""
 
-    def meaning(*values: Any) -> list[Any]:
+
+def bind_op(
+    program: ImportContext, name: str, operands: list[jax.Array], attributes: Mapping[str, object], types: Structs
+) -> list[jax.Array]:
+    """Performs an op of TTIR on arrays; its results have the given types."""
+    definition = DEFINITIONS[f"ttir.{name}"]
+
+    def meaning(*values: jax.Array) -> list[jax.Array]:
         return evaluate(definition, values, attributes, types, program.sizes)
 
     return keep_op(program.keeps_ops, name, operands, attributes, meaning)
 
 
-def _on_shards(
-    program: ImportContext, op: Any, perform: Callable[[list[Any], Sequence[jax.ShapeDtypeStruct]], list[Any]]
-) -> list[Sharded]:
-    """Performs an op on shards as its rule splits it; `perform` receives the shards and the types of the results'
-    shards."""
+Perform = Callable[[list[jax.Array], Structs], list[jax.Array]]
+"""A function of shards and the types of the results' shards."""
+
+
+def _on_shards(program: ImportContext, op: ir.Operation, perform: Perform) -> list[Sharded]:
+    """Performs an op on shards as its rule splits it."""
     xs, wanted = [program.env[v] for v in op.operands], program.result_shardings(op)
     shapes, result_types = [t.shape for t in program.types_of(op.operands)], program.types_of(op.results)
     splitting = split_op(op, (shapes, [t.shape for t in result_types]), [x.sharding for x in xs], wanted, program.sizes)
@@ -145,18 +150,18 @@ def _on_shards(
     return [Sharded(program.reshard(y, w, f"of {why}"), w) for y, w in zip(outs, wanted, strict=True)]
 
 
-def _op_call(name: str, where: str = FRONTEND, convert: Callable[[Any], Any] = lambda x: x) -> Whole:
+def _op_call(name: str, where: str = FRONTEND, convert: Callable[[jax.Array], jax.Array] = lambda x: x) -> Whole:
     """Returns the import of a call that represents an op of TTIR, whose attributes are in an attribute of the call.
 
     `convert` converts all operands but the first.
     """
 
-    def known(program: ImportContext, op: Any) -> list[Sharded]:
+    def known(program: ImportContext, op: ir.Operation) -> list[Sharded]:
         attributes, present = _read_attributes(program, op, name, where)
         if unread := sorted(n for n, here in present.items() if here and n != "attention_mask"):
             raise UnsupportedError(f"@{target_of(op)} has the operand {', '.join(unread)}, which is not supported.")
 
-        def perform(arrays: list[Any], types: Sequence[Any]) -> list[Any]:
+        def perform(arrays: list[jax.Array], types: Structs) -> list[jax.Array]:
             return bind_op(program, name, [*arrays[:1], *map(convert, arrays[1:])], attributes, types)
 
         return _on_shards(program, op, perform)
@@ -164,10 +169,11 @@ def _op_call(name: str, where: str = FRONTEND, convert: Callable[[Any], Any] = l
     return known
 
 
-def _read_attributes(program: ImportContext, op: Any, name: str, where: str) -> tuple[dict[str, Any], dict[str, bool]]:
+def _read_attributes(
+    program: ImportContext, op: ir.Operation, name: str, where: str
+) -> tuple[dict[str, Any], dict[str, bool]]:
     """Returns the attributes of a call as its op defines them, and the presence of optional operands, `has_x`."""
-    definition = definition_of(f"ttir.{name}")
-    assert definition is not None, name
+    definition = DEFINITIONS[f"ttir.{name}"]
     values = {k: program.read(v) for k, v in nested(op, where).items()}
     present = {k.removeprefix("has_"): _truth(v) for k, v in values.items() if k.startswith("has_")}
     written, known = {k: v for k, v in values.items() if not k.startswith(("has_", "xla."))}, definition.by_name
@@ -176,7 +182,7 @@ def _read_attributes(program: ImportContext, op: Any, name: str, where: str) -> 
     return {k: _PARSERS[known[k].kind](v) for k, v in written.items()}, present
 
 
-def _truth(value: Any) -> bool:
+def _truth(value: object) -> bool:
     text = str(value)
     if text.lower() not in ("true", "false"):
         raise UnsupportedError(f"{text[:60]!r} is neither true nor false.")
@@ -200,20 +206,19 @@ def _op_named(target: str) -> str:
 _RENAMED = {"tt.paged_flash_mla_decode": "paged_flash_multi_latent_attention_decode"}
 
 
-def _opaque_call(program: ImportContext, op: Any) -> list[Sharded]:
+def _opaque_call(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Imports a call that represents an op of TTIR without a meaning.
 
     Its attributes are strings; `has_x` is true if the optional operand `x` is present. Calls do not pass a destination.
     """
     name = _op_named(target_of(op))
-    definition = definition_of(f"ttir.{name}")
-    assert definition is not None, name
+    definition = DEFINITIONS[f"ttir.{name}"]
     names = definition.operand_names
     attributes, flags = _read_attributes(program, op, name, FRONTEND)
     xs = [program.env[v] for v in op.operands]
     arrays = iter([program.reshard(x, replicated(len(x.sharding)), f"for {target_of(op)}") for x in xs])
     free = len(xs) - sum(n[-1] != "?" and n != "output" for n in names)
-    groups: list[Any] = []
+    groups: list[jax.Array | None] = []
     for operand in names:
         optional = operand.endswith("?")
         present = not optional or flags.get(operand.rstrip("?"), free > 0)
@@ -229,7 +234,7 @@ def _opaque_call(program: ImportContext, op: Any) -> list[Sharded]:
     return [Sharded(y, replicated(y.ndim)) for y in results]
 
 
-def _attention(program: ImportContext, op: Any) -> list[Sharded]:
+def _attention(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Imports attention of four dims, or of three without heads; a mask is broadcast to four."""
     xs = [program.settle(program.env[v]).array for v in op.operands]
     written = {k: program.read(v) for k, v in nested(op, COMPOSITE).items()}
@@ -252,7 +257,7 @@ _FULL_RANK = 4
 """The number of dims of an attention operand: batch, heads, sequence, head size."""
 
 
-def stands_for_op(composite: Any) -> bool:
+def stands_for_op(composite: ir.Operation) -> bool:
     """Returns True for a composite that upstream treats as an op of TTIR, if it has the attributes of the op."""
     name, written = composite.attributes["name"].value, nested(composite, "composite_attributes")
     return _NEEDED.get(name, "") in ("", *written) and name in _NEEDED
@@ -266,8 +271,8 @@ _NEEDED = {
 """Composites that represent an op, each with its required attribute."""
 
 
-def _as_index(x: Any) -> Any:
-    return x if x.dtype in (np.uint32, np.uint16) else _lax.convert_element_type(x, np.uint32)
+def _as_index(x: jax.Array) -> jax.Array:
+    return x if x.dtype.name in ("uint32", "uint16") else _lax.convert_element_type(x, np.uint32)
 
 
 _GATHER = _op_call("gather", COMPOSITE, convert=_as_index)
@@ -276,10 +281,10 @@ _GATHER = _op_call("gather", COMPOSITE, convert=_as_index)
 def _gelu(*, approximate: bool) -> Whole:
     """Returns the import of a gelu, which TTIR prints in one form and the call computes in its exact or tanh form."""
 
-    def known(program: ImportContext, op: Any) -> list[Sharded]:
+    def known(program: ImportContext, op: ir.Operation) -> list[Sharded]:
         x = program.settle(program.env[op.operands[0]])
 
-        def meaning(array: Any) -> Any:
+        def meaning(array: jax.Array) -> jax.Array:
             return jax.nn.gelu(array, approximate=approximate)
 
         return [Sharded(y, x.sharding) for y in keep_op(program.keeps_ops, "gelu", [x.array], {}, meaning)]
@@ -290,13 +295,13 @@ def _gelu(*, approximate: bool) -> Whole:
 def _top_k(where: str = COMPOSITE, kept: tuple[int, ...] = (0, 1)) -> Whole:
     """Returns the import of a call that represents TTIR's `topk`, and returns the results of the indices `kept`."""
 
-    def known(program: ImportContext, op: Any) -> list[Sharded]:
+    def known(program: ImportContext, op: ir.Operation) -> list[Sharded]:
         defaults = {a.name: a.default for a in ttir.OPS["topk"].attributes if not a.required}
         attributes = defaults | _read_attributes(program, op, "topk", where)[0]
         (x,), results = program.types_of(op.operands), program.types_of(op.results)
         index_dtype = np.dtype(np.int32) if kept == (0,) else results[-1].dtype
 
-        def pick(array: Any, k: int, dim: int) -> Sequence[Any]:
+        def pick(array: jax.Array, k: int, dim: int) -> Sequence[jax.Array]:
             shape = (*array.shape[:dim], k, *array.shape[dim + 1 :])
             types = [jax.ShapeDtypeStruct(shape, dtype) for dtype in (x.dtype, index_dtype)]
             return bind_op(program, "topk", [array], attributes | {"k": k}, types)
@@ -306,7 +311,7 @@ def _top_k(where: str = COMPOSITE, kept: tuple[int, ...] = (0, 1)) -> Whole:
     return known
 
 
-def _equation(program: ImportContext, op: Any) -> list[Sharded]:
+def _equation(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Imports an equation that JAX lowers without an op: on whole matrices, distributed over the devices as a batch."""
     assert program.equation is not None
     number = nested(op, "mhlo.backend_config")["index"].value

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from jaxlib.mlir import ir
 
 from jaxmesh.frontends.stablehlo.shardings import Sharding, count, show
 from jaxmesh.frontends.stablehlo.values import ReshardStep, Sharded
@@ -47,7 +48,7 @@ class Decisions:
     line: str = ""
 
     @contextlib.contextmanager
-    def at(self, op: Any) -> Generator[None]:
+    def at(self, op: ir.Operation) -> Generator[None]:
         """Enters the source location of an op; a reshard of an argument is at its first use."""
         before, placed = (self.op, self.line), op
         if op.name == "sdy.reshard" and '":' not in str(op.location):

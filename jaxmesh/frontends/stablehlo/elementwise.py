@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,17 +12,17 @@ import numpy as np
 
 from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.frontends.jax.retype import varying
-from jaxmesh.frontends.stablehlo.call import Meaning, OpFamily, ShardedCall, keep_op
+from jaxmesh.frontends.stablehlo.call import Meaning, OpFamily, ShardedCall, enum_of, keep_op
 
 OPS = OpFamily()
 _lax: Any = jax.lax
 
 
-def _power(x: Any, y: Any) -> Any:
+def _power(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.power(x, y) if jnp.issubdtype(x.dtype, jnp.integer) else _lax.pow(x, y)
 
 
-_STABLEHLO: dict[str, Any] = {
+_STABLEHLO: dict[str, Callable[..., jax.Array]] = {
     name: getattr(_lax, name)
     for name in (
         "abs", "add", "atan2", "cbrt", "ceil", "complex", "floor", "imag", "is_finite", "log", "logistic", "real",
@@ -36,7 +37,7 @@ _STABLEHLO: dict[str, Any] = {
     "round_nearest_even": functools.partial(_lax.round, rounding_method=_lax.RoundingMethod.TO_NEAREST_EVEN),
     "sine": _lax.sin, "subtract": _lax.sub, "xor": _lax.bitwise_xor,
 }  # fmt: skip
-CHLO: dict[str, Any] = {
+CHLO: dict[str, Callable[..., jax.Array]] = {
     name: getattr(_lax, name)
     for name in (
         "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "conj", "cosh", "digamma", "erf", "erf_inv",
@@ -46,10 +47,10 @@ CHLO: dict[str, Any] = {
 _TOTAL_ORDER = "TOTALORDER"
 
 
-def plain(fun: Any, *attributes: str, alike: bool = False) -> Meaning:
+def plain(fun: Callable[..., jax.Array], *attributes: str, alike: bool = False) -> Meaning:
     """Returns the meaning of an op that is a function of its operands, which may have to vary alike, and attributes."""
 
-    def meaning(call: ShardedCall) -> Any:
+    def meaning(call: ShardedCall) -> jax.Array:
         operands = vary_alike(*call.operands) if alike else call.operands
         return fun(*operands, *(call[name] for name in attributes))
 
@@ -65,14 +66,14 @@ OPS.add("stablehlo.clamp")(plain(_lax.clamp, alike=True))
 
 
 @OPS.add("stablehlo.compare")
-def _compare(call: ShardedCall) -> Any:
+def _compare(call: ShardedCall) -> jax.Array:
     x, y = call.operands
-    if call.enum("compare_type") == _TOTAL_ORDER and jnp.issubdtype(x.dtype, jnp.floating):
+    if enum_of(call.op, "compare_type") == _TOTAL_ORDER and jnp.issubdtype(x.dtype, jnp.floating):
         x, y = _ordered_bits(x), _ordered_bits(y)
-    return getattr(_lax, call.enum("comparison_direction").lower())(x, y)
+    return getattr(_lax, enum_of(call.op, "comparison_direction").lower())(x, y)
 
 
-def _ordered_bits(x: Any) -> Any:
+def _ordered_bits(x: jax.Array) -> jax.Array:
     """Returns integers in the total order of floats."""
     integer_dtype = np.dtype(f"int{8 * x.dtype.itemsize}")
     bits = _lax.bitcast_convert_type(x, integer_dtype)
@@ -80,22 +81,22 @@ def _ordered_bits(x: Any) -> Any:
 
 
 @OPS.add("stablehlo.convert")
-def _convert(call: ShardedCall) -> Any:
+def _convert(call: ShardedCall) -> jax.Array:
     return _lax.convert_element_type(call.operands[0], call.results[0].dtype)
 
 
 @OPS.add("stablehlo.bitcast_convert")
-def _bitcast(call: ShardedCall) -> Any:
+def _bitcast(call: ShardedCall) -> list[jax.Array]:
     (x,), dtype = call.operands, call.results[0].dtype
 
-    def meaning(array: Any) -> Any:
+    def meaning(array: jax.Array) -> jax.Array:
         return _lax.bitcast_convert_type(array, dtype)
 
     return keep_op(call.program.keeps_ops and x.dtype.itemsize == dtype.itemsize, "bitcast_convert", [x], {}, meaning)
 
 
 @OPS.add("stablehlo.optimization_barrier")
-def _barrier(call: ShardedCall) -> Any:
+def _barrier(call: ShardedCall) -> list[jax.Array]:
     # One barrier would make copies vary over the axes of the other operands.
     results = list(call.operands)
     for axes in dict.fromkeys(map(varying, results)):

@@ -10,15 +10,17 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from jax.sharding import AbstractMesh, PartitionSpec
+from jaxlib.mlir import ir
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.frontends.mlir.module import operations
-from jaxmesh.frontends.stablehlo.bindings import inlined_call, ir, sdy
+from jaxmesh.frontends.mlir.attributes import entries
+from jaxmesh.frontends.mlir.module import operations, producer
 from jaxmesh.frontends.stablehlo.shardings import SHARDING, over_mesh
 from jaxmesh.jaxprs.compat import parse_hlo_sharding
 
@@ -39,7 +41,13 @@ COMPOSITE = "tt.composite_attributes"
 """The attribute of a custom call with the attributes of the composite that it replaces."""
 
 
-def inline_calls(module: Any, name: str, kept: Callable[[Any], bool] = lambda _: False) -> Any:
+_Bodies = dict[str, tuple[list[ir.Operation], int]]
+"""Per function its operations that are calls or about tuples, and the number of its operations after inlining."""
+
+
+def inline_calls(
+    module: ir.Operation, name: str, kept: Callable[[ir.Operation], bool] = lambda _: False
+) -> ir.Operation:
     """Inlines every call in a function of the module; Shardy's passes would replicate across calls.
 
     Returns the function, the only remaining one. A composite that is `kept` becomes a custom call of its name.
@@ -51,7 +59,7 @@ def inline_calls(module: Any, name: str, kept: Callable[[Any], bool] = lambda _:
     if name not in functions:
         raise UnsupportedError(f"the module does not define @{name}; its functions are {sorted(functions)}.")
     main = functions[name]
-    bodies: dict[str, tuple[list[Any], int]] = {}
+    bodies: _Bodies = {}
     _check_calls(name, functions, (), bodies)
     has_tuples = any(o.name in _TUPLES for found, _ in bodies.values() for o in found)
     # Functions that others call come first.
@@ -69,25 +77,19 @@ def inline_calls(module: Any, name: str, kept: Callable[[Any], bool] = lambda _:
     return main
 
 
-def _open_tuples(body: list[Any]) -> None:
+def _open_tuples(body: list[ir.Operation]) -> None:
     """Replaces the elements of tuples by the tuples' operands, since Shardy does not support tuples."""
     tuples = [o for o in body if o.name == "stablehlo.tuple"]
     for op in [o for o in body if o.name == "stablehlo.get_tuple_element"]:
-        producer = op.operands[0].owner
-        if getattr(producer, "name", "") == "stablehlo.tuple":
-            replace(op, [producer.operands[op.attributes["index"].value]])
+        if (made := producer(op.operands[0], "stablehlo.tuple")) is not None:
+            replace(op, [made.operands[int(op.attributes["index"].value)]])
     for op in tuples:
         if not list(op.results[0].uses):
             op.erase()
 
 
-def _check_calls(
-    name: str, functions: dict[str, Any], callers: tuple[str, ...], bodies: dict[str, tuple[list[Any], int]]
-) -> int:
-    """Checks the calls of a function; returns the number of its operations after inlining.
-
-    Adds to `bodies` its operations that are calls or about tuples, and that number.
-    """
+def _check_calls(name: str, functions: dict[str, ir.Operation], callers: tuple[str, ...], bodies: _Bodies) -> int:
+    """Checks the calls of a function, and adds it to `bodies`; returns the number of its operations after inlining."""
     if name in callers:
         raise UnsupportedError(f"@{name} calls itself through @{callers[-1]}; inlined functions cannot recurse.")
     if name in bodies:
@@ -106,26 +108,36 @@ def _check_calls(
     return size
 
 
-def walk(op: Any) -> list[Any]:
+def walk(op: ir.Operation) -> list[ir.Operation]:
     """Returns every operation inside an operation, at any depth, in pre-order."""
     return operations(op, deep=True)
 
 
-def create(name: str, before: Any, operands: Any, attributes: dict[str, Any], types: Any = None) -> Any:
+def create(
+    name: str,
+    before: ir.Operation,
+    operands: Sequence[ir.Value],
+    attributes: Mapping[str, ir.Attribute],
+    types: Sequence[ir.Type] | None = None,
+) -> ir.Operation:
     """Creates an operation before another one, at its location; by default with results of the other's types."""
     types = [v.type for v in before.results] if types is None else types
-    location = {"loc": before.location, "ip": ir.InsertionPoint(before)}
-    return ir.Operation.create(name, types, list(operands), attributes, **location)
+    place = ir.InsertionPoint(before)
+    return ir.Operation.create(name, types, list(operands), attributes, loc=before.location, ip=place)
 
 
-def replace(op: Any, values: Iterable[Any]) -> None:
+def replace(op: ir.Operation, values: Iterable[ir.Value]) -> None:
     """Replaces the results of an operation by values, and removes it."""
     for old, new in zip(op.results, values, strict=True):
         old.replace_all_uses_with(new)
     op.erase()
 
 
-def ends(function: Any) -> Iterator[tuple[str, list[Any], list[Any]]]:
+Attributes = ir.Attribute | dict[str, ir.Attribute]
+"""The attributes of an argument or a result, by name."""
+
+
+def ends(function: ir.Operation) -> Iterator[tuple[str, list[ir.Type], list[Attributes]]]:
     """Yields of the arguments and of the results of a function the name of `ENDS`, the types and the attributes."""
     function_type = ir.FunctionType(function.attributes["function_type"].value)
     for name, types in zip(ENDS, (list(function_type.inputs), list(function_type.results)), strict=True):
@@ -133,33 +145,33 @@ def ends(function: Any) -> Iterator[tuple[str, list[Any], list[Any]]]:
         yield name, types, list(function.attributes[name]) if written else [{} for _ in types]
 
 
-def change_ends(function: Any, change: Callable[[str, int, Any, dict[str, Any]], None]) -> None:
+def change_ends(function: ir.Operation, change: Callable[[str, int, ir.Type, dict[str, ir.Attribute]], None]) -> None:
     """Changes the attributes of arguments and results: `change` gets the name of `ENDS`, number, type and a dict."""
     for name, types, written in ends(function):
         if name in function.attributes:
-            rows = [{k: a[k] for k in (k if isinstance(k, str) else k.name for k in a)} for a in written]
+            rows = [dict(entries(a)) for a in written]
             for i, (value_type, row) in enumerate(zip(types, rows, strict=True)):
                 change(name, i, value_type, row)
             function.attributes[name] = ir.ArrayAttr.get([ir.DictAttr.get(row) for row in rows])
 
 
-def callee_of(op: Any) -> str | None:
+def callee_of(op: ir.Operation) -> str | None:
     """Returns the name of the function that an operation calls, or None."""
     attribute = _CALLEES.get(op.name)
     return None if attribute is None else op.attributes[attribute].value
 
 
-def _inline(call: Any, function: Any) -> None:
+def _inline(call: ir.Operation, function: ir.Operation) -> None:
     location = call.location
     if isinstance(location, ir.NameLoc):
         # The name of an inlined op follows the name here, whose last part is the call.
         scope, inner = location.name_str.rpartition("/")[0], location.child_loc
         location = ir.Location.name(scope, inner) if scope else inner
     with ir.InsertionPoint(call), location:
-        replace(call, inlined_call(function, list(call.operands), location))
+        replace(call, _jax_mlir_ext.inlined_func_call(function, list(call.operands), location))
 
 
-def _keep_call(composite: Any) -> None:
+def _keep_call(composite: ir.Operation) -> None:
     """Replaces a composite by a custom call of its name, with its attributes."""
     written, where = composite.attributes, "composite_attributes"
     configured = written[where] if where in written else ir.DictAttr.get({})
@@ -167,7 +179,7 @@ def _keep_call(composite: Any) -> None:
     replace(composite, create("stablehlo.custom_call", composite, composite.operands, attributes).results)
 
 
-def replace_operands(op: Any, values: dict[Any, Any]) -> None:
+def replace_operands(op: ir.Operation, values: dict[ir.Value, ir.Value]) -> None:
     """Replaces the operands of an operation and of the operations inside it."""
     for inner in (op, *walk(op)):
         for i, operand in enumerate(inner.operands):
@@ -223,19 +235,14 @@ def spec_of(text: str, mesh: AbstractMesh) -> PartitionSpec:
     # XLA ends the process for an order that is not a permutation.
     wrong = wrong or sorted(_ints(f"[{found['order']}]") if found["order"] else range(len(rows))) != [*range(len(rows))]
     listed = (found["list"] or "").split(",") if found["list"] else []
-    if wrong or (listed and sorted(map(int, listed)) != list(range(count))):
-        raise _no_axes(text, mesh)
-    spec = parse_hlo_sharding(text, mesh)
+    wrong = wrong or (listed and sorted(map(int, listed)) != list(range(count)))
+    spec = None if wrong else parse_hlo_sharding(text, mesh)
     if spec is None:
-        raise _no_axes(text, mesh)
+        raise UnsupportedError(
+            f"mhlo.sharding = {text[:100]!r} does not split over whole axes of the mesh {dict(mesh.shape)}; give mesh= "
+            "the mesh that it was written for."
+        )
     return spec
-
-
-def _no_axes(text: str, mesh: AbstractMesh) -> UnsupportedError:
-    return UnsupportedError(
-        f"mhlo.sharding = {text[:100]!r} does not split over whole axes of the mesh {dict(mesh.shape)}; give mesh= the "
-        "mesh that it was written for."
-    )
 
 
 def candidate_meshes(texts: Iterable[str]) -> list[tuple[int, ...]]:
@@ -256,28 +263,28 @@ def _ints(text: str) -> list[int]:
     return [int(n) for n in text[1:-1].split(",")]
 
 
-def target_of(op: Any) -> str:
+def target_of(op: ir.Operation) -> str:
     """Returns the target name of a custom call; empty for other operations."""
     return op.attributes["call_target_name"].value if op.name == "stablehlo.custom_call" else ""
 
 
-def written_shardings(module: Any) -> list[str]:
+def written_shardings(module: ir.Operation) -> list[str]:
     """Returns GSPMD's shardings in a module."""
     texts: dict[str, None] = {}
     for op in walk(module):
         if ANNOTATION in op.attributes:
             texts.update(dict.fromkeys(elements(_text(op.attributes[ANNOTATION]))))
-        for attributes in (attributes for name in ENDS if name in op.attributes for attributes in op.attributes[name]):
+        for attributes in (row for name in ENDS if name in op.attributes for row in op.attributes[name]):
             if ANNOTATION in attributes:
                 texts[_text(attributes[ANNOTATION])] = None
     return list(texts)
 
 
-def _text(attribute: Any) -> str:
+def _text(attribute: ir.Attribute) -> str:
     return attribute.value if isinstance(attribute, ir.StringAttr) else str(attribute)
 
 
-def inferred_mesh(module: Any) -> tuple[int, ...] | None:
+def inferred_mesh(module: ir.Operation) -> tuple[int, ...] | None:
     """Returns the axis sizes of a mesh that expresses all of the module's shardings, or None."""
     texts = [t for t in written_shardings(module) if not is_manual(t)]
     candidates = candidate_meshes(texts)
@@ -292,7 +299,7 @@ def inferred_mesh(module: Any) -> tuple[int, ...] | None:
     return candidates[0] if candidates else None
 
 
-def to_shardy(module: Any, mesh: AbstractMesh) -> None:
+def to_shardy(module: ir.Operation, mesh: AbstractMesh) -> None:
     """Rewrites GSPMD's annotations of a module as Shardy's over a mesh.
 
     Raises:
@@ -311,20 +318,22 @@ def to_shardy(module: Any, mesh: AbstractMesh) -> None:
             _rewrite(op, mesh)
 
 
-def _rewrite_end(mesh: AbstractMesh, _name: str, _number: int, value_type: Any, attributes: dict[str, Any]) -> None:
+def _rewrite_end(
+    mesh: AbstractMesh, _name: str, _number: int, value_type: ir.Type, attributes: dict[str, ir.Attribute]
+) -> None:
     written = attributes.pop(ANNOTATION, None)
     if written is not None and SHARDING not in attributes and not is_manual(_text(written)):
         attributes[SHARDING] = _sharding(_text(written), len(value_type.shape), mesh)
 
 
-def _rewrite(op: Any, mesh: AbstractMesh) -> None:
+def _rewrite(op: ir.Operation, mesh: AbstractMesh) -> None:
     text, target = _text(op.attributes[ANNOTATION]), target_of(op)
     if target == "Sharding" or op.name == "mhlo.copy":
-        values: Any = [op.operands[0]]
+        value = op.operands[0]
         if not is_manual(text):
             attribute = {"sharding": _sharding(text, len(op.results[0].type.shape), mesh)}
-            values = create("sdy.sharding_constraint", op, values, attribute).results
-        replace(op, values)
+            value = create("sdy.sharding_constraint", op, [value], attribute).results[0]
+        replace(op, [value])
         return
     del op.attributes[ANNOTATION]
     if SHARDING in op.attributes or not op.results or is_manual(text):
@@ -339,7 +348,7 @@ def _rewrite(op: Any, mesh: AbstractMesh) -> None:
     op.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get(attributes)
 
 
-def _sharding(text: str, rank: int, mesh: AbstractMesh) -> Any:
+def _sharding(text: str, rank: int, mesh: AbstractMesh) -> ir.Attribute:
     spec = [*spec_of(text, mesh)]
     if len(spec) > rank:
         raise UnsupportedError(f"mhlo.sharding = {text[:100]!r} splits {len(spec)} dims of a value with {rank} dims.")

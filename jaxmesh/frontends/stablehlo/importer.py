@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
+from jaxlib.mlir import ir
 
 from jaxmesh.errors import InexpressibleError, JaxmeshError, MissingRuleError
 from jaxmesh.frontends.stablehlo import (
@@ -23,16 +24,16 @@ from jaxmesh.frontends.stablehlo import (
     shapes,
     windows,
 )
-from jaxmesh.frontends.stablehlo.call import ImportContext, Meaning, ShardedCall, Whole, as_list
+from jaxmesh.frontends.stablehlo.call import Arrays, ImportContext, Kind, Meaning, ShardedCall, Whole, as_list
 from jaxmesh.frontends.stablehlo.gspmd import operations
-from jaxmesh.frontends.stablehlo.rules import Splitting, read_rule, split, split_op
+from jaxmesh.frontends.stablehlo.rules import Shapes, Splitting, read_rule, split, split_op
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, axes_of, local_shape
 from jaxmesh.frontends.stablehlo.values import Repeat, Sharded
 from jaxmesh.jaxprs.emit import current_source
 
 _FAMILIES = (elementwise.OPS, shapes.OPS, reductions.OPS, indexing.OPS, windows.OPS)
 _MEANINGS: dict[str, Meaning] = {k: m for family in _FAMILIES for k, m in family.meanings.items()}
-_KINDS: dict[str, Callable[[Any], str | None]] = {k: m for family in _FAMILIES for k, m in family.kinds.items()}
+_KINDS: dict[str, Kind] = {k: m for family in _FAMILIES for k, m in family.kinds.items()}
 _WHOLE: dict[str, Whole] = {
     "stablehlo.constant": shapes.constant,
     "sdy.constant": shapes.constant,
@@ -83,12 +84,12 @@ class Importer(ImportContext):
     def __post_init__(self) -> None:
         ImportContext.__post_init__(self)
         # The layers of a model repeat the same ops, and MLIR stores each attribute once.
-        self._plans: dict[Any, _ShardPlan] = {}
+        self._plans: dict[object, _ShardPlan] = {}
         self.computes = False
 
     # --- blocks -------------------------------------------------------------------------------------------------------
 
-    def block(self, block: Any, arguments: Sequence[Sharded]) -> list[Sharded]:
+    def block(self, block: ir.Block, arguments: Sequence[Sharded]) -> list[Sharded]:
         """Imports the operations of a block; returns the results of the block."""
         for value, x in zip(block.arguments, arguments, strict=True):
             self.env.define(self.scope, value, x)
@@ -101,15 +102,15 @@ class Importer(ImportContext):
                 self.perform(op)
         return [self.env[v] for v in end.operands]
 
-    def _repeat(self, op: Any, name: str, source: Any) -> bool:
+    def _repeat(self, op: ir.Operation, name: str, source: object) -> bool:
         """Imports an op like an equal op before it; returns True if the scope has such an op."""
-        rows: Any = self.env.rows
-        operands = [rows.get(v) for v in op.operands]
+        rows = self.env.rows
+        operands = [rows[v] for v in op.operands if v in rows]
         kind = _KINDS[name](op) if name == _REDUCE else ""
-        if kind is None or not all(operands):
+        if kind is None or len(operands) < len(op.operands):
             return False
         value = op.results[0]
-        known = self.env.repeats.get(self.env.key(self.scope, op, name, kind, value.type, operands))
+        known = self.env.repeats.get(self.env.key(self.scope, op, kind, operands))
         if known is None:
             return False
         if isinstance(known, Repeat):
@@ -122,7 +123,7 @@ class Importer(ImportContext):
         self.computes = True
         return True
 
-    def perform(self, op: Any) -> None:
+    def perform(self, op: ir.Operation) -> None:
         """Imports one operation: adds its results to the values."""
         with self.decisions.at(op):
             try:
@@ -137,11 +138,11 @@ class Importer(ImportContext):
             row = self.env.define(self.scope, value, result)
             if op.name == "stablehlo.constant" and isinstance(result.array, np.ndarray):
                 # A number makes no equation, so that all ops can read the same.
-                self.env.repeats[self.env.key(self.scope, op, op.name, "", value.type, ())] = row
+                self.env.repeats[self.env.key(self.scope, op, "", ())] = row
             self.computes = True
             self.splits = self.splits or (result.make is None and bool(axes_of(result.sharding) or result.partial))
 
-    def _results(self, op: Any) -> list[Sharded]:
+    def _results(self, op: ir.Operation) -> list[Sharded]:
         whole = _WHOLE.get(op.name)
         if whole is not None:
             return whole(self, op)
@@ -155,7 +156,7 @@ class Importer(ImportContext):
 
     # --- ops on shards ------------------------------------------------------------------------------------------------
 
-    def _local(self, op: Any, meaning: Meaning) -> list[Sharded]:
+    def _local(self, op: ir.Operation, meaning: Meaning) -> list[Sharded]:
         operands = [self.env[v] for v in op.operands]
         plan = self._plan(op, operands)
         splitting, wanted = plan.splitting, plan.wanted
@@ -163,7 +164,7 @@ class Importer(ImportContext):
         xs = [self.reshard(x, s, why) for x, s in zip(operands, splitting.operands, strict=True)]
         self.splits = self.splits or any(map(axes_of, splitting.operands))
 
-        def compute(*shards: Any) -> Any:
+        def compute(*shards: jax.Array) -> Arrays:
             return meaning(ShardedCall(self, op, list(shards), splitting.operands, plan.results, plan.shapes))
 
         key, make = (plan, self.keeps_ops), None
@@ -190,10 +191,10 @@ class Importer(ImportContext):
             self.env.remember(self.scope, op, region, outs[0], steps, make, splits)
         return results_of
 
-    def _broadcast(self, shape: tuple[int, ...], scalar: Any, sharding: Sharding) -> Any:
+    def _broadcast(self, shape: tuple[int, ...], scalar: jax.Array, sharding: Sharding) -> jax.Array:
         return _lax.broadcast(scalar, local_shape(shape, sharding, self.sizes))
 
-    def _plan(self, op: Any, operands: Sequence[Sharded]) -> _ShardPlan:
+    def _plan(self, op: ir.Operation, operands: Sequence[Sharded]) -> _ShardPlan:
         """Returns the plan of an op on shards; equal ops on operands of equal types and shardings share a plan."""
         kind = _KINDS[op.name](op) if op.name in _KINDS else None
         joins_parts = indexing.scatter_reduces(op) or reductions.extreme_of(op) is not None
@@ -212,7 +213,7 @@ class Importer(ImportContext):
         return plan
 
     def _new_plan(
-        self, op: Any, operand_shardings: tuple[Sharding, ...], kind: str | None, *, reduces: bool
+        self, op: ir.Operation, operand_shardings: tuple[Sharding, ...], kind: str | None, *, reduces: bool
     ) -> _ShardPlan:
         shapes_of, result_types = [t.shape for t in self.types_of(op.operands)], self.types_of(op.results)
         wanted = self.result_shardings(op)
@@ -226,10 +227,10 @@ class Importer(ImportContext):
         return _ShardPlan(splitting, wanted, results, shapes_of, kind, pure)
 
     def _splitting(
-        self, op: Any, operand_shardings: tuple[Sharding, ...], shapes_of: Any, wanted: list[Sharding], *, reduces: bool
+        self, op: ir.Operation, given: tuple[Sharding, ...], shapes_of: Shapes, wanted: list[Sharding], *, reduces: bool
     ) -> Splitting:
-        if not any(map(axes_of, wanted)) and not any(map(axes_of, operand_shardings)):
-            return Splitting(operand_shardings, tuple(wanted), ())
+        if not any(map(axes_of, wanted)) and not any(map(axes_of, given)):
+            return Splitting(given, tuple(wanted), ())
         if op.name == "stablehlo.optimization_barrier":
             # Shardy lacks a rule for it: each result is its operand.
             return Splitting(tuple(wanted), tuple(wanted), ())
@@ -237,7 +238,7 @@ class Importer(ImportContext):
             kept = own(op, wanted[0], self.sizes, self.read)
             return Splitting((kept, ())[: len(op.operands)], (kept,), ())
         if RULE not in op.attributes:
-            return split_op(op, shapes_of, operand_shardings, wanted, self.sizes)
+            return split_op(op, shapes_of, given, wanted, self.sizes)
         rule = read_rule(op.attributes[RULE])
         if op.name == "stablehlo.reduce_window":
             dims = windows.separate_dims(op, self.read)
@@ -246,10 +247,10 @@ class Importer(ImportContext):
         if op.name == "stablehlo.reshape":
             # A part of such a dim of the result has elements of all parts of the operand.
             rule = dataclasses.replace(rule, local=rule.local | rule.new())
-        return split(rule, shapes_of, operand_shardings, wanted, self.sizes, reduces=reduces)
+        return split(rule, shapes_of, given, wanted, self.sizes, reduces=reduces)
 
 
-def _cast_type(y: Any, expected: jax.ShapeDtypeStruct) -> Any:
+def _cast_type(y: jax.Array, expected: jax.ShapeDtypeStruct) -> jax.Array:
     """Checks the shape of a shard, and casts it to the dtype of its StableHLO type."""
     if y.shape != expected.shape:
         raise AssertionError(f"a shard of {list(y.shape)} was computed where {list(expected.shape)} was expected")

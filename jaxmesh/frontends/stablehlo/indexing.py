@@ -8,12 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo as hlo
 
 from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
-from jaxmesh.frontends.stablehlo.bindings import hlo
-from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall
+from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall, sums
 from jaxmesh.frontends.stablehlo.reductions import body_ops, kind_of, look_through, returned
 from jaxmesh.frontends.stablehlo.values import axis_position, reduce_over
 
@@ -23,31 +24,25 @@ _CLIP = _lax.GatherScatterMode.CLIP
 _DROP = _lax.GatherScatterMode.FILL_OR_DROP
 
 
-def _indices_last(indices: Any, index_dim: int) -> Any:
-    """Returns indices with their index vectors along the last dim, as in JAX."""
-    if index_dim == indices.ndim:
-        return _lax.expand_dims(indices, (index_dim,))
-    return jnp.moveaxis(indices, index_dim, -1)
-
-
-def _make_signed(indices: Any) -> Any:
-    return indices if jnp.issubdtype(indices.dtype, jnp.signedinteger) else indices.astype(np.int32)
+def _indices(indices: jax.Array, index_dim: int) -> jax.Array:
+    """Returns signed indices with their index vectors along the last dim, as in JAX."""
+    signed = indices if jnp.issubdtype(indices.dtype, jnp.signedinteger) else indices.astype(np.int32)
+    return _lax.expand_dims(signed, (index_dim,)) if index_dim == signed.ndim else jnp.moveaxis(signed, index_dim, -1)
 
 
 # --- gather ----------------------------------------------------------------------------------------------------------
 
 
-@OPS.add("stablehlo.gather", kind="sum")
-def _gather(call: ShardedCall) -> Any:
-    dims = hlo.GatherDimensionNumbers(call.raw("dimension_numbers"))
+@OPS.add("stablehlo.gather", sums)
+def _gather(call: ShardedCall) -> jax.Array:
+    dims = hlo.GatherDimensionNumbers(call.op.attributes["dimension_numbers"])
     x, indices = call.operands
-    indices = _make_signed(_indices_last(indices, dims.index_vector_dim))
-    start_map = list(dims.start_index_map)
-    offset_dims, whole = list(dims.offset_dims), call.shapes[0]
+    indices = _indices(indices, dims.index_vector_dim)
+    start_map, offset_dims, whole = dims.start_index_map, dims.offset_dims, call.shapes[0]
     sizes = [n if k == full else k for n, k, full in zip(x.shape, call["slice_sizes"], whole, strict=True)]
     indices = _clamp_windows(indices, start_map, call["slice_sizes"], whole)
     indexed = [d for d in start_map if call.shardings[0][d] and call["slice_sizes"][d] != whole[d]]
-    inside: Any = None
+    inside: jax.Array | None = None
     for d in indexed:
         indices, here = _move_to_shard(call, indices, start_map.index(d), d, x.shape[d])
         inside = here if inside is None else inside & here
@@ -69,7 +64,7 @@ def _gather(call: ShardedCall) -> Any:
     return _lax.select(mask, gathered, _lax.full_like(gathered, 0))
 
 
-def _clamp_windows(indices: Any, dims: Sequence[int], sizes: Sequence[int], whole: Sequence[int]) -> Any:
+def _clamp_windows(indices: jax.Array, dims: Sequence[int], sizes: Sequence[int], whole: Sequence[int]) -> jax.Array:
     """Returns indices with the starts of windows clamped: XLA clamps a slice of a window by the size of the slice."""
     if not any(1 < sizes[d] < whole[d] for d in dims):
         return indices
@@ -79,11 +74,13 @@ def _clamp_windows(indices: Any, dims: Sequence[int], sizes: Sequence[int], whol
     return _lax.clamp(np.zeros((), indices.dtype), indices, spread(ends, join_axes([indices])))
 
 
-def _move_dims(dims: Any, index_vector_dim: int) -> list[int]:
+def _move_dims(dims: Sequence[int], index_vector_dim: int) -> list[int]:
     return [d if d < index_vector_dim else d - 1 for d in dims]
 
 
-def _move_to_shard(call: ShardedCall, indices: Any, column: int, dim: int, local: int) -> tuple[Any, Any]:
+def _move_to_shard(
+    call: ShardedCall, indices: jax.Array, column: int, dim: int, local: int
+) -> tuple[jax.Array, jax.Array]:
     """Returns indices into this device's part of a dim, and a mask of the indices inside it."""
     axes, whole = call.shardings[0][dim], call.shapes[0][dim]
     column_indices = _lax.index_in_dim(indices, column, indices.ndim - 1, keepdims=False)
@@ -106,22 +103,22 @@ _SCATTERS = {"sum": _lax.scatter_add, "prod": _lax.scatter_mul, "min": _lax.scat
              "or": _lax.scatter_max, "and": _lax.scatter_min}  # fmt: skip
 
 
-def scatter_reduces(op: Any) -> bool:
+def scatter_reduces(op: ir.Operation) -> bool:
     """Returns True for a scatter of partial updates that can be summed."""
     return op.name == "stablehlo.scatter" and len(op.results) == 1 and kind_of(op) == "sum"
 
 
 @OPS.add("stablehlo.scatter")
-def _scatter(call: ShardedCall) -> Any:
+def _scatter(call: ShardedCall) -> jax.Array:
     if len(call.operands) != 3:
         raise UnsupportedError("a scatter of several operands at once; scatter them one by one.")
     x, indices, updates = call.operands
-    dims = hlo.ScatterDimensionNumbers(call.raw("scatter_dimension_numbers"))
-    scattered: list[int] = list(dims.scattered_dims_to_operand_dims)
+    dims = hlo.ScatterDimensionNumbers(call.op.attributes["scatter_dimension_numbers"])
+    scattered = dims.scattered_dims_to_operand_dims
     index_dim, inserted = dims.index_vector_dim, set(dims.inserted_window_dims)
-    indices = _make_signed(_indices_last(indices, index_dim))
+    indices = _indices(indices, index_dim)
     for column, d in enumerate(scattered):
-        axes: tuple[str, ...] = call.shardings[0][d]
+        axes = call.shardings[0][d]
         if axes and d in inserted:
             # Indices into other devices' parts are out of range here, and dropped.
             first = axis_position(axes, call.program.sizes) * np.int32(x.shape[d])
@@ -151,7 +148,7 @@ def _scatter(call: ShardedCall) -> Any:
     return _lax.add(*vary_alike(x, total))
 
 
-def _update_axes(call: ShardedCall, dims: Any) -> list[str]:
+def _update_axes(call: ShardedCall, dims: hlo.ScatterDimensionNumbers) -> list[str]:
     """Returns the mesh axes that split the updates and not the operand: each device has a part of the updates."""
     windows, batching = set(dims.update_window_dims), set(dims.scatter_indices_batching_dims)
     free = [i for i in range(len(call.shardings[2])) if i not in windows]
@@ -159,7 +156,9 @@ def _update_axes(call: ShardedCall, dims: Any) -> list[str]:
     return [a for i, r in zip(free, index_dims, strict=True) if r not in batching for a in call.shardings[2][i]]
 
 
-def _apply(call: ShardedCall, x: Any, indices: Any, updates: Any, numbers: Any) -> Any:
+def _apply(
+    call: ShardedCall, x: jax.Array, indices: jax.Array, updates: jax.Array, numbers: jax.lax.ScatterDimensionNumbers
+) -> jax.Array:
     x, indices, updates = vary_alike(x, indices, updates)
     unique = bool(call.get("unique_indices", False))
     block, inner = call.op.regions[0].blocks[0], body_ops(call.op)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 from jax.sharding import AbstractMesh, PartitionSpec
+from jaxlib.mlir import ir
 
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.frontends.jax.retype import spread, varying
+from jaxmesh.frontends.stablehlo.call import Equation
 from jaxmesh.frontends.stablehlo.custom_calls import stands_for_op
 from jaxmesh.frontends.stablehlo.decisions import Decision, Decisions
 from jaxmesh.frontends.stablehlo.importer import Importer
@@ -18,7 +19,7 @@ from jaxmesh.frontends.stablehlo.rules import CALLS
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape, split_only
 from jaxmesh.frontends.stablehlo.shardy import end_shardings, partition
 from jaxmesh.frontends.stablehlo.values import Sharded
-from jaxmesh.jaxprs.compat import Jaxpr, from_words, off_explicit_axes, words_of
+from jaxmesh.jaxprs.compat import Aval, Jaxpr, from_words, off_explicit_axes, words_of
 from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.jaxprs.source_locations import Sources
 
@@ -50,19 +51,19 @@ class ImportedProgram:
 
 
 def import_module(
-    module: Any,
+    module: ir.Operation,
     mesh: AbstractMesh,
     sources: Sources,
     *,
     presharded: Sequence[bool],
     kept_results: Sequence[bool],
-    consts: Sequence[Any] = (),
+    consts: Sequence[jax.Array] = (),
     results_asked: Sequence[bool] | None = None,
-    avals: tuple[Sequence[Any], Sequence[Any]] | None = None,
+    avals: tuple[Sequence[Aval], Sequence[Aval]] | None = None,
     name: str = "main",
     guarded: bool = False,
     sharded: bool = True,
-    equation: Callable[[int, list[Any]], list[Any]] | None = None,
+    equation: Equation | None = None,
 ) -> ImportedProgram:
     """Partitions a StableHLO module with Shardy, and imports it.
 
@@ -87,7 +88,7 @@ def import_module(
     # On one device, upstream's pipeline inserts no mesh_shard, and its composites are ops of TTIR.
     whole = guarded and mesh.size == 1
 
-    def is_op(composite: Any) -> bool:
+    def is_op(composite: ir.Operation) -> bool:
         return (whole or composite.attributes["name"].value in CALLS) and stands_for_op(composite)
 
     partitioned = partition(module, sizes, name, guarded=guarded, sharded=sharded, kept=is_op)
@@ -111,7 +112,7 @@ def import_module(
 
     closed_over = [off_explicit_axes(c) for c in consts]
 
-    def run(*args: Any) -> list[Any]:
+    def run(*args: jax.Array) -> list[jax.Array]:
         entries = zip([*closed_over, *args], arguments, on_devices, strict=True)
         values = [
             Sharded(x if here or whole else spread(full_to_shard(x, as_spec(s)), axes_of(s)), s)
@@ -145,7 +146,7 @@ def import_module(
     )
 
 
-def _leave(importer: Importer, y: Sharded, sharding: Sharding, stays: bool) -> Any:
+def _leave(importer: Importer, y: Sharded, sharding: Sharding, stays: bool) -> jax.Array:
     x = importer.reshard(y, sharding, "of a result")
     if stays:
         return spread(x if varying(x) else full_to_shard(x, PartitionSpec()), axes_of(sharding))

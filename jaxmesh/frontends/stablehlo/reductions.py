@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo as hlo
 
 from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.frontends.stablehlo.bindings import hlo
-from jaxmesh.frontends.stablehlo.call import ImportContext, OpFamily, ShardedCall, Whole, as_list, enum_of, keep_op
+from jaxmesh.frontends.mlir.attributes import Array
+from jaxmesh.frontends.mlir.module import producer
+from jaxmesh.frontends.stablehlo.call import (
+    ImportContext,
+    OpFamily,
+    ShardedCall,
+    Whole,
+    as_list,
+    enum_of,
+    keep_op,
+    sums,
+)
 from jaxmesh.frontends.stablehlo.shardings import axes_of, count
 from jaxmesh.frontends.stablehlo.values import COMBINE, COMBINE_DIMS, Sharded, all_gather, axis_position
 
@@ -24,30 +37,29 @@ _KINDS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod", 
 """The kinds of reductions, by the op of their body."""
 
 
-def body_ops(op: Any, region: int = 0) -> list[Any]:
+def body_ops(op: ir.Operation, region: int = 0) -> list[ir.Operation]:
     """Returns the operations of a region of scalars without its return, its constants and Shardy's ops."""
     inner = [o.operation for o in op.regions[region].blocks[0].operations][:-1]
     return [o for o in inner if o.name != "stablehlo.constant" and not o.name.startswith("sdy.")]
 
 
-def returned(op: Any, region: int = 0) -> list[Any]:
+def returned(op: ir.Operation, region: int = 0) -> list[ir.Value]:
     """Returns the values that a region returns, looking through Shardy's ops."""
-    last = [o.operation for o in op.regions[region].blocks[0].operations][-1]
-    return [look_through(v) for v in last.operands]
+    return _operands(op.regions[region].blocks[0].operations[-1])
 
 
-def look_through(value: Any) -> Any:
+def look_through(value: ir.Value) -> ir.Value:
     """Returns the value that Shardy's ops pass on."""
-    while getattr(value.owner, "name", "").startswith("sdy.") and value.owner.operands:
-        value = value.owner.operands[0]
+    while (op := producer(value)) is not None and op.name.startswith("sdy.") and op.operands:
+        value = op.operands[0]
     return value
 
 
-def _operands(op: Any) -> list[Any]:
+def _operands(op: ir.Operation) -> list[ir.Value]:
     return [look_through(v) for v in op.operands]
 
 
-def kind_of(op: Any, region: int = 0) -> str | None:
+def kind_of(op: ir.Operation, region: int = 0) -> str | None:
     """Returns the kind of a reduction with a body of one op on its two arguments; None for any other body."""
     block = op.regions[region].blocks[0]
     inner = body_ops(op, region)
@@ -66,7 +78,7 @@ def kind_of(op: Any, region: int = 0) -> str | None:
     return {"sum": "or", "max": "or", "min": "and", "prod": "and"}[kind] if is_bool else kind
 
 
-def _is_truth(op: Any, test: Any) -> bool:
+def _is_truth(op: ir.Operation, test: ir.Operation) -> bool:
     """Returns True if an op selects True if a test holds, and False otherwise."""
     if op.name != "stablehlo.select" or op.operands[0].owner != test:
         return False
@@ -74,8 +86,8 @@ def _is_truth(op: Any, test: Any) -> bool:
     return yes is not None and no is not None and (yes.item(), no.item()) == (True, False)
 
 
-@OPS.add("stablehlo.reduce", kind=lambda op: kind_of(op) if len(op.results) == 1 else None)
-def _reduce(call: ShardedCall) -> Any:
+@OPS.add("stablehlo.reduce", lambda op: kind_of(op) if len(op.results) == 1 else None)
+def _reduce(call: ShardedCall) -> jax.Array | list[jax.Array]:
     count = len(call.operands) // 2
     xs, starts = call.operands[:count], call.operands[count:]
     dims = tuple(call["dimensions"])
@@ -87,14 +99,14 @@ def _reduce(call: ShardedCall) -> Any:
         return _extreme_of_parts(call, extreme, dims[0])
     run = call.program.body(call.op.regions[0])
 
-    def combine(left: Any, right: Any) -> Any:
+    def combine(left: jax.Array, right: jax.Array) -> tuple[jax.Array, ...]:
         return tuple(run(*as_list(left), *as_list(right)))
 
     operands = vary_alike(*call.operands)
     return list(_lax.reduce(tuple(operands[:count]), tuple(operands[count:]), combine, dims))
 
 
-def _with_start(x: Any, start: Any, kind: str, call: ShardedCall) -> Any:
+def _with_start(x: jax.Array, start: jax.Array, kind: str, call: ShardedCall) -> jax.Array:
     value = constant_of(call.op.operands[1])
     if value is not None and is_identity(value, kind, x.dtype):
         return x
@@ -113,21 +125,49 @@ _SAME_NUMBER = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "sdy.reshard"
 _CONSTANTS = ("stablehlo.constant", "sdy.constant", "arith.constant")
 
 
-def constant_of(value: Any) -> Any:
+def constant_of(value: ir.Value) -> Array | None:
     """Returns the number that all elements of a constant equal; None for any other value."""
-    op = value.owner
-    name = getattr(op, "name", "")
-    if name in _SAME_NUMBER:
+    op = producer(value)
+    if op is not None and op.name in _SAME_NUMBER:
         return constant_of(op.operands[0])
-    if name not in _CONSTANTS:
+    if op is None or op.name not in _CONSTANTS or not op.attributes["value"].is_splat:
         return None
-    attribute = op.attributes["value"]
-    if not attribute.is_splat:
-        return None
-    return np.asarray(attribute.get_splat_value().value)
+    return np.asarray(op.attributes["value"].get_splat_value().value)
 
 
-def is_identity(value: Any, kind: str, dtype: Any) -> bool:
+def _clamp(low: Array, x: Array, high: Array) -> Array:
+    return np.clip(x, low, high)
+
+
+_INTEGER = re.compile(r"u?i\d+")
+_COMPUTED: Mapping[str, Callable[..., Array]] = {
+    **{f"stablehlo.{name}": getattr(np, name) for name in ("add", "subtract", "multiply", "minimum", "maximum")},
+    "stablehlo.select": np.where,
+    "stablehlo.clamp": _clamp,
+    "stablehlo.reshape": np.asarray,
+    "stablehlo.convert": np.asarray,
+}
+"""Operations of index arithmetic."""
+
+
+def integers_of(value: ir.Value, known: Callable[[ir.Value], Array | None] = lambda _: None) -> Array | None:
+    """Returns the integers that a value is computed to from constants and `known` values; None for any other value."""
+    element = str(value.type.element_type)
+    if not _INTEGER.fullmatch(element):
+        return None
+    found = known(value)
+    found = constant_of(value) if found is None else found
+    if found is None and (op := producer(value)) is not None:
+        compares = op.name == "stablehlo.compare"
+        compute = getattr(operator, enum_of(op, "comparison_direction").lower()) if compares else _COMPUTED.get(op.name)
+        operands = [integers_of(v, known) for v in op.operands] if compute else []
+        found = compute(*operands) if compute and not any(x is None for x in operands) else None
+    return (
+        None if found is None else np.asarray(found).astype("bool" if element == "i1" else element.replace("i", "int"))
+    )
+
+
+def is_identity(value: Array, kind: str, dtype: np.dtype[Any]) -> bool:
     """Returns True if a number is the identity of a reduction."""
     info = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else None
     low, high = (info.min, info.max) if info else (-np.inf, np.inf)
@@ -138,22 +178,18 @@ def is_identity(value: Any, kind: str, dtype: Any) -> bool:
 _EXTREME = {f"stablehlo.{n}" for n in ("compare", "select", "and", "or", "minimum")}
 
 
-def _keeps_first(op: Any, inner: list[Any]) -> bool:
+def _keeps_first(op: ir.Operation, inner: list[ir.Operation]) -> bool:
     """Returns True if a reduction of values with indices keeps the lower index of equal values."""
     _, left, _, right = op.regions[0].blocks[0].arguments
     of_indices = [o for o in inner if _operands(o) == [left, right]]
     return any(o.name == "stablehlo.minimum" or enum_of(o, "comparison_direction") == "LT" for o in of_indices)
 
 
-@dataclass(frozen=True, slots=True)
-class _Extreme:
-    """A reduction of values with their indices along a dim: the functions of the values, and of the indices."""
-
-    value: Callable[..., Any]
-    place: Callable[..., Any]
+_Extreme = tuple[Callable[..., jax.Array], Callable[..., jax.Array]]
+"""A reduction of values with their indices along a dim: the functions of the values, and of the indices."""
 
 
-def extreme_of(op: Any) -> _Extreme | None:
+def extreme_of(op: ir.Operation) -> _Extreme | None:
     """Recognises `argmax` and `argmin`: a reduction of values with their indices; None for any other operation."""
     if op.name != "stablehlo.reduce" or len(op.operands) != 4 or len(op.attributes["dimensions"]) != 1:
         return None
@@ -162,18 +198,19 @@ def extreme_of(op: Any) -> _Extreme | None:
         return None
     direction = enum_of(inner[0], "comparison_direction")
     left, _, right, _ = op.regions[0].blocks[0].arguments
-    value = returned(op)[0].owner
-    selects = getattr(value, "name", "") == "stablehlo.select" and _operands(value)[1:] == [left, right]
+    value = producer(returned(op)[0], "stablehlo.select")
+    selects = value is not None and _operands(value)[1:] == [left, right]
     if not selects or direction[:1] not in ("G", "L") or _operands(inner[0]) != [left, right]:
         return None
     largest = direction.startswith("G")
-    return _Extreme(_lax.reduce_max, _lax.argmax) if largest else _Extreme(_lax.reduce_min, _lax.argmin)
+    return (_lax.reduce_max, _lax.argmax) if largest else (_lax.reduce_min, _lax.argmin)
 
 
-def _extreme_of_parts(call: ShardedCall, extreme: _Extreme, dim: int) -> list[Any]:
+def _extreme_of_parts(call: ShardedCall, extreme: _Extreme, dim: int) -> list[jax.Array]:
     """Returns the extreme along a dim and its index; of a sharded dim, the extreme among the extremes of all parts."""
-    x, axes, index_type = call.operands[0], call.shardings[0][dim], call.results[1].dtype
-    best, place = extreme.value(x, (dim,)), extreme.place(x, dim, index_type)
+    (value_of, place_of), x = extreme, call.operands[0]
+    axes, index_type = call.shardings[0][dim], call.results[1].dtype
+    best, place = value_of(x, (dim,)), place_of(x, dim, index_type)
     if not axes:
         return [best, place]
     call.program.decisions.collective("all_gather", axes, f"the extreme of each part of dim {dim}, and its place")
@@ -181,45 +218,45 @@ def _extreme_of_parts(call: ShardedCall, extreme: _Extreme, dim: int) -> list[An
     # Parts along the minor axis come first in a group, and the first of equal extremes is kept.
     for axis in reversed(axes):
         values, places = (all_gather(_lax.expand_dims(v, (0,)), axis, 0) for v in (best, place))
-        first = _lax.expand_dims(extreme.place(values, 0, np.int32), (0,))
-        best, place = extreme.value(values, (0,)), jnp.take_along_axis(places, first, 0)[0]
+        first = _lax.expand_dims(place_of(values, 0, np.int32), (0,))
+        best, place = value_of(values, (0,)), jnp.take_along_axis(places, first, 0)[0]
     return [best, place]
 
 
 # --- products --------------------------------------------------------------------------------------------------------
 
 
-def precision_of(call: ShardedCall) -> Any:
+def precision_of(call: ShardedCall) -> tuple[jax.lax.Precision, ...] | None:
     """Returns the precisions of a product's operands; None for JAX's default."""
-    written = call.raw("precision_config") if "precision_config" in call.op.attributes else ()
+    written = call.op.attributes.get("precision_config") or ()
     precisions = tuple(_lax.Precision[str(p).split("<precision ")[-1].rstrip(">")] for p in written)
     return None if len(precisions) != 2 or set(precisions) == {_lax.Precision.DEFAULT} else precisions
 
 
-@OPS.add("stablehlo.dot_general", kind="sum")
-def _dot_general(call: ShardedCall) -> Any:
-    dims = hlo.DotDimensionNumbers(call.raw("dot_dimension_numbers"))
+@OPS.add("stablehlo.dot_general", sums)
+def _dot_general(call: ShardedCall) -> list[jax.Array]:
+    dims = hlo.DotDimensionNumbers(call.op.attributes["dot_dimension_numbers"])
     contracting = tuple(dims.lhs_contracting_dimensions), tuple(dims.rhs_contracting_dimensions)
     batch = tuple(dims.lhs_batching_dimensions), tuple(dims.rhs_batching_dimensions)
     names = ("contract_dims_lhs", "contract_dims_rhs", "batch_dims_lhs", "batch_dims_rhs")
-    attributes: dict[str, Any] = dict(zip(names, (*contracting, *batch), strict=True))
+    attributes: dict[str, object] = dict(zip(names, (*contracting, *batch), strict=True))
 
-    def product(x: Any, y: Any) -> Any:
+    def product(x: jax.Array, y: jax.Array) -> jax.Array:
         dtype, precision = call.results[0].dtype, precision_of(call)
         return _lax.dot_general(x, y, (contracting, batch), precision=precision, preferred_element_type=dtype)
 
     return keep_op(call.program.keeps_ops, "dot_general", call.operands, attributes, product)
 
 
-@OPS.add("stablehlo.dot", kind="sum")
-def _dot(call: ShardedCall) -> Any:
+@OPS.add("stablehlo.dot", sums)
+def _dot(call: ShardedCall) -> jax.Array:
     x, y = vary_alike(*call.operands)
     dims = ((x.ndim - 1,), (0,)), ((), ())
     return _lax.dot_general(x, y, dims, precision=precision_of(call), preferred_element_type=call.results[0].dtype)
 
 
 @OPS.add("stablehlo.einsum")
-def _einsum(call: ShardedCall) -> Any:
+def _einsum(call: ShardedCall) -> jax.Array:
     return jnp.einsum(call["einsum_config"], *vary_alike(*call.operands))
 
 
@@ -227,22 +264,22 @@ def _einsum(call: ShardedCall) -> Any:
 
 
 @OPS.add("stablehlo.fft")
-def _fft(call: ShardedCall) -> Any:
+def _fft(call: ShardedCall) -> jax.Array:
     x, lengths = call.operands[0], tuple(call["fft_length"])
     # XLA fails for several batch dims on CPUs if a collective beside the transform wants them in another order.
     batch = x.shape[: x.ndim - len(lengths)]
     rows = (math.prod(batch),) if batch else ()
     flat = _lax.reshape(x, (*rows, *x.shape[len(batch) :]))
-    transformed = _lax.fft(flat, call.enum("fft_type"), lengths)
+    transformed = _lax.fft(flat, enum_of(call.op, "fft_type"), lengths)
     return _lax.reshape(transformed, (*batch, *transformed.shape[len(rows) :]))
 
 
 @OPS.add("stablehlo.sort")
-def _sort(call: ShardedCall) -> Any:
+def _sort(call: ShardedCall) -> list[jax.Array]:
     keys, descends = _sort_keys(call)
     dim, stable = call["dimension"], bool(call.get("is_stable", False))
 
-    def ordered(*operands: Any) -> list[Any]:
+    def ordered(*operands: jax.Array) -> list[jax.Array]:
         if descends:
             # Reversed, sorted and reversed again, so that equal elements keep their order.
             operands = tuple(_lax.rev(x, (dim,)) for x in operands)
@@ -254,7 +291,7 @@ def _sort(call: ShardedCall) -> Any:
     if not call.program.keeps_ops or not (is_pair or len(operands) == 1):
         return ordered(*operands)
 
-    def pairs(x: Any) -> list[Any]:
+    def pairs(x: jax.Array) -> list[jax.Array]:
         # The second operand is an iota along the dim; sorted, it is the order.
         return ordered(x, _lax.broadcasted_iota(np.dtype("int32"), x.shape, dim))
 
@@ -267,14 +304,13 @@ def _sort(call: ShardedCall) -> Any:
 _PAIR = 2
 
 
-def _counts(value: Any, dim: int) -> bool:
+def _counts(value: ir.Value, dim: int) -> bool:
     """Returns True for an iota along a dim."""
-    op = value.owner
-    name = getattr(op, "name", "")
-    if name == "stablehlo.broadcast_in_dim":
-        dims, producer = list(op.attributes["broadcast_dimensions"]), op.operands[0].owner
-        return dims == [dim] and getattr(producer, "name", "") == "stablehlo.iota"
-    return name == "stablehlo.iota" and op.attributes["iota_dimension"].value == dim
+    if (op := producer(value, "stablehlo.broadcast_in_dim")) is not None:
+        is_iota = producer(op.operands[0], "stablehlo.iota") is not None
+        return is_iota and list(op.attributes["broadcast_dimensions"]) == [dim]
+    op = producer(value, "stablehlo.iota")
+    return op is not None and op.attributes["iota_dimension"].value == dim
 
 
 def _sort_keys(call: ShardedCall) -> tuple[int, bool]:
@@ -302,13 +338,12 @@ def _sort_keys(call: ShardedCall) -> tuple[int, bool]:
 # --- the largest values -----------------------------------------------------------------------------------------------
 
 
-_jnp: Any = jax.numpy
-Pick = Callable[[Any, int, int], Sequence[Any]]
+Pick = Callable[[jax.Array, int, int], Sequence[jax.Array]]
 """A function that returns the `k` largest values of an array along a dim, and their indices."""
 
 
 def split_top_k(
-    program: ImportContext, op: Any, k: int, dim: int, pick: Pick, kept: Sequence[int] = (0, 1)
+    program: ImportContext, op: ir.Operation, k: int, dim: int, pick: Pick, kept: Sequence[int] = (0, 1)
 ) -> list[Sharded]:
     """Performs a top-k on shards.
 
@@ -333,13 +368,13 @@ def split_top_k(
         for axis in reversed(axes):
             values, places = all_gather(values, axis, dim), all_gather(places, axis, dim)
         values, among = pick(values, k, dim)
-        places = _jnp.take_along_axis(places, among, dim)
+        places = jnp.take_along_axis(places, among, dim)
     outs = [Sharded((values, places)[i], whole) for i in kept]
     return [Sharded(program.reshard(y, w, f"of {op.name}"), w) for y, w in zip(outs, wanted, strict=True)]
 
 
-def _top_k(program: ImportContext, op: Any) -> list[Sharded]:
-    def pick(x: Any, k: int, dim: int) -> Sequence[Any]:
+def _top_k(program: ImportContext, op: ir.Operation) -> list[Sharded]:
+    def pick(x: jax.Array, k: int, dim: int) -> Sequence[jax.Array]:
         return _lax.top_k(x, k)
 
     return split_top_k(program, op, int(program.read(op.attributes["k"])), -1, pick)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.frontends.mlir.attributes import nested
-from jaxmesh.frontends.stablehlo.bindings import ir, sdy
 from jaxmesh.frontends.stablehlo.gspmd import COMPOSITE, target_of
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, count, replicated
 from jaxmesh.jaxprs.stablehlo import EQUATION
@@ -48,7 +49,7 @@ class Rule:
         return frozenset(results - operands)
 
 
-def read_rule(attribute: Any) -> Rule:
+def read_rule(attribute: ir.Attribute) -> Rule:
     """Reads a `#sdy.op_sharding_rule`."""
     rule = sdy.OpShardingRuleAttr(attribute)
     return Rule(
@@ -60,11 +61,13 @@ def read_rule(attribute: Any) -> Rule:
     )
 
 
-def _factors_of_dims(mappings: Any) -> Rows:
+def _factors_of_dims(mappings: Sequence[ir.Attribute]) -> Rows:
     tensors = [sdy.TensorMappingAttr(m).dim_mappings for m in mappings]
     return tuple(tuple(tuple(sdy.DimMappingAttr(d).factor_indices) for d in dims) for dims in tensors)
 
 
+Shapes = tuple[Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]]
+"""The global shapes of an op's operands, and of its results."""
 Factors = dict[int, tuple[str, ...]]
 """The mesh axes that split each factor."""
 
@@ -80,8 +83,8 @@ class Splitting:
 
 
 def split_op(
-    op: Any,
-    shapes: tuple[Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]],
+    op: ir.Operation,
+    shapes: Shapes,
     operand_shardings: Sequence[Sharding],
     wanted: Sequence[Sharding],
     sizes: Mapping[str, int],
@@ -95,7 +98,7 @@ def split_op(
 
 def split(
     rule: Rule,
-    shapes: tuple[Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]],
+    shapes: Shapes,
     operand_shardings: Sequence[Sharding],
     wanted: Sequence[Sharding],
     sizes: Mapping[str, int],
@@ -216,7 +219,7 @@ def _side(tensors: Sequence[Dims]) -> str:
     return ", ".join(f"[{', '.join(''.join(map(_letter, dim)) for dim in dims)}]" for dims in tensors)
 
 
-def add_rules(ops: Sequence[Any]) -> None:
+def add_rules(ops: Sequence[ir.Operation]) -> None:
     """Adds sharding rules to ops that Shardy does not know."""
     for op in ops:
         make = _maker(op)
@@ -231,10 +234,10 @@ def add_rules(ops: Sequence[Any]) -> None:
 
 _RuleDims = tuple[list[Dims], list[Dims]]
 """The dims of the operands, and of the results."""
-_Maker = Callable[[Any, _RuleDraft], _RuleDims | None]
+_Maker = Callable[[ir.Operation, _RuleDraft], _RuleDims | None]
 
 
-def _maker(op: Any) -> _Maker | None:
+def _maker(op: ir.Operation) -> _Maker | None:
     name = op.name
     if name == "stablehlo.custom_call":
         return CALLS.get(target_of(op))
@@ -245,11 +248,11 @@ def _maker(op: Any) -> _Maker | None:
     return None
 
 
-def _shapes(op: Any) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+def _shapes(op: ir.Operation) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
     return [tuple(v.type.shape) for v in op.operands], [tuple(v.type.shape) for v in op.results]
 
 
-def _pointwise(op: Any, rule: _RuleDraft) -> _RuleDims | None:
+def _pointwise(op: ir.Operation, rule: _RuleDraft) -> _RuleDims | None:
     operands, results = _shapes(op)
     if len({*operands, *results}) != 1 or not operands[0]:
         return None
@@ -257,7 +260,7 @@ def _pointwise(op: Any, rule: _RuleDraft) -> _RuleDims | None:
     return [dims] * len(operands), [dims] * len(results)
 
 
-def _top_k(op: Any, rule: _RuleDraft) -> _RuleDims:
+def _top_k(op: ir.Operation, rule: _RuleDraft) -> _RuleDims:
     """Returns the rule of a top-k along a dim, by default the last, which may be sharded; see `split_top_k`."""
     (shape,), results = _shapes(op)
     dim = _attribute(op, "dim", -1) % len(shape)
@@ -268,7 +271,7 @@ def _top_k(op: Any, rule: _RuleDraft) -> _RuleDims:
     return [dims], [result_dims] * len(results)
 
 
-def _batch_norm(op: Any, rule: _RuleDraft) -> _RuleDims:
+def _batch_norm(op: ir.Operation, rule: _RuleDraft) -> _RuleDims:
     """Returns the rule of a batch normalisation, which reduces all dims but the features unless mean and variance
     are operands."""
     operands, results = _shapes(op)
@@ -285,12 +288,12 @@ def _batch_norm(op: Any, rule: _RuleDraft) -> _RuleDims:
 # --- calls that stand for ops of TTIR --------------------------------------------------------------------------------
 
 
-def _attribute(op: Any, name: str, default: int) -> int:
+def _attribute(op: ir.Operation, name: str, default: int) -> int:
     written = {k: v for where in (COMPOSITE, "mhlo.attributes") for k, v in nested(op, where).items()}
     return int(written[name].value) if name in written else default
 
 
-def _attention(op: Any, rule: _RuleDraft) -> _RuleDims | None:
+def _attention(op: ir.Operation, rule: _RuleDraft) -> _RuleDims | None:
     """Returns the rule of attention: batches and heads are split alike; each key-value head serves equally many
     query heads."""
     (query, key, value, *masks), (result,) = _shapes(op)
@@ -312,7 +315,7 @@ def _attention(op: Any, rule: _RuleDraft) -> _RuleDims | None:
     return [of_queries, of_keys, of_keys, *of_masks], [of_queries]
 
 
-def _gather(op: Any, rule: _RuleDraft) -> _RuleDims | None:
+def _gather(op: ir.Operation, rule: _RuleDraft) -> _RuleDims | None:
     """Returns the rule of a gather along a dim: each index reads all of that dim."""
     (shape, index), (result,) = _shapes(op)
     dim = _attribute(op, "dim", 0) % len(shape)
@@ -322,7 +325,7 @@ def _gather(op: Any, rule: _RuleDraft) -> _RuleDims | None:
     return ([dims, of_index], [of_index]) if result == index else None
 
 
-def _norm(op: Any, rule: _RuleDraft) -> _RuleDims | None:
+def _norm(op: ir.Operation, rule: _RuleDraft) -> _RuleDims | None:
     """Returns the rule of a normalisation along the last dims, which scale and offset share."""
     (shape, *rest), (result,) = _shapes(op)
     if result != shape or not rest or any(r != shape[len(shape) - len(r) :] for r in rest):
@@ -332,7 +335,7 @@ def _norm(op: Any, rule: _RuleDraft) -> _RuleDims | None:
     return [dims, *[[dims[d] for d in last]] * len(rest)], [dims]
 
 
-def _matrices(op: Any, rule: _RuleDraft) -> _RuleDims | None:
+def _matrices(op: ir.Operation, rule: _RuleDraft) -> _RuleDims | None:
     """Returns the rule of ops on whole matrices: the leading dims are a batch, the last two are not split."""
     operands, results = _shapes(op)
     batch = len(operands[0]) - 2

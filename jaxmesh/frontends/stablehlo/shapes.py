@@ -9,11 +9,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxlib.mlir import ir
 
 from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
-from jaxmesh.frontends.mlir.attributes import complex_elements
+from jaxmesh.frontends.mlir.attributes import Values, complex_elements
+from jaxmesh.frontends.mlir.module import producer
 from jaxmesh.frontends.stablehlo.call import ImportContext, OpFamily, ShardedCall, keep_op
 from jaxmesh.frontends.stablehlo.elementwise import plain
 from jaxmesh.frontends.stablehlo.reductions import constant_of
@@ -27,12 +29,12 @@ OPS.add("stablehlo.reverse")(plain(_lax.rev, "dimensions"))
 
 
 @OPS.add("stablehlo.reshape")
-def _reshape(call: ShardedCall) -> Any:
+def _reshape(call: ShardedCall) -> jax.Array:
     return _lax.reshape(call.operands[0], call.results[0].shape)
 
 
 @OPS.add("stablehlo.broadcast_in_dim")
-def _broadcast(call: ShardedCall) -> Any:
+def _broadcast(call: ShardedCall) -> jax.Array:
     (x,), (result,) = call.operands, call.results
     if x.shape == result.shape:
         return x
@@ -40,7 +42,7 @@ def _broadcast(call: ShardedCall) -> Any:
 
 
 @OPS.add("stablehlo.concatenate")
-def _concatenate(call: ShardedCall) -> Any:
+def _concatenate(call: ShardedCall) -> jax.Array:
     return _lax.concatenate(vary_alike(*call.operands), call["dimension"])
 
 
@@ -70,19 +72,20 @@ def leading_own_axes(
     return axes[: next(fits, 0)]
 
 
-def _split_slice(op: Any, wanted: Sharding, sizes: Mapping[str, int], read: Any) -> Sharding:
+def _split_slice(op: ir.Operation, wanted: Sharding, sizes: Mapping[str, int], read: Values) -> Sharding:
     """Returns the sharding of a slice and its operand: `wanted`, for dims whose shards need no data of other shards."""
-    shape, sliced = op.operands[0].type.shape, op.results[0].type.shape
-    starts, strides = read(op.attributes["start_indices"]), read(op.attributes["strides"])
-
-    def kept(dim: int, axes: tuple[str, ...]) -> tuple[str, ...]:
-        return leading_own_axes((shape[dim], sliced[dim], int(starts[dim]), int(strides[dim])), axes, sizes)
-
-    return tuple(kept(d, axes) for d, axes in enumerate(wanted))
+    rows = zip(
+        op.operands[0].type.shape,
+        op.results[0].type.shape,
+        map(int, read(op.attributes["start_indices"])),
+        map(int, read(op.attributes["strides"])),
+        strict=True,
+    )
+    return tuple(leading_own_axes(extent, axes, sizes) for extent, axes in zip(rows, wanted, strict=True))
 
 
 @OPS.add("stablehlo.slice")
-def _slice(call: ShardedCall) -> Any:
+def _slice(call: ShardedCall) -> jax.Array:
     (x,), (result,) = call.operands, call.results
     starts, limits, strides = ([int(n) for n in call[k]] for k in ("start_indices", "limit_indices", "strides"))
     for d, axes in enumerate(call.shardings[0]):
@@ -99,7 +102,7 @@ def _slice(call: ShardedCall) -> Any:
     return _lax.slice(x, starts, limits, strides)
 
 
-def _device_slice(x: Any, start: Any, length: int, dim: int) -> Any:
+def _device_slice(x: jax.Array, start: jax.Array, length: int, dim: int) -> jax.Array:
     """Returns a slice of a shard with a start that differs between devices."""
     x, start = vary_alike(x, start)
     starts = [start if d == dim else np.int32(0) for d in range(x.ndim)]
@@ -107,34 +110,28 @@ def _device_slice(x: Any, start: Any, length: int, dim: int) -> Any:
     return _lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
 
 
-def _paddings(op: Any, read: Any) -> list[tuple[int, int, int]]:
+def _paddings(op: ir.Operation, read: Values) -> list[tuple[int, int, int]]:
     """Returns the low, high and interior padding of each dim."""
     names = "edge_padding_low", "edge_padding_high", "interior_padding"
     return [(int(a), int(b), int(c)) for a, b, c in zip(*[read(op.attributes[n]) for n in names], strict=True)]
 
 
-def _split_pad(op: Any, wanted: Sharding, sizes: Mapping[str, int], read: Any) -> Sharding:
+def _split_pad(op: ir.Operation, wanted: Sharding, sizes: Mapping[str, int], read: Values) -> Sharding:
     """Returns the sharding of a padded value and its operand: `wanted`, for dims whose shards need no other shard.
 
     A slice with the interior padding as its stride takes the operand from the padded value.
     """
-    shape, padded, paddings = op.operands[0].type.shape, op.results[0].type.shape, _paddings(op, read)
-
-    def kept(dim: int, axes: tuple[str, ...]) -> tuple[str, ...]:
-        low, high, interior = paddings[dim]
-        fits = low >= 0 and high >= 0
-        return leading_own_axes((padded[dim], shape[dim], low, interior + 1), axes, sizes) if fits else ()
-
-    return tuple(kept(d, axes) for d, axes in enumerate(wanted))
+    rows = zip(op.results[0].type.shape, op.operands[0].type.shape, _paddings(op, read), wanted, strict=True)
+    return tuple(leading_own_axes((n, own, low, gap + 1), axes, sizes) for n, own, (low, _, gap), axes in rows)
 
 
 SPLIT = {"stablehlo.slice": _split_slice, "stablehlo.pad": _split_pad}
 
 
 @OPS.add("stablehlo.pad")
-def _pad(call: ShardedCall) -> Any:
+def _pad(call: ShardedCall) -> jax.Array:
     (x, value), (result,), config = call.operands, call.results, _paddings(call.op, call.program.read)
-    starts: dict[int, Any] = {}
+    starts: dict[int, jax.Array] = {}
     for d, axes in enumerate(call.shardings[0]):
         if not axes:
             continue
@@ -155,7 +152,7 @@ def _pad(call: ShardedCall) -> Any:
 
 
 @OPS.add("stablehlo.dynamic_slice")
-def _dynamic_slice(call: ShardedCall) -> Any:
+def _dynamic_slice(call: ShardedCall) -> jax.Array:
     x, *starts = call.operands
     sizes = [n if axes else k for k, n, axes in zip(call["slice_sizes"], x.shape, call.shardings[0], strict=True)]
     axes = join_axes(call.operands)
@@ -163,7 +160,7 @@ def _dynamic_slice(call: ShardedCall) -> Any:
     return _lax.dynamic_slice(spread(x, axes), starts, sizes, allow_negative_indices=False)
 
 
-def _clamp_start(start: Any, most: int) -> Any:
+def _clamp_start(start: jax.Array, most: int) -> jax.Array:
     """Returns the start of an update as StableHLO clamps it."""
     if not most:
         return _lax.full_like(start, 0)
@@ -172,13 +169,13 @@ def _clamp_start(start: Any, most: int) -> Any:
 
 
 @OPS.add("stablehlo.dynamic_update_slice")
-def _dynamic_update_slice(call: ShardedCall) -> Any:
+def _dynamic_update_slice(call: ShardedCall) -> jax.Array:
     x, new, *starts = call.operands
     whole, updated, *_ = call.shapes
     axes = join_axes(call.operands)
     starts = [spread(_clamp_start(s, n - k), axes) for s, n, k in zip(starts, whole, updated, strict=True)]
     x, new = spread(x, axes), spread(new, axes)
-    masks: list[tuple[int, Any]] = []
+    masks: list[tuple[int, jax.Array]] = []
     for d in [d for d, a in enumerate(call.shardings[0]) if a and not call.shardings[1][d]]:
         first = axis_position(call.shardings[0][d], call.program.sizes) * np.int32(x.shape[d])
         if updated[d] == whole[d]:
@@ -195,7 +192,9 @@ def _dynamic_update_slice(call: ShardedCall) -> Any:
     return _lax.dynamic_update_slice(x, new, starts, allow_negative_indices=False)
 
 
-def _own_part(x: Any, new: Any, start: Any, first: Any, dim: int) -> tuple[Any, Any]:
+def _own_part(
+    x: jax.Array, new: jax.Array, start: jax.Array, first: jax.Array, dim: int
+) -> tuple[jax.Array, jax.Array]:
     """Returns the part of an update in this device's part of a sharded dim, and a mask of the updated positions."""
     local, length = x.shape[dim], new.shape[dim]
     relative = _lax.iota(np.int32, local) + first - _lax.convert_element_type(start, np.int32)
@@ -207,36 +206,34 @@ def _own_part(x: Any, new: Any, start: Any, first: Any, dim: int) -> tuple[Any, 
 # --- values made from nothing -----------------------------------------------------------------------------------------
 
 
-def constant(program: ImportContext, op: Any) -> list[Sharded]:
+def constant(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Imports a constant: equal on every device, or this device's slice of the elements."""
     (value_type,), (sharding,) = program.types_of(op.results), program.result_shardings(op)
     is_complex = value_type.dtype.kind == "c"
-    value: Any = complex_elements(op, value_type) if is_complex else program.read(op.attributes["value"])
-    array = np.asarray(value)
-    if array.dtype != value_type.dtype:
-        array = array.astype(value_type.dtype)
+    written = complex_elements(op, value_type) if is_complex else program.read(op.attributes["value"])
+    array = np.asarray(written).astype(value_type.dtype, copy=False)
     if array.ndim == 0 or value_type.size <= 1:
-        number = array.reshape(-1)[0] if array.size else np.zeros((), value_type.dtype)
+        number: Any = array.reshape(-1)[0] if array.size else np.zeros((), value_type.dtype)
 
-        def fill(target: Sharding) -> Any:
+        def fill(target: Sharding) -> jax.Array:
             return _lax.full(local_shape(value_type.shape, target, program.sizes), number, value_type.dtype)
 
-        return [Sharded(fill(sharding) if value_type.shape else np.asarray(number), sharding, make=fill)]
+        return [Sharded(fill(sharding) if value_type.shape else number, sharding, make=fill)]
     x = jnp.asarray(array.reshape(value_type.shape))
 
-    def cut(target: Sharding) -> Any:
+    def cut(target: Sharding) -> jax.Array:
         moves = plan(replicated(x.ndim), target, value_type.shape, program.sizes)
         return perform(x, moves, program.sizes)
 
     return [Sharded(cut(sharding), sharding, make=cut)]
 
 
-def iota(program: ImportContext, op: Any) -> list[Sharded]:
+def iota(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Imports an iota; along a sharded dim it starts at this device's first element."""
     (value_type,), (sharding,) = program.types_of(op.results), program.result_shardings(op)
     dim: int = program.read(op.attributes["iota_dimension"])
 
-    def count(target: Sharding) -> Any:
+    def count(target: Sharding) -> jax.Array:
         local = local_shape(value_type.shape, target, program.sizes)
         x = _lax.broadcasted_iota(value_type.dtype, local, dim)
         if not target[dim]:
@@ -247,19 +244,19 @@ def iota(program: ImportContext, op: Any) -> list[Sharded]:
     return [Sharded(count(sharding), sharding, make=count)]
 
 
-def dimension_size(program: ImportContext, op: Any) -> list[Sharded]:
+def dimension_size(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Imports the global size of a dim."""
     dim: int = program.read(op.attributes["dimension"])
     return [Sharded(_lax.full((), op.operands[0].type.shape[dim], np.int32), ())]
 
 
-def partition_id(program: ImportContext, op: Any) -> list[Sharded]:
+def partition_id(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Imports the row-major number of this device."""
     index = axis_position(tuple(program.sizes), program.sizes)
     return [Sharded(_lax.convert_element_type(index, np.uint32), ())]
 
 
-def random(program: ImportContext, op: Any) -> list[Sharded]:
+def random(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Imports unseeded random numbers, uniform between two constants, as TTIR's op `rand`."""
     (value_type,), distribution = program.types_of(op.results), str(op.attributes["rng_distribution"])
     low, high = map(_number, list(op.operands)[:2])
@@ -269,7 +266,7 @@ def random(program: ImportContext, op: Any) -> list[Sharded]:
         )
     attributes = {"size": value_type.shape, "low": low, "high": high, "seed": 0}
 
-    def meaning() -> Any:
+    def meaning() -> jax.Array:
         numbers = jax.random.uniform(jax.random.key(0), value_type.shape, np.float32, low, high)
         return _lax.convert_element_type(numbers, value_type.dtype)
 
@@ -277,9 +274,9 @@ def random(program: ImportContext, op: Any) -> list[Sharded]:
     return [Sharded(y, replicated(len(value_type.shape))) for y in results]
 
 
-def _number(value: Any) -> float | None:
+def _number(value: ir.Value) -> float | None:
     """Returns the number of a constant, which may be converted; None for any other value."""
-    while getattr(value.owner, "name", "") == "stablehlo.convert":
-        value = value.owner.operands[0]
+    while (op := producer(value, "stablehlo.convert")) is not None:
+        value = op.operands[0]
     number = constant_of(value)
     return None if number is None else float(number)

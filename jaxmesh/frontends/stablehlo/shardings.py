@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from jax.sharding import PartitionSpec
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects.quoting import mlir_string
-from jaxmesh.frontends.stablehlo.bindings import ir, sdy
 
 Sharding = tuple[tuple[str, ...], ...]
 """The mesh axes that split each tensor dim, the most significant first."""
@@ -57,7 +57,7 @@ def as_spec(sharding: Sharding) -> PartitionSpec:
     >>> tuple(as_spec((("y", "x"), ("z",), ())))
     (('y', 'x'), 'z')
     """
-    entries: list[Any] = [axes[0] if len(axes) == 1 else axes or None for axes in sharding]
+    entries = [axes[0] if len(axes) == 1 else axes or None for axes in sharding]
     while entries and entries[-1] is None:
         entries.pop()
     return PartitionSpec(*entries)
@@ -72,22 +72,22 @@ def show(sharding: Sharding) -> str:
 # --- Shardy's attributes ---------------------------------------------------------------------------------------------
 
 
-def read(attribute: Any) -> Sharding:
+def read(attribute: sdy.TensorShardingAttr) -> Sharding:
     """Reads a `#sdy.sharding` without sub-axes."""
     return tuple(tuple(a.name for a in _axes(d)) for d in attribute.dimension_shardings)
 
 
-def listed(op: Any, name: str) -> list[Any]:
+def listed(op: ir.Operation, name: str) -> list[sdy.TensorShardingAttr]:
     """Returns the `#sdy.sharding`s of an attribute that lists one for each value."""
     return [sdy.TensorShardingAttr(s) for s in sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings]
 
 
-def _axes(dim: Any) -> list[Any]:
+def _axes(dim: ir.Attribute) -> list[sdy.AxisRefAttr]:
     return [sdy.AxisRefAttr(a) for a in sdy.DimensionShardingAttr(dim).axes]
 
 
 def read_nearest(
-    attribute: Any, shape: Sequence[int], sizes: Mapping[str, int], without: Collection[str] = ()
+    attribute: sdy.TensorShardingAttr, shape: Sequence[int], sizes: Mapping[str, int], without: Collection[str] = ()
 ) -> tuple[Sharding, bool]:
     """Reads a sharding, without the axes that the program cannot split.
 
@@ -109,32 +109,31 @@ def read_nearest(
     return tuple(axes_of_dims), dropped
 
 
-def written(attribute: Any, sharding: Sharding) -> Any:
+def written(attribute: ir.Attribute, sharding: Sharding) -> ir.Attribute:
     """Returns a `#sdy.sharding` over the mesh of another attribute."""
     return over_mesh(str(sdy.TensorShardingAttr(attribute).mesh_or_ref), sharding, attribute.context)
 
 
-def over_mesh(mesh: str, sharding: Sharding, context: Any = None) -> Any:
+def over_mesh(mesh: str, sharding: Sharding, context: ir.Context | None = None) -> ir.Attribute:
     """Returns a `#sdy.sharding` over a mesh, such as `@mesh`."""
     dims = ", ".join("{" + ", ".join(map(mlir_string, dim_axes)) + "}" for dim_axes in sharding)
     return ir.Attribute.parse(f"#sdy.sharding<{mesh}, [{dims}]>", context)
 
 
-def show_attribute(attribute: Any) -> str:
+def show_attribute(attribute: sdy.TensorShardingAttr) -> str:
     """Returns a sharding attribute as text for remarks, with sub-axes."""
-    names = [[str(a.name) + _sub(a) for a in _axes(d)] for d in attribute.dimension_shardings]
+    names = [[a.name + _sub(a) for a in _axes(d)] for d in attribute.dimension_shardings]
     return "P(" + ", ".join(repr(tuple(r)) if len(r) > 1 else repr(r[0]) if r else "None" for r in names) + ")"
 
 
-def _sub(axis: Any) -> str:
-    info = axis.sub_axis_info
-    if info is None:
+def _sub(axis: sdy.AxisRefAttr) -> str:
+    if axis.sub_axis_info is None:
         return ""
-    info = sdy.SubAxisInfoAttr(info)
+    info = sdy.SubAxisInfoAttr(axis.sub_axis_info)
     return f":({info.pre_size}){info.size}"
 
 
-def per_value(op: Any) -> list[Any] | None:
+def per_value(op: ir.Operation) -> list[sdy.TensorShardingAttr] | None:
     """Returns the shardings of an operation's results; None if they are not annotated."""
     if op.name in OWN:
         return [sdy.TensorShardingAttr(op.attributes[OWN[op.name]])]
@@ -146,13 +145,14 @@ def per_value(op: Any) -> list[Any] | None:
     return [sdy.TensorShardingAttr(attribute)]
 
 
-def requested(value: Any) -> Any:
+def requested(value: ir.Value) -> sdy.TensorShardingAttr | None:
     """Returns the sharding attribute of a value before propagation; None for a value without one."""
-    if getattr(value.owner, "name", ""):
-        written = per_value(value.owner)
-        return None if written is None else written[list(value.owner.results).index(value)]
-    function = value.owner.owner.operation
+    owner = value.owner
+    if not isinstance(owner, ir.Block):
+        written = per_value(owner.operation)
+        return None if written is None else written[value.result_number]
+    function = owner.owner.operation
     if function.name != "func.func" or "arg_attrs" not in function.attributes:
         return None
-    attributes = function.attributes["arg_attrs"][list(value.owner.arguments).index(value)]
+    attributes = function.attributes["arg_attrs"][value.arg_number]
     return sdy.TensorShardingAttr(attributes[SHARDING]) if SHARDING in attributes else None

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.as_xla import gather_cheap_operands, simplify
-from jaxmesh.frontends.stablehlo.bindings import ir, sdy
-from jaxmesh.frontends.stablehlo.gspmd import ENDS, change_ends, ends, inline_calls, operations, walk
+from jaxmesh.frontends.stablehlo.gspmd import ENDS, Attributes, change_ends, ends, inline_calls, operations, walk
 from jaxmesh.frontends.stablehlo.rules import add_rules
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN
 from jaxmesh.jaxprs.guarded_passes import REFUSALS, guarded_passes, run_passes
@@ -50,20 +51,20 @@ class Dropped:
 class PartitionedFunction:
     """The function `main` after Shardy, in its module, with flags for the arguments with requested shardings."""
 
-    module: Any
-    main: Any
+    module: ir.Operation
+    main: ir.Operation
     asked: tuple[bool, ...]
     dropped: tuple[Dropped, ...]
 
 
 def partition(
-    module: Any,
+    module: ir.Operation,
     sizes: Mapping[str, int],
     name: str,
     *,
     guarded: bool,
     sharded: bool,
-    kept: Callable[[Any], bool],
+    kept: Callable[[ir.Operation], bool],
 ) -> PartitionedFunction:
     """Runs Shardy on a module, which may be changed; calls in the named function are inlined, except those `kept`.
 
@@ -103,7 +104,7 @@ def partition(
     return PartitionedFunction(module, main, asked, dropped)
 
 
-def run(module: Any, passes: tuple[str, ...], *, guarded: bool) -> Any:
+def run(module: ir.Operation, passes: tuple[str, ...], *, guarded: bool) -> ir.Operation:
     """Runs passes over a module, which is changed; `guarded` runs them in another process. Returns the module.
 
     Raises:
@@ -121,19 +122,19 @@ def run(module: Any, passes: tuple[str, ...], *, guarded: bool) -> Any:
     return made or module
 
 
-def _main(module: Any) -> Any:
+def _main(module: ir.Operation) -> ir.Operation:
     (main,) = [op for op in operations(module) if op.name == "func.func"]
     return main
 
 
-def _mark(body: list[Any], name: str) -> None:
+def _mark(body: list[ir.Operation], name: str) -> None:
     """Marks the ops of a name that the program contains, to distinguish them from the ops that Shardy inserts."""
     for op in body:
         if op.name == name:
             op.attributes[WRITTEN] = ir.UnitAttr.get()
 
 
-def _check_meshes(module: Any, sizes: Mapping[str, int]) -> None:
+def _check_meshes(module: ir.Operation, sizes: Mapping[str, int]) -> None:
     for op in operations(module):
         if op.name == "sdy.mesh":
             axes = mesh_axes(op)
@@ -143,17 +144,17 @@ def _check_meshes(module: Any, sizes: Mapping[str, int]) -> None:
                 )
 
 
-def mesh_axes(op: Any) -> dict[str, int]:
+def mesh_axes(op: ir.Operation) -> dict[str, int]:
     """Returns the sizes of the axes of an `sdy.mesh`, by name."""
     return {a.name: int(a.size) for a in map(sdy.MeshAxisAttr, sdy.MeshAttr(op.attributes["mesh"]).axes)}
 
 
-def end_shardings(main: Any) -> list[list[shardings.Sharding]]:
+def end_shardings(main: ir.Operation) -> list[list[shardings.Sharding]]:
     """Returns the shardings of the arguments of a partitioned function, and of its results."""
     return [[_of(a, t.shape) for t, a in zip(types, rows, strict=True)] for _, types, rows in ends(main)]
 
 
-def _of(attributes: Any, shape: Any) -> shardings.Sharding:
+def _of(attributes: Attributes, shape: Sequence[int]) -> shardings.Sharding:
     if SHARDING not in attributes:
         return shardings.replicated(len(shape))
     return shardings.read(sdy.TensorShardingAttr(attributes[SHARDING]))
@@ -162,13 +163,13 @@ def _of(attributes: Any, shape: Any) -> shardings.Sharding:
 # --- dropped axes ----------------------------------------------------------------------------------------------------
 
 
-def _drop(main: Any, body: list[Any], sizes: Mapping[str, int]) -> tuple[Dropped, ...]:
+def _drop(main: ir.Operation, body: list[ir.Operation], sizes: Mapping[str, int]) -> tuple[Dropped, ...]:
     """Drops sub-axes and axes that do not divide a dim, everywhere, to the nearest sharding that divides."""
     dropped: list[Dropped] = []
 
-    known: dict[Any, tuple[Any, shardings.Sharding, bool]] = {}
+    known: dict[object, tuple[sdy.TensorShardingAttr, shardings.Sharding, bool]] = {}
 
-    def nearest(attribute: Any, value_type: Any, what: str, location: Any) -> Any:
+    def nearest(attribute: ir.Attribute, value_type: ir.Type, what: str, location: object) -> ir.Attribute:
         entry = known.get((attribute, value_type))
         if entry is None:
             written = sdy.TensorShardingAttr(attribute)
@@ -180,12 +181,12 @@ def _drop(main: Any, body: list[Any], sizes: Mapping[str, int]) -> tuple[Dropped
         dropped.append(Dropped(what, str(location), wanted, shardings.show(kept)))
         return shardings.written(written, kept)
 
-    def drop(name: str, i: int, value_type: Any, attributes: dict[str, Any]) -> None:
+    def drop(name: str, i: int, value_type: ir.Type, attributes: dict[str, ir.Attribute]) -> None:
         if SHARDING in attributes:
             attributes[SHARDING] = nearest(attributes[SHARDING], value_type, f"{ENDS[name]} {i}", "")
 
     change_ends(main, drop)
-    kept: set[Any] = set()
+    kept: set[object] = set()
     for op in body:
         op_name = op.name
         if op_name == "sdy.manual_computation":
@@ -218,7 +219,7 @@ def _drop(main: Any, body: list[Any], sizes: Mapping[str, int]) -> tuple[Dropped
 # --- axes of size 1 --------------------------------------------------------------------------------------------------
 
 
-def _leave_out_single(main: Any, sizes: Mapping[str, int]) -> Callable[[], None]:
+def _leave_out_single(main: ir.Operation, sizes: Mapping[str, int]) -> Callable[[], None]:
     """Removes the axes of size 1, which split nothing, from the shardings; XLA, too, does not propagate them.
 
     Returns:
@@ -228,18 +229,18 @@ def _leave_out_single(main: Any, sizes: Mapping[str, int]) -> Callable[[], None]
     if not names:
         return lambda: None
     single = re.compile(rf"(?:{names})(?![=:])(?:, )?")
-    asked: dict[tuple[str, int], tuple[Any, Any]] = {}
+    asked: dict[tuple[str, int], tuple[ir.Attribute, ir.Attribute]] = {}
 
-    def without(attribute: Any) -> Any:
+    def without(attribute: ir.Attribute) -> ir.Attribute:
         text = re.sub(r", }", "}", single.sub("", str(attribute)))
         return ir.Attribute.parse(re.sub(r", (?:replicated|unreduced)={}", "", text), main.context)
 
-    def leave_out(name: str, i: int, _: Any, attributes: dict[str, Any]) -> None:
+    def leave_out(name: str, i: int, _: ir.Type, attributes: dict[str, ir.Attribute]) -> None:
         if SHARDING in attributes:
             asked[name, i] = attributes[SHARDING], without(attributes[SHARDING])
             attributes[SHARDING] = asked[name, i][1]
 
-    def restore(name: str, i: int, _: Any, attributes: dict[str, Any]) -> None:
+    def restore(name: str, i: int, _: ir.Type, attributes: dict[str, ir.Attribute]) -> None:
         written, left = asked.get((name, i), (None, None))
         if written is not None and attributes[SHARDING] == left:
             attributes[SHARDING] = written

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 from jax.sharding import AbstractMesh
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import ParseError, UnsupportedError
@@ -16,7 +18,6 @@ from jaxmesh.frontends.mlir.attributes import Types, entries, nested
 from jaxmesh.frontends.mlir.module import Function, boundary_attributes, check_sizes, choose, line_of, load_text
 from jaxmesh.frontends.mlir.preprocess import rewrite
 from jaxmesh.frontends.stablehlo import gspmd
-from jaxmesh.frontends.stablehlo.bindings import ir, sdy
 from jaxmesh.frontends.stablehlo.gspmd import operations, walk
 from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
 from jaxmesh.frontends.stablehlo.shardings import SHARDING, Sharding, listed, per_value, read
@@ -64,7 +65,7 @@ class StablehloText:
     presharded: tuple[bool, ...]
     kept: tuple[bool, ...]
     device_mesh: tuple[int, ...] | None
-    module: Any
+    module: ir.Operation
 
     @property
     def needs(self) -> None:
@@ -81,10 +82,10 @@ def is_stablehlo(function: Function) -> bool:
     return known[module]
 
 
-def _has_own_ops(module: Any) -> bool:
+def _has_own_ops(module: ir.Operation) -> bool:
     found: list[str] = []
 
-    def visit(op: Any) -> Any:
+    def visit(op: ir.Operation) -> ir.WalkResult:
         name = op.name
         is_known = name.startswith((*_OWN, *_THEIRS))
         if is_known or name == _SHARED:
@@ -124,7 +125,7 @@ def _is_sharded(function: Function) -> bool:
     return any(part in text for part in _STATES)
 
 
-def _readable(function: Function) -> Any:
+def _readable(function: Function) -> ir.Operation:
     """Returns a function's module, or a copy with named meshes and with Shardy's attributes decoded from XLA's strings.
 
     Raises:
@@ -153,11 +154,11 @@ def _readable(function: Function) -> Any:
     return module
 
 
-def _constraints(module: Any) -> list[Any]:
+def _constraints(module: ir.Operation) -> list[ir.Operation]:
     return [o for o in walk(module) if gspmd.target_of(o) in _CONSTRAINTS]
 
 
-def _take_constraints(module: Any) -> list[str]:
+def _take_constraints(module: ir.Operation) -> list[str]:
     """Returns the shardings that calls request in strings, which XLA's pass would lose; empty for other calls."""
     texts: list[str] = []
     for op in _constraints(module):
@@ -166,7 +167,7 @@ def _take_constraints(module: Any) -> list[str]:
     return texts
 
 
-def _constrain(module: Any, texts: list[str]) -> None:
+def _constrain(module: ir.Operation, texts: list[str]) -> None:
     """Replaces calls that request a sharding by Shardy's constraints."""
     axes = [a for op in walk(module) if op.name == "sdy.mesh" for a in mesh_axes(op)]
     quoted = dict(enumerate(map(mlir_string, axes)))
@@ -181,9 +182,9 @@ def _constrain(module: Any, texts: list[str]) -> None:
             gspmd.replace(op, constraint.results)
 
 
-def _check_strings(module: Any, function: Function) -> None:
+def _check_strings(module: ir.Operation, function: Function) -> None:
     """Checks that the strings contain attributes; the pass ignores or crashes on any other string."""
-    where: dict[str, tuple[str, Any]] = {}
+    where: dict[str, tuple[str, ir.Attribute]] = {}
     for op in (module, *walk(module)):
         dicts = [op.attributes, *(d for end in gspmd.ENDS if end in op.attributes for d in op.attributes[end])]
         for hidden in [dict(entries(r)).get(gspmd.FRONTEND) for r in dicts]:
@@ -202,7 +203,7 @@ def _check_strings(module: Any, function: Function) -> None:
         raise ParseError(f"{place} = {str(attribute)[:200]} is not an attribute of Shardy.")
 
 
-def _unquoted(attribute: Any) -> str:
+def _unquoted(attribute: ir.Attribute) -> str:
     return ir.StringAttr(attribute).value.replace('\\"', '"').replace("\\22", '"')
 
 
@@ -269,12 +270,12 @@ def read_boundary(text: str) -> BoundaryShardings:
     axes = next(filter(None, meshes), dict[str, int]())
     (block,) = function.operation.regions[0].blocks
     (_, _, stated), (_, _, asked) = gspmd.ends(function.operation)
-    known: dict[Any, Sharding] = {
+    known: dict[ir.Value, Sharding] = {
         v: read(sdy.TensorShardingAttr(row[SHARDING]))
         for v, row in zip(block.arguments, stated, strict=True)
         if SHARDING in row
     }
-    returned: list[Any] = []
+    returned: list[ir.Value] = []
     for op in block.operations:
         operation = op.operation
         if operation.name == "sdy.manual_computation":
@@ -291,7 +292,7 @@ def read_boundary(text: str) -> BoundaryShardings:
     return BoundaryShardings(axes, arguments, results, dtypes)
 
 
-def _end(value: Any, known: dict[Any, Sharding]) -> End:
+def _end(value: ir.Value, known: dict[ir.Value, Sharding]) -> End:
     shape, sharding = tuple(ir.RankedTensorType(value.type).shape), known.get(value)
     # Shardings of scalars are empty, and so are short forms for replicated values.
     return shape, None if sharding is None else sharding or ((),) * len(shape)

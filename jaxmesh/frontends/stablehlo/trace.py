@@ -17,7 +17,7 @@ from jaxmesh.frontends.jax.retype import varying
 from jaxmesh.frontends.jax.shard_map import check_mesh, is_partly_manual, is_region
 from jaxmesh.frontends.stablehlo.shardings import as_spec
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr, as_abstract
+from jaxmesh.jaxprs.compat import Aval, Eqn, Jaxpr, as_abstract
 from jaxmesh.jaxprs.primitives import CALLBACKS, CALLS_HOST
 from jaxmesh.jaxprs.rewrite import copy_constants
 from jaxmesh.jaxprs.source_locations import Sources
@@ -46,9 +46,9 @@ class Asked:
       keeps: whether results stay on the mesh, as `ttcore.shard_status<presharded>`; else they are aggregated.
     """
 
-    arguments: tuple[Any, ...]
+    arguments: tuple[NamedSharding | None, ...]
     presharded: tuple[bool, ...]
-    results: tuple[Any, ...] = ()
+    results: tuple[NamedSharding | None, ...] = ()
     given: bool = False
     keeps: bool = False
 
@@ -77,14 +77,14 @@ class Asked:
                 )
 
 
-def is_split(sharding: Any) -> bool:
+def is_split(sharding: object) -> bool:
     """Returns True if a sharding splits a value over more than one device of a mesh."""
     return isinstance(sharding, NamedSharding) and any(sharding.mesh.shape[a] > 1 for a in named_axes(sharding.spec))
 
 
 def named_axes(spec: PartitionSpec) -> list[str]:
     """Returns the mesh axes that a spec names."""
-    rows: list[Any] = [e if isinstance(e, tuple) else (e,) for e in spec.partitions]
+    rows: list[Sequence[object]] = [e if isinstance(e, tuple) else (e,) for e in spec.partitions]
     return [a for row in rows for a in row if isinstance(a, str)]
 
 
@@ -99,8 +99,8 @@ def constraints(jaxpr: Jaxpr) -> list[Eqn]:
     ]
 
 
-def _parameters(eqn: Eqn) -> list[Any]:
-    rows: list[Any] = [v if isinstance(v, tuple | list) else [v] for v in eqn.params.values()]
+def _parameters(eqn: Eqn) -> list[object]:
+    rows: list[Sequence[object]] = [v if isinstance(v, tuple | list) else [v] for v in eqn.params.values()]
     return [value for row in rows for value in row]
 
 
@@ -130,7 +130,7 @@ def unkept(plain: Jaxpr) -> list[str]:
     return list(found)
 
 
-def place(x: Any, sharding: NamedSharding | None) -> Any:
+def place(x: jax.Array, sharding: NamedSharding | None) -> jax.Array:
     """Splits a full value of a program by hand into the given sharding and joins it again; a shard stays unchanged.
 
     The program splits it again; the pass removes such pairs.
@@ -150,7 +150,7 @@ def is_automatic(plain: Jaxpr, asked: Asked) -> bool:
     return explicit or bool(constraints(plain))
 
 
-def _typed_split(aval: Any) -> bool:
+def _typed_split(aval: Aval) -> bool:
     sharding = getattr(aval, "sharding", None)
     return sharding is not None and not sharding.mesh.empty and is_split(sharding)
 
@@ -232,7 +232,7 @@ def plain_call(plain: FunctionTrace) -> Jaxpr:
     if not all(compat.is_array_type(v.aval) for v in (*body.constvars, *body.invars)):
         return jaxpr
 
-    def run(*args: Any) -> tuple[Any, ...]:
+    def run(*args: jax.Array) -> tuple[jax.Array, ...]:
         return tuple(evaluate.eval_jaxpr(jaxpr, *args))
 
     jitted = jax.jit(run, in_shardings=plain.in_shardings, out_shardings=plain.out_shardings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import jax
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
@@ -19,7 +18,6 @@ from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.source_locations import TextSources
 
-_sdy: Any = sdy
 _CONSTRAINT = "sdy.sharding_constraint"
 _OF_DEVICES = frozenset({"sdy.manual_computation", "stablehlo.partition_id", "stablehlo.rng"})
 """Operations that a jaxpr of full values lacks."""
@@ -53,7 +51,7 @@ def trace_unsharded(text: StablehloText, mesh: AbstractMesh) -> tuple[Jaxpr, End
         gspmd.to_shardy(module, mesh)
         main = gspmd.inline_calls(module, function.name)
         block = main.regions[0].blocks[0]
-        stated = [[_sdy.TensorShardingAttr(r[SHARDING]) if SHARDING in r else None for r in rows]
+        stated = [[sdy.TensorShardingAttr(r[SHARDING]) if SHARDING in r else None for r in rows]
                   for _, _, rows in gspmd.ends(main)]  # fmt: skip
         if any(a is not None and _has_parts(a) for side in stated for a in side):
             return None
@@ -70,7 +68,7 @@ def trace_unsharded(text: StablehloText, mesh: AbstractMesh) -> tuple[Jaxpr, End
                 del op.attributes[SHARDING]
         importer = Importer({}, Decisions(TextSources(function.piece.offset)))
 
-        def run(*args: Any) -> list[Any]:
+        def run(*args: jax.Array) -> list[jax.Array]:
             for value, x in zip(block.arguments, args, strict=True):
                 importer.env[value] = _whole(x)
             *body, end = operations
@@ -87,26 +85,26 @@ def trace_unsharded(text: StablehloText, mesh: AbstractMesh) -> tuple[Jaxpr, End
         return jax.make_jaxpr(run)(*importer.types_of(block.arguments)), ins, outs
 
 
-def _named(attribute: Any, mesh: AbstractMesh) -> NamedSharding:
+def _named(attribute: sdy.TensorShardingAttr, mesh: AbstractMesh) -> NamedSharding:
     return NamedSharding(mesh, shardings.as_spec(shardings.read(attribute)))
 
 
-def _has_parts(attribute: Any) -> bool:
+def _has_parts(attribute: sdy.TensorShardingAttr) -> bool:
     """Returns True if a sharding has parts of mesh axes."""
-    dims = [_sdy.DimensionShardingAttr(d) for d in attribute.dimension_shardings]
-    return any(_sdy.AxisRefAttr(a).sub_axis_info is not None for d in dims for a in d.axes)
+    dims = [sdy.DimensionShardingAttr(d) for d in attribute.dimension_shardings]
+    return any(sdy.AxisRefAttr(a).sub_axis_info is not None for d in dims for a in d.axes)
 
 
-def _whole(x: Any) -> Sharded:
+def _whole(x: jax.Array) -> Sharded:
     return Sharded(x, shardings.replicated(x.ndim))
 
 
-def _spec(op: Any) -> PartitionSpec | None:
+def _spec(op: ir.Operation) -> PartitionSpec | None:
     """Returns the sharding that an operation asks for; None for parts of axes, and for collectives."""
     (attribute,) = shardings.per_value(op) or (None,)
     if op.name != _CONSTRAINT or attribute is None or _has_parts(attribute):
         return None
-    dims = [_sdy.DimensionShardingAttr(d) for d in attribute.dimension_shardings]
+    dims = [sdy.DimensionShardingAttr(d) for d in attribute.dimension_shardings]
     free = PartitionSpec.UNCONSTRAINED
-    rows = [tuple(_sdy.AxisRefAttr(a).name for a in d.axes) for d in dims]
+    rows = [tuple(sdy.AxisRefAttr(a).name for a in d.axes) for d in dims]
     return PartitionSpec(*[r or (None if d.is_closed else free) for d, r in zip(dims, rows, strict=True)])

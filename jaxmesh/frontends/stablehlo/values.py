@@ -11,14 +11,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxlib.mlir import ir
 
 from jaxmesh.dialects.ttir.collectives import exchange, gather
 from jaxmesh.frontends.jax.retype import spread
-from jaxmesh.frontends.stablehlo.bindings import ir
-from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count
+from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count, split_only
+from jaxmesh.jaxprs.compat import Atom
 from jaxmesh.jaxprs.emit import Steps, as_tracer, current_trace, type_in_trace
 
 _lax: Any = jax.lax
+_FIRST: Any = np.int32(0)
 
 
 @dataclass(slots=True, eq=False)
@@ -34,26 +36,26 @@ class Sharded:
       known: cached reshards and reductions of this value, per scope.
     """
 
-    array: Any
+    array: jax.Array
     sharding: Sharding
     partial: tuple[str, ...] = ()
     kind: str = ""
-    source: Any = None
-    known: dict[Any, Sharded] = field(default_factory=dict[Any, "Sharded"])
-    make: Callable[[Sharding], Any] | None = None
+    source: ir.Operation | None = None
+    known: dict[object, Sharded] = field(default_factory=dict[object, "Sharded"])
+    make: Callable[[Sharding], jax.Array] | None = None
     """A function that creates the shard in another sharding without communication, for a value such as a constant."""
 
 
-def axis_position(axes: Sequence[str], sizes: Mapping[str, int]) -> Any:
+def axis_position(axes: Sequence[str], sizes: Mapping[str, int]) -> jax.Array:
     """Returns the row-major position of this device along mesh axes, an int32."""
-    position: Any = None
+    position = _FIRST
     for axis in axes:
         index = _lax.axis_index(axis)
-        position = index if position is None else position * np.int32(sizes[axis]) + index
-    return np.int32(0) if position is None else position
+        position = index if position is _FIRST else position * np.int32(sizes[axis]) + index
+    return position
 
 
-def reduce_over(x: Any, axes: Sequence[str], kind: str) -> Any:
+def reduce_over(x: jax.Array, axes: Sequence[str], kind: str) -> jax.Array:
     """Reduces a value over mesh axes; the result is replicated along them."""
     names = tuple(axes)
     x = spread(x, names)
@@ -76,14 +78,14 @@ _OF_BOOLS = {"sum": "max", "or": "max", "and": "min", "prod": "min"}
 """Reductions of booleans, as reductions of the integers 0 and 1."""
 
 
-def _gather_and_reduce(x: Any, axes: tuple[str, ...], kind: str) -> Any:
+def _gather_and_reduce(x: jax.Array, axes: tuple[str, ...], kind: str) -> jax.Array:
     # Reduce after each axis, so that the next all_gather receives one value per device.
     for axis in reversed(axes):
         x = COMBINE_DIMS[kind](all_gather(_lax.expand_dims(x, (0,)), axis, 0), (0,))
     return x
 
 
-COMBINE: dict[str, Any] = {
+COMBINE: dict[str, Callable[..., jax.Array]] = {
     "sum": _lax.add,
     "max": _lax.max,
     "min": _lax.min,
@@ -92,21 +94,21 @@ COMBINE: dict[str, Any] = {
     "or": _lax.bitwise_or,
 }
 """Reductions of two values, by kind."""
-COMBINE_DIMS: dict[str, Any] = {kind: getattr(_lax, f"reduce_{kind}") for kind in COMBINE}
+COMBINE_DIMS: dict[str, Callable[..., jax.Array]] = {kind: getattr(_lax, f"reduce_{kind}") for kind in COMBINE}
 """Reductions over tensor dims, by kind."""
 
 
-def all_gather(x: Any, axis: str, dim: int) -> Any:
+def all_gather(x: jax.Array, axis: str, dim: int) -> jax.Array:
     """Joins the shards along a mesh axis; the result is equal along it."""
     return gather(_as_numbers(x), axis, dim, tiled=True).astype(x.dtype)
 
 
-def _as_numbers(x: Any) -> Any:
+def _as_numbers(x: jax.Array) -> jax.Array:
     """Converts truth values to bytes."""
     return x.astype(np.uint8) if x.dtype == np.bool_ else x
 
 
-def own_slice(x: Any, axis: str, dim: int, sizes: Mapping[str, int]) -> Any:
+def own_slice(x: jax.Array, axis: str, dim: int, sizes: Mapping[str, int]) -> jax.Array:
     """Returns this device's part of a dim along a mesh axis."""
     shape, starts = list(x.shape), [np.int32(0)] * x.ndim
     shape[dim] //= sizes[axis]
@@ -114,12 +116,12 @@ def own_slice(x: Any, axis: str, dim: int, sizes: Mapping[str, int]) -> Any:
     return _lax.dynamic_slice(spread(x, (axis,)), starts, shape, allow_negative_indices=False)
 
 
-def all_to_all(x: Any, axis: str, split: int, join: int) -> Any:
+def all_to_all(x: jax.Array, axis: str, split: int, join: int) -> jax.Array:
     """Moves a mesh axis from the dim `join` to the dim `split`."""
     return exchange(_as_numbers(x), (axis,), split, join).astype(x.dtype)
 
 
-def reorder(x: Any, dim: int, sizes: Sequence[int]) -> Any:
+def reorder(x: jax.Array, dim: int, sizes: Sequence[int]) -> jax.Array:
     """Orders the parts of a dim that was joined along axes of some sizes, so that the first axis is major."""
     count = len(sizes)
     parts = [*reversed(sizes), x.shape[dim] // math.prod(sizes)]
@@ -131,34 +133,38 @@ def reorder(x: Any, dim: int, sizes: Sequence[int]) -> Any:
 # --- repeated ops -----------------------------------------------------------------------------------------------------
 
 
+Make = Callable[[jax.Array, Sharding], jax.Array]
+"""A function that creates the shard of a result from the operand and the sharding."""
+
+
 class Repeat(NamedTuple):
-    """The import of an op: its equations, and its result; `make` takes the operand and the sharding."""
+    """The import of an op: its equations, and its result."""
 
     steps: Steps
-    trace: Any
+    trace: object
     mark: object
     sharding: Sharding
-    make: Callable[[Any, Sharding], Any] | None
+    make: Make | None
     splits: bool
 
 
-Row = tuple[object, Any, Repeat | Sharded, Any]
+Row = tuple[object, Atom, Repeat | Sharded, Atom]
 """A value: its mark, its variable or constant, the shard or its import, and the first operand of the import.
 
 Values of one scope share a mark if ops treat them alike; the mark of other values is None.
 """
 
 
-class ShardTable(dict[Any, Sharded]):
+class ShardTable(dict[ir.Value, Sharded]):
     """The shards of values; the shard of a repeated result is created when it is read."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.rows: dict[Any, Row] = {}
-        self.repeats: dict[Any, Repeat | Row] = {}
-        self._marks: dict[Any, object] = {}
+        self.rows: dict[ir.Value, Row] = {}
+        self.repeats: dict[object, Repeat | Row] = {}
+        self._marks: dict[object, object] = {}
 
-    def __missing__(self, value: Any) -> Sharded:
+    def __missing__(self, value: ir.Value) -> Sharded:
         _, atom, x, operand = self.rows[value]
         if isinstance(x, Repeat):
             make = x.make and functools.partial(x.make, as_tracer(x.trace, operand))
@@ -166,7 +172,7 @@ class ShardTable(dict[Any, Sharded]):
         self[value] = x
         return x
 
-    def define(self, scope: object, value: Any, x: Sharded) -> Row:
+    def define(self, scope: object, value: ir.Value, x: Sharded) -> Row:
         """Adds a value of a scope."""
         known = None if x.partial else type_in_trace(x.array)
         key = scope, value.type, x.sharding, known
@@ -175,23 +181,26 @@ class ShardTable(dict[Any, Sharded]):
         row = self.rows[value] = mark, getattr(x.array, "val", x.array), x, None
         return row
 
-    def key(self, scope: object, op: Any, name: str, region: str, kind: Any, operands: Sequence[Any]) -> Any:
+    def key(self, scope: object, op: ir.Operation, region: str, operands: Sequence[Row]) -> object:
         """Returns a key that is equal for equal ops on operands with the same marks.
 
-        `region` stands for the op's region, if it has one, and `kind` is the type of its result.
+        `region` stands for the op's region, if it has one.
         """
+        kind, name = op.results[0].type, op.name
         # MLIR's bindings cannot read complex constants; no two have one key.
         unread = name == "stablehlo.constant" and isinstance(kind.element_type, ir.ComplexType)
         attributes = object() if unread else tuple(op.attributes.items())
         return scope, name, attributes, region, kind, *[row[0] for row in operands]
 
-    def remember(self, scope: object, op: Any, region: str, y: Sharded, steps: Steps, make: Any, splits: bool) -> None:
+    def remember(
+        self, scope: object, op: ir.Operation, region: str, y: Sharded, steps: Steps, make: Make | None, splits: bool
+    ) -> None:
         """Keeps the import of an op without communication, for equal ops of the scope; see `Repeat`."""
         operands = [self.rows[v] for v in op.operands if v in self.rows]
-        value, mark = op.results[0], self.define(scope, op.results[0], y)[0]
+        mark = self.define(scope, op.results[0], y)[0]
         if len(operands) == len(op.operands) and mark and all(row[0] for row in operands):
             repeat = Repeat(steps, current_trace(), mark, y.sharding, make, splits)
-            self.repeats[self.key(scope, op, op.name, region, value.type, operands)] = repeat
+            self.repeats[self.key(scope, op, region, operands)] = repeat
 
 
 # --- reshards ---------------------------------------------------------------------------------------------------------
@@ -251,14 +260,10 @@ def _plan_without_single(
     source: Sharding, target: Sharding, shape: tuple[int, ...], sizes: Mapping[str, int]
 ) -> list[ReshardStep]:
     """Returns the steps if axes of size 1, which split nothing, leave a dim first and enter one last."""
-
-    def shared(sharding: Sharding) -> Sharding:
-        return tuple(tuple(a for a in axes if sizes[a] > 1) for axes in sharding)
-
     pairs = list(enumerate(zip(source, target, strict=True)))
     left = [ReshardStep("all_gather", a, i) for i, (s, t) in pairs for a in s if sizes[a] == 1 and a not in t]
     entered = [ReshardStep("slice", a, i) for i, (s, t) in pairs for a in t if sizes[a] == 1 and a not in s]
-    return [*left, *_plan(shared(source), shared(target), shape, sizes), *entered]
+    return [*left, *_plan(split_only(source, sizes), split_only(target, sizes), shape, sizes), *entered]
 
 
 def _plan(source: Sharding, target: Sharding, shape: tuple[int, ...], sizes: Mapping[str, int]) -> list[ReshardStep]:
@@ -312,7 +317,7 @@ def _next(now: list[str], target: tuple[str, ...]) -> str | None:
     return target[len(now)] if _is_start(now, target) and len(now) < len(target) else None
 
 
-def perform(x: Any, moves: list[ReshardStep], sizes: Mapping[str, int]) -> Any:
+def perform(x: jax.Array, moves: list[ReshardStep], sizes: Mapping[str, int]) -> jax.Array:
     """Performs the steps of a reshard on a shard."""
     for move in moves:
         match move.kind:

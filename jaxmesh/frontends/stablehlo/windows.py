@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo as hlo
 
 from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.frontends.stablehlo.bindings import hlo
-from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall, as_list, enum_of
+from jaxmesh.frontends.mlir.attributes import Array, Values
+from jaxmesh.frontends.stablehlo.call import Arrays, OpFamily, ShardedCall, as_list, enum_of, sums
 from jaxmesh.frontends.stablehlo.reductions import body_ops, constant_of, is_identity, kind_of, precision_of
-from jaxmesh.frontends.stablehlo.shardings import Sharding, count
+from jaxmesh.frontends.stablehlo.shardings import count
 from jaxmesh.frontends.stablehlo.values import COMBINE
 
 OPS = OpFamily()
 _lax: Any = jax.lax
 
 
-def _pairs(value: Any, rank: int) -> list[tuple[int, int]]:
+def _pairs(value: object, rank: int) -> list[tuple[int, int]]:
     pairs = np.broadcast_to(np.asarray(value), (rank, 2)).tolist()
     return [(low, high) for low, high in pairs]
 
 
-@OPS.add("stablehlo.convolution", kind="sum")
-def _convolution(call: ShardedCall) -> Any:
-    dims = hlo.ConvDimensionNumbers(call.raw("dimension_numbers"))
+@OPS.add("stablehlo.convolution", sums)
+def _convolution(call: ShardedCall) -> jax.Array:
+    dims = hlo.ConvDimensionNumbers(call.op.attributes["dimension_numbers"])
     x, kernel = call.operands
     spatial = len(dims.input_spatial_dimensions)
     ones = (1,) * spatial
@@ -40,14 +42,9 @@ def _convolution(call: ShardedCall) -> Any:
         (dims.kernel_output_feature_dimension, dims.kernel_input_feature_dimension, *dims.kernel_spatial_dimensions),
         (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions),
     )
-    split: Sequence[Sharding] = call.shardings
-    inputs: int = dims.input_feature_dimension
-    outputs: int = dims.kernel_output_feature_dimension
-    features, batches = call["feature_group_count"], call["batch_group_count"]
-    if features > 1:
-        features = max(features // count(split[0][inputs], call.program.sizes), 1)
-    if batches > 1:
-        batches = max(batches // count(split[1][outputs], call.program.sizes), 1)
+    (inputs, kernels), sizes = call.shardings, call.program.sizes
+    features = call["feature_group_count"] // count(inputs[dims.input_feature_dimension], sizes)
+    batches = call["batch_group_count"] // count(kernels[dims.kernel_output_feature_dimension], sizes)
     return _lax.conv_general_dilated(
         *vary_alike(x, kernel),
         tuple(call.get("window_strides", ones)),
@@ -55,42 +52,50 @@ def _convolution(call: ShardedCall) -> Any:
         lhs_dilation=tuple(call.get("lhs_dilation", ones)),
         rhs_dilation=tuple(call.get("rhs_dilation", ones)),
         dimension_numbers=numbers,
-        feature_group_count=features,
-        batch_group_count=batches,
+        feature_group_count=max(features, 1),
+        batch_group_count=max(batches, 1),
         precision=precision_of(call),
         preferred_element_type=call.results[0].dtype,
     )
 
 
-def _window(op: Any, read: Any) -> tuple[Any, ...]:
-    """Returns sizes, strides, padding, base dilation and dilation of a windowed reduction."""
-    ones = (1,) * len(op.operands[0].type.shape)
-    names = "window_dimensions", "window_strides", "padding", "base_dilations", "window_dilations"
-    rows: list[Any] = [read(op.attributes[n]) if n in op.attributes else (0 if n == "padding" else ones) for n in names]
-    sizes, strides, padding, base, dilation = rows
-    return tuple(sizes), tuple(strides), _pairs(padding, len(ones)), tuple(base), tuple(dilation)
+class ReductionWindow(NamedTuple):
+    """The window of a reduction."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: list[tuple[int, int]]
+    base_dilation: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @classmethod
+    def of(cls, op: ir.Operation, read: Values) -> ReductionWindow:
+        """Returns the window of a `stablehlo.reduce_window` or `stablehlo.select_and_scatter`."""
+        ones = (1,) * len(op.operands[0].type.shape)
+        names = "window_dimensions", "window_strides", "base_dilations", "window_dilations"
+        rows = (tuple(read(op.attributes[n])) if n in op.attributes else ones for n in names)
+        sizes, strides, base, dilation = rows
+        padding = read(op.attributes["padding"]) if "padding" in op.attributes else 0
+        return cls(sizes, strides, _pairs(padding, len(ones)), base, dilation)
 
 
-def separate_dims(op: Any, read: Any) -> list[int]:
+def separate_dims(op: ir.Operation, read: Values) -> list[int]:
     """Returns the dims of a windowed reduction with adjacent windows; their shards need no data of neighbours."""
-    sizes, strides, padding, base, dilation = _window(op, read)
     shape, result = op.operands[0].type.shape, op.results[0].type.shape
     return [
         d
-        for d in range(len(sizes))
-        if sizes[d] == strides[d]
-        and (base[d], dilation[d], padding[d]) == (1, 1, (0, 0))
-        and shape[d] == sizes[d] * result[d]
+        for d, (size, stride, *rest) in enumerate(zip(*ReductionWindow.of(op, read), strict=True))
+        if size == stride and rest == [(0, 0), 1, 1] and shape[d] == size * result[d]
     ]
 
 
 @OPS.add("stablehlo.reduce_window")
-def _reduce_window(call: ShardedCall) -> Any:
+def _reduce_window(call: ShardedCall) -> jax.Array | list[jax.Array]:
     number = len(call.operands) // 2
     kind, start = kind_of(call.op), constant_of(call.op.operands[-1])
     x = call.operands[0]
-    window = _window(call.op, call.program.read)
-    cumulative = _cumulative_dim(x.shape, *window)
+    window = ReductionWindow.of(call.op, call.program.read)
+    cumulative = _cumulative_dim(x.shape, window)
     if number != 1 or kind is None:
         return _reduce_windows_by_body(call, window, cumulative)
     if start is not None and is_identity(start, kind, x.dtype):
@@ -105,10 +110,9 @@ def _reduce_window(call: ShardedCall) -> Any:
 _CUMULATIVE = {"sum": _lax.cumsum, "max": _lax.cummax, "min": _lax.cummin, "prod": _lax.cumprod}
 
 
-def _cumulative_dim(
-    shape: Any, sizes: Any, strides: Any, padding: Any, base: Any, dilation: Any
-) -> tuple[int, bool] | None:
+def _cumulative_dim(shape: Sequence[int], window: ReductionWindow) -> tuple[int, bool] | None:
     """Returns the dim along which a window holds all previous elements, or all later ones (True); None for others."""
+    sizes, strides, padding, base, dilation = window
     dims = [d for d, n in enumerate(sizes) if n != 1]
     if len(dims) != 1 or {*strides, *base, *dilation} != {1}:
         return None
@@ -125,13 +129,15 @@ def _cumulative_dim(
             return None
 
 
-def _reduce_windows_by_body(call: ShardedCall, window: Any, cumulative: tuple[int, bool] | None) -> Any:
+def _reduce_windows_by_body(
+    call: ShardedCall, window: ReductionWindow, cumulative: tuple[int, bool] | None
+) -> list[jax.Array]:
     """Reduces windows by any associative body; a cumulative reduction in a logarithmic number of steps."""
     run = call.program.body(call.op.regions[0])
 
-    def combine(left: Any, right: Any) -> Any:
+    def combine(left: Arrays, right: Arrays) -> tuple[jax.Array, ...]:
         # A body is of scalars, also its constants.
-        by_element: Any = run
+        by_element = run
         for _ in range(as_list(left)[0].ndim):
             by_element = jax.vmap(by_element)
         return tuple(by_element(*as_list(left), *as_list(right)))
@@ -146,7 +152,7 @@ def _reduce_windows_by_body(call: ShardedCall, window: Any, cumulative: tuple[in
 
 
 @OPS.add("stablehlo.select_and_scatter")
-def _select_and_scatter(call: ShardedCall) -> Any:
+def _select_and_scatter(call: ShardedCall) -> jax.Array:
     x, source, _ = call.operands
     value = constant_of(call.op.operands[2])
     (compare,) = body_ops(call.op, 0)
@@ -157,18 +163,18 @@ def _select_and_scatter(call: ShardedCall) -> Any:
             f"a select_and_scatter that selects by {direction} and starts from {value}; supported are selections by "
             "GE or LE that add to zeros."
         )
-    sizes, strides, padding, *_ = _window(call.op, call.program.read)
+    window = ReductionWindow.of(call.op, call.program.read)
     return _lax.select_and_scatter_add_p.bind(
         *vary_alike(source, x),
         select_prim=select,
-        window_dimensions=sizes,
-        window_strides=strides,
-        padding=tuple(padding),
+        window_dimensions=window.sizes,
+        window_strides=window.strides,
+        padding=tuple(window.padding),
     )
 
 
 @OPS.add("stablehlo.rng_bit_generator")
-def _rng_bits(call: ShardedCall) -> Any:
+def _rng_bits(call: ShardedCall) -> jax.Array:
     raise UnsupportedError(
         f"random bits of a generator of the machine ({jnp.shape(call.operands[0])} state); use threefry keys."
     )
@@ -177,7 +183,7 @@ def _rng_bits(call: ShardedCall) -> Any:
 # --- batch normalisation ----------------------------------------------------------------------------------------------
 
 
-def _aligned(call: ShardedCall) -> list[Any]:
+def _aligned(call: ShardedCall) -> list[jax.Array]:
     """Returns the operands; per-feature operands are reshaped to the rank of the first."""
     x, *rest = vary_alike(*call.operands)
     shape = [1] * x.ndim
@@ -185,27 +191,27 @@ def _aligned(call: ShardedCall) -> list[Any]:
     return [x, *(v if v.ndim == x.ndim else v.reshape(shape) for v in rest)]
 
 
-def _sum(call: ShardedCall, x: Any) -> Any:
+def _sum(call: ShardedCall, x: jax.Array) -> jax.Array:
     """Returns the sum over all dims but the feature dim, one number per feature."""
     return _lax.reduce_sum(x, tuple(d for d in range(x.ndim) if d != call["feature_index"]))
 
 
-def _count(call: ShardedCall, x: Any) -> Any:
+def _count(call: ShardedCall, x: jax.Array) -> Array:
     return np.asarray(math.prod(x.shape) // x.shape[call["feature_index"]], x.dtype)
 
 
-def _deviation(call: ShardedCall, variance: Any) -> Any:
+def _deviation(call: ShardedCall, variance: jax.Array) -> jax.Array:
     return _lax.sqrt(variance + np.asarray(call["epsilon"], variance.dtype))
 
 
 @OPS.add("stablehlo.batch_norm_inference")
-def _inference(call: ShardedCall) -> Any:
+def _inference(call: ShardedCall) -> jax.Array:
     x, scale, offset, mean, variance = _aligned(call)
     return (x - mean) / _deviation(call, variance) * scale + offset
 
 
 @OPS.add("stablehlo.batch_norm_training")
-def _training(call: ShardedCall) -> Any:
+def _training(call: ShardedCall) -> list[jax.Array]:
     x, scale, offset = _aligned(call)
     count = _count(call, x)
     mean = _sum(call, x) / count
@@ -215,7 +221,7 @@ def _training(call: ShardedCall) -> Any:
 
 
 @OPS.add("stablehlo.batch_norm_grad")
-def _grad(call: ShardedCall) -> Any:
+def _grad(call: ShardedCall) -> list[jax.Array]:
     x, scale, mean, variance, cotangent = _aligned(call)
     count, deviation = _count(call, x), _deviation(call, variance)
     normal = (x - mean) / deviation

@@ -1,0 +1,9 @@
+# The part of MLIR's pass manager that jaxmesh uses; see `ir.pyi`.
+
+from jaxlib.mlir.ir import Context, Module, Operation
+
+class PassManager:
+    @staticmethod
+    def parse(pipeline: str, context: Context | None = None) -> PassManager: ...
+    def enable_verifier(self, enable: bool) -> None: ...
+    def run(self, operation: Operation | Module) -> None: ...
