@@ -19,8 +19,8 @@ from jax.interpreters import ad, batching, mlir
 
 from jaxmesh.dialects.replication import Claim, Coordinate, Difference, error, pend
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.untyped import Array, lax
 
-_lax: Any = jax.lax
 _ad: Any = ad
 _callback: Any = jax.debug.callback
 EFFECTS: frozenset[Any] = frozenset(jax.make_jaxpr(lambda: _callback(lambda: None))().effects)
@@ -49,10 +49,10 @@ def _check(x: Any, *, claim: Claim, mapped: tuple[int, ...], tangent: bool) -> A
     parts = bits.shape[len(x.shape) :]
     rows = bits.reshape(math.prod(x.shape), math.prod(parts))
     # A sum with zeros moves one copy, and integers add exactly.
-    read = _lax.psum(jnp.where(_at_zero(claim.axes), rows, jnp.zeros_like(rows)), claim.axes)
+    read = lax.psum(jnp.where(_at_zero(claim.axes), rows, jnp.zeros_like(rows)), claim.axes)
     apart = (rows != read).any(1)
     for axis, count in claim.limits:
-        apart &= _lax.axis_index(axis) < count
+        apart &= lax.axis_index(axis) < count
     at = jnp.argmax(apart)
     row = jnp.stack(
         [_device_number(claim).astype(jnp.uint32), at.astype(jnp.uint32), *_words(rows[at]), *_words(read[at])]
@@ -77,15 +77,15 @@ def _bits(x: Any) -> Any:
     if dtype == jnp.bool_:
         return x.astype(jnp.uint8)
     if jnp.issubdtype(dtype, jnp.complexfloating):
-        return jnp.stack([_bits(_lax.real(x)), _bits(_lax.imag(x))], x.ndim)
+        return jnp.stack([_bits(lax.real(x)), _bits(lax.imag(x))], x.ndim)
     if jnp.issubdtype(dtype, jnp.integer):
         narrow = jnp.iinfo(dtype).bits < 8
         x = x.astype(jnp.int8) if narrow else x
-        return _lax.bitcast_convert_type(x, jnp.uint32 if x.dtype.itemsize > 4 else _unsigned_type(x.dtype.itemsize))
+        return lax.bitcast_convert_type(x, jnp.uint32 if x.dtype.itemsize > 4 else _unsigned_type(x.dtype.itemsize))
     if jnp.finfo(dtype).bits < 8:
-        return _lax.bitcast_convert_type(x, jnp.uint4).astype(jnp.uint8)
+        return lax.bitcast_convert_type(x, jnp.uint4).astype(jnp.uint8)
     # Eight bytes become two words along a new dim.
-    return _lax.bitcast_convert_type(x, jnp.uint32 if dtype.itemsize > 4 else _unsigned_type(dtype.itemsize))
+    return lax.bitcast_convert_type(x, jnp.uint32 if dtype.itemsize > 4 else _unsigned_type(dtype.itemsize))
 
 
 def _unsigned_type(size: int) -> Any:
@@ -93,7 +93,7 @@ def _unsigned_type(size: int) -> Any:
 
 
 def _at_zero(axes: Sequence[str]) -> Any:
-    return functools.reduce(jnp.logical_and, [_lax.axis_index(a) == 0 for a in axes])
+    return functools.reduce(jnp.logical_and, [lax.axis_index(a) == 0 for a in axes])
 
 
 def _words(row: Any) -> list[Any]:
@@ -104,19 +104,19 @@ def _device_number(claim: Claim) -> Any:
     """Returns this device's row-major number."""
     number: Any = jnp.int32(0)
     for axis, size in claim.mesh.items():
-        number = number * size + _lax.axis_index(axis)
+        number = number * size + lax.axis_index(axis)
     return number
 
 
 def _first(differs: Any, row: Any, claim: Claim) -> tuple[Any, Any]:
     """Returns whether this device reports to its host, and the row of the first device that differs."""
     mine = jnp.arange(math.prod(claim.mesh.values())) == _device_number(claim)
-    hits = _lax.psum(jnp.where(mine & differs, jnp.int32(1), jnp.int32(0)), tuple(claim.mesh))
+    hits = lax.psum(jnp.where(mine & differs, jnp.int32(1), jnp.int32(0)), tuple(claim.mesh))
     first = differs & (jnp.argmax(hits) == _device_number(claim))
     if jax.process_count() == 1:
         return first, row
     # The process of each device is unknown here: all devices report, and the host stores one report per claim.
-    return hits.any(), _lax.psum(jnp.where(first, row, jnp.zeros_like(row)), tuple(claim.mesh))
+    return hits.any(), lax.psum(jnp.where(first, row, jnp.zeros_like(row)), tuple(claim.mesh))
 
 
 mlir.register_lowering(check_copies_p, mlir.lower_fun(_check, multiple_results=False))
@@ -212,14 +212,14 @@ def _compare(x: Any, y: Any) -> tuple[tuple[int, ...], Any, Any] | None:
     return index, a[index], b[index]
 
 
-def host_bits(x: Any) -> np.ndarray[Any, Any]:
+def host_bits(x: Any) -> Array:
     """Returns an array, or the key data of random keys, as NumPy array."""
     if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
         x = jax.random.key_data(x)
     return np.asarray(x)
 
 
-def _bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _bytes(array: Array) -> Array:
     """Returns the bytes of each element along a last dim; elements narrower than a byte become whole bytes."""
     if jnp.issubdtype(array.dtype, jnp.integer) and jnp.iinfo(array.dtype).bits < 8:
         array = array.astype(np.int8)

@@ -17,9 +17,8 @@ import jax
 
 from jaxmesh.dialects.attributes import Attribute, attributes_of
 from jaxmesh.errors import VerifyError
+from jaxmesh.jaxprs.untyped import Shape, jnp
 
-Shape = tuple[int, ...]
-_jnp: Any = jax.numpy
 UPSTREAM = "tt-mlir 19c86fca"
 """The commit whose definitions are known."""
 
@@ -164,9 +163,9 @@ class Call:
 
     def fit_number(self, name: str, value: float, dtype: Any) -> float:
         """Checks that a number fits an element type, and returns it; for integers truncated towards zero."""
-        if not _jnp.issubdtype(dtype, _jnp.integer):
+        if not jnp.issubdtype(dtype, jnp.integer):
             return value
-        info = _jnp.iinfo(dtype)
+        info = jnp.iinfo(dtype)
         least, most = int(info.min), int(info.max)
         # MLIR writes the upper half of an unsigned type as negative numbers.
         lowest = -(most // 2) - 1 if least == 0 else least

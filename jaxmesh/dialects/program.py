@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
+from jaxmesh.jaxprs.untyped import DType, Shape
 
-Shape = tuple[int, ...]
 Value = int
 """A value is its number; `Program.types` has its type."""
 NO_ATTRIBUTES: Mapping[str, Any] = {}
@@ -42,7 +41,7 @@ class Type:
     """
 
     shape: Shape
-    dtype: np.dtype[Any]
+    dtype: DType
     kind: str = "tensor"
     host: bool = False
     tile: bool = False

@@ -9,8 +9,7 @@ import jax
 
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.compat import Axes
-
-_jnp: Any = jax.numpy
+from jaxmesh.jaxprs.untyped import jnp, lax
 
 
 def varying_axes(x: Any) -> Axes:
@@ -43,10 +42,7 @@ def vary_together(*operands: Any) -> tuple[Any, ...]:
 
     JAX does that itself for most primitives; some insist on equal types, and a few (`sort`) infer a wrong one.
     """
-    return tuple(vary_alike(*map(_jnp.asarray, operands)))
-
-
-_lax: Any = jax.lax
+    return tuple(vary_alike(*map(jnp.asarray, operands)))
 
 
 def first_copy_only(x: Any, varying: compat.Axes) -> Any:
@@ -55,5 +51,5 @@ def first_copy_only(x: Any, varying: compat.Axes) -> Any:
     for axis in [a for a in mesh.axis_names if a in varying - compat.varying_axes(jax.typeof(x))]:
         x = compat.vary(x, (axis,))
         if mesh.shape[axis] > 1:
-            x = _lax.select(_lax.axis_index(axis) == 0, x, _lax.full_like(x, 0))
+            x = lax.select(lax.axis_index(axis) == 0, x, lax.full_like(x, 0))
     return x

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar, cast
 import numpy as np
 
 from jaxmesh.dialects.program import Op, Program, Shape, Type, Value
+from jaxmesh.jaxprs.untyped import Array, DType
 from jaxmesh.passes.def_use import DefUse
 
 T = TypeVar("T")
@@ -35,9 +36,6 @@ class Rules(dict[str, T]):
             return rule
 
         return enter
-
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(slots=True)
@@ -79,7 +77,7 @@ class FlatBuilder(DefUse, ABC):
         """Returns the shape of a value."""
         return self.program.types[value].shape
 
-    def dtype(self, value: Value) -> np.dtype[Any]:
+    def dtype(self, value: Value) -> DType:
         """Returns the element type of a value."""
         return self.program.types[value].dtype
 

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.runtime.distributed.collectives import is_here
 from jaxmesh.runtime.launch import check_process
 from jaxmesh.sharding.mesh import storage_spec
@@ -18,7 +19,7 @@ from jaxmesh.tensor.types import ON_DEVICE, Layout, MemoryConfig, Storage, Tenso
 
 
 def assemble(
-    shards: dict[Shape, np.ndarray[Any, Any]],
+    shards: dict[Shape, Array],
     mesh: Mesh,
     varying: tuple[str, ...] | None,
     topology: TensorTopology | None,

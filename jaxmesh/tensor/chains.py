@@ -13,15 +13,14 @@ from contextvars import ContextVar
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxmesh.jaxprs.caches import Cache, is_staged
 from jaxmesh.jaxprs.tracing_state import set_within
+from jaxmesh.jaxprs.untyped import DType, Shape
 from jaxmesh.runtime.array_views import check_alive, view
 from jaxmesh.runtime.launch import launch
 
 _jax: Any = jax
-Shape = tuple[int, ...]
 Step = tuple[Callable[..., Any], tuple[int, ...]]
 """An op, and the numbers of its operands: of a result counted from 0, of an array from the end, -1 and down."""
 _LONGEST = 1000
@@ -40,7 +39,7 @@ class Deferred:
 
     __slots__ = ("__weakref__", "array", "chain", "dtype", "number", "shape")
 
-    def __init__(self, chain: Chain, number: int, shape: Shape, dtype: np.dtype[Any]) -> None:
+    def __init__(self, chain: Chain, number: int, shape: Shape, dtype: DType) -> None:
         self.chain, self.number, self.shape, self.dtype = chain, number, shape, dtype
         self.array: Any = None
 
@@ -69,7 +68,7 @@ class Chain:
         self._results: list[weakref.ref[Deferred]] = []
 
     def add(
-        self, run: Callable[..., Any], operands: Sequence[Any], results: Sequence[tuple[Shape, np.dtype[Any]]]
+        self, run: Callable[..., Any], operands: Sequence[Any], results: Sequence[tuple[Shape, DType]]
     ) -> list[Deferred]:
         """Appends an op; returns its results, of these stored shapes and element types."""
         if len(self._steps) >= _LONGEST:
@@ -158,7 +157,7 @@ class LazyReshape:
         return len(self.shape)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The element type."""
         return self.stored.dtype
 

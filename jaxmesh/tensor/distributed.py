@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.errors import ArgumentTypeError, MeshMismatchError, VerifyError
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.sharding.configs import (
     MeshComposerConfig,
     MeshCoordinate,
@@ -284,7 +285,7 @@ def get_device_tensors(tensor: MeshTensor) -> list[Any]:
     return tensors
 
 
-def check_alike(op: str, rows: Sequence[np.ndarray[Any, Any]]) -> None:
+def check_alike(op: str, rows: Sequence[Array]) -> None:
     """Checks that all shards have one shape and element type."""
     kinds = list(dict.fromkeys((r.shape, r.dtype.name) for r in rows))
     if len(kinds) > 1:

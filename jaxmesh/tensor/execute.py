@@ -28,6 +28,7 @@ from jaxmesh.errors import (
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.caches import ARRAY, Cache, is_staged, settings
 from jaxmesh.jaxprs.tracing_state import require_region
+from jaxmesh.jaxprs.untyped import DType, Shape, jnp, lax
 from jaxmesh.runtime.distributed.collectives import on_every_device
 from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import storage_spec
@@ -38,13 +39,10 @@ from jaxmesh.tensor.transfers import host_array
 from jaxmesh.tensor.types import ON_DEVICE, Storage, StorageType
 from jaxmesh.validate import check_size, quote
 
-_lax: Any = jax.lax
-_jnp: Any = jax.numpy
-Shape = tuple[int, ...]
 AnyMesh = Mesh | AbstractMesh
 NUMBER = (int, float, complex, bool, np.generic)
 _ARRAYS = (np.ndarray, jax.Array)
-OperandType = tuple[tuple[str, ...], Shape, np.dtype[Any], Shape | None]
+OperandType = tuple[tuple[str, ...], Shape, DType, Shape | None]
 """The mesh axes an operand varies over, its stored shape, its element type, and the local shape to give it first."""
 
 
@@ -65,7 +63,7 @@ class StaticArguments:
     def __init__(
         self,
         attributes: tuple[tuple[str, Any], ...] = (),
-        dtype: np.dtype[Any] | None = None,
+        dtype: DType | None = None,
         shape: Shape | None = None,
         on_host: bool = False,
     ) -> None:
@@ -84,7 +82,7 @@ class CompiledOp:
     """
 
     run: Callable[..., Any]
-    results: tuple[tuple[Shape, tuple[str, ...], tuple[Shape, np.dtype[Any]]], ...]
+    results: tuple[tuple[Shape, tuple[str, ...], tuple[Shape, DType]], ...]
     is_view: bool
 
 
@@ -135,7 +133,7 @@ def perform(
     if operands and not static.on_host:
         raise _not_on_devices(title, operands, 0)
     # Copied in and out: an op that changes nothing would return the caller's own memory.
-    arrays = [_jnp.array(host_array(x, title)) for x in operands]
+    arrays = [jnp.array(host_array(x, title)) for x in operands]
     return [np.array(x) for x in _compute(definition, title, arrays, static, {})]
 
 
@@ -200,14 +198,14 @@ def _cast_exactly(x: Any, dtype: Any) -> Any:
     value: Any = np.asarray(x)
     if value.dtype.kind in "OSUTmM":
         return None
-    if value.dtype.kind == "c" and not _jnp.issubdtype(dtype, _jnp.complexfloating):
+    if value.dtype.kind == "c" and not jnp.issubdtype(dtype, jnp.complexfloating):
         return None
     try:
         with np.errstate(all="ignore"):
             number = value.astype(dtype)
     except (OverflowError, ValueError):
         return None
-    rounds = bool(_jnp.issubdtype(dtype, _jnp.inexact))
+    rounds = bool(jnp.issubdtype(dtype, jnp.inexact))
     return number if rounds or (np.isfinite(value) and number.astype(value.dtype) == value) else None
 
 
@@ -301,25 +299,25 @@ def _compile(
     def compute_locally(stored: Sequence[Any]) -> list[Any]:
         shards = [
             # Converted even if the type is the same: a weakly typed array would give way to the other operand's type.
-            _lax.convert_element_type(
-                _lax.reshape(x, shape[: len(shape) - len(varying)] if local is None else local), dtype
+            lax.convert_element_type(
+                lax.reshape(x, shape[: len(shape) - len(varying)] if local is None else local), dtype
             )
             for x, (varying, shape, dtype, local) in zip(stored, operands, strict=True)
         ]
         return _compute(definition, title, shards, static, sizes)
 
-    results: list[tuple[Shape, tuple[str, ...], tuple[Shape, np.dtype[Any]]]] = []
+    results: list[tuple[Shape, tuple[str, ...], tuple[Shape, DType]]] = []
 
     def infer_types(*stored: Any) -> Any:
         for x in compute_locally(stored):
             found = compat.varying_axes(jax.typeof(x))
             axes = tuple(a for a in mesh.axis_names if a in found)
             results.append((x.shape, axes, ((*x.shape, *(sizes[a] for a in axes)), x.dtype)))
-        return _jnp.zeros(())
+        return jnp.zeros(())
 
     def run(*stored: Any) -> list[Any]:
         outs = zip(compute_locally(stored), results, strict=True)
-        return [_lax.reshape(x, (*shape, *[1] * len(axes))) for x, (shape, axes, _) in outs]
+        return [lax.reshape(x, (*shape, *[1] * len(axes))) for x, (shape, axes, _) in outs]
 
     run.__name__ = run.__qualname__ = definition.name
     structs = [
@@ -353,7 +351,7 @@ def _compute(
     definition: OpDef, title: str, operands: Sequence[Any], static: StaticArguments, mesh: Mapping[str, int]
 ) -> list[Any]:
     """Performs an op inside a typed trace; the op infers the types of its results."""
-    like: Any = static.dtype or (operands[0].dtype if operands else np.dtype(_jnp.bfloat16))
+    like: Any = static.dtype or (operands[0].dtype if operands else np.dtype(jnp.bfloat16))
     check_size(static.shape or (), like, f"{title}: its result")
     declared = [jax.ShapeDtypeStruct(static.shape or (), like)] * definition.results[0]
     # The caller knows the op by its Python name.
@@ -361,7 +359,7 @@ def _compute(
     for x in outs:
         check_size(x.shape, x.dtype, f"{title}: its result")
     if static.dtype is not None:
-        outs[0] = _lax.convert_element_type(outs[0], jax.dtypes.canonicalize_dtype(static.dtype))
+        outs[0] = lax.convert_element_type(outs[0], jax.dtypes.canonicalize_dtype(static.dtype))
     return outs
 
 
@@ -382,7 +380,7 @@ def apply_op(
     name: str,
     operands: Sequence[Any],
     attributes: tuple[tuple[str, Any], ...] = (),
-    dtype: np.dtype[Any] | None = None,
+    dtype: DType | None = None,
     storage: Storage | None = None,
 ) -> Any:
     """Returns the only result of an op of TTNN; with a storage, the op also takes tensors in host memory."""

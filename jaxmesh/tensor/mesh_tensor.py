@@ -21,6 +21,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jaxmesh.errors import ArgumentTypeError, DeletedError, ResidencyError, UnsupportedError, VerifyError
 from jaxmesh.jaxprs.caches import ARRAY
 from jaxmesh.jaxprs.trees import register_writer
+from jaxmesh.jaxprs.untyped import Shape
 from jaxmesh.runtime.array_views import is_deleted, local_view, view
 from jaxmesh.runtime.distributed.collectives import one_shard
 from jaxmesh.sharding.configs import MeshCoordinate
@@ -31,8 +32,6 @@ from jaxmesh.tensor.serialization import write
 from jaxmesh.tensor.tensor_base import TensorBase
 from jaxmesh.tensor.types import ON_DEVICE, Layout, MemoryConfig, Storage, StorageType, TensorTopology
 from jaxmesh.validate import as_instance, as_tuple, quote
-
-Shape = tuple[int, ...]
 
 PART = "part"
 """The only axis of the storage mesh of a tensor that exists on some devices only."""

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError, UnsupportedError, VerifyError
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.sharding.configs import integers
 from jaxmesh.tensor.assemble import with_memory
 from jaxmesh.tensor.execute import apply_op, apply_operator
@@ -208,7 +209,7 @@ def getitem(self: AnyTensor, key: Any) -> Any:
 # --- reading a tensor of several devices -----------------------------------------------------------------------------
 
 
-def value(self: MeshTensor, op: str, composer: MeshToTensor | None) -> np.ndarray[Any, Any]:
+def value(self: MeshTensor, op: str, composer: MeshToTensor | None) -> Array:
     """Returns the value of a tensor on one device, or the shards of several joined by a composer."""
     if composer is not None:
         if not isinstance(composer, MeshToTensor):
@@ -225,7 +226,7 @@ def value(self: MeshTensor, op: str, composer: MeshToTensor | None) -> np.ndarra
     return np.asarray(self.shard((0,) * len(self.mesh.shape)))
 
 
-def to_array(self: MeshTensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+def to_array(self: MeshTensor, dtype: Any = None, copy: bool | None = None) -> Array:
     """Returns the value of a tensor on one device for `numpy.asarray`."""
     if (count := self.mesh.size) > 1:
         raise ResidencyError(

@@ -7,14 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self, SupportsIndex, cast
 
-import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
+from jaxmesh.jaxprs.untyped import DType, jnp
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, Placement, integers
 from jaxmesh.validate import quote
-
-_jnp: Any = jax.numpy
 
 
 class DataType(enum.Enum):
@@ -60,7 +58,7 @@ class DataType(enum.Enum):
     FLOAT8_E8M0FNU = 121
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The NumPy dtype.
 
         Raises:
@@ -86,8 +84,8 @@ class DataType(enum.Enum):
 _BLOCK_FLOATS = frozenset({"BFLOAT8_B", "BFLOAT4_B"})
 
 
-_DTYPES: dict[str, np.dtype[Any]] = {
-    n: np.dtype(getattr(_jnp, "bool_" if n == "BOOL" else n.lower()))
+_DTYPES: dict[str, DType] = {
+    n: np.dtype(getattr(jnp, "bool_" if n == "BOOL" else n.lower()))
     for n in DataType.__members__
     if n not in _BLOCK_FLOATS
 }
@@ -99,7 +97,7 @@ def is_block(kind: Any) -> bool:
     return isinstance(kind, DataType) and kind.name in _BLOCK_FLOATS
 
 
-def stored_dtype(kind: Any, what: str) -> np.dtype[Any]:
+def stored_dtype(kind: Any, what: str) -> DType:
     """Returns the NumPy dtype that holds the values of a `DataType`: float32 for a block float."""
     return np.dtype(np.float32) if is_block(kind) else as_dtype(kind, what)
 
@@ -118,7 +116,7 @@ def data_type(dtype: Any) -> DataType:
     return DataType[name]
 
 
-def as_dtype(kind: Any, what: str) -> np.dtype[Any]:
+def as_dtype(kind: Any, what: str) -> DType:
     """Returns the NumPy dtype of a `DataType`, or of a dtype that has a `DataType`."""
     if isinstance(kind, DataType):
         return kind.dtype

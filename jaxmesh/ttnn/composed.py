@@ -8,8 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import jax
-
+from jaxmesh.jaxprs.untyped import jnp
 from jaxmesh.tensor.host_tensor import Tensor
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.types import data_type, stored_dtype
@@ -17,8 +16,6 @@ from jaxmesh.ttnn.call_arguments import HOW
 from jaxmesh.ttnn.conversion import finish_one
 from jaxmesh.ttnn.functions import COMPOSED, TtnnFunction, lookup, op_function
 from jaxmesh.ttnn.refusals import computing, results_of
-
-_jnp: Any = jax.numpy
 
 
 class Composed(TtnnFunction):
@@ -59,8 +56,8 @@ def clamp(input_tensor: Any, min: Any, max: Any, memory_config: Any) -> Any:  # 
         return out if max is None else minimum(out, max, memory_config=memory_config)
     least, most = -math.inf, math.inf
     stored = stored_dtype(data_type(input_tensor.dtype), "ttnn.clamp")
-    if _jnp.issubdtype(stored, _jnp.integer):
-        whole: Any = _jnp.iinfo(stored)
+    if jnp.issubdtype(stored, jnp.integer):
+        whole: Any = jnp.iinfo(stored)
         least, most = int(whole.min), int(whole.max)
     low, high = least if min is None else min, most if max is None else max
     return op_function("ttnn.clamp")(input_tensor, low, high, memory_config=memory_config)

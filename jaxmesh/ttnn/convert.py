@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.tensor import beyond
 from jaxmesh.tensor.distributed import MeshToTensor, TensorToMesh, distribute_tensor
 from jaxmesh.tensor.host_tensor import Tensor
@@ -61,7 +62,7 @@ def from_numpy(
     return moved if device is None else to_device(moved, device, memory_config)
 
 
-def to_numpy(tensor: Any, *, mesh_composer: MeshToTensor | None = None) -> np.ndarray[Any, Any]:
+def to_numpy(tensor: Any, *, mesh_composer: MeshToTensor | None = None) -> Array:
     """Returns the value of a tensor as a NumPy array.
 
     Args:
@@ -75,7 +76,7 @@ def to_numpy(tensor: Any, *, mesh_composer: MeshToTensor | None = None) -> np.nd
     return np.array(_read("to_numpy", tensor, mesh_composer))
 
 
-def _read(op: str, tensor: Any, composer: MeshToTensor | None) -> np.ndarray[Any, Any]:
+def _read(op: str, tensor: Any, composer: MeshToTensor | None) -> Array:
     if isinstance(tensor, Tensor):
         return tensor.value(op, composer)
     if composer is not None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, MissingFileError, ParseError
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.runtime.distributed.collectives import agree, leaders
 from jaxmesh.runtime.npz import BROKEN, open_arrays
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, Placement, PlacementReplicate, PlacementShard
@@ -111,7 +112,7 @@ def load_tensor(file_name: str | Path, *, device: Any = None) -> Any:
         raise ParseError(f"{str(source)!r} holds no tensor that dump_tensor wrote: {e}") from e
 
 
-def _distribute(data: np.ndarray[Any, Any], about: dict[str, Any], layout: Layout, device: Any) -> MeshTensor:
+def _distribute(data: Array, about: dict[str, Any], layout: Layout, device: Any) -> MeshTensor:
     names, sizes = zip(*about["mesh"], strict=True)
     mesh = make_mesh(sizes, names) if device is None else mesh_of(device)
     if mesh.devices.shape != tuple(sizes):

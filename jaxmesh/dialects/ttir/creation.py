@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from jaxmesh.dialects.op import Call, Trait, describe
 from jaxmesh.dialects.ttir.helpers import TtirOps, convert, jax, jnp, lax
+from jaxmesh.jaxprs.untyped import Array
 
 OPS = TtirOps()
 _CREATES = (Trait.MOVES, Trait.CREATES)
@@ -62,7 +61,7 @@ def _constant(call: Call) -> Any:
     return jnp.asarray(value)
 
 
-def _as_declared(call: Call, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _as_declared(call: Call, value: Array) -> Array:
     """Returns the values in the declared element type; raises if one changes without JAX's x64 mode."""
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
     converted = value.astype(dtype, copy=False)

@@ -11,11 +11,7 @@ import jax
 from jaxmesh.dialects.op import Meaning, OpDef, Trait
 from jaxmesh.dialects.table import ROWS
 from jaxmesh.dialects.varying import vary as vary, vary_together as vary_together, varying_axes as varying_axes
-
-jnp: Any = jax.numpy
-lax: Any = jax.lax
-nn: Any = jax.nn
-"""JAX leaves many of their functions without annotations."""
+from jaxmesh.jaxprs.untyped import jnp as jnp, lax as lax, nn as nn
 
 
 def is_integer(x: Any) -> bool:

@@ -19,6 +19,7 @@ from jaxmesh.dialects.ttir.helpers import lax
 from jaxmesh.dialects.varying import first_copy_only
 from jaxmesh.errors import ArgumentTypeError, ReplicationError, UnsupportedShardTypeError, VerifyError
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.untyped import Shape
 from jaxmesh.sharding.configs import integers
 from jaxmesh.sharding.shard_attributes import (
     ShardAttributes,
@@ -28,8 +29,6 @@ from jaxmesh.sharding.shard_attributes import (
     spec_axes,
 )
 from jaxmesh.validate import as_array, as_bool, quote
-
-Shape = tuple[int, ...]
 
 
 class ShardType(Enum):

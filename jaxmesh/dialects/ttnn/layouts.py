@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Type
 from jaxmesh.dialects.ttnn.forms import as_dtype, stored_as
 from jaxmesh.errors import UnsupportedError
+from jaxmesh.jaxprs.untyped import DType
 
 _WORDS = {"bool": "i1", "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _SMALL_FLOAT = re.compile(r"float(\d)_(e\d+m\d+)(\w*)$")
@@ -26,7 +26,7 @@ _TILE_NAMES = {"ui32": "u32", "ui16": "u16", "ui8": "u8"}
 """tt-mlir's names of the element types of a tile, where they are not MLIR's."""
 
 
-def element_type(dtype: np.dtype[Any]) -> str:
+def element_type(dtype: DType) -> str:
     """Returns the name of MLIR's element type of a dtype.
 
     >>> import jax.numpy as jnp
@@ -46,7 +46,7 @@ def element_type(dtype: np.dtype[Any]) -> str:
     )
 
 
-def stored_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def stored_type(dtype: DType) -> DType:
     """Returns TTNN's element type for a dtype: a truth value is a bfloat16, 64 bits become 32.
 
     Upstream takes 16 bits without a sign, which JAX has with one, for unsigned.

@@ -20,6 +20,7 @@ from jaxmesh.dialects.ttir.replica_groups import row_major_index
 from jaxmesh.dialects.varying import first_copy_only
 from jaxmesh.errors import ResidencyError, UnsupportedError
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.untyped import Shape
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementReplicate, PlacementShard
 from jaxmesh.sharding.distribution import (
     Composition,
@@ -31,7 +32,6 @@ from jaxmesh.sharding.distribution import (
 )
 from jaxmesh.sharding.shard_attributes import plan_aggregate, plan_distribute
 
-Shape = tuple[int, ...]
 _jax: Any = jax
 """For what JAX leaves without annotations."""
 

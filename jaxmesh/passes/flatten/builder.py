@@ -22,8 +22,9 @@ from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.caches import lru_cached_by_config
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr, is_key
+from jaxmesh.jaxprs.untyped import Array, DType
 from jaxmesh.jaxprs.walk import Contents
-from jaxmesh.passes.def_use import Array, is_uniform
+from jaxmesh.passes.def_use import is_uniform
 from jaxmesh.passes.flat_builder import FlatBuilder, plain
 from jaxmesh.passes.flatten.constant_folding import FOLDS, SMALL, as_array, fold, storage_type
 
@@ -352,7 +353,7 @@ class Builder(FlatBuilder):
             self._lines[place] = line(eqn, outer)
         return self._lines[place]
 
-    def result(self, eqn: Eqn) -> tuple[Shape, np.dtype[Any]]:
+    def result(self, eqn: Eqn) -> tuple[Shape, DType]:
         """Returns the shape and element type of the only result."""
         return storage_type(eqn.outvars[0].aval, self.line)
 

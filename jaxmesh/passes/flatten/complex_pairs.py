@@ -11,19 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.untyped import jnp, lax
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten import collectives, control_flow
 from jaxmesh.passes.flatten.builder import COMPLEX, Builder, Rule
 from jaxmesh.passes.flatten.index_arithmetic import broadcast_to
 
-_jnp: Any = jax.numpy
-_lax: Any = jax.lax
 Params = Mapping[str, Any]
 Pair = tuple[Any, Any]
 RULES: Rules[Rule] = Rules()
@@ -54,7 +52,7 @@ def _parts(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def _pair(x: Any) -> Pair:
-    return cast("Pair", x) if isinstance(x, tuple) else (x, _jnp.zeros_like(x))
+    return cast("Pair", x) if isinstance(x, tuple) else (x, jnp.zeros_like(x))
 
 
 @_parts("conj")
@@ -66,10 +64,10 @@ def _conj(params: Params, x: Any) -> Pair:
 @_parts("abs")
 def _abs(params: Params, x: Pair) -> Any:
     # Scaled, so that squares neither overflow nor vanish.
-    large = _jnp.maximum(abs(x[0]), abs(x[1]))
-    safe = _jnp.where(large == 0, 1, large)
+    large = jnp.maximum(abs(x[0]), abs(x[1]))
+    safe = jnp.where(large == 0, 1, large)
     a, b = x[0] / safe, x[1] / safe
-    return large * _jnp.sqrt(a * a + b * b)
+    return large * jnp.sqrt(a * a + b * b)
 
 
 @_parts("mul")
@@ -103,14 +101,14 @@ for _name, _function in (*_OF_ONE.items(), *_OF_TWO.items()):
 
 @_parts("integer_pow")
 def _integer_pow(params: Params, x: Pair) -> Pair:
-    power = functools.reduce(functools.partial(_mul, params), [x] * abs(params["y"]), (_jnp.ones_like(x[0]), 0 * x[0]))
-    return power if params["y"] >= 0 else _div(params, (_jnp.ones_like(x[0]), 0 * x[0]), power)
+    power = functools.reduce(functools.partial(_mul, params), [x] * abs(params["y"]), (jnp.ones_like(x[0]), 0 * x[0]))
+    return power if params["y"] >= 0 else _div(params, (jnp.ones_like(x[0]), 0 * x[0]), power)
 
 
 @_parts("exp")
 def _exp(params: Params, x: Pair) -> Pair:
-    size = _jnp.exp(x[0])
-    return size * _jnp.cos(x[1]), size * _jnp.sin(x[1])
+    size = jnp.exp(x[0])
+    return size * jnp.cos(x[1]), size * jnp.sin(x[1])
 
 
 @_parts("convert_element_type")
@@ -125,7 +123,7 @@ def _convert(params: Params, x: Any) -> Any:
 @_parts("dot_general")
 def _dot_general(params: Params, x: Pair, y: Pair) -> Pair:
     def dot(a: Any, b: Any) -> Any:
-        return _lax.dot_general(a, b, params["dimension_numbers"], precision=params["precision"])
+        return lax.dot_general(a, b, params["dimension_numbers"], precision=params["precision"])
 
     return dot(x[0], y[0]) - dot(x[1], y[1]), dot(x[0], y[1]) + dot(x[1], y[0])
 
@@ -205,8 +203,8 @@ def _along(x: Any, dim: int, length: int, inverse: bool, half_out: bool, half_in
     cos, sin = ((scale * table).astype(kind) for table in (np.cos(angles), np.sin(angles)))
 
     def product(part: Any, table: Any) -> Any:
-        made = _lax.dot_general(part, table, (((dim,), (0,)), ((), ())), precision=_lax.Precision.HIGHEST)
-        return _jnp.moveaxis(made, -1, dim)
+        made = lax.dot_general(part, table, (((dim,), (0,)), ((), ())), precision=lax.Precision.HIGHEST)
+        return jnp.moveaxis(made, -1, dim)
 
     real, imaginary = x
     if imaginary is None:

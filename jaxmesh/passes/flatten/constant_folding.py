@@ -13,14 +13,14 @@ from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs import evaluate
 from jaxmesh.jaxprs.compat import Eqn, is_key, words_of
 from jaxmesh.jaxprs.primitives import COMBINES
-from jaxmesh.passes.def_use import Array
+from jaxmesh.jaxprs.untyped import Array, DType
 from jaxmesh.passes.flat_builder import Rules
 
 SMALL = 64
 """The largest number of elements of a known value; of larger ones only small slices are known."""
 
 
-def storage_type(aval: Any, line: str = "") -> tuple[Shape, np.dtype[Any]]:
+def storage_type(aval: Any, line: str = "") -> tuple[Shape, DType]:
     """Returns the shape and element type of a value in a flat program: for a key, the shape and type of its words.
 
     Raises `InexpressibleError`, which names the source line, for complex numbers and other types that TTIR lacks.
@@ -29,7 +29,7 @@ def storage_type(aval: Any, line: str = "") -> tuple[Shape, np.dtype[Any]]:
     if isinstance(dtype, np.dtype):
         if dtype.kind == "c":
             raise _no_type(aval, line, "TTIR has real numbers only; compute with the real and imaginary parts")
-        return tuple(aval.shape), cast("np.dtype[Any]", dtype)
+        return tuple(aval.shape), cast("DType", dtype)
     if not is_key(dtype):
         raise _no_type(aval, line, "TTIR has no such elements")
     data: Any = jax.eval_shape(words_of, jax.ShapeDtypeStruct(aval.shape, dtype))

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.untyped import DType
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.reduce_window import Window, windows_of
@@ -27,7 +26,7 @@ class _Filter:
     weight: Value
     windows: Sequence[Window]
     groups: int
-    dtype: np.dtype[Any]
+    dtype: DType
 
 
 @RULES.add("conv_general_dilated")

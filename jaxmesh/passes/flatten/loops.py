@@ -23,6 +23,7 @@ from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Scan, While, control_flow
+from jaxmesh.jaxprs.untyped import lax
 from jaxmesh.passes.flatten.builder import Builder
 from jaxmesh.passes.flatten.constant_folding import storage_type
 from jaxmesh.passes.flatten.index_arithmetic import INDEX
@@ -31,7 +32,6 @@ from jaxmesh.sharding.shard_attributes import FIRST_DEVICE
 
 Build = Callable[[Builder, list[Value]], Sequence[Value]]
 """Builds a body, of its arguments."""
-_lax: Any = jax.lax
 LONG = 64
 """The length from which a stacked result is filled piece by piece."""
 INSIDE = 16
@@ -118,11 +118,11 @@ def _turned(b: Builder, loop: Scan, number: Value, length: int) -> Value:
 
 
 def _element(x: Any, i: Any) -> Any:
-    return _lax.dynamic_index_in_dim(x, i, 0, keepdims=False)
+    return lax.dynamic_index_in_dim(x, i, 0, keepdims=False)
 
 
 def _written(x: Any, y: Any, i: Any) -> Any:
-    return _lax.dynamic_update_index_in_dim(x, y, i, 0)
+    return lax.dynamic_update_index_in_dim(x, y, i, 0)
 
 
 def keep_while(b: Builder, eqn: Eqn, loop: While, xs: Sequence[Value]) -> list[Value]:

@@ -16,10 +16,11 @@ import numpy as np
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value, without_dead
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.sharding.configs import MeshMapperConfig, PlacementShard
 
 _MOST = int(np.iinfo(np.int32).max)
-Numbers = np.ndarray[Any, Any]
+Numbers = Array
 """The integer of each device, of any size, in the shape of the mesh; truth values are 0 and 1."""
 
 _np: Any = np

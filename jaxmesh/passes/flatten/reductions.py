@@ -14,6 +14,7 @@ from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.primitives import COMBINES
+from jaxmesh.jaxprs.untyped import DType, jnp, lax
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.decompositions import Function, Params, decomposed
@@ -23,7 +24,6 @@ from jaxmesh.passes.flatten.shapes import reverse
 
 RULES: Rules[Rule] = Rules()
 
-_jnp: Any = jax.numpy
 _OF_BOOLS: Mapping[str, str] = {
     "max": "reduce_or", "min": "reduce_and", "and": "reduce_and", "or": "reduce_or", "sum": "reduce_or",
     "prod": "reduce_and",
@@ -36,7 +36,7 @@ _BOOL_PAIRS: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def identity(kind: str, dtype: np.dtype[Any]) -> float | int:
+def identity(kind: str, dtype: DType) -> float | int:
     """Returns the identity of a reduction."""
     if kind in ("sum", "or", "xor"):
         return 0
@@ -47,7 +47,7 @@ def identity(kind: str, dtype: np.dtype[Any]) -> float | int:
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return int(info.min) if kind == "max" else int(info.max)
-    info = _jnp.finfo(dtype)
+    info = jnp.finfo(dtype)
     # Types without infinities (some of 8 bits) end at their largest number.
     largest = np.array(np.inf).astype(dtype)
     infinite = bool(np.isinf(largest.astype(np.float32)))
@@ -116,7 +116,6 @@ def _reduce(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 _jax: Any = jax
-_lax: Any = jax.lax
 
 # --- sort ------------------------------------------------------------------------------------------------------------
 
@@ -258,26 +257,26 @@ def _cumsum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 def _log_add_exp(x: Any, y: Any) -> Any:
     """Returns `log(exp(x) + exp(y))`; for two equal infinities that infinity."""
     apart = x - y
-    return _jnp.where(apart != apart, x + y, _jnp.maximum(x, y) + _jnp.log1p(_jnp.exp(-abs(apart))))
+    return jnp.where(apart != apart, x + y, jnp.maximum(x, y) + jnp.log1p(jnp.exp(-abs(apart))))
 
 
 def _scan(params: Params, x: Any, combine: Function) -> Any:
     """Reduces all elements up to each one, in as many steps as the length has binary digits."""
     dim, distance = params["axis"], 1
     length = x.shape[dim]
-    part = functools.partial(_lax.slice_in_dim, axis=dim)
+    part = functools.partial(lax.slice_in_dim, axis=dim)
     while distance < length:
         low, high = part(x, 0, length - distance), part(x, distance, length)
         if params["reverse"]:
-            x = _lax.concatenate([combine(high, low), part(x, length - distance, length)], dim)
+            x = lax.concatenate([combine(high, low), part(x, length - distance, length)], dim)
         else:
-            x = _lax.concatenate([part(x, 0, distance), combine(low, high)], dim)
+            x = lax.concatenate([part(x, 0, distance), combine(low, high)], dim)
         distance *= 2
     return x
 
 
 _CUMULATIVE: Mapping[str, Function] = {
-    "cumprod": _jnp.multiply, "cummax": _jnp.maximum, "cummin": _jnp.minimum, "cumlogsumexp": _log_add_exp,
+    "cumprod": jnp.multiply, "cummax": jnp.maximum, "cummin": jnp.minimum, "cumlogsumexp": _log_add_exp,
 }  # fmt: skip
 for _name, _combine in _CUMULATIVE.items():
     decomposed(RULES, _name)(functools.partial(_scan, combine=_combine))

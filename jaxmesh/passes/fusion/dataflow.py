@@ -14,11 +14,12 @@ import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Op, Program, Shape, Value
+from jaxmesh.jaxprs.untyped import DType
 from jaxmesh.passes.def_use import DefUse, created_number
 
 F16, F32 = np.dtype("float16"), np.dtype("float32")
-BF16: np.dtype[Any] = np.dtype(jax.numpy.bfloat16)
-FLOATS: Mapping[np.dtype[Any], tuple[int, int]] = {
+BF16: DType = np.dtype(jax.numpy.bfloat16)
+FLOATS: Mapping[DType, tuple[int, int]] = {
     F16: (10, 5),
     BF16: (7, 8),
     F32: (23, 8),
@@ -28,7 +29,7 @@ FLOATS: Mapping[np.dtype[Any], tuple[int, int]] = {
 
 
 @functools.lru_cache(256)
-def holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
+def holds(wide: DType, narrow: DType) -> bool:
     """Returns True if one float type holds every number of another."""
     if wide not in FLOATS or narrow not in FLOATS:
         return False
@@ -58,7 +59,7 @@ _FOLDED: Mapping[str, Callable[..., Any]] = {
 """Operations that turn tensors of one number into such a tensor."""
 
 
-def _fold(name: str, dtype: np.dtype[Any], numbers: Sequence[Any]) -> Any:
+def _fold(name: str, dtype: DType, numbers: Sequence[Any]) -> Any:
     """Folds an operation on tensors of one number; None if the result is unknown."""
     function = _FOLDED.get(name)
     if function is None or dtype.kind == "c" or any(n.dtype.kind == "c" for n in numbers):
@@ -125,7 +126,7 @@ class Flow(DefUse):
         """Returns the shape of a value."""
         return self.program.types[value].shape
 
-    def dtype(self, value: Value) -> np.dtype[Any]:
+    def dtype(self, value: Value) -> DType:
         """Returns the element type of a value."""
         return self.program.types[value].dtype
 
@@ -236,7 +237,7 @@ class Node:
     flow: Flow
     frame: Shape
     """The shape of the group's result."""
-    dtype: np.dtype[Any]
+    dtype: DType
     """The element type of the group's result."""
     view: View
     steps: dict[View, tuple[Node, ...]]
@@ -367,6 +368,6 @@ class Node:
         return None
 
 
-def close(number: float, wanted: float, dtype: np.dtype[Any]) -> bool:
+def close(number: float, wanted: float, dtype: DType) -> bool:
     """Returns True if two numbers are equal up to rounding in a type."""
     return abs(number - wanted) <= 2.0 ** -FLOATS[dtype][0] * abs(wanted)

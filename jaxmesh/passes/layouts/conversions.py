@@ -9,21 +9,20 @@ import functools
 import heapq
 from collections.abc import Iterator
 from math import prod
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from jaxmesh.dialects.definitions import DEFINITIONS
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import LOOP, Op, Program, Value
 from jaxmesh.dialects.ttnn.forms import EXACT, TILED, Forms, Occurrence, as_dtype, stored_as
 from jaxmesh.dialects.ttnn.op import TtnnOp
+from jaxmesh.jaxprs.untyped import DType
 
 
 class StoredForm(NamedTuple):
     """Element type, layout and memory of a value."""
 
-    dtype: np.dtype[Any]
+    dtype: DType
     tile: bool
     host: bool = False
 
@@ -63,7 +62,7 @@ def _order(form: StoredForm) -> tuple[str, bool, bool]:
     return form.dtype.name, form.tile, form.host
 
 
-def _steps(form: StoredForm, wanted: np.dtype[Any]) -> Iterator[tuple[int, StoredForm]]:
+def _steps(form: StoredForm, wanted: DType) -> Iterator[tuple[int, StoredForm]]:
     """Yields what one op makes of a form, and its cost."""
     stored = stored_as(form.dtype)
     if form.tile:

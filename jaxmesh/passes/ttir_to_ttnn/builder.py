@@ -16,6 +16,7 @@ import numpy as np
 
 from jaxmesh.dialects.definitions import DEFINITIONS, definition_of
 from jaxmesh.dialects.program import Op, Shape, Type, Value
+from jaxmesh.jaxprs.untyped import Array, DType
 from jaxmesh.passes.def_use import is_uniform
 from jaxmesh.passes.flat_builder import FlatBuilder
 
@@ -28,7 +29,7 @@ iinfo: Any = jax.numpy.iinfo
 """The limits of an integer type, those of `ml_dtypes` included."""
 
 
-def passes_as_int32(dtype: np.dtype[Any], numbers: Any) -> bool:
+def passes_as_int32(dtype: DType, numbers: Any) -> bool:
     """Returns True if numbers of a type must be created as int32: the real library takes unsigned ones as floats.
 
     `ttnn.Tensor([2**24 + 1], ...)` of uint32 holds 2^24, and `ttnn.full` of 2^32 - 1 holds 0 (ttnn 0.81.1).
@@ -41,12 +42,12 @@ _EXACT_FLOAT = 2**24
 
 
 @lru_cache(256)
-def is_integer(dtype: np.dtype[Any]) -> bool:
+def is_integer(dtype: DType) -> bool:
     """Returns True if an element type holds integers; NumPy does not know it of the types of `ml_dtypes`."""
     return dtype.kind in "iu" or "int" in dtype.name
 
 
-def as_number(value: Any, dtype: np.dtype[Any]) -> int | float:
+def as_number(value: Any, dtype: DType) -> int | float:
     """Returns a number as the attribute of an op of an element type: an int for integers and truth values."""
     if dtype.kind == "b":
         return int(bool(value))
@@ -187,7 +188,7 @@ class Ops(FlatBuilder):
         fill = as_number(converted.item(), kind)
         return self._creation(converted.tobytes(), "full", shape, kind, shape=tuple(shape), fill_value=fill)
 
-    def constant(self, array: np.ndarray[Any, Any]) -> Value:
+    def constant(self, array: Array) -> Value:
         """Creates a tensor of given numbers."""
         if array.size and is_uniform(array):
             return self.full(array.shape, array.reshape(-1)[0], array.dtype)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.program import Value
+from jaxmesh.jaxprs.untyped import DType
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Pattern, Site, iinfo, is_integer
 from jaxmesh.passes.ttir_to_ttnn.shapes import carry_over
@@ -26,12 +27,12 @@ _UINT32 = np.dtype(np.uint32)
 
 
 @lru_cache(256)
-def is_narrow(dtype: np.dtype[Any]) -> bool:
+def is_narrow(dtype: DType) -> bool:
     """Returns True for integers of 8 and 16 bits, which the real library hardly computes with."""
     return dtype.name in ("int8", "uint8", "int16", "uint16")
 
 
-def narrow(o: Ops, x: Value, dtype: np.dtype[Any]) -> Value:
+def narrow(o: Ops, x: Value, dtype: DType) -> Value:
     """Converts int32 to a narrow type modulo its size, whatever a typecast does with numbers out of range."""
     info = iinfo(dtype)
     low, size = int(info.min), int(info.max) - int(info.min) + 1
@@ -81,7 +82,7 @@ PATTERNS["logical_right_shift"] = widening(carry_over, _zero_extended)
 # --- one and two operands --------------------------------------------------------------------------------------------
 
 
-def _kind(dtype: np.dtype[Any]) -> str:
+def _kind(dtype: DType) -> str:
     return dtype.kind if dtype.name in ("int32", "uint32", "int64", "uint64") else ""
 
 
@@ -182,7 +183,7 @@ _PRODUCTS = 2**22
 """The most products of a matrix product that are held at once."""
 
 
-def matrix_product(o: Ops, a: Value, b: Value, dtype: np.dtype[Any]) -> Value:
+def matrix_product(o: Ops, a: Value, b: Value, dtype: DType) -> Value:
     """Returns the product of (batch, m, k) and (batch, k, n) in an element type; of integers and truth values, too."""
     (batch, rows, depth), columns = o.shape(a), o.shape(b)[-1]
     shape = (batch, rows, columns)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
+from jaxmesh.jaxprs.untyped import DType
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Pattern, Site, is_integer
 from jaxmesh.passes.ttir_to_ttnn.collectives import all_reduce_sum
@@ -32,7 +32,7 @@ def _linear(o: Ops, site: Site) -> Value | Sequence[Value]:
     return o.op("add", [product, bias], result.shape, result.dtype)
 
 
-def _is_whole(dtype: np.dtype[Any]) -> bool:
+def _is_whole(dtype: DType) -> bool:
     return dtype == BOOL or is_integer(dtype)
 
 
