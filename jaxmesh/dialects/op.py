@@ -89,7 +89,7 @@ class Call:
     """
 
     definition: OpDef
-    operands: tuple[Any, ...]
+    operands: tuple[jax.Array, ...]
     attributes: Mapping[str, Any]
     results: tuple[jax.ShapeDtypeStruct, ...]
     mesh: Mapping[str, int]
@@ -136,11 +136,11 @@ class Call:
         rule = f"{name} has {count} entries, {what}, but {list(values)} has {len(values)}"
         self.require(len(values) == count, rule)
 
-    def check_rank(self, x: Any, rank: int, name: str) -> None:
+    def check_rank(self, x: jax.Array, rank: int, name: str) -> None:
         """Checks the rank of an operand."""
         self.require(x.ndim == rank, f"{name} has rank {rank}, but {describe(x)} has rank {x.ndim}")
 
-    def check_shape(self, x: Any, shape: Sequence[int], name: str) -> None:
+    def check_shape(self, x: jax.Array, shape: Sequence[int], name: str) -> None:
         """Checks the shape of an operand."""
         self.require(x.shape == tuple(shape), f"{name} has the shape {list(shape)}, but got {describe(x)}")
 
@@ -156,7 +156,7 @@ class Call:
             out.append(wide.pop() if wide else 1)
         return tuple(out)
 
-    def check_single(self, x: Any, name: str) -> Any:
+    def check_single(self, x: jax.Array, name: str) -> jax.Array:
         """Checks that an operand has one element, and returns it as a scalar."""
         self.require(x.size == 1, f"{name} is one number, but got {describe(x)}")
         return jax.lax.reshape(x, ())
@@ -191,7 +191,8 @@ class Call:
         return [next(rest) if n else None for n in mine]
 
 
-Meaning = Callable[[Call], Any]
+Results = jax.Array | Sequence[jax.Array]
+Meaning = Callable[[Call], Results]
 Arity = tuple[int, int | None]
 """The least and the most values; None for any number."""
 

@@ -1,4 +1,4 @@
-"""JAX's modules without types, because many of their functions have no annotations; and names of common types."""
+"""JAX's modules as values of any type: their functions lack annotations. Names of common types."""
 
 from __future__ import annotations
 

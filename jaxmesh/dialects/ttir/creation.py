@@ -13,7 +13,7 @@ OPS = TtirOps()
 _CREATES = (Trait.MOVES, Trait.CREATES)
 
 
-def _fill(call: Call, value: Any) -> Any:
+def _fill(call: Call, value: Any) -> jax.Array:
     # Broadcast inside the trace: no array of that shape is created here.
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
     return lax.full(call.result.shape, value, dtype)
@@ -26,32 +26,32 @@ def _check_shape(call: Call) -> None:
 
 
 @OPS.define("zeros", traits=_CREATES)
-def _zeros(call: Call) -> Any:
+def _zeros(call: Call) -> jax.Array:
     _check_shape(call)
     return _fill(call, 0)
 
 
 @OPS.define("ones", traits=_CREATES)
-def _ones(call: Call) -> Any:
+def _ones(call: Call) -> jax.Array:
     _check_shape(call)
     return _fill(call, 1)
 
 
 @OPS.define("full", traits=_CREATES)
-def _full(call: Call) -> Any:
+def _full(call: Call) -> jax.Array:
     _check_shape(call)
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
     return _fill(call, call.fit_number("fill_value", call["fill_value"], dtype))
 
 
 @OPS.define("empty", traits=[*_CREATES, Trait.DECOMPOSED])
-def _empty(call: Call) -> Any:
+def _empty(call: Call) -> jax.Array:
     # Never read: it is only a destination of older ops.
     return _fill(call, 0)
 
 
 @OPS.define("constant", traits=_CREATES)
-def _constant(call: Call) -> Any:
+def _constant(call: Call) -> jax.Array:
     value = _as_declared(call, call["value"])
     if value.size == 1:
         return _fill(call, value.item())
@@ -72,7 +72,7 @@ def _as_declared(call: Call, value: Array) -> Array:
 
 
 @OPS.define("arange", traits=_CREATES)
-def _arange(call: Call) -> Any:
+def _arange(call: Call) -> jax.Array:
     start, end, step = call["start"], call["end"], call["step"]
     call.require(step != 0, f"a step of 0 from {start} to {end} never ends")
     shape = call.result.shape
@@ -88,7 +88,7 @@ def _arange(call: Call) -> Any:
 
 
 @OPS.define("rand", traits=[Trait.CREATES])
-def _rand(call: Call) -> Any:
+def _rand(call: Call) -> jax.Array:
     size, declared = call["size"], call.result
     rule = f"size = {list(size or ())}, but the declared type is {describe(declared)}"
     call.require(size is None or size == declared.shape, rule)
@@ -102,7 +102,7 @@ def _rand(call: Call) -> Any:
 
 
 @OPS.define("get_dimension_size", traits=[*_CREATES, Trait.DECOMPOSED])
-def _get_dimension_size(call: Call) -> Any:
+def _get_dimension_size(call: Call) -> jax.Array:
     (x,) = call.operands
     dim = call.check_dim(call["dimension"], x.ndim, "dimension")
     one = math.prod(call.result.shape) == 1

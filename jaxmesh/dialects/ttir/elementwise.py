@@ -22,22 +22,22 @@ from jaxmesh.dialects.ttir.helpers import (
 
 OPS = TtirOps()
 
-Unary = Callable[[Any], Any]
-Binary = Callable[[Any, Any], Any]
+Unary = Callable[[jax.Array], jax.Array]
+Binary = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 # --- one operand -----------------------------------------------------------------------------------------------------
 
 
-def _mish(x: Any) -> Any:
+def _mish(x: jax.Array) -> jax.Array:
     return x * jnp.tanh(nn.softplus(x))
 
 
-def _hardsigmoid(x: Any) -> Any:
+def _hardsigmoid(x: jax.Array) -> jax.Array:
     return nn.relu6(x + 3) / 6
 
 
-def _cbrt(x: Any) -> Any:
+def _cbrt(x: jax.Array) -> jax.Array:
     # JAX's cbrt refuses 16-bit floats on some backends.
     return convert(jnp.cbrt(convert(x, jnp.float32)), x.dtype)
 
@@ -94,32 +94,32 @@ OPS.define("signbit", casts=True, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(jnp
 
 
 @OPS.define("typecast")
-def _typecast(call: Call) -> Any:
+def _typecast(call: Call) -> jax.Array:
     # Towards zero from floats to integers; the target is the declared type, not an attribute.
     (x,) = call.operands
     return as_bool(x) if call.result.dtype == jnp.bool_ else convert(x, call.result.dtype)
 
 
 @OPS.define("leaky_relu")
-def _leaky_relu(call: Call) -> Any:
+def _leaky_relu(call: Call) -> jax.Array:
     (x,) = call.operands
     return nn.leaky_relu(x, call["parameter"])
 
 
 @OPS.define("elu", traits=[Trait.NOT_UPSTREAM])
-def _elu(call: Call) -> Any:
+def _elu(call: Call) -> jax.Array:
     (x,) = call.operands
     return nn.elu(x, call["alpha"])
 
 
 @OPS.define("selu")
-def _selu(call: Call) -> Any:
+def _selu(call: Call) -> jax.Array:
     (x,) = call.operands
     return call["scale"] * jnp.where(x > 0, x, call["alpha"] * jnp.expm1(x))
 
 
 @OPS.define("clamp_scalar")
-def _clamp_scalar(call: Call) -> Any:
+def _clamp_scalar(call: Call) -> jax.Array:
     (x,) = call.operands
     low, high = call["min"], call["max"]
     if is_integer(x):
@@ -135,7 +135,7 @@ def integer_bound(value: float, whole: Callable[[float], int], dtype: Any) -> in
 
 
 @OPS.define("clamp_tensor")
-def _clamp_tensor(call: Call) -> Any:
+def _clamp_tensor(call: Call) -> jax.Array:
     x, low, high = promote(call, *call.operands)
     return lax.min(lax.max(x, low), high)
 
@@ -143,7 +143,7 @@ def _clamp_tensor(call: Call) -> Any:
 # --- two operands ----------------------------------------------------------------------------------------------------
 
 
-def promote(call: Call, *operands: Any) -> tuple[Any, ...]:
+def promote(call: Call, *operands: jax.Array) -> tuple[jax.Array, ...]:
     """Returns operands of one element type, varying over the same axes, of one rank or scalars.
 
     Dims of size 1 remain: JAX's own operations broadcast them, so a program printed again equals the one read.
@@ -156,11 +156,11 @@ def promote(call: Call, *operands: Any) -> tuple[Any, ...]:
     return vary_together(*(x if x.ndim in (0, rank) else jnp.expand_dims(x, range(rank - x.ndim)) for x in alike))
 
 
-def _power(a: Any, b: Any) -> Any:
+def _power(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.power(a, b) if is_integer(a) else lax.pow(a, b)
 
 
-def _gelu_slope(x: Any, approximate: bool) -> Any:
+def _gelu_slope(x: jax.Array, approximate: bool) -> jax.Array:
     if not approximate:
         return 0.5 * lax.erfc(-x * math.sqrt(0.5)) + x * jnp.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
     scale = math.sqrt(2 / math.pi)
@@ -201,7 +201,7 @@ def _binary(fun: Binary) -> Meaning:
 
 
 def _bitwise(fun: Binary, takes_bools: bool) -> Meaning:
-    def meaning(call: Call) -> Any:
+    def meaning(call: Call) -> jax.Array:
         a, b = promote(call, *call.operands)
         has_bits = is_integer(a) or (is_bool(a) and takes_bools)
         call.require(has_bits, f"works on the bits of integers, but got {describe(a)}")
@@ -221,7 +221,7 @@ OPS.define("bitwise_right_shift", traits=[Trait.NOT_UPSTREAM, Trait.LATER])(_ARI
 
 
 @OPS.define("mulhi", traits=[Trait.NOT_UPSTREAM, Trait.LATER])
-def _mulhi(call: Call) -> Any:
+def _mulhi(call: Call) -> jax.Array:
     """Computes the upper half of a product of 64 bits, from products of halves."""
     x, y = promote(call, *call.operands)
     is_known = is_integer(x) and x.dtype.itemsize == 4
@@ -241,7 +241,7 @@ for _name, _fun in COMPARISONS.items():
 
 @OPS.define("gelu_backward", traits=[Trait.NOT_UPSTREAM])
 @OPS.define("gelu_bw")
-def _gelu_bw(call: Call) -> Any:
+def _gelu_bw(call: Call) -> jax.Array:
     gradient, x = promote(call, *call.operands)
     if call["approximate"] not in ("none", "tanh"):
         raise call.rule_error(f"approximate is none or tanh, got {call['approximate']}")
@@ -250,14 +250,14 @@ def _gelu_bw(call: Call) -> Any:
 
 
 @OPS.define("reduce_precision", traits=[Trait.NOT_UPSTREAM, Trait.LATER])
-def _reduce_precision(call: Call) -> Any:
+def _reduce_precision(call: Call) -> jax.Array:
     (x,) = call.operands
     call.require(not is_integer(x) and not is_bool(x), f"rounds floats, but got {describe(x)}")
     return lax.reduce_precision(x, call["exponent_bits"], call["mantissa_bits"])
 
 
 @OPS.define("where")
-def _where(call: Call) -> Any:
+def _where(call: Call) -> jax.Array:
     condition, a, b = call.operands
     shape = call.broadcast_shape(condition.shape, a.shape, b.shape)
     a, b = promote(call, a, b)

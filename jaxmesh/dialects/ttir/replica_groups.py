@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import jax
 import numpy as np
 
 from jaxmesh.dialects.op import Call, Shape
@@ -37,7 +38,7 @@ def check_split(call: Call, shape: Shape, dim: int, count: int, over: str) -> No
     call.require(shape[dim] % count == 0, rule)
 
 
-def row_major_index(axes: Sequence[str], sizes: Sequence[int]) -> Any:
+def row_major_index(axes: Sequence[str], sizes: Sequence[int]) -> jax.Array:
     """Returns this device's position in row-major order over some mesh axes."""
     index: Any = jnp.int32(0)
     for axis, size in zip(axes, sizes, strict=True):

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Value
@@ -49,7 +50,7 @@ def _bitcast(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value | Sequence[Valu
     return known if known is not None else _float(b, b.cast(x, f"uint{8 * old.itemsize}"), dtype)
 
 
-def _split_words(params: Params, x: Any) -> Any:
+def _split_words(params: Params, x: jax.Array) -> jax.Array:
     """Returns the integers packed in each one, lowest bits first, along a new last dim."""
     new, bits = params["new_dtype"], width(params["new_dtype"])
     words = x.astype(f"uint{width(x.dtype)}").astype(jnp.uint32)
@@ -57,7 +58,7 @@ def _split_words(params: Params, x: Any) -> Any:
     return jnp.stack([(p & ((1 << bits) - 1)).astype(f"uint{bits}").astype(new) for p in parts], -1)
 
 
-def _join(params: Params, x: Any) -> Any:
+def _join(params: Params, x: jax.Array) -> jax.Array:
     """Returns integers joined from the integers along the last dim, lowest bits first."""
     bits, new = width(x.dtype), params["new_dtype"]
     words = x.astype(f"uint{bits}").astype(jnp.uint32)
@@ -115,7 +116,7 @@ _EDGE = 125
 _SCALES = [2.0**-e for e in range(-_EDGE, _EDGE + 2)]
 
 
-def _look_up(index: Any, numbers: Sequence[float]) -> Any:
+def _look_up(index: jax.Array, numbers: Sequence[float]) -> jax.Array:
     """Returns float32 numbers looked up by an index in range; a computed power of two may be inexact."""
     return jnp.take(np.array(numbers, _FLOAT)[:, None], index, axis=0, mode="clip")[..., 0]
 
@@ -135,17 +136,17 @@ class _Split(NamedTuple):
     """
 
     index: Any
-    scale: Any
-    scaled: Any
-    is_big: Any
-    is_small: Any
+    scale: jax.Array
+    scaled: jax.Array
+    is_big: jax.Array
+    is_small: jax.Array
 
-    def fix(self, x: Any, factor: float) -> Any:
+    def fix(self, x: jax.Array, factor: float) -> jax.Array:
         """Returns `x` times `factor` where the guess was too small, divided by it where it was too large."""
         return jnp.where(self.is_big, x * factor, jnp.where(self.is_small, x * (1 / factor), x))
 
 
-def _split(size: Any) -> _Split:
+def _split(size: jax.Array) -> _Split:
     """Splits a size, clamped to normal numbers; guesses its exponent by its logarithm."""
     clamped = lax.clamp(_LEAST, size, _MOST)
     exponent = jnp.floor(jnp.log(clamped) * (1 / math.log(2)))
@@ -159,7 +160,7 @@ def _split(size: Any) -> _Split:
 # --- bits ------------------------------------------------------------------------------------------------------------
 
 
-def cut(params: Params, x: Any) -> Any:
+def cut(params: Params, x: jax.Array) -> jax.Array:
     """Clears the last bits of the mantissas of 32-bit floats, as many as the parameter `bits`."""
     size, kept = abs(x), 2.0 ** (23 - params["bits"])
     split = _split(size)
@@ -169,7 +170,7 @@ def cut(params: Params, x: Any) -> Any:
     return jnp.where(size <= _MOST, normal, x)
 
 
-def to_bits(params: Params, x: Any) -> Any:
+def to_bits(params: Params, x: jax.Array) -> jax.Array:
     """Returns the bits of floats of 32 or 16 bits, as uint32; every NaN has the usual bits."""
     info, x = jnp.finfo(x.dtype), x.astype(_FLOAT)
     mantissa, bias, least = int(info.nmant), int(info.maxexp) - 1, int(info.minexp)
@@ -190,7 +191,7 @@ def to_bits(params: Params, x: Any) -> Any:
     return jnp.where(negative, bits + jnp.uint32(1 << (int(info.bits) - 1)), bits)
 
 
-def from_bits(params: Params, x: Any) -> Any:
+def from_bits(params: Params, x: jax.Array) -> jax.Array:
     """Returns the floats of the type `dtype` with the bits of unsigned integers."""
     dtype, word = params["dtype"], x.astype(jnp.uint32)
     info: Any = jnp.finfo(dtype)
@@ -206,7 +207,7 @@ def from_bits(params: Params, x: Any) -> Any:
 
 
 @decomposed(RULES, "shift_right_arithmetic")
-def _shift_right_arithmetic(params: Params, x: Any, by: Any) -> Any:
+def _shift_right_arithmetic(params: Params, x: jax.Array, by: jax.Array) -> jax.Array:
     """Returns shifted numbers; a negative number is shifted as its complement, so that ones enter."""
     dtype = x.dtype
     # The type of the bits counts, not the type of the numbers.
@@ -235,12 +236,12 @@ def _on_words(*names: str) -> Callable[[Function], Function]:
 # --- counting bits ---------------------------------------------------------------------------------------------------
 
 
-def _as_word(x: Any, bits: int = 0) -> Any:
+def _as_word(x: jax.Array, bits: int = 0) -> jax.Array:
     """Returns the bits, or the bits of whole bytes, as an unsigned word with leading zeros."""
     return x.astype(f"uint{bits or 8 * x.dtype.itemsize}").astype(jnp.uint32)
 
 
-def _ones(x: Any) -> Any:
+def _ones(x: jax.Array) -> jax.Array:
     """Counts the bits that are set: in pairs, in fours, in eights, which a product adds up."""
     x = x - (x >> 1 & 0x55555555)
     x = (x & 0x33333333) + (x >> 2 & 0x33333333)
@@ -248,13 +249,13 @@ def _ones(x: Any) -> Any:
 
 
 @_on_words("population_count")
-def _population_count(params: Params, x: Any) -> Any:
+def _population_count(params: Params, x: jax.Array) -> jax.Array:
     # XLA counts the bits of the byte that holds a number of 4 bits.
     return _ones(_as_word(x)).astype(x.dtype)
 
 
 @_on_words("clz")
-def _clz(params: Params, x: Any) -> Any:
+def _clz(params: Params, x: jax.Array) -> jax.Array:
     bits = width(x.dtype)
     word = _as_word(x, bits)
     for by in (1, 2, 4, 8, 16):
@@ -268,7 +269,7 @@ def _clz(params: Params, x: Any) -> Any:
 
 
 @_on_words("mulhi")
-def _mulhi(params: Params, x: Any, y: Any) -> Any:
+def _mulhi(params: Params, x: jax.Array, y: jax.Array) -> jax.Array:
     dtype = x.dtype
     if dtype.itemsize < 4:
         wide = x.astype(f"{dtype.kind}4") * y.astype(f"{dtype.kind}4")
@@ -280,7 +281,7 @@ def _mulhi(params: Params, x: Any, y: Any) -> Any:
     return high - jnp.where(x < 0, y, 0) - jnp.where(y < 0, x, 0)
 
 
-def _upper(x: Any, y: Any) -> Any:
+def _upper(x: jax.Array, y: jax.Array) -> jax.Array:
     """Returns the upper word of a product of words, by halves of 16 bits."""
     x_low, x_high, y_low, y_high = x & 0xFFFF, x >> 16, y & 0xFFFF, y >> 16
     first = x_high * y_low + (x_low * y_low >> 16)

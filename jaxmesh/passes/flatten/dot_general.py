@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Type, Value
@@ -197,12 +198,12 @@ def _ragged_dot_general(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value | Se
     return b.composed(_product, [x, y, as_index(b, sizes)], {**eqn.params, "dtype": dtype})
 
 
-def _product(params: Params, x: Any, y: Any, sizes: Any) -> Any:
+def _product(params: Params, x: jax.Array, y: jax.Array, sizes: jax.Array) -> jax.Array:
     """Computes as JAX does where a platform lacks the product: zeros stand in for other groups' numbers."""
     numbers = params["ragged_dot_dimension_numbers"]
     (contract, batch), (ragged,) = numbers.dot_dimension_numbers, numbers.lhs_ragged_dimensions
 
-    def dot(x: Any, y: Any, contract: Sequence[Any], batch: Sequence[Any]) -> Any:
+    def dot(x: jax.Array, y: jax.Array, contract: Sequence[Any], batch: Sequence[Any]) -> jax.Array:
         return lax.dot_general(x, y, (contract, batch), preferred_element_type=params["dtype"])
 
     if ragged in batch[0]:
@@ -224,7 +225,7 @@ def _next(dims: Sequence[int]) -> Shape:
     return tuple(d + 1 for d in dims)
 
 
-def _group(x: Any, sizes: Any, ragged: int, before: Sequence[int]) -> Any:
+def _group(x: jax.Array, sizes: jax.Array, ragged: int, before: Sequence[int]) -> jax.Array:
     """Returns a copy of `x` for each group, in a new first dim, with zeros where the ragged dim is of another group.
 
     `sizes` has the group sizes along its last dim: one row, or one per index of the dims `before` of `x`.

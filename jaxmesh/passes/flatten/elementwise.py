@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Value
@@ -115,12 +116,12 @@ def _power(b: Builder, x: Value, power: int) -> Value:
 
 
 @decomposed(RULES, "one_minus_square")
-def _one_minus_square(params: Params, x: Any) -> Any:
+def _one_minus_square(params: Params, x: jax.Array) -> jax.Array:
     return (x + 1) * (1 - x)
 
 
 @decomposed(RULES, "polynomial")
-def _polynomial(params: Params, x: Any, *factors: Any) -> Any:
+def _polynomial(params: Params, x: jax.Array, *factors: jax.Array) -> jax.Array:
     total = factors[-1]
     for factor in reversed(factors[:-1]):
         total = total * x + factor
@@ -129,7 +130,7 @@ def _polynomial(params: Params, x: Any, *factors: Any) -> Any:
 
 
 @decomposed(RULES, "log2")
-def _log2(params: Params, x: Any) -> Any:
+def _log2(params: Params, x: jax.Array) -> jax.Array:
     return jnp.log(x) * (1 / math.log(2))
 
 
@@ -187,7 +188,7 @@ def _clamp(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 @decomposed(RULES, "round")
-def _round(params: Params, x: Any) -> Any:
+def _round(params: Params, x: jax.Array) -> jax.Array:
     # The fractional part is exact, which x + 0.5 would not be.
     size = abs(x)
     whole = jnp.floor(size)
@@ -222,7 +223,7 @@ def _reduce_precision(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value | Sequ
     return b.cast(rounded, own)
 
 
-def _round_bits(params: Params, x: Any) -> Any:
+def _round_bits(params: Params, x: jax.Array) -> jax.Array:
     """Rounds float32 to so many bits as XLA does: to even, to infinity above the range and to zero below it."""
     exponent, mantissa = params["exponent"], params["mantissa"]
     bits = lax.bitcast_convert_type(x, jnp.uint32)
@@ -236,7 +237,7 @@ def _round_bits(params: Params, x: Any) -> Any:
     return jnp.where(jnp.isnan(x), x, lax.bitcast_convert_type(sign | size, jnp.float32))
 
 
-def _as_half(params: Params, x: Any) -> Any:
+def _as_half(params: Params, x: jax.Array) -> jax.Array:
     """Rounds to float16's bits; unlike a cast it returns zero where only a subnormal number would fit."""
     rounded = x.astype(jnp.float16).astype(x.dtype)
     return jnp.where(abs(rounded) < 2.0**-14, rounded * 0, rounded)

@@ -6,7 +6,6 @@ Loops in these functions have static lengths, so they are unrolled, and count ag
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 
@@ -24,8 +23,8 @@ RULES: Rules[Rule] = Rules()
 def _for_matrices(function: Function) -> Function:
     """Returns a function of matrices that also takes stacks of them."""
 
-    def stacked(params: Params, *args: Any) -> Any:
-        def inner(*matrices: Any) -> Any:
+    def stacked(params: Params, *args: jax.Array) -> jax.Array:
+        def inner(*matrices: jax.Array) -> jax.Array:
             return function(params, *matrices)
 
         for _ in args[0].shape[:-2]:
@@ -35,21 +34,21 @@ def _for_matrices(function: Function) -> Function:
     return stacked
 
 
-def _column(x: Any, at: Any) -> Any:
+def _column(x: jax.Array, at: jax.Array) -> jax.Array:
     return lax.dynamic_index_in_dim(x, at, 1, keepdims=False)
 
 
-def _row(x: Any, at: Any) -> Any:
+def _row(x: jax.Array, at: jax.Array) -> jax.Array:
     return lax.dynamic_index_in_dim(x, at, 0, keepdims=False)
 
 
 @decomposed(RULES, "cholesky")
 @_for_matrices
-def _cholesky(params: Params, a: Any) -> Any:
+def _cholesky(params: Params, a: jax.Array) -> jax.Array:
     """Computes column by column: what earlier columns explain is subtracted, and the rest divided by its root."""
     places = jnp.arange(a.shape[0])
 
-    def step(j: Any, made: Any) -> Any:
+    def step(j: jax.Array, made: jax.Array) -> jax.Array:
         rest = _column(a, j) - (made * _row(made, j)).sum(1)
         column = jnp.where(places >= j, rest / jnp.sqrt(_row(rest, j)), 0)
         return jnp.where(places == j, column[:, None], made)
@@ -59,7 +58,7 @@ def _cholesky(params: Params, a: Any) -> Any:
 
 @decomposed(RULES, "triangular_solve")
 @_for_matrices
-def _triangular_solve(params: Params, a: Any, b: Any) -> Any:
+def _triangular_solve(params: Params, a: jax.Array, b: jax.Array) -> jax.Array:
     """Computes row by row, from the corner of the triangle."""
     lower, size = params["lower"], a.shape[0]
     a = jnp.tril(a) if lower else jnp.triu(a)
@@ -70,7 +69,7 @@ def _triangular_solve(params: Params, a: Any, b: Any) -> Any:
     right = b if params["left_side"] else b.T
     places = jnp.arange(size)
 
-    def step(i: Any, made: Any) -> Any:
+    def step(i: jax.Array, made: jax.Array) -> jax.Array:
         at = i if down else size - 1 - i
         row = _row(a, at)
         rest = _row(right, at) - (row[:, None] * made).sum(0)
@@ -83,17 +82,17 @@ def _triangular_solve(params: Params, a: Any, b: Any) -> Any:
 
 @decomposed(RULES, "lu")
 @_for_matrices
-def _lu(params: Params, a: Any) -> Any:
+def _lu(params: Params, a: jax.Array) -> jax.Array:
     """Computes column by column, with the largest rest as the pivot."""
     rows, columns = a.shape
     places, across = jnp.arange(rows, dtype=jnp.int32), jnp.arange(columns)
 
-    def step(k: Any, made: Any) -> Any:
+    def step(k: jax.Array, made: Sequence[jax.Array]) -> Sequence[jax.Array]:
         a, pivots, order = made
         pivot = jnp.argmax(jnp.where(places >= k, abs(_column(a, k)), -1), 0).astype(jnp.int32)
         here, there = places == k, places == pivot
 
-        def swap(x: Any) -> Any:
+        def swap(x: jax.Array) -> jax.Array:
             wide = (slice(None), *[None] * (x.ndim - 1))
             above = jnp.where(there[wide], x, 0).sum(0, dtype=x.dtype)
             return jnp.where(here[wide], above, jnp.where(there[wide], _row(x, k), x))
@@ -111,7 +110,7 @@ def _lu(params: Params, a: Any) -> Any:
 
 @decomposed(RULES, "qr")
 @_for_matrices
-def _qr(params: Params, a: Any) -> Any:
+def _qr(params: Params, a: jax.Array) -> Sequence[jax.Array]:
     if params["pivoting"]:
         raise InexpressibleError("no text for qr with pivoting: leave it out.")
     rows, columns = a.shape
@@ -122,12 +121,12 @@ def _qr(params: Params, a: Any) -> Any:
 
 @decomposed(RULES, "geqrf")
 @_for_matrices
-def _geqrf(params: Params, a: Any) -> Any:
+def _geqrf(params: Params, a: jax.Array) -> jax.Array:
     """Returns R with LAPACK's reflections below the diagonal, without their leading ones; and the factors."""
     places, across = jnp.arange(a.shape[0]), jnp.arange(a.shape[1])
     count = min(a.shape)
 
-    def step(k: Any, made: Any) -> Any:
+    def step(k: jax.Array, made: Sequence[jax.Array]) -> Sequence[jax.Array]:
         r, factors = made
         x = jnp.where(places >= k, _column(r, k), 0)
         first, below = _row(x, k), jnp.where(places > k, x, 0)
@@ -144,11 +143,11 @@ def _geqrf(params: Params, a: Any) -> Any:
     return lax.fori_loop(0, count, step, (a, jnp.zeros(count, a.dtype)))
 
 
-def _reflected(a: Any, factors: Any, c: Any, *, reverse: bool) -> Any:
+def _reflected(a: jax.Array, factors: jax.Array, c: jax.Array, *, reverse: bool) -> jax.Array:
     """Returns the result of the reflections of `geqrf` to the columns of a matrix, the last one first if `reverse`."""
     places, count = jnp.arange(a.shape[0]), factors.shape[0]
 
-    def step(i: Any, c: Any) -> Any:
+    def step(i: jax.Array, c: jax.Array) -> jax.Array:
         k = count - 1 - i if reverse else i
         v = jnp.where(places > k, _column(a, k), places == k)
         return c - _row(factors, k) * v[:, None] * (v[:, None] * c).sum(0)
@@ -158,7 +157,7 @@ def _reflected(a: Any, factors: Any, c: Any, *, reverse: bool) -> Any:
 
 @decomposed(RULES, "ormqr")
 @_for_matrices
-def _ormqr(params: Params, a: Any, factors: Any, c: Any) -> Any:
+def _ormqr(params: Params, a: jax.Array, factors: jax.Array, c: jax.Array) -> jax.Array:
     if params["left"]:
         return _reflected(a, factors, c, reverse=not params["transpose"])
     return _reflected(a, factors, c.T, reverse=params["transpose"]).T
@@ -166,7 +165,7 @@ def _ormqr(params: Params, a: Any, factors: Any, c: Any) -> Any:
 
 @decomposed(RULES, "householder_product")
 @_for_matrices
-def _householder_product(params: Params, a: Any, factors: Any) -> Any:
+def _householder_product(params: Params, a: jax.Array, factors: jax.Array) -> jax.Array:
     return _reflected(a, factors, jnp.eye(*a.shape, dtype=a.dtype), reverse=True)
 
 

@@ -84,7 +84,9 @@ def keep_scan(b: Builder, eqn: Eqn, loop: Scan, xs: Sequence[Value]) -> list[Val
     sizes = (loop.length // piece, piece) if piece > 1 else (loop.length,)
     fixed = [*xs[:consts], *xs[consts + carry :]]
 
-    def run(b: Builder, sizes: tuple[int, ...], start: Value, now: Sequence[Value], fixed: Sequence[Value]) -> Any:
+    def run(
+        b: Builder, sizes: tuple[int, ...], start: Value, now: Sequence[Value], fixed: Sequence[Value]
+    ) -> list[Value]:
         stacks = [b.full((*sizes, *shape[1:]), 0, dtype) for shape, dtype in rows]
         states, inner_sizes = [b.full((), 0, INDEX), *now, *stacks], sizes[1:]
 
@@ -117,11 +119,11 @@ def _turned(b: Builder, loop: Scan, number: Value, length: int) -> Value:
     return b.binary("subtract", b.full((), length - 1, INDEX), number) if loop.reverse else number
 
 
-def _element(x: Any, i: Any) -> Any:
+def _element(x: jax.Array, i: jax.Array) -> jax.Array:
     return lax.dynamic_index_in_dim(x, i, 0, keepdims=False)
 
 
-def _written(x: Any, y: Any, i: Any) -> Any:
+def _written(x: jax.Array, y: jax.Array, i: jax.Array) -> jax.Array:
     return lax.dynamic_update_index_in_dim(x, y, i, 0)
 
 

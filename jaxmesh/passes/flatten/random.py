@@ -41,11 +41,11 @@ def _over_keys(function: Callable[..., Any], count: int) -> Callable[..., Any]:
     return function
 
 
-def _seed(params: Params, seeds: Any) -> Any:
+def _seed(params: Params, seeds: jax.Array) -> jax.Array:
     return _over_keys(params["impl"].seed, seeds.ndim)(seeds)
 
 
-def _fold(params: Params, keys: Any, numbers: Any) -> Any:
+def _fold(params: Params, keys: jax.Array, numbers: jax.Array) -> jax.Array:
     impl = params["impl"]
     words = keys.ndim - len(impl.key_shape)
     shape = np.broadcast_shapes(keys.shape[:words], numbers.shape)
@@ -74,7 +74,7 @@ def _of_keys(name: str, function: Function) -> None:
 def _of_each_key(one: Callable[[Params, Any], Any]) -> Function:
     """Returns a function of the parameters and of the words of an array of keys, from one of a single key."""
 
-    def mapped(params: Params, keys: Any) -> Any:
+    def mapped(params: Params, keys: jax.Array) -> jax.Array:
         return _over_keys(functools.partial(one, params), keys.ndim - len(params["impl"].key_shape))(keys)
 
     return mapped
@@ -151,7 +151,7 @@ def on_words(eqn: Eqn) -> Jaxpr | None:
     if impl is None:
         return None
 
-    def mapped(*xs: Any) -> Any:
+    def mapped(*xs: jax.Array) -> jax.Array:
         params = eqn.primitive.get_bind_params(eqn.params)
         function: Callable[..., Any] = functools.partial(eqn.primitive.bind, **params)
         for _ in impl.key_shape:

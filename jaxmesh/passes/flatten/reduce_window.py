@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
+
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.untyped import jnp, lax
@@ -219,7 +221,7 @@ def _offsets(windows: Sequence[Window]) -> list[Shape]:
     return list(itertools.product(*(range(w.size) for w in windows)))
 
 
-def _elements(x: Any, padding: Any, windows: Sequence[Window], counts: Sequence[int]) -> Iterator[Any]:
+def _elements(x: jax.Array, padding: Any, windows: Sequence[Window], counts: Sequence[int]) -> Iterator[jax.Array]:
     """Yields the elements at each offset of all windows, `counts` along each dim."""
     padded = lax.pad(x, jnp.asarray(padding, x.dtype), [(w.low, w.high, 0) for w in windows])
     for offset in _offsets(windows):
@@ -228,7 +230,7 @@ def _elements(x: Any, padding: Any, windows: Sequence[Window], counts: Sequence[
         yield lax.slice(padded, begins, ends, [w.stride for w in windows])
 
 
-def _least(params: Params, x: Any) -> float:
+def _least(params: Params, x: jax.Array) -> float:
     """Returns the number below every other one in the order of the comparison."""
     return identity("max" if params["select_prim"].name in ("ge", "gt") else "min", x.dtype)
 
@@ -243,7 +245,7 @@ def _select_and_gather_add(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequenc
     return b.composed(_gather, xs, {**eqn.params, "counts": b.result(eqn)[0]})
 
 
-def _gather(params: Params, tangents: Any, x: Any) -> Any:
+def _gather(params: Params, tangents: jax.Array, x: jax.Array) -> jax.Array:
     """Returns the tangents at the elements that windows pick; 0 where none is above the padding."""
     windows, counts, least = windows_of(params), params["counts"], _least(params, x)
     best, picked = jnp.full(counts, least, x.dtype), jnp.zeros(counts, tangents.dtype)
@@ -263,11 +265,11 @@ def _select_and_scatter_add(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value 
     return b.composed(_scatter, xs, eqn.params)
 
 
-def _scatter(params: Params, source: Any, x: Any) -> Any:
+def _scatter(params: Params, source: jax.Array, x: jax.Array) -> Any:
     """Adds each window's number to the element that it picks."""
     windows, counts = windows_of(params), source.shape
     first, *others = _elements(x, _least(params, x), windows, counts)
-    best, keeps = first, list[Any]()
+    best, keeps = first, list[jax.Array]()
     for candidate in others:
         keeps.append(_compare(params)(best, candidate))
         best = jnp.where(keeps[-1], best, candidate)

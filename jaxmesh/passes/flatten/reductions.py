@@ -219,7 +219,7 @@ def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 # --- total order -----------------------------------------------------------------------------------------------------
 
 
-def _less(x: Any, y: Any) -> Any:
+def _less(x: jax.Array, y: jax.Array) -> jax.Array:
     """Compares in the total order: -0 is below 0 and NaN above all; every NaN counts as the same."""
     if not is_float(x.dtype):
         return x < y
@@ -227,7 +227,7 @@ def _less(x: Any, y: Any) -> Any:
     return (x < y) | ((x == x) & (y != y)) | ((x == 0) & (y == 0) & (1 / x < 1 / y))
 
 
-_ORDERS: Mapping[str, Callable[[Params, Any, Any], Any]] = {
+_ORDERS: Mapping[str, Callable[[Params, jax.Array, jax.Array], jax.Array]] = {
     "lt_to": lambda params, x, y: _less(x, y),
     "le_to": lambda params, x, y: ~_less(y, x),
     "eq_to": lambda params, x, y: ~(_less(x, y) | _less(y, x)),
@@ -254,16 +254,16 @@ def _cumsum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return reverse(b, b.same("cumsum", [reverse(b, x, (dim,))], dim=dim), (dim,))
 
 
-def _log_add_exp(x: Any, y: Any) -> Any:
+def _log_add_exp(x: jax.Array, y: jax.Array) -> jax.Array:
     """Returns `log(exp(x) + exp(y))`; for two equal infinities that infinity."""
     apart = x - y
     return jnp.where(apart != apart, x + y, jnp.maximum(x, y) + jnp.log1p(jnp.exp(-abs(apart))))
 
 
-def _scan(params: Params, x: Any, combine: Function) -> Any:
+def _scan(params: Params, x: jax.Array, combine: Function) -> jax.Array:
     """Reduces all elements up to each one, in as many steps as the length has binary digits."""
-    dim, distance = params["axis"], 1
-    length = x.shape[dim]
+    dim: int = params["axis"]
+    distance, length = 1, x.shape[dim]
     part = functools.partial(lax.slice_in_dim, axis=dim)
     while distance < length:
         low, high = part(x, 0, length - distance), part(x, distance, length)

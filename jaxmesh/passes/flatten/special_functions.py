@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Value
@@ -19,7 +20,7 @@ from jaxmesh.passes.flatten.decompositions import Params, decomposed
 RULES: Rules[Rule] = Rules()
 
 
-def _expanded(name: str, params: Params, *xs: Any) -> Any:
+def _expanded(name: str, params: Params, *xs: jax.Array) -> jax.Array:
     """Computes in float32 at least, and rounds once."""
     (own,) = {x.dtype for x in xs}
     wide = jnp.promote_types(own, jnp.float32)
@@ -44,7 +45,7 @@ def _nextafter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return b.composed(_next, xs, {})
 
 
-def _next(params: Params, x: Any, y: Any) -> Any:
+def _next(params: Params, x: jax.Array, y: jax.Array) -> jax.Array:
     dtype, info = x.dtype, jnp.finfo(x.dtype)
     wide = x.astype(jnp.float32)
     up = y.astype(jnp.float32) > wide
@@ -67,5 +68,5 @@ def _next(params: Params, x: Any, y: Any) -> Any:
     return jnp.where((x != x) | (y != y), np.nan, moved)
 
 
-def _either(condition: Any, x: float, y: float, dtype: Any) -> Any:
+def _either(condition: jax.Array, x: float, y: float, dtype: Any) -> jax.Array:
     return jnp.where(condition, jnp.asarray(x, dtype), jnp.asarray(y, dtype))
