@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op, Program, Value
-from jaxmesh.jaxprs.untyped import Array
+from jaxmesh.dialects.program import Op, Program, Shape, Value
+from jaxmesh.jaxprs.untyped import Array, DType
 
 
 @dataclass(slots=True)
 class DefUse:
-    """The operation behind each value; it grows as operations are entered.
+    """The operation behind each value of a program; it grows as operations are entered.
 
     Attributes:
+      program: the operations so far.
       makers: the operation that computes each value.
     """
 
+    program: Program
     makers: dict[Value, Op] = field(default_factory=dict[Value, Op], kw_only=True)
 
-    @staticmethod
-    def of(ops: Iterable[Op]) -> DefUse:
-        """Returns the index of operations."""
-        return DefUse(makers={v: op for op in ops for v in op.results})
+    def shape(self, value: Value) -> Shape:
+        """Returns the shape of a value."""
+        return self.program.types[value].shape
+
+    def dtype(self, value: Value) -> DType:
+        """Returns the element type of a value."""
+        return self.program.types[value].dtype
 
     def enter(self, op: Op) -> None:
         """Records an operation, or its replacement."""

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
-from jaxmesh.dialects.program import Op, Program, Shape, Type, Value
-from jaxmesh.jaxprs.untyped import Array, DType
+from jaxmesh.dialects.program import Op, Shape, Type, Value
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.passes.def_use import DefUse
 
 T = TypeVar("T")
@@ -43,14 +43,12 @@ class FlatBuilder(DefUse, ABC):
     """Builds a flat program, with the index of its values.
 
     Attributes:
-      program: the operations so far.
       line: the user's source line of the operations that are appended.
     """
 
     tile: ClassVar[bool] = False
     """True if the tensors are in tiles."""
 
-    program: Program
     line: str = field(default="", kw_only=True)
     _created: dict[Any, Value] = field(default_factory=dict[Any, Value], kw_only=True)
     _types: dict[Any, Type] = field(default_factory=dict[Any, Type], kw_only=True)
@@ -72,14 +70,6 @@ class FlatBuilder(DefUse, ABC):
         if key not in self._types:
             self._types[key] = Type(plain(shape), np.dtype(dtype), tile=self.tile)
         return self._types[key]
-
-    def shape(self, value: Value) -> Shape:
-        """Returns the shape of a value."""
-        return self.program.types[value].shape
-
-    def dtype(self, value: Value) -> DType:
-        """Returns the element type of a value."""
-        return self.program.types[value].dtype
 
     def same(self, name: str, operands: Sequence[Value | None], /, **attrs: Any) -> Value:
         """Appends an operation whose result has the type of its first operand."""

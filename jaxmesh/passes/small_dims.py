@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxmesh.dialects.program import Op, Program, Shape, Type, Value
 from jaxmesh.dialects.ttir.elementwise import OPS as ELEMENTWISE
-from jaxmesh.passes.hold_arguments import padded_shape
+from jaxmesh.dialects.ttnn.layouts import padded_shape
 
 LARGE = 1 << 20
 """The bytes in tiles from which padding counts: below, a move costs more."""
@@ -29,7 +29,7 @@ def is_smaller(kind: Type, order: Order) -> bool:
     (True, False)
     """
     shapes = kind.shape, _ordered(kind.shape, order)
-    own, other = (math.prod(padded_shape(Type(shape, kind.dtype, tile=True))) for shape in shapes)
+    own, other = (math.prod(padded_shape(shape, tile=True)) for shape in shapes)
     return own * kind.dtype.itemsize >= LARGE and own >= MUCH * other
 
 

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from jaxmesh.dialects.ttnn.layouts import padded_shape
 from jaxmesh.errors import ResidencyError, VerifyError
 from jaxmesh.jaxprs.untyped import Array, DType
 from jaxmesh.tensor.mesh_device import MeshToTensor
 from jaxmesh.tensor.torch_interop import check_to_torch, torch_from_array
 from jaxmesh.tensor.types import DataType, Layout, MemoryConfig, Shape, data_type, is_block
-
-_TILE = 32
-"""Rows and columns of a tile."""
-
 
 if TYPE_CHECKING:
 
@@ -117,11 +114,7 @@ class TensorBase(_Members):
     @property
     def padded_shape(self) -> Shape:
         """The shape in memory: in `Layout.TILE` the last two dims are padded to whole tiles of 32x32."""
-        padded = list(self.shape)
-        if self.layout is Layout.TILE:
-            padded = [1] * (2 - len(padded)) + padded
-            padded[-2:] = [-(-n // _TILE) * _TILE for n in padded[-2:]]
-        return Shape(padded)
+        return Shape(padded_shape(tuple(self.shape), self.layout is Layout.TILE))
 
     def logical_volume(self) -> int:
         """Returns the number of elements of the shape."""

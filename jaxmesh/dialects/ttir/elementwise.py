@@ -222,17 +222,22 @@ OPS.define("bitwise_right_shift", traits=[Trait.NOT_UPSTREAM, Trait.LATER])(_ARI
 
 @OPS.define("mulhi", traits=[Trait.NOT_UPSTREAM, Trait.LATER])
 def _mulhi(call: Call) -> jax.Array:
-    """Computes the upper half of a product of 64 bits, from products of halves."""
     x, y = promote(call, *call.operands)
     is_known = is_integer(x) and x.dtype.itemsize == 4
     call.require(is_known, f"multiplies integers of 32 bits, but got {describe(x)}")
-    a, b = (v.astype(jnp.uint32) for v in (x, y))
-    (a1, a0), (b1, b0) = ((v >> 16, v & 0xFFFF) for v in (a, b))
-    middle = a1 * b0 + (a0 * b0 >> 16)
-    upper = a1 * b1 + (middle >> 16) + ((middle & 0xFFFF) + a0 * b1 >> 16)
-    # As an unsigned number, a negative one is larger by 2**32.
-    upper = upper - jnp.where(x < 0, b, 0) - jnp.where(y < 0, a, 0)
-    return upper.astype(x.dtype)
+    return upper_half(x, y)
+
+
+def upper_half(x: jax.Array, y: jax.Array) -> jax.Array:
+    """Returns the upper half of a product of 64 bits, of integers of 32 bits, by halves of 16 bits."""
+    (x_high, x_low), (y_high, y_low) = ((v >> 16, v & 0xFFFF) for v in (w.astype(jnp.uint32) for w in (x, y)))
+    first = x_high * y_low + (x_low * y_low >> 16)
+    second = x_low * y_high + (first & 0xFFFF)
+    high = (x_high * y_high + (first >> 16) + (second >> 16)).astype(x.dtype)
+    if x.dtype.kind == "u":
+        return high
+    # A negative number is its bits less 2^32.
+    return high - jnp.where(x < 0, y, 0) - jnp.where(y < 0, x, 0)
 
 
 for _name, _fun in COMPARISONS.items():

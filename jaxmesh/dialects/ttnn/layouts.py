@@ -92,21 +92,40 @@ def buffer_alias(kind: Type) -> str:
     return "#system_memory" if kind.host else "#dram"
 
 
-def _padded(shape: Shape, tile: bool) -> Shape:
-    """Returns the shape in memory: in tiles, the last two dims are whole tiles."""
-    return (*shape[:-2], *(-(-n // TILE) * TILE for n in shape[-2:])) if tile else shape
+def padded_shape(shape: Shape, tile: bool) -> Shape:
+    """Returns the shape that a tensor takes in memory: in tiles, its last two dims are whole tiles.
+
+    >>> padded_shape((2, 1, 40), tile=True)
+    (2, 32, 64)
+    """
+    if not tile:
+        return shape
+    *outer, rows, last = (1,) * max(0, 2 - len(shape)) + shape
+    return (*outer, -(-rows // TILE) * TILE, -(-last // TILE) * TILE)
+
+
+def is_view(before: Shape, after: Shape, tile: bool) -> bool:
+    """Returns True if a reshape moves no element: the rows stay, and the tiles.
+
+    >>> is_view((64, 32), (2, 32, 32), tile=True), is_view((4, 32), (2, 2, 32), tile=True)
+    (True, False)
+    """
+    (rows, last), (rows_after, last_after) = (1, 1, *before)[-2:], (1, 1, *after)[-2:]
+    if last != last_after:
+        return False
+    return not tile or rows == rows_after or (rows % TILE == 0 and rows_after % TILE == 0)
 
 
 def _collapsed(shape: Shape, tile: bool) -> tuple[int, int]:
     """Returns the rows and columns of a tensor, in tiles or in elements."""
-    padded = _padded(shape, tile)
+    padded = padded_shape(shape, tile)
     rows, columns = math.prod(padded[:-1]), padded[-1] if padded else 1
     return (-(-rows // TILE), -(-columns // TILE)) if tile else (rows, columns)
 
 
 def _affine_map(shape: Shape, tile: bool) -> str:
     """Returns the map from the dims of a tensor to its rows and columns."""
-    padded = _padded(shape, tile)
+    padded = padded_shape(shape, tile)
     dims = ", ".join(f"d{i}" for i in range(len(shape)))
     if not shape:
         return "() -> (0, 0)"

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Value
+from jaxmesh.dialects.ttir.elementwise import upper_half
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.untyped import DType, jnp, lax
 from jaxmesh.passes.flat_builder import Rules
@@ -274,16 +275,4 @@ def _mulhi(params: Params, x: jax.Array, y: jax.Array) -> jax.Array:
     if dtype.itemsize < 4:
         wide = x.astype(f"{dtype.kind}4") * y.astype(f"{dtype.kind}4")
         return (wide.astype(jnp.uint32) >> 8 * dtype.itemsize).astype(dtype)
-    high = _upper(_as_word(x), _as_word(y)).astype(dtype)
-    if dtype.kind == "u":
-        return high
-    # A negative number is its bits less 2^32.
-    return high - jnp.where(x < 0, y, 0) - jnp.where(y < 0, x, 0)
-
-
-def _upper(x: jax.Array, y: jax.Array) -> jax.Array:
-    """Returns the upper word of a product of words, by halves of 16 bits."""
-    x_low, x_high, y_low, y_high = x & 0xFFFF, x >> 16, y & 0xFFFF, y >> 16
-    first = x_high * y_low + (x_low * y_low >> 16)
-    second = x_low * y_high + (first & 0xFFFF)
-    return x_high * y_high + (first >> 16) + (second >> 16)
+    return upper_half(x, y)

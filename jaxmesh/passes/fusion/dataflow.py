@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxmesh.dialects.program import Op, Program, Shape, Value
+from jaxmesh.dialects.program import Op, Shape, Value
 from jaxmesh.jaxprs.untyped import DType
 from jaxmesh.passes.def_use import DefUse, created_number
 
@@ -105,7 +105,6 @@ class Flow(DefUse):
     """The state of a walk: the operation behind each value, what it is a view of, and the tensors of one number.
 
     Attributes:
-      program: the new program.
       uses: how often each value is read, or returned, in the program as it was.
       kinds: the name of the operation that computes a value, without the dialect, if it is one of TTIR with one result.
       numbers: the number that a tensor is filled with, by value.
@@ -114,21 +113,12 @@ class Flow(DefUse):
       shared: the values that something else reads, too, and those that are views of one of them.
     """
 
-    program: Program
     uses: Mapping[Value, int]
     kinds: dict[Value, str] = field(default_factory=dict[Value, str])
     numbers: dict[Value, Any] = field(default_factory=dict[Value, Any])
     moved: dict[Value, View] = field(default_factory=dict[Value, View])
     exact: dict[Value, View] = field(default_factory=dict[Value, View])
     shared: set[Value] = field(default_factory=set[Value])
-
-    def shape(self, value: Value) -> Shape:
-        """Returns the shape of a value."""
-        return self.program.types[value].shape
-
-    def dtype(self, value: Value) -> DType:
-        """Returns the element type of a value."""
-        return self.program.types[value].dtype
 
     def align(self, value: Value, frame: Shape) -> View:
         """Returns a value aligned to a shape by NumPy's rules of broadcasting."""
