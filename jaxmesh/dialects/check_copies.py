@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad, batching, mlir
+from jax.typing import DTypeLike
 
 from jaxmesh.dialects.replication import Claim, Coordinate, Difference, error, pend
 from jaxmesh.jaxprs import compat
@@ -30,11 +31,11 @@ check_copies_p: Any = compat.unlowered_primitive("check_copies")
 
 
 @check_copies_p.def_effectful_abstract_eval
-def _abstract_eval(x: Any, *, claim: Claim, mapped: tuple[int, ...], tangent: bool) -> tuple[Any, Any]:
+def _abstract_eval(x: compat.Aval, *, claim: Claim, mapped: tuple[int, ...], tangent: bool) -> tuple[Any, Any]:
     return x, EFFECTS
 
 
-def check_copies(x: Any, claim: Claim) -> Any:
+def check_copies(x: jax.Array, claim: Claim) -> jax.Array:
     """Returns the value; wherever it is used, its copies are compared along the claim's axes."""
     return check_copies_p.bind(x, claim=claim, mapped=(), tangent=False)
 
@@ -126,7 +127,7 @@ mlir.register_lowering(check_copies_p, mlir.lower_fun(_check, multiple_results=F
 
 
 def _report(
-    claim: Claim, shape: tuple[int, ...], dtype: Any, mapped: tuple[int, ...], tangent: bool, message: Any
+    claim: Claim, shape: tuple[int, ...], dtype: DTypeLike, mapped: tuple[int, ...], tangent: bool, message: object
 ) -> None:
     """Stores the report of a device: its number, the element's number, and the words of both values."""
     row = np.asarray(message)
@@ -144,7 +145,7 @@ def _report(
     pend(found) if claim.collector is None else claim.collector.add(found)
 
 
-def _value(words: Any, dtype: Any) -> Any:
+def _value(words: Any, dtype: DTypeLike) -> Any:
     """Returns an element from its words."""
     if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
         return words
@@ -171,7 +172,7 @@ def _batch(args: Sequence[Any], dims: Sequence[int], *, mapped: tuple[int, ...],
     return check_copies_p.bind(x, mapped=added, **params), at
 
 
-def _transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
+def _transpose(ct: jax.Array, x: jax.Array, **params: Any) -> list[jax.Array]:
     return [ct]
 
 
@@ -212,7 +213,7 @@ def _compare(x: Any, y: Any) -> tuple[tuple[int, ...], Any, Any] | None:
     return index, a[index], b[index]
 
 
-def host_bits(x: Any) -> Array:
+def host_bits(x: object) -> Array:
     """Returns an array, or the key data of random keys, as NumPy array."""
     if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
         x = jax.random.key_data(x)

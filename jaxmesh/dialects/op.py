@@ -14,8 +14,9 @@ from functools import cached_property
 from typing import Any
 
 import jax
+from jax.typing import DTypeLike
 
-from jaxmesh.dialects.attributes import Attribute, attributes_of
+from jaxmesh.dialects.attributes import Attribute, Attributes, attributes_of
 from jaxmesh.errors import VerifyError
 from jaxmesh.jaxprs.untyped import Shape, jnp
 
@@ -90,7 +91,7 @@ class Call:
 
     definition: OpDef
     operands: tuple[jax.Array, ...]
-    attributes: Mapping[str, Any]
+    attributes: Attributes
     results: tuple[jax.ShapeDtypeStruct, ...]
     mesh: Mapping[str, int]
     title: str
@@ -161,7 +162,7 @@ class Call:
         self.require(x.size == 1, f"{name} is one number, but got {describe(x)}")
         return jax.lax.reshape(x, ())
 
-    def fit_number(self, name: str, value: float, dtype: Any) -> float:
+    def fit_number(self, name: str, value: float, dtype: DTypeLike) -> float:
         """Checks that a number fits an element type, and returns it; for integers truncated towards zero."""
         if not jnp.issubdtype(dtype, jnp.integer):
             return value
@@ -255,7 +256,7 @@ class OpDef:
         least, most = self.operands
         return most if most is not None and most - least >= 2 else None
 
-    def kept(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    def kept(self, attributes: Attributes) -> dict[str, Any]:
         """Returns the attributes that a program keeps: its own, without operand groups and what must be empty."""
         dropped = {a.name for a in (*SEGMENTS, *self.attributes) if a.must_be_empty or a in SEGMENTS}
         return {k: v for k, v in attributes.items() if k not in dropped and "." not in k}
@@ -277,7 +278,7 @@ class OpDef:
         return f"its attributes are: {names}" if names else "it has no attributes"
 
     @cached_property
-    def assumptions(self) -> Mapping[str, Any]:
+    def assumptions(self) -> Attributes:
         """The values of required attributes that texts of earlier versions leave out, if they are known."""
         return {a.name: a.default for a in self.attributes if a.assumed and a.default is not None}
 

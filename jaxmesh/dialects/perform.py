@@ -8,7 +8,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from jaxmesh.dialects.attributes import Attribute, Kind
+from jaxmesh.dialects.attributes import Attribute, Attributes, Kind
 from jaxmesh.dialects.op import SEGMENTS, UPSTREAM, Arity, Call, OpDef, Shape, describe
 from jaxmesh.errors import JaxmeshError, VerifyError
 from jaxmesh.validate import check_size
@@ -17,7 +17,7 @@ from jaxmesh.validate import check_size
 def evaluate(
     op: OpDef,
     operands: Sequence[jax.Array],
-    attributes: Mapping[str, Any],
+    attributes: Attributes,
     results: Sequence[jax.ShapeDtypeStruct],
     mesh: Mapping[str, int],
 ) -> list[jax.Array]:
@@ -42,7 +42,7 @@ def as_declared(op: OpDef, outs: Sequence[jax.Array], results: Sequence[jax.Shap
 def compute(
     op: OpDef,
     operands: Sequence[jax.Array],
-    attributes: Mapping[str, Any],
+    attributes: Attributes,
     results: Sequence[jax.ShapeDtypeStruct],
     mesh: Mapping[str, int],
     title: str = "",
@@ -67,7 +67,7 @@ def _check_count(title: str, what: str, count: int, allowed: Arity) -> None:
         raise VerifyError(f"{title} takes {wanted} {what}, got {count}.")
 
 
-def _check_attributes(op: OpDef, given: Mapping[str, Any], operands: int, title: str) -> dict[str, Any]:
+def _check_attributes(op: OpDef, given: Attributes, operands: int, title: str) -> dict[str, Any]:
     known = (*op.attributes, *SEGMENTS)
     names = {a.name for a in known}
     for name in given:
@@ -93,11 +93,11 @@ def _check_segments(sizes: Shape | None, operands: int, title: str) -> None:
     raise VerifyError(f"{title}: operandSegmentSizes {list(sizes)} do not count its {operands} operands.")
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return _is_integer(value) or isinstance(value, float)
 
 
@@ -115,7 +115,7 @@ _IS_KIND: Mapping[Kind, Callable[[Any], bool]] = {
 }
 
 
-def _check_value(attribute: Attribute, value: Any, title: str) -> Any:
+def _check_value(attribute: Attribute, value: object, title: str) -> Any:
     known: Any = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
     if not _IS_KIND[attribute.kind](known):
         raise VerifyError(f"{title}: attribute {attribute.name!r} is of kind {attribute.kind}, got {value!r}.")

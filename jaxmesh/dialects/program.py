@@ -8,15 +8,16 @@ the two transfers of TTNN from a lowered one. `passes/ttir_to_ttnn` then lowers 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.jaxprs.untyped import DType, Shape
 
 Value = int
 """A value is its number; `Program.types` has its type."""
-NO_ATTRIBUTES: Mapping[str, Any] = {}
+NO_ATTRIBUTES: Attributes = {}
 """The attributes of operations that have none, which share it."""
 LOOP = "ttcore.while_loop"
 """A loop. Its operands are the states and what stays the same; its results the states after it. Its attributes are the
@@ -64,7 +65,7 @@ class Op:
     name: str
     operands: tuple[Value | None, ...]
     results: tuple[Value, ...]
-    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    attributes: Attributes = field(default_factory=dict[str, Any])
     line: str = ""
 
     @property

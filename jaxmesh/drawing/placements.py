@@ -135,7 +135,7 @@ def shape_and_dtype(x: Any, dtype: Any) -> tuple[Shape, Any]:
     return sizes, element_type
 
 
-def as_spec(spec: Any) -> PartitionSpec:
+def as_spec(spec: object) -> PartitionSpec:
     """Checks the `spec` of `visualize`."""
     if not isinstance(spec, PartitionSpec):
         raise ArgumentTypeError(

@@ -10,6 +10,7 @@ import numpy as np
 jnp: Any = jax.numpy
 lax: Any = jax.lax
 nn: Any = jax.nn
+numpy: Any = np
 Shape = tuple[int, ...]
 Array = np.ndarray[Any, Any]
 DType = np.dtype[Any]

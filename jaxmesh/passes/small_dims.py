@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.program import Op, Program, Shape, Type, Value
 from jaxmesh.dialects.ttir.elementwise import OPS as ELEMENTWISE
 from jaxmesh.dialects.ttnn.layouts import padded_shape
@@ -121,7 +121,7 @@ class _SmallDims:
             self.made[key] = self._append(Op("", (source,), (value,), line=line), name, shape, attributes)
         return self.made[key]
 
-    def _append(self, like: Op, name: str, shape: Shape, changed: Mapping[str, Any]) -> Value:
+    def _append(self, like: Op, name: str, shape: Shape, changed: Attributes) -> Value:
         """Appends an operation like another one, with its first result of another shape."""
         made = self.program.new(replace(self.program.types[like.results[0]], shape=shape))
         self.program.ops.append(

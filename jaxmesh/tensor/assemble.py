@@ -50,7 +50,7 @@ def owner_of(operands: Sequence[Any]) -> MeshDevice | None:
     return owners[0] if owners else None
 
 
-def set_owner(tensor: Any, owner: Any) -> Any:
+def set_owner(tensor: object, owner: object) -> Any:
     """Sets the owner of a `MeshTensor` to a mesh device, does nothing for anything else; returns the tensor."""
     if type(tensor) is MeshTensor and isinstance(owner, MeshDevice):
         tensor.owner = owner

@@ -79,7 +79,7 @@ class Chain:
         self._results += map(weakref.ref, made)
         return made
 
-    def _number(self, operand: Any) -> int:
+    def _number(self, operand: object) -> int:
         if type(operand) is Deferred:
             if operand.array is None and operand.chain is self:
                 return operand.number

@@ -133,7 +133,7 @@ def compute_distribution_to_mesh_mapping(
     return [MeshCoordinate(c) for c in land(MeshShape(distribution_shape), MeshShape(mesh_shape)).coordinates()]
 
 
-def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice | Mesh | None = None) -> Any:
+def distribute_tensor(tensor: object, mapper: TensorToMesh, mesh_device: MeshDevice | Mesh | None = None) -> Any:
     """Distributes a host tensor over the devices of the mapper's mesh.
 
     Args:
@@ -181,7 +181,7 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
     return set_owner(distribute(array_of(tensor), mapper.config, mapper.mesh, storage), mesh_device)
 
 
-def _check_elements(mapper: TensorToMesh, tensor: Any) -> None:
+def _check_elements(mapper: TensorToMesh, tensor: object) -> None:
     """Refuses to shard a dim of size 0, which the real library does not cut; jaxmesh itself does."""
     given: Any = getattr(tensor, "shape", None)
     if is_enabled() or not isinstance(given, tuple):
@@ -196,7 +196,7 @@ def _check_elements(mapper: TensorToMesh, tensor: Any) -> None:
         )
 
 
-def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
+def aggregate_tensor(tensor: object, composer: MeshToTensor) -> Any:
     """Joins the shards of a multi-device tensor to one host tensor.
 
     Args:

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.typing import DTypeLike
 
 from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.op import OpDef, Trait, describe
@@ -149,7 +150,7 @@ def _common_mesh(title: str, tensors: Sequence[MeshTensor]) -> AnyMesh:
     return mesh
 
 
-def _is_host(x: Any) -> bool:
+def _is_host(x: object) -> bool:
     return isinstance(x, _ARRAYS) or (isinstance(x, MeshTensor) and x.storage.type is StorageType.HOST)
 
 
@@ -193,7 +194,7 @@ def _convert_number(title: str, x: Any, tensors: Sequence[Any]) -> Any:
     return number
 
 
-def _cast_exactly(x: Any, dtype: Any) -> Any:
+def _cast_exactly(x: Any, dtype: DTypeLike) -> Any:
     """Returns a number in an element type: rounded as a float, exact as an integer or bool, None if impossible."""
     value: Any = np.asarray(x)
     if value.dtype.kind in "OSUTmM":

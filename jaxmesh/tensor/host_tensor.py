@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from jaxmesh.dialects.ttnn.forms import EVERY
 from jaxmesh.errors import ArgumentTypeError, ResidencyError, VerifyError
@@ -20,7 +21,7 @@ from jaxmesh.jaxprs.untyped import Array, DType, jnp
 from jaxmesh.sharding.configs import MeshMapperConfig, MeshShape, PlacementReplicate, integers
 from jaxmesh.tensor.assemble import set_owner
 from jaxmesh.tensor.beyond import REMEDY, is_enabled
-from jaxmesh.tensor.mesh_device import MeshToTensor, mesh_of
+from jaxmesh.tensor.mesh_device import MeshDevice, MeshToTensor, mesh_of
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.tensor_base import TensorBase
 from jaxmesh.tensor.torch_interop import array_from_torch
@@ -125,7 +126,7 @@ class Tensor(TensorBase, metaclass=_AnyTensor):
         shape: Sequence[int] | DataType | None = None,
         dtype: DataType | None = None,
         layout: Layout = Layout.ROW_MAJOR,
-        device: Any = None,
+        device: MeshDevice | Mesh | None = None,
         memory_config: MemoryConfig | None = None,
     ) -> Any:
         """Returns a host tensor, or with a device a `MeshTensor`."""
@@ -282,7 +283,7 @@ def _check_range(array: Array, kind: DType) -> None:
         )
 
 
-def _numbers(data: Any, kind: DType) -> Array:
+def _numbers(data: object, kind: DType) -> Array:
     try:
         array: Any = np.array(data, dtype=kind)
         exact: Any = np.asarray(data)
@@ -302,7 +303,7 @@ def in_program() -> bool:
 
 
 def copy_to_devices(
-    array: Any, device: Any, layout: Layout, memory: MemoryConfig | None, block: DataType | None = None
+    array: Any, device: MeshDevice | Mesh, layout: Layout, memory: MemoryConfig | None, block: DataType | None = None
 ) -> MeshTensor:
     """Returns a host tensor copied to every device of a mesh."""
     mesh = mesh_of(device)
@@ -313,7 +314,7 @@ def copy_to_devices(
     return set_owner(distribute(host_array(array, "to_device"), every, mesh, storage), device)
 
 
-def is_host_tensor(x: Any) -> bool:
+def is_host_tensor(x: object) -> bool:
     """Returns True for a host tensor; `isinstance` is also True for a `MeshTensor`."""
     return type(x) is Tensor
 

@@ -124,7 +124,7 @@ class MeshTensor(TensorBase):
             )
         return self._stored
 
-    def _replace(self, data: Any) -> Any:
+    def _replace(self, data: object) -> Any:
         """Stores the same values as another array, and returns it."""
         proven = self.is_proven
         self._stored = data
@@ -392,6 +392,6 @@ jax.tree_util.register_pytree_node(MeshTensor, _flatten, _unflatten)
 register_writer(MeshTensor, "jaxmesh.MeshTensor", lambda aux: write(aux[0], aux[1], aux[2].storage))
 
 
-def is_tensor(x: Any) -> bool:
+def is_tensor(x: object) -> bool:
     """Returns True for a `MeshTensor`: one leaf of a tree of arguments, although it is a pytree itself."""
     return isinstance(x, MeshTensor)

@@ -47,7 +47,7 @@ def infer_shape(callee: str, shape: Sequence[int], own: Sequence[int]) -> tuple[
     return tuple(size // known if n == -1 else n for n in shape)
 
 
-def slices_of(key: Any, shape: Sequence[int]) -> tuple[list[tuple[int, int, int]], set[int]]:
+def slices_of(key: object, shape: Sequence[int]) -> tuple[list[tuple[int, int, int]], set[int]]:
     """Returns begin, end and step of every dim, and the dims that the result keeps.
 
     >>> slices_of((1, slice(None, 2)), (4, 6))
@@ -188,7 +188,7 @@ def reshape(self: AnyTensor, *shape: Any) -> Any:
     return _apply_here(self, "reshape", (("shape", whole),))
 
 
-def getitem(self: AnyTensor, key: Any) -> Any:
+def getitem(self: AnyTensor, key: object) -> Any:
     """Returns a part of the tensor, of each device the same one, as NumPy cuts it: integers, slices and `...`.
 
     Raises:

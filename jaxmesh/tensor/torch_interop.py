@@ -56,7 +56,7 @@ def check_to_torch(dtype: Any, torch_rank: Any) -> None:
         raise ArgumentTypeError(f"to_torch takes a whole number as torch_rank, got {quote(torch_rank)}.")
 
 
-def torch_from_array(array: Array, dtype: Any = None, torch_rank: int | None = None) -> Any:
+def torch_from_array(array: Array, dtype: object = None, torch_rank: int | None = None) -> Any:
     """Returns a torch tensor that shares no memory, by default in the element type of the array."""
     torch = torch_module()
     while torch_rank is not None and array.ndim > torch_rank:

@@ -101,7 +101,7 @@ _SMALL = 64 << 10
 """Bytes up to which XLA copies the pieces at less cost than copying them to aligned memory first."""
 
 
-def distribute(tensor: Any, config: MeshMapperConfig, mesh: Mesh, storage: Storage = ON_HOST) -> MeshTensor:
+def distribute(tensor: object, config: MeshMapperConfig, mesh: Mesh, storage: Storage = ON_HOST) -> MeshTensor:
     """Returns a host tensor as one shard for each device of a mesh: `distribute_tensor`, eagerly.
 
     Devices share the memory of a JAX array, which never changes; of any other array each piece is copied once.
@@ -225,7 +225,7 @@ def aggregate(tensor: MeshTensor, config: MeshComposerConfig, mesh: Mesh, proces
 # --- equal copies, where a type or a composer claims them ------------------------------------------------------------
 
 
-def check_tensor(tensor: Any, what: str) -> None:
+def check_tensor(tensor: object, what: str) -> None:
     """Compares the copies of a tensor that is typed as equal along some mesh axes, unless they are proven."""
     if not isinstance(tensor, MeshTensor) or tensor.is_proven or tensor.is_partial:
         return

@@ -92,12 +92,12 @@ _DTYPES: dict[str, DType] = {
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
-def is_block(kind: Any) -> bool:
+def is_block(kind: object) -> bool:
     """Returns True for a block float, whose elements share exponents."""
     return isinstance(kind, DataType) and kind.name in _BLOCK_FLOATS
 
 
-def stored_dtype(kind: Any, what: str) -> DType:
+def stored_dtype(kind: object, what: str) -> DType:
     """Returns the NumPy dtype that holds the values of a `DataType`: float32 for a block float."""
     return np.dtype(np.float32) if is_block(kind) else as_dtype(kind, what)
 

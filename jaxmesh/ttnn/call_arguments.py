@@ -56,7 +56,7 @@ class Binder:
         """Returns the slot of a parameter."""
         return self.slots[self._also.get(name, name)]
 
-    def is_default(self, slot: int, value: Any) -> bool:
+    def is_default(self, slot: int, value: object) -> bool:
         """Returns True if a value marks an argument that was left out."""
         default = self.defaults[slot]
         return value is None or value is default or (not is_tensor(value) and value == default)
@@ -110,7 +110,7 @@ class Binder:
             f"{self.callee} {what}; it is called as {shown}. In ttnn: incompatible function arguments."
         )
 
-    def check_default(self, name: str, value: Any) -> None:
+    def check_default(self, name: str, value: object) -> None:
         """Refuses an argument that is not emulated, unless it was left out."""
         if not self.is_default(self.slots[name], value):
             raise UnsupportedError(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxmesh.jaxprs.untyped import jnp
 from jaxmesh.tensor.host_tensor import Tensor
+from jaxmesh.tensor.mesh_device import MeshDevice
 from jaxmesh.tensor.mesh_tensor import MeshTensor
-from jaxmesh.tensor.types import data_type, stored_dtype
+from jaxmesh.tensor.types import DataType, MemoryConfig, data_type, stored_dtype
 from jaxmesh.ttnn.call_arguments import HOW
 from jaxmesh.ttnn.conversion import finish_one
 from jaxmesh.ttnn.functions import COMPOSED, TtnnFunction, lookup, op_function
@@ -48,7 +49,7 @@ def composed(compute: Callable[..., Any]) -> Any:
 
 
 @composed
-def clamp(input_tensor: Any, min: Any, max: Any, memory_config: Any) -> Any:  # noqa: A002
+def clamp(input_tensor: Any, min: Any, max: Any, memory_config: MemoryConfig | None) -> Any:  # noqa: A002
     """Selects values between two bounds, which are numbers or tensors; None leaves a side open."""
     if any(isinstance(b, (Tensor, MeshTensor)) for b in (min, max)):
         maximum, minimum = lookup("ttnn.maximum"), lookup("ttnn.minimum")
@@ -65,13 +66,12 @@ def clamp(input_tensor: Any, min: Any, max: Any, memory_config: Any) -> Any:  # 
 
 @composed
 def conv1d(
-    input_tensor: Any, weight_tensor: Any, device: Any, in_channels: Any, out_channels: Any, batch_size: Any,
-    input_length: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, groups: Any, bias_tensor: Any,
-    dtype: Any, memory_config: Any,
+    input_tensor: Any, weight_tensor: Any, device: MeshDevice, in_channels: int, out_channels: int, batch_size: int,
+    input_length: int, kernel_size: int, stride: int, padding: int | Sequence[int], dilation: int, groups: int,
+    bias_tensor: Any, dtype: DataType | None, memory_config: MemoryConfig | None,
 ) -> Any:  # fmt: skip
     """Computes a convolution of rows, by `ttnn.conv2d` of images one pixel wide."""
-    row: Any = padding
-    sides: list[Any] = list(row) if isinstance(padding, (list, tuple)) else [row, row]
+    sides = [padding, padding] if isinstance(padding, int) else list(padding)
     shape = [*weight_tensor.shape[:3], 1]
     weights = weight_tensor if len(weight_tensor.shape) == 4 else lookup("ttnn.reshape")(weight_tensor, shape)
     flat = lookup("ttnn.reshape")(input_tensor, [1, 1, batch_size * input_length, in_channels])

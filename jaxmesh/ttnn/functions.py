@@ -34,7 +34,7 @@ from jaxmesh.ttnn.rules.definitions import DEFINITIONS
 from jaxmesh.ttnn.rules.given import Result
 
 
-def _along(operands: Sequence[Any], axis: Any) -> int:
+def _along(operands: Sequence[Any], axis: object) -> int:
     """Returns the number of devices along a mesh axis; 1 where the op refuses the operands or the axis."""
     sizes = next((tuple(x.mesh.shape.values()) for x in operands if isinstance(x, MeshTensor)), ())
     return sizes[axis] if isinstance(axis, int) and 0 <= axis < len(sizes) else 1
@@ -145,7 +145,7 @@ class EmulatedFunction(TtnnFunction):
 
     # --- a call of a new form ---
 
-    def _convert_and_perform(self, values: list[Any], key: Any) -> Any:
+    def _convert_and_perform(self, values: list[Any], key: object) -> Any:
         """Converts the arguments and performs the op; keeps the conversion under `key` if that is not None."""
         for name, slot in self._unsupported:
             self._binder.check_default(name, values[slot])

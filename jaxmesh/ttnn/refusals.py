@@ -88,7 +88,7 @@ def _is_beyond(given: Given, *, refuse: bool) -> bool:
     return unknown is not None or wide is not None
 
 
-def _is_array(value: Any) -> bool:
+def _is_array(value: object) -> bool:
     rows: Sequence[Any] = cast("Any", value) if isinstance(value, (list, tuple)) else [value]
     return any(isinstance(v, (np.ndarray, jax.Array)) for v in rows)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from jaxmesh.dialects.op import Call, Trait, describe
 from jaxmesh.dialects.ttir.helpers import TtirOps, convert, jax, jnp, lax
@@ -13,7 +12,7 @@ OPS = TtirOps()
 _CREATES = (Trait.MOVES, Trait.CREATES)
 
 
-def _fill(call: Call, value: Any) -> jax.Array:
+def _fill(call: Call, value: object) -> jax.Array:
     # Broadcast inside the trace: no array of that shape is created here.
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
     return lax.full(call.result.shape, value, dtype)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+
+from jax.typing import DTypeLike
 
 from jaxmesh.dialects.op import Call, Meaning, Trait, describe
 from jaxmesh.dialects.ttir.helpers import (
@@ -127,7 +128,7 @@ def _clamp_scalar(call: Call) -> jax.Array:
     return lax.min(lax.max(x, lax.full_like(x, low)), lax.full_like(x, high))
 
 
-def integer_bound(value: float, whole: Callable[[float], int], dtype: Any) -> int:
+def integer_bound(value: float, whole: Callable[[float], int], dtype: DTypeLike) -> int:
     """Returns an integer bound that the element type holds, with the same effect."""
     info = jnp.iinfo(dtype)
     least, most = int(info.min), int(info.max)

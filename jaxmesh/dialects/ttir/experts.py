@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 
@@ -40,7 +39,7 @@ def _experts_here(call: Call) -> jax.Array:
     return lax.dynamic_index_in_dim(mapping[0, 0], me, 1, keepdims=False) == 1
 
 
-def _choose(table: jax.Array, numbers: jax.Array, fill: Any) -> jax.Array:
+def _choose(table: jax.Array, numbers: jax.Array, fill: object) -> jax.Array:
     """Returns the entries of a table of experts; `fill` for numbers of no expert."""
     table, numbers = vary_together(table, convert(numbers, jnp.int32))
     return jnp.take(table, numbers, axis=0, mode="fill", fill_value=fill)

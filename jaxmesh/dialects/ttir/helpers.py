@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import jax
+from jax.typing import DTypeLike
 
 from jaxmesh.dialects.op import Meaning, OpDef, Trait
 from jaxmesh.dialects.table import ROWS
@@ -24,7 +24,7 @@ def is_bool(x: jax.Array) -> bool:
     return bool(x.dtype == jnp.bool_)
 
 
-def convert(x: jax.Array, dtype: Any) -> jax.Array:
+def convert(x: jax.Array, dtype: DTypeLike) -> jax.Array:
     """Converts an array to another element type, as far as JAX's x64 mode has it."""
     return lax.convert_element_type(x, jax.dtypes.canonicalize_dtype(dtype))
 

@@ -6,7 +6,7 @@ Convolutions accumulate in the declared result type.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -72,7 +72,7 @@ def _pool_padding(call: Call, x: jax.Array) -> tuple[Pair, Pair]:
     return made[0], made[1]
 
 
-def _window(call: Call, x: Any, start: Any, combine: Any, pads: tuple[Pair, Pair]) -> Any:
+def _window(call: Call, x: Any, start: Any, combine: Callable[..., object], pads: tuple[Pair, Pair]) -> Any:
     def whole(name: str) -> Shape:
         return (1, *read_pair(call, name), 1)
 
@@ -273,7 +273,7 @@ def _convolution(call: Call) -> jax.Array:
     return _add_bias(call, out, bias)
 
 
-def read_layout(layout: Any) -> Any:
+def read_layout(layout: object) -> Any:
     """Reads names and dims from `#ttir<convolution_layout input_batch = 0, .., input_spatial_dimensions = 2x3, ..>`."""
     if not isinstance(layout, str):
         return layout

@@ -194,7 +194,7 @@ def _abstract_eval(
     return compat.retype(x, shape, ())
 
 
-def assumed_axes(x: Any, mesh: Mapping[str, int], params: Mapping[str, Any]) -> tuple[str, ...]:
+def assumed_axes(x: compat.Aval, mesh: Mapping[str, int], params: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the mesh axes along which a `mesh_shard` assumes that an operand of this type is equal, without proof."""
     if not params.get("assume_replicated") or params["shard_type"] is ShardType.IDENTITY:
         return ()
@@ -208,7 +208,7 @@ def _axes(names: set[str]) -> str:
 
 
 def _transpose(
-    ct: Any, x: Any, *, shard_direction: ShardDirection, assume_replicated: bool = False, **attributes: Any
+    ct: jax.Array, x: jax.Array, *, shard_direction: ShardDirection, assume_replicated: bool = False, **attributes: Any
 ) -> list[Any]:
     out = mesh_shard_p.bind(ct, shard_direction=shard_direction.opposite, **attributes)
     if shard_direction is ShardDirection.FULL_TO_SHARD:
@@ -236,7 +236,7 @@ batching.primitive_batchers[mesh_shard_p] = _batch
 # --- the public functions --------------------------------------------------------------------------------------------
 
 
-def _bind(x: Any, attrs: MeshShardAttributes, assume_replicated: bool) -> jax.Array:
+def _bind(x: object, attrs: MeshShardAttributes, assume_replicated: bool) -> jax.Array:
     # Unset optional attributes do not print, here as in MLIR.
     optional = {"assume_replicated": True} if assume_replicated else {}
     return mesh_shard_p.bind(_array(x), **attrs._asdict(), **optional)
@@ -289,11 +289,11 @@ def mesh_shard(
     return _bind(x, attrs, assume_replicated)
 
 
-def _array(x: Any) -> jax.Array:
+def _array(x: object) -> jax.Array:
     return as_array("a tensor", x)
 
 
-def _spec(spec: Any) -> PartitionSpec:
+def _spec(spec: object) -> PartitionSpec:
     if not isinstance(spec, PartitionSpec):
         raise ArgumentTypeError(f"a sharding is given as jax.sharding.PartitionSpec, got {quote(spec)}; write P(...).")
     return spec

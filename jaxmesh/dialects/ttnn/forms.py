@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.program import Type
 from jaxmesh.jaxprs.untyped import DType
 
@@ -140,7 +141,7 @@ class Occurrence:
     `single` is True on a mesh of one device.
     """
 
-    attributes: Mapping[str, Any]
+    attributes: Attributes
     operands: tuple[Type | None, ...]
     results: tuple[Type, ...]
     single: bool = False

@@ -13,7 +13,9 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.typing import DTypeLike
 
+from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import NO_ATTRIBUTES, SHORT, UNROLL_LIMIT, Op, Program, Shape, Value
@@ -122,13 +124,13 @@ class Builder(FlatBuilder):
     # --- operations ---
 
     def op(
-        self, name: str, operands: Sequence[Value | None], shape: Sequence[int], dtype: Any, /, **attrs: Any
+        self, name: str, operands: Sequence[Value | None], shape: Sequence[int], dtype: DTypeLike, /, **attrs: Any
     ) -> Value:
         """Appends `ttir.<name>` with one result; attributes that are None are omitted."""
         return self.ops(f"ttir.{name}", operands, [(tuple(shape), dtype)], **attrs)[0]
 
     def ops(
-        self, name: str, operands: Sequence[Value | None], types: Sequence[tuple[Shape, Any]], /, **attrs: Any
+        self, name: str, operands: Sequence[Value | None], types: Sequence[tuple[Shape, DTypeLike]], /, **attrs: Any
     ) -> tuple[Value, ...]:
         """Appends an operation, named with its dialect, with any number of results."""
         results = tuple([self.program.new(self.tensor_type(shape, dtype)) for shape, dtype in types])
@@ -140,8 +142,8 @@ class Builder(FlatBuilder):
         self,
         name: str,
         operands: Sequence[Value | None],
-        types: Sequence[tuple[Shape, Any]],
-        attributes: Mapping[str, Any],
+        types: Sequence[tuple[Shape, DTypeLike]],
+        attributes: Attributes,
     ) -> tuple[Value, ...]:
         """Appends an imported operation verbatim; no rule looks through it, as its attributes may have any form."""
         results = tuple([self.program.new(self.tensor_type(shape, dtype)) for shape, dtype in types])
@@ -183,11 +185,11 @@ class Builder(FlatBuilder):
         made = self.maker(value, "full")
         return None if made is None else made.attributes["fill_value"]
 
-    def with_number(self, name: str, x: Value, number: Any) -> Value:
+    def with_number(self, name: str, x: Value, number: object) -> Value:
         """Appends an operation of a tensor and a number."""
         return self.same(name, [x, self.full((), number, self.dtype(x))])
 
-    def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Value:
+    def full(self, shape: Sequence[int], value: Any, dtype: DTypeLike) -> Value:
         """Creates a tensor of one number; equal ones are created once."""
         shape, kind = tuple(shape), np.dtype(dtype)
         number = np.asarray(value).astype(kind)
@@ -199,7 +201,7 @@ class Builder(FlatBuilder):
             self.remember(made, np.broadcast_to(number, shape))
         return self._created[key]
 
-    def constant(self, array: Any) -> Value:
+    def constant(self, array: object) -> Value:
         """Creates a tensor of given numbers; a uniform one becomes a `full`, and equal ones are created once."""
         elements = np.asarray(array)
         if not elements.size:
@@ -241,7 +243,7 @@ class Builder(FlatBuilder):
         counts = tuple(n if o != n else 1 for o, n in zip(old, shape, strict=True))
         return self.move(x, shape, lambda a: np.tile(a, counts), "broadcast", broadcast_dimensions=counts)
 
-    def cast(self, x: Value, dtype: Any) -> Value:
+    def cast(self, x: Value, dtype: DTypeLike) -> Value:
         """Converts to another element type; folds uniform and known numbers."""
         new, old = np.dtype(dtype), self.dtype(x)
         number = self.fill(x)
@@ -288,11 +290,11 @@ class Builder(FlatBuilder):
         self.pairs[made] = real, imaginary
         return made
 
-    def add_constant(self, constant: Any) -> Value:
+    def add_constant(self, constant: object) -> Value:
         """Creates a constant of a jaxpr; for keys, of their words."""
         return self._numbers(as_array(constant))
 
-    def _numbers(self, array: Any) -> Value:
+    def _numbers(self, array: object) -> Value:
         elements: Any = np.asarray(array)
         if elements.dtype.kind != "c":
             return self.constant(elements)
@@ -372,7 +374,7 @@ def missing(eqn: Eqn, why: str, outer: str = "") -> MissingRuleError:
     )
 
 
-def trace(function: Callable[..., Any], types: Sequence[tuple[Shape, Any]]) -> Jaxpr:
+def trace(function: Callable[..., Any], types: Sequence[tuple[Shape, DTypeLike]]) -> Jaxpr:
     """Returns the jaxpr of a function for operands of these shapes and element types."""
     body: Any = jax.make_jaxpr(function)(*[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types])
     return body

@@ -21,9 +21,9 @@ from jaxmesh.jaxprs.untyped import Array, jnp, lax
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten import collectives, control_flow
 from jaxmesh.passes.flatten.builder import COMPLEX, Builder, Rule
+from jaxmesh.passes.flatten.decompositions import Params
 from jaxmesh.passes.flatten.index_arithmetic import broadcast_to
 
-Params = Mapping[str, Any]
 Pair = tuple[jax.Array, jax.Array]
 RULES: Rules[Rule] = Rules()
 RULES.update({COMPLEX + name: rule for name, rule in control_flow.RULES.items()})

@@ -13,7 +13,7 @@ from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs import evaluate
 from jaxmesh.jaxprs.compat import Eqn, is_key, words_of
 from jaxmesh.jaxprs.primitives import COMBINES
-from jaxmesh.jaxprs.untyped import Array, DType
+from jaxmesh.jaxprs.untyped import Array, DType, numpy as _np
 from jaxmesh.passes.flat_builder import Rules
 
 SMALL = 64
@@ -85,7 +85,6 @@ def _clamp(low: Array, x: Array, high: Array) -> Array:
     return np.minimum(np.maximum(x, low), high)
 
 
-_np: Any = np
 ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
     "add": _np.add, "sub": _np.subtract, "mul": _np.multiply, "div": _div, "rem": _rem, "max": _np.maximum,
     "min": _np.minimum, "neg": _np.negative, "abs": _np.abs, "sign": _np.sign, "square": _np.square,

@@ -6,12 +6,13 @@ Where only the devices know which branch they take, it selects from the results 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.imported_op import ImportedOp, group_operands
 from jaxmesh.dialects.op import Trait
@@ -268,7 +269,7 @@ def _name(b: Builder, op: ImportedOp) -> str | None:
     return None if op.name is None or decomposed else f"ttir.{op.name}"
 
 
-def _attributes(op: ImportedOp, kind: tuple[Shape, Any]) -> Mapping[str, Any]:
+def _attributes(op: ImportedOp, kind: tuple[Shape, Any]) -> Attributes:
     """Returns the attributes of an imported operation, the elements of a constant in the shape of its result."""
     shape, dtype = kind
     if op.name == "constant":

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jax.typing import DTypeLike
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.errors import UnsupportedError
@@ -16,22 +17,22 @@ INDEX = np.dtype(np.int32)
 MOST = int(np.iinfo(np.int32).max)
 
 
-def is_float(dtype: Any) -> bool:
+def is_float(dtype: DTypeLike) -> bool:
     """Returns True if an element type holds real numbers; NumPy does not know it of the types of `ml_dtypes`."""
     return bool(jnp.issubdtype(dtype, np.floating))
 
 
-def is_integer(dtype: Any) -> bool:
+def is_integer(dtype: DTypeLike) -> bool:
     """Returns True if an element type holds integers."""
     return bool(jnp.issubdtype(dtype, np.integer))
 
 
-def width(dtype: Any) -> int:
+def width(dtype: DTypeLike) -> int:
     """Returns the bits of an integer type; NumPy stores 4 and 2 bits in a byte."""
     return int(jnp.iinfo(dtype).bits)
 
 
-def limits(dtype: Any) -> tuple[Any, Any]:
+def limits(dtype: DTypeLike) -> tuple[Any, Any]:
     """Returns the smallest and the largest number of an element type, infinities included."""
     if np.dtype(dtype) == np.bool_:
         return False, True

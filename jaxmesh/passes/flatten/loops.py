@@ -210,7 +210,7 @@ def _placed(b: Builder, x: Value) -> Value:
     return distribute(b, x, copies(b.mesh.values()), b.shape(x))
 
 
-def distribute(b: Builder, x: Value, config: Any, shape: Sequence[int]) -> Value:
+def distribute(b: Builder, x: Value, config: object, shape: Sequence[int]) -> Value:
     """Returns a tensor distributed over the mesh; in a body, what is the same in every iteration before the loop."""
     if b.outer is None:
         kind = (tuple(shape), b.dtype(x))

@@ -221,7 +221,7 @@ def _offsets(windows: Sequence[Window]) -> list[Shape]:
     return list(itertools.product(*(range(w.size) for w in windows)))
 
 
-def _elements(x: jax.Array, padding: Any, windows: Sequence[Window], counts: Sequence[int]) -> Iterator[jax.Array]:
+def _elements(x: jax.Array, padding: object, windows: Sequence[Window], counts: Sequence[int]) -> Iterator[jax.Array]:
     """Yields the elements at each offset of all windows, `counts` along each dim."""
     padded = lax.pad(x, jnp.asarray(padding, x.dtype), [(w.low, w.high, 0) for w in windows])
     for offset in _offsets(windows):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
+from jax.typing import DTypeLike
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
@@ -68,5 +68,5 @@ def _next(params: Params, x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.where((x != x) | (y != y), np.nan, moved)
 
 
-def _either(condition: jax.Array, x: float, y: float, dtype: Any) -> jax.Array:
+def _either(condition: jax.Array, x: float, y: float, dtype: DTypeLike) -> jax.Array:
     return jnp.where(condition, jnp.asarray(x, dtype), jnp.asarray(y, dtype))

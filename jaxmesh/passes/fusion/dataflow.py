@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Op, Shape, Value
-from jaxmesh.jaxprs.untyped import DType
+from jaxmesh.jaxprs.untyped import DType, numpy as _np
 from jaxmesh.passes.def_use import DefUse, created_number
 
 F16, F32 = np.dtype("float16"), np.dtype("float32")
@@ -38,15 +38,12 @@ def holds(wide: DType, narrow: DType) -> bool:
 
 # --- constants -------------------------------------------------------------------------------------------------------
 
-_np: Any = np
-"""NumPy types its functions too finely to stand in one table."""
 
-
-def _itself(x: Any) -> Any:
+def _itself(x: object) -> Any:
     return x
 
 
-def _over_one(x: Any) -> Any:
+def _over_one(x: object) -> Any:
     return _np.divide(_np.ones_like(x), x)
 
 

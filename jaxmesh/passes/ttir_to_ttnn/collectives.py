@@ -154,7 +154,7 @@ def _send_zeros(o: Ops, out: Value, devices: Sequence[int]) -> Value:
     return out
 
 
-def _rows(value: Any) -> list[list[int]]:
+def _rows(value: object) -> list[list[int]]:
     table = np.asarray(value)
     if table.ndim == 0:
         # MLIR prints equal ids as one number.
