@@ -19,9 +19,11 @@ from jax.interpreters import ad, batching, mlir
 from jax.typing import DTypeLike
 
 from jaxmesh.dialects.replication import Claim, Coordinate, Difference, error, pend
+from jaxmesh.dialects.ttir.replica_groups import row_major_index
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.untyped import Array, lax
 
+Shard = jax.Array | Array
 _ad: Any = ad
 _callback: Any = jax.debug.callback
 EFFECTS: frozenset[Any] = frozenset(jax.make_jaxpr(lambda: _callback(lambda: None))().effects)
@@ -43,7 +45,7 @@ def check_copies(x: jax.Array, claim: Claim) -> jax.Array:
 # --- on the devices --------------------------------------------------------------------------------------------------
 
 
-def _check(x: Any, *, claim: Claim, mapped: tuple[int, ...], tangent: bool) -> Any:
+def _check(x: jax.Array, *, claim: Claim, mapped: tuple[int, ...], tangent: bool) -> jax.Array:
     if math.prod(x.shape) == 0:
         return x
     bits = _bits(x)
@@ -55,22 +57,20 @@ def _check(x: Any, *, claim: Claim, mapped: tuple[int, ...], tangent: bool) -> A
     for axis, count in claim.limits:
         apart &= lax.axis_index(axis) < count
     at = jnp.argmax(apart)
-    row = jnp.stack(
-        [_device_number(claim).astype(jnp.uint32), at.astype(jnp.uint32), *_words(rows[at]), *_words(read[at])]
-    )
+    row = jnp.stack([_here(claim).astype(jnp.uint32), at.astype(jnp.uint32), *_words(rows[at]), *_words(read[at])])
     reports, row = _first(apart.any(), row, claim)
 
-    def report(message: Any) -> None:
+    def report(message: jax.Array) -> None:
         _callback(functools.partial(_report, claim, tuple(x.shape), x.dtype, mapped, tangent), message)
 
-    def nothing(message: Any) -> None:
+    def nothing(message: jax.Array) -> None:
         pass
 
     jax.lax.cond(reports, report, nothing, row)
     return x
 
 
-def _bits(x: Any) -> Any:
+def _bits(x: jax.Array) -> jax.Array:
     """Returns the bits of each element as unsigned integers; the parts of one element are along further dims."""
     dtype = x.dtype
     if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
@@ -89,31 +89,27 @@ def _bits(x: Any) -> Any:
     return lax.bitcast_convert_type(x, jnp.uint32 if dtype.itemsize > 4 else _unsigned_type(dtype.itemsize))
 
 
-def _unsigned_type(size: int) -> Any:
-    return {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[size]
+def _unsigned_type(size: int) -> type[np.generic]:
+    return {1: np.uint8, 2: np.uint16, 4: np.uint32}[size]
 
 
-def _at_zero(axes: Sequence[str]) -> Any:
+def _at_zero(axes: Sequence[str]) -> jax.Array:
     return functools.reduce(jnp.logical_and, [lax.axis_index(a) == 0 for a in axes])
 
 
-def _words(row: Any) -> list[Any]:
+def _here(claim: Claim) -> jax.Array:
+    return row_major_index(tuple(claim.mesh), tuple(claim.mesh.values()))
+
+
+def _words(row: jax.Array) -> list[jax.Array]:
     return [row[i].astype(jnp.uint32) for i in range(row.shape[0])]
 
 
-def _device_number(claim: Claim) -> Any:
-    """Returns this device's row-major number."""
-    number: Any = jnp.int32(0)
-    for axis, size in claim.mesh.items():
-        number = number * size + lax.axis_index(axis)
-    return number
-
-
-def _first(differs: Any, row: Any, claim: Claim) -> tuple[Any, Any]:
+def _first(differs: jax.Array, row: jax.Array, claim: Claim) -> tuple[jax.Array, jax.Array]:
     """Returns whether this device reports to its host, and the row of the first device that differs."""
-    mine = jnp.arange(math.prod(claim.mesh.values())) == _device_number(claim)
+    mine = jnp.arange(math.prod(claim.mesh.values())) == _here(claim)
     hits = lax.psum(jnp.where(mine & differs, jnp.int32(1), jnp.int32(0)), tuple(claim.mesh))
-    first = differs & (jnp.argmax(hits) == _device_number(claim))
+    first = differs & (jnp.argmax(hits) == _here(claim))
     if jax.process_count() == 1:
         return first, row
     # The process of each device is unknown here: all devices report, and the host stores one report per claim.
@@ -145,7 +141,7 @@ def _report(
     pend(found) if claim.collector is None else claim.collector.add(found)
 
 
-def _value(words: Any, dtype: DTypeLike) -> Any:
+def _value(words: Array, dtype: DTypeLike) -> Any:
     """Returns an element from its words."""
     if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
         return words
@@ -184,7 +180,7 @@ batching.primitive_batchers[check_copies_p] = _batch
 # --- copies in host memory, also those of the reference executor -----------------------------------------------------
 
 
-def first_difference(shards: Mapping[Coordinate, Any], claim: Claim) -> Difference | None:
+def first_difference(shards: Mapping[Coordinate, Shard], claim: Claim) -> Difference | None:
     """Returns the first shard, row-major over the mesh, that differs from the copy it is claimed to equal, or None.
 
     Skips coordinates that are missing from `shards`.
@@ -201,7 +197,7 @@ def first_difference(shards: Mapping[Coordinate, Any], claim: Claim) -> Differen
     return None
 
 
-def _compare(x: Any, y: Any) -> tuple[tuple[int, ...], Any, Any] | None:
+def _compare(x: Shard, y: Shard) -> tuple[tuple[int, ...], Any, Any] | None:
     """Returns the first index at which two shards differ, and both elements."""
     if not np.size(x):
         return None
@@ -213,7 +209,7 @@ def _compare(x: Any, y: Any) -> tuple[tuple[int, ...], Any, Any] | None:
     return index, a[index], b[index]
 
 
-def host_bits(x: object) -> Array:
+def host_bits(x: Shard) -> Array:
     """Returns an array, or the key data of random keys, as NumPy array."""
     if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
         x = jax.random.key_data(x)
@@ -229,8 +225,8 @@ def _bytes(array: Array) -> Array:
 
 
 def reference_rule(
-    shards: Mapping[Coordinate, Any], mesh: Mapping[str, int], params: Mapping[str, Any]
-) -> dict[Coordinate, Any]:
+    shards: Mapping[Coordinate, Shard], mesh: Mapping[str, int], params: Mapping[str, Any]
+) -> dict[Coordinate, Shard]:
     """Checks copies in the reference executor; returns the shards unchanged."""
     difference = first_difference(shards, params["claim"])
     if difference is not None:

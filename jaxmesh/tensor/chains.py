@@ -21,11 +21,12 @@ from jaxmesh.runtime.array_views import check_alive, view
 from jaxmesh.runtime.launch import launch
 
 _jax: Any = jax
-Step = tuple[Callable[..., Any], tuple[int, ...]]
+Run = Callable[..., list[jax.Array]]
+Step = tuple[Run, tuple[int, ...]]
 """An op, and the numbers of its operands: of a result counted from 0, of an array from the end, -1 and down."""
 _LONGEST = 1000
 """Ops of a chain: the time that XLA takes for a program grows faster than their number."""
-_programs = Cache[Callable[..., Any]](16, "chains of ops")
+_programs = Cache[Run](16, "chains of ops")
 
 
 class Deferred:
@@ -63,13 +64,11 @@ class Chain:
 
     def _reset(self) -> None:
         self._steps: list[Step] = []
-        self._arrays: list[Any] = []
+        self._arrays: list[jax.Array] = []
         self._number_of: dict[int, int] = {}
         self._results: list[weakref.ref[Deferred]] = []
 
-    def add(
-        self, run: Callable[..., Any], operands: Sequence[Any], results: Sequence[tuple[Shape, DType]]
-    ) -> list[Deferred]:
+    def add(self, run: Run, operands: Sequence[Any], results: Sequence[tuple[Shape, DType]]) -> list[Deferred]:
         """Appends an op; returns its results, of these stored shapes and element types."""
         if len(self._steps) >= _LONGEST:
             self.run()
@@ -79,7 +78,7 @@ class Chain:
         self._results += map(weakref.ref, made)
         return made
 
-    def _number(self, operand: object) -> int:
+    def _number(self, operand: Any) -> int:
         if type(operand) is Deferred:
             if operand.array is None and operand.chain is self:
                 return operand.number
@@ -103,9 +102,9 @@ class Chain:
         self._reset()
 
 
-def _program(steps: Sequence[Step], wanted: Sequence[int]) -> Callable[..., Any]:
-    def chain(*arrays: Any) -> list[Any]:
-        values: list[Any] = []
+def _program(steps: Sequence[Step], wanted: Sequence[int]) -> Run:
+    def chain(*arrays: jax.Array) -> list[jax.Array]:
+        values: list[jax.Array] = []
         for run, numbers in steps:
             # Results are counted from the front and arrays from the end.
             values += run(*[arrays[n] if n < 0 else values[n] for n in numbers])
@@ -127,7 +126,7 @@ def chained() -> contextlib.AbstractContextManager[None]:
 # --- reshapes --------------------------------------------------------------------------------------------------------
 
 
-def _view(stored: jax.Array) -> list[Any]:
+def _view(stored: jax.Array) -> list[jax.Array]:
     return [view(stored)]
 
 
@@ -146,7 +145,7 @@ class LazyReshape:
     __slots__ = ("__weakref__", "_run", "local", "shape", "stored")
 
     def __init__(
-        self, stored: jax.Array, local: Shape | None = None, shape: Shape | None = None, run: Callable[..., Any] = _view
+        self, stored: jax.Array, local: Shape | None = None, shape: Shape | None = None, run: Run = _view
     ) -> None:
         self.stored, self.local, self.shape = stored, local, stored.shape if shape is None else shape
         self._run = run

@@ -6,7 +6,7 @@ the type of the result has the mesh axes that it varies over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ from jaxmesh.runtime.distributed.collectives import on_every_device
 from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import storage_spec
 from jaxmesh.tensor.assemble import owner_of, set_owner
-from jaxmesh.tensor.chains import Deferred, LazyReshape, current_chain
+from jaxmesh.tensor.chains import Deferred, LazyReshape, Run, current_chain
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.transfers import host_array
 from jaxmesh.tensor.types import ON_DEVICE, Storage, StorageType
@@ -82,7 +82,7 @@ class CompiledOp:
       is_view: True if the op only reshapes its operand.
     """
 
-    run: Callable[..., Any]
+    run: Run
     results: tuple[tuple[Shape, tuple[str, ...], tuple[Shape, DType]], ...]
     is_view: bool
 
@@ -297,7 +297,7 @@ def _compile(
     sizes = dict(mesh.shape)
     specs = tuple(storage_spec(len(shape) - len(varying), varying) for varying, shape, _, _ in operands)
 
-    def compute_locally(stored: Sequence[Any]) -> list[Any]:
+    def compute_locally(stored: Sequence[jax.Array]) -> list[jax.Array]:
         shards = [
             # Converted even if the type is the same: a weakly typed array would give way to the other operand's type.
             lax.convert_element_type(
@@ -309,14 +309,14 @@ def _compile(
 
     results: list[tuple[Shape, tuple[str, ...], tuple[Shape, DType]]] = []
 
-    def infer_types(*stored: Any) -> Any:
+    def infer_types(*stored: jax.Array) -> jax.Array:
         for x in compute_locally(stored):
             found = compat.varying_axes(jax.typeof(x))
             axes = tuple(a for a in mesh.axis_names if a in found)
             results.append((x.shape, axes, ((*x.shape, *(sizes[a] for a in axes)), x.dtype)))
         return jnp.zeros(())
 
-    def run(*stored: Any) -> list[Any]:
+    def run(*stored: jax.Array) -> list[jax.Array]:
         outs = zip(compute_locally(stored), results, strict=True)
         return [lax.reshape(x, (*shape, *[1] * len(axes))) for x, (shape, axes, _) in outs]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -26,7 +26,7 @@ from jaxmesh.runtime.array_views import is_deleted, local_view, view
 from jaxmesh.runtime.distributed.collectives import one_shard
 from jaxmesh.sharding.configs import MeshCoordinate
 from jaxmesh.tensor import types
-from jaxmesh.tensor.chains import Deferred, LazyReshape
+from jaxmesh.tensor.chains import Deferred, LazyReshape, Run
 from jaxmesh.tensor.mesh_device import MeshDevice
 from jaxmesh.tensor.serialization import write
 from jaxmesh.tensor.tensor_base import TensorBase
@@ -149,7 +149,7 @@ class MeshTensor(TensorBase):
             return stored.stored, stored.local
         return self.data, None
 
-    def reshape_lazily(self, local: Shape, storage: Storage, run: Callable[..., Any]) -> MeshTensor:
+    def reshape_lazily(self, local: Shape, storage: Storage, run: Run) -> MeshTensor:
         """Returns the same elements in another local shape; `run` reshapes the array of `operand`."""
         stored, _ = self.operand()
         if type(self._stored) is not LazyReshape:

@@ -12,7 +12,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh
 
-from jaxmesh.dialects.check_copies import first_difference, host_bits
+from jaxmesh.dialects.check_copies import Shard, first_difference, host_bits
 from jaxmesh.dialects.replication import Claim, Coordinate, error, is_enabled
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, ResidencyError
 from jaxmesh.jaxprs.compat import on_devices
@@ -264,8 +264,8 @@ def _check_shards(tensor: MeshTensor, mesh: Mesh, claim: Claim) -> None:
 
 
 def _gather_if_different(
-    mine: Mapping[Coordinate, Any], owners: Mapping[Coordinate, int], tensor: MeshTensor, mesh: Mesh, claim: Claim
-) -> Mapping[Coordinate, Any]:
+    mine: Mapping[Coordinate, Shard], owners: Mapping[Coordinate, int], tensor: MeshTensor, mesh: Mesh, claim: Claim
+) -> Mapping[Coordinate, Shard]:
     """Returns the shards of all processes if their digests show a difference, else no shard."""
     devices: list[Any] = list(mesh.devices.flat)
     arrays = {c: host_bits(x) for c, x in mine.items()}
@@ -279,7 +279,7 @@ def _gather_if_different(
     return gather(arrays, owners, kind.shape, kind.dtype, devices) or {}
 
 
-def _reshape(shard: Any, shape: tuple[int, ...]) -> Any:
+def _reshape(shard: jax.Array, shape: Shape) -> Shard:
     if jax.dtypes.issubdtype(shard.dtype, jax.dtypes.extended):
         return shard.reshape(shape)
     return np.asarray(shard).reshape(shape)

@@ -35,6 +35,7 @@ _STEP = 10
 def path(have: frozenset[StoredForm], want: StoredForm) -> tuple[StoredForm, tuple[StoredForm, ...]]:
     """Returns the form to start from, and the forms on the way to the wanted form.
 
+    >>> import numpy as np
     >>> f32, i32 = np.dtype("float32"), np.dtype("int32")
     >>> start, steps = path(frozenset({StoredForm(f32, tile=False, host=True)}), StoredForm(i32, tile=True))
     >>> [(form.dtype.name, form.tile) for form in steps]
