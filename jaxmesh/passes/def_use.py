@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jaxmesh.dialects.definitions import has_trait
-from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Shape, Value
 from jaxmesh.jaxprs.untyped import Array, DType
 
@@ -42,13 +40,6 @@ class DefUse:
         """Returns the operation that computes a value; None unless its name, without dialect, is among these."""
         op = self.makers.get(value)
         return op if op is not None and op.name.partition(".")[2] in names else None
-
-    def behind(self, value: Value, *through: str) -> Op | None:
-        """Returns the operation that computes a value, looking through views and the operations of these full names."""
-        op = self.makers.get(value)
-        while op is not None and (op.name in through or has_trait(op.name, Trait.VIEW)):
-            op = self.makers.get(op.used[0])
-        return op
 
 
 def use_counts(program: Program) -> Counter[Value]:
