@@ -52,7 +52,8 @@ def _check(x: jax.Array, *, claim: Claim, mapped: tuple[int, ...], tangent: bool
     parts = bits.shape[len(x.shape) :]
     rows = bits.reshape(math.prod(x.shape), math.prod(parts))
     # A sum with zeros moves one copy, and integers add exactly.
-    read = lax.psum(jnp.where(_at_zero(claim.axes), rows, jnp.zeros_like(rows)), claim.axes)
+    first = functools.reduce(jnp.logical_and, [lax.axis_index(a) == 0 for a in claim.axes])
+    read = lax.psum(jnp.where(first, rows, jnp.zeros_like(rows)), claim.axes)
     apart = (rows != read).any(1)
     for axis, count in claim.limits:
         apart &= lax.axis_index(axis) < count
@@ -91,10 +92,6 @@ def _bits(x: jax.Array) -> jax.Array:
 
 def _unsigned_type(size: int) -> type[np.generic]:
     return {1: np.uint8, 2: np.uint16, 4: np.uint32}[size]
-
-
-def _at_zero(axes: Sequence[str]) -> jax.Array:
-    return functools.reduce(jnp.logical_and, [lax.axis_index(a) == 0 for a in axes])
 
 
 def _here(claim: Claim) -> jax.Array:

@@ -24,16 +24,11 @@ def _check_shape(call: Call) -> None:
     call.require(shape is None or shape == declared, rule)
 
 
+@OPS.define("ones", traits=_CREATES)
 @OPS.define("zeros", traits=_CREATES)
 def _zeros(call: Call) -> jax.Array:
     _check_shape(call)
-    return _fill(call, 0)
-
-
-@OPS.define("ones", traits=_CREATES)
-def _ones(call: Call) -> jax.Array:
-    _check_shape(call)
-    return _fill(call, 1)
+    return _fill(call, int(call.name == "ones"))
 
 
 @OPS.define("full", traits=_CREATES)

@@ -30,10 +30,6 @@ Binary = Callable[[jax.Array, jax.Array], jax.Array]
 # --- one operand -----------------------------------------------------------------------------------------------------
 
 
-def _mish(x: jax.Array) -> jax.Array:
-    return x * jnp.tanh(nn.softplus(x))
-
-
 def _hardsigmoid(x: jax.Array) -> jax.Array:
     return nn.relu6(x + 3) / 6
 
@@ -57,7 +53,7 @@ UNARY: Mapping[str, Unary] = {
     "floor": _rounding(jnp.floor), "ceil": _rounding(jnp.ceil), "trunc": _rounding(jnp.trunc),
     "bitwise_not": lax.bitwise_not, "relu": nn.relu, "relu6": lambda x: jnp.minimum(nn.relu(x), 6),
     "gelu": lambda x: nn.gelu(x, approximate=False), "silu": nn.silu, "sigmoid": nn.sigmoid,
-    "hardsigmoid": _hardsigmoid, "mish": _mish, "softsign": nn.soft_sign,
+    "hardsigmoid": _hardsigmoid, "mish": lambda x: x * jnp.tanh(nn.softplus(x)), "softsign": nn.soft_sign,
 }  # fmt: skip
 """By TTIR name; the result has the operand's element type. TTNN has the same operations."""
 

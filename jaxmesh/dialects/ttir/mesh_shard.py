@@ -236,10 +236,10 @@ batching.primitive_batchers[mesh_shard_p] = _batch
 # --- the public functions --------------------------------------------------------------------------------------------
 
 
-def _bind(x: object, attrs: MeshShardAttributes, assume_replicated: bool) -> jax.Array:
+def _bind(x: ArrayLike, attrs: MeshShardAttributes, assume_replicated: bool) -> jax.Array:
     # Unset optional attributes do not print, here as in MLIR.
     optional = {"assume_replicated": True} if assume_replicated else {}
-    return mesh_shard_p.bind(_array(x), **attrs._asdict(), **optional)
+    return mesh_shard_p.bind(as_array("a tensor", x), **attrs._asdict(), **optional)
 
 
 def mesh_shard(
@@ -289,10 +289,6 @@ def mesh_shard(
     return _bind(x, attrs, assume_replicated)
 
 
-def _array(x: object) -> jax.Array:
-    return as_array("a tensor", x)
-
-
 def _spec(spec: object) -> PartitionSpec:
     if not isinstance(spec, PartitionSpec):
         raise ArgumentTypeError(f"a sharding is given as jax.sharding.PartitionSpec, got {quote(spec)}; write P(...).")
@@ -323,7 +319,7 @@ def full_to_shard(x: ArrayLike, spec: PartitionSpec) -> jax.Array:
     (8, 2)
     """
     mesh = compat.program_mesh("full_to_shard")
-    x = _array(x)
+    x = as_array("a tensor", x)
     derived = attributes_from_spec(_spec(spec), x.ndim, mesh)
     local = check_divisible(x.shape, derived.dims, mesh, f"full_to_shard of shape {list(x.shape)} with {spec}")
     attrs = _attrs(derived, ShardDirection.FULL_TO_SHARD)
@@ -369,7 +365,7 @@ def shard_to_full(x: ArrayLike, spec: PartitionSpec, *, assume_replicated: bool 
     """
     assume_replicated = as_bool("shard_to_full", "assume_replicated", assume_replicated)
     mesh = compat.program_mesh("shard_to_full")
-    x = _array(x)
+    x = as_array("a tensor", x)
     derived = attributes_from_spec(_spec(spec), x.ndim, mesh)
     attrs = _attrs(derived, ShardDirection.SHARD_TO_FULL)
     if not any(derived.factors):

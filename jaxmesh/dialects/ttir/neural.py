@@ -153,19 +153,11 @@ _TRAITS = (Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 
 
 @OPS.define("distributed_rms_norm", traits=_TRAITS)
-def _distributed_rms_norm(call: Call) -> jax.Array:
-    given, weight, residual = call.optional_operands(("input", "weight", "residual"))
-    return _distribute(call, given, weight, None, residual)
-
-
 @OPS.define("distributed_layer_norm", traits=_TRAITS)
-def _distributed_layer_norm(call: Call) -> jax.Array:
-    return _distribute(call, *call.optional_operands(("input", "weight", "bias", "residual")))
-
-
-def _distribute(
-    call: Call, given: jax.Array, weight: jax.Array | None, bias: jax.Array | None, residual: jax.Array | None
-) -> jax.Array:
+def _distributed_norm(call: Call) -> jax.Array:
+    names = ["input", "weight", *(["bias"] if call.name == "distributed_layer_norm" else []), "residual"]
+    found = dict(zip(names, call.optional_operands(names), strict=True))
+    given, weight, bias, residual = found["input"], found["weight"], found.get("bias"), found["residual"]
     axis = axis_name(call, call["cluster_axis"])
     _check_scales(call, given, [weight, bias])
     x = _residual(call, given, residual)

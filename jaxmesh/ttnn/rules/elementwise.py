@@ -310,8 +310,6 @@ UNARY: Mapping[str, Rule] = {
     **{f"ttnn.{name}": _unary(accepted(name)) for name in by_definition(1)},
     **{f"ttnn.{name}": rule for rule, names in _BY_TYPES.items() for name in names.split()},
 }
-BITS = frozenset({f"ttnn.{name}" for name, pair in _PAIRS.items() if pair is _BITS})
-"""Functions that are of one operand beside a number."""
 PAIRS: Mapping[str, Rule] = {
     **{f"ttnn.{name}": _binary(Pair(accepted(name), frozenset())) for name in by_definition(2) if name != "gelu_bw"},
     **{f"ttnn.{name}": _binary(pair) for name, pair in _PAIRS.items()},
