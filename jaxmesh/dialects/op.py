@@ -157,11 +157,6 @@ class Call:
             out.append(wide.pop() if wide else 1)
         return tuple(out)
 
-    def check_single(self, x: jax.Array, name: str) -> jax.Array:
-        """Checks that an operand has one element, and returns it as a scalar."""
-        self.require(x.size == 1, f"{name} is one number, but got {describe(x)}")
-        return jax.lax.reshape(x, ())
-
     def fit_number(self, name: str, value: float, dtype: DTypeLike) -> float:
         """Checks that a number fits an element type, and returns it; for integers truncated towards zero."""
         if not jnp.issubdtype(dtype, jnp.integer):

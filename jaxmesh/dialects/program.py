@@ -122,10 +122,6 @@ class Program:
         self.types.append(kind)
         return len(self.types) - 1
 
-    def last_uses(self) -> dict[Value, int]:
-        """Returns, for each value that an op reads, the number of the last op that reads it."""
-        return {v: i for i, op in enumerate(self.ops) for v in op.used}
-
     def like(self, ops: Iterable[Op], results: Sequence[Port]) -> Program:
         """Returns a program of the same signature and values with other operations."""
         return replace(self, ops=list(ops), results=list(results))

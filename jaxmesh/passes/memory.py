@@ -105,7 +105,7 @@ class _Memory:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.last = program.last_uses()
+        self.last = {v: i for i, op in enumerate(program.ops) for v in op.used}
         self.kept = {p.value for p in (*program.arguments, *program.results)}
         self._first: dict[Value, Value] = {}
         self._until: dict[Value, int] = {}

@@ -20,7 +20,6 @@ from jaxmesh.jaxprs.untyped import DType, Shape
 from jaxmesh.runtime.array_views import check_alive, view
 from jaxmesh.runtime.launch import launch
 
-_jax: Any = jax
 Run = Callable[..., list[jax.Array]]
 Step = tuple[Run, tuple[int, ...]]
 """An op, and the numbers of its operands: of a result counted from 0, of an array from the end, -1 and down."""
@@ -111,7 +110,7 @@ def _program(steps: Sequence[Step], wanted: Sequence[int]) -> Run:
         return [values[n] for n in wanted]
 
     # Each op rounds to its element type, as it does in a separate program.
-    return _jax.jit(chain, compiler_options={"xla_allow_excess_precision": False})
+    return jax.jit(chain, compiler_options={"xla_allow_excess_precision": False})
 
 
 _current: ContextVar[Chain | None] = ContextVar("chain of ops", default=None)

@@ -191,7 +191,7 @@ def _mesh_partition(call: Call) -> jax.Array:
 def _collective_permute(call: Call) -> jax.Array:
     # A device that receives nothing has zeros.
     (x,) = call.operands
-    pairs = read_ids(call, "source_target_pairs", call["source_target_pairs"], 2)
+    pairs = read_ids(call, "source_target_pairs", 2)
     check_unique(call, "source_target_pairs (sources)", [s for s, _ in pairs])
     check_unique(call, "source_target_pairs (targets)", [t for _, t in pairs])
     axes, pattern = _minimal_pattern(pairs, call.mesh)
@@ -229,7 +229,7 @@ def _is_uniform(ends: Array, axis: int, size: int) -> bool:
 def _collective_broadcast(call: Call) -> jax.Array:
     # A device in no group has zeros: StableHLO's rule. Upstream's lowering keeps its input there.
     (x,) = call.operands
-    groups = read_groups(call, "replica_groups")
+    groups = read_groups(call)
     enclosing = groups.enclosing
     sources = np.zeros(enclosing.count, np.int32)
     members = np.zeros(enclosing.count, np.bool_)
@@ -251,7 +251,7 @@ def _collective_broadcast(call: Call) -> jax.Array:
 def _all_to_all(call: Call) -> jax.Array:
     (x,) = call.operands
     split, join = (call.check_dim(call[name], x.ndim, name) for name in ("split_dim", "concat_dim"))
-    groups = read_groups(call, "replica_groups")
+    groups = read_groups(call)
     _check_all_to_all(call, groups)
     check_split(call, x.shape, split, call["split_count"], "the split_count")
     if groups.is_axis and x.size:

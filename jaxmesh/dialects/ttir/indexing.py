@@ -220,7 +220,8 @@ def _update_first(call: Call) -> jax.Array:
 
 
 def _update_position(call: Call, cache: jax.Array, new: jax.Array, index: jax.Array) -> jax.Array:
-    at, zero = call.check_single(index, "update_index").astype(jnp.int32), jnp.int32(0)
+    call.require(index.size == 1, f"update_index is one number, but got {describe(index)}")
+    at, zero = lax.reshape(index, ()).astype(jnp.int32), jnp.int32(0)
     return _update(cache, new, list(vary_together(jnp.int32(call["batch_offset"]), zero, at, zero)))
 
 

@@ -15,7 +15,6 @@ import jax
 import numpy as np
 from jax.typing import DTypeLike
 
-from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import NO_ATTRIBUTES, SHORT, UNROLL_LIMIT, Op, Program, Shape, Value
@@ -138,25 +137,10 @@ class Builder(FlatBuilder):
         self.append(Op(name, tuple(operands), results, attributes, self.line))
         return results
 
-    def append_verbatim(
-        self,
-        name: str,
-        operands: Sequence[Value | None],
-        types: Sequence[tuple[Shape, DTypeLike]],
-        attributes: Attributes,
-    ) -> tuple[Value, ...]:
-        """Appends an imported operation verbatim; no rule looks through it, as its attributes may have any form."""
-        results = tuple([self.program.new(self.tensor_type(shape, dtype)) for shape, dtype in types])
-        self.program.ops.append(Op(name, tuple(operands), results, attributes, self.line))
-        return results
-
-    def copy_known(self, value: Value, other: Value) -> None:
-        """Records for a value what is known of another at compile time."""
-        self.copy_known_of(value, self, other)
-
-    def copy_known_of(self, value: Value, builder: Builder, other: Value) -> None:
-        """Records for a value what another builder knows of one at compile time."""
-        for known, theirs in ((self.known, builder.known), (self._large, builder._large)):
+    def copy_known(self, value: Value, other: Value, builder: Builder | None = None) -> None:
+        """Records for a value what is known at compile time of another one, maybe of another builder."""
+        source = builder or self
+        for known, theirs in ((self.known, source.known), (self._large, source._large)):
             if other in theirs:
                 known[value] = theirs[other]
 

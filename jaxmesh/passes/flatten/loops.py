@@ -149,7 +149,7 @@ def inside(b: Builder, xs: Sequence[Value], **options: Any) -> tuple[Builder, li
         value = inner.program.new(b.program.types[x])
         if made is not None:
             inner.append(Op(made.name, (), (value,), made.attributes, b.line))
-            inner.copy_known_of(value, b, x)
+            inner.copy_known(value, x, b)
         else:
             inner.outside[value] = x
         given[x] = value

@@ -22,7 +22,6 @@ from jaxmesh.passes.flatten.index_arithmetic import MOST
 
 RULES: Rules[Rule] = Rules()
 
-_jax: Any = jax
 _WORD = np.dtype(np.uint32)
 
 
@@ -37,7 +36,7 @@ def generator(aval: Any) -> Any:
 def _over_keys(function: Callable[..., Any], count: int) -> Callable[..., Any]:
     """Maps a function of one key's words over an array of keys with `count` dims."""
     for _ in range(count):
-        function = _jax.vmap(function)
+        function = jax.vmap(function)
     return function
 
 
@@ -49,8 +48,8 @@ def _fold(params: Params, keys: jax.Array, numbers: jax.Array) -> jax.Array:
     impl = params["impl"]
     words = keys.ndim - len(impl.key_shape)
     shape = np.broadcast_shapes(keys.shape[:words], numbers.shape)
-    keys = _jax.numpy.broadcast_to(keys, (*shape, *impl.key_shape))
-    return _over_keys(impl.fold_in, len(shape))(keys, _jax.numpy.broadcast_to(numbers, shape))
+    keys = jax.numpy.broadcast_to(keys, (*shape, *impl.key_shape))
+    return _over_keys(impl.fold_in, len(shape))(keys, jax.numpy.broadcast_to(numbers, shape))
 
 
 @RULES.add("random_seed")
@@ -155,8 +154,8 @@ def on_words(eqn: Eqn) -> Jaxpr | None:
         params = eqn.primitive.get_bind_params(eqn.params)
         function: Callable[..., Any] = functools.partial(eqn.primitive.bind, **params)
         for _ in impl.key_shape:
-            function = _jax.vmap(function, in_axes=[None if g is None else -1 for g in keys], out_axes=-1)
+            function = jax.vmap(function, in_axes=[None if g is None else -1 for g in keys], out_axes=-1)
         return function(*xs)
 
     types = [storage_type(v.aval) for v in eqn.invars]
-    return _jax.make_jaxpr(mapped)(*[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types])
+    return jax.make_jaxpr(mapped)(*[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types])

@@ -115,8 +115,6 @@ def _reduce(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return out if b.fill(start) == identity(kind, b.dtype(x)) else combine(b, kind, out, start)
 
 
-_jax: Any = jax
-
 # --- sort ------------------------------------------------------------------------------------------------------------
 
 
@@ -240,7 +238,7 @@ for _name, _order in _ORDERS.items():
 def _expand(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     # `searchsorted` and others name their own decomposition.
     primitive: Any = eqn.params["_prim"]
-    return b.composed(lambda *args: primitive.expand(*_jax.tree.unflatten(primitive.in_tree, args)), xs)
+    return b.composed(lambda *args: primitive.expand(*jax.tree.unflatten(primitive.in_tree, args)), xs)
 
 
 # --- cumulative ------------------------------------------------------------------------------------------------------
