@@ -142,7 +142,7 @@ def _value(words: Array, dtype: DTypeLike) -> Any:
     """Returns an element from its words."""
     if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
         return words
-    kind: Any = np.dtype(dtype)
+    kind = np.dtype(dtype)
     if jnp.issubdtype(kind, jnp.integer) and jnp.iinfo(kind).bits < 8:
         return words.astype(np.uint8).view(np.int8).astype(kind)[0]
     part = kind.itemsize // len(words)
@@ -152,14 +152,14 @@ def _value(words: Array, dtype: DTypeLike) -> Any:
 # --- transformations -------------------------------------------------------------------------------------------------
 
 
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+def _jvp(primals: Sequence[object], tangents: Sequence[object], **params: Any) -> tuple[Any, Any]:
     (x,), (t,) = primals, tangents
     out = check_copies_p.bind(x, **params)
     # Equal copies have equal derivatives.
     return out, t if type(t) is _ad.Zero else check_copies_p.bind(t, **{**params, "tangent": True})
 
 
-def _batch(args: Sequence[Any], dims: Sequence[int], *, mapped: tuple[int, ...], **params: Any) -> tuple[Any, int]:
+def _batch(args: Sequence[object], dims: Sequence[int], *, mapped: tuple[int, ...], **params: Any) -> tuple[Any, int]:
     (x,), (at,) = args, dims
     added = (at, *[d + (d >= at) for d in mapped])
     return check_copies_p.bind(x, mapped=added, **params), at

@@ -55,7 +55,7 @@ imported_op_p.multiple_results = True
 
 
 @imported_op_p.def_abstract_eval
-def _infer_types(*operands: Any, jaxpr: Jaxpr, op: ImportedOp) -> list[Any]:
+def _infer_types(*operands: object, jaxpr: Jaxpr, op: ImportedOp) -> list[Any]:
     return list(jaxpr.out_avals)
 
 

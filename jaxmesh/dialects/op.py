@@ -132,7 +132,7 @@ class Call:
         self.require(len(set(made)) == len(made), f"{name} = {list(dims)} names a dim twice (rank {rank})")
         return made
 
-    def check_length(self, name: str, values: Sequence[Any], count: int, what: str) -> None:
+    def check_length(self, name: str, values: Sequence[object], count: int, what: str) -> None:
         """Checks the length of a sequence."""
         rule = f"{name} has {count} entries, {what}, but {list(values)} has {len(values)}"
         self.require(len(values) == count, rule)

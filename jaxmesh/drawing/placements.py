@@ -125,7 +125,7 @@ def shape_and_dtype(x: Any, dtype: Any) -> tuple[Shape, Any]:
         raise ArgumentValueError(f"the sizes of a shape are not negative, got {list(sizes)}; pass sizes of 0 or more.")
     requested = dtype if dtype is not None else getattr(x, "dtype", np.float32)
     try:
-        element_type: Any = requested if jax.dtypes.issubdtype(requested, jax.dtypes.extended) else np.dtype(requested)
+        element_type = requested if jax.dtypes.issubdtype(requested, jax.dtypes.extended) else np.dtype(requested)
         known = any(jax.dtypes.issubdtype(element_type, k) for k in (np.number, np.bool_, jax.dtypes.extended))
     except Exception:
         known, element_type = False, None

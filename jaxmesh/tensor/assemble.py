@@ -44,7 +44,7 @@ def assemble(
     return MeshTensor(data, mesh, varying, topology, storage)
 
 
-def owner_of(operands: Sequence[Any]) -> MeshDevice | None:
+def owner_of(operands: Sequence[object]) -> MeshDevice | None:
     """Returns the mesh device of the first operand that has an owner."""
     owners = [x.owner.check_open() for x in operands if type(x) is MeshTensor and x.owner is not None]
     return owners[0] if owners else None

@@ -67,7 +67,7 @@ class Chain:
         self._number_of: dict[int, int] = {}
         self._results: list[weakref.ref[Deferred]] = []
 
-    def add(self, run: Run, operands: Sequence[Any], results: Sequence[tuple[Shape, DType]]) -> list[Deferred]:
+    def add(self, run: Run, operands: Sequence[object], results: Sequence[tuple[Shape, DType]]) -> list[Deferred]:
         """Appends an op; returns its results, of these stored shapes and element types."""
         if len(self._steps) >= _LONGEST:
             self.run()

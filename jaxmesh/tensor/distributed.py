@@ -183,7 +183,7 @@ def distribute_tensor(tensor: object, mapper: TensorToMesh, mesh_device: MeshDev
 
 def _check_elements(mapper: TensorToMesh, tensor: object) -> None:
     """Refuses to shard a dim of size 0, which the real library does not cut; jaxmesh itself does."""
-    given: Any = getattr(tensor, "shape", None)
+    given = getattr(tensor, "shape", None)
     if is_enabled() or not isinstance(given, tuple):
         return  # `distribute` refuses anything but a tensor.
     shape = cast("tuple[int, ...]", given)
@@ -295,7 +295,7 @@ def check_alike(op: str, rows: Sequence[Array]) -> None:
         )
 
 
-def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[int]) -> MeshTensor:
+def from_host_shards(tensors: Sequence[object], mesh_shape: MeshShape | Sequence[int]) -> MeshTensor:
     """Returns a multi-device host tensor from one host tensor per device, row-major over a mesh of this shape.
 
     Raises:

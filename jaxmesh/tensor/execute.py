@@ -63,7 +63,7 @@ class StaticArguments:
 
     def __init__(
         self,
-        attributes: tuple[tuple[str, Any], ...] = (),
+        attributes: tuple[tuple[str, object], ...] = (),
         dtype: DType | None = None,
         shape: Shape | None = None,
         on_host: bool = False,
@@ -93,7 +93,7 @@ NO_ARGUMENTS = StaticArguments()
 def perform(
     definition: OpDef,
     title: str,
-    operands: Sequence[Any],
+    operands: Sequence[object],
     static: StaticArguments,
     mesh: AnyMesh | None = None,
     storage: Storage = ON_DEVICE,
@@ -161,8 +161,8 @@ def _host_storage(title: str, operands: Sequence[Any], static: StaticArguments) 
     raise _not_on_devices(title, operands, next(i for i, x in enumerate(operands) if _is_host(x)))
 
 
-def _not_on_devices(title: str, operands: Sequence[Any], number: int) -> JaxmeshError:
-    x: Any = operands[number]
+def _not_on_devices(title: str, operands: Sequence[object], number: int) -> JaxmeshError:
+    x = operands[number]
     if _is_host(x) or isinstance(x, MeshTensor):
         how, shown = "ttnn.distribute_tensor or ttnn.to_device", f"{type(x).__name__} {describe(x)}"
         if isinstance(x, MeshTensor):
@@ -196,7 +196,7 @@ def _convert_number(title: str, x: Any, tensors: Sequence[Any]) -> Any:
 
 def _cast_exactly(x: Any, dtype: DTypeLike) -> Any:
     """Returns a number in an element type: rounded as a float, exact as an integer or bool, None if impossible."""
-    value: Any = np.asarray(x)
+    value = np.asarray(x)
     if value.dtype.kind in "OSUTmM":
         return None
     if value.dtype.kind == "c" and not jnp.issubdtype(dtype, jnp.complexfloating):
@@ -237,7 +237,7 @@ makes anew in every call."""
 
 
 def _perform_on_mesh(
-    definition: OpDef, title: str, operands: Sequence[Any], static: StaticArguments, mesh: AnyMesh, storage: Storage
+    definition: OpDef, title: str, operands: Sequence[object], static: StaticArguments, mesh: AnyMesh, storage: Storage
 ) -> list[MeshTensor]:
     data: list[Any] = []
     types: list[OperandType] = []
@@ -269,7 +269,7 @@ def _perform_on_mesh(
     return tensors if owner is None else [set_owner(t, owner) for t in tensors]
 
 
-def _number_on_mesh(title: str, operands: Sequence[Any], i: int, mesh: AnyMesh) -> Any:
+def _number_on_mesh(title: str, operands: Sequence[object], i: int, mesh: AnyMesh) -> Any:
     """Returns a number, or a NumPy array of rank 0, on all devices."""
     x = operands[i]
     if isinstance(x, NUMBER):
@@ -367,9 +367,9 @@ def _compute(
 # --- by name ---------------------------------------------------------------------------------------------------------
 
 
-def apply_operator(name: str, operands: Sequence[Any]) -> Any:
+def apply_operator(name: str, operands: Sequence[object]) -> Any:
     """Returns the result of a Python operator by the op of TTNN of that name; `NotImplemented` for other operands."""
-    known: Any = (MeshTensor, *NUMBER, *_ARRAYS)
+    known = (MeshTensor, *NUMBER, *_ARRAYS)
     # An object that NumPy converts to an array is in host memory.
     values: list[Any] = [
         x if isinstance(x, known) or getattr(x, "__array__", None) is None else np.asarray(x) for x in operands
@@ -379,8 +379,8 @@ def apply_operator(name: str, operands: Sequence[Any]) -> Any:
 
 def apply_op(
     name: str,
-    operands: Sequence[Any],
-    attributes: tuple[tuple[str, Any], ...] = (),
+    operands: Sequence[object],
+    attributes: tuple[tuple[str, object], ...] = (),
     dtype: DType | None = None,
     storage: Storage | None = None,
 ) -> Any:

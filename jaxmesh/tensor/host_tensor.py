@@ -167,7 +167,7 @@ class Tensor(TensorBase, metaclass=_AnyTensor):
         Raises:
           ResidencyError: it was deallocated.
         """
-        array: Any = self._array
+        array = self._array
         if array is None:
             raise ResidencyError(
                 "this tensor was deallocated with deallocate and holds nothing any more; use it before, or keep it."
@@ -267,11 +267,11 @@ def _check_range(array: Array, kind: DType) -> None:
     """Checks that an integer type can represent the whole part of every number."""
     if not jnp.issubdtype(kind, jnp.integer) or jnp.issubdtype(array.dtype, jnp.complexfloating):
         return
-    limits: Any = jnp.iinfo(kind)
+    limits = jnp.iinfo(kind)
     least, most = int(limits.min), int(limits.max)
     if jnp.issubdtype(array.dtype, jnp.inexact):
-        whole: Any = np.trunc(array.astype(np.float64))
-        good: Any = (whole >= float(least)) & (whole < float(most + 1))
+        whole = np.trunc(array.astype(np.float64))
+        good = (whole >= float(least)) & (whole < float(most + 1))
     else:
         whole = array if array.dtype.kind in "biu" else array.astype(np.int64)
         whole = whole.astype(np.uint8) if whole.dtype.kind == "b" else whole
@@ -285,8 +285,8 @@ def _check_range(array: Array, kind: DType) -> None:
 
 def _numbers(data: object, kind: DType) -> Array:
     try:
-        array: Any = np.array(data, dtype=kind)
-        exact: Any = np.asarray(data)
+        array = np.array(data, dtype=kind)
+        exact = np.asarray(data)
     except (TypeError, ValueError, OverflowError) as error:
         raise VerifyError(
             f"Tensor takes a list of numbers that {kind} can hold, got {quote(data)}: {error}."

@@ -372,7 +372,7 @@ _COMPUTED = _Annotations(None, ON_DEVICE)
 
 
 def _flatten(t: MeshTensor) -> tuple[tuple[Any], tuple[Any, ...]]:
-    stored: Any = t._stored  # pyright: ignore[reportPrivateUsage]
+    stored = t._stored  # pyright: ignore[reportPrivateUsage]
     # JAX also flattens trees of types, specs and trees; an error here would leak recursion levels (jaxlib 0.10).
     data = t.unshared_data() if stored is _DEALLOCATED or isinstance(stored, _STORED) else stored
     proven, mesh = t._proven, t._mesh  # pyright: ignore[reportPrivateUsage]

@@ -197,7 +197,7 @@ def getitem(self: AnyTensor, key: object) -> Any:
     """
     own = tuple(self.shape)
     slices, kept = slices_of(key, own)
-    part: Any = self
+    part = self
     if any(cut != (0, n, 1) for cut, n in zip(slices, own, strict=True)):
         begins, ends, steps = (tuple(row) for row in zip(*slices, strict=True))
         part = _apply_here(self, "slice_static", (("begins", begins), ("ends", ends), ("step", steps)))
@@ -266,6 +266,6 @@ def install_methods() -> None:
         _install(MeshTensor, name, method)
 
 
-def _install(cls: type, name: str, method: Callable[..., Any]) -> None:
+def _install(cls: type, name: str, method: Callable[..., object]) -> None:
     method.__name__, method.__qualname__ = name, f"{cls.__name__}.{name}"
     setattr(cls, name, method)

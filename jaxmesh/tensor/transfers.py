@@ -150,7 +150,7 @@ def to_mesh(tensor: MeshTensor, device: Any, memory: MemoryConfig) -> MeshTensor
 
 def _on_mesh(tensor: MeshTensor, mesh: Mesh) -> MeshTensor:
     """Returns the tensor on another mesh of the same shape; shards keep their mesh coordinates."""
-    own: Any = tensor.mesh
+    own = tensor.mesh
     if own == mesh or isinstance(own, AbstractMesh):
         return tensor
     if own.devices.shape != mesh.devices.shape:
@@ -273,7 +273,7 @@ def _gather_if_different(
     digests = gather(own, owners, (len(digest(0)),), np.uint8, devices)
     if digests is None or first_difference(digests, claim) is None:
         return {}
-    kind: Any = jax.ShapeDtypeStruct(tensor.shape, tensor.data.dtype)
+    kind = jax.ShapeDtypeStruct(tensor.shape, tensor.data.dtype)
     if jax.dtypes.issubdtype(kind.dtype, jax.dtypes.extended):
         kind = jax.eval_shape(jax.random.key_data, kind)
     return gather(arrays, owners, kind.shape, kind.dtype, devices) or {}

@@ -72,10 +72,9 @@ class DataType(enum.Enum):
         return _DTYPES[self.name]
 
     def __eq__(self, other: object) -> bool:
-        kind: Any = other
-        if self.name not in _BLOCK_FLOATS and isinstance(kind, (np.dtype, type)):
-            return self.dtype == kind
-        return self is kind
+        if self.name not in _BLOCK_FLOATS and isinstance(other, (np.dtype, type)):
+            return self.dtype == other
+        return self is other
 
     def __hash__(self) -> int:
         return hash(self.name) if self.name in _BLOCK_FLOATS else hash(self.dtype)
@@ -122,7 +121,7 @@ def as_dtype(kind: Any, what: str) -> DType:
         return kind.dtype
     # JAX's names of types, such as jax.numpy.bfloat16, are classes that have a dtype.
     names_dtype = isinstance(kind, type) and isinstance(getattr(kind, "dtype", None), np.dtype)
-    dtype: Any = getattr(kind, "dtype") if names_dtype else kind  # noqa: B009
+    dtype = getattr(kind, "dtype") if names_dtype else kind  # noqa: B009
     if not isinstance(dtype, (np.dtype, type)):
         raise ArgumentTypeError(f"{what} takes a ttnn.DataType as dtype, got {quote(kind)}.")
     return data_type(dtype).dtype

@@ -61,7 +61,7 @@ class Binder:
         default = self.defaults[slot]
         return value is None or value is default or (not is_tensor(value) and value == default)
 
-    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    def bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> list[Any]:
         """Returns the value of each slot."""
         given = (*args, *kwargs.values())
         form = (len(args), *kwargs, *map(type, given))
@@ -74,7 +74,7 @@ class Binder:
         return values
 
     def _known_by_elements(
-        self, form: tuple[Any, ...], given: Sequence[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self, form: tuple[object, ...], given: Sequence[object], args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> tuple[list[int], list[Any]]:
         """Returns what `_select` does, kept by element types, too: the types in a list may select another overload."""
         rows = [tuple(map(type, cast("Sequence[Any]", x))) for x in given if type(x) is list or type(x) is tuple]
@@ -88,7 +88,7 @@ class Binder:
             known = self._orders[key] = self._select(args, kwargs)
         return known
 
-    def _select(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[int], list[Any]]:
+    def _select(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[list[int], list[Any]]:
         """Returns the slot of each argument and the defaults, by the first overload that takes the arguments."""
         problems: list[tuple[int, str]] = []
         for overload in self._overloads:
@@ -120,7 +120,7 @@ class Binder:
 
 
 def _mismatch(
-    overload: Sequence[Parameter], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    overload: Sequence[Parameter], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> tuple[int, str] | None:
     """Returns how far arguments fit an overload, and what does not; None if they fit."""
     places = [p for p in overload if not p.keyword]

@@ -22,7 +22,7 @@ from jaxmesh.ttnn.refusals import computing, results_of
 class Composed(TtnnFunction):
     """A function composed of others, callable as in `ttnn`; the arguments it does not know must be left out."""
 
-    def __init__(self, callee: str, compute: Callable[..., Any]) -> None:
+    def __init__(self, callee: str, compute: Callable[..., object]) -> None:
         super().__init__(callee, {})
         self.__doc__ = compute.__doc__
         self._compute = compute
@@ -30,7 +30,7 @@ class Composed(TtnnFunction):
         self._known = [n for n in inspect.signature(compute).parameters if n in self._slots]
         self._others = [(n, i) for n, i in self._slots.items() if n not in self._known and n not in HOW]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: Any) -> Any:
         """Performs the function; see `help` of it for its arguments."""
         values = self._binder.bind(args, kwargs)
         for name, slot in self._others:
@@ -43,7 +43,7 @@ class Composed(TtnnFunction):
         return finish_one(result, results[0]) if results else result
 
 
-def composed(compute: Callable[..., Any]) -> Any:
+def composed(compute: Callable[..., object]) -> Any:
     """Gives a function the parameters of the real one, and enters it under its name."""
     return Composed(f"ttnn.{compute.__name__}", compute)
 
@@ -58,7 +58,7 @@ def clamp(input_tensor: Any, min: Any, max: Any, memory_config: MemoryConfig | N
     least, most = -math.inf, math.inf
     stored = stored_dtype(data_type(input_tensor.dtype), "ttnn.clamp")
     if jnp.issubdtype(stored, jnp.integer):
-        whole: Any = jnp.iinfo(stored)
+        whole = jnp.iinfo(stored)
         least, most = int(whole.min), int(whole.max)
     low, high = least if min is None else min, most if max is None else max
     return op_function("ttnn.clamp")(input_tensor, low, high, memory_config=memory_config)

@@ -94,7 +94,7 @@ def _spelling(param: Param, value: Any) -> str:
     return spellings.get(name, name)
 
 
-def convert_operands(operands: Sequence[Any], computed: str | None) -> list[Any]:
+def convert_operands(operands: Sequence[object], computed: str | None) -> list[Any]:
     """Returns operands in the element type to compute in; numbers are rounded to it."""
     if computed is None:
         return list(operands)
@@ -120,7 +120,7 @@ def _stored_number(x: Any, dtype: DType) -> Any:
         return np.asarray(int(x) % 2**64, np.uint64).astype(dtype)
 
 
-def finish(outs: Sequence[Any], results: Sequence[Result]) -> list[Any]:
+def finish(outs: Sequence[object], results: Sequence[Result]) -> list[Any]:
     """Returns results in the element types and layouts of a rule."""
     return [finish_one(x, r) for x, r in zip(outs, results, strict=True)]
 
@@ -191,6 +191,6 @@ def differ_in_storage(before: Sequence[Any], after: Sequence[Any]) -> bool:
     )
 
 
-def are_scalars(operands: Sequence[Any]) -> bool:
+def are_scalars(operands: Sequence[object]) -> bool:
     """Returns True for tensors on the devices without dims."""
     return bool(operands) and all(isinstance(x, MeshTensor) and not x.shape for x in operands)

@@ -23,8 +23,8 @@ FLATTENED = "flattened_compat_info"
 
 
 def _numbers(call: Call, name: str, lengths: tuple[int, ...]) -> tuple[int, ...]:
-    value: Any = call[name]
-    items: Any = (value,) if isinstance(value, int) else value
+    value = call[name]
+    items = (value,) if isinstance(value, int) else value
     if not isinstance(items, (list, tuple)) or not all(type(v) is int for v in cast("tuple[Any, ...]", items)):
         raise call.rule_error(f"{name} is an integer or a row of integers, got {value!r}")
     row = tuple(cast("tuple[int, ...]", items))
@@ -283,7 +283,7 @@ def read_layout(layout: object) -> Any:
 
 
 def _layout(call: Call, rank: int, side: str, first: tuple[str, str]) -> Shape:
-    layout: Any = read_layout(call["convolution_layout"])
+    layout = read_layout(call["convolution_layout"])
     spatial = f"{side}_spatial_dimensions"
     names = (*(f"{side}_{name}" for name in first), spatial)
     missing = list(names) if not isinstance(layout, Mapping) else [n for n in names if n not in layout]

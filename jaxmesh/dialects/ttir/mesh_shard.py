@@ -217,7 +217,7 @@ def _transpose(
     return [first_copy_only(out, compat.varying_axes(compat.linear_operand_aval(x)))]
 
 
-def _batch(args: tuple[Any], dims: tuple[int], *, shard_type: ShardType, **params: Any) -> tuple[Any, int]:
+def _batch(args: tuple[object], dims: tuple[int], *, shard_type: ShardType, **params: Any) -> tuple[Any, int]:
     (x,), (at,) = args, dims
     if shard_type is ShardType.DEVICES:
         shape = params["shard_shape"]

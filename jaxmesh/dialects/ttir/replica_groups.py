@@ -40,7 +40,7 @@ def check_split(call: Call, shape: Shape, dim: int, count: int, over: str) -> No
 
 def row_major_index(axes: Sequence[str], sizes: Sequence[int]) -> jax.Array:
     """Returns this device's position in row-major order over some mesh axes."""
-    index: Any = jnp.int32(0)
+    index = jnp.int32(0)
     for axis, size in zip(axes, sizes, strict=True):
         if size > 1:
             index = index * size + lax.axis_index(axis)

@@ -195,7 +195,7 @@ def to_bits(params: Params, x: jax.Array) -> jax.Array:
 def from_bits(params: Params, x: jax.Array) -> jax.Array:
     """Returns the floats of the type `dtype` with the bits of unsigned integers."""
     dtype, word = params["dtype"], x.astype(jnp.uint32)
-    info: Any = jnp.finfo(dtype)
+    info = jnp.finfo(dtype)
     mantissa, bias = int(info.nmant), int(info.maxexp) - 1
     # Integers of fewer than 32 bits are computed in 32, where TTIR's ops on bits work.
     exponent = word >> mantissa & (1 << int(info.bits) - 1 - mantissa) - 1

@@ -155,7 +155,7 @@ class Builder(FlatBuilder):
         found = self.makers.get(value)
         return found is not None and has_trait(found.name, Trait.CREATES)
 
-    def once(self, value: Value, key: tuple[Any, ...], make: Callable[[], Value]) -> Value:
+    def once(self, value: Value, key: tuple[object, ...], make: Callable[[], Value]) -> Value:
         """Calls `make`. If the value is a created tensor, caches the result under `key`."""
         if not self.is_created(value):
             return make()
@@ -255,7 +255,7 @@ class Builder(FlatBuilder):
         return results
 
     def composed(
-        self, function: Callable[..., Any], operands: Sequence[Value], params: Mapping[str, Any] | None = None
+        self, function: Callable[..., object], operands: Sequence[Value], params: Mapping[str, object] | None = None
     ) -> list[Value]:
         """Builds what a function in JAX computes from the operands, all of it at the line of the current equation.
 
@@ -358,10 +358,9 @@ def missing(eqn: Eqn, why: str, outer: str = "") -> MissingRuleError:
     )
 
 
-def trace(function: Callable[..., Any], types: Sequence[tuple[Shape, DTypeLike]]) -> Jaxpr:
+def trace(function: Callable[..., object], types: Sequence[tuple[Shape, DTypeLike]]) -> Jaxpr:
     """Returns the jaxpr of a function for operands of these shapes and element types."""
-    body: Any = jax.make_jaxpr(function)(*[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types])
-    return body
+    return jax.make_jaxpr(function)(*[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types])
 
 
 @lru_cached_by_config(256)

@@ -139,7 +139,7 @@ _MOVES = (
 @RULES.add(*(COMPLEX + name for name in (*_MOVES, *collectives.RULES)))
 def _on_each_part(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     """Moves, joins and adds up each part by the rule for real numbers."""
-    real: Any = eqn.replace(invars=[_as_real(v) for v in eqn.invars], outvars=[_as_real(v) for v in eqn.outvars])
+    real = eqn.replace(invars=[_as_real(v) for v in eqn.invars], outvars=[_as_real(v) for v in eqn.outvars])
     sides: list[Sequence[Value]] = []
     for side in (0, 1):
         made = b.rules[eqn.primitive.name](b, real, [b.pairs[x][side] if x in b.pairs else x for x in xs])

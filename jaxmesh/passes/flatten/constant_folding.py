@@ -32,7 +32,7 @@ def storage_type(aval: Any, line: str = "") -> tuple[Shape, DType]:
         return tuple(aval.shape), cast("DType", dtype)
     if not is_key(dtype):
         raise _no_type(aval, line, "TTIR has no such elements")
-    data: Any = jax.eval_shape(words_of, jax.ShapeDtypeStruct(aval.shape, dtype))
+    data = jax.eval_shape(words_of, jax.ShapeDtypeStruct(aval.shape, dtype))
     return tuple(data.shape), np.dtype(data.dtype)
 
 
@@ -113,7 +113,7 @@ def fold(eqn: Eqn, xs: Sequence[Array | None]) -> Array | None:
     return np.asarray(DECIDES[name]) if decided else None
 
 
-def _elementwise(function: Callable[..., Any]) -> Fold:
+def _elementwise(function: Callable[..., object]) -> Fold:
     return lambda eqn, xs: function(*xs)
 
 

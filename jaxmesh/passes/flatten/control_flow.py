@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from jaxmesh.errors import UnrolledLoopWarning, UnsupportedError
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.control_flow import CALLS, IMPORTED_OP, Cond, Scan, While, control_flow
+from jaxmesh.jaxprs.untyped import DType
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten import loops
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
@@ -272,7 +272,7 @@ def _name(b: Builder, op: ImportedOp) -> str | None:
     return None if op.name is None or decomposed else f"ttir.{op.name}"
 
 
-def _attributes(op: ImportedOp, kind: tuple[Shape, Any]) -> Attributes:
+def _attributes(op: ImportedOp, kind: tuple[Shape, DType]) -> Attributes:
     """Returns the attributes of an imported operation, the elements of a constant in the shape of its result."""
     shape, dtype = kind
     if op.name == "constant":

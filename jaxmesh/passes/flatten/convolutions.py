@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
@@ -33,7 +32,7 @@ class _Filter:
 def _convolution(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     p = eqn.params
     shape, dtype = b.result(eqn)
-    numbers: Any = p["dimension_numbers"]
+    numbers = p["dimension_numbers"]
     if 0 in (*shape, *b.shape(xs[0]), *b.shape(xs[1])):
         return b.full(shape, 0, dtype)
     # (batch, spatial dims, features)

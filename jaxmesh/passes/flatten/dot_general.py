@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import numpy as np
@@ -81,7 +80,7 @@ def _cast_alike(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
     """Casts two operands to their joint element type."""
     if b.dtype(x) == b.dtype(y):
         return x, y
-    joint: Any = jnp.promote_types(b.dtype(x), b.dtype(y))
+    joint = jnp.promote_types(b.dtype(x), b.dtype(y))
     return b.cast(x, joint), b.cast(y, joint)
 
 
@@ -203,7 +202,7 @@ def _product(params: Params, x: jax.Array, y: jax.Array, sizes: jax.Array) -> ja
     numbers = params["ragged_dot_dimension_numbers"]
     (contract, batch), (ragged,) = numbers.dot_dimension_numbers, numbers.lhs_ragged_dimensions
 
-    def dot(x: jax.Array, y: jax.Array, contract: Sequence[Any], batch: Sequence[Any]) -> jax.Array:
+    def dot(x: jax.Array, y: jax.Array, contract: Sequence[object], batch: Sequence[object]) -> jax.Array:
         return lax.dot_general(x, y, (contract, batch), preferred_element_type=params["dtype"])
 
     if ragged in batch[0]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -212,7 +211,7 @@ def _reduce_precision(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value | Sequ
     (x,) = xs
     exponent, mantissa = eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
     own = b.dtype(x)
-    info: Any = jnp.finfo(own)
+    info = jnp.finfo(own)
     if exponent >= info.nexp and mantissa >= info.nmant:
         return x
     if mantissa == 7 and 8 >= exponent >= info.nexp:

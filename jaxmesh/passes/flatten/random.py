@@ -33,7 +33,7 @@ def generator(aval: Any) -> Any:
     return getattr(aval.dtype, "_impl", None)
 
 
-def _over_keys(function: Callable[..., Any], count: int) -> Callable[..., Any]:
+def _over_keys(function: Callable[..., object], count: int) -> Callable[..., Any]:
     """Maps a function of one key's words over an array of keys with `count` dims."""
     for _ in range(count):
         function = jax.vmap(function)
@@ -70,7 +70,7 @@ def _of_keys(name: str, function: Function) -> None:
         return b.composed(function, xs, {**eqn.params, "impl": generator(eqn.invars[0].aval)})
 
 
-def _of_each_key(one: Callable[[Params, Any], Any]) -> Function:
+def _of_each_key(one: Callable[[Params, jax.Array], jax.Array]) -> Function:
     """Returns a function of the parameters and of the words of an array of keys, from one of a single key."""
 
     def mapped(params: Params, keys: jax.Array) -> jax.Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -237,7 +236,7 @@ for _name, _order in _ORDERS.items():
 @RULES.add("call_hi_primitive")
 def _expand(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     # `searchsorted` and others name their own decomposition.
-    primitive: Any = eqn.params["_prim"]
+    primitive = eqn.params["_prim"]
     return b.composed(lambda *args: primitive.expand(*jax.tree.unflatten(primitive.in_tree, args)), xs)
 
 

@@ -73,7 +73,9 @@ def _lower_body(
     return walk.with_eqns(jaxpr, eqns, walk.substitute(jaxpr.outvars, swap))
 
 
-def _emit(eqns: list[Eqn], like: Eqn, op: compat.Primitive | Shape, operand: Atom, params: Mapping[str, Any]) -> Atom:
+def _emit(
+    eqns: list[Eqn], like: Eqn, op: compat.Primitive | Shape, operand: Atom, params: Mapping[str, object]
+) -> Atom:
     if isinstance(op, tuple):
         eqns.append(walk.reshape_eqn(operand, op, like))
     else:
@@ -244,7 +246,7 @@ def reshard_locally(distribute: Eqn) -> list[Eqn]:
     # The spec names the axes that the shards vary over; the dim does not matter.
     spec = PartitionSpec(tuple(axis for axis, _ in split))
     whole = PartitionSpec(alone) if alone else PartitionSpec()
-    mapped: Any = compat.shard_map(piece, mesh=auto, in_specs=whole, out_specs=spec, check_vma=True)
+    mapped = compat.shard_map(piece, mesh=auto, in_specs=whole, out_specs=spec, check_vma=True)
     traced = jax.make_jaxpr(mapped)(jax.ShapeDtypeStruct(operand.aval.shape, operand.aval.dtype))
     (call,) = traced.eqns
     inner = call.params["jaxpr"]
