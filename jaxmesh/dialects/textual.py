@@ -54,7 +54,7 @@ def check_executable(jaxpr: compat.Jaxpr) -> None:
         )
 
 
-def _opaque(name: str, call: Call) -> jax.Array:
+def _opaque(name: str, call: Call) -> Sequence[jax.Array]:
     operands = call.operands or (jnp.zeros(()),)
     return opaque_p.bind(*vary_together(*operands), name=name, results=call.results)
 
@@ -86,7 +86,7 @@ HOST_CALL = "ttnn.host_call"
 _BEFORE = "take the text from before that pass, ttnn_*.mlir"
 
 
-def _host_call(call: Call) -> jax.Array:
+def _host_call(call: Call) -> Sequence[jax.Array]:
     return _opaque(f"{call['callee']}, a function of the host in LLVM's code ({_BEFORE}),", call)
 
 

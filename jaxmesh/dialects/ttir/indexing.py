@@ -19,6 +19,7 @@ import numpy as np
 from jaxmesh.dialects.attributes import attributes_of
 from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, describe
 from jaxmesh.dialects.ttir.helpers import TtirOps, is_integer, jax, jnp, lax, vary_together
+from jaxmesh.jaxprs.untyped import Array
 
 OPS = TtirOps()
 
@@ -269,7 +270,7 @@ def _positions(call: Call, rows: jax.Array, starts: jax.Array, *, clamps: bool) 
     return _spread(place, shape), _spread(inside, shape)
 
 
-def _offsets(windows: Shape) -> jax.Array:
+def _offsets(windows: Shape) -> Array:
     """Returns the places in a window, per dim, row-major."""
     return cast("Any", np.indices(windows, np.int32)).reshape(len(windows), -1)
 

@@ -29,7 +29,7 @@ def _image(call: Call, x: jax.Array, channels: int) -> jax.Array:
     return lax.reshape(x, (*shape, channels))
 
 
-def _flat(out: Any) -> jax.Array:
+def _flat(out: jax.Array) -> jax.Array:
     return lax.reshape(out, (1, 1, out.shape[0] * out.shape[1] * out.shape[2], out.shape[3]))
 
 

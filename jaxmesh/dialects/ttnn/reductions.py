@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+
+from jax.typing import DTypeLike
 
 from jaxmesh.dialects.op import Call
 from jaxmesh.dialects.ttir.helpers import jax, jnp
@@ -49,7 +50,7 @@ def _multiplied(op: Occurrence) -> Forms:
 OPS.define("prod", meaning=lambda call: _over_one_dim(call, call["dim_arg"]), accepts=_multiplied, work=(1, 0))
 
 
-def _index_type(declared: Any) -> jax.Array:
+def _index_type(declared: jax.ShapeDtypeStruct) -> DTypeLike:
     return declared.dtype if jnp.issubdtype(declared.dtype, jnp.integer) else jnp.int32
 
 

@@ -39,7 +39,7 @@ def _parts(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def rule(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
             given = [b.pairs.get(x, (x,)) for x in xs]
 
-            def on_parts(*flat: jax.Array) -> jax.Array:
+            def on_parts(*flat: jax.Array) -> jax.Array | Pair:
                 parts = iter(flat)
                 args = [tuple(next(parts) for _ in g) if len(g) > 1 else next(parts) for g in given]
                 return function(eqn.params, *args)
@@ -171,14 +171,14 @@ def _fft(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     shape: Shape = eqn.invars[0].aval.shape
     given = [broadcast_to(b, x, shape, range(len(shape) - len(b.shape(x)), len(shape))) for x in b.pairs.get(xs[0], xs)]
 
-    def transform(*parts: jax.Array) -> jax.Array:
+    def transform(*parts: jax.Array) -> jax.Array | Pair:
         return _transform(kind, lengths, *parts)
 
     made = b.composed(transform, given)
     return made[0] if kind == "IR" else b.pair(*made)
 
 
-def _transform(kind: str, lengths: Sequence[int], *parts: jax.Array) -> jax.Array:
+def _transform(kind: str, lengths: Sequence[int], *parts: jax.Array) -> jax.Array | Pair:
     first: int = parts[0].ndim - len(lengths)
     dims: list[int] = list(range(first, parts[0].ndim))
     x: Any = (parts[0], None) if kind == "R" else parts

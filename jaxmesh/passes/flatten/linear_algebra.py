@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import jax
 
+from jaxmesh.dialects.op import Results
 from jaxmesh.dialects.program import Value
 from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs.compat import Eqn
@@ -23,8 +24,8 @@ RULES: Rules[Rule] = Rules()
 def _for_matrices(function: Function) -> Function:
     """Returns a function of matrices that also takes stacks of them."""
 
-    def stacked(params: Params, *args: jax.Array) -> jax.Array:
-        def inner(*matrices: jax.Array) -> jax.Array:
+    def stacked(params: Params, *args: jax.Array) -> Results:
+        def inner(*matrices: jax.Array) -> Results:
             return function(params, *matrices)
 
         for _ in args[0].shape[:-2]:
@@ -82,7 +83,7 @@ def _triangular_solve(params: Params, a: jax.Array, b: jax.Array) -> jax.Array:
 
 @decomposed(RULES, "lu")
 @_for_matrices
-def _lu(params: Params, a: jax.Array) -> jax.Array:
+def _lu(params: Params, a: jax.Array) -> Results:
     """Computes column by column, with the largest rest as the pivot."""
     rows, columns = a.shape
     places, across = jnp.arange(rows, dtype=jnp.int32), jnp.arange(columns)
@@ -121,7 +122,7 @@ def _qr(params: Params, a: jax.Array) -> Sequence[jax.Array]:
 
 @decomposed(RULES, "geqrf")
 @_for_matrices
-def _geqrf(params: Params, a: jax.Array) -> jax.Array:
+def _geqrf(params: Params, a: jax.Array) -> Results:
     """Returns R with LAPACK's reflections below the diagonal, without their leading ones; and the factors."""
     places, across = jnp.arange(a.shape[0]), jnp.arange(a.shape[1])
     count = min(a.shape)

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxmesh.dialects.op import Results
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.passes.flat_builder import Rules
@@ -150,7 +151,7 @@ def on_words(eqn: Eqn) -> Jaxpr | None:
     if impl is None:
         return None
 
-    def mapped(*xs: jax.Array) -> jax.Array:
+    def mapped(*xs: jax.Array) -> Results:
         params = eqn.primitive.get_bind_params(eqn.params)
         function: Callable[..., Any] = functools.partial(eqn.primitive.bind, **params)
         for _ in impl.key_shape:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.typing import DTypeLike
 
+from jaxmesh.dialects.op import Results
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.special_functions import expanded
@@ -20,7 +21,7 @@ from jaxmesh.passes.flatten.decompositions import Params, decomposed
 RULES: Rules[Rule] = Rules()
 
 
-def _expanded(name: str, params: Params, *xs: jax.Array) -> jax.Array:
+def _expanded(name: str, params: Params, *xs: jax.Array) -> Results:
     """Computes in float32 at least, and rounds once."""
     (own,) = {x.dtype for x in xs}
     wide = jnp.promote_types(own, jnp.float32)
