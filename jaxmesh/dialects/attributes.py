@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 Kind = Literal["int", "float", "number", "bool", "str", "ints", "bools", "array", "enum", "any"]
 
+Attributes = Mapping[str, Any]
+"""Values of attributes by the dialect's name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
@@ -37,7 +40,7 @@ class Attribute:
     must_be_empty: bool = False
     later: bool = False
 
-    def is_blank(self, value: Any) -> bool:
+    def is_blank(self, value: object) -> bool:
         """Returns True if a value is empty, or the default, also for each dim."""
         parts: Any = value
         is_several = isinstance(value, (tuple, str, dict))

@@ -16,11 +16,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad, batching
+from jax.typing import DTypeLike
 
 from jaxmesh.dialects.replication import Claim, Coordinate, Difference, error, pend
+from jaxmesh.dialects.ttir.replica_groups import row_major_index
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.untyped import Array, lax
 
-_lax: Any = jax.lax
+Shard = jax.Array | Array
 _ad: Any = ad
 _callback: Any = jax.debug.callback
 EFFECTS: frozenset[Any] = frozenset(jax.make_jaxpr(lambda: _callback(lambda: None))().effects)
@@ -30,11 +33,11 @@ check_copies_p: Any = compat.unlowered_primitive("check_copies")
 
 
 @check_copies_p.def_effectful_abstract_eval
-def _abstract_eval(x: Any, *, claim: Claim, mapped: tuple[int, ...], tangent: bool) -> tuple[Any, Any]:
+def _abstract_eval(x: compat.Aval, *, claim: Claim, mapped: tuple[int, ...], tangent: bool) -> tuple[Any, Any]:
     return x, EFFECTS
 
 
-def check_copies(x: Any, claim: Claim) -> Any:
+def check_copies(x: jax.Array, claim: Claim) -> jax.Array:
     """Returns the value; wherever it is used, its copies are compared along the claim's axes."""
     return check_copies_p.bind(x, claim=claim, mapped=(), tangent=False)
 
@@ -42,34 +45,33 @@ def check_copies(x: Any, claim: Claim) -> Any:
 # --- on the devices --------------------------------------------------------------------------------------------------
 
 
-def _check(x: Any, *, claim: Claim, mapped: tuple[int, ...], tangent: bool) -> Any:
+def _check(x: jax.Array, *, claim: Claim, mapped: tuple[int, ...], tangent: bool) -> jax.Array:
     if math.prod(x.shape) == 0:
         return x
     bits = _bits(x)
     parts = bits.shape[len(x.shape) :]
     rows = bits.reshape(math.prod(x.shape), math.prod(parts))
     # A sum with zeros moves one copy, and integers add exactly.
-    read = _lax.psum(jnp.where(_at_zero(claim.axes), rows, jnp.zeros_like(rows)), claim.axes)
+    first = functools.reduce(jnp.logical_and, [lax.axis_index(a) == 0 for a in claim.axes])
+    read = lax.psum(jnp.where(first, rows, jnp.zeros_like(rows)), claim.axes)
     apart = (rows != read).any(1)
     for axis, count in claim.limits:
-        apart &= _lax.axis_index(axis) < count
+        apart &= lax.axis_index(axis) < count
     at = jnp.argmax(apart)
-    row = jnp.stack(
-        [_device_number(claim).astype(jnp.uint32), at.astype(jnp.uint32), *_words(rows[at]), *_words(read[at])]
-    )
+    row = jnp.stack([_here(claim).astype(jnp.uint32), at.astype(jnp.uint32), *_words(rows[at]), *_words(read[at])])
     reports, row = _first(apart.any(), row, claim)
 
-    def report(message: Any) -> None:
+    def report(message: jax.Array) -> None:
         _callback(functools.partial(_report, claim, tuple(x.shape), x.dtype, mapped, tangent), message)
 
-    def nothing(message: Any) -> None:
+    def nothing(message: jax.Array) -> None:
         pass
 
     jax.lax.cond(reports, report, nothing, row)
     return x
 
 
-def _bits(x: Any) -> Any:
+def _bits(x: jax.Array) -> jax.Array:
     """Returns the bits of each element as unsigned integers; the parts of one element are along further dims."""
     dtype = x.dtype
     if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
@@ -77,46 +79,38 @@ def _bits(x: Any) -> Any:
     if dtype == jnp.bool_:
         return x.astype(jnp.uint8)
     if jnp.issubdtype(dtype, jnp.complexfloating):
-        return jnp.stack([_bits(_lax.real(x)), _bits(_lax.imag(x))], x.ndim)
+        return jnp.stack([_bits(lax.real(x)), _bits(lax.imag(x))], x.ndim)
     if jnp.issubdtype(dtype, jnp.integer):
         narrow = jnp.iinfo(dtype).bits < 8
         x = x.astype(jnp.int8) if narrow else x
-        return _lax.bitcast_convert_type(x, jnp.uint32 if x.dtype.itemsize > 4 else _unsigned_type(x.dtype.itemsize))
+        return lax.bitcast_convert_type(x, jnp.uint32 if x.dtype.itemsize > 4 else _unsigned_type(x.dtype.itemsize))
     if jnp.finfo(dtype).bits < 8:
-        return _lax.bitcast_convert_type(x, jnp.uint4).astype(jnp.uint8)
+        return lax.bitcast_convert_type(x, jnp.uint4).astype(jnp.uint8)
     # Eight bytes become two words along a new dim.
-    return _lax.bitcast_convert_type(x, jnp.uint32 if dtype.itemsize > 4 else _unsigned_type(dtype.itemsize))
+    return lax.bitcast_convert_type(x, jnp.uint32 if dtype.itemsize > 4 else _unsigned_type(dtype.itemsize))
 
 
-def _unsigned_type(size: int) -> Any:
-    return {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[size]
+def _unsigned_type(size: int) -> type[np.generic]:
+    return {1: np.uint8, 2: np.uint16, 4: np.uint32}[size]
 
 
-def _at_zero(axes: Sequence[str]) -> Any:
-    return functools.reduce(jnp.logical_and, [_lax.axis_index(a) == 0 for a in axes])
+def _here(claim: Claim) -> jax.Array:
+    return row_major_index(tuple(claim.mesh), tuple(claim.mesh.values()))
 
 
-def _words(row: Any) -> list[Any]:
+def _words(row: jax.Array) -> list[jax.Array]:
     return [row[i].astype(jnp.uint32) for i in range(row.shape[0])]
 
 
-def _device_number(claim: Claim) -> Any:
-    """Returns this device's row-major number."""
-    number: Any = jnp.int32(0)
-    for axis, size in claim.mesh.items():
-        number = number * size + _lax.axis_index(axis)
-    return number
-
-
-def _first(differs: Any, row: Any, claim: Claim) -> tuple[Any, Any]:
+def _first(differs: jax.Array, row: jax.Array, claim: Claim) -> tuple[jax.Array, jax.Array]:
     """Returns whether this device reports to its host, and the row of the first device that differs."""
-    mine = jnp.arange(math.prod(claim.mesh.values())) == _device_number(claim)
-    hits = _lax.psum(jnp.where(mine & differs, jnp.int32(1), jnp.int32(0)), tuple(claim.mesh))
-    first = differs & (jnp.argmax(hits) == _device_number(claim))
+    mine = jnp.arange(math.prod(claim.mesh.values())) == _here(claim)
+    hits = lax.psum(jnp.where(mine & differs, jnp.int32(1), jnp.int32(0)), tuple(claim.mesh))
+    first = differs & (jnp.argmax(hits) == _here(claim))
     if jax.process_count() == 1:
         return first, row
     # The process of each device is unknown here: all devices report, and the host stores one report per claim.
-    return hits.any(), _lax.psum(jnp.where(first, row, jnp.zeros_like(row)), tuple(claim.mesh))
+    return hits.any(), lax.psum(jnp.where(first, row, jnp.zeros_like(row)), tuple(claim.mesh))
 
 
 compat.lower_as(check_copies_p, _check)
@@ -126,7 +120,7 @@ compat.lower_as(check_copies_p, _check)
 
 
 def _report(
-    claim: Claim, shape: tuple[int, ...], dtype: Any, mapped: tuple[int, ...], tangent: bool, message: Any
+    claim: Claim, shape: tuple[int, ...], dtype: DTypeLike, mapped: tuple[int, ...], tangent: bool, message: object
 ) -> None:
     """Stores the report of a device: its number, the element's number, and the words of both values."""
     row = np.asarray(message)
@@ -144,11 +138,11 @@ def _report(
     pend(found) if claim.collector is None else claim.collector.add(found)
 
 
-def _value(words: Any, dtype: Any) -> Any:
+def _value(words: Array, dtype: DTypeLike) -> Any:
     """Returns an element from its words."""
     if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
         return words
-    kind: Any = np.dtype(dtype)
+    kind = np.dtype(dtype)
     if jnp.issubdtype(kind, jnp.integer) and jnp.iinfo(kind).bits < 8:
         return words.astype(np.uint8).view(np.int8).astype(kind)[0]
     part = kind.itemsize // len(words)
@@ -158,20 +152,20 @@ def _value(words: Any, dtype: Any) -> Any:
 # --- transformations -------------------------------------------------------------------------------------------------
 
 
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+def _jvp(primals: Sequence[object], tangents: Sequence[object], **params: Any) -> tuple[Any, Any]:
     (x,), (t,) = primals, tangents
     out = check_copies_p.bind(x, **params)
     # Equal copies have equal derivatives.
     return out, t if type(t) is _ad.Zero else check_copies_p.bind(t, **{**params, "tangent": True})
 
 
-def _batch(args: Sequence[Any], dims: Sequence[int], *, mapped: tuple[int, ...], **params: Any) -> tuple[Any, int]:
+def _batch(args: Sequence[object], dims: Sequence[int], *, mapped: tuple[int, ...], **params: Any) -> tuple[Any, int]:
     (x,), (at,) = args, dims
     added = (at, *[d + (d >= at) for d in mapped])
     return check_copies_p.bind(x, mapped=added, **params), at
 
 
-def _transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
+def _transpose(ct: jax.Array, x: jax.Array, **params: Any) -> list[jax.Array]:
     return [ct]
 
 
@@ -183,7 +177,7 @@ batching.primitive_batchers[check_copies_p] = _batch
 # --- copies in host memory, also those of the reference executor -----------------------------------------------------
 
 
-def first_difference(shards: Mapping[Coordinate, Any], claim: Claim) -> Difference | None:
+def first_difference(shards: Mapping[Coordinate, Shard], claim: Claim) -> Difference | None:
     """Returns the first shard, row-major over the mesh, that differs from the copy it is claimed to equal, or None.
 
     Skips coordinates that are missing from `shards`.
@@ -200,7 +194,7 @@ def first_difference(shards: Mapping[Coordinate, Any], claim: Claim) -> Differen
     return None
 
 
-def _compare(x: Any, y: Any) -> tuple[tuple[int, ...], Any, Any] | None:
+def _compare(x: Shard, y: Shard) -> tuple[tuple[int, ...], Any, Any] | None:
     """Returns the first index at which two shards differ, and both elements."""
     if not np.size(x):
         return None
@@ -212,14 +206,14 @@ def _compare(x: Any, y: Any) -> tuple[tuple[int, ...], Any, Any] | None:
     return index, a[index], b[index]
 
 
-def host_bits(x: Any) -> np.ndarray[Any, Any]:
+def host_bits(x: Shard) -> Array:
     """Returns an array, or the key data of random keys, as NumPy array."""
     if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
         x = jax.random.key_data(x)
     return np.asarray(x)
 
 
-def _bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _bytes(array: Array) -> Array:
     """Returns the bytes of each element along a last dim; elements narrower than a byte become whole bytes."""
     if jnp.issubdtype(array.dtype, jnp.integer) and jnp.iinfo(array.dtype).bits < 8:
         array = array.astype(np.int8)
@@ -228,8 +222,8 @@ def _bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def reference_rule(
-    shards: Mapping[Coordinate, Any], mesh: Mapping[str, int], params: Mapping[str, Any]
-) -> dict[Coordinate, Any]:
+    shards: Mapping[Coordinate, Shard], mesh: Mapping[str, int], params: Mapping[str, Any]
+) -> dict[Coordinate, Shard]:
     """Checks copies in the reference executor; returns the shards unchanged."""
     difference = first_difference(shards, params["claim"])
     if difference is not None:

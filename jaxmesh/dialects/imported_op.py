@@ -5,10 +5,11 @@ The builder of flat programs prints the op; everything else takes the equation f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.definitions import DEFINITIONS, definition_of, ttnn_definition
 from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.jaxprs import compat
@@ -54,7 +55,7 @@ imported_op_p.multiple_results = True
 
 
 @imported_op_p.def_abstract_eval
-def _infer_types(*operands: Any, jaxpr: Jaxpr, op: ImportedOp) -> list[Any]:
+def _infer_types(*operands: object, jaxpr: Jaxpr, op: ImportedOp) -> list[Any]:
     return list(jaxpr.out_avals)
 
 
@@ -63,13 +64,13 @@ def decompose(program: Jaxpr) -> Jaxpr:
     return inline_calls(program, names={IMPORTED_OP})
 
 
-def _is_complete(definition: OpDef, attributes: Mapping[str, Any]) -> bool:
+def _is_complete(definition: OpDef, attributes: Attributes) -> bool:
     """Returns True if an op has these attributes, and needs no others."""
     needed = {a.name for a in definition.attributes if a.required}
     return needed <= attributes.keys() <= definition.by_name.keys()
 
 
-def _is_printed(definition: OpDef, attributes: Mapping[str, Any], operands: Sequence[Any]) -> bool:
+def _is_printed(definition: OpDef, attributes: Attributes, operands: Sequence[Any]) -> bool:
     """Returns False for a form of an op that no pass knows, or that only later versions of upstream have."""
     name = definition.name
     if name == "scaled_dot_product_attention":
@@ -80,7 +81,7 @@ def _is_printed(definition: OpDef, attributes: Mapping[str, Any], operands: Sequ
     return name != "argmax" or len(attributes.get("dim_arg") or ()) in (0, 1, operands[0].ndim)
 
 
-def imported_op(dialect: str, name: str, attributes: Mapping[str, Any], operands: Sequence[Any]) -> ImportedOp | None:
+def imported_op(dialect: str, name: str, attributes: Attributes, operands: Sequence[Any]) -> ImportedOp | None:
     """Describes an op of a text, named without its dialect, on tensors; None if only its meaning is kept."""
     if not _is_printed(DEFINITIONS[f"{dialect}.{name}"], attributes, operands):
         return None

@@ -14,12 +14,12 @@ from functools import cached_property
 from typing import Any
 
 import jax
+from jax.typing import DTypeLike
 
-from jaxmesh.dialects.attributes import Attribute, attributes_of
+from jaxmesh.dialects.attributes import Attribute, Attributes, attributes_of
 from jaxmesh.errors import VerifyError
+from jaxmesh.jaxprs.untyped import Shape, jnp
 
-Shape = tuple[int, ...]
-_jnp: Any = jax.numpy
 UPSTREAM = "tt-mlir 19c86fca"
 """The commit whose definitions are known."""
 
@@ -90,8 +90,8 @@ class Call:
     """
 
     definition: OpDef
-    operands: tuple[Any, ...]
-    attributes: Mapping[str, Any]
+    operands: tuple[jax.Array, ...]
+    attributes: Attributes
     results: tuple[jax.ShapeDtypeStruct, ...]
     mesh: Mapping[str, int]
     title: str
@@ -132,16 +132,16 @@ class Call:
         self.require(len(set(made)) == len(made), f"{name} = {list(dims)} names a dim twice (rank {rank})")
         return made
 
-    def check_length(self, name: str, values: Sequence[Any], count: int, what: str) -> None:
+    def check_length(self, name: str, values: Sequence[object], count: int, what: str) -> None:
         """Checks the length of a sequence."""
         rule = f"{name} has {count} entries, {what}, but {list(values)} has {len(values)}"
         self.require(len(values) == count, rule)
 
-    def check_rank(self, x: Any, rank: int, name: str) -> None:
+    def check_rank(self, x: jax.Array, rank: int, name: str) -> None:
         """Checks the rank of an operand."""
         self.require(x.ndim == rank, f"{name} has rank {rank}, but {describe(x)} has rank {x.ndim}")
 
-    def check_shape(self, x: Any, shape: Sequence[int], name: str) -> None:
+    def check_shape(self, x: jax.Array, shape: Sequence[int], name: str) -> None:
         """Checks the shape of an operand."""
         self.require(x.shape == tuple(shape), f"{name} has the shape {list(shape)}, but got {describe(x)}")
 
@@ -157,16 +157,11 @@ class Call:
             out.append(wide.pop() if wide else 1)
         return tuple(out)
 
-    def check_single(self, x: Any, name: str) -> Any:
-        """Checks that an operand has one element, and returns it as a scalar."""
-        self.require(x.size == 1, f"{name} is one number, but got {describe(x)}")
-        return jax.lax.reshape(x, ())
-
-    def fit_number(self, name: str, value: float, dtype: Any) -> float:
+    def fit_number(self, name: str, value: float, dtype: DTypeLike) -> float:
         """Checks that a number fits an element type, and returns it; for integers truncated towards zero."""
-        if not _jnp.issubdtype(dtype, _jnp.integer):
+        if not jnp.issubdtype(dtype, jnp.integer):
             return value
-        info = _jnp.iinfo(dtype)
+        info = jnp.iinfo(dtype)
         least, most = int(info.min), int(info.max)
         # MLIR writes the upper half of an unsigned type as negative numbers.
         lowest = -(most // 2) - 1 if least == 0 else least
@@ -192,7 +187,8 @@ class Call:
         return [next(rest) if n else None for n in mine]
 
 
-Meaning = Callable[[Call], Any]
+Results = jax.Array | Sequence[jax.Array]
+Meaning = Callable[[Call], Results]
 Arity = tuple[int, int | None]
 """The least and the most values; None for any number."""
 
@@ -255,7 +251,7 @@ class OpDef:
         least, most = self.operands
         return most if most is not None and most - least >= 2 else None
 
-    def kept(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    def kept(self, attributes: Attributes) -> dict[str, Any]:
         """Returns the attributes that a program keeps: its own, without operand groups and what must be empty."""
         dropped = {a.name for a in (*SEGMENTS, *self.attributes) if a.must_be_empty or a in SEGMENTS}
         return {k: v for k, v in attributes.items() if k not in dropped and "." not in k}
@@ -277,7 +273,7 @@ class OpDef:
         return f"its attributes are: {names}" if names else "it has no attributes"
 
     @cached_property
-    def assumptions(self) -> Mapping[str, Any]:
+    def assumptions(self) -> Attributes:
         """The values of required attributes that texts of earlier versions leave out, if they are known."""
         return {a.name: a.default for a in self.attributes if a.assumed and a.default is not None}
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from jaxmesh.dialects.attributes import Attribute, Kind
+from jaxmesh.dialects.attributes import Attribute, Attributes, Kind
 from jaxmesh.dialects.op import SEGMENTS, UPSTREAM, Arity, Call, OpDef, Shape, describe
 from jaxmesh.errors import JaxmeshError, VerifyError
 from jaxmesh.validate import check_size
@@ -16,11 +16,11 @@ from jaxmesh.validate import check_size
 
 def evaluate(
     op: OpDef,
-    operands: Sequence[Any],
-    attributes: Mapping[str, Any],
+    operands: Sequence[jax.Array],
+    attributes: Attributes,
     results: Sequence[jax.ShapeDtypeStruct],
     mesh: Mapping[str, int],
-) -> list[Any]:
+) -> list[jax.Array]:
     """Performs one occurrence of an operation inside a typed trace, and checks its results against the declared types.
 
     Attributes with a dialect's prefix (`ttcore.x`) are ignored.
@@ -32,7 +32,7 @@ def evaluate(
     return as_declared(op, compute(op, operands, attributes, results, mesh), results)
 
 
-def as_declared(op: OpDef, outs: Sequence[Any], results: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:
+def as_declared(op: OpDef, outs: Sequence[jax.Array], results: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
     """Returns results of the declared types; raises a VerifyError where they are of others."""
     if len(outs) != len(results):
         raise VerifyError(f"{op.full_name} gives {len(outs)} results, but {len(results)} are declared.")
@@ -41,12 +41,12 @@ def as_declared(op: OpDef, outs: Sequence[Any], results: Sequence[jax.ShapeDtype
 
 def compute(
     op: OpDef,
-    operands: Sequence[Any],
-    attributes: Mapping[str, Any],
+    operands: Sequence[jax.Array],
+    attributes: Attributes,
     results: Sequence[jax.ShapeDtypeStruct],
     mesh: Mapping[str, int],
     title: str = "",
-) -> list[Any]:
+) -> list[jax.Array]:
     """Performs one occurrence of an op as `evaluate` does; the results may be of other types than the declared ones.
 
     `title` names the operation in messages; by default its full name.
@@ -67,7 +67,7 @@ def _check_count(title: str, what: str, count: int, allowed: Arity) -> None:
         raise VerifyError(f"{title} takes {wanted} {what}, got {count}.")
 
 
-def _check_attributes(op: OpDef, given: Mapping[str, Any], operands: int, title: str) -> dict[str, Any]:
+def _check_attributes(op: OpDef, given: Attributes, operands: int, title: str) -> dict[str, Any]:
     known = (*op.attributes, *SEGMENTS)
     names = {a.name for a in known}
     for name in given:
@@ -93,11 +93,11 @@ def _check_segments(sizes: Shape | None, operands: int, title: str) -> None:
     raise VerifyError(f"{title}: operandSegmentSizes {list(sizes)} do not count its {operands} operands.")
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return _is_integer(value) or isinstance(value, float)
 
 
@@ -115,7 +115,7 @@ _IS_KIND: Mapping[Kind, Callable[[Any], bool]] = {
 }
 
 
-def _check_value(attribute: Attribute, value: Any, title: str) -> Any:
+def _check_value(attribute: Attribute, value: object, title: str) -> Any:
     known: Any = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
     if not _IS_KIND[attribute.kind](known):
         raise VerifyError(f"{title}: attribute {attribute.name!r} is of kind {attribute.kind}, got {value!r}.")
@@ -127,21 +127,21 @@ def _check_value(attribute: Attribute, value: Any, title: str) -> Any:
     return float(known) if attribute.kind == "float" else known
 
 
-def _perform(call: Call) -> list[Any]:
+def _perform(call: Call) -> list[jax.Array]:
     """Computes the results; turns an error of JAX into one about the operation."""
     meaning = call.definition.meaning
     assert meaning is not None, call.title
     try:
-        made = meaning(call)
+        made: Any = meaning(call)
     except JaxmeshError:
         raise
     except (TypeError, ValueError, OverflowError, IndexError) as error:
         types = ", ".join(describe(x) for x in call.operands)
         raise VerifyError(f"{call.title} of ({types}) is impossible: {str(error).strip()}") from error
-    return list(cast("Sequence[Any]", made)) if isinstance(made, (list, tuple)) else [made]
+    return list(cast("Sequence[jax.Array]", made)) if isinstance(made, (list, tuple)) else [made]
 
 
-def _check_declared(op: OpDef, out: Any, want: jax.ShapeDtypeStruct) -> Any:
+def _check_declared(op: OpDef, out: jax.Array, want: jax.ShapeDtypeStruct) -> jax.Array:
     # Without JAX's x64 mode a declared i64 becomes i32.
     dtype = jax.dtypes.canonicalize_dtype(want.dtype)
     if out.shape != want.shape or (out.dtype != dtype and not op.casts):

@@ -8,16 +8,16 @@ the two transfers of TTNN from a lowered one. `passes/ttir_to_ttnn` then lowers 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
+from jaxmesh.dialects.attributes import Attributes
+from jaxmesh.jaxprs.untyped import DType, Shape
 
-Shape = tuple[int, ...]
 Value = int
 """A value is its number; `Program.types` has its type."""
-NO_ATTRIBUTES: Mapping[str, Any] = {}
+NO_ATTRIBUTES: Attributes = {}
 """The attributes of operations that have none, which share it."""
 LOOP = "ttcore.while_loop"
 """A loop. Its operands are the states and what stays the same; its results the states after it. Its attributes are the
@@ -42,7 +42,7 @@ class Type:
     """
 
     shape: Shape
-    dtype: np.dtype[Any]
+    dtype: DType
     kind: str = "tensor"
     host: bool = False
     tile: bool = False
@@ -65,7 +65,7 @@ class Op:
     name: str
     operands: tuple[Value | None, ...]
     results: tuple[Value, ...]
-    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    attributes: Attributes = field(default_factory=dict[str, Any])
     line: str = ""
 
     @property
@@ -121,10 +121,6 @@ class Program:
         """Adds a value of a type; returns its number."""
         self.types.append(kind)
         return len(self.types) - 1
-
-    def last_uses(self) -> dict[Value, int]:
-        """Returns, for each value that an op reads, the number of the last op that reads it."""
-        return {v: i for i, op in enumerate(self.ops) for v in op.used}
 
     def like(self, ops: Iterable[Op], results: Sequence[Port]) -> Program:
         """Returns a program of the same signature and values with other operations."""

@@ -89,7 +89,7 @@ class Difference:
         )
 
 
-def _show(value: Any) -> str:
+def _show(value: object) -> str:
     """Returns a value as text; for floats with its bits, because different values may print alike."""
     array = np.asarray(value)
     if array.ndim or array.dtype.kind in "biu":

@@ -34,7 +34,7 @@ opaque_p.multiple_results = True
 
 
 @opaque_p.def_abstract_eval
-def _opaque_types(*operands: Any, name: str, results: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:
+def _opaque_types(*operands: compat.Aval, name: str, results: Sequence[jax.ShapeDtypeStruct]) -> list[compat.Aval]:
     first = operands[0]
     return [compat.retype(first, r.shape, compat.varying_axes(first)).update(dtype=r.dtype) for r in results]
 
@@ -54,7 +54,7 @@ def check_executable(jaxpr: compat.Jaxpr) -> None:
         )
 
 
-def _opaque(name: str, call: Call) -> Any:
+def _opaque(name: str, call: Call) -> Sequence[jax.Array]:
     operands = call.operands or (jnp.zeros(()),)
     return opaque_p.bind(*vary_together(*operands), name=name, results=call.results)
 
@@ -86,7 +86,7 @@ HOST_CALL = "ttnn.host_call"
 _BEFORE = "take the text from before that pass, ttnn_*.mlir"
 
 
-def _host_call(call: Call) -> Any:
+def _host_call(call: Call) -> Sequence[jax.Array]:
     return _opaque(f"{call['callee']}, a function of the host in LLVM's code ({_BEFORE}),", call)
 
 
@@ -101,26 +101,26 @@ OPS[HOST_CALL] = replace(
 # --- with a meaning --------------------------------------------------------------------------------------------------
 
 
-def _cumprod(call: Call) -> Any:
+def _cumprod(call: Call) -> jax.Array:
     (x,) = call.operands
     return jnp.cumprod(x, call.check_dim(call["dim"], x.ndim, "dim"), dtype=x.dtype)
 
 
-def _same(call: Call) -> Any:
+def _same(call: Call) -> jax.Array:
     return call.operands[0]
 
 
-def _bitcast(call: Call) -> Any:
+def _bitcast(call: Call) -> jax.Array:
     return lax.bitcast_convert_type(call.operands[0], call.result.dtype)
 
 
-def _pow_scalar(call: Call) -> Any:
+def _pow_scalar(call: Call) -> jax.Array:
     (x,) = call.operands
     power: Any = elementwise.OPS["pow"].meaning
     return power(replace(call, operands=(x, jnp.asarray(call["rhs"], x.dtype))))
 
 
-def _conv1d(call: Call) -> Any:
+def _conv1d(call: Call) -> jax.Array:
     """Computes TTNN's convolution along one dim: the result is flat, and the bias (1, 1, 1, outputs)."""
     call.require("activation = " not in str(call["conv2d_config"]), "applies no function to its result here")
     x, weight, *bias = call.operands
@@ -130,7 +130,7 @@ def _conv1d(call: Call) -> Any:
     return jnp.reshape(out, (1, 1, -1, out.shape[-1]))
 
 
-def _group_norm(call: Call) -> Any:
+def _group_norm(call: Call) -> jax.Array:
     """Computes `torch.nn.functional.group_norm` of each group of channels; a mask only tells where a group ends."""
     x, _, weight, bias = call.optional_operands(("input", "input_mask", "weight", "bias"))
     dim = call.check_dim(call.attributes.get("channel_dim", x.ndim - 1), x.ndim, "channel_dim")
@@ -145,7 +145,7 @@ def _group_norm(call: Call) -> Any:
     return jnp.moveaxis(y, -1, dim).astype(x.dtype)
 
 
-def _prepared_weight(call: Call) -> Any:
+def _prepared_weight(call: Call) -> jax.Array:
     """Computes the matrix of a weight (outputs, inputs of a group, depth, height, width), by blocks of inputs."""
     (weight,) = call.operands
     outs, inputs, *kernel = weight.shape
@@ -156,7 +156,7 @@ def _prepared_weight(call: Call) -> Any:
     return blocks.transpose(1, 3, 4, 5, 2, 0).reshape(-1, outs)
 
 
-def _conv3d(call: Call) -> Any:
+def _conv3d(call: Call) -> jax.Array:
     """Computes TTNN's convolution along three dims, with the weight as a matrix."""
     x, rows, *bias = call.operands
     kernel, inputs = call["kernel_size"], call["in_channels"] // call["groups"]

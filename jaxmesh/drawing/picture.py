@@ -40,7 +40,7 @@ class Picture:
         """Returns by file ending a function that returns the text of the file."""
         return {".html": lambda: page(self._title, self._repr_html_()), ".txt": lambda: f"{self}\n"}
 
-    def save(self, path: Any) -> Path:
+    def save(self, path: object) -> Path:
         """Writes the picture to a file; its ending selects the format: `.html`, `.txt`, and `.svg` for a tensor.
 
         Raises:

@@ -90,7 +90,7 @@ def sharding_placement(shape: Shape, dtype: Any, sharding: Any, on: Mesh | None 
         notes += [f"{word} over {sorted(map(str, axes))}." for word, axes in left.items() if axes]
     return make_placement(
         axes, list(map(Shard.of_box, boxes)), dtype=dtype, itemsize=dtype.itemsize,
-        shape=shape, how=how, ids=[d.id for d in devices], over=over, notes=notes, device_notes=process_notes(devices),
+        shape=shape, how=how, ids=[d.id for d in devices], over=over, notes=notes, device_notes=_process_notes(devices),
     )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def shape_and_dtype(x: Any, dtype: Any) -> tuple[Shape, Any]:
         raise ArgumentValueError(f"the sizes of a shape are not negative, got {list(sizes)}; pass sizes of 0 or more.")
     requested = dtype if dtype is not None else getattr(x, "dtype", np.float32)
     try:
-        element_type: Any = requested if jax.dtypes.issubdtype(requested, jax.dtypes.extended) else np.dtype(requested)
+        element_type = requested if jax.dtypes.issubdtype(requested, jax.dtypes.extended) else np.dtype(requested)
         known = any(jax.dtypes.issubdtype(element_type, k) for k in (np.number, np.bool_, jax.dtypes.extended))
     except Exception:
         known, element_type = False, None
@@ -135,7 +135,7 @@ def shape_and_dtype(x: Any, dtype: Any) -> tuple[Shape, Any]:
     return sizes, element_type
 
 
-def as_spec(spec: Any) -> PartitionSpec:
+def as_spec(spec: object) -> PartitionSpec:
     """Checks the `spec` of `visualize`."""
     if not isinstance(spec, PartitionSpec):
         raise ArgumentTypeError(
@@ -148,7 +148,7 @@ def _ids(mesh: AnyMesh) -> tuple[list[int] | None, list[str] | None]:
     if isinstance(mesh, AbstractMesh):
         return None, None
     devices = list(mesh.devices.flat)
-    return [d.id for d in devices], process_notes(devices)
+    return [d.id for d in devices], _process_notes(devices)
 
 
 def _check_count(count: int) -> None:
@@ -203,10 +203,10 @@ def tensor_placement(tensor: Any) -> Placement:
             )
     if tensor.storage_type().name == "HOST":
         notes.append("it is in host memory, one shard per device.")
-    devices = None if isinstance(mesh, AbstractMesh) else list(mesh.devices.flat)
+    ids, device_notes = _ids(mesh)
     return make_placement(
         axes, shards, dtype=tensor.dtype, itemsize=tensor.element_size(), shape=shape, how=how, over=over, notes=notes,
-        ids=None if devices is None else [d.id for d in devices], device_notes=process_notes(devices),
+        ids=ids, device_notes=device_notes,
     )  # fmt: skip
 
 
@@ -222,9 +222,9 @@ def as_svg(tensor: Any) -> str | None:
     return draw_svg(tensor_placement(tensor)) if tensor.is_allocated() else None
 
 
-def process_notes(devices: list[Any] | None) -> list[str] | None:
+def _process_notes(devices: list[Any]) -> list[str] | None:
     """Returns a note per device if the devices belong to several processes."""
-    if devices is None or len({d.process_index for d in devices}) < 2:
+    if len({d.process_index for d in devices}) < 2:
         return None
     return [f"of process {d.process_index}" for d in devices]
 

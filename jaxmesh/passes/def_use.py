@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.definitions import has_trait
-from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op, Program, Value
-
-Array = np.ndarray[Any, Any]
+from jaxmesh.dialects.program import Op, Program, Shape, Value
+from jaxmesh.jaxprs.untyped import Array, DType
 
 
 @dataclass(slots=True)
 class DefUse:
-    """The operation behind each value; it grows as operations are entered.
+    """The operation behind each value of a program; it grows as operations are entered.
 
     Attributes:
+      program: the operations so far.
       makers: the operation that computes each value.
     """
 
+    program: Program
     makers: dict[Value, Op] = field(default_factory=dict[Value, Op], kw_only=True)
 
-    @staticmethod
-    def of(ops: Iterable[Op]) -> DefUse:
-        """Returns the index of operations."""
-        return DefUse(makers={v: op for op in ops for v in op.results})
+    def shape(self, value: Value) -> Shape:
+        """Returns the shape of a value."""
+        return self.program.types[value].shape
+
+    def dtype(self, value: Value) -> DType:
+        """Returns the element type of a value."""
+        return self.program.types[value].dtype
 
     def enter(self, op: Op) -> None:
         """Records an operation, or its replacement."""
@@ -40,13 +40,6 @@ class DefUse:
         """Returns the operation that computes a value; None unless its name, without dialect, is among these."""
         op = self.makers.get(value)
         return op if op is not None and op.name.partition(".")[2] in names else None
-
-    def behind(self, value: Value, *through: str) -> Op | None:
-        """Returns the operation that computes a value, looking through views and the operations of these full names."""
-        op = self.makers.get(value)
-        while op is not None and (op.name in through or has_trait(op.name, Trait.VIEW)):
-            op = self.makers.get(op.used[0])
-        return op
 
 
 def use_counts(program: Program) -> Counter[Value]:

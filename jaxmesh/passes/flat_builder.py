@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
+from jax.typing import DTypeLike
 
-from jaxmesh.dialects.program import Op, Program, Shape, Type, Value
+from jaxmesh.dialects.program import Op, Shape, Type, Value
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.passes.def_use import DefUse
 
 T = TypeVar("T")
@@ -37,29 +39,24 @@ class Rules(dict[str, T]):
         return enter
 
 
-Array = np.ndarray[Any, Any]
-
-
 @dataclass(slots=True)
 class FlatBuilder(DefUse, ABC):
     """Builds a flat program, with the index of its values.
 
     Attributes:
-      program: the operations so far.
       line: the user's source line of the operations that are appended.
     """
 
     tile: ClassVar[bool] = False
     """True if the tensors are in tiles."""
 
-    program: Program
     line: str = field(default="", kw_only=True)
     _created: dict[Any, Value] = field(default_factory=dict[Any, Value], kw_only=True)
     _types: dict[Any, Type] = field(default_factory=dict[Any, Type], kw_only=True)
 
     @abstractmethod
     def op(
-        self, name: str, operands: Sequence[Value | None], shape: Sequence[int], dtype: Any, /, **attrs: Any
+        self, name: str, operands: Sequence[Value | None], shape: Sequence[int], dtype: DTypeLike, /, **attrs: Any
     ) -> Value:
         """Appends an operation with one result; attributes that are None are omitted."""
 
@@ -68,20 +65,12 @@ class FlatBuilder(DefUse, ABC):
         self.program.ops.append(op)
         self.enter(op)
 
-    def tensor_type(self, shape: Shape, dtype: Any) -> Type:
+    def tensor_type(self, shape: Shape, dtype: DTypeLike) -> Type:
         """Returns the type of a tensor, cached because programs have few different ones."""
         key = (shape, dtype)
         if key not in self._types:
             self._types[key] = Type(plain(shape), np.dtype(dtype), tile=self.tile)
         return self._types[key]
-
-    def shape(self, value: Value) -> Shape:
-        """Returns the shape of a value."""
-        return self.program.types[value].shape
-
-    def dtype(self, value: Value) -> np.dtype[Any]:
-        """Returns the element type of a value."""
-        return self.program.types[value].dtype
 
     def same(self, name: str, operands: Sequence[Value | None], /, **attrs: Any) -> Value:
         """Appends an operation whose result has the type of its first operand."""
@@ -89,7 +78,7 @@ class FlatBuilder(DefUse, ABC):
         assert first is not None
         return self.op(name, operands, self.shape(first), self.dtype(first), **attrs)
 
-    def binary(self, name: str, a: Value, b: Value, dtype: Any = None) -> Value:
+    def binary(self, name: str, a: Value, b: Value, dtype: DTypeLike | None = None) -> Value:
         """Appends an elementwise operation of operands that broadcast; by default of the first one's element type."""
         shape = np.broadcast_shapes(self.shape(a), self.shape(b))
         return self.op(name, [a, b], shape, self.dtype(a) if dtype is None else dtype)
@@ -111,7 +100,7 @@ class FlatBuilder(DefUse, ABC):
         shape = tuple(self.shape(x)[d] for d in order)
         return self.move(x, shape, lambda a: a.transpose(order), "permute", permutation=order)
 
-    def cast(self, x: Value, dtype: Any) -> Value:
+    def cast(self, x: Value, dtype: DTypeLike) -> Value:
         """Converts to another element type, unless the tensor has it already."""
         return x if self.dtype(x) == np.dtype(dtype) else self.op("typecast", [x], self.shape(x), dtype)
 
@@ -163,7 +152,7 @@ class FlatBuilder(DefUse, ABC):
         return self.op(name, [x], shape, self.dtype(x), dim_arg=dims, keep_dim=keep)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Returns numbers as Python's own: JAX's parameters may hold NumPy's."""
     if isinstance(value, tuple):
         return tuple(map(plain, cast("tuple[Any, ...]", value)))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
-from jaxmesh.dialects.program import Op, Program, Type, Value
+from jaxmesh.dialects.program import Op, Program, Value
 from jaxmesh.dialects.ttnn.transfers import cut_axes
 from jaxmesh.passes.memory import aliases
 from jaxmesh.sharding.distribution import resolve_mapper
@@ -49,17 +49,3 @@ def keep_arguments(program: Program, donated: Collection[int]) -> Program:
     return program.like(
         (op for op in program.ops if op.name != freed or first.get(op.used[0], op.used[0]) not in held), program.results
     )
-
-
-def padded_shape(tensor_type: Type) -> tuple[int, ...]:
-    """Returns the shape that a tensor takes in memory: in tiles, its last two dims are multiples of 32.
-
-    >>> import numpy as np
-    >>> padded_shape(Type((2, 1, 40), np.dtype("float32"), tile=True))
-    (2, 32, 64)
-    """
-    shape = tensor_type.shape
-    if not tensor_type.tile:
-        return shape
-    *outer, rows, last = (1,) * max(0, 2 - len(shape)) + shape
-    return (*outer, -(-rows // 32) * 32, -(-last // 32) * 32)

@@ -12,29 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import LOOP, Op, Program, Type, Value
+from jaxmesh.dialects.ttnn.layouts import is_view
 from jaxmesh.passes.ttir_to_ttnn.builder import with_defaults
 
-_TILE = 32
 _RESHAPE = "ttnn.reshape"
-
-
-def is_view(before: Type, after: Type) -> bool:
-    """Returns True if a reshape from one type to another moves no element.
-
-    >>> import numpy as np
-    >>> def tiles(*shape): return Type(shape, np.dtype("float32"), tile=True)
-    >>> is_view(tiles(64, 32), tiles(2, 32, 32)), is_view(tiles(4, 32), tiles(2, 2, 32))
-    (True, False)
-    """
-    (rows, last), (rows_after, last_after) = _last_two(before), _last_two(after)
-    if last != last_after:
-        return False
-    return not before.tile or rows == rows_after or (rows % _TILE == 0 and rows_after % _TILE == 0)
-
-
-def _last_two(tensor: Type) -> tuple[int, int]:
-    rows, last = (1, 1, *tensor.shape)[-2:]
-    return rows, last
 
 
 def aliases(ops: Iterable[Op], types: Sequence[Type]) -> dict[Value, Value]:
@@ -47,7 +28,9 @@ def aliases(ops: Iterable[Op], types: Sequence[Type]) -> dict[Value, Value]:
             continue
         number = _shared_operand(op)
         source = None if number is None or number >= len(op.operands) else op.operands[number]
-        if source is None or (op.name == _RESHAPE and not is_view(types[source], types[op.results[0]])):
+        if source is None:
+            continue
+        if op.name == _RESHAPE and not is_view(types[source].shape, types[op.results[0]].shape, types[source].tile):
             continue
         first.update((v, first.get(source, source)) for v in op.results)
     return first
@@ -122,7 +105,7 @@ class _Memory:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.last = program.last_uses()
+        self.last = {v: i for i, op in enumerate(program.ops) for v in op.used}
         self.kept = {p.value for p in (*program.arguments, *program.results)}
         self._first: dict[Value, Value] = {}
         self._until: dict[Value, int] = {}

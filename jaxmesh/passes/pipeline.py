@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
@@ -127,7 +126,7 @@ def _run(each: Pass, program: Program) -> Program:
 def ttir_program(
     jaxpr: Jaxpr,
     boundary: Boundary,
-    out_tree: Any,
+    out_tree: object,
     results: Sequence[Residency],
     fuse: bool,
     unroll_limit: int | None = None,
@@ -163,7 +162,7 @@ def ttir_program(
 def ttnn_program(
     lowered: ResidencyMap,
     boundary: Boundary,
-    out_tree: Any,
+    out_tree: object,
     fuse: bool,
     unroll_limit: int | None,
     strict: bool,
@@ -205,7 +204,7 @@ def printed_jaxpr(lowered: ResidencyMap, mesh: Mapping[str, int]) -> Jaxpr:
 def _flatten(
     jaxpr: Jaxpr,
     boundary: Boundary,
-    out_tree: Any,
+    out_tree: object,
     level: str,
     results: Sequence[Residency],
     options: Options,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.program import Op, Program, Shape, Type, Value
 from jaxmesh.dialects.ttir.elementwise import OPS as ELEMENTWISE
-from jaxmesh.passes.hold_arguments import padded_shape
+from jaxmesh.dialects.ttnn.layouts import padded_shape
 
 LARGE = 1 << 20
 """The bytes in tiles from which padding counts: below, a move costs more."""
@@ -29,7 +29,7 @@ def is_smaller(kind: Type, order: Order) -> bool:
     (True, False)
     """
     shapes = kind.shape, _ordered(kind.shape, order)
-    own, other = (math.prod(padded_shape(Type(shape, kind.dtype, tile=True))) for shape in shapes)
+    own, other = (math.prod(padded_shape(shape, tile=True)) for shape in shapes)
     return own * kind.dtype.itemsize >= LARGE and own >= MUCH * other
 
 
@@ -121,7 +121,7 @@ class _SmallDims:
             self.made[key] = self._append(Op("", (source,), (value,), line=line), name, shape, attributes)
         return self.made[key]
 
-    def _append(self, like: Op, name: str, shape: Shape, changed: Mapping[str, Any]) -> Value:
+    def _append(self, like: Op, name: str, shape: Shape, changed: Attributes) -> Value:
         """Appends an operation like another one, with its first result of another shape."""
         made = self.program.new(replace(self.program.types[like.results[0]], shape=shape))
         self.program.ops.append(

@@ -304,5 +304,5 @@ def _wanted_form(takes: Takes) -> str:
 def _show(value_type: Type) -> str:
     if value_type.kind == "device":
         return "the device"
-    where: Any = "host" if value_type.host else "devices"
+    where = "host" if value_type.host else "devices"
     return f"{value_type.dtype}{list(value_type.shape)} ({where}, {'tiles' if value_type.tile else 'rows'})"

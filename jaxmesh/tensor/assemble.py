@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.runtime.distributed.collectives import is_here
 from jaxmesh.runtime.launch import check_process
 from jaxmesh.sharding.mesh import storage_spec
@@ -18,7 +19,7 @@ from jaxmesh.tensor.types import ON_DEVICE, Layout, MemoryConfig, Storage, Tenso
 
 
 def assemble(
-    shards: dict[Shape, np.ndarray[Any, Any]],
+    shards: dict[Shape, Array],
     mesh: Mesh,
     varying: tuple[str, ...] | None,
     topology: TensorTopology | None,
@@ -43,13 +44,13 @@ def assemble(
     return MeshTensor(data, mesh, varying, topology, storage)
 
 
-def owner_of(operands: Sequence[Any]) -> MeshDevice | None:
+def owner_of(operands: Sequence[object]) -> MeshDevice | None:
     """Returns the mesh device of the first operand that has an owner."""
     owners = [x.owner.check_open() for x in operands if type(x) is MeshTensor and x.owner is not None]
     return owners[0] if owners else None
 
 
-def set_owner(tensor: Any, owner: Any) -> Any:
+def set_owner(tensor: object, owner: object) -> Any:
     """Sets the owner of a `MeshTensor` to a mesh device, does nothing for anything else; returns the tensor."""
     if type(tensor) is MeshTensor and isinstance(owner, MeshDevice):
         tensor.owner = owner

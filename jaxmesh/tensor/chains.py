@@ -13,20 +13,19 @@ from contextvars import ContextVar
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxmesh.jaxprs.caches import Cache, is_staged
 from jaxmesh.jaxprs.tracing_state import set_within
+from jaxmesh.jaxprs.untyped import DType, Shape
 from jaxmesh.runtime.array_views import check_alive, view
 from jaxmesh.runtime.launch import launch
 
-_jax: Any = jax
-Shape = tuple[int, ...]
-Step = tuple[Callable[..., Any], tuple[int, ...]]
+Run = Callable[..., list[jax.Array]]
+Step = tuple[Run, tuple[int, ...]]
 """An op, and the numbers of its operands: of a result counted from 0, of an array from the end, -1 and down."""
 _LONGEST = 1000
 """Ops of a chain: the time that XLA takes for a program grows faster than their number."""
-_programs = Cache[Callable[..., Any]](16, "chains of ops")
+_programs = Cache[Run](16, "chains of ops")
 
 
 class Deferred:
@@ -40,7 +39,7 @@ class Deferred:
 
     __slots__ = ("__weakref__", "array", "chain", "dtype", "number", "shape")
 
-    def __init__(self, chain: Chain, number: int, shape: Shape, dtype: np.dtype[Any]) -> None:
+    def __init__(self, chain: Chain, number: int, shape: Shape, dtype: DType) -> None:
         self.chain, self.number, self.shape, self.dtype = chain, number, shape, dtype
         self.array: Any = None
 
@@ -64,13 +63,11 @@ class Chain:
 
     def _reset(self) -> None:
         self._steps: list[Step] = []
-        self._arrays: list[Any] = []
+        self._arrays: list[jax.Array] = []
         self._number_of: dict[int, int] = {}
         self._results: list[weakref.ref[Deferred]] = []
 
-    def add(
-        self, run: Callable[..., Any], operands: Sequence[Any], results: Sequence[tuple[Shape, np.dtype[Any]]]
-    ) -> list[Deferred]:
+    def add(self, run: Run, operands: Sequence[object], results: Sequence[tuple[Shape, DType]]) -> list[Deferred]:
         """Appends an op; returns its results, of these stored shapes and element types."""
         if len(self._steps) >= _LONGEST:
             self.run()
@@ -104,16 +101,16 @@ class Chain:
         self._reset()
 
 
-def _program(steps: Sequence[Step], wanted: Sequence[int]) -> Callable[..., Any]:
-    def chain(*arrays: Any) -> list[Any]:
-        values: list[Any] = []
+def _program(steps: Sequence[Step], wanted: Sequence[int]) -> Run:
+    def chain(*arrays: jax.Array) -> list[jax.Array]:
+        values: list[jax.Array] = []
         for run, numbers in steps:
             # Results are counted from the front and arrays from the end.
             values += run(*[arrays[n] if n < 0 else values[n] for n in numbers])
         return [values[n] for n in wanted]
 
     # Each op rounds to its element type, as it does in a separate program.
-    return _jax.jit(chain, compiler_options={"xla_allow_excess_precision": False})
+    return jax.jit(chain, compiler_options={"xla_allow_excess_precision": False})
 
 
 _current: ContextVar[Chain | None] = ContextVar("chain of ops", default=None)
@@ -128,7 +125,7 @@ def chained() -> contextlib.AbstractContextManager[None]:
 # --- reshapes --------------------------------------------------------------------------------------------------------
 
 
-def _view(stored: jax.Array) -> list[Any]:
+def _view(stored: jax.Array) -> list[jax.Array]:
     return [view(stored)]
 
 
@@ -147,7 +144,7 @@ class LazyReshape:
     __slots__ = ("__weakref__", "_run", "local", "shape", "stored")
 
     def __init__(
-        self, stored: jax.Array, local: Shape | None = None, shape: Shape | None = None, run: Callable[..., Any] = _view
+        self, stored: jax.Array, local: Shape | None = None, shape: Shape | None = None, run: Run = _view
     ) -> None:
         self.stored, self.local, self.shape = stored, local, stored.shape if shape is None else shape
         self._run = run
@@ -158,7 +155,7 @@ class LazyReshape:
         return len(self.shape)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The element type."""
         return self.stored.dtype
 

@@ -24,7 +24,7 @@ def open_mesh_device(
     l1_small_size: int = 0,
     trace_region_size: int = 0,
     num_command_queues: int = 1,
-    dispatch_core_config: Any = None,
+    dispatch_core_config: object = None,
     offset: MeshCoordinate | Sequence[int] | None = None,
     physical_device_ids: Sequence[int] = (),
     worker_l1_size: int = 0,
@@ -87,7 +87,7 @@ def open_device(
     device_id: int,
     l1_small_size: int = 0,
     trace_region_size: int = 0,
-    dispatch_core_config: Any = None,
+    dispatch_core_config: object = None,
     worker_l1_size: int = 0,
 ) -> MeshDevice:
     """Opens one device, a mesh of shape `[1, 1]`; options as of `open_mesh_device`."""

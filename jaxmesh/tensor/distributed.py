@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.errors import ArgumentTypeError, MeshMismatchError, VerifyError
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.sharding.configs import (
     MeshComposerConfig,
     MeshCoordinate,
@@ -132,7 +133,7 @@ def compute_distribution_to_mesh_mapping(
     return [MeshCoordinate(c) for c in land(MeshShape(distribution_shape), MeshShape(mesh_shape)).coordinates()]
 
 
-def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice | Mesh | None = None) -> Any:
+def distribute_tensor(tensor: object, mapper: TensorToMesh, mesh_device: MeshDevice | Mesh | None = None) -> Any:
     """Distributes a host tensor over the devices of the mapper's mesh.
 
     Args:
@@ -180,9 +181,9 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
     return set_owner(distribute(array_of(tensor), mapper.config, mapper.mesh, storage), mesh_device)
 
 
-def _check_elements(mapper: TensorToMesh, tensor: Any) -> None:
+def _check_elements(mapper: TensorToMesh, tensor: object) -> None:
     """Refuses to shard a dim of size 0, which the real library does not cut; jaxmesh itself does."""
-    given: Any = getattr(tensor, "shape", None)
+    given = getattr(tensor, "shape", None)
     if is_enabled() or not isinstance(given, tuple):
         return  # `distribute` refuses anything but a tensor.
     shape = cast("tuple[int, ...]", given)
@@ -195,7 +196,7 @@ def _check_elements(mapper: TensorToMesh, tensor: Any) -> None:
         )
 
 
-def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
+def aggregate_tensor(tensor: object, composer: MeshToTensor) -> Any:
     """Joins the shards of a multi-device tensor to one host tensor.
 
     Args:
@@ -284,7 +285,7 @@ def get_device_tensors(tensor: MeshTensor) -> list[Any]:
     return tensors
 
 
-def check_alike(op: str, rows: Sequence[np.ndarray[Any, Any]]) -> None:
+def check_alike(op: str, rows: Sequence[Array]) -> None:
     """Checks that all shards have one shape and element type."""
     kinds = list(dict.fromkeys((r.shape, r.dtype.name) for r in rows))
     if len(kinds) > 1:
@@ -294,7 +295,7 @@ def check_alike(op: str, rows: Sequence[np.ndarray[Any, Any]]) -> None:
         )
 
 
-def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[int]) -> MeshTensor:
+def from_host_shards(tensors: Sequence[object], mesh_shape: MeshShape | Sequence[int]) -> MeshTensor:
     """Returns a multi-device host tensor from one host tensor per device, row-major over a mesh of this shape.
 
     Raises:

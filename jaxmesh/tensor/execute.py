@@ -6,13 +6,14 @@ the type of the result has the mesh axes that it varies over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.typing import DTypeLike
 
 from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.op import OpDef, Trait, describe
@@ -28,23 +29,21 @@ from jaxmesh.errors import (
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.caches import ARRAY, Cache, is_staged, settings
 from jaxmesh.jaxprs.tracing_state import require_region
+from jaxmesh.jaxprs.untyped import DType, Shape, jnp, lax
 from jaxmesh.runtime.distributed.collectives import on_every_device
 from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import storage_spec
 from jaxmesh.tensor.assemble import owner_of, set_owner
-from jaxmesh.tensor.chains import Deferred, LazyReshape, current_chain
+from jaxmesh.tensor.chains import Deferred, LazyReshape, Run, current_chain
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.transfers import host_array
 from jaxmesh.tensor.types import ON_DEVICE, Storage, StorageType
 from jaxmesh.validate import check_size, quote
 
-_lax: Any = jax.lax
-_jnp: Any = jax.numpy
-Shape = tuple[int, ...]
 AnyMesh = Mesh | AbstractMesh
 NUMBER = (int, float, complex, bool, np.generic)
 _ARRAYS = (np.ndarray, jax.Array)
-OperandType = tuple[tuple[str, ...], Shape, np.dtype[Any], Shape | None]
+OperandType = tuple[tuple[str, ...], Shape, DType, Shape | None]
 """The mesh axes an operand varies over, its stored shape, its element type, and the local shape to give it first."""
 
 
@@ -64,8 +63,8 @@ class StaticArguments:
 
     def __init__(
         self,
-        attributes: tuple[tuple[str, Any], ...] = (),
-        dtype: np.dtype[Any] | None = None,
+        attributes: tuple[tuple[str, object], ...] = (),
+        dtype: DType | None = None,
         shape: Shape | None = None,
         on_host: bool = False,
     ) -> None:
@@ -83,8 +82,8 @@ class CompiledOp:
       is_view: True if the op only reshapes its operand.
     """
 
-    run: Callable[..., Any]
-    results: tuple[tuple[Shape, tuple[str, ...], tuple[Shape, np.dtype[Any]]], ...]
+    run: Run
+    results: tuple[tuple[Shape, tuple[str, ...], tuple[Shape, DType]], ...]
     is_view: bool
 
 
@@ -94,7 +93,7 @@ NO_ARGUMENTS = StaticArguments()
 def perform(
     definition: OpDef,
     title: str,
-    operands: Sequence[Any],
+    operands: Sequence[object],
     static: StaticArguments,
     mesh: AnyMesh | None = None,
     storage: Storage = ON_DEVICE,
@@ -135,7 +134,7 @@ def perform(
     if operands and not static.on_host:
         raise _not_on_devices(title, operands, 0)
     # Copied in and out: an op that changes nothing would return the caller's own memory.
-    arrays = [_jnp.array(host_array(x, title)) for x in operands]
+    arrays = [jnp.array(host_array(x, title)) for x in operands]
     return [np.array(x) for x in _compute(definition, title, arrays, static, {})]
 
 
@@ -151,7 +150,7 @@ def _common_mesh(title: str, tensors: Sequence[MeshTensor]) -> AnyMesh:
     return mesh
 
 
-def _is_host(x: Any) -> bool:
+def _is_host(x: object) -> bool:
     return isinstance(x, _ARRAYS) or (isinstance(x, MeshTensor) and x.storage.type is StorageType.HOST)
 
 
@@ -162,8 +161,8 @@ def _host_storage(title: str, operands: Sequence[Any], static: StaticArguments) 
     raise _not_on_devices(title, operands, next(i for i, x in enumerate(operands) if _is_host(x)))
 
 
-def _not_on_devices(title: str, operands: Sequence[Any], number: int) -> JaxmeshError:
-    x: Any = operands[number]
+def _not_on_devices(title: str, operands: Sequence[object], number: int) -> JaxmeshError:
+    x = operands[number]
     if _is_host(x) or isinstance(x, MeshTensor):
         how, shown = "ttnn.distribute_tensor or ttnn.to_device", f"{type(x).__name__} {describe(x)}"
         if isinstance(x, MeshTensor):
@@ -195,19 +194,19 @@ def _convert_number(title: str, x: Any, tensors: Sequence[Any]) -> Any:
     return number
 
 
-def _cast_exactly(x: Any, dtype: Any) -> Any:
+def _cast_exactly(x: Any, dtype: DTypeLike) -> Any:
     """Returns a number in an element type: rounded as a float, exact as an integer or bool, None if impossible."""
-    value: Any = np.asarray(x)
+    value = np.asarray(x)
     if value.dtype.kind in "OSUTmM":
         return None
-    if value.dtype.kind == "c" and not _jnp.issubdtype(dtype, _jnp.complexfloating):
+    if value.dtype.kind == "c" and not jnp.issubdtype(dtype, jnp.complexfloating):
         return None
     try:
         with np.errstate(all="ignore"):
             number = value.astype(dtype)
     except (OverflowError, ValueError):
         return None
-    rounds = bool(_jnp.issubdtype(dtype, _jnp.inexact))
+    rounds = bool(jnp.issubdtype(dtype, jnp.inexact))
     return number if rounds or (np.isfinite(value) and number.astype(value.dtype) == value) else None
 
 
@@ -238,7 +237,7 @@ makes anew in every call."""
 
 
 def _perform_on_mesh(
-    definition: OpDef, title: str, operands: Sequence[Any], static: StaticArguments, mesh: AnyMesh, storage: Storage
+    definition: OpDef, title: str, operands: Sequence[object], static: StaticArguments, mesh: AnyMesh, storage: Storage
 ) -> list[MeshTensor]:
     data: list[Any] = []
     types: list[OperandType] = []
@@ -270,7 +269,7 @@ def _perform_on_mesh(
     return tensors if owner is None else [set_owner(t, owner) for t in tensors]
 
 
-def _number_on_mesh(title: str, operands: Sequence[Any], i: int, mesh: AnyMesh) -> Any:
+def _number_on_mesh(title: str, operands: Sequence[object], i: int, mesh: AnyMesh) -> Any:
     """Returns a number, or a NumPy array of rank 0, on all devices."""
     x = operands[i]
     if isinstance(x, NUMBER):
@@ -298,28 +297,28 @@ def _compile(
     sizes = dict(mesh.shape)
     specs = tuple(storage_spec(len(shape) - len(varying), varying) for varying, shape, _, _ in operands)
 
-    def compute_locally(stored: Sequence[Any]) -> list[Any]:
+    def compute_locally(stored: Sequence[jax.Array]) -> list[jax.Array]:
         shards = [
             # Converted even if the type is the same: a weakly typed array would give way to the other operand's type.
-            _lax.convert_element_type(
-                _lax.reshape(x, shape[: len(shape) - len(varying)] if local is None else local), dtype
+            lax.convert_element_type(
+                lax.reshape(x, shape[: len(shape) - len(varying)] if local is None else local), dtype
             )
             for x, (varying, shape, dtype, local) in zip(stored, operands, strict=True)
         ]
         return _compute(definition, title, shards, static, sizes)
 
-    results: list[tuple[Shape, tuple[str, ...], tuple[Shape, np.dtype[Any]]]] = []
+    results: list[tuple[Shape, tuple[str, ...], tuple[Shape, DType]]] = []
 
-    def infer_types(*stored: Any) -> Any:
+    def infer_types(*stored: jax.Array) -> jax.Array:
         for x in compute_locally(stored):
             found = compat.varying_axes(jax.typeof(x))
             axes = tuple(a for a in mesh.axis_names if a in found)
             results.append((x.shape, axes, ((*x.shape, *(sizes[a] for a in axes)), x.dtype)))
-        return _jnp.zeros(())
+        return jnp.zeros(())
 
-    def run(*stored: Any) -> list[Any]:
+    def run(*stored: jax.Array) -> list[jax.Array]:
         outs = zip(compute_locally(stored), results, strict=True)
-        return [_lax.reshape(x, (*shape, *[1] * len(axes))) for x, (shape, axes, _) in outs]
+        return [lax.reshape(x, (*shape, *[1] * len(axes))) for x, (shape, axes, _) in outs]
 
     run.__name__ = run.__qualname__ = definition.name
     structs = [
@@ -353,7 +352,7 @@ def _compute(
     definition: OpDef, title: str, operands: Sequence[Any], static: StaticArguments, mesh: Mapping[str, int]
 ) -> list[Any]:
     """Performs an op inside a typed trace; the op infers the types of its results."""
-    like: Any = static.dtype or (operands[0].dtype if operands else np.dtype(_jnp.bfloat16))
+    like: Any = static.dtype or (operands[0].dtype if operands else np.dtype(jnp.bfloat16))
     check_size(static.shape or (), like, f"{title}: its result")
     declared = [jax.ShapeDtypeStruct(static.shape or (), like)] * definition.results[0]
     # The caller knows the op by its Python name.
@@ -361,16 +360,16 @@ def _compute(
     for x in outs:
         check_size(x.shape, x.dtype, f"{title}: its result")
     if static.dtype is not None:
-        outs[0] = _lax.convert_element_type(outs[0], jax.dtypes.canonicalize_dtype(static.dtype))
+        outs[0] = lax.convert_element_type(outs[0], jax.dtypes.canonicalize_dtype(static.dtype))
     return outs
 
 
 # --- by name ---------------------------------------------------------------------------------------------------------
 
 
-def apply_operator(name: str, operands: Sequence[Any]) -> Any:
+def apply_operator(name: str, operands: Sequence[object]) -> Any:
     """Returns the result of a Python operator by the op of TTNN of that name; `NotImplemented` for other operands."""
-    known: Any = (MeshTensor, *NUMBER, *_ARRAYS)
+    known = (MeshTensor, *NUMBER, *_ARRAYS)
     # An object that NumPy converts to an array is in host memory.
     values: list[Any] = [
         x if isinstance(x, known) or getattr(x, "__array__", None) is None else np.asarray(x) for x in operands
@@ -380,9 +379,9 @@ def apply_operator(name: str, operands: Sequence[Any]) -> Any:
 
 def apply_op(
     name: str,
-    operands: Sequence[Any],
-    attributes: tuple[tuple[str, Any], ...] = (),
-    dtype: np.dtype[Any] | None = None,
+    operands: Sequence[object],
+    attributes: tuple[tuple[str, object], ...] = (),
+    dtype: DType | None = None,
     storage: Storage | None = None,
 ) -> Any:
     """Returns the only result of an op of TTNN; with a storage, the op also takes tensors in host memory."""

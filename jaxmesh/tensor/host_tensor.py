@@ -13,13 +13,15 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from jaxmesh.dialects.ttnn.forms import EVERY
 from jaxmesh.errors import ArgumentTypeError, ResidencyError, VerifyError
+from jaxmesh.jaxprs.untyped import Array, DType, jnp
 from jaxmesh.sharding.configs import MeshMapperConfig, MeshShape, PlacementReplicate, integers
 from jaxmesh.tensor.assemble import set_owner
 from jaxmesh.tensor.beyond import REMEDY, is_enabled
-from jaxmesh.tensor.mesh_device import MeshToTensor, mesh_of
+from jaxmesh.tensor.mesh_device import MeshDevice, MeshToTensor, mesh_of
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.tensor_base import TensorBase
 from jaxmesh.tensor.torch_interop import array_from_torch
@@ -85,7 +87,6 @@ def round_to_blocks(array: Any, kind: DataType, numpy: Any = np) -> Any:
     return values.reshape(*rows.shape)[..., :size].reshape(shape)
 
 
-_jnp: Any = jax.numpy
 _ARRAY: Any = (np.ndarray, np.generic, jax.Array)
 
 
@@ -125,7 +126,7 @@ class Tensor(TensorBase, metaclass=_AnyTensor):
         shape: Sequence[int] | DataType | None = None,
         dtype: DataType | None = None,
         layout: Layout = Layout.ROW_MAJOR,
-        device: Any = None,
+        device: MeshDevice | Mesh | None = None,
         memory_config: MemoryConfig | None = None,
     ) -> Any:
         """Returns a host tensor, or with a device a `MeshTensor`."""
@@ -145,11 +146,11 @@ class Tensor(TensorBase, metaclass=_AnyTensor):
             layout = Layout.TILE
         as_instance(Layout, "Tensor", "layout", layout)
         if device is not None:
-            return _jnp.asarray(array) if in_program() else copy_to_devices(array, device, layout, memory_config, block)
+            return jnp.asarray(array) if in_program() else copy_to_devices(array, device, layout, memory_config, block)
         return cls.wrap(array, layout, block)
 
     @classmethod
-    def wrap(cls, array: np.ndarray[Any, Any], layout: Layout, block: DataType | None = None) -> Any:
+    def wrap(cls, array: Array, layout: Layout, block: DataType | None = None) -> Any:
         """Returns a host tensor that shares the memory of an array, which becomes read-only."""
         tensor = super().__new__(cls)
         array.flags.writeable = False
@@ -160,13 +161,13 @@ class Tensor(TensorBase, metaclass=_AnyTensor):
         return type(self).wrap, (self.array, self._layout, self.block)
 
     @property
-    def array(self) -> np.ndarray[Any, Any]:
+    def array(self) -> Array:
         """The elements, read-only.
 
         Raises:
           ResidencyError: it was deallocated.
         """
-        array: Any = self._array
+        array = self._array
         if array is None:
             raise ResidencyError(
                 "this tensor was deallocated with deallocate and holds nothing any more; use it before, or keep it."
@@ -213,13 +214,13 @@ class Tensor(TensorBase, metaclass=_AnyTensor):
         """Returns None: the tensor is on no device."""
         return
 
-    def value(self, op: str, composer: MeshToTensor | None) -> np.ndarray[Any, Any]:
+    def value(self, op: str, composer: MeshToTensor | None) -> Array:
         """Returns the elements, read-only."""
         if composer is not None:
             raise ArgumentTypeError(f"{op}: a composer joins a distributed tensor, got a host tensor; leave it out.")
         return self.array
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.array(self.array, dtype=dtype, copy=copy)
 
     def __repr__(self) -> str:
@@ -230,7 +231,7 @@ class Tensor(TensorBase, metaclass=_AnyTensor):
         return f"Tensor({values}, shape={list(self.shape)}, dtype={kind}, layout={self._layout})"
 
 
-def _array(data: Any, shape: Sequence[int] | None, dtype: DataType | None) -> np.ndarray[Any, Any]:
+def _array(data: Any, shape: Sequence[int] | None, dtype: DataType | None) -> Array:
     kind = None if dtype is None else as_dtype(dtype, "Tensor")
     if isinstance(data, MeshTensor):
         raise ResidencyError(
@@ -241,7 +242,7 @@ def _array(data: Any, shape: Sequence[int] | None, dtype: DataType | None) -> np
     elif type(data).__module__ == "torch":
         data = array_from_torch(data)
     if isinstance(data, _ARRAY):
-        given: np.ndarray[Any, Any] = elements(data, "Tensor")
+        given: Array = elements(data, "Tensor")
         if kind is not None:
             _check_range(given, kind)
         array = _convert(given, kind)
@@ -254,7 +255,7 @@ def _array(data: Any, shape: Sequence[int] | None, dtype: DataType | None) -> np
     return array.reshape(wanted)
 
 
-def _convert(array: np.ndarray[Any, Any], kind: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
+def _convert(array: Array, kind: DType | None) -> Array:
     try:
         with np.errstate(all="ignore"):
             return np.array(array, dtype=kind)
@@ -262,15 +263,15 @@ def _convert(array: np.ndarray[Any, Any], kind: np.dtype[Any] | None) -> np.ndar
         raise ArgumentTypeError(f"Tensor takes an array of numbers, got dtype {array.dtype}.") from None
 
 
-def _check_range(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> None:
+def _check_range(array: Array, kind: DType) -> None:
     """Checks that an integer type can represent the whole part of every number."""
-    if not _jnp.issubdtype(kind, _jnp.integer) or _jnp.issubdtype(array.dtype, _jnp.complexfloating):
+    if not jnp.issubdtype(kind, jnp.integer) or jnp.issubdtype(array.dtype, jnp.complexfloating):
         return
-    limits: Any = _jnp.iinfo(kind)
+    limits = jnp.iinfo(kind)
     least, most = int(limits.min), int(limits.max)
-    if _jnp.issubdtype(array.dtype, _jnp.inexact):
-        whole: Any = np.trunc(array.astype(np.float64))
-        good: Any = (whole >= float(least)) & (whole < float(most + 1))
+    if jnp.issubdtype(array.dtype, jnp.inexact):
+        whole = np.trunc(array.astype(np.float64))
+        good = (whole >= float(least)) & (whole < float(most + 1))
     else:
         whole = array if array.dtype.kind in "biu" else array.astype(np.int64)
         whole = whole.astype(np.uint8) if whole.dtype.kind == "b" else whole
@@ -282,15 +283,15 @@ def _check_range(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> None:
         )
 
 
-def _numbers(data: Any, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def _numbers(data: object, kind: DType) -> Array:
     try:
-        array: Any = np.array(data, dtype=kind)
-        exact: Any = np.asarray(data)
+        array = np.array(data, dtype=kind)
+        exact = np.asarray(data)
     except (TypeError, ValueError, OverflowError) as error:
         raise VerifyError(
             f"Tensor takes a list of numbers that {kind} can hold, got {quote(data)}: {error}."
         ) from error
-    whole = not _jnp.issubdtype(kind, _jnp.inexact)
+    whole = not jnp.issubdtype(kind, jnp.inexact)
     if exact.dtype.kind not in "biufc" or (exact.dtype.kind in "fc" and whole and (array != exact).any()):
         raise VerifyError(f"Tensor takes a list of numbers that {kind} can hold, got {str(data)[:80]}.")
     return array
@@ -302,7 +303,7 @@ def in_program() -> bool:
 
 
 def copy_to_devices(
-    array: Any, device: Any, layout: Layout, memory: MemoryConfig | None, block: DataType | None = None
+    array: Any, device: MeshDevice | Mesh, layout: Layout, memory: MemoryConfig | None, block: DataType | None = None
 ) -> MeshTensor:
     """Returns a host tensor copied to every device of a mesh."""
     mesh = mesh_of(device)
@@ -313,7 +314,7 @@ def copy_to_devices(
     return set_owner(distribute(host_array(array, "to_device"), every, mesh, storage), device)
 
 
-def is_host_tensor(x: Any) -> bool:
+def is_host_tensor(x: object) -> bool:
     """Returns True for a host tensor; `isinstance` is also True for a `MeshTensor`."""
     return type(x) is Tensor
 

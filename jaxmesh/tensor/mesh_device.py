@@ -130,7 +130,7 @@ def mesh_of(mesh_device: MeshDevice | Mesh) -> Mesh:
     return mesh_device.mesh if isinstance(mesh_device, MeshDevice) else _check_mesh(mesh_device)
 
 
-def _check_mesh(mesh_device: Any) -> Mesh:
+def _check_mesh(mesh_device: object) -> Mesh:
     if isinstance(mesh_device, Mesh):
         mesh: Any = as_mesh(mesh_device)
         return mesh
@@ -188,7 +188,7 @@ class CoreRangeSet:
 
     ranges: tuple[CoreRange, ...]
 
-    def __init__(self, ranges: Any) -> None:
+    def __init__(self, ranges: object) -> None:
         row = (ranges,) if isinstance(ranges, CoreRange) else as_tuple("CoreRangeSet", ranges, "a list of CoreRange")
         object.__setattr__(self, "ranges", tuple(as_instance(CoreRange, "CoreRangeSet", "range", r) for r in row))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -21,18 +21,17 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jaxmesh.errors import ArgumentTypeError, DeletedError, ResidencyError, UnsupportedError, VerifyError
 from jaxmesh.jaxprs.caches import ARRAY
 from jaxmesh.jaxprs.trees import register_writer
+from jaxmesh.jaxprs.untyped import Shape
 from jaxmesh.runtime.array_views import is_deleted, local_view, view
 from jaxmesh.runtime.distributed.collectives import one_shard
 from jaxmesh.sharding.configs import MeshCoordinate
 from jaxmesh.tensor import types
-from jaxmesh.tensor.chains import Deferred, LazyReshape
+from jaxmesh.tensor.chains import Deferred, LazyReshape, Run
 from jaxmesh.tensor.mesh_device import MeshDevice
 from jaxmesh.tensor.serialization import write
 from jaxmesh.tensor.tensor_base import TensorBase
 from jaxmesh.tensor.types import ON_DEVICE, Layout, MemoryConfig, Storage, StorageType, TensorTopology
 from jaxmesh.validate import as_instance, as_tuple, quote
-
-Shape = tuple[int, ...]
 
 PART = "part"
 """The only axis of the storage mesh of a tensor that exists on some devices only."""
@@ -125,7 +124,7 @@ class MeshTensor(TensorBase):
             )
         return self._stored
 
-    def _replace(self, data: Any) -> Any:
+    def _replace(self, data: object) -> Any:
         """Stores the same values as another array, and returns it."""
         proven = self.is_proven
         self._stored = data
@@ -150,7 +149,7 @@ class MeshTensor(TensorBase):
             return stored.stored, stored.local
         return self.data, None
 
-    def reshape_lazily(self, local: Shape, storage: Storage, run: Callable[..., Any]) -> MeshTensor:
+    def reshape_lazily(self, local: Shape, storage: Storage, run: Run) -> MeshTensor:
         """Returns the same elements in another local shape; `run` reshapes the array of `operand`."""
         stored, _ = self.operand()
         if type(self._stored) is not LazyReshape:
@@ -373,7 +372,7 @@ _COMPUTED = _Annotations(None, ON_DEVICE)
 
 
 def _flatten(t: MeshTensor) -> tuple[tuple[Any], tuple[Any, ...]]:
-    stored: Any = t._stored  # pyright: ignore[reportPrivateUsage]
+    stored = t._stored  # pyright: ignore[reportPrivateUsage]
     # JAX also flattens trees of types, specs and trees; an error here would leak recursion levels (jaxlib 0.10).
     data = t.unshared_data() if stored is _DEALLOCATED or isinstance(stored, _STORED) else stored
     proven, mesh = t._proven, t._mesh  # pyright: ignore[reportPrivateUsage]
@@ -393,6 +392,6 @@ jax.tree_util.register_pytree_node(MeshTensor, _flatten, _unflatten)
 register_writer(MeshTensor, "jaxmesh.MeshTensor", lambda aux: write(aux[0], aux[1], aux[2].storage))
 
 
-def is_tensor(x: Any) -> bool:
+def is_tensor(x: object) -> bool:
     """Returns True for a `MeshTensor`: one leaf of a tree of arguments, although it is a pytree itself."""
     return isinstance(x, MeshTensor)

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from jaxmesh.dialects.ttnn.layouts import padded_shape
 from jaxmesh.errors import ResidencyError, VerifyError
+from jaxmesh.jaxprs.untyped import Array, DType
 from jaxmesh.tensor.mesh_device import MeshToTensor
 from jaxmesh.tensor.torch_interop import check_to_torch, torch_from_array
 from jaxmesh.tensor.types import DataType, Layout, MemoryConfig, Shape, data_type, is_block
-
-_TILE = 32
-"""Rows and columns of a tile."""
-
 
 if TYPE_CHECKING:
 
@@ -25,18 +23,18 @@ if TYPE_CHECKING:
         @property
         def shape(self) -> Shape: ...
         @property
-        def dtype(self) -> np.dtype[Any]: ...
+        def dtype(self) -> DType: ...
         @property
         def layout(self) -> Layout: ...
         def memory_config(self) -> MemoryConfig | None: ...
 
         # Installed by `install_methods`.
-        def value(self, op: str, composer: MeshToTensor | None) -> np.ndarray[Any, Any]: ...
+        def value(self, op: str, composer: MeshToTensor | None) -> Array: ...
         def cpu(self, blocking: bool = True, cq_id: int | None = None) -> Any: ...
-        def to(self, *args: Any, **kwargs: Any) -> Any: ...
-        def reshape(self, *shape: Any) -> Any: ...
-        def __getitem__(self, key: Any) -> Any: ...
-        def _binary(self, other: Any) -> Any: ...
+        def to(self, *args: object, **kwargs: Any) -> Any: ...
+        def reshape(self, *shape: object) -> Any: ...
+        def __getitem__(self, key: object) -> Any: ...
+        def _binary(self, other: object) -> Any: ...
         def _unary(self) -> Any: ...
 
         __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _binary
@@ -62,7 +60,7 @@ class TensorBase(_Members):
 
     # --- reading ---
 
-    def to_numpy(self, *, mesh_composer: MeshToTensor | None = None) -> np.ndarray[Any, Any]:
+    def to_numpy(self, *, mesh_composer: MeshToTensor | None = None) -> Array:
         """Returns a copy of the value as a NumPy array; a tensor on several devices needs a composer.
 
         Raises:
@@ -71,7 +69,7 @@ class TensorBase(_Members):
         return np.array(self.value("to_numpy", mesh_composer))
 
     def to_torch(
-        self, dtype: Any = None, *, torch_rank: int | None = None, mesh_composer: MeshToTensor | None = None
+        self, dtype: object = None, *, torch_rank: int | None = None, mesh_composer: MeshToTensor | None = None
     ) -> Any:
         """Returns the value as a torch tensor, where torch is installed; see `ttnn.to_torch`."""
         check_to_torch(dtype, torch_rank)
@@ -116,11 +114,7 @@ class TensorBase(_Members):
     @property
     def padded_shape(self) -> Shape:
         """The shape in memory: in `Layout.TILE` the last two dims are padded to whole tiles of 32x32."""
-        padded = list(self.shape)
-        if self.layout is Layout.TILE:
-            padded = [1] * (2 - len(padded)) + padded
-            padded[-2:] = [-(-n // _TILE) * _TILE for n in padded[-2:]]
-        return Shape(padded)
+        return Shape(padded_shape(tuple(self.shape), self.layout is Layout.TILE))
 
     def logical_volume(self) -> int:
         """Returns the number of elements of the shape."""

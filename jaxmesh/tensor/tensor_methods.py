@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError, UnsupportedError, VerifyError
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.sharding.configs import integers
 from jaxmesh.tensor.assemble import with_memory
 from jaxmesh.tensor.execute import apply_op, apply_operator
@@ -46,7 +47,7 @@ def infer_shape(callee: str, shape: Sequence[int], own: Sequence[int]) -> tuple[
     return tuple(size // known if n == -1 else n for n in shape)
 
 
-def slices_of(key: Any, shape: Sequence[int]) -> tuple[list[tuple[int, int, int]], set[int]]:
+def slices_of(key: object, shape: Sequence[int]) -> tuple[list[tuple[int, int, int]], set[int]]:
     """Returns begin, end and step of every dim, and the dims that the result keeps.
 
     >>> slices_of((1, slice(None, 2)), (4, 6))
@@ -187,7 +188,7 @@ def reshape(self: AnyTensor, *shape: Any) -> Any:
     return _apply_here(self, "reshape", (("shape", whole),))
 
 
-def getitem(self: AnyTensor, key: Any) -> Any:
+def getitem(self: AnyTensor, key: object) -> Any:
     """Returns a part of the tensor, of each device the same one, as NumPy cuts it: integers, slices and `...`.
 
     Raises:
@@ -196,7 +197,7 @@ def getitem(self: AnyTensor, key: Any) -> Any:
     """
     own = tuple(self.shape)
     slices, kept = slices_of(key, own)
-    part: Any = self
+    part = self
     if any(cut != (0, n, 1) for cut, n in zip(slices, own, strict=True)):
         begins, ends, steps = (tuple(row) for row in zip(*slices, strict=True))
         part = _apply_here(self, "slice_static", (("begins", begins), ("ends", ends), ("step", steps)))
@@ -208,7 +209,7 @@ def getitem(self: AnyTensor, key: Any) -> Any:
 # --- reading a tensor of several devices -----------------------------------------------------------------------------
 
 
-def value(self: MeshTensor, op: str, composer: MeshToTensor | None) -> np.ndarray[Any, Any]:
+def value(self: MeshTensor, op: str, composer: MeshToTensor | None) -> Array:
     """Returns the value of a tensor on one device, or the shards of several joined by a composer."""
     if composer is not None:
         if not isinstance(composer, MeshToTensor):
@@ -225,7 +226,7 @@ def value(self: MeshTensor, op: str, composer: MeshToTensor | None) -> np.ndarra
     return np.asarray(self.shard((0,) * len(self.mesh.shape)))
 
 
-def to_array(self: MeshTensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+def to_array(self: MeshTensor, dtype: Any = None, copy: bool | None = None) -> Array:
     """Returns the value of a tensor on one device for `numpy.asarray`."""
     if (count := self.mesh.size) > 1:
         raise ResidencyError(
@@ -265,6 +266,6 @@ def install_methods() -> None:
         _install(MeshTensor, name, method)
 
 
-def _install(cls: type, name: str, method: Callable[..., Any]) -> None:
+def _install(cls: type, name: str, method: Callable[..., object]) -> None:
     method.__name__, method.__qualname__ = name, f"{cls.__name__}.{name}"
     setattr(cls, name, method)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
+from jaxmesh.jaxprs.untyped import Array, jnp
 from jaxmesh.validate import quote
-
-_jnp: Any = jax.numpy
-Array = np.ndarray[Any, Any]
 
 
 def torch_module() -> Any:
@@ -28,7 +25,7 @@ def torch_module() -> Any:
 
 def _narrow(name: str) -> bool:
     """Returns True for an element type that NumPy lacks, so that torch does not convert it."""
-    kind = getattr(_jnp, name, None)
+    kind = getattr(jnp, name, None)
     return kind is not None and np.dtype(kind).isbuiltin != 1
 
 
@@ -47,7 +44,7 @@ def array_from_torch(tensor: Any) -> Array:
     if not _narrow(name):
         return plain.numpy()
     bits = torch.uint8 if plain.element_size() == 1 else torch.int16
-    return plain.view(bits).numpy().view(getattr(_jnp, name))
+    return plain.view(bits).numpy().view(getattr(jnp, name))
 
 
 def check_to_torch(dtype: Any, torch_rank: Any) -> None:
@@ -59,7 +56,7 @@ def check_to_torch(dtype: Any, torch_rank: Any) -> None:
         raise ArgumentTypeError(f"to_torch takes a whole number as torch_rank, got {quote(torch_rank)}.")
 
 
-def torch_from_array(array: Array, dtype: Any = None, torch_rank: int | None = None) -> Any:
+def torch_from_array(array: Array, dtype: object = None, torch_rank: int | None = None) -> Any:
     """Returns a torch tensor that shares no memory, by default in the element type of the array."""
     torch = torch_module()
     while torch_rank is not None and array.ndim > torch_rank:

@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.jaxprs.caches import lru_cached
 from jaxmesh.jaxprs.compat import array_type
+from jaxmesh.jaxprs.untyped import DType, Shape
 from jaxmesh.runtime.distributed.collectives import is_here, spans_processes
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape
 from jaxmesh.sharding.distribution import (
@@ -23,7 +24,6 @@ from jaxmesh.sharding.mesh import storage_spec
 from jaxmesh.tensor.mesh_tensor import PART
 from jaxmesh.tensor.types import TensorTopology
 
-Shape = tuple[int, ...]
 Index = tuple[Any, ...]
 """An index into an array. It begins with an ellipsis, so that a result of rank 0 is an array too."""
 
@@ -60,7 +60,7 @@ class AggregatePlan:
 
 
 @lru_cached(256)
-def plan_distribute(config: MeshMapperConfig, mesh: Mesh, full: Shape, dtype: np.dtype[Any]) -> DistributePlan:
+def plan_distribute(config: MeshMapperConfig, mesh: Mesh, full: Shape, dtype: DType) -> DistributePlan:
     """Returns the plan of a mapper for tensors of one full shape."""
     resolved = resolve_mapper(config, mesh.devices.shape, full)
     # A piece has the position 0 along the axes that only replicate.

@@ -12,11 +12,12 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh
 
-from jaxmesh.dialects.check_copies import first_difference, host_bits
+from jaxmesh.dialects.check_copies import Shard, first_difference, host_bits
 from jaxmesh.dialects.replication import Claim, Coordinate, error, is_enabled
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, ResidencyError
 from jaxmesh.jaxprs.compat import on_devices
 from jaxmesh.jaxprs.tracing_state import require_region
+from jaxmesh.jaxprs.untyped import Array, DType, Shape
 from jaxmesh.jaxprs.user_frames import caller_line
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.runtime.distributed.collectives import agree, digest, gather, spans_processes
@@ -31,12 +32,10 @@ from jaxmesh.tensor.transfer_plans import plan_aggregate, plan_distribute
 from jaxmesh.tensor.types import ON_HOST, MemoryConfig, Storage, StorageType
 from jaxmesh.validate import quote
 
-Shape = tuple[int, ...]
-
 # --- host to devices -------------------------------------------------------------------------------------------------
 
 
-def host_array(tensor: Any, op: str) -> np.ndarray[Any, Any]:
+def host_array(tensor: Any, op: str) -> Array:
     """Returns a host tensor as NumPy array, in the dtype that JAX gives it."""
     if isinstance(tensor, MeshTensor):
         where = "on the devices" if tensor.storage_type() is StorageType.DEVICE else "distributed"
@@ -59,7 +58,7 @@ def host_array(tensor: Any, op: str) -> np.ndarray[Any, Any]:
     return array.astype(canonical(array.dtype, op), copy=False)
 
 
-def elements(x: Any, op: str) -> np.ndarray[Any, Any]:
+def elements(x: Any, op: str) -> Array:
     """Returns an array as NumPy array."""
     check_alive(x, op)
     if isinstance(x, np.ma.MaskedArray):
@@ -73,7 +72,7 @@ def elements(x: Any, op: str) -> np.ndarray[Any, Any]:
         raise ArgumentTypeError(f"{op} takes an array of numbers, got {what}.") from None
 
 
-def canonical(dtype: np.dtype[Any], op: str) -> np.dtype[Any]:
+def canonical(dtype: DType, op: str) -> DType:
     """Returns the dtype that JAX gives elements of a dtype."""
     if not dtype.isnative:
         raise ArgumentTypeError(
@@ -86,7 +85,7 @@ def canonical(dtype: np.dtype[Any], op: str) -> np.dtype[Any]:
 
 
 @functools.lru_cache(maxsize=256)
-def _is_known(dtype: np.dtype[Any]) -> bool:
+def _is_known(dtype: DType) -> bool:
     if dtype.kind == "T":
         return False
     try:
@@ -102,7 +101,7 @@ _SMALL = 64 << 10
 """Bytes up to which XLA copies the pieces at less cost than copying them to aligned memory first."""
 
 
-def distribute(tensor: Any, config: MeshMapperConfig, mesh: Mesh, storage: Storage = ON_HOST) -> MeshTensor:
+def distribute(tensor: object, config: MeshMapperConfig, mesh: Mesh, storage: Storage = ON_HOST) -> MeshTensor:
     """Returns a host tensor as one shard for each device of a mesh: `distribute_tensor`, eagerly.
 
     Devices share the memory of a JAX array, which never changes; of any other array each piece is copied once.
@@ -121,9 +120,7 @@ def distribute(tensor: Any, config: MeshMapperConfig, mesh: Mesh, storage: Stora
     return MeshTensor(data, mesh, plan.varying, plan.topology, storage).mark_proven()
 
 
-def _pieces(
-    host: np.ndarray[Any, Any], cuts: Sequence[Any], immutable: bool, one_each: bool
-) -> list[np.ndarray[Any, Any]]:
+def _pieces(host: Array, cuts: Sequence[Any], immutable: bool, one_each: bool) -> list[Array]:
     """Returns the pieces of an array in immutable memory; `one_each` if every device gets a separate piece."""
     if one_each and host.nbytes <= _SMALL:
         if not immutable:
@@ -131,8 +128,8 @@ def _pieces(
             np.copyto(copy, host)
             host = copy
         return [host[index] for index in cuts]
-    pieces: list[np.ndarray[Any, Any]] = []
-    copies: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
+    pieces: list[Array] = []
+    copies: list[tuple[Array, Array]] = []
     for index in cuts:
         piece = host[index]
         if not (immutable and is_usable_by_xla(piece)):
@@ -153,7 +150,7 @@ def to_mesh(tensor: MeshTensor, device: Any, memory: MemoryConfig) -> MeshTensor
 
 def _on_mesh(tensor: MeshTensor, mesh: Mesh) -> MeshTensor:
     """Returns the tensor on another mesh of the same shape; shards keep their mesh coordinates."""
-    own: Any = tensor.mesh
+    own = tensor.mesh
     if own == mesh or isinstance(own, AbstractMesh):
         return tensor
     if own.devices.shape != mesh.devices.shape:
@@ -173,7 +170,7 @@ def _on_mesh(tensor: MeshTensor, mesh: Mesh) -> MeshTensor:
 
 def gather_shards(
     tensor: MeshTensor, process: int | None = None, coordinates: Sequence[Shape] | None = None
-) -> dict[Shape, np.ndarray[Any, Any]] | None:
+) -> dict[Shape, Array] | None:
     """Returns the shard at mesh coordinates, by default at every one with a shard, in all processes or in one.
 
     The other processes get None.
@@ -202,9 +199,7 @@ def _holders(tensor: MeshTensor, mesh: Mesh) -> frozenset[Shape]:
     return frozenset(c for c in np.ndindex(*mesh.devices.shape) if mesh.devices[c] in devices)
 
 
-def aggregate(
-    tensor: MeshTensor, config: MeshComposerConfig, mesh: Mesh, process: int | None = None
-) -> np.ndarray[Any, Any] | None:
+def aggregate(tensor: MeshTensor, config: MeshComposerConfig, mesh: Mesh, process: int | None = None) -> Array | None:
     """Returns the shards at the composer's coordinates, joined on the host: `aggregate_tensor`, eagerly.
 
     Of several processes all must take part; with `process` a single process gets the result and the others None.
@@ -230,7 +225,7 @@ def aggregate(
 # --- equal copies, where a type or a composer claims them ------------------------------------------------------------
 
 
-def check_tensor(tensor: Any, what: str) -> None:
+def check_tensor(tensor: object, what: str) -> None:
     """Compares the copies of a tensor that is typed as equal along some mesh axes, unless they are proven."""
     if not isinstance(tensor, MeshTensor) or tensor.is_proven or tensor.is_partial:
         return
@@ -269,8 +264,8 @@ def _check_shards(tensor: MeshTensor, mesh: Mesh, claim: Claim) -> None:
 
 
 def _gather_if_different(
-    mine: Mapping[Coordinate, Any], owners: Mapping[Coordinate, int], tensor: MeshTensor, mesh: Mesh, claim: Claim
-) -> Mapping[Coordinate, Any]:
+    mine: Mapping[Coordinate, Shard], owners: Mapping[Coordinate, int], tensor: MeshTensor, mesh: Mesh, claim: Claim
+) -> Mapping[Coordinate, Shard]:
     """Returns the shards of all processes if their digests show a difference, else no shard."""
     devices: list[Any] = list(mesh.devices.flat)
     arrays = {c: host_bits(x) for c, x in mine.items()}
@@ -278,13 +273,13 @@ def _gather_if_different(
     digests = gather(own, owners, (len(digest(0)),), np.uint8, devices)
     if digests is None or first_difference(digests, claim) is None:
         return {}
-    kind: Any = jax.ShapeDtypeStruct(tensor.shape, tensor.data.dtype)
+    kind = jax.ShapeDtypeStruct(tensor.shape, tensor.data.dtype)
     if jax.dtypes.issubdtype(kind.dtype, jax.dtypes.extended):
         kind = jax.eval_shape(jax.random.key_data, kind)
     return gather(arrays, owners, kind.shape, kind.dtype, devices) or {}
 
 
-def _reshape(shard: Any, shape: tuple[int, ...]) -> Any:
+def _reshape(shard: jax.Array, shape: Shape) -> Shard:
     if jax.dtypes.issubdtype(shard.dtype, jax.dtypes.extended):
         return shard.reshape(shape)
     return np.asarray(shard).reshape(shape)

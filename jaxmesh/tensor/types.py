@@ -7,14 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self, SupportsIndex, cast
 
-import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
+from jaxmesh.jaxprs.untyped import DType, jnp
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, Placement, integers
 from jaxmesh.validate import quote
-
-_jnp: Any = jax.numpy
 
 
 class DataType(enum.Enum):
@@ -60,7 +58,7 @@ class DataType(enum.Enum):
     FLOAT8_E8M0FNU = 121
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The NumPy dtype.
 
         Raises:
@@ -74,10 +72,9 @@ class DataType(enum.Enum):
         return _DTYPES[self.name]
 
     def __eq__(self, other: object) -> bool:
-        kind: Any = other
-        if self.name not in _BLOCK_FLOATS and isinstance(kind, (np.dtype, type)):
-            return self.dtype == kind
-        return self is kind
+        if self.name not in _BLOCK_FLOATS and isinstance(other, (np.dtype, type)):
+            return self.dtype == other
+        return self is other
 
     def __hash__(self) -> int:
         return hash(self.name) if self.name in _BLOCK_FLOATS else hash(self.dtype)
@@ -86,20 +83,20 @@ class DataType(enum.Enum):
 _BLOCK_FLOATS = frozenset({"BFLOAT8_B", "BFLOAT4_B"})
 
 
-_DTYPES: dict[str, np.dtype[Any]] = {
-    n: np.dtype(getattr(_jnp, "bool_" if n == "BOOL" else n.lower()))
+_DTYPES: dict[str, DType] = {
+    n: np.dtype(getattr(jnp, "bool_" if n == "BOOL" else n.lower()))
     for n in DataType.__members__
     if n not in _BLOCK_FLOATS
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
-def is_block(kind: Any) -> bool:
+def is_block(kind: object) -> bool:
     """Returns True for a block float, whose elements share exponents."""
     return isinstance(kind, DataType) and kind.name in _BLOCK_FLOATS
 
 
-def stored_dtype(kind: Any, what: str) -> np.dtype[Any]:
+def stored_dtype(kind: object, what: str) -> DType:
     """Returns the NumPy dtype that holds the values of a `DataType`: float32 for a block float."""
     return np.dtype(np.float32) if is_block(kind) else as_dtype(kind, what)
 
@@ -118,13 +115,13 @@ def data_type(dtype: Any) -> DataType:
     return DataType[name]
 
 
-def as_dtype(kind: Any, what: str) -> np.dtype[Any]:
+def as_dtype(kind: Any, what: str) -> DType:
     """Returns the NumPy dtype of a `DataType`, or of a dtype that has a `DataType`."""
     if isinstance(kind, DataType):
         return kind.dtype
     # JAX's names of types, such as jax.numpy.bfloat16, are classes that have a dtype.
     names_dtype = isinstance(kind, type) and isinstance(getattr(kind, "dtype", None), np.dtype)
-    dtype: Any = getattr(kind, "dtype") if names_dtype else kind  # noqa: B009
+    dtype = getattr(kind, "dtype") if names_dtype else kind  # noqa: B009
     if not isinstance(dtype, (np.dtype, type)):
         raise ArgumentTypeError(f"{what} takes a ttnn.DataType as dtype, got {quote(kind)}.")
     return data_type(dtype).dtype

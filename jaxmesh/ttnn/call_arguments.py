@@ -56,12 +56,12 @@ class Binder:
         """Returns the slot of a parameter."""
         return self.slots[self._also.get(name, name)]
 
-    def is_default(self, slot: int, value: Any) -> bool:
+    def is_default(self, slot: int, value: object) -> bool:
         """Returns True if a value marks an argument that was left out."""
         default = self.defaults[slot]
         return value is None or value is default or (not is_tensor(value) and value == default)
 
-    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    def bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> list[Any]:
         """Returns the value of each slot."""
         given = (*args, *kwargs.values())
         form = (len(args), *kwargs, *map(type, given))
@@ -74,7 +74,7 @@ class Binder:
         return values
 
     def _known_by_elements(
-        self, form: tuple[Any, ...], given: Sequence[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self, form: tuple[object, ...], given: Sequence[object], args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> tuple[list[int], list[Any]]:
         """Returns what `_select` does, kept by element types, too: the types in a list may select another overload."""
         rows = [tuple(map(type, cast("Sequence[Any]", x))) for x in given if type(x) is list or type(x) is tuple]
@@ -88,7 +88,7 @@ class Binder:
             known = self._orders[key] = self._select(args, kwargs)
         return known
 
-    def _select(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[int], list[Any]]:
+    def _select(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[list[int], list[Any]]:
         """Returns the slot of each argument and the defaults, by the first overload that takes the arguments."""
         problems: list[tuple[int, str]] = []
         for overload in self._overloads:
@@ -110,7 +110,7 @@ class Binder:
             f"{self.callee} {what}; it is called as {shown}. In ttnn: incompatible function arguments."
         )
 
-    def check_default(self, name: str, value: Any) -> None:
+    def check_default(self, name: str, value: object) -> None:
         """Refuses an argument that is not emulated, unless it was left out."""
         if not self.is_default(self.slots[name], value):
             raise UnsupportedError(
@@ -120,7 +120,7 @@ class Binder:
 
 
 def _mismatch(
-    overload: Sequence[Parameter], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    overload: Sequence[Parameter], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> tuple[int, str] | None:
     """Returns how far arguments fit an overload, and what does not; None if they fit."""
     places = [p for p in overload if not p.keyword]

@@ -96,7 +96,7 @@ def _repeat_interleave(lookup: Lookup, given: Arguments) -> Arguments:
     return {"dim": 0} if len(given["input_tensor"].shape) == 1 or given["repeats"] == 1 else {}
 
 
-def _for_each_dim(name: str, entry: Any) -> Callable[[Lookup, Arguments], Arguments]:
+def _for_each_dim(name: str, entry: object) -> Callable[[Lookup, Arguments], Arguments]:
     """Returns the completion of a list of one entry per dim, whose first entries may be left out."""
 
     def complete(lookup: Lookup, given: Arguments) -> Arguments:
@@ -123,7 +123,7 @@ COMPLETE: Mapping[str, Callable[[Lookup, Arguments], Arguments]] = {
 """By the name of an argument that is not one of the op, or of a function: returns arguments to replace."""
 
 
-def wide_axes(callee: str, x: Any) -> list[int]:
+def wide_axes(callee: str, x: object) -> list[int]:
     """Returns the mesh axes of several devices, of a tensor or of a program."""
     sizes: list[int] = []
     if isinstance(x, MeshTensor):

@@ -5,26 +5,24 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-
+from jaxmesh.jaxprs.untyped import jnp
 from jaxmesh.tensor.host_tensor import Tensor
+from jaxmesh.tensor.mesh_device import MeshDevice
 from jaxmesh.tensor.mesh_tensor import MeshTensor
-from jaxmesh.tensor.types import data_type, stored_dtype
+from jaxmesh.tensor.types import DataType, MemoryConfig, data_type, stored_dtype
 from jaxmesh.ttnn.call_arguments import HOW
 from jaxmesh.ttnn.conversion import finish_one
 from jaxmesh.ttnn.functions import COMPOSED, TtnnFunction, lookup, op_function
 from jaxmesh.ttnn.refusals import computing, results_of
 
-_jnp: Any = jax.numpy
-
 
 class Composed(TtnnFunction):
     """A function composed of others, callable as in `ttnn`; the arguments it does not know must be left out."""
 
-    def __init__(self, callee: str, compute: Callable[..., Any]) -> None:
+    def __init__(self, callee: str, compute: Callable[..., object]) -> None:
         super().__init__(callee, {})
         self.__doc__ = compute.__doc__
         self._compute = compute
@@ -32,7 +30,7 @@ class Composed(TtnnFunction):
         self._known = [n for n in inspect.signature(compute).parameters if n in self._slots]
         self._others = [(n, i) for n, i in self._slots.items() if n not in self._known and n not in HOW]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: Any) -> Any:
         """Performs the function; see `help` of it for its arguments."""
         values = self._binder.bind(args, kwargs)
         for name, slot in self._others:
@@ -45,13 +43,13 @@ class Composed(TtnnFunction):
         return finish_one(result, results[0]) if results else result
 
 
-def composed(compute: Callable[..., Any]) -> Any:
+def composed(compute: Callable[..., object]) -> Any:
     """Gives a function the parameters of the real one, and enters it under its name."""
     return Composed(f"ttnn.{compute.__name__}", compute)
 
 
 @composed
-def clamp(input_tensor: Any, min: Any, max: Any, memory_config: Any) -> Any:  # noqa: A002
+def clamp(input_tensor: Any, min: Any, max: Any, memory_config: MemoryConfig | None) -> Any:  # noqa: A002
     """Selects values between two bounds, which are numbers or tensors; None leaves a side open."""
     if any(isinstance(b, (Tensor, MeshTensor)) for b in (min, max)):
         maximum, minimum = lookup("ttnn.maximum"), lookup("ttnn.minimum")
@@ -59,8 +57,8 @@ def clamp(input_tensor: Any, min: Any, max: Any, memory_config: Any) -> Any:  # 
         return out if max is None else minimum(out, max, memory_config=memory_config)
     least, most = -math.inf, math.inf
     stored = stored_dtype(data_type(input_tensor.dtype), "ttnn.clamp")
-    if _jnp.issubdtype(stored, _jnp.integer):
-        whole: Any = _jnp.iinfo(stored)
+    if jnp.issubdtype(stored, jnp.integer):
+        whole = jnp.iinfo(stored)
         least, most = int(whole.min), int(whole.max)
     low, high = least if min is None else min, most if max is None else max
     return op_function("ttnn.clamp")(input_tensor, low, high, memory_config=memory_config)
@@ -68,13 +66,12 @@ def clamp(input_tensor: Any, min: Any, max: Any, memory_config: Any) -> Any:  # 
 
 @composed
 def conv1d(
-    input_tensor: Any, weight_tensor: Any, device: Any, in_channels: Any, out_channels: Any, batch_size: Any,
-    input_length: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, groups: Any, bias_tensor: Any,
-    dtype: Any, memory_config: Any,
+    input_tensor: Any, weight_tensor: Any, device: MeshDevice, in_channels: int, out_channels: int, batch_size: int,
+    input_length: int, kernel_size: int, stride: int, padding: int | Sequence[int], dilation: int, groups: int,
+    bias_tensor: Any, dtype: DataType | None, memory_config: MemoryConfig | None,
 ) -> Any:  # fmt: skip
     """Computes a convolution of rows, by `ttnn.conv2d` of images one pixel wide."""
-    row: Any = padding
-    sides: list[Any] = list(row) if isinstance(padding, (list, tuple)) else [row, row]
+    sides = [padding, padding] if isinstance(padding, int) else list(padding)
     shape = [*weight_tensor.shape[:3], 1]
     weights = weight_tensor if len(weight_tensor.shape) == 4 else lookup("ttnn.reshape")(weight_tensor, shape)
     flat = lookup("ttnn.reshape")(input_tensor, [1, 1, batch_size * input_length, in_channels])

@@ -14,6 +14,7 @@ import numpy as np
 from jaxmesh.dialects.attributes import Attribute
 from jaxmesh.dialects.ttnn.op import SPELLINGS, Param
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
+from jaxmesh.jaxprs.untyped import DType, jnp
 from jaxmesh.tensor.assemble import set_owner
 from jaxmesh.tensor.execute import NUMBER, apply_op
 from jaxmesh.tensor.host_tensor import Tensor, copy_to_devices, is_host_tensor, round_to_blocks
@@ -93,10 +94,7 @@ def _spelling(param: Param, value: Any) -> str:
     return spellings.get(name, name)
 
 
-_jnp: Any = jax.numpy
-
-
-def convert_operands(operands: Sequence[Any], computed: str | None) -> list[Any]:
+def convert_operands(operands: Sequence[object], computed: str | None) -> list[Any]:
     """Returns operands in the element type to compute in; numbers are rounded to it."""
     if computed is None:
         return list(operands)
@@ -104,7 +102,7 @@ def convert_operands(operands: Sequence[Any], computed: str | None) -> list[Any]
     return [_convert(x, dtype) for x in operands]
 
 
-def _convert(x: Any, dtype: np.dtype[Any]) -> Any:
+def _convert(x: Any, dtype: DType) -> Any:
     if isinstance(x, MeshTensor):
         return x if x.stored_dtype == dtype else apply_op("typecast", [x], (), dtype, x.storage)
     if isinstance(x, Tensor):
@@ -114,15 +112,15 @@ def _convert(x: Any, dtype: np.dtype[Any]) -> Any:
     return x
 
 
-def _stored_number(x: Any, dtype: np.dtype[Any]) -> Any:
+def _stored_number(x: Any, dtype: DType) -> Any:
     """Returns a number as the real library stores it: a whole type takes its whole part, modulo its range."""
-    if not _jnp.issubdtype(dtype, np.integer):
+    if not jnp.issubdtype(dtype, np.integer):
         return np.asarray(x, dtype)
     with np.errstate(all="ignore"):
         return np.asarray(int(x) % 2**64, np.uint64).astype(dtype)
 
 
-def finish(outs: Sequence[Any], results: Sequence[Result]) -> list[Any]:
+def finish(outs: Sequence[object], results: Sequence[Result]) -> list[Any]:
     """Returns results in the element types and layouts of a rule."""
     return [finish_one(x, r) for x, r in zip(outs, results, strict=True)]
 
@@ -156,9 +154,9 @@ def _rounded(x: MeshTensor, block: DataType, storage: Storage) -> MeshTensor:
 def _round_stored(data: Any, rank: int, block: DataType) -> Any:
     """Returns a stored array, whose local shape stands first, rounded along the last local dim."""
     if rank == 0:
-        return round_to_blocks(data[..., None], block, _jnp)[..., 0]
-    moved = _jnp.moveaxis(data, rank - 1, -1)
-    return _jnp.moveaxis(round_to_blocks(moved, block, _jnp), -1, rank - 1)
+        return round_to_blocks(data[..., None], block, jnp)[..., 0]
+    moved = jnp.moveaxis(data, rank - 1, -1)
+    return jnp.moveaxis(round_to_blocks(moved, block, jnp), -1, rank - 1)
 
 
 _round: Any = jax.jit(_round_stored, static_argnums=(1, 2))
@@ -193,6 +191,6 @@ def differ_in_storage(before: Sequence[Any], after: Sequence[Any]) -> bool:
     )
 
 
-def are_scalars(operands: Sequence[Any]) -> bool:
+def are_scalars(operands: Sequence[object]) -> bool:
     """Returns True for tensors on the devices without dims."""
     return bool(operands) and all(isinstance(x, MeshTensor) and not x.shape for x in operands)

@@ -6,11 +6,14 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.tensor import beyond
 from jaxmesh.tensor.distributed import MeshToTensor, TensorToMesh, distribute_tensor
 from jaxmesh.tensor.host_tensor import Tensor
+from jaxmesh.tensor.mesh_device import MeshDevice
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.torch_interop import array_from_torch, check_to_torch, torch_from_array
 from jaxmesh.tensor.transfers import elements
@@ -25,11 +28,11 @@ _STORED_AS = {
 
 
 def from_numpy(
-    array: Any,
+    array: object,
     dtype: DataType | None = None,
     *,
     layout: Layout = Layout.ROW_MAJOR,
-    device: Any = None,
+    device: MeshDevice | Mesh | None = None,
     memory_config: MemoryConfig | None = None,
     mesh_mapper: TensorToMesh | None = None,
 ) -> Any:
@@ -61,7 +64,7 @@ def from_numpy(
     return moved if device is None else to_device(moved, device, memory_config)
 
 
-def to_numpy(tensor: Any, *, mesh_composer: MeshToTensor | None = None) -> np.ndarray[Any, Any]:
+def to_numpy(tensor: object, *, mesh_composer: MeshToTensor | None = None) -> Array:
     """Returns the value of a tensor as a NumPy array.
 
     Args:
@@ -75,7 +78,7 @@ def to_numpy(tensor: Any, *, mesh_composer: MeshToTensor | None = None) -> np.nd
     return np.array(_read("to_numpy", tensor, mesh_composer))
 
 
-def _read(op: str, tensor: Any, composer: MeshToTensor | None) -> np.ndarray[Any, Any]:
+def _read(op: str, tensor: object, composer: MeshToTensor | None) -> Array:
     if isinstance(tensor, Tensor):
         return tensor.value(op, composer)
     if composer is not None:
@@ -89,14 +92,14 @@ def _read(op: str, tensor: Any, composer: MeshToTensor | None) -> np.ndarray[Any
 
 
 def from_torch(
-    tensor: Any,
+    tensor: object,
     dtype: DataType | None = None,
     *,
-    spec: Any = None,
-    tile: Any = None,
+    spec: object = None,
+    tile: object = None,
     pad_value: float | None = None,
     layout: Layout | None = None,
-    device: Any = None,
+    device: MeshDevice | Mesh | None = None,
     memory_config: MemoryConfig | None = None,
     mesh_mapper: TensorToMesh | None = None,
     cq_id: int | None = None,
@@ -122,12 +125,12 @@ def from_torch(
 
 
 def to_torch(
-    tensor: Any,
-    dtype: Any = None,
+    tensor: object,
+    dtype: object = None,
     *,
     torch_rank: int | None = None,
     mesh_composer: MeshToTensor | None = None,
-    device: Any = None,
+    device: MeshDevice | Mesh | None = None,
     cq_id: int | None = None,
 ) -> Any:
     """Returns the value of a tensor as a torch tensor; see `to_numpy`.
@@ -150,7 +153,7 @@ def to_torch(
     return torch_from_array(_read("to_torch", tensor, mesh_composer), dtype, torch_rank)
 
 
-def get_dtype(tensor: Any) -> DataType:
+def get_dtype(tensor: object) -> DataType:
     """Returns the `DataType` of any tensor or array.
 
     >>> import numpy as np

@@ -34,7 +34,7 @@ from jaxmesh.ttnn.rules.definitions import DEFINITIONS
 from jaxmesh.ttnn.rules.given import Result
 
 
-def _along(operands: Sequence[Any], axis: Any) -> int:
+def _along(operands: Sequence[object], axis: object) -> int:
     """Returns the number of devices along a mesh axis; 1 where the op refuses the operands or the axis."""
     sizes = next((tuple(x.mesh.shape.values()) for x in operands if isinstance(x, MeshTensor)), ())
     return sizes[axis] if isinstance(axis, int) and 0 <= axis < len(sizes) else 1
@@ -125,9 +125,9 @@ class EmulatedFunction(TtnnFunction):
             outs = [set_owner(x, device) for x in outs]
         return self._result(values, outs)
 
-    def _device_operands(self, values: Sequence[Any]) -> list[Any] | None:
+    def _device_operands(self, values: Sequence[object]) -> list[Any] | None:
         """Returns the operands if they are tensors on the devices, or if a device is given in place of operands."""
-        operands: Any = [values[i] for _, i in self._operands]
+        operands = [values[i] for _, i in self._operands]
         if self._operand_list is not None:
             operands = values[self._operand_list]
         if type(operands) is not list:
@@ -145,7 +145,7 @@ class EmulatedFunction(TtnnFunction):
 
     # --- a call of a new form ---
 
-    def _convert_and_perform(self, values: list[Any], key: Any) -> Any:
+    def _convert_and_perform(self, values: list[Any], key: object) -> Any:
         """Converts the arguments and performs the op; keeps the conversion under `key` if that is not None."""
         for name, slot in self._unsupported:
             self._binder.check_default(name, values[slot])
@@ -169,7 +169,7 @@ class EmulatedFunction(TtnnFunction):
             # The real functions take the dims 0 and -1 of a scalar, or any.
             operands, key = [x.reshape(1) for x in operands], None
             values[dim] = 0 if isinstance(values[dim], int) else None
-        target: Any = given.get("device")
+        target = given.get("device")
         mesh = None if target is None else mesh_of(target)
         if results and (brought := bring_operands(operands, mesh)) is not None:
             operands, key = brought, None
@@ -222,14 +222,14 @@ class EmulatedFunction(TtnnFunction):
                 inner[slot] = self._convert_and_perform(inner, None)
         return self._result(values, finish([inner[slot]], results) if results else [inner[slot]])
 
-    def _result(self, values: Sequence[Any], outs: list[Any]) -> Any:
+    def _result(self, values: Sequence[object], outs: list[Any]) -> Any:
         """Returns the result of the call, after writing it into an operand if the op does so."""
         into = None if self._in_place is None else values[self._in_place]
         if isinstance(into, MeshTensor) and isinstance(outs[0], MeshTensor):
             into.overwrite(outs[0])
         return outs[0] if self.entry.results == (1, 1) else outs
 
-    def _value(self, values: Sequence[Any], source: str) -> Any:
+    def _value(self, values: Sequence[object], source: str) -> Any:
         slot = self._by_source.get(source)
         return None if slot is None else values[slot]
 

@@ -6,21 +6,23 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError
 from jaxmesh.tensor.assemble import with_memory
 from jaxmesh.tensor.host_tensor import Tensor, array_of, copy_to_devices, in_program, is_host_tensor
+from jaxmesh.tensor.mesh_device import MeshDevice
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.tensor_base import TensorBase
 from jaxmesh.tensor.transfers import to_mesh
-from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, Layout, StorageType
+from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, StorageType
 from jaxmesh.ttnn.composed import composed
 from jaxmesh.ttnn.functions import lookup
 from jaxmesh.validate import quote
 
 
 @composed
-def to_device(tensor: Any, device: Any, memory_config: Any) -> Any:
+def to_device(tensor: Any, device: MeshDevice | Mesh, memory_config: MemoryConfig | None) -> Any:
     """Moves a tensor to the devices of a mesh.
 
     Args:
@@ -48,7 +50,7 @@ def to_device(tensor: Any, device: Any, memory_config: Any) -> Any:
 
 
 @composed
-def from_device(tensor: Any) -> Any:
+def from_device(tensor: object) -> Any:
     """Moves a tensor to host memory: a multi-device host tensor, whose shards `aggregate_tensor` joins.
 
     Args:
@@ -58,7 +60,7 @@ def from_device(tensor: Any) -> Any:
 
 
 @composed
-def to_layout(tensor: Any, layout: Any, dtype: Any, memory_config: Any) -> Any:
+def to_layout(tensor: Any, layout: Layout, dtype: DataType | None, memory_config: MemoryConfig | None) -> Any:
     """Converts the layout, and with `dtype` the element type; on the devices or in host memory.
 
     Like the real function, it returns a tensor in the wanted layout unchanged, whatever its element type.
@@ -81,7 +83,7 @@ def _copy_numpy(x: Any) -> Any:
 
 
 @composed
-def to_memory_config(tensor: Any, memory_config: Any, dtype: Any) -> Any:
+def to_memory_config(tensor: Any, memory_config: MemoryConfig, dtype: DataType | None) -> Any:
     """Moves a tensor to other memory on its devices; with `dtype` in another element type.
 
     Raises:
@@ -100,7 +102,7 @@ def to_memory_config(tensor: Any, memory_config: Any, dtype: Any) -> Any:
 
 
 @composed
-def to_dtype(tensor: Any, dtype: Any) -> Any:
+def to_dtype(tensor: object, dtype: object) -> Any:
     """Converts a host tensor to another element type; `typecast` does it on the devices.
 
     Raises:
@@ -111,7 +113,7 @@ def to_dtype(tensor: Any, dtype: Any) -> Any:
     return lookup("ttnn.typecast")(tensor, dtype)
 
 
-def deallocate(tensor: Any, force: bool = True) -> None:
+def deallocate(tensor: object, force: bool = True) -> None:
     """Releases the memory of a tensor; using it afterwards is an error, releasing it again is not.
 
     Args:

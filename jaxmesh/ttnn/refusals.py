@@ -36,7 +36,7 @@ def is_computing() -> bool:
     return _computing.get()
 
 
-def results_of(callee: str, values: Mapping[str, Any]) -> Sequence[Result] | None:
+def results_of(callee: str, values: Mapping[str, object]) -> Sequence[Result] | None:
     """Returns the types of a call's results; None where no rule is known, or a tensor is beyond the real library.
 
     Raises:
@@ -67,7 +67,7 @@ def results_of(callee: str, values: Mapping[str, Any]) -> Sequence[Result] | Non
         return None
 
 
-def _check_names(callee: str, values: Mapping[str, Any]) -> None:
+def _check_names(callee: str, values: Mapping[str, object]) -> None:
     """Checks the element type and the memory that a call names; an overload may declare no types."""
     if (dtype := values.get("dtype")) is not None:
         stored_dtype(dtype, callee)
@@ -88,7 +88,7 @@ def _is_beyond(given: Given, *, refuse: bool) -> bool:
     return unknown is not None or wide is not None
 
 
-def _is_array(value: Any) -> bool:
+def _is_array(value: object) -> bool:
     rows: Sequence[Any] = cast("Any", value) if isinstance(value, (list, tuple)) else [value]
     return any(isinstance(v, (np.ndarray, jax.Array)) for v in rows)
 

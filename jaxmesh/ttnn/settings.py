@@ -100,12 +100,12 @@ class FabricConfig(enum.Enum):
 
 def set_fabric_config(
     config: FabricConfig | None,
-    reliability_mode: Any = None,
+    reliability_mode: object = None,
     num_planes: int | None = None,
-    fabric_tensix_config: Any = None,
-    fabric_udm_mode: Any = None,
-    fabric_manager_mode: Any = None,
-    router_config: Any = None,
+    fabric_tensix_config: object = None,
+    fabric_udm_mode: object = None,
+    fabric_manager_mode: object = None,
+    router_config: object = None,
 ) -> None:
     """Sets the fabric between the devices; every emulated device reaches every other.
 

@@ -150,12 +150,12 @@ _BOOL: Any = (bool, np.bool_)
 _ROWS: Any = (list, tuple, MeshShape, MeshCoordinate)
 
 
-def is_tensor(x: Any) -> bool:
+def is_tensor(x: object) -> bool:
     """Returns True for a tensor, or an array, which stands for one: in a program, and where a host tensor is wanted."""
     return isinstance(x, (TensorBase, *_ARRAYS))
 
 
-def _is_integer(x: Any) -> bool:
+def _is_integer(x: object) -> bool:
     if type(x) is int:
         return True
     if is_tensor(x) or not isinstance(x, SupportsIndex):
@@ -167,7 +167,7 @@ def _is_integer(x: Any) -> bool:
     return True
 
 
-def _is_element_type(x: Any) -> bool:
+def _is_element_type(x: object) -> bool:
     # A NumPy dtype stands for the `DataType` that equals it.
     return isinstance(x, (types.DataType, np.dtype, type)) or isinstance(getattr(x, "dtype", None), np.dtype)
 

@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jax.sharding import Mesh
 
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, MissingFileError, ParseError
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.runtime.distributed.collectives import agree, leaders
 from jaxmesh.runtime.npz import BROKEN, open_arrays
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, Placement, PlacementReplicate, PlacementShard
 from jaxmesh.sharding.mesh import make_mesh
 from jaxmesh.tensor.assemble import assemble
 from jaxmesh.tensor.host_tensor import Tensor, is_host_tensor
-from jaxmesh.tensor.mesh_device import mesh_of
+from jaxmesh.tensor.mesh_device import MeshDevice, mesh_of
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.tensor.transfers import elements, gather_shards
 from jaxmesh.tensor.types import DataType, Layout, Storage, TensorTopology, on_host
@@ -28,7 +30,7 @@ _FORMAT = "jaxmesh tensor 1"
 
 
 def dump_tensor(
-    file_name: str | Path, tensor: Any, *, mode: DumpTensorMode = DumpTensorMode.DISTRIBUTED_GATHER
+    file_name: str | Path, tensor: object, *, mode: DumpTensorMode = DumpTensorMode.DISTRIBUTED_GATHER
 ) -> None:
     """Writes elements, element type and layout of a tensor to a file; of a distributed tensor every shard.
 
@@ -75,7 +77,7 @@ def dump_tensor(
         agree("dump_tensor: the file written", "", b"", devices)
 
 
-def load_tensor(file_name: str | Path, *, device: Any = None) -> Any:
+def load_tensor(file_name: str | Path, *, device: MeshDevice | Mesh | None = None) -> Any:
     """Reads a tensor that `dump_tensor` wrote.
 
     Args:
@@ -111,7 +113,7 @@ def load_tensor(file_name: str | Path, *, device: Any = None) -> Any:
         raise ParseError(f"{str(source)!r} holds no tensor that dump_tensor wrote: {e}") from e
 
 
-def _distribute(data: np.ndarray[Any, Any], about: dict[str, Any], layout: Layout, device: Any) -> MeshTensor:
+def _distribute(data: Array, about: dict[str, Any], layout: Layout, device: Any) -> MeshTensor:
     names, sizes = zip(*about["mesh"], strict=True)
     mesh = make_mesh(sizes, names) if device is None else mesh_of(device)
     if mesh.devices.shape != tuple(sizes):

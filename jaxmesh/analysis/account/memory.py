@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 from jaxmesh.analysis.account.sends import is_endless
 from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Program, Type, Value, bodies
-from jaxmesh.dialects.ttnn.layouts import stored_type
+from jaxmesh.dialects.ttnn.layouts import padded_shape, stored_type
 from jaxmesh.drawing.text_layout import binary_bytes
-from jaxmesh.passes.hold_arguments import padded_shape
 from jaxmesh.passes.memory import aliases
 from jaxmesh.passes.small_dims import LARGE, MUCH
 
@@ -144,7 +143,7 @@ def _inside(body: Program) -> tuple[list[HeldTensor], str]:
 
 def bytes_on_device(tensor_type: Type) -> int:
     """Returns the bytes of a tensor on one device, as the library stores it."""
-    return math.prod(padded_shape(tensor_type)) * stored_type(tensor_type.dtype).itemsize
+    return math.prod(padded_shape(tensor_type.shape, tensor_type.tile)) * stored_type(tensor_type.dtype).itemsize
 
 
 def padded_values(program: Program) -> Iterator[tuple[Op, str]]:
@@ -162,7 +161,7 @@ def _argument_bytes(tensor_type: Type, path: str, stored: Mapping[str, str]) -> 
     name = next((name for pattern, name in stored.items() if re.search(pattern, path)), "")
     if not name or tensor_type.dtype.name not in WIDTHS:
         return bytes_on_device(tensor_type)
-    return math.ceil(math.prod(padded_shape(tensor_type)) * WIDTHS[name])
+    return math.ceil(math.prod(padded_shape(tensor_type.shape, tensor_type.tile)) * WIDTHS[name])
 
 
 def _tensor(

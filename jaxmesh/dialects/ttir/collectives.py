@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
 
+import jax
 import numpy as np
 
 from jaxmesh.dialects.op import Call, Shape, Trait
@@ -36,6 +36,7 @@ from jaxmesh.dialects.ttir.replica_groups import (
     row_major_index,
     show_mesh,
 )
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.sharding.shard_attributes import position_of
 
 OPS = TtirOps()
@@ -44,7 +45,7 @@ _EXCHANGES = (Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 
 
 @OPS.define("mesh_shard", traits=[Trait.COLLECTIVE, Trait.TRANSFERS, Trait.DECOMPOSED])
-def _mesh_shard(call: Call) -> Any:
+def _mesh_shard(call: Call) -> jax.Array:
     (x,) = call.operands
     names = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
     return mesh_shard(x, **{name: call[name] for name in names})
@@ -53,7 +54,7 @@ def _mesh_shard(call: Call) -> Any:
 # --- shared by all collectives ---------------------------------------------------------------------------------------
 
 
-def apply_collective(x: Any, axes: tuple[str, ...], collective: Callable[[Any], Any]) -> Any:
+def apply_collective(x: jax.Array, axes: tuple[str, ...], collective: Callable[[jax.Array], jax.Array]) -> jax.Array:
     """Performs a collective over mesh axes, typing its operand as varying over them.
 
     Integers narrower than a byte are sent as bytes, because XLA's CPU collectives pack and garble them.
@@ -63,14 +64,14 @@ def apply_collective(x: Any, axes: tuple[str, ...], collective: Callable[[Any], 
     return convert(collective(vary(wide, axes)), x.dtype)
 
 
-def gather(x: Any, axis: str, dim: int, *, tiled: bool) -> Any:
+def gather(x: jax.Array, axis: str, dim: int, *, tiled: bool) -> jax.Array:
     """Gathers the values along a mesh axis: joins them along a dim, or stacks them into a new one."""
     if not x.size:
         return _gather_empty(x, axis, dim, tiled)
     return apply_collective(x, (axis,), lambda y: lax.all_gather(y, axis, axis=dim, tiled=tiled, to="invarying"))
 
 
-def _gather_empty(x: Any, axis: str, dim: int, tiled: bool) -> Any:
+def _gather_empty(x: jax.Array, axis: str, dim: int, tiled: bool) -> jax.Array:
     # StableHLO cannot gather empty tensors.
     count = lax.axis_size(axis)
     whole = (*x.shape[:dim], x.shape[dim] * count, *x.shape[dim + 1 :])
@@ -78,18 +79,18 @@ def _gather_empty(x: Any, axis: str, dim: int, tiled: bool) -> Any:
     return vary(jnp.zeros(shape, x.dtype), varying_axes(x) - {axis})
 
 
-def sum_scatter(x: Any, axis: str, dim: int) -> Any:
+def sum_scatter(x: jax.Array, axis: str, dim: int) -> jax.Array:
     """Sums along a mesh axis, and keeps this device's part of a dim."""
     return apply_collective(x, (axis,), lambda y: lax.psum_scatter(y, axis, scatter_dimension=dim, tiled=True))
 
 
-def exchange(x: Any, axes: tuple[str, ...], split: int, join: int) -> Any:
+def exchange(x: jax.Array, axes: tuple[str, ...], split: int, join: int) -> jax.Array:
     """Moves mesh axes from the dim `join` to the dim `split`."""
     names = axes[0] if len(axes) == 1 else axes
     return apply_collective(x, axes, lambda y: lax.all_to_all(y, names, split, join, tiled=True))
 
 
-def _stack(x: Any, axes: tuple[str, ...]) -> Any:
+def _stack(x: jax.Array, axes: tuple[str, ...]) -> jax.Array:
     """Concatenates the values of all devices along some mesh axes, row-major along a new first dim."""
     shape = x.shape
     for axis in reversed(axes):
@@ -101,7 +102,7 @@ def _stack(x: Any, axes: tuple[str, ...]) -> Any:
 
 
 @OPS.define("all_gather", traits=_EXCHANGES)
-def _all_gather(call: Call) -> Any:
+def _all_gather(call: Call) -> jax.Array:
     (x,) = call.operands
     dim = call.check_dim(call["all_gather_dim"], x.ndim, "all_gather_dim")
     return gather(x, axis_name(call, call["cluster_axis"]), dim, tiled=True)
@@ -117,12 +118,12 @@ def _reduce_type(call: Call) -> str:
     return kind
 
 
-def all_reduce_sum(x: Any, axis: str) -> Any:
+def all_reduce_sum(x: jax.Array, axis: str) -> jax.Array:
     """Returns the sum along a mesh axis."""
     return apply_collective(x, (axis,), lambda y: lax.psum(y, axis))
 
 
-def _reduce(x: Any, axis: str, kind: str, size: int) -> Any:
+def _reduce(x: jax.Array, axis: str, kind: str, size: int) -> jax.Array:
     """Reduces along a mesh axis; equal values are added once per device, never folded."""
     if is_bool(x):
         count = all_reduce_sum(convert(x, jnp.int32), axis)
@@ -145,14 +146,14 @@ _REDUCES = (Trait.REDUCES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 
 @OPS.define("all_reduce_async", traits=_REDUCES)
 @OPS.define("all_reduce", traits=_REDUCES)
-def _all_reduce(call: Call) -> Any:
+def _all_reduce(call: Call) -> jax.Array:
     (x,) = call.operands
     axis = axis_name(call, call["cluster_axis"])
     return _reduce(x, axis, _reduce_type(call), call.mesh[axis])
 
 
 @OPS.define("reduce_scatter", traits=_REDUCES)
-def _reduce_scatter(call: Call) -> Any:
+def _reduce_scatter(call: Call) -> jax.Array:
     (x,) = call.operands
     dim = call.check_dim(call["scatter_dim"], x.ndim, "scatter_dim")
     axis, kind = axis_name(call, call["cluster_axis"]), _reduce_type(call)
@@ -163,7 +164,7 @@ def _reduce_scatter(call: Call) -> Any:
     return sum_scatter(x, axis, dim)
 
 
-def _take_piece(x: Any, dim: int, axes: tuple[str, ...], sizes: Shape) -> Any:
+def _take_piece(x: jax.Array, dim: int, axes: tuple[str, ...], sizes: Shape) -> jax.Array:
     """Returns this device's piece of a dim that is split over mesh axes, row-major."""
     length = x.shape[dim] // math.prod(sizes)
     x, start = vary_together(vary(x, axes), row_major_index(axes, sizes) * length)
@@ -171,7 +172,7 @@ def _take_piece(x: Any, dim: int, axes: tuple[str, ...], sizes: Shape) -> Any:
 
 
 @OPS.define("mesh_partition", traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.TRANSFERS, Trait.DECOMPOSED])
-def _mesh_partition(call: Call) -> Any:
+def _mesh_partition(call: Call) -> jax.Array:
     (x,) = call.operands
     dim = call.check_dim(call["dim"], x.ndim, "dim")
     index = call["cluster_axis"]
@@ -187,10 +188,10 @@ def _mesh_partition(call: Call) -> Any:
 
 
 @OPS.define("collective_permute", traits=_EXCHANGES)
-def _collective_permute(call: Call) -> Any:
+def _collective_permute(call: Call) -> jax.Array:
     # A device that receives nothing has zeros.
     (x,) = call.operands
-    pairs = read_ids(call, "source_target_pairs", call["source_target_pairs"], 2)
+    pairs = read_ids(call, "source_target_pairs", 2)
     check_unique(call, "source_target_pairs (sources)", [s for s, _ in pairs])
     check_unique(call, "source_target_pairs (targets)", [t for _, t in pairs])
     axes, pattern = _minimal_pattern(pairs, call.mesh)
@@ -216,7 +217,7 @@ def _minimal_pattern(pairs: list[Shape], mesh: Mapping[str, int]) -> tuple[tuple
     return tuple(n for a, n in enumerate(mesh) if a in axes), sorted(moves)
 
 
-def _is_uniform(ends: Any, axis: int, size: int) -> bool:
+def _is_uniform(ends: Array, axis: int, size: int) -> bool:
     """Returns True if nothing moves along an axis and the other transfers happen at each of its coordinates."""
     if (ends[:, 0, axis] != ends[:, 1, axis]).any():
         return False
@@ -225,10 +226,10 @@ def _is_uniform(ends: Any, axis: int, size: int) -> bool:
 
 
 @OPS.define("collective_broadcast", traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS])
-def _collective_broadcast(call: Call) -> Any:
+def _collective_broadcast(call: Call) -> jax.Array:
     # A device in no group has zeros: StableHLO's rule. Upstream's lowering keeps its input there.
     (x,) = call.operands
-    groups = read_groups(call, "replica_groups")
+    groups = read_groups(call)
     enclosing = groups.enclosing
     sources = np.zeros(enclosing.count, np.int32)
     members = np.zeros(enclosing.count, np.bool_)
@@ -247,10 +248,10 @@ def _collective_broadcast(call: Call) -> Any:
 
 
 @OPS.define("all_to_all", traits=_EXCHANGES)
-def _all_to_all(call: Call) -> Any:
+def _all_to_all(call: Call) -> jax.Array:
     (x,) = call.operands
     split, join = (call.check_dim(call[name], x.ndim, name) for name in ("split_dim", "concat_dim"))
-    groups = read_groups(call, "replica_groups")
+    groups = read_groups(call)
     _check_all_to_all(call, groups)
     check_split(call, x.shape, split, call["split_count"], "the split_count")
     if groups.is_axis and x.size:
@@ -267,7 +268,7 @@ def _check_all_to_all(call: Call, groups: Groups) -> None:
     call.require(call["split_count"] == size, rule)
 
 
-def _exchange_in_groups(x: Any, groups: Groups, split: int, join: int) -> Any:
+def _exchange_in_groups(x: jax.Array, groups: Groups, split: int, join: int) -> jax.Array:
     """Performs an all_to_all among any groups: gathers everything, then each device selects its pieces."""
     size, enclosing = len(groups.rows[0]), groups.enclosing
     members = np.zeros((enclosing.count, size), np.int32)

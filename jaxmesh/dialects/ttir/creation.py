@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
-
-import numpy as np
 
 from jaxmesh.dialects.op import Call, Trait, describe
 from jaxmesh.dialects.ttir.helpers import TtirOps, convert, jax, jnp, lax
+from jaxmesh.jaxprs.untyped import Array
 
 OPS = TtirOps()
 _CREATES = (Trait.MOVES, Trait.CREATES)
 
 
-def _fill(call: Call, value: Any) -> Any:
+def _fill(call: Call, value: object) -> jax.Array:
     # Broadcast inside the trace: no array of that shape is created here.
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
     return lax.full(call.result.shape, value, dtype)
@@ -26,33 +24,28 @@ def _check_shape(call: Call) -> None:
     call.require(shape is None or shape == declared, rule)
 
 
-@OPS.define("zeros", traits=_CREATES)
-def _zeros(call: Call) -> Any:
-    _check_shape(call)
-    return _fill(call, 0)
-
-
 @OPS.define("ones", traits=_CREATES)
-def _ones(call: Call) -> Any:
+@OPS.define("zeros", traits=_CREATES)
+def _zeros(call: Call) -> jax.Array:
     _check_shape(call)
-    return _fill(call, 1)
+    return _fill(call, int(call.name == "ones"))
 
 
 @OPS.define("full", traits=_CREATES)
-def _full(call: Call) -> Any:
+def _full(call: Call) -> jax.Array:
     _check_shape(call)
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
     return _fill(call, call.fit_number("fill_value", call["fill_value"], dtype))
 
 
 @OPS.define("empty", traits=[*_CREATES, Trait.DECOMPOSED])
-def _empty(call: Call) -> Any:
+def _empty(call: Call) -> jax.Array:
     # Never read: it is only a destination of older ops.
     return _fill(call, 0)
 
 
 @OPS.define("constant", traits=_CREATES)
-def _constant(call: Call) -> Any:
+def _constant(call: Call) -> jax.Array:
     value = _as_declared(call, call["value"])
     if value.size == 1:
         return _fill(call, value.item())
@@ -62,7 +55,7 @@ def _constant(call: Call) -> Any:
     return jnp.asarray(value)
 
 
-def _as_declared(call: Call, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _as_declared(call: Call, value: Array) -> Array:
     """Returns the values in the declared element type; raises if one changes without JAX's x64 mode."""
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
     converted = value.astype(dtype, copy=False)
@@ -73,7 +66,7 @@ def _as_declared(call: Call, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any
 
 
 @OPS.define("arange", traits=_CREATES)
-def _arange(call: Call) -> Any:
+def _arange(call: Call) -> jax.Array:
     start, end, step = call["start"], call["end"], call["step"]
     call.require(step != 0, f"a step of 0 from {start} to {end} never ends")
     shape = call.result.shape
@@ -89,7 +82,7 @@ def _arange(call: Call) -> Any:
 
 
 @OPS.define("rand", traits=[Trait.CREATES])
-def _rand(call: Call) -> Any:
+def _rand(call: Call) -> jax.Array:
     size, declared = call["size"], call.result
     rule = f"size = {list(size or ())}, but the declared type is {describe(declared)}"
     call.require(size is None or size == declared.shape, rule)
@@ -103,7 +96,7 @@ def _rand(call: Call) -> Any:
 
 
 @OPS.define("get_dimension_size", traits=[*_CREATES, Trait.DECOMPOSED])
-def _get_dimension_size(call: Call) -> Any:
+def _get_dimension_size(call: Call) -> jax.Array:
     (x,) = call.operands
     dim = call.check_dim(call["dimension"], x.ndim, "dimension")
     one = math.prod(call.result.shape) == 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+
+from jax.typing import DTypeLike
 
 from jaxmesh.dialects.op import Call, Meaning, Trait, describe
 from jaxmesh.dialects.ttir.helpers import (
@@ -22,22 +23,18 @@ from jaxmesh.dialects.ttir.helpers import (
 
 OPS = TtirOps()
 
-Unary = Callable[[Any], Any]
-Binary = Callable[[Any, Any], Any]
+Unary = Callable[[jax.Array], jax.Array]
+Binary = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 # --- one operand -----------------------------------------------------------------------------------------------------
 
 
-def _mish(x: Any) -> Any:
-    return x * jnp.tanh(nn.softplus(x))
-
-
-def _hardsigmoid(x: Any) -> Any:
+def _hardsigmoid(x: jax.Array) -> jax.Array:
     return nn.relu6(x + 3) / 6
 
 
-def _cbrt(x: Any) -> Any:
+def _cbrt(x: jax.Array) -> jax.Array:
     # JAX's cbrt refuses 16-bit floats on some backends.
     return convert(jnp.cbrt(convert(x, jnp.float32)), x.dtype)
 
@@ -56,7 +53,7 @@ UNARY: Mapping[str, Unary] = {
     "floor": _rounding(jnp.floor), "ceil": _rounding(jnp.ceil), "trunc": _rounding(jnp.trunc),
     "bitwise_not": lax.bitwise_not, "relu": nn.relu, "relu6": lambda x: jnp.minimum(nn.relu(x), 6),
     "gelu": lambda x: nn.gelu(x, approximate=False), "silu": nn.silu, "sigmoid": nn.sigmoid,
-    "hardsigmoid": _hardsigmoid, "mish": _mish, "softsign": nn.soft_sign,
+    "hardsigmoid": _hardsigmoid, "mish": lambda x: x * jnp.tanh(nn.softplus(x)), "softsign": nn.soft_sign,
 }  # fmt: skip
 """By TTIR name; the result has the operand's element type. TTNN has the same operations."""
 
@@ -94,32 +91,32 @@ OPS.define("signbit", casts=True, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(jnp
 
 
 @OPS.define("typecast")
-def _typecast(call: Call) -> Any:
+def _typecast(call: Call) -> jax.Array:
     # Towards zero from floats to integers; the target is the declared type, not an attribute.
     (x,) = call.operands
     return as_bool(x) if call.result.dtype == jnp.bool_ else convert(x, call.result.dtype)
 
 
 @OPS.define("leaky_relu")
-def _leaky_relu(call: Call) -> Any:
+def _leaky_relu(call: Call) -> jax.Array:
     (x,) = call.operands
     return nn.leaky_relu(x, call["parameter"])
 
 
 @OPS.define("elu", traits=[Trait.NOT_UPSTREAM])
-def _elu(call: Call) -> Any:
+def _elu(call: Call) -> jax.Array:
     (x,) = call.operands
     return nn.elu(x, call["alpha"])
 
 
 @OPS.define("selu")
-def _selu(call: Call) -> Any:
+def _selu(call: Call) -> jax.Array:
     (x,) = call.operands
     return call["scale"] * jnp.where(x > 0, x, call["alpha"] * jnp.expm1(x))
 
 
 @OPS.define("clamp_scalar")
-def _clamp_scalar(call: Call) -> Any:
+def _clamp_scalar(call: Call) -> jax.Array:
     (x,) = call.operands
     low, high = call["min"], call["max"]
     if is_integer(x):
@@ -127,7 +124,7 @@ def _clamp_scalar(call: Call) -> Any:
     return lax.min(lax.max(x, lax.full_like(x, low)), lax.full_like(x, high))
 
 
-def integer_bound(value: float, whole: Callable[[float], int], dtype: Any) -> int:
+def integer_bound(value: float, whole: Callable[[float], int], dtype: DTypeLike) -> int:
     """Returns an integer bound that the element type holds, with the same effect."""
     info = jnp.iinfo(dtype)
     least, most = int(info.min), int(info.max)
@@ -135,7 +132,7 @@ def integer_bound(value: float, whole: Callable[[float], int], dtype: Any) -> in
 
 
 @OPS.define("clamp_tensor")
-def _clamp_tensor(call: Call) -> Any:
+def _clamp_tensor(call: Call) -> jax.Array:
     x, low, high = promote(call, *call.operands)
     return lax.min(lax.max(x, low), high)
 
@@ -143,7 +140,7 @@ def _clamp_tensor(call: Call) -> Any:
 # --- two operands ----------------------------------------------------------------------------------------------------
 
 
-def promote(call: Call, *operands: Any) -> tuple[Any, ...]:
+def promote(call: Call, *operands: jax.Array) -> tuple[jax.Array, ...]:
     """Returns operands of one element type, varying over the same axes, of one rank or scalars.
 
     Dims of size 1 remain: JAX's own operations broadcast them, so a program printed again equals the one read.
@@ -156,11 +153,11 @@ def promote(call: Call, *operands: Any) -> tuple[Any, ...]:
     return vary_together(*(x if x.ndim in (0, rank) else jnp.expand_dims(x, range(rank - x.ndim)) for x in alike))
 
 
-def _power(a: Any, b: Any) -> Any:
+def _power(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.power(a, b) if is_integer(a) else lax.pow(a, b)
 
 
-def _gelu_slope(x: Any, approximate: bool) -> Any:
+def _gelu_slope(x: jax.Array, approximate: bool) -> jax.Array:
     if not approximate:
         return 0.5 * lax.erfc(-x * math.sqrt(0.5)) + x * jnp.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
     scale = math.sqrt(2 / math.pi)
@@ -201,7 +198,7 @@ def _binary(fun: Binary) -> Meaning:
 
 
 def _bitwise(fun: Binary, takes_bools: bool) -> Meaning:
-    def meaning(call: Call) -> Any:
+    def meaning(call: Call) -> jax.Array:
         a, b = promote(call, *call.operands)
         has_bits = is_integer(a) or (is_bool(a) and takes_bools)
         call.require(has_bits, f"works on the bits of integers, but got {describe(a)}")
@@ -221,18 +218,23 @@ OPS.define("bitwise_right_shift", traits=[Trait.NOT_UPSTREAM, Trait.LATER])(_ARI
 
 
 @OPS.define("mulhi", traits=[Trait.NOT_UPSTREAM, Trait.LATER])
-def _mulhi(call: Call) -> Any:
-    """Computes the upper half of a product of 64 bits, from products of halves."""
+def _mulhi(call: Call) -> jax.Array:
     x, y = promote(call, *call.operands)
     is_known = is_integer(x) and x.dtype.itemsize == 4
     call.require(is_known, f"multiplies integers of 32 bits, but got {describe(x)}")
-    a, b = (v.astype(jnp.uint32) for v in (x, y))
-    (a1, a0), (b1, b0) = ((v >> 16, v & 0xFFFF) for v in (a, b))
-    middle = a1 * b0 + (a0 * b0 >> 16)
-    upper = a1 * b1 + (middle >> 16) + ((middle & 0xFFFF) + a0 * b1 >> 16)
-    # As an unsigned number, a negative one is larger by 2**32.
-    upper = upper - jnp.where(x < 0, b, 0) - jnp.where(y < 0, a, 0)
-    return upper.astype(x.dtype)
+    return upper_half(x, y)
+
+
+def upper_half(x: jax.Array, y: jax.Array) -> jax.Array:
+    """Returns the upper half of a product of 64 bits, of integers of 32 bits, by halves of 16 bits."""
+    (x_high, x_low), (y_high, y_low) = ((v >> 16, v & 0xFFFF) for v in (w.astype(jnp.uint32) for w in (x, y)))
+    first = x_high * y_low + (x_low * y_low >> 16)
+    second = x_low * y_high + (first & 0xFFFF)
+    high = (x_high * y_high + (first >> 16) + (second >> 16)).astype(x.dtype)
+    if x.dtype.kind == "u":
+        return high
+    # A negative number is its bits less 2^32.
+    return high - jnp.where(x < 0, y, 0) - jnp.where(y < 0, x, 0)
 
 
 for _name, _fun in COMPARISONS.items():
@@ -241,7 +243,7 @@ for _name, _fun in COMPARISONS.items():
 
 @OPS.define("gelu_backward", traits=[Trait.NOT_UPSTREAM])
 @OPS.define("gelu_bw")
-def _gelu_bw(call: Call) -> Any:
+def _gelu_bw(call: Call) -> jax.Array:
     gradient, x = promote(call, *call.operands)
     if call["approximate"] not in ("none", "tanh"):
         raise call.rule_error(f"approximate is none or tanh, got {call['approximate']}")
@@ -250,14 +252,14 @@ def _gelu_bw(call: Call) -> Any:
 
 
 @OPS.define("reduce_precision", traits=[Trait.NOT_UPSTREAM, Trait.LATER])
-def _reduce_precision(call: Call) -> Any:
+def _reduce_precision(call: Call) -> jax.Array:
     (x,) = call.operands
     call.require(not is_integer(x) and not is_bool(x), f"rounds floats, but got {describe(x)}")
     return lax.reduce_precision(x, call["exponent_bits"], call["mantissa_bits"])
 
 
 @OPS.define("where")
-def _where(call: Call) -> Any:
+def _where(call: Call) -> jax.Array:
     condition, a, b = call.operands
     shape = call.broadcast_shape(condition.shape, a.shape, b.shape)
     a, b = promote(call, a, b)

@@ -7,7 +7,9 @@ upstream leaves unwritten (tt-metal: ttnn/operations/ccl/all_to_all_dispatch, al
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+
+import jax
 
 from jaxmesh.dialects.op import Call, Trait, describe
 from jaxmesh.dialects.ttir.collectives import exchange, gather
@@ -31,20 +33,20 @@ def _axis(call: Call) -> tuple[str, int]:
     return axis, size
 
 
-def _experts_here(call: Call) -> Any:
+def _experts_here(call: Call) -> jax.Array:
     """Returns for each expert whether this device holds it."""
     me, mapping = vary_together(row_major_index(tuple(call.mesh), tuple(call.mesh.values())), call.operands[2])
     return lax.dynamic_index_in_dim(mapping[0, 0], me, 1, keepdims=False) == 1
 
 
-def _choose(table: Any, numbers: Any, fill: Any) -> Any:
+def _choose(table: jax.Array, numbers: jax.Array, fill: object) -> jax.Array:
     """Returns the entries of a table of experts; `fill` for numbers of no expert."""
     table, numbers = vary_together(table, convert(numbers, jnp.int32))
     return jnp.take(table, numbers, axis=0, mode="fill", fill_value=fill)
 
 
 @OPS.define("all_to_all_dispatch", traits=_SENDS)
-def _dispatch(call: Call) -> Any:
+def _dispatch(call: Call) -> Sequence[jax.Array]:
     """Gathers tokens and their experts along a mesh axis; a device has those tokens that choose an expert it holds."""
     x, chosen, _ = call.operands
     axis, _ = _axis(call)
@@ -61,7 +63,7 @@ def _dispatch(call: Call) -> Any:
 
 
 @OPS.define("all_to_all_combine", traits=_SENDS)
-def _combine(call: Call) -> Any:
+def _combine(call: Call) -> jax.Array:
     """Returns to each token, at the place of each of its experts, the row that the expert's device has for it.
 
     Of several devices that hold an expert it is the first one's row, of several equal experts the first place.

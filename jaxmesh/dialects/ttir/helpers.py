@@ -4,36 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import jax
+from jax.typing import DTypeLike
 
 from jaxmesh.dialects.op import Meaning, OpDef, Trait
 from jaxmesh.dialects.table import ROWS
 from jaxmesh.dialects.varying import vary as vary, vary_together as vary_together, varying_axes as varying_axes
-
-jnp: Any = jax.numpy
-lax: Any = jax.lax
-nn: Any = jax.nn
-"""JAX leaves many of their functions without annotations."""
+from jaxmesh.jaxprs.untyped import jnp as jnp, lax as lax, nn as nn
 
 
-def is_integer(x: Any) -> bool:
+def is_integer(x: jax.Array) -> bool:
     """Returns True if an array holds integers, which truth values are not."""
     return bool(jnp.issubdtype(x.dtype, jnp.integer))
 
 
-def is_bool(x: Any) -> bool:
+def is_bool(x: jax.Array) -> bool:
     """Returns True if an array holds truth values."""
     return bool(x.dtype == jnp.bool_)
 
 
-def convert(x: Any, dtype: Any) -> Any:
+def convert(x: jax.Array, dtype: DTypeLike) -> jax.Array:
     """Converts an array to another element type, as far as JAX's x64 mode has it."""
     return lax.convert_element_type(x, jax.dtypes.canonicalize_dtype(dtype))
 
 
-def as_bool(x: Any) -> Any:
+def as_bool(x: jax.Array) -> jax.Array:
     """Converts numbers to truth values: all but zero are true."""
     return x if is_bool(x) else x != 0
 

@@ -6,7 +6,7 @@ Convolutions accumulate in the declared result type.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxmesh.dialects.op import Call, Shape, Trait, describe
 from jaxmesh.dialects.ttir.helpers import TtirOps, convert, is_integer, jax, jnp, lax, vary_together
+from jaxmesh.jaxprs.untyped import Array
 
 Pair = tuple[int, int]
 
@@ -22,8 +23,8 @@ FLATTENED = "flattened_compat_info"
 
 
 def _numbers(call: Call, name: str, lengths: tuple[int, ...]) -> tuple[int, ...]:
-    value: Any = call[name]
-    items: Any = (value,) if isinstance(value, int) else value
+    value = call[name]
+    items = (value,) if isinstance(value, int) else value
     if not isinstance(items, (list, tuple)) or not all(type(v) is int for v in cast("tuple[Any, ...]", items)):
         raise call.rule_error(f"{name} is an integer or a row of integers, got {value!r}")
     row = tuple(cast("tuple[int, ...]", items))
@@ -55,7 +56,7 @@ def read_padding(call: Call) -> tuple[Pair, Pair]:
 OPS = TtirOps()
 
 
-def _pool_padding(call: Call, x: Any) -> tuple[Pair, Pair]:
+def _pool_padding(call: Call, x: jax.Array) -> tuple[Pair, Pair]:
     """Returns the padding; `ceil_mode` adds at the end what the last window needs."""
     call.check_rank(x, 4, "the input (batch, height, width, channels)")
     made: list[Pair] = []
@@ -71,7 +72,7 @@ def _pool_padding(call: Call, x: Any) -> tuple[Pair, Pair]:
     return made[0], made[1]
 
 
-def _window(call: Call, x: Any, start: Any, combine: Any, pads: tuple[Pair, Pair]) -> Any:
+def _window(call: Call, x: Any, start: Any, combine: Callable[..., object], pads: tuple[Pair, Pair]) -> Any:
     def whole(name: str) -> Shape:
         return (1, *read_pair(call, name), 1)
 
@@ -81,16 +82,16 @@ def _window(call: Call, x: Any, start: Any, combine: Any, pads: tuple[Pair, Pair
 
 
 @OPS.define("max_pool2d")
-def _max_pool2d(call: Call) -> Any:
+def _max_pool2d(call: Call) -> jax.Array:
     (x,) = call.operands
     return _window(call, x, _least(x), lax.max, _pool_padding(call, x))
 
 
-def _least(x: Any) -> Any:
+def _least(x: jax.Array) -> Array:
     return np.array(jnp.iinfo(x.dtype).min if is_integer(x) else -np.inf, x.dtype)
 
 
-def max_pool2d_with_indices(call: Call) -> Any:
+def max_pool2d_with_indices(call: Call) -> Sequence[jax.Array]:
     """Computes the largest element of each window, the first of equal ones, and its row-major place in the image."""
     x = call.operands[0]
     call.check_rank(x, 4, "the input (batch, height, width, channels)")
@@ -98,7 +99,7 @@ def max_pool2d_with_indices(call: Call) -> Any:
     place = jnp.arange(size, dtype=jnp.int32).reshape(1, *x.shape[1:3], 1)
     operands = vary_together(x, jnp.broadcast_to(place, x.shape))
 
-    def larger(a: Any, b: Any) -> Any:
+    def larger(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> Sequence[jax.Array]:
         is_first = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
         return tuple(lax.select(is_first, m, n) for m, n in zip(a, b, strict=True))
 
@@ -106,7 +107,7 @@ def max_pool2d_with_indices(call: Call) -> Any:
 
 
 @OPS.define("avg_pool2d")
-def _avg_pool2d(call: Call) -> Any:
+def _avg_pool2d(call: Call) -> jax.Array:
     (x,) = call.operands
     pads = _pool_padding(call, x)
     zero = np.array(0, np.float32)
@@ -116,7 +117,7 @@ def _avg_pool2d(call: Call) -> Any:
     return convert(total / (_counts(call, x.shape, pads) if divisor is None else np.float32(divisor)), x.dtype)
 
 
-def _counts(call: Call, shape: Shape, pads: tuple[Pair, Pair]) -> Any:
+def _counts(call: Call, shape: Shape, pads: tuple[Pair, Pair]) -> jax.Array:
     """Returns the number of elements that each window averages, without elements that `ceil_mode` adds."""
     inside = np.ones((1, *shape[1:3], 1), np.float32)
     if call["count_include_pad"]:
@@ -131,14 +132,14 @@ def _difference(pads: Pair, written: Pair) -> Pair:
 
 
 @OPS.define("global_avg_pool2d")
-def _global_avg_pool2d(call: Call) -> Any:
+def _global_avg_pool2d(call: Call) -> jax.Array:
     (x,) = call.operands
     call.check_rank(x, 4, "the input (batch, height, width, channels)")
     return jnp.mean(x, (1, 2), keepdims=True)
 
 
 @OPS.define("upsample2d")
-def _upsample2d(call: Call) -> Any:
+def _upsample2d(call: Call) -> jax.Array:
     (x,) = call.operands
     call.check_rank(x, 4, "the input (batch, height, width, channels)")
     modes = ("nearest", "bilinear")
@@ -146,18 +147,19 @@ def _upsample2d(call: Call) -> Any:
     height, width = read_pair(call, "scale_factor")
     if call["mode"] == "bilinear":
         shape = (x.shape[0], x.shape[1] * height, x.shape[2] * width, x.shape[3])
-        return convert(jax.image.resize(convert(x, jnp.float32), shape, "bilinear"), x.dtype)
+        image: Any = jax.image
+        return convert(image.resize(convert(x, jnp.float32), shape, "bilinear"), x.dtype)
     return jnp.repeat(jnp.repeat(x, height, axis=1), width, axis=2)
 
 
-def _check_groups(call: Call, x: Any, channels: int, per_group: int, outs: int) -> None:
+def _check_groups(call: Call, x: jax.Array, channels: int, per_group: int, outs: int) -> None:
     groups = call["groups"]
     rule = f"{channels} channels of {describe(x)} are not groups = {groups} times the weight's {per_group}"
     call.require(groups > 0 and channels == groups * per_group, rule)
     call.require(outs % groups == 0, f"{outs} output channels do not divide by groups = {groups}")
 
 
-def _add_bias(call: Call, out: Any, bias: Any) -> Any:
+def _add_bias(call: Call, out: jax.Array, bias: jax.Array | None) -> jax.Array:
     if bias is None:
         return out
     fits = call.broadcast_shape(out.shape, bias.shape) == out.shape
@@ -165,7 +167,9 @@ def _add_bias(call: Call, out: Any, bias: Any) -> Any:
     return jnp.add(*vary_together(out, bias))
 
 
-def _convolve(call: Call, x: Any, weight: Any, strides: Sequence[int], pads: Sequence[Pair], **params: Any) -> Any:
+def _convolve(
+    call: Call, x: jax.Array, weight: jax.Array, strides: Sequence[int], pads: Sequence[Pair], **params: Any
+) -> jax.Array:
     x, weight = vary_together(x, weight)
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
     return lax.conv_general_dilated(x, weight, strides, pads, preferred_element_type=dtype, **params)
@@ -181,7 +185,7 @@ def _image_operands(call: Call, names: Sequence[str], weight_dims: str) -> tuple
     return x, weight, bias, dims, jax.lax.ConvDimensionNumbers(dims, tuple(range(rank)), dims)
 
 
-def _conv(call: Call, names: Sequence[str], pads: Sequence[Any]) -> Any:
+def _conv(call: Call, names: Sequence[str], pads: Sequence[Any]) -> jax.Array:
     """Computes a convolution along dims that attributes name, in any order."""
     x, weight, bias, dims, numbers = _image_operands(call, names, "outputs, inputs of a group, the window")
     _check_groups(call, x, x.shape[dims[1]], weight.shape[1], weight.shape[0])
@@ -190,18 +194,18 @@ def _conv(call: Call, names: Sequence[str], pads: Sequence[Any]) -> Any:
     return _add_bias(call, _convolve(call, x, weight, strides, pads, rhs_dilation=dilation, **groups), bias)
 
 
-def conv1d(call: Call) -> Any:
+def conv1d(call: Call) -> jax.Array:
     """Computes a convolution along one dim, whose weight is (outputs, inputs of a group, length)."""
     return _conv(call, ("length_dim",), [_entries(call, "padding", 2, None)])
 
 
 @OPS.define("conv2d")
-def _conv2d(call: Call) -> Any:
+def _conv2d(call: Call) -> jax.Array:
     """Computes a convolution, whose weight is (outputs, inputs of a group, height, width)."""
     return _conv(call, ("height_dim", "width_dim"), read_padding(call))
 
 
-def conv3d(call: Call) -> Any:
+def conv3d(call: Call) -> jax.Array:
     """Computes a convolution along three dims, whose weight is (outputs, inputs of a group, depth, height, width)."""
     names, mode = ("depth_dim", "height_dim", "width_dim"), call["padding_mode"]
     call.require(mode in ("zeros", "replicate"), f"pads by 'zeros' or 'replicate', but padding_mode is {mode!r}")
@@ -215,7 +219,7 @@ def conv3d(call: Call) -> Any:
 
 
 @OPS.define("conv_transpose2d")
-def _conv_transpose2d(call: Call) -> Any:
+def _conv_transpose2d(call: Call) -> jax.Array:
     """Computes a transposed convolution; the weight is (inputs, outputs of a group, height, width)."""
     names = ("height_dim", "width_dim")
     x, weight, bias, dims, numbers = _image_operands(call, names, "inputs, outputs of a group, height, width")
@@ -239,7 +243,7 @@ def _conv_transpose2d(call: Call) -> Any:
 
 
 @OPS.define("convolution", traits=[Trait.NOT_UPSTREAM])
-def _convolution(call: Call) -> Any:
+def _convolution(call: Call) -> jax.Array:
     """Computes a convolution; `padding` alternates low and high, and `convolution_layout` is a text or a mapping."""
     x, weight, bias = call.optional_operands(("input", "weight", "bias"))
     space = x.ndim - 2
@@ -269,7 +273,7 @@ def _convolution(call: Call) -> Any:
     return _add_bias(call, out, bias)
 
 
-def read_layout(layout: Any) -> Any:
+def read_layout(layout: object) -> Any:
     """Reads names and dims from `#ttir<convolution_layout input_batch = 0, .., input_spatial_dimensions = 2x3, ..>`."""
     if not isinstance(layout, str):
         return layout
@@ -279,7 +283,7 @@ def read_layout(layout: Any) -> Any:
 
 
 def _layout(call: Call, rank: int, side: str, first: tuple[str, str]) -> Shape:
-    layout: Any = read_layout(call["convolution_layout"])
+    layout = read_layout(call["convolution_layout"])
     spatial = f"{side}_spatial_dimensions"
     names = (*(f"{side}_{name}" for name in first), spatial)
     missing = list(names) if not isinstance(layout, Mapping) else [n for n in names if n not in layout]

@@ -11,6 +11,7 @@ read or write are `[batch, count * windows]`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -18,11 +19,12 @@ import numpy as np
 from jaxmesh.dialects.attributes import attributes_of
 from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, describe
 from jaxmesh.dialects.ttir.helpers import TtirOps, is_integer, jax, jnp, lax, vary_together
+from jaxmesh.jaxprs.untyped import Array
 
 OPS = TtirOps()
 
 
-def _gather_slices(call: Call) -> Any:
+def _gather_slices(call: Call) -> jax.Array:
     # A start out of range is clamped, as in StableHLO.
     x, starts = vary_together(*call.operands)
     starts = _index_vectors_last(call, starts)
@@ -37,7 +39,7 @@ def _gather_slices(call: Call) -> Any:
     return lax.gather(x, starts, numbers, call["slice_sizes"], mode="clip")
 
 
-def _index_vectors_last(call: Call, starts: Any) -> Any:
+def _index_vectors_last(call: Call, starts: jax.Array) -> jax.Array:
     """Moves the index vectors to the last dim, where JAX has them."""
     dim = call["index_vector_dim"]
     in_range = 0 <= dim <= starts.ndim
@@ -48,7 +50,7 @@ def _index_vectors_last(call: Call, starts: Any) -> Any:
     return lax.expand_dims(starts, (dim,)) if dim == starts.ndim else jnp.moveaxis(starts, dim, -1)
 
 
-def _check_gather(call: Call, x: Any, starts: Any) -> None:
+def _check_gather(call: Call, x: jax.Array, starts: jax.Array) -> None:
     sizes, mapped = call["slice_sizes"], call["start_index_map"]
     call.check_length("slice_sizes", sizes, x.ndim, f"one per dim of {describe(x)}")
     call.check_length("start_index_map", mapped, starts.shape[-1], "one per number of an index vector")
@@ -76,7 +78,7 @@ _SLICES = OpDef(
 
 
 @OPS.define("gather", traits=[Trait.MOVES], former=_SLICES)
-def _gather(call: Call) -> Any:
+def _gather(call: Call) -> jax.Array:
     """Gathers `result[.., i, ..] = x[.., index[.., i, ..], ..]` along one dim; an index out of range is clamped.
 
     Upstream's verifier (tt-mlir 19c86fca, lib/Dialect/TTIR/IR/TTIROps.cpp) wants integers, equal ranks from 1 on, and a
@@ -97,7 +99,7 @@ def _gather(call: Call) -> Any:
     return jnp.take_along_axis(lax.slice(x, (0,) * x.ndim, sizes), inside, dim, mode="clip")
 
 
-def _check_index(call: Call, x: Any, index: Any, dim: int) -> None:
+def _check_index(call: Call, x: jax.Array, index: jax.Array, dim: int) -> None:
     """Checks that an index is not larger than the input, except along one dim."""
     for d in range(x.ndim):
         rule = f"dim {d} of the index {describe(index)} is larger than that of the input {describe(x)}"
@@ -108,7 +110,7 @@ def _check_index(call: Call, x: Any, index: Any, dim: int) -> None:
 
 
 @OPS.define("scatter")
-def _scatter(call: Call) -> Any:
+def _scatter(call: Call) -> jax.Array:
     """Sets `x[.., index[i, j], ..] = source[i, j]` along one dim; a reduce type combines it with the old value."""
     x, index, source = vary_together(*call.operands)
     dim = call.check_dim(call["dim"], x.ndim, "dim")
@@ -138,7 +140,7 @@ def _scatter(call: Call) -> Any:
 # --- embeddings ------------------------------------------------------------------------------------------------------
 
 
-def _as_matrix(call: Call, weight: Any) -> Any:
+def _as_matrix(call: Call, weight: jax.Array) -> jax.Array:
     """Returns the weight as a matrix; its leading dims have size 1."""
     good = weight.ndim >= 2 and math.prod(weight.shape[:-2]) == 1
     call.require(good, f"the weight is a matrix, up to leading dims of size 1, but got {describe(weight)}")
@@ -146,7 +148,7 @@ def _as_matrix(call: Call, weight: Any) -> Any:
 
 
 @OPS.define("embedding", traits=[Trait.MOVES])
-def _embedding(call: Call) -> Any:
+def _embedding(call: Call) -> jax.Array:
     ids, weight = vary_together(*call.operands)
     table = _as_matrix(call, weight)
     call.require(table.shape[0] > 0, f"the weight {describe(weight)} has no row")
@@ -154,7 +156,7 @@ def _embedding(call: Call) -> Any:
 
 
 @OPS.define("embedding_backward")
-def _embedding_backward(call: Call) -> Any:
+def _embedding_backward(call: Call) -> jax.Array:
     ids, weight, gradient = vary_together(*call.operands)
     table = _as_matrix(call, weight)
     width = table.shape[1]
@@ -169,7 +171,7 @@ def _embedding_backward(call: Call) -> Any:
 # --- caches ----------------------------------------------------------------------------------------------------------
 
 
-def _check_cache(call: Call, cache: Any, new: Any, batch: int = 0) -> None:
+def _check_cache(call: Call, cache: jax.Array, new: jax.Array, batch: int = 0) -> None:
     """Checks a cache and an input, whose dim `batch` counts the sequences that it writes to."""
     call.check_rank(cache, 4, "the cache (batch, heads, sequence, head size)")
     call.check_rank(new, 4, "the input (batch, heads, sequence, head size)")
@@ -183,19 +185,19 @@ def _check_cache(call: Call, cache: Any, new: Any, batch: int = 0) -> None:
     call.require(fits, f"an input of length {new.shape[2]} does not fit the cache's {cache.shape[2]}")
 
 
-def _update(cache: Any, new: Any, at: Shape | list[Any]) -> Any:
+def _update(cache: jax.Array, new: jax.Array, at: Sequence[int | jax.Array]) -> jax.Array:
     cache, new = vary_together(cache, new)
     # By default, JAX's own function would count a negative index from the end.
     return lax.dynamic_update_slice(cache, new, at, allow_negative_indices=False)
 
 
-def _fill_cache(call: Call) -> Any:
+def _fill_cache(call: Call) -> jax.Array:
     cache, new = call.operands
     _check_cache(call, cache, new)
     return _update(cache, new, (call["batch_offset"], 0, 0, 0))
 
 
-def _update_cache(call: Call) -> Any:
+def _update_cache(call: Call) -> jax.Array:
     """Sets `cache[batch_offset + b, h, update_index] = input[0, h, b]`.
 
     As in upstream's verifier (tt-mlir 19c86fca, lib/Dialect/TTIR/IR/TTIROps.cpp) and golden function
@@ -209,7 +211,7 @@ def _update_cache(call: Call) -> Any:
     return _update_position(call, cache, jnp.swapaxes(new, 0, 2), index)
 
 
-def _update_first(call: Call) -> Any:
+def _update_first(call: Call) -> jax.Array:
     cache, new, index = vary_together(*call.operands)
     if new.ndim == 4 and new.shape[0] == 1 and new.shape[2] > 1:
         return _update_cache(call)
@@ -218,8 +220,9 @@ def _update_first(call: Call) -> Any:
     return _update_position(call, cache, new, index)
 
 
-def _update_position(call: Call, cache: Any, new: Any, index: Any) -> Any:
-    at, zero = call.check_single(index, "update_index").astype(jnp.int32), jnp.int32(0)
+def _update_position(call: Call, cache: jax.Array, new: jax.Array, index: jax.Array) -> jax.Array:
+    call.require(index.size == 1, f"update_index is one number, but got {describe(index)}")
+    at, zero = lax.reshape(index, ()).astype(jnp.int32), jnp.int32(0)
     return _update(cache, new, list(vary_together(jnp.int32(call["batch_offset"]), zero, at, zero)))
 
 
@@ -235,7 +238,7 @@ OPS.define("update_cache", traits=[Trait.DECOMPOSED_FOR_TTNN], former=_UPDATE_FO
 _TRAITS = (Trait.NOT_UPSTREAM, Trait.LATER)
 
 
-def _flat_rows(call: Call, x: Any) -> Any:
+def _flat_rows(call: Call, x: jax.Array) -> jax.Array:
     """Returns the data as `[batch, rows, columns]`."""
     call.require(x.ndim > 1, f"the data are (batch, rows, ...), but got {describe(x)}")
     count = math.prod(call["sizes"])
@@ -244,7 +247,7 @@ def _flat_rows(call: Call, x: Any) -> Any:
     return lax.reshape(x, (x.shape[0], count, 1 if call["column"] else math.prod(x.shape[2:])))
 
 
-def _positions(call: Call, rows: Any, starts: Any, *, clamps: bool) -> tuple[Any, Any]:
+def _positions(call: Call, rows: jax.Array, starts: jax.Array, *, clamps: bool) -> tuple[jax.Array, jax.Array]:
     """Returns the numbers of the rows, `[batch, count * windows]`, and whether each exists."""
     sizes, windows = call["sizes"], call["windows"]
     call.check_rank(starts, 3, "the starts (batch, dims, count)")
@@ -267,17 +270,17 @@ def _positions(call: Call, rows: Any, starts: Any, *, clamps: bool) -> tuple[Any
     return _spread(place, shape), _spread(inside, shape)
 
 
-def _offsets(windows: Shape) -> Any:
+def _offsets(windows: Shape) -> Array:
     """Returns the places in a window, per dim, row-major."""
     return cast("Any", np.indices(windows, np.int32)).reshape(len(windows), -1)
 
 
-def _spread(x: Any, shape: tuple[int, int]) -> Any:
+def _spread(x: jax.Array, shape: tuple[int, int]) -> jax.Array:
     return jnp.broadcast_to(x.reshape(x.shape[0], -1), shape)
 
 
 @OPS.define("rows_gather", traits=[*_TRAITS, Trait.MOVES])
-def _rows_gather(call: Call) -> Any:
+def _rows_gather(call: Call) -> jax.Array:
     """Gathers rows; a start out of range is clamped, or gives zeros with `fill_out_of_bounds`."""
     x, starts = vary_together(*call.operands)
     rows = _flat_rows(call, x)
@@ -288,13 +291,13 @@ def _rows_gather(call: Call) -> Any:
     return lax.reshape(taken, _rows_shape(call, x, place))
 
 
-def _rows_shape(call: Call, x: Any, place: Any) -> tuple[int, ...]:
+def _rows_shape(call: Call, x: jax.Array, place: jax.Array) -> tuple[int, ...]:
     """Returns the shape of the rows that are read or written."""
     return place.shape if call["column"] else (*place.shape, *x.shape[2:])
 
 
 @OPS.define("rows_scatter", traits=_TRAITS)
-def _rows_scatter(call: Call) -> Any:
+def _rows_scatter(call: Call) -> jax.Array:
     """Writes rows, or combines them with the old ones; rows out of range are left out."""
     x, starts, new = vary_together(*call.operands)
     rows = _flat_rows(call, x)

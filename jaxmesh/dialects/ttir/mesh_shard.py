@@ -19,6 +19,7 @@ from jaxmesh.dialects.ttir.helpers import lax
 from jaxmesh.dialects.varying import first_copy_only
 from jaxmesh.errors import ArgumentTypeError, ReplicationError, UnsupportedShardTypeError, VerifyError
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.untyped import Shape
 from jaxmesh.sharding.configs import integers
 from jaxmesh.sharding.shard_attributes import (
     ShardAttributes,
@@ -28,8 +29,6 @@ from jaxmesh.sharding.shard_attributes import (
     spec_axes,
 )
 from jaxmesh.validate import as_array, as_bool, quote
-
-Shape = tuple[int, ...]
 
 
 class ShardType(Enum):
@@ -195,7 +194,7 @@ def _abstract_eval(
     return compat.retype(x, shape, ())
 
 
-def assumed_axes(x: Any, mesh: Mapping[str, int], params: Mapping[str, Any]) -> tuple[str, ...]:
+def assumed_axes(x: compat.Aval, mesh: Mapping[str, int], params: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the mesh axes along which a `mesh_shard` assumes that an operand of this type is equal, without proof."""
     if not params.get("assume_replicated") or params["shard_type"] is ShardType.IDENTITY:
         return ()
@@ -209,7 +208,7 @@ def _axes(names: set[str]) -> str:
 
 
 def _transpose(
-    ct: Any, x: Any, *, shard_direction: ShardDirection, assume_replicated: bool = False, **attributes: Any
+    ct: jax.Array, x: jax.Array, *, shard_direction: ShardDirection, assume_replicated: bool = False, **attributes: Any
 ) -> list[Any]:
     out = mesh_shard_p.bind(ct, shard_direction=shard_direction.opposite, **attributes)
     if shard_direction is ShardDirection.FULL_TO_SHARD:
@@ -218,7 +217,7 @@ def _transpose(
     return [first_copy_only(out, compat.varying_axes(compat.linear_operand_aval(x)))]
 
 
-def _batch(args: tuple[Any], dims: tuple[int], *, shard_type: ShardType, **params: Any) -> tuple[Any, int]:
+def _batch(args: tuple[object], dims: tuple[int], *, shard_type: ShardType, **params: Any) -> tuple[Any, int]:
     (x,), (at,) = args, dims
     if shard_type is ShardType.DEVICES:
         shape = params["shard_shape"]
@@ -237,10 +236,10 @@ batching.primitive_batchers[mesh_shard_p] = _batch
 # --- the public functions --------------------------------------------------------------------------------------------
 
 
-def _bind(x: Any, attrs: MeshShardAttributes, assume_replicated: bool) -> jax.Array:
+def _bind(x: ArrayLike, attrs: MeshShardAttributes, assume_replicated: bool) -> jax.Array:
     # Unset optional attributes do not print, here as in MLIR.
     optional = {"assume_replicated": True} if assume_replicated else {}
-    return mesh_shard_p.bind(_array(x), **attrs._asdict(), **optional)
+    return mesh_shard_p.bind(as_array("a tensor", x), **attrs._asdict(), **optional)
 
 
 def mesh_shard(
@@ -290,11 +289,7 @@ def mesh_shard(
     return _bind(x, attrs, assume_replicated)
 
 
-def _array(x: Any) -> jax.Array:
-    return as_array("a tensor", x)
-
-
-def _spec(spec: Any) -> PartitionSpec:
+def _spec(spec: object) -> PartitionSpec:
     if not isinstance(spec, PartitionSpec):
         raise ArgumentTypeError(f"a sharding is given as jax.sharding.PartitionSpec, got {quote(spec)}; write P(...).")
     return spec
@@ -324,7 +319,7 @@ def full_to_shard(x: ArrayLike, spec: PartitionSpec) -> jax.Array:
     (8, 2)
     """
     mesh = compat.program_mesh("full_to_shard")
-    x = _array(x)
+    x = as_array("a tensor", x)
     derived = attributes_from_spec(_spec(spec), x.ndim, mesh)
     local = check_divisible(x.shape, derived.dims, mesh, f"full_to_shard of shape {list(x.shape)} with {spec}")
     attrs = _attrs(derived, ShardDirection.FULL_TO_SHARD)
@@ -370,7 +365,7 @@ def shard_to_full(x: ArrayLike, spec: PartitionSpec, *, assume_replicated: bool 
     """
     assume_replicated = as_bool("shard_to_full", "assume_replicated", assume_replicated)
     mesh = compat.program_mesh("shard_to_full")
-    x = _array(x)
+    x = as_array("a tensor", x)
     derived = attributes_from_spec(_spec(spec), x.ndim, mesh)
     attrs = _attrs(derived, ShardDirection.SHARD_TO_FULL)
     if not any(derived.factors):

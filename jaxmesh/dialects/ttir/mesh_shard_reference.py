@@ -62,7 +62,7 @@ def _join(shards: Mapping[Coordinate, Array], dims: Coordinate, sizes: Coordinat
     return out
 
 
-def _holds_keys(x: Any) -> bool:
+def _holds_keys(x: object) -> bool:
     return isinstance(x, jax.Array) and bool(jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key))
 
 

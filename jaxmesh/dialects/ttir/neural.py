@@ -21,11 +21,11 @@ def _result_dtype(call: Call) -> Any:
     return jax.dtypes.canonicalize_dtype(call.result.dtype)
 
 
-def _transpose(x: Any, transpose: bool) -> Any:
+def _transpose(x: jax.Array, transpose: bool) -> jax.Array:
     return jnp.swapaxes(x, -1, -2) if transpose and x.ndim > 1 else x
 
 
-def _product(call: Call, a: Any, b: Any) -> Any:
+def _product(call: Call, a: jax.Array, b: jax.Array) -> jax.Array:
     call.require(min(a.ndim, b.ndim) > 0, f"a scalar has no dim to contract, got {describe(a)} and {describe(b)}")
     a, b = vary_together(_transpose(a, call["transpose_a"]), _transpose(b, call["transpose_b"]))
     inner = b.shape[-2] if b.ndim > 1 else b.shape[0]
@@ -41,14 +41,14 @@ def _product(call: Call, a: Any, b: Any) -> Any:
 
 
 @OPS.define("matmul")
-def _matmul(call: Call) -> Any:
+def _matmul(call: Call) -> jax.Array:
     out = _product(call, *call.operands)
     # Upstream's verifier wants one dim for the product of two vectors.
     return lax.reshape(out, (1,)) if out.ndim == 0 and call.result.shape == (1,) else out
 
 
 @OPS.define("linear")
-def _linear(call: Call) -> Any:
+def _linear(call: Call) -> jax.Array:
     a, b, bias = call.optional_operands(("a", "b", "bias"))
     out = _product(call, a, b)
     if bias is None:
@@ -58,7 +58,7 @@ def _linear(call: Call) -> Any:
 
 
 @OPS.define("dot_general", traits=[Trait.DECOMPOSED_FOR_TTNN])
-def _dot_general(call: Call) -> Any:
+def _dot_general(call: Call) -> jax.Array:
     a, b = vary_together(*call.operands)
     dims = {
         f"{kind}_dims_{side}": call.check_dims(call[f"{kind}_dims_{side}"], x.ndim, f"{kind}_dims_{side}")
@@ -77,16 +77,16 @@ def _dot_general(call: Call) -> Any:
     return lax.dot_general(a, b, numbers, preferred_element_type=_result_dtype(call))
 
 
-def _float32(x: Any) -> Any:
+def _float32(x: jax.Array | None) -> Any:
     return None if x is None else convert(x, jnp.float32)
 
 
-def _scale(x: Any, weight: Any, bias: Any) -> Any:
+def _scale(x: jax.Array, weight: jax.Array | None, bias: jax.Array | None) -> jax.Array:
     x = x if weight is None else jnp.multiply(*vary_together(x, weight))
     return x if bias is None else jnp.add(*vary_together(x, bias))
 
 
-def _normalized_dims(call: Call, x: Any, scales: list[Any]) -> Shape:
+def _normalized_dims(call: Call, x: jax.Array, scales: Sequence[jax.Array | None]) -> Shape:
     """Returns the trailing dims that `normalized_shape` names; weight and bias have exactly these."""
     shape = call["normalized_shape"]
     fits = 0 < len(shape) <= x.ndim and x.shape[x.ndim - len(shape) :] == shape
@@ -99,7 +99,7 @@ def _normalized_dims(call: Call, x: Any, scales: list[Any]) -> Shape:
 
 @OPS.define("rms_norm", traits=(Trait.IN_FLOAT32,))
 @OPS.define("layer_norm", traits=(Trait.IN_FLOAT32,))
-def _norm(call: Call) -> Any:
+def _norm(call: Call) -> jax.Array:
     given, weight, bias = call.optional_operands(("input", "weight", "bias"))
     dims, x = _normalized_dims(call, given, [weight, bias]), _float32(given)
     if call.name == "layer_norm":
@@ -109,7 +109,7 @@ def _norm(call: Call) -> Any:
 
 
 @OPS.define("batch_norm_inference")
-def _batch_norm_inference(call: Call) -> Any:
+def _batch_norm_inference(call: Call) -> jax.Array:
     x = call.operands[0]
     dim = call.check_dim(call["dimension"], x.ndim, "dimension")
     per_feature = [1] * x.ndim
@@ -124,14 +124,14 @@ def _batch_norm_inference(call: Call) -> Any:
 # --- over a mesh axis ------------------------------------------------------------------------------------------------
 
 
-def _residual(call: Call, x: Any, residual: Any) -> Any:
+def _residual(call: Call, x: jax.Array, residual: jax.Array | None) -> jax.Array:
     if residual is None:
         return _float32(x)
     call.check_shape(residual, x.shape, "the residual")
     return jnp.add(*vary_together(_float32(x), _float32(residual)))
 
 
-def _check_scales(call: Call, x: Any, scales: list[Any]) -> None:
+def _check_scales(call: Call, x: jax.Array, scales: Sequence[jax.Array | None]) -> None:
     """Checks that weight and bias hold one number per element of the last dim of the shard, after any leading 1s."""
     call.require(x.ndim > 0, f"a scalar has no dim to normalise, got {describe(x)}")
     for scale in scales:
@@ -140,11 +140,11 @@ def _check_scales(call: Call, x: Any, scales: list[Any]) -> None:
             call.require(scale.size == x.shape[-1], f"{rule}, but got {describe(scale)}")
 
 
-def _flatten(scale: Any) -> Any:
+def _flatten(scale: jax.Array | None) -> jax.Array | None:
     return None if scale is None else lax.reshape(_float32(scale), (scale.size,))
 
 
-def _mean_over(x: Any, axis: str, size: int) -> Any:
+def _mean_over(x: jax.Array, axis: str, size: int) -> jax.Array:
     """Returns the mean over the last dim, which is split over a mesh axis."""
     return all_reduce_sum(jnp.sum(x, -1, keepdims=True), axis) / (x.shape[-1] * size)
 
@@ -153,17 +153,11 @@ _TRAITS = (Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 
 
 @OPS.define("distributed_rms_norm", traits=_TRAITS)
-def _distributed_rms_norm(call: Call) -> Any:
-    given, weight, residual = call.optional_operands(("input", "weight", "residual"))
-    return _distribute(call, given, weight, None, residual)
-
-
 @OPS.define("distributed_layer_norm", traits=_TRAITS)
-def _distributed_layer_norm(call: Call) -> Any:
-    return _distribute(call, *call.optional_operands(("input", "weight", "bias", "residual")))
-
-
-def _distribute(call: Call, given: Any, weight: Any, bias: Any, residual: Any) -> Any:
+def _distributed_norm(call: Call) -> jax.Array:
+    names = ["input", "weight", *(["bias"] if call.name == "distributed_layer_norm" else []), "residual"]
+    found = dict(zip(names, call.optional_operands(names), strict=True))
+    given, weight, bias, residual = found["input"], found["weight"], found.get("bias"), found["residual"]
     axis = axis_name(call, call["cluster_axis"])
     _check_scales(call, given, [weight, bias])
     x = _residual(call, given, residual)
@@ -174,7 +168,7 @@ def _distribute(call: Call, given: Any, weight: Any, bias: Any, residual: Any) -
 
 
 @OPS.define("scaled_dot_product_attention")
-def _attention(call: Call) -> Any:
+def _attention(call: Call) -> jax.Array:
     """Returns softmax(query @ key^T * scale + mask) @ value; all are (batch, heads, sequence, head size)."""
     names = ("query", "key", "value", "attention_mask", "attention_sink")
     query, key, value, mask, sink = call.optional_operands(names)
@@ -200,7 +194,7 @@ def _attention(call: Call) -> Any:
     return jnp.einsum("bhqk,bhkd->bhqd", weights.astype(query.dtype), value)
 
 
-def _visible(call: Call, shape: Sequence[int]) -> Any:
+def _visible(call: Call, shape: Sequence[int]) -> jax.Array:
     """Returns whether a query sees a key: it is at or before it, or near it.
 
     A window of N is of the last N keys in front of a causal query, else of N // 2 keys on either side. One query alone
@@ -217,7 +211,7 @@ def _visible(call: Call, shape: Sequence[int]) -> Any:
     return jnp.abs(rows - columns) <= window // 2
 
 
-def _check_attention(call: Call, query: Any, key: Any, value: Any) -> None:
+def _check_attention(call: Call, query: jax.Array, key: jax.Array, value: jax.Array) -> None:
     for x, name in ((query, "query"), (key, "key"), (value, "value")):
         call.check_rank(x, 4, f"{name} (batch, heads, sequence, head size)")
     call.check_shape(value, key.shape, "value, like key,")
@@ -229,7 +223,7 @@ def _check_attention(call: Call, query: Any, key: Any, value: Any) -> None:
 
 
 @OPS.define("concatenate_heads")
-def _concatenate_heads(call: Call) -> Any:
+def _concatenate_heads(call: Call) -> jax.Array:
     (x,) = call.operands
     call.check_rank(x, 4, "the input (batch, heads, sequence, head size)")
     batch, heads, length, width = x.shape
@@ -237,7 +231,7 @@ def _concatenate_heads(call: Call) -> Any:
 
 
 @OPS.define("split_query_key_value_and_split_heads")
-def _split_heads(call: Call) -> Any:
+def _split_heads(call: Call) -> Sequence[jax.Array]:
     """Splits an input of query, key and value side by side; or of query alone, with key and value in a second input."""
     joint, pair = call.optional_operands(("input_tensor", "kv_input_tensor"))
     call.check_rank(joint, 3, "the input (batch, sequence, hidden)")
@@ -254,13 +248,13 @@ def _split_heads(call: Call) -> Any:
     return query, jnp.swapaxes(key, 2, 3) if call["transpose_key"] else key, value
 
 
-def _heads(x: Any, count: int) -> Any:
+def _heads(x: jax.Array, count: int) -> jax.Array:
     batch, length, hidden = x.shape
     return lax.transpose(lax.reshape(x, (batch, length, count, hidden // count)), (0, 2, 1, 3))
 
 
 @OPS.define("rotary_embedding", traits=[Trait.NOT_UPSTREAM])
-def _rotary_embedding(call: Call) -> Any:
+def _rotary_embedding(call: Call) -> jax.Array:
     x, cos, sin = vary_together(*call.operands)
     width = x.shape[-1] if x.ndim else 0
     call.require(x.ndim > 0 and width % 2 == 0, f"the last dim is even, but got {describe(x)}")

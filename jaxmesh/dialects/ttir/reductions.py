@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
+import jax
 import numpy as np
 
 from jaxmesh.dialects.op import Call, Shape, Trait, describe
@@ -13,22 +13,22 @@ from jaxmesh.dialects.ttir.helpers import TtirOps, as_bool, convert, is_bool, is
 OPS = TtirOps()
 
 
-def _sum(x: Any, dims: Shape, *, keepdims: bool) -> Any:
+def _sum(x: jax.Array, dims: Shape, *, keepdims: bool) -> jax.Array:
     return jnp.any(x, dims, keepdims=keepdims) if is_bool(x) else jnp.sum(x, dims, dtype=x.dtype, keepdims=keepdims)
 
 
-def _prod(x: Any, dims: Shape, *, keepdims: bool) -> Any:
+def _prod(x: jax.Array, dims: Shape, *, keepdims: bool) -> jax.Array:
     return jnp.all(x, dims, keepdims=keepdims) if is_bool(x) else jnp.prod(x, dims, dtype=x.dtype, keepdims=keepdims)
 
 
 _OF_BOOLS = {"reduce_and": jnp.all, "reduce_or": jnp.any}
-REDUCTIONS: Mapping[str, Callable[..., Any]] = {
+REDUCTIONS: Mapping[str, Callable[..., jax.Array]] = {
     "sum": _sum, "mean": jnp.mean, "max": jnp.max, "min": jnp.min, "prod": _prod, **_OF_BOOLS,
 }  # fmt: skip
 """By TTIR name."""
 
 
-def _reduction(call: Call) -> Any:
+def _reduction(call: Call) -> jax.Array:
     (x,) = call.operands
     x = as_bool(x) if call.name in _OF_BOOLS else x
     out = REDUCTIONS[call.name](x, _reduced_dims(call, x), keepdims=call["keep_dim"])
@@ -36,7 +36,7 @@ def _reduction(call: Call) -> Any:
     return convert(out, call.result.dtype) if call.name == "mean" and is_integer(x) else out
 
 
-def _reduced_dims(call: Call, x: Any) -> Shape:
+def _reduced_dims(call: Call, x: jax.Array) -> Shape:
     """Returns the reduced dims: by default all."""
     dims = call["dim_arg"]
     return tuple(range(x.ndim)) if dims is None else call.check_dims(dims, x.ndim, "dim_arg")
@@ -52,7 +52,7 @@ _BITS = {"reduce_bitwise_and": (-1, lax.bitwise_and), "reduce_bitwise_or": (0, l
 """By TTIR name: the number that changes nothing, and the function of two numbers."""
 
 
-def _bit_reduction(call: Call) -> Any:
+def _bit_reduction(call: Call) -> jax.Array:
     (x,) = call.operands
     call.require(is_integer(x), f"reduces the bits of integers, but got {describe(x)}")
     (start, combine), dims = _BITS[call.name], _reduced_dims(call, x)
@@ -66,7 +66,7 @@ for _name in _BITS:
 
 
 @OPS.define("argmax", casts=True)
-def _argmax(call: Call) -> Any:
+def _argmax(call: Call) -> jax.Array:
     (x,) = call.operands
     dims = sorted(_reduced_dims(call, x))
     kept = [d for d in range(x.ndim) if d not in dims]
@@ -77,18 +77,18 @@ def _argmax(call: Call) -> Any:
 
 
 @OPS.define("cumsum")
-def _cumsum(call: Call) -> Any:
+def _cumsum(call: Call) -> jax.Array:
     (x,) = call.operands
     return jnp.cumsum(x, call.check_dim(call["dim"], x.ndim, "dim"), dtype=x.dtype)
 
 
-_CUMULATIVE: Mapping[str, Callable[..., Any]] = {
+_CUMULATIVE: Mapping[str, Callable[..., jax.Array]] = {
     "sum": lax.cumsum, "prod": lax.cumprod, "max": lax.cummax, "min": lax.cummin, "logsumexp": lax.cumlogsumexp,
 }  # fmt: skip
 
 
 @OPS.define("cumulative", traits=[Trait.NOT_UPSTREAM, Trait.LATER])
-def _cumulative(call: Call) -> Any:
+def _cumulative(call: Call) -> jax.Array:
     (x,) = call.operands
     if call["reduction"] not in _CUMULATIVE:
         raise call.rule_error(f"reduction is {' or '.join(_CUMULATIVE)}, got {call['reduction']!r}")
@@ -97,7 +97,7 @@ def _cumulative(call: Call) -> Any:
 
 
 @OPS.define("softmax")
-def _softmax(call: Call) -> Any:
+def _softmax(call: Call) -> jax.Array:
     (x,) = call.operands
     dim = call.check_dim(call["dimension"], x.ndim, "dimension")
     # numericStable is a choice of kernel; the meaning is the same.
@@ -107,7 +107,7 @@ def _softmax(call: Call) -> Any:
 # --- sorts -----------------------------------------------------------------------------------------------------------
 
 
-def _sort_dim(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
+def _sort_dim(call: Call, x: jax.Array, dim: int, descending: bool) -> tuple[jax.Array, jax.Array]:
     """Sorts a dim and returns the indices, too; equal elements keep their order."""
     iota = lax.broadcasted_iota(jnp.int32, x.shape, dim)
     # JAX types sorted indices like the unsorted ones: by default as equal everywhere.
@@ -122,13 +122,13 @@ def _sort_dim(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]
 
 
 @OPS.define("sort")
-def _sort(call: Call) -> Any:
+def _sort(call: Call) -> Sequence[jax.Array]:
     (x,) = call.operands
     return _sort_dim(call, x, call.check_dim(call["dim"], x.ndim, "dim"), call["descending"])
 
 
 @OPS.define("topk")
-def _topk(call: Call) -> Any:
+def _topk(call: Call) -> Sequence[jax.Array]:
     (x,) = call.operands
     dim, k = call.check_dim(call["dim"], x.ndim, "dim"), call["k"]
     call.require(0 < k <= x.shape[dim], f"k = {k} is not in 1 to {x.shape[dim]}, the size of dim {dim}")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import jax
 import numpy as np
 
 from jaxmesh.dialects.op import Call, Shape
@@ -37,17 +38,18 @@ def check_split(call: Call, shape: Shape, dim: int, count: int, over: str) -> No
     call.require(shape[dim] % count == 0, rule)
 
 
-def row_major_index(axes: Sequence[str], sizes: Sequence[int]) -> Any:
+def row_major_index(axes: Sequence[str], sizes: Sequence[int]) -> jax.Array:
     """Returns this device's position in row-major order over some mesh axes."""
-    index: Any = jnp.int32(0)
+    index = jnp.int32(0)
     for axis, size in zip(axes, sizes, strict=True):
         if size > 1:
             index = index * size + lax.axis_index(axis)
     return index
 
 
-def read_ids(call: Call, name: str, value: Any, width: int | None = None) -> list[Shape]:
-    """Reads and checks a table of device ids from an array or from lists."""
+def read_ids(call: Call, name: str, width: int | None = None) -> list[Shape]:
+    """Reads and checks a table of device ids, an attribute that is an array or lists."""
+    value: Any = call[name]
     given: Any = value
     if isinstance(value, np.ndarray):
         # MLIR prints equal ids as one number; only a single row of them names no device twice.
@@ -133,9 +135,10 @@ class Groups:
         return len(self.axes) == 1 and whole and in_order
 
 
-def read_groups(call: Call, name: str) -> Groups:
-    """Reads and checks the groups that an attribute names."""
-    rows = read_ids(call, name, call[name])
+def read_groups(call: Call) -> Groups:
+    """Reads and checks the replica groups."""
+    name = "replica_groups"
+    rows = read_ids(call, name)
     ids = [i for r in rows for i in r]
     call.require(bool(ids), f"{name} is empty: {rows}")
     check_unique(call, name, ids)

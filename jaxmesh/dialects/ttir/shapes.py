@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+
+import jax
 
 from jaxmesh.dialects.op import Call, Shape, Trait, describe
 from jaxmesh.dialects.ttir.helpers import TtirOps, jnp, lax, vary_together
@@ -12,7 +13,7 @@ OPS = TtirOps()
 
 
 @OPS.define("reshape", traits=[Trait.MOVES, Trait.VIEW])
-def _reshape(call: Call) -> Any:
+def _reshape(call: Call) -> jax.Array:
     (x,) = call.operands
     shape = _whole_shape(call["shape"], x.size)
     rule = f"shape = {list(shape)} holds {math.prod(shape)} elements, but {describe(x)} holds {x.size}"
@@ -29,7 +30,7 @@ def _whole_shape(shape: Shape, size: int) -> Shape:
 
 
 @OPS.define("permute", traits=[Trait.MOVES])
-def _permute(call: Call) -> Any:
+def _permute(call: Call) -> jax.Array:
     # As in upstream's verifier: the numbers 0 to rank - 1, in some order; none counts from the end.
     (x,) = call.operands
     order: Shape = call["permutation"]
@@ -41,14 +42,14 @@ def _permute(call: Call) -> Any:
 
 
 @OPS.define("transpose", traits=[Trait.MOVES])
-def _transpose(call: Call) -> Any:
+def _transpose(call: Call) -> jax.Array:
     (x,) = call.operands
     first, second = (call.check_dim(call[name], x.ndim, name) for name in ("dim0", "dim1"))
     return jnp.swapaxes(x, first, second)
 
 
 @OPS.define("squeeze", traits=[Trait.MOVES, Trait.VIEW])
-def _squeeze(call: Call) -> Any:
+def _squeeze(call: Call) -> jax.Array:
     (x,) = call.operands
     dim = call.check_dim(call["dim"], x.ndim, "dim")
     call.require(x.shape[dim] == 1, f"dim {dim} of {describe(x)} has size {x.shape[dim]}, not 1")
@@ -56,13 +57,13 @@ def _squeeze(call: Call) -> Any:
 
 
 @OPS.define("unsqueeze", traits=[Trait.MOVES, Trait.VIEW])
-def _unsqueeze(call: Call) -> Any:
+def _unsqueeze(call: Call) -> jax.Array:
     (x,) = call.operands
     return lax.expand_dims(x, (call.check_dim(call["dim"], x.ndim + 1, "dim"),))
 
 
 @OPS.define("broadcast", traits=[Trait.MOVES])
-def _broadcast(call: Call) -> Any:
+def _broadcast(call: Call) -> jax.Array:
     (x,) = call.operands
     counts = _counts(call, x, "broadcast_dimensions")
     for dim, (size, count) in enumerate(zip(x.shape, counts, strict=True)):
@@ -72,12 +73,12 @@ def _broadcast(call: Call) -> Any:
 
 
 @OPS.define("repeat", traits=[Trait.MOVES])
-def _repeat(call: Call) -> Any:
+def _repeat(call: Call) -> jax.Array:
     (x,) = call.operands
     return jnp.tile(x, _counts(call, x, "repeat_dimensions"))
 
 
-def _counts(call: Call, x: Any, name: str) -> Shape:
+def _counts(call: Call, x: jax.Array, name: str) -> Shape:
     counts = call[name]
     call.check_length(name, counts, x.ndim, f"one per dim of {describe(x)}")
     least = int(name == "repeat_dimensions")
@@ -86,20 +87,20 @@ def _counts(call: Call, x: Any, name: str) -> Shape:
 
 
 @OPS.define("repeat_interleave", traits=[Trait.MOVES])
-def _repeat_interleave(call: Call) -> Any:
+def _repeat_interleave(call: Call) -> jax.Array:
     (x,) = call.operands
     call.require(call["repeats"] > 0, f"repeats = {call['repeats']} is below 1")
     return jnp.repeat(x, call["repeats"], axis=call.check_dim(call["dim"], x.ndim, "dim"))
 
 
 @OPS.define("reverse", traits=[Trait.MOVES])
-def _reverse(call: Call) -> Any:
+def _reverse(call: Call) -> jax.Array:
     (x,) = call.operands
     return lax.rev(x, call.check_dims(call["dimensions"], x.ndim, "dimensions"))
 
 
 @OPS.define("concat", traits=[Trait.MOVES])
-def _concat(call: Call) -> Any:
+def _concat(call: Call) -> jax.Array:
     first = call.operands[0]
     dim = call.check_dim(call["dim"], first.ndim, "dim")
     for i, x in enumerate(call.operands):
@@ -116,7 +117,7 @@ def _without(shape: Shape, dim: int) -> Shape:
 # --- slices ----------------------------------------------------------------------------------------------------------
 
 
-def _slice_with_step(call: Call, x: Any, dim: int, begin: int, end: int, step: int) -> Any:
+def _slice_with_step(call: Call, x: jax.Array, dim: int, begin: int, end: int, step: int) -> jax.Array:
     """Slices one dim. Negative begins and ends count from the end; a step may be negative, too."""
     size = x.shape[dim]
     values = f"begin {begin}, end {end}, step {step} on dim {dim} of size {size}"
@@ -136,7 +137,7 @@ def _slice_with_step(call: Call, x: Any, dim: int, begin: int, end: int, step: i
 
 @OPS.define("slice_static", traits=[Trait.MOVES])
 @OPS.define("slice", traits=[Trait.MOVES, Trait.NOT_UPSTREAM])
-def _slice_static(call: Call) -> Any:
+def _slice_static(call: Call) -> jax.Array:
     (x,) = call.operands
     for name in ("begins", "ends", "step"):
         call.check_length(name, call[name], x.ndim, f"one per dim of {describe(x)}")
@@ -146,7 +147,7 @@ def _slice_static(call: Call) -> Any:
 
 
 @OPS.define("index", traits=[Trait.MOVES])
-def _index(call: Call) -> Any:
+def _index(call: Call) -> jax.Array:
     (x,) = call.operands
     dim = call.check_dim(call["dim"], x.ndim, "dim")
     return _slice_with_step(call, x, dim, call["begin"], call["end"], call["step"])
@@ -154,7 +155,7 @@ def _index(call: Call) -> Any:
 
 @OPS.define("index_select", traits=[Trait.MOVES])
 @OPS.define("select", traits=[Trait.MOVES, Trait.NOT_UPSTREAM])
-def _index_select(call: Call) -> Any:
+def _index_select(call: Call) -> jax.Array:
     """Selects the elements `begin` to `begin + length` of every block of `stride`; a stride of 0 is one block."""
     (x,) = call.operands
     dim = call.check_dim(call["dim"], x.ndim, "dim")
@@ -168,7 +169,7 @@ def _index_select(call: Call) -> Any:
 
 
 @OPS.define("slice_dynamic", traits=[Trait.MOVES, Trait.DECOMPOSED_FOR_TTNN])
-def _slice_dynamic(call: Call) -> Any:
+def _slice_dynamic(call: Call) -> jax.Array:
     # The sizes are the declared ones: `ends` cannot differ. A begin out of range is clamped, as in StableHLO.
     x, begins, _ = call.operands
     shape = call.result.shape
@@ -189,7 +190,7 @@ def _slice_dynamic(call: Call) -> Any:
 
 
 @OPS.define("pad", traits=[Trait.MOVES])
-def _pad(call: Call) -> Any:
+def _pad(call: Call) -> jax.Array:
     (x,) = call.operands
     padding = call["padding"]
     call.check_length("padding", padding, 2 * x.ndim, f"a low and a high one per dim of {describe(x)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import jax
 
 from jaxmesh.dialects.op import Call, Shape, Trait, describe
 from jaxmesh.dialects.ttir.collectives import apply_collective
@@ -52,7 +52,7 @@ OPS.define("all_to_all_combine", accepts=Forms(_EXPERTS, alike=False))
 # --- between two devices ---------------------------------------------------------------------------------------------
 
 
-def _point_to_point(call: Call) -> Any:
+def _point_to_point(call: Call) -> jax.Array:
     """Returns the output, by default zeros, with the sender's input on the receiver."""
     x, out = call.optional_operands(("input", "output"))
     names, sizes = tuple(call.mesh), tuple(call.mesh.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import jax
 
 from jaxmesh.dialects.op import Call, Trait
 from jaxmesh.dialects.ttir.elementwise import LIBRARY_ONLY, TESTS, UNARY, promote
@@ -85,7 +85,7 @@ _TWO = {
 }  # fmt: skip
 
 
-def _remainder(call: Call) -> Any:
+def _remainder(call: Call) -> jax.Array:
     """Computes the remainder with the sign of the divisor; `ttir.remainder` has the sign of the dividend."""
     a, b = promote(call, *call.operands)
     rest = lax.rem(a, b)
@@ -110,7 +110,7 @@ def _divided(op: Occurrence) -> Forms:
     return forms(frozenset({I32}), casts=FIXED) if rounds else forms(FLOATS, gives="asked")
 
 
-def _divide(call: Call) -> Any:
+def _divide(call: Call) -> jax.Array:
     """Computes a quotient; integers are rounded toward zero, and floats with a rounding mode."""
     quotient = ttir_meaning(call, "div")
     rounds = call["rounding_mode"] is not None and jnp.issubdtype(quotient.dtype, jnp.floating)

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.program import Type
+from jaxmesh.jaxprs.untyped import DType
 
 DataType = str
 """A member of the real `ttnn.DataType`: `BFLOAT16`."""
@@ -49,7 +51,7 @@ STAND_INS: Mapping[str, DataType] = {"bool": BF16, "float16": F32, "float64": F3
 
 
 @lru_cache(256)
-def stored_as(dtype: np.dtype[Any]) -> DataType | None:
+def stored_as(dtype: DType) -> DataType | None:
     """Returns the library's element type for an element type; None if neither it nor a stand-in exists.
 
     The stand-ins are tt-mlir's. A truth value is a bfloat16 of 0 or 1.
@@ -62,7 +64,7 @@ def stored_as(dtype: np.dtype[Any]) -> DataType | None:
 
 
 @lru_cache(256)
-def as_dtype(name: DataType) -> np.dtype[Any]:
+def as_dtype(name: DataType) -> DType:
     """Returns the NumPy type of a member of `ttnn.DataType`."""
     return np.dtype(getattr(jnp, name.lower()))
 
@@ -139,7 +141,7 @@ class Occurrence:
     `single` is True on a mesh of one device.
     """
 
-    attributes: Mapping[str, Any]
+    attributes: Attributes
     operands: tuple[Type | None, ...]
     results: tuple[Type, ...]
     single: bool = False
@@ -183,7 +185,7 @@ class Forms:
         """Returns what is accepted as an operand."""
         return self.takes[min(number, len(self.takes) - 1)]
 
-    def result(self, number: int, operands: Sequence[Type | None], wanted: np.dtype[Any]) -> tuple[np.dtype[Any], bool]:
+    def result(self, number: int, operands: Sequence[Type | None], wanted: DType) -> tuple[DType, bool]:
         """Returns the element type of a result, and whether it is in tiles.
 
         Args:

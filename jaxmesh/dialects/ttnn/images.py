@@ -7,9 +7,11 @@ height * width, channels), and the sizes are attributes. Paddings are (height, w
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import jax
 
 from jaxmesh.dialects.op import Call, Shape, describe
 from jaxmesh.dialects.ttir import images
@@ -21,13 +23,13 @@ from jaxmesh.dialects.ttnn.op import TtnnOps, ttir_meaning
 OPS = TtnnOps()
 
 
-def _image(call: Call, x: Any, channels: int) -> Any:
+def _image(call: Call, x: jax.Array, channels: int) -> jax.Array:
     shape = tuple(call[name] for name in ("batch_size", "input_height", "input_width"))
     call.check_shape(x, (1, 1, shape[0] * shape[1] * shape[2], channels), "the input (1, 1, all pixels, channels)")
     return lax.reshape(x, (*shape, channels))
 
 
-def _flat(out: Any) -> Any:
+def _flat(out: jax.Array) -> jax.Array:
     return lax.reshape(out, (1, 1, out.shape[0] * out.shape[1] * out.shape[2], out.shape[3]))
 
 
@@ -44,7 +46,7 @@ def _window(call: Call) -> dict[str, Any]:
 _NHWC: Mapping[str, int] = {"batch_dim": 0, "height_dim": 1, "width_dim": 2, "channel_dim": 3}
 
 
-def _convolution(call: Call) -> Any:
+def _convolution(call: Call) -> jax.Array:
     x, weight, bias = call.optional_operands(("input", "weight", "bias"))
     weight = _unprepared(call, weight)
     kernel: Shape = weight.shape[2:]
@@ -60,7 +62,7 @@ def _convolution(call: Call) -> Any:
     return _flat(ttir_meaning(replace(call, operands=operands), **_window(call), **_NHWC))
 
 
-def prepared_weight(call: Call) -> Any:
+def prepared_weight(call: Call) -> jax.Array:
     """Computes the matrix of a weight, (1, 1, inputs * height * width, outputs), as upstream's golden function does."""
     (weight,) = call.operands
     order = (0, 2, 3, 1) if "transpose" in call.name else (1, 2, 3, 0)
@@ -68,7 +70,7 @@ def prepared_weight(call: Call) -> Any:
     return lax.reshape(weight, call.result.shape, order)
 
 
-def _unprepared(call: Call, weight: Any) -> Any:
+def _unprepared(call: Call, weight: jax.Array) -> jax.Array:
     """Returns the weight of four dims for a matrix of `prepared_weight`; other weights unchanged."""
     height, width = read_pair(call, "kernel_size")
     rows, outs = weight.shape[-2:]
@@ -99,11 +101,11 @@ def _as_pool(call: Call) -> Call:
     return replace(call, operands=(image,), attributes={**call.attributes, **changed})
 
 
-def _pool(call: Call) -> Any:
+def _pool(call: Call) -> jax.Array:
     return _flat(ttir_meaning(_as_pool(call)))
 
 
-def max_pool2d_with_indices(call: Call) -> Any:
+def max_pool2d_with_indices(call: Call) -> Sequence[jax.Array]:
     """Computes a pool with the places of its elements as TTIR does, in TTNN's shapes."""
     return tuple(map(_flat, images.max_pool2d_with_indices(_as_pool(call))))
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Type
 from jaxmesh.dialects.ttnn.forms import as_dtype, stored_as
 from jaxmesh.errors import UnsupportedError
+from jaxmesh.jaxprs.untyped import DType
 
 _WORDS = {"bool": "i1", "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _SMALL_FLOAT = re.compile(r"float(\d)_(e\d+m\d+)(\w*)$")
@@ -26,7 +26,7 @@ _TILE_NAMES = {"ui32": "u32", "ui16": "u16", "ui8": "u8"}
 """tt-mlir's names of the element types of a tile, where they are not MLIR's."""
 
 
-def element_type(dtype: np.dtype[Any]) -> str:
+def element_type(dtype: DType) -> str:
     """Returns the name of MLIR's element type of a dtype.
 
     >>> import jax.numpy as jnp
@@ -46,7 +46,7 @@ def element_type(dtype: np.dtype[Any]) -> str:
     )
 
 
-def stored_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def stored_type(dtype: DType) -> DType:
     """Returns TTNN's element type for a dtype: a truth value is a bfloat16, 64 bits become 32.
 
     Upstream takes 16 bits without a sign, which JAX has with one, for unsigned.
@@ -92,21 +92,40 @@ def buffer_alias(kind: Type) -> str:
     return "#system_memory" if kind.host else "#dram"
 
 
-def _padded(shape: Shape, tile: bool) -> Shape:
-    """Returns the shape in memory: in tiles, the last two dims are whole tiles."""
-    return (*shape[:-2], *(-(-n // TILE) * TILE for n in shape[-2:])) if tile else shape
+def padded_shape(shape: Shape, tile: bool) -> Shape:
+    """Returns the shape that a tensor takes in memory: in tiles, its last two dims are whole tiles.
+
+    >>> padded_shape((2, 1, 40), tile=True)
+    (2, 32, 64)
+    """
+    if not tile:
+        return shape
+    *outer, rows, last = (1,) * max(0, 2 - len(shape)) + shape
+    return (*outer, -(-rows // TILE) * TILE, -(-last // TILE) * TILE)
+
+
+def is_view(before: Shape, after: Shape, tile: bool) -> bool:
+    """Returns True if a reshape moves no element: the rows stay, and the tiles.
+
+    >>> is_view((64, 32), (2, 32, 32), tile=True), is_view((4, 32), (2, 2, 32), tile=True)
+    (True, False)
+    """
+    (rows, last), (rows_after, last_after) = (1, 1, *before)[-2:], (1, 1, *after)[-2:]
+    if last != last_after:
+        return False
+    return not tile or rows == rows_after or (rows % TILE == 0 and rows_after % TILE == 0)
 
 
 def _collapsed(shape: Shape, tile: bool) -> tuple[int, int]:
     """Returns the rows and columns of a tensor, in tiles or in elements."""
-    padded = _padded(shape, tile)
+    padded = padded_shape(shape, tile)
     rows, columns = math.prod(padded[:-1]), padded[-1] if padded else 1
     return (-(-rows // TILE), -(-columns // TILE)) if tile else (rows, columns)
 
 
 def _affine_map(shape: Shape, tile: bool) -> str:
     """Returns the map from the dims of a tensor to its rows and columns."""
-    padded = _padded(shape, tile)
+    padded = padded_shape(shape, tile)
     dims = ", ".join(f"d{i}" for i in range(len(shape)))
     if not shape:
         return "() -> (0, 0)"

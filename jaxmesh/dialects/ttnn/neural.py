@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+
+import jax
 
 from jaxmesh.dialects.op import Call
 from jaxmesh.dialects.ttir.helpers import jnp, lax
@@ -18,7 +19,7 @@ OPS.define("matmul", accepts=_FORMS)
 OPS.define("linear", accepts=_FORMS)
 
 
-def _over_last_dim(call: Call) -> Any:
+def _over_last_dim(call: Call) -> jax.Array:
     """Performs TTIR's normalisation over the last dim: TTNN normalises no other."""
     x = call.operands[0]
     call.require(x.ndim > 0, "a scalar has no dim to normalise")
@@ -31,7 +32,7 @@ for _name in ("layer_norm", "rms_norm"):
     OPS.define(_name, meaning=_over_last_dim, accepts=FLOAT)
 
 
-def _batch_norm(call: Call) -> Any:
+def _batch_norm(call: Call) -> jax.Array:
     names = ("input", "running_mean", "running_var", "weight", "bias")
     x, mean, variance, scale, offset = found = call.optional_operands(names)
     absent = ", ".join(n for n, v in zip(names[:3], found, strict=False) if v is None)

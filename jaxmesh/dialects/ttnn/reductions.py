@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+
+from jax.typing import DTypeLike
 
 from jaxmesh.dialects.op import Call
 from jaxmesh.dialects.ttir.helpers import jax, jnp
@@ -36,7 +37,7 @@ for _name in ("sum", "mean", "max", "min"):
     OPS.define(_name, accepts=FLOAT if _name == "mean" else forms(NUMBERS), work=(1, 0))
 
 
-def _over_one_dim(call: Call, dim: int | None) -> Any:
+def _over_one_dim(call: Call, dim: int | None) -> jax.Array:
     """Performs TTIR's op, whose dims are a list."""
     return ttir_meaning(call, dim_arg=None if dim is None else (dim,))
 
@@ -49,7 +50,7 @@ def _multiplied(op: Occurrence) -> Forms:
 OPS.define("prod", meaning=lambda call: _over_one_dim(call, call["dim_arg"]), accepts=_multiplied, work=(1, 0))
 
 
-def _index_type(declared: Any) -> Any:
+def _index_type(declared: jax.ShapeDtypeStruct) -> DTypeLike:
     return declared.dtype if jnp.issubdtype(declared.dtype, jnp.integer) else jnp.int32
 
 
@@ -75,7 +76,7 @@ OPS.define("softmax", accepts=FLOAT, work=(2, 3))
 # --- sorts -----------------------------------------------------------------------------------------------------------
 
 
-def _with_indices(call: Call) -> Any:
+def _with_indices(call: Call) -> jax.Array:
     """Returns values and indices, by the TTIR op of the same name."""
     (x,) = call.operands
     indices = jax.ShapeDtypeStruct(x.shape, _index_type(call.results[-1]))

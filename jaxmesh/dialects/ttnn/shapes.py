@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+
+import jax
 
 from jaxmesh.dialects.op import Call, Trait
 from jaxmesh.dialects.ttnn.forms import (
@@ -34,7 +35,7 @@ def _reshape(op: Occurrence) -> Forms:
 OPS.define("reshape", traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND], accepts=_reshape)
 
 
-def _permute(call: Call) -> Any:
+def _permute(call: Call) -> jax.Array:
     # The API counts dims from the end, too; TTIR does not.
     rank, order = call.operands[0].ndim, call["permutation"]
     return ttir_meaning(call, permutation=tuple(d + rank if -rank <= d < 0 else d for d in order))
@@ -57,7 +58,7 @@ def _repeat(op: Occurrence) -> Forms:
     return forms(types, "rows" if narrow else "either", casts=MODULAR)
 
 
-def _repeated(call: Call) -> Any:
+def _repeated(call: Call) -> jax.Array:
     """Repeats a tensor; extra counts in front make new dims."""
     (x,), counts = call.operands, call["repeat_dims"]
     wide = x.reshape((1,) * (len(counts) - x.ndim) + x.shape)

@@ -20,6 +20,7 @@ from jaxmesh.dialects.ttir.replica_groups import row_major_index
 from jaxmesh.dialects.varying import first_copy_only
 from jaxmesh.errors import ResidencyError, UnsupportedError
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.untyped import Shape
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementReplicate, PlacementShard
 from jaxmesh.sharding.distribution import (
     Composition,
@@ -31,7 +32,6 @@ from jaxmesh.sharding.distribution import (
 )
 from jaxmesh.sharding.shard_attributes import plan_aggregate, plan_distribute
 
-Shape = tuple[int, ...]
 _jax: Any = jax
 """For what JAX leaves without annotations."""
 
@@ -42,7 +42,7 @@ aggregate_tensor_p = compat.unlowered_primitive("aggregate_tensor")
 # --- distribute_tensor -----------------------------------------------------------------------------------------------
 
 
-def _distribute_abstract_eval(x: Any, *, mapper_config: MeshMapperConfig) -> Any:
+def _distribute_abstract_eval(x: compat.Aval, *, mapper_config: MeshMapperConfig) -> compat.Aval:
     mesh = compat.program_mesh("distribute_tensor")
     varying = {a for a in compat.varying_axes(x) if mesh[a] > 1}
     if varying:
@@ -76,7 +76,7 @@ def cut_axes(resolved: Distribution, mesh: Mapping[str, int]) -> frozenset[str]:
     return frozenset(a for a, d in zip(mesh, dims, strict=True) if d is not None)
 
 
-def _place(landing: Landing, mesh: Mapping[str, int], axis: int) -> Any:
+def _place(landing: Landing, mesh: Mapping[str, int], axis: int) -> jax.Array:
     """Returns this device's coordinate along one axis of a distribution that covers the mesh."""
     names = list(mesh)
     groups = landing.axis_groups()
@@ -88,7 +88,7 @@ def _place(landing: Landing, mesh: Mapping[str, int], axis: int) -> Any:
     return row_major_index(names, list(mesh.values())) // below % landing.shape[axis]
 
 
-def _distribute(x: Any, *, mapper_config: MeshMapperConfig) -> Any:
+def _distribute(x: jax.Array, *, mapper_config: MeshMapperConfig) -> jax.Array:
     mesh = compat.program_mesh("distribute_tensor")
     resolved = resolve_traced_mapper(mapper_config, mesh, x.shape)
     starts: list[Any] = [jnp.int32(0)] * x.ndim
@@ -98,7 +98,7 @@ def _distribute(x: Any, *, mapper_config: MeshMapperConfig) -> Any:
     return jax.lax.dynamic_slice(x, starts, resolved.local) if resolved.local != x.shape else x
 
 
-def _distribute_transpose(ct: Any, x: Any, *, mapper_config: MeshMapperConfig) -> list[Any]:
+def _distribute_transpose(ct: jax.Array, x: jax.Array, *, mapper_config: MeshMapperConfig) -> list[jax.Array]:
     mesh = compat.program_mesh("distribute_tensor")
     aval = compat.linear_operand_aval(x)
     resolved = resolve_traced_mapper(mapper_config, mesh, aval.shape)
@@ -110,7 +110,7 @@ def _distribute_transpose(ct: Any, x: Any, *, mapper_config: MeshMapperConfig) -
     return [_reshape(joined, plan.after)]
 
 
-def _reshape(x: Any, shape: Shape | None) -> Any:
+def _reshape(x: jax.Array, shape: Shape | None) -> jax.Array:
     return x if shape is None else jax.lax.reshape(x, shape)
 
 
@@ -137,12 +137,12 @@ batching.primitive_batchers[distribute_tensor_p] = _distribute_batch
 # --- aggregate_tensor ------------------------------------------------------------------------------------------------
 
 
-def _aggregate_abstract_eval(x: Any, *, composer_config: MeshComposerConfig) -> Any:
+def _aggregate_abstract_eval(x: compat.Aval, *, composer_config: MeshComposerConfig) -> compat.Aval:
     mesh = compat.program_mesh("aggregate_tensor")
     return compat.retype(x, resolve_composer(composer_config, tuple(mesh.values()), x.shape).full, ())
 
 
-def _aggregate(x: Any, *, composer_config: MeshComposerConfig) -> Any:
+def _aggregate(x: jax.Array, *, composer_config: MeshComposerConfig) -> jax.Array:
     mesh = compat.program_mesh("aggregate_tensor")
     resolved = resolve_composer(composer_config, tuple(mesh.values()), x.shape)
     if x.size == 0:
@@ -158,7 +158,7 @@ def _aggregate(x: Any, *, composer_config: MeshComposerConfig) -> Any:
     return x
 
 
-def first_copy(x: Any, axes: Sequence[str]) -> Any:
+def first_copy(x: jax.Array, axes: Sequence[str]) -> jax.Array:
     """Returns the copy at coordinate 0 of each axis, on every device; bit for bit, unlike a sum with zeros."""
     if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
         words = first_copy(jax.random.key_data(x), axes)
@@ -169,7 +169,7 @@ def first_copy(x: Any, axes: Sequence[str]) -> Any:
     return x
 
 
-def _compose(stacked: Any, resolved: Composition) -> Any:
+def _compose(stacked: jax.Array, resolved: Composition) -> jax.Array:
     """Joins shards, stacked over the mesh axes, that stand at the coordinates of a distribution."""
     index = tuple(jnp.array(c) for c in zip(*resolved.landing.coordinates(), strict=True))
     shards = stacked[index].reshape(resolved.landing.shape + resolved.local)
@@ -181,7 +181,7 @@ def _compose(stacked: Any, resolved: Composition) -> Any:
     return shards
 
 
-def _aggregate_transpose(ct: Any, x: Any, *, composer_config: MeshComposerConfig) -> list[Any]:
+def _aggregate_transpose(ct: jax.Array, x: jax.Array, *, composer_config: MeshComposerConfig) -> list[jax.Array]:
     mesh = compat.program_mesh("aggregate_tensor")
     aval = compat.linear_operand_aval(x)
     resolved = resolve_composer(composer_config, tuple(mesh.values()), aval.shape)

@@ -129,17 +129,18 @@ def perform(
     wanted = (DEFINITIONS[op].operands[1] or 1) - 1
     if len(given) != wanted:
         raise VerifyError(f"takes {1 + wanted} operands, got {len(operands)}.")
-    x, pairs = operands[0], [given[i : i + 2] for i in range(0, len(given), 2)]
+    x = operands[0]
+    pairs: list[tuple[jax.Array, jax.Array | None]] = list(zip(given[::2], given[1::2], strict=True))
     if not pairs:
         pairs = [(_of(k.scales), _of(k.zeros) if any(k.zeros) else None) for k in types if k is not None]
     axes = [k.axis for k in types if k is not None] if wanted == 0 else [axis] * len(pairs)
     # A float32 holds every integer below 2^24, and quantized numbers are smaller.
     value = x.astype(_jnp.float32)
     if name != "quantize":
-        scale, zero = (_along(p, axes[0], x.ndim) for p in pairs[0])
+        scale, zero = _along(*pairs[0], axes[0], x.ndim)
         value = _join(_jnp.multiply, value if zero is None else _join(_jnp.subtract, value, zero), scale)
     if name != "dequantize":
-        scale, zero = (_along(p, axes[-1], x.ndim) for p in pairs[-1])
+        scale, zero = _along(*pairs[-1], axes[-1], x.ndim)
         value = _join(_jnp.divide, value, scale)
         value = _jnp.round(value if zero is None else _join(_jnp.add, value, zero))
         element_type = types[1]
@@ -148,7 +149,7 @@ def perform(
     return value.astype(out.dtype)
 
 
-def _join(fun: Callable[..., jax.Array], *operands: jax.Array | None) -> jax.Array:
+def _join(fun: Callable[..., jax.Array], *operands: jax.Array) -> jax.Array:
     return fun(*vary_together(*operands))
 
 
@@ -156,10 +157,12 @@ def _of(numbers: Sequence[float]) -> jax.Array:
     return _jnp.asarray(numbers, "float32")
 
 
-def _along(numbers: jax.Array | None, axis: int | None, rank: int) -> jax.Array | None:
-    """Returns the numbers along a dim of a tensor of a rank, or one number for all dims; None stays None."""
-    if numbers is None:
-        return None
+def _along(scale: jax.Array, zero: jax.Array | None, axis: int | None, rank: int) -> tuple[jax.Array, jax.Array | None]:
+    """Returns scales and zero points along a dim of a tensor of a rank, or one of all dims."""
+    return _spread(scale, axis, rank), None if zero is None else _spread(zero, axis, rank)
+
+
+def _spread(numbers: jax.Array, axis: int | None, rank: int) -> jax.Array:
     shape = [1] * rank
     if numbers.size > 1 and axis is not None:
         shape[axis] = numbers.size

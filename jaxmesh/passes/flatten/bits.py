@@ -15,7 +15,9 @@ import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Value
+from jaxmesh.dialects.ttir.elementwise import upper_half
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.untyped import DType, jnp, lax
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.decompositions import Function, Params, decomposed
@@ -24,8 +26,6 @@ from jaxmesh.passes.flatten.index_arithmetic import is_float, is_integer, width
 RULES: Rules[Rule] = Rules()
 
 _FLOAT: Any = np.dtype(np.float32)
-_jnp: Any = jax.numpy
-_lax: Any = jax.lax
 
 
 @RULES.add("bitcast_convert_type")
@@ -51,20 +51,20 @@ def _bitcast(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value | Sequence[Valu
     return known if known is not None else _float(b, b.cast(x, f"uint{8 * old.itemsize}"), dtype)
 
 
-def _split_words(params: Params, x: Any) -> Any:
+def _split_words(params: Params, x: jax.Array) -> jax.Array:
     """Returns the integers packed in each one, lowest bits first, along a new last dim."""
     new, bits = params["new_dtype"], width(params["new_dtype"])
-    words = x.astype(f"uint{width(x.dtype)}").astype(_jnp.uint32)
-    parts = [words >> _jnp.uint32(bits * i) if i else words for i in range(width(x.dtype) // bits)]
-    return _jnp.stack([(p & ((1 << bits) - 1)).astype(f"uint{bits}").astype(new) for p in parts], -1)
+    words = x.astype(f"uint{width(x.dtype)}").astype(jnp.uint32)
+    parts = [words >> jnp.uint32(bits * i) if i else words for i in range(width(x.dtype) // bits)]
+    return jnp.stack([(p & ((1 << bits) - 1)).astype(f"uint{bits}").astype(new) for p in parts], -1)
 
 
-def _join(params: Params, x: Any) -> Any:
+def _join(params: Params, x: jax.Array) -> jax.Array:
     """Returns integers joined from the integers along the last dim, lowest bits first."""
     bits, new = width(x.dtype), params["new_dtype"]
-    words = x.astype(f"uint{bits}").astype(_jnp.uint32)
-    parts = [words[..., i] << _jnp.uint32(bits * i) if i else words[..., i] for i in range(x.shape[-1])]
-    return functools.reduce(_lax.bitwise_or, parts).astype(f"uint{width(new)}").astype(new)
+    words = x.astype(f"uint{bits}").astype(jnp.uint32)
+    parts = [words[..., i] << jnp.uint32(bits * i) if i else words[..., i] for i in range(x.shape[-1])]
+    return functools.reduce(lax.bitwise_or, parts).astype(f"uint{width(new)}").astype(new)
 
 
 def _known_float(b: Builder, x: Value, kind: np.dtype[np.generic]) -> Value | None:
@@ -85,8 +85,8 @@ def _known_float(b: Builder, x: Value, kind: np.dtype[np.generic]) -> Value | No
     return None
 
 
-def _float(b: Builder, x: Value, dtype: np.dtype[Any]) -> Value:
-    info = _jnp.finfo(dtype)
+def _float(b: Builder, x: Value, dtype: DType) -> Value:
+    info = jnp.finfo(dtype)
     mantissa, bias = int(info.nmant), int(info.maxexp) - 1
     fraction = _in_one_to_two(b, x, mantissa, bias)
     if fraction is not None:
@@ -117,9 +117,9 @@ _EDGE = 125
 _SCALES = [2.0**-e for e in range(-_EDGE, _EDGE + 2)]
 
 
-def _look_up(index: Any, numbers: Sequence[float]) -> Any:
+def _look_up(index: jax.Array, numbers: Sequence[float]) -> jax.Array:
     """Returns float32 numbers looked up by an index in range; a computed power of two may be inexact."""
-    return _jnp.take(np.array(numbers, _FLOAT)[:, None], index, axis=0, mode="clip")[..., 0]
+    return jnp.take(np.array(numbers, _FLOAT)[:, None], index, axis=0, mode="clip")[..., 0]
 
 
 # --- a float as a power of two and a number from 1 to 2 --------------------------------------------------------------
@@ -137,22 +137,22 @@ class _Split(NamedTuple):
     """
 
     index: Any
-    scale: Any
-    scaled: Any
-    is_big: Any
-    is_small: Any
+    scale: jax.Array
+    scaled: jax.Array
+    is_big: jax.Array
+    is_small: jax.Array
 
-    def fix(self, x: Any, factor: float) -> Any:
+    def fix(self, x: jax.Array, factor: float) -> jax.Array:
         """Returns `x` times `factor` where the guess was too small, divided by it where it was too large."""
-        return _jnp.where(self.is_big, x * factor, _jnp.where(self.is_small, x * (1 / factor), x))
+        return jnp.where(self.is_big, x * factor, jnp.where(self.is_small, x * (1 / factor), x))
 
 
-def _split(size: Any) -> _Split:
+def _split(size: jax.Array) -> _Split:
     """Splits a size, clamped to normal numbers; guesses its exponent by its logarithm."""
-    clamped = _lax.clamp(_LEAST, size, _MOST)
-    exponent = _jnp.floor(_jnp.log(clamped) * (1 / math.log(2)))
-    exponent = _lax.clamp(_FLOAT.type(-_EDGE), exponent, _FLOAT.type(_EDGE + 1))
-    index = exponent.astype(_jnp.int32) + _EDGE
+    clamped = lax.clamp(_LEAST, size, _MOST)
+    exponent = jnp.floor(jnp.log(clamped) * (1 / math.log(2)))
+    exponent = lax.clamp(_FLOAT.type(-_EDGE), exponent, _FLOAT.type(_EDGE + 1))
+    index = exponent.astype(jnp.int32) + _EDGE
     scale = _look_up(index, _SCALES)
     scaled = clamped * scale
     return _Split(index, scale, scaled, scaled >= 2, scaled < 1)
@@ -161,61 +161,61 @@ def _split(size: Any) -> _Split:
 # --- bits ------------------------------------------------------------------------------------------------------------
 
 
-def cut(params: Params, x: Any) -> Any:
+def cut(params: Params, x: jax.Array) -> jax.Array:
     """Clears the last bits of the mantissas of 32-bit floats, as many as the parameter `bits`."""
     size, kept = abs(x), 2.0 ** (23 - params["bits"])
     split = _split(size)
     near_one = split.fix(split.scaled, 0.5) * kept
-    back = split.fix(_jnp.floor(near_one) * (1 / kept), 2.0) / split.scale
-    normal = _jnp.where(size < _LEAST, x * 0, _jnp.where(x < 0, -back, back))
-    return _jnp.where(size <= _MOST, normal, x)
+    back = split.fix(jnp.floor(near_one) * (1 / kept), 2.0) / split.scale
+    normal = jnp.where(size < _LEAST, x * 0, jnp.where(x < 0, -back, back))
+    return jnp.where(size <= _MOST, normal, x)
 
 
-def to_bits(params: Params, x: Any) -> Any:
+def to_bits(params: Params, x: jax.Array) -> jax.Array:
     """Returns the bits of floats of 32 or 16 bits, as uint32; every NaN has the usual bits."""
-    info, x = _jnp.finfo(x.dtype), x.astype(_FLOAT)
+    info, x = jnp.finfo(x.dtype), x.astype(_FLOAT)
     mantissa, bias, least = int(info.nmant), int(info.maxexp) - 1, int(info.minexp)
-    size = abs(_jnp.where(x != x, 1, x))
+    size = abs(jnp.where(x != x, 1, x))
     split = _split(size)
     behind = split.fix(split.scaled, 0.5) - 1
-    exponent = split.index + split.is_big.astype(_jnp.int32) - split.is_small.astype(_jnp.int32) + (bias - _EDGE)
-    normal = exponent.astype(_jnp.uint32) * (1 << mantissa) + (behind * 2.0**mantissa).astype(_jnp.uint32)
+    exponent = split.index + split.is_big.astype(jnp.int32) - split.is_small.astype(jnp.int32) + (bias - _EDGE)
+    normal = exponent.astype(jnp.uint32) * (1 << mantissa) + (behind * 2.0**mantissa).astype(jnp.uint32)
     # In two steps: the power itself may be too large.
     tiny = size * 2.0**-least * 2.0**mantissa
-    below = _jnp.minimum(tiny, 2.0**mantissa).astype(_jnp.uint32)
+    below = jnp.minimum(tiny, 2.0**mantissa).astype(jnp.uint32)
     infinite = ((1 << (int(info.bits) - 1 - mantissa)) - 1) << mantissa
-    bits = _jnp.where(size < 2.0**least, below, normal)
-    bits = _jnp.where(size == np.inf, _jnp.uint32(infinite), bits)
-    bits = _jnp.where(x != x, _jnp.uint32(infinite | 1 << (mantissa - 1)), bits)
+    bits = jnp.where(size < 2.0**least, below, normal)
+    bits = jnp.where(size == np.inf, jnp.uint32(infinite), bits)
+    bits = jnp.where(x != x, jnp.uint32(infinite | 1 << (mantissa - 1)), bits)
     # The reciprocal of a zero has its sign.
-    negative = _jnp.where(x == 0, x**-1 < 0, x < 0)
-    return _jnp.where(negative, bits + _jnp.uint32(1 << (int(info.bits) - 1)), bits)
+    negative = jnp.where(x == 0, x**-1 < 0, x < 0)
+    return jnp.where(negative, bits + jnp.uint32(1 << (int(info.bits) - 1)), bits)
 
 
-def from_bits(params: Params, x: Any) -> Any:
+def from_bits(params: Params, x: jax.Array) -> jax.Array:
     """Returns the floats of the type `dtype` with the bits of unsigned integers."""
-    dtype, word = params["dtype"], x.astype(_jnp.uint32)
-    info: Any = _jnp.finfo(dtype)
+    dtype, word = params["dtype"], x.astype(jnp.uint32)
+    info = jnp.finfo(dtype)
     mantissa, bias = int(info.nmant), int(info.maxexp) - 1
     # Integers of fewer than 32 bits are computed in 32, where TTIR's ops on bits work.
     exponent = word >> mantissa & (1 << int(info.bits) - 1 - mantissa) - 1
     fraction = (word & (1 << mantissa) - 1).astype(_FLOAT) * 2.0**-mantissa
-    sign, exponent = word >> int(info.bits) - 1, exponent.astype(_jnp.int32)
+    sign, exponent = word >> int(info.bits) - 1, exponent.astype(jnp.int32)
     power = _look_up(exponent, [*(2.0 ** (max(e, 1) - bias) for e in range(2 * bias + 1)), np.inf])
-    size = (_jnp.where(exponent != 0, _FLOAT.type(1), _FLOAT.type(0)) + fraction) * power
-    size = _jnp.where((exponent == 2 * bias + 1) & (fraction != 0), _jnp.nan, size)
-    return _jnp.where(sign != 0, -size, size).astype(dtype)
+    size = (jnp.where(exponent != 0, _FLOAT.type(1), _FLOAT.type(0)) + fraction) * power
+    size = jnp.where((exponent == 2 * bias + 1) & (fraction != 0), jnp.nan, size)
+    return jnp.where(sign != 0, -size, size).astype(dtype)
 
 
 @decomposed(RULES, "shift_right_arithmetic")
-def _shift_right_arithmetic(params: Params, x: Any, by: Any) -> Any:
+def _shift_right_arithmetic(params: Params, x: jax.Array, by: jax.Array) -> jax.Array:
     """Returns shifted numbers; a negative number is shifted as its complement, so that ones enter."""
     dtype = x.dtype
     # The type of the bits counts, not the type of the numbers.
-    x, by = (v.astype(f"i{dtype.itemsize}") for v in _jnp.broadcast_arrays(x, by))
+    x, by = (v.astype(f"i{dtype.itemsize}") for v in jnp.broadcast_arrays(x, by))
     negative = x < 0
-    moved = _lax.shift_right_logical(_jnp.where(negative, ~x, x), by)
-    return _jnp.where(negative, ~moved, moved).astype(dtype)
+    moved = lax.shift_right_logical(jnp.where(negative, ~x, x), by)
+    return jnp.where(negative, ~moved, moved).astype(dtype)
 
 
 def _on_words(*names: str) -> Callable[[Function], Function]:
@@ -237,12 +237,12 @@ def _on_words(*names: str) -> Callable[[Function], Function]:
 # --- counting bits ---------------------------------------------------------------------------------------------------
 
 
-def _as_word(x: Any, bits: int = 0) -> Any:
+def _as_word(x: jax.Array, bits: int = 0) -> jax.Array:
     """Returns the bits, or the bits of whole bytes, as an unsigned word with leading zeros."""
-    return x.astype(f"uint{bits or 8 * x.dtype.itemsize}").astype(_jnp.uint32)
+    return x.astype(f"uint{bits or 8 * x.dtype.itemsize}").astype(jnp.uint32)
 
 
-def _ones(x: Any) -> Any:
+def _ones(x: jax.Array) -> jax.Array:
     """Counts the bits that are set: in pairs, in fours, in eights, which a product adds up."""
     x = x - (x >> 1 & 0x55555555)
     x = (x & 0x33333333) + (x >> 2 & 0x33333333)
@@ -250,13 +250,13 @@ def _ones(x: Any) -> Any:
 
 
 @_on_words("population_count")
-def _population_count(params: Params, x: Any) -> Any:
+def _population_count(params: Params, x: jax.Array) -> jax.Array:
     # XLA counts the bits of the byte that holds a number of 4 bits.
     return _ones(_as_word(x)).astype(x.dtype)
 
 
 @_on_words("clz")
-def _clz(params: Params, x: Any) -> Any:
+def _clz(params: Params, x: jax.Array) -> jax.Array:
     bits = width(x.dtype)
     word = _as_word(x, bits)
     for by in (1, 2, 4, 8, 16):
@@ -270,21 +270,9 @@ def _clz(params: Params, x: Any) -> Any:
 
 
 @_on_words("mulhi")
-def _mulhi(params: Params, x: Any, y: Any) -> Any:
+def _mulhi(params: Params, x: jax.Array, y: jax.Array) -> jax.Array:
     dtype = x.dtype
     if dtype.itemsize < 4:
         wide = x.astype(f"{dtype.kind}4") * y.astype(f"{dtype.kind}4")
-        return (wide.astype(_jnp.uint32) >> 8 * dtype.itemsize).astype(dtype)
-    high = _upper(_as_word(x), _as_word(y)).astype(dtype)
-    if dtype.kind == "u":
-        return high
-    # A negative number is its bits less 2^32.
-    return high - _jnp.where(x < 0, y, 0) - _jnp.where(y < 0, x, 0)
-
-
-def _upper(x: Any, y: Any) -> Any:
-    """Returns the upper word of a product of words, by halves of 16 bits."""
-    x_low, x_high, y_low, y_high = x & 0xFFFF, x >> 16, y & 0xFFFF, y >> 16
-    first = x_high * y_low + (x_low * y_low >> 16)
-    second = x_low * y_high + (first & 0xFFFF)
-    return x_high * y_high + (first >> 16) + (second >> 16)
+        return (wide.astype(jnp.uint32) >> 8 * dtype.itemsize).astype(dtype)
+    return upper_half(x, y)

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.typing import DTypeLike
 
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
@@ -22,8 +23,9 @@ from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.caches import lru_cached_by_config
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr, is_key
+from jaxmesh.jaxprs.untyped import Array, DType
 from jaxmesh.jaxprs.walk import Contents
-from jaxmesh.passes.def_use import Array, is_uniform
+from jaxmesh.passes.def_use import is_uniform
 from jaxmesh.passes.flat_builder import FlatBuilder, plain
 from jaxmesh.passes.flatten.constant_folding import FOLDS, SMALL, as_array, fold, storage_type
 
@@ -121,13 +123,13 @@ class Builder(FlatBuilder):
     # --- operations ---
 
     def op(
-        self, name: str, operands: Sequence[Value | None], shape: Sequence[int], dtype: Any, /, **attrs: Any
+        self, name: str, operands: Sequence[Value | None], shape: Sequence[int], dtype: DTypeLike, /, **attrs: Any
     ) -> Value:
         """Appends `ttir.<name>` with one result; attributes that are None are omitted."""
         return self.ops(f"ttir.{name}", operands, [(tuple(shape), dtype)], **attrs)[0]
 
     def ops(
-        self, name: str, operands: Sequence[Value | None], types: Sequence[tuple[Shape, Any]], /, **attrs: Any
+        self, name: str, operands: Sequence[Value | None], types: Sequence[tuple[Shape, DTypeLike]], /, **attrs: Any
     ) -> tuple[Value, ...]:
         """Appends an operation, named with its dialect, with any number of results."""
         results = tuple([self.program.new(self.tensor_type(shape, dtype)) for shape, dtype in types])
@@ -135,25 +137,10 @@ class Builder(FlatBuilder):
         self.append(Op(name, tuple(operands), results, attributes, self.line))
         return results
 
-    def append_verbatim(
-        self,
-        name: str,
-        operands: Sequence[Value | None],
-        types: Sequence[tuple[Shape, Any]],
-        attributes: Mapping[str, Any],
-    ) -> tuple[Value, ...]:
-        """Appends an imported operation verbatim; no rule looks through it, as its attributes may have any form."""
-        results = tuple([self.program.new(self.tensor_type(shape, dtype)) for shape, dtype in types])
-        self.program.ops.append(Op(name, tuple(operands), results, attributes, self.line))
-        return results
-
-    def copy_known(self, value: Value, other: Value) -> None:
-        """Records for a value what is known of another at compile time."""
-        self.copy_known_of(value, self, other)
-
-    def copy_known_of(self, value: Value, builder: Builder, other: Value) -> None:
-        """Records for a value what another builder knows of one at compile time."""
-        for known, theirs in ((self.known, builder.known), (self._large, builder._large)):
+    def copy_known(self, value: Value, other: Value, builder: Builder | None = None) -> None:
+        """Records for a value what is known at compile time of another one, maybe of another builder."""
+        source = builder or self
+        for known, theirs in ((self.known, source.known), (self._large, source._large)):
             if other in theirs:
                 known[value] = theirs[other]
 
@@ -168,7 +155,7 @@ class Builder(FlatBuilder):
         found = self.makers.get(value)
         return found is not None and has_trait(found.name, Trait.CREATES)
 
-    def once(self, value: Value, key: tuple[Any, ...], make: Callable[[], Value]) -> Value:
+    def once(self, value: Value, key: tuple[object, ...], make: Callable[[], Value]) -> Value:
         """Calls `make`. If the value is a created tensor, caches the result under `key`."""
         if not self.is_created(value):
             return make()
@@ -182,11 +169,11 @@ class Builder(FlatBuilder):
         made = self.maker(value, "full")
         return None if made is None else made.attributes["fill_value"]
 
-    def with_number(self, name: str, x: Value, number: Any) -> Value:
+    def with_number(self, name: str, x: Value, number: object) -> Value:
         """Appends an operation of a tensor and a number."""
         return self.same(name, [x, self.full((), number, self.dtype(x))])
 
-    def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Value:
+    def full(self, shape: Sequence[int], value: Any, dtype: DTypeLike) -> Value:
         """Creates a tensor of one number; equal ones are created once."""
         shape, kind = tuple(shape), np.dtype(dtype)
         number = np.asarray(value).astype(kind)
@@ -198,7 +185,7 @@ class Builder(FlatBuilder):
             self.remember(made, np.broadcast_to(number, shape))
         return self._created[key]
 
-    def constant(self, array: Any) -> Value:
+    def constant(self, array: object) -> Value:
         """Creates a tensor of given numbers; a uniform one becomes a `full`, and equal ones are created once."""
         elements = np.asarray(array)
         if not elements.size:
@@ -240,7 +227,7 @@ class Builder(FlatBuilder):
         counts = tuple(n if o != n else 1 for o, n in zip(old, shape, strict=True))
         return self.move(x, shape, lambda a: np.tile(a, counts), "broadcast", broadcast_dimensions=counts)
 
-    def cast(self, x: Value, dtype: Any) -> Value:
+    def cast(self, x: Value, dtype: DTypeLike) -> Value:
         """Converts to another element type; folds uniform and known numbers."""
         new, old = np.dtype(dtype), self.dtype(x)
         number = self.fill(x)
@@ -268,7 +255,7 @@ class Builder(FlatBuilder):
         return results
 
     def composed(
-        self, function: Callable[..., Any], operands: Sequence[Value], params: Mapping[str, Any] | None = None
+        self, function: Callable[..., object], operands: Sequence[Value], params: Mapping[str, object] | None = None
     ) -> list[Value]:
         """Builds what a function in JAX computes from the operands, all of it at the line of the current equation.
 
@@ -287,11 +274,11 @@ class Builder(FlatBuilder):
         self.pairs[made] = real, imaginary
         return made
 
-    def add_constant(self, constant: Any) -> Value:
+    def add_constant(self, constant: object) -> Value:
         """Creates a constant of a jaxpr; for keys, of their words."""
         return self._numbers(as_array(constant))
 
-    def _numbers(self, array: Any) -> Value:
+    def _numbers(self, array: object) -> Value:
         elements: Any = np.asarray(array)
         if elements.dtype.kind != "c":
             return self.constant(elements)
@@ -352,7 +339,7 @@ class Builder(FlatBuilder):
             self._lines[place] = line(eqn, outer)
         return self._lines[place]
 
-    def result(self, eqn: Eqn) -> tuple[Shape, np.dtype[Any]]:
+    def result(self, eqn: Eqn) -> tuple[Shape, DType]:
         """Returns the shape and element type of the only result."""
         return storage_type(eqn.outvars[0].aval, self.line)
 
@@ -371,10 +358,9 @@ def missing(eqn: Eqn, why: str, outer: str = "") -> MissingRuleError:
     )
 
 
-def trace(function: Callable[..., Any], types: Sequence[tuple[Shape, Any]]) -> Jaxpr:
+def trace(function: Callable[..., object], types: Sequence[tuple[Shape, DTypeLike]]) -> Jaxpr:
     """Returns the jaxpr of a function for operands of these shapes and element types."""
-    body: Any = jax.make_jaxpr(function)(*[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types])
-    return body
+    return jax.make_jaxpr(function)(*[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types])
 
 
 @lru_cached_by_config(256)

@@ -9,7 +9,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,15 +17,14 @@ import numpy as np
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.untyped import Array, jnp, lax
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten import collectives, control_flow
 from jaxmesh.passes.flatten.builder import COMPLEX, Builder, Rule
+from jaxmesh.passes.flatten.decompositions import Params
 from jaxmesh.passes.flatten.index_arithmetic import broadcast_to
 
-_jnp: Any = jax.numpy
-_lax: Any = jax.lax
-Params = Mapping[str, Any]
-Pair = tuple[Any, Any]
+Pair = tuple[jax.Array, jax.Array]
 RULES: Rules[Rule] = Rules()
 RULES.update({COMPLEX + name: rule for name, rule in control_flow.RULES.items()})
 FFT_LIMIT = 1024
@@ -40,7 +39,7 @@ def _parts(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def rule(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
             given = [b.pairs.get(x, (x,)) for x in xs]
 
-            def on_parts(*flat: Any) -> Any:
+            def on_parts(*flat: jax.Array) -> jax.Array | Pair:
                 parts = iter(flat)
                 args = [tuple(next(parts) for _ in g) if len(g) > 1 else next(parts) for g in given]
                 return function(eqn.params, *args)
@@ -53,23 +52,23 @@ def _parts(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return enter
 
 
-def _pair(x: Any) -> Pair:
-    return cast("Pair", x) if isinstance(x, tuple) else (x, _jnp.zeros_like(x))
+def _pair(x: jax.Array | Pair) -> Pair:
+    return x if isinstance(x, tuple) else (x, jnp.zeros_like(x))
 
 
 @_parts("conj")
-def _conj(params: Params, x: Any) -> Pair:
+def _conj(params: Params, x: jax.Array | Pair) -> Pair:
     real, imaginary = _pair(x)
     return real, -imaginary
 
 
 @_parts("abs")
-def _abs(params: Params, x: Pair) -> Any:
+def _abs(params: Params, x: Pair) -> jax.Array:
     # Scaled, so that squares neither overflow nor vanish.
-    large = _jnp.maximum(abs(x[0]), abs(x[1]))
-    safe = _jnp.where(large == 0, 1, large)
+    large = jnp.maximum(abs(x[0]), abs(x[1]))
+    safe = jnp.where(large == 0, 1, large)
     a, b = x[0] / safe, x[1] / safe
-    return large * _jnp.sqrt(a * a + b * b)
+    return large * jnp.sqrt(a * a + b * b)
 
 
 @_parts("mul")
@@ -103,29 +102,30 @@ for _name, _function in (*_OF_ONE.items(), *_OF_TWO.items()):
 
 @_parts("integer_pow")
 def _integer_pow(params: Params, x: Pair) -> Pair:
-    power = functools.reduce(functools.partial(_mul, params), [x] * abs(params["y"]), (_jnp.ones_like(x[0]), 0 * x[0]))
-    return power if params["y"] >= 0 else _div(params, (_jnp.ones_like(x[0]), 0 * x[0]), power)
+    power = functools.reduce(functools.partial(_mul, params), [x] * abs(params["y"]), (jnp.ones_like(x[0]), 0 * x[0]))
+    return power if params["y"] >= 0 else _div(params, (jnp.ones_like(x[0]), 0 * x[0]), power)
 
 
 @_parts("exp")
 def _exp(params: Params, x: Pair) -> Pair:
-    size = _jnp.exp(x[0])
-    return size * _jnp.cos(x[1]), size * _jnp.sin(x[1])
+    size = jnp.exp(x[0])
+    return size * jnp.cos(x[1]), size * jnp.sin(x[1])
 
 
 @_parts("convert_element_type")
-def _convert(params: Params, x: Any) -> Any:
+def _convert(params: Params, x: jax.Array | Pair) -> jax.Array | Pair:
     new = np.dtype(params["new_dtype"])
     if new.kind != "c":
         return x[0].astype(new)
     kind = np.float32 if new.itemsize == np.dtype(np.complex64).itemsize else np.float64
-    return tuple(part.astype(kind) for part in _pair(x))
+    real, imaginary = _pair(x)
+    return real.astype(kind), imaginary.astype(kind)
 
 
 @_parts("dot_general")
 def _dot_general(params: Params, x: Pair, y: Pair) -> Pair:
-    def dot(a: Any, b: Any) -> Any:
-        return _lax.dot_general(a, b, params["dimension_numbers"], precision=params["precision"])
+    def dot(a: jax.Array, b: jax.Array) -> jax.Array:
+        return lax.dot_general(a, b, params["dimension_numbers"], precision=params["precision"])
 
     return dot(x[0], y[0]) - dot(x[1], y[1]), dot(x[0], y[1]) + dot(x[1], y[0])
 
@@ -139,7 +139,7 @@ _MOVES = (
 @RULES.add(*(COMPLEX + name for name in (*_MOVES, *collectives.RULES)))
 def _on_each_part(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     """Moves, joins and adds up each part by the rule for real numbers."""
-    real: Any = eqn.replace(invars=[_as_real(v) for v in eqn.invars], outvars=[_as_real(v) for v in eqn.outvars])
+    real = eqn.replace(invars=[_as_real(v) for v in eqn.invars], outvars=[_as_real(v) for v in eqn.outvars])
     sides: list[Sequence[Value]] = []
     for side in (0, 1):
         made = b.rules[eqn.primitive.name](b, real, [b.pairs[x][side] if x in b.pairs else x for x in xs])
@@ -171,14 +171,14 @@ def _fft(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     shape: Shape = eqn.invars[0].aval.shape
     given = [broadcast_to(b, x, shape, range(len(shape) - len(b.shape(x)), len(shape))) for x in b.pairs.get(xs[0], xs)]
 
-    def transform(*parts: Any) -> Any:
+    def transform(*parts: jax.Array) -> jax.Array | Pair:
         return _transform(kind, lengths, *parts)
 
     made = b.composed(transform, given)
     return made[0] if kind == "IR" else b.pair(*made)
 
 
-def _transform(kind: str, lengths: Sequence[int], *parts: Any) -> Any:
+def _transform(kind: str, lengths: Sequence[int], *parts: jax.Array) -> jax.Array | Pair:
     first: int = parts[0].ndim - len(lengths)
     dims: list[int] = list(range(first, parts[0].ndim))
     x: Any = (parts[0], None) if kind == "R" else parts
@@ -189,7 +189,7 @@ def _transform(kind: str, lengths: Sequence[int], *parts: Any) -> Any:
     return x[0] if kind == "IR" else x
 
 
-def _along(x: Any, dim: int, length: int, inverse: bool, half_out: bool, half_in: bool) -> Any:
+def _along(x: jax.Array, dim: int, length: int, inverse: bool, half_out: bool, half_in: bool) -> Any:
     """Transforms one dim of a pair; the imaginary part of real numbers is None.
 
     `half_out` gives the first half of a result that mirrors itself; `half_in` takes that half, for a real result.
@@ -204,9 +204,9 @@ def _along(x: Any, dim: int, length: int, inverse: bool, half_out: bool, half_in
         scale[1 : (length + 1) // 2] *= 2
     cos, sin = ((scale * table).astype(kind) for table in (np.cos(angles), np.sin(angles)))
 
-    def product(part: Any, table: Any) -> Any:
-        made = _lax.dot_general(part, table, (((dim,), (0,)), ((), ())), precision=_lax.Precision.HIGHEST)
-        return _jnp.moveaxis(made, -1, dim)
+    def product(part: jax.Array, table: Array) -> jax.Array:
+        made = lax.dot_general(part, table, (((dim,), (0,)), ((), ())), precision=lax.Precision.HIGHEST)
+        return jnp.moveaxis(made, -1, dim)
 
     real, imaginary = x
     if imaginary is None:

@@ -13,14 +13,14 @@ from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs import evaluate
 from jaxmesh.jaxprs.compat import Eqn, is_key, words_of
 from jaxmesh.jaxprs.primitives import COMBINES
-from jaxmesh.passes.def_use import Array
+from jaxmesh.jaxprs.untyped import Array, DType, numpy as _np
 from jaxmesh.passes.flat_builder import Rules
 
 SMALL = 64
 """The largest number of elements of a known value; of larger ones only small slices are known."""
 
 
-def storage_type(aval: Any, line: str = "") -> tuple[Shape, np.dtype[Any]]:
+def storage_type(aval: Any, line: str = "") -> tuple[Shape, DType]:
     """Returns the shape and element type of a value in a flat program: for a key, the shape and type of its words.
 
     Raises `InexpressibleError`, which names the source line, for complex numbers and other types that TTIR lacks.
@@ -29,10 +29,10 @@ def storage_type(aval: Any, line: str = "") -> tuple[Shape, np.dtype[Any]]:
     if isinstance(dtype, np.dtype):
         if dtype.kind == "c":
             raise _no_type(aval, line, "TTIR has real numbers only; compute with the real and imaginary parts")
-        return tuple(aval.shape), cast("np.dtype[Any]", dtype)
+        return tuple(aval.shape), cast("DType", dtype)
     if not is_key(dtype):
         raise _no_type(aval, line, "TTIR has no such elements")
-    data: Any = jax.eval_shape(words_of, jax.ShapeDtypeStruct(aval.shape, dtype))
+    data = jax.eval_shape(words_of, jax.ShapeDtypeStruct(aval.shape, dtype))
     return tuple(data.shape), np.dtype(data.dtype)
 
 
@@ -85,7 +85,6 @@ def _clamp(low: Array, x: Array, high: Array) -> Array:
     return np.minimum(np.maximum(x, low), high)
 
 
-_np: Any = np
 ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
     "add": _np.add, "sub": _np.subtract, "mul": _np.multiply, "div": _div, "rem": _rem, "max": _np.maximum,
     "min": _np.minimum, "neg": _np.negative, "abs": _np.abs, "sign": _np.sign, "square": _np.square,
@@ -114,7 +113,7 @@ def fold(eqn: Eqn, xs: Sequence[Array | None]) -> Array | None:
     return np.asarray(DECIDES[name]) if decided else None
 
 
-def _elementwise(function: Callable[..., Any]) -> Fold:
+def _elementwise(function: Callable[..., object]) -> Fold:
     return lambda eqn, xs: function(*xs)
 
 

@@ -6,20 +6,21 @@ Where only the devices know which branch they take, it selects from the results 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
+from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.imported_op import ImportedOp, group_operands
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Shape, Value
+from jaxmesh.dialects.program import Op, Shape, Value
 from jaxmesh.errors import UnrolledLoopWarning, UnsupportedError
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.control_flow import CALLS, IMPORTED_OP, Cond, Scan, While, control_flow
+from jaxmesh.jaxprs.untyped import DType
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten import loops
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
@@ -247,7 +248,10 @@ def _imported_op(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     if name is None:
         return b.jaxpr(body, xs)
     types = [storage_type(v.aval) for v in eqn.outvars]
-    results = b.append_verbatim(name, group_operands(op.segments, xs), types, _attributes(op, types[0]))
+    results = tuple([b.program.new(b.tensor_type(shape, dtype)) for shape, dtype in types])
+    # No rule looks through it, as its attributes may have any form.
+    operands = tuple(group_operands(op.segments, xs))
+    b.program.ops.append(Op(name, operands, results, _attributes(op, types[0]), b.line))
     if len(body.eqns) <= _FEW and all(x in b.known for x in xs) and not has_trait(name, Trait.OPAQUE):
         # Operations without readers are removed later.
         for result, number in zip(results, b.jaxpr(body, xs), strict=True):
@@ -268,7 +272,7 @@ def _name(b: Builder, op: ImportedOp) -> str | None:
     return None if op.name is None or decomposed else f"ttir.{op.name}"
 
 
-def _attributes(op: ImportedOp, kind: tuple[Shape, Any]) -> Mapping[str, Any]:
+def _attributes(op: ImportedOp, kind: tuple[Shape, DType]) -> Attributes:
     """Returns the attributes of an imported operation, the elements of a constant in the shape of its result."""
     shape, dtype = kind
     if op.name == "constant":

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.untyped import DType
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.reduce_window import Window, windows_of
@@ -27,14 +25,14 @@ class _Filter:
     weight: Value
     windows: Sequence[Window]
     groups: int
-    dtype: np.dtype[Any]
+    dtype: DType
 
 
 @RULES.add("conv_general_dilated")
 def _convolution(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     p = eqn.params
     shape, dtype = b.result(eqn)
-    numbers: Any = p["dimension_numbers"]
+    numbers = p["dimension_numbers"]
     if 0 in (*shape, *b.shape(xs[0]), *b.shape(xs[1])):
         return b.full(shape, 0, dtype)
     # (batch, spatial dims, features)

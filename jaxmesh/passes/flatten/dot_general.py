@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Type, Value
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.untyped import DType, jnp, lax
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.decompositions import Params
@@ -47,7 +46,7 @@ def product(
     contract: Sequence[Sequence[int]],
     batch: Sequence[Sequence[int]],
     shape: Shape,
-    dtype: np.dtype[Any],
+    dtype: DType,
 ) -> Value:
     """Returns the product of two tensors, with `contract` and `batch` dims of each.
 
@@ -81,7 +80,7 @@ def _cast_alike(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
     """Casts two operands to their joint element type."""
     if b.dtype(x) == b.dtype(y):
         return x, y
-    joint: Any = jnp.promote_types(b.dtype(x), b.dtype(y))
+    joint = jnp.promote_types(b.dtype(x), b.dtype(y))
     return b.cast(x, joint), b.cast(y, joint)
 
 
@@ -89,7 +88,7 @@ def _sizes(b: Builder, side: Side, dims: Sequence[int]) -> list[int]:
     return [b.shape(side.value)[d] for d in dims]
 
 
-def _outer(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> Value:
+def _outer(b: Builder, x: Side, y: Side, shape: Shape, dtype: DType) -> Value:
     """Builds an elementwise product where no dim is contracted."""
     values = [b.cast(b.permute(s.value, (*s.batch, *s.free)), dtype) for s in (x, y)]
     batch = _sizes(b, x, x.batch)
@@ -103,7 +102,7 @@ def _outer(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> 
 # --- one matmul ------------------------------------------------------------------------------------------------------
 
 
-def _multiply(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> Value:
+def _multiply(b: Builder, x: Side, y: Side, shape: Shape, dtype: DType) -> Value:
     x, y = _pair(x, y)
     x, order = _small_rows_first(b, x, y, Type(shape, dtype))
     made = _turned(b, x, y, tuple([shape[d] for d in order]), dtype)
@@ -123,7 +122,7 @@ def _small_rows_first(b: Builder, x: Side, y: Side, kind: Type) -> tuple[Side, S
     return replace(x, free=tuple([x.free[i] for i in rows])), order
 
 
-def _turned(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> Value:
+def _turned(b: Builder, x: Side, y: Side, shape: Shape, dtype: DType) -> Value:
     if not x.batch:
         return _flat(b, x, y, shape, dtype)
     batch = _sizes(b, x, x.batch)
@@ -134,7 +133,7 @@ def _turned(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) ->
     return b.reshape(out, shape)
 
 
-def _flat(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> Value:
+def _flat(b: Builder, x: Side, y: Side, shape: Shape, dtype: DType) -> Value:
     """Builds a product without batch dims: the first operand keeps its free dims, and a vector stays one."""
     rows, columns = _sizes(b, x, x.free), _sizes(b, y, y.free)
     inner = math.prod(_sizes(b, x, x.contract))
@@ -151,7 +150,7 @@ def _flat(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> V
 
 
 def _matmul(
-    b: Builder, x: Value, y: Value, shape: Sequence[int], dtype: np.dtype[Any], turned_a: bool, turned_b: bool
+    b: Builder, x: Value, y: Value, shape: Sequence[int], dtype: DType, turned_a: bool, turned_b: bool
 ) -> Value:
     return b.op("matmul", [x, y], shape, dtype, transpose_a=turned_a, transpose_b=turned_b)
 
@@ -187,10 +186,6 @@ def _matrix(b: Builder, side: Side, free_first: bool) -> tuple[Value, bool]:
     return b.reshape(b.permute(side.value, orders[first]), (*batch, *matrix)), swapped
 
 
-_jnp: Any = jax.numpy
-_lax: Any = jax.lax
-
-
 @RULES.add("ragged_dot_general")
 def _ragged_dot_general(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value | Sequence[Value]:
     if eqn.params["group_offset"] is not None:
@@ -202,13 +197,13 @@ def _ragged_dot_general(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value | Se
     return b.composed(_product, [x, y, as_index(b, sizes)], {**eqn.params, "dtype": dtype})
 
 
-def _product(params: Params, x: Any, y: Any, sizes: Any) -> Any:
+def _product(params: Params, x: jax.Array, y: jax.Array, sizes: jax.Array) -> jax.Array:
     """Computes as JAX does where a platform lacks the product: zeros stand in for other groups' numbers."""
     numbers = params["ragged_dot_dimension_numbers"]
     (contract, batch), (ragged,) = numbers.dot_dimension_numbers, numbers.lhs_ragged_dimensions
 
-    def dot(x: Any, y: Any, contract: Sequence[Any], batch: Sequence[Any]) -> Any:
-        return _lax.dot_general(x, y, (contract, batch), preferred_element_type=params["dtype"])
+    def dot(x: jax.Array, y: jax.Array, contract: Sequence[object], batch: Sequence[object]) -> jax.Array:
+        return lax.dot_general(x, y, (contract, batch), preferred_element_type=params["dtype"])
 
     if ragged in batch[0]:
         # Every group is a part of the batch, whatever its size.
@@ -229,16 +224,16 @@ def _next(dims: Sequence[int]) -> Shape:
     return tuple(d + 1 for d in dims)
 
 
-def _group(x: Any, sizes: Any, ragged: int, before: Sequence[int]) -> Any:
+def _group(x: jax.Array, sizes: jax.Array, ragged: int, before: Sequence[int]) -> jax.Array:
     """Returns a copy of `x` for each group, in a new first dim, with zeros where the ragged dim is of another group.
 
     `sizes` has the group sizes along its last dim: one row, or one per index of the dims `before` of `x`.
     """
     rank = sizes.ndim
-    ends = _jnp.cumsum(sizes, -1, sizes.dtype)
+    ends = jnp.cumsum(sizes, -1, sizes.dtype)
     places = () if rank == 1 else tuple(before)
     wide = [sizes.shape[-1], *(n if d in places else 1 for d, n in enumerate(x.shape))]
     order = (rank - 1, *sorted(range(rank - 1), key=lambda d: places[d]))
     least, most = (v.transpose(order).reshape(wide) for v in (ends - sizes, ends))
-    at = _jnp.expand_dims(_lax.iota(sizes.dtype, x.shape[ragged]), [d for d in range(x.ndim + 1) if d != ragged + 1])
-    return _jnp.where((least <= at) & (at < most), x, 0)
+    at = jnp.expand_dims(lax.iota(sizes.dtype, x.shape[ragged]), [d for d in range(x.ndim + 1) if d != ragged + 1])
+    return jnp.where((least <= at) & (at < most), x, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -12,16 +11,15 @@ import numpy as np
 from jaxmesh.dialects.program import Value
 from jaxmesh.dialects.ttir.elementwise import UNARY as TTIR_UNARY
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.untyped import jnp, lax
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.decompositions import Params, decomposed, in_single_precision
 
 RULES: Rules[Rule] = Rules()
 
-_jnp: Any = jax.numpy
-_lax: Any = jax.lax
 UNARY: Mapping[str, str] = {
-    **{name: name for name in TTIR_UNARY if f"{name}_p" in vars(_lax)}, "logistic": "sigmoid", "is_finite": "isfinite",
+    **{name: name for name in TTIR_UNARY if f"{name}_p" in vars(lax)}, "logistic": "sigmoid", "is_finite": "isfinite",
 }  # fmt: skip
 """Primitives of one operand with an op of the same meaning, most of the same name."""
 
@@ -117,22 +115,22 @@ def _power(b: Builder, x: Value, power: int) -> Value:
 
 
 @decomposed(RULES, "one_minus_square")
-def _one_minus_square(params: Params, x: Any) -> Any:
+def _one_minus_square(params: Params, x: jax.Array) -> jax.Array:
     return (x + 1) * (1 - x)
 
 
 @decomposed(RULES, "polynomial")
-def _polynomial(params: Params, x: Any, *factors: Any) -> Any:
+def _polynomial(params: Params, x: jax.Array, *factors: jax.Array) -> jax.Array:
     total = factors[-1]
     for factor in reversed(factors[:-1]):
         total = total * x + factor
     # Of degree 0 it has the factor's shape.
-    return _jnp.broadcast_to(total, x.shape)
+    return jnp.broadcast_to(total, x.shape)
 
 
 @decomposed(RULES, "log2")
-def _log2(params: Params, x: Any) -> Any:
-    return _jnp.log(x) * (1 / math.log(2))
+def _log2(params: Params, x: jax.Array) -> jax.Array:
+    return jnp.log(x) * (1 / math.log(2))
 
 
 # --- choices ---------------------------------------------------------------------------------------------------------
@@ -189,18 +187,18 @@ def _clamp(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 @decomposed(RULES, "round")
-def _round(params: Params, x: Any) -> Any:
+def _round(params: Params, x: jax.Array) -> jax.Array:
     # The fractional part is exact, which x + 0.5 would not be.
     size = abs(x)
-    whole = _jnp.floor(size)
+    whole = jnp.floor(size)
     behind = size - whole
     if params["rounding_method"].name == "TO_NEAREST_EVEN":
-        odd, at_half = _lax.rem(whole, x.dtype.type(2)) != 0, behind == 0.5
+        odd, at_half = lax.rem(whole, x.dtype.type(2)) != 0, behind == 0.5
         up = (behind > 0.5) | (at_half & odd)
     else:
         up = behind >= 0.5
     # By the sign, so that -0.3 gives -0; the sign of 0 is 0 itself.
-    return _jnp.where(up, whole + 1, whole) * _jnp.sign(x)
+    return jnp.where(up, whole + 1, whole) * jnp.sign(x)
 
 
 @RULES.add("convert_element_type")
@@ -213,32 +211,32 @@ def _reduce_precision(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value | Sequ
     (x,) = xs
     exponent, mantissa = eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
     own = b.dtype(x)
-    info: Any = _jnp.finfo(own)
+    info = jnp.finfo(own)
     if exponent >= info.nexp and mantissa >= info.nmant:
         return x
     if mantissa == 7 and 8 >= exponent >= info.nexp:
-        return b.cast(b.cast(x, _jnp.bfloat16), own)
+        return b.cast(b.cast(x, jnp.bfloat16), own)
     if (exponent, mantissa) == (5, 10) and info.nexp >= 8:
         return b.composed(_as_half, xs, {})
     (rounded,) = b.composed(_round_bits, in_single_precision(b, eqn, xs), {"exponent": exponent, "mantissa": mantissa})
     return b.cast(rounded, own)
 
 
-def _round_bits(params: Params, x: Any) -> Any:
+def _round_bits(params: Params, x: jax.Array) -> jax.Array:
     """Rounds float32 to so many bits as XLA does: to even, to infinity above the range and to zero below it."""
     exponent, mantissa = params["exponent"], params["mantissa"]
-    bits = _lax.bitcast_convert_type(x, _jnp.uint32)
-    sign, size, cut = bits & _jnp.uint32(1 << 31), bits & _jnp.uint32((1 << 31) - 1), 23 - mantissa
+    bits = lax.bitcast_convert_type(x, jnp.uint32)
+    sign, size, cut = bits & jnp.uint32(1 << 31), bits & jnp.uint32((1 << 31) - 1), 23 - mantissa
     if cut > 0:
-        size = (size + ((size >> cut) & 1) + _jnp.uint32((1 << (cut - 1)) - 1)) & _jnp.uint32((1 << 31) - (1 << cut))
+        size = (size + ((size >> cut) & 1) + jnp.uint32((1 << (cut - 1)) - 1)) & jnp.uint32((1 << 31) - (1 << cut))
     if exponent < 8:
         most = (1 << (exponent - 1)) - 1
-        size = _jnp.where(size >> 23 > 127 + most, _jnp.uint32(255 << 23), size)
-        size = _jnp.where(size >> 23 < 128 - most, _jnp.uint32(0), size)
-    return _jnp.where(_jnp.isnan(x), x, _lax.bitcast_convert_type(sign | size, _jnp.float32))
+        size = jnp.where(size >> 23 > 127 + most, jnp.uint32(255 << 23), size)
+        size = jnp.where(size >> 23 < 128 - most, jnp.uint32(0), size)
+    return jnp.where(jnp.isnan(x), x, lax.bitcast_convert_type(sign | size, jnp.float32))
 
 
-def _as_half(params: Params, x: Any) -> Any:
+def _as_half(params: Params, x: jax.Array) -> jax.Array:
     """Rounds to float16's bits; unlike a cast it returns zero where only a subnormal number would fit."""
-    rounded = x.astype(_jnp.float16).astype(x.dtype)
-    return _jnp.where(abs(rounded) < 2.0**-14, rounded * 0, rounded)
+    rounded = x.astype(jnp.float16).astype(x.dtype)
+    return jnp.where(abs(rounded) < 2.0**-14, rounded * 0, rounded)

@@ -5,44 +5,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
+from jax.typing import DTypeLike
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.errors import UnsupportedError
+from jaxmesh.jaxprs.untyped import Array, jnp
 from jaxmesh.passes.flatten.builder import Builder
 
 INDEX = np.dtype(np.int32)
 MOST = int(np.iinfo(np.int32).max)
-_jnp: Any = jax.numpy
 
 
-def is_float(dtype: Any) -> bool:
+def is_float(dtype: DTypeLike) -> bool:
     """Returns True if an element type holds real numbers; NumPy does not know it of the types of `ml_dtypes`."""
-    return bool(_jnp.issubdtype(dtype, np.floating))
+    return bool(jnp.issubdtype(dtype, np.floating))
 
 
-def is_integer(dtype: Any) -> bool:
+def is_integer(dtype: DTypeLike) -> bool:
     """Returns True if an element type holds integers."""
-    return bool(_jnp.issubdtype(dtype, np.integer))
+    return bool(jnp.issubdtype(dtype, np.integer))
 
 
-def width(dtype: Any) -> int:
+def width(dtype: DTypeLike) -> int:
     """Returns the bits of an integer type; NumPy stores 4 and 2 bits in a byte."""
-    return int(_jnp.iinfo(dtype).bits)
+    return int(jnp.iinfo(dtype).bits)
 
 
-def limits(dtype: Any) -> tuple[Any, Any]:
+def limits(dtype: DTypeLike) -> tuple[Any, Any]:
     """Returns the smallest and the largest number of an element type, infinities included."""
     if np.dtype(dtype) == np.bool_:
         return False, True
     if is_float(dtype):
         return -np.inf, np.inf
-    info = _jnp.iinfo(dtype)
+    info = jnp.iinfo(dtype)
     return int(info.min), int(info.max)
 
 
-def known(b: Builder, x: Value) -> np.ndarray[Any, Any] | None:
+def known(b: Builder, x: Value) -> Array | None:
     """Returns the compile-time value of a tensor, also a concatenation of known parts; None if it is not known."""
     joint = b.maker(x, "concat")
     if x in b.known or joint is None:

@@ -6,27 +6,26 @@ Loops in these functions have static lengths, so they are unrolled, and count ag
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 
+from jaxmesh.dialects.op import Results
 from jaxmesh.dialects.program import Value
 from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.untyped import jnp, lax
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.decompositions import Function, Params, decomposed
 
-_jnp: Any = jax.numpy
-_lax: Any = jax.lax
 RULES: Rules[Rule] = Rules()
 
 
 def _for_matrices(function: Function) -> Function:
     """Returns a function of matrices that also takes stacks of them."""
 
-    def stacked(params: Params, *args: Any) -> Any:
-        def inner(*matrices: Any) -> Any:
+    def stacked(params: Params, *args: jax.Array) -> Results:
+        def inner(*matrices: jax.Array) -> Results:
             return function(params, *matrices)
 
         for _ in args[0].shape[:-2]:
@@ -36,130 +35,130 @@ def _for_matrices(function: Function) -> Function:
     return stacked
 
 
-def _column(x: Any, at: Any) -> Any:
-    return _lax.dynamic_index_in_dim(x, at, 1, keepdims=False)
+def _column(x: jax.Array, at: jax.Array) -> jax.Array:
+    return lax.dynamic_index_in_dim(x, at, 1, keepdims=False)
 
 
-def _row(x: Any, at: Any) -> Any:
-    return _lax.dynamic_index_in_dim(x, at, 0, keepdims=False)
+def _row(x: jax.Array, at: jax.Array) -> jax.Array:
+    return lax.dynamic_index_in_dim(x, at, 0, keepdims=False)
 
 
 @decomposed(RULES, "cholesky")
 @_for_matrices
-def _cholesky(params: Params, a: Any) -> Any:
+def _cholesky(params: Params, a: jax.Array) -> jax.Array:
     """Computes column by column: what earlier columns explain is subtracted, and the rest divided by its root."""
-    places = _jnp.arange(a.shape[0])
+    places = jnp.arange(a.shape[0])
 
-    def step(j: Any, made: Any) -> Any:
+    def step(j: jax.Array, made: jax.Array) -> jax.Array:
         rest = _column(a, j) - (made * _row(made, j)).sum(1)
-        column = _jnp.where(places >= j, rest / _jnp.sqrt(_row(rest, j)), 0)
-        return _jnp.where(places == j, column[:, None], made)
+        column = jnp.where(places >= j, rest / jnp.sqrt(_row(rest, j)), 0)
+        return jnp.where(places == j, column[:, None], made)
 
-    return _lax.fori_loop(0, a.shape[0], step, _jnp.zeros_like(a))
+    return lax.fori_loop(0, a.shape[0], step, jnp.zeros_like(a))
 
 
 @decomposed(RULES, "triangular_solve")
 @_for_matrices
-def _triangular_solve(params: Params, a: Any, b: Any) -> Any:
+def _triangular_solve(params: Params, a: jax.Array, b: jax.Array) -> jax.Array:
     """Computes row by row, from the corner of the triangle."""
     lower, size = params["lower"], a.shape[0]
-    a = _jnp.tril(a) if lower else _jnp.triu(a)
+    a = jnp.tril(a) if lower else jnp.triu(a)
     if params["transpose_a"] == params["left_side"]:
         a = a.T
     # A system with the unknowns at the right is the transposed one.
     down = lower != (params["transpose_a"] == params["left_side"])
     right = b if params["left_side"] else b.T
-    places = _jnp.arange(size)
+    places = jnp.arange(size)
 
-    def step(i: Any, made: Any) -> Any:
+    def step(i: jax.Array, made: jax.Array) -> jax.Array:
         at = i if down else size - 1 - i
         row = _row(a, at)
         rest = _row(right, at) - (row[:, None] * made).sum(0)
         rest = rest if params["unit_diagonal"] else rest / _row(row, at)
-        return _jnp.where((places == at)[:, None], rest, made)
+        return jnp.where((places == at)[:, None], rest, made)
 
-    made = _lax.fori_loop(0, size, step, _jnp.zeros_like(right))
+    made = lax.fori_loop(0, size, step, jnp.zeros_like(right))
     return made if params["left_side"] else made.T
 
 
 @decomposed(RULES, "lu")
 @_for_matrices
-def _lu(params: Params, a: Any) -> Any:
+def _lu(params: Params, a: jax.Array) -> Results:
     """Computes column by column, with the largest rest as the pivot."""
     rows, columns = a.shape
-    places, across = _jnp.arange(rows, dtype=_jnp.int32), _jnp.arange(columns)
+    places, across = jnp.arange(rows, dtype=jnp.int32), jnp.arange(columns)
 
-    def step(k: Any, made: Any) -> Any:
+    def step(k: jax.Array, made: Sequence[jax.Array]) -> Sequence[jax.Array]:
         a, pivots, order = made
-        pivot = _jnp.argmax(_jnp.where(places >= k, abs(_column(a, k)), -1), 0).astype(_jnp.int32)
+        pivot = jnp.argmax(jnp.where(places >= k, abs(_column(a, k)), -1), 0).astype(jnp.int32)
         here, there = places == k, places == pivot
 
-        def swap(x: Any) -> Any:
+        def swap(x: jax.Array) -> jax.Array:
             wide = (slice(None), *[None] * (x.ndim - 1))
-            above = _jnp.where(there[wide], x, 0).sum(0, dtype=x.dtype)
-            return _jnp.where(here[wide], above, _jnp.where(there[wide], _row(x, k), x))
+            above = jnp.where(there[wide], x, 0).sum(0, dtype=x.dtype)
+            return jnp.where(here[wide], above, jnp.where(there[wide], _row(x, k), x))
 
         a, order = swap(a), swap(order)
         corner = _row(_column(a, k), k)
-        below = _jnp.where(places > k, _column(a, k) / _jnp.where(corner == 0, 1, corner), 0)
-        update = below[:, None] * _jnp.where(across > k, _row(a, k), 0)
-        a = _jnp.where((across == k) & (places > k)[:, None], below[:, None], a - update)
-        return a, _jnp.where(_jnp.arange(pivots.size) == k, pivot, pivots), order
+        below = jnp.where(places > k, _column(a, k) / jnp.where(corner == 0, 1, corner), 0)
+        update = below[:, None] * jnp.where(across > k, _row(a, k), 0)
+        a = jnp.where((across == k) & (places > k)[:, None], below[:, None], a - update)
+        return a, jnp.where(jnp.arange(pivots.size) == k, pivot, pivots), order
 
     count = min(rows, columns)
-    return _lax.fori_loop(0, count, step, (a, _jnp.zeros(count, _jnp.int32), places))
+    return lax.fori_loop(0, count, step, (a, jnp.zeros(count, jnp.int32), places))
 
 
 @decomposed(RULES, "qr")
 @_for_matrices
-def _qr(params: Params, a: Any) -> Any:
+def _qr(params: Params, a: jax.Array) -> Sequence[jax.Array]:
     if params["pivoting"]:
         raise InexpressibleError("no text for qr with pivoting: leave it out.")
     rows, columns = a.shape
     kept = rows if params["full_matrices"] else min(rows, columns)
     r, factors = _geqrf({}, a)
-    return _reflected(r, factors, _jnp.eye(rows, kept, dtype=a.dtype), reverse=True), _jnp.triu(r)[:kept]
+    return _reflected(r, factors, jnp.eye(rows, kept, dtype=a.dtype), reverse=True), jnp.triu(r)[:kept]
 
 
 @decomposed(RULES, "geqrf")
 @_for_matrices
-def _geqrf(params: Params, a: Any) -> Any:
+def _geqrf(params: Params, a: jax.Array) -> Results:
     """Returns R with LAPACK's reflections below the diagonal, without their leading ones; and the factors."""
-    places, across = _jnp.arange(a.shape[0]), _jnp.arange(a.shape[1])
+    places, across = jnp.arange(a.shape[0]), jnp.arange(a.shape[1])
     count = min(a.shape)
 
-    def step(k: Any, made: Any) -> Any:
+    def step(k: jax.Array, made: Sequence[jax.Array]) -> Sequence[jax.Array]:
         r, factors = made
-        x = _jnp.where(places >= k, _column(r, k), 0)
-        first, below = _row(x, k), _jnp.where(places > k, x, 0)
-        length = _jnp.where(first < 0, 1, -1) * _jnp.sqrt((x * x).sum())
+        x = jnp.where(places >= k, _column(r, k), 0)
+        first, below = _row(x, k), jnp.where(places > k, x, 0)
+        length = jnp.where(first < 0, 1, -1) * jnp.sqrt((x * x).sum())
         # A multiple of the first unit vector already is not reflected.
         moved = (below * below).sum() > 0
-        tail = _jnp.where(moved, below / _jnp.where(moved, first - length, 1), 0)
-        factor = _jnp.where(moved, 1 - first / _jnp.where(moved, length, 1), 0)
-        v = _jnp.where(places == k, 1, tail)
-        r = r - factor * v[:, None] * _jnp.where(across >= k, (v[:, None] * r).sum(0), 0)
-        r = _jnp.where((across == k) & (places > k)[:, None], tail[:, None], r)
-        return r, _jnp.where(_jnp.arange(count) == k, factor, factors)
+        tail = jnp.where(moved, below / jnp.where(moved, first - length, 1), 0)
+        factor = jnp.where(moved, 1 - first / jnp.where(moved, length, 1), 0)
+        v = jnp.where(places == k, 1, tail)
+        r = r - factor * v[:, None] * jnp.where(across >= k, (v[:, None] * r).sum(0), 0)
+        r = jnp.where((across == k) & (places > k)[:, None], tail[:, None], r)
+        return r, jnp.where(jnp.arange(count) == k, factor, factors)
 
-    return _lax.fori_loop(0, count, step, (a, _jnp.zeros(count, a.dtype)))
+    return lax.fori_loop(0, count, step, (a, jnp.zeros(count, a.dtype)))
 
 
-def _reflected(a: Any, factors: Any, c: Any, *, reverse: bool) -> Any:
+def _reflected(a: jax.Array, factors: jax.Array, c: jax.Array, *, reverse: bool) -> jax.Array:
     """Returns the result of the reflections of `geqrf` to the columns of a matrix, the last one first if `reverse`."""
-    places, count = _jnp.arange(a.shape[0]), factors.shape[0]
+    places, count = jnp.arange(a.shape[0]), factors.shape[0]
 
-    def step(i: Any, c: Any) -> Any:
+    def step(i: jax.Array, c: jax.Array) -> jax.Array:
         k = count - 1 - i if reverse else i
-        v = _jnp.where(places > k, _column(a, k), places == k)
+        v = jnp.where(places > k, _column(a, k), places == k)
         return c - _row(factors, k) * v[:, None] * (v[:, None] * c).sum(0)
 
-    return _lax.fori_loop(0, count, step, c)
+    return lax.fori_loop(0, count, step, c)
 
 
 @decomposed(RULES, "ormqr")
 @_for_matrices
-def _ormqr(params: Params, a: Any, factors: Any, c: Any) -> Any:
+def _ormqr(params: Params, a: jax.Array, factors: jax.Array, c: jax.Array) -> jax.Array:
     if params["left"]:
         return _reflected(a, factors, c, reverse=not params["transpose"])
     return _reflected(a, factors, c.T, reverse=params["transpose"]).T
@@ -167,8 +166,8 @@ def _ormqr(params: Params, a: Any, factors: Any, c: Any) -> Any:
 
 @decomposed(RULES, "householder_product")
 @_for_matrices
-def _householder_product(params: Params, a: Any, factors: Any) -> Any:
-    return _reflected(a, factors, _jnp.eye(*a.shape, dtype=a.dtype), reverse=True)
+def _householder_product(params: Params, a: jax.Array, factors: jax.Array) -> jax.Array:
+    return _reflected(a, factors, jnp.eye(*a.shape, dtype=a.dtype), reverse=True)
 
 
 @RULES.add("custom_linear_solve")

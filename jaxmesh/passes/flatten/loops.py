@@ -23,6 +23,7 @@ from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Scan, While, control_flow
+from jaxmesh.jaxprs.untyped import lax
 from jaxmesh.passes.flatten.builder import Builder
 from jaxmesh.passes.flatten.constant_folding import storage_type
 from jaxmesh.passes.flatten.index_arithmetic import INDEX
@@ -31,7 +32,6 @@ from jaxmesh.sharding.shard_attributes import FIRST_DEVICE
 
 Build = Callable[[Builder, list[Value]], Sequence[Value]]
 """Builds a body, of its arguments."""
-_lax: Any = jax.lax
 LONG = 64
 """The length from which a stacked result is filled piece by piece."""
 INSIDE = 16
@@ -84,7 +84,9 @@ def keep_scan(b: Builder, eqn: Eqn, loop: Scan, xs: Sequence[Value]) -> list[Val
     sizes = (loop.length // piece, piece) if piece > 1 else (loop.length,)
     fixed = [*xs[:consts], *xs[consts + carry :]]
 
-    def run(b: Builder, sizes: tuple[int, ...], start: Value, now: Sequence[Value], fixed: Sequence[Value]) -> Any:
+    def run(
+        b: Builder, sizes: tuple[int, ...], start: Value, now: Sequence[Value], fixed: Sequence[Value]
+    ) -> list[Value]:
         stacks = [b.full((*sizes, *shape[1:]), 0, dtype) for shape, dtype in rows]
         states, inner_sizes = [b.full((), 0, INDEX), *now, *stacks], sizes[1:]
 
@@ -117,12 +119,12 @@ def _turned(b: Builder, loop: Scan, number: Value, length: int) -> Value:
     return b.binary("subtract", b.full((), length - 1, INDEX), number) if loop.reverse else number
 
 
-def _element(x: Any, i: Any) -> Any:
-    return _lax.dynamic_index_in_dim(x, i, 0, keepdims=False)
+def _element(x: jax.Array, i: jax.Array) -> jax.Array:
+    return lax.dynamic_index_in_dim(x, i, 0, keepdims=False)
 
 
-def _written(x: Any, y: Any, i: Any) -> Any:
-    return _lax.dynamic_update_index_in_dim(x, y, i, 0)
+def _written(x: jax.Array, y: jax.Array, i: jax.Array) -> jax.Array:
+    return lax.dynamic_update_index_in_dim(x, y, i, 0)
 
 
 def keep_while(b: Builder, eqn: Eqn, loop: While, xs: Sequence[Value]) -> list[Value]:
@@ -147,7 +149,7 @@ def inside(b: Builder, xs: Sequence[Value], **options: Any) -> tuple[Builder, li
         value = inner.program.new(b.program.types[x])
         if made is not None:
             inner.append(Op(made.name, (), (value,), made.attributes, b.line))
-            inner.copy_known_of(value, b, x)
+            inner.copy_known(value, x, b)
         else:
             inner.outside[value] = x
         given[x] = value
@@ -208,7 +210,7 @@ def _placed(b: Builder, x: Value) -> Value:
     return distribute(b, x, copies(b.mesh.values()), b.shape(x))
 
 
-def distribute(b: Builder, x: Value, config: Any, shape: Sequence[int]) -> Value:
+def distribute(b: Builder, x: Value, config: object, shape: Sequence[int]) -> Value:
     """Returns a tensor distributed over the mesh; in a body, what is the same in every iteration before the loop."""
     if b.outer is None:
         kind = (tuple(shape), b.dtype(x))

@@ -16,13 +16,13 @@ import numpy as np
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value, without_dead
+from jaxmesh.jaxprs.untyped import Array, numpy as _np
 from jaxmesh.sharding.configs import MeshMapperConfig, PlacementShard
 
 _MOST = int(np.iinfo(np.int32).max)
-Numbers = np.ndarray[Any, Any]
+Numbers = Array
 """The integer of each device, of any size, in the shape of the mesh; truth values are 0 and 1."""
 
-_np: Any = np
 _FUNCTIONS: Mapping[str, Any] = {
     "ttir.add": _np.add, "ttir.subtract": _np.subtract, "ttir.multiply": _np.multiply, "ttir.maximum": _np.maximum,
     "ttir.minimum": _np.minimum, "ttir.lt": _np.less, "ttir.le": _np.less_equal, "ttir.gt": _np.greater,

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxmesh.dialects.op import Results
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.passes.flat_builder import Rules
@@ -22,7 +23,6 @@ from jaxmesh.passes.flatten.index_arithmetic import MOST
 
 RULES: Rules[Rule] = Rules()
 
-_jax: Any = jax
 _WORD = np.dtype(np.uint32)
 
 
@@ -34,23 +34,23 @@ def generator(aval: Any) -> Any:
     return getattr(aval.dtype, "_impl", None)
 
 
-def _over_keys(function: Callable[..., Any], count: int) -> Callable[..., Any]:
+def _over_keys(function: Callable[..., object], count: int) -> Callable[..., Any]:
     """Maps a function of one key's words over an array of keys with `count` dims."""
     for _ in range(count):
-        function = _jax.vmap(function)
+        function = jax.vmap(function)
     return function
 
 
-def _seed(params: Params, seeds: Any) -> Any:
+def _seed(params: Params, seeds: jax.Array) -> jax.Array:
     return _over_keys(params["impl"].seed, seeds.ndim)(seeds)
 
 
-def _fold(params: Params, keys: Any, numbers: Any) -> Any:
+def _fold(params: Params, keys: jax.Array, numbers: jax.Array) -> jax.Array:
     impl = params["impl"]
     words = keys.ndim - len(impl.key_shape)
     shape = np.broadcast_shapes(keys.shape[:words], numbers.shape)
-    keys = _jax.numpy.broadcast_to(keys, (*shape, *impl.key_shape))
-    return _over_keys(impl.fold_in, len(shape))(keys, _jax.numpy.broadcast_to(numbers, shape))
+    keys = jax.numpy.broadcast_to(keys, (*shape, *impl.key_shape))
+    return _over_keys(impl.fold_in, len(shape))(keys, jax.numpy.broadcast_to(numbers, shape))
 
 
 @RULES.add("random_seed")
@@ -71,10 +71,10 @@ def _of_keys(name: str, function: Function) -> None:
         return b.composed(function, xs, {**eqn.params, "impl": generator(eqn.invars[0].aval)})
 
 
-def _of_each_key(one: Callable[[Params, Any], Any]) -> Function:
+def _of_each_key(one: Callable[[Params, jax.Array], jax.Array]) -> Function:
     """Returns a function of the parameters and of the words of an array of keys, from one of a single key."""
 
-    def mapped(params: Params, keys: Any) -> Any:
+    def mapped(params: Params, keys: jax.Array) -> jax.Array:
         return _over_keys(functools.partial(one, params), keys.ndim - len(params["impl"].key_shape))(keys)
 
     return mapped
@@ -151,12 +151,12 @@ def on_words(eqn: Eqn) -> Jaxpr | None:
     if impl is None:
         return None
 
-    def mapped(*xs: Any) -> Any:
+    def mapped(*xs: jax.Array) -> Results:
         params = eqn.primitive.get_bind_params(eqn.params)
         function: Callable[..., Any] = functools.partial(eqn.primitive.bind, **params)
         for _ in impl.key_shape:
-            function = _jax.vmap(function, in_axes=[None if g is None else -1 for g in keys], out_axes=-1)
+            function = jax.vmap(function, in_axes=[None if g is None else -1 for g in keys], out_axes=-1)
         return function(*xs)
 
     types = [storage_type(v.aval) for v in eqn.invars]
-    return _jax.make_jaxpr(mapped)(*[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types])
+    return jax.make_jaxpr(mapped)(*[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types])

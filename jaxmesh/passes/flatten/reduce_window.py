@@ -12,6 +12,7 @@ import jax
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.untyped import jnp, lax
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.decompositions import Function, Params
@@ -204,8 +205,6 @@ def _is_pooled(b: Builder, x: Value) -> bool:
     return b.maker(x, "avg_pool2d") is not None
 
 
-_jnp: Any = jax.numpy
-_lax: Any = jax.lax
 _LIMIT = 256
 
 
@@ -222,16 +221,16 @@ def _offsets(windows: Sequence[Window]) -> list[Shape]:
     return list(itertools.product(*(range(w.size) for w in windows)))
 
 
-def _elements(x: Any, padding: Any, windows: Sequence[Window], counts: Sequence[int]) -> Iterator[Any]:
+def _elements(x: jax.Array, padding: object, windows: Sequence[Window], counts: Sequence[int]) -> Iterator[jax.Array]:
     """Yields the elements at each offset of all windows, `counts` along each dim."""
-    padded = _lax.pad(x, _jnp.asarray(padding, x.dtype), [(w.low, w.high, 0) for w in windows])
+    padded = lax.pad(x, jnp.asarray(padding, x.dtype), [(w.low, w.high, 0) for w in windows])
     for offset in _offsets(windows):
         begins = [o * w.dilation for o, w in zip(offset, windows, strict=True)]
         ends = [n + (m - 1) * w.stride + 1 for n, m, w in zip(begins, counts, windows, strict=True)]
-        yield _lax.slice(padded, begins, ends, [w.stride for w in windows])
+        yield lax.slice(padded, begins, ends, [w.stride for w in windows])
 
 
-def _least(params: Params, x: Any) -> float:
+def _least(params: Params, x: jax.Array) -> float:
     """Returns the number below every other one in the order of the comparison."""
     return identity("max" if params["select_prim"].name in ("ge", "gt") else "min", x.dtype)
 
@@ -246,14 +245,14 @@ def _select_and_gather_add(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequenc
     return b.composed(_gather, xs, {**eqn.params, "counts": b.result(eqn)[0]})
 
 
-def _gather(params: Params, tangents: Any, x: Any) -> Any:
+def _gather(params: Params, tangents: jax.Array, x: jax.Array) -> jax.Array:
     """Returns the tangents at the elements that windows pick; 0 where none is above the padding."""
     windows, counts, least = windows_of(params), params["counts"], _least(params, x)
-    best, picked = _jnp.full(counts, least, x.dtype), _jnp.zeros(counts, tangents.dtype)
+    best, picked = jnp.full(counts, least, x.dtype), jnp.zeros(counts, tangents.dtype)
     sides = (_elements(v, number, windows, counts) for v, number in ((x, least), (tangents, 0)))
     for candidate, tangent in zip(*sides, strict=True):
         keep = _compare(params)(best, candidate)
-        best, picked = _jnp.where(keep, best, candidate), _jnp.where(keep, picked, tangent)
+        best, picked = jnp.where(keep, best, candidate), jnp.where(keep, picked, tangent)
     return picked
 
 
@@ -266,20 +265,20 @@ def _select_and_scatter_add(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value 
     return b.composed(_scatter, xs, eqn.params)
 
 
-def _scatter(params: Params, source: Any, x: Any) -> Any:
+def _scatter(params: Params, source: jax.Array, x: jax.Array) -> Any:
     """Adds each window's number to the element that it picks."""
     windows, counts = windows_of(params), source.shape
     first, *others = _elements(x, _least(params, x), windows, counts)
-    best, keeps = first, list[Any]()
+    best, keeps = first, list[jax.Array]()
     for candidate in others:
         keeps.append(_compare(params)(best, candidate))
-        best = _jnp.where(keeps[-1], best, candidate)
+        best = jnp.where(keeps[-1], best, candidate)
     # From the last offset on: the number of a window that keeps its earlier best goes to an earlier offset.
     left, total = source, None
     for offset, keep in zip(reversed(_offsets(windows)), [*reversed(keeps), None], strict=True):
-        here = left if keep is None else _jnp.where(keep, 0, left)
-        left = left if keep is None else _jnp.where(keep, left, 0)
-        placed = _lax.pad(here, _jnp.zeros((), here.dtype), _paddings(windows, x.shape, counts, offset))
+        here = left if keep is None else jnp.where(keep, 0, left)
+        left = left if keep is None else jnp.where(keep, left, 0)
+        placed = lax.pad(here, jnp.zeros((), here.dtype), _paddings(windows, x.shape, counts, offset))
         total = placed if total is None else total + placed
     return total
 

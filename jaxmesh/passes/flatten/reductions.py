@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -14,6 +13,7 @@ from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.primitives import COMBINES
+from jaxmesh.jaxprs.untyped import DType, jnp, lax
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.decompositions import Function, Params, decomposed
@@ -23,7 +23,6 @@ from jaxmesh.passes.flatten.shapes import reverse
 
 RULES: Rules[Rule] = Rules()
 
-_jnp: Any = jax.numpy
 _OF_BOOLS: Mapping[str, str] = {
     "max": "reduce_or", "min": "reduce_and", "and": "reduce_and", "or": "reduce_or", "sum": "reduce_or",
     "prod": "reduce_and",
@@ -36,7 +35,7 @@ _BOOL_PAIRS: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def identity(kind: str, dtype: np.dtype[Any]) -> float | int:
+def identity(kind: str, dtype: DType) -> float | int:
     """Returns the identity of a reduction."""
     if kind in ("sum", "or", "xor"):
         return 0
@@ -47,7 +46,7 @@ def identity(kind: str, dtype: np.dtype[Any]) -> float | int:
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return int(info.min) if kind == "max" else int(info.max)
-    info = _jnp.finfo(dtype)
+    info = jnp.finfo(dtype)
     # Types without infinities (some of 8 bits) end at their largest number.
     largest = np.array(np.inf).astype(dtype)
     infinite = bool(np.isinf(largest.astype(np.float32)))
@@ -114,9 +113,6 @@ def _reduce(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     out = reduce_dims(b, kind, x, eqn.params["dimensions"])
     return out if b.fill(start) == identity(kind, b.dtype(x)) else combine(b, kind, out, start)
 
-
-_jax: Any = jax
-_lax: Any = jax.lax
 
 # --- sort ------------------------------------------------------------------------------------------------------------
 
@@ -220,7 +216,7 @@ def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 # --- total order -----------------------------------------------------------------------------------------------------
 
 
-def _less(x: Any, y: Any) -> Any:
+def _less(x: jax.Array, y: jax.Array) -> jax.Array:
     """Compares in the total order: -0 is below 0 and NaN above all; every NaN counts as the same."""
     if not is_float(x.dtype):
         return x < y
@@ -228,7 +224,7 @@ def _less(x: Any, y: Any) -> Any:
     return (x < y) | ((x == x) & (y != y)) | ((x == 0) & (y == 0) & (1 / x < 1 / y))
 
 
-_ORDERS: Mapping[str, Callable[[Params, Any, Any], Any]] = {
+_ORDERS: Mapping[str, Callable[[Params, jax.Array, jax.Array], jax.Array]] = {
     "lt_to": lambda params, x, y: _less(x, y),
     "le_to": lambda params, x, y: ~_less(y, x),
     "eq_to": lambda params, x, y: ~(_less(x, y) | _less(y, x)),
@@ -240,8 +236,8 @@ for _name, _order in _ORDERS.items():
 @RULES.add("call_hi_primitive")
 def _expand(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     # `searchsorted` and others name their own decomposition.
-    primitive: Any = eqn.params["_prim"]
-    return b.composed(lambda *args: primitive.expand(*_jax.tree.unflatten(primitive.in_tree, args)), xs)
+    primitive = eqn.params["_prim"]
+    return b.composed(lambda *args: primitive.expand(*jax.tree.unflatten(primitive.in_tree, args)), xs)
 
 
 # --- cumulative ------------------------------------------------------------------------------------------------------
@@ -255,29 +251,29 @@ def _cumsum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return reverse(b, b.same("cumsum", [reverse(b, x, (dim,))], dim=dim), (dim,))
 
 
-def _log_add_exp(x: Any, y: Any) -> Any:
+def _log_add_exp(x: jax.Array, y: jax.Array) -> jax.Array:
     """Returns `log(exp(x) + exp(y))`; for two equal infinities that infinity."""
     apart = x - y
-    return _jnp.where(apart != apart, x + y, _jnp.maximum(x, y) + _jnp.log1p(_jnp.exp(-abs(apart))))
+    return jnp.where(apart != apart, x + y, jnp.maximum(x, y) + jnp.log1p(jnp.exp(-abs(apart))))
 
 
-def _scan(params: Params, x: Any, combine: Function) -> Any:
+def _scan(params: Params, x: jax.Array, combine: Function) -> jax.Array:
     """Reduces all elements up to each one, in as many steps as the length has binary digits."""
-    dim, distance = params["axis"], 1
-    length = x.shape[dim]
-    part = functools.partial(_lax.slice_in_dim, axis=dim)
+    dim: int = params["axis"]
+    distance, length = 1, x.shape[dim]
+    part = functools.partial(lax.slice_in_dim, axis=dim)
     while distance < length:
         low, high = part(x, 0, length - distance), part(x, distance, length)
         if params["reverse"]:
-            x = _lax.concatenate([combine(high, low), part(x, length - distance, length)], dim)
+            x = lax.concatenate([combine(high, low), part(x, length - distance, length)], dim)
         else:
-            x = _lax.concatenate([part(x, 0, distance), combine(low, high)], dim)
+            x = lax.concatenate([part(x, 0, distance), combine(low, high)], dim)
         distance *= 2
     return x
 
 
 _CUMULATIVE: Mapping[str, Function] = {
-    "cumprod": _jnp.multiply, "cummax": _jnp.maximum, "cummin": _jnp.minimum, "cumlogsumexp": _log_add_exp,
+    "cumprod": jnp.multiply, "cummax": jnp.maximum, "cummin": jnp.minimum, "cumlogsumexp": _log_add_exp,
 }  # fmt: skip
 for _name, _combine in _CUMULATIVE.items():
     decomposed(RULES, _name)(functools.partial(_scan, combine=_combine))

@@ -86,7 +86,7 @@ def _dynamic_update_slice(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return update_slice(b, x, new, at, starts) if cached is None else cached
 
 
-def _cache(b: Builder, x: Value, new: Value, at: Sequence[Any], starts: Sequence[Value]) -> Value | None:
+def _cache(b: Builder, x: Value, new: Value, at: Sequence[int | None], starts: Sequence[Value]) -> Value | None:
     """Writes one position, or all from the first on, to a cache (batch, heads, sequence, head size); else None."""
     whole, piece = b.shape(x), b.shape(new)
     fits = len(whole) == 4 and (whole[1], whole[3]) == (piece[1], piece[3]) and is_float(b.dtype(x))

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, cast
 
+from jax.typing import DTypeLike
+
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Shape, Value
@@ -125,7 +127,7 @@ class Rearranger(FlatBuilder):
         return Rearranger(program, line=line)
 
     def op(
-        self, name: str, operands: Sequence[Value | None], shape: Sequence[int], dtype: Any, /, **attrs: Any
+        self, name: str, operands: Sequence[Value | None], shape: Sequence[int], dtype: DTypeLike, /, **attrs: Any
     ) -> Value:
         """Appends an operation of TTIR."""
         made = self.program.new(self.tensor_type(tuple(shape), dtype))

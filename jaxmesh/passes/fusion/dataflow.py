@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxmesh.dialects.program import Op, Program, Shape, Value
+from jaxmesh.dialects.program import Op, Shape, Value
+from jaxmesh.jaxprs.untyped import DType, numpy as _np
 from jaxmesh.passes.def_use import DefUse, created_number
 
 F16, F32 = np.dtype("float16"), np.dtype("float32")
-BF16: np.dtype[Any] = np.dtype(jax.numpy.bfloat16)
-FLOATS: Mapping[np.dtype[Any], tuple[int, int]] = {
+BF16: DType = np.dtype(jax.numpy.bfloat16)
+FLOATS: Mapping[DType, tuple[int, int]] = {
     F16: (10, 5),
     BF16: (7, 8),
     F32: (23, 8),
@@ -28,7 +29,7 @@ FLOATS: Mapping[np.dtype[Any], tuple[int, int]] = {
 
 
 @functools.lru_cache(256)
-def holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
+def holds(wide: DType, narrow: DType) -> bool:
     """Returns True if one float type holds every number of another."""
     if wide not in FLOATS or narrow not in FLOATS:
         return False
@@ -37,15 +38,12 @@ def holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
 
 # --- constants -------------------------------------------------------------------------------------------------------
 
-_np: Any = np
-"""NumPy types its functions too finely to stand in one table."""
 
-
-def _itself(x: Any) -> Any:
+def _itself(x: object) -> Any:
     return x
 
 
-def _over_one(x: Any) -> Any:
+def _over_one(x: object) -> Any:
     return _np.divide(_np.ones_like(x), x)
 
 
@@ -58,7 +56,7 @@ _FOLDED: Mapping[str, Callable[..., Any]] = {
 """Operations that turn tensors of one number into such a tensor."""
 
 
-def _fold(name: str, dtype: np.dtype[Any], numbers: Sequence[Any]) -> Any:
+def _fold(name: str, dtype: DType, numbers: Sequence[Any]) -> Any:
     """Folds an operation on tensors of one number; None if the result is unknown."""
     function = _FOLDED.get(name)
     if function is None or dtype.kind == "c" or any(n.dtype.kind == "c" for n in numbers):
@@ -104,7 +102,6 @@ class Flow(DefUse):
     """The state of a walk: the operation behind each value, what it is a view of, and the tensors of one number.
 
     Attributes:
-      program: the new program.
       uses: how often each value is read, or returned, in the program as it was.
       kinds: the name of the operation that computes a value, without the dialect, if it is one of TTIR with one result.
       numbers: the number that a tensor is filled with, by value.
@@ -113,21 +110,12 @@ class Flow(DefUse):
       shared: the values that something else reads, too, and those that are views of one of them.
     """
 
-    program: Program
     uses: Mapping[Value, int]
     kinds: dict[Value, str] = field(default_factory=dict[Value, str])
     numbers: dict[Value, Any] = field(default_factory=dict[Value, Any])
     moved: dict[Value, View] = field(default_factory=dict[Value, View])
     exact: dict[Value, View] = field(default_factory=dict[Value, View])
     shared: set[Value] = field(default_factory=set[Value])
-
-    def shape(self, value: Value) -> Shape:
-        """Returns the shape of a value."""
-        return self.program.types[value].shape
-
-    def dtype(self, value: Value) -> np.dtype[Any]:
-        """Returns the element type of a value."""
-        return self.program.types[value].dtype
 
     def align(self, value: Value, frame: Shape) -> View:
         """Returns a value aligned to a shape by NumPy's rules of broadcasting."""
@@ -236,7 +224,7 @@ class Node:
     flow: Flow
     frame: Shape
     """The shape of the group's result."""
-    dtype: np.dtype[Any]
+    dtype: DType
     """The element type of the group's result."""
     view: View
     steps: dict[View, tuple[Node, ...]]
@@ -367,6 +355,6 @@ class Node:
         return None
 
 
-def close(number: float, wanted: float, dtype: np.dtype[Any]) -> bool:
+def close(number: float, wanted: float, dtype: DType) -> bool:
     """Returns True if two numbers are equal up to rounding in a type."""
     return abs(number - wanted) <= 2.0 ** -FLOATS[dtype][0] * abs(wanted)

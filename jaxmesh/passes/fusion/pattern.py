@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.program import Op, Shape
 from jaxmesh.passes.fusion.dataflow import Node, Operand
 
@@ -23,7 +24,7 @@ class Group:
 
     name: str
     operands: tuple[Operand | None, ...]
-    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    attributes: Attributes = field(default_factory=dict[str, Any])
     shape: Shape | None = None
 
 

@@ -9,21 +9,20 @@ import functools
 import heapq
 from collections.abc import Iterator
 from math import prod
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from jaxmesh.dialects.definitions import DEFINITIONS
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import LOOP, Op, Program, Value
 from jaxmesh.dialects.ttnn.forms import EXACT, TILED, Forms, Occurrence, as_dtype, stored_as
 from jaxmesh.dialects.ttnn.op import TtnnOp
+from jaxmesh.jaxprs.untyped import DType
 
 
 class StoredForm(NamedTuple):
     """Element type, layout and memory of a value."""
 
-    dtype: np.dtype[Any]
+    dtype: DType
     tile: bool
     host: bool = False
 
@@ -36,6 +35,7 @@ _STEP = 10
 def path(have: frozenset[StoredForm], want: StoredForm) -> tuple[StoredForm, tuple[StoredForm, ...]]:
     """Returns the form to start from, and the forms on the way to the wanted form.
 
+    >>> import numpy as np
     >>> f32, i32 = np.dtype("float32"), np.dtype("int32")
     >>> start, steps = path(frozenset({StoredForm(f32, tile=False, host=True)}), StoredForm(i32, tile=True))
     >>> [(form.dtype.name, form.tile) for form in steps]
@@ -63,7 +63,7 @@ def _order(form: StoredForm) -> tuple[str, bool, bool]:
     return form.dtype.name, form.tile, form.host
 
 
-def _steps(form: StoredForm, wanted: np.dtype[Any]) -> Iterator[tuple[int, StoredForm]]:
+def _steps(form: StoredForm, wanted: DType) -> Iterator[tuple[int, StoredForm]]:
     """Yields what one op makes of a form, and its cost."""
     stored = stored_as(form.dtype)
     if form.tile:

@@ -24,6 +24,7 @@ from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import LOOP, Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.forms import Forms, Takes, as_dtype, stored_as
 from jaxmesh.errors import UnsupportedError
+from jaxmesh.jaxprs.untyped import DType
 from jaxmesh.passes.layouts.conversions import StoredForm, forms_of, path, tensors, values_in_rows
 from jaxmesh.passes.layouts.mesh_rank import OFFER
 from jaxmesh.passes.ttir_to_ttnn.builder import DEVICE
@@ -235,9 +236,7 @@ class _Decider:
 
     # --- element types ---
 
-    def _dtypes(
-        self, op: Op, given: Sequence[Value | None], own: Sequence[np.dtype[Any]], found: Forms
-    ) -> list[np.dtype[Any]]:
+    def _dtypes(self, op: Op, given: Sequence[Value | None], own: Sequence[DType], found: Forms) -> list[DType]:
         """Returns the element type that each operand is taken in; its own if the library refuses it in any."""
         stored = [None if v is None else stored_as(t) for v, t in zip(given, own, strict=True)]
         taken = [None if s is None else found.operand(i).type_for(s) for i, s in enumerate(stored)]

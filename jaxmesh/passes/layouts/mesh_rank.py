@@ -5,10 +5,10 @@ Its collectives refuse a mesh of one dim; on a mesh of one row they pass. `ttnn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program
@@ -60,12 +60,12 @@ def set_mesh_rank(program: Program, strict: bool = True, offer: str = OFFER) -> 
     return replace(program, mesh=mesh, arguments=arguments, ops=ops)
 
 
-def replace_attributes(op: Op, attributes: Mapping[str, Any]) -> Op:
+def replace_attributes(op: Op, attributes: Attributes) -> Op:
     """Returns an op with other attributes; the same one if they are the same."""
     return op if attributes is op.attributes else Op(op.name, op.operands, op.results, attributes, op.line)
 
 
-def _raise_rank(attributes: Mapping[str, Any], shape: tuple[int, ...], more: int) -> Mapping[str, Any]:
+def _raise_rank(attributes: Attributes, shape: tuple[int, ...], more: int) -> Attributes:
     """Returns the attributes that count mesh axes."""
     changed: dict[str, Any] = {}
     for name, value in attributes.items():

@@ -21,10 +21,10 @@ from jaxmesh.jaxprs.caches import lru_cached
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.control_flow import is_imported_op
 from jaxmesh.jaxprs.rewrite import at_every_depth, map_sub_jaxprs, with_operands
+from jaxmesh.jaxprs.untyped import Shape, lax
 from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_mapper
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, plan_aggregate, plan_distribute
 
-Shape = tuple[int, ...]
 Emit = Callable[[compat.Primitive | Shape, Atom, Mapping[str, Any]], Atom]
 _plan_distribute, _plan_aggregate = lru_cached(256)(plan_distribute), lru_cached(256)(plan_aggregate)
 
@@ -73,7 +73,9 @@ def _lower_body(
     return walk.with_eqns(jaxpr, eqns, walk.substitute(jaxpr.outvars, swap))
 
 
-def _emit(eqns: list[Eqn], like: Eqn, op: compat.Primitive | Shape, operand: Atom, params: Mapping[str, Any]) -> Atom:
+def _emit(
+    eqns: list[Eqn], like: Eqn, op: compat.Primitive | Shape, operand: Atom, params: Mapping[str, object]
+) -> Atom:
     if isinstance(op, tuple):
         eqns.append(walk.reshape_eqn(operand, op, like))
     else:
@@ -209,9 +211,6 @@ def _index(eqn: Eqn, mesh: Mapping[str, int]) -> list[Eqn]:
 # already. Every device holds all of it, so each slices its own shard; texts print one `mesh_partition` per axis.
 
 
-_lax: Any = jax.lax
-
-
 def reshard_locally(distribute: Eqn) -> list[Eqn]:
     """Returns the equations that slice a device tensor into the shards of a distribute.
 
@@ -239,15 +238,15 @@ def reshard_locally(distribute: Eqn) -> list[Eqn]:
         for axis, dim in split:
             shape, starts = list(x.shape), [0] * x.ndim
             shape[dim] //= sizes[axis]
-            starts[dim] = _lax.axis_index(axis) * np.int32(shape[dim])
-            x = _lax.dynamic_slice(x, starts, shape, allow_negative_indices=False)
+            starts[dim] = lax.axis_index(axis) * np.int32(shape[dim])
+            x = lax.dynamic_slice(x, starts, shape, allow_negative_indices=False)
         return x
 
     auto = mesh.update(axis_types=(AxisType.Auto,) * len(sizes))
     # The spec names the axes that the shards vary over; the dim does not matter.
     spec = PartitionSpec(tuple(axis for axis, _ in split))
     whole = PartitionSpec(alone) if alone else PartitionSpec()
-    mapped: Any = compat.shard_map(piece, mesh=auto, in_specs=whole, out_specs=spec, check_vma=True)
+    mapped = compat.shard_map(piece, mesh=auto, in_specs=whole, out_specs=spec, check_vma=True)
     traced = jax.make_jaxpr(mapped)(jax.ShapeDtypeStruct(operand.aval.shape, operand.aval.dtype))
     (call,) = traced.eqns
     inner = call.params["jaxpr"]

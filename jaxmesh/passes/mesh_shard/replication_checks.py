@@ -7,7 +7,6 @@ texts never show the checks. A program without such operations stays the same ob
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from jaxmesh.dialects.check_copies import EFFECTS, check_copies_p
 from jaxmesh.dialects.replication import Claim, Collector
@@ -57,7 +56,7 @@ class _Adder:
         if not axes:
             return None
         value = _before_reshape(eqn, makers)
-        aval: Any = value.aval
+        aval = value.aval
         made = _describe_maker(makers.get(value)) if isinstance(value, Var) else ""
         claim = Claim(
             self.count,

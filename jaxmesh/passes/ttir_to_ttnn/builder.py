@@ -6,16 +6,19 @@ pattern becomes the TTNN op of the same name, unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from jax.typing import DTypeLike
 
+from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.definitions import DEFINITIONS, definition_of
 from jaxmesh.dialects.program import Op, Shape, Type, Value
+from jaxmesh.jaxprs.untyped import Array, DType
 from jaxmesh.passes.def_use import is_uniform
 from jaxmesh.passes.flat_builder import FlatBuilder
 
@@ -28,7 +31,7 @@ iinfo: Any = jax.numpy.iinfo
 """The limits of an integer type, those of `ml_dtypes` included."""
 
 
-def passes_as_int32(dtype: np.dtype[Any], numbers: Any) -> bool:
+def passes_as_int32(dtype: DType, numbers: object) -> bool:
     """Returns True if numbers of a type must be created as int32: the real library takes unsigned ones as floats.
 
     `ttnn.Tensor([2**24 + 1], ...)` of uint32 holds 2^24, and `ttnn.full` of 2^32 - 1 holds 0 (ttnn 0.81.1).
@@ -41,12 +44,12 @@ _EXACT_FLOAT = 2**24
 
 
 @lru_cache(256)
-def is_integer(dtype: np.dtype[Any]) -> bool:
+def is_integer(dtype: DType) -> bool:
     """Returns True if an element type holds integers; NumPy does not know it of the types of `ml_dtypes`."""
     return dtype.kind in "iu" or "int" in dtype.name
 
 
-def as_number(value: Any, dtype: np.dtype[Any]) -> int | float:
+def as_number(value: Any, dtype: DType) -> int | float:
     """Returns a number as the attribute of an op of an element type: an int for integers and truth values."""
     if dtype.kind == "b":
         return int(bool(value))
@@ -119,7 +122,7 @@ Pattern = Callable[["Ops", Site], "Value | Sequence[Value]"]
 _DEFAULTS: dict[str, dict[str, Any]] = {}
 
 
-def with_defaults(name: str, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_defaults(name: str, attributes: Attributes) -> Attributes:
     """Returns the attributes of an op of TTNN with defaults for absent attributes and None.
 
     Ops without attributes share one mapping.
@@ -153,7 +156,7 @@ class Ops(FlatBuilder):
         return self._handle
 
     def emit(
-        self, name: str, operands: Sequence[Value | None], results: Sequence[Type], attributes: Mapping[str, Any]
+        self, name: str, operands: Sequence[Value | None], results: Sequence[Type], attributes: Attributes
     ) -> tuple[Value, ...]:
         """Appends `ttnn.<name>` with results of any type."""
         made = tuple([self.program.new(kind) for kind in results])
@@ -161,24 +164,24 @@ class Ops(FlatBuilder):
         return made
 
     def op(
-        self, name: str, operands: Sequence[Value | None], shape: Sequence[int], dtype: Any, /, **attrs: Any
+        self, name: str, operands: Sequence[Value | None], shape: Sequence[int], dtype: DTypeLike, /, **attrs: Any
     ) -> Value:
         """Appends an op with one result on the devices; attributes that are None are omitted."""
         return self.emit(name, operands, [self.tensor_type(tuple(shape), np.dtype(dtype))], attrs)[0]
 
     # --- created tensors: equal ones are created once ---
 
-    def _creation(self, key: Any, name: str, shape: Sequence[int], dtype: Any, /, **attrs: Any) -> Value:
+    def _creation(self, key: Any, name: str, shape: Sequence[int], dtype: DTypeLike, /, **attrs: Any) -> Value:
         converted = (name, key, tuple(shape), np.dtype(dtype))
         if converted not in self._created:
             self._created[converted] = self.op(name, [self.handle], shape, dtype, **attrs)
         return self._created[converted]
 
-    def zeros(self, shape: Sequence[int], dtype: Any) -> Value:
+    def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> Value:
         """Creates a tensor of zeros."""
         return self._creation(None, "zeros", shape, dtype, shape=tuple(shape))
 
-    def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Value:
+    def full(self, shape: Sequence[int], value: Any, dtype: DTypeLike) -> Value:
         """Creates a tensor of one number."""
         kind = np.dtype(dtype)
         converted = np.asarray(value).astype(kind)
@@ -187,7 +190,7 @@ class Ops(FlatBuilder):
         fill = as_number(converted.item(), kind)
         return self._creation(converted.tobytes(), "full", shape, kind, shape=tuple(shape), fill_value=fill)
 
-    def constant(self, array: np.ndarray[Any, Any]) -> Value:
+    def constant(self, array: Array) -> Value:
         """Creates a tensor of given numbers."""
         if array.size and is_uniform(array):
             return self.full(array.shape, array.reshape(-1)[0], array.dtype)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -63,7 +62,7 @@ def _reduce(o: Ops, x: Value, axis: int, kind: str, name: str = "all_reduce") ->
     if not size:
         return x
     gathered = _gather(o, o.reshape(x, (1, size)), 0, axis)
-    dims: Any = 0 if kind == "prod" else (0,)
+    dims = 0 if kind == "prod" else (0,)
     return o.reshape(o.op(kind, [gathered], (size,), o.dtype(x), dim_arg=dims, keep_dim=False), shape)
 
 
@@ -154,7 +153,7 @@ def _send_zeros(o: Ops, out: Value, devices: Sequence[int]) -> Value:
     return out
 
 
-def _rows(value: Any) -> list[list[int]]:
+def _rows(value: object) -> list[list[int]]:
     table = np.asarray(value)
     if table.ndim == 0:
         # MLIR prints equal ids as one number.

@@ -8,30 +8,32 @@ lib/Dialect/TTNN/IR/TTNNWorkaroundsPass.cpp at 19c86fca).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from jaxmesh.dialects.program import Value
+from jaxmesh.jaxprs.untyped import DType
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Pattern, Site, iinfo, is_integer
 from jaxmesh.passes.ttir_to_ttnn.shapes import carry_over
 
 PATTERNS: Rules[Pattern] = Rules()
+Extend = Callable[[Ops, Value], Value]
+"""Converts a narrow integer to int32."""
 
 _UINT32 = np.dtype(np.uint32)
 
 
 @lru_cache(256)
-def is_narrow(dtype: np.dtype[Any]) -> bool:
+def is_narrow(dtype: DType) -> bool:
     """Returns True for integers of 8 and 16 bits, which the real library hardly computes with."""
     return dtype.name in ("int8", "uint8", "int16", "uint16")
 
 
-def narrow(o: Ops, x: Value, dtype: np.dtype[Any]) -> Value:
+def narrow(o: Ops, x: Value, dtype: DType) -> Value:
     """Converts int32 to a narrow type modulo its size, whatever a typecast does with numbers out of range."""
     info = iinfo(dtype)
     low, size = int(info.min), int(info.max) - int(info.min) + 1
@@ -49,7 +51,7 @@ def _zero_extended(o: Ops, x: Value) -> Value:
     return o.binary("bitwise_and", o.cast(x, INDEX), o.full((), 2**bits - 1, INDEX))
 
 
-def _in_int32(o: Ops, site: Site, pattern: Pattern, extend: Any = None) -> Value:
+def _in_int32(o: Ops, site: Site, pattern: Pattern, extend: Extend | None = None) -> Value:
     """Computes an op of narrow integers in int32, and keeps the lower bits."""
     wide = tuple([None if v is None else (extend or _cast)(o, v) for v in site.operands])
     results = tuple(replace(t, dtype=INDEX) for t in site.results)
@@ -62,7 +64,7 @@ def _cast(o: Ops, x: Value) -> Value:
     return o.cast(x, INDEX)
 
 
-def widening(pattern: Pattern, extend: Any = None) -> Pattern:
+def widening(pattern: Pattern, extend: Extend | None = None) -> Pattern:
     """Returns a pattern that computes narrow integers in int32."""
 
     def wide(o: Ops, site: Site) -> Value | Sequence[Value]:
@@ -81,7 +83,7 @@ PATTERNS["logical_right_shift"] = widening(carry_over, _zero_extended)
 # --- one and two operands --------------------------------------------------------------------------------------------
 
 
-def _kind(dtype: np.dtype[Any]) -> str:
+def _kind(dtype: DType) -> str:
     return dtype.kind if dtype.name in ("int32", "uint32", "int64", "uint64") else ""
 
 
@@ -131,8 +133,8 @@ def _remainder(o: Ops, site: Site) -> Value | Sequence[Value]:
         return carry_over(o, site)
     if dtype.kind == "i":
         return o.binary("subtract", a, o.binary("multiply", _quotient(o, a, b), b))
-    sizes = [o.op("abs", [x], o.shape(x), dtype) for x in (a, b)]
-    return o.binary("multiply", o.binary("remainder", *sizes), o.op("sign", [a], o.shape(a), dtype))
+    first, second = (o.op("abs", [x], o.shape(x), dtype) for x in (a, b))
+    return o.binary("multiply", o.binary("remainder", first, second), o.op("sign", [a], o.shape(a), dtype))
 
 
 def _quotient(o: Ops, a: Value, b: Value) -> Value:
@@ -182,7 +184,7 @@ _PRODUCTS = 2**22
 """The most products of a matrix product that are held at once."""
 
 
-def matrix_product(o: Ops, a: Value, b: Value, dtype: np.dtype[Any]) -> Value:
+def matrix_product(o: Ops, a: Value, b: Value, dtype: DType) -> Value:
     """Returns the product of (batch, m, k) and (batch, k, n) in an element type; of integers and truth values, too."""
     (batch, rows, depth), columns = o.shape(a), o.shape(b)[-1]
     shape = (batch, rows, columns)
@@ -304,7 +306,7 @@ def _argmax(o: Ops, site: Site) -> Value:
     return o.cast(o.reshape(found, result.shape), result.dtype)
 
 
-def _with_number(o: Ops, name: str, x: Value, number: Any) -> Value:
+def _with_number(o: Ops, name: str, x: Value, number: float) -> Value:
     return o.same(name, [x, o.full((), number, o.dtype(x))])
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.dialects.ttnn.forms import BF16, stored_as
+from jaxmesh.jaxprs.untyped import DType
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site, iinfo, is_integer
 from jaxmesh.passes.ttir_to_ttnn.elementwise import is_narrow, matrix_product, narrow
@@ -65,7 +66,7 @@ class _Conv:
     edges: tuple[Pair, ...]
     dilation: Shape
     groups: int
-    dtype: np.dtype[Any]
+    dtype: DType
 
 
 def _out_size(size: int, kernel: int, stride: int, edge: Pair, dilation: int) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -182,7 +181,7 @@ def _row_indices(
     """Returns the row of every element of a slice along the dims `taken`; clamps a start out of range."""
     strides = np.array([math.prod(shape[e] for e in taken[i + 1 :]) for i in range(len(taken))], np.int32)
     along = [np.arange(sizes[d]) * steps[d] * n for d, n in zip(taken, strides.tolist(), strict=True)]
-    joined: Any = functools.reduce(np.add.outer, along)
+    joined = functools.reduce(np.add.outer, along)
     within = o.constant(joined.reshape(1, -1).astype(np.int32))
     kind = o.dtype(starts) if o.dtype(starts).name in ("uint32", "int64", "uint64") else INDEX
     starts = o.cast(starts, kind)

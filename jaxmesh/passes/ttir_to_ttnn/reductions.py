@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
+from jaxmesh.jaxprs.untyped import DType
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Pattern, Site, is_integer
 from jaxmesh.passes.ttir_to_ttnn.collectives import all_reduce_sum
@@ -32,7 +32,7 @@ def _linear(o: Ops, site: Site) -> Value | Sequence[Value]:
     return o.op("add", [product, bias], result.shape, result.dtype)
 
 
-def _is_whole(dtype: np.dtype[Any]) -> bool:
+def _is_whole(dtype: DType) -> bool:
     return dtype == BOOL or is_integer(dtype)
 
 
@@ -157,11 +157,6 @@ def _batch_norm(o: Ops, site: Site) -> Value:
 # --- over a mesh axis ------------------------------------------------------------------------------------------------
 
 
-def _wide(o: Ops, site: Site, residual: Value | None) -> Value:
-    x = o.cast(site.x, np.float32)
-    return x if residual is None else o.binary("add", x, o.cast(residual, np.float32))
-
-
 def _mean_over(o: Ops, x: Value, axis: int) -> Value:
     """Returns the mean over the last dim, which is split over a mesh axis."""
     shape = o.shape(x)
@@ -169,28 +164,18 @@ def _mean_over(o: Ops, x: Value, axis: int) -> Value:
     return o.binary("divide", total, o.full((), shape[-1] * o.mesh[axis], np.float32))
 
 
-def _normalize(o: Ops, site: Site, x: Value, axis: int, steps: Sequence[tuple[str, Value | None]]) -> Value:
-    """Returns a value divided by its root mean square, multiplies by the weight and adds the bias."""
+@PATTERNS.add("distributed_rms_norm", "distributed_layer_norm")
+def _distributed_norm(o: Ops, site: Site) -> Value:
+    axis, centres, x = site["cluster_axis"], site.name == "distributed_layer_norm", o.cast(site.x, np.float32)
+    residual = site.optional(3 if centres else 2)
+    if residual is not None:
+        x = o.binary("add", x, o.cast(residual, np.float32))
+    if centres:
+        x = o.binary("subtract", x, _mean_over(o, x, axis))
     square = _mean_over(o, o.binary("multiply", x, x), axis)
     kept = o.binary("add", square, o.full((), site["epsilon"], np.float32))
     x = o.binary("multiply", x, o.same("rsqrt", [kept]))
-    for name, scale in steps:
+    for name, scale in (("multiply", site.optional(1)), ("add", site.optional(2) if centres else None)):
         if scale is not None:
-            row = o.reshape(o.cast(scale, np.float32), (math.prod(o.shape(scale)),))
-            x = o.binary(name, x, row)
+            x = o.binary(name, x, o.reshape(o.cast(scale, np.float32), (math.prod(o.shape(scale)),)))
     return o.cast(x, site.result.dtype)
-
-
-@PATTERNS.add("distributed_rms_norm")
-def _distributed_rms_norm(o: Ops, site: Site) -> Value:
-    axis = site["cluster_axis"]
-    return _normalize(o, site, _wide(o, site, site.optional(2)), axis, [("multiply", site.optional(1))])
-
-
-@PATTERNS.add("distributed_layer_norm")
-def _distributed_layer_norm(o: Ops, site: Site) -> Value:
-    axis = site["cluster_axis"]
-    x = _wide(o, site, site.optional(3))
-    centred = o.binary("subtract", x, _mean_over(o, x, axis))
-    steps = [("multiply", site.optional(1)), ("add", site.optional(2))]
-    return _normalize(o, site, centred, axis, steps)

@@ -98,14 +98,9 @@ def _transpose(o: Ops, site: Site) -> Value:
     return o.permute(site.x, order)
 
 
-@PATTERNS.add("broadcast")
-def _broadcast(o: Ops, site: Site) -> Value:
-    return o.repeat(site.x, site["broadcast_dimensions"])
-
-
-@PATTERNS.add("repeat")
+@PATTERNS.add("broadcast", "repeat")
 def _repeat(o: Ops, site: Site) -> Value:
-    return o.repeat(site.x, site["repeat_dimensions"])
+    return o.repeat(site.x, site[f"{site.name}_dimensions"])
 
 
 @PATTERNS.add("concat")

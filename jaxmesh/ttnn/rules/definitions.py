@@ -66,8 +66,9 @@ def defined(given: Given) -> list[Result]:
         if form is not None:
             given.on_devices(form)
             given.require(bool(forms.operand(number).types), f"refuses it: {forms.remedy}", "an error by shape")
-            if not free and forms.operand(number).layout == "tile":
-                _check_tiles(given, form)
+            # The library returns tensors without dims or elements before it looks at the layout.
+            if not free and forms.operand(number).layout == "tile" and form.shape and not form.is_empty:
+                given.tiles(form)
             if not any_type and (free or not form.is_empty):
                 given.types(form, _with_blocks(forms.operand(number)))
     layouts = {form.layout for i, form in enumerate(operands) if form and forms.operand(i).layout == "either"}
@@ -78,12 +79,6 @@ def defined(given: Given) -> list[Result]:
     computed = F32 if mixed and all(form.dtype in REALS for form in there) else None
     gives = [forms.gives[min(i, len(forms.gives) - 1)] for i in range(op.results[0])]
     return checked(given, [_result(given, g, there[0] if there else None, operands, computed) for g in gives])
-
-
-def _check_tiles(given: Given, form: Form) -> None:
-    """Requires tiles; the library returns tensors without dims or elements before it looks at the layout."""
-    if form.shape and not form.is_empty:
-        given.tiles(form)
 
 
 def _operands(given: Given, op: TtnnOp) -> list[Form | None]:

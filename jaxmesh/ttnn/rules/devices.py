@@ -179,10 +179,6 @@ def _upsample(given: Given) -> list[Result]:
 # --- between host and devices ----------------------------------------------------------------------------------------
 
 
-def _stored(given: Given) -> list[Result]:
-    return like(given["tensor"])
-
-
 RULES: Mapping[str, Rule] = {
     "ttnn.all_gather": _all_gather,
     "ttnn.mesh_partition": _mesh_partition,
@@ -193,5 +189,5 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("ttnn.max_pool2d", "ttnn.avg_pool2d"), _pool),
     "ttnn.global_avg_pool2d": _global_pool,
     "ttnn.upsample": _upsample,
-    **dict.fromkeys(("ttnn.to_device", "ttnn.from_device"), _stored),
+    **dict.fromkeys(("ttnn.to_device", "ttnn.from_device"), lambda given: like(given["tensor"])),
 }

@@ -31,7 +31,7 @@ from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, chec
 
 def _unary(types: frozenset[str]) -> Rule:
     def rule(given: Given) -> list[Result]:
-        x = _first(given)
+        x = given.tensors()[0]
         given.on_devices(x)
         # The library looks for INT8 in one function alone.
         given.types(x, types if given.callee == "ttnn.logical_not" else types | {I8})
@@ -41,14 +41,10 @@ def _unary(types: frozenset[str]) -> Rule:
 
 
 def _bits(given: Given) -> list[Result]:
-    x = _first(given)
+    x = given.tensors()[0]
     given.on_devices(x)
     given.types(x, REALS | WORDS | {I8})
     return [Result(x.dtype, x.layout, I32 if x.dtype in REALS else None)]
-
-
-def _first(given: Given) -> Form:
-    return given.tensors()[0]
 
 
 _BY_TYPES: Mapping[Rule, str] = {
@@ -302,7 +298,7 @@ def _clamp(given: Given) -> list[Result]:
 
 
 def _typecast(given: Given) -> list[Result]:
-    x, dtype = _first(given), given["dtype"]
+    x, dtype = given.tensors()[0], given["dtype"]
     return checked(given, [Result(dtype, x.layout)])
 
 
@@ -310,8 +306,6 @@ UNARY: Mapping[str, Rule] = {
     **{f"ttnn.{name}": _unary(accepted(name)) for name in by_definition(1)},
     **{f"ttnn.{name}": rule for rule, names in _BY_TYPES.items() for name in names.split()},
 }
-BITS = frozenset({f"ttnn.{name}" for name, pair in _PAIRS.items() if pair is _BITS})
-"""Functions that are of one operand beside a number."""
 PAIRS: Mapping[str, Rule] = {
     **{f"ttnn.{name}": _binary(Pair(accepted(name), frozenset())) for name in by_definition(2) if name != "gelu_bw"},
     **{f"ttnn.{name}": _binary(pair) for name, pair in _PAIRS.items()},

@@ -89,7 +89,7 @@ class Given:
         self.require(-rank <= dim < rank, f"has no dim {dim}{purpose}", real)
         return dim % rank
 
-    def on_devices(self, *forms: Any) -> None:
+    def on_devices(self, *forms: object) -> None:
         """Requires tensors on the devices."""
         rule = "takes tensors on the devices; use ttnn.to_device"
         for form in forms:

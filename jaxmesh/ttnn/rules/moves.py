@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import prod
 
 from jaxmesh.dialects.ttnn.forms import B4, BF16, BLOCKS, EVERY, I8, NOT_I8, U8, U16
+from jaxmesh.dialects.ttnn.layouts import is_view
 from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like
 
 _RESHAPED = NOT_I8 - {U8, U16}
@@ -22,15 +23,6 @@ def _copied(given: Given, x: Form) -> bool:
     if elsewhere:
         given.types(x, NOT_I8, "an operand to copy to other memory")
     return elsewhere
-
-
-def is_view(form: Form, shape: tuple[int, ...]) -> bool:
-    """Returns True if a reshape only renames the dims: the rows stay, and the tiles."""
-    old = (1, 1, *form.shape)[-2:] if len(form.shape) < 2 else form.shape[-2:]
-    new = (1, 1, *shape)[-2:] if len(shape) < 2 else shape[-2:]
-    if old[1] != new[1]:
-        return False
-    return not form.is_tile or old[0] == new[0] or (old[0] % 32 == 0 and new[0] % 32 == 0)
 
 
 def _reshape(given: Given) -> list[Result]:
@@ -54,7 +46,7 @@ def _reshaped(given: Given, x: Form, shape: tuple[int, ...]) -> list[Result]:
         given.refuse(
             "takes and gives tensors of one dim at least in other memory", "Can't do reshape from rank 0 tensor"
         )
-    elif not x.host and not x.is_empty and (elsewhere or (x.shape != shape and not is_view(x, shape))):
+    elif not x.host and not x.is_empty and (elsewhere or (x.shape != shape and not is_view(x.shape, shape, x.is_tile))):
         given.types(x, _RESHAPED, "an operand whose rows change")
     return like(x)
 
