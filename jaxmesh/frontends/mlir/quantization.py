@@ -158,7 +158,7 @@ def _of(numbers: Sequence[float]) -> jax.Array:
 
 
 def _along(scale: jax.Array, zero: jax.Array | None, axis: int | None, rank: int) -> tuple[jax.Array, jax.Array | None]:
-    """Returns scales and zero points along a dim of a tensor of a rank, or one of all dims."""
+    """Returns scales and zero points in shapes that broadcast to a tensor of a rank."""
     return _spread(scale, axis, rank), None if zero is None else _spread(zero, axis, rank)
 
 
