@@ -263,8 +263,7 @@ def _partitioned(texts: StageTexts, run: Track, inside: bool = False) -> Earlier
         # It is not partitioned.
         return None
     try:
-        arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
-        found = _run(texts.compiler, "", arguments, 0, inside=inside)
+        found = _run(texts.compiler, "", run.reference.inputs, 0, inside=inside)
     except JaxmeshError as error:
         return f"not read: {error}"
     made, wanted, scale = found.values, run.reference.values, run.pool.scale
@@ -284,8 +283,7 @@ def _inside(texts: StageTexts, run: Track, stages: Sequence[Track]) -> Culprit |
     """Returns the wrong operation of an iteration or a branch, if the text has any and is wrong there."""
     if not _opaque(run):
         return None
-    arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
-    reference = _run(texts.frontend, texts.compiler, arguments, 0, inside=True)
+    reference = _run(texts.frontend, texts.compiler, run.reference.inputs, 0, inside=True)
     followed, *known = (_written_out(r, reference) for r in (run, *stages[:1]))
     if followed is run or followed.is_right:
         return None
@@ -308,16 +306,14 @@ def _written_out(run: Track, reference: Reference) -> Track:
 
 def _rounded(texts: StageTexts, run: Track, inside: bool, unit: float, seed: int) -> Reference:
     """Runs the program with other roundings, for the same arguments."""
-    arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
-    return _run(texts.frontend, texts.compiler, arguments, seed, inside=inside, unit=unit)
+    return _run(texts.frontend, texts.compiler, run.reference.inputs, seed, inside=inside, unit=unit)
 
 
 def _computes_from_rounded(texts: StageTexts, name: str, run: Track) -> bool:
     """Returns True if the devices compute what the program does from the values on that they hold rounded."""
     if not run.rounded:
         return False
-    arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
-    again = _run(texts.frontend, texts.compiler, arguments, 0, run.rounded)
+    again = _run(texts.frontend, texts.compiler, run.reference.inputs, 0, run.rounded)
     followed = _follow(name, texts.stages[name], again, Globals.of(again))
     return isinstance(followed, Track) and followed.is_right
 
@@ -350,8 +346,7 @@ def _follow(name: str, text: str, reference: Reference, pool: Globals) -> Track 
 
 def _track(name: str, text: str, reference: Reference, pool: Globals) -> Track:
     stage = read_stage(name, text, reference.axes)
-    arguments = [v.array for v in reference.values[: len(reference.arguments)]]
-    placed = place_arguments(stage, arguments, reference.arguments)
+    placed = place_arguments(stage, reference.inputs, reference.arguments)
     if len(stage.text.program.results) != len(reference.outputs):
         raise UnsupportedError(f"it has {len(stage.text.program.results)} results, not {len(reference.outputs)}.")
     with progress(f"{name} on {len(stage.coordinates)} devices"):

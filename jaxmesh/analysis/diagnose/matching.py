@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.analysis.diagnose.cuts import global_shapes, placements, placements_of_size
+from jaxmesh.analysis.diagnose.movements import REDUCTIONS, grouped, reduced
 from jaxmesh.analysis.diagnose.reference_value import Reference
 from jaxmesh.analysis.diagnose.rounding import PART, as_numbers, error_of, rounding_unit, tolerance
 from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies, as_pairs, block_of, is_same, sample
@@ -25,7 +26,6 @@ _FEW, _SAMPLE = 16, 4096
 """The number of elements that are few, and the number that are sampled."""
 _TRIED = 64
 """The global values that are compared in full with one value."""
-_REDUCTIONS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Globals:
         only: int | None,
         reshaped: bool,
     ) -> HeldValue | None:
-        groups, first = self._groups(copies, axes), copies[min(copies)]
+        groups, first = grouped(copies, axes, self.mesh), copies[min(copies)]
         if axes and (first.dtype == np.bool_ or all(x is g[0] for g in groups.values() for x in g)):
             # The parts of a reduction differ.
             return None
@@ -196,12 +196,12 @@ class Globals:
             return None
         ends = [_ends(x, y) for x, y in zip(groups[min(groups)], groups[max(groups)], strict=True)]
         with np.errstate(all="ignore"):
-            both = ends[0] if not axes else tuple(float(_REDUCTIONS[kind].reduce(e)) for e in zip(*ends, strict=True))
+            both = ends[0] if not axes else tuple(float(REDUCTIONS[kind].reduce(e)) for e in zip(*ends, strict=True))
         candidates = self._candidates((both[0], both[1]), first, rounding, carried) if only is None else [only]
         if not candidates:
             return None
         if axes:
-            copies = self._combined(groups, kind)
+            copies = reduced(groups, kind)
         mesh = {a: n for a, n in self.mesh.items() if a not in axes}
         # Beside the numbers of a mask any number is small.
         largest = max(map(_magnitude, {id(x): x for x in copies.values()}.values()))
@@ -265,19 +265,6 @@ class Globals:
         return (
             array.size > 1 and self._known[number, 0] == self._known[number, 1] and bool((array == array.flat[0]).all())
         )
-
-    def _groups(self, copies: Copies, axes: tuple[str, ...]) -> dict[Coordinate, list[Array]]:
-        """Returns the copies that differ in the coordinates along some axes only, by their first coordinate."""
-        places = {list(self.mesh).index(a) for a in axes}
-        groups: dict[Coordinate, list[Array]] = {}
-        for c in sorted(copies):
-            groups.setdefault(tuple(0 if i in places else n for i, n in enumerate(c)), []).append(copies[c])
-        return groups
-
-    def _combined(self, groups: Mapping[Coordinate, list[Array]], kind: str) -> Copies:
-        """Returns the reductions of groups, by their first coordinates."""
-        with np.errstate(all="ignore"):
-            return {c: _REDUCTIONS[kind].reduce([as_numbers(x) for x in g]) for c, g in groups.items()}
 
     def limit(self, number: int, rounding: float, carried: float) -> float:
         """Returns the error that rounding explains."""

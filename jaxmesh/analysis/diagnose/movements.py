@@ -23,6 +23,8 @@ from jaxmesh.frontends.stablehlo.shardings import Sharding
 
 Shapes = Sequence[tuple[int, ...]]
 _COPIES, _TRANSPOSES = ("broadcast", "repeat"), ("permute", "transpose")
+REDUCTIONS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+"""By kind, the reductions over devices of which parts may be left."""
 
 
 def short_name(op: Op) -> str:
@@ -222,7 +224,6 @@ _LISTS = (
     "batch_dims_rhs",
     "dims",
 )
-_SUMS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 _MOST = 24
 """The most starts of a slice along one dim, and numbers in place of one."""
 _RANK = 6
@@ -279,18 +280,31 @@ def _orders(op: Op, dtypes: Sequence[Any]) -> Iterator[tuple[int, ...]]:
             yield order
 
 
+def grouped(copies: Copies, axes: Sequence[str], mesh: Mapping[str, int]) -> dict[Coordinate, list[Array]]:
+    """Returns the copies that differ in the coordinates along some axes only, by their first coordinate."""
+    groups = dict[Coordinate, list[Array]]()
+    for c in sorted(copies):
+        groups.setdefault(_first(c, axes, mesh), []).append(copies[c])
+    return groups
+
+
+def _first(c: Coordinate, axes: Sequence[str], mesh: Mapping[str, int]) -> Coordinate:
+    return tuple(0 if a in axes else n for a, n in zip(mesh, c, strict=True))
+
+
+def reduced(groups: Mapping[Coordinate, list[Array]], kind: str) -> Copies:
+    """Returns the reductions of groups, by their first coordinates."""
+    with np.errstate(all="ignore"):
+        return {c: REDUCTIONS[kind].reduce([as_numbers(x) for x in g]) for c, g in groups.items()}
+
+
 def reductions(copies: Copies, mesh: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str, Copies]]:
     """Yields the reductions of a value over mesh axes: the axes, the kind, and the result on every device."""
-    names = [a for a, n in mesh.items() if n > 1]
-    for size, (kind, reduce) in itertools.product(range(1, len(names) + 1), _SUMS.items()):
+    names, dtype = [a for a, n in mesh.items() if n > 1], copies[min(copies)].dtype
+    for size, kind in itertools.product(range(1, len(names) + 1), REDUCTIONS):
         for axes in itertools.combinations(names, size):
-            places = {list(mesh).index(a) for a in axes}
-            groups: dict[Coordinate, list[Array]] = {}
-            for c in sorted(copies):
-                groups.setdefault(tuple(0 if i in places else n for i, n in enumerate(c)), []).append(copies[c])
-            with np.errstate(all="ignore"):
-                found = {c: reduce.reduce([as_numbers(x) for x in g]).astype(g[0].dtype) for c, g in groups.items()}
-            yield axes, kind, {c: found[tuple(0 if i in places else n for i, n in enumerate(c))] for c in copies}
+            found = {c: x.astype(dtype) for c, x in reduced(grouped(copies, axes, mesh), kind).items()}
+            yield axes, kind, {c: found[_first(c, axes, mesh)] for c in copies}
 
 
 def _changes(
@@ -339,7 +353,7 @@ def _instead(name: str, value: Any, shape: Sequence[int], rank: int) -> Iterator
     if isinstance(value, bool):
         yield from () if name.startswith(("keep", "ceil", "force")) else (not value,)
     elif name.endswith(("reduce", "reduce_type")):
-        yield from _SUMS
+        yield from REDUCTIONS
     elif name in _AXES and isinstance(value, int):
         yield from range(rank) if name == "cluster_axis" else every
     elif name == "permutation":

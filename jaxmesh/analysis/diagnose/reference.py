@@ -63,9 +63,9 @@ def run_program(
       unit: a rounding unit; each result of arithmetic differs at random by up to that, as `seed` says.
     """
     if args is None:
-        return next(run_draws(text, compiled, args, seed, held))
+        return next(run_draws(text, compiled, args, seed))
     program = _GlobalProgram.of(text, compiled)
-    return program.run(_checked(args, program.types), held or {}, inside, unit, seed)
+    return program.run(_checked(args, program.types), held, inside, unit, seed)
 
 
 def types_of(text: str) -> list[jax.ShapeDtypeStruct]:
@@ -73,9 +73,7 @@ def types_of(text: str) -> list[jax.ShapeDtypeStruct]:
     return _GlobalProgram.of(text, "").types
 
 
-def run_draws(
-    text: str, compiled: str, args: Sequence[Any] | None, seed: int, held: Mapping[int, Array] | None = None
-) -> Iterator[Reference]:
+def run_draws(text: str, compiled: str, args: Sequence[Any] | None, seed: int) -> Iterator[Reference]:
     """Runs a StableHLO program with global shapes; its shardings are read and removed.
 
     Yields a run for the given arguments, or one for each draw that takes a way which no earlier one has taken. What no
@@ -86,18 +84,18 @@ def run_draws(
     """
     program = _GlobalProgram.of(text, compiled)
     if args is not None:
-        yield program.run(_checked(args, program.types), held or {})
+        yield program.run(_checked(args, program.types))
         return
     draws, draw = Draws(program.blank.block, program.types, seed), 0
-    last = program.run(draws.arrays(draw), held or {})
-    for _ in range(0 if held else MOST_RUNS):
+    last = program.run(draws.arrays(draw))
+    for _ in range(MOST_RUNS):
         if not draws.rescale(last.values):
             break
         last.values.clear()  # Else both runs are in memory.
-        last = program.run(draws.arrays(draw), {})
+        last = program.run(draws.arrays(draw))
     draws.note(last.values, draw)
     while draws.needs_draw(draw := draw + 1):
-        another = program.run(draws.arrays(draw), held or {})
+        another = program.run(draws.arrays(draw))
         if draws.note(another.values, draw):
             yield last
             last = another
@@ -144,7 +142,12 @@ class _GlobalProgram:
         return cls(reference, types, SourceLines.of(text), offset)
 
     def run(
-        self, inputs: Iterable[Any], held: Mapping[int, Array], inside: bool = False, unit: float = 0.0, seed: int = 0
+        self,
+        inputs: Iterable[Any],
+        held: Mapping[int, Array] | None = None,
+        inside: bool = False,
+        unit: float = 0.0,
+        seed: int = 0,
     ) -> Reference:
         """Runs the program with arguments; the others are as in `run_program`."""
         reference, module = replace(self.blank, values=[], outputs=[], iterations=[]), self.blank.module
@@ -152,7 +155,7 @@ class _GlobalProgram:
             importer = Importer({}, Decisions(TextSources(self.offset)))
             _check_fits(importer, reference.block, reference.axes or {})
             random = np.random.default_rng(seed)
-            Keeper(reference, importer, self._source, held, inside, unit, random).run(inputs)
+            Keeper(reference, importer, self._source, held or {}, inside, unit, random).run(inputs)
         return reference
 
     def _source(self, op: Any) -> str:
