@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.analysis.diagnose.cuts import CUTS, WINDOWS, global_shapes, placements, touched_dims
-from jaxmesh.analysis.diagnose.matching import split_axes
+from jaxmesh.analysis.diagnose.matching import reductions, split_axes
 from jaxmesh.analysis.diagnose.movements import (
     distance_of_forms,
     does_nothing,
@@ -19,7 +19,6 @@ from jaxmesh.analysis.diagnose.movements import (
     joined_dim,
     mesh_axis,
     of_whole,
-    reductions,
     repairs,
     short_name,
 )

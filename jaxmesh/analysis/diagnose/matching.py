@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.analysis.diagnose.cuts import global_shapes, placements, placements_of_size
-from jaxmesh.analysis.diagnose.movements import REDUCTIONS, grouped, reduced
 from jaxmesh.analysis.diagnose.reference_value import Reference
 from jaxmesh.analysis.diagnose.rounding import PART, as_numbers, error_of, rounding_unit, tolerance
 from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies, as_pairs, block_of, is_same, sample
@@ -24,6 +23,8 @@ _OUTLIER, _OUTLIER_OF_FEW = 1e3, 1e5
 """The factor between the largest ordinary element and an outlier; the second one beside fewer than `_FEW` elements."""
 _FEW, _SAMPLE = 16, 4096
 """The number of elements that are few, and the number that are sampled."""
+_REDUCTIONS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+"""By kind, the reductions over devices of which parts may be left."""
 _TRIED = 64
 """The global values that are compared in full with one value."""
 
@@ -52,6 +53,33 @@ class HeldValue:
 def split_axes(explanations: Sequence[HeldValue]) -> list[str]:
     """Returns the mesh axes that split values, in order."""
     return list(dict.fromkeys(a for e in explanations for a in (*e.apart, *axes_of(e.placement))))
+
+
+def grouped(copies: Copies, axes: Sequence[str], mesh: Mapping[str, int]) -> dict[Coordinate, list[Array]]:
+    """Returns the copies that differ in the coordinates along some axes only, by their first coordinate."""
+    groups = dict[Coordinate, list[Array]]()
+    for c in sorted(copies):
+        groups.setdefault(_first(c, axes, mesh), []).append(copies[c])
+    return groups
+
+
+def _first(c: Coordinate, axes: Sequence[str], mesh: Mapping[str, int]) -> Coordinate:
+    return tuple(0 if a in axes else n for a, n in zip(mesh, c, strict=True))
+
+
+def reduced(groups: Mapping[Coordinate, list[Array]], kind: str) -> Copies:
+    """Returns the reductions of groups, by their first coordinates."""
+    with np.errstate(all="ignore"):
+        return {c: _REDUCTIONS[kind].reduce([as_numbers(x) for x in g]) for c, g in groups.items()}
+
+
+def reductions(copies: Copies, mesh: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str, Copies]]:
+    """Yields the reductions of a value over mesh axes: the axes, the kind, and the result on every device."""
+    names, dtype = [a for a, n in mesh.items() if n > 1], copies[min(copies)].dtype
+    for size, kind in itertools.product(range(1, len(names) + 1), _REDUCTIONS):
+        for axes in itertools.combinations(names, size):
+            found = {c: x.astype(dtype) for c, x in reduced(grouped(copies, axes, mesh), kind).items()}
+            yield axes, kind, {c: found[_first(c, axes, mesh)] for c in copies}
 
 
 @dataclass(slots=True)
@@ -196,7 +224,7 @@ class Globals:
             return None
         ends = [_ends(x, y) for x, y in zip(groups[min(groups)], groups[max(groups)], strict=True)]
         with np.errstate(all="ignore"):
-            both = ends[0] if not axes else tuple(float(REDUCTIONS[kind].reduce(e)) for e in zip(*ends, strict=True))
+            both = ends[0] if not axes else tuple(float(_REDUCTIONS[kind].reduce(e)) for e in zip(*ends, strict=True))
         candidates = self._candidates((both[0], both[1]), first, rounding, carried) if only is None else [only]
         if not candidates:
             return None

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.analysis.diagnose.rounding import GROWTH, as_numbers, rounding_unit
-from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies
+from jaxmesh.analysis.diagnose.rounding import GROWTH, rounding_unit
+from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Type
@@ -23,8 +23,6 @@ from jaxmesh.frontends.stablehlo.shardings import Sharding
 
 Shapes = Sequence[tuple[int, ...]]
 _COPIES, _TRANSPOSES = ("broadcast", "repeat"), ("permute", "transpose")
-REDUCTIONS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
-"""By kind, the reductions over devices of which parts may be left."""
 
 
 def short_name(op: Op) -> str:
@@ -280,33 +278,6 @@ def _orders(op: Op, dtypes: Sequence[Any]) -> Iterator[tuple[int, ...]]:
             yield order
 
 
-def grouped(copies: Copies, axes: Sequence[str], mesh: Mapping[str, int]) -> dict[Coordinate, list[Array]]:
-    """Returns the copies that differ in the coordinates along some axes only, by their first coordinate."""
-    groups = dict[Coordinate, list[Array]]()
-    for c in sorted(copies):
-        groups.setdefault(_first(c, axes, mesh), []).append(copies[c])
-    return groups
-
-
-def _first(c: Coordinate, axes: Sequence[str], mesh: Mapping[str, int]) -> Coordinate:
-    return tuple(0 if a in axes else n for a, n in zip(mesh, c, strict=True))
-
-
-def reduced(groups: Mapping[Coordinate, list[Array]], kind: str) -> Copies:
-    """Returns the reductions of groups, by their first coordinates."""
-    with np.errstate(all="ignore"):
-        return {c: REDUCTIONS[kind].reduce([as_numbers(x) for x in g]) for c, g in groups.items()}
-
-
-def reductions(copies: Copies, mesh: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str, Copies]]:
-    """Yields the reductions of a value over mesh axes: the axes, the kind, and the result on every device."""
-    names, dtype = [a for a, n in mesh.items() if n > 1], copies[min(copies)].dtype
-    for size, kind in itertools.product(range(1, len(names) + 1), REDUCTIONS):
-        for axes in itertools.combinations(names, size):
-            found = {c: x.astype(dtype) for c, x in reduced(grouped(copies, axes, mesh), kind).items()}
-            yield axes, kind, {c: found[_first(c, axes, mesh)] for c in copies}
-
-
 def _changes(
     attributes: Mapping[str, Any], shape: Sequence[int], mesh: Mapping[str, int], numbers: Sequence[Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -353,7 +324,7 @@ def _instead(name: str, value: Any, shape: Sequence[int], rank: int) -> Iterator
     if isinstance(value, bool):
         yield from () if name.startswith(("keep", "ceil", "force")) else (not value,)
     elif name.endswith(("reduce", "reduce_type")):
-        yield from REDUCTIONS
+        yield from ("sum", "max", "min")
     elif name in _AXES and isinstance(value, int):
         yield from range(rank) if name == "cluster_axis" else every
     elif name == "permutation":

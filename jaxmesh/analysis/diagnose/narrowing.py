@@ -103,7 +103,7 @@ class Narrowing(EarlierProver):
             *others, last = (*((named,) if change is not None else ()), *(c.proposal for c in later))
             return last, tuple((p.number, p.op) for p in others if p.number != last.number), None
         read = [row for row in self.doubtful(named.op) if self.track.operands(row[1])]
-        rest = [row for row in read if lines[row[0]] != lines[named.number] and not self._is_read_beside(*row, named)]
+        rest = [row for row in read if lines[row[0]] != lines[named.number]]
         if change is not None and change.words == OTHER and rest:
             # Its operand may be wrong instead.
             return named, tuple(rest), None
@@ -116,15 +116,6 @@ class Narrowing(EarlierProver):
 
     def _changes_to(self, words: str, number: int, op: Op) -> Iterator[Correction]:
         return (c for c in self.changes.of(number, op, alone=True) if c.words == words)
-
-    def _is_read_beside(self, number: int, op: Op, named: Proposal) -> bool:
-        """Returns True if the results depend on an operation by another way than through the named one: it is right,
-        since they are when that one alone is put right."""
-        made = set(op.results)
-        for n, later in self.proposals.live:
-            if n not in (number, named.number) and made & set(later.used):
-                made.update(later.results)
-        return any(o.value in made for o in self.track.outputs)
 
     def _without_cause(self, target: Proposal) -> Named:
         """Returns an operation without a cause: with the operands of its counterpart it is proven; else the operations

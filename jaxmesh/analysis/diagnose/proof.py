@@ -9,7 +9,8 @@ from typing import Any
 
 from jaxmesh.analysis.diagnose.corrections import Correction, Corrections
 from jaxmesh.analysis.diagnose.earlier import EarlierText
-from jaxmesh.analysis.diagnose.movements import does_nothing, is_collective, is_movement, is_transparent, reductions
+from jaxmesh.analysis.diagnose.matching import reductions
+from jaxmesh.analysis.diagnose.movements import does_nothing, is_collective, is_movement, is_transparent
 from jaxmesh.analysis.diagnose.proposals import Proposal, Proposals, informative
 from jaxmesh.analysis.diagnose.replay import Budget, Replay
 from jaxmesh.analysis.diagnose.rounding import GROWTH, error_of

@@ -139,8 +139,7 @@ class Track:
 
     def operands(self, op: Op) -> list[Value]:
         """Returns the tensors that an operation reads."""
-        types = self.stage.text.program.types
-        return [v for v in op.used if types[v].kind == "tensor"]
+        return self.stage.operands(op)
 
     def moved_operands(self, op: Op) -> list[Value]:
         """Returns the tensors that a movement moves; none of another operation."""
